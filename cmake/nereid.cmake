@@ -1,0 +1,57 @@
+# nereid_library(): one call per folder under src/. The folder path is the library's name: src/kernels/api -> target
+# nereid_kernels_api, include prefix "kernels/api/". DEPS are folders; only those (and this one) may be included, which
+# tools/check_layers.sh verifies from the file written by nereid_write_layers().
+#   HDRS SRCS   files of this folder
+#   DEPS        folders this one may include
+#   LINKS       third-party targets
+#   TESTS       *_test.cc beside the sources, linked into one binary <folder>_test
+#   TEST_DEPS   extra folders that only the tests include
+set_property(GLOBAL PROPERTY NEREID_LAYERS "")
+
+function(nereid_target_name out folder)
+  string(REPLACE "/" "_" name "${folder}")
+  set(${out} "nereid_${name}" PARENT_SCOPE)
+endfunction()
+
+function(nereid_library)
+  cmake_parse_arguments(L "" "" "HDRS;SRCS;DEPS;LINKS;TESTS;TEST_DEPS;TEST_LINKS" ${ARGN})
+  if(L_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "nereid_library: unknown arguments ${L_UNPARSED_ARGUMENTS}")
+  endif()
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR})
+  nereid_target_name(target ${folder})
+  set(dep_targets "")
+  foreach(dep ${L_DEPS})
+    nereid_target_name(dep_target ${dep})
+    list(APPEND dep_targets ${dep_target})
+  endforeach()
+  if(L_SRCS)
+    add_library(${target} STATIC ${L_SRCS} ${L_HDRS})
+    target_link_libraries(${target} PUBLIC nereid_options ${dep_targets} ${L_LINKS})
+  else()
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE nereid_options ${dep_targets} ${L_LINKS})
+  endif()
+  set_property(GLOBAL APPEND_STRING PROPERTY NEREID_LAYERS
+    "${folder}: ${L_DEPS} | ${L_TEST_DEPS}\n")
+  if(L_TESTS AND NEREID_TESTS)
+    set(test_dep_targets "")
+    foreach(dep ${L_TEST_DEPS})
+      nereid_target_name(dep_target ${dep})
+      list(APPEND test_dep_targets ${dep_target})
+    endforeach()
+    string(REPLACE "/" "_" short "${folder}")
+    add_executable(${short}_test ${L_TESTS})
+    target_link_libraries(${short}_test PRIVATE ${target} ${test_dep_targets} ${L_TEST_LINKS}
+      GTest::gmock GTest::gtest_main)
+    target_compile_definitions(${short}_test PRIVATE
+      NEREID_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+    add_test(NAME ${short}_test COMMAND ${short}_test)
+    set_tests_properties(${short}_test PROPERTIES TIMEOUT 900)
+  endif()
+endfunction()
+
+function(nereid_write_layers)
+  get_property(layers GLOBAL PROPERTY NEREID_LAYERS)
+  file(WRITE ${PROJECT_BINARY_DIR}/layers.txt "${layers}")
+endfunction()

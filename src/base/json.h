@@ -1,0 +1,20 @@
+// JSON (Boost.JSON) with bounded nesting and errors that say where.
+#pragma once
+
+#include <boost/json.hpp>
+#include <filesystem>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace nereid {
+
+namespace json = boost::json;
+
+// Parses one JSON document. InvalidArgument: "<reason> at line L, column C".
+StatusOr<json::value> parse_json(std::string_view text, size_t max_depth = 128);
+
+// Reads and parses a file; errors begin with its path.
+StatusOr<json::value> read_json_file(const std::filesystem::path& path);
+
+}  // namespace nereid
