@@ -1,0 +1,64 @@
+// The registry's vocabulary. One op = one struct with Problem (what selection may look at) and Args
+// (pointers). One kernel = one row. `can` is the only answer to "supported?"; `ref` rows define
+// each op.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "tensor/device.h"
+
+namespace nereid::kernels {
+
+template <class Op>
+struct Kernel {
+  std::string_view
+      name;  // "avx512_bf16": printed, forced as "linear:avx512_bf16", stored in the engine file
+  DeviceKind device = DeviceKind::kCpu;
+  bool (*can)(const typename Op::Problem&, const DeviceInfo&) = nullptr;
+  double (*cost)(const typename Op::Problem&,
+                 const DeviceInfo&) = nullptr;                 // estimated seconds, for ranking
+  Status (*run)(const typename Op::Args&, Stream&) = nullptr;  // checked launcher
+};
+
+// Rows of one op for one or more devices; preferred order is decided by cost, not position.
+template <class Op>
+using Table = std::vector<Kernel<Op>>;
+
+// "op:name" choices made by the user or read from the engine file.
+using Choices = std::vector<std::string>;
+
+// The kernel for a problem: the forced one if it can, else the cheapest that can. InvalidArgument
+// when a forced name does not exist or cannot, listing the names that can.
+template <class Op>
+StatusOr<const Kernel<Op>*> select(const Table<Op>& table, const typename Op::Problem& problem,
+                                   const DeviceInfo& device, const Choices& forced = {}) {
+  const Kernel<Op>* best = nullptr;
+  double best_cost = 0;
+  std::string_view wanted;
+  for (const std::string& choice : forced)
+    if (choice.size() > Op::kName.size() && choice.starts_with(Op::kName) &&
+        choice[Op::kName.size()] == ':')
+      wanted = std::string_view(choice).substr(Op::kName.size() + 1);
+  std::string names;
+  for (const Kernel<Op>& kernel : table) {
+    if (kernel.device != device.kind || !kernel.can(problem, device)) continue;
+    names += names.empty() ? "" : ", ";
+    names += kernel.name;
+    if (!wanted.empty() && kernel.name != wanted) continue;
+    const double cost = kernel.cost(problem, device);
+    if (!best || cost < best_cost) best = &kernel, best_cost = cost;
+  }
+  if (best) return best;
+  if (!wanted.empty())
+    return invalid_argument("kernel '{}:{}' cannot run this problem on {}; these can: {}",
+                            Op::kName, wanted, device.id(), names);
+  return unsupported("no '{}' kernel for this problem on {}", Op::kName, device.id());
+}
+
+}  // namespace nereid::kernels

@@ -1,0 +1,31 @@
+// All kernels that a process can run: the CPU rows plus those of an opened device library.
+#pragma once
+
+#include <tuple>
+
+#include "kernels/api/kernel.h"
+#include "kernels/api/ops.h"
+
+namespace nereid::kernels {
+
+using AllOps = std::tuple<Embed, Norm, Linear, Rope, Attention, Glu, Add, GatherRows, Sample>;
+
+template <class Tuple>
+struct RegistryOf;
+template <class... Ops>
+struct RegistryOf<std::tuple<Ops...>> {
+  std::tuple<Table<Ops>...> tables;
+
+  template <class Op>
+  const Table<Op>& table() const {
+    return std::get<Table<Op>>(tables);
+  }
+  template <class Op>
+  void add(std::initializer_list<Kernel<Op>> rows) {
+    auto& t = std::get<Table<Op>>(tables);
+    t.insert(t.end(), rows.begin(), rows.end());
+  }
+};
+using Registry = RegistryOf<AllOps>;
+
+}  // namespace nereid::kernels
