@@ -1,0 +1,50 @@
+# The commands a person types. Everything they do is in CMake presets and tools/*.sh.
+BUILD := build/release
+
+.PHONY: all setup quickstart test unit e2e bundle gpu-test format lint asan tsan clean
+all: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --target nereid
+
+setup:
+	tools/setup.sh
+
+$(BUILD)/build.ninja: | setup
+	cmake --preset release
+
+# Installs, builds, serves models/quickstart, sends two requests, stops.
+quickstart: all
+	tools/quickstart.sh $(BUILD)
+
+# Every test: unit, layers, end to end with real clients.
+test: unit e2e
+
+unit: $(BUILD)/build.ninja
+	cmake --build $(BUILD)
+	ctest --test-dir $(BUILD) --output-on-failure
+
+e2e: all
+	tests/e2e/run.sh $(BUILD)
+
+# A relocatable folder, build/bundle/nereid, that runs on x86-64 Linux with glibc 2.36 or newer and nothing installed.
+bundle: all
+	tools/bundle.sh $(BUILD) build/bundle/nereid
+
+# On a machine with an NVIDIA GPU; see tools/gpu_test.sh for what has to be built first.
+gpu-test:
+	tools/gpu_test.sh
+
+format:
+	tools/check_format.sh --fix
+
+lint:
+	tools/check_format.sh
+	tools/check_layers.sh $(BUILD)/layers.txt
+
+asan tsan: setup
+	cmake --preset $@
+	cmake --build build/$@
+	ctest --test-dir build/$@ --output-on-failure
+	tests/e2e/run.sh build/$@
+
+clean:
+	rm -rf build
