@@ -1,0 +1,58 @@
+// The engine file: a plan and its packed weights, memory-mapped, versioned and checksummed. Layout
+// (little endian): 64-byte prefix {magic, format version, header length and checksum, blob offset
+// and length, prefix checksum}, JSON header (nereid version, build key, plan), zero padding to 4096
+// bytes, weight blob.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "base/mapped_file.h"
+#include "base/status.h"
+#include "io/plan.h"
+
+namespace nereid::io {
+
+inline constexpr uint32_t kEngineFormatVersion = 1;
+
+// How much of the weights is read when a file is opened. The prefix and the header (which holds the
+// plan and each weight's checksum) are always verified, as is the file's size.
+enum class Verify {
+  kHeader,  // nothing more
+  kAuto,    // all weights when the blob is at most kAutoVerifyBytes, else nothing more
+  kFull,    // all weights
+};
+inline constexpr uint64_t kAutoVerifyBytes = uint64_t{4} << 30;
+
+// A read-only open engine file.
+class EngineFile {
+ public:
+  // NotFound/Unavailable: cannot be read. DataLoss: not an engine file, another format or nereid
+  // version, truncated, or a checksum differs; the message names the file and the part.
+  static StatusOr<EngineFile> open(const std::filesystem::path& path,
+                                   Verify verify = Verify::kAuto);
+
+  const Plan& plan() const { return plan_; }
+  const std::string& build_key() const { return build_key_; }
+  const std::filesystem::path& path() const { return path_; }
+
+  // All weights; the mapping is page aligned. Valid while this object lives.
+  std::span<const std::byte> blob() const { return blob_; }
+  std::span<const std::byte> weight(WeightId id) const {
+    const Weight& w = plan_.weights[static_cast<size_t>(id)];
+    return blob_.subspan(w.offset, w.bytes);
+  }
+
+  // Reads all weights and compares their checksums, on `num_threads` threads (0 = all).
+  Status verify_weights(int num_threads = 0) const;
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  Plan plan_;
+  std::string build_key_;
+  std::span<const std::byte> blob_;
+};
+
+}  // namespace nereid::io

@@ -1,0 +1,173 @@
+// The engine's plan: a flat list of kernel calls over two planned arenas and a table of weights.
+// It is what the compiler hands to exec, and the header of an engine file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "kernels/api/ops.h"
+#include "tensor/dtype.h"
+
+namespace nereid::io {
+
+using ValueId = int32_t;   // index in Plan::values
+using WeightId = int32_t;  // index in Plan::weights
+inline constexpr int32_t kNone = -1;
+
+// What the rows of a value are: all tokens of a step, or only the positions whose logits are
+// wanted. Each extent has an arena of its own.
+enum class Extent : uint8_t { kTokens = 0, kSampled = 1 };
+inline constexpr int kNumExtents = 2;
+
+// A token-packed matrix in the arena of its extent. The plan does not know how many rows a server
+// will allow, so offsets are per row. Element (row, col) is at
+//   arena + offset * max_rows + (row * stride + column + col) * size_of(dtype)
+// with max_rows = the most rows of that extent (tokens per step, or sequences per step). With an
+// arena aligned to 64 bytes every value's first row (column 0) is aligned to 64 bytes. Values
+// whose lives do not overlap share memory; slices (column > 0 or stride > cols) are parts of a
+// wider matrix that is also in the table.
+struct Value {
+  std::string name;  // for people: "layers.0.attn.qkv"
+  Extent extent = Extent::kTokens;
+  DType dtype = DType::kF32;
+  int64_t cols = 0;
+  int64_t stride = 0;  // elements between rows, >= column + cols
+  int64_t column = 0;  // first element within a row of the wider matrix
+  int64_t offset = 0;  // bytes per row, a multiple of 64
+};
+
+// A matrix [n, k] (vectors: n = 1) in the weight blob.
+struct Weight {
+  std::string name;  // "layers.0.attn.qkv"
+  DType dtype = DType::kBF16;
+  int64_t n = 0, k = 0;
+  kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
+  uint64_t offset = 0;    // bytes from the start of the blob, a multiple of 64
+  uint64_t bytes = 0;     // stored size, padding of the layout included
+  uint64_t checksum = 0;  // weight_checksum() of the stored bytes
+};
+
+// One struct per op of kernels/api/ops.h; `kernel` is the row chosen for it. Operands are read or
+// updated exactly as the op's contract says. A call whose extent has no rows in a step is skipped.
+struct EmbedCall {
+  WeightId table = kNone;
+  ValueId out = kNone;
+  std::string kernel;
+};
+struct NormCall {
+  ValueId residual = kNone;  // updated in place when `add` is given
+  ValueId add = kNone;       // optional
+  WeightId weight = kNone;
+  float eps = 0;
+  ValueId out = kNone;
+  std::string kernel;
+};
+struct LinearCall {
+  ValueId x = kNone;
+  WeightId weight = kNone;
+  WeightId bias = kNone;  // optional
+  ValueId out = kNone;
+  std::string kernel;
+};
+struct RopeCall {
+  ValueId qkv = kNone;  // in place
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  std::string kernel;
+};
+struct AttentionCall {
+  ValueId qkv = kNone;
+  ValueId out = kNone;
+  int32_t layer = 0;  // which layer's KV cache
+  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int32_t window = 0;     // 0 = all positions
+  float scale = 0;        // of q . k
+  bool has_rope = false;  // rotates on the way
+  std::string kernel;
+};
+struct GluCall {
+  ValueId x = kNone;
+  ValueId out = kNone;
+  kernels::Activation activation = kernels::Activation::kSilu;
+  std::string kernel;
+};
+struct AddCall {
+  ValueId x = kNone;  // in place
+  ValueId y = kNone;
+  std::string kernel;
+};
+struct GatherRowsCall {
+  ValueId x = kNone;    // extent kTokens
+  ValueId out = kNone;  // extent kSampled
+  std::string kernel;
+};
+using Call = std::variant<EmbedCall, NormCall, LinearCall, RopeCall, AttentionCall, GluCall,
+                          AddCall, GatherRowsCall>;
+
+// Angles of rotary position embedding: at position p the table row is
+//   attention_factor * cos(p * inverse_frequencies[i]), then attention_factor * sin(...),
+// i < head_dim / 2, computed in f32.
+struct RopeTable {
+  std::vector<float> inverse_frequencies;
+  float attention_factor = 1;
+};
+
+// What the runtime must know about the model apart from the calls.
+struct ModelFacts {
+  std::string name;          // last component of the model directory
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string source_dir;    // absolute; tokenizer files are there
+  int32_t vocab_size = 0;    // ids the model knows: columns of the logits
+  int32_t hidden_size = 0;
+  int32_t num_layers = 0;  // layers with a KV cache
+  int32_t num_heads = 0;
+  int32_t num_kv_heads = 0;
+  int32_t head_dim = 0;
+  int32_t max_positions = 0;   // longest sequence, prompt and output together
+  int32_t sliding_window = 0;  // 0 = none
+  RopeTable rope;
+  int32_t bos_id = kNone;        // kNone = the model has none
+  int32_t pad_id = kNone;        // likewise
+  std::vector<int32_t> end_ids;  // generation_config.json's eos ids, else config.json's
+  DType kv_dtype = DType::kBF16;
+};
+
+struct Plan {
+  ModelFacts model;
+  std::vector<Value> values;
+  std::vector<Weight> weights;
+  std::vector<Call> calls;                        // in order
+  ValueId logits = kNone;                         // f32 [sampled, vocab_size]
+  int64_t arena_bytes_per_row[kNumExtents] = {};  // by Extent, multiples of 64
+  uint64_t blob_bytes = 0;                        // of all weights
+  std::string device;                             // "cpu" or "cuda"
+  std::string target;                             // instruction set or SM it was chosen for
+};
+
+// "embed", "norm", ...: kName of the op that the call runs.
+std::string_view op_name(const Call& call);
+const std::string& kernel_name(const Call& call);
+
+// Bytes that a [n, k] matrix occupies in `layout`.
+uint64_t stored_bytes(DType dtype, int64_t n, int64_t k, kernels::WeightLayout layout);
+
+// Checksum of one weight's stored bytes: XXH3 chained over pieces of kChecksumPiece bytes, so that
+// it can be computed while streaming.
+inline constexpr size_t kChecksumPiece = size_t{1} << 20;
+uint64_t weight_checksum(const void* data, size_t bytes);
+
+// Proves that a plan is safe to run: ids, shapes and types of every call, memory ranges, weight
+// ranges within the blob. InvalidArgument naming the call or table row. Every plan read from a
+// file has passed it.
+Status check_plan(const Plan& plan);
+
+// The plan as JSON and back (the header of an engine file). from_json: InvalidArgument naming the
+// field; the result has passed check_plan().
+json::value plan_to_json(const Plan& plan);
+StatusOr<Plan> plan_from_json(const json::value& value);
+
+}  // namespace nereid::io
