@@ -93,7 +93,9 @@ struct ExecutorConfig {
   int32_t max_num_tokens = 2048;  // tokens per step; longer prompts are chunked
   int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
   bool enable_overlap = true;     // host work of the next step beside device work of this one
+  std::string isa;  // CPU kernels: empty = best | generic | avx2 | avx512 | avx512_bf16 | amx
   std::vector<std::string> forced_kernels;  // "op:name" each; see `nereid inspect`
+  bool random_weights = false;  // benchmarks: a config.json without weight files gets random ones
   std::filesystem::path cache_dir;  // where built engines are kept; empty = the user's cache folder
 };
 
