@@ -40,11 +40,11 @@ lint:
 	tools/check_format.sh
 	tools/check_layers.sh $(BUILD)/layers.txt
 
-asan tsan: setup
-	cmake --preset $@
-	cmake --build build/$@
-	ctest --test-dir build/$@ --output-on-failure
-	tests/e2e/run.sh build/$@
+asan: setup
+	tools/sanitize.sh address
+
+tsan: setup
+	tools/sanitize.sh thread
 
 clean:
 	rm -rf build

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Makes a relocatable folder: the binary, its backends, libnereid_cuda.so when it was built, and every third-party shared
+# library they need except glibc and the NVIDIA driver. Everything is found through $ORIGIN.
+# usage: bundle.sh BUILD_DIR TARGET_DIR [CUDA_BUILD_DIR]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1
+target=$2
+cuda_build=${3:-build/cuda-release}
+
+rm -rf "$target"
+mkdir -p "$target/bin" "$target/lib" "$target/models"
+cp "$build/bin/nereid" "$target/bin/"
+cp -L "$build/lib/libtritonserver.so" "$target/lib/"
+cp -r "$build/backends" "$target/backends"
+cp -r models/quickstart "$target/models/"
+cp LICENSE "$target/"
+[ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
+
+# What every system with glibc has, and what comes with the driver.
+skip='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|mvec|anl|nsl|thread_db|cuda|nvidia-.*))\.so'
+find "$target" -type f \( -perm -u+x -o -name '*.so*' \) -print0 | xargs -0 ldd 2>/dev/null |
+  awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+  while read -r library; do
+    name=$(basename "$library")
+    [[ $name =~ $skip ]] || [[ $library == *"/$target/"* ]] || [ -e "$target/lib/$name" ] || cp -L "$library" "$target/lib/$name"
+  done
+find "$target" -type f \( -name nereid -o -name '*.so*' \) -exec strip --strip-unneeded {} + 2>/dev/null || true
+
+missing=$(cd "$target" && find . -type f \( -name nereid -o -name '*.so*' \) -print0 | LD_LIBRARY_PATH="$PWD/lib" xargs -0 ldd 2>/dev/null | grep 'not found' | grep -v libcublasLt | sort -u || true)
+if [ -n "$missing" ]; then
+  echo "bundle: missing libraries:" >&2
+  echo "$missing" >&2
+  exit 1
+fi
+newest=$(find "$target" -type f \( -name nereid -o -name '*.so*' \) -exec objdump -T {} + 2>/dev/null |
+  grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n -u | tail -n 1)
+echo "bundle: $target, $(du -sm "$target" | cut -f1) MiB, needs $newest or newer"
