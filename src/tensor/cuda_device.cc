@@ -1,0 +1,215 @@
+#include "tensor/cuda_device.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tensor/cuda_check.h"
+
+namespace nereid {
+
+Status cuda_status(cudaError_t error, const char* call, int device) {
+  if (error == cudaSuccess) return ok();
+  cudaGetLastError();
+  const char* reason = cudaGetErrorString(error);
+  switch (error) {
+    case cudaErrorMemoryAllocation:
+      return resource_exhausted("cuda:{}: {}: {}", device, call, reason);
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorInitializationError:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorSystemNotReady:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorStubLibrary:
+    case cudaErrorCompatNotSupportedOnDevice:
+      return unavailable("cuda:{}: {}: {}", device, call, reason);
+    default:
+      return internal_error("cuda:{}: {}: {} ({})", device, call, reason, cudaGetErrorName(error));
+  }
+}
+
+namespace {
+
+// Covers everything its stream held when it was recorded; carries the status of the host work too.
+class CudaEvent final : public Event {
+ public:
+  CudaEvent(int device, cudaEvent_t event, Status status)
+      : device_(device), event_(event), status_(std::move(status)) {}
+  ~CudaEvent() override {
+    if (event_) cudaEventDestroy(event_);
+  }
+  Status wait() override {
+    if (event_) {
+      const Status finished =
+          cuda_status(cudaEventSynchronize(event_), "cudaEventSynchronize", device_);
+      if (status_.ok()) status_ = finished;
+    }
+    return status_;
+  }
+  bool done() override { return !event_ || cudaEventQuery(event_) != cudaErrorNotReady; }
+
+ private:
+  int device_;
+  cudaEvent_t event_;  // null when recording failed; status_ says why
+  Status status_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(DeviceInfo info) : info_(std::move(info)) {}
+
+  const DeviceInfo& info() const override { return info_; }
+
+  StatusOr<Buffer> allocate(size_t bytes) override {
+    const int index = info_.index;
+    RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
+    void* data = nullptr;
+    const cudaError_t error = cudaMalloc(&data, std::max<size_t>(bytes, 1));
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return resource_exhausted("cuda:{}: cannot allocate {} bytes: {} of {} bytes are free", index,
+                                bytes, free_bytes(), info_.memory_bytes);
+    }
+    RETURN_IF_ERROR(cuda_status(error, "cudaMalloc", index));
+    return Buffer(data, bytes, [index](void* p) {
+      cudaSetDevice(index);
+      cudaFree(p);
+    });
+  }
+
+  StatusOr<Buffer> allocate_host(size_t bytes) override {
+    const int index = info_.index;
+    RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
+    void* data = nullptr;
+    const cudaError_t error =
+        cudaHostAlloc(&data, std::max<size_t>(bytes, 1), cudaHostAllocPortable);
+    if (error == cudaErrorMemoryAllocation) {
+      cudaGetLastError();
+      return resource_exhausted("cuda:{}: cannot allocate {} bytes of page-locked host memory",
+                                index, bytes);
+    }
+    RETURN_IF_ERROR(cuda_status(error, "cudaHostAlloc", index));
+    return Buffer(data, bytes, [](void* p) { cudaFreeHost(p); });
+  }
+
+  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
+    ASSIGN_OR_RETURN(Buffer buffer, allocate(bytes));
+    if (bytes == 0) return buffer;
+    RETURN_IF_CUDA_ERROR(info_.index,
+                         cudaMemcpy(buffer.data(), host, bytes, cudaMemcpyHostToDevice));
+    // A copy from pageable memory may return while its last part is still on the way, and our
+    // streams do not wait for the default one.
+    RETURN_IF_CUDA_ERROR(info_.index, cudaStreamSynchronize(cudaStreamLegacy));
+    return buffer;
+  }
+
+  StatusOr<std::unique_ptr<Stream>> create_stream() override {
+    ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream, CudaStream::create(*this));
+    return std::unique_ptr<Stream>(std::move(stream));
+  }
+
+  size_t free_bytes() const override {
+    size_t free = 0, total = 0;
+    if (cudaSetDevice(info_.index) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess)
+      return 0;
+    return free;
+  }
+
+ private:
+  DeviceInfo info_;
+};
+
+}  // namespace
+
+int num_cuda_devices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
+  int count = 0;
+  RETURN_IF_CUDA_ERROR(index, cudaGetDeviceCount(&count));
+  if (index < 0 || index >= count)
+    return invalid_argument("device 'cuda:{}': this machine has {} GPU(s), cuda:0 to cuda:{}",
+                            index, count, count - 1);
+  RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
+  cudaDeviceProp properties;
+  RETURN_IF_CUDA_ERROR(index, cudaGetDeviceProperties(&properties, index));
+  DeviceInfo info;
+  info.kind = DeviceKind::kCuda;
+  info.index = index;
+  info.name = properties.name;
+  info.sm = properties.major * 10 + properties.minor;
+  info.num_units = properties.multiProcessorCount;
+  info.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
+  RETURN_IF_CUDA_ERROR(index, cudaMemGetInfo(&info.free_bytes, &info.memory_bytes));
+  if (info.sm < 80)
+    return unsupported("cuda:{} ({}): compute capability {}.{}; 8.0 or newer is needed", index,
+                       info.name, properties.major, properties.minor);
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(info)));
+}
+
+StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(const Device& device) {
+  const int index = device.info().index;
+  RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
+  cudaStream_t stream = nullptr;
+  RETURN_IF_CUDA_ERROR(index, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return std::unique_ptr<CudaStream>(new CudaStream(device, stream));
+}
+
+CudaStream::~CudaStream() {
+  cudaSetDevice(device_.info().index);
+  cudaStreamSynchronize(stream_);
+  locals_.clear();
+  if (workspace_) cudaFree(workspace_);
+  cudaStreamDestroy(stream_);
+}
+
+StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&)> work) {
+  const int index = device_.info().index;
+  Status status = cuda_status(cudaSetDevice(index), "cudaSetDevice", index);
+  if (status.ok()) status = work(*this);
+  // Recorded even when `work` failed half-way: what it had enqueued still uses the caller's memory.
+  cudaEvent_t event = nullptr;
+  Status recorded =
+      cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+                  "cudaEventCreateWithFlags", index);
+  if (recorded.ok()) {
+    recorded = cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord", index);
+    if (!recorded.ok()) {
+      cudaEventDestroy(event);
+      event = nullptr;
+    }
+  }
+  if (status.ok()) status = recorded;
+  return std::unique_ptr<Event>(std::make_unique<CudaEvent>(index, event, std::move(status)));
+}
+
+Status CudaStream::copy(void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return ok();
+  RETURN_IF_CUDA_ERROR(device_.info().index,
+                       cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_));
+  return ok();
+}
+
+Status CudaStream::fill(void* dst, int byte, size_t bytes) {
+  if (bytes == 0) return ok();
+  RETURN_IF_CUDA_ERROR(device_.info().index, cudaMemsetAsync(dst, byte, bytes, stream_));
+  return ok();
+}
+
+StatusOr<void*> CudaStream::workspace(size_t bytes) {
+  if (bytes <= workspace_bytes_) return workspace_;
+  const int index = device_.info().index;
+  RETURN_IF_CUDA_ERROR(index, cudaStreamSynchronize(stream_));
+  if (workspace_) RETURN_IF_CUDA_ERROR(index, cudaFree(workspace_));
+  workspace_ = nullptr;
+  workspace_bytes_ = 0;
+  RETURN_IF_CUDA_ERROR(index, cudaMalloc(&workspace_, bytes));
+  workspace_bytes_ = bytes;
+  return workspace_;
+}
+
+}  // namespace nereid

@@ -1,0 +1,60 @@
+// The device seam over the CUDA runtime: plain device memory, page-locked host memory, one
+// non-blocking stream per Stream, events that sleep while waiting. Thread-safe per device; a stream
+// belongs to one thread at a time.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <typeindex>
+#include <unordered_map>
+
+#include "tensor/device.h"
+
+namespace nereid {
+
+// GPUs that the driver shows; 0 when there is no driver.
+int num_cuda_devices();
+
+// Device `index`. Unavailable with the driver's reason, InvalidArgument for a number that does not
+// exist, Unimplemented below compute capability 8.0 (bf16 needs it).
+StatusOr<std::unique_ptr<Device>> open_cuda_device(int index);
+
+class CudaStream final : public Stream {
+ public:
+  static StatusOr<std::unique_ptr<CudaStream>> create(const Device& device);
+  ~CudaStream() override;
+
+  const Device& device() const override { return device_; }
+  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override;
+  Status copy(void* dst, const void* src, size_t bytes) override;
+  Status fill(void* dst, int byte, size_t bytes) override;
+  void* native() override { return stream_; }
+
+  cudaStream_t handle() const { return stream_; }
+
+  // Device scratch for the kernel about to be enqueued, 256-byte aligned. The next kernel of this
+  // stream gets the same bytes, which is safe because they run in order. Growing waits for the
+  // stream, so it happens a few times per process and not in steady state.
+  StatusOr<void*> workspace(size_t bytes);
+
+  // State that kernels keep with the stream (library handles, caches): one T per stream, made on
+  // first use and destroyed before the stream.
+  template <class T>
+  T& local() {
+    std::shared_ptr<void>& slot = locals_[std::type_index(typeid(T))];
+    if (!slot) slot = std::make_shared<T>();
+    return *static_cast<T*>(slot.get());
+  }
+
+ private:
+  CudaStream(const Device& device, cudaStream_t stream) : device_(device), stream_(stream) {}
+
+  const Device& device_;
+  cudaStream_t stream_;
+  void* workspace_ = nullptr;
+  size_t workspace_bytes_ = 0;
+  std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;
+};
+
+}  // namespace nereid

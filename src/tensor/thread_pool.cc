@@ -1,0 +1,141 @@
+// Epoch-stamped chunk counter, spinning and sleeping of the fork-join pool.
+#include "tensor/thread_pool.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace nereid {
+namespace {
+
+constexpr int kChunkBits = 24;
+constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
+
+// Pauses between two looks at state_ before a worker sleeps: some tens of microseconds, longer
+// than the serial parts of a step and shorter than a scheduling quantum.
+constexpr int kSpinRounds = 2000;
+// With more threads than processors a spinning thread keeps a working one from running.
+constexpr int kSpinRoundsCrowded = 20;
+constexpr int kJoinRoundsBeforeYield = 4000;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+thread_local bool inside_region = false;
+
+}  // namespace
+
+ThreadPool::ThreadPool(int num_threads) : num_threads_(num_threads) {
+  NEREID_CHECK(num_threads >= 1);
+  const int num_processors = static_cast<int>(std::thread::hardware_concurrency());
+  spin_rounds_ = num_threads <= num_processors ? kSpinRounds : kSpinRoundsCrowded;
+  threads_.reserve(num_threads - 1);
+  for (int i = 1; i < num_threads; ++i) threads_.emplace_back([this, i] { worker(i); });
+}
+
+ThreadPool::~ThreadPool() {
+  {
+    std::lock_guard lock(sleep_mutex_);
+    stop_.store(true);
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
+  NEREID_CHECK(!inside_region);
+  std::lock_guard lock(caller_mutex_);
+  const int64_t num_chunks = (items + grain - 1) / grain;
+  inside_region = true;
+  if (num_threads_ == 1 || num_chunks == 1) {
+    for (int64_t begin = 0; begin < items; begin += grain)
+      body(context, begin, std::min(begin + grain, items), 0);
+    inside_region = false;
+    return;
+  }
+  NEREID_CHECK(num_chunks <= static_cast<int64_t>(kChunkMask));
+  body_.store(body, std::memory_order_relaxed);
+  context_.store(context, std::memory_order_relaxed);
+  items_.store(items, std::memory_order_relaxed);
+  grain_.store(grain, std::memory_order_relaxed);
+  num_chunks_.store(num_chunks, std::memory_order_relaxed);
+  num_done_.store(0, std::memory_order_relaxed);
+  const uint64_t epoch = (state_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
+  const uint64_t state = epoch << kChunkBits | static_cast<uint64_t>(num_chunks);
+  // Sequentially consistent against num_sleeping_: either we see the sleeper or it sees the epoch.
+  state_.store(state, std::memory_order_seq_cst);
+  if (num_sleeping_.load(std::memory_order_seq_cst) > 0) {
+    { std::lock_guard sleep_lock(sleep_mutex_); }
+    wake_.notify_all();
+  }
+  const int64_t mine = take_chunks(state, 0);
+  inside_region = false;
+  num_done_.fetch_add(mine, std::memory_order_relaxed);
+  for (int round = 0; num_done_.load(std::memory_order_acquire) != num_chunks; ++round) {
+    if (round < kJoinRoundsBeforeYield && spin_rounds_ == kSpinRounds)
+      pause();
+    else
+      std::this_thread::yield();
+  }
+}
+
+// Runs chunks of the region that `state` belongs to until none is left; how many it ran.
+int64_t ThreadPool::take_chunks(uint64_t state, int thread) {
+  const uint64_t epoch = state >> kChunkBits;
+  int64_t num_run = 0;
+  while ((state >> kChunkBits) == epoch && (state & kChunkMask) != 0) {
+    const Body body = body_.load(std::memory_order_relaxed);
+    void* const context = context_.load(std::memory_order_relaxed);
+    const int64_t items = items_.load(std::memory_order_relaxed);
+    const int64_t grain = grain_.load(std::memory_order_relaxed);
+    const int64_t num_chunks = num_chunks_.load(std::memory_order_relaxed);
+    if (!state_.compare_exchange_weak(state, state - 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire))
+      continue;
+    const int64_t chunk = num_chunks - static_cast<int64_t>(state & kChunkMask);
+    state -= 1;
+    const int64_t begin = chunk * grain;
+    body(context, begin, std::min(begin + grain, items), thread);
+    ++num_run;
+  }
+  return num_run;
+}
+
+void ThreadPool::worker(int thread) {
+  inside_region = true;
+  uint64_t seen_epoch = 0;
+  for (;;) {
+    const uint64_t state = wait_for_job(seen_epoch);
+    if (stop_.load(std::memory_order_relaxed)) return;
+    seen_epoch = state >> kChunkBits;
+    const int64_t num_run = take_chunks(state, thread);
+    // Only a thread that took a chunk reports: until then the caller is still in this region.
+    if (num_run > 0) num_done_.fetch_add(num_run, std::memory_order_acq_rel);
+  }
+}
+
+// The state of a region newer than `seen_epoch`; spins, then sleeps. Any state at stop.
+uint64_t ThreadPool::wait_for_job(uint64_t seen_epoch) {
+  for (int round = 0; round < spin_rounds_; ++round) {
+    const uint64_t state = state_.load(std::memory_order_acquire);
+    if ((state >> kChunkBits) != seen_epoch) return state;
+    if (stop_.load(std::memory_order_relaxed)) return state;
+    pause();
+  }
+  std::unique_lock lock(sleep_mutex_);
+  num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
+  uint64_t state = 0;
+  wake_.wait(lock, [&] {
+    state = state_.load(std::memory_order_seq_cst);
+    return (state >> kChunkBits) != seen_epoch || stop_.load(std::memory_order_relaxed);
+  });
+  num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
+  return state;
+}
+
+}  // namespace nereid

@@ -1,0 +1,110 @@
+#include "tensor/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <time.h>
+
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+
+#include "base/clock.h"
+
+namespace nereid {
+namespace {
+
+TEST(ThreadPool, CoversEveryItemOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int64_t items : {0, 1, 2, 7, 64, 1000}) {
+      for (int64_t grain : {0, 1, 3, 64, 5000}) {
+        std::vector<int> hits(items, 0);
+        pool.parallel_for(items, grain, [&](int64_t begin, int64_t end, int thread) {
+          EXPECT_GE(thread, 0);
+          EXPECT_LT(thread, threads);
+          EXPECT_EQ(begin % std::max<int64_t>(grain, 1), 0);
+          EXPECT_LE(end - begin, std::max<int64_t>(grain, 1));
+          for (int64_t i = begin; i < end; ++i) ++hits[i];
+        });
+        for (int64_t i = 0; i < items; ++i) ASSERT_EQ(hits[i], 1) << threads << " " << items;
+      }
+    }
+  }
+}
+
+// Each region reads what the one before wrote, with no synchronisation but the join.
+TEST(ThreadPool, RegionsAreOrdered) {
+  ThreadPool pool(4);
+  constexpr int64_t kItems = 37;
+  std::vector<int64_t> a(kItems, 0), b(kItems, 0);
+  for (int step = 0; step < 3000; ++step) {
+    pool.parallel_for(kItems, 2, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) b[i] = a[kItems - 1 - i] + 1;
+    });
+    a.swap(b);
+    // Lets the workers fall asleep now and then.
+    if (step % 1000 == 999) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(std::accumulate(a.begin(), a.end(), int64_t{0}), 3000 * kItems);
+}
+
+TEST(ThreadPool, CallersTakeTurns) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> sum = 0;
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 3; ++c)
+    callers.emplace_back([&] {
+      for (int i = 0; i < 500; ++i)
+        pool.parallel_for(10, 1, [&](int64_t begin, int64_t, int) { sum += begin; });
+    });
+  for (std::thread& t : callers) t.join();
+  EXPECT_EQ(sum, 3 * 500 * 45);
+}
+
+TEST(ThreadPool, OneThreadHasItsScratchToItself) {
+  ThreadPool pool(4);
+  std::vector<int> busy(4, 0);
+  for (int i = 0; i < 300; ++i)
+    pool.parallel_for(40, 1, [&](int64_t, int64_t, int thread) {
+      EXPECT_EQ(busy[thread]++, 0);
+      EXPECT_EQ(--busy[thread], 0);
+    });
+}
+
+TEST(ThreadPool, SleepsWhenIdle) {
+  ThreadPool pool(2);
+  pool.parallel_for(2, 1, [](int64_t, int64_t, int) {});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto cpu_seconds = [] {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(cpu_seconds() - before, 0.02);
+}
+
+// Not a bound (the machine may be busy): prints the cost so that a change shows. Each of the two
+// ranges waits until the other has been taken, so both threads are needed.
+TEST(ThreadPool, LaunchAndJoinCost) {
+  ThreadPool pool(2);
+  constexpr int kRounds = 2000;
+  double best = 1;
+  for (int repeat = 0; repeat < 10; ++repeat) {
+    const Time start = now();
+    for (int i = 0; i < kRounds; ++i) {
+      std::atomic<int> num_taken = 0;
+      pool.parallel_for(2, 1, [&](int64_t, int64_t, int) {
+        ++num_taken;
+        for (int round = 0; num_taken.load() < 2; ++round)
+          if (round > 10000) std::this_thread::yield();
+      });
+    }
+    best = std::min(best, seconds(now() - start) / kRounds);
+  }
+  std::printf("launch + join, 2 threads: %.2f us\n", best * 1e6);
+  EXPECT_LT(best, 1e-2);
+}
+
+}  // namespace
+}  // namespace nereid
