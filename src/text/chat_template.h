@@ -1,0 +1,48 @@
+// Chat templates: a model directory's Jinja template rendered the way Hugging Face transformers
+// does.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace nereid::text {
+
+namespace jinja {
+class Template;
+}
+
+// Immutable and cheap to copy; render() is safe from many threads at once.
+class ChatTemplate {
+ public:
+  // One template. InvalidArgument "line N: <what>" when it does not parse.
+  static StatusOr<ChatTemplate> parse(std::string_view source);
+
+  // Renders with the variables of `context`: messages, tools, documents, add_generation_prompt and
+  // whatever else the template knows. Special tokens of the model (bos_token, eos_token, ...) are
+  // added unless given. InvalidArgument for a template's raise_exception and for template errors,
+  // ResourceExhausted when it exceeds its step, memory or output limits; both name the line.
+  StatusOr<std::string> render(const json::object& context) const;
+
+  // Text of "bos_token", "eos_token", ... as the model directory states it; empty when it does not.
+  std::string_view special_token(std::string_view name) const;
+  const json::object& special_tokens() const { return special_tokens_; }
+
+ private:
+  friend StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir);
+
+  // "default", and where the model has them "tool_use" and "rag".
+  std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>> templates_;
+  json::object special_tokens_;
+};
+
+// chat_template.jinja, else chat_template.json, else "chat_template" of tokenizer_config.json, plus
+// additional_chat_templates/NAME.jinja. NotFound when the directory has none.
+StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir);
+
+}  // namespace nereid::text

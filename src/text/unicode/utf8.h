@@ -1,0 +1,52 @@
+// UTF-8: decoding, lossy repair, and the streaming repair that detokenisation is built on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace nereid::text {
+
+inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+// One step of decoding at the start of `bytes`.
+struct Utf8Step {
+  enum Kind : uint8_t {
+    kValid,       // `code` is a scalar value of `length` bytes
+    kInvalid,     // `length` bytes (at least 1) are a maximal invalid sequence: one U+FFFD
+    kIncomplete,  // all `length` remaining bytes begin a character that ends beyond them
+  };
+  Kind kind = kValid;
+  uint32_t length = 0;
+  char32_t code = 0;
+};
+
+// `bytes` must not be empty. Invalid sequences are cut as the Unicode standard recommends
+// ("substitution of maximal subparts"), which Rust's lossy conversion does too.
+Utf8Step utf8_step(std::string_view bytes);
+
+bool is_valid_utf8(std::string_view bytes);
+
+// Appends `code`; surrogates and values above U+10FFFF become U+FFFD.
+void append_utf8(std::string& out, char32_t code);
+
+// `bytes` with every maximal invalid sequence replaced by U+FFFD.
+std::string repair_utf8(std::string_view bytes);
+
+// The same over a stream: pieces of output, joined, equal repair_utf8 of all input joined, and no
+// piece ends inside a character.
+class Utf8Stream {
+ public:
+  void push(std::string_view bytes, std::string& out);
+  // Ends the stream: an incomplete character becomes U+FFFD. Ready for a new stream afterwards.
+  void finish(std::string& out);
+
+ private:
+  std::string pending_;  // at most 3 bytes
+};
+
+// Length of valid UTF-8 in code points.
+size_t utf8_length(std::string_view text);
+
+}  // namespace nereid::text
