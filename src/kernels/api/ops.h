@@ -25,7 +25,8 @@ struct WeightView {
 };
 
 // out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
-// before, host unaware).
+// before, host unaware). An id outside the vocabulary (such as the -1 of a failed draw) gives
+// zeros.
 struct Embed {
   static constexpr std::string_view kName = "embed";
   struct Problem {
@@ -182,12 +183,13 @@ struct SampleRow {
   int32_t reserved = 0;
 };
 
-// Draws one token for each row. Order: banned -> -inf, divide by temperature, then
-// top_k > 0: keep the k largest (ties: lower id first), weights e_i = exp(l_i - l_1), r = u * top_p
-// * sum(e) (top_p off: 1), first prefix sum in descending order that is >= r; top_k = 0: the same
-// over the whole vocabulary with probabilities. Neither set, or temperature 0: argmax (ties: lower
-// id). u = uniform(seed, position) of base/rng.h. A row whose logits hold a NaN or +inf gives token
-// -1. Source: the TensorRT-LLM sampling order.
+// Draws one token for each row. Order: banned -> -inf (ids outside the vocabulary are ignored),
+// then top_k > 0: keep the k largest (ties: lower id first), weights e_i = exp((l_i - l_1) /
+// temperature), r = u * top_p * sum(e) (top_p off or above 1: 1), first prefix sum in descending
+// order that is >= r; top_k = 0: the same over the whole vocabulary. Neither set, or temperature 0:
+// argmax (ties: lower id). u = uniform(seed, position) of base/rng.h. A row whose logits hold a NaN
+// or +inf, or whose ids are all at -inf after banning, gives token -1. Sums are accumulated in f64.
+// Source: the TensorRT-LLM sampling order.
 struct Sample {
   static constexpr std::string_view kName = "sample";
   struct Problem {

@@ -1,0 +1,95 @@
+// Opens the CPU or a GPU of the device library with its kernels.
+#include "kernels/open.h"
+
+#include <dlfcn.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "kernels/api/plugin.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/ref/ref.h"
+#include "tensor/cpu_device.h"
+
+namespace nereid::kernels {
+namespace {
+
+constexpr char kCudaLibrary[] = "libnereid_cuda.so";
+constexpr char kCudaLibraryVariable[] = "NEREID_CUDA_LIBRARY";
+
+StatusOr<OpenedDevice> open_cpu(const OpenOptions& options) {
+  OpenedDevice opened;
+  ASSIGN_OR_RETURN(opened.device,
+                   make_cpu_device({.num_threads = options.num_threads, .isa = options.isa}));
+  cpu::add_kernels(opened.registry);
+  ref::add_kernels(opened.registry);
+  return opened;
+}
+
+// Where the library may be, in order; the last one leaves the search to the loader.
+std::vector<std::string> candidate_paths() {
+  if (const char* path = std::getenv(kCudaLibraryVariable); path && *path) return {path};
+  std::vector<std::string> paths;
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    for (const auto& directory : {self.parent_path(), self.parent_path() / ".." / "lib"})
+      if (std::filesystem::exists(directory / kCudaLibrary, error))
+        paths.push_back((directory / kCudaLibrary).string());
+  }
+  paths.push_back(kCudaLibrary);
+  return paths;
+}
+
+StatusOr<std::shared_ptr<void>> load_library() {
+  std::string tried;
+  for (const std::string& path : candidate_paths()) {
+    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL))
+      return std::shared_ptr<void>(handle, [](void* h) { dlclose(h); });
+    const char* reason = dlerror();
+    tried += fmt::format("{}{}", tried.empty() ? "" : "; ", reason ? reason : path);
+  }
+  return unavailable("no CUDA device library ({}): {}", kCudaLibrary, tried);
+}
+
+StatusOr<const DevicePlugin*> find_plugin(void* library) {
+  auto entry = reinterpret_cast<DevicePluginEntry>(dlsym(library, kDevicePluginSymbol));
+  const DevicePlugin* plugin = entry ? entry() : nullptr;
+  if (!plugin || !plugin->version)
+    return unavailable("the CUDA device library does not export {}", kDevicePluginSymbol);
+  if (std::strcmp(plugin->version, NEREID_VERSION) != 0)
+    return unavailable("the CUDA device library has version {}, this program {}", plugin->version,
+                       NEREID_VERSION);
+  return plugin;
+}
+
+StatusOr<OpenedDevice> open_cuda(int index) {
+  OpenedDevice opened;
+  ASSIGN_OR_RETURN(opened.library, load_library());
+  ASSIGN_OR_RETURN(const DevicePlugin* plugin, find_plugin(opened.library.get()));
+  if (const int num_devices = plugin->num_devices(); num_devices > 0 && index >= num_devices)
+    return not_found("device 'cuda:{}' does not exist: {} GPU(s) are visible", index, num_devices);
+  RETURN_IF_ERROR(plugin->open(index, &opened.device));
+  plugin->add_kernels(opened.registry);
+  return opened;
+}
+
+}  // namespace
+
+StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& options) {
+  if (name == "cpu") return open_cpu(options);
+  constexpr std::string_view kCuda = "cuda:";
+  if (name.starts_with(kCuda)) {
+    const std::string_view digits = name.substr(kCuda.size());
+    int index = 0;
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    if (error == std::errc() && end == digits.data() + digits.size() && index >= 0)
+      return open_cuda(index);
+  }
+  return invalid_argument("device '{}' is not known; allowed: cpu, cuda:N", name);
+}
+
+}  // namespace nereid::kernels

@@ -1,0 +1,54 @@
+#include "kernels/open.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+namespace nereid::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(const StatusOr<OpenedDevice>& opened) {
+  return std::string(message(opened.status()));
+}
+
+TEST(Open, CpuHasARefRowForEveryOp) {
+  StatusOr<OpenedDevice> opened = open_device("cpu");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const DeviceInfo& info = opened->device->info();
+  EXPECT_TRUE(select(opened->registry.table<Embed>(), {}, info, {"embed:ref"}).ok());
+  EXPECT_TRUE(select(opened->registry.table<Attention>(), {}, info, {"attention:ref"}).ok());
+  EXPECT_TRUE(select(opened->registry.table<Sample>(), {}, info, {"sample:ref"}).ok());
+}
+
+TEST(Open, ForcedInstructionSetLimitsTheChoice) {
+  StatusOr<OpenedDevice> opened = open_device("cpu", {.num_threads = 1, .isa = "generic"});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const Linear::Problem problem{.tokens = 1, .n = 16, .k = 32, .layout = WeightLayout::kPanel16};
+  const DeviceInfo& info = opened->device->info();
+  const auto chosen = select(opened->registry.table<Linear>(), problem, info);
+  ASSERT_TRUE(chosen.ok());
+  EXPECT_EQ((*chosen)->name, "ref");
+  const auto forced = select(opened->registry.table<Linear>(), problem, info, {"linear:avx512"});
+  EXPECT_EQ(forced.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(message(forced.status())), HasSubstr("these can: ref"));
+}
+
+TEST(Open, RefusesUnknownNames) {
+  EXPECT_THAT(error_of(open_device("tpu")), HasSubstr("allowed: cpu, cuda:N"));
+  EXPECT_THAT(error_of(open_device("cuda:")), HasSubstr("'cuda:'"));
+  EXPECT_THAT(error_of(open_device("cuda:-1")), HasSubstr("'cuda:-1'"));
+  EXPECT_THAT(error_of(open_device("cpu", {.isa = "mmx"})), HasSubstr("mmx"));
+}
+
+TEST(Open, MissingCudaLibraryIsUnavailable) {
+  setenv("NEREID_CUDA_LIBRARY", "/nonexistent/libnereid_cuda.so", 1);
+  const StatusOr<OpenedDevice> opened = open_device("cuda:0");
+  unsetenv("NEREID_CUDA_LIBRARY");
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(error_of(opened), HasSubstr("/nonexistent/libnereid_cuda.so"));
+}
+
+}  // namespace
+}  // namespace nereid::kernels
