@@ -1,0 +1,259 @@
+// Scheduler: one behaviour per test; combinations belong to scheduler_fuzz_test.cc.
+#include "sched/scheduler.h"
+
+#include <gmock/gmock.h>
+
+namespace nereid::sched {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Limits limits() {
+  return {.max_batch_size = 4,
+          .max_num_tokens = 64,
+          .max_queue_size = 8,
+          .max_sequence_length = 128,
+          .num_blocks = 32,
+          .tokens_per_block = 4};
+}
+
+SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first = 100) {
+  SequenceSpec s{.id = id, .max_new_tokens = max_new};
+  for (int i = 0; i < num_prompt; ++i) s.prompt.push_back(first + i);
+  return s;
+}
+
+// Commits every row of a plan; each sampling row draws `token`.
+std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
+  std::vector<RowNews> all;
+  for (const Row& row : plan.rows)
+    all.push_back(sched.commit(row, std::vector<TokenId>(row.samples ? 1 : 0, token)));
+  return all;
+}
+
+struct Shape {
+  int start, num_tokens;
+  bool samples, on_device;
+  bool operator==(const Shape&) const = default;
+};
+std::vector<Shape> shapes(const StepPlan& plan) {
+  std::vector<Shape> out;
+  for (const Row& r : plan.rows)
+    out.push_back({r.start, r.num_tokens, r.samples, r.input_on_device});
+  return out;
+}
+
+TEST(Scheduler, RunsOneRequestToItsLength) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 5, 2)).ok());
+  StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{0, 5, true, false}));
+  RowNews news = sched.commit(plan.rows[0], std::vector<TokenId>{7});
+  EXPECT_THAT(news.tokens, ElementsAre(7));
+  EXPECT_FALSE(news.finished);
+  plan = sched.plan(Time{});
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{5, 1, true, false}));
+  news = sched.commit(plan.rows[0], std::vector<TokenId>{8});
+  EXPECT_THAT(news.tokens, ElementsAre(8));
+  EXPECT_TRUE(news.finished);
+  EXPECT_EQ(news.reason, FinishReason::kLength);
+  EXPECT_TRUE(sched.idle());
+  sched.check();
+  EXPECT_EQ(sched.stats().blocks_free, 32);
+}
+
+TEST(Scheduler, ChunksALongPromptAndMixesItWithDecoding) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 3)).ok());
+  commit_all(sched, sched.plan(Time{}), 7);
+  ASSERT_TRUE(sched.submit(spec(2, 10)).ok());
+  StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{3, 1, true, false}, Shape{0, 7, false, false}));
+  EXPECT_EQ(plan.num_tokens, 8);
+  commit_all(sched, plan, 7);
+  EXPECT_THAT(shapes(sched.plan(Time{})),
+              ElementsAre(Shape{4, 1, true, false}, Shape{7, 3, true, false}));
+}
+
+TEST(Scheduler, PlansAheadOfTheHost) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 5, 3)).ok());
+  const StepPlan first = sched.plan(Time{}), second = sched.plan(Time{});
+  EXPECT_THAT(shapes(second), ElementsAre(Shape{5, 1, true, true}));
+  commit_all(sched, first, 7);
+  const StepPlan third = sched.plan(Time{});
+  EXPECT_THAT(shapes(third), ElementsAre(Shape{6, 1, true, true}));
+  EXPECT_TRUE(sched.plan(Time{}).empty()) << "three tokens are all it may have";
+  commit_all(sched, second, 8);
+  EXPECT_TRUE(commit_all(sched, third, 9)[0].finished);
+  EXPECT_TRUE(sched.idle());
+}
+
+TEST(Scheduler, EndIdInFlightDropsTheExtraToken) {
+  Scheduler sched(limits());
+  SequenceSpec s = spec(1, 4);
+  s.end_ids = {2};
+  ASSERT_TRUE(sched.submit(s).ok());
+  const StepPlan first = sched.plan(Time{}), second = sched.plan(Time{});
+  const RowNews news = commit_all(sched, first, 2)[0];
+  EXPECT_TRUE(news.finished);
+  EXPECT_EQ(news.reason, FinishReason::kEndId);
+  EXPECT_TRUE(news.tokens.empty());
+  EXPECT_FALSE(sched.idle()) << "memory is held while a row is in flight";
+  sched.check();
+  EXPECT_TRUE(commit_all(sched, second, 9)[0].empty());
+  EXPECT_TRUE(sched.idle());
+  sched.check();
+}
+
+TEST(Scheduler, StopWordsEndAndStay) {
+  Scheduler sched(limits());
+  SequenceSpec s = spec(1, 4, 10);
+  s.stop_words = {{5, 6}};
+  ASSERT_TRUE(sched.submit(s).ok());
+  EXPECT_FALSE(commit_all(sched, sched.plan(Time{}), 5)[0].finished);
+  const RowNews news = commit_all(sched, sched.plan(Time{}), 6)[0];
+  EXPECT_THAT(news.tokens, ElementsAre(6));
+  EXPECT_EQ(news.reason, FinishReason::kStopWords);
+}
+
+TEST(Scheduler, MinTokensBansEndsUntilThen) {
+  Scheduler sched(limits());
+  SequenceSpec s = spec(1, 4, 10);
+  s.end_ids = {2};
+  s.stop_words = {{3}, {5, 6}};
+  s.sampling.min_tokens = 2;
+  ASSERT_TRUE(sched.submit(s).ok());
+  const StepPlan plan = sched.plan(Time{});
+  const Sequence& sequence = *plan.rows[0].sequence;
+  EXPECT_THAT(sequence.banned_ids(4), ElementsAre(2, 3));
+  EXPECT_THAT(sequence.banned_ids(5), ElementsAre(2, 3));
+  EXPECT_TRUE(sequence.banned_ids(6).empty());
+}
+
+TEST(Scheduler, MaxSequenceLengthEndsWithLength) {
+  Limits l = limits();
+  l.max_sequence_length = 6;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 100)).ok());
+  EXPECT_FALSE(commit_all(sched, sched.plan(Time{}), 7)[0].finished);
+  const RowNews news = commit_all(sched, sched.plan(Time{}), 7)[0];
+  EXPECT_EQ(news.reason, FinishReason::kLength);
+  EXPECT_TRUE(sched.idle());
+}
+
+TEST(Scheduler, RefusesWhatCanNeverRunWithTheNumbers) {
+  Limits l = limits();
+  l.num_blocks = 4;
+  Scheduler sched(l);
+  EXPECT_THAT(std::string(message(sched.submit(spec(1, 128)))),
+              testing::AllOf(HasSubstr("128"), HasSubstr("max_sequence_length")));
+  EXPECT_THAT(std::string(message(sched.submit(spec(1, 14, 4)))),
+              testing::AllOf(HasSubstr("17 tokens"), HasSubstr("memory for 16")));
+  EXPECT_TRUE(absl::IsInvalidArgument(sched.submit(spec(1, 0))));
+  EXPECT_TRUE(absl::IsInvalidArgument(sched.submit(spec(1, 1, 0))));
+  EXPECT_TRUE(absl::IsInvalidArgument(sched.submit(spec(0, 1))));
+  EXPECT_TRUE(sched.submit(spec(1, 13, 4)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(sched.submit(spec(1, 1)))) << "same id";
+}
+
+TEST(Scheduler, QueueIsBounded) {
+  Limits l = limits();
+  l.max_queue_size = 2;
+  l.max_batch_size = 1;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4)).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(sched.submit(spec(3, 4))));
+  commit_all(sched, sched.plan(Time{}), 7);
+  EXPECT_TRUE(sched.submit(spec(3, 4)).ok());
+  EXPECT_EQ(sched.num_queued(), 2);
+  EXPECT_TRUE(sched.cancel(3)->finished);
+  EXPECT_EQ(sched.num_queued(), 1);
+}
+
+TEST(Scheduler, ReusesThePrefixButComputesTheLastToken) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 8, 1)).ok());
+  commit_all(sched, sched.plan(Time{}), 7);
+  ASSERT_TRUE(sched.submit(spec(2, 8, 1)).ok());
+  const StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{4, 4, true, false}));
+  const RowNews news = commit_all(sched, plan, 7)[0];
+  EXPECT_EQ(news.metrics.reused_blocks, 1);
+  EXPECT_EQ(news.metrics.allocated_blocks, 1);
+  EXPECT_EQ(sched.stats().blocks_reused, 1);
+  EXPECT_EQ(sched.stats().prompt_tokens, 12);
+}
+
+TEST(Scheduler, PreemptsTheNewestAndResumesIt) {
+  Limits l = limits();
+  l.num_blocks = 4;
+  l.enable_reuse = false;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 3, 8)).ok());
+  EXPECT_EQ(commit_all(sched, sched.plan(Time{}), 7).size(), 2u);
+  int steps = 0, preempted = 0, finished = 0;
+  while (!sched.idle() && ++steps < 100) {
+    const StepPlan plan = sched.plan(Time{});
+    for (const RowNews& news : commit_all(sched, plan, 7)) {
+      if (!news.finished) continue;
+      ++finished;
+      EXPECT_EQ(news.id, static_cast<RequestId>(finished)) << "the older one ends first";
+      preempted += news.metrics.num_preemptions;
+    }
+    sched.check();
+  }
+  EXPECT_EQ(finished, 2);
+  EXPECT_GE(preempted, 1);
+  EXPECT_EQ(sched.stats().num_preemptions, preempted);
+  EXPECT_EQ(sched.stats().generated_tokens, 16);
+}
+
+TEST(Scheduler, CancelWaitingAndRunning) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4)).ok());
+  const StepPlan plan = sched.plan(Time{});
+  EXPECT_EQ(sched.cancel(2)->reason, FinishReason::kCancelled);
+  EXPECT_EQ(sched.cancel(1)->reason, FinishReason::kCancelled);
+  EXPECT_FALSE(sched.cancel(1).has_value()) << "one final news only";
+  EXPECT_FALSE(sched.cancel(9).has_value());
+  EXPECT_FALSE(sched.idle());
+  EXPECT_TRUE(commit_all(sched, plan, 7)[0].empty());
+  EXPECT_TRUE(sched.idle());
+  sched.check();
+  EXPECT_EQ(sched.stats().num_cancelled, 2);
+}
+
+TEST(Scheduler, AbortFailsTheSequenceAndForgetsItsBlocks) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 8)).ok());
+  commit_all(sched, sched.plan(Time{}), 7);
+  const StepPlan plan = sched.plan(Time{});
+  const RowNews news = sched.abort(plan.rows[0], internal_error("device lost"));
+  EXPECT_TRUE(news.finished);
+  EXPECT_TRUE(absl::IsInternal(news.status));
+  EXPECT_TRUE(sched.idle());
+  sched.check();
+  ASSERT_TRUE(sched.submit(spec(2, 8)).ok());
+  EXPECT_EQ(sched.plan(Time{}).rows[0].start, 0);
+}
+
+TEST(Scheduler, StopEndsWithStopWords) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 8)).ok());
+  commit_all(sched, sched.plan(Time{}), 7);
+  EXPECT_EQ(sched.stop(1)->reason, FinishReason::kStopWords);
+  EXPECT_TRUE(sched.idle());
+  EXPECT_EQ(sched.stats().num_finished, 1);
+}
+
+}  // namespace
+}  // namespace nereid::sched

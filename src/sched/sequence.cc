@@ -1,0 +1,73 @@
+// Sequence: end conditions, banned ids and prefix keys.
+#include "sched/sequence.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/hash.h"
+
+namespace nereid::sched {
+namespace {
+
+std::vector<TokenId> banned_from(const SequenceSpec& spec) {
+  std::vector<TokenId> ids;
+  if (spec.sampling.min_tokens.value_or(0) <= 0) return ids;
+  ids = spec.end_ids;
+  for (const auto& word : spec.stop_words)
+    if (word.size() == 1) ids.push_back(word[0]);
+  return ids;
+}
+
+}  // namespace
+
+Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order)
+    : num_prompt_(static_cast<int32_t>(spec.prompt.size())),
+      tokens_(std::move(spec.prompt)),
+      spec_(std::move(spec)),
+      limit_(limit),
+      tokens_per_block_(tokens_per_block),
+      order_(order),
+      banned_(banned_from(spec_)) {
+  metrics_.arrival = spec_.arrival;
+}
+
+std::span<const TokenId> Sequence::banned_ids(int32_t position) const {
+  if (position - num_prompt_ >= spec_.sampling.min_tokens.value_or(0)) return {};
+  return banned_;
+}
+
+bool Sequence::append(TokenId token) {
+  const bool may_end = num_generated() >= spec_.sampling.min_tokens.value_or(0);
+  if (may_end && std::ranges::find(spec_.end_ids, token) != spec_.end_ids.end()) {
+    reason_ = FinishReason::kEndId;
+    return false;
+  }
+  tokens_.push_back(token);
+  const bool enough = num_generated() >= spec_.sampling.min_tokens.value_or(0);
+  if (enough && completes_stop_word()) {
+    reason_ = FinishReason::kStopWords;
+  } else if (static_cast<int32_t>(tokens_.size()) >= limit_) {
+    reason_ = FinishReason::kLength;
+  }
+  return true;
+}
+
+// As in TensorRT-LLM a match may begin in the prompt; its last token is always a new one.
+bool Sequence::completes_stop_word() const {
+  return std::ranges::any_of(spec_.stop_words, [&](const std::vector<TokenId>& word) {
+    return !word.empty() && word.size() <= tokens_.size() &&
+           std::equal(word.rbegin(), word.rend(), tokens_.rbegin());
+  });
+}
+
+std::span<const BlockKey> Sequence::keys() {
+  const size_t size = static_cast<size_t>(tokens_per_block_);
+  while ((keys_.size() + 1) * size <= tokens_.size()) {
+    const BlockKey parent = keys_.empty() ? 0 : keys_.back();
+    const TokenId* first = tokens_.data() + keys_.size() * size;
+    keys_.push_back(hash64(first, size * sizeof(TokenId), parent));
+  }
+  return keys_;
+}
+
+}  // namespace nereid::sched

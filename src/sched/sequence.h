@@ -1,0 +1,91 @@
+// One request while it is being computed: its tokens, how far the device is, and when it ends.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "nereid/executor.h"
+#include "sched/block_pool.h"
+#include "sched/step_plan.h"
+
+namespace nereid::sched {
+
+// What the scheduler has to know of a request.
+struct SequenceSpec {
+  RequestId id = 0;  // unique among the sequences of one scheduler, not 0
+  std::vector<TokenId> prompt;
+  int32_t max_new_tokens = 0;
+  std::vector<TokenId> end_ids;                  // a drawn one ends the sequence and is not kept
+  std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
+  SamplingConfig sampling;                       // for the sampler; min_tokens also acts here
+  Time arrival;
+};
+
+// Owned by the Scheduler, which alone changes it; exec and the sampler read it on the engine thread
+// while they launch.
+class Sequence {
+ public:
+  // `limit`: tokens at which it ends with kLength, prompt included. `order`: age among all
+  // sequences, smaller is older.
+  Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order);
+
+  RequestId id() const { return spec_.id; }
+  std::span<const TokenId> tokens() const {
+    return tokens_;
+  }  // prompt, then what the host knows of the output
+  int32_t num_prompt() const { return num_prompt_; }
+  int32_t num_generated() const { return static_cast<int32_t>(tokens_.size()) - num_prompt_; }
+  const SamplingConfig& sampling() const { return spec_.sampling; }
+  std::span<const BlockId> block_table() const { return table_.blocks; }
+  const RequestMetrics& metrics() const { return metrics_; }
+
+  // Ids that the token for `position` must not be: end ids and one-token stop words before
+  // min_tokens.
+  std::span<const TokenId> banned_ids(int32_t position) const;
+
+ private:
+  friend class Scheduler;
+
+  // Tokens that exist, on the host or only on the device; `computed_` chases it.
+  int32_t length() const { return static_cast<int32_t>(tokens_.size()) + unknown_; }
+  bool at_limit() const { return length() >= limit_; }
+  bool draining() const { return stopped_ || preempted_; }
+
+  // Takes one drawn token; returns whether it was kept, and sets reason_ when it ends the sequence.
+  // End id before stop word before length.
+  bool append(TokenId token);
+  bool completes_stop_word() const;
+
+  // Keys of all full blocks of known tokens; each is hashed once.
+  std::span<const BlockKey> keys();
+
+  const int32_t num_prompt_;
+  std::vector<TokenId> tokens_;  // begins as the prompt, grows in commit()
+  const SequenceSpec spec_;      // without its prompt
+  const int32_t limit_;
+  const int32_t tokens_per_block_;
+  const uint64_t order_;
+  std::vector<TokenId> banned_;  // set once, from end_ids and stop_words
+  std::vector<BlockKey> keys_;   // grows in keys()
+
+  int32_t slot_ = -1;  // >= 0 exactly while running: from admission to release
+  BlockTable table_;   // empty unless running
+  int32_t computed_ =
+      0;  // positions whose KV is written or planned; set by plan(), 0 after release
+  int32_t unknown_ =
+      0;  // drawn tokens that only the device knows; plan() adds, commit() takes away
+  int32_t inflight_ =
+      0;  // rows planned and not yet committed or aborted; memory is held until it is 0
+  bool started_ = false;  // was admitted at least once
+  bool preempted_ =
+      false;              // gives its memory back as soon as nothing is in flight, then waits again
+  bool stopped_ = false;  // its final news is out; released as soon as nothing is in flight
+  bool failed_ = false;   // stopped by an error: its blocks are not to be found again
+  FinishReason reason_ = FinishReason::kNotFinished;  // set by append() or when stopped
+  RequestMetrics
+      metrics_;  // arrival, first_scheduled and the counts; token times belong to the outbox
+};
+
+}  // namespace nereid::sched
