@@ -1,0 +1,481 @@
+// Connection coroutine over Boost.Beast's parser. Coroutine bodies keep every awaited argument in a
+// named local: GCC 12 miscompiles some temporaries in co_await expressions.
+#include "front/http/connection.h"
+
+#include <fmt/chrono.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <ctime>
+#include <utility>
+
+#include "base/log.h"
+
+namespace nereid::front {
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+namespace {
+
+constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
+constexpr size_t kMaxRequestChunks = 65536;
+constexpr size_t kMaxLingerBytes = size_t{1} << 20;
+constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
+
+// What handlers hold. The connection keeps the Answer; this handle turns "handler dropped it" into
+// an end.
+class LiveExchange final : public Exchange {
+ public:
+  LiveExchange(std::shared_ptr<Connection> connection, std::shared_ptr<Answer> answer,
+               std::shared_ptr<Listener::Impl> listener)
+      : connection_(std::move(connection)),
+        answer_(std::move(answer)),
+        listener_(std::move(listener)) {}
+
+  ~LiveExchange() override {
+    // The last reference may go on any thread.
+    asio::post(connection_->executor(), [c = connection_, a = answer_, l = listener_] {
+      if (a->finished || a->gone) return;
+      if (a->started) {
+        c->give_up(*a);
+      } else {
+        a->head = l->router.error_page()(a->request, 500, "internal error: request was dropped");
+        a->started = a->finished = true;
+      }
+      c->notify();
+    });
+  }
+
+  Request& request() override { return answer_->request; }
+
+  void post(std::function<void()> work) override {
+    asio::post(connection_->executor(), [work = std::move(work)] {
+      try {
+        work();
+      } catch (const std::exception& e) {
+        log_error("while answering a request: {}", e.what());
+      }
+    });
+  }
+
+  void send(Response response) override {
+    if (answer_->started) return;
+    answer_->head = std::move(response);
+    answer_->started = true;
+    finish();
+  }
+
+  void begin_stream(Response head) override {
+    if (answer_->started) return;
+    answer_->head = std::move(head);
+    answer_->started = answer_->streaming = true;
+    connection_->notify();
+  }
+
+  void write(std::string_view text) override {
+    if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
+    answer_->chunks.emplace_back(text);
+    answer_->unread_bytes += text.size();
+    if (answer_->unread_bytes > listener_->options.max_unread_bytes) connection_->give_up(*answer_);
+    connection_->notify();
+  }
+
+  void end() override {
+    if (answer_->streaming && !answer_->finished) finish();
+  }
+
+  void on_disconnect(std::function<void()> callback) override {
+    if (answer_->finished) return;
+    if (answer_->gone) {
+      callback();
+    } else {
+      answer_->on_disconnect = std::move(callback);
+    }
+  }
+
+  bool disconnected() const override { return answer_->gone; }
+
+ private:
+  void finish() {
+    answer_->finished = true;
+    answer_->on_disconnect = nullptr;
+    connection_->notify();
+  }
+
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Answer> answer_;
+  std::shared_ptr<Listener::Impl> listener_;
+};
+
+std::string http_date() {
+  return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr)));
+}
+
+// Status line and headers up to the empty line; `framing` is the length or encoding header.
+std::string format_head(const Response& head, std::string_view framing, bool keep_alive,
+                        int http_version) {
+  std::string out = fmt::format("HTTP/1.{} {} {}\r\nDate: {}\r\n", http_version == 10 ? 0 : 1,
+                                head.status, reason_phrase(head.status), http_date());
+  if (!head.content_type.empty()) {
+    out += fmt::format("Content-Type: {}\r\n", head.content_type);
+  }
+  for (const Header& h : head.headers) out += fmt::format("{}: {}\r\n", h.name, h.value);
+  out += framing;
+  if (!keep_alive) {
+    out += "Connection: close\r\n";
+  } else if (http_version == 10) {
+    out += "Connection: keep-alive\r\n";
+  }
+  out += "\r\n";
+  return out;
+}
+
+// "http://host/path?x" and "/path?x" alike.
+void split_target(std::string_view target, Request& request) {
+  if (const size_t scheme = target.find("://");
+      !target.starts_with('/') && scheme != std::string_view::npos) {
+    target.remove_prefix(scheme + 3);
+    const size_t slash = target.find('/');
+    target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
+  }
+  const size_t query = std::min(target.find('?'), target.size());
+  request.path = target.substr(0, query);
+  if (query < target.size()) request.query = target.substr(query + 1);
+}
+
+void count_response(ListenerStats& stats, int status) {
+  const size_t bucket = static_cast<size_t>(status) / 100;
+  if (bucket < stats.responses.size()) ++stats.responses[bucket];
+}
+
+}  // namespace
+
+Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> listener)
+    : socket_(std::move(socket)),
+      listener_(std::move(listener)),
+      wake_(socket_.get_executor()),
+      deadline_(socket_.get_executor()) {
+  ++listener_->stats.connections_open;
+  std::lock_guard lock(listener_->mutex);
+  listener_->connections.insert(this);
+}
+
+Connection::~Connection() {
+  --listener_->stats.connections_open;
+  listener_->remove(this);
+}
+
+void Connection::start() {
+  asio::co_spawn(
+      socket_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
+}
+
+void Connection::refuse_full() {
+  auto body = [self = shared_from_this()]() -> Work {
+    const Request request;
+    co_await self->refuse(request, 503, "too many connections");
+    self->close();
+  };
+  asio::co_spawn(socket_.get_executor(), std::move(body), asio::detached);
+}
+
+void Connection::drain() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->idle_) self->close();
+  });
+}
+
+void Connection::abort() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->current_) self->give_up(*self->current_);
+    self->peer_gone_ = true;
+    self->close();
+    self->notify();
+  });
+}
+
+void Connection::give_up(Answer& answer) {
+  if (answer.gone || answer.finished) return;
+  answer.gone = true;
+  answer.chunks.clear();
+  ++listener_->stats.disconnects;
+  // The callback may hold the last reference to the exchange; it must not die inside itself.
+  if (auto callback = std::exchange(answer.on_disconnect, nullptr)) callback();
+}
+
+void Connection::close() {
+  error_code ec;
+  socket_.shutdown(tcp::socket::shutdown_both, ec);
+  socket_.close(ec);
+}
+
+void Connection::arm(milliseconds timeout) {
+  timed_out_ = false;
+  const uint64_t generation = ++deadline_generation_;
+  deadline_.expires_after(timeout);
+  deadline_.async_wait([weak = weak_from_this(), generation](error_code ec) {
+    auto self = weak.lock();
+    if (ec || !self || generation != self->deadline_generation_) return;
+    self->timed_out_ = true;
+    error_code ignored;
+    self->socket_.cancel(ignored);
+  });
+}
+
+void Connection::disarm() {
+  ++deadline_generation_;
+  deadline_.cancel();
+}
+
+asio::awaitable<void> Connection::wait_for_news() {
+  error_code ec;
+  wake_.expires_at(asio::steady_timer::time_point::max());
+  auto token = asio::redirect_error(asio::use_awaitable, ec);
+  co_await wake_.async_wait(token);
+}
+
+void Connection::watch() {
+  if (watching_ || peer_gone_ || buffer_.size() >= kMaxPipelinedBytes) return;
+  watching_ = true;
+  const auto space = buffer_.prepare(4096);
+  socket_.async_read_some(space, [self = shared_from_this()](error_code ec, size_t n) {
+    self->watching_ = false;
+    self->buffer_.commit(n);
+    if (ec && ec != asio::error::operation_aborted) self->peer_gone_ = true;
+    if (!ec && self->current_) self->watch();
+    self->notify();
+  });
+}
+
+asio::awaitable<void> Connection::stop_watching() {
+  if (!watching_) co_return;
+  error_code ec;
+  socket_.cancel(ec);
+  while (watching_) co_await wait_for_news();
+}
+
+asio::awaitable<void> Connection::run() {
+  try {
+    for (;;) {
+      const bool keep = co_await serve_one();
+      if (!keep) break;
+    }
+  } catch (const std::exception& e) {
+    log_error("connection: {}", e.what());
+    if (current_) give_up(*current_);
+  }
+  current_.reset();
+  disarm();
+  close();
+}
+
+asio::awaitable<bool> Connection::wait_first_byte() {
+  if (buffer_.size() > 0) co_return true;
+  if (listener_->draining || peer_gone_) co_return false;
+  idle_ = true;
+  error_code ec;
+  arm(listener_->options.idle_timeout);
+  const auto space = buffer_.prepare(4096);
+  auto token = asio::redirect_error(asio::use_awaitable, ec);
+  const size_t n = co_await socket_.async_read_some(space, token);
+  buffer_.commit(n);
+  disarm();
+  idle_ = false;
+  co_return !ec;
+}
+
+asio::awaitable<bool> Connection::serve_one() {
+  const bool got_byte = co_await wait_first_byte();
+  if (!got_byte) co_return false;
+  auto answer = std::make_shared<Answer>();
+  bool keep_alive = false;
+  int http_version = 11;
+  const bool complete = co_await read_request(answer->request, keep_alive, http_version);
+  if (!complete) co_return false;
+  co_await answer_request(answer, keep_alive, http_version);
+  co_return keep_alive && !peer_gone_;
+}
+
+asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_alive,
+                                               int& http_version) {
+  const ListenerOptions& options = listener_->options;
+  http::request_parser<http::string_body> parser;
+  parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
+  parser.body_limit(options.max_body_bytes);
+  size_t num_chunks = 0;
+  auto count_chunk = [&num_chunks](std::uint64_t, boost::beast::string_view,
+                                   error_code& chunk_error) {
+    if (++num_chunks > kMaxRequestChunks) chunk_error = http::error::bad_chunk;
+  };
+  parser.on_chunk_header(count_chunk);
+
+  error_code ec;
+  auto token = asio::redirect_error(asio::use_awaitable, ec);
+  arm(options.header_timeout);
+  co_await http::async_read_header(socket_, buffer_, parser, token);
+  disarm();
+  const auto& head = parser.get();
+  if (parser.got_some()) {
+    request.method = std::string(head.method_string());
+    split_target(std::string_view(head.target().data(), head.target().size()), request);
+  }
+  if (!ec && head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) {
+    co_await refuse(request, 501, "Transfer-Encoding other than chunked is not supported");
+    co_return false;
+  }
+  if (!ec && !parser.is_done()) {
+    const auto expect = head[http::field::expect];
+    if (!expect.empty() && buffer_.size() == 0) {
+      const bool sent = co_await write_text("HTTP/1.1 100 Continue\r\n\r\n");
+      if (!sent) co_return false;
+    }
+    const uint64_t allowed = parser.content_length().value_or(options.max_body_bytes);
+    arm(options.body_timeout + milliseconds(1000 * (allowed / kSlowestBodyBytesPerSecond)));
+    co_await http::async_read(socket_, buffer_, parser, token);
+    disarm();
+  }
+  if (ec == http::error::body_limit) {
+    co_await refuse(
+        request, 413,
+        fmt::format("request body exceeds the limit of {} bytes", options.max_body_bytes));
+  } else if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
+    co_await refuse(
+        request, 431,
+        fmt::format("request header exceeds the limit of {} bytes", options.max_header_bytes));
+  } else if (ec && timed_out_) {
+    co_await refuse(request, 408, "the request did not arrive in time");
+  } else if (ec && ec.category() == http::make_error_code(http::error::bad_target).category() &&
+             ec != http::error::end_of_stream && ec != http::error::partial_message) {
+    co_await refuse(request, 400, fmt::format("malformed HTTP request: {}", ec.message()));
+  }
+  if (ec) co_return false;
+
+  http_version = head.version() >= 11 ? 11 : 10;
+  keep_alive = parser.keep_alive();
+  for (const auto& field : head) {
+    request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
+  }
+  request.body = std::move(parser.get().body());
+  co_return true;
+}
+
+asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer, bool& keep_alive,
+                                                 int http_version) {
+  current_ = answer;
+  ++listener_->stats.requests_active;
+  {
+    ExchangePtr exchange = std::make_shared<LiveExchange>(shared_from_this(), answer, listener_);
+    if (listener_->draining) {
+      exchange->send(listener_->router.error_page()(answer->request, 503, "Server exiting"));
+    } else {
+      listener_->router.handle(exchange);
+    }
+  }
+  while (!answer->started && !peer_gone_ && !answer->gone) {
+    watch();
+    co_await wait_for_news();
+  }
+  if (listener_->draining) keep_alive = false;
+  if (answer->started && !answer->gone) {
+    count_response(listener_->stats, answer->head.status);
+    if (answer->streaming) {
+      if (http_version == 10) keep_alive = false;
+      co_await write_stream(*answer, keep_alive, http_version);
+    } else {
+      co_await write_whole(*answer, keep_alive, http_version);
+    }
+  }
+  if (!answer->finished) {
+    give_up(*answer);
+    peer_gone_ = true;  // the answer is incomplete: the connection cannot be used again
+  }
+  co_await stop_watching();
+  current_.reset();
+  --listener_->stats.requests_active;
+}
+
+asio::awaitable<bool> Connection::write_text(std::string text) {
+  error_code ec;
+  arm(listener_->options.write_timeout);
+  auto token = asio::redirect_error(asio::use_awaitable, ec);
+  const auto buffer = asio::buffer(text);
+  co_await asio::async_write(socket_, buffer, token);
+  disarm();
+  if (ec) peer_gone_ = true;
+  co_return !ec;
+}
+
+asio::awaitable<void> Connection::write_whole(Answer& answer, bool keep_alive, int http_version) {
+  const Response& head = answer.head;
+  const std::string framing =
+      head.status == 204 ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
+  std::string text = format_head(head, framing, keep_alive, http_version);
+  if (answer.request.method != "HEAD" && head.status != 204) text += head.body;
+  co_await write_text(std::move(text));
+}
+
+asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, int http_version) {
+  const bool chunked = http_version >= 11;
+  std::string text = format_head(answer.head, chunked ? "Transfer-Encoding: chunked\r\n" : "",
+                                 keep_alive, http_version);
+  for (;;) {
+    for (const std::string& chunk : answer.chunks) {
+      if (chunked) text += fmt::format("{:x}\r\n", chunk.size());
+      text += chunk;
+      if (chunked) text += "\r\n";
+    }
+    answer.chunks.clear();
+    const bool last = answer.finished;
+    if (last && chunked) text += "0\r\n\r\n";
+    if (!text.empty()) {
+      const size_t handed_over = answer.unread_bytes;
+      const bool sent = co_await write_text(std::move(text));
+      text.clear();
+      answer.unread_bytes -= std::min(handed_over, answer.unread_bytes);
+      if (!sent) co_return;
+    }
+    if (last) co_return;
+    watch();
+    if (peer_gone_ || answer.gone) co_return;
+    if (answer.chunks.empty() && !answer.finished) co_await wait_for_news();
+    if (peer_gone_ || answer.gone) co_return;
+  }
+}
+
+asio::awaitable<void> Connection::refuse(const Request& request, int status, std::string message) {
+  const Response response = listener_->router.error_page()(request, status, message);
+  count_response(listener_->stats, status);
+  const std::string framing = fmt::format("Content-Length: {}\r\n", response.body.size());
+  std::string text = format_head(response, framing, false, 11);
+  text += response.body;
+  const bool sent = co_await write_text(std::move(text));
+  if (sent) co_await linger();
+}
+
+// Closing with unread input makes the kernel reset the connection, and the client might never see
+// the answer; so read on for a moment.
+asio::awaitable<void> Connection::linger() {
+  error_code ec;
+  socket_.shutdown(tcp::socket::shutdown_send, ec);
+  arm(milliseconds(1000));
+  auto token = asio::redirect_error(asio::use_awaitable, ec);
+  for (size_t total = 0; !ec && total < kMaxLingerBytes;) {
+    buffer_.clear();
+    const auto space = buffer_.prepare(16 << 10);
+    total += co_await socket_.async_read_some(space, token);
+  }
+  disarm();
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,118 @@
+// One client connection as a coroutine on its own strand: read a request, dispatch it, write its
+// answer, repeat. Internal to front/http.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+#include <vector>
+
+#include "front/http/listener.h"
+
+namespace nereid::front {
+
+struct IoThreads::Impl {
+  boost::asio::io_context context;
+  std::vector<std::thread> threads;
+};
+
+class Connection;
+
+// Shared by the acceptor, the connections and the Listener handle.
+struct Listener::Impl {
+  Impl(boost::asio::io_context& io, ListenerOptions opts, Router r)
+      : context(io),
+        options(std::move(opts)),
+        router(std::move(r)),
+        acceptor(boost::asio::make_strand(io)) {}
+
+  void remove(Connection* connection);
+  // Strong references, so that the last one is never dropped under the mutex.
+  std::vector<std::shared_ptr<Connection>> snapshot();
+
+  boost::asio::io_context& context;
+  const ListenerOptions options;
+  const Router router;
+  ListenerStats stats;
+  int port = 0;
+  std::atomic<bool> draining{false};
+  boost::asio::ip::tcp::acceptor acceptor;  // on its own strand once started
+
+  std::mutex mutex;
+  std::condition_variable drained;
+  std::unordered_set<Connection*> connections;  // each alive while listed (removed in destructor)
+};
+
+// The state of one answer. Touched on the connection's strand only.
+struct Answer {
+  Request request;
+  Response head;
+  std::deque<std::string> chunks;
+  size_t unread_bytes = 0;
+  bool started = false;
+  bool streaming = false;
+  bool finished = false;
+  bool gone = false;  // client left or stalled; nothing is written any more
+  std::function<void()> on_disconnect;
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<Listener::Impl> listener);
+  ~Connection();
+
+  void start();        // spawns run()
+  void drain();        // any thread: close when idle, else after the running answer
+  void abort();        // any thread: close now
+  void refuse_full();  // spawns: answer 503 and close
+
+  auto executor() { return socket_.get_executor(); }
+  // The answer has news (head, chunk, end); on the strand.
+  void notify() { wake_.cancel(); }
+  // Tells the handler that the client is gone; once.
+  void give_up(Answer& answer);
+
+ private:
+  using Work = boost::asio::awaitable<void>;
+  using Flag = boost::asio::awaitable<bool>;
+
+  Work run();
+  Flag serve_one();  // false: close the connection
+  Flag read_request(Request& request, bool& keep_alive, int& http_version);
+  Flag wait_first_byte();
+  Work answer_request(std::shared_ptr<Answer> answer, bool& keep_alive, int http_version);
+  Work write_whole(Answer& answer, bool keep_alive, int http_version);
+  Work write_stream(Answer& answer, bool keep_alive, int http_version);
+  Work refuse(const Request& request, int status, std::string message);
+  Flag write_text(std::string text);  // false: the client is gone
+  Work linger();
+  Work wait_for_news();
+  Work stop_watching();
+  void watch();                                 // pending read that notices a leaving client
+  void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
+  void disarm();
+  void close();
+
+  boost::asio::ip::tcp::socket socket_;
+  std::shared_ptr<Listener::Impl> listener_;
+  boost::asio::steady_timer wake_;  // used as a condition variable
+  boost::asio::steady_timer deadline_;
+  uint64_t deadline_generation_ = 0;
+  boost::beast::flat_buffer buffer_;  // bytes received and not yet parsed
+  std::shared_ptr<Answer> current_;
+  bool watching_ = false;
+  bool timed_out_ = false;
+  bool peer_gone_ = false;
+  bool idle_ = true;
+};
+
+}  // namespace nereid::front

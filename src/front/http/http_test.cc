@@ -1,0 +1,361 @@
+// The transport over real sockets: framing, limits, time-outs, disconnects, draining.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "front/http/listener.h"
+
+namespace nereid::front {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A blocking client socket.
+class Client {
+ public:
+  explicit Client(int port) {
+    fd_ = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    connected_ = connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  }
+  ~Client() { close(); }
+  void close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+  bool connected() const { return connected_; }
+  void send(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL);
+      if (n <= 0) return;
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+  void half_close() { shutdown(fd_, SHUT_WR); }
+
+  // Reads until `until` was seen or the server closed; "" `until` means to the close.
+  std::string read(std::string_view until = "", int timeout_ms = 5000) {
+    std::string out;
+    char buffer[4096];
+    while (until.empty() || out.find(until) == std::string::npos) {
+      pollfd p{fd_, POLLIN, 0};
+      if (poll(&p, 1, timeout_ms) <= 0) return out + "<timeout>";
+      const ssize_t n = recv(fd_, buffer, sizeof buffer, 0);
+      if (n <= 0) return out;
+      out.append(buffer, static_cast<size_t>(n));
+    }
+    return out;
+  }
+
+ private:
+  int fd_ = -1;
+  bool connected_ = false;
+};
+
+class HttpTest : public ::testing::Test {
+ protected:
+  void start(ListenerOptions options = {}) {
+    options.host = "127.0.0.1";
+    Router router([](const Request&, int status, std::string_view message) {
+      return Response{status, "text/plain", {}, std::string(message)};
+    });
+    router.add("GET", "/hello", [](const ExchangePtr& x) {
+      x->send({200, "text/plain", {}, "hi?" + x->request().query});
+    });
+    router.add("POST", "/echo", [](const ExchangePtr& x) {
+      x->send({200, "text/plain", {}, x->request().body});
+    });
+    router.add("GET", "/drop", [](const ExchangePtr&) {});
+    router.add("GET", "/hold", [this](const ExchangePtr& x) { hold(x); });
+    router.add("GET", "/stream", [](const ExchangePtr& x) {
+      x->begin_stream({200, "text/plain", {}, ""});
+      x->write("one");
+      x->post([x] {
+        x->write("two");
+        x->end();
+      });
+    });
+    auto listener = Listener::start(threads_, options, std::move(router));
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+  }
+
+  // Keeps the exchange for the test to answer and notes a disconnect.
+  void hold(const ExchangePtr& x) {
+    x->on_disconnect([this] {
+      std::lock_guard lock(mutex_);
+      disconnected_ = true;
+      changed_.notify_all();
+    });
+    std::lock_guard lock(mutex_);
+    held_ = x;
+    changed_.notify_all();
+  }
+  ExchangePtr wait_held() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(5), [&] { return held_ != nullptr; });
+    return std::exchange(held_, nullptr);
+  }
+  bool wait_disconnected() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(5), [&] { return disconnected_; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ExchangePtr held_;
+  bool disconnected_ = false;
+  IoThreads threads_{2};
+  std::unique_ptr<Listener> listener_;
+};
+
+const char kHello[] = "GET /hello?a=1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+TEST_F(HttpTest, AnswersAndKeepsAlive) {
+  start();
+  Client c(listener_->port());
+  for (int i = 0; i < 3; ++i) {
+    c.send(kHello);
+    const std::string r = c.read("hi?a=1");
+    EXPECT_TRUE(r.starts_with("HTTP/1.1 200 OK\r\n")) << r;
+    EXPECT_NE(r.find("Content-Length: 6\r\n"), std::string::npos) << r;
+  }
+}
+
+TEST_F(HttpTest, PipelinedRequestsAreAnsweredInOrder) {
+  start();
+  Client c(listener_->port());
+  std::string all;
+  for (int i = 0; i < 20; ++i) {
+    all += "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\n" + std::to_string(100 + i);
+  }
+  c.send(all + "GET /hello HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const std::string r = c.read();
+  size_t at = 0;
+  for (int i = 0; i < 20; ++i) {
+    at = r.find("\r\n\r\n" + std::to_string(100 + i), at);
+    ASSERT_NE(at, std::string::npos) << i;
+  }
+  EXPECT_NE(r.find("hi?", at), std::string::npos);
+}
+
+TEST_F(HttpTest, OneByteAtATime) {
+  start();
+  Client c(listener_->port());
+  for (const char ch : std::string("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+                                   "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")) {
+    c.send(std::string_view(&ch, 1));
+  }
+  EXPECT_TRUE(c.read("abc").ends_with("abc"));
+}
+
+TEST_F(HttpTest, Http10AbsoluteUrlMissingHostAndHead) {
+  start();
+  {
+    Client c(listener_->port());
+    c.send("GET http://localhost/hello HTTP/1.0\r\n\r\n");
+    const std::string r = c.read();
+    EXPECT_TRUE(r.starts_with("HTTP/1.0 200")) << r;
+    EXPECT_TRUE(r.ends_with("hi?")) << r;
+  }
+  Client c(listener_->port());
+  c.send("HEAD /hello HTTP/1.1\r\nConnection: close\r\n\r\n");
+  const std::string r = c.read();
+  EXPECT_NE(r.find("Content-Length: 3"), std::string::npos) << r;
+  EXPECT_TRUE(r.ends_with("\r\n\r\n")) << r;
+}
+
+TEST_F(HttpTest, StreamsInChunks) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /stream HTTP/1.1\r\n\r\n");
+  const std::string r = c.read("0\r\n\r\n");
+  EXPECT_NE(r.find("Transfer-Encoding: chunked"), std::string::npos);
+  EXPECT_NE(r.find("3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"), std::string::npos) << r;
+  c.send(kHello);
+  EXPECT_NE(c.read("hi?a=1").find("200 OK"), std::string::npos);
+}
+
+TEST_F(HttpTest, HalfClosedClientStillGetsAnImmediateAnswer) {
+  start();
+  Client c(listener_->port());
+  c.send(kHello);
+  c.half_close();
+  EXPECT_TRUE(c.read().ends_with("hi?a=1"));
+}
+
+TEST_F(HttpTest, MalformedRequestsGet400) {
+  start();
+  for (const char* bad : {"hello\r\n\r\n", "POST /echo HTTP/1.1\r\nContent-Length: abc\r\n\r\n{}",
+                          "POST /echo HTTP/1.1\r\nContent-Length: -5\r\n\r\n{}",
+                          "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+                          "POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+                          "GET /he llo HTTP/1.1\r\n\r\n"}) {
+    Client c(listener_->port());
+    c.send(bad);
+    EXPECT_TRUE(c.read().starts_with("HTTP/1.1 400")) << bad;
+  }
+}
+
+TEST_F(HttpTest, LimitsOnHeaderAndBody) {
+  ListenerOptions options;
+  options.max_body_bytes = 1000;
+  start(options);
+  {
+    Client c(listener_->port());
+    c.send("POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n\r\n");
+    const std::string r = c.read();
+    EXPECT_TRUE(r.starts_with("HTTP/1.1 413")) << r;
+    EXPECT_NE(r.find("1000 bytes"), std::string::npos);
+  }
+  {
+    Client c(listener_->port());
+    c.send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
+           std::string(1001, 'x') + "\r\n0\r\n\r\n");
+    EXPECT_TRUE(c.read().starts_with("HTTP/1.1 413"));
+  }
+  {
+    Client c(listener_->port());
+    c.send("GET /hello HTTP/1.1\r\nX: " + std::string(70000, 'y') + "\r\n\r\n");
+    EXPECT_TRUE(c.read().starts_with("HTTP/1.1 431"));
+  }
+  Client c(listener_->port());
+  c.send("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_TRUE(c.read("\r\n\r\n").starts_with("HTTP/1.1 100 Continue"));
+  c.send("ok");
+  EXPECT_TRUE(c.read("ok").ends_with("ok"));
+}
+
+TEST_F(HttpTest, SlowClientsAreCut) {
+  ListenerOptions options;
+  options.header_timeout = milliseconds(200);
+  options.idle_timeout = milliseconds(300);
+  start(options);
+  Client slow(listener_->port());
+  Client idle(listener_->port());
+  const auto begin = std::chrono::steady_clock::now();
+  slow.send("GET /hel");
+  EXPECT_TRUE(slow.read().starts_with("HTTP/1.1 408"));
+  EXPECT_EQ(idle.read(), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST_F(HttpTest, DisconnectReachesTheHandler) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  c.close();
+  EXPECT_TRUE(wait_disconnected());
+  EXPECT_EQ(listener_->stats().disconnects.load(), 1u);
+}
+
+TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  x->post([x] {
+    x->begin_stream({200, "text/plain", {}, ""});
+    x->write("first");
+  });
+  c.read("first");
+  EXPECT_FALSE(disconnected_);
+  c.close();
+  EXPECT_TRUE(wait_disconnected());
+}
+
+TEST_F(HttpTest, ReaderThatDoesNotReadIsDropped) {
+  ListenerOptions options;
+  options.max_unread_bytes = 1 << 20;
+  start(options);
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  x->post([x] { x->begin_stream({200, "text/plain", {}, ""}); });
+  for (int i = 0; i < 200; ++i) {
+    x->post([x] { x->write(std::string(100000, 'z')); });
+  }
+  EXPECT_TRUE(wait_disconnected());
+}
+
+TEST_F(HttpTest, DroppedExchangeIs500) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /drop HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_TRUE(c.read().starts_with("HTTP/1.1 500"));
+}
+
+TEST_F(HttpTest, TooManyConnectionsGet503) {
+  ListenerOptions options;
+  options.max_connections = 2;
+  start(options);
+  Client a(listener_->port());
+  Client b(listener_->port());
+  a.send(kHello);
+  a.read("hi?a=1");
+  b.send(kHello);
+  b.read("hi?a=1");
+  Client c(listener_->port());
+  EXPECT_TRUE(c.read().starts_with("HTTP/1.1 503"));
+}
+
+TEST_F(HttpTest, StopLetsARunningAnswerFinish) {
+  start();
+  const int port = listener_->port();
+  Client idle(port);
+  Client busy(port);
+  busy.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  listener_->begin_stop();
+  EXPECT_EQ(idle.read(), "");
+  EXPECT_FALSE(listener_->wait_drained(milliseconds(100)));
+  EXPECT_FALSE(Client(port).connected());
+  x->post([x] { x->send({200, "text/plain", {}, "done"}); });
+  x.reset();
+  const std::string r = busy.read();
+  EXPECT_TRUE(r.ends_with("done")) << r;
+  EXPECT_NE(r.find("Connection: close"), std::string::npos);
+  EXPECT_TRUE(listener_->wait_drained(milliseconds(5000)));
+}
+
+TEST_F(HttpTest, AbortDisconnectsWhatIsLeft) {
+  start();
+  Client busy(listener_->port());
+  busy.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  listener_->begin_stop();
+  listener_->abort_all();
+  EXPECT_TRUE(wait_disconnected());
+}
+
+TEST_F(HttpTest, BusyPortIsAnError) {
+  start();
+  ListenerOptions options;
+  options.host = "127.0.0.1";
+  options.port = listener_->port();
+  auto second = Listener::start(threads_, options, Router([](auto&, int s, auto) {
+                                  return Response{s, "", {}, ""};
+                                }));
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(message(second.status()).find("already in use"), std::string_view::npos);
+}
+
+}  // namespace
+}  // namespace nereid::front

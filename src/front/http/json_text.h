@@ -1,0 +1,20 @@
+// Small JSON writing helpers for replies that are built as text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace nereid::front {
+
+// Appends a quoted, escaped JSON string. Bytes that are not UTF-8 go out unchanged.
+void append_json_string(std::string& out, std::string_view text);
+
+// Appends the shortest decimal text that reads back as `value`; whole numbers keep ".0" and
+// exponents have no plus sign (1e300). NaN and infinities come out as NaN, Infinity, -Infinity,
+// as the stock server prints them.
+void append_json_double(std::string& out, double value);
+
+// {"error":"<message>"}, the KServe error body.
+std::string kserve_error_body(std::string_view message);
+
+}  // namespace nereid::front

@@ -1,0 +1,35 @@
+#include "front/http/json_text.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace nereid::front {
+namespace {
+
+std::string number(double v) {
+  std::string out;
+  append_json_double(out, v);
+  return out;
+}
+
+TEST(JsonText, DoublesLookAsTheStockServerPrintsThem) {
+  EXPECT_EQ(number(0.0), "0.0");
+  EXPECT_EQ(number(-0.0), "-0.0");
+  EXPECT_EQ(number(1.5), "1.5");
+  EXPECT_EQ(number(static_cast<double>(0.1f)), "0.10000000149011612");
+  EXPECT_EQ(number(1e300), "1e300");
+  EXPECT_EQ(number(static_cast<double>(1e30f)), "1.0000000150474662e30");
+  EXPECT_EQ(number(std::numeric_limits<double>::quiet_NaN()), "NaN");
+  EXPECT_EQ(number(-std::numeric_limits<double>::infinity()), "-Infinity");
+}
+
+TEST(JsonText, StringsAreEscaped) {
+  std::string out;
+  append_json_string(out, std::string_view("a\"b\\c\n\t\x01\0z\xff", 11));
+  EXPECT_EQ(out, "\"a\\\"b\\\\c\\n\\t\\u0001\\u0000z\xff\"");
+  EXPECT_EQ(kserve_error_body("it's \"x\""), "{\"error\":\"it's \\\"x\\\"\"}");
+}
+
+}  // namespace
+}  // namespace nereid::front

@@ -1,0 +1,160 @@
+// Accept loop, thread pool and the stop sequence; see listener.h.
+#include "front/http/listener.h"
+
+#include <sys/resource.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <utility>
+
+#include "base/log.h"
+#include "front/http/connection.h"
+
+namespace nereid::front {
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+// Every connection is a descriptor, and distributions default to a soft limit of 1024.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log_debug("cannot raise the descriptor limit");
+}
+
+asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Impl> listener) {
+  asio::steady_timer pause(listener->acceptor.get_executor());
+  while (listener->acceptor.is_open()) {
+    boost::system::error_code ec;
+    auto strand = asio::make_strand(listener->context);
+    auto token = asio::redirect_error(asio::use_awaitable, ec);
+    tcp::socket socket = co_await listener->acceptor.async_accept(strand, token);
+    if (!listener->acceptor.is_open()) co_return;
+    if (ec) {
+      // Out of descriptors or memory: connections that end will free some.
+      if (ec != asio::error::connection_aborted) {
+        log_warn("accept on port {}: {}", listener->port, ec.message());
+        pause.expires_after(std::chrono::milliseconds(100));
+        boost::system::error_code ignored;
+        auto wait_token = asio::redirect_error(asio::use_awaitable, ignored);
+        co_await pause.async_wait(wait_token);
+      }
+      continue;
+    }
+    socket.set_option(tcp::no_delay(true), ec);
+    const bool full = listener->stats.connections_open.load() >=
+                      static_cast<int64_t>(listener->options.max_connections);
+    auto connection = std::make_shared<Connection>(std::move(socket), listener);
+    if (full) {
+      ++listener->stats.connections_refused;
+      connection->refuse_full();
+    } else {
+      ++listener->stats.connections_accepted;
+      connection->start();
+    }
+  }
+}
+
+StatusOr<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, int port) {
+  boost::system::error_code ec;
+  const auto address = asio::ip::make_address(host, ec);
+  if (!ec) return tcp::endpoint(address, static_cast<unsigned short>(port));
+  tcp::resolver resolver(context);
+  const auto found = resolver.resolve(host, std::to_string(port), ec);
+  if (ec || found.empty()) return invalid_argument("host '{}': {}", host, ec.message());
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+IoThreads::IoThreads(int num_threads) : impl_(std::make_unique<Impl>()) {
+  for (int i = 0; i < std::max(1, num_threads); ++i) {
+    impl_->threads.emplace_back([impl = impl_.get()] {
+      auto guard = asio::make_work_guard(impl->context);
+      impl->context.run();
+    });
+  }
+}
+
+IoThreads::~IoThreads() { stop(); }
+
+void IoThreads::stop() {
+  impl_->context.stop();
+  for (std::thread& t : impl_->threads) {
+    if (t.joinable()) t.join();
+  }
+}
+
+StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, ListenerOptions options,
+                                                    Router router) {
+  if (options.port < 0 || options.port > 65535) {
+    return invalid_argument("port {} is not in [0, 65535]", options.port);
+  }
+  asio::io_context& context = threads.impl().context;
+  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(context, options.host, options.port));
+  raise_descriptor_limit();
+  const std::string where = fmt::format("{}:{}", options.host, options.port);
+  auto impl = std::make_shared<Impl>(context, std::move(options), std::move(router));
+  boost::system::error_code ec;
+  impl->acceptor.open(endpoint.protocol(), ec);
+  if (!ec) impl->acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
+  if (!ec) impl->acceptor.bind(endpoint, ec);
+  if (!ec) impl->acceptor.listen(1024, ec);
+  if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);
+  if (ec) return unavailable("cannot listen on {}: {}", where, ec.message());
+  impl->port = impl->acceptor.local_endpoint().port();
+  asio::co_spawn(impl->acceptor.get_executor(), accept_loop(impl), asio::detached);
+  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+}
+
+Listener::~Listener() {
+  begin_stop();
+  if (!wait_drained(std::chrono::milliseconds(0))) abort_all();
+}
+
+int Listener::port() const { return impl_->port; }
+const ListenerStats& Listener::stats() const { return impl_->stats; }
+
+void Listener::Impl::remove(Connection* connection) {
+  std::lock_guard lock(mutex);
+  connections.erase(connection);
+  drained.notify_all();
+}
+
+std::vector<std::shared_ptr<Connection>> Listener::Impl::snapshot() {
+  std::vector<std::shared_ptr<Connection>> out;
+  std::lock_guard lock(mutex);
+  out.reserve(connections.size());
+  for (Connection* c : connections) {
+    if (auto strong = c->weak_from_this().lock()) out.push_back(std::move(strong));
+  }
+  return out;
+}
+
+void Listener::begin_stop() {
+  if (impl_->draining.exchange(true)) return;
+  asio::post(impl_->acceptor.get_executor(), [impl = impl_] {
+    boost::system::error_code ec;
+    impl->acceptor.close(ec);
+  });
+  for (const auto& c : impl_->snapshot()) c->drain();
+}
+
+bool Listener::wait_drained(std::chrono::milliseconds grace) {
+  std::unique_lock lock(impl_->mutex);
+  return impl_->drained.wait_for(lock, grace, [&] { return impl_->connections.empty(); });
+}
+
+void Listener::abort_all() {
+  for (const auto& c : impl_->snapshot()) c->abort();
+  wait_drained(std::chrono::seconds(1));
+}
+
+}  // namespace nereid::front

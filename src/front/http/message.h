@@ -1,0 +1,84 @@
+// Plain HTTP types that handlers see: a request, a response, and the Exchange that joins them. No
+// transport library behind them, so handlers and their tests compile without one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace nereid::front {
+
+struct Header {
+  std::string name;
+  std::string value;
+};
+using Headers = std::vector<Header>;
+
+// The first header of that name (case-insensitive), or nullptr.
+const std::string* find_header(const Headers& headers, std::string_view name);
+
+struct Request {
+  std::string method;
+  std::string path;   // still percent-encoded, without query
+  std::string query;  // text after '?', still percent-encoded
+  Headers headers;
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
+
+  // The text that a route's {name} matched; empty when the route has no such parameter.
+  std::string_view param(std::string_view name) const;
+};
+
+struct Response {
+  int status = 200;
+  std::string content_type;  // empty: no Content-Type header
+  Headers headers;
+  std::string body;
+};
+
+// Standard reason phrase of a status code, "Unknown" for others.
+std::string_view reason_phrase(int status);
+
+// %XX decoded; nullopt when an escape is broken or decodes to a NUL byte. '+' stays '+'.
+std::optional<std::string> percent_decode(std::string_view text);
+
+// One request and its answer. Everything but post() must run on the connection's strand: handlers
+// are called there, and post() brings other threads' news there. Answer with one send(), or with
+// begin_stream(), any number of write() and one end(). When the last reference goes away without an
+// end, the client gets a 500 or a broken stream, never silence.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  virtual Request& request() = 0;
+
+  // Runs `work` on the connection's strand, in order. Any thread. Work posted after the client has
+  // gone still runs (so that it can see the end of its inference); its writes go nowhere.
+  virtual void post(std::function<void()> work) = 0;
+
+  // The whole answer. Later calls are ignored.
+  virtual void send(Response response) = 0;
+
+  // Status line and headers of a streamed answer (chunked; body of `head` is ignored).
+  virtual void begin_stream(Response head) = 0;
+
+  // One chunk; empty text is ignored. A reader that leaves more than the listener's limit unread
+  // is disconnected.
+  virtual void write(std::string_view text) = 0;
+  virtual void end() = 0;
+
+  // Called once on the strand when the client goes away (or stalls, or the server gives up on it)
+  // before the answer is complete; at once if that has happened already.
+  virtual void on_disconnect(std::function<void()> callback) = 0;
+  virtual bool disconnected() const = 0;
+};
+
+using ExchangePtr = std::shared_ptr<Exchange>;
+using Handler = std::function<void(const ExchangePtr&)>;
+
+}  // namespace nereid::front

@@ -1,0 +1,106 @@
+// Pattern matching on the raw path; see router.h.
+#include "front/http/router.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace nereid::front {
+namespace {
+
+// The text up to the next slash; `path` keeps what follows it. Paths begin with '/'.
+std::string_view take_segment(std::string_view& path) {
+  path.remove_prefix(1);
+  const size_t end = std::min(path.find('/'), path.size());
+  std::string_view segment = path.substr(0, end);
+  path.remove_prefix(end);
+  return segment;
+}
+
+bool all_digits(std::string_view text) {
+  return !text.empty() &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+Router::Router(ErrorPage error_page) : error_page_(std::move(error_page)) {}
+
+void Router::add(std::string_view method, std::string_view pattern, Handler handler) {
+  NEREID_CHECK(!pattern.empty() && pattern[0] == '/');
+  Route route{std::string(method), {}, std::move(handler)};
+  for (std::string_view rest = pattern; !rest.empty();) {
+    std::string_view text = take_segment(rest);
+    Segment::Kind kind = Segment::Kind::kLiteral;
+    if (text.size() > 2 && text.front() == '{' && text.back() == '}') {
+      text = text.substr(1, text.size() - 2);
+      kind = Segment::Kind::kOne;
+      if (text.back() == '*') {
+        NEREID_CHECK(rest.empty());
+        text.remove_suffix(1);
+        kind = Segment::Kind::kRest;
+      } else if (text.ends_with(":digits")) {
+        text.remove_suffix(7);
+        kind = Segment::Kind::kDigits;
+      }
+    }
+    route.segments.push_back({kind, std::string(text)});
+  }
+  routes_.push_back(std::move(route));
+}
+
+bool Router::match(const Route& route, std::string_view path, Request& request) {
+  request.params.clear();
+  for (const Segment& segment : route.segments) {
+    if (path.empty() || path[0] != '/') return false;
+    if (segment.kind == Segment::Kind::kRest) {
+      if (path.size() == 1) return false;
+      request.params.emplace_back(segment.text, path.substr(1));
+      return true;
+    }
+    const std::string_view text = take_segment(path);
+    if (segment.kind == Segment::Kind::kLiteral) {
+      if (text != segment.text) return false;
+      continue;
+    }
+    if (segment.kind == Segment::Kind::kOne ? text.empty() : !all_digits(text)) return false;
+    request.params.emplace_back(segment.text, text);
+  }
+  return path.empty();
+}
+
+void Router::handle(const ExchangePtr& exchange) const {
+  Request& request = exchange->request();
+  const std::string_view wanted = request.method == "HEAD" ? "GET" : request.method;
+  std::string allow;
+  for (const Route& route : routes_) {
+    if (!match(route, request.path, request)) continue;
+    if (route.method == wanted) {
+      try {
+        route.handler(exchange);
+      } catch (const std::exception& e) {
+        log_error("{} {}: {}", request.method, request.path, e.what());
+        exchange->send(error_page_(request, 500, "internal error"));
+      }
+      return;
+    }
+    if (!allow.empty()) allow += ", ";
+    allow += route.method == "GET" ? "GET, HEAD" : route.method;
+  }
+  if (allow.empty()) {
+    exchange->send(error_page_(request, 404, "Not Found"));
+    return;
+  }
+  Response response;
+  if (request.method == "OPTIONS") {
+    response.status = 204;
+  } else {
+    response = error_page_(request, 405, "Method Not Allowed");
+  }
+  response.headers.push_back({"Allow", allow + ", OPTIONS"});
+  exchange->send(std::move(response));
+}
+
+}  // namespace nereid::front

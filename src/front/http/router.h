@@ -1,0 +1,50 @@
+// Routes: method and path pattern -> handler, with 404, 405 + Allow, HEAD and OPTIONS in one place.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "front/http/message.h"
+
+namespace nereid::front {
+
+// Builds the error answer for a request that no handler sees (also 413, 431, 400 from the
+// transport, whose request may have an empty path).
+using ErrorPage =
+    std::function<Response(const Request& request, int status, std::string_view message)>;
+
+class Router {
+ public:
+  explicit Router(ErrorPage error_page);
+
+  // Pattern segments: literal text, {name} (one non-empty segment), {name:digits} (decimal digits
+  // only), {name*} (the non-empty rest, slashes included; last segment only). Patterns are tried in
+  // the order added, and are our own: a malformed one is a CHECK.
+  void add(std::string_view method, std::string_view pattern, Handler handler);
+
+  // Runs the handler or answers 404 / 405 / OPTIONS. A GET handler also serves HEAD (the transport
+  // drops the body). Exceptions of handlers become a 500.
+  void handle(const ExchangePtr& exchange) const;
+
+  const ErrorPage& error_page() const { return error_page_; }
+
+ private:
+  struct Segment {
+    enum class Kind { kLiteral, kOne, kDigits, kRest } kind;
+    std::string text;  // literal text or parameter name
+  };
+  struct Route {
+    std::string method;
+    std::vector<Segment> segments;
+    Handler handler;
+  };
+
+  static bool match(const Route& route, std::string_view path, Request& request);
+
+  ErrorPage error_page_;
+  std::vector<Route> routes_;
+};
+
+}  // namespace nereid::front
