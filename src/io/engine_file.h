@@ -25,7 +25,17 @@ enum class Verify {
 };
 inline constexpr uint64_t kAutoVerifyBytes = uint64_t{4} << 30;
 
-// A read-only open engine file.
+// What a file holds; `blob` points into the parsed bytes.
+struct Engine {
+  Plan plan;
+  std::string build_key;  // the cache key it was built for
+  std::span<const std::byte> blob;
+};
+
+// Parses a whole file's bytes without reading the weights. DataLoss naming the part.
+StatusOr<Engine> parse_engine(std::span<const std::byte> file);
+
+// A read-only open engine file. Moving it keeps spans valid.
 class EngineFile {
  public:
   // NotFound/Unavailable: cannot be read. DataLoss: not an engine file, another format or nereid
@@ -33,26 +43,25 @@ class EngineFile {
   static StatusOr<EngineFile> open(const std::filesystem::path& path,
                                    Verify verify = Verify::kAuto);
 
-  const Plan& plan() const { return plan_; }
-  const std::string& build_key() const { return build_key_; }
+  const Plan& plan() const { return engine_.plan; }
+  const std::string& build_key() const { return engine_.build_key; }
   const std::filesystem::path& path() const { return path_; }
 
-  // All weights; the mapping is page aligned. Valid while this object lives.
-  std::span<const std::byte> blob() const { return blob_; }
+  // All weights; page aligned. Valid while this object (or the one it is moved to) lives.
+  std::span<const std::byte> blob() const { return engine_.blob; }
   std::span<const std::byte> weight(WeightId id) const {
-    const Weight& w = plan_.weights[static_cast<size_t>(id)];
-    return blob_.subspan(w.offset, w.bytes);
+    const Weight& w = engine_.plan.weights[static_cast<size_t>(id)];
+    return engine_.blob.subspan(w.offset, w.bytes);
   }
 
-  // Reads all weights and compares their checksums, on `num_threads` threads (0 = all).
+  // Reads all weights and compares their checksums, on `num_threads` threads (0 = all). DataLoss
+  // naming the file and a damaged weight.
   Status verify_weights(int num_threads = 0) const;
 
  private:
   std::filesystem::path path_;
   MappedFile file_;
-  Plan plan_;
-  std::string build_key_;
-  std::span<const std::byte> blob_;
+  Engine engine_;
 };
 
 }  // namespace nereid::io

@@ -1,0 +1,114 @@
+#include "io/engine_file.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "base/json.h"
+#include "io/engine_format.h"
+
+namespace nereid::io {
+namespace {
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+StatusOr<EnginePrefix> read_prefix(std::span<const std::byte> file) {
+  EnginePrefix prefix;
+  if (file.size() < sizeof prefix) return data_loss("{} bytes are too few", file.size());
+  std::memcpy(&prefix, file.data(), sizeof prefix);
+  if (std::memcmp(prefix.magic, kEngineMagic, sizeof kEngineMagic) != 0)
+    return data_loss("not an engine file");
+  if (prefix.checksum != prefix.compute_checksum()) return data_loss("prefix is damaged");
+  if (prefix.format_version != kEngineFormatVersion)
+    return data_loss("format version {}, this build reads {}", prefix.format_version,
+                     kEngineFormatVersion);
+  if (prefix.header_bytes > kMaxEngineHeaderBytes)
+    return data_loss("header of {} bytes, at most {} are allowed", prefix.header_bytes,
+                     kMaxEngineHeaderBytes);
+  if (prefix.blob_offset != round_up(sizeof prefix + prefix.header_bytes, kBlobAlignment))
+    return data_loss("weights at byte {} do not follow the header", prefix.blob_offset);
+  if (prefix.blob_offset > file.size() || file.size() - prefix.blob_offset != prefix.blob_bytes)
+    return data_loss("{} bytes, {} + {} are expected", file.size(), prefix.blob_offset,
+                     prefix.blob_bytes);
+  return prefix;
+}
+
+StatusOr<json::value> read_header(std::span<const std::byte> file, const EnginePrefix& prefix) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + sizeof prefix,
+                              prefix.header_bytes);
+  if (hash64(text) != prefix.header_checksum) return data_loss("header is damaged");
+  StatusOr<json::value> header = parse_json(text, 16);
+  if (!header.ok()) return annotate(header.status(), "header");
+  if (!header->is_object()) return data_loss("header is not an object");
+  return header;
+}
+
+StatusOr<std::string> string_field(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  if (!value || !value->is_string()) return data_loss("header: field '{}' is not a string", key);
+  return std::string(value->get_string());
+}
+
+Status as_data_loss(const Status& status, const std::filesystem::path& path) {
+  return data_loss("{}: {}", path.string(), message(status));
+}
+
+}  // namespace
+
+StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
+  Engine engine;
+  ASSIGN_OR_RETURN(const EnginePrefix prefix, read_prefix(file));
+  ASSIGN_OR_RETURN(const json::value header, read_header(file, prefix));
+  ASSIGN_OR_RETURN(const std::string version, string_field(header.get_object(), "nereid_version"));
+  if (version != NEREID_VERSION)
+    return data_loss("built by nereid {}, this is {}", version, NEREID_VERSION);
+  ASSIGN_OR_RETURN(engine.build_key, string_field(header.get_object(), "build_key"));
+  const json::value* plan = header.get_object().if_contains("plan");
+  if (!plan) return data_loss("header: field 'plan' is missing");
+  ASSIGN_OR_RETURN(engine.plan, plan_from_json(*plan));
+  if (engine.plan.blob_bytes != prefix.blob_bytes)
+    return data_loss("plan has {} bytes of weights, the file {}", engine.plan.blob_bytes,
+                     prefix.blob_bytes);
+  engine.blob = file.subspan(prefix.blob_offset);
+  return engine;
+}
+
+StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify verify) {
+  EngineFile out;
+  out.path_ = path;
+  ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
+  StatusOr<Engine> engine = parse_engine(out.file_.bytes());
+  if (!engine.ok()) return as_data_loss(engine.status(), path);
+  out.engine_ = *std::move(engine);
+  const bool small = out.engine_.plan.blob_bytes <= kAutoVerifyBytes;
+  if (verify == Verify::kFull || (verify == Verify::kAuto && small))
+    RETURN_IF_ERROR(out.verify_weights());
+  return out;
+}
+
+Status EngineFile::verify_weights(int num_threads) const {
+  const std::vector<Weight>& weights = engine_.plan.weights;
+  if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
+  constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;  // less is not worth a thread
+  const uint64_t useful = 1 + engine_.plan.blob_bytes / kBytesPerThread;
+  num_threads = static_cast<int>(std::clamp<uint64_t>(num_threads, 1, useful));
+  std::atomic<size_t> next = 0;
+  std::atomic<size_t> damaged = weights.size();
+  const auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < weights.size();) {
+      const std::span<const std::byte> bytes = weight(static_cast<WeightId>(i));
+      if (weight_checksum(bytes.data(), bytes.size()) != weights[i].checksum) damaged = i;
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (int i = 1; i < num_threads; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();
+  if (damaged < weights.size())
+    return data_loss("{}: weight '{}' is damaged", path_.string(), weights[damaged].name);
+  return ok();
+}
+
+}  // namespace nereid::io

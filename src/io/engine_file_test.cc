@@ -1,0 +1,121 @@
+#include "io/engine_file.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "io/engine_writer.h"
+#include "io/test_plan.h"
+
+namespace nereid::io {
+namespace {
+
+using testing::HasSubstr;
+
+class EngineFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/engine.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+    path_ = dir_ / "sub" / "a.engine";
+    for (size_t i = 0; i < blob_.size(); ++i) blob_[i] = static_cast<std::byte>(i * 7);
+    ASSERT_TRUE(write().ok());
+    bytes_ = read_file(path_).value();
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  // Appends the weights in pieces of 100 bytes, which do not divide their sizes.
+  Status write() {
+    ASSIGN_OR_RETURN(EngineWriter writer, EngineWriter::create(path_, plan_, "key"));
+    for (const Weight& w : plan_.weights)
+      for (uint64_t at = 0; at < w.bytes; at += 100)
+        RETURN_IF_ERROR(writer.append(
+            std::span(blob_).subspan(w.offset + at, std::min<uint64_t>(100, w.bytes - at))));
+    return writer.finish();
+  }
+  std::string error_with(const std::string& bytes, Verify verify = Verify::kAuto) {
+    EXPECT_TRUE(write_file_atomic(path_, bytes).ok());
+    const auto file = EngineFile::open(path_, verify);
+    if (file.ok()) return "";
+    EXPECT_EQ(file.status().code(), absl::StatusCode::kDataLoss);
+    return std::string(message(file.status()));
+  }
+  size_t num_files() const {
+    return std::distance(std::filesystem::directory_iterator(dir_ / "sub"), {});
+  }
+
+  Plan plan_ = test_plan();
+  std::vector<std::byte> blob_ = std::vector<std::byte>(plan_.blob_bytes);
+  std::filesystem::path dir_, path_;
+  std::string bytes_;
+};
+
+TEST_F(EngineFileTest, WrittenFileReadsBack) {
+  const auto file = EngineFile::open(path_, Verify::kFull);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->build_key(), "key");
+  EXPECT_EQ(file->plan().calls.size(), plan_.calls.size());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(file->blob().data()) % 4096, 0u);
+  for (size_t i = 0; i < plan_.weights.size(); ++i) {
+    const auto bytes = file->weight(static_cast<WeightId>(i));
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), blob_.begin() + plan_.weights[i].offset));
+  }
+  EXPECT_EQ(num_files(), 1u);
+}
+
+TEST_F(EngineFileTest, UnfinishedWriterLeavesNothingBehind) {
+  {
+    auto writer = EngineWriter::create(path_, plan_, "other");
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE(writer->append(std::span(blob_).first(10)).ok());
+    EXPECT_THAT(std::string(message(writer->finish())), HasSubstr("weight 'embed' is incomplete"));
+    EXPECT_FALSE(writer->append(blob_).ok());
+  }
+  EXPECT_EQ(num_files(), 1u);
+  EXPECT_TRUE(EngineFile::open(path_).ok());
+}
+
+TEST_F(EngineFileTest, DamageIsNamed) {
+  EXPECT_EQ(error_with(bytes_), "");
+  EXPECT_THAT(error_with(""), HasSubstr("too few"));
+  EXPECT_THAT(error_with("#!/bin/sh\n" + bytes_), HasSubstr("not an engine file"));
+  EXPECT_THAT(error_with(bytes_.substr(0, bytes_.size() - 1)), HasSubstr("are expected"));
+  std::string bad = bytes_;
+  bad[8] ^= 1;
+  EXPECT_THAT(error_with(bad), HasSubstr("prefix is damaged"));
+  bad = bytes_;
+  bad[80] ^= 1;
+  EXPECT_THAT(error_with(bad), HasSubstr("header is damaged"));
+  bad = bytes_;
+  bad.back() ^= 1;
+  EXPECT_THAT(error_with(bad), HasSubstr("a.engine: weight 'qkv' is damaged"));
+  EXPECT_EQ(error_with(bad, Verify::kHeader), "");
+}
+
+// A flip anywhere is found, except in padding that nobody reads.
+TEST_F(EngineFileTest, EveryBitFlipIsFound) {
+  const auto good = parse_engine(std::as_bytes(std::span(bytes_)));
+  ASSERT_TRUE(good.ok());
+  const size_t blob_offset = bytes_.size() - good->blob.size();
+  const size_t header_end = bytes_.find_last_of('}', blob_offset) + 1;
+  for (uint64_t i = 0; i < 300; ++i) {
+    const auto r = philox(2, i);
+    const size_t at = i % 2 ? r[0] % header_end : blob_offset + r[0] % good->blob.size();
+    std::string bad = bytes_;
+    bad[at] ^= static_cast<char>(1 << (r[1] % 8));
+    EXPECT_NE(error_with(bad), "") << "byte " << at;
+  }
+}
+
+TEST_F(EngineFileTest, TruncationNeverCrashes) {
+  for (uint64_t i = 0; i < 500; ++i) {
+    const std::string bad = bytes_.substr(0, philox(3, i)[0] % bytes_.size());
+    EXPECT_FALSE(parse_engine(std::as_bytes(std::span(bad))).ok());
+  }
+}
+
+}  // namespace
+}  // namespace nereid::io

@@ -1,0 +1,148 @@
+#include "io/engine_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "io/engine_file.h"
+#include "io/engine_format.h"
+
+namespace nereid::io {
+namespace {
+
+constexpr uint64_t kWeightAlignment = 64;
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+void place_weights(Plan& plan) {
+  uint64_t end = 0;
+  for (Weight& w : plan.weights) {
+    w.offset = round_up(end, kWeightAlignment);
+    w.bytes = stored_bytes(w.dtype, w.n, w.k, w.layout);
+    end = w.offset + w.bytes;
+  }
+  plan.blob_bytes = end;
+}
+
+StatusOr<EngineWriter> EngineWriter::create(const std::filesystem::path& path, Plan plan,
+                                            std::string build_key) {
+  const Status valid = check_plan(plan);
+  if (!valid.ok()) return internal_error("cannot write an invalid plan: {}", message(valid));
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (error) return unavailable("{}: {}", path.parent_path().string(), error.message());
+  EngineWriter out;
+  out.path_ = path;
+  out.temporary_ = path.string() + ".tmp.XXXXXX";
+  out.fd_ = ::mkostemp(out.temporary_.data(), O_CLOEXEC);
+  if (out.fd_ < 0) {
+    const std::string name = std::exchange(out.temporary_, {});
+    return unavailable("{}: {}", name, std::strerror(errno));
+  }
+  ::fchmod(out.fd_, 0644);
+  out.plan_ = std::move(plan);
+  out.build_key_ = std::move(build_key);
+  // Checksums have a fixed width, so the header's size is known before they are.
+  out.header_bytes_ = out.header_text().size();
+  out.blob_offset_ = round_up(sizeof(EnginePrefix) + out.header_bytes_, kBlobAlignment);
+  out.buffer_.reserve(kChecksumPiece);
+  return out;
+}
+
+EngineWriter::EngineWriter(EngineWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::exchange(other.fd_, -1)),
+      plan_(std::move(other.plan_)),
+      build_key_(std::move(other.build_key_)),
+      blob_offset_(other.blob_offset_),
+      header_bytes_(other.header_bytes_),
+      weight_(other.weight_),
+      written_(other.written_),
+      buffer_(std::move(other.buffer_)) {}
+
+EngineWriter::~EngineWriter() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+std::string EngineWriter::header_text() const {
+  json::object header;
+  header["nereid_version"] = NEREID_VERSION;
+  header["build_key"] = build_key_;
+  header["plan"] = plan_to_json(plan_);
+  return json::serialize(header);
+}
+
+Status EngineWriter::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return unavailable("{}: {}", temporary_, std::strerror(n < 0 ? errno : EIO));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+  return ok();
+}
+
+Status EngineWriter::flush() {
+  Weight& w = plan_.weights[weight_];
+  w.checksum = hash64(buffer_.data(), buffer_.size(), w.checksum);
+  RETURN_IF_ERROR(write_at(blob_offset_ + w.offset + written_, buffer_));
+  written_ += buffer_.size();
+  buffer_.clear();
+  if (written_ == w.bytes) ++weight_, written_ = 0;
+  return ok();
+}
+
+Status EngineWriter::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    if (weight_ >= plan_.weights.size())
+      return internal_error("{}: more weights than the plan has", path_.string());
+    const uint64_t missing = plan_.weights[weight_].bytes - written_ - buffer_.size();
+    if (bytes.size() > missing)
+      return internal_error("{}: weight '{}' is larger than planned", path_.string(),
+                            plan_.weights[weight_].name);
+    const size_t n = std::min(bytes.size(), kChecksumPiece - buffer_.size());
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
+    bytes = bytes.subspan(n);
+    if (buffer_.size() == kChecksumPiece || n == missing) RETURN_IF_ERROR(flush());
+  }
+  return ok();
+}
+
+Status EngineWriter::finish() {
+  if (weight_ != plan_.weights.size())
+    return internal_error("{}: weight '{}' is incomplete", path_.string(),
+                          plan_.weights[weight_].name);
+  const std::string header = header_text();
+  if (header.size() != header_bytes_) return internal_error("{}: header grew", path_.string());
+  EnginePrefix prefix;
+  std::memcpy(prefix.magic, kEngineMagic, sizeof kEngineMagic);
+  prefix.format_version = kEngineFormatVersion;
+  prefix.header_bytes = header.size();
+  prefix.header_checksum = hash64(header);
+  prefix.blob_offset = blob_offset_;
+  prefix.blob_bytes = plan_.blob_bytes;
+  prefix.checksum = prefix.compute_checksum();
+  RETURN_IF_ERROR(write_at(0, std::as_bytes(std::span(&prefix, 1))));
+  RETURN_IF_ERROR(write_at(sizeof prefix, std::as_bytes(std::span(header))));
+  if (::fsync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    return unavailable("{}: {}", path_.string(), std::strerror(errno));
+  temporary_.clear();
+  return ok();
+}
+
+}  // namespace nereid::io

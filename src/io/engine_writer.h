@@ -1,0 +1,55 @@
+// Writes an engine file weight by weight: the model is never held in memory, and readers see the
+// finished file or none.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "io/plan.h"
+
+namespace nereid::io {
+
+// Gives every weight of the plan its size and place in the blob, in table order.
+void place_weights(Plan& plan);
+
+class EngineWriter {
+ public:
+  // `plan` must have placed weights; their checksums are filled in here. Creates a temporary file
+  // beside `path`. Unavailable with the system's reason.
+  static StatusOr<EngineWriter> create(const std::filesystem::path& path, Plan plan,
+                                       std::string build_key);
+
+  EngineWriter(EngineWriter&& other) noexcept;
+  EngineWriter& operator=(EngineWriter&&) = delete;
+  ~EngineWriter();  // removes the temporary file unless finished
+
+  // The next bytes of the weights, in table order; pieces may have any size but do not cross from
+  // one weight into the next. Unavailable when the disk is full and so on.
+  Status append(std::span<const std::byte> bytes);
+
+  // Writes the header, makes the file durable and gives it its name. Internal when weights are
+  // incomplete.
+  Status finish();
+
+ private:
+  EngineWriter() = default;
+  Status flush();
+  Status write_at(uint64_t offset, std::span<const std::byte> bytes);
+  std::string header_text() const;
+
+  std::filesystem::path path_;
+  std::string temporary_;  // empty once it is gone
+  int fd_ = -1;
+  Plan plan_;
+  std::string build_key_;
+  uint64_t blob_offset_ = 0;
+  size_t header_bytes_ = 0;
+  size_t weight_ = 0;     // being written
+  uint64_t written_ = 0;  // bytes of it that left the buffer
+  std::vector<std::byte> buffer_;
+};
+
+}  // namespace nereid::io

@@ -1,0 +1,270 @@
+// The plan as JSON. Every struct lists its fields once; reader and writer both walk that list, so
+// they cannot disagree. Fields are append-only within a format version.
+#include <limits>
+#include <optional>
+
+#include "base/hash.h"
+#include "io/plan.h"
+
+namespace nereid::io {
+namespace {
+
+template <class E>
+struct Names;
+template <>
+struct Names<DType> {
+  static constexpr std::string_view kNames[] = {"f32", "bf16", "f16", "i32", "i64", "u8", "i8"};
+};
+template <>
+struct Names<Extent> {
+  static constexpr std::string_view kNames[] = {"tokens", "sampled"};
+};
+template <>
+struct Names<kernels::WeightLayout> {
+  static constexpr std::string_view kNames[] = {"row_major", "panel16"};
+};
+template <>
+struct Names<kernels::Activation> {
+  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu"};
+};
+
+template <class E>
+std::string_view name_in_file(E e) {
+  return Names<E>::kNames[static_cast<size_t>(e)];
+}
+
+// A checksum, written as 16 hex digits: the text's length never depends on the value.
+struct Hex {
+  uint64_t& value;
+};
+
+template <class V>
+void fields(V& v, Value& x) {
+  v("name", x.name), v("extent", x.extent), v("dtype", x.dtype), v("cols", x.cols);
+  v("stride", x.stride), v("column", x.column), v("offset", x.offset);
+}
+template <class V>
+void fields(V& v, Weight& x) {
+  v("name", x.name), v("dtype", x.dtype), v("n", x.n), v("k", x.k), v("layout", x.layout);
+  v("offset", x.offset), v("bytes", x.bytes), v("checksum", Hex{x.checksum});
+}
+template <class V>
+void fields(V& v, EmbedCall& x) {
+  v("table", x.table), v("out", x.out), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, NormCall& x) {
+  v("residual", x.residual), v("add", x.add), v("weight", x.weight), v("eps", x.eps);
+  v("out", x.out), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, LinearCall& x) {
+  v("x", x.x), v("weight", x.weight), v("bias", x.bias), v("out", x.out), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, RopeCall& x) {
+  v("qkv", x.qkv), v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads);
+  v("head_dim", x.head_dim), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, AttentionCall& x) {
+  v("qkv", x.qkv), v("out", x.out), v("layer", x.layer), v("num_heads", x.num_heads);
+  v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim), v("window", x.window);
+  v("scale", x.scale), v("has_rope", x.has_rope), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, GluCall& x) {
+  v("x", x.x), v("out", x.out), v("activation", x.activation), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, AddCall& x) {
+  v("x", x.x), v("y", x.y), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, GatherRowsCall& x) {
+  v("x", x.x), v("out", x.out), v("kernel", x.kernel);
+}
+template <class V>
+void fields(V& v, RopeTable& x) {
+  v("inverse_frequencies", x.inverse_frequencies), v("attention_factor", x.attention_factor);
+}
+template <class V>
+void fields(V& v, ModelFacts& x) {
+  v("name", x.name), v("architecture", x.architecture), v("source_dir", x.source_dir);
+  v("vocab_size", x.vocab_size), v("hidden_size", x.hidden_size), v("num_layers", x.num_layers);
+  v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim);
+  v("max_positions", x.max_positions), v("sliding_window", x.sliding_window), v("rope", x.rope);
+  v("bos_id", x.bos_id), v("pad_id", x.pad_id), v("end_ids", x.end_ids);
+  v("kv_dtype", x.kv_dtype);
+}
+template <class V>
+void fields(V& v, Plan& x) {
+  v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
+  v("logits", x.logits);
+  v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(Extent::kTokens)]);
+  v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(Extent::kSampled)]);
+  v("blob_bytes", x.blob_bytes), v("device", x.device), v("target", x.target);
+}
+
+class Writer {
+ public:
+  template <class T>
+  void operator()(std::string_view key, T&& x) {
+    object_[key] = write(x);
+  }
+  json::object take() { return std::move(object_); }
+
+  template <class T>
+  static json::value write(T& x) {
+    if constexpr (std::is_enum_v<T>) {
+      return json::value(name_in_file(x));
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+      return json::value(x);
+    } else if constexpr (std::is_same_v<T, Hex>) {
+      return json::value(hex64(x.value));
+    } else if constexpr (std::is_same_v<T, Call>) {
+      return write_call(x);
+    } else {
+      Writer inner;
+      fields(inner, x);
+      return inner.take();
+    }
+  }
+  template <class T>
+  static json::value write(std::vector<T>& items) {
+    json::array out;
+    out.reserve(items.size());
+    for (T& item : items) out.push_back(write(item));
+    return out;
+  }
+
+ private:
+  static json::value write_call(Call& call) {
+    Writer inner;
+    inner.object_["op"] = op_name(call);
+    std::visit([&](auto& c) { fields(inner, c); }, call);
+    return inner.take();
+  }
+  json::object object_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const json::value& value) : object_(value.if_object()) {
+    if (!object_) status_ = invalid_argument("is not an object");
+  }
+
+  template <class T>
+  void operator()(std::string_view key, T&& x) {
+    if (!status_.ok()) return;
+    const json::value* value = object_->if_contains(key);
+    const Status status = value ? read(*value, x) : invalid_argument("is missing");
+    if (!status.ok()) status_ = annotate(status, key);
+  }
+  const Status& status() const { return status_; }
+
+  template <class T>
+  static Status read(const json::value& value, T& x) {
+    if constexpr (std::is_enum_v<T>) {
+      return read_enum(value, x);
+    } else if constexpr (std::is_same_v<T, bool>) {
+      if (!value.is_bool()) return invalid_argument("is not true or false");
+      x = value.get_bool();
+      return ok();
+    } else if constexpr (std::is_integral_v<T>) {
+      return read_int(value, x);
+    } else if constexpr (std::is_same_v<T, float>) {
+      if (!value.is_number()) return invalid_argument("is not a number");
+      x = static_cast<float>(value.to_number<double>());
+      return ok();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!value.is_string()) return invalid_argument("is not a string");
+      x = std::string_view(value.get_string());
+      return ok();
+    } else if constexpr (std::is_same_v<T, Hex>) {
+      return read_hex(value, x);
+    } else if constexpr (std::is_same_v<T, Call>) {
+      return read_call(value, x);
+    } else {
+      Reader inner(value);
+      fields(inner, x);
+      return inner.status();
+    }
+  }
+  template <class T>
+  static Status read(const json::value& value, std::vector<T>& items) {
+    if (!value.is_array()) return invalid_argument("is not an array");
+    items.clear();
+    for (const json::value& item : value.get_array()) {
+      const Status status = read(item, items.emplace_back());
+      if (!status.ok()) return annotate(status, fmt::format("[{}]", items.size() - 1));
+    }
+    return ok();
+  }
+
+ private:
+  template <class T>
+  static Status read_int(const json::value& value, T& x) {
+    if (value.is_uint64() && value.get_uint64() <= std::numeric_limits<T>::max()) {
+      x = static_cast<T>(value.get_uint64());
+    } else if (value.is_int64() && std::in_range<T>(value.get_int64())) {
+      x = static_cast<T>(value.get_int64());
+    } else {
+      return invalid_argument("is not an integer in range");
+    }
+    return ok();
+  }
+  template <class E>
+  static Status read_enum(const json::value& value, E& x) {
+    for (size_t i = 0; value.is_string() && i < std::size(Names<E>::kNames); ++i) {
+      if (std::string_view(value.get_string()) != Names<E>::kNames[i]) continue;
+      x = static_cast<E>(i);
+      return ok();
+    }
+    return invalid_argument("is not a known name");
+  }
+  static Status read_hex(const json::value& value, Hex& x) {
+    if (!value.is_string() || value.get_string().size() != 16)
+      return invalid_argument("is not 16 hex digits");
+    x.value = 0;
+    for (const char c : value.get_string()) {
+      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+      if (digit < 0) return invalid_argument("is not 16 hex digits");
+      x.value = x.value << 4 | static_cast<uint64_t>(digit);
+    }
+    return ok();
+  }
+  template <size_t I = 0>
+  static Status read_call(const json::value& value, Call& call) {
+    if constexpr (I == std::variant_size_v<Call>) {
+      return invalid_argument("is not a call of a known op");
+    } else {
+      Call candidate(std::in_place_index<I>);
+      const json::value* op = value.is_object() ? value.get_object().if_contains("op") : nullptr;
+      if (!op || !op->is_string() || std::string_view(op->get_string()) != op_name(candidate))
+        return read_call<I + 1>(value, call);
+      call = std::move(candidate);
+      return read(value, std::get<I>(call));
+    }
+  }
+
+  const json::object* object_ = nullptr;
+  Status status_;
+};
+
+}  // namespace
+
+json::value plan_to_json(const Plan& plan) {
+  Plan copy = plan;  // the field lists need lvalues that a reader could set
+  return Writer::write(copy);
+}
+
+StatusOr<Plan> plan_from_json(const json::value& value) {
+  Plan plan;
+  Status status = Reader::read(value, plan);
+  if (status.ok()) status = check_plan(plan);
+  if (!status.ok()) return annotate(status, "plan");
+  return plan;
+}
+
+}  // namespace nereid::io

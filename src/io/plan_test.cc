@@ -1,0 +1,86 @@
+#include "io/plan.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+
+#include "io/test_plan.h"
+
+namespace nereid::io {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Plan, JsonRoundTripKeepsEverything) {
+  Plan plan = test_plan();
+  plan.weights[0].checksum = 0xfedcba9876543210;
+  const json::value first = plan_to_json(plan);
+  const auto again = plan_from_json(first);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(json::serialize(plan_to_json(*again)), json::serialize(first));
+  EXPECT_EQ(again->weights[0].checksum, 0xfedcba9876543210);
+  EXPECT_EQ(again->model.rope.inverse_frequencies, plan.model.rope.inverse_frequencies);
+  EXPECT_EQ(std::get<AttentionCall>(again->calls[3]).scale, .25f);
+}
+
+TEST(Plan, EveryMissingFieldIsNamed) {
+  const json::value good = plan_to_json(test_plan());
+  for (const auto& [key, value] : good.get_object()) {
+    json::value bad = good;
+    bad.get_object().erase(key);
+    const auto plan = plan_from_json(bad);
+    ASSERT_FALSE(plan.ok()) << std::string_view(key);
+    EXPECT_THAT(std::string(message(plan.status())), HasSubstr(std::string_view(key)));
+  }
+}
+
+TEST(Plan, CheckRefusesUnsafePlans) {
+  ASSERT_TRUE(check_plan(test_plan()).ok()) << check_plan(test_plan());
+  const auto error = [](const std::function<void(Plan&)>& damage) {
+    Plan plan = test_plan();
+    damage(plan);
+    return std::string(message(check_plan(plan)));
+  };
+  EXPECT_THAT(error([](Plan& p) { p.model.vocab_size = 33; }), HasSubstr("table has 32 rows"));
+  EXPECT_THAT(error([](Plan& p) { p.model.num_layers = 0; }), HasSubstr("num_layers"));
+  EXPECT_THAT(error([](Plan& p) { p.model.rope.inverse_frequencies.pop_back(); }),
+              HasSubstr("7 frequencies"));
+  EXPECT_THAT(error([](Plan& p) { p.model.end_ids = {32}; }), HasSubstr("id 32"));
+  EXPECT_THAT(error([](Plan& p) { p.values[2].offset = 256; }), HasSubstr("value 'qkv'"));
+  EXPECT_THAT(error([](Plan& p) { p.values[2].offset = -64; }), HasSubstr("value 'qkv'"));
+  EXPECT_THAT(error([](Plan& p) { p.values[1].column = 1; }), HasSubstr("do not fit in a stride"));
+  EXPECT_THAT(error([](Plan& p) { p.values[1].dtype = DType::kI8; }), HasSubstr("i8"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[1].offset = 0; }), HasSubstr("overlap"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[1].bytes += 1; }), HasSubstr("weight 'norm'"));
+  EXPECT_THAT(error([](Plan& p) { p.blob_bytes -= 1; }), HasSubstr("does not fit in the blob"));
+  EXPECT_THAT(error([](Plan& p) { std::get<EmbedCall>(p.calls[0]).table = 3; }),
+              HasSubstr("call 0 (embed): no weight 3"));
+  EXPECT_THAT(error([](Plan& p) { std::get<LinearCall>(p.calls[2]).x = 0; }),
+              HasSubstr("call 2 (linear): value 'x' is f32 [32], not bf16 [32]"));
+  EXPECT_THAT(error([](Plan& p) { std::get<LinearCall>(p.calls[6]).x = 1; }),
+              HasSubstr("wrong kind of rows"));
+  EXPECT_THAT(error([](Plan& p) { std::get<AttentionCall>(p.calls[3]).layer = 1; }),
+              HasSubstr("layer 1"));
+  EXPECT_THAT(error([](Plan& p) { std::get<AttentionCall>(p.calls[3]).num_heads = 1; }),
+              HasSubstr("differ from the model's"));
+  EXPECT_THAT(error([](Plan& p) { std::get<NormCall>(p.calls[1]).kernel = ""; }),
+              HasSubstr("no kernel"));
+  EXPECT_THAT(error([](Plan& p) {
+                p.logits = 4;
+                p.model.vocab_size = 32;
+                p.logits = 1;
+              }),
+              HasSubstr("logits"));
+}
+
+TEST(Plan, ChecksumIsChainedOverPieces) {
+  std::string data(2 * kChecksumPiece + 5, 'x');
+  const uint64_t sum = weight_checksum(data.data(), data.size());
+  data.back() = 'y';
+  EXPECT_NE(weight_checksum(data.data(), data.size()), sum);
+  data.back() = 'x', data.front() = 'y';
+  EXPECT_NE(weight_checksum(data.data(), data.size()), sum);
+}
+
+}  // namespace
+}  // namespace nereid::io

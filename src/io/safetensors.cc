@@ -1,0 +1,275 @@
+#include "io/safetensors.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "base/json.h"
+
+namespace nereid::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are read in place");
+
+constexpr uint64_t kMaxTensors = 1'000'000;
+constexpr size_t kMaxDims = 8;
+constexpr size_t kMaxIndexEntries = 1'000'000;
+
+struct DTypeRow {
+  std::string_view name;
+  uint64_t bytes;
+  std::optional<DType> type;
+};
+constexpr std::array<DTypeRow, 15> kDTypes = {{{"F64", 8, std::nullopt},
+                                               {"F32", 4, DType::kF32},
+                                               {"F16", 2, DType::kF16},
+                                               {"BF16", 2, DType::kBF16},
+                                               {"I64", 8, DType::kI64},
+                                               {"I32", 4, DType::kI32},
+                                               {"I16", 2, std::nullopt},
+                                               {"I8", 1, DType::kI8},
+                                               {"U64", 8, std::nullopt},
+                                               {"U32", 4, std::nullopt},
+                                               {"U16", 2, std::nullopt},
+                                               {"U8", 1, DType::kU8},
+                                               {"BOOL", 1, std::nullopt},
+                                               {"F8_E4M3", 1, std::nullopt},
+                                               {"F8_E5M2", 1, std::nullopt}}};
+
+const DTypeRow* find_dtype(std::string_view name) {
+  for (const DTypeRow& row : kDTypes)
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+// A non-negative integer; doubles and negatives are refused.
+std::optional<uint64_t> to_count(const json::value& value) {
+  if (value.is_uint64()) return value.get_uint64();
+  if (value.is_int64() && value.get_int64() >= 0) return static_cast<uint64_t>(value.get_int64());
+  return std::nullopt;
+}
+
+StatusOr<StoredTensor> parse_shape_and_type(std::string_view name, const json::object& fields,
+                                            uint64_t* bytes) {
+  StoredTensor tensor;
+  tensor.name = name;
+  const json::value* dtype = fields.if_contains("dtype");
+  if (!dtype || !dtype->is_string())
+    return invalid_argument("tensor '{}': field 'dtype' is not a string", name);
+  const DTypeRow* row = find_dtype(dtype->get_string());
+  if (!row)
+    return invalid_argument("tensor '{}': dtype '{}' is not known", name,
+                            std::string_view(dtype->get_string()).substr(0, 32));
+  tensor.dtype = row->name;
+  tensor.type = row->type;
+  const json::value* shape = fields.if_contains("shape");
+  if (!shape || !shape->is_array())
+    return invalid_argument("tensor '{}': field 'shape' is not an array", name);
+  if (shape->get_array().size() > kMaxDims)
+    return invalid_argument("tensor '{}': {} dimensions, at most {} are allowed", name,
+                            shape->get_array().size(), kMaxDims);
+  *bytes = row->bytes;
+  for (const json::value& item : shape->get_array()) {
+    const std::optional<uint64_t> dim = to_count(item);
+    if (!dim || *dim > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return invalid_argument("tensor '{}': shape has a value that is not a size", name);
+    if (__builtin_mul_overflow(*bytes, *dim, bytes))
+      return invalid_argument("tensor '{}': shape is too large", name);
+    tensor.shape.push_back(static_cast<int64_t>(*dim));
+  }
+  return tensor;
+}
+
+StatusOr<StoredTensor> parse_tensor(std::string_view name, const json::value& value,
+                                    std::span<const std::byte> data) {
+  if (!value.is_object()) return invalid_argument("tensor '{}': entry is not an object", name);
+  const json::object& fields = value.get_object();
+  uint64_t bytes = 0;
+  ASSIGN_OR_RETURN(StoredTensor tensor, parse_shape_and_type(name, fields, &bytes));
+  const json::value* offsets = fields.if_contains("data_offsets");
+  if (!offsets || !offsets->is_array() || offsets->get_array().size() != 2)
+    return invalid_argument("tensor '{}': field 'data_offsets' is not [begin, end]", name);
+  const std::optional<uint64_t> begin = to_count(offsets->get_array()[0]);
+  const std::optional<uint64_t> end = to_count(offsets->get_array()[1]);
+  if (!begin || !end || *begin > *end)
+    return invalid_argument("tensor '{}': field 'data_offsets' is not [begin, end]", name);
+  if (*end > data.size())
+    return invalid_argument("tensor '{}': ends at byte {} of the data, the file has {}", name, *end,
+                            data.size());
+  if (*end - *begin != bytes)
+    return invalid_argument("tensor '{}': {} {} needs {} bytes, data_offsets give {}", name,
+                            tensor.dtype, tensor.shape_text(), bytes, *end - *begin);
+  tensor.data = data.subspan(*begin, bytes);
+  return tensor;
+}
+
+// The format allows neither overlaps nor holes.
+Status check_coverage(const std::vector<StoredTensor>& tensors, std::span<const std::byte> data) {
+  const std::byte* expected = data.data();
+  const StoredTensor* previous = nullptr;
+  for (const StoredTensor& tensor : tensors) {
+    const int64_t gap = tensor.data.data() - expected;
+    if (gap < 0)
+      return invalid_argument("tensor '{}' overlaps tensor '{}'", tensor.name,
+                              previous ? previous->name : tensor.name);
+    if (gap > 0)
+      return invalid_argument("{} bytes before tensor '{}' belong to no tensor", gap, tensor.name);
+    expected += tensor.data.size();
+    previous = &tensor;
+  }
+  if (expected != data.data() + data.size())
+    return invalid_argument("{} bytes at the end of the file belong to no tensor",
+                            data.data() + data.size() - expected);
+  return ok();
+}
+
+StatusOr<uint64_t> header_bytes(std::span<const std::byte> file) {
+  if (file.size() < 8)
+    return invalid_argument("{} bytes are too few for a safetensors file", file.size());
+  uint64_t length = 0;
+  std::memcpy(&length, file.data(), 8);
+  if (length > kMaxSafetensorsHeaderBytes)
+    return invalid_argument("header of {} bytes, at most {} are allowed", length,
+                            kMaxSafetensorsHeaderBytes);
+  if (length > file.size() - 8)
+    return invalid_argument("header of {} bytes does not fit in a file of {} bytes", length,
+                            file.size());
+  return length;
+}
+
+Status as_data_loss(const Status& status, const std::filesystem::path& path) {
+  return data_loss("{}: {}", path.string(), message(status));
+}
+
+bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." && name.size() < 256 &&
+         name.find('/') == name.npos && name.find('\0') == name.npos;
+}
+
+}  // namespace
+
+std::string StoredTensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file) {
+  ASSIGN_OR_RETURN(const uint64_t length, header_bytes(file));
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
+  StatusOr<json::value> header = parse_json(text, 8);
+  if (!header.ok()) return annotate(header.status(), "header");
+  if (!header->is_object()) return invalid_argument("header is not a JSON object");
+  if (header->get_object().size() > kMaxTensors)
+    return invalid_argument("more than {} tensors", kMaxTensors);
+  const std::span<const std::byte> data = file.subspan(8 + length);
+  std::vector<StoredTensor> tensors;
+  for (const auto& [key, value] : header->get_object()) {
+    if (key == "__metadata__") continue;
+    ASSIGN_OR_RETURN(StoredTensor tensor, parse_tensor(key, value, data));
+    tensors.push_back(std::move(tensor));
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
+    return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
+  });
+  RETURN_IF_ERROR(check_coverage(tensors, data));
+  return tensors;
+}
+
+std::string serialize_safetensors(std::span<const StoredTensor> tensors) {
+  json::object header;
+  uint64_t offset = 0;
+  for (const StoredTensor& tensor : tensors) {
+    json::object& fields = header[tensor.name].emplace_object();
+    fields["dtype"] = tensor.dtype;
+    fields["shape"] = json::array(tensor.shape.begin(), tensor.shape.end());
+    fields["data_offsets"] = {offset, offset + tensor.data.size()};
+    offset += tensor.data.size();
+  }
+  std::string text = json::serialize(header);
+  text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data aligned
+  const uint64_t length = text.size();
+  std::string out(reinterpret_cast<const char*>(&length), sizeof length);
+  out += text;
+  for (const StoredTensor& tensor : tensors)
+    out.append(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size());
+  return out;
+}
+
+StatusOr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
+  SafetensorsFile out;
+  out.path_ = path;
+  ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
+  StatusOr<std::vector<StoredTensor>> tensors = parse_safetensors(out.file_.bytes());
+  if (!tensors.ok()) return as_data_loss(tensors.status(), path);
+  out.tensors_ = *std::move(tensors);
+  ASSIGN_OR_RETURN(const uint64_t length, header_bytes(out.file_.bytes()));
+  out.header_ = out.file_.bytes().first(8 + length);
+  return out;
+}
+
+const Checkpoint::Entry* Checkpoint::find(std::string_view name) const {
+  const auto it = by_name_.find(std::string(name));
+  return it == by_name_.end() ? nullptr : &entries_[it->second];
+}
+
+Status Checkpoint::add_file(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
+  files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
+  for (const StoredTensor& tensor : files_.back()->tensors()) {
+    const auto [it, added] = by_name_.try_emplace(tensor.name, entries_.size());
+    if (!added)
+      return data_loss("{}: tensor '{}' is also in {}", path.string(), tensor.name,
+                       entries_[it->second].file->path().string());
+    entries_.push_back({&tensor, files_.back().get()});
+  }
+  return ok();
+}
+
+Status Checkpoint::open_index(const std::filesystem::path& index_path) {
+  ASSIGN_OR_RETURN(const json::value index, read_json_file(index_path));
+  const json::value* map =
+      index.is_object() ? index.get_object().if_contains("weight_map") : nullptr;
+  if (!map || !map->is_object())
+    return data_loss("{}: field 'weight_map' is not an object", index_path.string());
+  if (map->get_object().size() > kMaxIndexEntries)
+    return data_loss("{}: more than {} tensors", index_path.string(), kMaxIndexEntries);
+  std::set<std::string> shards;
+  for (const auto& [name, file] : map->get_object()) {
+    if (!file.is_string() || !is_plain_file_name(file.get_string()))
+      return data_loss("{}: tensor '{}' is not mapped to a file name of the same directory",
+                       index_path.string(), std::string_view(name));
+    shards.emplace(file.get_string());
+  }
+  for (const std::string& shard : shards) RETURN_IF_ERROR(add_file(dir_ / shard));
+  for (const auto& [name, file] : map->get_object()) {
+    const Entry* entry = find(name);
+    const std::string_view wanted = file.get_string();
+    if (!entry || entry->file->path().filename() != wanted)
+      return data_loss("{}: tensor '{}' is missing, {} says it is there", (dir_ / wanted).string(),
+                       std::string_view(name), index_path.string());
+  }
+  return ok();
+}
+
+StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& dir) {
+  Checkpoint out;
+  out.dir_ = dir;
+  std::error_code error;
+  const std::filesystem::path single = dir / "model.safetensors";
+  const std::filesystem::path index = dir / "model.safetensors.index.json";
+  if (std::filesystem::exists(single, error)) {
+    out.main_file_ = single;
+    RETURN_IF_ERROR(out.add_file(single));
+  } else if (std::filesystem::exists(index, error)) {
+    out.main_file_ = index;
+    RETURN_IF_ERROR(out.open_index(index));
+  } else {
+    return not_found("{}: neither model.safetensors nor model.safetensors.index.json is there",
+                     dir.string());
+  }
+  return out;
+}
+
+}  // namespace nereid::io

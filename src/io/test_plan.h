@@ -1,0 +1,43 @@
+// A small valid plan for tests of this folder and of fuzz targets.
+#pragma once
+
+#include "io/engine_writer.h"
+#include "io/plan.h"
+
+namespace nereid::io {
+
+// embed -> norm -> qkv -> attention -> gather -> norm -> head, 32 ids, width 32.
+inline Plan test_plan() {
+  using kernels::WeightLayout;
+  Plan plan;
+  ModelFacts& m = plan.model;
+  m.name = "test", m.architecture = "TestForCausalLM", m.source_dir = "/nowhere";
+  m.vocab_size = 32, m.hidden_size = 32, m.num_layers = 1;
+  m.num_heads = 2, m.num_kv_heads = 1, m.head_dim = 16, m.max_positions = 64;
+  m.rope.inverse_frequencies = {1, .5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f};
+  m.end_ids = {3};
+  plan.values = {{"x", Extent::kTokens, DType::kF32, 32, 32, 0, 0},
+                 {"h", Extent::kTokens, DType::kBF16, 32, 32, 0, 128},
+                 {"qkv", Extent::kTokens, DType::kF32, 64, 64, 0, 192},
+                 {"attn", Extent::kTokens, DType::kBF16, 32, 32, 0, 128},
+                 {"last", Extent::kSampled, DType::kF32, 32, 32, 0, 0},
+                 {"last_h", Extent::kSampled, DType::kBF16, 32, 32, 0, 128},
+                 {"logits", Extent::kSampled, DType::kF32, 32, 32, 0, 192}};
+  plan.weights = {{"embed", DType::kBF16, 32, 32, WeightLayout::kPanel16},
+                  {"norm", DType::kBF16, 1, 32, WeightLayout::kRowMajor},
+                  {"qkv", DType::kBF16, 64, 32, WeightLayout::kPanel16}};
+  plan.calls = {EmbedCall{0, 0, "ref"},
+                NormCall{0, kNone, 1, 1e-5f, 1, "ref"},
+                LinearCall{1, 2, kNone, 2, "ref"},
+                AttentionCall{2, 3, 0, 2, 1, 16, 0, .25f, true, "ref"},
+                GatherRowsCall{0, 4, "ref"},
+                NormCall{4, kNone, 1, 1e-5f, 5, "ref"},
+                LinearCall{5, 0, kNone, 6, "ref"}};
+  plan.logits = 6;
+  plan.arena_bytes_per_row[0] = 448, plan.arena_bytes_per_row[1] = 320;
+  plan.device = "cpu", plan.target = "generic";
+  place_weights(plan);
+  return plan;
+}
+
+}  // namespace nereid::io
