@@ -200,6 +200,11 @@ Status CudaStream::fill(void* dst, int byte, size_t bytes) {
   return ok();
 }
 
+Status CudaStream::synchronize() {
+  RETURN_IF_CUDA_ERROR(device_.info().index, cudaStreamSynchronize(stream_));
+  return ok();
+}
+
 StatusOr<void*> CudaStream::workspace(size_t bytes) {
   if (bytes <= workspace_bytes_) return workspace_;
   const int index = device_.info().index;

@@ -29,6 +29,7 @@ class CudaStream final : public Stream {
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override;
   Status copy(void* dst, const void* src, size_t bytes) override;
   Status fill(void* dst, int byte, size_t bytes) override;
+  Status synchronize() override;
   void* native() override { return stream_; }
 
   cudaStream_t handle() const { return stream_; }

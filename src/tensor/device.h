@@ -95,6 +95,10 @@ class Stream {
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes) = 0;
 
+  // Only inside submitted work: waits until all that was issued so far is done, for measurements.
+  // Devices whose work runs synchronously have nothing to do.
+  virtual Status synchronize() { return ok(); }
+
   // What kernels of this device need: CPU ThreadPool*, CUDA cudaStream_t.
   virtual void* native() = 0;
 };

@@ -1,0 +1,161 @@
+// The runner of an engine file: owns its memory and stream, stages steps, hands out tickets.
+#include "exec/runner.h"
+
+#include <cstring>
+#include <utility>
+
+#include "exec/bound_plan.h"
+#include "exec/memory.h"
+#include "exec/profile.h"
+#include "exec/rope_table.h"
+#include "exec/step_data.h"
+#include "io/engine_file.h"
+
+namespace nereid::exec {
+namespace {
+
+// Host memory of one step in flight.
+struct Staging {
+  Buffer step_data;    // written by launch(), read by the device's copy
+  Buffer sampled_ids;  // written by the device, read by wait()
+  bool in_use = false;
+};
+
+class EngineRunner : public Runner {
+ public:
+  EngineRunner(io::EngineFile file, const RunnerLimits& limits)
+      : file_(std::move(file)), limits_(limits) {}
+
+  Status load(Device& device, const kernels::Registry& registry) {
+    RETURN_IF_ERROR(allocate(device));
+    DeviceMemory memory;
+    memory.weights = weights_.bytes();
+    for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
+    memory.kv_cache = kv_cache_.bytes();
+    memory.rope_table = static_cast<const float*>(rope_table_.data());
+    memory.slot_tokens = slot_tokens();
+    ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
+    ASSIGN_OR_RETURN(stream_, device.create_stream());
+    ASSIGN_OR_RETURN(auto event, stream_->submit([this](Stream& stream) {
+      return stream.fill(slot_tokens_.data(), 0, slot_tokens_.size());
+    }));
+    return event->wait();
+  }
+
+  StatusOr<Ticket> launch(std::span<const StepRow> rows, PostForward post) override {
+    int32_t index = 0;
+    while (index < kNumStaging && staging_[index].in_use) ++index;
+    if (index == kNumStaging)
+      return invalid_argument("{} steps are in flight already; wait for one first", kNumStaging);
+    Staging& staging = staging_[index];
+    const bool reads_back = post != nullptr;
+    ASSIGN_OR_RETURN(const StepData step,
+                     StepData::pack(rows, limits_, vocab_size(), staging.step_data.bytes()));
+    auto work = [this, step, &staging, post = std::move(post)](Stream& stream) {
+      return run_step(step, staging, post, stream);
+    };
+    ASSIGN_OR_RETURN(auto event, stream_->submit(std::move(work)));
+    staging.in_use = true;
+    return Ticket(std::move(event), index, reads_back ? step.num_sampled : 0);
+  }
+
+  StatusOr<std::vector<int32_t>> wait(Ticket& ticket) override {
+    if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
+    const Status status = event_of(ticket)->wait();
+    Staging& staging = staging_[staging_of(ticket)];
+    const auto* ids = static_cast<const int32_t*>(staging.sampled_ids.data());
+    std::vector<int32_t> sampled(ids, ids + num_sampled_of(ticket));
+    staging.in_use = false;
+    ticket = Ticket();
+    RETURN_IF_ERROR(status);
+    return sampled;
+  }
+
+  const RunnerLimits& limits() const override { return limits_; }
+  int32_t vocab_size() const override { return plan().model.vocab_size; }
+  std::vector<MemoryItem> memory() const override { return memory_table(plan(), limits_); }
+
+  void set_profiling(bool on) override {
+    profile_ = on ? std::make_unique<Profile>(bound_.profile_entries()) : nullptr;
+  }
+  std::vector<OpTime> profile() const override {
+    return profile_ ? profile_->times() : std::vector<OpTime>();
+  }
+
+ private:
+  const io::Plan& plan() const { return file_.plan(); }
+  int32_t* slot_tokens() const { return static_cast<int32_t*>(slot_tokens_.data()); }
+
+  Status allocate(Device& device) {
+    const size_t ids = static_cast<size_t>(limits_.max_rows) * sizeof(int32_t);
+    ASSIGN_OR_RETURN(weights_, device.upload(file_.blob().data(), file_.blob().size()));
+    for (const io::Extent extent : {io::Extent::kTokens, io::Extent::kSampled}) {
+      ASSIGN_OR_RETURN(arenas_[static_cast<int>(extent)],
+                       device.allocate(arena_bytes(plan(), limits_, extent)));
+    }
+    ASSIGN_OR_RETURN(kv_cache_, device.allocate(kv_cache_bytes(plan(), limits_)));
+    ASSIGN_OR_RETURN(rope_host_, device.allocate_host(rope_table_bytes(plan(), limits_)));
+    fill_rope_table(plan().model.rope, limits_.max_sequence_length,
+                    static_cast<float*>(rope_host_.data()));
+    ASSIGN_OR_RETURN(rope_table_, device.upload(rope_host_.data(), rope_host_.size()));
+    ASSIGN_OR_RETURN(slot_tokens_, device.allocate(ids));
+    ASSIGN_OR_RETURN(sampled_ids_, device.allocate(ids));
+    ASSIGN_OR_RETURN(step_data_, device.allocate(StepData::max_bytes(limits_)));
+    for (Staging& staging : staging_) {
+      ASSIGN_OR_RETURN(staging.step_data, device.allocate_host(StepData::max_bytes(limits_)));
+      ASSIGN_OR_RETURN(staging.sampled_ids, device.allocate_host(ids));
+    }
+    return ok();
+  }
+
+  // On the stream. The device's step data and ids are single: the stream's order protects them.
+  Status run_step(const StepData& staged, const Staging& staging, const PostForward& post,
+                  Stream& stream) {
+    const std::byte* const block = staging.step_data.bytes();
+    RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
+    const StepData step = staged.at(block, step_data_.bytes());
+    RETURN_IF_ERROR(bound_.run(step, stream, profile_.get()));
+    if (step.num_sampled == 0 || !post) return ok();
+    auto* const ids = static_cast<int32_t*>(sampled_ids_.data());
+    RETURN_IF_ERROR(post({bound_.logits(step.num_sampled), ids, slot_tokens()}, stream));
+    return stream.copy(staging.sampled_ids.data(), ids, step.num_sampled * sizeof(int32_t));
+  }
+
+  const io::EngineFile file_;
+  const RunnerLimits limits_;
+  Buffer weights_, kv_cache_, rope_host_, rope_table_, slot_tokens_, sampled_ids_, step_data_;
+  Buffer arenas_[io::kNumExtents];
+  Staging staging_[kNumStaging];
+  BoundPlan bound_;
+  std::unique_ptr<Profile> profile_;
+  std::unique_ptr<Stream> stream_;  // last: its steps use everything above
+};
+
+Status check_device(const io::Plan& plan, const DeviceInfo& device) {
+  const std::string_view kind = device.kind == DeviceKind::kCpu ? "cpu" : "cuda";
+  if (plan.device == kind) return ok();
+  return invalid_argument("the engine was built for '{}', the device is '{}'; build it again",
+                          plan.device, kind);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
+                                              const kernels::Registry& registry,
+                                              const RunnerLimits& limits) {
+  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine));
+  const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
+    RETURN_IF_ERROR(check_device(file.plan(), device.info()));
+    RETURN_IF_ERROR(check_limits(file.plan(), limits));
+    if (limits.num_blocks < 1)
+      return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks);
+    auto runner = std::make_unique<EngineRunner>(std::move(file), limits);
+    RETURN_IF_ERROR(runner->load(device, registry));
+    return runner;
+  };
+  auto runner = prepare();
+  if (!runner.ok()) return annotate(runner.status(), engine.string());
+  return runner;
+}
+
+}  // namespace nereid::exec

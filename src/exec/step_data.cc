@@ -1,0 +1,118 @@
+// Checking and packing of a step's rows.
+#include "exec/step_data.h"
+
+#include <algorithm>
+
+#include "exec/memory.h"
+
+namespace nereid::exec {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+constexpr size_t padded(size_t num_ints) {
+  return (num_ints * sizeof(int32_t) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_size) {
+  if (row.slot < 0 || row.slot >= limits.max_rows)
+    return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
+  if (row.tokens.empty()) return invalid_argument("no tokens");
+  const int64_t end = int64_t{row.start} + static_cast<int64_t>(row.tokens.size());
+  if (row.start < 0 || end > limits.max_sequence_length)
+    return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, end,
+                            limits.max_sequence_length);
+  for (size_t i = 0; i < row.tokens.size(); ++i) {
+    const int32_t token = row.tokens[i];
+    const bool on_device = token == kTokenOnDevice && i + 1 == row.tokens.size();
+    if (!on_device && (token < 0 || token >= vocab_size))
+      return invalid_argument("token {} is not in [0, {})", token, vocab_size);
+  }
+  const int64_t num_blocks = (end - 1) / limits.block_tokens + 1;
+  if (static_cast<int64_t>(row.blocks.size()) < num_blocks)
+    return invalid_argument("{} blocks do not cover {} positions", row.blocks.size(), end);
+  for (const int32_t block : row.blocks.first(num_blocks))
+    if (block < 0 || block >= limits.num_blocks)
+      return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks);
+  return ok();
+}
+
+}  // namespace
+
+size_t StepData::max_bytes(const RunnerLimits& limits) {
+  const size_t rows = limits.max_rows, tokens = limits.max_tokens;
+  return 3 * padded(tokens) + padded(rows + 1) + padded(rows) +
+         padded(rows * blocks_per_sequence(limits));
+}
+
+StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLimits& limits,
+                                  int32_t vocab_size, std::byte* block) {
+  StepData step;
+  if (rows.empty() || rows.size() > static_cast<size_t>(limits.max_rows))
+    return invalid_argument("a step of {} rows; 1 to {} are allowed", rows.size(), limits.max_rows);
+  size_t num_tokens = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (Status status = check_row(rows[i], limits, vocab_size); !status.ok())
+      return annotate(status, fmt::format("row {}", i));
+    const auto end = static_cast<int32_t>(rows[i].start + rows[i].tokens.size());
+    num_tokens += rows[i].tokens.size();
+    step.num_sampled += rows[i].samples ? 1 : 0;
+    step.max_length = std::max(step.max_length, end);
+    step.num_positions += end;
+  }
+  if (num_tokens > static_cast<size_t>(limits.max_tokens))
+    return invalid_argument("a step of {} tokens; at most {} are allowed", num_tokens,
+                            limits.max_tokens);
+  step.num_rows = static_cast<int32_t>(rows.size());
+  step.num_tokens = static_cast<int32_t>(num_tokens);
+  step.max_blocks = (step.max_length - 1) / limits.block_tokens + 1;
+
+  const auto take = [&](size_t num_ints) {
+    auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);
+    step.bytes += padded(num_ints);
+    return ints;
+  };
+  int32_t* const tokens = take(num_tokens);
+  int32_t* const positions = take(num_tokens);
+  int32_t* const row_of_token = take(num_tokens);
+  int32_t* const row_begin = take(rows.size() + 1);
+  int32_t* const sampled = take(step.num_sampled);
+  int32_t* const block_table = take(rows.size() * step.max_blocks);
+
+  int32_t token = 0, num_sampled = 0;
+  for (int32_t r = 0; r < step.num_rows; ++r) {
+    const StepRow& row = rows[r];
+    row_begin[r] = token;
+    const auto count = static_cast<int32_t>(row.tokens.size());
+    for (int32_t i = 0; i < count; ++i, ++token) {
+      tokens[token] = row.tokens[i] == kTokenOnDevice ? -1 - row.slot : row.tokens[i];
+      positions[token] = row.start + i;
+      row_of_token[token] = r;
+    }
+    if (row.samples) sampled[num_sampled++] = token - 1;
+    int32_t* const table = block_table + int64_t{r} * step.max_blocks;
+    const int32_t num_blocks = (row.start + count - 1) / limits.block_tokens + 1;
+    std::copy_n(row.blocks.begin(), num_blocks, table);
+    std::fill(table + num_blocks, table + step.max_blocks, 0);
+  }
+  row_begin[step.num_rows] = token;
+  step.tokens = tokens;
+  step.positions = positions;
+  step.row_of_token = row_of_token;
+  step.row_begin = row_begin;
+  step.sampled = sampled;
+  step.block_table = block_table;
+  return step;
+}
+
+StepData StepData::at(const std::byte* block, const std::byte* copy) const {
+  StepData moved = *this;
+  for (const int32_t** array : {&moved.tokens, &moved.positions, &moved.row_of_token,
+                                &moved.row_begin, &moved.sampled, &moved.block_table}) {
+    const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
+    *array = reinterpret_cast<const int32_t*>(copy + offset);
+  }
+  return moved;
+}
+
+}  // namespace nereid::exec

@@ -1,0 +1,46 @@
+// The integers that describe one step to the kernels, packed into one block so that a step needs a
+// single copy to the device.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "exec/runner.h"
+
+namespace nereid::exec {
+
+// Steps that may be in flight; each has host memory of its own.
+inline constexpr int32_t kNumStaging = 2;
+
+// Sizes of one step and where its arrays are. The arrays are filled in host memory by pack(); at()
+// gives the same arrays in a copy of the block elsewhere.
+struct StepData {
+  int32_t num_rows = 0;
+  int32_t num_tokens = 0;
+  int32_t num_sampled = 0;
+  int32_t max_blocks = 0;                 // columns of the block table
+  int32_t max_length = 0;                 // longest sequence after the step
+  int64_t num_positions = 0;              // sum of the sequences' lengths after the step
+  const int32_t* tokens = nullptr;        // [num_tokens]; -1 - slot = the slot's sampled token
+  const int32_t* positions = nullptr;     // [num_tokens]
+  const int32_t* row_of_token = nullptr;  // [num_tokens]
+  const int32_t* row_begin = nullptr;     // [num_rows + 1]
+  const int32_t* sampled = nullptr;       // [num_sampled] token index whose logits are wanted
+  const int32_t* block_table = nullptr;   // [num_rows, max_blocks], unused entries 0
+  size_t bytes = 0;                       // used part of the block
+
+  // Bytes that any step within the limits fits in.
+  static size_t max_bytes(const RunnerLimits& limits);
+
+  // Checks the rows against limits and vocabulary and writes the arrays to `block` (max_bytes
+  // large). InvalidArgument names the row; nothing is usable then.
+  static StatusOr<StepData> pack(std::span<const StepRow> rows, const RunnerLimits& limits,
+                                 int32_t vocab_size, std::byte* block);
+
+  // The same step with the arrays in `copy`, a copy of the block at `block`.
+  StepData at(const std::byte* block, const std::byte* copy) const;
+};
+
+}  // namespace nereid::exec
