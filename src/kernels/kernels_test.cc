@@ -1,0 +1,55 @@
+// Walks the registry of the CPU: every kernel of every op against ref, whole against cut, and with
+// different numbers of threads.
+#include <gtest/gtest.h>
+
+#include "kernels/open.h"
+#include "kernels/testing/check.h"
+
+namespace nereid::kernels {
+namespace {
+
+using testing::Coverage;
+using testing::KernelId;
+
+OpenedDevice& device_with(int num_threads) {
+  static std::map<int, OpenedDevice> devices;
+  if (!devices.contains(num_threads)) {
+    StatusOr<OpenedDevice> opened = open_device("cpu", {.num_threads = num_threads});
+    NEREID_CHECK(opened.ok());
+    devices.emplace(num_threads, *std::move(opened));
+  }
+  return devices.at(num_threads);
+}
+
+class EveryKernel : public ::testing::TestWithParam<KernelId> {
+ protected:
+  void expect_ok(const StatusOr<Coverage>& coverage) {
+    ASSERT_TRUE(coverage.ok()) << message(coverage.status());
+    const DeviceInfo& info = device_with(2).device->info();
+    if (coverage->num_run == 0)
+      GTEST_SKIP() << "'" << GetParam().op << ":" << GetParam().name << "' cannot run on "
+                   << info.name << ", whose best instruction set is " << name_of(info.isa);
+    if (coverage->num_run < coverage->num_cases)
+      RecordProperty("cases", fmt::format("{} of {}", coverage->num_run, coverage->num_cases));
+  }
+};
+
+TEST_P(EveryKernel, MatchesRef) { expect_ok(check_against_ref(device_with(2), GetParam())); }
+
+TEST_P(EveryKernel, GivesTheSameBitsForAnyCut) {
+  expect_ok(check_splits(device_with(2), GetParam()));
+}
+
+TEST_P(EveryKernel, GivesTheSameBitsForAnyNumberOfThreads) {
+  for (const int num_threads : {1, 5})
+    expect_ok(check_same(device_with(num_threads), device_with(2), GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryKernel,
+                         ::testing::ValuesIn(testing::list_kernels(device_with(2))),
+                         [](const ::testing::TestParamInfo<KernelId>& info) {
+                           return info.param.op + "_" + info.param.name;
+                         });
+
+}  // namespace
+}  // namespace nereid::kernels

@@ -1,0 +1,63 @@
+// Test cases of every op, for kernels of any device: inputs, what `ref` makes of them, tolerances
+// computed from sizes, norms and rounding, and the ways to cut a case that must not change a bit.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/api/ops.h"
+#include "kernels/testing/image.h"
+
+namespace nereid::kernels::testing {
+
+// Half a unit in the last place, relative.
+inline constexpr double kEpsF32 = 0x1p-24;
+// A whole unit: the kernel's sum may lie on the other side of a rounding boundary.
+inline constexpr double kStepBF16 = 0x1p-7;
+
+// Token (or row) ranges [begin, begin + count) run one after the other.
+using Split = std::vector<std::pair<int64_t, int64_t>>;
+
+template <class Op>
+struct Case {
+  std::string name;
+  Image before;
+  Image after;  // what ref makes of it
+  // Arguments for the tokens [begin, begin + count) with the image at `base`.
+  std::function<typename Op::Args(std::byte* base, int64_t begin, int64_t count)> args;
+  int64_t tokens = 0;
+  std::vector<Region> outputs;
+  std::vector<Region> scratch;  // may hold anything afterwards
+  std::vector<Split> splits;    // each covers all tokens
+  // Replaces the comparison of `outputs` with `after` where more than one answer is right.
+  std::function<Status(const Case& self, const Image& got, double operand_epsilon)> check;
+};
+
+// All cases of an op; built on first use, then kept.
+template <class Op>
+const std::vector<Case<Op>>& cases();
+template <>
+const std::vector<Case<Embed>>& cases<Embed>();
+template <>
+const std::vector<Case<Norm>>& cases<Norm>();
+template <>
+const std::vector<Case<Linear>>& cases<Linear>();
+template <>
+const std::vector<Case<Rope>>& cases<Rope>();
+template <>
+const std::vector<Case<Attention>>& cases<Attention>();
+template <>
+const std::vector<Case<Glu>>& cases<Glu>();
+template <>
+const std::vector<Case<Add>>& cases<Add>();
+template <>
+const std::vector<Case<GatherRows>>& cases<GatherRows>();
+template <>
+const std::vector<Case<Sample>>& cases<Sample>();
+
+// [0, tokens) in pieces of at most `size`.
+Split pieces(int64_t tokens, int64_t size);
+
+}  // namespace nereid::kernels::testing

@@ -1,0 +1,228 @@
+// Cases of attention: decode, prefill, chunks and mixed batches over shuffled blocks whose unused
+// lines hold NaN.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/ref/ref.h"
+#include "kernels/testing/cases.h"
+
+namespace nereid::kernels::testing {
+namespace {
+
+struct Sequence {
+  int32_t start, count;  // positions cached before, new tokens
+};
+
+struct Shape {
+  std::vector<Sequence> sequences;
+  int32_t heads, kv_heads, d;
+  int32_t block = 32, window = 0;
+  bool rope = false;
+};
+
+// What the arguments are made from; offsets into the image.
+struct Layout {
+  Shape shape;
+  int64_t tokens = 0, qkv_width = 0;
+  int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
+  Offset qkv, k, v, table, positions, row_begin, row_of_token, one_row, zeros, blocks, out;
+  std::vector<int32_t> rows;  // sequence of each token
+};
+
+int64_t cache_cells(const Layout& l) {
+  return int64_t{l.num_blocks} * l.shape.kv_heads * l.shape.block * l.shape.d;
+}
+
+void add_index_arrays(Layout& l, Image& image) {
+  std::vector<int32_t> positions, row_begin = {0};
+  for (size_t r = 0; r < l.shape.sequences.size(); ++r) {
+    const Sequence& s = l.shape.sequences[r];
+    for (int32_t i = 0; i < s.count; ++i) {
+      positions.push_back(s.start + i);
+      l.rows.push_back(static_cast<int32_t>(r));
+    }
+    row_begin.push_back(static_cast<int32_t>(positions.size()));
+    l.max_length = std::max(l.max_length, s.start + s.count);
+  }
+  l.tokens = static_cast<int64_t>(positions.size());
+  l.max_blocks = (l.max_length + l.shape.block - 1) / l.shape.block;
+  l.num_blocks = l.max_blocks * static_cast<int32_t>(l.shape.sequences.size()) + 1;
+  l.positions = image.add(positions);
+  l.row_begin = image.add(row_begin);
+  l.row_of_token = image.add(l.rows);
+  std::vector<int32_t> one_row;  // {0, n} for every n: row_begin of a call for part of a sequence
+  for (int32_t n = 0; n <= l.tokens; ++n) one_row.insert(one_row.end(), {0, n});
+  l.one_row = image.add(one_row);
+  l.zeros = image.add(std::vector<int32_t>(static_cast<size_t>(l.tokens), 0));
+}
+
+// A permutation of the blocks, and cached positions filled with values.
+void add_cache(Layout& l, Image& image) {
+  const Shape& s = l.shape;
+  std::vector<int32_t> table;
+  for (size_t r = 0; r < s.sequences.size(); ++r)
+    for (int32_t b = 0; b < l.max_blocks; ++b)
+      table.push_back(static_cast<int32_t>(r + s.sequences.size() * static_cast<size_t>(b)));
+  std::reverse(table.begin(), table.end());
+  l.blocks = image.add(table);
+  l.k = image.add(static_cast<size_t>(cache_cells(l)) * 2);
+  l.v = image.add(static_cast<size_t>(cache_cells(l)) * 2);
+  const std::vector<BF16> values = noise_bf16(9, 4096);
+  size_t next = 0;
+  for (size_t r = 0; r < s.sequences.size(); ++r)
+    for (int32_t at = 0; at < s.sequences[r].start; ++at)
+      for (int32_t head = 0; head < s.kv_heads; ++head) {
+        const int64_t block =
+            table[r * static_cast<size_t>(l.max_blocks) + static_cast<size_t>(at / s.block)];
+        const int64_t line = ((block * s.kv_heads + head) * s.block + at % s.block) * s.d;
+        for (int32_t c = 0; c < s.d; ++c) {
+          image.at<BF16>(l.k)[line + c] = values[next++ * 7 % values.size()];
+          image.at<BF16>(l.v)[line + c] = values[next++ * 7 % values.size()];
+        }
+      }
+}
+
+Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64_t count) {
+  const Shape& s = l.shape;
+  const auto ints = [&](Offset offset) { return reinterpret_cast<const int32_t*>(base + offset); };
+  const bool whole = count == l.tokens;
+  Attention::Args a;
+  a.problem = {count, s.heads, s.kv_heads, s.d, s.block, s.window, s.rope};
+  a.qkv = {base + l.qkv + begin * l.qkv_width * 4, DType::kF32, count, l.qkv_width, l.qkv_width};
+  a.k_cache = base + l.k;
+  a.v_cache = base + l.v;
+  a.scale = 1 / std::sqrt(static_cast<float>(s.d));
+  a.rope_table = s.rope ? reinterpret_cast<const float*>(base + l.table) : nullptr;
+  a.positions = ints(l.positions) + begin;
+  a.num_rows = whole ? static_cast<int32_t>(s.sequences.size()) : 1;
+  a.row_begin = whole ? ints(l.row_begin) : ints(l.one_row) + 2 * count;
+  a.row_of_token = whole ? ints(l.row_of_token) : ints(l.zeros);
+  a.block_table = ints(l.blocks) + (whole ? 0 : l.rows[static_cast<size_t>(begin)] * l.max_blocks);
+  a.max_blocks = l.max_blocks;
+  a.max_length = l.max_length;
+  const int64_t width = int64_t{s.heads} * s.d;
+  a.out = {base + l.out + begin * width * 2, DType::kBF16, count, width, width};
+  return a;
+}
+
+// The output is a mean of values weighted by exp(scores). An error ds in the scores moves it by at
+// most 2 ds max|v|; scores are sums of d products.
+void set_tolerances(const Layout& l, const Image& after, std::vector<Region>& outputs) {
+  const Shape& s = l.shape;
+  const double score =
+      3.5 * 3.5 * std::sqrt(static_cast<double>(s.d));  // bound of |q||k| / sqrt(d)
+  const double value = 3.5;
+  for (Region& region : outputs) {
+    const bool is_out = region.name == "out";
+    for (int64_t r = 0; r < region.rows; ++r)
+      for (int64_t c = 0; c < region.cols; ++c) {
+        const double rounding = kStepBF16 * std::fabs(cell_value(after, region, r, c));
+        region.tolerance.push_back(
+            static_cast<float>(is_out ? rounding + 2 * value * kEpsF32 * (8 * score + 64) : 0));
+        region.operand_tolerance.push_back(
+            static_cast<float>(is_out ? 2 * value * (1 + score / 4) : rounding / kStepBF16 + 1e-3));
+      }
+  }
+}
+
+std::vector<Split> make_splits(const Layout& l) {
+  std::vector<Split> splits;
+  if (l.tokens == 1) return splits;
+  for (const int64_t size : {int64_t{1}, int64_t{5}, int64_t{37}, l.tokens}) {
+    Split split;
+    int64_t first = 0;
+    for (const Sequence& s : l.shape.sequences) {
+      for (const auto& [begin, count] : pieces(s.count, size))
+        split.emplace_back(first + begin, count);
+      first += s.count;
+    }
+    splits.push_back(split);
+  }
+  return splits;
+}
+
+Case<Attention> make_case(const Shape& shape) {
+  Case<Attention> c;
+  Layout l;
+  l.shape = shape;
+  l.qkv_width = int64_t{shape.heads + 2 * shape.kv_heads} * shape.d;
+  add_index_arrays(l, c.before);
+  add_cache(l, c.before);
+  l.qkv = c.before.add(noise(5, l.tokens * l.qkv_width));
+  std::vector<float> angles;
+  for (int32_t p = 0; p < l.max_length; ++p)
+    for (int32_t j = 0; j < shape.d; ++j) {
+      const double angle = p * std::pow(1e-4, 2.0 * (j % (shape.d / 2)) / shape.d);
+      angles.push_back(static_cast<float>(j < shape.d / 2 ? std::cos(angle) : std::sin(angle)));
+    }
+  l.table = c.before.add(angles);
+  const int64_t width = int64_t{shape.heads} * shape.d;
+  l.out = c.before.add(static_cast<size_t>(l.tokens * width) * 2);
+
+  c.name = fmt::format("sequences={} first={}+{} heads={}/{} d={} block={} window={} rope={}",
+                       shape.sequences.size(), shape.sequences[0].start, shape.sequences[0].count,
+                       shape.heads, shape.kv_heads, shape.d, shape.block, shape.window, shape.rope);
+  c.tokens = l.tokens;
+  c.args = [l](std::byte* base, int64_t begin, int64_t count) {
+    return make_args(l, base, begin, count);
+  };
+  c.after = c.before;
+  ref::run(c.args(c.after.bytes.data(), 0, l.tokens));
+  const int64_t lines = cache_cells(l) / shape.d;
+  c.outputs = {{"out", l.out, DType::kBF16, l.tokens, width, width, {}, {}},
+               {"k_cache", l.k, DType::kBF16, lines, shape.d, shape.d, {}, {}},
+               {"v_cache", l.v, DType::kBF16, lines, shape.d, shape.d, {}, {}}};
+  set_tolerances(l, c.after, c.outputs);
+  c.splits = make_splits(l);
+  return c;
+}
+
+}  // namespace
+
+template <>
+const std::vector<Case<Attention>>& cases<Attention>() {
+  static const std::vector<Case<Attention>> all = [] {
+    std::vector<Case<Attention>> list;
+    for (const Shape& s :
+         {Shape{.sequences = {{0, 1}}, .heads = 1, .kv_heads = 1, .d = 2, .block = 4},
+          Shape{.sequences = {{0, 1}}, .heads = 4, .kv_heads = 2, .d = 64, .rope = true},
+          Shape{.sequences = {{200, 1}}, .heads = 8, .kv_heads = 2, .d = 64, .rope = true},
+          Shape{.sequences = {{0, 100}}, .heads = 4, .kv_heads = 2, .d = 64, .rope = true},
+          Shape{.sequences = {{63, 70}}, .heads = 3, .kv_heads = 1, .d = 80},
+          Shape{.sequences = {{5, 1}, {0, 40}, {130, 1}, {31, 33}, {64, 2}},
+          .heads = 4,
+          .kv_heads = 2,
+          .d = 64,
+          .rope = true},
+          Shape{.sequences = {{100, 30}, {3, 1}},
+          .heads = 6,
+          .kv_heads = 2,
+          .d = 36,
+          .block = 16,
+          .window = 23,
+          .rope = true},
+          Shape{.sequences = {{150, 1}, {10, 90}},
+          .heads = 2,
+          .kv_heads = 2,
+          .d = 128,
+          .block = 128,
+          .window = 64},
+          Shape{.sequences = {{90, 20}, {1, 1}},
+          .heads = 7,
+          .kv_heads = 1,
+          .d = 14,
+          .block = 7,
+          .rope = true},
+          Shape{.sequences = {{1023, 1}, {700, 3}},
+          .heads = 8,
+          .kv_heads = 1,
+          .d = 96,
+          .rope = true}})
+      list.push_back(make_case(s));
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace nereid::kernels::testing

@@ -1,0 +1,112 @@
+// Cases of linear: odd sizes, tails of panels and of k, both layouts, batches of 1 to 70 rows.
+#include <cmath>
+
+#include "kernels/api/pack.h"
+#include "kernels/ref/ref.h"
+#include "kernels/testing/cases.h"
+
+namespace nereid::kernels::testing {
+namespace {
+
+struct Shape {
+  int64_t tokens, n, k;
+};
+
+struct Operands {
+  std::vector<BF16> x, weight;
+};
+
+// Sum over k of |x w|: the scale of the rounding errors of one cell.
+void set_tolerance(const Shape& s, const Operands& o, const Image& after, Region& out) {
+  std::vector<float> w(o.weight.size());
+  for (size_t i = 0; i < w.size(); ++i) w[i] = std::fabs(to_float(o.weight[i]));
+  const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8);
+  for (int64_t m = 0; m < s.tokens; ++m) {
+    for (int64_t n = 0; n < s.n; ++n) {
+      float norm = 0.01f;
+      for (int64_t k = 0; k < s.k; ++k)
+        norm += std::fabs(to_float(o.x[m * s.k + k])) * w[n * s.k + k];
+      double tolerance = factor * norm;
+      if (out.dtype == DType::kBF16)
+        tolerance += kStepBF16 * std::fabs(cell_value(after, out, m, n));
+      out.tolerance.push_back(static_cast<float>(tolerance));
+    }
+  }
+}
+
+Case<Linear> make_case(const Shape& s, WeightLayout layout, bool has_bias, DType out_type) {
+  Case<Linear> result;
+  result.name = fmt::format("tokens={} n={} k={} layout={} bias={} out={}", s.tokens, s.n, s.k,
+                            static_cast<int>(layout), has_bias, name_of(out_type));
+  const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
+  const Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
+  Image& image = result.before;
+  // One poisoned column after each row of x: a kernel must not multiply what it reads there.
+  const int64_t x_stride = s.k + 1, out_stride = s.n + 3;
+  const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * 2);
+  for (int64_t m = 0; m < s.tokens; ++m)
+    std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
+  Offset weight;
+  if (layout == WeightLayout::kPanel16) {
+    weight = image.add(panel16_bytes(s.n, s.k));
+    const std::vector<RowMajorPart> parts = {{o.weight.data(), s.n}};
+    NEREID_CHECK(
+        pack_panel16(parts, s.k, {image.at<std::byte>(weight), panel16_bytes(s.n, s.k)}).ok());
+  } else {
+    weight = image.add(o.weight);
+  }
+  const Offset bias = image.add(noise_bf16(seed + 2, s.n));
+  const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(out_type));
+
+  result.tokens = s.tokens;
+  result.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Linear::Args a;
+    a.problem = {count, s.n, s.k, layout, has_bias, out_type};
+    a.x = {base + x + begin * x_stride * 2, DType::kBF16, count, s.k, x_stride};
+    a.weight = {base + weight, layout, s.n, s.k};
+    a.bias = has_bias ? base + bias : nullptr;
+    a.out = {base + out + begin * out_stride * static_cast<int64_t>(size_of(out_type)), out_type,
+             count, s.n, out_stride};
+    return a;
+  };
+  result.after = image;
+  ref::run(result.args(result.after.bytes.data(), 0, s.tokens));
+  result.outputs = {{"out", out, out_type, s.tokens, s.n, out_stride, {}, {}}};
+  set_tolerance(s, o, result.after, result.outputs[0]);
+  if (s.tokens > 1)
+    for (int64_t size : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 48, 65})
+      if (size < s.tokens) result.splits.push_back(pieces(s.tokens, size));
+  return result;
+}
+
+std::vector<Case<Linear>> make_cases() {
+  std::vector<Case<Linear>> all;
+  for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor}) {
+    for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 16, 32}, Shape{2, 17, 33}, Shape{3, 40, 65},
+                           Shape{7, 130, 100}, Shape{13, 64, 257}, Shape{70, 112, 96},
+                           Shape{33, 200, 160}, Shape{1, 512, 256}, Shape{129, 48, 64}})
+      all.push_back(make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32));
+    all.push_back(make_case({5, 96, 2048}, layout, false, DType::kF32));
+    all.push_back(make_case({70, 64, 768}, layout, true, DType::kBF16));
+    all.push_back(make_case({1, 300, 1536}, layout, false, DType::kBF16));
+  }
+  all.push_back(make_case({600, 80, 64}, WeightLayout::kPanel16, false, DType::kF32));
+  return all;
+}
+
+}  // namespace
+
+Split pieces(int64_t tokens, int64_t size) {
+  Split split;
+  for (int64_t begin = 0; begin < tokens; begin += size)
+    split.emplace_back(begin, std::min(size, tokens - begin));
+  return split;
+}
+
+template <>
+const std::vector<Case<Linear>>& cases<Linear>() {
+  static const std::vector<Case<Linear>> all = make_cases();
+  return all;
+}
+
+}  // namespace nereid::kernels::testing

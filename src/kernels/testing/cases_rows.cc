@@ -1,0 +1,271 @@
+// Cases of the ops that work row by row: embed, norm, rope, glu, add, gather_rows.
+#include <cmath>
+
+#include "kernels/api/pack.h"
+#include "kernels/ref/ref.h"
+#include "kernels/testing/cases.h"
+
+namespace nereid::kernels::testing {
+namespace {
+
+struct Shape {
+  int64_t tokens, width;
+};
+
+const Shape kShapes[] = {{1, 1},   {1, 16},  {2, 17},   {3, 31},  {1, 256},
+                         {5, 100}, {33, 64}, {70, 130}, {4, 768}, {2, 2048}};
+
+template <class Op>
+void finish(Case<Op>& c, int64_t tokens) {
+  c.tokens = tokens;
+  c.after = c.before;
+  ref::run(c.args(c.after.bytes.data(), 0, tokens));
+  if (tokens > 1)
+    for (int64_t size : {1, 3, 16})
+      if (size < tokens) c.splits.push_back(pieces(tokens, size));
+}
+
+// tolerance = relative * |expected| for every cell.
+void set_relative(const Image& after, Region& region, double relative) {
+  for (int64_t r = 0; r < region.rows; ++r)
+    for (int64_t c = 0; c < region.cols; ++c)
+      region.tolerance.push_back(
+          static_cast<float>(relative * std::fabs(cell_value(after, region, r, c))));
+}
+
+View view(std::byte* base, Offset offset, DType dtype, int64_t begin, int64_t rows, int64_t cols,
+          int64_t stride) {
+  return {base + offset + begin * stride * static_cast<int64_t>(size_of(dtype)), dtype, rows, cols,
+          stride};
+}
+
+const int32_t* ints(std::byte* base, Offset offset, int64_t begin) {
+  return reinterpret_cast<const int32_t*>(base + offset) + begin;
+}
+
+Case<Embed> embed_case(const Shape& s, WeightLayout layout) {
+  Case<Embed> c;
+  c.name =
+      fmt::format("tokens={} hidden={} layout={}", s.tokens, s.width, static_cast<int>(layout));
+  const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < s.tokens; ++i)
+    tokens.push_back(static_cast<int32_t>(i % 5 == 3   ? -1 - i % 3
+                                          : i % 7 == 6 ? vocab
+                                                       : i * 11 % vocab));
+  const Offset ids = c.before.add(tokens);
+  const Offset slots = c.before.add(std::vector<int32_t>{5, -1, 36});
+  const std::vector<BF16> values = noise_bf16(3, vocab * hidden);
+  Offset table;
+  if (layout == WeightLayout::kPanel16) {
+    const size_t bytes = panel16_bytes(vocab, hidden);
+    table = c.before.add(bytes);
+    const std::vector<RowMajorPart> parts = {{values.data(), vocab}};
+    NEREID_CHECK(pack_panel16(parts, hidden, {c.before.at<std::byte>(table), bytes}).ok());
+  } else {
+    table = c.before.add(values);
+  }
+  const Offset out = c.before.add(static_cast<size_t>(s.tokens * stride) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Embed::Args a;
+    a.problem = {count, vocab, hidden, layout};
+    a.tokens = ints(base, ids, begin);
+    a.slot_tokens = ints(base, slots, 0);
+    a.table = {base + table, layout, vocab, hidden};
+    a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
+    return a;
+  };
+  c.outputs = {{"out", out, DType::kF32, s.tokens, hidden, stride, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+Case<Norm> norm_case(const Shape& s, bool has_add, DType out_type) {
+  Case<Norm> c;
+  c.name = fmt::format("tokens={} hidden={} add={} out={}", s.tokens, s.width, has_add,
+                       name_of(out_type));
+  const int64_t n = s.tokens, hidden = s.width, stride = hidden + 1;
+  const Offset residual = c.before.add(noise(1, n * stride, 3));
+  const Offset add = c.before.add(noise(2, n * stride));
+  const Offset weight = c.before.add(noise_bf16(3, hidden));
+  const Offset out = c.before.add(static_cast<size_t>(n * stride) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Norm::Args a;
+    a.problem = {count, hidden, has_add, out_type};
+    a.residual = view(base, residual, DType::kF32, begin, count, hidden, stride);
+    if (has_add) a.add = view(base, add, DType::kF32, begin, count, hidden, stride);
+    a.weight = base + weight;
+    a.eps = 1e-5f;
+    a.out = view(base, out, out_type, begin, count, hidden, stride);
+    return a;
+  };
+  finish(c, n);
+  c.outputs = {{"residual", residual, DType::kF32, n, hidden, stride, {}, {}},
+               {"out", out, out_type, n, hidden, stride, {}, {}}};
+  const double relative = kEpsF32 * (std::sqrt(static_cast<double>(hidden)) + 16);
+  set_relative(c.after, c.outputs[1], relative + (out_type == DType::kBF16 ? kStepBF16 : 0));
+  return c;
+}
+
+Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d) {
+  Case<Rope> c;
+  c.name = fmt::format("tokens={} heads={}/{} d={}", tokens, heads, kv_heads, d);
+  const int64_t width = int64_t{heads + 2 * kv_heads} * d, positions = 50;
+  const std::vector<float> values = noise(1, tokens * width);
+  const Offset qkv = c.before.add(values);
+  std::vector<int32_t> at;
+  for (int64_t i = 0; i < tokens; ++i) at.push_back(static_cast<int32_t>(i * 13 % positions));
+  const Offset position = c.before.add(at);
+  std::vector<float> angles;
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t j = 0; j < d; ++j) {
+      const double angle = static_cast<double>(p) * std::pow(1e-4, 2.0 * (j % (d / 2)) / d);
+      angles.push_back(static_cast<float>(j < d / 2 ? std::cos(angle) : std::sin(angle)));
+    }
+  const Offset table = c.before.add(angles);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Rope::Args a;
+    a.problem = {count, heads, kv_heads, d};
+    a.qkv = view(base, qkv, DType::kF32, begin, count, width, width);
+    a.positions = ints(base, position, begin);
+    a.table = reinterpret_cast<const float*>(base + table);
+    return a;
+  };
+  finish(c, tokens);
+  Region out{"qkv", qkv, DType::kF32, tokens, width, width, {}, {}};
+  for (float x : values)
+    out.tolerance.push_back(static_cast<float>(4 * kEpsF32 * (std::fabs(x) + 4)));
+  c.outputs = {out};
+  return c;
+}
+
+Case<Glu> glu_case(const Shape& s, Activation activation) {
+  Case<Glu> c;
+  c.name =
+      fmt::format("tokens={} width={} act={}", s.tokens, s.width, static_cast<int>(activation));
+  const int64_t n = s.tokens, width = s.width;
+  std::vector<float> x = noise(1, n * 2 * width, 3);
+  const float extremes[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, -20, 20, 1e-30f};
+  for (size_t i = 0; i < x.size() && width > 30; i += 11) x[i] = extremes[i / 11 % 9];
+  for (size_t i = 0; i < x.size(); ++i)  // products of two extremes would leave the range of f32
+    if (i % static_cast<size_t>(2 * width) >= static_cast<size_t>(width) && std::fabs(x[i]) > 30)
+      x[i] = 1;
+  const Offset in = c.before.add(x);
+  const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Glu::Args a;
+    a.problem = {count, width, activation};
+    a.x = view(base, in, DType::kF32, begin, count, 2 * width, 2 * width);
+    a.out = view(base, out, DType::kBF16, begin, count, width, width);
+    return a;
+  };
+  finish(c, n);
+  Region region{"out", out, DType::kBF16, n, width, width, {}, {}};
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t j = 0; j < width; ++j) {
+      const double gate = std::fabs(x[r * 2 * width + j]),
+                   up = std::fabs(x[r * 2 * width + width + j]);
+      const double scale = std::min(gate, 30.0) * up;  // beyond that the activation is linear or 0
+      region.tolerance.push_back(static_cast<float>(
+          kStepBF16 * std::fabs(cell_value(c.after, region, r, j)) + 8 * kEpsF32 * scale + 1e-37));
+    }
+  c.outputs = {region};
+  return c;
+}
+
+Case<Add> add_case(const Shape& s) {
+  Case<Add> c;
+  c.name = fmt::format("tokens={} width={}", s.tokens, s.width);
+  const int64_t n = s.tokens, width = s.width, stride = width + 1;
+  const Offset x = c.before.add(noise(1, n * stride)), y = c.before.add(noise(2, n * width));
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Add::Args a;
+    a.problem = {count, width};
+    a.x = view(base, x, DType::kF32, begin, count, width, stride);
+    a.y = view(base, y, DType::kF32, begin, count, width, width);
+    return a;
+  };
+  c.outputs = {{"x", x, DType::kF32, n, width, stride, {}, {}}};
+  finish(c, n);
+  return c;
+}
+
+Case<GatherRows> gather_case(const Shape& s) {
+  Case<GatherRows> c;
+  c.name = fmt::format("rows={} width={}", s.tokens, s.width);
+  const int64_t n = s.tokens + 2, width = s.width, stride = width + 1;
+  const Offset x = c.before.add(noise(1, n * stride));
+  std::vector<int32_t> picked;
+  for (int64_t i = 0; i < s.tokens; ++i) picked.push_back(static_cast<int32_t>((i * 7 + 1) % n));
+  const Offset rows = c.before.add(picked);
+  const Offset out = c.before.add(static_cast<size_t>(s.tokens * width) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    GatherRows::Args a;
+    a.problem = {count, width};
+    a.x = view(base, x, DType::kF32, 0, n, width, stride);
+    a.rows = ints(base, rows, begin);
+    a.out = view(base, out, DType::kF32, begin, count, width, width);
+    return a;
+  };
+  c.outputs = {{"out", out, DType::kF32, s.tokens, width, width, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+template <class Op, class Make>
+const std::vector<Case<Op>>& over_shapes(Make make) {
+  static const std::vector<Case<Op>> all = [&] {
+    std::vector<Case<Op>> list;
+    for (const Shape& s : kShapes) make(s, list);
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace
+
+template <>
+const std::vector<Case<Embed>>& cases<Embed>() {
+  return over_shapes<Embed>([](const Shape& s, auto& list) {
+    list.push_back(embed_case(s, WeightLayout::kRowMajor));
+    list.push_back(embed_case(s, WeightLayout::kPanel16));
+  });
+}
+
+template <>
+const std::vector<Case<Norm>>& cases<Norm>() {
+  return over_shapes<Norm>([](const Shape& s, auto& list) {
+    for (const bool has_add : {false, true})
+      for (const DType out : {DType::kF32, DType::kBF16})
+        list.push_back(norm_case(s, has_add, out));
+  });
+}
+
+template <>
+const std::vector<Case<Rope>>& cases<Rope>() {
+  static const std::vector<Case<Rope>> all = {rope_case(1, 1, 1, 2),   rope_case(3, 4, 2, 64),
+                                              rope_case(70, 3, 1, 80), rope_case(5, 8, 8, 36),
+                                              rope_case(9, 2, 1, 128), rope_case(2, 5, 5, 14)};
+  return all;
+}
+
+template <>
+const std::vector<Case<Glu>>& cases<Glu>() {
+  return over_shapes<Glu>([](const Shape& s, auto& list) {
+    for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
+      list.push_back(glu_case(s, a));
+  });
+}
+
+template <>
+const std::vector<Case<Add>>& cases<Add>() {
+  return over_shapes<Add>([](const Shape& s, auto& list) { list.push_back(add_case(s)); });
+}
+
+template <>
+const std::vector<Case<GatherRows>>& cases<GatherRows>() {
+  return over_shapes<GatherRows>(
+      [](const Shape& s, auto& list) { list.push_back(gather_case(s)); });
+}
+
+}  // namespace nereid::kernels::testing
