@@ -1,0 +1,39 @@
+// Regular expressions of tokenizer files (Oniguruma dialect) on PCRE2 with JIT and bounded effort.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace nereid::text {
+
+struct Span {
+  size_t begin = 0, end = 0;
+};
+
+// Immutable; find_all is safe from many threads at once.
+class Regex {
+ public:
+  // Where the dialects differ the pattern is rewritten: \s is White_Space, \w is Alphabetic, M, Nd
+  // and Pc, \h a hexadecimal digit, ^ and $ match at lines. InvalidArgument with pattern, offset
+  // and reason when it does not compile; Unimplemented for nested character classes.
+  static StatusOr<Regex> compile(std::string_view pattern);
+  // A pattern that matches `text` itself.
+  static StatusOr<Regex> literal(std::string_view text);
+
+  // All non-overlapping matches in `subject` (valid UTF-8) from left to right, appended to
+  // `matches`. Offsets are bytes. InvalidArgument when the match limits are exceeded.
+  Status find_all(std::string_view subject, std::vector<Span>& matches) const;
+
+ private:
+  struct Code;
+  explicit Regex(std::shared_ptr<const Code> code) : code_(std::move(code)) {}
+  static StatusOr<Regex> build(std::string_view shown, const std::string& pattern);
+  std::shared_ptr<const Code> code_;
+};
+
+}  // namespace nereid::text

@@ -1,0 +1,206 @@
+// Components of tokenizer.json on small hand-made vocabularies, and the refusal of the rest.
+#include "text/tokenizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "text/pre_tokenizer.h"
+
+namespace nereid::text {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Letters a..e, the byte-level space, merges, one added token per flag.
+json::object spec() {
+  return parse_json(R"({
+    "added_tokens": [
+      {"id": 20, "content": "<s>", "special": true, "normalized": false},
+      {"id": 21, "content": "<x>", "lstrip": true, "rstrip": true, "normalized": false},
+      {"id": 22, "content": "word", "single_word": true, "normalized": true},
+      {"id": 23, "content": "<s><s>", "normalized": false}],
+    "normalizer": null,
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": true},
+    "post_processor": null,
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "Ġ": 5,
+      "ab": 6, "bc": 7, "abc": 8, "aa": 9, "Ġa": 10, "aaa": 11, "w": 12, "o": 13, "r": 14},
+      "merges": ["b c", ["a", "b"], "a bc", "a a", "Ġ a"]}})")
+      ->as_object();
+}
+
+std::shared_ptr<const Tokenizer> make(const json::value& value, const json::value& config = {}) {
+  auto result = Tokenizer::from_json(value, config);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? *result : nullptr;
+}
+
+std::string error_of(const json::value& value, const json::value& config = {}) {
+  const auto result = Tokenizer::from_json(value, config);
+  return result.ok() ? "" : std::string(message(result.status()));
+}
+
+TEST(Tokenizer, MergesLowestRankFirstThenLeftmost) {
+  const auto t = make(spec());
+  EXPECT_THAT(*t->encode("abc"), ElementsAre(8));  // b c before a b
+  EXPECT_THAT(*t->encode("aaaaa"), ElementsAre(9, 9, 0));
+  EXPECT_THAT(*t->encode("ab ab"), ElementsAre(6, 5, 6));  // a b before the space joins a
+  EXPECT_THAT(*t->encode("aaa"), ElementsAre(9, 0));       // aaa is no merge
+  EXPECT_THAT(*t->encode("z"), ElementsAre());             // no unknown token
+}
+
+TEST(Tokenizer, IgnoreMergesTakesWholeWords) {
+  json::object s = spec();
+  s["model"].as_object()["ignore_merges"] = true;
+  EXPECT_THAT(*make(s)->encode("aaa aaa"), ElementsAre(11, 5, 9, 0));
+}
+
+TEST(Tokenizer, UnknownCharactersFuseOrFallBackToBytes) {
+  json::object s = spec();
+  json::object& model = s["model"].as_object();
+  s["pre_tokenizer"] = nullptr;
+  model["unk_token"] = "e";
+  EXPECT_THAT(*make(s)->encode("azzb"), ElementsAre(0, 4, 4, 1));
+  model["fuse_unk"] = true;
+  EXPECT_THAT(*make(s)->encode("azzb"), ElementsAre(0, 4, 1));
+  model["byte_fallback"] = true;
+  model["vocab"].as_object()["<0xC3>"] = 15;
+  model["vocab"].as_object()["<0xA9>"] = 16;
+  EXPECT_THAT(*make(s)->encode("a\xC3\xA9z"), ElementsAre(0, 15, 16, 4));
+}
+
+TEST(Tokenizer, AddedTokensFollowTheirFlags) {
+  const auto t = make(spec());
+  EXPECT_THAT(*t->encode("a<s>b"), ElementsAre(0, 20, 1));
+  EXPECT_THAT(*t->encode("a<s><s>b"), ElementsAre(0, 23, 1));  // longest
+  EXPECT_THAT(*t->encode("a \n<x>  b"), ElementsAre(0, 21, 1));
+  EXPECT_THAT(*t->encode("word"), ElementsAre(22));
+  EXPECT_THAT(*t->encode("aword"), ElementsAre(0, 12, 13, 14, 3));
+  EXPECT_THAT(*t->encode("a<s>a", {.parse_special = false}), ElementsAre(0, 0));
+  EXPECT_THAT(*t->encode("<x>", {.parse_special = false}), ElementsAre(21));
+  EXPECT_EQ(t->decode(*t->encode("a<s><x>"), true), "a<x>");
+  EXPECT_EQ(t->token_id("<s>"), 20);
+  EXPECT_EQ(t->token_bytes(10), " a");
+  EXPECT_EQ(t->token_bytes(17), "");
+  EXPECT_EQ(t->token_bytes(-1), "");
+  EXPECT_EQ(t->vocab_size(), 24);
+}
+
+TEST(Tokenizer, TemplateAddsTokensOnlyWhenAsked) {
+  json::object s = spec();
+  s["post_processor"] = *parse_json(R"({"type": "Sequence", "processors": [
+    {"type": "ByteLevel"},
+    {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}],
+     "special_tokens": {"<s>": {"id": "<s>", "ids": [20], "tokens": ["<s>"]}}}]})");
+  EXPECT_THAT(*make(s)->encode("a"), ElementsAre(20, 0));
+  EXPECT_THAT(*make(s)->encode("a", {.add_special_tokens = false}), ElementsAre(0));
+  const json::value llama = {{"tokenizer_class", "LlamaTokenizerFast"},
+                             {"bos_token", "<s>"},
+                             {"eos_token", "e"},
+                             {"add_bos_token", false},
+                             {"add_eos_token", true}};
+  const auto t = make(s, llama);
+  EXPECT_THAT(*t->encode("a"), ElementsAre(0, 4));
+  EXPECT_TRUE(t->is_special(4));  // by its name in the configuration
+}
+
+TEST(Tokenizer, ConfigAddsAndOverridesTokens) {
+  const json::value config = {{"added_tokens_decoder",
+                               {{"20", {{"content", "<s>"}, {"special", false}}},
+                                {"30", {{"content", "<new>"}, {"special", true}}}}}};
+  const auto t = make(spec(), config);
+  EXPECT_FALSE(t->is_special(20));
+  EXPECT_TRUE(t->is_special(30));
+  EXPECT_THAT(*t->encode("a<new>"), ElementsAre(0, 30));
+}
+
+TEST(Tokenizer, RefusesWhatItDoesNotHaveByName) {
+  const auto with = [](const char* field, const char* value) {
+    json::object s = spec();
+    s[field] = *parse_json(value);
+    return error_of(s);
+  };
+  EXPECT_THAT(with("normalizer", R"({"type": "NFC"})"), HasSubstr("'NFC'"));
+  EXPECT_THAT(with("pre_tokenizer", R"({"type": "Metaspace"})"), HasSubstr("'Metaspace'"));
+  EXPECT_THAT(with("decoder", R"({"type": "WordPiece"})"), HasSubstr("'WordPiece'"));
+  EXPECT_THAT(with("decoder", "null"), HasSubstr("decoder"));
+  EXPECT_THAT(with("post_processor", R"({"type": "BertProcessing"})"),
+              HasSubstr("'BertProcessing'"));
+  EXPECT_THAT(with("model", R"({"type": "Unigram"})"), HasSubstr("'Unigram'"));
+  EXPECT_THAT(with("model", R"({"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]})"),
+              HasSubstr("merge 0: token 'b'"));
+  EXPECT_THAT(with("model", R"({"type": "BPE", "vocab": {"a": -1}, "merges": []})"),
+              HasSubstr("vocab entry 'a'"));
+  EXPECT_THAT(with("added_tokens", R"([{"id": 5, "content": "a"}])"), HasSubstr("already known"));
+  EXPECT_THAT(with("pre_tokenizer", R"({"type": "Split", "behavior": "Isolated",
+              "pattern": {"Regex": "("}})"),
+              HasSubstr("regex '('"));
+}
+
+std::vector<std::string> split(const std::string& text, const char* spec) {
+  const auto pre = PreTokenizer::from_json(*parse_json(spec));
+  EXPECT_TRUE(pre.ok()) << pre.status();
+  const auto pieces = pre->run(text);
+  EXPECT_TRUE(pieces.ok()) << pieces.status();
+  std::vector<std::string> out;
+  for (size_t i = 0; i < pieces->ends.size(); ++i) out.emplace_back(pieces->piece(i));
+  return out;
+}
+
+std::string split_spec(const char* behavior, const char* extra = "") {
+  return fmt::format(R"({{"type": "Split", "pattern": {{"String": "-"}}, "behavior": "{}"{}}})",
+                     behavior, extra);
+}
+
+TEST(PreTokenizer, SplitBehaviors) {
+  const std::string text = "the-final--countdown";
+  EXPECT_THAT(split(text, split_spec("Removed").c_str()), ElementsAre("the", "final", "countdown"));
+  EXPECT_THAT(split(text, split_spec("Isolated").c_str()),
+              ElementsAre("the", "-", "final", "-", "-", "countdown"));
+  EXPECT_THAT(split(text, split_spec("MergedWithPrevious").c_str()),
+              ElementsAre("the-", "final-", "-", "countdown"));
+  EXPECT_THAT(split(text, split_spec("MergedWithNext").c_str()),
+              ElementsAre("the", "-final", "-", "-countdown"));
+  EXPECT_THAT(split(text, split_spec("Contiguous").c_str()),
+              ElementsAre("the", "-", "final", "--", "countdown"));
+  EXPECT_THAT(split("a--b", split_spec("Removed", R"(, "invert": true)").c_str()),
+              ElementsAre("-", "-"));
+}
+
+TEST(PreTokenizer, DigitsAndByteLevel) {
+  EXPECT_THAT(split("ab12c", R"({"type": "Digits", "individual_digits": true})"),
+              ElementsAre("ab", "1", "2", "c"));
+  EXPECT_THAT(split("ab12c", R"({"type": "Digits", "individual_digits": false})"),
+              ElementsAre("ab", "12", "c"));
+  EXPECT_THAT(split("it's 5  x", R"({"type": "ByteLevel", "add_prefix_space": true})"),
+              ElementsAre("Ġit", "'s", "Ġ5", "Ġ", "Ġx"));
+  EXPECT_THAT(split("\t a", R"({"type": "ByteLevel", "use_regex": false})"), ElementsAre("ĉĠa"));
+}
+
+TEST(Regex, SpaceIsWhiteSpaceAndNestedClassesAreRefused) {
+  const auto regex = Regex::compile("[\\s]+");
+  ASSERT_TRUE(regex.ok()) << regex.status();
+  std::vector<Span> matches;
+  ASSERT_TRUE(regex
+                  ->find_all("a\xC2\x85\xE3\x80\x80"
+                             "b\xE1\xA0\x8E",
+                             matches)
+                  .ok());
+  ASSERT_EQ(matches.size(), 1u);  // U+0085 U+3000, not U+180E
+  EXPECT_EQ(matches[0].begin, 1u);
+  EXPECT_EQ(matches[0].end, 6u);
+  EXPECT_FALSE(Regex::compile("[a[b]]").ok());
+}
+
+TEST(Regex, HopelessBacktrackingIsAnErrorNotAHang) {
+  const auto regex = Regex::compile("(a|aa)+[xy]");
+  ASSERT_TRUE(regex.ok());
+  std::vector<Span> matches;
+  const Status status = regex->find_all(std::string(100, 'a') + "c", matches);
+  EXPECT_FALSE(status.ok());
+}
+
+}  // namespace
+}  // namespace nereid::text
