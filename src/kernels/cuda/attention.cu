@@ -1,0 +1,343 @@
+// Paged attention for mixed prefill and decode rows in one launch. A block takes up to eight query
+// vectors that share a KV head (several tokens, several heads of the group, or both); its warps
+// take tiles of 32 keys in turn, each with an online softmax of its own (Milakov and Gimelshein
+// 2018, "Online normalizer calculation for softmax"), merged at the end in a fixed order.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kStoreThreads = 128;
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kQueries = 8;  // query vectors of a block
+constexpr float kLog2E = 1.4426950408889634f;
+
+struct Params {
+  const float* qkv;
+  int64_t qkv_stride;
+  __nv_bfloat16* k_cache;
+  __nv_bfloat16* v_cache;
+  const float* rope_table;  // or null
+  const int32_t* positions;
+  const int32_t* row_begin;
+  const int32_t* row_of_token;
+  const int32_t* block_table;
+  __nv_bfloat16* out;
+  int64_t out_stride;
+  int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window;
+  int tile_tokens;      // tokens of a block
+  int heads_per_block;  // query heads of a block, all of one group
+  int head_blocks;      // blocks for one group
+  float scale;
+};
+
+// Index of a position's head vector in a layer's K or V cache, in vectors.
+__device__ int64_t cache_line(const Params& p, int row, int position, int kv_head) {
+  const int64_t block =
+      p.block_table[static_cast<int64_t>(row) * p.max_blocks + position / p.block_tokens];
+  return (block * p.num_kv_heads + kv_head) * p.block_tokens + position % p.block_tokens;
+}
+
+// Elements c and c + d/2 of a head vector, rotated for its position when there is a table.
+__device__ float2 load_pair(const Params& p, const float* head, int c, int position) {
+  const int half = p.head_dim / 2;
+  const float low = head[c], high = head[c + half];
+  if (!p.rope_table) return {low, high};
+  const float* angles = p.rope_table + static_cast<int64_t>(position) * p.head_dim;
+  const float cosine = angles[c], sine = angles[c + half];
+  return {low * cosine - high * sine, high * cosine + low * sine};
+}
+
+__global__ void store_kernel(Params p) {
+  const int64_t token = blockIdx.x;
+  const int half = p.head_dim / 2, position = p.positions[token], row = p.row_of_token[token];
+  const float* keys = p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads) * p.head_dim;
+  const float* values = keys + static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
+  for (int i = threadIdx.x; i < p.num_kv_heads * half; i += kStoreThreads) {
+    const int head = i / half, c = i % half;
+    const int64_t at = cache_line(p, row, position, head) * p.head_dim + c;
+    const float2 key = load_pair(p, keys + head * p.head_dim, c, position);
+    store(p.k_cache + at, key.x);
+    store(p.k_cache + at + half, key.y);
+    store(p.v_cache + at, values[head * p.head_dim + c]);
+    store(p.v_cache + at + half, values[head * p.head_dim + c + half]);
+  }
+}
+
+// Which query vectors a block has: vector m is token first_token + m / heads, head first_head +
+// m % heads.
+struct Work {
+  int row, first_token, tokens, first_head, heads, kv_head;
+  __device__ int vectors() const { return tokens * heads; }
+};
+
+// Blocks are numbered so that row r starts at row_begin[r] / tile_tokens + r: no table is needed,
+// and at most one block per row finds nothing to do. False for such a block.
+__device__ bool find_work(const Params& p, Work& w) {
+  const int block = static_cast<int>(blockIdx.x);
+  int low = 0, high = p.num_rows - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (p.row_begin[middle] / p.tile_tokens + middle <= block)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  w.row = low;
+  const int tile = block - (p.row_begin[low] / p.tile_tokens + low);
+  w.first_token = p.row_begin[low] + tile * p.tile_tokens;
+  w.tokens = min(p.tile_tokens, p.row_begin[low + 1] - w.first_token);
+  const int group = p.num_heads / p.num_kv_heads;
+  const int part = static_cast<int>(blockIdx.y) % p.head_blocks;
+  w.kv_head = static_cast<int>(blockIdx.y) / p.head_blocks;
+  w.first_head = w.kv_head * group + part * p.heads_per_block;
+  w.heads = min(p.heads_per_block, group - part * p.heads_per_block);
+  return w.tokens > 0;
+}
+
+// The running state of one warp: weights relative to 2^largest, this lane's share of their sum, and
+// the weighted values of elements 2 * (lane + 32 * i) and the next one.
+template <int kPairs>
+struct State {
+  float largest[kQueries];
+  float sum[kQueries];
+  float2 value[kQueries][kPairs];
+};
+
+__device__ float weight_of(float score, float largest) {
+  return score == -INFINITY ? 0.0f : exp2f(score - largest);
+}
+
+// Dot products of this lane's key with every query vector (log2 units).
+__device__ void score(const Params& p, const float* queries, int num_vectors, int64_t line,
+                      float (&scores)[kQueries]) {
+  const auto* key = reinterpret_cast<const uint4*>(p.k_cache + line * p.head_dim);
+#pragma unroll
+  for (int m = 0; m < kQueries; ++m) scores[m] = 0;
+  for (int piece = 0; piece < p.head_dim / 8; ++piece) {
+    const uint4 word = key[piece];
+    const float2 k[4] = {unpack(word.x), unpack(word.y), unpack(word.z), unpack(word.w)};
+#pragma unroll
+    for (int m = 0; m < kQueries; ++m) {
+      if (m >= num_vectors) break;
+      const auto* q = reinterpret_cast<const float4*>(queries + m * p.head_dim + piece * 8);
+      const float4 low = q[0], high = q[1];
+      float dot = scores[m];
+      dot = fmaf(low.x, k[0].x, dot);
+      dot = fmaf(low.y, k[0].y, dot);
+      dot = fmaf(low.z, k[1].x, dot);
+      dot = fmaf(low.w, k[1].y, dot);
+      dot = fmaf(high.x, k[2].x, dot);
+      dot = fmaf(high.y, k[2].y, dot);
+      dot = fmaf(high.z, k[3].x, dot);
+      dot = fmaf(high.w, k[3].y, dot);
+      scores[m] = dot;
+    }
+  }
+}
+
+// Adds the weighted values of `count` keys; lanes past it hold the last key's line and weight zero.
+template <int kPairs>
+__device__ void add_values(const Params& p, const float (*weights)[kWarp], int num_vectors,
+                           int64_t line, int count, State<kPairs>& state) {
+  const int lane = threadIdx.x % kWarp, half = p.head_dim / 2;
+  for (int j = 0; j < count; j += 4) {
+    uint32_t words[4][kPairs];
+#pragma unroll
+    for (int u = 0; u < 4; ++u) {
+      const int64_t from = __shfl_sync(kAllLanes, static_cast<long long>(line), j + u);
+      const auto* v = reinterpret_cast<const uint32_t*>(p.v_cache + from * p.head_dim);
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i)
+        words[u][i] = lane + kWarp * i < half ? v[lane + kWarp * i] : 0;
+    }
+#pragma unroll
+    for (int m = 0; m < kQueries; ++m) {
+      if (m >= num_vectors) break;
+      const float4 w = *reinterpret_cast<const float4*>(&weights[m][j]);
+      const float by_key[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+      for (int u = 0; u < 4; ++u) {
+#pragma unroll
+        for (int i = 0; i < kPairs; ++i) {
+          const float2 v = unpack(words[u][i]);
+          state.value[m][i].x = fmaf(by_key[u], v.x, state.value[m][i].x);
+          state.value[m][i].y = fmaf(by_key[u], v.y, state.value[m][i].y);
+        }
+      }
+    }
+  }
+}
+
+// Loads and rotates the block's query vectors, scaled so that exp2 gives the softmax.
+__device__ void load_queries(const Params& p, const Work& w, float* queries, int* query_position) {
+  const int half = p.head_dim / 2;
+  const float factor = p.scale * kLog2E;
+  for (int i = threadIdx.x; i < w.vectors() * half; i += kThreads) {
+    const int m = i / half, c = i % half;
+    const int64_t token = w.first_token + m / w.heads;
+    const float* head = p.qkv + token * p.qkv_stride +
+                        static_cast<int64_t>(w.first_head + m % w.heads) * p.head_dim;
+    const float2 pair = load_pair(p, head, c, p.positions[token]);
+    queries[m * p.head_dim + c] = pair.x * factor;
+    queries[m * p.head_dim + c + half] = pair.y * factor;
+  }
+  if (threadIdx.x < w.vectors())
+    query_position[threadIdx.x] = p.positions[w.first_token + threadIdx.x / w.heads];
+}
+
+// Turns a tile's scores into weights in shared memory and rescales the state to the new largest.
+template <int kPairs>
+__device__ void update(const Params& p, const int* query_position, int num_vectors, int key,
+                       bool has_key, const float (&scores)[kQueries], float (*weights)[kWarp],
+                       State<kPairs>& state) {
+#pragma unroll
+  for (int m = 0; m < kQueries; ++m) {
+    if (m >= num_vectors) break;
+    const int position = query_position[m];
+    const bool visible = has_key && key <= position && (p.window == 0 || key > position - p.window);
+    const float value = visible ? scores[m] : -INFINITY;
+    const float largest = fmaxf(state.largest[m], warp_max(value));
+    const float correction = weight_of(state.largest[m], largest);
+    const float weight = weight_of(value, largest);
+    state.largest[m] = largest;
+    state.sum[m] = state.sum[m] * correction + weight;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      state.value[m][i].x *= correction;
+      state.value[m][i].y *= correction;
+    }
+    weights[m][threadIdx.x % kWarp] = weight;
+  }
+}
+
+// Sums the warps' states in warp order and writes the output vectors.
+template <int kPairs>
+__device__ void merge(const Params& p, const Work& w, const State<kPairs>& state, float* values,
+                      float (*largest)[kQueries], float (*sums)[kQueries]) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+#pragma unroll
+  for (int m = 0; m < kQueries; ++m) {
+    const float sum = warp_sum(state.sum[m]);
+    if (lane == 0) largest[warp][m] = state.largest[m], sums[warp][m] = sum;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int m = 0; m < kQueries; ++m) {
+    if (m >= w.vectors()) break;
+    float top = -INFINITY, total = 0;
+    for (int other = 0; other < kWarps; ++other) top = fmaxf(top, largest[other][m]);
+    for (int other = 0; other < kWarps; ++other)
+      total += sums[other][m] * weight_of(largest[other][m], top);
+    const float factor = weight_of(state.largest[m], top);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const int pair = lane + kWarp * i;
+      if (pair >= p.head_dim / 2) continue;
+      values[warp * p.head_dim + 2 * pair] = state.value[m][i].x * factor;
+      values[warp * p.head_dim + 2 * pair + 1] = state.value[m][i].y * factor;
+    }
+    __syncthreads();
+    const int64_t token = w.first_token + m / w.heads;
+    __nv_bfloat16* out = p.out + token * p.out_stride +
+                         static_cast<int64_t>(w.first_head + m % w.heads) * p.head_dim;
+    for (int c = threadIdx.x; c < p.head_dim; c += kThreads) {
+      float value = 0;
+      for (int other = 0; other < kWarps; ++other) value += values[other * p.head_dim + c];
+      store(out + c, value / total);
+    }
+    __syncthreads();
+  }
+}
+
+template <int kPairs>
+__global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
+  extern __shared__ float4 dynamic[];
+  __shared__ alignas(16) float weights[kWarps][kQueries][kWarp];
+  __shared__ float largest[kWarps][kQueries];
+  __shared__ float sums[kWarps][kQueries];
+  __shared__ int query_position[kQueries];
+  Work w;
+  if (!find_work(p, w)) return;
+  float* queries = reinterpret_cast<float*>(dynamic);
+  float* values = queries + kQueries * p.head_dim;
+  load_queries(p, w, queries, query_position);
+  __syncthreads();
+
+  State<kPairs> state;
+#pragma unroll
+  for (int m = 0; m < kQueries; ++m) {
+    state.largest[m] = -INFINITY;
+    state.sum[m] = 0;
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) state.value[m][i] = {0, 0};
+  }
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, num_vectors = w.vectors();
+  const int end = query_position[num_vectors - 1] + 1;
+  const int begin = p.window > 0 ? max(0, query_position[0] - p.window + 1) : 0;
+  for (int tile = begin + warp * kWarp; tile < end; tile += kThreads) {
+    const int count = min(kWarp, end - tile);
+    const int key = tile + min(lane, count - 1);
+    const int64_t line = cache_line(p, w.row, key, w.kv_head);
+    float scores[kQueries];
+    score(p, queries, num_vectors, line, scores);
+    update(p, query_position, num_vectors, key, lane < count, scores, weights[warp], state);
+    __syncwarp();
+    add_values(p, weights[warp], num_vectors, line, count, state);
+    __syncwarp();
+  }
+  merge(p, w, state, values, largest, sums);
+}
+
+Params params_of(const Attention::Args& a) {
+  const Attention::Problem& problem = a.problem;
+  const int group = problem.num_heads / problem.num_kv_heads;
+  Params p = {};
+  p.qkv = static_cast<const float*>(a.qkv.data);
+  p.qkv_stride = a.qkv.stride;
+  p.k_cache = static_cast<__nv_bfloat16*>(a.k_cache);
+  p.v_cache = static_cast<__nv_bfloat16*>(a.v_cache);
+  p.rope_table = problem.has_rope ? a.rope_table : nullptr;
+  p.positions = a.positions;
+  p.row_begin = a.row_begin;
+  p.row_of_token = a.row_of_token;
+  p.block_table = a.block_table;
+  p.out = static_cast<__nv_bfloat16*>(a.out.data);
+  p.out_stride = a.out.stride;
+  p.num_rows = a.num_rows;
+  p.max_blocks = a.max_blocks;
+  p.num_heads = problem.num_heads;
+  p.num_kv_heads = problem.num_kv_heads;
+  p.head_dim = problem.head_dim;
+  p.block_tokens = problem.block_tokens;
+  p.window = problem.window;
+  p.heads_per_block = group < kQueries ? group : kQueries;
+  p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
+  p.tile_tokens = kQueries / p.heads_per_block;
+  p.scale = a.scale;
+  return p;
+}
+
+}  // namespace
+
+cudaError_t launch(const Attention::Args& a, cudaStream_t stream) {
+  const Params p = params_of(a);
+  const auto tokens = static_cast<unsigned>(a.problem.tokens);
+  store_kernel<<<tokens, kStoreThreads, 0, stream>>>(p);
+  if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  const dim3 blocks(
+      tokens / static_cast<unsigned>(p.tile_tokens) + static_cast<unsigned>(p.num_rows),
+      static_cast<unsigned>(p.num_kv_heads * p.head_blocks));
+  const size_t shared = sizeof(float) * static_cast<size_t>((kQueries + kWarps) * p.head_dim);
+  if (p.head_dim <= 64)
+    attend_kernel<1><<<blocks, kThreads, shared, stream>>>(p);
+  else if (p.head_dim <= 128)
+    attend_kernel<2><<<blocks, kThreads, shared, stream>>>(p);
+  else
+    attend_kernel<4><<<blocks, kThreads, shared, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace nereid::kernels::cuda

@@ -1,0 +1,250 @@
+#include "kernels/cuda/cublaslt.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "kernels/cuda/launch.h"
+#include "tensor/cuda_check.h"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // the library's advice for Hopper
+constexpr int kHeuristics = 8;
+constexpr size_t kMaxChoices = 16384;
+
+// The functions we use, under their own names without the prefix.
+struct Api {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtGetStatusString) status_string;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+};
+
+template <class F>
+bool find(void* library, const char* name, F& function) {
+  function = reinterpret_cast<F>(dlsym(library, name));
+  return function != nullptr;
+}
+
+bool fill(void* library, Api& api) {
+  return find(library, "cublasLtCreate", api.create) &&
+         find(library, "cublasLtDestroy", api.destroy) &&
+         find(library, "cublasLtGetStatusString", api.status_string) &&
+         find(library, "cublasLtMatmul", api.matmul) &&
+         find(library, "cublasLtMatmulAlgoGetHeuristic", api.get_heuristic) &&
+         find(library, "cublasLtMatmulDescCreate", api.desc_create) &&
+         find(library, "cublasLtMatmulDescDestroy", api.desc_destroy) &&
+         find(library, "cublasLtMatmulDescSetAttribute", api.desc_set) &&
+         find(library, "cublasLtMatrixLayoutCreate", api.layout_create) &&
+         find(library, "cublasLtMatrixLayoutDestroy", api.layout_destroy) &&
+         find(library, "cublasLtMatmulPreferenceCreate", api.preference_create) &&
+         find(library, "cublasLtMatmulPreferenceDestroy", api.preference_destroy) &&
+         find(library, "cublasLtMatmulPreferenceSetAttribute", api.preference_set);
+}
+
+const Api* load() {
+  const std::string name = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
+  std::vector<std::string> candidates;
+  if (Dl_info self; dladdr(reinterpret_cast<void*>(&has_cublaslt), &self) && self.dli_fname)
+    candidates.push_back((std::filesystem::path(self.dli_fname).parent_path() / name).string());
+  candidates.push_back(name);
+  candidates.push_back("/usr/local/cuda/lib64/" + name);
+  for (const std::string& candidate : candidates) {
+    void* library = dlopen(candidate.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (!library) continue;
+    static Api api;
+    if (fill(library, api)) {
+      log_info("cuda: products by {}", candidate);
+      return &api;
+    }
+    dlclose(library);
+  }
+  log_info("cuda: {} not found; products by our own kernel", name);
+  return nullptr;
+}
+
+// Never unloaded: handles of streams may live until the process ends.
+const Api* api() {
+  static const Api* const loaded = load();
+  return loaded;
+}
+
+Status lt_status(cublasStatus_t status, const char* call, const Linear::Problem& p) {
+  if (status == CUBLAS_STATUS_SUCCESS) return ok();
+  return internal_error("linear [{}, {}] x [{}, {}]: {}: {}", p.tokens, p.k, p.n, p.k, call,
+                        api()->status_string(status));
+}
+
+#define RETURN_IF_LT_ERROR(problem, call) RETURN_IF_ERROR(lt_status((call), #call, (problem)))
+
+// Owns the descriptors of one product D [n, m] = W^T [n, k] . X [k, m], all column-major: the
+// row-major matrices of the op read the other way round.
+class Descriptors {
+ public:
+  Descriptors() = default;
+  Descriptors(const Descriptors&) = delete;
+  Descriptors& operator=(const Descriptors&) = delete;
+  ~Descriptors() {
+    if (operation) api()->desc_destroy(operation);
+    for (cublasLtMatrixLayout_t layout : {weight, x, out})
+      if (layout) api()->layout_destroy(layout);
+  }
+
+  Status make(const Linear::Args& a, int64_t tokens) {
+    const Linear::Problem& p = a.problem;
+    const cudaDataType_t type = p.out == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+    const auto n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
+    const auto m = static_cast<uint64_t>(tokens);
+    RETURN_IF_LT_ERROR(p, api()->desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    RETURN_IF_LT_ERROR(p, api()->desc_set(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                          sizeof(transposed)));
+    RETURN_IF_LT_ERROR(p, api()->layout_create(&weight, CUDA_R_16BF, k, n, p.k));
+    RETURN_IF_LT_ERROR(p, api()->layout_create(&x, CUDA_R_16BF, k, m, a.x.stride));
+    RETURN_IF_LT_ERROR(p, api()->layout_create(&out, type, n, m, a.out.stride));
+    return ok();
+  }
+
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+};
+
+// Largest power of two up to 256 that divides the address.
+uint32_t alignment_of(const void* p) {
+  const auto address = reinterpret_cast<uintptr_t>(p);
+  uint32_t alignment = 256;
+  while (address % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+// Token counts that share an algorithm: each small one its own, then steps that keep waste small.
+int64_t bucket_of(int64_t tokens) {
+  const int64_t unit = tokens <= 64 ? 1 : tokens <= 1024 ? 64 : 256;
+  return (tokens + unit - 1) / unit * unit;
+}
+
+// One stream's handle and its choices.
+class Chooser {
+ public:
+  Chooser() = default;
+  Chooser(const Chooser&) = delete;
+  Chooser& operator=(const Chooser&) = delete;
+  ~Chooser() {
+    if (handle_) api()->destroy(handle_);
+  }
+
+  StatusOr<cublasLtHandle_t> handle(const Linear::Problem& p) {
+    if (!handle_) RETURN_IF_LT_ERROR(p, api()->create(&handle_));
+    return handle_;
+  }
+
+  // The best algorithm for this product with `tokens` rows.
+  StatusOr<cublasLtMatmulAlgo_t> choose(const Linear::Args& a, int64_t tokens) {
+    const Linear::Problem& p = a.problem;
+    const Key key = {tokens,
+                     p.n,
+                     p.k,
+                     a.x.stride,
+                     a.out.stride,
+                     static_cast<int64_t>(p.out),
+                     alignment_of(a.x.data),
+                     alignment_of(a.weight.data),
+                     alignment_of(a.out.data)};
+    if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
+    ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm, ask(a, tokens));
+    if (choices_.size() >= kMaxChoices) choices_.clear();
+    choices_.emplace(key, algorithm);
+    return algorithm;
+  }
+
+ private:
+  using Key = std::array<int64_t, 9>;
+
+  StatusOr<cublasLtMatmulAlgo_t> ask(const Linear::Args& a, int64_t tokens) {
+    const Linear::Problem& p = a.problem;
+    Descriptors d;
+    RETURN_IF_ERROR(d.make(a, tokens));
+    cublasLtMatmulPreference_t preference = nullptr;
+    RETURN_IF_LT_ERROR(p, api()->preference_create(&preference));
+    const std::unique_ptr<void, cublasStatus_t (*)(void*)> release(preference, [](void* it) {
+      return api()->preference_destroy(static_cast<cublasLtMatmulPreference_t>(it));
+    });
+    const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
+      return lt_status(api()->preference_set(preference, attribute, &value, sizeof(value)),
+                       "cublasLtMatmulPreferenceSetAttribute", p);
+    };
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}));
+    // Partial sums are added in f32 only, never in the output's type.
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                        static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a.weight.data)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a.x.data)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(a.out.data)));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(a.out.data)));
+    std::array<cublasLtMatmulHeuristicResult_t, kHeuristics> results = {};
+    int count = 0;
+    const cublasStatus_t asked =
+        api()->get_heuristic(handle_, d.operation, d.weight, d.x, d.out, d.out, preference,
+                             kHeuristics, results.data(), &count);
+    if (asked != CUBLAS_STATUS_NOT_SUPPORTED)
+      RETURN_IF_ERROR(lt_status(asked, "cublasLtMatmulAlgoGetHeuristic", p));
+    for (int i = 0; i < count; ++i)
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) return results[i].algo;
+    return unsupported("cublasLt has no algorithm for [{}, {}] x [{}, {}]", tokens, p.k, p.n, p.k);
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<Key, cublasLtMatmulAlgo_t> choices_;
+};
+
+}  // namespace
+
+bool has_cublaslt() { return api() != nullptr; }
+
+Status run_cublaslt(const Linear::Args& a, CudaStream& stream) {
+  const Linear::Problem& p = a.problem;
+  auto& chooser = stream.local<Chooser>();
+  ASSIGN_OR_RETURN(const cublasLtHandle_t handle, chooser.handle(p));
+  ASSIGN_OR_RETURN(void* const workspace, stream.workspace(kWorkspaceBytes));
+  // The bias is laid down first and added to: exact, and free of the epilogue's type rules.
+  const float one = 1, beta = p.has_bias ? 1 : 0;
+  if (p.has_bias)
+    RETURN_IF_CUDA_ERROR(stream.device().info().index, launch_bias(a, stream.handle()));
+  Descriptors d;
+  RETURN_IF_ERROR(d.make(a, p.tokens));
+  const auto product = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    return api()->matmul(handle, d.operation, &one, a.weight.data, d.weight, a.x.data, d.x, &beta,
+                         a.out.data, d.out, a.out.data, d.out, &algorithm, workspace,
+                         kWorkspaceBytes, stream.handle());
+  };
+  const int64_t bucket = bucket_of(p.tokens);
+  ASSIGN_OR_RETURN(cublasLtMatmulAlgo_t algorithm, chooser.choose(a, bucket));
+  cublasStatus_t status = product(algorithm);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    // The bucket's algorithm does not take this very count.
+    ASSIGN_OR_RETURN(algorithm, chooser.choose(a, p.tokens));
+    status = product(algorithm);
+  }
+  return lt_status(status, "cublasLtMatmul", p);
+}
+
+}  // namespace nereid::kernels::cuda

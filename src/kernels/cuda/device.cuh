@@ -1,0 +1,32 @@
+// Small device functions shared by the CUDA kernels.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+namespace nereid::kernels::cuda {
+
+inline constexpr int kWarp = 32;
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Two bf16 in a word, the lower address first.
+inline __device__ float2 unpack(uint32_t pair) {
+  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+}
+
+inline __device__ float load(const __nv_bfloat16* p) { return __bfloat162float(*p); }
+inline __device__ void store(float* p, float x) { *p = x; }
+inline __device__ void store(__nv_bfloat16* p, float x) { *p = __float2bfloat16_rn(x); }
+
+// Butterflies: every lane gets the same bits.
+inline __device__ float warp_sum(float x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
+  return x;
+}
+inline __device__ float warp_max(float x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, step));
+  return x;
+}
+
+}  // namespace nereid::kernels::cuda

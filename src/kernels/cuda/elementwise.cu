@@ -1,0 +1,93 @@
+// Ops without a reduction: gated activation, addition, rotary embedding.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <Activation kActivation>
+__device__ float activate(float x) {
+  if constexpr (kActivation == Activation::kSilu) return x / (1.0f + expf(-x));
+  if constexpr (kActivation == Activation::kGeluTanh)
+    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+  return 0.5f * x * erfcf(-x * 0.7071067811865476f);
+}
+
+template <Activation kActivation>
+__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, __nv_bfloat16* out,
+                           int64_t out_stride) {
+  const float* row = x + blockIdx.x * x_stride;
+  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
+    store(out + blockIdx.x * out_stride + c, activate<kActivation>(row[c]) * row[width + c]);
+}
+
+__global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y_stride,
+                           int64_t width) {
+  float* to = x + blockIdx.x * x_stride;
+  const float* from = y + blockIdx.x * y_stride;
+  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
+    to[c] += from[c];
+}
+
+__global__ void rope_kernel(float* qkv, int64_t stride, const int32_t* positions,
+                            const float* table, int num_rotated, int head_dim) {
+  const int half = head_dim / 2;
+  const float* angles = table + static_cast<int64_t>(positions[blockIdx.x]) * head_dim;
+  float* row = qkv + blockIdx.x * stride;
+  for (int i = threadIdx.x; i < num_rotated * half; i += kThreads) {
+    float* x = row + i / half * head_dim + i % half;
+    const float cosine = angles[i % half], sine = angles[half + i % half];
+    const float low = x[0], high = x[half];
+    x[0] = low * cosine - high * sine;
+    x[half] = high * cosine + low * sine;
+  }
+}
+
+// A block per token and per piece of the row, a few elements for each thread.
+dim3 grid_for(int64_t rows, int64_t width) {
+  const int64_t pieces = (width + 4 * kThreads - 1) / (4 * kThreads);
+  return {static_cast<unsigned>(rows), static_cast<unsigned>(pieces < 1024 ? pieces : 1024)};
+}
+
+template <Activation kActivation>
+void enqueue(const Glu::Args& a, cudaStream_t stream) {
+  glu_kernel<kActivation><<<grid_for(a.problem.tokens, a.problem.width), kThreads, 0, stream>>>(
+      static_cast<const float*>(a.x.data), a.x.stride, a.problem.width,
+      static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+}
+
+}  // namespace
+
+cudaError_t launch(const Glu::Args& a, cudaStream_t stream) {
+  switch (a.problem.activation) {
+    case Activation::kSilu:
+      enqueue<Activation::kSilu>(a, stream);
+      break;
+    case Activation::kGeluTanh:
+      enqueue<Activation::kGeluTanh>(a, stream);
+      break;
+    case Activation::kGelu:
+      enqueue<Activation::kGelu>(a, stream);
+      break;
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const Add::Args& a, cudaStream_t stream) {
+  add_kernel<<<grid_for(a.problem.tokens, a.problem.width), kThreads, 0, stream>>>(
+      static_cast<float*>(a.x.data), a.x.stride, static_cast<const float*>(a.y.data), a.y.stride,
+      a.problem.width);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const Rope::Args& a, cudaStream_t stream) {
+  const Rope::Problem& p = a.problem;
+  rope_kernel<<<static_cast<unsigned>(p.tokens), kThreads, 0, stream>>>(
+      static_cast<float*>(a.qkv.data), a.qkv.stride, a.positions, a.table,
+      p.num_heads + p.num_kv_heads, p.head_dim);
+  return cudaGetLastError();
+}
+
+}  // namespace nereid::kernels::cuda

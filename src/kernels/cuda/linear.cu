@@ -1,0 +1,177 @@
+// The product without a library: one warp per output for a few tokens, 64x64 tiles otherwise. Sums
+// are f32 in an order that does not depend on the number of tokens within each form.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kFewTokens = 8;
+constexpr int kTile = 64;   // tokens and outputs of a block
+constexpr int kDepth = 16;  // k of one stage
+constexpr int kPerThread = 4;
+
+struct Product {
+  const __nv_bfloat16* x;
+  int64_t x_stride;
+  const __nv_bfloat16* weight;
+  const __nv_bfloat16* bias;  // or null
+  int64_t tokens, n, k, out_stride;
+};
+
+// Eight products of each token with one 16-byte piece of the weight row.
+template <int kTokens>
+__device__ void add_piece(const Product& p, int64_t k, uint4 weights, float (&sums)[kTokens]) {
+  const float2 w[4] = {unpack(weights.x), unpack(weights.y), unpack(weights.z), unpack(weights.w)};
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    if (t >= p.tokens) continue;
+    const uint4 piece = *reinterpret_cast<const uint4*>(p.x + t * p.x_stride + k);
+    const float2 x[4] = {unpack(piece.x), unpack(piece.y), unpack(piece.z), unpack(piece.w)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      sums[t] = fmaf(x[i].x, w[i].x, sums[t]);
+      sums[t] = fmaf(x[i].y, w[i].y, sums[t]);
+    }
+  }
+}
+
+template <int kTokens, bool kWide, class Out>
+__global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product p, Out* out) {
+  const int lane = threadIdx.x % kWarp;
+  const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  if (n >= p.n) return;
+  const __nv_bfloat16* row = p.weight + n * p.k;
+  float sums[kTokens] = {};
+  if constexpr (kWide) {
+    for (int64_t k = lane * 8; k < p.k; k += kWarp * 8)
+      add_piece<kTokens>(p, k, *reinterpret_cast<const uint4*>(row + k), sums);
+  } else {
+    for (int64_t k = lane; k < p.k; k += kWarp) {
+      const float w = load(row + k);
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t)
+        if (t < p.tokens) sums[t] = fmaf(load(p.x + t * p.x_stride + k), w, sums[t]);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) {
+    const float sum = warp_sum(sums[t]);
+    if (lane == 0 && t < p.tokens)
+      store(out + t * p.out_stride + n, p.bias ? sum + load(p.bias + n) : sum);
+  }
+}
+
+// Copies rows [row0, row0 + kTile) of a [rows, k] matrix, columns [k0, k0 + kDepth), transposed to
+// shared memory as f32; zero outside.
+__device__ void stage(const __nv_bfloat16* matrix, int64_t stride, int64_t rows, int64_t row0,
+                      int64_t k0, int64_t k_end, float (&tile)[kDepth][kTile + 1]) {
+  for (int i = threadIdx.x; i < kTile * kDepth; i += kThreads) {
+    const int r = i / kDepth, c = i % kDepth;
+    const bool inside = row0 + r < rows && k0 + c < k_end;
+    tile[c][r] = inside ? load(matrix + (row0 + r) * stride + k0 + c) : 0.0f;
+  }
+}
+
+template <class Out>
+__global__ void __launch_bounds__(kThreads) tile_kernel(Product p, Out* out) {
+  __shared__ float x_tile[kDepth][kTile + 1];
+  __shared__ float w_tile[kDepth][kTile + 1];
+  const int64_t token0 = int64_t{blockIdx.x} * kTile, n0 = int64_t{blockIdx.y} * kTile;
+  // Strided by 16, so that neighbours store neighbouring outputs.
+  const int column = threadIdx.x % 16, line = threadIdx.x / 16;
+  float sums[kPerThread][kPerThread] = {};
+  for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
+    stage(p.x, p.x_stride, p.tokens, token0, k0, p.k, x_tile);
+    stage(p.weight, p.k, p.n, n0, k0, p.k, w_tile);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      float x[kPerThread], w[kPerThread];
+#pragma unroll
+      for (int i = 0; i < kPerThread; ++i) {
+        x[i] = x_tile[k][line + 16 * i];
+        w[i] = w_tile[k][column + 16 * i];
+      }
+#pragma unroll
+      for (int i = 0; i < kPerThread; ++i)
+#pragma unroll
+        for (int j = 0; j < kPerThread; ++j) sums[i][j] = fmaf(x[i], w[j], sums[i][j]);
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kPerThread; ++i) {
+#pragma unroll
+    for (int j = 0; j < kPerThread; ++j) {
+      const int64_t token = token0 + line + 16 * i, n = n0 + column + 16 * j;
+      if (token < p.tokens && n < p.n)
+        store(out + token * p.out_stride + n, p.bias ? sums[i][j] + load(p.bias + n) : sums[i][j]);
+    }
+  }
+}
+
+template <class Out>
+__global__ void bias_kernel(const __nv_bfloat16* bias, int64_t n, Out* out, int64_t out_stride) {
+  for (int64_t c = threadIdx.x; c < n; c += kThreads)
+    store(out + blockIdx.x * out_stride + c, load(bias + c));
+}
+
+Product product_of(const Linear::Args& a) {
+  return {static_cast<const __nv_bfloat16*>(a.x.data),
+          a.x.stride,
+          static_cast<const __nv_bfloat16*>(a.weight.data),
+          a.problem.has_bias ? static_cast<const __nv_bfloat16*>(a.bias) : nullptr,
+          a.problem.tokens,
+          a.problem.n,
+          a.problem.k,
+          a.out.stride};
+}
+
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint4) == 0; }
+
+template <int kTokens, class Out>
+void enqueue_few(const Product& p, Out* out, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>((p.n * kWarp + kThreads - 1) / kThreads);
+  const bool wide = p.k % 8 == 0 && p.x_stride % 8 == 0 && is_aligned(p.x) && is_aligned(p.weight);
+  if (wide)
+    few_tokens_kernel<kTokens, true><<<blocks, kThreads, 0, stream>>>(p, out);
+  else
+    few_tokens_kernel<kTokens, false><<<blocks, kThreads, 0, stream>>>(p, out);
+}
+
+template <class Out>
+void enqueue(const Linear::Args& a, cudaStream_t stream) {
+  const Product p = product_of(a);
+  auto* out = static_cast<Out*>(a.out.data);
+  if (p.tokens == 1) return enqueue_few<1>(p, out, stream);
+  if (p.tokens <= kFewTokens) return enqueue_few<kFewTokens>(p, out, stream);
+  const dim3 blocks(static_cast<unsigned>((p.tokens + kTile - 1) / kTile),
+                    static_cast<unsigned>((p.n + kTile - 1) / kTile));
+  tile_kernel<<<blocks, kThreads, 0, stream>>>(p, out);
+}
+
+}  // namespace
+
+cudaError_t launch(const Linear::Args& a, cudaStream_t stream) {
+  if (a.problem.out == DType::kBF16)
+    enqueue<__nv_bfloat16>(a, stream);
+  else
+    enqueue<float>(a, stream);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_bias(const Linear::Args& a, cudaStream_t stream) {
+  const auto tokens = static_cast<unsigned>(a.problem.tokens);
+  const auto* bias = static_cast<const __nv_bfloat16*>(a.bias);
+  if (a.problem.out == DType::kBF16)
+    bias_kernel<<<tokens, kThreads, 0, stream>>>(
+        bias, a.problem.n, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+  else
+    bias_kernel<<<tokens, kThreads, 0, stream>>>(bias, a.problem.n, static_cast<float*>(a.out.data),
+                                                 a.out.stride);
+  return cudaGetLastError();
+}
+
+}  // namespace nereid::kernels::cuda

@@ -1,0 +1,45 @@
+// Row copies: embedding lookup and gathering of hidden rows.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+__global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
+                             const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
+                             int64_t out_stride) {
+  int64_t id = tokens[blockIdx.x];
+  if (id < 0) id = slot_tokens ? slot_tokens[-1 - id] : -1;
+  // An id that is none (a failed draw of the step before) must not read outside of the table.
+  const bool known = id >= 0 && id < vocab;
+  const __nv_bfloat16* from = table + (known ? id : 0) * hidden;
+  float* to = out + blockIdx.x * out_stride;
+  for (int64_t c = threadIdx.x; c < hidden; c += kThreads) to[c] = known ? load(from + c) : 0.0f;
+}
+
+__global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* rows, int64_t width,
+                              float* out, int64_t out_stride) {
+  const float* from = x + rows[blockIdx.x] * x_stride;
+  float* to = out + blockIdx.x * out_stride;
+  for (int64_t c = threadIdx.x; c < width; c += kThreads) to[c] = from[c];
+}
+
+}  // namespace
+
+cudaError_t launch(const Embed::Args& a, cudaStream_t stream) {
+  embed_kernel<<<static_cast<unsigned>(a.problem.tokens), kThreads, 0, stream>>>(
+      a.tokens, a.slot_tokens, static_cast<const __nv_bfloat16*>(a.table.data), a.problem.vocab,
+      a.problem.hidden, static_cast<float*>(a.out.data), a.out.stride);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const GatherRows::Args& a, cudaStream_t stream) {
+  gather_kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(
+      static_cast<const float*>(a.x.data), a.x.stride, a.rows, a.problem.width,
+      static_cast<float*>(a.out.data), a.out.stride);
+  return cudaGetLastError();
+}
+
+}  // namespace nereid::kernels::cuda
