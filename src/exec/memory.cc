@@ -13,6 +13,7 @@ constexpr size_t kPlaneAlignment = 256;
 constexpr int32_t kMaxRows = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 20;
 constexpr int32_t kMaxBlockTokens = 1024;
+constexpr double kMaxCacheBytes = 1e18;  // sizes below fit in 64 bits
 constexpr int32_t kMaxBlocks = std::numeric_limits<int32_t>::max();
 
 Status check_range(std::string_view field, int64_t value, int64_t low, int64_t high) {
@@ -36,7 +37,13 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
   RETURN_IF_ERROR(
       check_range("max_sequence_length", limits.max_sequence_length, 1, plan.model.max_positions));
   RETURN_IF_ERROR(check_range("block_tokens", limits.block_tokens, 1, kMaxBlockTokens));
-  return check_range("num_blocks", limits.num_blocks, 0, kMaxBlocks);
+  RETURN_IF_ERROR(check_range("num_blocks", limits.num_blocks, 0, kMaxBlocks));
+  const double cache = static_cast<double>(limits.num_blocks) * limits.block_tokens *
+                       static_cast<double>(kv_block_bytes(plan, 1));
+  if (cache > kMaxCacheBytes)
+    return resource_exhausted("limit num_blocks: {} blocks are a KV cache of {:.3g} bytes",
+                              limits.num_blocks, cache);
+  return ok();
 }
 
 int32_t blocks_per_sequence(const RunnerLimits& limits) {

@@ -1,0 +1,241 @@
+// The runner on a small made-up plan with the reference kernels; real models are in golden_test.cc.
+#include "exec/runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+
+#include "base/check.h"
+#include "exec/memory.h"
+#include "exec/test_harness.h"
+#include "io/engine_writer.h"
+#include "io/test_plan.h"
+#include "tensor/cpu_device.h"
+
+namespace nereid::exec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const RunnerLimits kLimits = roomy_limits(4, 32, 64, 4);
+
+// io::test_plan() with the attention's result projected and added to the stream, so that the logits
+// depend on every position.
+io::Plan small_plan() {
+  io::Plan plan = io::test_plan();
+  const auto y = static_cast<io::ValueId>(plan.values.size());
+  const auto weight = static_cast<io::WeightId>(plan.weights.size());
+  plan.values.push_back(
+      {"y", io::Extent::kTokens, DType::kF32, 32, 32, 0, plan.arena_bytes_per_row[0]});
+  plan.arena_bytes_per_row[0] += 128;
+  plan.weights.push_back({"proj", DType::kBF16, 32, 32, kernels::WeightLayout::kRowMajor});
+  plan.calls.insert(plan.calls.begin() + 4,
+                    {io::LinearCall{3, weight, io::kNone, y, "ref"}, io::AddCall{0, y, "ref"}});
+  io::place_weights(plan);
+  NEREID_CHECK(io::check_plan(plan).ok());
+  return plan;
+}
+
+// Writes an engine of `plan` with random weights (norms near 1) into the test's directory.
+std::filesystem::path write_engine(const io::Plan& plan, const std::string& name) {
+  const auto path = std::filesystem::path(::testing::TempDir()) / (name + ".engine");
+  auto writer = io::EngineWriter::create(path, plan, "test");
+  NEREID_CHECK(writer.ok());
+  uint32_t counter = 0;
+  for (const io::Weight& weight : plan.weights) {
+    std::vector<BF16> values(weight.bytes / sizeof(BF16));
+    for (BF16& value : values) {
+      const auto r = static_cast<float>(std::sin(12.9898 * ++counter) * 43758.5453);
+      const float centred = 2 * (r - std::floor(r)) - 1;
+      value = to_bf16(weight.n == 1 ? 1 + .1f * centred : .6f * centred);
+    }
+    NEREID_CHECK(writer->append(std::as_bytes(std::span(values))).ok());
+  }
+  NEREID_CHECK(writer->finish().ok());
+  return path;
+}
+
+class RunnerTest : public ::testing::Test {
+ protected:
+  const std::filesystem::path engine_ = write_engine(small_plan(), "runner_test");
+  Harness harness_{engine_, kLimits, {.num_threads = 2}};
+};
+
+const Ids kPrompt = {1, 5, 9, 2, 30, 31, 0, 7, 7, 8, 11};
+
+TEST_F(RunnerTest, ChunkedPrefillIsBitForBitTheWhole) {
+  const auto whole = harness_.prefill(Sequence(0, kLimits), kPrompt, 32);
+  ASSERT_EQ(whole.size(), 32u);
+  for (const int32_t chunk : {1, 2, 3, 5})
+    EXPECT_EQ(harness_.prefill(Sequence(1, kLimits), kPrompt, chunk), whole) << chunk;
+  Ids other = kPrompt;
+  other[0] = 2;
+  EXPECT_NE(harness_.prefill(Sequence(1, kLimits), other, 3), whole);
+}
+
+TEST_F(RunnerTest, BatchIsBitForBitTheSingle) {
+  const Ids a = kPrompt, b = {4, 4, 4}, c = {31};
+  std::vector<float> expected;
+  for (const Ids& prompt : {a, b, c}) {
+    const auto logits = harness_.prefill(Sequence(0, kLimits), prompt, 32);
+    expected.insert(expected.end(), logits.begin(), logits.end());
+  }
+  const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits), s3(3, kLimits);
+  std::vector<float> batch;
+  harness_.step(
+      {s3.row(a, 0, true), s0.row(kPrompt, 0, false), s1.row(b, 0, true), s2.row(c, 0, true)},
+      &batch);
+  EXPECT_EQ(batch, expected);
+}
+
+// The second step is launched before the first is done, with its token known to the device only.
+TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
+  const Sequence sequence(1, kLimits);
+  const Ids expected = harness_.generate(sequence, kPrompt, 8, 32);
+  Ids got;
+  const Ids on_device = {kTokenOnDevice};
+  auto flying = harness_.runner().launch({{sequence.row(kPrompt, 0, true)}}, harness_.greedy({1}));
+  ASSERT_TRUE(flying.ok()) << flying.status();
+  for (int i = 1; i <= 8; ++i) {
+    const auto start = static_cast<int32_t>(kPrompt.size()) + i - 1;
+    auto next =
+        harness_.runner().launch({{sequence.row(on_device, start, true)}}, harness_.greedy({1}));
+    ASSERT_TRUE(next.ok()) << next.status();
+    EXPECT_THAT(
+        harness_.runner().launch({{sequence.row(on_device, start, true)}}, {}).status().ToString(),
+        HasSubstr("2 steps are in flight"));
+    const auto ids = harness_.runner().wait(*flying);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    got.insert(got.end(), ids->begin(), ids->end());
+    flying = std::move(next);
+  }
+  ASSERT_TRUE(harness_.runner().wait(*flying).ok());
+  EXPECT_EQ(got, expected);
+  EXPECT_FALSE(harness_.runner().wait(*flying).ok());  // empty by now
+}
+
+TEST_F(RunnerTest, StepWithoutSamplingCallsNoHook) {
+  const Sequence sequence(0, kLimits);
+  auto ticket =
+      harness_.runner().launch({{sequence.row(kPrompt, 0, false)}}, [](const Logits&, Stream&) {
+        ADD_FAILURE();
+        return ok();
+      });
+  ASSERT_TRUE(ticket.ok());
+  EXPECT_THAT(*harness_.runner().wait(*ticket), ElementsAre());
+}
+
+TEST_F(RunnerTest, HookErrorsArriveAtWaitAndTheRunnerGoesOn) {
+  const Sequence sequence(0, kLimits);
+  const auto expected = harness_.prefill(sequence, kPrompt, 32);
+  auto ticket = harness_.runner().launch(
+      {{sequence.row(kPrompt, 0, true)}},
+      [](const Logits&, Stream&) { return internal_error("hook says {}", "no"); });
+  ASSERT_TRUE(ticket.ok());
+  EXPECT_EQ(message(harness_.runner().wait(*ticket).status()), "hook says no");
+  EXPECT_EQ(harness_.prefill(sequence, kPrompt, 32), expected);
+}
+
+TEST_F(RunnerTest, MisuseIsRefused) {
+  const Ids bad = {32};
+  const Sequence sequence(0, kLimits);
+  EXPECT_THAT(harness_.runner().launch({{sequence.row(bad, 0, true)}}, {}).status().ToString(),
+              HasSubstr("row 0: token 32"));
+  EXPECT_FALSE(harness_.runner().launch({}, {}).ok());
+}
+
+TEST_F(RunnerTest, ProfileCountsCallsAndBytes) {
+  const Sequence sequence(0, kLimits);
+  EXPECT_TRUE(harness_.runner().profile().empty());
+  const auto expected = harness_.prefill(sequence, kPrompt, 32);
+  harness_.runner().set_profiling(true);
+  EXPECT_EQ(harness_.prefill(sequence, kPrompt, 32), expected);
+  harness_.prefill(sequence, kPrompt, 32);
+  bool seen = false;
+  for (const OpTime& time : harness_.runner().profile()) {
+    EXPECT_GT(time.num_calls, 0);
+    EXPECT_GT(time.seconds, 0);
+    if (time.op != "linear" || time.shape != "[64, 32]") continue;
+    seen = true;
+    EXPECT_EQ(time.num_calls, 2);
+    EXPECT_EQ(time.bytes, 2u * 64 * 32 * sizeof(BF16));
+  }
+  EXPECT_TRUE(seen);
+  harness_.runner().set_profiling(false);
+  EXPECT_TRUE(harness_.runner().profile().empty());
+}
+
+// A device whose memory starts full of NaN: nothing may depend on what was there before.
+class PoisonedDevice : public Device {
+ public:
+  explicit PoisonedDevice(Device& inner) : inner_(inner) {}
+  const DeviceInfo& info() const override { return inner_.info(); }
+  StatusOr<Buffer> allocate(size_t bytes) override { return poisoned(inner_.allocate(bytes)); }
+  StatusOr<Buffer> allocate_host(size_t bytes) override {
+    return poisoned(inner_.allocate_host(bytes));
+  }
+  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
+    return inner_.upload(host, bytes);
+  }
+  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_.create_stream(); }
+  size_t free_bytes() const override { return inner_.free_bytes(); }
+
+ private:
+  static StatusOr<Buffer> poisoned(StatusOr<Buffer> buffer) {
+    if (buffer.ok()) std::memset(buffer->data(), 0xff, buffer->size());
+    return buffer;
+  }
+  Device& inner_;
+};
+
+TEST_F(RunnerTest, ResultsDoNotDependOnOldMemory) {
+  const auto expected = harness_.prefill(Sequence(0, kLimits), kPrompt, 32);
+  PoisonedDevice device(harness_.device());
+  auto runner = make_runner(engine_, device, harness_.registry(), kLimits);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  std::vector<float> logits;
+  auto ticket = (*runner)->launch({{Sequence(2, kLimits).row(kPrompt, 0, true)}},
+                                  harness_.greedy({2}, &logits));
+  ASSERT_TRUE(ticket.ok());
+  ASSERT_TRUE((*runner)->wait(*ticket).ok());
+  EXPECT_EQ(logits, expected);
+}
+
+TEST_F(RunnerTest, RefusesEnginesThatDoNotFit) {
+  const auto error = [&](const std::function<void(io::Plan&)>& change, RunnerLimits limits) {
+    io::Plan plan = small_plan();
+    change(plan);
+    const auto path = write_engine(plan, "changed");
+    return make_runner(path, harness_.device(), harness_.registry(), limits).status().ToString();
+  };
+  const auto none = [](io::Plan&) {};
+  EXPECT_THAT(error([](io::Plan& p) { p.device = "cuda"; }, kLimits),
+              HasSubstr("built for 'cuda', the device is 'cpu'"));
+  EXPECT_THAT(
+      error([](io::Plan& p) { std::get<io::NormCall>(p.calls[1]).kernel = "turbo"; }, kLimits),
+      HasSubstr("call 1: kernel 'norm:turbo' is not known on cpu; known: "));
+  EXPECT_THAT(error(none, {4, 32, 65, 16, 4}), HasSubstr("max_sequence_length: 65"));
+  EXPECT_THAT(error(none, {4, 32, 64, 0, 4}), HasSubstr("num_blocks: 0"));
+  EXPECT_THAT(error(none, {4, 32, 64, 2000000000, 1024}), HasSubstr("GiB"));
+  EXPECT_THAT(make_runner("/nowhere.engine", harness_.device(), harness_.registry(), kLimits)
+                  .status()
+                  .ToString(),
+              HasSubstr("/nowhere.engine"));
+}
+
+TEST_F(RunnerTest, MemoryTableNamesEverything) {
+  const auto table = harness_.runner().memory();
+  ASSERT_EQ(table.size(), 5u);
+  EXPECT_EQ(table[0].what, "weights");
+  EXPECT_EQ(table[1].what, "KV cache");
+  EXPECT_EQ(table[1].bytes, 2u * kLimits.num_blocks * 4 * 16 * 2);
+  EXPECT_EQ(table[4].bytes, 64u * 16 * 4);
+}
+
+}  // namespace
+}  // namespace nereid::exec

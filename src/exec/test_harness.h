@@ -1,0 +1,140 @@
+// Helpers of the tests in this folder: an opened device with a runner on it, and greedy decoding
+// that keeps logits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "exec/runner.h"
+#include "kernels/open.h"
+
+namespace nereid::exec {
+
+using Ids = std::vector<int32_t>;
+
+// A sequence with a slot and blocks of its own. Blocks are handed out scattered and descending, so
+// that a kernel that ignores the table cannot pass.
+struct Sequence {
+  Sequence(int32_t slot, const RunnerLimits& limits) : slot(slot) {
+    const int32_t count = (limits.max_sequence_length - 1) / limits.block_tokens + 1;
+    for (int32_t i = 0; i < count; ++i)
+      blocks.push_back(limits.num_blocks - 1 - (i * limits.max_rows + slot) % limits.num_blocks);
+  }
+  StepRow row(std::span<const int32_t> tokens, int32_t start, bool samples) const {
+    return {slot, start, tokens, blocks, samples};
+  }
+  int32_t slot;
+  Ids blocks;
+};
+
+// Limits with enough blocks for max_rows sequences of full length.
+inline RunnerLimits roomy_limits(int32_t max_rows, int32_t max_tokens, int32_t max_length,
+                                 int32_t block_tokens) {
+  RunnerLimits limits{max_rows, max_tokens, max_length, 0, block_tokens};
+  limits.num_blocks = max_rows * ((max_length - 1) / block_tokens + 1);
+  return limits;
+}
+
+class Harness {
+ public:
+  // Check failure when the device or runner cannot be made.
+  Harness(const std::filesystem::path& engine, const RunnerLimits& limits,
+          const kernels::OpenOptions& options, const std::string& device = "cpu") {
+    auto opened = kernels::open_device(device, options);
+    if (!opened.ok()) fail(opened.status());
+    opened_ = *std::move(opened);
+    auto runner = make_runner(engine, *opened_.device, opened_.registry, limits);
+    if (!runner.ok()) fail(runner.status());
+    runner_ = *std::move(runner);
+    auto staging = opened_.device->allocate_host(static_cast<size_t>(limits.max_rows) *
+                                                 (vocab() + 1) * sizeof(float));
+    if (!staging.ok()) fail(staging.status());
+    staging_ = *std::move(staging);
+  }
+
+  Runner& runner() { return *runner_; }
+  Device& device() { return *opened_.device; }
+  const kernels::Registry& registry() const { return opened_.registry; }
+  size_t vocab() const { return static_cast<size_t>(runner_->vocab_size()); }
+
+  // A hook that draws the best id of each row and keeps the logits in `keep` (when given). `slots`
+  // are those of the sampling rows.
+  PostForward greedy(Ids slots, std::vector<float>* keep = nullptr) {
+    return [this, slots = std::move(slots), keep](const Logits& l, Stream& stream) {
+      EXPECT_EQ(l.logits.rows, static_cast<int64_t>(slots.size()));
+      auto* const host = static_cast<float*>(staging_.data());
+      for (int64_t r = 0; r < l.logits.rows; ++r)
+        RETURN_IF_ERROR(stream.copy(host + r * vocab(), l.logits.row<float>(r), 4 * vocab()));
+      RETURN_IF_ERROR(stream.synchronize());
+      if (keep) keep->assign(host, host + slots.size() * vocab());
+      auto* const best = reinterpret_cast<int32_t*>(host + slots.size() * vocab());
+      for (size_t r = 0; r < slots.size(); ++r) {
+        const float* row = host + r * vocab();
+        best[r] = static_cast<int32_t>(std::max_element(row, row + vocab()) - row);
+        RETURN_IF_ERROR(stream.copy(l.slot_tokens + slots[r], best + r, sizeof(int32_t)));
+      }
+      RETURN_IF_ERROR(stream.copy(l.tokens, best, slots.size() * sizeof(int32_t)));
+      return stream.synchronize();
+    };
+  }
+
+  // One synchronous step; the sampled ids, logits in `keep`.
+  Ids step(const std::vector<StepRow>& rows, std::vector<float>* keep = nullptr) {
+    Ids slots;
+    for (const StepRow& row : rows)
+      if (row.samples) slots.push_back(row.slot);
+    auto ticket = runner_->launch(rows, greedy(slots, keep));
+    if (!ticket.ok()) fail(ticket.status());
+    auto ids = runner_->wait(*ticket);
+    if (!ids.ok()) fail(ids.status());
+    return *ids;
+  }
+
+  // Computes positions [start, tokens.size()) in chunks of at most `chunk`; logits of the last
+  // position, its best id in `best`.
+  std::vector<float> prefill(const Sequence& sequence, const Ids& tokens, int32_t chunk,
+                             int32_t* best = nullptr, int32_t start = 0) {
+    std::vector<float> logits;
+    const auto size = static_cast<int32_t>(tokens.size());
+    for (int32_t at = start; at < size; at += chunk) {
+      const int32_t count = std::min(chunk, size - at);
+      const Ids ids = step(
+          {sequence.row(std::span(tokens).subspan(at, count), at, at + count == size)}, &logits);
+      if (best && !ids.empty()) *best = ids[0];
+    }
+    return logits;
+  }
+
+  // Greedy continuation of `prompt`; logits of every step in `keep`, one after another.
+  Ids generate(const Sequence& sequence, const Ids& prompt, int32_t count, int32_t chunk,
+               std::vector<float>* keep = nullptr) {
+    Ids tokens = prompt, out;
+    for (int32_t i = 0; i < count; ++i) {
+      int32_t best = 0;
+      const auto start = i == 0 ? 0 : static_cast<int32_t>(tokens.size()) - 1;
+      const std::vector<float> logits = prefill(sequence, tokens, chunk, &best, start);
+      if (keep) keep->insert(keep->end(), logits.begin(), logits.end());
+      tokens.push_back(best);
+      out.push_back(best);
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] static void fail(const Status& status) {
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    std::abort();
+  }
+
+  kernels::OpenedDevice opened_;
+  Buffer staging_;
+  std::unique_ptr<Runner> runner_;
+};
+
+}  // namespace nereid::exec
