@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/check.h"
+#include "exec/measure.h"
 #include "exec/memory.h"
 #include "exec/test_harness.h"
 #include "io/engine_writer.h"
@@ -168,6 +169,22 @@ TEST_F(RunnerTest, ProfileCountsCallsAndBytes) {
   EXPECT_TRUE(seen);
   harness_.runner().set_profiling(false);
   EXPECT_TRUE(harness_.runner().profile().empty());
+}
+
+TEST_F(RunnerTest, MeasuresSteps) {
+  const auto cost = measure_steps(harness_.runner(), {4, 20, 3}, 5);
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  EXPECT_GT(cost->seconds, 0);
+  ASSERT_FALSE(cost->ops.empty());
+  for (const OpTime& op : cost->ops)
+    if (op.op == "attention") {
+      EXPECT_EQ(op.num_calls, 1);
+      EXPECT_EQ(op.bytes, 4u * 23 * 2 * 16 * sizeof(BF16));
+    }
+  EXPECT_FALSE(measure_steps(harness_.runner(), {4, 62, 3}, 5).ok());
+  EXPECT_FALSE(measure_steps(harness_.runner(), {5, 20, 3}, 5).ok());
+  EXPECT_EQ(harness_.prefill(Sequence(0, kLimits), kPrompt, 32).size(),
+            32u);  // nothing left behind
 }
 
 // A device whose memory starts full of NaN: nothing may depend on what was there before.
