@@ -47,7 +47,9 @@ __device__ float2 load_pair(const Params& p, const float* head, int c, int posit
   if (!p.rope_table) return {low, high};
   const float* angles = p.rope_table + static_cast<int64_t>(position) * p.head_dim;
   const float cosine = angles[c], sine = angles[c + half];
-  return {low * cosine - high * sine, high * cosine + low * sine};
+  // Rounded product by product, as the reference does it: cached keys are the same bits everywhere.
+  return {__fsub_rn(__fmul_rn(low, cosine), __fmul_rn(high, sine)),
+          __fadd_rn(__fmul_rn(high, cosine), __fmul_rn(low, sine))};
 }
 
 __global__ void store_kernel(Params p) {

@@ -214,6 +214,7 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .d = 14,
           .block = 7,
           .rope = true},
+          Shape{.sequences = {{40, 3}, {2, 1}}, .heads = 22, .kv_heads = 2, .d = 256, .rope = true},
           Shape{.sequences = {{1023, 1}, {700, 3}},
           .heads = 8,
           .kv_heads = 1,

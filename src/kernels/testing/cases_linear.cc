@@ -41,8 +41,9 @@ Case<Linear> make_case(const Shape& s, WeightLayout layout, bool has_bias, DType
   const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   const Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
   Image& image = result.before;
-  // One poisoned column after each row of x: a kernel must not multiply what it reads there.
-  const int64_t x_stride = s.k + 1, out_stride = s.n + 3;
+  // Poisoned columns after each row of x, which a kernel must not multiply; the rows stay 16-byte
+  // aligned where k allows.
+  const int64_t x_stride = s.k % 8 ? s.k + 1 : s.k + 8, out_stride = s.n + 3;
   const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * 2);
   for (int64_t m = 0; m < s.tokens; ++m)
     std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
