@@ -23,9 +23,9 @@ bool check_kernel(OpenedDevice& opened, const testing::KernelId& id) {
     return false;
   }
   const StatusOr<testing::Coverage> invariant = testing::check_splits(opened, id);
-  std::printf("%s  %-24s %3d of %3d cases within tolerance of ref, %6.2f s, %s\n",
+  std::printf("%s  %-24s %3d of %3d cases, worst error %.3f of the tolerance, %6.2f s, %s\n",
               covered->num_run > 0 ? "PASS" : "FAIL", name.c_str(), covered->num_run,
-              covered->num_cases, elapsed,
+              covered->num_cases, covered->worst, elapsed,
               invariant.ok() ? "same bits in any batch" : "bits depend on the batch");
   return covered->num_run > 0;
 }

@@ -58,13 +58,14 @@ bool can_run(const OpenedDevice& opened, const Kernel<Op>& kernel, const Case<Op
 }
 
 template <class Op>
-Status check_result(const Case<Op>& c, const Image& got, const CheckOptions& options) {
+Status check_result(const Case<Op>& c, const Image& got, const CheckOptions& options,
+                    double* worst) {
   std::vector<Region> written = c.outputs;
   written.insert(written.end(), c.scratch.begin(), c.scratch.end());
   RETURN_IF_ERROR(compare_rest(got, c.before, written));
   if (c.check) return c.check(c, got, options.operand_epsilon);
   for (const Region& region : c.outputs)
-    RETURN_IF_ERROR(compare(got, c.after, region, options.operand_epsilon));
+    RETURN_IF_ERROR(compare(got, c.after, region, options.operand_epsilon, worst));
   return ok();
 }
 
@@ -74,7 +75,7 @@ Status check_bits(const Case<Op>& c, const Image& a, const Image& b) {
   return ok();
 }
 
-// Runs `check(kernel, case)` on every case whose whole the kernel can run.
+// Runs `check(kernel, case, coverage)` on every case whose whole the kernel can run.
 template <class Op, class Check>
 StatusOr<Coverage> for_each_case(OpenedDevice& opened, const KernelId& id, Check check) {
   ASSIGN_OR_RETURN(const Kernel<Op>* kernel, find<Op>(opened, id));
@@ -83,7 +84,7 @@ StatusOr<Coverage> for_each_case(OpenedDevice& opened, const KernelId& id, Check
     ++coverage.num_cases;
     if (!can_run(opened, *kernel, c, {{0, c.tokens}})) continue;
     ++coverage.num_run;
-    if (Status status = check(*kernel, c); !status.ok())
+    if (Status status = check(*kernel, c, coverage); !status.ok())
       return annotate(status, fmt::format("{}:{} on {}", id.op, id.name, c.name));
   }
   return coverage;
@@ -106,9 +107,9 @@ StatusOr<Coverage> check_against_ref(OpenedDevice& opened, const KernelId& id,
                                      const CheckOptions& options) {
   return with_op(id.op, [&]<class Op>(Op*) {
     return for_each_case<Op>(
-        opened, id, [&](const Kernel<Op>& kernel, const Case<Op>& c) -> Status {
+        opened, id, [&](const Kernel<Op>& kernel, const Case<Op>& c, Coverage& coverage) -> Status {
           ASSIGN_OR_RETURN(const Image got, run_case(opened, kernel, c, {{0, c.tokens}}));
-          return check_result(c, got, options);
+          return check_result(c, got, options, &coverage.worst);
         });
   });
 }
@@ -116,7 +117,7 @@ StatusOr<Coverage> check_against_ref(OpenedDevice& opened, const KernelId& id,
 StatusOr<Coverage> check_splits(OpenedDevice& opened, const KernelId& id) {
   return with_op(id.op, [&]<class Op>(Op*) {
     return for_each_case<Op>(
-        opened, id, [&](const Kernel<Op>& kernel, const Case<Op>& c) -> Status {
+        opened, id, [&](const Kernel<Op>& kernel, const Case<Op>& c, Coverage&) -> Status {
           if (c.splits.empty()) return ok();
           ASSIGN_OR_RETURN(const Image whole, run_case(opened, kernel, c, {{0, c.tokens}}));
           for (const Split& split : c.splits) {
@@ -133,12 +134,13 @@ StatusOr<Coverage> check_splits(OpenedDevice& opened, const KernelId& id) {
 
 StatusOr<Coverage> check_same(OpenedDevice& a, OpenedDevice& b, const KernelId& id) {
   return with_op(id.op, [&]<class Op>(Op*) {
-    return for_each_case<Op>(a, id, [&](const Kernel<Op>& kernel, const Case<Op>& c) -> Status {
-      const Split whole = {{0, c.tokens}};
-      ASSIGN_OR_RETURN(const Image first, run_case(a, kernel, c, whole));
-      ASSIGN_OR_RETURN(const Image second, run_case(b, kernel, c, whole));
-      return check_bits(c, first, second);
-    });
+    return for_each_case<Op>(a, id,
+                             [&](const Kernel<Op>& kernel, const Case<Op>& c, Coverage&) -> Status {
+                               const Split whole = {{0, c.tokens}};
+                               ASSIGN_OR_RETURN(const Image first, run_case(a, kernel, c, whole));
+                               ASSIGN_OR_RETURN(const Image second, run_case(b, kernel, c, whole));
+                               return check_bits(c, first, second);
+                             });
   });
 }
 

@@ -26,6 +26,7 @@ struct CheckOptions {
 struct Coverage {
   int num_run = 0;
   int num_cases = 0;
+  double worst = 0;  // largest error as a fraction of its tolerance (check_against_ref)
 };
 
 // Runs the kernel on every case that it can: right within tolerance of ref, nothing else written.

@@ -28,7 +28,8 @@ double cell_value(const Image& image, const Region& region, int64_t row, int64_t
   return *image.at<float>(at);
 }
 
-Status compare(const Image& got, const Image& want, const Region& region, double operand_epsilon) {
+Status compare(const Image& got, const Image& want, const Region& region, double operand_epsilon,
+               double* worst_fraction) {
   struct Worst {
     int64_t row = -1, col = -1;
     double excess = 1, got = 0, want = 0, tolerance = 0;
@@ -45,7 +46,10 @@ Status compare(const Image& got, const Image& want, const Region& region, double
       if (!region.operand_tolerance.empty())
         tolerance += region.operand_tolerance[i] * operand_epsilon;
       const double error = std::fabs(g - w);
-      if (error <= tolerance) continue;
+      if (error <= tolerance) {
+        if (worst_fraction) *worst_fraction = std::max(*worst_fraction, error / tolerance);
+        continue;
+      }
       ++num_wrong;
       const double excess = std::isnan(error) || tolerance == 0 ? INFINITY : error / tolerance;
       if (worst.row < 0 || excess > worst.excess) worst = {r, c, excess, g, w, tolerance};

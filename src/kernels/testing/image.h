@@ -57,8 +57,10 @@ struct Region {
 // Value of a cell as a double.
 double cell_value(const Image& image, const Region& region, int64_t row, int64_t col);
 
-// OK when every cell of the region is right; the error names the worst cell.
-Status compare(const Image& got, const Image& want, const Region& region, double operand_epsilon);
+// OK when every cell of the region is right; the error names the worst cell. `worst` is raised to
+// the largest error of a right cell as a fraction of its tolerance.
+Status compare(const Image& got, const Image& want, const Region& region, double operand_epsilon,
+               double* worst = nullptr);
 
 // OK when the region's bits are equal; the error names the first cell that differs.
 Status compare_bits(const Image& got, const Image& want, const Region& region);
