@@ -15,7 +15,7 @@
 #include "exec/test_harness.h"
 #include "io/engine_writer.h"
 #include "io/test_plan.h"
-#include "tensor/cpu_device.h"
+#include "kernels/open.h"
 
 namespace nereid::exec {
 namespace {
@@ -64,7 +64,7 @@ std::filesystem::path write_engine(const io::Plan& plan, const std::string& name
 class RunnerTest : public ::testing::Test {
  protected:
   const std::filesystem::path engine_ = write_engine(small_plan(), "runner_test");
-  Harness harness_{engine_, kLimits, {.num_threads = 2}};
+  Harness harness_{engine_, kLimits, kernels::open_device("cpu", {.num_threads = 2})};
 };
 
 const Ids kPrompt = {1, 5, 9, 2, 30, 31, 0, 7, 7, 8, 11};

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "exec/runner.h"
-#include "kernels/open.h"
+#include "kernels/api/registry.h"
 
 namespace nereid::exec {
 
@@ -43,24 +43,26 @@ inline RunnerLimits roomy_limits(int32_t max_rows, int32_t max_tokens, int32_t m
 
 class Harness {
  public:
-  // Check failure when the device or runner cannot be made.
+  // Takes over what kernels::open_device() gave. Ends the process when it or the runner failed.
+  template <class Opened>
   Harness(const std::filesystem::path& engine, const RunnerLimits& limits,
-          const kernels::OpenOptions& options, const std::string& device = "cpu") {
-    auto opened = kernels::open_device(device, options);
+          StatusOr<Opened> opened) {
     if (!opened.ok()) fail(opened.status());
-    opened_ = *std::move(opened);
-    auto runner = make_runner(engine, *opened_.device, opened_.registry, limits);
+    library_ = std::move(opened->library);
+    registry_ = std::move(opened->registry);
+    device_ = std::move(opened->device);
+    auto runner = make_runner(engine, *device_, registry_, limits);
     if (!runner.ok()) fail(runner.status());
     runner_ = *std::move(runner);
-    auto staging = opened_.device->allocate_host(static_cast<size_t>(limits.max_rows) *
-                                                 (vocab() + 1) * sizeof(float));
+    auto staging = device_->allocate_host(static_cast<size_t>(limits.max_rows) * (vocab() + 1) *
+                                          sizeof(float));
     if (!staging.ok()) fail(staging.status());
     staging_ = *std::move(staging);
   }
 
   Runner& runner() { return *runner_; }
-  Device& device() { return *opened_.device; }
-  const kernels::Registry& registry() const { return opened_.registry; }
+  Device& device() { return *device_; }
+  const kernels::Registry& registry() const { return registry_; }
   size_t vocab() const { return static_cast<size_t>(runner_->vocab_size()); }
 
   // A hook that draws the best id of each row and keeps the logits in `keep` (when given). `slots`
@@ -132,7 +134,9 @@ class Harness {
     std::abort();
   }
 
-  kernels::OpenedDevice opened_;
+  std::shared_ptr<void> library_;  // code of the members below
+  kernels::Registry registry_;
+  std::unique_ptr<Device> device_;
   Buffer staging_;
   std::unique_ptr<Runner> runner_;
 };
