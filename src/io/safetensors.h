@@ -51,6 +51,7 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   // The part before the data: names, shapes and places of all tensors.
   std::span<const std::byte> header() const { return header_; }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
 
  private:

@@ -1,0 +1,21 @@
+#include "convert/compile.h"
+
+#include <utility>
+
+#include "graph/lower.h"
+
+namespace nereid::convert {
+
+StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
+                                 const kernels::Registry& registry, const DeviceInfo& device,
+                                 const CompileOptions& options) {
+  Compiled out;
+  ASSIGN_OR_RETURN(out.model, models::read_model(model_dir));
+  out.graph = out.model.graph;
+  const graph::PassContext context{&registry, device, options.forced};
+  RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
+  ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
+  return out;
+}
+
+}  // namespace nereid::convert

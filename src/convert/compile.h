@@ -1,0 +1,35 @@
+// The compiler's front door: a model directory to a plan for one device.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/passes/passes.h"
+#include "io/plan.h"
+#include "kernels/api/registry.h"
+#include "models/family.h"
+#include "tensor/device.h"
+
+namespace nereid::convert {
+
+struct CompileOptions {
+  kernels::Choices forced;                   // "op:kernel"
+  std::vector<std::string> disabled_passes;  // names of graph::passes()
+};
+
+struct Compiled {
+  models::Model model;  // its graph is as the family built it
+  graph::Graph graph;   // after all passes
+  io::Plan plan;        // weights placed, checksums not yet known
+  std::vector<graph::PassReport> passes;
+};
+
+// Reads config.json and runs all passes; weights are not touched. Errors as read_model() and
+// run_passes().
+StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
+                                 const kernels::Registry& registry, const DeviceInfo& device,
+                                 const CompileOptions& options = {});
+
+}  // namespace nereid::convert

@@ -1,0 +1,150 @@
+#include "convert/engine_cache.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "convert/engine_key.h"
+#include "convert/weight_source.h"
+#include "io/engine_file.h"
+
+namespace nereid::convert {
+namespace {
+
+constexpr std::string_view kGivenName = "rank0.engine";
+
+// Serialises builders of one cache directory, in this process and in others. Where locks do not
+// work (some network file systems) builders merely do the same work twice: files are renamed into
+// place.
+class BuildLock {
+ public:
+  explicit BuildLock(const std::filesystem::path& dir)
+      : fd_(::open((dir / "build.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    if (fd_ >= 0) locked_ = ::flock(fd_, LOCK_EX) == 0;
+  }
+  BuildLock(const BuildLock&) = delete;
+  BuildLock& operator=(const BuildLock&) = delete;
+  ~BuildLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  bool locked() const { return locked_; }
+
+ private:
+  int fd_ = -1;
+  bool locked_ = false;
+};
+
+// What builders that died left behind; nobody else builds while we hold the lock.
+void remove_unfinished(const std::filesystem::path& dir) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error))
+    if (entry.path().filename().string().find(".engine.tmp.") != std::string::npos)
+      std::filesystem::remove(entry.path(), error);
+}
+
+std::string_view device_name(const DeviceInfo& device) {
+  return device.kind == DeviceKind::kCpu ? "cpu" : "cuda";
+}
+
+// Ok when the cache has a good engine; NotFound when it has none.
+Status check_cached(const std::filesystem::path& path, const std::string& key) {
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
+  if (file.build_key() != key)
+    return data_loss("{}: built for key {}, not {}", path.string(), file.build_key(), key);
+  return ok();
+}
+
+bool is_cached(const std::filesystem::path& path, const std::string& key) {
+  const Status status = check_cached(path, key);
+  if (!status.ok() && status.code() != absl::StatusCode::kNotFound)
+    log_warn("cached engine cannot be used and is rebuilt: {}", message(status));
+  return status.ok();
+}
+
+Status build(const std::filesystem::path& path, const std::string& key,
+             const std::filesystem::path& model_dir, const io::Checkpoint* checkpoint,
+             const kernels::Registry& registry, const DeviceInfo& device,
+             const BuildOptions& options) {
+  ASSIGN_OR_RETURN(const Compiled compiled,
+                   compile_model(model_dir, registry, device, options.compile));
+  if (checkpoint)
+    RETURN_IF_ERROR(models::check_tensors(compiled.model.graph, *checkpoint, compiled.model.traits,
+                                          compiled.model.family->ignores));
+  log_info("building the engine of {} for {}: {} MiB of weights, {} calls", model_dir.string(),
+           device.id(), compiled.plan.blob_bytes >> 20, compiled.plan.calls.size());
+  ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, compiled.plan, key));
+  const std::unique_ptr<WeightSource> source =
+      checkpoint ? checkpoint_source(*checkpoint) : random_source();
+  RETURN_IF_ERROR(write_weights(compiled.graph, *source, writer));
+  return writer.finish();
+}
+
+StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
+                                          const DeviceInfo& device, BuildReport& report) {
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
+  if (file.plan().device != device_name(device))
+    return invalid_argument("{}: built for device {}, not for {}", path.string(),
+                            file.plan().device, device_name(device));
+  report.path = path;
+  report.key = file.build_key();
+  return path;
+}
+
+}  // namespace
+
+std::filesystem::path given_engine(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return path;
+  const std::filesystem::path inside = path / kGivenName;
+  return std::filesystem::is_regular_file(inside, error) ? inside : std::filesystem::path();
+}
+
+StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
+                                              const kernels::Registry& registry,
+                                              const DeviceInfo& device, const BuildOptions& options,
+                                              BuildReport* report) {
+  using Clock = std::chrono::steady_clock;
+  BuildReport unused;
+  BuildReport& out = report ? *report : unused;
+  out = {};
+  if (const std::filesystem::path given = given_engine(model_dir); !given.empty())
+    return use_given(given, device, out);
+  std::optional<io::Checkpoint> checkpoint;
+  if (!options.random_weights) {
+    ASSIGN_OR_RETURN(checkpoint, io::Checkpoint::open(model_dir));
+  }
+  const io::Checkpoint* weights = checkpoint ? &*checkpoint : nullptr;
+  ASSIGN_OR_RETURN(out.key, engine_key(model_dir, weights, registry, device, options));
+  const std::filesystem::path dir =
+      (options.cache_dir.empty() ? cache_dir() : options.cache_dir) / "engines";
+  out.path = dir / (out.key + ".engine");
+
+  const Clock::time_point start = Clock::now();
+  if (options.rebuild || !is_cached(out.path, out.key)) {
+    std::error_code error;
+    std::filesystem::create_directories(dir, error);
+    if (error)
+      return unavailable("{}: {} (set NEREID_CACHE_DIR to a directory that can be written)",
+                         dir.string(), error.message());
+    const BuildLock lock(dir);
+    if (lock.locked()) remove_unfinished(dir);
+    // Another builder may have finished it while we waited.
+    if (options.rebuild || !check_cached(out.path, out.key).ok()) {
+      RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, registry, device, options));
+      out.built = true;
+      out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+  }
+  std::error_code error;
+  out.bytes = std::filesystem::file_size(out.path, error);
+  if (out.built) log_info("engine {} built in {:.2f} s", out.path.string(), out.seconds);
+  return out.path;
+}
+
+}  // namespace nereid::convert

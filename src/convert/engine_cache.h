@@ -1,0 +1,61 @@
+// Engines are built when first needed and kept; nobody has to build one by hand, and a stale or
+// damaged one is rebuilt, not refused.
+//
+// The key of a cached engine is a hash of all that decides its bytes: nereid's version, the model
+// directory's path, config.json and generation_config.json, the checkpoint, the device's kind and
+// instruction set, the kernels there are, forced kernels, disabled passes. Of the checkpoint it
+// covers file names, sizes and headers, and
+//   - all weights, when they are at most kHashAllBytes together;
+//   - else each file's modification time and kSamples evenly spread pieces of kSampleBytes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "convert/compile.h"
+#include "kernels/api/registry.h"
+#include "tensor/device.h"
+
+namespace nereid::convert {
+
+inline constexpr uint64_t kHashAllBytes = uint64_t{256} << 20;
+inline constexpr uint64_t kSamples = 64;
+inline constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
+
+struct BuildOptions {
+  std::filesystem::path cache_dir;  // empty: base's cache_dir()
+  CompileOptions compile;
+  bool random_weights = false;  // repeatable noise; the directory needs config.json only
+  bool rebuild = false;         // even when a good engine is cached
+};
+
+struct BuildReport {
+  std::filesystem::path path;
+  std::string key;
+  bool built = false;  // false: taken from the cache, or given
+  double seconds = 0;  // of building
+  uint64_t bytes = 0;  // size of the engine file
+};
+
+// The engine file for a model on a device, built if the cache has no good one. `model_dir` may also
+// be an engine file or a directory with a rank0.engine, which are used as they are.
+//
+// A cached engine's plan and (up to io::kAutoVerifyBytes) weights are verified here; a damaged,
+// foreign or outdated file is logged and replaced. Any number of threads and processes may ask for
+// the same engine at once: one builds, the others wait.
+//
+// InvalidArgument/DataLoss: the model directory is at fault, naming file and tensor or field.
+// Unavailable: the cache cannot be written.
+StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
+                                              const kernels::Registry& registry,
+                                              const DeviceInfo& device,
+                                              const BuildOptions& options = {},
+                                              BuildReport* report = nullptr);
+
+// The engine file that `path` is or holds; empty when it is a model directory.
+std::filesystem::path given_engine(const std::filesystem::path& path);
+
+}  // namespace nereid::convert

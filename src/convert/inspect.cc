@@ -1,0 +1,165 @@
+#include "convert/inspect.h"
+
+#include <map>
+#include <tuple>
+#include <variant>
+
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
+#include "io/safetensors.h"
+
+namespace nereid::convert {
+namespace {
+
+using io::kNone;
+
+double mib(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+std::string_view name_of(kernels::WeightLayout layout) {
+  return layout == kernels::WeightLayout::kPanel16 ? "panel16" : "row_major";
+}
+
+std::string passes_text(const std::vector<graph::PassReport>& reports) {
+  std::string text;
+  for (const graph::PassReport& pass : reports)
+    text += fmt::format("{:<22}{:>9.3f} ms  {:>5} nodes{}\n", pass.name, pass.seconds * 1e3,
+                        pass.num_nodes, pass.ran ? "" : "  (disabled)");
+  return text;
+}
+
+// Operands of a call by name.
+class CallText {
+ public:
+  explicit CallText(const io::Plan& plan) : plan_(plan) {}
+
+  std::string operator()(const io::EmbedCall& c) const { return row(c.out, "tokens", c.table); }
+  std::string operator()(const io::NormCall& c) const {
+    const std::string in =
+        c.add == kNone ? value(c.residual) : value(c.residual) + " += " + value(c.add);
+    return row(c.out, in, c.weight);
+  }
+  std::string operator()(const io::LinearCall& c) const {
+    return row(c.out, value(c.x), c.weight) + (c.bias == kNone ? "" : " + bias");
+  }
+  std::string operator()(const io::RopeCall& c) const { return value(c.qkv); }
+  std::string operator()(const io::AttentionCall& c) const {
+    return row(c.out, value(c.qkv), kNone) + (c.has_rope ? ", rope" : "") +
+           (c.window ? fmt::format(", window {}", c.window) : "");
+  }
+  std::string operator()(const io::GluCall& c) const { return row(c.out, value(c.x), kNone); }
+  std::string operator()(const io::AddCall& c) const { return value(c.x) + " += " + value(c.y); }
+  std::string operator()(const io::GatherRowsCall& c) const {
+    return row(c.out, value(c.x), kNone);
+  }
+
+ private:
+  std::string value(io::ValueId id) const {
+    const io::Value& v = plan_.values[id];
+    return fmt::format("{}@{}{}", v.name, v.extent == io::Extent::kTokens ? "t" : "s", v.offset);
+  }
+  std::string row(io::ValueId out, std::string_view in, io::WeightId weight) const {
+    std::string text = fmt::format("{} <- {}", value(out), in);
+    if (weight == kNone) return text;
+    const io::Weight& w = plan_.weights[weight];
+    return text + fmt::format(", {} [{}, {}] {}", w.name, w.n, w.k, name_of(w.layout));
+  }
+  const io::Plan& plan_;
+};
+
+std::string plan_text(const io::Plan& plan) {
+  std::string text;
+  for (size_t i = 0; i < plan.calls.size(); ++i)
+    text += fmt::format("{:>4} {:<12}{:<16}{}\n", i, io::op_name(plan.calls[i]),
+                        io::kernel_name(plan.calls[i]), std::visit(CallText(plan), plan.calls[i]));
+  return text;
+}
+
+std::string kernels_text(const io::Plan& plan) {
+  std::map<std::tuple<std::string, std::string, std::string>, int> counts;
+  for (const io::Call& call : plan.calls) {
+    std::string shape = "-";
+    if (const auto* linear = std::get_if<io::LinearCall>(&call)) {
+      const io::Weight& w = plan.weights[linear->weight];
+      shape = fmt::format("[{}, {}] {}", w.n, w.k, name_of(w.layout));
+    }
+    ++counts[{std::string(io::op_name(call)), io::kernel_name(call), shape}];
+  }
+  std::string text;
+  for (const auto& [key, count] : counts)
+    text += fmt::format("{:<12}{:<16}{:>4} calls  {}\n", std::get<0>(key), std::get<1>(key), count,
+                        std::get<2>(key));
+  return text;
+}
+
+std::string memory_text(const io::Plan& plan, const InspectOptions& options) {
+  const io::ModelFacts& m = plan.model;
+  const uint64_t kv_row =
+      uint64_t{2} * m.num_layers * m.num_kv_heads * m.head_dim * nereid::size_of(m.kv_dtype);
+  const auto rows = [](int64_t bytes, int64_t count) {
+    return static_cast<uint64_t>(bytes * count);
+  };
+  const uint64_t weights = plan.blob_bytes;
+  const uint64_t tokens = rows(plan.arena_bytes_per_row[0], options.max_num_tokens);
+  const uint64_t sampled = rows(plan.arena_bytes_per_row[1], options.max_batch_size);
+  const uint64_t rope = rows(int64_t{m.head_dim} * 4, m.max_positions);
+  const uint64_t kv = kv_row * static_cast<uint64_t>(options.kv_cache_tokens);
+  std::string text;
+  const auto line = [&](std::string_view name, uint64_t bytes, const std::string& note) {
+    text += fmt::format("{:<16}{:>10.2f} MiB  {}\n", name, mib(bytes), note);
+  };
+  line("weights", weights, fmt::format("{} tensors", plan.weights.size()));
+  line("activations", tokens,
+       fmt::format("{} tokens x {} bytes", options.max_num_tokens, plan.arena_bytes_per_row[0]));
+  line("sampled rows", sampled,
+       fmt::format("{} rows x {} bytes", options.max_batch_size, plan.arena_bytes_per_row[1]));
+  line("rope table", rope, fmt::format("{} positions", m.max_positions));
+  line("kv cache", kv, fmt::format("{} tokens x {} bytes", options.kv_cache_tokens, kv_row));
+  line("total", weights + tokens + sampled + rope + kv, "");
+  return text;
+}
+
+std::string about(const io::Plan& plan) {
+  const io::ModelFacts& m = plan.model;
+  return fmt::format("{} ({}), for {} {}\n", m.name, m.architecture, plan.device, plan.target);
+}
+
+std::string tail(const io::Plan& plan, const InspectOptions& options) {
+  return fmt::format("\nplan (value@arena offset per row)\n{}\nkernels\n{}\nmemory\n{}",
+                     plan_text(plan), kernels_text(plan), memory_text(plan, options));
+}
+
+Status check_sizes(const InspectOptions& o) {
+  constexpr int64_t kMax = int64_t{1} << 32;
+  for (const auto& [name, value] : {std::pair("max_num_tokens", o.max_num_tokens),
+                                    std::pair("max_batch_size", o.max_batch_size),
+                                    std::pair("kv_cache_tokens", o.kv_cache_tokens)})
+    if (value < 1 || value > kMax)
+      return invalid_argument("{}: {} is not in [1, {}]", name, value, kMax);
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
+                              const DeviceInfo& device, const InspectOptions& options) {
+  RETURN_IF_ERROR(check_sizes(options));
+  if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+    return about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() + "\n" +
+           tail(file.plan(), options);
+  }
+  ASSIGN_OR_RETURN(const Compiled compiled, compile_model(path, registry, device, options.compile));
+  return fmt::format("{}\ntraits\n{}\ngraph as built\n{}\npasses\n{}{}", about(compiled.plan),
+                     models::print(compiled.model.traits), graph::print(compiled.model.graph),
+                     passes_text(compiled.passes), tail(compiled.plan, options));
+}
+
+Status verify_model(const std::filesystem::path& path) {
+  if (const std::filesystem::path engine = given_engine(path); !engine.empty())
+    return io::EngineFile::open(engine, io::Verify::kFull).status();
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(path));
+  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, io::Checkpoint::open(path));
+  return models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores);
+}
+
+}  // namespace nereid::convert

@@ -1,0 +1,150 @@
+#include "convert/weight_source.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/rng.h"
+#include "kernels/api/pack.h"
+
+namespace nereid::convert {
+namespace {
+
+constexpr int64_t kChunkElements = int64_t{1} << 22;
+
+float half_to_float(uint16_t h) {
+  const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 0x3ffu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float value = std::ldexp(static_cast<float>(mantissa), -24);
+  return sign ? -value : value;
+}
+
+bool is_finite(BF16 x) { return (x.bits & 0x7f80u) != 0x7f80u; }
+
+template <class T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+class CheckpointSource final : public WeightSource {
+ public:
+  explicit CheckpointSource(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+
+  Status read(const graph::Weight&, const graph::WeightPart& part, int64_t first,
+              std::span<BF16> out) const override {
+    const io::Checkpoint::Entry* entry = checkpoint_.find(part.tensor);
+    if (!entry) return internal_error("tensor '{}' is missing", part.tensor);
+    const io::StoredTensor& tensor = *entry->tensor;
+    const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
+    if (tensor.data.size() / size < static_cast<size_t>(first) + out.size())
+      return internal_error("tensor '{}' is too small", part.tensor);
+    convert(tensor, tensor.data.data() + static_cast<size_t>(first) * size, out);
+    const auto bad = std::find_if_not(out.begin(), out.end(), is_finite);
+    if (bad == out.end()) return ok();
+    return invalid_argument("{}: tensor '{}': element {} is not a finite number",
+                            entry->file->path().string(), part.tensor, first + (bad - out.begin()));
+  }
+
+ private:
+  static void convert(const io::StoredTensor& tensor, const std::byte* from, std::span<BF16> out) {
+    if (tensor.type == DType::kBF16) {
+      std::memcpy(out.data(), from, out.size_bytes());
+    } else if (tensor.type == DType::kF16) {
+      for (size_t i = 0; i < out.size(); ++i)
+        out[i] = to_bf16(half_to_float(load<uint16_t>(from + 2 * i)));
+    } else {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = to_bf16(load<float>(from + 4 * i));
+    }
+  }
+
+  const io::Checkpoint& checkpoint_;
+};
+
+class RandomSource final : public WeightSource {
+ public:
+  Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
+              std::span<BF16> out) const override {
+    if (weight.is_vector) {
+      const bool is_norm = part.tensor.find("norm") != std::string::npos;
+      std::fill(out.begin(), out.end(), to_bf16(is_norm ? 1.0f : 0.0f));
+      return ok();
+    }
+    const uint64_t key = hash64(part.tensor);
+    const float scale = std::sqrt(3.0f / static_cast<float>(weight.k)) / 32768.0f;  // variance 1/k
+    for (size_t i = 0; i < out.size();) {
+      const auto element = static_cast<uint64_t>(first) + i;
+      const std::array<uint32_t, 4> bits = philox(key, element / 8);
+      for (uint64_t lane = element % 8; lane < 8 && i < out.size(); ++lane, ++i) {
+        const uint32_t half = bits[lane / 2] >> (lane % 2 * 16) & 0xffffu;
+        out[i] = to_bf16((static_cast<float>(half) - 32767.5f) * scale);
+      }
+    }
+    return ok();
+  }
+};
+
+// Elements [first, first + out.size()) of a weight, which may span parts.
+Status read_stacked(const graph::Weight& weight, const WeightSource& source, int64_t first,
+                    std::span<BF16> out) {
+  const int64_t row = weight.is_vector ? 1 : weight.k;
+  int64_t part_begin = 0;
+  for (const graph::WeightPart& part : weight.parts) {
+    const int64_t part_end = part_begin + part.size * row;
+    if (!out.empty() && first < part_end) {
+      const int64_t count = std::min<int64_t>(part_end - first, static_cast<int64_t>(out.size()));
+      RETURN_IF_ERROR(
+          source.read(weight, part, first - part_begin, out.first(static_cast<size_t>(count))));
+      out = out.subspan(static_cast<size_t>(count));
+      first += count;
+    }
+    part_begin = part_end;
+  }
+  return out.empty() ? ok() : internal_error("weight '{}' has too few parts", weight.name);
+}
+
+Status write_weight(const graph::Weight& weight, const WeightSource& source,
+                    io::EngineWriter& writer) {
+  const bool packed = weight.layout == kernels::WeightLayout::kPanel16;
+  // Whole panels, so that packed chunks are pieces of the packed whole.
+  const int64_t panels = std::max<int64_t>(1, kChunkElements / weight.k / kernels::kPanelRows);
+  const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
+  std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
+  std::vector<std::byte> panel_bytes(packed ? kernels::panel16_bytes(chunk, weight.k) : 0);
+  for (int64_t row = 0; row < weight.n; row += chunk) {
+    const int64_t count = std::min(chunk, weight.n - row);
+    const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
+    RETURN_IF_ERROR(read_stacked(weight, source, row * weight.k, part));
+    if (!packed) {
+      RETURN_IF_ERROR(writer.append(std::as_bytes(part)));
+      continue;
+    }
+    const kernels::RowMajorPart whole{rows.data(), count};
+    const auto out = std::span(panel_bytes).first(kernels::panel16_bytes(count, weight.k));
+    RETURN_IF_ERROR(kernels::pack_panel16({&whole, 1}, weight.k, out));
+    RETURN_IF_ERROR(writer.append(out));
+  }
+  return ok();
+}
+
+}  // namespace
+
+std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint) {
+  return std::make_unique<CheckpointSource>(checkpoint);
+}
+
+std::unique_ptr<WeightSource> random_source() { return std::make_unique<RandomSource>(); }
+
+Status write_weights(const graph::Graph& graph, const WeightSource& source,
+                     io::EngineWriter& writer) {
+  for (const graph::Weight& weight : graph.weights)
+    RETURN_IF_ERROR(write_weight(weight, source, writer));
+  return ok();
+}
+
+}  // namespace nereid::convert

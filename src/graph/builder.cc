@@ -1,0 +1,96 @@
+#include "graph/builder.h"
+
+#include <utility>
+
+#include "graph/verify.h"
+
+namespace nereid::graph {
+
+Builder::Builder(io::ModelFacts model) { graph_.model = std::move(model); }
+
+Heads Builder::heads() const {
+  return {graph_.model.num_heads, graph_.model.num_kv_heads, graph_.model.head_dim};
+}
+
+ValueId Builder::value(std::string name, io::Extent extent, DType dtype, int64_t cols) {
+  graph_.values.push_back({std::move(name), extent, dtype, cols});
+  return static_cast<ValueId>(graph_.values.size() - 1);
+}
+
+WeightId Builder::matrix(std::string name, std::string tensor, int64_t n, int64_t k) {
+  graph_.weights.push_back({std::move(name), {{std::move(tensor), n}}, n, k});
+  return static_cast<WeightId>(graph_.weights.size() - 1);
+}
+
+WeightId Builder::vector(std::string name, std::string tensor, int64_t k) {
+  graph_.weights.push_back({std::move(name), {{std::move(tensor), k}}, 1, k, true});
+  return static_cast<WeightId>(graph_.weights.size() - 1);
+}
+
+ValueId Builder::embed(std::string name, WeightId table) {
+  const ValueId out =
+      value(std::move(name), io::Extent::kTokens, DType::kF32, graph_.weights[table].k);
+  graph_.nodes.push_back({Embed{table, out}});
+  return out;
+}
+
+ValueId Builder::norm(std::string name, ValueId x, WeightId weight, float eps) {
+  const ValueId out = value(std::move(name), extent(x), DType::kBF16, cols(x));
+  graph_.nodes.push_back({Norm{x, kNone, weight, eps, out, kNone}});
+  return out;
+}
+
+ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias) {
+  const ValueId out = value(std::move(name), extent(x), DType::kF32, graph_.weights[weight].n);
+  graph_.nodes.push_back({Linear{x, weight, bias, out}});
+  return out;
+}
+
+ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
+  int64_t width = 0;
+  for (const ValueId part : parts) width += cols(part);
+  const Value first = graph_.values[parts.front()];
+  const ValueId out = value(std::move(name), first.extent, first.dtype, width);
+  graph_.nodes.push_back({Concat{std::move(parts), out}});
+  return out;
+}
+
+ValueId Builder::rope(std::string name, ValueId qkv) {
+  const ValueId out = value(std::move(name), extent(qkv), DType::kF32, cols(qkv));
+  graph_.nodes.push_back({Rope{qkv, heads(), out}});
+  return out;
+}
+
+ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float scale,
+                           int32_t window) {
+  const Heads h = heads();
+  const ValueId out = value(std::move(name), extent(qkv), DType::kBF16, int64_t{h.num} * h.dim);
+  graph_.nodes.push_back({Attention{qkv, h, layer, window, scale, false, out}});
+  return out;
+}
+
+ValueId Builder::glu(std::string name, ValueId gate_up, kernels::Activation activation) {
+  const ValueId out = value(std::move(name), extent(gate_up), DType::kBF16, cols(gate_up) / 2);
+  graph_.nodes.push_back({Glu{gate_up, activation, out}});
+  return out;
+}
+
+ValueId Builder::add(std::string name, ValueId x, ValueId y) {
+  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
+  graph_.nodes.push_back({Add{x, y, out}});
+  return out;
+}
+
+ValueId Builder::sampled_rows(std::string name, ValueId x) {
+  const ValueId out = value(std::move(name), io::Extent::kSampled, DType::kF32, cols(x));
+  graph_.nodes.push_back({GatherRows{x, out}});
+  return out;
+}
+
+StatusOr<Graph> Builder::finish(ValueId logits) && {
+  graph_.logits = logits;
+  RETURN_IF_ERROR(verify(graph_));
+  return std::move(graph_);
+}
+
+}  // namespace nereid::graph

@@ -1,0 +1,44 @@
+// How a model family writes its graph: one call per op, shapes inferred. No fusion here; passes do
+// that.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "graph/ir.h"
+
+namespace nereid::graph {
+
+class Builder {
+ public:
+  explicit Builder(io::ModelFacts model);
+
+  // A [n, k] matrix or a vector of k from one checkpoint tensor.
+  WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k);
+  WeightId vector(std::string name, std::string tensor, int64_t k);
+
+  // Values take the name given (it need not be unique; it is for people).
+  ValueId embed(std::string name, WeightId table);
+  ValueId norm(std::string name, ValueId x, WeightId weight, float eps);                // bf16
+  ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
+  ValueId concat(std::string name, std::vector<ValueId> parts);
+  ValueId rope(std::string name, ValueId qkv);
+  ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window);
+  ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation);
+  ValueId add(std::string name, ValueId x, ValueId y);
+  ValueId sampled_rows(std::string name, ValueId x);
+
+  // The graph, verified.
+  StatusOr<Graph> finish(ValueId logits) &&;
+
+ private:
+  ValueId value(std::string name, io::Extent extent, DType dtype, int64_t cols);
+  io::Extent extent(ValueId id) const { return graph_.values[id].extent; }
+  int64_t cols(ValueId id) const { return graph_.values[id].cols; }
+  Heads heads() const;
+
+  Graph graph_;
+};
+
+}  // namespace nereid::graph

@@ -1,0 +1,32 @@
+// x' = x + y followed by norm(x') becomes one norm that updates the residual on its way: one pass
+// over the residual instead of two.
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "graph/passes/passes.h"
+
+namespace nereid::graph {
+
+Status fold_residual_norm(Graph& graph, const PassContext&) {
+  const Uses uses = find_uses(graph);
+  std::vector<bool> dropped(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    auto* norm = std::get_if<Norm>(&graph.nodes[i].op);
+    if (!norm || norm->add != kNone) continue;
+    const int32_t writer = uses.writer[norm->x];
+    const auto* add = std::get_if<Add>(&graph.nodes[writer].op);
+    // The sum exists only once the norm has run, so nobody may need it earlier.
+    const std::vector<int32_t>& readers = uses.readers[norm->x];
+    if (!add || *std::min_element(readers.begin(), readers.end()) < static_cast<int32_t>(i))
+      continue;
+    norm->x = add->x;
+    norm->add = add->y;
+    norm->sum_out = add->out;
+    dropped[writer] = true;
+  }
+  drop_nodes(graph, dropped);
+  return ok();
+}
+
+}  // namespace nereid::graph

@@ -1,0 +1,26 @@
+// Attention reads every query and key once anyway: it can rotate them on the way in.
+#include <utility>
+#include <variant>
+
+#include "graph/passes/passes.h"
+
+namespace nereid::graph {
+
+Status fuse_rope_attention(Graph& graph, const PassContext&) {
+  const Uses uses = find_uses(graph);
+  std::vector<bool> dropped(graph.nodes.size());
+  for (Node& node : graph.nodes) {
+    auto* attention = std::get_if<Attention>(&node.op);
+    if (!attention || attention->has_rope) continue;
+    const int32_t writer = uses.writer[attention->qkv];
+    const auto* rope = std::get_if<Rope>(&graph.nodes[writer].op);
+    if (!rope || uses.readers[rope->out].size() != 1) continue;
+    attention->qkv = rope->qkv;
+    attention->has_rope = true;
+    dropped[writer] = true;
+  }
+  drop_nodes(graph, dropped);
+  return ok();
+}
+
+}  // namespace nereid::graph

@@ -1,0 +1,105 @@
+// Only the last position of a sequence is sampled, so whatever works row by row between the last
+// attention and the logits need not run for the others: the selection of sampled rows moves up the
+// graph as far as it can (it wants f32 inputs, as GatherRows does).
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "graph/passes/passes.h"
+
+namespace nereid::graph {
+namespace {
+
+bool is_row_wise(const Op& op) {
+  return std::holds_alternative<Norm>(op) || std::holds_alternative<Linear>(op) ||
+         std::holds_alternative<Concat>(op) || std::holds_alternative<Glu>(op) ||
+         std::holds_alternative<Add>(op);
+}
+
+class Mover {
+ public:
+  Mover(Graph& graph, int32_t gather)
+      : graph_(graph), uses_(find_uses(graph)), gather_(gather), moved_(graph.nodes.size()) {}
+
+  void run() {
+    choose_nodes();
+    if (std::find(moved_.begin(), moved_.end(), true) != moved_.end()) rewrite();
+  }
+
+ private:
+  // The largest set of row-wise nodes whose results only sampled rows need and whose other inputs
+  // can be gathered.
+  void choose_nodes() {
+    for (int32_t i = gather_ - 1; i >= 0; --i)
+      moved_[i] = is_row_wise(graph_.nodes[i].op) && only_read_by_moved(i);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (int32_t i = 0; i < gather_; ++i) {
+        if (!moved_[i] || (only_read_by_moved(i) && inputs_reachable(i))) continue;
+        moved_[i] = false;
+        changed = true;
+      }
+    }
+  }
+  bool only_read_by_moved(int32_t node) const {
+    for (const ValueId id : outputs(graph_.nodes[node].op))
+      for (const int32_t reader : uses_.readers[id])
+        if (reader > gather_ || (reader != gather_ && !moved_[reader])) return false;
+    return true;
+  }
+  bool is_moved_value(ValueId id) const { return moved_[uses_.writer[id]]; }
+  bool inputs_reachable(int32_t node) const {
+    for (const ValueId id : inputs(graph_.nodes[node].op))
+      if (!is_moved_value(id) && graph_.values[id].dtype != DType::kF32) return false;
+    return true;
+  }
+
+  // Gathers each value that enters the moved nodes right before its first use.
+  void rewrite() {
+    const GatherRows old = std::get<GatherRows>(graph_.nodes[gather_].op);
+    std::map<ValueId, ValueId> gathered;
+    std::vector<Node> nodes;
+    for (int32_t i = 0; i < static_cast<int32_t>(graph_.nodes.size()); ++i) {
+      if (i == gather_) continue;
+      if (moved_[i]) {
+        for (const ValueId id : inputs(graph_.nodes[i].op)) {
+          if (is_moved_value(id) || gathered.contains(id)) continue;
+          Value out = graph_.values[id];
+          out.name += ".sampled";
+          out.extent = io::Extent::kSampled;
+          graph_.values.push_back(out);
+          gathered[id] = static_cast<ValueId>(graph_.values.size() - 1);
+          nodes.push_back({GatherRows{id, gathered[id]}});
+        }
+        for (const ValueId id : outputs(graph_.nodes[i].op))
+          graph_.values[id].extent = io::Extent::kSampled;
+      }
+      nodes.push_back(std::move(graph_.nodes[i]));
+      if (moved_[i])
+        for (const auto& [from, to] : gathered) replace_inputs(nodes.back().op, from, to);
+    }
+    graph_.nodes = std::move(nodes);
+    replace_uses(graph_, old.out, old.x);
+    sweep(graph_);
+  }
+
+  Graph& graph_;
+  const Uses uses_;
+  const int32_t gather_;
+  std::vector<bool> moved_;
+};
+
+}  // namespace
+
+Status gather_before_head(Graph& graph, const PassContext&) {
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto* gather = std::get_if<GatherRows>(&graph.nodes[i].op);
+    if (!gather || find_uses(graph).writer[gather->x] == kNone) continue;
+    Mover(graph, static_cast<int32_t>(i)).run();
+    return ok();  // a graph has one selection of sampled rows
+  }
+  return ok();
+}
+
+}  // namespace nereid::graph

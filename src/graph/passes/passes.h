@@ -1,0 +1,59 @@
+// The compiler's passes, all of them, in the order they run. Each is a function on the graph;
+// after each the graph is verified. Optional ones can be switched off, which must never change what
+// the model computes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "graph/ir.h"
+#include "kernels/api/registry.h"
+#include "tensor/device.h"
+
+namespace nereid::graph {
+
+// What passes may look at besides the graph.
+struct PassContext {
+  const kernels::Registry* registry = nullptr;
+  DeviceInfo device;
+  kernels::Choices forced;  // "op:kernel"
+};
+
+struct Pass {
+  std::string_view name;
+  std::string_view summary;
+  Status (*run)(Graph& graph, const PassContext& context) = nullptr;
+  bool required = false;  // cannot be switched off
+};
+
+std::span<const Pass> passes();
+
+struct PassReport {
+  std::string_view name;
+  bool ran = false;
+  double seconds = 0;
+  size_t num_nodes = 0;  // after it
+};
+
+// Runs all passes but the `disabled` ones. InvalidArgument for a disabled name that is not known or
+// is required (listing those that may be disabled); otherwise the first error of a pass, prefixed
+// with its name.
+Status run_passes(Graph& graph, const PassContext& context, std::span<const std::string> disabled,
+                  std::vector<PassReport>* report = nullptr);
+
+// Optional: shape the graph.
+Status tie_embedding(Graph& graph, const PassContext& context);
+Status merge_qkv(Graph& graph, const PassContext& context);
+Status merge_gate_up(Graph& graph, const PassContext& context);
+Status gather_before_head(Graph& graph, const PassContext& context);
+Status fold_residual_norm(Graph& graph, const PassContext& context);
+Status fuse_rope_attention(Graph& graph, const PassContext& context);
+
+// Required: decide kernels, weight layouts and places in the arenas.
+Status choose_kernels(Graph& graph, const PassContext& context);
+Status plan_memory(Graph& graph, const PassContext& context);
+
+}  // namespace nereid::graph

@@ -1,0 +1,145 @@
+// Gives every value a place in the arena of its extent. Ops that update in place and parts of a
+// whole share one buffer; buffers whose lives do not overlap share memory (largest first, lowest
+// place that is free: the greedy-by-size rule of Pisarchyk and Lee, 2020).
+#include <algorithm>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "graph/passes/passes.h"
+
+namespace nereid::graph {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+struct Buffer {
+  ValueId root = kNone;
+  int32_t first = 0, last = 0;  // nodes between which it is alive, both included
+  int64_t bytes = 0;            // per row
+  int64_t offset = kNone;
+};
+
+class Planner {
+ public:
+  explicit Planner(Graph& graph)
+      : graph_(graph), uses_(find_uses(graph)), home_(graph.values.size()) {}
+
+  Status run() {
+    for (size_t i = 0; i < home_.size(); ++i) home_[i] = {static_cast<ValueId>(i), 0};
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      RETURN_IF_ERROR(alias(static_cast<int32_t>(i)));
+    for (io::Extent extent : {io::Extent::kTokens, io::Extent::kSampled}) place(extent);
+    return ok();
+  }
+
+ private:
+  struct Home {
+    ValueId in = kNone;  // itself, or the value whose buffer it lives in
+    int64_t column = 0;
+  };
+  Home resolve(ValueId id) const {
+    Home home{id, 0};
+    while (home_[home.in].in != home.in)
+      home = {home_[home.in].in, home.column + home_[home.in].column};
+    return home;
+  }
+
+  // `out` takes over the memory of `in`, which nobody may read after `node`.
+  Status in_place(int32_t node, ValueId in, ValueId out) {
+    for (const int32_t reader : uses_.readers[in])
+      if (reader > node)
+        return internal_error("'{}' is updated in place by node {} but read by node {}",
+                              graph_.values[in].name, node, reader);
+    home_[out] = {in, 0};
+    return ok();
+  }
+
+  Status alias(int32_t node) {
+    const Op& op = graph_.nodes[node].op;
+    if (const auto* add = std::get_if<Add>(&op)) return in_place(node, add->x, add->out);
+    if (const auto* rope = std::get_if<Rope>(&op)) return in_place(node, rope->qkv, rope->out);
+    if (const auto* norm = std::get_if<Norm>(&op); norm && norm->add != kNone)
+      return in_place(node, norm->x, norm->sum_out);
+    if (const auto* concat = std::get_if<Concat>(&op)) {
+      int64_t column = 0;
+      for (const ValueId part : concat->parts) {
+        if (uses_.readers[part].size() != 1 || home_[part].in != part)
+          return internal_error("'{}' is part of '{}' and used otherwise too",
+                                graph_.values[part].name, graph_.values[concat->out].name);
+        home_[part] = {concat->out, std::exchange(column, column + graph_.values[part].cols)};
+      }
+    }
+    return ok();
+  }
+
+  std::vector<Buffer> buffers(io::Extent extent) const {
+    std::vector<Buffer> found(graph_.values.size());
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const Value& v = graph_.values[i];
+      if (v.extent != extent) continue;
+      const auto id = static_cast<ValueId>(i);
+      int32_t last = uses_.writer[id];
+      for (const int32_t reader : uses_.readers[id]) last = std::max(last, reader);
+      Buffer& buffer = found[resolve(id).in];
+      const bool is_new = buffer.root == kNone;
+      buffer.root = resolve(id).in;
+      buffer.first = is_new ? uses_.writer[id] : std::min(buffer.first, uses_.writer[id]);
+      buffer.last = is_new ? last : std::max(buffer.last, last);
+      const Value& root = graph_.values[buffer.root];
+      buffer.bytes = round_up(root.cols * static_cast<int64_t>(size_of(root.dtype)), kAlignment);
+    }
+    std::erase_if(found, [](const Buffer& b) { return b.root == kNone; });
+    return found;
+  }
+
+  static int64_t lowest_free(const std::vector<const Buffer*>& placed, const Buffer& buffer) {
+    std::vector<const Buffer*> rivals;  // alive at the same time, by offset
+    for (const Buffer* other : placed)
+      if (other->first <= buffer.last && buffer.first <= other->last) rivals.push_back(other);
+    std::sort(rivals.begin(), rivals.end(),
+              [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; });
+    int64_t offset = 0;
+    for (const Buffer* other : rivals) {
+      if (offset + buffer.bytes <= other->offset) break;
+      offset = std::max(offset, other->offset + other->bytes);
+    }
+    return offset;
+  }
+
+  void place(io::Extent extent) {
+    std::vector<Buffer> all = buffers(extent);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Buffer& a, const Buffer& b) { return a.bytes > b.bytes; });
+    std::vector<const Buffer*> placed;
+    int64_t end = 0;
+    for (Buffer& buffer : all) {
+      buffer.offset = lowest_free(placed, buffer);
+      placed.push_back(&buffer);
+      end = std::max(end, buffer.offset + buffer.bytes);
+    }
+    graph_.arena_bytes_per_row[static_cast<int>(extent)] = end;
+    std::vector<int64_t> offset_of(graph_.values.size(), kNone);
+    for (const Buffer& buffer : all) offset_of[buffer.root] = buffer.offset;
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      Value& v = graph_.values[i];
+      if (v.extent != extent) continue;
+      const Home home = resolve(static_cast<ValueId>(i));
+      v.offset = offset_of[home.in];
+      v.column = home.column;
+      v.stride = graph_.values[home.in].cols;
+    }
+  }
+
+  Graph& graph_;
+  const Uses uses_;
+  std::vector<Home> home_;
+};
+
+}  // namespace
+
+Status plan_memory(Graph& graph, const PassContext&) { return Planner(graph).run(); }
+
+}  // namespace nereid::graph

@@ -1,0 +1,14 @@
+// The functions behind the rows of all.cc, one group per family file.
+#pragma once
+
+#include "models/family.h"
+
+namespace nereid::models {
+
+// llama.cc
+Traits read_llama_traits(Config& config);
+Traits read_mistral_traits(Config& config);
+StatusOr<graph::Graph> build_llama(const Traits& traits, io::ModelFacts facts);
+bool llama_ignores(const Traits& traits, std::string_view tensor);
+
+}  // namespace nereid::models

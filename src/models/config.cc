@@ -1,0 +1,106 @@
+#include "models/config.h"
+
+#include <cmath>
+#include <utility>
+
+namespace nereid::models {
+namespace {
+
+// A value as it stands in the file, shortened.
+std::string text_of(const json::value& value) {
+  std::string text = json::serialize(value);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+}  // namespace
+
+const json::value* Config::find(std::string_view key) const {
+  const json::value* value = object_.if_contains(key);
+  return value && !value->is_null() ? value : nullptr;
+}
+
+void Config::fail(std::string_view key, std::string_view problem) {
+  add(invalid_argument("{}: field '{}': {}", where_, key, problem));
+}
+
+std::optional<int64_t> Config::to_integer(std::string_view key, const json::value& value,
+                                          int64_t min, int64_t max) {
+  std::optional<int64_t> number;
+  if (value.is_int64()) number = value.get_int64();
+  if (value.is_uint64() && std::in_range<int64_t>(value.get_uint64()))
+    number = static_cast<int64_t>(value.get_uint64());
+  if (number && *number >= min && *number <= max) return number;
+  fail(key, fmt::format("{} is not an integer in [{}, {}]", text_of(value), min, max));
+  return std::nullopt;
+}
+
+int32_t Config::integer(std::string_view key, int64_t min, int64_t max,
+                        std::optional<int64_t> fallback) {
+  const json::value* value = find(key);
+  if (!value && !fallback) fail(key, "is missing");
+  if (!value) return static_cast<int32_t>(fallback.value_or(min));
+  return static_cast<int32_t>(to_integer(key, *value, min, max).value_or(min));
+}
+
+double Config::number(std::string_view key, double min, double max,
+                      std::optional<double> fallback) {
+  const json::value* value = find(key);
+  if (!value && !fallback) fail(key, "is missing");
+  if (!value) return fallback.value_or(min);
+  const double number = value->is_number() ? value->to_number<double>() : std::nan("");
+  if (number >= min && number <= max) return number;
+  fail(key, fmt::format("{} is not a number in [{}, {}]", text_of(*value), min, max));
+  return min;
+}
+
+bool Config::boolean(std::string_view key, bool fallback) {
+  const json::value* value = find(key);
+  if (!value) return fallback;
+  if (value->is_bool()) return value->get_bool();
+  fail(key, fmt::format("{} is not true or false", text_of(*value)));
+  return fallback;
+}
+
+std::string Config::string(std::string_view key, std::optional<std::string> fallback) {
+  const json::value* value = find(key);
+  if (!value && !fallback) fail(key, "is missing");
+  if (!value) return fallback.value_or("");
+  if (value->is_string()) return std::string(value->get_string());
+  fail(key, fmt::format("{} is not a string", text_of(*value)));
+  return "";
+}
+
+std::vector<int32_t> Config::integers(std::string_view key, int64_t min, int64_t max) {
+  std::vector<int32_t> found;
+  const json::value* value = find(key);
+  if (!value) return found;
+  const auto add_one = [&](const json::value& item) {
+    if (const std::optional<int64_t> n = to_integer(key, item, min, max))
+      found.push_back(static_cast<int32_t>(*n));
+  };
+  if (!value->is_array()) {
+    add_one(*value);
+  } else if (value->get_array().size() > 1024) {
+    fail(key, fmt::format("{} items, at most 1024 are allowed", value->get_array().size()));
+  } else {
+    for (const json::value& item : value->get_array()) add_one(item);
+  }
+  return found;
+}
+
+const json::object* Config::object(std::string_view key) {
+  const json::value* value = find(key);
+  if (!value) return nullptr;
+  if (value->is_object()) return &value->get_object();
+  fail(key, fmt::format("{} is not an object", text_of(*value)));
+  return nullptr;
+}
+
+void Config::require(std::string_view key, const json::value& only) {
+  const json::value* value = find(key);
+  if (value && *value != only)
+    fail(key, fmt::format("{} is not supported, only {} is", text_of(*value), text_of(only)));
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,58 @@
+// Typed, bounded reads of a checkpoint's config.json. The file is hostile: every number has a
+// range, every error names field, value and what is allowed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace nereid::models {
+
+// One JSON object. A field that is absent or null takes the default. The first error sticks;
+// getters return their default after it, so a reader checks status() once, at its end.
+class Config {
+ public:
+  // `where` begins error messages: "config.json" or "config.json: rope_scaling".
+  Config(const json::object& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
+
+  bool has(std::string_view key) const { return find(key) != nullptr; }  // present and not null
+  bool mentions(std::string_view key) const { return object_.contains(key); }  // null counts
+
+  int32_t integer(std::string_view key, int64_t min, int64_t max,
+                  std::optional<int64_t> fallback = std::nullopt);
+  double number(std::string_view key, double min, double max,
+                std::optional<double> fallback = std::nullopt);
+  bool boolean(std::string_view key, bool fallback);
+  std::string string(std::string_view key, std::optional<std::string> fallback = std::nullopt);
+  // An integer or an array of them, each in [min, max]; absent: empty.
+  std::vector<int32_t> integers(std::string_view key, int64_t min, int64_t max);
+  // nullptr when absent.
+  const json::object* object(std::string_view key);
+
+  // Records an error on a field unless there is one already.
+  void fail(std::string_view key, std::string_view problem);
+  // Fails when the field is present with a value that is not JSON-equal to `only`.
+  void require(std::string_view key, const json::value& only);
+  void add(const Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+  const Status& status() const { return status_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  const json::value* find(std::string_view key) const;
+  std::optional<int64_t> to_integer(std::string_view key, const json::value& value, int64_t min,
+                                    int64_t max);
+
+  const json::object& object_;
+  std::string where_;
+  Status status_;
+};
+
+}  // namespace nereid::models

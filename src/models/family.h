@@ -1,0 +1,43 @@
+// A model family: how to read its config.json, which tensors it has, how its graph is built.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "graph/ir.h"
+#include "io/safetensors.h"
+#include "models/config.h"
+#include "models/traits.h"
+#include "models/weights.h"
+
+namespace nereid::models {
+
+struct Family {
+  std::string_view architecture;  // config.json's architectures[0]
+  // Errors are left in config.status().
+  Traits (*read_traits)(Config& config) = nullptr;
+  StatusOr<graph::Graph> (*build)(const Traits& traits, io::ModelFacts facts) = nullptr;
+  Ignores ignores = nullptr;
+};
+
+// All families (all.cc).
+std::span<const Family> families();
+
+// InvalidArgument for an unknown architecture, naming those that are supported.
+StatusOr<const Family*> find_family(std::string_view architecture);
+
+// A model directory's config.json and generation_config.json, understood; no weights.
+struct Model {
+  const Family* family = nullptr;
+  Traits traits;
+  graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
+};
+
+// Reads `dir`/config.json (and generation_config.json when there). Errors name file, field, value
+// and what is allowed.
+StatusOr<Model> read_model(const std::filesystem::path& dir);
+
+}  // namespace nereid::models

@@ -1,0 +1,194 @@
+// Llama and its exact relatives (Mistral): one decoder, differences are traits. No fusion here:
+// passes do that.
+#include <cmath>
+#include <limits>
+
+#include "models/all.h"
+#include "models/weights.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr int64_t kMaxVocab = 1 << 24, kMaxHidden = 1 << 17, kMaxIntermediate = 1 << 20;
+constexpr int64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 1024;
+constexpr int64_t kMaxPositions = 1 << 24;
+
+constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
+constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
+constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
+constexpr bool tied(const Traits& t) { return t.tied_embedding; }
+constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
+
+constexpr WeightRule kModelRules[] = {
+    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden},
+    {"norm", "model.norm.weight", Dim::kHidden},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, untied},
+    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, tied},
+};
+constexpr WeightRule kLayerRules[] = {
+    {"attn.norm", "input_layernorm.weight", Dim::kHidden},
+    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden},
+    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden},
+    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden},
+    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery},
+    {"attn.q.bias", "self_attn.q_proj.bias", Dim::kQuery, Dim::kOne, qkv_bias},
+    {"attn.k.bias", "self_attn.k_proj.bias", Dim::kKeyValue, Dim::kOne, qkv_bias},
+    {"attn.v.bias", "self_attn.v_proj.bias", Dim::kKeyValue, Dim::kOne, qkv_bias},
+    {"attn.out.bias", "self_attn.o_proj.bias", Dim::kHidden, Dim::kOne, out_bias},
+    {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
+    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden},
+    {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden},
+    {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate},
+    {"mlp.gate.bias", "mlp.gate_proj.bias", Dim::kIntermediate, Dim::kOne, mlp_bias},
+    {"mlp.up.bias", "mlp.up_proj.bias", Dim::kIntermediate, Dim::kOne, mlp_bias},
+    {"mlp.down.bias", "mlp.down_proj.bias", Dim::kHidden, Dim::kOne, mlp_bias},
+};
+
+kernels::Activation read_activation(Config& config) {
+  const std::string name = config.string("hidden_act", "silu");
+  if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
+  if (name == "gelu") return kernels::Activation::kGelu;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
+  config.fail("hidden_act",
+              fmt::format("'{}' is not one of silu, gelu, gelu_pytorch_tanh", name.substr(0, 40)));
+  return kernels::Activation::kSilu;
+}
+
+void read_llama3(Config& c, RopeTraits& rope) {
+  rope.scaling = RopeScaling::kLlama3;
+  rope.low_freq_factor = c.number("low_freq_factor", 1e-3, 1e6);
+  rope.high_freq_factor = c.number("high_freq_factor", 1e-3, 1e6);
+  rope.original_positions = c.integer("original_max_position_embeddings", 1, kMaxPositions);
+  if (c.status().ok() && rope.high_freq_factor <= rope.low_freq_factor)
+    c.fail("high_freq_factor", fmt::format("{} is not above low_freq_factor {}",
+                                           rope.high_freq_factor, rope.low_freq_factor));
+}
+
+void read_yarn(Config& c, int32_t max_positions, RopeTraits& rope) {
+  rope.scaling = RopeScaling::kYarn;
+  rope.beta_fast = c.number("beta_fast", 1e-3, 1e6, 32);
+  rope.beta_slow = c.number("beta_slow", 1e-3, 1e6, 1);
+  rope.original_positions =
+      c.integer("original_max_position_embeddings", 1, kMaxPositions, max_positions);
+  if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
+  for (const std::string_view key : {"mscale", "mscale_all_dim"})
+    if (c.has(key)) c.fail(key, "is not supported for this family");
+  c.require("truncate", true);
+}
+
+// The variant's name and its numbers; `theta` may stand inside too (newer files).
+void read_scaling(Config& c, int32_t max_positions, RopeTraits& rope) {
+  const std::string type = c.string("rope_type", c.string("type", "default"));
+  rope.theta = c.number("rope_theta", 1.001, 1e12, rope.theta);
+  if (type == "default") return;
+  if (type != "linear" && type != "llama3" && type != "yarn")
+    return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, llama3, yarn",
+                                           type.substr(0, 40)));
+  rope.factor = c.number("factor", 1, 1e4);
+  if (type == "linear") rope.scaling = RopeScaling::kLinear;
+  if (type == "llama3") read_llama3(c, rope);
+  if (type == "yarn") read_yarn(c, max_positions, rope);
+}
+
+RopeTraits read_rope(Config& config, int32_t max_positions) {
+  RopeTraits rope;
+  rope.theta = config.number("rope_theta", 1.001, 1e12, 10000);
+  for (const std::string_view key : {"rope_scaling", "rope_parameters"})
+    if (const json::object* scaling = config.object(key)) {
+      Config inner(*scaling, fmt::format("{}: {}", config.where(), key));
+      read_scaling(inner, max_positions, rope);
+      config.add(inner.status());
+    }
+  return rope;
+}
+
+void refuse_unknown_variants(Config& config) {
+  if (config.has("quantization_config"))
+    config.fail("quantization_config", "quantised checkpoints are not supported");
+  config.require("partial_rotary_factor", 1.0);
+}
+
+// `kv_heads`, `window`: the family's defaults (absent: the number of heads; no window).
+Traits read_decoder(Config& c, std::optional<int64_t> kv_heads, int64_t window) {
+  Traits t;
+  t.vocab_size = c.integer("vocab_size", 1, kMaxVocab);
+  t.hidden_size = c.integer("hidden_size", 1, kMaxHidden);
+  t.intermediate_size = c.integer("intermediate_size", 1, kMaxIntermediate);
+  t.num_layers = c.integer("num_hidden_layers", 1, kMaxLayers);
+  t.num_heads = c.integer("num_attention_heads", 1, kMaxHeads);
+  t.num_kv_heads = c.integer("num_key_value_heads", 1, t.num_heads, kv_heads.value_or(t.num_heads));
+  if (t.num_heads % t.num_kv_heads != 0)
+    c.fail("num_key_value_heads",
+           fmt::format("{} does not divide num_attention_heads {}", t.num_kv_heads, t.num_heads));
+  if (!c.has("head_dim") && t.hidden_size % t.num_heads != 0)
+    c.fail("hidden_size", fmt::format("{} is not a multiple of num_attention_heads {}",
+                                      t.hidden_size, t.num_heads));
+  t.head_dim = c.integer("head_dim", 2, kMaxHeadDim, t.hidden_size / t.num_heads);
+  if (t.head_dim % 2 != 0 || t.head_dim > kMaxHeadDim || t.head_dim < 2)
+    c.fail("head_dim", fmt::format("{} is not an even number in [2, {}]", t.head_dim, kMaxHeadDim));
+  t.max_positions = c.integer("max_position_embeddings", 1, kMaxPositions);
+  t.sliding_window = c.integer("sliding_window", 1, kMaxPositions, window);
+  t.norm_eps = static_cast<float>(c.number("rms_norm_eps", 0, 1, 1e-6));
+  t.activation = read_activation(c);
+  t.rope = read_rope(c, t.max_positions);
+  t.tied_embedding = c.boolean("tie_word_embeddings", false);
+  refuse_unknown_variants(c);
+  return t;
+}
+
+graph::ValueId layer(graph::Builder& b, const Traits& t, const Weights& w, int32_t index,
+                     const std::string& name, graph::ValueId x) {
+  const float scale = 1 / std::sqrt(static_cast<float>(t.head_dim));
+  graph::ValueId h = b.norm(name + "attn.norm", x, w["attn.norm"], t.norm_eps);
+  const graph::ValueId q = b.linear(name + "attn.q", h, w["attn.q"], w["attn.q.bias"]);
+  const graph::ValueId k = b.linear(name + "attn.k", h, w["attn.k"], w["attn.k.bias"]);
+  const graph::ValueId v = b.linear(name + "attn.v", h, w["attn.v"], w["attn.v.bias"]);
+  const graph::ValueId qkv = b.rope(name + "attn.rope", b.concat(name + "attn.qkv", {q, k, v}));
+  const graph::ValueId a = b.attention(name + "attn", qkv, index, scale, t.sliding_window);
+  x = b.add(name + "attn.sum", x,
+            b.linear(name + "attn.out", a, w["attn.out"], w["attn.out.bias"]));
+  h = b.norm(name + "mlp.norm", x, w["mlp.norm"], t.norm_eps);
+  const graph::ValueId gate = b.linear(name + "mlp.gate", h, w["mlp.gate"], w["mlp.gate.bias"]);
+  const graph::ValueId up = b.linear(name + "mlp.up", h, w["mlp.up"], w["mlp.up.bias"]);
+  h = b.glu(name + "mlp.act", b.concat(name + "mlp.gate_up", {gate, up}), t.activation);
+  return b.add(name + "mlp.sum", x,
+               b.linear(name + "mlp.down", h, w["mlp.down"], w["mlp.down.bias"]));
+}
+
+}  // namespace
+
+Traits read_llama_traits(Config& config) {
+  Traits t = read_decoder(config, std::nullopt, 0);
+  t.qkv_bias = t.attention_out_bias = config.boolean("attention_bias", false);
+  t.mlp_bias = config.boolean("mlp_bias", false);
+  t.sliding_window = 0;
+  return t;
+}
+
+// Files that leave these two out mean the values of the first Mistral, null means off.
+Traits read_mistral_traits(Config& config) {
+  constexpr int64_t kKvHeads = 8, kWindow = 4096;
+  const auto kv_heads = config.mentions("num_key_value_heads") ? std::nullopt
+                                                               : std::optional(kKvHeads);
+  return read_decoder(config, kv_heads, config.mentions("sliding_window") ? 0 : kWindow);
+}
+
+StatusOr<graph::Graph> build_llama(const Traits& t, io::ModelFacts facts) {
+  graph::Builder b(std::move(facts));
+  const Weights w(b, t, kModelRules);
+  graph::ValueId x = b.embed("embed", w["embed"]);
+  for (int32_t i = 0; i < t.num_layers; ++i) {
+    const std::string name = fmt::format("layers.{}.", i);
+    const Weights layer_weights(b, t, kLayerRules, name, "model." + name);
+    x = layer(b, t, layer_weights, i, name, x);
+  }
+  x = b.linear("head", b.norm("norm", x, w["norm"], t.norm_eps), w["head"]);
+  return std::move(b).finish(b.sampled_rows("logits", x));
+}
+
+bool llama_ignores(const Traits& t, std::string_view tensor) {
+  return tensor.ends_with(".rotary_emb.inv_freq") ||
+         (t.tied_embedding && tensor == "lm_head.weight");
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,91 @@
+// From a model directory to a verified graph.
+#include <algorithm>
+#include <utility>
+
+#include "base/file.h"
+#include "models/family.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+
+StatusOr<json::object> read_object(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
+  StatusOr<json::value> value = parse_json(text);
+  if (!value.ok()) return annotate(value.status(), path.string());
+  if (!value->is_object()) return invalid_argument("{}: is not a JSON object", path.string());
+  return std::move(value->get_object());
+}
+
+StatusOr<std::string> read_architecture(const json::object& config, const std::string& where) {
+  const json::value* list = config.if_contains("architectures");
+  if (!list || !list->is_array() || list->get_array().empty() || !list->get_array()[0].is_string())
+    return invalid_argument("{}: field 'architectures' is not a list of names", where);
+  return std::string(list->get_array()[0].get_string());
+}
+
+// An id of a special token; absent, null and -1 mean that there is none.
+int32_t special_id(Config& config, std::string_view key, int32_t vocab_size) {
+  const std::vector<int32_t> ids = config.integers(key, -1, vocab_size - 1);
+  return ids.empty() ? io::kNone : ids.front();
+}
+
+Status read_special_ids(Config& config, const std::filesystem::path& dir, io::ModelFacts& facts) {
+  const int64_t last = facts.vocab_size - 1;
+  facts.bos_id = special_id(config, "bos_token_id", facts.vocab_size);
+  facts.pad_id = special_id(config, "pad_token_id", facts.vocab_size);
+  facts.end_ids = config.integers("eos_token_id", -1, last);
+  const std::filesystem::path path = dir / "generation_config.json";
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) {
+    ASSIGN_OR_RETURN(const json::object object, read_object(path));
+    Config generation(object, path.string());
+    std::vector<int32_t> ids = generation.integers("eos_token_id", -1, last);
+    if (!ids.empty()) facts.end_ids = std::move(ids);
+    if (facts.bos_id == io::kNone)
+      facts.bos_id = special_id(generation, "bos_token_id", facts.vocab_size);
+    if (facts.pad_id == io::kNone)
+      facts.pad_id = special_id(generation, "pad_token_id", facts.vocab_size);
+    RETURN_IF_ERROR(generation.status());
+  }
+  std::erase(facts.end_ids, io::kNone);
+  return config.status();
+}
+
+}  // namespace
+
+StatusOr<Model> read_model(const std::filesystem::path& dir) {
+  const std::filesystem::path path = dir / "config.json";
+  ASSIGN_OR_RETURN(const json::object object, read_object(path));
+  ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
+  Model model;
+  StatusOr<const Family*> family = find_family(architecture);
+  if (!family.ok()) return annotate(family.status(), path.string());
+  model.family = *family;
+
+  Config config(object, path.string());
+  model.traits = model.family->read_traits(config);
+  RETURN_IF_ERROR(config.status());
+  const Traits& t = model.traits;
+  io::ModelFacts facts;
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
+  facts.source_dir = (error ? dir : absolute).string();
+  facts.name = (error ? dir : absolute).filename().string();
+  facts.architecture = architecture;
+  facts.vocab_size = t.vocab_size;
+  facts.hidden_size = t.hidden_size;
+  facts.num_layers = t.num_layers;
+  facts.num_heads = t.num_heads;
+  facts.num_kv_heads = t.num_kv_heads;
+  facts.head_dim = t.head_dim;
+  facts.max_positions = t.max_positions;
+  facts.sliding_window = t.sliding_window;
+  facts.rope = rope_table(t.rope, t.head_dim);
+  RETURN_IF_ERROR(read_special_ids(config, dir, facts));
+  ASSIGN_OR_RETURN(model.graph, model.family->build(t, std::move(facts)));
+  return model;
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,100 @@
+#include "models/traits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace nereid::models {
+namespace {
+
+// The dimension whose wavelength fits `rotations` times in the original context.
+double yarn_dimension(const RopeTraits& rope, int32_t head_dim, double rotations) {
+  return head_dim * std::log(rope.original_positions / (rotations * 2 * std::numbers::pi)) /
+         (2 * std::log(rope.theta));
+}
+
+double yarn(const RopeTraits& rope, int32_t head_dim, int32_t i, double frequency) {
+  const double low = std::max(std::floor(yarn_dimension(rope, head_dim, rope.beta_fast)), 0.0);
+  double high = std::min(std::ceil(yarn_dimension(rope, head_dim, rope.beta_slow)), head_dim - 1.0);
+  if (high <= low) high = low + 0.001;
+  const double ramp = std::clamp((i - low) / (high - low), 0.0, 1.0);
+  return frequency / rope.factor * ramp + frequency * (1 - ramp);
+}
+
+double llama3(const RopeTraits& rope, double frequency) {
+  const double wavelength = 2 * std::numbers::pi / frequency;
+  if (wavelength > rope.original_positions / rope.low_freq_factor) return frequency / rope.factor;
+  if (wavelength < rope.original_positions / rope.high_freq_factor) return frequency;
+  const double smooth = (rope.original_positions / wavelength - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
+  return (1 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+std::string_view name_of(RopeScaling scaling) {
+  constexpr std::string_view kNames[] = {"none", "linear", "llama3", "yarn"};
+  return kNames[static_cast<size_t>(scaling)];
+}
+
+std::string_view name_of(kernels::Activation activation) {
+  constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu"};
+  return kNames[static_cast<size_t>(activation)];
+}
+
+}  // namespace
+
+io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
+  io::RopeTable table;
+  for (int32_t i = 0; i < head_dim / 2; ++i) {
+    double frequency = std::pow(rope.theta, -2.0 * i / head_dim);
+    switch (rope.scaling) {
+      case RopeScaling::kNone:
+        break;
+      case RopeScaling::kLinear:
+        frequency /= rope.factor;
+        break;
+      case RopeScaling::kLlama3:
+        frequency = llama3(rope, frequency);
+        break;
+      case RopeScaling::kYarn:
+        frequency = yarn(rope, head_dim, i, frequency);
+        break;
+    }
+    table.inverse_frequencies.push_back(static_cast<float>(frequency));
+  }
+  if (rope.scaling == RopeScaling::kYarn) {
+    const double usual = rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
+    table.attention_factor = static_cast<float>(rope.attention_factor.value_or(usual));
+  }
+  return table;
+}
+
+std::string print(const Traits& t) {
+  std::string text;
+  const auto line = [&](std::string_view name, const auto& value) {
+    text += fmt::format("{}: {}\n", name, value);
+  };
+  line("vocab_size", t.vocab_size);
+  line("hidden_size", t.hidden_size);
+  line("intermediate_size", t.intermediate_size);
+  line("num_layers", t.num_layers);
+  line("num_heads", t.num_heads);
+  line("num_kv_heads", t.num_kv_heads);
+  line("head_dim", t.head_dim);
+  line("max_positions", t.max_positions);
+  line("sliding_window", t.sliding_window);
+  line("norm_eps", t.norm_eps);
+  line("activation", name_of(t.activation));
+  line("rope.theta", t.rope.theta);
+  line("rope.scaling", name_of(t.rope.scaling));
+  if (t.rope.scaling != RopeScaling::kNone) line("rope.factor", t.rope.factor);
+  if (t.rope.original_positions > 0) line("rope.original_positions", t.rope.original_positions);
+  line("qkv_bias", t.qkv_bias);
+  line("attention_out_bias", t.attention_out_bias);
+  line("mlp_bias", t.mlp_bias);
+  line("tied_embedding", t.tied_embedding);
+  return text;
+}
+
+}  // namespace nereid::models
