@@ -1,8 +1,130 @@
-// The CPU rows of every op's table.
+// The CPU rows of every op's table, best first.
+#include <algorithm>
+
+#include "base/clock.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/launch.h"
 
 namespace nereid::kernels::cpu {
+namespace {
 
-void add_kernels(Registry&) {}
+constexpr DeviceKind kCpu = DeviceKind::kCpu;
+
+ThreadPool& pool_of(Stream& stream) { return *static_cast<ThreadPool*>(stream.native()); }
+
+template <class Op>
+bool any(const typename Op::Problem&, const DeviceInfo&) {
+  return true;
+}
+template <class Op>
+bool has_avx2(const typename Op::Problem&, const DeviceInfo& d) {
+  return d.has_avx2;
+}
+template <class Op>
+bool has_avx512(const typename Op::Problem&, const DeviceInfo& d) {
+  return d.has_avx512;
+}
+
+// Seconds do not matter where the wider vectors always win; the order does.
+template <class Op>
+double first(const typename Op::Problem&, const DeviceInfo&) {
+  return 1;
+}
+template <class Op>
+double second(const typename Op::Problem&, const DeviceInfo&) {
+  return 2;
+}
+
+template <class Op, auto kLaunch, const Raw& kRaw>
+Status run(const typename Op::Args& args, Stream& stream) {
+  return kLaunch(kRaw, args, pool_of(stream));
+}
+template <class Op, auto kLaunch>
+Status run(const typename Op::Args& args, Stream& stream) {
+  return kLaunch(args, pool_of(stream));
+}
+
+bool panels(const Linear::Problem& p) { return p.layout == WeightLayout::kPanel16; }
+
+Status linear_f32(const Raw& raw, const Linear::Args& args, ThreadPool& pool) {
+  return launch_linear({.block = raw.linear, .widen_row = raw.widen_row}, args, pool);
+}
+Status linear_pairs(const Linear::Args& args, ThreadPool& pool) {
+  return launch_linear({.block = linear_avx512_bf16}, args, pool);
+}
+Status linear_tiles(const Linear::Args& args, ThreadPool& pool) {
+  return launch_linear({.block = linear_amx, .k_step = 32}, args, pool);
+}
+
+double best_rate(double (*peak)(int64_t)) {
+  constexpr int64_t kIterations = 2000;
+  double best = 0;
+  for (int i = 0; i < 7; ++i) {
+    const Time start = now();
+    const double flops = peak(kIterations);
+    best = std::max(best, flops / seconds(now() - start));
+  }
+  return best;
+}
+
+// vdpbf16ps runs at twice the rate of f32 FMA on some processors and at half of it on others, by
+// design, so a short measurement always gives the same answer.
+bool pairs_are_fast() {
+  static const bool fast = best_rate(peak_flops_avx512_bf16) > best_rate(kAvx512.peak_flops);
+  return fast;
+}
+
+// Ranks of linear, nominal seconds for a multiply-add. They must not depend on the number of rows:
+// kernels differ in their order of summation, and a row's result may not depend on its neighbours.
+double multiply_adds(const Linear::Problem& p) {
+  return static_cast<double>(p.n) * static_cast<double>(p.k);
+}
+double tiles_cost(const Linear::Problem& p, const DeviceInfo&) { return multiply_adds(p) * 1e-12; }
+double f32_cost(const Linear::Problem& p, const DeviceInfo&) { return multiply_adds(p) * 1e-11; }
+double pairs_cost(const Linear::Problem& p, const DeviceInfo&) {
+  return multiply_adds(p) * (pairs_are_fast() ? 0.5e-11 : 2e-11);
+}
+double avx2_cost(const Linear::Problem& p, const DeviceInfo&) { return multiply_adds(p) * 3e-11; }
+
+void add_linear(Registry& registry) {
+  registry.add<Linear>({
+      {"amx_bf16", kCpu,
+       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_amx && panels(p); },
+       tiles_cost, run<Linear, linear_tiles>},
+      {"avx512_bf16", kCpu,
+       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_avx512_bf16 && panels(p); },
+       pairs_cost, run<Linear, linear_pairs>},
+      {"avx512", kCpu,
+       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_avx512 && panels(p); },
+       f32_cost, run<Linear, linear_f32, kAvx512>},
+      {"avx2", kCpu,
+       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_avx2 && panels(p); },
+       avx2_cost, run<Linear, linear_f32, kAvx2>},
+  });
+}
+
+// The two vector forms of an op that takes every problem.
+template <class Op, auto kLaunch>
+void add_vectors(Registry& registry) {
+  registry.add<Op>({
+      {"avx512", kCpu, has_avx512<Op>, first<Op>, run<Op, kLaunch, kAvx512>},
+      {"avx2", kCpu, has_avx2<Op>, second<Op>, run<Op, kLaunch, kAvx2>},
+  });
+}
+
+}  // namespace
+
+void add_kernels(Registry& registry) {
+  registry.add<Embed>({{"generic", kCpu, any<Embed>, first<Embed>, run<Embed, launch_embed>}});
+  registry.add<GatherRows>(
+      {{"generic", kCpu, any<GatherRows>, first<GatherRows>, run<GatherRows, launch_gather_rows>}});
+  add_linear(registry);
+  add_vectors<Norm, launch_norm>(registry);
+  add_vectors<Rope, launch_rope>(registry);
+  add_vectors<Attention, launch_attention>(registry);
+  add_vectors<Glu, launch_glu>(registry);
+  add_vectors<Add, launch_add>(registry);
+  add_vectors<Sample, launch_sample>(registry);
+}
 
 }  // namespace nereid::kernels::cpu

@@ -1,0 +1,86 @@
+// Cuts attention into tiles of tokens of one sequence by kv heads.
+#include <algorithm>
+#include <vector>
+
+#include "kernels/api/validate.h"
+#include "kernels/cpu/launch.h"
+#include "kernels/cpu/scratch.h"
+
+namespace nereid::kernels::cpu {
+namespace {
+
+constexpr int64_t kTileRows = 48;  // tokens x query heads that share a tile of keys
+
+struct TokenTile {
+  int32_t begin, count;
+};
+
+// The longest tiles of a prefill come last in a sequence; they are handed out first.
+void cut_tokens(const Attention::Args& a, int64_t tile_tokens, std::vector<TokenTile>& tiles) {
+  tiles.clear();
+  for (int32_t row = 0; row < a.num_rows; ++row) {
+    const int64_t begin = a.row_begin[row], end = a.row_begin[row + 1];
+    for (int64_t t = begin; t < end; t += tile_tokens)
+      tiles.push_back(
+          {static_cast<int32_t>(t), static_cast<int32_t>(std::min(tile_tokens, end - t))});
+  }
+  std::reverse(tiles.begin(), tiles.end());
+}
+
+AttentionRaw raw_args(const Attention::Args& a) {
+  const Attention::Problem& p = a.problem;
+  return {
+      .qkv = a.qkv.as<float>(),
+      .k_cache = static_cast<uint16_t*>(a.k_cache),
+      .v_cache = static_cast<uint16_t*>(a.v_cache),
+      .out = a.out.as<uint16_t>(),
+      .rope_table = p.has_rope ? a.rope_table : nullptr,
+      .positions = a.positions,
+      .row_of_token = a.row_of_token,
+      .block_table = a.block_table,
+      .qkv_stride = a.qkv.stride,
+      .out_stride = a.out.stride,
+      .max_blocks = a.max_blocks,
+      .heads = p.num_heads,
+      .kv_heads = p.num_kv_heads,
+      .head_dim = p.head_dim,
+      .block_tokens = p.block_tokens,
+      .window = p.window,
+      .scale = a.scale,
+  };
+}
+
+}  // namespace
+
+Status launch_attention(const Raw& raw, const Attention::Args& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const Attention::Problem& p = a.problem;
+  const AttentionRaw args = raw_args(a);
+  constexpr int64_t kStoreGrain = 8;
+  if (p.tokens <= kStoreGrain)
+    raw.attention_store(args, 0, p.tokens);
+  else
+    pool.parallel_for(p.tokens, kStoreGrain, [&](int64_t begin, int64_t end, int) {
+      raw.attention_store(args, begin, end);
+    });
+
+  thread_local std::vector<TokenTile> tiles;
+  thread_local Scratch scratch;
+  const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / (p.num_heads / p.num_kv_heads));
+  cut_tokens(a, tile_tokens, tiles);
+  const int64_t floats = raw.attention_scratch(args, std::min(tile_tokens, p.tokens));
+  ASSIGN_OR_RETURN(void* const memory,
+                   scratch.get(static_cast<size_t>(floats * pool.num_threads()) * sizeof(float)));
+  const TokenTile* const first = tiles.data();
+  const auto items = static_cast<int64_t>(tiles.size()) * p.num_kv_heads;
+  pool.parallel_for(items, 1, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t item = begin; item < end; ++item) {
+      const TokenTile& tile = first[item / p.num_kv_heads];
+      raw.attention_tile(args, tile.begin, tile.count, item % p.num_kv_heads,
+                         static_cast<float*>(memory) + thread * floats);
+    }
+  });
+  return ok();
+}
+
+}  // namespace nereid::kernels::cpu

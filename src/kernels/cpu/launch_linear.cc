@@ -1,0 +1,100 @@
+// Cuts linear into blocks of rows whose x stays in the level-2 cache, by runs of weight panels.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/api/pack.h"
+#include "kernels/api/validate.h"
+#include "kernels/cpu/launch.h"
+#include "kernels/cpu/scratch.h"
+
+namespace nereid::kernels::cpu {
+namespace {
+
+constexpr int64_t kChunkRows = 512;            // rows converted and multiplied at a time
+constexpr int64_t kRowBlockBytes = 768 << 10;  // of x: beside the panels in the level-2 cache
+constexpr int64_t kMinRowBlock = 24;
+constexpr int64_t kSmallWork = 1 << 16;  // multiply-adds below which one thread is faster
+
+struct Rows {
+  const void* data = nullptr;
+  int64_t stride = 0;
+};
+
+// x in the form that the kernel reads: itself, or a copy that is f32 or padded.
+StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear::Args& a, int64_t begin,
+                            int64_t count, ThreadPool& pool) {
+  const int64_t k = a.problem.k;
+  const int64_t step = kernel.k_step, width = (k + step - 1) / step * step;
+  if (!kernel.widen_row && width == k) return Rows{a.x.row<BF16>(begin), a.x.stride};
+  thread_local Scratch scratch;
+  // Rows a power of two apart would share few cache sets.
+  const int64_t stride = width + 32;
+  const int64_t size = kernel.widen_row ? 4 : 2;
+  ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(count * stride * size)));
+  const auto convert = [&](int64_t first, int64_t last, int) {
+    for (int64_t r = first; r < last; ++r) {
+      const BF16* x = a.x.row<BF16>(begin + r);
+      if (kernel.widen_row) {
+        float* out = static_cast<float*>(memory) + r * stride;
+        kernel.widen_row(reinterpret_cast<const uint16_t*>(x), k, out);
+        std::fill(out + k, out + width, 0.0f);
+      } else {
+        BF16* out = static_cast<BF16*>(memory) + r * stride;
+        std::memcpy(out, x, static_cast<size_t>(k) * sizeof(BF16));
+        std::fill(out + k, out + width, BF16{});
+      }
+    }
+  };
+  constexpr int64_t kGrain = 16;
+  if (count <= kGrain)
+    convert(0, count, 0);
+  else
+    pool.parallel_for(count, kGrain, convert);
+  return Rows{memory, stride};
+}
+
+void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, int64_t x_bytes,
+              ThreadPool& pool) {
+  const int64_t panels = num_panels(raw.n);
+  if (rows * raw.n * raw.k <= kSmallWork) return kernel.block(raw, 0, rows, 0, panels);
+  const int64_t block = std::max(kMinRowBlock, kRowBlockBytes / x_bytes / 12 * 12);
+  const int64_t row_blocks = (rows + block - 1) / block;
+  int64_t run = 8;  // panels per piece of work
+  while (run > 4 && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
+  const int64_t runs = (panels + run - 1) / run;
+  pool.parallel_for(row_blocks * runs, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t first_row = item / runs * block, first_panel = item % runs * run;
+      kernel.block(raw, first_row, std::min(first_row + block, rows), first_panel,
+                   std::min(first_panel + run, panels));
+    }
+  });
+}
+
+}  // namespace
+
+Status launch_linear(const LinearKernel& kernel, const Linear::Args& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const Linear::Problem& p = a.problem;
+  for (int64_t begin = 0; begin < p.tokens; begin += kChunkRows) {
+    const int64_t rows = std::min(kChunkRows, p.tokens - begin);
+    ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a, begin, rows, pool));
+    const LinearRaw raw = {
+        .x = x.data,
+        .x_stride = x.stride,
+        .weight = static_cast<const uint16_t*>(a.weight.data),
+        .panel_stride = panel_elements(p.k),
+        .k = p.k,
+        .bias = p.has_bias ? static_cast<const uint16_t*>(a.bias) : nullptr,
+        .out = static_cast<std::byte*>(a.out.data) +
+               begin * a.out.stride * static_cast<int64_t>(size_of(p.out)),
+        .out_stride = a.out.stride,
+        .n = p.n,
+        .out_bf16 = p.out == DType::kBF16,
+    };
+    multiply(kernel, raw, rows, x.stride * (kernel.widen_row ? 4 : 2), pool);
+  }
+  return ok();
+}
+
+}  // namespace nereid::kernels::cpu

@@ -1,0 +1,185 @@
+// Linear with AMX bf16 tiles. One path for every number of rows: a tile has as many rows as there
+// are, so a row's sum is the same chain of tile products alone or among others.
+#include "kernels/cpu/simd_linear.h"
+
+namespace nereid::kernels::cpu {
+namespace amx {
+namespace {
+
+constexpr int64_t kTileRows = 16;
+constexpr int64_t kStepK = 32;                  // bf16 columns of an A tile
+constexpr int64_t kTileElements = 16 * kStepK;  // of a B tile
+constexpr int64_t kLineBytes = 64;
+
+// Memory format of ldtilecfg, Intel SDM volume 1, chapter 18.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t bytes_per_row[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// Gives the tiles of this thread their rows; `rows[t]` for the eight tiles. Contents become zero.
+void configure(const uint8_t (&rows)[8]) {
+  TileConfig config;
+  for (int t = 0; t < 8; ++t) {
+    config.bytes_per_row[t] = kLineBytes;
+    config.rows[t] = rows[t];
+  }
+  // The intrinsic tells the compiler about the first bytes of its operand only: without this the
+  // stores above may be dropped.
+  asm volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
+
+struct alignas(64) Block {
+  float cells[kTileRows][16];
+};
+
+void store_block(const LinearRaw& a, const Block& block, int64_t rows, int64_t row, int64_t panel) {
+  for (int64_t r = 0; r < rows; ++r) {
+    F acc[1][1] = {{load(block.cells[r])}};
+    store_tile(a, row + r, panel, acc);
+  }
+}
+
+const uint16_t* x_at(const LinearRaw& a, int64_t row) {
+  return static_cast<const uint16_t*>(a.x) + row * a.x_stride;
+}
+
+void prefetch_tile(const uint16_t* p) {
+  constexpr int64_t kAhead = 4 * kTileElements;
+  for (int64_t line = 0; line < kTileElements; line += kLineBytes / 2)
+    _mm_prefetch(reinterpret_cast<const char*>(p + kAhead + line), _MM_HINT_T0);
+}
+
+// Up to 16 rows by four panels. Tiles: 0-3 sums, 4 x, 5-7 weights.
+void rows16_panels4(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
+  const uint16_t* x = x_at(a, row);
+  const uint16_t* w = a.weight + panel * a.panel_stride;
+  const int64_t x_bytes = a.x_stride * 2;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < a.k; k += kStepK, w += kTileElements) {
+    for (int p = 0; p < 4; ++p) prefetch_tile(w + p * a.panel_stride);
+    _tile_loadd(4, x + k, x_bytes);
+    _tile_loadd(5, w, kLineBytes);
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_loadd(6, w + a.panel_stride, kLineBytes);
+    _tile_dpbf16ps(1, 4, 6);
+    _tile_loadd(7, w + 2 * a.panel_stride, kLineBytes);
+    _tile_dpbf16ps(2, 4, 7);
+    _tile_loadd(5, w + 3 * a.panel_stride, kLineBytes);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  Block block[4];
+  _tile_stored(0, block[0].cells, kLineBytes);
+  _tile_stored(1, block[1].cells, kLineBytes);
+  _tile_stored(2, block[2].cells, kLineBytes);
+  _tile_stored(3, block[3].cells, kLineBytes);
+  for (int p = 0; p < 4; ++p) store_block(a, block[p], rows, row, panel + p);
+}
+
+// Up to 16 rows by one panel, with the tiles of rows16_panels4.
+void rows16_panel(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
+  const uint16_t* x = x_at(a, row);
+  const uint16_t* w = a.weight + panel * a.panel_stride;
+  _tile_zero(0);
+  for (int64_t k = 0; k < a.k; k += kStepK, w += kTileElements) {
+    prefetch_tile(w);
+    _tile_loadd(4, x + k, a.x_stride * 2);
+    _tile_loadd(5, w, kLineBytes);
+    _tile_dpbf16ps(0, 4, 5);
+  }
+  Block block;
+  _tile_stored(0, block.cells, kLineBytes);
+  store_block(a, block, rows, row, panel);
+}
+
+// 16 + `rows_high` rows by two panels. Tiles: 0, 1 sums of the low rows, 2, 3 of the high ones, 4,
+// 5 x, 6, 7 weights.
+void rows32_panels2(const LinearRaw& a, int64_t rows_high, int64_t row, int64_t panel) {
+  const uint16_t* x = x_at(a, row);
+  const uint16_t* x_high = x_at(a, row + kTileRows);
+  const uint16_t* w = a.weight + panel * a.panel_stride;
+  const int64_t x_bytes = a.x_stride * 2;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < a.k; k += kStepK, w += kTileElements) {
+    prefetch_tile(w);
+    prefetch_tile(w + a.panel_stride);
+    _tile_loadd(6, w, kLineBytes);
+    _tile_loadd(4, x + k, x_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, w + a.panel_stride, kLineBytes);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, x_high + k, x_bytes);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  Block block[4];
+  _tile_stored(0, block[0].cells, kLineBytes);
+  _tile_stored(1, block[1].cells, kLineBytes);
+  _tile_stored(2, block[2].cells, kLineBytes);
+  _tile_stored(3, block[3].cells, kLineBytes);
+  for (int p = 0; p < 2; ++p) {
+    store_block(a, block[p], kTileRows, row, panel + p);
+    store_block(a, block[2 + p], rows_high, row + kTileRows, panel + p);
+  }
+}
+
+// Rows [row_begin, row_end) of at most 16 by all panels.
+void low_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int64_t panel_end) {
+  const auto m = static_cast<uint8_t>(rows);
+  configure({m, m, m, m, m, 16, 16, 16});
+  for (; panel + 4 <= panel_end; panel += 4) rows16_panels4(a, rows, row, panel);
+  for (; panel < panel_end; ++panel) rows16_panel(a, rows, row, panel);
+}
+
+// 17 to 32 rows; panels come in pairs so that both x tiles are used twice.
+void high_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int64_t panel_end) {
+  const auto high = static_cast<uint8_t>(rows - kTileRows);
+  configure({16, 16, high, high, 16, high, 16, 16});
+  for (; panel + 2 <= panel_end; panel += 2) rows32_panels2(a, high, row, panel);
+  if (panel == panel_end) return;
+  low_rows(a, row, kTileRows, panel, panel_end);
+  low_rows(a, row + kTileRows, high, panel, panel_end);
+}
+
+}  // namespace
+}  // namespace amx
+
+void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                int64_t panel_end) {
+  constexpr int64_t kPanelsPerPass = 4;  // their weights stay in the cache for all rows
+  for (int64_t panel = panel_begin; panel < panel_end; panel += kPanelsPerPass) {
+    const int64_t end = amx::min_of(panel + kPanelsPerPass, panel_end);
+    for (int64_t row = row_begin; row < row_end; row += 2 * amx::kTileRows) {
+      const int64_t rows = amx::min_of(row_end - row, 2 * amx::kTileRows);
+      if (rows <= amx::kTileRows)
+        amx::low_rows(a, row, rows, panel, end);
+      else
+        amx::high_rows(a, row, rows, panel, end);
+    }
+  }
+  _tile_release();
+}
+
+double peak_flops_amx(int64_t iterations) {
+  amx::configure({16, 16, 16, 16, 16, 16, 16, 16});
+  for (int64_t i = 0; i < iterations; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 4.0 * 2 * 16 * 16 * 32 * static_cast<double>(iterations);
+}
+
+}  // namespace nereid::kernels::cpu

@@ -1,0 +1,68 @@
+// Linear with vdpbf16ps: bf16 pairs of x against the weights as they are stored.
+#include "kernels/cpu/simd_linear.h"
+
+namespace nereid::kernels::cpu {
+namespace avx512_bf16 {
+namespace {
+
+struct PairDot {
+  using X = uint16_t;
+  static constexpr int kMaxRows = 12;
+  static constexpr int kWideRows = 4;
+
+  template <int kRows, int kVecs>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const uint16_t* w,
+                                                int64_t panel_stride, int64_t k,
+                                                F (&acc)[kRows][kVecs]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
+    for (int64_t i = 0; i < k; i += 2, w += 32) {
+      __m512bh pairs[kVecs];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) {
+        const uint16_t* p = w + vec_offset(v, panel_stride);
+        _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+        pairs[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        int pair;
+        __builtin_memcpy(&pair, x + r * x_stride + i, sizeof(pair));
+        const __m512bh both = reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = _mm512_dpbf16_ps(acc[r][v], pairs[v], both);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace avx512_bf16
+
+void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                        int64_t panel_end) {
+  avx512_bf16::linear_block<avx512_bf16::PairDot>(a, row_begin, row_end, panel_begin, panel_end);
+}
+
+double peak_flops_avx512_bf16(int64_t iterations) {
+  using namespace avx512_bf16;
+  constexpr int kChains = 16;
+  F acc[kChains];
+#pragma GCC unroll 16
+  for (int c = 0; c < kChains; ++c) acc[c] = set1(0);
+  const __m512bh ones = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
+  for (int64_t i = 0; i < iterations; ++i) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) acc[c] = _mm512_dpbf16_ps(acc[c], ones, ones);
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) asm volatile("" : "+x"(acc[c]));
+  }
+  float total = 0;
+  for (int c = 0; c < kChains; ++c) total += sum(acc[c]);
+  asm volatile("" : : "x"(total));
+  return 4.0 * kLanes * kChains * static_cast<double>(iterations);
+}
+
+}  // namespace nereid::kernels::cpu

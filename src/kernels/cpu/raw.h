@@ -1,0 +1,121 @@
+// The raw kernels of the CPU: plain functions over pointers, one set per instruction set, each
+// compiled in files of its own with that set's flags. Those files include nothing but this header,
+// simd*.h and <immintrin.h>, so that no shared inline function is ever compiled with flags that
+// another processor cannot run.
+#pragma once
+
+#include <stdint.h>
+
+namespace nereid::kernels::cpu {
+
+// bf16 is uint16_t here. Strides are in elements.
+
+struct NormRaw {
+  float* residual;
+  const float* add;  // or null
+  const uint16_t* weight;
+  void* out;
+  bool out_bf16;
+  int64_t hidden, residual_stride, add_stride, out_stride;
+  float eps;
+};
+
+struct RopeRaw {
+  float* x;
+  int64_t stride, heads, head_dim;
+  const int32_t* positions;
+  const float* table;
+};
+
+struct GluRaw {
+  const float* x;
+  uint16_t* out;
+  int64_t width, x_stride, out_stride;
+  int activation;  // of ops.h
+};
+
+struct AddRaw {
+  float* x;
+  const float* y;
+  int64_t width, x_stride, y_stride;
+};
+
+// out[rows, n] = x . weight^T + bias over panels of 16 weight rows.
+struct LinearRaw {
+  const void* x;  // f32 or bf16 rows, readable (as zeros) up to the kernel's k step
+  int64_t x_stride;
+  const uint16_t* weight;
+  int64_t panel_stride;  // elements between two panels
+  int64_t k;             // without padding
+  const uint16_t* bias;  // or null
+  void* out;
+  int64_t out_stride, n;
+  bool out_bf16;
+};
+
+struct AttentionRaw {
+  const float* qkv;
+  uint16_t* k_cache;
+  uint16_t* v_cache;
+  uint16_t* out;
+  const float* rope_table;  // or null
+  const int32_t* positions;
+  const int32_t* row_of_token;
+  const int32_t* block_table;
+  int64_t qkv_stride, out_stride, max_blocks;
+  int64_t heads, kv_heads, head_dim, block_tokens, window;
+  float scale;
+};
+
+struct LogitsScan {
+  float largest;
+  bool sound;  // no NaN, no +inf
+};
+
+struct Raw {
+  void (*norm)(const NormRaw&, int64_t begin, int64_t end);
+  void (*rope)(const RopeRaw&, int64_t begin, int64_t end);
+  void (*glu)(const GluRaw&, int64_t begin, int64_t end);
+  void (*add)(const AddRaw&, int64_t begin, int64_t end);
+
+  // Rows [row_begin, row_end) by panels [panel_begin, panel_end); x is f32, padded to even k.
+  void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                 int64_t panel_end);
+  void (*widen_row)(const uint16_t* x, int64_t count, float* out);  // bf16 -> f32
+
+  // Writes the rotated K and V of tokens [begin, end) to the cache, every kv head.
+  void (*attention_store)(const AttentionRaw&, int64_t begin, int64_t end);
+  // Floats of scratch that one call of attention_tile needs for `tokens` tokens.
+  int64_t (*attention_scratch)(const AttentionRaw&, int64_t tokens);
+  // Tokens [begin, begin + count) of one sequence, one kv head and its query heads.
+  void (*attention_tile)(const AttentionRaw&, int64_t begin, int64_t count, int64_t kv_head,
+                         float* scratch);
+
+  // Largest logit of each piece of kLogitsPiece (the last may be shorter).
+  LogitsScan (*scan_logits)(const float* x, int64_t count, float* piece_largest);
+  // Sum of exp((x - largest) / temperature) over x >= threshold; their number in *num.
+  double (*sum_weights)(const float* x, int64_t count, float largest, float temperature,
+                        float threshold, int64_t* num);
+
+  double (*peak_flops)(
+      int64_t iterations);  // runs that many rounds; floating-point operations done
+  float (*read_bytes)(const void* data,
+                      int64_t bytes);  // reads all, returns a sum to keep it alive
+};
+
+inline constexpr int64_t kLogitsPiece = 64;
+
+extern const Raw kAvx2;
+extern const Raw kAvx512;
+
+// The signature of Raw::linear; x is bf16, padded to even k (avx512_bf16) or to a multiple of 32.
+void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                        int64_t panel_end);
+void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                int64_t panel_end);
+
+// Floating-point operations done by `iterations` rounds of independent dot products in registers.
+double peak_flops_avx512_bf16(int64_t iterations);
+double peak_flops_amx(int64_t iterations);
+
+}  // namespace nereid::kernels::cpu

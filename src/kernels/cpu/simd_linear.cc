@@ -1,0 +1,49 @@
+// Linear with f32 products.
+#include "kernels/cpu/simd_linear.h"
+#include "kernels/cpu/simd_raw.h"
+
+namespace nereid::kernels::cpu::NEREID_SIMD {
+
+void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+            int64_t panel_end) {
+  linear_block<F32Dot>(a, row_begin, row_end, panel_begin, panel_end);
+}
+
+void widen_row(const uint16_t* x, int64_t count, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(out + i, load_bf16(x + i));
+  if (i < count) store_part(out + i, load_bf16_part(x + i, count - i), count - i);
+}
+
+double peak_flops(int64_t iterations) {
+  constexpr int kChains = kRegisters / 2;
+  F acc[kChains];
+#pragma GCC unroll 16
+  for (int c = 0; c < kChains; ++c) acc[c] = set1(static_cast<float>(c));
+  const F factor = set1(0.999f), term = set1(0.001f);
+  for (int64_t i = 0; i < iterations; ++i) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) acc[c] = fma(acc[c], factor, term);
+#pragma GCC unroll 16
+    for (int c = 0; c < kChains; ++c) asm volatile("" : "+x"(acc[c]));
+  }
+  float total = 0;
+  for (int c = 0; c < kChains; ++c) total += sum(acc[c]);
+  asm volatile("" : : "x"(total));
+  return 2.0 * kLanes * kChains * static_cast<double>(iterations);
+}
+
+float read_bytes(const void* data, int64_t bytes) {
+  const char* p = static_cast<const char*>(data);
+  F total[4] = {set1(0), set1(0), set1(0), set1(0)};
+  constexpr int64_t kStep = 4 * kLanes * 4;
+  for (int64_t i = 0; i + kStep <= bytes; i += kStep) {
+    _mm_prefetch(p + i + 4096, _MM_HINT_T0);
+#pragma GCC unroll 4
+    for (int v = 0; v < 4; ++v)
+      total[v] = add(total[v], load(reinterpret_cast<const float*>(p + i) + v * kLanes));
+  }
+  return sum(add(add(total[0], total[1]), add(total[2], total[3])));
+}
+
+}  // namespace nereid::kernels::cpu::NEREID_SIMD

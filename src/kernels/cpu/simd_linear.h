@@ -1,0 +1,122 @@
+// Linear over weight panels, written once for all vector instruction sets: register tiles of rows x
+// panels that run over the whole of k, so that an element's sum is one chain in the order of k
+// whatever the tile's shape and the number of rows.
+#pragma once
+
+#include "kernels/cpu/simd.h"
+
+namespace nereid::kernels::cpu::NEREID_SIMD {
+
+// How far ahead of its use a line of weights is asked for, in bytes of one panel.
+inline constexpr int64_t kPrefetchBytes = 2048;
+
+// Offset in elements of vector v of a group of panels.
+inline int64_t vec_offset(int v, int64_t panel_stride) {
+  return v / kVecsPerPanel * panel_stride + v % kVecsPerPanel * (2 * kLanes);
+}
+
+// f32 products: weights are widened in registers, x is f32.
+struct F32Dot {
+  using X = float;
+  static constexpr int kMaxRows = kRegisters == 32 ? 12 : 5;  // at two vectors of panels
+  static constexpr int kWideRows = kRegisters == 32 ? 4 : 2;  // at four
+
+  template <int kRows, int kVecs>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const uint16_t* w,
+                                                int64_t panel_stride, int64_t k,
+                                                F (&acc)[kRows][kVecs]) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
+    for (int64_t i = 0; i < k; i += 2, w += 32) {
+      F low[kVecs], high[kVecs];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; ++v) {
+        const uint16_t* p = w + vec_offset(v, panel_stride);
+        if (v % kVecsPerPanel == 0)
+          _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
+        low[v] = pair_low(p);
+        high[v] = pair_high(p);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const F x0 = set1(x[r * x_stride + i]), x1 = set1(x[r * x_stride + i + 1]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = fma(low[v], x0, acc[r][v]);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVecs; ++v) acc[r][v] = fma(high[v], x1, acc[r][v]);
+      }
+    }
+  }
+};
+
+template <int kRows, int kVecs>
+inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[kRows][kVecs]) {
+#pragma GCC unroll 8
+  for (int v = 0; v < kVecs; ++v) {
+    const int64_t col = (panel * kVecsPerPanel + v) * kLanes;
+    const int64_t cols = min_of(a.n - col, kLanes);
+    if (cols <= 0) return;
+    F bias = set1(0);
+    if (a.bias)
+      bias = cols == kLanes ? load_bf16(a.bias + col) : load_bf16_part(a.bias + col, cols);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const F value = a.bias ? add(acc[r][v], bias) : acc[r][v];
+      const int64_t at = (row + r) * a.out_stride + col;
+      if (a.out_bf16) {
+        uint16_t* out = static_cast<uint16_t*>(a.out) + at;
+        cols == kLanes ? store_bf16(out, value) : store_bf16_part(out, value, cols);
+      } else {
+        float* out = static_cast<float*>(a.out) + at;
+        cols == kLanes ? store(out, value) : store_part(out, value, cols);
+      }
+    }
+  }
+}
+
+template <class Dot, int kRows, int kVecs>
+void linear_tile(const LinearRaw& a, int64_t row, int64_t panel) {
+  F acc[kRows][kVecs];
+  Dot::template run<kRows, kVecs>(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride,
+                                  a.x_stride, a.weight + panel * a.panel_stride, a.panel_stride,
+                                  a.k, acc);
+  store_tile(a, row, panel, acc);
+}
+
+// linear_tile for `rows` <= kRows rows.
+template <class Dot, int kRows, int kVecs>
+inline void linear_rows(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
+  if constexpr (kRows > 1)
+    if (rows < kRows) return linear_rows<Dot, kRows - 1, kVecs>(a, rows, row, panel);
+  linear_tile<Dot, kRows, kVecs>(a, row, panel);
+}
+
+// All rows by the panels [begin, end) in groups of kVecs vectors; returns the first panel left.
+template <class Dot, int kMaxRows, int kVecs>
+inline int64_t linear_groups(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t begin,
+                             int64_t end) {
+  constexpr int64_t kPanels = kVecs / kVecsPerPanel;
+  const int64_t rows = row_end - row_begin;
+  const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
+  for (; begin + kPanels <= end; begin += kPanels)
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
+      linear_rows<Dot, kMaxRows, kVecs>(a, last - first, row_begin + first, begin);
+    }
+  return begin;
+}
+
+template <class Dot>
+inline void linear_block(const LinearRaw& a, int64_t row_begin, int64_t row_end,
+                         int64_t panel_begin, int64_t panel_end) {
+  if (row_end - row_begin <= Dot::kWideRows)
+    panel_begin =
+        linear_groups<Dot, Dot::kWideRows, 4>(a, row_begin, row_end, panel_begin, panel_end);
+  panel_begin = linear_groups<Dot, Dot::kMaxRows, 2>(a, row_begin, row_end, panel_begin, panel_end);
+  if constexpr (kVecsPerPanel == 1)
+    linear_groups<Dot, Dot::kMaxRows, 1>(a, row_begin, row_end, panel_begin, panel_end);
+}
+
+}  // namespace nereid::kernels::cpu::NEREID_SIMD

@@ -1,0 +1,22 @@
+// The table of one instruction set's raw kernels.
+#include "kernels/cpu/simd_raw.h"
+
+namespace nereid::kernels::cpu {
+
+extern const Raw NEREID_SIMD_TABLE = {
+    .norm = NEREID_SIMD::norm,
+    .rope = NEREID_SIMD::rope,
+    .glu = NEREID_SIMD::glu,
+    .add = NEREID_SIMD::add,
+    .linear = NEREID_SIMD::linear,
+    .widen_row = NEREID_SIMD::widen_row,
+    .attention_store = NEREID_SIMD::attention_store,
+    .attention_scratch = NEREID_SIMD::attention_scratch,
+    .attention_tile = NEREID_SIMD::attention_tile,
+    .scan_logits = NEREID_SIMD::scan_logits,
+    .sum_weights = NEREID_SIMD::sum_weights,
+    .peak_flops = NEREID_SIMD::peak_flops,
+    .read_bytes = NEREID_SIMD::read_bytes,
+};
+
+}  // namespace nereid::kernels::cpu

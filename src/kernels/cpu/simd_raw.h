@@ -1,0 +1,30 @@
+// Declarations of one instruction set's raw kernels, see Raw in raw.h.
+#pragma once
+
+#include "kernels/cpu/raw.h"
+
+namespace nereid::kernels::cpu::NEREID_SIMD {
+
+void norm(const NormRaw& a, int64_t begin, int64_t end);
+void rope(const RopeRaw& a, int64_t begin, int64_t end);
+void glu(const GluRaw& a, int64_t begin, int64_t end);
+void add(const AddRaw& a, int64_t begin, int64_t end);
+void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+            int64_t panel_end);
+void widen_row(const uint16_t* x, int64_t count, float* out);
+void attention_store(const AttentionRaw& a, int64_t begin, int64_t end);
+int64_t attention_scratch(const AttentionRaw& a, int64_t tokens);
+void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
+                    float* scratch);
+LogitsScan scan_logits(const float* x, int64_t count, float* piece_largest);
+double sum_weights(const float* x, int64_t count, float largest, float temperature, float threshold,
+                   int64_t* num);
+double peak_flops(int64_t iterations);
+float read_bytes(const void* data, int64_t bytes);
+
+// Rotates one head vector into `out`, which may be `x`; products and sums are rounded separately,
+// so fused and unfused rope give the same bits.
+void rotate(const float* x, const float* angles, int64_t head_dim, float* out);
+void rotate_bf16(const float* x, const float* angles, int64_t head_dim, uint16_t* out);
+
+}  // namespace nereid::kernels::cpu::NEREID_SIMD

@@ -1,0 +1,60 @@
+// Passes over a row of logits.
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_raw.h"
+
+namespace nereid::kernels::cpu::NEREID_SIMD {
+
+LogitsScan scan_logits(const float* x, int64_t count, float* piece_largest) {
+  const F infinity = set1(kInfinity);
+  constexpr uint32_t kAll = (1u << kLanes) - 1;
+  float most = -kInfinity;
+  uint32_t sound = kAll;
+  for (int64_t first = 0, piece = 0; first < count; first += kLogitsPiece, ++piece) {
+    const int64_t end = min_of(count, first + kLogitsPiece);
+    F piece_most = set1(-kInfinity);
+    int64_t i = first;
+    for (; i + kLanes <= end; i += kLanes) {
+      const F value = load(x + i);
+      sound &= less_bits(value, infinity);
+      piece_most = vmax(piece_most, value);
+    }
+    if (i < end) {
+      const F value = load_part(x + i, end - i, -kInfinity);
+      sound &= less_bits(value, infinity);
+      piece_most = vmax(piece_most, value);
+    }
+    const float value = largest(piece_most);
+    piece_largest[piece] = value;
+    most = most < value ? value : most;
+  }
+  return {most, sound == kAll};
+}
+
+// Lanes are summed in f32 over one piece, pieces in f64.
+double sum_weights(const float* x, int64_t count, float largest, float temperature, float threshold,
+                   int64_t* num) {
+  const F top = set1(largest), divisor = set1(temperature), limit = set1(threshold);
+  double total = 0;
+  int64_t taken = 0;
+  for (int64_t first = 0; first < count; first += kLogitsPiece) {
+    const int64_t end = min_of(count, first + kLogitsPiece);
+    F piece = set1(0);
+    for (int64_t i = first; i < end; i += kLanes) {
+      const int64_t rest = end - i;
+      const F value = rest >= kLanes ? load(x + i) : load_part(x + i, rest, -kInfinity);
+      const uint32_t left_out = less_bits(value, limit);
+      int64_t here = kLanes - __builtin_popcount(left_out);
+      if (rest < kLanes) {
+        for (int64_t lane = rest; lane < kLanes; ++lane) here -= !(left_out >> lane & 1);
+      }
+      taken += here;
+      const F weight = exp(div(sub(value, top), divisor));
+      piece = add(piece, if_less(value, limit, set1(0), weight));
+    }
+    total += sum(piece);
+  }
+  *num = taken;
+  return total;
+}
+
+}  // namespace nereid::kernels::cpu::NEREID_SIMD
