@@ -62,6 +62,56 @@ void append_json_double(std::string& out, double value) {
   out += text;
 }
 
+void append_json(std::string& out, const json::value& value) {
+  auto separate = [&out, first = true]() mutable {
+    if (!first) out.push_back(',');
+    first = false;
+  };
+  if (const json::object* object = value.if_object()) {
+    out.push_back('{');
+    for (const auto& member : *object) {
+      separate();
+      append_json_string(out, std::string_view(member.key()));
+      out.push_back(':');
+      append_json(out, member.value());
+    }
+    out.push_back('}');
+  } else if (const json::array* array = value.if_array()) {
+    out.push_back('[');
+    for (const json::value& item : *array) {
+      separate();
+      append_json(out, item);
+    }
+    out.push_back(']');
+  } else if (const double* number = value.if_double()) {
+    append_json_double(out, *number);
+  } else if (const json::string* text = value.if_string()) {
+    append_json_string(out, std::string_view(*text));
+  } else {
+    out += json::serialize(value);
+  }
+}
+
+std::string_view json_kind_name(const json::value& value) {
+  switch (value.kind()) {
+    case json::kind::null:
+      return "null";
+    case json::kind::bool_:
+      return "a boolean";
+    case json::kind::int64:
+    case json::kind::uint64:
+      return "an integer";
+    case json::kind::double_:
+      return "a number";
+    case json::kind::string:
+      return "a string";
+    case json::kind::array:
+      return "an array";
+    default:
+      return "an object";
+  }
+}
+
 std::string kserve_error_body(std::string_view message) {
   std::string out = "{\"error\":";
   append_json_string(out, message);

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
+
 namespace nereid::front {
 
 // Appends a quoted, escaped JSON string. Bytes that are not UTF-8 go out unchanged.
@@ -13,6 +15,12 @@ void append_json_string(std::string& out, std::string_view text);
 // exponents have no plus sign (1e300). NaN and infinities come out as NaN, Infinity, -Infinity,
 // as the stock server prints them.
 void append_json_double(std::string& out, double value);
+
+// Appends compact JSON text of `value` with doubles as above (Boost.JSON would print 5E-1 for 0.5).
+void append_json(std::string& out, const json::value& value);
+
+// "a string", "an integer", ... for messages.
+std::string_view json_kind_name(const json::value& value);
 
 // {"error":"<message>"}, the KServe error body.
 std::string kserve_error_body(std::string_view message);

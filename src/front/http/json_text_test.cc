@@ -31,5 +31,11 @@ TEST(JsonText, StringsAreEscaped) {
   EXPECT_EQ(kserve_error_body("it's \"x\""), "{\"error\":\"it's \\\"x\\\"\"}");
 }
 
+TEST(JsonText, ValuesAreCompactAndReadable) {
+  std::string out;
+  append_json(out, json::parse(R"({"a": [1, 0.5, "x\n", null, true, {}], "b": {"c": -2}})"));
+  EXPECT_EQ(out, R"({"a":[1,0.5,"x\n",null,true,{}],"b":{"c":-2}})");
+}
+
 }  // namespace
 }  // namespace nereid::front

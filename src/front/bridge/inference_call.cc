@@ -1,0 +1,233 @@
+// Request building, response parsing and the life of one call; see inference_call.h.
+#include "front/bridge/inference_call.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace nereid::front {
+namespace {
+
+// Response buffers are std::string, so that they move into Tensor::bytes without a copy.
+TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t byte_size,
+                             TRITONSERVER_MemoryType, int64_t, void*, void** buffer,
+                             void** buffer_userp, TRITONSERVER_MemoryType* actual_type,
+                             int64_t* actual_id) {
+  *actual_type = TRITONSERVER_MEMORY_CPU;
+  *actual_id = 0;
+  try {
+    auto* bytes = new std::string(byte_size, '\0');
+    *buffer = bytes->data();
+    *buffer_userp = bytes;
+  } catch (const std::exception&) {
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for the response");
+  }
+  return nullptr;
+}
+
+TRITONSERVER_Error* release(TRITONSERVER_ResponseAllocator*, void*, void* buffer_userp, size_t,
+                            TRITONSERVER_MemoryType, int64_t) {
+  delete static_cast<std::string*>(buffer_userp);
+  return nullptr;
+}
+
+// One allocator without state serves every request of the process.
+TRITONSERVER_ResponseAllocator* allocator() {
+  static TRITONSERVER_ResponseAllocator* const shared = [] {
+    TRITONSERVER_ResponseAllocator* made = nullptr;
+    const Status status =
+        take_error(TRITONSERVER_ResponseAllocatorNew(&made, allocate, release, nullptr));
+    if (!status.ok()) log_error("response allocator: {}", message(status));
+    return made;
+  }();
+  return shared;
+}
+
+Status read_parameters(TRITONSERVER_InferenceResponse* response, InferenceReply& reply) {
+  uint32_t count = 0;
+  RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceResponseParameterCount(response, &count)));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    TRITONSERVER_ParameterType type;
+    const void* value = nullptr;
+    RETURN_IF_ERROR(
+        take_error(TRITONSERVER_InferenceResponseParameter(response, i, &name, &type, &value)));
+    switch (type) {
+      case TRITONSERVER_PARAMETER_STRING:
+        reply.parameters.push_back({name, std::string(static_cast<const char*>(value))});
+        break;
+      case TRITONSERVER_PARAMETER_INT:
+        reply.parameters.push_back({name, *static_cast<const int64_t*>(value)});
+        break;
+      case TRITONSERVER_PARAMETER_BOOL:
+        reply.parameters.push_back({name, *static_cast<const bool*>(value)});
+        break;
+      case TRITONSERVER_PARAMETER_DOUBLE:
+        reply.parameters.push_back({name, *static_cast<const double*>(value)});
+        break;
+      default:
+        return internal_error("response parameter '{}' has a type that cannot be sent", name);
+    }
+  }
+  return ok();
+}
+
+Status read_outputs(TRITONSERVER_InferenceResponse* response, InferenceReply& reply) {
+  uint32_t count = 0;
+  RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceResponseOutputCount(response, &count)));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = nullptr;
+    const int64_t* shape = nullptr;
+    uint64_t num_dims = 0;
+    const void* base = nullptr;
+    size_t byte_size = 0;
+    TRITONSERVER_MemoryType memory_type;
+    int64_t memory_id = 0;
+    void* userp = nullptr;
+    Tensor tensor;
+    RETURN_IF_ERROR(take_error(
+        TRITONSERVER_InferenceResponseOutput(response, i, &name, &tensor.type, &shape, &num_dims,
+                                             &base, &byte_size, &memory_type, &memory_id, &userp)));
+    tensor.name = name;
+    tensor.shape.assign(shape, shape + num_dims);
+    // The buffer may be larger than the output, or missing for an empty one.
+    tensor.bytes.assign(static_cast<const char*>(base), base == nullptr ? 0 : byte_size);
+    reply.outputs.push_back(std::move(tensor));
+  }
+  return ok();
+}
+
+Status read_response(TRITONSERVER_InferenceResponse* response, InferenceReply& reply) {
+  const char* text = nullptr;
+  if (take_error(TRITONSERVER_InferenceResponseId(response, &text)).ok() && text != nullptr) {
+    reply.id = text;
+  }
+  // The error stays owned by the response.
+  if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {
+    return take_error(
+        TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error)));
+  }
+  text = nullptr;
+  RETURN_IF_ERROR(
+      take_error(TRITONSERVER_InferenceResponseModel(response, &text, &reply.model_version)));
+  reply.model_name = text == nullptr ? "" : text;
+  RETURN_IF_ERROR(read_parameters(response, reply));
+  return read_outputs(response, reply);
+}
+
+Status set_parameter(TRITONSERVER_InferenceRequest* request, const Parameter& p) {
+  const char* key = p.name.c_str();
+  if (const auto* text = std::get_if<std::string>(&p.value)) {
+    return take_error(TRITONSERVER_InferenceRequestSetStringParameter(request, key, text->c_str()));
+  }
+  if (const auto* number = std::get_if<int64_t>(&p.value)) {
+    return take_error(TRITONSERVER_InferenceRequestSetIntParameter(request, key, *number));
+  }
+  if (const auto* flag = std::get_if<bool>(&p.value)) {
+    return take_error(TRITONSERVER_InferenceRequestSetBoolParameter(request, key, *flag));
+  }
+  return take_error(
+      TRITONSERVER_InferenceRequestSetDoubleParameter(request, key, std::get<double>(p.value)));
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<InferenceCall>> InferenceCall::start(TRITONSERVER_Server* server,
+                                                              InferenceSpec spec,
+                                                              OnReply on_reply) {
+  std::shared_ptr<InferenceCall> call(new InferenceCall());
+  call->spec_ = std::move(spec);
+  call->on_reply_ = std::move(on_reply);
+  RETURN_IF_ERROR(call->build(server));
+  call->self_ = call;
+  // Responses may arrive, and the call may even end, before this returns.
+  const Status sent = take_error(TRITONSERVER_ServerInferAsync(server, call->request_, nullptr));
+  if (!sent.ok()) {
+    call->self_.reset();
+    return sent;
+  }
+  return call;
+}
+
+InferenceCall::~InferenceCall() {
+  if (request_ != nullptr) take_error(TRITONSERVER_InferenceRequestDelete(request_)).IgnoreError();
+}
+
+Status InferenceCall::build(TRITONSERVER_Server* server) {
+  RETURN_IF_ERROR(take_error(
+      TRITONSERVER_InferenceRequestNew(&request_, server, spec_.model.c_str(), spec_.version)));
+  if (!spec_.id.empty()) {
+    RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestSetId(request_, spec_.id.c_str())));
+  }
+  for (const Tensor& t : spec_.inputs) {
+    RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestAddInput(
+        request_, t.name.c_str(), t.type, t.shape.data(), t.shape.size())));
+    RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestAppendInputData(
+        request_, t.name.c_str(), t.bytes.data(), t.bytes.size(), TRITONSERVER_MEMORY_CPU, 0)));
+  }
+  for (const std::string& name : spec_.requested_outputs) {
+    RETURN_IF_ERROR(
+        take_error(TRITONSERVER_InferenceRequestAddRequestedOutput(request_, name.c_str())));
+  }
+  for (const Parameter& p : spec_.parameters) RETURN_IF_ERROR(set_parameter(request_, p));
+  RETURN_IF_ERROR(
+      take_error(TRITONSERVER_InferenceRequestSetReleaseCallback(request_, &on_release, this)));
+  if (allocator() == nullptr) return internal_error("no response allocator");
+  return take_error(TRITONSERVER_InferenceRequestSetResponseCallback(request_, allocator(), nullptr,
+                                                                     &on_response, this));
+}
+
+void InferenceCall::cancel() {
+  // Not under the lock: the server may answer from inside the call.
+  std::shared_ptr<InferenceCall> alive;
+  {
+    std::lock_guard lock(mutex_);
+    if (final_seen_) return;
+    alive = self_;
+  }
+  if (!alive) return;
+  const Status status = take_error(TRITONSERVER_InferenceRequestCancel(request_));
+  if (!status.ok()) log_warn("cancel of a request to '{}': {}", spec_.model, message(status));
+}
+
+// The request object may go only when the server has both released it and sent its last response.
+void InferenceCall::finish_part(bool released) {
+  std::shared_ptr<InferenceCall> last;  // destroyed after the lock
+  std::lock_guard lock(mutex_);
+  (released ? released_ : final_seen_) = true;
+  if (released_ && final_seen_) last = std::move(self_);
+}
+
+void InferenceCall::on_release(TRITONSERVER_InferenceRequest*, uint32_t flags, void* self) {
+  if ((flags & TRITONSERVER_REQUEST_RELEASE_ALL) == 0) return;
+  static_cast<InferenceCall*>(self)->finish_part(true);
+}
+
+void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32_t flags,
+                                void* self) {
+  auto* call = static_cast<InferenceCall*>(self);
+  InferenceReply reply;
+  reply.final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
+  if (response == nullptr) {
+    reply.empty = true;
+  } else {
+    try {
+      reply.status = read_response(response, reply);
+    } catch (const std::exception& e) {
+      reply.status = internal_error("reading a response: {}", e.what());
+    }
+    take_error(TRITONSERVER_InferenceResponseDelete(response)).IgnoreError();
+  }
+  const bool final = reply.final;
+  if (!final && reply.empty) return;
+  // The closure usually refers back to this call: let it go with the last reply.
+  const OnReply on_reply = final ? std::exchange(call->on_reply_, nullptr) : call->on_reply_;
+  try {
+    on_reply(std::move(reply));
+  } catch (const std::exception& e) {
+    log_error("reply handler: {}", e.what());
+  }
+  if (final) call->finish_part(false);
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,46 @@
+// What a front end needs to know of a model, read through the server's metadata and configuration.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "front/bridge/tensor.h"
+
+namespace nereid::front {
+
+struct TensorInfo {
+  std::string name;
+  DataType type = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> shape;  // -1: any; with a leading -1 when the model batches
+};
+
+struct ModelInfo {
+  std::string name;
+  std::vector<TensorInfo> inputs;
+  std::vector<TensorInfo> outputs;
+
+  const TensorInfo* input(std::string_view tensor_name) const;
+};
+
+// Parses KServe model metadata. Internal error when it is not what the protocol says.
+StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text);
+
+// version -1: newest ready one. NotFound / Unavailable as the server says.
+StatusOr<ModelInfo> model_info(TRITONSERVER_Server* server, const std::string& name,
+                               int64_t version);
+
+// Metadata and configuration as JSON text, unchanged.
+StatusOr<std::string> server_metadata_json(TRITONSERVER_Server* server);
+StatusOr<std::string> model_metadata_json(TRITONSERVER_Server* server, const std::string& name,
+                                          int64_t version);
+StatusOr<std::string> model_config_json(TRITONSERVER_Server* server, const std::string& name,
+                                        int64_t version);
+
+// parameters[key].string_value of a model configuration; empty when absent.
+std::string config_parameter(const json::value& config, std::string_view key);
+
+}  // namespace nereid::front

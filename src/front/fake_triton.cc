@@ -1,0 +1,519 @@
+#include "front/fake_triton.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <thread>
+#include <variant>
+
+using nereid::front::FakeTriton;
+
+struct TRITONSERVER_Error {
+  TRITONSERVER_Error_Code code;
+  std::string message;
+};
+struct TRITONSERVER_Message {
+  std::string text;
+};
+struct TRITONSERVER_Metrics {
+  std::string text;
+};
+struct TRITONSERVER_ResponseAllocator {
+  TRITONSERVER_ResponseAllocatorAllocFn_t alloc;
+  TRITONSERVER_ResponseAllocatorReleaseFn_t release;
+};
+
+namespace {
+
+struct FakeTensor {
+  std::string name;
+  TRITONSERVER_DataType type = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> shape;
+  std::string bytes;
+  void* buffer = nullptr;
+  void* userp = nullptr;
+};
+using Value = std::variant<std::string, int64_t, bool, double>;
+
+TRITONSERVER_Error* fail(TRITONSERVER_Error_Code code, std::string text) {
+  return new TRITONSERVER_Error{code, std::move(text)};
+}
+
+}  // namespace
+
+struct TRITONSERVER_InferenceRequest {
+  std::string model;
+  std::string id;
+  std::vector<FakeTensor> inputs;
+  std::map<std::string, Value> parameters;
+  TRITONSERVER_InferenceRequestReleaseFn_t release = nullptr;
+  void* release_userp = nullptr;
+  TRITONSERVER_ResponseAllocator* allocator = nullptr;
+  TRITONSERVER_InferenceResponseCompleteFn_t respond = nullptr;
+  void* respond_userp = nullptr;
+  std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+};
+
+struct TRITONSERVER_InferenceResponse {
+  std::string model;
+  std::string id;
+  TRITONSERVER_Error* error = nullptr;
+  std::vector<std::pair<std::string, Value>> parameters;
+  std::vector<FakeTensor> outputs;
+  TRITONSERVER_ResponseAllocator* allocator = nullptr;
+};
+
+namespace nereid::front {
+
+FakeTriton& FakeTriton::get() {
+  static FakeTriton fake;
+  return fake;
+}
+
+void FakeTriton::reset() {
+  std::lock_guard lock(mutex);
+  script.clear();
+  token_delay = std::chrono::milliseconds(0);
+  fail_after = -1;
+  ready = true;
+  queue_full = false;
+  num_cancelled = 0;
+}
+
+TRITONSERVER_Server* fake_server() {
+  static int anything = 0;
+  return reinterpret_cast<TRITONSERVER_Server*>(&anything);
+}
+
+}  // namespace nereid::front
+
+namespace {
+
+const FakeTensor* find(const std::vector<FakeTensor>& tensors, const std::string& name) {
+  for (const FakeTensor& t : tensors) {
+    if (t.name == name) return &t;
+  }
+  return nullptr;
+}
+
+int32_t int_input(const TRITONSERVER_InferenceRequest& r, const std::string& name, int32_t other) {
+  const FakeTensor* t = find(r.inputs, name);
+  if (t == nullptr) return other;
+  std::memcpy(&other, t->bytes.data(), sizeof other);
+  return other;
+}
+
+// Everything a running request needs after its object may be gone.
+struct Job {
+  explicit Job(const TRITONSERVER_InferenceRequest& r)
+      : model(r.model),
+        id(r.id),
+        allocator(r.allocator),
+        respond(r.respond),
+        userp(r.respond_userp),
+        cancelled(r.cancelled) {}
+  std::string model, id;
+  TRITONSERVER_ResponseAllocator* allocator;
+  TRITONSERVER_InferenceResponseCompleteFn_t respond;
+  void* userp;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+
+  void send(std::vector<FakeTensor> outputs, bool final, TRITONSERVER_Error* error = nullptr,
+            std::vector<std::pair<std::string, Value>> parameters = {}) {
+    auto* response =
+        new TRITONSERVER_InferenceResponse{model, id, error, std::move(parameters), {}, allocator};
+    ++FakeTriton::get().num_responses;
+    for (FakeTensor& t : outputs) {
+      TRITONSERVER_MemoryType type;
+      int64_t type_id;
+      allocator->alloc(allocator, t.name.c_str(), t.bytes.size(), TRITONSERVER_MEMORY_CPU, 0,
+                       nullptr, &t.buffer, &t.userp, &type, &type_id);
+      std::memcpy(t.buffer, t.bytes.data(), t.bytes.size());
+      response->outputs.push_back(std::move(t));
+    }
+    respond(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, userp);
+  }
+};
+
+FakeTensor ids_tensor(const char* name, std::vector<int64_t> shape, std::vector<int32_t> values) {
+  return {name, TRITONSERVER_TYPE_INT32, std::move(shape),
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4)};
+}
+
+void run_llm(Job job, std::vector<int32_t> script, int32_t max_tokens, int32_t end_id,
+             std::chrono::milliseconds delay, int fail_after) {
+  std::string reason = "length";
+  for (int32_t i = 0; i < max_tokens; ++i) {
+    std::this_thread::sleep_for(delay);
+    if (*job.cancelled) {
+      reason = "cancelled";
+      break;
+    }
+    if (i == fail_after) {
+      job.send({}, true, fail(TRITONSERVER_ERROR_INTERNAL, "engine failed"));
+      return;
+    }
+    const int32_t token = script.empty() ? end_id : script[static_cast<size_t>(i) % script.size()];
+    if (token == end_id) {
+      reason = "end_id";
+      break;
+    }
+    job.send(
+        {ids_tensor("output_ids", {1, 1, 1}, {token}), ids_tensor("sequence_length", {1, 1}, {1})},
+        false);
+  }
+  job.send({ids_tensor("output_ids", {1, 1, 0}, {}), ids_tensor("sequence_length", {1, 1}, {0})},
+           true, nullptr, {{"nereid_finish_reason", reason}});
+}
+
+void run_types(Job job, std::vector<FakeTensor> inputs, int64_t replies, int64_t code) {
+  if (code >= 0) {
+    job.send({}, true, fail(static_cast<TRITONSERVER_Error_Code>(code), "asked to fail"));
+    return;
+  }
+  for (int64_t i = 0; i < replies; ++i) {
+    std::vector<FakeTensor> outputs;
+    for (const FakeTensor& t : inputs) {
+      outputs.push_back({"OUT_" + t.name, t.type, t.shape, t.bytes});
+    }
+    job.send(std::move(outputs), false, nullptr, {{"index", i}});
+  }
+  job.respond(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL, job.userp);
+}
+
+int64_t int_parameter(const TRITONSERVER_InferenceRequest& r, const std::string& key,
+                      int64_t other) {
+  const auto it = r.parameters.find(key);
+  const auto* value = it == r.parameters.end() ? nullptr : std::get_if<int64_t>(&it->second);
+  return value ? *value : other;
+}
+
+std::string describe_inputs(const TRITONSERVER_InferenceRequest& r) {
+  std::vector<std::string> names;
+  for (const FakeTensor& t : r.inputs) {
+    std::ostringstream out;
+    out << t.name << "[";
+    for (size_t i = 0; i < t.shape.size(); ++i) out << (i ? "," : "") << t.shape[i];
+    out << "]";
+    names.push_back(out.str());
+  }
+  std::sort(names.begin(), names.end());
+  std::string out;
+  for (const std::string& n : names) out += (out.empty() ? "" : " ") + n;
+  return out;
+}
+
+TRITONSERVER_Error* check_model(const char* name, int64_t version) {
+  const std::string n = name;
+  if (n != "tensorrt_llm" && n != "preprocessing" && n != "types") {
+    return fail(TRITONSERVER_ERROR_NOT_FOUND,
+                "Request for unknown model: '" + n + "' is not found");
+  }
+  if (version > 1) {
+    return fail(TRITONSERVER_ERROR_NOT_FOUND, "Request for unknown model: '" + n + "' version " +
+                                                  std::to_string(version) + " is not found");
+  }
+  if (!FakeTriton::get().ready) {
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE,
+                "Request for unknown model: '" + n + "' version 1 is not at ready state");
+  }
+  return nullptr;
+}
+
+const char kLlmMetadata[] =
+    R"({"name":"tensorrt_llm","versions":["1"],"platform":"tensorrtllm","inputs":[
+{"name":"input_ids","datatype":"INT32","shape":[-1,-1]},
+{"name":"input_lengths","datatype":"INT32","shape":[-1,1]},
+{"name":"request_output_len","datatype":"INT32","shape":[-1,1]},
+{"name":"end_id","datatype":"INT32","shape":[-1,1]},
+{"name":"stop_words_list","datatype":"INT32","shape":[-1,2,-1]},
+{"name":"temperature","datatype":"FP32","shape":[-1,1]},
+{"name":"runtime_top_k","datatype":"INT32","shape":[-1,1]},
+{"name":"runtime_top_p","datatype":"FP32","shape":[-1,1]},
+{"name":"random_seed","datatype":"UINT64","shape":[-1,1]},
+{"name":"min_length","datatype":"INT32","shape":[-1,1]},
+{"name":"streaming","datatype":"BOOL","shape":[-1,1]}],
+"outputs":[{"name":"output_ids","datatype":"INT32","shape":[-1,-1,-1]},
+{"name":"sequence_length","datatype":"INT32","shape":[-1,-1]}]})";
+
+const char kTypesMetadata[] =
+    R"({"name":"types","versions":["1"],"platform":"x","inputs":[
+{"name":"text","datatype":"BYTES","shape":[-1,1]},{"name":"words","datatype":"BYTES","shape":[-1,-1]},
+{"name":"count","datatype":"INT32","shape":[-1,1]},{"name":"small","datatype":"UINT8","shape":[-1,1]},
+{"name":"seed","datatype":"UINT64","shape":[-1,1]},{"name":"flag","datatype":"BOOL","shape":[-1,1]},
+{"name":"heat","datatype":"FP32","shape":[-1,1]},{"name":"pair","datatype":"INT32","shape":[-1,2]},
+{"name":"table","datatype":"FP32","shape":[-1,2,2]},{"name":"half","datatype":"FP16","shape":[-1,1]}],
+"outputs":[]})";
+
+}  // namespace
+
+extern "C" {
+
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* msg) {
+  return fail(code, msg);
+}
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+
+const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType type) {
+  static const char* const kNames[] = {"<invalid>", "BOOL", "UINT8", "UINT16", "UINT32",
+                                       "UINT64",    "INT8", "INT16", "INT32",  "INT64",
+                                       "FP16",      "FP32", "FP64",  "BYTES",  "BF16"};
+  return kNames[type];
+}
+TRITONSERVER_DataType TRITONSERVER_StringToDataType(const char* name) {
+  for (int i = 1; i <= 14; ++i) {
+    const auto type = static_cast<TRITONSERVER_DataType>(i);
+    if (std::string(name) == TRITONSERVER_DataTypeString(type)) return type;
+  }
+  return TRITONSERVER_TYPE_INVALID;
+}
+uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType type) {
+  static const uint32_t kSizes[] = {0, 1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 8, 0, 2};
+  return kSizes[type];
+}
+
+TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
+  delete message;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message,
+                                                        const char** base, size_t* size) {
+  *base = message->text.data();
+  *size = message->text.size();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server*, bool* live) {
+  *live = true;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server*, bool* ready) {
+  *ready = FakeTriton::get().ready;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server*, const char* name,
+                                                    int64_t version, bool* ready) {
+  TRITONSERVER_Error* error = check_model(name, version);
+  *ready = error == nullptr;
+  return error;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server*, TRITONSERVER_Message** out) {
+  *out = new TRITONSERVER_Message{R"({"name":"triton","version":"2.51.0","extensions":[]})"};
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const char* name,
+                                                     int64_t version, TRITONSERVER_Message** out) {
+  if (TRITONSERVER_Error* error = check_model(name, version)) return error;
+  *out = new TRITONSERVER_Message{std::string(name) == "types" ? kTypesMetadata : kLlmMetadata};
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const char* name,
+                                                   int64_t version, uint32_t,
+                                                   TRITONSERVER_Message** out) {
+  if (TRITONSERVER_Error* error = check_model(name, version)) return error;
+  *out = new TRITONSERVER_Message{
+      R"({"name":"x","model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
+      R"({"string_value":"64"},"tokenizer_dir":{"string_value":")" +
+      FakeTriton::get().tokenizer_dir + R"("}}})"};
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server*, TRITONSERVER_Metrics** out) {
+  *out = new TRITONSERVER_Metrics{"# HELP nv_fake x\n# TYPE nv_fake gauge\nnv_fake 1\n"};
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics,
+                                                  TRITONSERVER_MetricFormat, const char** base,
+                                                  size_t* size) {
+  *base = metrics->text.data();
+  *size = metrics->text.size();
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_MetricsDelete(TRITONSERVER_Metrics* metrics) {
+  delete metrics;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(
+    TRITONSERVER_ResponseAllocator** out, TRITONSERVER_ResponseAllocatorAllocFn_t alloc,
+    TRITONSERVER_ResponseAllocatorReleaseFn_t release, TRITONSERVER_ResponseAllocatorStartFn_t) {
+  *out = new TRITONSERVER_ResponseAllocator{alloc, release};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** out,
+                                                     TRITONSERVER_Server*, const char* model,
+                                                     const int64_t version) {
+  if (TRITONSERVER_Error* error = check_model(model, version)) return error;
+  *out = new TRITONSERVER_InferenceRequest();
+  (*out)->model = model;
+  ++FakeTriton::get().num_live;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+  delete request;
+  --FakeTriton::get().num_live;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request,
+                                                       const char* id) {
+  request->id = id;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request,
+                                                          const char* name,
+                                                          const TRITONSERVER_DataType type,
+                                                          const int64_t* shape,
+                                                          uint64_t dim_count) {
+  request->inputs.push_back({name, type, {shape, shape + dim_count}, {}});
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(
+    TRITONSERVER_InferenceRequest* request, const char*, const void* base, size_t size,
+    TRITONSERVER_MemoryType, int64_t) {
+  request->inputs.back().bytes.append(static_cast<const char*>(base), size);
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER_InferenceRequest*,
+                                                                    const char*) {
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const char* value) {
+  request->parameters[key] = std::string(value);
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetIntParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const int64_t value) {
+  request->parameters[key] = value;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetBoolParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const bool value) {
+  request->parameters[key] = value;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDoubleParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const double value) {
+  request->parameters[key] = value;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_InferenceRequestReleaseFn_t fn,
+    void* userp) {
+  request->release = fn;
+  request->release_userp = userp;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator, void*,
+    TRITONSERVER_InferenceResponseCompleteFn_t fn, void* userp) {
+  request->allocator = allocator;
+  request->respond = fn;
+  request->respond_userp = userp;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRequest* request) {
+  if (!request->cancelled->exchange(true)) ++FakeTriton::get().num_cancelled;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
+                                                  TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace*) {
+  FakeTriton& fake = FakeTriton::get();
+  if (fake.queue_full) {
+    return fail(TRITONSERVER_ERROR_UNAVAILABLE, "Exceeds maximum queue size");
+  }
+  const Job job(*request);
+  std::lock_guard lock(fake.mutex);
+  fake.last_inputs = describe_inputs(*request);
+  if (request->model == "tensorrt_llm") {
+    const FakeTensor* ids = find(request->inputs, "input_ids");
+    fake.last_prompt.assign(ids->bytes.size() / 4, 0);
+    std::memcpy(fake.last_prompt.data(), ids->bytes.data(), ids->bytes.size());
+    const int32_t max_tokens = int_input(*request, "request_output_len", 1);
+    const int32_t end_id = int_input(*request, "end_id", -1);
+    std::thread(run_llm, job, fake.script, max_tokens, end_id, fake.token_delay, fake.fail_after)
+        .detach();
+  } else {
+    std::thread(run_types, job, request->inputs, int_parameter(*request, "replies", 1),
+                int_parameter(*request, "fail", -1))
+        .detach();
+  }
+  request->release(request, TRITONSERVER_REQUEST_RELEASE_ALL, request->release_userp);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
+  for (FakeTensor& t : response->outputs) {
+    response->allocator->release(response->allocator, t.buffer, t.userp, t.bytes.size(),
+                                 TRITONSERVER_MEMORY_CPU, 0);
+  }
+  delete response->error;
+  delete response;
+  --FakeTriton::get().num_responses;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
+  return response->error;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,
+                                                        const char** name, int64_t* version) {
+  *name = response->model.c_str();
+  *version = 1;
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(TRITONSERVER_InferenceResponse* response,
+                                                     const char** id) {
+  *id = response->id.c_str();
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(
+    TRITONSERVER_InferenceResponse* response, uint32_t* count) {
+  *count = static_cast<uint32_t>(response->parameters.size());
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
+    TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
+    TRITONSERVER_ParameterType* type, const void** value) {
+  const auto& [key, v] = response->parameters[index];
+  *name = key.c_str();
+  if (const auto* text = std::get_if<std::string>(&v)) {
+    *type = TRITONSERVER_PARAMETER_STRING;
+    *value = text->c_str();
+  } else {
+    *type = TRITONSERVER_PARAMETER_INT;
+    *value = std::get_if<int64_t>(&v);
+  }
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(
+    TRITONSERVER_InferenceResponse* response, uint32_t* count) {
+  *count = static_cast<uint32_t>(response->outputs.size());
+  return nullptr;
+}
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceResponse* response,
+                                                         const uint32_t index, const char** name,
+                                                         TRITONSERVER_DataType* type,
+                                                         const int64_t** shape, uint64_t* dim_count,
+                                                         const void** base, size_t* byte_size,
+                                                         TRITONSERVER_MemoryType* memory_type,
+                                                         int64_t* memory_type_id, void** userp) {
+  const FakeTensor& t = response->outputs[index];
+  *name = t.name.c_str();
+  *type = t.type;
+  *shape = t.shape.data();
+  *dim_count = t.shape.size();
+  *base = t.buffer;
+  *byte_size = t.bytes.size();
+  *memory_type = TRITONSERVER_MEMORY_CPU;
+  *memory_type_id = 0;
+  *userp = t.userp;
+  return nullptr;
+}
+
+}  // extern "C"

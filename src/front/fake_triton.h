@@ -1,0 +1,40 @@
+// A stand-in for libtritonserver in tests: the TRITONSERVER_* calls that the front uses, with three
+// scripted models. Linked into the test binary instead of the library.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "triton/core/tritonserver.h"
+
+namespace nereid::front {
+
+// Models: "tensorrt_llm" streams `script` token by token (up to request_output_len, ends at
+// end_id); "preprocessing" only has a configuration; "types" answers with its inputs renamed OUT_*,
+// and with parameter "fail" = code sends an error, "replies" = n sends n responses.
+struct FakeTriton {
+  static FakeTriton& get();
+  // Back to the state at start.
+  void reset();
+
+  std::mutex mutex;
+  std::vector<int32_t> script;
+  std::vector<int32_t> last_prompt;
+  std::string last_inputs;  // "name[shape]" of the last request, sorted
+  std::chrono::milliseconds token_delay{0};
+  int fail_after = -1;  // tokens before an error response
+  std::string tokenizer_dir;
+  std::atomic<bool> ready{true};
+  std::atomic<bool> queue_full{false};
+  std::atomic<int> num_cancelled{0};
+  std::atomic<int> num_live{0};       // request objects that exist
+  std::atomic<int> num_responses{0};  // response objects that exist
+};
+
+TRITONSERVER_Server* fake_server();
+
+}  // namespace nereid::front

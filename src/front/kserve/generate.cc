@@ -1,0 +1,111 @@
+// One generate request from body to last response; see generate.h.
+#include "front/kserve/generate.h"
+
+#include "front/bridge/inference_call.h"
+#include "front/bridge/model_info.h"
+#include "front/http/json_text.h"
+#include "front/kserve/generate_mapping.h"
+#include "front/kserve/model_path.h"
+#include "front/kserve/routes.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr char kNotOneResponse[] =
+    "generate expects model to produce exactly 1 response, use generate stream for model that "
+    "generates various number of responses";
+
+// Lives from the request to the final reply; used on the exchange's strand only.
+class Generate {
+ public:
+  Generate(ExchangePtr exchange, bool stream) : exchange_(std::move(exchange)), stream_(stream) {}
+
+  void take(InferenceReply reply) {
+    if (stream_) {
+      stream_reply(reply);
+    } else {
+      collect_reply(reply);
+    }
+  }
+
+ private:
+  void stream_reply(const InferenceReply& reply) {
+    std::string event;
+    int status = 200;
+    if (!reply.empty) {
+      StatusOr<std::string> text =
+          reply.status.ok() ? format_generate_reply(reply) : StatusOr<std::string>(reply.status);
+      if (!text.ok()) status = http_status(text.status());
+      event = "data: " + (text.ok() ? *text : kserve_error_body(message(text.status()))) + "\n\n";
+    }
+    // The first response decides the status line.
+    if (!begun_) {
+      Response head{status, "text/event-stream; charset=utf-8", {}, ""};
+      if (status == 503) head.headers.push_back({"Retry-After", "1"});
+      exchange_->begin_stream(std::move(head));
+      begun_ = true;
+    }
+    exchange_->write(event);
+    if (reply.final) exchange_->end();
+  }
+
+  void collect_reply(InferenceReply& reply) {
+    const bool final = reply.final;
+    if (!reply.empty && ++num_replies_ == 1) first_ = std::move(reply);
+    if (!final) return;
+    if (num_replies_ != 1) {
+      exchange_->send(kserve_error(400, kNotOneResponse));
+      return;
+    }
+    if (!first_.status.ok()) {
+      exchange_->send(kserve_error(first_.status));
+      return;
+    }
+    StatusOr<std::string> text = format_generate_reply(first_);
+    exchange_->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
+                              : kserve_error(text.status()));
+  }
+
+  ExchangePtr exchange_;
+  const bool stream_;
+  bool begun_ = false;
+  size_t num_replies_ = 0;
+  InferenceReply first_;
+};
+
+StatusOr<InferenceSpec> read_request(TRITONSERVER_Server* server, const Request& request) {
+  if (const std::string* encoding = find_header(request.headers, "Content-Encoding");
+      encoding != nullptr && !encoding->empty() && *encoding != "identity") {
+    return invalid_argument("Unsupported content-encoding, only 'identity' is supported.");
+  }
+  ASSIGN_OR_RETURN(const ModelPath path, model_path(request));
+  ASSIGN_OR_RETURN(const ModelInfo info, model_info(server, path.name, path.version));
+  ASSIGN_OR_RETURN(InferenceSpec spec, map_generate_request(request.body, info));
+  spec.model = path.name;
+  spec.version = path.version;
+  return spec;
+}
+
+}  // namespace
+
+void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream) {
+  StatusOr<InferenceSpec> spec = read_request(server, exchange->request());
+  if (!spec.ok()) {
+    exchange->send(kserve_error(spec.status()));
+    return;
+  }
+  auto state = std::make_shared<Generate>(exchange, stream);
+  auto on_reply = [exchange, state](InferenceReply reply) {
+    auto shared = std::make_shared<InferenceReply>(std::move(reply));
+    exchange->post([state, shared] { state->take(std::move(*shared)); });
+  };
+  StatusOr<std::shared_ptr<InferenceCall>> call =
+      InferenceCall::start(server, *std::move(spec), std::move(on_reply));
+  if (!call.ok()) {
+    exchange->send(kserve_error(call.status()));
+    return;
+  }
+  exchange->on_disconnect([call = *call] { call->cancel(); });
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,104 @@
+// Health, metadata and configuration handlers, and the KServe error body; see routes.h.
+#include "front/kserve/routes.h"
+
+#include <cstdlib>
+
+#include "front/bridge/model_info.h"
+#include "front/http/json_text.h"
+#include "front/kserve/generate.h"
+#include "front/kserve/model_path.h"
+
+namespace nereid::front {
+namespace {
+
+Response json_response(std::string body) { return {200, "application/json", {}, std::move(body)}; }
+
+using Query = TRITONSERVER_Error* (*)(TRITONSERVER_Server*, bool*);
+
+Response health(TRITONSERVER_Server* server, bool draining, Query query) {
+  if (draining) return kserve_error(503, "Server exiting");
+  bool yes = false;
+  const Status status = take_error(query(server, &yes));
+  if (!status.ok()) return kserve_error(status);
+  return {yes ? 200 : 400, "text/plain", {}, ""};
+}
+
+Response model_ready(TRITONSERVER_Server* server, const Request& request) {
+  const StatusOr<ModelPath> path = model_path(request);
+  if (!path.ok()) return kserve_error(path.status());
+  bool ready = false;
+  const Status status = take_error(
+      TRITONSERVER_ServerModelIsReady(server, path->name.c_str(), path->version, &ready));
+  if (!status.ok() && status.code() != absl::StatusCode::kNotFound &&
+      status.code() != absl::StatusCode::kUnavailable) {
+    return kserve_error(status);
+  }
+  if (!ready) return kserve_error(400, "Model version not ready");
+  return {200, "text/plain", {}, ""};
+}
+
+using ModelText = StatusOr<std::string> (*)(TRITONSERVER_Server*, const std::string&, int64_t);
+
+Response model_text(TRITONSERVER_Server* server, const Request& request, ModelText read) {
+  const StatusOr<ModelPath> path = model_path(request);
+  if (!path.ok()) return kserve_error(path.status());
+  StatusOr<std::string> text = read(server, path->name, path->version);
+  return text.ok() ? json_response(*std::move(text)) : kserve_error(text.status());
+}
+
+}  // namespace
+
+Response kserve_error(const Status& status) {
+  return kserve_error(http_status(status), message(status));
+}
+
+Response kserve_error(int status, std::string_view message) {
+  Response response{status, "application/json", {}, kserve_error_body(message)};
+  if (status == 503) response.headers.push_back({"Retry-After", "1"});
+  return response;
+}
+
+StatusOr<ModelPath> model_path(const Request& request) {
+  ModelPath path{std::string(request.param("m")), -1};
+  const std::string version(request.param("v"));
+  if (version.empty()) return path;
+  // The route admits digits only, so overflow is the one way to fail.
+  if (version.size() > 18) {
+    return invalid_argument(
+        "failed to get model version from specified version string '{}' (details: stol), version "
+        "should be an integral value > 0",
+        version);
+  }
+  path.version = std::strtoll(version.c_str(), nullptr, 10);
+  return path;
+}
+
+void add_kserve_routes(Router& router, TRITONSERVER_Server* server,
+                       std::function<bool()> draining) {
+  router.add("GET", "/v2/health/live", [server, draining](const ExchangePtr& x) {
+    x->send(health(server, draining(), &TRITONSERVER_ServerIsLive));
+  });
+  router.add("GET", "/v2/health/ready", [server, draining](const ExchangePtr& x) {
+    x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
+  });
+  router.add("GET", "/v2", [server](const ExchangePtr& x) {
+    StatusOr<std::string> text = server_metadata_json(server);
+    x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
+  });
+  for (const std::string base : {"/v2/models/{m}", "/v2/models/{m}/versions/{v:digits}"}) {
+    router.add("GET", base, [server](const ExchangePtr& x) {
+      x->send(model_text(server, x->request(), &model_metadata_json));
+    });
+    router.add("GET", base + "/config", [server](const ExchangePtr& x) {
+      x->send(model_text(server, x->request(), &model_config_json));
+    });
+    router.add("GET", base + "/ready",
+               [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });
+    router.add("POST", base + "/generate",
+               [server](const ExchangePtr& x) { start_generate(server, x, /*stream=*/false); });
+    router.add("POST", base + "/generate_stream",
+               [server](const ExchangePtr& x) { start_generate(server, x, /*stream=*/true); });
+  }
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,16 @@
+// Prometheus text for the process itself and for the HTTP listener.
+#pragma once
+
+#include <string>
+
+#include "front/http/listener.h"
+
+namespace nereid::front {
+
+// process_resident_memory_bytes and friends, under the names that Prometheus clients use.
+std::string process_metrics_text();
+
+// nereid_http_*: connections, running requests, responses by status class, disconnects.
+std::string http_metrics_text(const ListenerStats& stats);
+
+}  // namespace nereid::front

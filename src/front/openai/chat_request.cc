@@ -1,0 +1,174 @@
+// /v1/chat/completions bodies; see requests.h.
+#include "front/http/json_text.h"
+#include "front/openai/request_fields.h"
+
+namespace nereid::front {
+namespace {
+
+// Text of a message: a string, or the text parts joined by newlines. Absent for null.
+std::optional<std::string> read_content(Fields& fields, const json::value& content,
+                                        std::string_view where) {
+  if (content.is_null()) return std::nullopt;
+  if (content.is_string()) return std::string(std::string_view(content.get_string()));
+  if (!content.is_array()) {
+    fields.fail(
+        where,
+        fmt::format("expected a string or an array of parts, got {}", json_kind_name(content)),
+        "invalid_type");
+    return std::nullopt;
+  }
+  std::string out;
+  bool first = true;
+  for (const json::value& item : content.get_array()) {
+    const json::object* part = item.if_object();
+    const json::value* type = part ? part->if_contains("type") : nullptr;
+    const json::value* text = part ? part->if_contains("text") : nullptr;
+    if (!type || !type->is_string() || type->get_string() != "text") {
+      fields.fail(where,
+                  fmt::format("only parts of type \"text\" are supported, got {}",
+                              type ? json::serialize(*type).substr(0, 60) : "none"),
+                  "unsupported_parameter");
+      return std::nullopt;
+    }
+    if (!text || !text->is_string()) {
+      fields.fail(where, "a text part needs a string member \"text\"", "invalid_type");
+      return std::nullopt;
+    }
+    if (!first) out += "\n";
+    first = false;
+    out += std::string_view(text->get_string());
+  }
+  return out;
+}
+
+// Arguments arrive as JSON text; templates expect the object itself.
+json::value template_tool_call(const json::value& call) {
+  json::value out = call;
+  json::object* object = out.if_object();
+  json::value* function = object ? object->if_contains("function") : nullptr;
+  json::object* inner = function ? function->if_object() : object;
+  json::value* arguments = inner ? inner->if_contains("arguments") : nullptr;
+  if (arguments != nullptr && arguments->is_string()) {
+    StatusOr<json::value> parsed = parse_json(std::string_view(arguments->get_string()), 100);
+    if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
+  }
+  return out;
+}
+
+json::value read_message(Fields& fields, const json::value& item, size_t index) {
+  const std::string where = fmt::format("messages[{}]", index);
+  const json::object* in = item.if_object();
+  const json::value* role = in ? in->if_contains("role") : nullptr;
+  if (role == nullptr || !role->is_string()) {
+    fields.fail(where, "expected an object with a string member \"role\"", "invalid_type");
+    return nullptr;
+  }
+  json::object out = *in;
+  if (role->get_string() == "developer") out["role"] = "system";
+  const json::value* calls = in->if_contains("tool_calls");
+  const bool has_calls = calls && calls->is_array() && !calls->get_array().empty();
+  const json::value* content = in->if_contains("content");
+  const auto text = content ? read_content(fields, *content, where + ".content") : std::nullopt;
+  if (!text && !has_calls) {
+    fields.fail(where + ".content", "required", "missing_required_parameter");
+  }
+  out["content"] = text.value_or("");
+  if (has_calls) {
+    json::array converted;
+    for (const json::value& call : calls->get_array()) {
+      converted.push_back(template_tool_call(call));
+    }
+    out["tool_calls"] = std::move(converted);
+  } else {
+    out.erase("tool_calls");
+  }
+  return out;
+}
+
+json::array read_messages(Fields& fields) {
+  json::array out;
+  const json::array* list = fields.array("messages");
+  if (list == nullptr || list->empty()) {
+    fields.fail("messages", "expected a non-empty array", "missing_required_parameter");
+    return out;
+  }
+  for (size_t i = 0; i < list->size(); ++i) out.push_back(read_message(fields, (*list)[i], i));
+  return out;
+}
+
+bool is_tool(const json::value& item) {
+  const json::object* object = item.if_object();
+  const json::value* type = object ? object->if_contains("type") : nullptr;
+  const json::value* function = object ? object->if_contains("function") : nullptr;
+  const json::object* inner = function ? function->if_object() : nullptr;
+  const json::value* name = inner ? inner->if_contains("name") : nullptr;
+  return type && type->is_string() && type->get_string() == "function" && name && name->is_string();
+}
+
+void read_tools(Fields& fields, ChatRequest& out) {
+  const json::array* tools = fields.array("tools");
+  const json::value* choice = fields.get("tool_choice");
+  const bool none = choice && choice->is_string() && choice->get_string() == "none";
+  const bool automatic =
+      !choice || choice->is_null() || (choice->is_string() && choice->get_string() == "auto");
+  if (!none && !automatic) {
+    fields.fail("tool_choice", "only \"auto\" and \"none\" are supported by this server",
+                "unsupported_parameter");
+  }
+  out.context["tools"] = nullptr;
+  if (tools == nullptr || tools->empty()) return;
+  for (const json::value& tool : *tools) {
+    if (!is_tool(tool)) {
+      fields.fail("tools",
+                  "expected objects {\"type\": \"function\", \"function\": {\"name\": ..}}",
+                  "invalid_type");
+      return;
+    }
+  }
+  if (none) return;
+  out.context["tools"] = *tools;
+  out.parse_tools = true;
+}
+
+void refuse_unsupported_chat(Fields& fields) {
+  fields.refuse_unless("logprobs", false);
+  fields.refuse_unless("top_logprobs", 0);
+  fields.refuse_unless("echo", false);
+  fields.refuse_unless("continue_final_message", false);
+  fields.refuse_unless("modalities", json::array{"text"});
+  for (const char* key :
+       {"chat_template", "functions", "function_call", "audio", "prediction", "mm_processor_kwargs",
+        "media_io_kwargs", "prompt_token_ids", "web_search_options"}) {
+    fields.refuse_unless(key, nullptr);
+  }
+  // Advice that any output satisfies.
+  for (const char* key : {"parallel_tool_calls", "include_reasoning", "verbosity"}) {
+    fields.ignore(key);
+  }
+  fields.refuse_unless("add_special_tokens", false);
+}
+
+}  // namespace
+
+Parsed<ChatRequest> parse_chat_request(std::string_view body) {
+  const auto root = parse_body(body);
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  ChatRequest out;
+  if (const json::object* extra = fields.object("chat_template_kwargs")) out.context = *extra;
+  if (const auto effort = fields.text("reasoning_effort")) {
+    out.context["reasoning_effort"] = *effort;
+  }
+  out.context["messages"] = read_messages(fields);
+  const json::array* documents = fields.array("documents");
+  out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);
+  out.context["add_generation_prompt"] = fields.flag("add_generation_prompt").value_or(true);
+  read_tools(fields, out);
+  out.common = read_common(fields);
+  refuse_unsupported_chat(fields);
+  if (fields.error()) return *fields.error();
+  note_unknown(fields, "/v1/chat/completions");
+  return out;
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,210 @@
+// POST /v1/completions: one generation per prompt, collected or streamed.
+#include <utility>
+
+#include "front/http/json_text.h"
+#include "front/openai/generation.h"
+#include "front/openai/handlers.h"
+
+namespace nereid::front {
+namespace {
+
+struct Choice {
+  std::shared_ptr<Generation> generation;
+  int64_t num_prompt_tokens = 0;
+  int64_t num_tokens = 0;
+  std::string text;  // whole when collecting; unused when streaming
+  json::value finish_reason;
+  json::value stop_reason;
+};
+
+// One request in flight; on the exchange's strand only.
+class Completion : public std::enable_shared_from_this<Completion> {
+ public:
+  Completion(ExchangePtr exchange, LanguageModelPtr model, CompletionRequest request)
+      : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
+    envelope_.id = random_id("cmpl-");
+    envelope_.model = model_->id;
+  }
+
+  void start(TRITONSERVER_Server* server) {
+    std::vector<std::vector<int32_t>> prompts;
+    if (const auto error = tokenize(prompts)) {
+      send_failure(exchange_, false, *error);
+      return;
+    }
+    choices_.resize(prompts.size());
+    num_running_ = prompts.size();
+    auto self = shared_from_this();
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      choices_[i].num_prompt_tokens = static_cast<int64_t>(prompts[i].size());
+      auto on_piece = [self, i](Piece piece) { self->take(i, std::move(piece)); };
+      auto started = Generation::start(server, model_, exchange_, std::move(prompts[i]),
+                                       request_.common.sampling, std::move(on_piece));
+      if (!started.ok()) {
+        fail(api_error(started.status()));
+        return;
+      }
+      choices_[i].generation = *std::move(started);
+    }
+    exchange_->on_disconnect([self] { self->cancel(); });
+  }
+
+ private:
+  std::optional<ApiError> tokenize(std::vector<std::vector<int32_t>>& prompts) {
+    for (const Prompt& prompt : request_.prompts) {
+      std::vector<int32_t> ids;
+      if (const auto* text = std::get_if<std::string>(&prompt)) {
+        auto encoded =
+            model_->tokenizer->encode(*text, {.add_special_tokens = request_.add_special_tokens});
+        if (!encoded.ok()) return ApiError{400, std::string(message(encoded.status())), "prompt"};
+        ids = *std::move(encoded);
+      } else {
+        ids = std::get<std::vector<int32_t>>(prompt);
+      }
+      const auto room = check_prompt(*model_, ids, request_.common.sampling, "prompt");
+      if (const auto* error = std::get_if<ApiError>(&room)) return *error;
+      prompts.push_back(std::move(ids));
+    }
+    return std::nullopt;
+  }
+
+  std::string prompt_text(size_t index) const {
+    const Prompt& prompt = request_.prompts[index];
+    if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
+    return model_->tokenizer->decode(std::get<std::vector<int32_t>>(prompt), false);
+  }
+
+  void cancel() {
+    for (Choice& c : choices_) {
+      if (c.generation) c.generation->cancel();
+    }
+  }
+
+  void fail(const ApiError& error) {
+    if (std::exchange(ended_, true)) return;
+    cancel();
+    send_failure(exchange_, begun_, error);
+  }
+
+  void take(size_t index, Piece piece) {
+    if (ended_) return;
+    if (!piece.status.ok()) {
+      fail(api_error(piece.status));
+      return;
+    }
+    Choice& choice = choices_[index];
+    choice.num_tokens = piece.num_tokens;
+    if (piece.done) {
+      choice.finish_reason = piece.finish_reason;
+      choice.stop_reason = piece.stop_reason;
+      --num_running_;
+    }
+    if (request_.common.stream) {
+      stream(index, piece);
+    } else {
+      choice.text += piece.text;
+      if (num_running_ == 0) answer();
+    }
+  }
+
+  json::object choice_object(size_t index, std::string text) const {
+    const Choice& c = choices_[index];
+    return {{"index", index},
+            {"text", std::move(text)},
+            {"logprobs", nullptr},
+            {"finish_reason", c.finish_reason},
+            {"stop_reason", c.stop_reason}};
+  }
+
+  json::object usage() const {
+    int64_t prompt_tokens = 0;
+    int64_t completion_tokens = 0;
+    for (const Choice& c : choices_) {
+      prompt_tokens += c.num_prompt_tokens;
+      completion_tokens += c.num_tokens;
+    }
+    return usage_object(prompt_tokens, completion_tokens);
+  }
+
+  void stream(size_t index, Piece& piece) {
+    begin();
+    if (!piece.text.empty() || piece.done) {
+      json::object chunk = envelope_.make("text_completion");
+      chunk["choices"] = json::array{choice_object(index, std::move(piece.text))};
+      if (request_.common.continuous_usage_stats) {
+        chunk["usage"] = usage();
+      } else if (request_.common.include_usage) {
+        chunk["usage"] = nullptr;
+      }
+      exchange_->write(sse_event(chunk));
+    }
+    if (num_running_ > 0) return;
+    if (request_.common.include_usage) {
+      json::object chunk = envelope_.make("text_completion");
+      chunk["choices"] = json::array();
+      chunk["usage"] = usage();
+      exchange_->write(sse_event(chunk));
+    }
+    exchange_->write(kSseDone);
+    exchange_->end();
+    ended_ = true;
+  }
+
+  void begin() {
+    if (std::exchange(begun_, true)) return;
+    exchange_->begin_stream(sse_head());
+    if (!request_.echo) return;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      json::object chunk = envelope_.make("text_completion");
+      json::object choice = choice_object(i, prompt_text(i));
+      choice["finish_reason"] = nullptr;
+      choice["stop_reason"] = nullptr;
+      chunk["choices"] = json::array{std::move(choice)};
+      exchange_->write(sse_event(chunk));
+    }
+  }
+
+  void answer() {
+    ended_ = true;
+    json::array choices;
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      std::string text = request_.echo ? prompt_text(i) : std::string();
+      choices.push_back(choice_object(i, std::move(text) + choices_[i].text));
+    }
+    json::object body = envelope_.make("text_completion");
+    body["choices"] = std::move(choices);
+    body["usage"] = usage();
+    std::string text;
+    append_json(text, body);
+    exchange_->send({200, "application/json", {}, std::move(text)});
+  }
+
+  ExchangePtr exchange_;
+  LanguageModelPtr model_;
+  const CompletionRequest request_;
+  Envelope envelope_;
+  std::vector<Choice> choices_;
+  size_t num_running_ = 0;
+  bool begun_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+void handle_completion(LanguageModelCache& models, const ExchangePtr& exchange) {
+  Parsed<CompletionRequest> request = parse_completion_request(exchange->request().body);
+  if (const auto* error = std::get_if<ApiError>(&request)) {
+    exchange->send(openai_error(*error));
+    return;
+  }
+  auto& parsed = std::get<CompletionRequest>(request);
+  auto model = find_model(models, parsed.common.model);
+  if (const auto* error = std::get_if<ApiError>(&model)) {
+    exchange->send(openai_error(*error));
+    return;
+  }
+  std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed))
+      ->start(models.server());
+}
+
+}  // namespace nereid::front

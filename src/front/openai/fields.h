@@ -1,0 +1,53 @@
+// Reads a request object field by field with types, ranges and defaults; the first fault sticks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "base/json.h"
+#include "front/openai/error.h"
+
+namespace nereid::front {
+
+// Explicit null counts as absent everywhere. After a fault every reader returns absent, so callers
+// read everything and look at error() once.
+class Fields {
+ public:
+  explicit Fields(const json::object& object) : object_(object) {}
+
+  // The member, also when null; nullptr when absent. Marks the field as known.
+  const json::value* get(std::string_view key);
+
+  std::optional<std::string> text(std::string_view key);
+  std::optional<bool> flag(std::string_view key);
+  // Integers; 1.0 counts as 1. Out of [min, max] is a fault.
+  std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max);
+  std::optional<double> number(std::string_view key, double min, double max);
+  // A member that is an object or an array.
+  const json::object* object(std::string_view key);
+  const json::array* array(std::string_view key);
+
+  // Known but not offered: a fault unless absent, null, or equal to `neutral`.
+  void refuse_unless(std::string_view key, const json::value& neutral);
+  // Known and without effect.
+  void ignore(std::string_view key) { known_.insert(std::string(key)); }
+
+  void fail(std::string_view key, std::string message, std::string code = "");
+  const std::optional<ApiError>& error() const { return error_; }
+  // Members that no reader asked for.
+  std::vector<std::string> unknown() const;
+
+ private:
+  const json::value* present(std::string_view key);
+  void wrong_type(std::string_view key, const json::value& v, std::string_view wanted);
+
+  const json::object& object_;
+  std::unordered_set<std::string> known_;
+  std::optional<ApiError> error_;
+};
+
+}  // namespace nereid::front

@@ -1,0 +1,116 @@
+// Pieces shared by the OpenAI handlers, the model list and the route table; see handlers.h.
+#include "front/openai/handlers.h"
+
+#include <random>
+
+#include "front/http/json_text.h"
+#include "front/openai/routes.h"
+
+namespace nereid::front {
+namespace {
+
+json::object model_card(const LanguageModel& model, int64_t created) {
+  return {{"id", model.id},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "nereid"},
+          {"max_model_len", model.max_seq_len}};
+}
+
+Response json_response(const json::value& value) {
+  std::string body;
+  append_json(body, value);
+  return {200, "application/json", {}, std::move(body)};
+}
+
+void list_models(LanguageModelCache& models, int64_t created, const ExchangePtr& x) {
+  json::array data;
+  const auto model = models.get();
+  if (model.ok()) {
+    data.push_back(model_card(**model, created));
+  } else if (model.status().code() != absl::StatusCode::kUnavailable) {
+    x->send(openai_error(api_error(model.status())));
+    return;
+  }
+  x->send(json_response(json::object{{"object", "list"}, {"data", std::move(data)}}));
+}
+
+void show_model(LanguageModelCache& models, int64_t created, const ExchangePtr& x) {
+  const auto id = percent_decode(x->request().param("id"));
+  const auto model = find_model(models, id.value_or("%"));
+  if (const auto* error = std::get_if<ApiError>(&model)) {
+    x->send(openai_error(*error));
+    return;
+  }
+  x->send(json_response(model_card(*std::get<LanguageModelPtr>(model), created)));
+}
+
+}  // namespace
+
+std::string random_id(std::string_view prefix) {
+  thread_local std::mt19937_64 engine{(static_cast<uint64_t>(std::random_device{}()) << 32) ^
+                                      std::random_device{}()};
+  return fmt::format("{}{:016x}{:016x}", prefix, engine(), engine());
+}
+
+json::object Envelope::make(std::string_view object) const {
+  return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
+}
+
+json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens) {
+  return {{"prompt_tokens", prompt_tokens},
+          {"total_tokens", prompt_tokens + completion_tokens},
+          {"completion_tokens", completion_tokens}};
+}
+
+std::string sse_event(const json::value& value) {
+  std::string out = "data: ";
+  append_json(out, value);
+  out += "\n\n";
+  return out;
+}
+
+Response sse_head() {
+  return {200,
+          "text/event-stream; charset=utf-8",
+          {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+          ""};
+}
+
+void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error) {
+  if (!begun) {
+    exchange->send(openai_error(error));
+    return;
+  }
+  exchange->write("data: " + openai_error_body(error) + "\n\n");
+  exchange->write(kSseDone);
+  exchange->end();
+}
+
+std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
+                                                    std::string_view requested) {
+  auto model = models.get();
+  if (!model.ok()) return api_error(model.status());
+  if (!(*model)->answers_to(requested)) {
+    return ApiError{
+        404,
+        fmt::format("The model '{}' does not exist; this server has '{}'", requested, (*model)->id),
+        "model", "model_not_found"};
+  }
+  return *std::move(model);
+}
+
+void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name) {
+  auto models = std::make_shared<LanguageModelCache>(server, std::move(model_name));
+  const int64_t created = std::time(nullptr);
+  router.add("GET", "/v1/models",
+             [models, created](const ExchangePtr& x) { list_models(*models, created, x); });
+  router.add("GET", "/v1/models/{id*}",
+             [models, created](const ExchangePtr& x) { show_model(*models, created, x); });
+  router.add("POST", "/v1/completions",
+             [models](const ExchangePtr& x) { handle_completion(*models, x); });
+  router.add("POST", "/v1/chat/completions",
+             [models](const ExchangePtr& x) { handle_chat(*models, x); });
+}
+
+}  // namespace nereid::front

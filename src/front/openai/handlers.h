@@ -1,0 +1,49 @@
+// The handlers behind the OpenAI routes, and what their answers share. Internal to front/openai.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "front/http/message.h"
+#include "front/openai/error.h"
+#include "front/openai/language_model.h"
+#include "front/openai/requests.h"
+
+namespace nereid::front {
+
+using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
+
+void handle_completion(LanguageModelCache& models, const ExchangePtr& exchange);
+void handle_chat(LanguageModelCache& models, const ExchangePtr& exchange);
+
+// prefix + 32 random hex digits.
+std::string random_id(std::string_view prefix);
+
+// The id, object, created and model members that every answer and chunk begins with.
+struct Envelope {
+  std::string id;
+  std::string model;
+  int64_t created = std::time(nullptr);
+
+  json::object make(std::string_view object) const;
+};
+
+json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens);
+
+// "data: <json>\n\n".
+std::string sse_event(const json::value& value);
+inline constexpr char kSseDone[] = "data: [DONE]\n\n";
+Response sse_head();
+
+// A failure: a JSON error when the answer has not begun, else an error event and [DONE].
+void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error);
+
+// The loaded model that `requested` names, or the error to send.
+std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
+                                                    std::string_view requested);
+
+}  // namespace nereid::front

@@ -1,0 +1,56 @@
+// What the OpenAI routes know of the served model: tokenizer, chat template, end ids, limits and
+// the tensor layout of the tensorrt_llm model behind it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "front/bridge/model_info.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace nereid::front {
+
+struct LanguageModel {
+  std::string id;           // what /v1/models lists
+  std::string engine_name;  // the model that takes token ids
+  ModelInfo engine;
+  bool decoupled = true;  // engine may answer many times, so tokens can be streamed
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::optional<text::ChatTemplate> chat_template;
+  std::vector<int32_t> eos_ids;  // generation_config, config or tokenizer_config; first is end_id
+  int64_t max_seq_len = 0;       // prompt and output tokens
+
+  // Served id, its last path component, any path that ends in it, or nothing.
+  bool answers_to(std::string_view requested) const;
+};
+
+// Reads model configurations "preprocessing" (tokenizer_dir) and "tensorrt_llm" (max_seq_len,
+// layout) from the server. Unavailable while one is not ready; errors name model and parameter.
+StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
+                                                                   const std::string& id);
+
+// Loads on first use and keeps the result; failed loads are tried again.
+class LanguageModelCache {
+ public:
+  LanguageModelCache(TRITONSERVER_Server* server, std::string id)
+      : server_(server), id_(std::move(id)) {}
+  // Unavailable also while the engine model is not ready.
+  StatusOr<std::shared_ptr<const LanguageModel>> get();
+  TRITONSERVER_Server* server() const { return server_; }
+  const std::string& id() const { return id_; }
+
+ private:
+  TRITONSERVER_Server* server_;
+  std::string id_;
+  std::mutex mutex_;
+  std::shared_ptr<const LanguageModel> model_;
+};
+
+}  // namespace nereid::front

@@ -1,0 +1,22 @@
+// Parts that both request parsers share. Internal to front/openai.
+#pragma once
+
+#include <string_view>
+#include <variant>
+
+#include "base/json.h"
+#include "front/openai/fields.h"
+#include "front/openai/requests.h"
+
+namespace nereid::front {
+
+// The request object, or a 400 with line and column.
+std::variant<json::object, ApiError> parse_body(std::string_view body);
+
+// model, stream, sampling, stops, and the refusals that completions and chat have in common.
+CommonOptions read_common(Fields& fields);
+
+// Logs members that nobody read.
+void note_unknown(const Fields& fields, std::string_view route);
+
+}  // namespace nereid::front

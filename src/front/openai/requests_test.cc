@@ -1,0 +1,145 @@
+#include "front/openai/requests.h"
+
+#include <gtest/gtest.h>
+
+namespace nereid::front {
+namespace {
+
+ApiError completion_error(std::string_view body) {
+  const auto r = parse_completion_request(body);
+  const auto* e = std::get_if<ApiError>(&r);
+  return e ? *e : ApiError{200, "accepted", "", ""};
+}
+ApiError chat_error(std::string_view body) {
+  const auto r = parse_chat_request(body);
+  const auto* e = std::get_if<ApiError>(&r);
+  return e ? *e : ApiError{200, "accepted", "", ""};
+}
+
+TEST(CompletionRequest, DefaultsAndNulls) {
+  const auto r = parse_completion_request(
+      R"({"prompt": "hi", "temperature": null, "n": 1, "logit_bias": {}, "suffix": null,
+          "presence_penalty": 0.0, "user": "me", "something_new": [1]})");
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(r));
+  const auto& c = std::get<CompletionRequest>(r);
+  ASSERT_EQ(c.prompts.size(), 1u);
+  EXPECT_EQ(std::get<std::string>(c.prompts[0]), "hi");
+  EXPECT_EQ(c.common.sampling.temperature, 1.0);
+  EXPECT_FALSE(c.common.sampling.max_tokens.has_value());
+  EXPECT_FALSE(c.common.stream);
+}
+
+TEST(CompletionRequest, ReadsEveryPromptForm) {
+  const auto count = [](std::string_view prompt) {
+    const auto r = parse_completion_request(fmt::format(R"({{"prompt": {}}})", prompt));
+    return std::get<CompletionRequest>(r).prompts;
+  };
+  EXPECT_EQ(count(R"(["a", "b"])").size(), 2u);
+  EXPECT_EQ(count("[1, 2, 3]").size(), 1u);
+  EXPECT_EQ(std::get<std::vector<int32_t>>(count("[[1, 2], [3]]")[0]),
+            (std::vector<int32_t>{1, 2}));
+}
+
+TEST(CompletionRequest, ReadsSampling) {
+  const auto r = parse_completion_request(
+      R"({"prompt": "x", "max_tokens": 5.0, "temperature": 0, "top_p": 0.5, "top_k": -1,
+          "seed": -3, "stop": ["a", "b"], "stop_token_ids": [7], "min_tokens": 2,
+          "ignore_eos": true, "stream": true, "stream_options": {"include_usage": true}})");
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(r)) << std::get<ApiError>(r).message;
+  const CommonOptions& c = std::get<CompletionRequest>(r).common;
+  EXPECT_EQ(c.sampling.max_tokens, 5);
+  EXPECT_EQ(c.sampling.temperature, 0);
+  EXPECT_EQ(c.sampling.top_k, 0);
+  EXPECT_EQ(c.sampling.seed, static_cast<uint64_t>(int64_t{-3}));
+  EXPECT_EQ(c.sampling.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(c.include_usage);
+}
+
+TEST(CompletionRequest, FaultsNameTheField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({})", "prompt"},
+      {R"({"prompt": ""})", "prompt"},
+      {R"({"prompt": []})", "prompt"},
+      {R"({"prompt": [""]})", "prompt"},
+      {R"({"prompt": [1, "a"]})", "prompt"},
+      {R"({"prompt": 5})", "prompt"},
+      {R"({"prompt": "x", "temperature": "hot"})", "temperature"},
+      {R"({"prompt": "x", "temperature": 2.5})", "temperature"},
+      {R"({"prompt": "x", "top_p": 0})", "top_p"},
+      {R"({"prompt": "x", "max_tokens": 0})", "max_tokens"},
+      {R"({"prompt": "x", "max_tokens": 1.5})", "max_tokens"},
+      {R"({"prompt": "x", "max_tokens": 18446744073709551615})", "max_tokens"},
+      {R"({"prompt": "x", "n": 2})", "n"},
+      {R"({"prompt": "x", "logprobs": 1})", "logprobs"},
+      {R"({"prompt": "x", "suffix": "s"})", "suffix"},
+      {R"({"prompt": "x", "logit_bias": {"5": 1}})", "logit_bias"},
+      {R"({"prompt": "x", "response_format": {"type": "json_object"}})", "response_format"},
+      {R"({"prompt": "x", "stop": ["a", "b", "c", "d", "e"]})", "stop"},
+      {R"({"prompt": "x", "stop": ""})", "stop"},
+      {R"({"prompt": "x", "stream_options": {}})", "stream_options"},
+      {R"({"prompt": "x", "stream": "yes"})", "stream"},
+      {R"({"prompt": "x", "max_tokens": 2, "min_tokens": 3})", "min_tokens"},
+  };
+  for (const auto& [body, param] : cases) {
+    const ApiError e = completion_error(body);
+    EXPECT_EQ(e.status, 400) << body;
+    EXPECT_EQ(e.param, param) << body << " " << e.message;
+    EXPECT_NE(e.message.find(param), std::string::npos) << e.message;
+  }
+}
+
+TEST(CompletionRequest, BadJsonNamesThePlace) {
+  const ApiError e = completion_error("{\"prompt\": \"x\",\n \"n\" 1}");
+  EXPECT_EQ(e.status, 400);
+  EXPECT_NE(e.message.find("line 2"), std::string::npos) << e.message;
+  EXPECT_NE(completion_error("[1]").message.find("an array"), std::string::npos);
+}
+
+TEST(ChatRequest, NormalisesMessages) {
+  const auto r = parse_chat_request(R"({"messages": [
+    {"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+    {"role": "assistant", "content": null, "tool_calls": [{"id": "1", "type": "function",
+      "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
+    {"role": "tool", "content": "r", "tool_call_id": "1"}]})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  const json::array& m = std::get<ChatRequest>(r).context.at("messages").as_array();
+  EXPECT_EQ(m[0].at("role").as_string(), "system");
+  EXPECT_EQ(m[0].at("content").as_string(), "a\nb");
+  EXPECT_EQ(m[1].at("content").as_string(), "");
+  EXPECT_EQ(m[1].at("tool_calls").at(0).at("function").at("arguments").at("x").as_int64(), 1);
+  EXPECT_TRUE(std::get<ChatRequest>(r).context.at("add_generation_prompt").as_bool());
+  EXPECT_TRUE(std::get<ChatRequest>(r).context.at("tools").is_null());
+}
+
+TEST(ChatRequest, ToolsAndChoices) {
+  const std::string base = R"({"messages": [{"role": "user", "content": "x"}], "tools":
+      [{"type": "function", "function": {"name": "f"}}])";
+  auto r = parse_chat_request(base + "}");
+  EXPECT_TRUE(std::get<ChatRequest>(r).parse_tools);
+  r = parse_chat_request(base + R"(, "tool_choice": "none"})");
+  EXPECT_FALSE(std::get<ChatRequest>(r).parse_tools);
+  EXPECT_TRUE(std::get<ChatRequest>(r).context.at("tools").is_null());
+  EXPECT_EQ(chat_error(base + R"(, "tool_choice": "required"})").param, "tool_choice");
+}
+
+TEST(ChatRequest, FaultsNameTheField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({})", "messages"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": ["x"]})", "messages[0]"},
+      {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "messages[0].content"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})", "logprobs"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "tools": [5]})", "tools"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "functions": [{}]})", "functions"},
+  };
+  for (const auto& [body, param] : cases) {
+    const ApiError e = chat_error(body);
+    EXPECT_EQ(e.param, param) << body << " " << e.message;
+  }
+}
+
+}  // namespace
+}  // namespace nereid::front

@@ -1,0 +1,14 @@
+// OpenAI routes: /v1/models, /v1/completions, /v1/chat/completions.
+#pragma once
+
+#include <string>
+
+#include "front/http/router.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::front {
+
+// `model_name` is the served id. `server` must outlive the router.
+void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name);
+
+}  // namespace nereid::front

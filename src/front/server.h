@@ -1,0 +1,52 @@
+// The HTTP server of one Triton core: KServe and OpenAI routes on one port, metrics on another.
+// Link with `tritonserver`; everything below goes through its C API.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::front {
+
+struct HttpOptions {
+  std::string host = "0.0.0.0";
+  int http_port = 8000;     // 0: any free one
+  int metrics_port = 8002;  // 0: any free one; -1: no metrics port
+  int threads = 2;
+  size_t max_body_bytes = size_t{64} << 20;
+  size_t max_connections = 16384;
+  std::chrono::milliseconds idle_timeout{75000};    // kept connections between requests
+  std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
+  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB
+  std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
+  std::string model_name = "model";                 // id in /v1/models
+};
+
+class HttpServer {
+ public:
+  // `server` must outlive the result. InvalidArgument: bad host or port; Unavailable: port in use.
+  static StatusOr<std::unique_ptr<HttpServer>> start(TRITONSERVER_Server* server,
+                                                     HttpOptions options);
+  ~HttpServer();  // stop() without grace
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int http_port() const;
+  int metrics_port() const;  // -1 when off
+
+  // Closes the ports, lets running answers finish for at most `grace`, then cancels the rest and
+  // ends the threads. The metrics port stays up meanwhile. Call it before stopping the core; a
+  // second call does nothing.
+  void stop(std::chrono::milliseconds grace);
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace nereid::front

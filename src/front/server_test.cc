@@ -1,0 +1,451 @@
+// The whole front over real sockets and a scripted core: KServe, OpenAI, metrics, drain.
+#include "front/server.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <functional>
+#include <thread>
+
+#include "base/json.h"
+#include "front/fake_triton.h"
+#include "text/tokenizer.h"
+
+namespace nereid::front {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Reply {
+  int status = 0;
+  std::string head;
+  std::string body;  // chunks joined
+  json::value json() const { return *parse_json(body); }
+};
+
+int connect_to(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  const timeval timeout{10, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return fd;
+}
+
+std::string request_text(std::string_view method, std::string_view path, std::string_view body) {
+  return fmt::format(
+      "{} {} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}", method,
+      path, body.size(), body);
+}
+
+std::string dechunk(std::string_view text) {
+  std::string out;
+  for (;;) {
+    const size_t line = text.find("\r\n");
+    if (line == std::string_view::npos) return out + "<cut>";
+    const size_t size = std::stoul(std::string(text.substr(0, line)), nullptr, 16);
+    if (size == 0) return out;
+    out += text.substr(line + 2, size);
+    text.remove_prefix(std::min(text.size(), line + 2 + size + 2));
+  }
+}
+
+Reply ask(int port, std::string_view method, std::string_view path, std::string_view body = "") {
+  const int fd = connect_to(port);
+  const std::string text = request_text(method, path, body);
+  EXPECT_EQ(send(fd, text.data(), text.size(), MSG_NOSIGNAL), static_cast<ssize_t>(text.size()));
+  std::string all;
+  char buffer[8192];
+  for (ssize_t n; (n = recv(fd, buffer, sizeof buffer, 0)) > 0;) all.append(buffer, n);
+  close(fd);
+  Reply reply;
+  const size_t end = all.find("\r\n\r\n");
+  if (end == std::string::npos) return reply;
+  reply.head = all.substr(0, end + 2);
+  reply.status = std::stoi(all.substr(9, 3));
+  reply.body = all.substr(end + 4);
+  if (reply.head.find("chunked") != std::string::npos) reply.body = dechunk(reply.body);
+  return reply;
+}
+
+// The JSON objects of the events; "[DONE]" as a string.
+std::vector<json::value> events(const std::string& body) {
+  std::vector<json::value> out;
+  for (size_t at = 0; (at = body.find("data: ", at)) != std::string::npos;) {
+    const size_t end = body.find("\n\n", at);
+    const std::string text = body.substr(at + 6, end - at - 6);
+    out.push_back(text == "[DONE]" ? json::value("[DONE]") : *parse_json(text));
+    at = end;
+  }
+  return out;
+}
+
+bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 500; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return false;
+}
+
+class ServerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.reset();
+    fake_.tokenizer_dir = std::string(NEREID_SOURCE_DIR) + "/models/quickstart";
+    HttpOptions options;
+    options.host = "127.0.0.1";
+    options.http_port = 0;
+    options.metrics_port = 0;
+    options.max_body_bytes = 100000;
+    options.model_name = "org/tiny";
+    auto server = HttpServer::start(fake_server(), options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    port_ = server_->http_port();
+  }
+  void TearDown() override {
+    server_->stop(milliseconds(5000));
+    // Nothing may be left behind, whatever the test did.
+    EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
+  }
+
+  std::vector<int32_t> ids(std::string_view text) {
+    static const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);
+    return *tokenizer->encode(text, {.add_special_tokens = false});
+  }
+  void say(std::string_view text, bool end = true) {
+    std::lock_guard lock(fake_.mutex);
+    fake_.script = ids(text);
+    if (end) fake_.script.push_back(3);
+  }
+  Reply post(std::string_view path, std::string_view body) {
+    return ask(port_, "POST", path, body);
+  }
+
+  FakeTriton& fake_ = FakeTriton::get();
+  std::unique_ptr<HttpServer> server_;
+  int port_ = 0;
+};
+
+TEST_F(ServerTest, HealthMetadataAndErrors) {
+  EXPECT_EQ(ask(port_, "GET", "/v2/health/live").status, 200);
+  EXPECT_EQ(ask(port_, "GET", "/v2/health/ready").body, "");
+  EXPECT_EQ(ask(port_, "GET", "/v2").json().at("name").as_string(), "triton");
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/types").json().at("name").as_string(), "types");
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/types/versions/01/ready").status, 200);
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/types/config").status, 200);
+  const Reply unknown = ask(port_, "GET", "/v2/models/nope");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.body, R"({"error":"Request for unknown model: 'nope' is not found"})");
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/types/versions/9").status, 404);
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/types/versions/99999999999999999999").status, 400);
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/nope/ready").status, 400);
+  EXPECT_EQ(ask(port_, "GET", "/nope").body, R"({"error":"Not Found"})");
+  const Reply method = ask(port_, "GET", "/v2/models/types/generate");
+  EXPECT_EQ(method.status, 405);
+  EXPECT_NE(method.head.find("Allow: POST"), std::string::npos);
+  EXPECT_EQ(ask(port_, "GET", "/v1/nope").json().at("error").at("type").as_string(),
+            "not_found_error");
+  fake_.ready = false;
+  EXPECT_EQ(ask(port_, "GET", "/v2/health/ready").status, 400);
+  EXPECT_EQ(ask(port_, "GET", "/v2/models/types/ready").status, 400);
+  EXPECT_EQ(post("/v2/models/types/generate", "{}").status, 503);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x"})").status, 503);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models").json().at("data").as_array().size(), 0u);
+}
+
+TEST_F(ServerTest, GenerateMapsEveryType) {
+  const Reply r = post("/v2/models/types/generate",
+                       R"({"text": "hä", "words": ["a", "b"], "count": -5, "small": 255,
+                           "seed": 18446744073709551615, "flag": true, "heat": 0.1,
+                           "pair": [1, 2], "table": [1.5, 2, 3, 4], "id": "q7", "foo": 1})");
+  EXPECT_EQ(r.status, 200);
+  EXPECT_EQ(r.body,
+            "{\"OUT_count\":-5,\"OUT_flag\":true,\"OUT_heat\":0.10000000149011612,"
+            "\"OUT_pair\":[1,2],\"OUT_seed\":18446744073709551615,\"OUT_small\":255,"
+            "\"OUT_table\":[1.5,2.0,3.0,4.0],\"OUT_text\":\"hä\",\"OUT_words\":[\"a\",\"b\"],"
+            "\"id\":\"q7\",\"index\":0,\"model_name\":\"types\",\"model_version\":\"1\"}");
+  EXPECT_EQ(fake_.last_inputs,
+            "count[1,1] flag[1,1] heat[1,1] pair[1,2] seed[1,1] small[1,1] table[1,2,2] "
+            "text[1,1] words[1,2]");
+  EXPECT_EQ(post("/v2/models/types/generate", R"({"parameters": {"count": 3}, "words": []})").body,
+            "{\"OUT_count\":3,\"OUT_words\":[],\"index\":0,\"model_name\":\"types\","
+            "\"model_version\":\"1\"}");
+}
+
+TEST_F(ServerTest, GenerateRefusesBadInputByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "line 1"},
+      {"[]", "must be a JSON object"},
+      {R"({"text":"x",})", "column"},
+      {R"({"count": "5"})", "'count'"},
+      {R"({"count": 2.0})", "'count'"},
+      {R"({"count": 3000000000})", "[-2147483648, 2147483647]"},
+      {R"({"small": 256})", "[0, 255]"},
+      {R"({"small": -1})", "'small'"},
+      {R"({"seed": -1})", "'seed'"},
+      {R"({"flag": 1})", "'flag'"},
+      {R"({"heat": "warm"})", "'heat'"},
+      {R"({"heat": 1e300})", "'heat'"},
+      {R"({"text": 5})", "'text'"},
+      {R"({"text": null})", "'text'"},
+      {R"({"words": ["a", 1]})", "'words'"},
+      {R"({"pair": [1, 2, 3]})", "can not convert input 'pair'"},
+      {R"({"table": [[1, 2], [3, 4]]})", "can not convert input 'table'"},
+      {R"({"half": 1.5})", "FP16"},
+      {R"({"foo": [1]})", "parameter 'foo' has invalid type"},
+      {R"({"parameters": 5})", "'parameters'"},
+      {R"({"count": 1, "parameters": {"count": 2}})", "already exists"},
+      {R"({"id": 5})", "'id'"},
+  };
+  for (const auto& [body, text] : cases) {
+    const Reply r = post("/v2/models/types/generate", body);
+    EXPECT_EQ(r.status, 400) << body;
+    EXPECT_NE(r.body.find(text), std::string::npos) << body << " -> " << r.body;
+  }
+}
+
+TEST_F(ServerTest, GenerateCountsResponsesAndMapsErrors) {
+  EXPECT_NE(post("/v2/models/types/generate", R"({"replies": 2})").body.find("exactly 1 response"),
+            std::string::npos);
+  EXPECT_EQ(post("/v2/models/types/generate", R"({"replies": 0})").status, 400);
+  EXPECT_EQ(post("/v2/models/types/generate", R"({"fail": 1})").status, 500);
+  const Reply full = post("/v2/models/types/generate", R"({"fail": 4})");
+  EXPECT_EQ(full.status, 503);
+  EXPECT_NE(full.head.find("Retry-After: 1"), std::string::npos);
+  fake_.queue_full = true;
+  EXPECT_EQ(post("/v2/models/types/generate", "{}").status, 503);
+}
+
+TEST_F(ServerTest, GenerateStreamSendsOneEventPerResponse) {
+  const Reply r = post("/v2/models/types/generate_stream", R"({"replies": 3, "text": "a"})");
+  EXPECT_NE(r.head.find("text/event-stream; charset=utf-8"), std::string::npos);
+  const auto all = events(r.body);
+  ASSERT_EQ(all.size(), 3u);
+  EXPECT_EQ(all[2].at("index").as_int64(), 2);
+  EXPECT_EQ(post("/v2/models/types/generate_stream", R"({"replies": 0})").body, "");
+  const Reply failed = post("/v2/models/types/generate_stream", R"({"fail": 3})");
+  EXPECT_EQ(failed.status, 400);
+  EXPECT_EQ(failed.body, "data: {\"error\":\"asked to fail\"}\n\n");
+}
+
+TEST_F(ServerTest, Models) {
+  const auto list = ask(port_, "GET", "/v1/models").json();
+  EXPECT_EQ(list.at("data").at(0).at("id").as_string(), "org/tiny");
+  EXPECT_EQ(list.at("data").at(0).at("max_model_len").as_int64(), 64);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models/org/tiny").status, 200);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models/org%2Ftiny").status, 200);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models/tiny").status, 200);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models/other").status, 404);
+}
+
+TEST_F(ServerTest, CompletionWhole) {
+  say("Hello wörld 😀!");
+  const auto r = post("/v1/completions", R"({"model": "tiny", "prompt": "Say", "temperature": 0})");
+  ASSERT_EQ(r.status, 200) << r.body;
+  const auto body = r.json();
+  EXPECT_EQ(body.at("object").as_string(), "text_completion");
+  EXPECT_EQ(body.at("model").as_string(), "org/tiny");
+  const auto& choice = body.at("choices").at(0);
+  EXPECT_EQ(choice.at("text").as_string(), "Hello wörld 😀!");
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "stop");
+  const auto output = static_cast<int64_t>(ids("Hello wörld 😀!").size()) + 1;
+  const auto prompt = static_cast<int64_t>(ids("Say").size());
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), output);
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), prompt);
+  EXPECT_EQ(body.at("usage").at("total_tokens").as_int64(), prompt + output);
+  EXPECT_EQ(fake_.last_prompt, ids("Say"));
+  EXPECT_EQ(fake_.last_inputs, fmt::format("end_id[1,1] input_ids[1,{}] input_lengths[1,1] "
+                                           "request_output_len[1,1] runtime_top_k[1,1] "
+                                           "stop_words_list[1,2,1] streaming[1,1]",
+                                           prompt));
+}
+
+TEST_F(ServerTest, CompletionLengthBatchAndEcho) {
+  say("abc", false);
+  const auto body =
+      post("/v1/completions", R"({"prompt": ["x", [2, 307]], "max_tokens": 4, "echo": true})")
+          .json();
+  ASSERT_EQ(body.at("choices").as_array().size(), 2u);
+  EXPECT_EQ(body.at("choices").at(1).at("index").as_int64(), 1);
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "length");
+  EXPECT_TRUE(
+      std::string_view(body.at("choices").at(0).at("text").as_string()).starts_with("xabc"));
+  EXPECT_TRUE(std::string_view(body.at("choices").at(1).at("text").as_string())
+                  .starts_with("<|im_start|>user"));
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 8);
+}
+
+TEST_F(ServerTest, CompletionStreamIsTheWholeInPieces) {
+  say("One two thrée.");
+  const Reply r = post("/v1/completions",
+                       R"({"prompt": "x", "stream": true,
+                           "stream_options": {"include_usage": true}})");
+  const auto all = events(r.body);
+  ASSERT_GE(all.size(), 4u);
+  EXPECT_EQ(all.back().as_string(), "[DONE]");
+  EXPECT_GT(all[all.size() - 2].at("usage").at("completion_tokens").as_int64(), 3);
+  EXPECT_TRUE(all[all.size() - 2].at("choices").as_array().empty());
+  std::string text;
+  for (size_t i = 0; i + 2 < all.size(); ++i) {
+    text += std::string_view(all[i].at("choices").at(0).at("text").as_string());
+    EXPECT_TRUE(all[i].at("usage").is_null());
+  }
+  EXPECT_EQ(text, "One two thrée.");
+  EXPECT_EQ(all[all.size() - 3].at("choices").at(0).at("finish_reason").as_string(), "stop");
+}
+
+TEST_F(ServerTest, StopStringCutsAndCancels) {
+  say("one two three four five six", false);
+  fake_.token_delay = milliseconds(5);
+  const auto body =
+      post("/v1/completions", R"({"prompt": "x", "stop": ["zzz", "ee f"], "max_tokens": 60})")
+          .json();
+  EXPECT_EQ(body.at("choices").at(0).at("text").as_string(), "one two thr");
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "stop");
+  EXPECT_EQ(body.at("choices").at(0).at("stop_reason").as_string(), "ee f");
+  EXPECT_TRUE(eventually([&] { return fake_.num_cancelled == 1; }));
+}
+
+TEST_F(ServerTest, StopTokenEnds) {
+  say("one two", true);
+  const int32_t stop = ids("one two").back();
+  const auto body = post("/v1/completions", fmt::format(R"({{"prompt": "x", "max_tokens": 50,
+                                            "stop_token_ids": [{}]}})",
+                                                        stop))
+                        .json();
+  EXPECT_EQ(body.at("choices").at(0).at("stop_reason").as_int64(), stop);
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "stop");
+}
+
+TEST_F(ServerTest, ChatWholeAndStreamed) {
+  say("Hi there");
+  const std::string request =
+      R"({"messages": [{"role": "user", "content": "What is machine learning?"}])";
+  const auto body = post("/v1/chat/completions", request + "}").json();
+  EXPECT_EQ(body.at("object").as_string(), "chat.completion");
+  EXPECT_EQ(body.at("choices").at(0).at("message").at("content").as_string(), "Hi there");
+  EXPECT_EQ(fake_.last_prompt,
+            (std::vector<int32_t>{2, 307, 204, 394, 296, 1350, 1039, 36, 3, 204, 2, 309, 204}));
+
+  const auto all = events(post("/v1/chat/completions", request + R"(, "stream": true})").body);
+  ASSERT_GE(all.size(), 4u);
+  EXPECT_EQ(all[0].at("choices").at(0).at("delta").at("role").as_string(), "assistant");
+  EXPECT_EQ(all.back().as_string(), "[DONE]");
+  std::string text;
+  for (size_t i = 1; i + 2 < all.size(); ++i) {
+    text += std::string_view(all[i].at("choices").at(0).at("delta").at("content").as_string());
+  }
+  EXPECT_EQ(text, "Hi there");
+  const auto& last = all[all.size() - 2].at("choices").at(0);
+  EXPECT_EQ(last.at("finish_reason").as_string(), "stop");
+}
+
+TEST_F(ServerTest, ChatToolCalls) {
+  say("<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 2}}</tool_call>");
+  const std::string request = R"({"messages": [{"role": "user", "content": "x"}],
+      "tools": [{"type": "function", "function": {"name": "f"}}])";
+  const Reply r = post("/v1/chat/completions", request + "}");
+  // The prompt with tools is longer than the fake model's 64 tokens.
+  EXPECT_EQ(r.status, 400);
+  EXPECT_NE(r.body.find("64 tokens"), std::string::npos);
+}
+
+TEST_F(ServerTest, OpenAiErrors) {
+  const Reply bad = post("/v1/completions", "{\n\"prompt\": }");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_NE(bad.body.find("line 2"), std::string::npos) << bad.body;
+  const Reply type = post("/v1/completions", R"({"prompt": "x", "max_tokens": "many"})");
+  EXPECT_EQ(type.status, 400);
+  EXPECT_EQ(type.json().at("error").at("param").as_string(), "max_tokens");
+  EXPECT_EQ(type.json().at("code").as_int64(), 400);
+  const Reply model = post("/v1/completions", R"({"model": "gpt", "prompt": "x"})");
+  EXPECT_EQ(model.status, 404);
+  EXPECT_EQ(model.json().at("error").at("code").as_string(), "model_not_found");
+  const Reply wide = post("/v1/completions", R"({"prompt": "x", "max_tokens": 64})");
+  EXPECT_EQ(wide.status, 400);
+  EXPECT_NE(wide.body.find("64 tokens"), std::string::npos);
+  const Reply vocab = post("/v1/completions", R"({"prompt": [5000]})");
+  EXPECT_EQ(vocab.status, 400);
+  EXPECT_NE(vocab.body.find("5000"), std::string::npos);
+  const Reply big = post("/v1/completions", std::string(200000, ' '));
+  EXPECT_EQ(big.status, 413);
+  EXPECT_NE(big.body.find("\"message\""), std::string::npos);
+  fake_.queue_full = true;
+  const Reply full = post("/v1/completions", R"({"prompt": "x"})");
+  EXPECT_EQ(full.status, 503);
+  EXPECT_NE(full.head.find("Retry-After: 1"), std::string::npos);
+}
+
+TEST_F(ServerTest, EngineFailureBeforeAndInMidStream) {
+  say("a b c d", false);
+  fake_.fail_after = 0;
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x", "stream": true})").status, 500);
+  fake_.fail_after = 2;
+  const Reply r = post("/v1/completions", R"({"prompt": "x", "stream": true})");
+  EXPECT_EQ(r.status, 200);
+  const auto all = events(r.body);
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[2].at("error").at("message").as_string(), "engine failed");
+  EXPECT_EQ(all[3].as_string(), "[DONE]");
+}
+
+TEST_F(ServerTest, DisconnectCancels) {
+  say("a b c", false);
+  fake_.token_delay = milliseconds(20);
+  for (const std::string body :
+       {R"({"prompt": "x", "stream": true})", R"({"prompt": ["x", "y"]})"}) {
+    const int before = fake_.num_cancelled;
+    const int fd = connect_to(port_);
+    const std::string text = request_text("POST", "/v1/completions", body);
+    send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    EXPECT_TRUE(eventually([&] { return fake_.num_live > 0; }));
+    close(fd);
+    EXPECT_TRUE(eventually([&] { return fake_.num_cancelled > before && fake_.num_live == 0; }));
+  }
+}
+
+TEST_F(ServerTest, MetricsPage) {
+  const Reply r = ask(server_->metrics_port(), "GET", "/metrics");
+  EXPECT_EQ(r.status, 200);
+  for (const char* name : {"nv_fake 1", "process_resident_memory_bytes ", "process_open_fds ",
+                           "nereid_http_responses_total{code=\"2xx\"}"}) {
+    EXPECT_NE(r.body.find(name), std::string::npos) << name;
+  }
+  EXPECT_EQ(ask(server_->metrics_port(), "GET", "/v2").status, 404);
+}
+
+TEST_F(ServerTest, StopFinishesRunningStreams) {
+  say("a b c d e f g", false);
+  fake_.token_delay = milliseconds(15);
+  Reply r;
+  std::thread client(
+      [&] { r = post("/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 20})"); });
+  EXPECT_TRUE(eventually([&] { return fake_.num_live > 0; }));
+  server_->stop(milliseconds(10000));
+  client.join();
+  const auto all = events(r.body);
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all.back().as_string(), "[DONE]");
+  EXPECT_EQ(fake_.num_cancelled, 0);
+}
+
+TEST_F(ServerTest, StopWithoutGraceCancels) {
+  say("a b c", false);
+  fake_.token_delay = milliseconds(50);
+  std::thread client([&] { post("/v1/completions", R"({"prompt": "x", "stream": true})"); });
+  EXPECT_TRUE(eventually([&] { return fake_.num_live > 0; }));
+  server_->stop(milliseconds(0));
+  client.join();
+  EXPECT_EQ(fake_.num_cancelled, 1);
+}
+
+}  // namespace
+}  // namespace nereid::front
