@@ -1,0 +1,369 @@
+// The engine loop, outbox and executor against a fake model: exactness under every setting,
+// failures, limits.
+#include <gmock/gmock.h>
+
+#include <random>
+#include <thread>
+
+#include "kernels/ref/ref.h"
+#include "runtime/fake_runner.h"
+#include "runtime/model_instance.h"
+#include "runtime/test_client.h"
+#include "tensor/cpu_device.h"
+
+namespace nereid::runtime {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr int32_t kVocab = 64;
+
+exec::RunnerLimits roomy() {
+  return {.max_rows = 8,
+          .max_tokens = 64,
+          .max_sequence_length = 128,
+          .num_blocks = 128,
+          .block_tokens = 16};
+}
+
+// An executor on a FakeRunner.
+struct Fixture {
+  explicit Fixture(const exec::RunnerLimits& limits = roomy(), const ExecutorConfig& config = {}) {
+    ModelInstance model;
+    model.device.device = make_cpu_device({.num_threads = 1}).value();
+    kernels::ref::add_kernels(model.device.registry);
+    auto fake = std::make_unique<FakeRunner>(*model.device.device, limits, kVocab);
+    runner = fake.get();
+    model.runner = std::move(fake);
+    model.sampler =
+        Sampler::create(*model.device.device, model.device.registry, {}, limits.max_rows, kVocab)
+            .value();
+    executor = make_executor(std::move(model), config);
+  }
+
+  // Waits until nothing is left, then checks that all memory is back.
+  void expect_books_balance() {
+    executor->drain(milliseconds(60000));
+    const ExecutorStats s = executor->stats();
+    EXPECT_EQ(s.kv_blocks_free, s.kv_blocks_total);
+    EXPECT_EQ(s.num_active, 0);
+    EXPECT_EQ(s.num_waiting, 0);
+  }
+
+  TestClient client;  // outlives the executor
+  FakeRunner* runner = nullptr;
+  std::unique_ptr<Executor> executor;
+};
+
+Request request(std::vector<TokenId> prompt, int32_t max_tokens) {
+  Request r;
+  r.input_token_ids = std::move(prompt);
+  r.max_tokens = max_tokens;
+  return r;
+}
+
+// Random requests; a third begins with the same prefix.
+std::vector<Request> random_requests(int count, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  const auto token = [&] { return pick(8, kVocab - 1); };
+  std::vector<Request> all;
+  for (int i = 0; i < count; ++i) {
+    Request r = request({}, pick(1, 40));
+    if (i % 3 == 0)
+      for (int k = 0; k < 35; ++k) r.input_token_ids.push_back(8 + k);
+    for (int k = pick(1, 40); k > 0; --k) r.input_token_ids.push_back(token());
+    r.streaming = pick(0, 1);
+    if (pick(0, 1)) r.sampling.top_k = pick(1, 20);
+    if (pick(0, 1)) r.sampling.top_p = 0.1f * static_cast<float>(pick(1, 10));
+    if (pick(0, 1)) r.sampling.temperature = 0.5f * static_cast<float>(pick(0, 4));
+    if (pick(0, 1)) r.sampling.seed = pick(0, 3);
+    if (pick(0, 2) == 0) r.end_ids = {token(), token()};
+    if (pick(0, 2) == 0) r.stop_words = {{token()}, {token(), token()}};
+    if (pick(0, 2) == 0) r.sampling.min_tokens = pick(0, 10);
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+std::vector<Received> one_at_a_time(const std::vector<Request>& requests) {
+  ExecutorConfig config;
+  config.enable_overlap = false;
+  config.kv_cache.enable_block_reuse = false;
+  Fixture f(roomy(), config);
+  std::vector<Received> out;
+  for (const Request& r : requests) out.push_back(f.client.run(*f.executor, r));
+  return out;
+}
+
+struct Setting {
+  const char* name;
+  int max_rows, max_tokens, num_blocks;
+  bool overlap, reuse;
+};
+
+class EveryWay : public testing::TestWithParam<Setting> {};
+
+TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
+  const Setting& s = GetParam();
+  const auto requests = random_requests(80, 42);
+  const auto expected = one_at_a_time(requests);
+  ExecutorConfig config;
+  config.enable_overlap = s.overlap;
+  config.kv_cache.enable_block_reuse = s.reuse;
+  exec::RunnerLimits limits = roomy();
+  limits.max_rows = s.max_rows;
+  limits.max_tokens = s.max_tokens;
+  limits.num_blocks = s.num_blocks;
+  Fixture f(limits, config);
+  std::vector<RequestId> ids;
+  for (const Request& r : requests) ids.push_back(f.client.send(*f.executor, r));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Received got = f.client.wait(ids[i]);
+    EXPECT_TRUE(got.last.status.ok()) << got.last.status;
+    EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
+    EXPECT_EQ(got.reason(), expected[i].reason()) << "request " << i;
+    EXPECT_EQ(got.last.num_output_tokens, static_cast<int>(got.tokens.size()));
+    if (!requests[i].streaming) EXPECT_EQ(got.num_responses, 1);
+  }
+  f.expect_books_balance();
+  const ExecutorStats stats = f.executor->stats();
+  EXPECT_EQ(stats.num_finished, 80);
+  EXPECT_EQ(stats.kv_blocks_reused > 0, s.reuse);
+  if (s.num_blocks < 16) EXPECT_GT(stats.num_preemptions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Settings, EveryWay,
+                         testing::Values(Setting{"roomy", 8, 64, 128, true, true},
+                                         Setting{"no_overlap", 8, 64, 128, false, true},
+                                         Setting{"no_reuse", 8, 64, 128, true, false},
+                                         Setting{"small_chunks", 8, 5, 128, true, true},
+                                         Setting{"preempted", 8, 64, 10, true, true},
+                                         Setting{"preempted_no_overlap", 8, 64, 10, false, false},
+                                         Setting{"one_row", 1, 64, 128, true, true}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(Engine, RandomCancelsLeaveTheOthersAlone) {
+  const auto requests = random_requests(64, 7);
+  const auto expected = one_at_a_time(requests);
+  exec::RunnerLimits limits = roomy();
+  limits.num_blocks = 24;
+  Fixture f(limits);
+  std::vector<RequestId> ids;
+  for (const Request& r : requests) ids.push_back(f.client.send(*f.executor, r));
+  std::thread canceller([&] {
+    std::mt19937 rng(3);
+    for (int i = 0; i < 24; ++i) {
+      std::this_thread::sleep_for(std::chrono::microseconds(rng() % 500));
+      f.executor->cancel(ids[rng() % ids.size()]);
+    }
+  });
+  canceller.join();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Received got = f.client.wait(ids[i]);
+    ASSERT_TRUE(got.last.status.ok());
+    if (got.reason() == FinishReason::kCancelled) {
+      ASSERT_LE(got.tokens.size(), expected[i].tokens.size());
+      EXPECT_TRUE(std::equal(got.tokens.begin(), got.tokens.end(), expected[i].tokens.begin()));
+    } else {
+      EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
+    }
+  }
+  f.expect_books_balance();
+}
+
+TEST(Engine, NanLogitsFailOnlyTheirRequest) {
+  Fixture f;
+  const Received expected = f.client.run(*f.executor, request({9, 10, 11}, 20));
+  const RequestId good = f.client.send(*f.executor, request({9, 10, 11}, 20));
+  const RequestId bad = f.client.send(*f.executor, request({9, FakeRunner::kNanToken}, 20));
+  EXPECT_TRUE(absl::IsInternal(f.client.wait(bad).last.status));
+  EXPECT_THAT(std::string(message(f.client.wait(bad).last.status)), HasSubstr("not finite"));
+  EXPECT_EQ(f.client.wait(good).tokens, expected.tokens);
+  f.expect_books_balance();
+  EXPECT_EQ(f.executor->stats().num_failed, 1);
+}
+
+TEST(Engine, FailedStepFailsItsRequestsAndTheNextOnesRun) {
+  for (const bool at_launch : {false, true}) {
+    Fixture f;
+    const Received expected = f.client.run(*f.executor, request({9, 10, 11}, 5));
+    const int step = f.runner->num_steps() + 3;
+    at_launch ? f.runner->fail_launch(step) : f.runner->fail_step(step);
+    const Received failed = f.client.run(*f.executor, request({9, 10, 11}, 20));
+    EXPECT_FALSE(failed.last.status.ok());
+    EXPECT_THAT(std::string(message(failed.last.status)), HasSubstr("fails"));
+    EXPECT_EQ(f.client.run(*f.executor, request({9, 10, 11}, 5)).tokens, expected.tokens);
+    f.expect_books_balance();
+  }
+}
+
+TEST(Engine, QueueIsBoundedAndSaysSo) {
+  ExecutorConfig config;
+  config.max_queue_size = 3;
+  exec::RunnerLimits limits = roomy();
+  limits.max_rows = 1;
+  Fixture f(limits, config);
+  f.runner->hold(true);
+  std::vector<RequestId> ids = {f.client.send(*f.executor, request({9}, 10))};
+  while (f.runner->num_steps() == 0) std::this_thread::yield();
+  while (f.executor->stats().num_waiting > 0) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) ids.push_back(f.client.send(*f.executor, request({9}, 10)));
+  const auto refused = f.executor->enqueue(request({9}, 10), [](Response) { FAIL(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status()));
+  EXPECT_THAT(std::string(message(refused.status())), HasSubstr("3 requests wait"));
+  EXPECT_EQ(f.executor->stats().num_waiting, 3);
+  f.runner->hold(false);
+  for (RequestId id : ids) EXPECT_EQ(f.client.wait(id).reason(), FinishReason::kLength);
+  f.expect_books_balance();
+}
+
+TEST(Engine, DrainRefusesNewWorkAndCancelsAfterTheTimeout) {
+  Fixture f;
+  f.runner->hold(true);
+  const RequestId id = f.client.send(*f.executor, request({9}, 100));
+  std::thread release([&] {
+    std::this_thread::sleep_for(milliseconds(100));
+    f.runner->hold(false);
+  });
+  f.executor->drain(milliseconds(1));
+  release.join();
+  EXPECT_EQ(f.client.wait(id).reason(), FinishReason::kCancelled);
+  const auto refused = f.executor->enqueue(request({9}, 1), [](Response) { FAIL(); });
+  EXPECT_TRUE(absl::IsUnavailable(refused.status()));
+  f.expect_books_balance();
+}
+
+TEST(Engine, DestructionCancelsWhatRuns) {
+  Fixture f;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 20; ++i) ids.push_back(f.client.send(*f.executor, request({9, 10}, 100)));
+  f.executor.reset();
+  for (RequestId id : ids) EXPECT_TRUE(f.client.wait(id).last.is_final);
+}
+
+TEST(Engine, CallbacksMayThrowCancelAndEnqueue) {
+  Fixture f;
+  std::atomic<RequestId> second = 0;
+  Request r = request({9, 10}, 50);
+  r.streaming = true;
+  auto first = f.executor->enqueue(r, [&](Response response) {
+    if (!second) second = f.client.send(*f.executor, request({9}, 3));
+    f.executor->cancel(response.request_id);
+    throw std::runtime_error("as ordered by the test");
+  });
+  ASSERT_TRUE(first.ok());
+  while (!second) std::this_thread::yield();
+  EXPECT_EQ(f.client.wait(second).tokens.size(), 3u);
+  f.expect_books_balance();
+}
+
+TEST(Engine, MaxSequenceLengthEndsWithLength) {
+  Fixture f;
+  const Received got = f.client.run(*f.executor, request(std::vector<TokenId>(120, 9), 100));
+  EXPECT_EQ(got.reason(), FinishReason::kLength);
+  EXPECT_EQ(got.tokens.size(), 8u);
+}
+
+TEST(Engine, EchoesThePromptWhenAsked) {
+  for (const bool streaming : {false, true}) {
+    Fixture f;
+    Request r = request({9, 10, 11}, 4);
+    const Received plain = f.client.run(*f.executor, r);
+    r.streaming = streaming;
+    r.output.exclude_input_from_output = false;
+    const Received echoed = f.client.run(*f.executor, r);
+    std::vector<TokenId> expected = {9, 10, 11};
+    expected.insert(expected.end(), plain.tokens.begin(), plain.tokens.end());
+    EXPECT_EQ(echoed.tokens, expected);
+    EXPECT_EQ(echoed.last.num_output_tokens, 4);
+    EXPECT_EQ(echoed.last.num_input_tokens, 3);
+  }
+}
+
+TEST(Engine, SeedsRepeatAndDiffer) {
+  Fixture f;
+  Request r = request({9, 10, 11}, 30);
+  r.sampling.top_p = 1.0f;
+  r.sampling.temperature = 3.0f;
+  const Received unset = f.client.run(*f.executor, r);
+  r.sampling.seed = 0;
+  EXPECT_EQ(f.client.run(*f.executor, r).tokens, unset.tokens);
+  r.sampling.seed = 1;
+  const Received one = f.client.run(*f.executor, r);
+  EXPECT_NE(one.tokens, unset.tokens);
+  EXPECT_EQ(f.client.run(*f.executor, r).tokens, one.tokens);
+  r.sampling.temperature = 0;
+  const Received greedy = f.client.run(*f.executor, request({9, 10, 11}, 30));
+  EXPECT_EQ(f.client.run(*f.executor, r).tokens, greedy.tokens);
+  r.sampling.temperature = 3.0f;
+  r.sampling.top_k = 1;
+  EXPECT_EQ(f.client.run(*f.executor, r).tokens, greedy.tokens);
+}
+
+TEST(Engine, MinTokensHoldsOffTheEnd) {
+  Fixture f;
+  Request r = request({9, 10, 11}, 30);
+  const Received free = f.client.run(*f.executor, r);
+  r.end_ids = {free.tokens[2]};
+  EXPECT_EQ(f.client.run(*f.executor, r).tokens.size(), 2u);
+  r.sampling.min_tokens = 10;
+  const Received held = f.client.run(*f.executor, r);
+  EXPECT_GE(held.tokens.size(), 10u);
+  for (size_t i = 0; i < 10; ++i) EXPECT_NE(held.tokens[i], r.end_ids[0]);
+}
+
+TEST(Engine, MetricsTellTheStory) {
+  Fixture f;
+  f.client.run(*f.executor, request(std::vector<TokenId>(40, 9), 4));
+  const Response last = f.client.run(*f.executor, request(std::vector<TokenId>(40, 9), 4)).last;
+  EXPECT_EQ(last.metrics.reused_blocks, 2);
+  EXPECT_EQ(last.metrics.allocated_blocks, 1);
+  EXPECT_LE(last.metrics.arrival, last.metrics.first_scheduled);
+  EXPECT_LE(last.metrics.first_scheduled, last.metrics.first_token);
+  EXPECT_LT(last.metrics.first_token, last.metrics.last_token);
+  f.expect_books_balance();
+  const ExecutorStats s = f.executor->stats();
+  EXPECT_EQ(s.generated_tokens, 8);
+  EXPECT_EQ(s.prompt_tokens, 48);
+  EXPECT_GT(s.num_steps, 7);
+  EXPECT_GT(s.last_step_seconds, 0);
+}
+
+TEST(Engine, RefusalsNameFieldValueAndLimits) {
+  Fixture f;
+  const auto refusal = [&](Request r) {
+    const auto id = f.executor->enqueue(std::move(r), [](Response) { FAIL(); });
+    EXPECT_TRUE(absl::IsInvalidArgument(id.status())) << id.status();
+    return std::string(message(id.status()));
+  };
+  Request r = request(std::vector<TokenId>(128, 9), 1);
+  EXPECT_THAT(refusal(r), testing::AllOf(HasSubstr("128 tokens"), HasSubstr("is 128")));
+  EXPECT_THAT(refusal(request({}, 1)), StartsWith("prompt: no tokens"));
+  EXPECT_THAT(refusal(request({1}, 0)), StartsWith("max_tokens: 0"));
+  EXPECT_THAT(refusal(request({1, 64}, 1)), StartsWith("input_token_ids[1]: 64 is not in [0, 64)"));
+  EXPECT_THAT(refusal(request({-1}, 1)), StartsWith("input_token_ids[0]: -1"));
+  const auto sampling = [&](auto set) {
+    Request bad = request({1}, 1);
+    set(bad.sampling);
+    return refusal(bad);
+  };
+  EXPECT_THAT(sampling([](auto& s) { s.top_k = -1; }), StartsWith("top_k: -1"));
+  EXPECT_THAT(sampling([](auto& s) { s.top_p = 0.f; }), StartsWith("top_p: 0"));
+  EXPECT_THAT(sampling([](auto& s) { s.top_p = NAN; }), StartsWith("top_p: nan"));
+  EXPECT_THAT(sampling([](auto& s) { s.temperature = INFINITY; }), StartsWith("temperature: inf"));
+  EXPECT_THAT(sampling([](auto& s) { s.min_tokens = -2; }), StartsWith("min_tokens: -2"));
+  r = request({1}, 1);
+  r.stop_words = {{1}, {}};
+  EXPECT_THAT(refusal(r), StartsWith("stop_words[1]: 0 tokens"));
+  r = request({1}, 1);
+  r.stop_strings = {"x"};
+  EXPECT_THAT(refusal(r), StartsWith("stop_strings: the model directory has no usable tokenizer"));
+}
+
+}  // namespace
+}  // namespace nereid::runtime

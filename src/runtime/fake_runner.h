@@ -1,0 +1,151 @@
+// Test only: a Runner whose "model" is a hash of the whole prefix as read back through the block
+// table. It runs on a real CPU stream, so that threads, staging and sampling are the real ones, and
+// faults can be ordered.
+#pragma once
+
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/runner.h"
+#include "tensor/device.h"
+
+namespace nereid::runtime {
+
+class FakeRunner : public exec::Runner {
+ public:
+  static constexpr int32_t kNanToken = 7;  // a prompt that holds it makes the logits NaN
+
+  FakeRunner(Device& device, const exec::RunnerLimits& limits, int32_t vocab_size)
+      : limits_(limits),
+        vocab_size_(vocab_size),
+        cells_(static_cast<size_t>(limits.num_blocks) * limits.block_tokens, -1),
+        slot_tokens_(limits.max_rows, -1) {
+    auto stream = device.create_stream();
+    NEREID_CHECK(stream.ok());
+    stream_ = *std::move(stream);
+    for (Staging& s : staging_) {
+      s.logits.resize(static_cast<size_t>(limits.max_rows) * vocab_size);
+      s.tokens.resize(limits.max_rows);
+    }
+  }
+
+  StatusOr<exec::Ticket> launch(std::span<const exec::StepRow> rows,
+                                exec::PostForward post) override {
+    const int step = num_steps_++;
+    if (step == fail_launch_) return unavailable("launch {} fails", step);
+    const int turn = turn_;
+    turn_ ^= 1;
+    Staging& s = staging_[turn];
+    s.rows.clear();
+    int32_t num_sampled = 0;
+    for (const exec::StepRow& r : rows) {
+      NEREID_CHECK(static_cast<int64_t>(r.blocks.size()) * limits_.block_tokens >=
+                   r.start + static_cast<int64_t>(r.tokens.size()));
+      s.rows.push_back({r, {r.tokens.begin(), r.tokens.end()}, {r.blocks.begin(), r.blocks.end()}});
+      num_sampled += r.samples;
+    }
+    auto event = stream_->submit([this, &s, step, num_sampled, post](Stream& stream) -> Status {
+      wait_while_held();
+      if (step == fail_step_) return internal_error("step {} fails", step);
+      for (int32_t i = 0; const Row& row : s.rows) {
+        store(row);
+        if (row.in.samples) fill_logits(row, s.logits.data() + int64_t{i++} * vocab_size_);
+      }
+      if (num_sampled == 0) return ok();
+      return post({.logits = View::matrix(s.logits.data(), DType::kF32, num_sampled, vocab_size_),
+                   .tokens = s.tokens.data(),
+                   .slot_tokens = slot_tokens_.data()},
+                  stream);
+    });
+    if (!event.ok()) return event.status();
+    return exec::Ticket(*std::move(event), turn, num_sampled);
+  }
+
+  StatusOr<std::vector<int32_t>> wait(exec::Ticket& ticket) override {
+    RETURN_IF_ERROR(event_of(ticket)->wait());
+    const auto& tokens = staging_[staging_of(ticket)].tokens;
+    return std::vector<int32_t>(tokens.begin(), tokens.begin() + num_sampled_of(ticket));
+  }
+
+  const exec::RunnerLimits& limits() const override { return limits_; }
+  int32_t vocab_size() const override { return vocab_size_; }
+
+  // While held, steps are taken but do not begin.
+  void hold(bool held) {
+    {
+      std::lock_guard lock(mutex_);
+      held_ = held;
+    }
+    changed_.notify_all();
+  }
+  void fail_step(int step) { fail_step_ = step; }  // counted from 0
+  void fail_launch(int step) { fail_launch_ = step; }
+  int num_steps() const { return num_steps_; }
+
+ private:
+  struct Row {
+    exec::StepRow in;
+    std::vector<int32_t> tokens, blocks;
+  };
+  struct Staging {
+    std::vector<Row> rows;
+    std::vector<float> logits;
+    std::vector<int32_t> tokens;
+  };
+
+  void wait_while_held() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !held_; });
+  }
+
+  int32_t& cell(const Row& row, int32_t position) {
+    const int32_t t = limits_.block_tokens;
+    return cells_[static_cast<size_t>(row.blocks[position / t]) * t + position % t];
+  }
+
+  void store(const Row& row) {
+    int32_t position = row.in.start;
+    for (int32_t token : row.tokens)
+      cell(row, position++) = token == exec::kTokenOnDevice ? slot_tokens_[row.in.slot] : token;
+  }
+
+  // Each candidate's logit depends on the whole prefix; a few stand out so that sampling has
+  // something to choose from.
+  void fill_logits(const Row& row, float* logits) {
+    uint64_t h = 1469598103934665603u;
+    bool nan = false;
+    const int32_t end = row.in.start + static_cast<int32_t>(row.tokens.size());
+    for (int32_t p = 0; p < end; ++p) {
+      h = (h ^ static_cast<uint64_t>(cell(row, p) + 2)) * 1099511628211u;
+      nan |= cell(row, p) == kNanToken;
+    }
+    for (int32_t v = 0; v < vocab_size_; ++v) {
+      uint64_t x = (h + static_cast<uint64_t>(v)) * 0x9E3779B97F4A7C15u;
+      x ^= x >> 29;
+      // Never draws kNanToken by itself, so that only a prompt can hold it.
+      logits[v] =
+          v == kNanToken ? -INFINITY : static_cast<float>(x * 0xBF58476D1CE4E5B9u >> 40) * 0x1p-21f;
+    }
+    if (nan) logits[0] = NAN;
+  }
+
+  const exec::RunnerLimits limits_;
+  const int32_t vocab_size_;
+  std::vector<int32_t> cells_;  // KV: the token at [block, position in block]
+  std::vector<int32_t> slot_tokens_;
+  Staging staging_[2];
+  int turn_ = 0;
+  std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  std::unique_ptr<Stream> stream_;  // destroyed first: joins its thread
+};
+
+}  // namespace nereid::runtime

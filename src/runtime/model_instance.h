@@ -1,0 +1,35 @@
+// A model opened on a device: everything an executor drives.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/runner.h"
+#include "kernels/open.h"
+#include "nereid/executor.h"
+#include "runtime/sampler.h"
+#include "text/tokenizer.h"
+
+namespace nereid::runtime {
+
+// Members are destroyed in reverse order: the device outlives what uses it.
+struct ModelInstance {
+  kernels::OpenedDevice device;
+  std::unique_ptr<exec::Runner> runner;
+  std::unique_ptr<Sampler> sampler;
+  std::shared_ptr<const text::Tokenizer>
+      tokenizer;  // null: the model has none, or none we can read
+  std::vector<TokenId> default_end_ids;
+};
+
+// Builds the engine when there is none in the cache, opens the device, sizes the KV cache, loads.
+StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
+                                   const ExecutorConfig& config);
+
+// An executor for an opened model; `config` must be the one it was opened with.
+std::unique_ptr<Executor> make_executor(ModelInstance model, const ExecutorConfig& config);
+
+}  // namespace nereid::runtime

@@ -1,0 +1,134 @@
+// Outbox: stop strings, streaming and the single final response, with the real tokenizer.
+#include "runtime/outbox.h"
+
+#include <gmock/gmock.h>
+
+#include "runtime/test_client.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::ElementsAreArray;
+
+class OutboxTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto loaded = text::Tokenizer::load(std::string(NEREID_SOURCE_DIR) + "/models/quickstart");
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    tokenizer_ = *loaded;
+    outbox_ = std::make_unique<Outbox>(tokenizer_, inbox_, progress_);
+    tokens_ = tokenizer_
+                  ->encode("A model is shown many examples, and its weights are adjusted.",
+                           {.add_special_tokens = false})
+                  .value();
+    ASSERT_GT(tokens_.size(), 8u);
+  }
+
+  void open(std::vector<std::string> stops, bool streaming, int32_t min_tokens = 0) {
+    Subscription s{.id = 1, .streaming = streaming, .min_tokens = min_tokens};
+    s.stop_strings = std::move(stops);
+    s.callback = [this](Response r) { responses_.push_back(std::move(r)); };
+    progress_.opened();
+    outbox_->open(std::move(s));
+  }
+
+  // One token a turn, then the final news; returns all tokens that came out. The outbox is gone
+  // after it.
+  std::vector<TokenId> run(FinishReason reason = FinishReason::kLength) {
+    for (TokenId token : tokens_) outbox_->post({now(), {{.id = 1, .tokens = {token}}}});
+    outbox_->post({now(), {{.id = 1, .finished = true, .reason = reason}}});
+    outbox_.reset();
+    std::vector<TokenId> all;
+    int finals = 0;
+    for (const Response& r : responses_) {
+      finals += r.is_final;
+      all.insert(all.end(), r.output_token_ids.begin(), r.output_token_ids.end());
+    }
+    EXPECT_EQ(finals, 1);
+    EXPECT_TRUE(responses_.back().is_final);
+    return all;
+  }
+
+  // The tokens up to the one with which the text first contains `stop`.
+  std::vector<TokenId> until(const std::string& stop) {
+    for (size_t n = 1; n <= tokens_.size(); ++n)
+      if (tokenizer_->decode(std::span(tokens_).first(n), true).find(stop) != std::string::npos)
+        return {tokens_.begin(), tokens_.begin() + static_cast<ptrdiff_t>(n)};
+    ADD_FAILURE() << "no '" << stop << "' in the text";
+    return {};
+  }
+
+  bool engine_was_told() {
+    inbox_.push(CancelAll{});
+    const auto commands = inbox_.take_all(false).value();
+    return commands.size() == 2 && std::get<StopStringFound>(commands[0]).id == 1;
+  }
+
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  Inbox inbox_;
+  Progress progress_;
+  std::vector<Response> responses_;
+  std::unique_ptr<Outbox> outbox_;
+  std::vector<TokenId> tokens_;
+};
+
+TEST_F(OutboxTest, StopStringCutsAfterTheTokenThatCompletesIt) {
+  for (const bool streaming : {false, true}) {
+    SetUp();
+    responses_.clear();
+    open({"nowhere", "n exam", "ples"}, streaming);
+    EXPECT_THAT(run(), ElementsAreArray(until("ples")));
+    EXPECT_EQ(responses_.back().finish_reason, FinishReason::kStopWords);
+    EXPECT_EQ(responses_.back().num_output_tokens, static_cast<int>(until("ples").size()));
+    EXPECT_TRUE(engine_was_told());
+    EXPECT_TRUE(progress_.wait_idle(std::chrono::milliseconds(0)));
+  }
+}
+
+TEST_F(OutboxTest, StopStringAcrossTokens) {
+  open({"many exa"}, true);
+  EXPECT_THAT(run(), ElementsAreArray(until("many exa")));
+}
+
+TEST_F(OutboxTest, TextOfTheFirstMinTokensIsNotSearched) {
+  const auto first = static_cast<int32_t>(until("model").size());
+  open({"model"}, false, first);
+  EXPECT_THAT(run(), ElementsAreArray(tokens_));
+  EXPECT_EQ(responses_.back().finish_reason, FinishReason::kLength);
+  EXPECT_FALSE(engine_was_told());
+}
+
+TEST_F(OutboxTest, StopStringInTheFinalNewsNeedsNoCommand) {
+  open({"adjusted."}, false);
+  const TokenId last = tokens_.back();
+  tokens_.pop_back();
+  for (TokenId token : tokens_) outbox_->post({now(), {{.id = 1, .tokens = {token}}}});
+  outbox_->post(
+      {now(), {{.id = 1, .tokens = {last}, .finished = true, .reason = FinishReason::kLength}}});
+  outbox_.reset();
+  ASSERT_EQ(responses_.size(), 1u);
+  EXPECT_EQ(responses_[0].finish_reason, FinishReason::kStopWords);
+  EXPECT_FALSE(engine_was_told());
+}
+
+TEST_F(OutboxTest, StreamsEachTokenAndKeepsNothing) {
+  open({}, true);
+  EXPECT_THAT(run(FinishReason::kEndId), ElementsAreArray(tokens_));
+  EXPECT_EQ(responses_.size(), tokens_.size() + 1);
+  EXPECT_TRUE(responses_.back().output_token_ids.empty());
+  EXPECT_EQ(responses_.back().finish_reason, FinishReason::kEndId);
+}
+
+TEST_F(OutboxTest, FailureCarriesOnlyItsStatus) {
+  open({}, false);
+  outbox_->post({now(), {{.id = 1, .tokens = {tokens_[0]}}}});
+  outbox_->post({now(), {{.id = 1, .finished = true, .status = internal_error("broken")}}});
+  outbox_.reset();
+  ASSERT_EQ(responses_.size(), 1u);
+  EXPECT_TRUE(absl::IsInternal(responses_[0].status));
+  EXPECT_TRUE(responses_[0].is_final);
+  EXPECT_TRUE(responses_[0].output_token_ids.empty());
+}
+
+}  // namespace
+}  // namespace nereid::runtime

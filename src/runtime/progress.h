@@ -1,0 +1,41 @@
+// What any thread may know of the engine: a snapshot of its figures, and when everything is done.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "nereid/executor.h"
+
+namespace nereid::runtime {
+
+class Progress {
+ public:
+  // Takes a place in the waiting queue; false when `max_queue_size` are taken. Any thread.
+  bool enter_queue(int32_t max_queue_size);
+  // The engine: `count` requests started, or ended without starting.
+  void leave_queue(int32_t count);
+
+  // A request was accepted; it stays open until its final response was delivered.
+  void opened();
+  void closed();
+
+  // The engine, once per turn. `idle`: nothing waits, runs or is in flight.
+  void publish(const ExecutorStats& stats, bool idle);
+
+  ExecutorStats stats() const;
+
+  // True when no request is open and the engine is idle; false when `timeout` passed before that.
+  bool wait_idle(std::chrono::milliseconds timeout) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  ExecutorStats stats_;
+  bool idle_ = true;
+  int64_t num_open_ = 0;
+  int32_t num_queued_ = 0;
+};
+
+}  // namespace nereid::runtime
