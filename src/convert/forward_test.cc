@@ -1,1 +1,247 @@
+// Plans computed call by call with the reference kernels: against the goldens, and every optional
+// pass on against off.
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/json.h"
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
+#include "io/safetensors.h"
+#include "kernels/ref/ref.h"
+
+namespace nereid::convert {
+namespace {
+
+const std::string kSource = NEREID_SOURCE_DIR;
+
+// One sequence on one thread; the arenas are filled with garbage so that reading what was never
+// written shows.
+class Interpreter {
+ public:
+  static constexpr int32_t kBlockTokens = 32, kMaxTokens = 256;
+
+  explicit Interpreter(const io::EngineFile& engine) : engine_(engine), plan_(engine.plan()) {
+    const io::ModelFacts& m = plan_.model;
+    arena_[0].assign(plan_.arena_bytes_per_row[0] * kMaxTokens, std::byte{0x7f});
+    arena_[1].assign(plan_.arena_bytes_per_row[1] * kMaxSampled, std::byte{0x7f});
+    const size_t cache = size_t{kMaxTokens} * m.num_kv_heads * m.head_dim;
+    k_cache_.assign(m.num_layers, std::vector<BF16>(cache));
+    v_cache_ = k_cache_;
+    for (int32_t i = 0; i < kMaxTokens / kBlockTokens; ++i) blocks_.push_back(i);
+    for (int32_t p = 0; p < kMaxTokens; ++p)
+      for (const auto f : {0, 1})
+        for (const float w : m.rope.inverse_frequencies) {
+          const float angle = static_cast<float>(p) * w;
+          rope_.push_back((f ? std::sin(angle) : std::cos(angle)) * m.rope.attention_factor);
+        }
+  }
+
+  // Logits after the last of `tokens`, which follow those of earlier calls.
+  std::vector<float> run(const std::vector<int32_t>& tokens) {
+    tokens_ = tokens;
+    n_ = static_cast<int64_t>(tokens.size());
+    positions_.clear();
+    for (int64_t i = 0; i < n_; ++i) positions_.push_back(length_ + static_cast<int32_t>(i));
+    length_ += static_cast<int32_t>(n_);
+    for (const io::Call& call : plan_.calls) std::visit([&](const auto& c) { execute(c); }, call);
+    const View logits = view(plan_.logits);
+    return {logits.row<float>(0), logits.row<float>(0) + logits.cols};
+  }
+
+ private:
+  static constexpr int64_t kMaxSampled = 4;
+
+  View view(io::ValueId id) {
+    const io::Value& v = plan_.values[id];
+    const bool sampled = v.extent == io::Extent::kSampled;
+    std::byte* base = arena_[sampled].data() + v.offset * (sampled ? kMaxSampled : kMaxTokens);
+    return {base + v.column * static_cast<int64_t>(size_of(v.dtype)), v.dtype, sampled ? 1 : n_,
+            v.cols, v.stride};
+  }
+  kernels::WeightView weight(io::WeightId id) {
+    const io::Weight& w = plan_.weights[id];
+    return {engine_.weight(id).data(), w.layout, w.n, w.k};
+  }
+  const void* vector(io::WeightId id) {
+    return id == io::kNone ? nullptr : engine_.weight(id).data();
+  }
+
+  void execute(const io::EmbedCall& c) {
+    const kernels::WeightView w = weight(c.table);
+    kernels::ref::run(
+        kernels::Embed::Args{{n_, w.n, w.k, w.layout}, tokens_.data(), nullptr, w, view(c.out)});
+  }
+  void execute(const io::NormCall& c) {
+    const View x = view(c.residual), out = view(c.out);
+    const bool has_add = c.add != io::kNone;
+    kernels::ref::run(kernels::Norm::Args{{x.rows, x.cols, has_add, out.dtype},
+                                          x,
+                                          has_add ? view(c.add) : View{},
+                                          vector(c.weight),
+                                          c.eps,
+                                          out});
+  }
+  void execute(const io::LinearCall& c) {
+    const kernels::WeightView w = weight(c.weight);
+    const View x = view(c.x), out = view(c.out);
+    kernels::ref::run(kernels::Linear::Args{
+        {x.rows, w.n, w.k, w.layout, c.bias != io::kNone, out.dtype}, x, w, vector(c.bias), out});
+  }
+  void execute(const io::RopeCall& c) {
+    kernels::ref::run(kernels::Rope::Args{{n_, c.num_heads, c.num_kv_heads, c.head_dim},
+                                          view(c.qkv),
+                                          positions_.data(),
+                                          rope_.data()});
+  }
+  void execute(const io::AttentionCall& c) {
+    kernels::Attention::Args a;
+    a.problem = {n_, c.num_heads, c.num_kv_heads, c.head_dim, kBlockTokens, c.window, c.has_rope};
+    a.qkv = view(c.qkv), a.out = view(c.out), a.scale = c.scale;
+    a.k_cache = k_cache_[c.layer].data(), a.v_cache = v_cache_[c.layer].data();
+    a.rope_table = c.has_rope ? rope_.data() : nullptr;
+    a.positions = positions_.data(), a.block_table = blocks_.data();
+    const int32_t row_begin[] = {0, static_cast<int32_t>(n_)};
+    const std::vector<int32_t> row_of_token(n_, 0);
+    a.num_rows = 1, a.row_begin = row_begin, a.row_of_token = row_of_token.data();
+    a.max_blocks = static_cast<int32_t>(blocks_.size()), a.max_length = length_;
+    kernels::ref::run(a);
+  }
+  void execute(const io::GluCall& c) {
+    const View out = view(c.out);
+    kernels::ref::run(kernels::Glu::Args{{out.rows, out.cols, c.activation}, view(c.x), out});
+  }
+  void execute(const io::AddCall& c) {
+    const View x = view(c.x);
+    kernels::ref::run(kernels::Add::Args{{x.rows, x.cols}, x, view(c.y)});
+  }
+  void execute(const io::GatherRowsCall& c) {
+    const auto last = static_cast<int32_t>(n_ - 1);
+    const View out = view(c.out);
+    kernels::ref::run(kernels::GatherRows::Args{{1, out.cols}, view(c.x), &last, out});
+  }
+
+  const io::EngineFile& engine_;
+  const io::Plan& plan_;
+  std::vector<std::byte> arena_[2];
+  std::vector<std::vector<BF16>> k_cache_, v_cache_;
+  std::vector<float> rope_;
+  std::vector<int32_t> blocks_, tokens_, positions_;
+  int64_t n_ = 0;
+  int32_t length_ = 0;
+};
+
+class ForwardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/forward.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+    kernels::ref::add_kernels(registry_);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  io::EngineFile engine(const std::string& model, std::vector<std::string> disabled = {}) {
+    BuildOptions options;
+    options.cache_dir = dir_;
+    options.compile.disabled_passes = std::move(disabled);
+    const auto path = ensure_engine(kSource + model, registry_, DeviceInfo{}, options);
+    EXPECT_TRUE(path.ok()) << path.status();
+    auto file = io::EngineFile::open(path.value());
+    EXPECT_TRUE(file.ok()) << file.status();
+    return std::move(file).value();
+  }
+
+  std::filesystem::path dir_;
+  kernels::Registry registry_;
+};
+
+std::vector<int32_t> ids(const json::value& list) {
+  std::vector<int32_t> out;
+  for (const json::value& id : list.as_array()) out.push_back(id.to_number<int32_t>());
+  return out;
+}
+
+float worst_difference(const std::vector<float>& logits, const io::StoredTensor& golden) {
+  EXPECT_EQ(golden.data.size(), logits.size() * 4);
+  std::vector<float> wanted(logits.size());
+  std::memcpy(wanted.data(), golden.data.data(), golden.data.size());
+  float worst = 0;
+  for (size_t i = 0; i < logits.size(); ++i)
+    worst = std::max(worst, std::abs(logits[i] - wanted[i]));
+  return worst;
+}
+
+// Greedy ids of every case and the logits of its first and last step; the tolerance is that of
+// activations rounded to bf16 before each product.
+void expect_golden(const io::EngineFile& engine, const std::string& name) {
+  const auto golden = read_json_file(kSource + "/tests/golden/arch/" + name + ".json");
+  const auto logits =
+      io::SafetensorsFile::open(kSource + "/tests/golden/arch/" + name + ".safetensors");
+  ASSERT_TRUE(golden.ok() && logits.ok());
+  size_t index = 0;
+  for (const json::value& item : golden->at("cases").as_array()) {
+    const std::vector<int32_t> greedy = ids(item.at("greedy_ids"));
+    Interpreter interpreter(engine);
+    std::vector<float> out = interpreter.run(ids(item.at("prompt_ids")));
+    for (size_t step = 0; step < greedy.size(); ++step) {
+      const auto best = std::max_element(out.begin(), out.end()) - out.begin();
+      ASSERT_EQ(best, greedy[step]) << name << " case " << index << " step " << step;
+      const std::string key = fmt::format("logits.{}.{}", index, step);
+      for (const io::StoredTensor& tensor : logits->tensors()) {
+        if (tensor.name != key) continue;
+        EXPECT_LT(worst_difference(out, tensor), 0.25f) << name << ' ' << key;
+                                      std::to_string(worst_difference(out, tensor)));
+      }
+      if (step + 1 < greedy.size()) out = interpreter.run({greedy[step]});
+    }
+    ++index;
+  }
+}
+
+TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
+  for (const std::string name : {"llama", "llama-rope-llama3", "llama-rope-yarn", "mistral"})
+    expect_golden(engine("/tests/models/" + name), name);
+}
+
+TEST_F(ForwardTest, QuickStartFollowsItsGolden) {
+  const io::EngineFile file = engine("/models/quickstart");
+  const auto golden = read_json_file(kSource + "/tests/golden/target.json");
+  ASSERT_TRUE(golden.ok());
+  const json::value& item = golden->at("cases").at(0);
+  const std::vector<int32_t> greedy = ids(item.at("greedy_ids"));
+  const auto steps = std::min<int64_t>(item.at("clear_steps").as_int64(), 8);
+  Interpreter interpreter(file);
+  std::vector<float> out = interpreter.run(ids(item.at("prompt_ids")));
+  for (int64_t step = 0; step < steps; ++step) {
+    EXPECT_EQ(std::max_element(out.begin(), out.end()) - out.begin(), greedy[step]);
+    out = interpreter.run({greedy[step]});
+  }
+}
+
+TEST_F(ForwardTest, OptionalPassesDoNotChangeABit) {
+  const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
+  for (const std::string model :
+       {"/tests/models/llama", "/tests/models/llama-rope-yarn", "/tests/models/mistral"}) {
+    const io::EngineFile all = engine(model);
+    Interpreter reference(all);
+    const std::vector<float> first = reference.run(prompt), second = reference.run({7});
+    std::vector<std::vector<std::string>> switched_off(1);  // [0]: all of them
+    for (const graph::Pass& pass : graph::passes()) {
+      if (pass.required) continue;
+      switched_off[0].emplace_back(pass.name);
+      switched_off.push_back({std::string(pass.name)});
+    }
+    for (const std::vector<std::string>& disabled : switched_off) {
+      const io::EngineFile file = engine(model, disabled);
+      Interpreter interpreter(file);
+      EXPECT_EQ(interpreter.run(prompt), first) << model << " without " << disabled[0];
+      EXPECT_EQ(interpreter.run({7}), second) << model << " without " << disabled[0];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereid::convert

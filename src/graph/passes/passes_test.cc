@@ -1,1 +1,217 @@
+#include "graph/passes/passes.h"
+
 #include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "graph/lower.h"
+#include "graph/test_graph.h"
+#include "graph/verify.h"
+#include "kernels/ref/ref.h"
+
+namespace nereid::graph {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class T>
+std::vector<T> all(const Graph& graph) {
+  std::vector<T> found;
+  for (const Node& node : graph.nodes)
+    if (const T* op = std::get_if<T>(&node.op)) found.push_back(*op);
+  return found;
+}
+
+class PassesTest : public testing::Test {
+ protected:
+  PassesTest() { kernels::ref::add_kernels(registry_), context_.registry = &registry_; }
+
+  Graph compile(Graph graph, const std::vector<std::string>& disabled = {}) {
+    const Status status = run_passes(graph, context_, disabled);
+    EXPECT_TRUE(status.ok()) << status;
+    return graph;
+  }
+  Graph after(Status (*pass)(Graph&, const PassContext&), Graph graph = test_graph()) {
+    EXPECT_TRUE(pass(graph, context_).ok());
+    EXPECT_TRUE(verify(graph).ok()) << verify(graph);
+    return graph;
+  }
+
+  kernels::Registry registry_;
+  PassContext context_;
+};
+
+TEST_F(PassesTest, TieEmbeddingKeepsOneCopy) {
+  const Graph g = after(tie_embedding);
+  EXPECT_EQ(g.weights.size(), test_graph().weights.size() - 1);
+  EXPECT_EQ(all<Embed>(g)[0].table, all<Linear>(g).back().weight);
+}
+
+TEST_F(PassesTest, MergeQkvStacksWeightsAndBiases) {
+  const Graph g = after(merge_qkv, test_graph(/*biased=*/true));
+  const Linear qkv = all<Linear>(g)[0];
+  const Weight& w = g.weights[qkv.weight];
+  EXPECT_EQ(w.name, "layers.0.qkv");
+  EXPECT_EQ(w.n, 64);
+  EXPECT_THAT(w.parts, ElementsAre(WeightPart{"layers.0.q", 32}, WeightPart{"layers.0.k", 16},
+                                   WeightPart{"layers.0.v", 16}));
+  EXPECT_EQ(g.weights[qkv.bias].k, 64);
+  EXPECT_EQ(all<Concat>(g).size(), 2u);  // gate_up of each layer
+}
+
+TEST_F(PassesTest, MergeGateUpLeavesQkvAlone) {
+  const Graph g = after(merge_gate_up);
+  EXPECT_EQ(all<Concat>(g).size(), 2u);  // qkv of each layer
+  EXPECT_EQ(g.values[all<Glu>(g)[0].x].name, "layers.0.gate_up");
+}
+
+TEST_F(PassesTest, LinearsWithDifferentInputsAreNotMerged) {
+  Graph g = test_graph();
+  std::vector<Node>::iterator linear =
+      std::find_if(g.nodes.begin(), g.nodes.end(),
+                   [](const Node& n) { return std::holds_alternative<Linear>(n.op); });
+  g.values.push_back({"other", io::Extent::kTokens, DType::kBF16, 32});
+  const auto other = static_cast<ValueId>(g.values.size() - 1);
+  Norm norm = std::get<Norm>(g.nodes[1].op);
+  norm.out = other;
+  std::get<Linear>(linear->op).x = other;
+  g.nodes.insert(g.nodes.begin() + 1, {norm});
+  ASSERT_TRUE(verify(g).ok());
+  EXPECT_EQ(all<Concat>(after(merge_qkv, g)).size(), 3u);
+}
+
+TEST_F(PassesTest, FoldResidualNormRemovesEverySumBeforeANorm) {
+  const Graph g = after(fold_residual_norm);
+  EXPECT_TRUE(all<Add>(g).empty());
+  EXPECT_EQ(all<Norm>(g)[0].add, kNone);
+  EXPECT_NE(all<Norm>(g)[1].add, kNone);
+}
+
+TEST_F(PassesTest, FuseRopeAttention) {
+  const Graph g = after(fuse_rope_attention);
+  EXPECT_TRUE(all<Rope>(g).empty());
+  EXPECT_TRUE(all<Attention>(g)[1].has_rope);
+}
+
+// Residual and last attention output are gathered; all that follows runs on sampled rows.
+TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
+  const Graph g = after(gather_before_head);
+  ASSERT_EQ(all<GatherRows>(g).size(), 2u);
+  EXPECT_EQ(g.values[all<GatherRows>(g)[0].x].name, "layers.0.sum2");
+  EXPECT_EQ(g.values[all<GatherRows>(g)[1].x].name, "layers.1.out");
+  for (const Glu& glu : all<Glu>(g))
+    EXPECT_EQ(g.values[glu.out].extent == io::Extent::kSampled,
+              g.values[glu.out].name == "layers.1.act");
+  EXPECT_EQ(g.values[g.logits].name, "head");
+}
+
+TEST_F(PassesTest, DisabledNamesAreChecked) {
+  Graph g = test_graph();
+  const auto error = [&](const std::string& name) {
+    return std::string(message(run_passes(g, context_, std::vector{name})));
+  };
+  EXPECT_THAT(error("nope"), HasSubstr("pass 'nope' cannot be disabled; these can: tie_embedding"));
+  EXPECT_THAT(error("plan_memory"), HasSubstr("'plan_memory' cannot be disabled"));
+}
+
+TEST_F(PassesTest, ReportListsAllInOrder) {
+  Graph g = test_graph();
+  std::vector<PassReport> report;
+  ASSERT_TRUE(run_passes(g, context_, std::vector<std::string>{"merge_qkv"}, &report).ok());
+  ASSERT_EQ(report.size(), passes().size());
+  EXPECT_EQ(report[1].name, "merge_qkv");
+  EXPECT_FALSE(report[1].ran);
+  EXPECT_TRUE(report[2].ran);
+}
+
+TEST_F(PassesTest, ForcedKernelsAreCheckedAndUsed) {
+  registry_.add<kernels::Linear>(
+      {{"panels", DeviceKind::kCpu,
+        [](const kernels::Linear::Problem& p, const DeviceInfo&) {
+          return p.layout == kernels::WeightLayout::kPanel16;
+        },
+        [](const kernels::Linear::Problem&, const DeviceInfo&) { return 1.0; }, nullptr}});
+  Graph g = compile(test_graph());
+  EXPECT_EQ(g.nodes[2].kernel, "panels");
+  EXPECT_EQ(g.weights[all<Linear>(g)[0].weight].layout, kernels::WeightLayout::kPanel16);
+  EXPECT_EQ(g.weights[all<Embed>(g)[0].table].layout, kernels::WeightLayout::kPanel16);
+  context_.forced = {"linear:ref"};
+  EXPECT_EQ(compile(test_graph()).nodes[2].kernel, "ref");
+  context_.forced = {"linear:fast"};
+  g = test_graph();
+  EXPECT_THAT(std::string(message(run_passes(g, context_, {}))),
+              HasSubstr("forced kernel 'linear:fast' does not exist on cpu"));
+}
+
+// Runs the plan on labels instead of numbers: a read must find the label of the last write of its
+// own value, in every byte.
+class LabelMachine {
+ public:
+  explicit LabelMachine(const Graph& graph) : graph_(graph) {
+    for (int e = 0; e < io::kNumExtents; ++e) arena_[e].assign(graph.arena_bytes_per_row[e], kNone);
+  }
+  void run() {
+    for (const Node& node : graph_.nodes) {
+      for (const ValueId id : inputs(node.op)) expect(id, id);
+      for (const ValueId id : outputs(node.op)) write(id);
+    }
+    expect(graph_.logits, graph_.logits);
+  }
+
+ private:
+  std::span<int32_t> bytes(ValueId id) {
+    const Value& v = graph_.values[id];
+    const auto size = static_cast<int64_t>(size_of(v.dtype));
+    return std::span(arena_[static_cast<int>(v.extent)])
+        .subspan(v.offset + v.column * size, v.cols * size);
+  }
+  void expect(ValueId id, int32_t label) {
+    for (const int32_t found : bytes(id))
+      ASSERT_EQ(found, label) << graph_.values[id].name << " was overwritten";
+  }
+  void write(ValueId id) {
+    for (int32_t& b : bytes(id)) b = id;
+  }
+  const Graph& graph_;
+  std::vector<int32_t> arena_[io::kNumExtents];
+};
+
+TEST_F(PassesTest, PlannedMemoryNeverLosesALiveValue) {
+  std::vector<std::vector<std::string>> switched_off = {{}, {}};
+  for (const Pass& pass : passes()) {
+    if (pass.required) continue;
+    switched_off[1].emplace_back(pass.name);
+    switched_off.push_back({std::string(pass.name)});
+  }
+  for (const auto& disabled : switched_off) {
+    const Graph g = compile(test_graph(), disabled);
+    LabelMachine(g).run();
+    const auto plan = lower(g, DeviceInfo{});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+  }
+}
+
+TEST_F(PassesTest, MemoryIsShared) {
+  const Graph g = compile(test_graph());
+  int64_t sum = 0;
+  for (const Value& v : g.values)
+    if (v.extent == io::Extent::kTokens) sum += v.cols * static_cast<int64_t>(size_of(v.dtype));
+  EXPECT_LT(g.arena_bytes_per_row[0] * 2, sum);
+  EXPECT_EQ(g.arena_bytes_per_row[0] % 64, 0);
+}
+
+TEST_F(PassesTest, ReadingAfterAnUpdateInPlaceIsRefused) {
+  Graph g = test_graph();
+  // The first layer's second norm reads the residual from before the attention's sum.
+  for (Node& node : g.nodes)
+    if (Norm* norm = std::get_if<Norm>(&node.op);
+        norm && g.values[norm->out].name == "layers.0.norm2")
+      norm->x = all<Embed>(g)[0].out;
+  ASSERT_TRUE(verify(g).ok());
+  EXPECT_THAT(std::string(message(plan_memory(g, context_))),
+              HasSubstr("'embed' is updated in place"));
+}
+
+}  // namespace
+}  // namespace nereid::graph
