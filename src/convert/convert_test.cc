@@ -1,1 +1,312 @@
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <set>
+#include <thread>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "convert/engine_cache.h"
+#include "convert/inspect.h"
+#include "io/engine_file.h"
+#include "io/safetensors.h"
+#include "kernels/api/pack.h"
+#include "kernels/ref/ref.h"
+
+namespace nereid::convert {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kSource = NEREID_SOURCE_DIR;
+
+class ConvertTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/convert.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+    std::filesystem::copy(kSource + "/tests/models/llama", dir_ / "model");
+    kernels::ref::add_kernels(registry_);
+    options_.cache_dir = dir_ / "cache";
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  StatusOr<std::filesystem::path> ensure() {
+    return ensure_engine(dir_ / "model", registry_, DeviceInfo{}, options_, &report_);
+  }
+  std::filesystem::path good() {
+    const auto path = ensure();
+    EXPECT_TRUE(path.ok()) << path.status();
+    return path.ok() ? *path : "";
+  }
+  std::string error() {
+    const auto path = ensure();
+    return path.ok() ? "" : std::string(message(path.status()));
+  }
+  // Rewrites the checkpoint with changed tensors; `storage_` keeps new data alive.
+  template <class Change>
+  void change_tensors(Change change) {
+    const auto file = io::SafetensorsFile::open(dir_ / "model/model.safetensors");
+    std::vector<io::StoredTensor> tensors = file->tensors();
+    for (io::StoredTensor& tensor : tensors) change(tensor);
+    const std::string bytes = io::serialize_safetensors(tensors);
+    ASSERT_TRUE(write_file_atomic(dir_ / "model/model.safetensors", bytes).ok());
+  }
+  std::vector<std::byte> blob(const std::filesystem::path& path) {
+    const auto file = io::EngineFile::open(path);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return {file->blob().begin(), file->blob().end()};
+  }
+  template <class T, class To>
+  std::span<const std::byte> converted(const io::StoredTensor& tensor, To to) {
+    std::string& out = storage_.emplace_back();
+    for (size_t i = 0; i < tensor.data.size(); i += 2) {
+      BF16 x;
+      std::memcpy(&x, tensor.data.data() + i, 2);
+      const T y = to(to_float(x));
+      out.append(reinterpret_cast<const char*>(&y), sizeof y);
+    }
+    return std::as_bytes(std::span(out));
+  }
+
+  std::filesystem::path dir_;
+  kernels::Registry registry_;
+  BuildOptions options_;
+  BuildReport report_;
+  std::deque<std::string> storage_;
+};
+
+TEST_F(ConvertTest, BuiltOnceThenTakenFromTheCache) {
+  const std::filesystem::path path = good();
+  EXPECT_TRUE(report_.built);
+  EXPECT_EQ(path.parent_path(), dir_ / "cache/engines");
+  EXPECT_EQ(report_.bytes, std::filesystem::file_size(path));
+  EXPECT_EQ(good(), path);
+  EXPECT_FALSE(report_.built);
+  options_.rebuild = true;
+  EXPECT_EQ(good(), path);
+  EXPECT_TRUE(report_.built);
+}
+
+TEST_F(ConvertTest, WeightsAreThoseOfTheCheckpoint) {
+  const auto engine = io::EngineFile::open(good());
+  const auto checkpoint = io::Checkpoint::open(dir_ / "model");
+  for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
+    const io::Weight& w = engine->plan().weights[i];
+    if (w.name != "layers.1.attn.qkv") continue;
+    const std::span<const std::byte> bytes = engine->weight(static_cast<io::WeightId>(i));
+    std::vector<BF16> rows(static_cast<size_t>(w.n * w.k));
+    ASSERT_TRUE(kernels::unpack_rows({bytes.data(), w.layout, w.n, w.k}, 0, w.n, rows.data()).ok());
+    size_t at = 0;
+    for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+      const auto* entry = checkpoint->find(fmt::format("model.layers.1.self_attn.{}.weight", part));
+      const std::span<const std::byte> wanted = entry->tensor->data;
+      ASSERT_EQ(std::memcmp(rows.data() + at, wanted.data(), wanted.size()), 0) << part;
+      at += wanted.size() / 2;
+    }
+    return;
+  }
+  FAIL() << "no layers.1.attn.qkv";
+}
+
+TEST_F(ConvertTest, EverythingThatMattersChangesTheKey) {
+  std::set<std::string> keys;
+  const auto add = [&] {
+    good();
+    EXPECT_TRUE(keys.insert(report_.key).second) << "the same key again";
+  };
+  add();
+  options_.compile.disabled_passes = {"merge_qkv"};
+  add();
+  options_.compile.disabled_passes = {"merge_gate_up"};
+  add();
+  options_.compile.disabled_passes = {};
+  options_.compile.forced = {"linear:ref"};
+  add();
+  options_.compile.forced = {};
+  ASSERT_TRUE(
+      write_file_atomic(dir_ / "model/generation_config.json", R"({"eos_token_id":5})").ok());
+  add();
+  change_tensors([&](io::StoredTensor& t) {
+    if (t.name == "model.norm.weight")
+      t.data = converted<BF16>(t, [](float x) { return to_bf16(x + 1); });
+  });
+  add();
+}
+
+TEST_F(ConvertTest, DamagedForeignAndTruncatedEnginesAreRebuilt) {
+  const std::filesystem::path path = good();
+  const std::string bytes = *read_file(path);
+  std::string flipped = bytes;
+  flipped[flipped.size() / 2] ^= 1;
+  std::string header = bytes;
+  header[70] ^= 1;
+  for (const std::string& bad :
+       {flipped, header, bytes.substr(0, bytes.size() / 2), std::string("hello"), std::string()}) {
+    ASSERT_TRUE(write_file_atomic(path, bad).ok());
+    EXPECT_EQ(good(), path);
+    EXPECT_TRUE(report_.built);
+    EXPECT_EQ(*read_file(path), bytes);
+  }
+  // A good engine under another engine's name.
+  options_.compile.disabled_passes = {"merge_qkv"};
+  std::filesystem::copy(good(), path, std::filesystem::copy_options::overwrite_existing);
+  options_.compile.disabled_passes = {};
+  EXPECT_EQ(good(), path);
+  EXPECT_TRUE(report_.built);
+}
+
+TEST_F(ConvertTest, DamagedCheckpointIsAClearError) {
+  const std::filesystem::path file = dir_ / "model/model.safetensors";
+  const std::string bytes = *read_file(file);
+  ASSERT_TRUE(write_file_atomic(file, bytes.substr(0, bytes.size() - 10)).ok());
+  EXPECT_THAT(error(), HasSubstr("model.safetensors: tensor 'model.norm.weight': ends at byte"));
+  ASSERT_TRUE(write_file_atomic(file, bytes).ok());
+  change_tensors([&](io::StoredTensor& t) {
+    if (t.name == "model.layers.1.mlp.up_proj.weight")
+      t.data = converted<BF16>(
+          t, [n = 0](float x) mutable { return to_bf16(n++ == 77 ? std::nanf("") : x); });
+  });
+  EXPECT_THAT(error(),
+              HasSubstr("'model.layers.1.mlp.up_proj.weight': element 77 is not a finite"));
+  std::filesystem::remove(file);
+  EXPECT_THAT(error(), HasSubstr("neither model.safetensors nor"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_ / "cache/engines") ||
+              std::distance(std::filesystem::directory_iterator(dir_ / "cache/engines"), {}) == 1);
+}
+
+TEST_F(ConvertTest, ShardedCheckpointGivesTheSameWeights) {
+  const std::vector<std::byte> whole = blob(good());
+  const auto file = io::SafetensorsFile::open(dir_ / "model/model.safetensors");
+  std::vector<io::StoredTensor> shards[2];
+  json::object map;
+  for (size_t i = 0; i < file->tensors().size(); ++i) {
+    shards[i % 2].push_back(file->tensors()[i]);
+    map[file->tensors()[i].name] = fmt::format("part-{}.safetensors", i % 2);
+  }
+  for (int i = 0; i < 2; ++i)
+    ASSERT_TRUE(write_file_atomic(dir_ / fmt::format("model/part-{}.safetensors", i),
+                                  io::serialize_safetensors(shards[i]))
+                    .ok());
+  json::object index;
+  index["weight_map"] = map;
+  ASSERT_TRUE(
+      write_file_atomic(dir_ / "model/model.safetensors.index.json", json::serialize(index)).ok());
+  std::filesystem::remove(dir_ / "model/model.safetensors");
+  EXPECT_EQ(blob(good()), whole);
+  EXPECT_TRUE(report_.built);
+}
+
+TEST_F(ConvertTest, F32AndF16CheckpointsAreRounded) {
+  const std::vector<std::byte> wanted = blob(good());
+  change_tensors([&](io::StoredTensor& t) {
+    t.data = converted<float>(t, [](float x) { return x; });
+    t.dtype = "F32", t.type = DType::kF32;
+  });
+  EXPECT_EQ(blob(good()), wanted);
+  // Halves: 1, -2, the smallest subnormal, 0.333.
+  change_tensors([&](io::StoredTensor& t) {
+    if (t.name != "model.norm.weight") return;
+    std::string& out = storage_.emplace_back();
+    constexpr uint16_t kHalves[] = {0x3c00, 0xc000, 0x0001, 0x3555};
+    for (size_t i = 0; i < 64; ++i) out.append(reinterpret_cast<const char*>(&kHalves[i % 4]), 2);
+    t.data = std::as_bytes(std::span(out));
+    t.dtype = "F16", t.type = DType::kF16;
+  });
+  const auto engine = io::EngineFile::open(good());
+  for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
+    if (engine->plan().weights[i].name != "norm") continue;
+    const auto* x = reinterpret_cast<const BF16*>(engine->weight(static_cast<int>(i)).data());
+    EXPECT_EQ(to_float(x[0]), 1);
+    EXPECT_EQ(to_float(x[1]), -2);
+    EXPECT_EQ(to_float(x[2]), std::ldexp(1.0f, -24));
+    EXPECT_EQ(x[3].bits, to_bf16(0.33325195f).bits);
+  }
+}
+
+TEST_F(ConvertTest, RandomWeightsNeedNoCheckpointAndRepeat) {
+  std::filesystem::remove(dir_ / "model/model.safetensors");
+  options_.random_weights = true;
+  const std::vector<std::byte> first = blob(good());
+  options_.rebuild = true;
+  EXPECT_EQ(blob(good()), first);
+  const auto engine = io::EngineFile::open(report_.path);
+  const auto* x = reinterpret_cast<const BF16*>(engine->weight(0).data());
+  double sum = 0, squares = 0;
+  const int64_t n = engine->plan().weights[0].n * engine->plan().weights[0].k;
+  for (int64_t i = 0; i < n; ++i) sum += to_float(x[i]), squares += std::pow(to_float(x[i]), 2);
+  EXPECT_NEAR(sum / n, 0, 0.01);
+  EXPECT_NEAR(squares / n * 64, 1, 0.05);  // variance 1 / hidden
+}
+
+TEST_F(ConvertTest, ConcurrentBuildersAgree) {
+  std::atomic<int> built = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i)
+      threads.emplace_back([&] {
+        BuildReport report;
+        const auto path = ensure_engine(dir_ / "model", registry_, DeviceInfo{}, options_, &report);
+        EXPECT_TRUE(path.ok()) << path.status();
+        built += report.built;
+      });
+  }
+  EXPECT_EQ(built, 1);
+}
+
+TEST_F(ConvertTest, AnEngineIsUsedAsItIs) {
+  const std::filesystem::path path = good();
+  std::filesystem::create_directories(dir_ / "given");
+  std::filesystem::copy(path, dir_ / "given/rank0.engine");
+  for (const std::filesystem::path& given : {dir_ / "given", dir_ / "given/rank0.engine"}) {
+    const auto used = ensure_engine(given, registry_, DeviceInfo{}, options_, &report_);
+    ASSERT_TRUE(used.ok()) << used.status();
+    EXPECT_EQ(*used, dir_ / "given/rank0.engine");
+    EXPECT_FALSE(report_.built);
+  }
+  DeviceInfo gpu;
+  gpu.kind = DeviceKind::kCuda;
+  EXPECT_THAT(
+      std::string(message(ensure_engine(dir_ / "given", registry_, gpu, options_).status())),
+      HasSubstr("built for device cpu, not for cuda"));
+  ASSERT_TRUE(write_file_atomic(dir_ / "given/rank0.engine", "junk").ok());
+  EXPECT_THAT(std::string(message(ensure_engine(dir_ / "given", registry_, DeviceInfo{}).status())),
+              HasSubstr("rank0.engine"));
+}
+
+TEST_F(ConvertTest, UnwritableCacheSaysWhatToDo) {
+  ASSERT_TRUE(write_file_atomic(dir_ / "file", "").ok());
+  options_.cache_dir = dir_ / "file";
+  EXPECT_THAT(error(), HasSubstr("set NEREID_CACHE_DIR"));
+}
+
+TEST_F(ConvertTest, InspectShowsEverySection) {
+  const auto text = inspect(dir_ / "model", registry_, DeviceInfo{});
+  ASSERT_TRUE(text.ok()) << text.status();
+  for (const char* part : {"traits\n", "graph as built\n", "passes\n", "merge_qkv", "plan (",
+                           "kernels\n", "memory\n", "kv cache", "layers.1.mlp.down"})
+    EXPECT_THAT(*text, HasSubstr(part));
+  const auto engine = inspect(good(), registry_, DeviceInfo{});
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_THAT(*engine, HasSubstr(report_.key));
+  InspectOptions bad;
+  bad.kv_cache_tokens = 0;
+  EXPECT_FALSE(inspect(dir_ / "model", registry_, DeviceInfo{}, bad).ok());
+}
+
+TEST_F(ConvertTest, VerifyModel) {
+  EXPECT_TRUE(verify_model(dir_ / "model").ok());
+  const std::filesystem::path path = good();
+  EXPECT_TRUE(verify_model(path).ok());
+  std::string bytes = *read_file(path);
+  bytes.back() ^= 1;
+  ASSERT_TRUE(write_file_atomic(path, bytes).ok());
+  EXPECT_THAT(std::string(message(verify_model(path))), HasSubstr("is damaged"));
+}
+
+}  // namespace
+}  // namespace nereid::convert

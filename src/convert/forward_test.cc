@@ -193,7 +193,6 @@ void expect_golden(const io::EngineFile& engine, const std::string& name) {
       for (const io::StoredTensor& tensor : logits->tensors()) {
         if (tensor.name != key) continue;
         EXPECT_LT(worst_difference(out, tensor), 0.25f) << name << ' ' << key;
-                                      std::to_string(worst_difference(out, tensor)));
       }
       if (step + 1 < greedy.size()) out = interpreter.run({greedy[step]});
     }

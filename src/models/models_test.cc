@@ -1,1 +1,217 @@
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "graph/verify.h"
+#include "models/family.h"
+
+namespace nereid::models {
+namespace {
+
+using testing::ElementsAre;
+
+using testing::HasSubstr;
+
+const std::string kSource = NEREID_SOURCE_DIR;
+
+class ModelsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/models.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+    config_ = read_json_file(kSource + "/tests/models/llama/config.json")->as_object();
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  StatusOr<Model> read(const json::object& config) {
+    EXPECT_TRUE(write_file_atomic(dir_ / "config.json", json::serialize(config)).ok());
+    return read_model(dir_);
+  }
+  std::string error_with(std::string_view key, const json::value& value) {
+    json::object config = config_;
+    config[key] = value;
+    const auto model = read(config);
+    return model.ok() ? "" : std::string(message(model.status()));
+  }
+  std::string error_without(std::string_view key) {
+    json::object config = config_;
+    config.erase(key);
+    const auto model = read(config);
+    return model.ok() ? "" : std::string(message(model.status()));
+  }
+
+  std::filesystem::path dir_;
+  json::object config_;
+};
+
+TEST_F(ModelsTest, QuickStartModel) {
+  const auto model = read_model(kSource + "/models/quickstart/");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const io::ModelFacts& m = model->graph.model;
+  EXPECT_EQ(m.name, "quickstart");
+  EXPECT_EQ(m.architecture, "LlamaForCausalLM");
+  EXPECT_EQ(m.num_layers, 6);
+  EXPECT_EQ(m.head_dim, 64);
+  EXPECT_EQ(m.bos_id, io::kNone);
+  EXPECT_EQ(m.pad_id, 1);
+  EXPECT_THAT(m.end_ids, ElementsAre(3, 0));  // generation_config.json wins
+  EXPECT_TRUE(model->traits.tied_embedding);
+  EXPECT_TRUE(graph::verify(model->graph).ok());
+  const auto checkpoint = io::Checkpoint::open(kSource + "/models/quickstart");
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_TRUE(check_tensors(model->graph, *checkpoint, model->traits, model->family->ignores).ok());
+}
+
+TEST_F(ModelsTest, HostileConfigsAreRefusedByName) {
+  EXPECT_EQ(error_with("vocab_size", 512), "");
+  EXPECT_THAT(error_with("vocab_size", 0),
+              HasSubstr("config.json: field 'vocab_size': 0 is not an integer in [1, 16777216]"));
+  EXPECT_THAT(error_with("vocab_size", 5.5), HasSubstr("5.5E0 is not an integer"));
+  EXPECT_THAT(error_with("hidden_size", int64_t{1} << 40), HasSubstr("'hidden_size'"));
+  EXPECT_THAT(error_with("hidden_size", "64"), HasSubstr("\"64\" is not an integer"));
+  EXPECT_THAT(error_with("num_hidden_layers", 1e9), HasSubstr("'num_hidden_layers'"));
+  EXPECT_THAT(error_with("num_key_value_heads", 3), HasSubstr("3 does not divide"));
+  EXPECT_THAT(error_with("num_key_value_heads", 8), HasSubstr("not an integer in [1, 4]"));
+  EXPECT_THAT(error_with("head_dim", 15), HasSubstr("15 is not an even number"));
+  EXPECT_THAT(error_with("rms_norm_eps", -1), HasSubstr("'rms_norm_eps'"));
+  EXPECT_THAT(error_with("rope_theta", 0), HasSubstr("'rope_theta'"));
+  EXPECT_THAT(error_with("hidden_act", "relu6"), HasSubstr("'relu6' is not one of silu"));
+  EXPECT_THAT(error_with("tie_word_embeddings", 1), HasSubstr("1 is not true or false"));
+  EXPECT_THAT(error_with("eos_token_id", 512), HasSubstr("'eos_token_id': 512"));
+  EXPECT_THAT(error_with("quantization_config", json::object()), HasSubstr("not supported"));
+  EXPECT_THAT(error_with("partial_rotary_factor", 0.5), HasSubstr("only 1E0 is"));
+  EXPECT_THAT(error_with("architectures", {"BertModel"}),
+              HasSubstr("'BertModel' is not supported; these are: LlamaForCausalLM"));
+  EXPECT_THAT(error_without("architectures"), HasSubstr("'architectures'"));
+  for (const std::string_view key : {"vocab_size", "hidden_size", "intermediate_size",
+                                     "num_hidden_layers", "max_position_embeddings"})
+    EXPECT_THAT(error_without(key), HasSubstr(fmt::format("'{}': is missing", key)));
+  ASSERT_TRUE(write_file_atomic(dir_ / "config.json", "{\n  \"a\": }").ok());
+  EXPECT_THAT(std::string(message(read_model(dir_).status())), HasSubstr("line 2, column"));
+}
+
+TEST_F(ModelsTest, RopeScalingsAreNamedAndChecked) {
+  const auto error = [&](json::object scaling) { return error_with("rope_scaling", scaling); };
+  EXPECT_EQ(error({{"type", "linear"}, {"factor", 2}}), "");
+  EXPECT_THAT(error({{"rope_type", "dynamic"}, {"factor", 2}}),
+              HasSubstr("rope_scaling: field 'rope_type': 'dynamic' is not one of default"));
+  EXPECT_THAT(error({{"rope_type", "linear"}}), HasSubstr("'factor': is missing"));
+  EXPECT_THAT(error({{"rope_type", "linear"}, {"factor", 0}}), HasSubstr("'factor'"));
+  EXPECT_THAT(error({{"rope_type", "llama3"},
+                     {"factor", 8},
+                     {"low_freq_factor", 4},
+                     {"high_freq_factor", 4},
+                     {"original_max_position_embeddings", 64}}),
+              HasSubstr("'high_freq_factor': 4 is not above"));
+  EXPECT_THAT(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 1}}), HasSubstr("'mscale'"));
+}
+
+TEST_F(ModelsTest, AbsentFieldsTakeTheirDefaults) {
+  for (const char* key : {"num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps",
+                          "tie_word_embeddings", "hidden_act", "attention_bias"})
+    config_.erase(key);
+  const auto model = read(config_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->traits.num_kv_heads, 4);
+  EXPECT_EQ(model->traits.head_dim, 16);
+  EXPECT_EQ(model->traits.rope.theta, 10000);
+  EXPECT_FLOAT_EQ(model->traits.norm_eps, 1e-6f);
+}
+
+TEST_F(ModelsTest, BiasesAddTensors) {
+  config_["attention_bias"] = true;
+  config_["mlp_bias"] = true;
+  const auto model = read(config_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  int biases = 0;
+  for (const graph::Weight& w : model->graph.weights)
+    biases += w.parts[0].tensor.ends_with(".bias");
+  EXPECT_EQ(biases, 2 * 7);
+}
+
+TEST_F(ModelsTest, MistralWindow) {
+  config_["architectures"] = {"MistralForCausalLM"};
+  EXPECT_EQ(read(config_)->graph.model.sliding_window, 4096);
+  config_["sliding_window"] = nullptr;
+  EXPECT_EQ(read(config_)->graph.model.sliding_window, 0);
+  config_["sliding_window"] = 32;
+  EXPECT_EQ(read(config_)->graph.model.sliding_window, 32);
+}
+
+// Wanted numbers were computed from the published formulas in double precision, apart from this
+// code.
+TEST(RopeTable, Llama3) {
+  RopeTraits rope{10000, RopeScaling::kLlama3, 8, 64, 1, 4};
+  const io::RopeTable table = rope_table(rope, 16);
+  const float wanted[] = {1,        0.244384599f,    0.013042256f, 0.00395284708f,
+                          0.00125f, 0.000395284708f, 0.000125f,    3.95284708e-05f};
+  ASSERT_EQ(table.inverse_frequencies.size(), std::size(wanted));
+  for (size_t i = 0; i < std::size(wanted); ++i)
+    EXPECT_FLOAT_EQ(table.inverse_frequencies[i], wanted[i]);
+  EXPECT_EQ(table.attention_factor, 1);
+}
+
+TEST(RopeTable, Yarn) {
+  RopeTraits rope{10000, RopeScaling::kYarn, 4, 64};
+  io::RopeTable table = rope_table(rope, 16);
+  const float wanted[] = {1,       0.237170825f,    0.05f,    0.00790569415f,
+                          0.0025f, 0.000790569415f, 0.00025f, 7.90569415e-05f};
+  for (size_t i = 0; i < std::size(wanted); ++i)
+    EXPECT_FLOAT_EQ(table.inverse_frequencies[i], wanted[i]);
+  EXPECT_FLOAT_EQ(table.attention_factor, 1.138629436f);
+  rope.attention_factor = 1.5;
+  EXPECT_EQ(rope_table(rope, 16).attention_factor, 1.5f);
+}
+
+class TensorsTest : public ModelsTest {
+ protected:
+  // The error of a checkpoint made from the tiny model after `change`.
+  template <class Change>
+  std::string error_after(Change change) {
+    const auto file = io::SafetensorsFile::open(kSource + "/tests/models/llama/model.safetensors");
+    std::vector<io::StoredTensor> tensors = file->tensors();
+    change(tensors);
+    EXPECT_TRUE(
+        write_file_atomic(dir_ / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+    const auto model = read(config_);
+    const auto checkpoint = io::Checkpoint::open(dir_);
+    EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+    return std::string(
+        message(check_tensors(model->graph, *checkpoint, model->traits, model->family->ignores)));
+  }
+};
+
+TEST_F(TensorsTest, MissingLeftoverAndWrongTensorsAreNamed) {
+  using Tensors = std::vector<io::StoredTensor>;
+  const auto named = [](Tensors& tensors, std::string_view name) -> io::StoredTensor& {
+    return *std::find_if(tensors.begin(), tensors.end(),
+                         [&](const io::StoredTensor& t) { return t.name == name; });
+  };
+  EXPECT_EQ(error_after([](Tensors&) {}), "");
+  EXPECT_THAT(error_after([](Tensors& t) {
+                std::erase_if(t, [](const auto& x) { return x.name == "model.norm.weight"; });
+              }),
+              HasSubstr("model.safetensors: tensor 'model.norm.weight' is missing"));
+  EXPECT_THAT(error_after([&](Tensors& t) {
+                t.push_back(named(t, "model.norm.weight"));
+                t.back().name = "model.layers.2.input_layernorm.weight";
+              }),
+              HasSubstr("tensor 'model.layers.2.input_layernorm.weight' has no place"));
+  EXPECT_EQ(error_after([&](Tensors& t) {
+              t.push_back(named(t, "model.norm.weight"));
+              t.back().name = "model.layers.0.self_attn.rotary_emb.inv_freq";
+            }),
+            "");
+  EXPECT_THAT(error_after([&](Tensors& t) {
+                named(t, "lm_head.weight").shape = {64, 512};
+              }),
+              HasSubstr("'lm_head.weight' has shape [64, 512], config.json asks for [512, 64]"));
+  EXPECT_THAT(error_after([&](Tensors& t) {
+                io::StoredTensor& norm = named(t, "model.norm.weight");
+                norm.dtype = "I16", norm.type.reset();
+              }),
+              HasSubstr("'model.norm.weight' has dtype I16, allowed are BF16, F16, F32"));
+}
+
+}  // namespace
+}  // namespace nereid::models
