@@ -1,0 +1,325 @@
+// Speed of every kernel on the shapes of nereid-tiny and Llama-3.2-1B, against limits measured in
+// the same run. usage: kernels_bench [--filter TEXT] [--threads N] [--isa NAME] [--device NAME]
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "kernels/api/pack.h"
+#include "kernels/open.h"
+#include "kernels/roofline.h"
+
+namespace nereid::kernels {
+namespace {
+
+struct Model {
+  const char* name;
+  int32_t hidden, ffn, heads, kv_heads, head_dim, vocab;
+};
+constexpr Model kModels[] = {{"tiny", 256, 768, 4, 2, 64, 4096},
+                             {"llama-1b", 2048, 8192, 32, 8, 64, 128256}};
+constexpr int32_t kBlock = 32;
+
+struct Options {
+  std::string filter, isa, device = "cpu";
+  int threads = 0;
+};
+
+class Bench {
+ public:
+  Bench(OpenedDevice& opened, const Roofline& roofline, const Options& options)
+      : opened_(opened), roofline_(roofline), filter_(options.filter) {}
+
+  // Times every kernel that can run the problem. `args(i)` varies the memory it works on with i, so
+  // that weights do not stay in a cache. `bytes`, `flops`: what one call has to move and compute.
+  template <class Op>
+  void run(const std::string& shape, double bytes, double flops,
+           const std::function<typename Op::Args(int)>& args) {
+    for (const Kernel<Op>& kernel : opened_.registry.table<Op>()) {
+      const std::string name = fmt::format("{:<12}{:<12} {}", Op::kName, kernel.name, shape);
+      if (kernel.name == "ref" || name.find(filter_) == std::string::npos) continue;
+      if (!kernel.can(args(0).problem, opened_.device->info())) continue;
+      const double time = median_seconds([&](Stream& s, int i) { return kernel.run(args(i), s); });
+      print(name, std::string(kernel.name), time, bytes, flops);
+    }
+  }
+
+  Buffer memory(size_t bytes, int byte) {
+    StatusOr<Buffer> buffer = opened_.device->allocate(bytes);
+    NEREID_CHECK(buffer.ok());
+    submit([&](Stream& s) { return s.fill(buffer->data(), byte, bytes); });
+    return *std::move(buffer);
+  }
+  template <class T>
+  Buffer upload(const std::vector<T>& values) {
+    const size_t bytes = values.size() * sizeof(T);
+    StatusOr<Buffer> device = opened_.device->allocate(bytes);
+    StatusOr<Buffer> host = opened_.device->allocate_host(bytes);
+    NEREID_CHECK(device.ok() && host.ok());
+    std::memcpy(host->data(), values.data(), bytes);
+    submit([&](Stream& s) { return s.copy(device->data(), host->data(), bytes); });
+    return *std::move(device);
+  }
+
+ private:
+  void submit(std::function<Status(Stream&)> work) {
+    if (!stream_) stream_ = *opened_.device->create_stream();
+    StatusOr<std::unique_ptr<Event>> event = stream_->submit(std::move(work));
+    NEREID_CHECK(event.ok());
+    const Status status = (*event)->wait();
+    if (!status.ok()) std::fprintf(stderr, "%s\n", std::string(message(status)).c_str());
+    NEREID_CHECK(status.ok());
+  }
+
+  double median_seconds(const std::function<Status(Stream&, int)>& call) {
+    constexpr double kBudget = 0.4;
+    int next = 0;
+    const auto time_of = [&](int calls) {
+      const Time start = now();
+      submit([&](Stream& s) -> Status {
+        for (int i = 0; i < calls; ++i) RETURN_IF_ERROR(call(s, next++));
+        return ok();
+      });
+      return seconds(now() - start) / calls;
+    };
+    time_of(1);
+    // Enough calls per sample to hide the cost of submitting one.
+    const int calls = static_cast<int>(std::clamp(2e-3 / time_of(3), 1.0, 500.0));
+    std::vector<double> samples;
+    const Time start = now();
+    while (samples.size() < 5 || (seconds(now() - start) < kBudget && samples.size() < 200))
+      samples.push_back(time_of(calls));
+    std::nth_element(samples.begin(), samples.begin() + samples.size() / 2, samples.end());
+    return samples[samples.size() / 2];
+  }
+
+  void print(const std::string& name, const std::string& kernel, double time, double bytes,
+             double flops) {
+    double peak = roofline_.flops_per_s;
+    for (const Roofline::Flops& f : roofline_.flops_by_kernel)
+      if (f.kernel == kernel) peak = f.per_s;
+    std::printf("%-72s %10.1f us %8.2f GB/s %4.0f%% %9.1f GFLOP/s %4.0f%%\n", name.c_str(),
+                time * 1e6, bytes / time * 1e-9, 100 * bytes / time / roofline_.read_bytes_per_s,
+                flops / time * 1e-9, peak > 0 ? 100 * flops / time / peak : 0);
+    std::fflush(stdout);
+  }
+
+  OpenedDevice& opened_;
+  const Roofline& roofline_;
+  std::string filter_;
+  std::unique_ptr<Stream> stream_;
+};
+
+constexpr int kOne = 0x3c;  // 0x3c3c: 0.0115 as bf16 and f32; products stay far from the limits
+
+// One weight of [n, k] under each number of rows; copies of it until the caches are exceeded.
+void bench_linear(Bench& bench, const Model& m, const char* name, int64_t n, int64_t k) {
+  constexpr size_t kSpread = size_t{640} << 20;
+  const size_t weight_bytes = panel16_bytes(n, k);
+  const bool small = m.hidden < 1024;  // a small model's weights are in a cache in real life
+  const int copies = small ? 1 : static_cast<int>(std::max<size_t>(1, kSpread / weight_bytes));
+  const Buffer weights = bench.memory(weight_bytes * static_cast<size_t>(copies), kOne);
+  constexpr int64_t kMaxTokens = 512;
+  const int64_t most = n > 100000 ? 8 : kMaxTokens;
+  const Buffer x = bench.memory(static_cast<size_t>(most * k) * 2, kOne);
+  const Buffer out = bench.memory(static_cast<size_t>(most * n) * 4, 0);
+  for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor}) {
+    for (const int64_t tokens : {1, 8, 32, 128, 512}) {
+      if (tokens > most) continue;
+      const auto args = [&](int i) {
+        Linear::Args a;
+        a.problem = {tokens, n, k, layout, false, DType::kF32};
+        a.x = View::matrix(x.data(), DType::kBF16, tokens, k);
+        a.weight = {weights.bytes() + static_cast<size_t>(i % copies) * weight_bytes, layout, n, k};
+        a.out = View::matrix(out.data(), DType::kF32, tokens, n);
+        return a;
+      };
+      const double bytes = static_cast<double>(n * k * 2 + tokens * (k * 2 + n * 4));
+      bench.run<Linear>(fmt::format("{} {} tokens={} n={} k={}", m.name, name, tokens, n, k), bytes,
+                        2.0 * static_cast<double>(tokens * n * k), args);
+    }
+  }
+}
+
+void bench_rows(Bench& bench, const Model& m, int64_t tokens) {
+  const auto rows = static_cast<double>(tokens);
+  const int64_t qkv_width = int64_t{m.heads + 2 * m.kv_heads} * m.head_dim;
+  const Buffer a = bench.memory(static_cast<size_t>(tokens * m.ffn * 2) * 4, kOne);
+  const Buffer b = bench.memory(static_cast<size_t>(tokens * m.ffn * 2) * 4, kOne);
+  const Buffer positions = bench.memory(static_cast<size_t>(tokens) * 4, 0);
+  const std::string shape = fmt::format("{} tokens={}", m.name, tokens);
+  const auto view = [&](const Buffer& buffer, DType type, int64_t cols) {
+    return View::matrix(buffer.data(), type, tokens, cols);
+  };
+  bench.run<Norm>(shape, rows * m.hidden * 14, rows * m.hidden * 5, [&](int) {
+    Norm::Args n;
+    n.problem = {tokens, m.hidden, true, DType::kBF16};
+    n.residual = view(a, DType::kF32, m.hidden);
+    n.add = {a.bytes() + tokens * m.hidden * 4, DType::kF32, tokens, m.hidden, m.hidden};
+    n.weight = b.data();
+    n.eps = 1e-5f;
+    n.out = {b.bytes() + m.hidden * 4, DType::kBF16, tokens, m.hidden, m.hidden};
+    return n;
+  });
+  bench.run<Glu>(shape, rows * m.ffn * 10, rows * m.ffn * 2, [&](int) {
+    Glu::Args g;
+    g.problem = {tokens, m.ffn, Activation::kSilu};
+    g.x = view(a, DType::kF32, 2 * m.ffn);
+    g.out = view(b, DType::kBF16, m.ffn);
+    return g;
+  });
+  bench.run<Add>(shape, rows * m.hidden * 12, rows * m.hidden, [&](int) {
+    Add::Args x;
+    x.problem = {tokens, m.hidden};
+    x.x = view(a, DType::kF32, m.hidden);
+    x.y = view(b, DType::kF32, m.hidden);
+    return x;
+  });
+  bench.run<Rope>(shape, rows * static_cast<double>(qkv_width) * 8,
+                  rows * static_cast<double>(qkv_width) * 3, [&](int) {
+                    Rope::Args r;
+                    r.problem = {tokens, m.heads, m.kv_heads, m.head_dim};
+                    r.qkv = view(a, DType::kF32, qkv_width);
+                    r.positions = static_cast<const int32_t*>(positions.data());
+                    r.table = static_cast<const float*>(b.data());
+                    return r;
+                  });
+  bench.run<Embed>(shape, rows * m.hidden * 6, 0, [&](int) {
+    Embed::Args e;
+    e.problem = {tokens, 16, m.hidden, WeightLayout::kPanel16};
+    e.tokens = static_cast<const int32_t*>(positions.data());
+    e.table = {b.data(), WeightLayout::kPanel16, 16, m.hidden};
+    e.out = view(a, DType::kF32, m.hidden);
+    return e;
+  });
+}
+
+// `sequences` sequences of `context` positions, each with `count` new tokens at the end.
+void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t context,
+                     int32_t count) {
+  const int32_t blocks = (context + kBlock - 1) / kBlock;
+  const int64_t tokens = int64_t{sequences} * count;
+  std::vector<int32_t> positions, row_of_token, row_begin = {0}, table;
+  for (int32_t s = 0; s < sequences; ++s) {
+    for (int32_t i = 0; i < count; ++i) {
+      positions.push_back(context - count + i);
+      row_of_token.push_back(s);
+    }
+    row_begin.push_back(static_cast<int32_t>(positions.size()));
+    for (int32_t b = 0; b < blocks; ++b) table.push_back(b * sequences + s);
+  }
+  const Buffer d_positions = bench.upload(positions), d_rows = bench.upload(row_of_token);
+  const Buffer d_begin = bench.upload(row_begin), d_table = bench.upload(table);
+  const int64_t qkv_width = int64_t{m.heads + 2 * m.kv_heads} * m.head_dim;
+  const int64_t line = int64_t{m.kv_heads} * m.head_dim;
+  const int64_t cells = int64_t{blocks} * sequences * kBlock * line;
+  const Buffer k = bench.memory(static_cast<size_t>(cells) * 2, kOne);
+  const Buffer v = bench.memory(static_cast<size_t>(cells) * 2, kOne);
+  const Buffer qkv = bench.memory(static_cast<size_t>(tokens * qkv_width) * 4, kOne);
+  const Buffer out = bench.memory(static_cast<size_t>(tokens * m.heads * m.head_dim) * 2, 0);
+  const Buffer angles = bench.memory(static_cast<size_t>(context) * m.head_dim * 4, kOne);
+  double pairs = 0;  // query-key pairs
+  for (int32_t p : positions) pairs += p + 1;
+  const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) * 4;
+  const double flops = pairs * m.heads * m.head_dim * 4;
+  bench.run<Attention>(
+      fmt::format("{} sequences={} context={} new={}", m.name, sequences, context, count), bytes,
+      flops, [&](int) {
+        Attention::Args a;
+        a.problem = {tokens, m.heads, m.kv_heads, m.head_dim, kBlock, 0, true};
+        a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, qkv_width);
+        a.k_cache = k.data();
+        a.v_cache = v.data();
+        a.scale = 0.125f;
+        a.rope_table = static_cast<const float*>(angles.data());
+        a.positions = static_cast<const int32_t*>(d_positions.data());
+        a.num_rows = sequences;
+        a.row_begin = static_cast<const int32_t*>(d_begin.data());
+        a.row_of_token = static_cast<const int32_t*>(d_rows.data());
+        a.block_table = static_cast<const int32_t*>(d_table.data());
+        a.max_blocks = blocks;
+        a.max_length = context;
+        a.out = View::matrix(out.data(), DType::kBF16, tokens, int64_t{m.heads} * m.head_dim);
+        return a;
+      });
+}
+
+void bench_sample(Bench& bench, const Model& m, const char* name, int64_t rows, SampleRow row) {
+  std::vector<float> logits;
+  for (int64_t i = 0; i < rows * m.vocab; ++i)
+    logits.push_back(static_cast<float>(i * 7919 % 10007) * 1e-3f);
+  std::vector<SampleRow> params(static_cast<size_t>(rows), row);
+  for (size_t i = 0; i < params.size(); ++i) params[i].position = static_cast<int32_t>(i);
+  const Buffer d_logits = bench.upload(logits), d_params = bench.upload(params);
+  const Buffer tokens = bench.memory(static_cast<size_t>(rows) * 4, 0);
+  const Buffer slots = bench.memory(64, 0);
+  const double bytes = static_cast<double>(rows) * m.vocab * 4;
+  bench.run<Sample>(fmt::format("{} {} rows={} vocab={}", m.name, name, rows, m.vocab), bytes, 0,
+                    [&](int) {
+                      Sample::Args a;
+                      a.problem = {rows, m.vocab, row.temperature == 0};
+                      a.logits = View::matrix(d_logits.data(), DType::kF32, rows, m.vocab);
+                      a.rows = static_cast<const SampleRow*>(d_params.data());
+                      a.banned = static_cast<const int32_t*>(slots.data());
+                      a.tokens = static_cast<int32_t*>(tokens.data());
+                      a.slot_tokens = static_cast<int32_t*>(slots.data());
+                      return a;
+                    });
+}
+
+void bench_model(Bench& bench, const Model& m) {
+  const int64_t q = int64_t{m.heads} * m.head_dim, kv = int64_t{m.kv_heads} * m.head_dim;
+  bench_linear(bench, m, "qkv", q + 2 * kv, m.hidden);
+  bench_linear(bench, m, "out", m.hidden, q);
+  bench_linear(bench, m, "gate_up", 2 * m.ffn, m.hidden);
+  bench_linear(bench, m, "down", m.hidden, m.ffn);
+  bench_linear(bench, m, "head", m.vocab, m.hidden);
+  for (const int64_t tokens : {1, 8, 512}) bench_rows(bench, m, tokens);
+  for (const int32_t context : {128, 2048}) bench_attention(bench, m, 1, context, 1);
+  bench_attention(bench, m, 8, 512, 1);
+  bench_attention(bench, m, 1, 512, 512);
+  bench_sample(bench, m, "greedy", 1, {.temperature = 0});
+  bench_sample(bench, m, "top_k=50", 1, {.top_k = 50});
+  bench_sample(bench, m, "top_p=0.9", 1, {.top_p = 0.9f});
+  bench_sample(bench, m, "top_p=0.9 flat", 1, {.top_p = 0.9f, .temperature = 100});
+}
+
+int bench_main(const Options& options) {
+  StatusOr<OpenedDevice> opened =
+      open_device(options.device, {.num_threads = options.threads, .isa = options.isa});
+  if (!opened.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(message(opened.status())).c_str());
+    return 1;
+  }
+  const DeviceInfo& info = opened->device->info();
+  const StatusOr<Roofline> roofline = measure_roofline(*opened->device);
+  if (!roofline.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(message(roofline.status())).c_str());
+    return 1;
+  }
+  std::printf("%s, %d units\nread %.1f GB/s\n", info.name.c_str(), info.num_units,
+              roofline->read_bytes_per_s * 1e-9);
+  for (const Roofline::Flops& f : roofline->flops_by_kernel)
+    std::printf("%s %.0f GFLOP/s\n", f.kernel.c_str(), f.per_s * 1e-9);
+  Bench bench(*opened, *roofline, options);
+  for (const Model& model : kModels) bench_model(bench, model);
+  return 0;
+}
+
+}  // namespace
+}  // namespace nereid::kernels
+
+int main(int argc, char** argv) {
+  nereid::kernels::Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string key = argv[i];
+    if (key == "--filter") options.filter = argv[i + 1];
+    if (key == "--isa") options.isa = argv[i + 1];
+    if (key == "--device") options.device = argv[i + 1];
+    if (key == "--threads") options.threads = std::atoi(argv[i + 1]);
+  }
+  return nereid::kernels::bench_main(options);
+}

@@ -1,0 +1,26 @@
+// Measured limits of a device: what its kernels are compared with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "tensor/device.h"
+
+namespace nereid::kernels {
+
+struct Roofline {
+  double read_bytes_per_s = 0;  // from memory, with all threads
+  double flops_per_s = 0;       // the best of flops_by_kernel; 0 where it is not measured (CUDA)
+  struct Flops {
+    std::string kernel;  // avx2, avx512, avx512_bf16, amx_bf16: as in kernel names
+    double per_s = 0;    // multiply-adds count two
+  };
+  std::vector<Flops> flops_by_kernel;
+};
+
+// Takes about a second of the whole device and up to 1 GiB of its memory. On CUDA the bandwidth is
+// that of a copy (bytes read + written). ResourceExhausted when the memory is not there.
+StatusOr<Roofline> measure_roofline(Device& device);
+
+}  // namespace nereid::kernels
