@@ -60,7 +60,7 @@ double norm_cost(const Norm::Problem& p, const DeviceInfo&) {
   return seconds_for((p.has_add ? 14.0 : 6.0) * static_cast<double>(p.tokens * p.hidden));
 }
 
-bool can_plain_product(const Linear::Problem& p, const DeviceInfo& d) {
+bool can_product(const Linear::Problem& p, const DeviceInfo& d) {
   return is_cuda(d) && p.layout == WeightLayout::kRowMajor && p.tokens <= kMaxRows &&
          p.n <= kMaxLinearOutputs && (p.out == DType::kF32 || p.out == DType::kBF16);
 }
@@ -72,9 +72,6 @@ double product_cost(const Linear::Problem& p, double flops_per_second) {
 }
 double plain_product_cost(const Linear::Problem& p, const DeviceInfo&) {
   return 2 * product_cost(p, kPlainFlops);  // always behind the library
-}
-bool can_library_product(const Linear::Problem& p, const DeviceInfo& d) {
-  return can_plain_product(p, d) && has_cublaslt();
 }
 double library_product_cost(const Linear::Problem& p, const DeviceInfo&) {
   return product_cost(p, kTensorFlops);
@@ -132,9 +129,11 @@ void add_kernels(Registry& registry) {
   constexpr DeviceKind kCuda = DeviceKind::kCuda;
   registry.add<Embed>({{"cuda", kCuda, can_embed, embed_cost, run<Embed>}});
   registry.add<Norm>({{"cuda", kCuda, can_norm, norm_cost, run<Norm>}});
-  registry.add<Linear>(
-      {{"cublaslt", kCuda, can_library_product, library_product_cost, run_library_product},
-       {"plain", kCuda, can_plain_product, plain_product_cost, run<Linear>}});
+  // No row without the library: the rows that there are decide which engine file fits.
+  if (has_cublaslt())
+    registry.add<Linear>(
+        {{"cublaslt", kCuda, can_product, library_product_cost, run_library_product}});
+  registry.add<Linear>({{"plain", kCuda, can_product, plain_product_cost, run<Linear>}});
   registry.add<Rope>({{"cuda", kCuda, can_rope, rope_cost, run<Rope>}});
   registry.add<Attention>({{"cuda", kCuda, can_attention, attention_cost, run_attention}});
   registry.add<Glu>({{"cuda", kCuda, can_glu, glu_cost, run<Glu>}});

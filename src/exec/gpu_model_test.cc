@@ -1,0 +1,164 @@
+// The quick-start model on a GPU: greedy ids and logits against the golden files. A program of its
+// own, because it needs a GPU; tools/gpu_test.sh runs it.
+// usage: gpu_model_test MODEL_DIR GOLDEN_DIR [DEVICE]
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "convert/engine_cache.h"
+#include "exec/test_harness.h"
+#include "io/safetensors.h"
+#include "kernels/open.h"
+
+namespace nereid::exec {
+namespace {
+
+constexpr int32_t kSteps = 48;
+constexpr int32_t kMaxLength = 2048;
+constexpr int32_t kChunk = 512;
+// Largest error of a logit as a share of the spread of its row's logits. bf16 inputs of every
+// product (relative rounding 2^-9, 25 of them in a row of layers) give about 0.02.
+constexpr double kLogitTolerance = 0.08;
+
+struct GoldenCase {
+  Ids prompt, greedy;
+  int32_t num_clear = 0;  // first steps whose token any correct engine gives
+};
+
+StatusOr<std::vector<GoldenCase>> read_cases(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const json::value root, read_json_file(path));
+  const auto ids = [](const json::value& list) {
+    Ids out;
+    for (const json::value& id : list.as_array()) out.push_back(id.to_number<int32_t>());
+    return out;
+  };
+  std::vector<GoldenCase> cases;
+  for (const json::value& c : root.at("cases").as_array())
+    cases.push_back({ids(c.at("prompt_ids")), ids(c.at("greedy_ids")),
+                     c.at("clear_steps").to_number<int32_t>()});
+  return cases;
+}
+
+// All cases decoded together after a prefill in chunks; the number of cases with a wrong id.
+int check_ids(Harness& harness, const std::vector<GoldenCase>& cases) {
+  std::vector<Sequence> sequences;
+  std::vector<Ids> got(cases.size());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    sequences.emplace_back(static_cast<int32_t>(i), harness.runner().limits());
+    int32_t first = 0;
+    harness.prefill(sequences[i], cases[i].prompt, kChunk, &first);
+    got[i].push_back(first);
+  }
+  const Time start = now();
+  for (int32_t step = 1; step < kSteps; ++step) {
+    std::vector<StepRow> rows;
+    for (size_t i = 0; i < cases.size(); ++i)
+      rows.push_back(sequences[i].row(std::span(got[i]).last(1),
+                                      static_cast<int32_t>(cases[i].prompt.size()) + step - 1,
+                                      true));
+    const Ids ids = harness.step(rows);
+    for (size_t i = 0; i < cases.size(); ++i) got[i].push_back(ids[i]);
+  }
+  const double elapsed = seconds(now() - start);
+  int num_wrong = 0, num_compared = 0;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    num_compared += cases[i].num_clear;
+    for (int32_t step = 0; step < cases[i].num_clear; ++step) {
+      if (got[i][step] == cases[i].greedy[step]) continue;
+      std::printf("case %zu, step %d: token %d, golden %d\n", i, step, got[i][step],
+                  cases[i].greedy[step]);
+      ++num_wrong;
+      break;
+    }
+  }
+  std::printf("%s  greedy ids: %zu cases, %d ids, %d cases differ; %.2f ms per step of %zu rows\n",
+              num_wrong == 0 ? "PASS" : "FAIL", cases.size(), num_compared, num_wrong,
+              elapsed * 1e3 / (kSteps - 1), cases.size());
+  return num_wrong;
+}
+
+double spread_of(const std::vector<float>& row) {
+  double mean = 0, squares = 0;
+  for (const float x : row) mean += x / static_cast<double>(row.size());
+  for (const float x : row) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / static_cast<double>(row.size()));
+}
+
+// Every stored row of logits; the number of rows over the tolerance.
+StatusOr<int> check_logits(Harness& harness, const std::vector<GoldenCase>& cases,
+                           const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const auto file, io::SafetensorsFile::open(path));
+  int num_rows = 0, num_wrong = 0;
+  double worst = 0;
+  for (const io::StoredTensor& tensor : file.tensors()) {
+    int index = 0, position = 0;
+    if (std::sscanf(tensor.name.c_str(), "logits.%d.%d", &index, &position) != 2) continue;
+    std::vector<float> expected(tensor.data.size() / sizeof(float));
+    std::memcpy(expected.data(), tensor.data.data(), tensor.data.size());
+    Ids tokens = cases.at(static_cast<size_t>(index)).prompt;
+    const Ids& greedy = cases[static_cast<size_t>(index)].greedy;
+    tokens.insert(tokens.end(), greedy.begin(), greedy.end());
+    tokens.resize(static_cast<size_t>(position) + 1);
+    const std::vector<float> got =
+        harness.prefill(Sequence(0, harness.runner().limits()), tokens, kChunk);
+    if (got.size() != expected.size())
+      return internal_error("{}: {} logits, golden {}", tensor.name, got.size(), expected.size());
+    double error = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double difference = std::abs(double{got[i]} - expected[i]);
+      if (!(difference <= error)) error = difference;
+    }
+    const double share = error / spread_of(expected);
+    ++num_rows;
+    num_wrong += !(share <= kLogitTolerance);
+    if (!(share <= worst)) worst = share;
+  }
+  std::printf("%s  logits: %d rows, worst error %.4f of a row's spread, allowed %.2f\n",
+              num_wrong == 0 && num_rows > 0 ? "PASS" : "FAIL", num_rows, worst, kLogitTolerance);
+  return num_rows > 0 ? num_wrong : 1;
+}
+
+// With the kernels of `forced`; the number of failures.
+StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::path& golden,
+                  const std::string& device, const kernels::Choices& forced) {
+  std::printf("%s, linear kernel: %s\n", device.c_str(),
+              forced.empty() ? "the cheapest" : forced[0].c_str());
+  ASSIGN_OR_RETURN(const auto cases, read_cases(golden / "target.json"));
+  ASSIGN_OR_RETURN(auto opened, kernels::open_device(device));
+  convert::BuildOptions options;
+  options.cache_dir = std::filesystem::temp_directory_path() / "nereid-gpu-model-test";
+  options.compile.forced = forced;
+  ASSIGN_OR_RETURN(const auto engine,
+                   convert::ensure_engine(model, opened.registry, opened.device->info(), options));
+  const RunnerLimits limits =
+      roomy_limits(static_cast<int32_t>(cases.size()), kChunk, kMaxLength, 32);
+  Harness harness(engine, limits, StatusOr<kernels::OpenedDevice>(std::move(opened)));
+  int num_wrong = check_ids(harness, cases);
+  ASSIGN_OR_RETURN(const int wrong_logits,
+                   check_logits(harness, cases, golden / "nereid-tiny_logits.safetensors"));
+  return num_wrong + wrong_logits;
+}
+
+}  // namespace
+}  // namespace nereid::exec
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: gpu_model_test MODEL_DIR GOLDEN_DIR [DEVICE]\n");
+    return 2;
+  }
+  int num_failed = 0;
+  for (const nereid::kernels::Choices& forced :
+       {nereid::kernels::Choices{}, nereid::kernels::Choices{"linear:plain"}}) {
+    const auto result = nereid::exec::run(argv[1], argv[2], argc > 3 ? argv[3] : "cuda:0", forced);
+    num_failed += result.ok() ? *result : 1;
+    if (!result.ok())
+      std::printf("FAIL  %s\n", std::string(nereid::message(result.status())).c_str());
+  }
+  return num_failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Tests a bundle on a machine with an NVIDIA GPU; nothing is built there and nothing but the driver has to be installed.
+# usage: gpu_test.sh [BUNDLE_DIR]                  run (default: the bundle this script lies in, else build/bundle/nereid)
+#        gpu_test.sh --pack CUDA_BUILD BUNDLE_DIR  add test programs, goldens and this script to a bundle of tools/bundle.sh
+# Environment: DEVICE (cuda:0), NEREID_CUBLASLT_DIR (folder of libcublasLt.so.N; searched for otherwise).
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+pack() {
+  set -e
+  local build=$1 bundle=$2 program library name
+  mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/tools" "$bundle/tests/golden" "$bundle/models"
+  cp "$build/lib/libnereid_cuda.so" "$bundle/lib/"
+  for program in gpu_kernels_test gpu_model_test; do
+    cp "$build/bin/$program" "$bundle/bin/"
+    strip --strip-unneeded "$bundle/bin/$program"
+  done
+  cp "$here"/../tests/golden/{target.json,nereid-tiny_logits.safetensors} "$bundle/tests/golden/"
+  [ -d "$bundle/models/quickstart" ] || cp -r "$here/../models/quickstart" "$bundle/models/"
+  cp "${BASH_SOURCE[0]}" "$bundle/tools/"
+  # What the bundle does not have yet, except glibc's own libraries.
+  ldd "$bundle"/bin/gpu_*_test "$bundle/lib/libnereid_cuda.so" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+    while read -r library; do
+      name=$(basename "$library")
+      [[ $name =~ ^lib(c|m|dl|rt|pthread|resolv)\.so ]] || [ -e "$bundle/lib/$name" ] || cp -L "$library" "$bundle/lib/"
+    done
+  echo "gpu_test: packed $bundle, $(du -sm "$bundle" | cut -f1) MiB"
+}
+
+if [ "${1:-}" = --pack ]; then
+  [ $# -eq 3 ] || { echo "usage: gpu_test.sh --pack CUDA_BUILD BUNDLE_DIR" >&2; exit 2; }
+  pack "$2" "$3"
+  exit
+fi
+
+bundle=${1:-$here/..}
+[ $# -gt 0 ] || [ -x "$bundle/bin/gpu_kernels_test" ] || bundle=$here/../build/bundle/nereid
+if [ ! -x "$bundle/bin/gpu_kernels_test" ]; then
+  echo "gpu_test: $bundle holds no bin/gpu_kernels_test; build with -DNEREID_CUDA=ON, then: make bundle;" \
+    "tools/gpu_test.sh --pack CUDA_BUILD BUNDLE_DIR" >&2
+  exit 2
+fi
+bundle=$(cd "$bundle" && pwd)
+device=${DEVICE:-cuda:0}
+model=$bundle/models/quickstart
+golden=$bundle/tests/golden
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# cuBLASLt is too large for the bundle; toolkits and Python packages bring it.
+find_cublaslt() {
+  local directory
+  for directory in "${NEREID_CUBLASLT_DIR:-}" "$bundle/lib" /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib \
+    $(ldconfig -p 2>/dev/null | awk '/libcublasLt\.so\.13/ {print $NF}' | xargs -r -n 1 dirname) \
+    $(python3 -c 'import sys; print(*(p + "/nvidia/cu13/lib" for p in sys.path if p))' 2>/dev/null); do
+    if compgen -G "$directory/libcublasLt.so.1*" >/dev/null; then
+      echo "$directory"
+      return
+    fi
+  done
+  timeout 30 find / -xdev -name 'libcublasLt.so.1*' -printf '%h\n' -quit 2>/dev/null
+}
+cublaslt=$(find_cublaslt)
+export LD_LIBRARY_PATH="$bundle/lib${cublaslt:+:$cublaslt}"
+
+rows=()
+failed=0
+# step NAME LIMIT_SECONDS COMMAND...: runs a program (or a function, which keeps its own time) and notes the result.
+step() {
+  local name=$1 limit=$2 start=$SECONDS result=PASS
+  shift 2
+  echo "== $name"
+  local code=0
+  if declare -F "$1" >/dev/null; then "$@" 2>&1 || code=$?; else timeout "$limit" "$@" 2>&1 || code=$?; fi
+  if [ "$code" -ne 0 ]; then
+    result="FAIL (exit $code)"
+    failed=1
+  fi
+  rows+=("$(printf '%-34s %-16s %4d s' "$name" "$result" $((SECONDS - start)))")
+}
+skip() { rows+=("$(printf '%-34s %s' "$1" "SKIP: $2")"); }
+
+# The server's own path, sampler included: ids of the first golden prompt as far as they are clear.
+generate_golden() {
+  local prompt wanted clear got
+  prompt=$(grep -o '"prompt": "[^"]*"' "$golden/target.json" | head -n 1 | cut -d '"' -f 4)
+  wanted=$(grep -o '"greedy_ids": \[[^]]*\]' "$golden/target.json" | head -n 1 | tr -cd '0-9 ')
+  clear=$(grep -o '"clear_steps": [0-9]*' "$golden/target.json" | head -n 1 | tr -cd '0-9')
+  got=$(timeout 120 "$bundle/bin/nereid" generate "$model" --device "$device" --cache-dir "$work/cache" --ids -n "$clear" -p "$prompt") ||
+    return 1
+  echo "prompt: $prompt"
+  echo "wanted: $(echo $wanted | cut -d ' ' -f "1-$clear")"
+  echo "got:    $(echo $got)"
+  [ "$(echo $got)" = "$(echo $wanted | cut -d ' ' -f "1-$clear")" ]
+}
+
+echo "gpu_test: $(date -u '+%Y-%m-%d %H:%M:%S UTC'), $bundle"
+nvidia-smi --query-gpu=index,name,driver_version,memory.total --format=csv,noheader 2>/dev/null || echo "nvidia-smi is missing"
+echo "cuBLASLt: ${cublaslt:-not found, our own products only}"
+
+step "kernels against ref" 300 "$bundle/bin/gpu_kernels_test" "$device"
+sanitizer=$({
+  command -v compute-sanitizer
+  ls /usr/local/cuda*/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer /opt/nvidia/*/*/compute-sanitizer
+} 2>/dev/null | head -n 1)
+if [ -n "$sanitizer" ]; then
+  step "kernels under memcheck" 420 "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5 \
+    "$bundle/bin/gpu_kernels_test" "$device" --once
+else
+  skip "kernels under memcheck" "no compute-sanitizer"
+fi
+if [ -x "$bundle/bin/gpu_model_test" ]; then
+  step "golden ids and logits" 300 "$bundle/bin/gpu_model_test" "$model" "$golden" "$device"
+else
+  skip "golden ids and logits" "no bin/gpu_model_test"
+fi
+if [ -x "$bundle/bin/nereid" ]; then
+  step "nereid generate, golden ids" 120 generate_golden
+  step "nereid bench" 240 "$bundle/bin/nereid" bench "$model" --device "$device" --cache-dir "$work/cache" \
+    --batch 1,16 --repeats 2
+else
+  skip "nereid generate and bench" "no bin/nereid"
+fi
+
+echo
+echo "gpu_test summary, $(date -u '+%Y-%m-%d %H:%M:%S UTC'), $device"
+printf '%s\n' "${rows[@]}"
+exit "$failed"
