@@ -1,0 +1,297 @@
+// Real models through the whole path: checkpoint -> engine -> runner, against outputs of the
+// reference implementation, on every instruction set of this machine.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "base/json.h"
+#include "convert/engine_cache.h"
+#include "exec/test_harness.h"
+#include "graph/passes/passes.h"
+#include "io/engine_file.h"
+#include "io/safetensors.h"
+#include "kernels/open.h"
+#include "tensor/cpu_probe.h"
+
+namespace nereid::exec {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kSource = NEREID_SOURCE_DIR;
+const fs::path kQuickstart = kSource / "models/quickstart";
+const fs::path kGolden = kSource / "tests/golden";
+
+struct GoldenCase {
+  Ids prompt, greedy;
+  int32_t num_clear = 0;  // first steps whose token any correct engine gives
+};
+
+// The golden file's cases; `clear` names the field that counts comparable steps, all when absent.
+std::vector<GoldenCase> read_cases(const fs::path& path) {
+  const auto root = read_json_file(path);
+  NEREID_CHECK(root.ok());
+  const auto ids = [](const json::value& list) {
+    Ids out;
+    for (const json::value& id : list.as_array()) out.push_back(id.to_number<int32_t>());
+    return out;
+  };
+  std::vector<GoldenCase> out;
+  for (const json::value& c : root->at("cases").as_array()) {
+    GoldenCase g{ids(c.at("prompt_ids")), ids(c.at("greedy_ids"))};
+    const json::value* clear = c.as_object().if_contains("clear_steps");
+    g.num_clear = clear ? clear->to_number<int32_t>() : static_cast<int32_t>(g.greedy.size());
+    out.push_back(std::move(g));
+  }
+  return out;
+}
+
+// logits.<case>.<n> of a golden file as {case, n} -> values.
+using GoldenLogits = std::map<std::pair<int, int>, std::vector<float>>;
+GoldenLogits read_logits(const fs::path& path) {
+  const auto file = io::SafetensorsFile::open(path);
+  NEREID_CHECK(file.ok());
+  GoldenLogits out;
+  for (const io::StoredTensor& tensor : file->tensors()) {
+    int index = 0, n = 0;
+    if (std::sscanf(tensor.name.c_str(), "logits.%d.%d", &index, &n) != 2) continue;
+    std::vector<float>& values = out[{index, n}];
+    values.resize(tensor.data.size() / sizeof(float));
+    std::memcpy(values.data(), tensor.data.data(), tensor.data.size());
+  }
+  NEREID_CHECK(!out.empty());
+  return out;
+}
+
+fs::path build(const fs::path& model, const std::string& isa, convert::BuildOptions options = {}) {
+  auto opened = kernels::open_device("cpu", {.num_threads = 1, .isa = isa});
+  NEREID_CHECK(opened.ok());
+  options.cache_dir = fs::path(::testing::TempDir()) / "nereid-exec-test";
+  auto engine = convert::ensure_engine(model, opened->registry, opened->device->info(), options);
+  if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
+  NEREID_CHECK(engine.ok());
+  return *engine;
+}
+
+// How far bf16 activations may move a logit. The inputs of the four products of a layer, its keys
+// and its values are rounded, as is the head's input, with a relative error of at most 2^-9 each
+// (uniform: 2^-9 / sqrt(3) in the mean square). They add up like a random walk in units of the
+// logits' spread; 4.5 standard deviations cover the largest of a few thousand logits. Attention
+// scores and gated products are products of two activations, so models whose weights have a gain
+// above 1 amplify.
+constexpr double kTrainedAmplification = 2;
+constexpr double kRandomAmplification = 1.6 * 1.6 * 1.6 * 1.6;  // gain of the random models: 1.6
+double logits_tolerance(const std::vector<float>& expected, int32_t num_layers,
+                        double amplification) {
+  double mean = 0, squares = 0;
+  for (const float x : expected) mean += x / static_cast<double>(expected.size());
+  for (const float x : expected) squares += (x - mean) * (x - mean);
+  const double spread = std::sqrt(squares / static_cast<double>(expected.size()));
+  return amplification * 4.5 * spread * std::ldexp(1, -9) / std::sqrt(3) *
+         std::sqrt(6. * num_layers + 1);
+}
+
+// The worst error as a fraction of the tolerance; a failure names the worst cell.
+double expect_close(const std::vector<float>& got, const std::vector<float>& expected,
+                    int32_t num_layers, double amplification, const std::string& what) {
+  EXPECT_EQ(got.size(), expected.size()) << what;
+  if (got.size() != expected.size()) return 0;
+  const double tolerance = logits_tolerance(expected, num_layers, amplification);
+  size_t worst = 0;
+  const auto error = [&](size_t i) { return std::abs(double{got[i]} - expected[i]); };
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!(error(i) <= error(worst))) worst = i;
+  EXPECT_LE(error(worst), tolerance)
+      << what << ": logit " << worst << " is " << got[worst] << ", expected " << expected[worst];
+  return error(worst) / tolerance;
+}
+
+// Greedy continuation of all prompts, decoded as one batch.
+std::vector<Ids> generate_batch(Harness& harness, const std::vector<GoldenCase>& cases,
+                                int32_t count) {
+  const RunnerLimits& limits = harness.runner().limits();
+  std::vector<Sequence> sequences;
+  std::vector<Ids> out(cases.size());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    sequences.emplace_back(static_cast<int32_t>(i), limits);
+    int32_t best = 0;
+    harness.prefill(sequences[i], cases[i].prompt, limits.max_tokens, &best);
+    out[i].push_back(best);
+  }
+  for (int32_t step = 1; step < count; ++step) {
+    std::vector<StepRow> rows;
+    for (size_t i = 0; i < cases.size(); ++i)
+      rows.push_back(sequences[i].row(std::span(out[i]).last(1),
+                                      static_cast<int32_t>(cases[i].prompt.size()) + step - 1,
+                                      true));
+    const Ids ids = harness.step(rows);
+    for (size_t i = 0; i < cases.size(); ++i) out[i].push_back(ids[i]);
+  }
+  return out;
+}
+
+void expect_golden_ids(const std::vector<Ids>& got, const std::vector<GoldenCase>& cases) {
+  for (size_t i = 0; i < cases.size(); ++i)
+    for (int32_t step = 0; step < cases[i].num_clear; ++step)
+      if (got[i][step] != cases[i].greedy[step]) {
+        ADD_FAILURE() << "case " << i << ", step " << step << ": token " << got[i][step]
+                      << ", expected " << cases[i].greedy[step];
+        break;
+      }
+}
+
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const Isa isa : usable_isas()) names.emplace_back(name_of(isa));
+  return names;
+}
+
+class GoldenTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  StatusOr<kernels::OpenedDevice> open(int threads = 2) const {
+    return kernels::open_device("cpu", {threads, GetParam()});
+  }
+  bool is_slow() const { return GetParam() == name_of(Isa::kGeneric); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Isa, GoldenTest, ::testing::ValuesIn(isa_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(GoldenTest, TargetIds) {
+  std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
+  // Two prompts have 964 and 1,978 ids.
+  const size_t longest = GetParam() == isa_names().back() ? 2048 : is_slow() ? 16 : 256;
+  std::erase_if(cases, [&](const GoldenCase& c) { return c.prompt.size() > longest; });
+  const auto rows = static_cast<int32_t>(cases.size());
+  Harness harness(build(kQuickstart, GetParam()), roomy_limits(rows, 256, 2048, 32), open());
+  expect_golden_ids(generate_batch(harness, cases, 48), cases);
+}
+
+TEST_P(GoldenTest, TargetLogits) {
+  const std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
+  const RunnerLimits limits = roomy_limits(1, 64, 256, 32);
+  Harness harness(build(kQuickstart, GetParam()), limits, open());
+  double worst = 0;
+  for (const auto& [key, expected] : read_logits(kGolden / "nereid-tiny_logits.safetensors")) {
+    Ids tokens = cases[key.first].prompt;
+    tokens.insert(tokens.end(), cases[key.first].greedy.begin(), cases[key.first].greedy.end());
+    tokens.resize(key.second + 1);
+    const auto logits = harness.prefill(Sequence(0, limits), tokens, 64);
+    worst = std::max(worst, expect_close(logits, expected, 6, kTrainedAmplification,
+                                         fmt::format("case {} at {}", key.first, key.second)));
+  }
+  std::printf("worst error: %.2f of the tolerance\n", worst);
+}
+
+TEST_P(GoldenTest, TinyArchitectures) {
+  for (const std::string name : {"llama", "llama-rope-llama3", "llama-rope-yarn"}) {
+    SCOPED_TRACE(name);
+    const auto cases = read_cases(kGolden / "arch" / (name + ".json"));
+    const auto golden = read_logits(kGolden / "arch" / (name + ".safetensors"));
+    const RunnerLimits limits = roomy_limits(2, 64, 128, 16);
+    Harness harness(build(kSource / "tests/models" / name, GetParam()), limits, open());
+    double worst = 0;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      std::vector<float> logits;
+      const Ids ids = harness.generate(Sequence(1, limits), cases[i].prompt,
+                                       static_cast<int32_t>(cases[i].greedy.size()), 64, &logits);
+      expect_golden_ids({ids}, {cases[i]});
+      for (const auto& [key, expected] : golden) {
+        if (key.first != static_cast<int>(i)) continue;
+        const auto at = logits.begin() + key.second * static_cast<int64_t>(harness.vocab());
+        const std::vector<float> row(at, at + static_cast<int64_t>(harness.vocab()));
+        worst = std::max(worst, expect_close(row, expected, 2, kRandomAmplification,
+                                             fmt::format("case {} step {}", i, key.second)));
+      }
+    }
+    std::printf("%s, worst error: %.2f of the tolerance\n", name.c_str(), worst);
+  }
+}
+
+// Bit for bit, on the quick-start model: the same logits however the work is cut.
+TEST_P(GoldenTest, ResultsDoNotDependOnHowWorkIsCut) {
+  const auto cases = read_cases(kGolden / "target.json");
+  const Ids a = cases[is_slow() ? 14 : 20].prompt, b = cases[1].prompt, c = cases[17].prompt;
+  const RunnerLimits limits = roomy_limits(4, 256, 256, 16);
+  const int32_t shared_blocks = (static_cast<int32_t>(a.size()) - 1) / limits.block_tokens;
+  const fs::path engine = build(kQuickstart, GetParam());
+  Harness harness(engine, limits, open());
+  const Sequence s0(0, limits), s1(1, limits), s2(2, limits);
+  const auto whole_a = harness.prefill(s0, a, 256), whole_b = harness.prefill(s0, b, 256),
+             whole_c = harness.prefill(s0, c, 256);
+  for (const int32_t chunk : {1, 7, 32, 100})
+    EXPECT_EQ(harness.prefill(s1, a, chunk), whole_a) << "chunks of " << chunk;
+
+  // Decoding of a, prefill of b and the second half of c's prefill share a step.
+  const auto head = [](const Ids& ids, size_t n) { return Ids(ids.begin(), ids.begin() + n); };
+  harness.prefill(s2, head(a, a.size() - 1), 256);
+  harness.prefill(s1, head(c, 20), 256);
+  std::vector<float> batch, expected = whole_b;
+  expected.insert(expected.end(), whole_a.begin(), whole_a.end());
+  expected.insert(expected.end(), whole_c.begin(), whole_c.end());
+  harness.step(
+      {s0.row(b, 0, true), s2.row(std::span(a).last(1), static_cast<int32_t>(a.size()) - 1, true),
+       s1.row(std::span(c).subspan(20), 20, true)},
+      &batch);
+  EXPECT_EQ(batch, expected);
+
+  // A second sequence reuses the first one's blocks of a common prefix.
+  Sequence shared(3, limits);
+  harness.prefill(s0, a, 256);
+  std::copy_n(s0.blocks.begin(), shared_blocks, shared.blocks.begin());
+  EXPECT_EQ(harness.prefill(shared, a, 256, nullptr, 16 * shared_blocks), whole_a);
+
+  for (const int threads : {1, 3}) {
+    Harness other(engine, limits, open(threads));
+    EXPECT_EQ(other.prefill(s0, a, 256), whole_a) << threads << " threads";
+  }
+}
+
+TEST_P(GoldenTest, PipelinedEqualsSynchronous) {
+  const auto cases = read_cases(kGolden / "target.json");
+  const RunnerLimits limits = roomy_limits(2, 64, 128, 32);
+  Harness harness(build(kQuickstart, GetParam()), limits, open());
+  const Sequence s0(0, limits), s1(1, limits);
+  const Ids &p0 = cases[0].prompt, &p1 = cases[1].prompt, on_device = {kTokenOnDevice};
+  std::vector<Ids> got(2);
+  auto flying =
+      harness.runner().launch({{s0.row(p0, 0, true), s1.row(p1, 0, true)}}, harness.greedy({0, 1}));
+  for (int32_t step = 0; step < 48; ++step) {
+    ASSERT_TRUE(flying.ok()) << flying.status();
+    const auto l0 = static_cast<int32_t>(p0.size()), l1 = static_cast<int32_t>(p1.size());
+    auto next = harness.runner().launch(
+        {{s1.row(on_device, l1 + step, true), s0.row(on_device, l0 + step, true)}},
+        harness.greedy({1, 0}));
+    const auto ids = harness.runner().wait(*flying);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    // The rows of all steps but the first are in the other order.
+    got[0].push_back((*ids)[step == 0 ? 0 : 1]);
+    got[1].push_back((*ids)[step == 0 ? 1 : 0]);
+    flying = std::move(next);
+  }
+  ASSERT_TRUE(harness.runner().wait(*flying).ok());
+  EXPECT_EQ(got[0], harness.generate(s0, p0, 48, 64));
+  EXPECT_EQ(got[1], harness.generate(s1, p1, 48, 64));
+}
+
+// The plain plan and the optimised one are the same function.
+TEST_P(GoldenTest, PassesDoNotChangeResults) {
+  const auto cases = read_cases(kGolden / "target.json");
+  const RunnerLimits limits = roomy_limits(1, 64, 256, 32);
+  convert::BuildOptions plain;
+  for (const graph::Pass& pass : graph::passes())
+    if (!pass.required) plain.compile.disabled_passes.emplace_back(pass.name);
+  Harness fast(build(kQuickstart, GetParam()), limits, open());
+  Harness slow(build(kQuickstart, GetParam(), plain), limits, open());
+  for (const int index : {3, 17})
+    EXPECT_EQ(fast.prefill(Sequence(0, limits), cases[index].prompt, 64),
+              slow.prefill(Sequence(0, limits), cases[index].prompt, 64));
+}
+
+}  // namespace
+}  // namespace nereid::exec
