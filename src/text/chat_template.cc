@@ -1,0 +1,167 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/file.h"
+#include "text/jinja/template.h"
+#include "text/json_fields.h"
+
+namespace nereid::text {
+
+namespace {
+
+constexpr std::string_view kSpecialNames[] = {"bos_token", "eos_token", "unk_token", "pad_token",
+                                              "sep_token", "cls_token", "mask_token"};
+
+bool file_exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// An empty object when the file is missing.
+StatusOr<json::object> read_optional_object(const std::filesystem::path& path) {
+  if (!file_exists(path)) return json::object();
+  ASSIGN_OR_RETURN(json::value value, read_json_file(path));
+  if (!value.is_object()) return invalid_argument("{}: must hold an object", path.string());
+  return std::move(value.get_object());
+}
+
+// A token as text: a string, or an object with "content".
+const json::string* token_text(const json::value& value) {
+  if (value.is_object()) return field_or_null(value.get_object(), "content").if_string();
+  return value.if_string();
+}
+
+json::object find_special_tokens(const json::object& config, const json::object& map) {
+  json::object out;
+  for (const std::string_view name : kSpecialNames) {
+    const json::string_view key(name.data(), name.size());
+    const json::string* text = token_text(field_or_null(config, name));
+    if (text == nullptr) text = token_text(field_or_null(map, name));
+    if (text != nullptr) out[key] = *text;
+  }
+  for (const json::object* source : {&config, &map}) {
+    const json::array* list = field_or_null(*source, "additional_special_tokens").if_array();
+    if (list == nullptr || out.contains("additional_special_tokens")) continue;
+    json::array texts;
+    for (const json::value& entry : *list) {
+      if (const json::string* text = token_text(entry)) texts.emplace_back(*text);
+    }
+    out["additional_special_tokens"] = std::move(texts);
+  }
+  return out;
+}
+
+bool has_items(const json::object& context, std::string_view name) {
+  const json::array* list = field_or_null(context, name).if_array();
+  return list != nullptr && !list->empty();
+}
+
+using Templates = std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>>;
+
+Status add_template(Templates& templates, std::string_view name, std::string_view source,
+                    std::string_view where) {
+  auto parsed = jinja::Template::parse(source);
+  if (!parsed.ok()) {
+    return annotate(parsed.status(), fmt::format("{}: chat template '{}'", where, name));
+  }
+  templates.insert_or_assign(std::string(name), *std::move(parsed));
+  return ok();
+}
+
+// "chat_template" is a string or a list of {"name", "template"}.
+Status add_from_json(Templates& templates, const json::value& value, std::string_view where) {
+  if (const json::string* text = value.if_string()) {
+    return add_template(templates, "default", {text->data(), text->size()}, where);
+  }
+  const json::array* list = value.if_array();
+  if (list == nullptr) {
+    return invalid_argument("{}: chat_template must be a string or a list", where);
+  }
+  for (const json::value& entry : *list) {
+    ASSIGN_OR_RETURN(const json::object* object, as_object(entry, "chat_template"));
+    ASSIGN_OR_RETURN(const std::string_view name, string_field(*object, "name"));
+    ASSIGN_OR_RETURN(const std::string_view source, string_field(*object, "template"));
+    RETURN_IF_ERROR(add_template(templates, name, source, where));
+  }
+  return ok();
+}
+
+Status add_from_file(Templates& templates, std::string_view name,
+                     const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const std::string source, read_file(path, jinja::Template::kMaxSourceBytes));
+  return add_template(templates, name, source, path.string());
+}
+
+Status add_extra_files(Templates& templates, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> paths;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".jinja") paths.push_back(it->path());
+  }
+  std::sort(paths.begin(), paths.end());
+  for (const auto& path : paths) {
+    RETURN_IF_ERROR(add_from_file(templates, path.stem().string(), path));
+  }
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source) {
+  ChatTemplate result;
+  ASSIGN_OR_RETURN(result.templates_["default"], jinja::Template::parse(source));
+  return result;
+}
+
+StatusOr<std::string> ChatTemplate::render(const json::object& context) const {
+  auto chosen = templates_.end();
+  if (has_items(context, "tools")) chosen = templates_.find("tool_use");
+  if (chosen == templates_.end() && has_items(context, "documents")) {
+    chosen = templates_.find("rag");
+  }
+  if (chosen == templates_.end()) chosen = templates_.find("default");
+  if (chosen == templates_.end()) {
+    return invalid_argument("the model has no chat template named 'default'");
+  }
+  json::object all = context;
+  for (const auto& entry : special_tokens_) {
+    if (!all.contains(entry.key())) all[entry.key()] = entry.value();
+  }
+  return chosen->second->render(all);
+}
+
+std::string_view ChatTemplate::special_token(std::string_view name) const {
+  const json::string* text = field_or_null(special_tokens_, name).if_string();
+  return text != nullptr ? std::string_view(text->data(), text->size()) : std::string_view();
+}
+
+StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
+  ChatTemplate result;
+  const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
+  ASSIGN_OR_RETURN(const json::object config, read_optional_object(config_path));
+  ASSIGN_OR_RETURN(const json::object map,
+                   read_optional_object(model_dir / "special_tokens_map.json"));
+  ASSIGN_OR_RETURN(const json::object processor,
+                   read_optional_object(model_dir / "chat_template.json"));
+  const json::value& in_processor = field_or_null(processor, "chat_template");
+  const json::value& in_config = field_or_null(config, "chat_template");
+  if (file_exists(model_dir / "chat_template.jinja")) {
+    RETURN_IF_ERROR(add_from_file(result.templates_, "default", model_dir / "chat_template.jinja"));
+  } else if (!in_processor.is_null()) {
+    RETURN_IF_ERROR(add_from_json(result.templates_, in_processor,
+                                  (model_dir / "chat_template.json").string()));
+  } else if (!in_config.is_null()) {
+    RETURN_IF_ERROR(add_from_json(result.templates_, in_config, config_path.string()));
+  }
+  RETURN_IF_ERROR(add_extra_files(result.templates_, model_dir / "additional_chat_templates"));
+  if (result.templates_.empty()) {
+    return not_found("{} has no chat template", model_dir.string());
+  }
+  result.special_tokens_ = find_special_tokens(config, map);
+  return result;
+}
+
+}  // namespace nereid::text

@@ -1,0 +1,160 @@
+// Functions that every template sees.
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "text/jinja/args.h"
+#include "text/jinja/objects.h"
+
+namespace nereid::text::jinja {
+
+namespace {
+
+constexpr int64_t kMaxRange = 100'000;  // as the reference sandbox
+
+Value range(Evaluator& evaluator, const Value&, Args& args) {
+  const ArgReader reader(evaluator, args, "range", {"start", "stop", "step"}, 1);
+  const int64_t start = reader.given(1) ? reader.integer(0, 0) : 0;
+  const int64_t stop = reader.given(1) ? reader.integer(1, 0) : reader.integer(0, 0);
+  const int64_t step = reader.integer(2, 1);
+  if (step == 0) throw Error{"range() arg 3 must not be zero"};
+  std::vector<Value> items;
+  for (int64_t i = start; step > 0 ? i < stop : i > stop;) {
+    if (static_cast<int64_t>(items.size()) >= kMaxRange) {
+      throw Error{fmt::format("range is longer than {}", kMaxRange), 0, true};
+    }
+    evaluator.budget().memory(sizeof(Value));
+    items.emplace_back(i);
+    if (__builtin_add_overflow(i, step, &i)) break;
+  }
+  return Value::list(std::move(items));
+}
+
+Value dict(Evaluator& evaluator, const Value&, Args& args) {
+  std::vector<std::pair<Value, Value>> items;
+  if (!args.positional.empty()) {
+    if (args.positional.size() > 1 || !args.positional[0].is_dict()) {
+      throw Error{"dict() takes one dict and keyword arguments"};
+    }
+    items = args.positional[0].entries().items;
+  }
+  evaluator.budget().memory((items.size() + args.named.size()) * 2 * sizeof(Value));
+  for (auto& [name, value] : args.named) {
+    bool known = false;
+    evaluator.budget().work(items.size());
+    for (auto& [key, old] : items) {
+      if (!key.is_string() || key.string() != name) continue;
+      old = value;
+      known = true;
+    }
+    if (!known) items.emplace_back(name, value);
+  }
+  return Value::dict(std::move(items));
+}
+
+Value make_namespace(Evaluator& evaluator, const Value&, Args& args) {
+  std::vector<std::pair<std::string, Value>> attributes;
+  for (const Value& base : args.positional) {
+    if (!base.is_dict()) throw Error{"namespace() takes dicts and keyword arguments"};
+    for (const auto& [key, value] : base.entries().items) {
+      attributes.emplace_back(evaluator.str(key), value);
+    }
+  }
+  for (auto& entry : args.named) attributes.push_back(std::move(entry));
+  return evaluator.new_namespace(std::move(attributes));
+}
+
+Value raise_exception(Evaluator& evaluator, const Value&, Args& args) {
+  const ArgReader reader(evaluator, args, "raise_exception", {"message"}, 1);
+  throw Error{reader.text(0, "None")};
+}
+
+Value strftime_now(Evaluator& evaluator, const Value&, Args& args) {
+  const ArgReader reader(evaluator, args, "strftime_now", {"format"}, 1);
+  const std::string format = reader.text(0, "");
+  if (format.size() > 256) throw Error{"strftime_now() format is longer than 256 bytes"};
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  char buffer[4096];
+  const size_t size =
+      format.empty() ? 0 : std::strftime(buffer, sizeof buffer, format.c_str(), &local);
+  return std::string(buffer, size);
+}
+
+class CyclerObject : public Object {
+ public:
+  explicit CyclerObject(ListPtr items) : items_(std::move(items)) { depth = items_->depth + 1; }
+  std::string_view type_name() const override { return "Cycler"; }
+  Value get(std::string_view name) const override {
+    if (name == "current") return items_->items[at_];
+    if (name == "next" || name == "reset") {
+      // The object outlives the method value: both hold it through the same pointer.
+      return Value(std::make_shared<FunctionObject>(
+          std::string(name), name == "next" ? &CyclerObject::next : &CyclerObject::reset,
+          Value(std::const_pointer_cast<Object>(self_.lock()))));
+    }
+    return Object::get(name);
+  }
+  std::weak_ptr<const Object> self_;
+
+ private:
+  static Value next(Evaluator&, const Value& self, Args&) {
+    auto& cycler = static_cast<CyclerObject&>(self.object());
+    const Value current = cycler.items_->items[cycler.at_];
+    cycler.at_ = (cycler.at_ + 1) % cycler.items_->items.size();
+    return current;
+  }
+  static Value reset(Evaluator&, const Value& self, Args&) {
+    static_cast<CyclerObject&>(self.object()).at_ = 0;
+    return None{};
+  }
+  ListPtr items_;
+  size_t at_ = 0;
+};
+
+Value cycler(Evaluator&, const Value&, Args& args) {
+  if (args.positional.empty()) throw Error{"at least one item has to be provided"};
+  const Value items = Value::list(std::move(args.positional));
+  auto object = std::make_shared<CyclerObject>(*items.as<ListPtr>());
+  object->self_ = object;
+  return Value(ObjectPtr(std::move(object)));
+}
+
+class JoinerObject : public Object {
+ public:
+  explicit JoinerObject(std::string separator) : separator_(std::move(separator)) {}
+  std::string_view type_name() const override { return "Joiner"; }
+  bool callable() const override { return true; }
+  Value call(Evaluator&, Args&) override {
+    return std::exchange(used_, true) ? separator_ : std::string();
+  }
+
+ private:
+  std::string separator_;
+  bool used_ = false;
+};
+
+Value joiner(Evaluator& evaluator, const Value&, Args& args) {
+  const ArgReader reader(evaluator, args, "joiner", {"sep"});
+  return Value(std::make_shared<JoinerObject>(reader.text(0, ", ")));
+}
+
+}  // namespace
+
+std::optional<Value> global(std::string_view name) {
+  static constexpr std::pair<std::string_view, FunctionObject::Function> kGlobals[] = {
+      {"range", range},
+      {"dict", dict},
+      {"namespace", make_namespace},
+      {"raise_exception", raise_exception},
+      {"strftime_now", strftime_now},
+      {"cycler", cycler},
+      {"joiner", joiner}};
+  for (const auto& [own, function] : kGlobals) {
+    if (own == name) return Value(std::make_shared<FunctionObject>(std::string(name), function));
+  }
+  return std::nullopt;
+}
+
+}  // namespace nereid::text::jinja

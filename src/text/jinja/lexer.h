@@ -1,0 +1,33 @@
+// Template source to tokens, with Jinja's whitespace rules applied to the text between tags.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace nereid::text::jinja {
+
+struct Token {
+  enum Kind {
+    kText,        // literal output
+    kPrintBegin,  // {{
+    kPrintEnd,    // }}
+    kBlockBegin,  // {%
+    kBlockEnd,    // %}
+    kName,
+    kString,  // text is the value, escapes resolved
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd,
+  };
+  Kind kind;
+  std::string text;
+  int line;
+};
+
+// The settings of Hugging Face transformers: trim_blocks and lstrip_blocks on, one final newline
+// dropped. The result ends with kEnd. Throws Error with the line.
+std::vector<Token> tokenize(std::string_view source);
+
+}  // namespace nereid::text::jinja

@@ -1,0 +1,136 @@
+// The tests of "is": defined, string, mapping and the rest.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "text/jinja/args.h"
+#include "text/jinja/filters.h"
+#include "text/jinja/objects.h"
+#include "text/jinja/strings.h"
+
+namespace nereid::text::jinja {
+
+namespace {
+
+using Test = bool (*)(Evaluator&, const Value&, const ArgReader&);
+
+int64_t need_int(Evaluator& evaluator, const Value& value) {
+  evaluator.require_defined(value);
+  if (!value.is_integral()) {
+    throw Error{fmt::format("an integer is required, not '{}'", value.type_name())};
+  }
+  return value.integer();
+}
+
+int64_t modulo(int64_t a, int64_t b) {
+  if (b == 0) throw Error{"division by zero"};
+  return b == -1 ? 0 : a % b;
+}
+
+bool is_iterable(Evaluator&, const Value& v, const ArgReader&) {
+  return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined() ||
+         (v.is_object() && v.object().items() != nullptr);
+}
+
+bool cased(Evaluator& evaluator, const Value& value, bool want_upper) {
+  const Value text(evaluator.str(value));
+  return call_method(evaluator, text, want_upper ? "isupper" : "islower", {}).truthy();
+}
+
+struct Entry {
+  std::string_view name;
+  size_t arguments;
+  Test test;
+};
+
+constexpr Test kEqual = [](Evaluator& e, const Value& v, const ArgReader& a) {
+  return equals(v, *a.get(0), e.budget());
+};
+constexpr Test kNotEqual = [](Evaluator& e, const Value& v, const ArgReader& a) {
+  return !equals(v, *a.get(0), e.budget());
+};
+constexpr Test kLess = [](Evaluator& e, const Value& v, const ArgReader& a) {
+  return less(v, *a.get(0), e.budget());
+};
+constexpr Test kGreater = [](Evaluator& e, const Value& v, const ArgReader& a) {
+  return less(*a.get(0), v, e.budget());
+};
+constexpr Test kLessEqual = [](Evaluator& e, const Value& v, const ArgReader& a) {
+  return less(v, *a.get(0), e.budget()) || equals(v, *a.get(0), e.budget());
+};
+constexpr Test kGreaterEqual = [](Evaluator& e, const Value& v, const ArgReader& a) {
+  return less(*a.get(0), v, e.budget()) || equals(v, *a.get(0), e.budget());
+};
+
+constexpr Entry kTests[] = {
+    {"defined", 0, [](Evaluator&, const Value& v, const ArgReader&) { return !v.is_undefined(); }},
+    {"undefined", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_undefined(); }},
+    {"none", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_none(); }},
+    {"string", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_string(); }},
+    {"number", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_number(); }},
+    {"integer", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_int(); }},
+    {"float", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_float(); }},
+    {"boolean", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_bool(); }},
+    {"mapping", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_dict(); }},
+    {"sequence", 0, is_iterable},
+    {"iterable", 0, is_iterable},
+    {"callable", 0,
+     [](Evaluator&, const Value& v, const ArgReader&) {
+       return v.is_object() && v.object().callable();
+     }},
+    {"true", 0,
+     [](Evaluator&, const Value& v, const ArgReader&) { return v.is_bool() && v.truthy(); }},
+    {"false", 0,
+     [](Evaluator&, const Value& v, const ArgReader&) { return v.is_bool() && !v.truthy(); }},
+    {"even", 0,
+     [](Evaluator& e, const Value& v, const ArgReader&) { return need_int(e, v) % 2 == 0; }},
+    {"odd", 0,
+     [](Evaluator& e, const Value& v, const ArgReader&) { return need_int(e, v) % 2 != 0; }},
+    {"divisibleby", 1,
+     [](Evaluator& e, const Value& v, const ArgReader& a) {
+       return modulo(need_int(e, v), a.integer(0, 1)) == 0;
+     }},
+    {"upper", 0, [](Evaluator& e, const Value& v, const ArgReader&) { return cased(e, v, true); }},
+    {"lower", 0, [](Evaluator& e, const Value& v, const ArgReader&) { return cased(e, v, false); }},
+    {"in", 1,
+     [](Evaluator& e, const Value& v, const ArgReader& a) { return e.contains(*a.get(0), v); }},
+    {"sameas", 1,
+     [](Evaluator& e, const Value& v, const ArgReader& a) {
+       return v.type_name() == a.get(0)->type_name() && equals(v, *a.get(0), e.budget());
+     }},
+    {"escaped", 0, [](Evaluator&, const Value&, const ArgReader&) { return false; }},
+    {"eq", 1, kEqual},
+    {"equalto", 1, kEqual},
+    {"==", 1, kEqual},
+    {"ne", 1, kNotEqual},
+    {"!=", 1, kNotEqual},
+    {"lt", 1, kLess},
+    {"lessthan", 1, kLess},
+    {"<", 1, kLess},
+    {"gt", 1, kGreater},
+    {"greaterthan", 1, kGreater},
+    {">", 1, kGreater},
+    {"le", 1, kLessEqual},
+    {"<=", 1, kLessEqual},
+    {"ge", 1, kGreaterEqual},
+    {">=", 1, kGreaterEqual},
+};
+
+}  // namespace
+
+bool Evaluator::apply_test(std::string_view name, const Value& subject, const Args& args) {
+  budget_.work();
+  for (const Entry& entry : kTests) {
+    if (entry.name != name) continue;
+    const ArgReader reader = entry.arguments == 0
+                                 ? ArgReader(*this, args, name, {})
+                                 : ArgReader(*this, args, name, {"other"}, entry.arguments);
+    return entry.test(*this, subject, reader);
+  }
+  if (name == "filter") {
+    return subject.is_string() && has_filter(subject.string());
+  }
+  throw Error{fmt::format("no test named '{}'", name)};
+}
+
+}  // namespace nereid::text::jinja
