@@ -131,7 +131,7 @@ int32_t Drawer::draw_from_all() {
 // The token at `target` when the logits above `below` do not reach it: bisects for a short range
 // [from, below) of logits that holds it, then sorts only that.
 int32_t Drawer::draw_from_tail(double target, float below) {
-  constexpr int64_t kShort = 4096;
+  constexpr int64_t kShort = 512;
   constexpr int kSteps = 40;
   constexpr double kNegligible = 87;  // exp of minus this is below what sum_weights counts
   const auto mass = [&](float from, int64_t* num) {

@@ -48,7 +48,7 @@ void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, 
 
 double peak_flops_avx512_bf16(int64_t iterations) {
   using namespace avx512_bf16;
-  constexpr int kChains = 16;
+  constexpr int kChains = 12;
   F acc[kChains];
 #pragma GCC unroll 16
   for (int c = 0; c < kChains; ++c) acc[c] = set1(0);
@@ -57,9 +57,10 @@ double peak_flops_avx512_bf16(int64_t iterations) {
 #pragma GCC unroll 16
     for (int c = 0; c < kChains; ++c) acc[c] = _mm512_dpbf16_ps(acc[c], ones, ones);
 #pragma GCC unroll 16
-    for (int c = 0; c < kChains; ++c) asm volatile("" : "+x"(acc[c]));
+    for (int c = 0; c < kChains; ++c) asm volatile("" : "+v"(acc[c]));
   }
   float total = 0;
+#pragma GCC unroll 16
   for (int c = 0; c < kChains; ++c) total += sum(acc[c]);
   asm volatile("" : : "x"(total));
   return 4.0 * kLanes * kChains * static_cast<double>(iterations);

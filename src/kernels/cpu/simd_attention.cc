@@ -87,23 +87,29 @@ void pack_keys(const uint16_t* const* lines, int64_t head_dim, uint16_t* panel) 
       __builtin_memcpy(out + word * 16 + i, lines[i] + 2 * word, sizeof(uint32_t));
 }
 
-// Loads the keys and values of positions [first, first + count) of a tile. Lines past `count` are
-// copies of the first: their scores are masked and their values never read.
+void widen_line(const uint16_t* value, int64_t head_dim, float* out) {
+  int64_t c = 0;
+  for (; c + kLanes <= head_dim; c += kLanes) store(out + c, load_bf16(value + c));
+  if (c < head_dim) store(out + c, load_bf16_part(value + c, head_dim - c));
+}
+
+// Loads the keys and values [begin, end) of the tile that starts at position `first`. The other
+// lines are copies of line `begin`: their scores are masked and their values never read.
 void load_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first, int64_t begin,
                int64_t end, const Scratch& s) {
   const uint16_t* lines[kTile];
   const int64_t width = padded(a.head_dim);
-  for (int64_t i = 0; i < kTile; ++i) {
-    const bool used = i >= begin && i < end;
-    const int64_t line = cache_line(a, row, kv_head, first + (used ? i : begin));
-    lines[i] = a.k_cache + line;
-    if (!used) continue;
-    const uint16_t* value = a.v_cache + line;
-    float* out = s.values + i * width;
-    int64_t c = 0;
-    for (; c + kLanes <= a.head_dim; c += kLanes) store(out + c, load_bf16(value + c));
-    if (c < a.head_dim) store(out + c, load_bf16_part(value + c, a.head_dim - c));
+  for (int64_t i = begin; i < end;) {
+    const int64_t run = min_of(a.block_tokens - (first + i) % a.block_tokens, end - i);
+    const int64_t line = cache_line(a, row, kv_head, first + i);
+    for (int64_t j = 0; j < run; ++j) {
+      lines[i + j] = a.k_cache + line + j * a.head_dim;
+      widen_line(a.v_cache + line + j * a.head_dim, a.head_dim, s.values + (i + j) * width);
+    }
+    i += run;
   }
+  for (int64_t i = 0; i < begin; ++i) lines[i] = lines[begin];
+  for (int64_t i = end; i < kTile; ++i) lines[i] = lines[begin];
   for (int64_t p = 0; p < kTilePanels; ++p)
     pack_keys(lines + 16 * p, a.head_dim, s.keys + p * 16 * a.head_dim);
 }

@@ -16,7 +16,7 @@ void widen_row(const uint16_t* x, int64_t count, float* out) {
 }
 
 double peak_flops(int64_t iterations) {
-  constexpr int kChains = kRegisters / 2;
+  constexpr int kChains = 12;
   F acc[kChains];
 #pragma GCC unroll 16
   for (int c = 0; c < kChains; ++c) acc[c] = set1(static_cast<float>(c));
@@ -25,9 +25,10 @@ double peak_flops(int64_t iterations) {
 #pragma GCC unroll 16
     for (int c = 0; c < kChains; ++c) acc[c] = fma(acc[c], factor, term);
 #pragma GCC unroll 16
-    for (int c = 0; c < kChains; ++c) asm volatile("" : "+x"(acc[c]));
+    for (int c = 0; c < kChains; ++c) asm volatile("" : "+v"(acc[c]));
   }
   float total = 0;
+#pragma GCC unroll 16
   for (int c = 0; c < kChains; ++c) total += sum(acc[c]);
   asm volatile("" : : "x"(total));
   return 2.0 * kLanes * kChains * static_cast<double>(iterations);
