@@ -23,7 +23,7 @@ enum class Verify {
   kAuto,    // all weights when the blob is at most kAutoVerifyBytes, else nothing more
   kFull,    // all weights
 };
-inline constexpr uint64_t kAutoVerifyBytes = uint64_t{4} << 30;
+inline constexpr uint64_t kAutoVerifyBytes = uint64_t{1} << 30;
 
 // What a file holds; `blob` points into the parsed bytes.
 struct Engine {
