@@ -1,0 +1,137 @@
+"""Start time and memory of the server, overload answers, and SIGTERM that lets a running stream finish.
+usage: lifecycle.py NEREID_BINARY"""
+import concurrent.futures
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import requests
+
+SLOW = os.environ.get("NEREID_E2E_SLOW") == "1"
+MAX_READY_SECONDS = 120 if SLOW else 5
+MAX_RSS_MIB = 200
+
+
+class Server:
+    """nereid serve models/quickstart on free ports; killed at exit if it is still there."""
+
+    def __init__(self, binary, *flags):
+        self.folder = tempfile.TemporaryDirectory()
+        ports = os.path.join(self.folder.name, "ports")
+        self.log = open(os.path.join(self.folder.name, "log"), "w+")
+        start = time.monotonic()
+        self.process = subprocess.Popen(
+            [binary, "serve", "models/quickstart", "--host", "127.0.0.1", "--http-port", "0", "--metrics-port", "0",
+             "--port-file", ports, *flags], stdout=self.log, stderr=subprocess.STDOUT)
+        while not os.path.exists(ports):
+            assert self.process.poll() is None, self.log_text()
+            assert time.monotonic() - start < 300, self.log_text()
+            time.sleep(0.01)
+        with open(ports) as file:
+            numbers = dict(line.strip().split("=") for line in file)
+        self.url = f"http://127.0.0.1:{numbers['http']}"
+        assert requests.get(self.url + "/v2/health/ready", timeout=60).status_code == 200
+        self.ready_seconds = time.monotonic() - start
+
+    def log_text(self):
+        self.log.seek(0)
+        return self.log.read()
+
+    def peak_rss_mib(self):
+        with open(f"/proc/{self.process.pid}/status") as file:
+            fields = dict(line.split(":", 1) for line in file)
+        return int(fields["VmHWM"].split()[0]) / 1024
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+        self.folder.cleanup()
+
+
+def stream_tokens(url, num_tokens, on_first=None):
+    """Number of events of one long stream; asserts that it ends properly."""
+    body = {"prompt": "Once upon a time", "max_tokens": num_tokens, "ignore_eos": True, "temperature": 0,
+            "stream": True, "stream_options": {"include_usage": True}}
+    usage, done = None, False
+    with requests.post(url + "/v1/completions", json=body, stream=True, timeout=600) as reply:
+        assert reply.status_code == 200, reply.text
+        for line in reply.iter_lines(chunk_size=1):
+            if line == b"data: [DONE]":
+                done = True
+            elif line:
+                usage = json.loads(line[6:]).get("usage") or usage
+                if on_first:
+                    on_first()
+                    on_first = None
+    assert done, "the stream was cut"
+    return usage["completion_tokens"]
+
+
+def figures(binary):
+    with Server(binary) as server:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: stream_tokens(server.url, 64), range(16)))
+        rss = server.peak_rss_mib()
+        print(f"lifecycle: ready in {server.ready_seconds:.2f} s with a cached engine; peak RSS {rss:.0f} MiB")
+        assert server.ready_seconds < MAX_READY_SECONDS, server.log_text()
+        assert SLOW or rss < MAX_RSS_MIB, f"{rss} MiB"
+
+
+def drain(binary):
+    with Server(binary) as server:
+        begun = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            running = pool.submit(stream_tokens, server.url, 1500, begun.set)
+            assert begun.wait(120), server.log_text()
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            was_running = not running.done()
+            if was_running:
+                try:
+                    requests.get(server.url + "/v2/health/ready", timeout=5)
+                    raise AssertionError("a new connection was accepted after SIGTERM")
+                except requests.ConnectionError:
+                    pass
+            assert running.result(timeout=600) == 1500
+        code = server.process.wait(timeout=60)
+        assert code == 0, f"exit code {code}: {server.log_text()}"
+        print(f"lifecycle: SIGTERM {'in mid-stream' if was_running else 'near the end'}: stream complete, exit code 0")
+
+
+def overload(binary):
+    with Server(binary, "--max-batch-size", "1", "--max-queue-size", "1") as server:
+        def ask(_):
+            return requests.post(server.url + "/v1/completions", timeout=600,
+                                 json={"prompt": "Hello", "max_tokens": 400, "ignore_eos": True, "temperature": 0})
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            replies = list(pool.map(ask, range(16)))
+        refused = [r for r in replies if r.status_code != 200]
+        assert refused and len(refused) < len(replies), [r.status_code for r in replies]
+        for r in refused:
+            assert r.status_code == 503 and r.headers["Retry-After"] == "1", (r.status_code, r.text)
+            assert r.json()["error"]["type"] == "server_error", r.text
+        texts = {r.json()["choices"][0]["text"] for r in replies if r.status_code == 200}
+        assert len(texts) == 1, texts
+        assert requests.get(server.url + "/v2/health/ready", timeout=60).status_code == 200
+        print(f"lifecycle: full queue refused {len(refused)} of 16 with 503 and Retry-After")
+
+
+def main():
+    binary = sys.argv[1]
+    figures(binary)
+    drain(binary)
+    overload(binary)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Completions and chat with the openai package: whole, streamed, options, errors as its exception types."""
+import os
+
+import openai
+
+client = openai.OpenAI(base_url=os.environ["NEREID_URL"] + "/v1", api_key="none", max_retries=0, timeout=120)
+MODEL = "quickstart"
+MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
+
+
+def expect(error, text, call, **arguments):
+    try:
+        call(**arguments)
+    except error as e:
+        assert text in str(e), (text, str(e))
+        return e
+    raise AssertionError(f"{error.__name__} expected for {arguments}")
+
+
+def completions():
+    whole = client.completions.create(model=MODEL, prompt="Machine learning is", max_tokens=32, temperature=0)
+    choice = whole.choices[0]
+    assert choice.text and choice.finish_reason in ("stop", "length"), whole
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+    assert whole.usage.completion_tokens <= 32, whole.usage
+
+    pieces, usage, reason = [], None, None
+    for chunk in client.completions.create(model=MODEL, prompt="Machine learning is", max_tokens=32, temperature=0,
+                                           stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for c in chunk.choices:
+            pieces.append(c.text)
+            reason = c.finish_reason or reason
+    assert "".join(pieces) == choice.text, (pieces, choice.text)
+    assert usage == whole.usage and reason == choice.finish_reason, (usage, reason)
+
+    batch = client.completions.create(model=MODEL, prompt=["Machine learning is", "Paris is"], max_tokens=32,
+                                      temperature=0)
+    assert [c.index for c in batch.choices] == [0, 1]
+    assert batch.choices[0].text == choice.text, batch
+    assert batch.usage.completion_tokens > whole.usage.completion_tokens
+
+    echo = client.completions.create(model=MODEL, prompt="Machine learning is", max_tokens=32, temperature=0,
+                                     echo=True)
+    assert echo.choices[0].text == "Machine learning is" + choice.text
+    return choice.text
+
+
+def stops(text):
+    cut = text[len(text) // 2:][:3]
+    stopped = client.completions.create(model=MODEL, prompt="Machine learning is", max_tokens=32, temperature=0,
+                                        stop=[cut, "\x00never"])
+    assert stopped.choices[0].text == text[:text.index(cut)], (text, cut, stopped)
+    assert stopped.choices[0].finish_reason == "stop"
+    forced = client.completions.create(model=MODEL, prompt="Hi", max_tokens=40, temperature=0,
+                                       extra_body={"ignore_eos": True})
+    assert forced.usage.completion_tokens == 40 and forced.choices[0].finish_reason == "length", forced
+    least = client.completions.create(model=MODEL, prompt="Hi", max_tokens=40, temperature=0,
+                                      extra_body={"min_tokens": 30})
+    assert least.usage.completion_tokens >= 30, least
+
+
+def sampling():
+    def draw(seed):
+        return client.completions.create(model=MODEL, prompt="Once", max_tokens=24, temperature=1.5, top_p=0.9,
+                                         seed=seed, extra_body={"top_k": 100}).choices[0].text
+    assert draw(1) == draw(1), "the same seed must give the same text"
+    assert len({draw(seed) for seed in range(5)}) > 1, "seeds must matter"
+
+
+def chat():
+    whole = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=32, temperature=0)
+    answer = whole.choices[0].message
+    assert answer.role == "assistant" and answer.content, whole
+    pieces, roles, reason = [], [], None
+    for chunk in client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=32, temperature=0,
+                                                stream=True):
+        for c in chunk.choices:
+            if c.delta.role:
+                roles.append(c.delta.role)
+            pieces.append(c.delta.content or "")
+            reason = c.finish_reason or reason
+    assert roles == ["assistant"] and reason == whole.choices[0].finish_reason
+    assert "".join(pieces) == answer.content, (pieces, answer.content)
+    parts = [{"role": "user", "content": [{"type": "text", "text": MESSAGES[0]["content"]}]}]
+    same = client.chat.completions.create(model=MODEL, messages=parts, max_completion_tokens=32, temperature=0)
+    assert same.choices[0].message.content == answer.content
+    tools = [{"type": "function", "function": {"name": "lookup", "description": "finds facts",
+                                               "parameters": {"type": "object", "properties": {}}}}]
+    with_tools = client.chat.completions.create(model=MODEL, messages=MESSAGES, tools=tools, max_tokens=16)
+    assert with_tools.usage.prompt_tokens > whole.usage.prompt_tokens, "tools must reach the template"
+
+
+def errors():
+    create, chat_create = client.completions.create, client.chat.completions.create
+    e = expect(openai.BadRequestError, "max_tokens", create, model=MODEL, prompt="x", max_tokens=-1)
+    assert e.param == "max_tokens" and e.status_code == 400
+    expect(openai.BadRequestError, "temperature", create, model=MODEL, prompt="x", temperature=9)
+    expect(openai.BadRequestError, "'n'", create, model=MODEL, prompt="x", n=2)
+    expect(openai.BadRequestError, "logprobs", create, model=MODEL, prompt="x", logprobs=3)
+    expect(openai.BadRequestError, "2048 tokens", create, model=MODEL, prompt=[5] * 3000)
+    expect(openai.BadRequestError, "prompt", create, model=MODEL, prompt="")
+    expect(openai.BadRequestError, "tool_choice", chat_create, model=MODEL, messages=MESSAGES, tool_choice="required")
+    expect(openai.BadRequestError, "content", chat_create, model=MODEL,
+           messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
+    expect(openai.NotFoundError, "gpt-4", create, model="gpt-4", prompt="x")
+
+
+def main():
+    assert [m.id for m in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).id == MODEL
+    text = completions()
+    stops(text)
+    sampling()
+    chat()
+    errors()
+    print("openai: completions, chat, streams and errors as the client expects")
+
+
+if __name__ == "__main__":
+    main()

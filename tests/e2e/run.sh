@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# End-to-end tests: serves models/quickstart with the built binary and talks to it with curl, requests and the openai
+# package. NEREID_E2E_SLOW=1 (sanitizer builds) loosens times and skips the memory figure.  usage: run.sh BUILD_DIR
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+build=$1
+here=tests/e2e
+work=$build/e2e
+mkdir -p "$work"
+export NEREID_CACHE_DIR=$PWD/$work/cache
+
+venv=build/e2e-venv
+if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
+  echo "e2e: installing the clients into $venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+  cp "$here/requirements.txt" "$venv/installed.txt"
+fi
+python=$venv/bin/python
+
+server=""
+stop_server() {
+  [ -n "$server" ] || return 0
+  kill -TERM "$server" 2>/dev/null || true
+  wait "$server" || { echo "e2e: the server ended with code $?" >&2; return 1; }
+  server=""
+}
+trap 'code=$?; stop_server || code=1; [ $code = 0 ] || tail -n 40 "$work/server.log" >&2; exit $code' EXIT
+
+rm -f "$work/ports"
+"$build/bin/nereid" serve models/quickstart --host 127.0.0.1 --http-port 0 --metrics-port 0 \
+  --port-file "$work/ports" >"$work/server.log" 2>&1 &
+server=$!
+for _ in $(seq 1200); do
+  [ -s "$work/ports" ] && break
+  kill -0 "$server" 2>/dev/null || { echo "e2e: the server ended early" >&2; exit 1; }
+  sleep 0.1
+done
+export NEREID_URL=http://127.0.0.1:$(sed -n 's/^http=//p' "$work/ports")
+export NEREID_METRICS_URL=http://127.0.0.1:$(sed -n 's/^metrics=//p' "$work/ports")
+
+step() {
+  echo "== e2e: $*"
+  "$@"
+}
+step "$here/routes.sh"
+step "$python" "$here/kserve_client.py"
+step "$python" "$here/openai_client.py"
+step "$python" "$here/concurrency.py"
+stop_server
+step "$python" "$here/lifecycle.py" "$build/bin/nereid"
+echo "== e2e: all passed"

@@ -1,0 +1,120 @@
+// libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
+// generate body to tensors, c = completion request, h = chat request, t = tool-call markup,
+// anything else = a request line for the router.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "front/bridge/model_info.h"
+#include "front/http/json_text.h"
+#include "front/http/router.h"
+#include "front/kserve/generate_mapping.h"
+#include "front/openai/requests.h"
+#include "front/openai/tool_calls.h"
+
+namespace {
+
+using namespace nereid::front;
+
+// Keeps the answer; must get exactly one.
+class Sink final : public Exchange {
+ public:
+  Request& request() override { return request_; }
+  void post(std::function<void()> work) override { work(); }
+  void send(Response) override { ++num_answers; }
+  void begin_stream(Response) override { ++num_answers; }
+  void write(std::string_view) override {}
+  void end() override {}
+  void on_disconnect(std::function<void()>) override {}
+  bool disconnected() const override { return false; }
+
+  int num_answers = 0;
+
+ private:
+  Request request_;
+};
+
+const ModelInfo& model() {
+  static const ModelInfo info = *parse_model_metadata(R"({"name":"m","inputs":[
+{"name":"text_input","datatype":"BYTES","shape":[-1,1]},
+{"name":"max_tokens","datatype":"INT32","shape":[-1,1]},
+{"name":"stop_words","datatype":"BYTES","shape":[-1,-1]},
+{"name":"small","datatype":"INT8","shape":[2,-1]},{"name":"seed","datatype":"UINT64","shape":[1]},
+{"name":"flag","datatype":"BOOL","shape":[]},{"name":"table","datatype":"FP32","shape":[-1,2,2]},
+{"name":"half","datatype":"FP16","shape":[-1]}]})");
+  return info;
+}
+
+// Mapped tensors must be consistent: the reply formatter reads them back.
+void check_generate(std::string_view body) {
+  auto spec = map_generate_request(body, model());
+  if (!spec.ok()) return;
+  InferenceReply reply;
+  reply.parameters = spec->parameters;
+  for (const Tensor& t : spec->inputs) {
+    const auto n = num_elements(t.shape);
+    if (!n.ok()) std::abort();
+    const size_t size = TRITONSERVER_DataTypeByteSize(t.type);
+    if (size != 0 && t.bytes.size() != static_cast<size_t>(*n) * size) std::abort();
+    reply.outputs.push_back(t);
+  }
+  if (!format_generate_reply(reply).ok()) std::abort();
+}
+
+void check_tools(std::string_view text) {
+  ToolCallParser parser;
+  size_t num_calls = 0;
+  for (size_t i = 0; i < text.size(); i += 7) {
+    num_calls += parser.push(text.substr(i, 7), false).calls.size();
+  }
+  num_calls += parser.push("", true).calls.size();
+  if (num_calls != parser.num_calls()) std::abort();
+}
+
+void check_route(std::string_view text) {
+  static const Router router = [] {
+    Router r([](const Request&, int status, std::string_view message) {
+      return Response{status, "", {}, kserve_error_body(message)};
+    });
+    const auto answer = [](const ExchangePtr& x) {
+      for (auto& [name, value] : x->request().params) (void)percent_decode(value);
+      x->send({});
+    };
+    r.add("GET", "/v2/models/{m}/versions/{v:digits}/config", answer);
+    r.add("POST", "/v2/models/{m}/generate", answer);
+    r.add("GET", "/v1/models/{id*}", answer);
+    return r;
+  }();
+  auto sink = std::make_shared<Sink>();
+  const size_t space = std::min(text.find(' '), text.size());
+  sink->request().method = text.substr(0, space);
+  sink->request().path = text.substr(std::min(space + 1, text.size()));
+  router.handle(sink);
+  if (sink->num_answers != 1) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::string_view rest = text.substr(std::min<size_t>(1, size));
+  switch (text.empty() ? 'r' : text[0]) {
+    case 'g':
+      check_generate(rest);
+      break;
+    case 'c':
+      (void)parse_completion_request(rest);
+      break;
+    case 'h':
+      (void)parse_chat_request(rest);
+      break;
+    case 't':
+      check_tools(rest);
+      break;
+    default:
+      check_route(rest);
+  }
+  return 0;
+}
