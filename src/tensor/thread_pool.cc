@@ -13,10 +13,9 @@ constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
 
 // Pauses between two looks at state_ before a worker sleeps: some tens of microseconds, longer
 // than the serial parts of a step and shorter than a scheduling quantum.
-constexpr int kSpinRounds = 2000;
+constexpr int kSpinRounds = 1000;
 // With more threads than processors a spinning thread keeps a working one from running.
 constexpr int kSpinRoundsCrowded = 20;
-constexpr int kJoinRoundsBeforeYield = 4000;
 
 void pause() {
 #if defined(__x86_64__)
@@ -76,12 +75,22 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   const int64_t mine = take_chunks(state, 0);
   inside_region = false;
   num_done_.fetch_add(mine, std::memory_order_relaxed);
-  for (int round = 0; num_done_.load(std::memory_order_acquire) != num_chunks; ++round) {
-    if (round < kJoinRoundsBeforeYield && spin_rounds_ == kSpinRounds)
-      pause();
-    else
-      std::this_thread::yield();
+  wait_until_done(num_chunks);
+}
+
+// Spins for the usual case of chunks that end at about the same time, then sleeps: when the system
+// has taken the processor away from a thread in the middle of a chunk, ours becomes free for it.
+void ThreadPool::wait_until_done(int64_t num_chunks) {
+  const auto done = [&] { return num_done_.load(std::memory_order_seq_cst) == num_chunks; };
+  for (int round = 0; round < spin_rounds_; ++round) {
+    if (done()) return;
+    pause();
   }
+  std::unique_lock lock(done_mutex_);
+  // Sequentially consistent against num_done_: the last thread sees the flag or we see its count.
+  caller_waits_.store(true, std::memory_order_seq_cst);
+  done_.wait(lock, done);
+  caller_waits_.store(false, std::memory_order_relaxed);
 }
 
 // Runs chunks of the region that `state` belongs to until none is left; how many it ran.
@@ -115,7 +124,12 @@ void ThreadPool::worker(int thread) {
     seen_epoch = state >> kChunkBits;
     const int64_t num_run = take_chunks(state, thread);
     // Only a thread that took a chunk reports: until then the caller is still in this region.
-    if (num_run > 0) num_done_.fetch_add(num_run, std::memory_order_acq_rel);
+    if (num_run == 0) continue;
+    num_done_.fetch_add(num_run, std::memory_order_seq_cst);
+    if (caller_waits_.load(std::memory_order_seq_cst)) {
+      { std::lock_guard lock(done_mutex_); }
+      done_.notify_one();
+    }
   }
 }
 

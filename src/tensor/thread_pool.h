@@ -45,6 +45,7 @@ class ThreadPool {
 
   void run(int64_t items, int64_t grain, Body body, void* context);
   int64_t take_chunks(uint64_t state, int thread);
+  void wait_until_done(int64_t num_chunks);
   void worker(int thread);
   uint64_t wait_for_job(uint64_t seen_epoch);
 
@@ -63,6 +64,9 @@ class ThreadPool {
   std::atomic<int64_t> grain_{1};
   std::atomic<int64_t> num_chunks_{0};
   alignas(64) std::atomic<int64_t> num_done_{0};
+  std::atomic<bool> caller_waits_{false};
+  std::mutex done_mutex_;
+  std::condition_variable done_;
 
   alignas(64) std::atomic<int> num_sleeping_{0};
   std::atomic<bool> stop_{false};
