@@ -155,11 +155,20 @@ class LabelMachine {
     for (const Node& node : graph_.nodes) {
       for (const ValueId id : inputs(node.op)) expect(id, id);
       for (const ValueId id : outputs(node.op)) write(id);
+      // A kernel may read an input after its first write, except what the op updates in place.
+      for (const ValueId id : inputs(node.op))
+        if (!becomes_output(node.op, id)) expect(id, id);
     }
     expect(graph_.logits, graph_.logits);
   }
 
  private:
+  static bool becomes_output(const Op& op, ValueId id) {
+    const auto* norm = std::get_if<Norm>(&op);
+    const auto* add = std::get_if<Add>(&op);
+    return (norm && norm->add != kNone && norm->x == id) || (add && add->x == id) ||
+           std::holds_alternative<Rope>(op) || std::holds_alternative<Concat>(op);
+  }
   std::span<int32_t> bytes(ValueId id) {
     const Value& v = graph_.values[id];
     const auto size = static_cast<int64_t>(size_of(v.dtype));
