@@ -168,8 +168,8 @@ Traits read_llama_traits(Config& config) {
 // Files that leave these two out mean the values of the first Mistral, null means off.
 Traits read_mistral_traits(Config& config) {
   constexpr int64_t kKvHeads = 8, kWindow = 4096;
-  const auto kv_heads = config.mentions("num_key_value_heads") ? std::nullopt
-                                                               : std::optional(kKvHeads);
+  const auto kv_heads =
+      config.mentions("num_key_value_heads") ? std::nullopt : std::optional(kKvHeads);
   return read_decoder(config, kv_heads, config.mentions("sliding_window") ? 0 : kWindow);
 }
 
