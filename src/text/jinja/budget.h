@@ -15,8 +15,8 @@ struct Error {
 };
 
 struct Limits {
-  size_t max_steps = 20'000'000;          // evaluated nodes and bulk work
-  size_t max_memory = size_t{512} << 20;  // bytes ever made into values, freed or not
+  size_t max_steps = 10'000'000;          // evaluated nodes and bulk work
+  size_t max_memory = size_t{256} << 20;  // bytes ever made into values, freed or not
   size_t max_output = size_t{64} << 20;   // bytes of rendered text
 };
 

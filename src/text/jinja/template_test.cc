@@ -104,7 +104,8 @@ TEST(Template, HostileTemplatesEndWithAnError) {
   EXPECT_THAT(limited("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}"
                       "{% endfor %}"),
               HasSubstr("too m"));
-  EXPECT_THAT(limited("{{ " + std::string(100000, '(')), HasSubstr("nested more than"));
+  EXPECT_THAT(limited("{{ " + std::string(100000, '(') + std::string(100000, ')') + "}}"),
+              HasSubstr("nested more than"));
   std::string sum = "{{ 1";
   for (int i = 0; i < 100000; ++i) sum += "+1";
   EXPECT_THAT(limited(sum + " }}"), HasSubstr("nested more than"));

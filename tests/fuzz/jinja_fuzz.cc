@@ -1,0 +1,25 @@
+// Fuzz target: the input is a template, rendered with a small conversation and tight limits.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/json.h"
+#include "text/jinja/template.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace nereid;
+  static const json::object context =
+      parse_json(R"({"messages": [{"role": "user", "content": "h\u00e9 llo"},
+                     {"role": "assistant", "content": null, "n": [1, 2.5, true]}],
+                     "tools": [{"type": "function"}], "add_generation_prompt": true,
+                     "bos_token": "<s>"})")
+          ->as_object();
+  const auto parsed = text::jinja::Template::parse({reinterpret_cast<const char*>(data), size});
+  if (!parsed.ok()) return 0;
+  text::jinja::Limits limits;
+  limits.max_steps = 100'000;
+  limits.max_memory = size_t{16} << 20;
+  limits.max_output = size_t{1} << 20;
+  static_cast<void>((*parsed)->render(context, limits));
+  return 0;
+}
