@@ -1,0 +1,87 @@
+// From a model directory to a ModelInstance, and Executor::create() on top of it.
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "base/log.h"
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
+#include "kernels/api/registry.h"
+#include "runtime/kv_sizing.h"
+#include "runtime/model_instance.h"
+#include "runtime/request_check.h"
+
+namespace nereid {
+namespace runtime {
+namespace {
+
+// A misspelt op would otherwise be ignored in silence; names of kernels are checked where they are
+// selected.
+Status check_forced_ops(const std::vector<std::string>& forced) {
+  for (const std::string& choice : forced) {
+    const std::string_view op = std::string_view(choice).substr(0, choice.find(':'));
+    std::string known;
+    bool found = false;
+    const auto look_at = [&](std::string_view name) {
+      found |= name == op && op.size() + 1 < choice.size();
+      known += known.empty() ? "" : ", ";
+      known += name;
+    };
+    [&]<class... Ops>(std::type_identity<std::tuple<Ops...>>) {
+      (look_at(Ops::kName), ...);
+    }(std::type_identity<kernels::AllOps>{});
+    if (!found)
+      return invalid_argument("forced_kernels: '{}' is not 'op:kernel' with op one of {}", choice,
+                              known);
+  }
+  return ok();
+}
+
+// Stop strings need the text of tokens; everything else works without.
+std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
+  std::error_code error;
+  if (!std::filesystem::exists(dir / "tokenizer.json", error)) return nullptr;
+  auto tokenizer = text::Tokenizer::load(dir);
+  if (tokenizer.ok()) return *std::move(tokenizer);
+  log_warn("no stop strings for this model: {}", message(tokenizer.status()));
+  return nullptr;
+}
+
+}  // namespace
+
+StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
+                                   const ExecutorConfig& config) {
+  RETURN_IF_ERROR(check_forced_ops(config.forced_kernels));
+  ModelInstance model;
+  ASSIGN_OR_RETURN(
+      model.device,
+      kernels::open_device(config.device, {.num_threads = config.num_threads, .isa = config.isa}));
+  Device& device = *model.device.device;
+  convert::BuildOptions build;
+  build.cache_dir = config.cache_dir;
+  build.compile.forced = config.forced_kernels;
+  build.random_weights = config.random_weights;
+  ASSIGN_OR_RETURN(const auto engine,
+                   convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
+  ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(engine, io::Verify::kHeader));
+  const io::ModelFacts& facts = file.plan().model;
+  ASSIGN_OR_RETURN(const auto limits, size_kv_cache(file.plan(), config, device));
+  ASSIGN_OR_RETURN(model.runner, exec::make_runner(engine, device, model.device.registry, limits));
+  ASSIGN_OR_RETURN(model.sampler,
+                   Sampler::create(device, model.device.registry, config.forced_kernels,
+                                   limits.max_rows, facts.vocab_size));
+  model.tokenizer = load_tokenizer(facts.source_dir);
+  model.default_end_ids = facts.end_ids;
+  return model;
+}
+
+}  // namespace runtime
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::create(const std::filesystem::path& model_dir,
+                                                           const ExecutorConfig& config) {
+  RETURN_IF_ERROR(runtime::check_config(config));
+  ASSIGN_OR_RETURN(runtime::ModelInstance model, runtime::open_model(model_dir, config));
+  return runtime::make_executor(std::move(model), config);
+}
+
+}  // namespace nereid
