@@ -61,7 +61,8 @@ find_cublaslt() {
   timeout 30 find / -xdev -name 'libcublasLt.so.1*' -printf '%h\n' -quit 2>/dev/null
 }
 cublaslt=$(find_cublaslt)
-export LD_LIBRARY_PATH="$bundle/lib${cublaslt:+:$cublaslt}"
+# Not the bundle's libraries: its programs find them by themselves, and the system's tools must not.
+export LD_LIBRARY_PATH="$cublaslt"
 
 rows=()
 failed=0
