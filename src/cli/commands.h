@@ -1,0 +1,14 @@
+// The subcommands: each registers its flags on the application and, when chosen, runs and gives the
+// exit code.
+#pragma once
+
+#include <CLI/App.hpp>
+
+namespace nereid::cli {
+
+void add_serve(CLI::App& app, int& exit_code);
+void add_generate(CLI::App& app, int& exit_code);
+void add_bench(CLI::App& app, int& exit_code);
+void add_inspect(CLI::App& app, int& exit_code);
+
+}  // namespace nereid::cli

@@ -1,0 +1,180 @@
+// nereid serve: a model folder becomes endpoints.
+#include <signal.h>
+#include <stdlib.h>
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <cstdio>
+#include <memory>
+
+#include <fmt/ranges.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/repository.h"
+#include "cli/server_process.h"
+#include "models/family.h"
+
+namespace nereid::cli {
+namespace {
+
+struct ServeOptions {
+  ModelOptions model;
+  std::string model_name;
+  std::string port_file;
+  ServerProcessOptions process;
+  int32_t exit_timeout_seconds = 30;
+};
+
+// A folder of its own for the generated repository, gone with the process.
+class ScratchDir {
+ public:
+  static StatusOr<ScratchDir> create() {
+    std::string name = (std::filesystem::temp_directory_path() / "nereid-XXXXXX").string();
+    if (!::mkdtemp(name.data())) return unavailable("{}: cannot create a folder", name);
+    return ScratchDir(name);
+  }
+  ScratchDir(ScratchDir&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ~ScratchDir() {
+    std::error_code error;
+    if (!path_.empty()) std::filesystem::remove_all(path_, error);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit ScratchDir(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+// What the templates need to know about this model and these flags; empty = the template's default.
+StatusOr<TemplateValues> template_values(const ServeOptions& options) {
+  const ExecutorConfig& config = options.model.executor;
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model.model_dir));
+  std::error_code error;
+  const std::string dir = std::filesystem::absolute(options.model.model_dir, error).string();
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  return TemplateValues{
+      {"triton_max_batch_size", "0"},
+      {"decoupled_mode", "true"},
+      {"engine_dir", escape_text(dir)},
+      {"tokenizer_dir", escape_text(dir)},
+      {"max_seq_len", number(model.traits.max_positions)},
+      {"device", escape_text(config.device)},
+      {"isa", escape_text(config.isa)},
+      {"random_weights", config.random_weights ? "true" : "false"},
+      {"num_threads", number(config.num_threads)},
+      {"memory_bytes", number(config.memory_bytes)},
+      {"max_tokens_in_paged_kv_cache",
+       config.kv_cache.max_tokens ? number(*config.kv_cache.max_tokens) : ""},
+      {"tokens_per_block", number(config.kv_cache.tokens_per_block)},
+      {"enable_kv_cache_reuse", config.kv_cache.enable_block_reuse ? "true" : "false"},
+      {"max_batch_size", number(config.max_batch_size)},
+      {"max_num_tokens", number(config.max_num_tokens)},
+      {"max_queue_size", number(config.max_queue_size)},
+      {"exclude_input_in_output", "true"},
+      {"forced_kernels", escape_text(fmt::format("{}", fmt::join(config.forced_kernels, ",")))},
+      {"cache_dir", escape_text(config.cache_dir.string())},
+      {"cancellation_check_period_ms", ""},
+      {"stats_check_period_ms", ""},
+      {"preprocessing_instance_count", "1"},
+      {"postprocessing_instance_count", "1"},
+      {"add_special_tokens", ""},
+      {"skip_special_tokens", ""},
+      {"accumulate_tokens", ""},
+      {"tensorrt_llm_model_name", ""},
+      {"bls_instance_count", "1"}};
+}
+
+void print_addresses(const ServeOptions& options, const ServerProcess& process, double seconds) {
+  const std::string host =
+      options.process.http.host == "0.0.0.0" ? "localhost" : options.process.http.host;
+  log_info("ready in {:.2f} s; HTTP on {}:{}, metrics on {}:{}", seconds, options.process.http.host,
+           process.http_port(), options.process.http.host, process.metrics_port());
+  log_info(
+      "try:  curl {}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'",
+      host, process.http_port(), options.model_name);
+}
+
+Status serve(ServeOptions& options) {
+  const Time start = now();
+  RETURN_IF_ERROR(options.model.finish());
+  if (options.model_name.empty())
+    options.model_name =
+        std::filesystem::weakly_canonical(options.model.model_dir).filename().string();
+
+  // Before any thread starts, so that all inherit the mask and only this one takes the signals.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  ASSIGN_OR_RETURN(const ScratchDir repository, ScratchDir::create());
+  ASSIGN_OR_RETURN(const TemplateValues values, template_values(options));
+  RETURN_IF_ERROR(write_repository(repository.path(), values));
+
+  options.process.repository = repository.path();
+  options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
+  options.process.http.model_name = options.model_name;
+  ASSIGN_OR_RETURN(const auto process, ServerProcess::start(options.process));
+  print_addresses(options, *process, seconds(now() - start));
+  if (!options.port_file.empty())
+    RETURN_IF_ERROR(write_file_atomic(
+        options.port_file,
+        fmt::format("http={}\nmetrics={}\n", process->http_port(), process->metrics_port())));
+
+  int received = 0;
+  sigwait(&signals, &received);
+  log_info("signal {}: finishing running requests (at most {} s)", received,
+           options.exit_timeout_seconds);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // a second signal ends the process at once
+  process->drain();
+  log_info("stopped");
+  return ok();
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("serve", "serve a model over HTTP: Triton and OpenAI endpoints");
+  auto options = std::make_shared<ServeOptions>();
+  options->model.declare(*command);
+  auto& http = options->process.http;
+  command->add_option("--host", http.host, "address to listen on")->capture_default_str();
+  command->add_option("--http-port", http.http_port, "HTTP port; 0 = any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  command
+      ->add_option("--metrics-port", http.metrics_port,
+                   "Prometheus port; 0 = any free one, -1 = off")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--model-name", options->model_name,
+                      "model id of the OpenAI endpoints; default: the folder's name");
+  command
+      ->add_option("--exit-timeout-secs", options->exit_timeout_seconds,
+                   "how long running requests may take to finish after SIGTERM")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  options->process.backend_dir = default_backend_dir();
+  command
+      ->add_option("--backend-directory", options->process.backend_dir,
+                   "where libtriton_*.so are found")
+      ->capture_default_str();
+  command->add_option("--port-file", options->port_file,
+                      "write http=PORT and metrics=PORT here when ready");
+  command->callback([options, &exit_code] {
+    if (const Status status = serve(*options); !status.ok()) exit_code = fail(status);
+  });
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,73 @@
+#include "cli/server_process.h"
+
+#include "base/log.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::cli {
+namespace {
+
+// Takes the error, if any, as a Status.
+Status take(TRITONSERVER_Error* error) {
+  if (!error) return ok();
+  const std::string text = TRITONSERVER_ErrorMessage(error);
+  const TRITONSERVER_Error_Code code = TRITONSERVER_ErrorCode(error);
+  TRITONSERVER_ErrorDelete(error);
+  return code == TRITONSERVER_ERROR_INVALID_ARG ? invalid_argument("{}", text)
+                                                : unavailable("{}", text);
+}
+
+struct OptionsDelete {
+  void operator()(TRITONSERVER_ServerOptions* options) const {
+    if (const Status status = take(TRITONSERVER_ServerOptionsDelete(options)); !status.ok())
+      log_warn("{}", message(status));
+  }
+};
+using ServerOptions = std::unique_ptr<TRITONSERVER_ServerOptions, OptionsDelete>;
+
+StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
+  TRITONSERVER_ServerOptions* raw = nullptr;
+  RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsNew(&raw)));
+  ServerOptions out(raw);
+  RETURN_IF_ERROR(
+      take(TRITONSERVER_ServerOptionsSetModelRepositoryPath(raw, options.repository.c_str())));
+  RETURN_IF_ERROR(
+      take(TRITONSERVER_ServerOptionsSetBackendDirectory(raw, options.backend_dir.c_str())));
+  RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsSetExitTimeout(
+      raw, static_cast<unsigned>(options.exit_timeout.count()))));
+  return out;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProcessOptions& options) {
+  ASSIGN_OR_RETURN(const ServerOptions core, make_options(options));
+  std::unique_ptr<ServerProcess> process(new ServerProcess);
+  process->exit_timeout_ = options.exit_timeout;
+  RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
+  ASSIGN_OR_RETURN(process->http_, front::HttpServer::start(process->server_, options.http));
+  return process;
+}
+
+ServerProcess::~ServerProcess() {
+  http_.reset();
+  if (server_)
+    if (const Status status = take(TRITONSERVER_ServerDelete(server_)); !status.ok())
+      log_error("{}", message(status));
+}
+
+int ServerProcess::http_port() const { return http_->http_port(); }
+int ServerProcess::metrics_port() const { return http_->metrics_port(); }
+
+void ServerProcess::drain() {
+  http_->stop(exit_timeout_);
+  if (const Status status = take(TRITONSERVER_ServerStop(server_)); !status.ok())
+    log_error("{}", message(status));
+}
+
+std::filesystem::path default_backend_dir() {
+  std::error_code error;
+  const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
+  return binary.parent_path().parent_path() / "backends";
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,46 @@
+// The Triton core and the HTTP front end of one process, started together and stopped in order.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "front/server.h"
+
+struct TRITONSERVER_Server;
+
+namespace nereid::cli {
+
+struct ServerProcessOptions {
+  std::filesystem::path repository;
+  std::filesystem::path backend_dir;
+  std::chrono::seconds exit_timeout{30};
+  front::HttpOptions http;
+};
+
+class ServerProcess {
+ public:
+  // Loads every model of the repository, then listens. Errors carry the core's message.
+  static StatusOr<std::unique_ptr<ServerProcess>> start(const ServerProcessOptions& options);
+  ~ServerProcess();
+
+  int http_port() const;
+  int metrics_port() const;
+
+  // Ready turns false, no new connections; running responses finish (up to the exit timeout), then
+  // models unload.
+  void drain();
+
+ private:
+  ServerProcess() = default;
+  std::chrono::seconds exit_timeout_{};
+  TRITONSERVER_Server* server_ = nullptr;
+  std::unique_ptr<front::HttpServer> http_;
+};
+
+// <dir of this executable>/../backends.
+std::filesystem::path default_backend_dir();
+
+}  // namespace nereid::cli
