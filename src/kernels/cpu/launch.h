@@ -24,7 +24,8 @@ struct LinearKernel {
   void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end) = nullptr;
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // set: x as f32
-  int64_t k_step = 2;  // x must be readable, as zeros, up to a multiple of this
+  int64_t k_step = 2;      // x must be readable, as zeros, up to a multiple of this
+  bool many_rows = false;  // reads the same columns of 16 or more rows at a time
 };
 Status launch_linear(const LinearKernel& kernel, const Linear::Args& args, ThreadPool& pool);
 

@@ -25,9 +25,11 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear::Args& a, i
                             int64_t count, ThreadPool& pool) {
   const int64_t k = a.problem.k;
   const int64_t step = kernel.k_step, width = (k + step - 1) / step * step;
-  if (!kernel.widen_row && width == k) return Rows{a.x.row<BF16>(begin), a.x.stride};
+  // Rows a power of two apart share few sets of the level-1 cache.
+  constexpr int64_t kCollision = 512;  // elements
+  const bool collides = kernel.many_rows && count > 1 && a.x.stride % kCollision == 0;
+  if (!kernel.widen_row && width == k && !collides) return Rows{a.x.row<BF16>(begin), a.x.stride};
   thread_local Scratch scratch;
-  // Rows a power of two apart would share few cache sets.
   const int64_t stride = width + 32;
   const int64_t size = kernel.widen_row ? 4 : 2;
   ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(count * stride * size)));

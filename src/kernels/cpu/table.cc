@@ -53,7 +53,7 @@ Status linear_pairs(const Linear::Args& args, ThreadPool& pool) {
   return launch_linear({.block = linear_avx512_bf16}, args, pool);
 }
 Status linear_tiles(const Linear::Args& args, ThreadPool& pool) {
-  return launch_linear({.block = linear_amx, .k_step = 32}, args, pool);
+  return launch_linear({.block = linear_amx, .k_step = 32, .many_rows = true}, args, pool);
 }
 
 double best_rate(double (*peak)(int64_t)) {

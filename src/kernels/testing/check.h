@@ -1,6 +1,7 @@
 // Runs the kernels of an opened device on the cases of their op.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace nereid::kernels::testing {
 struct KernelId {
   std::string op, name;
 };
+inline void PrintTo(const KernelId& id, std::ostream* out) { *out << id.op << ':' << id.name; }
 
 // Every row of the registry that is for the device's kind, in table order.
 std::vector<KernelId> list_kernels(const OpenedDevice& opened);
