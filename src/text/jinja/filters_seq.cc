@@ -87,7 +87,7 @@ Value f_join(Evaluator& e, const Value& v, const Args& args) {
   const std::string separator = reader.text(0, "");
   std::string out;
   bool first = true;
-  for (const Value& item : e.iterate(v)->items) {
+  for (const ListPtr all = e.iterate(v); const Value& item : all->items) {
     e.budget().memory(separator.size());
     if (!std::exchange(first, false)) out += separator;
     const bool by_attribute = reader.given(1) && !reader.get(1)->is_none();
@@ -123,7 +123,7 @@ Value f_sort(Evaluator& e, const Value& v, const Args& args) {
 Value f_unique(Evaluator& e, const Value& v, const Args& args) {
   const ArgReader reader(e, args, "unique", {"case_sensitive", "attribute"});
   std::vector<Value> out, seen;
-  for (const Value& item : e.iterate(v)->items) {
+  for (const ListPtr all = e.iterate(v); const Value& item : all->items) {
     const Value key = sort_key(e, item, reader.get(1), reader.flag(0, false));
     const bool known = std::any_of(seen.begin(), seen.end(), [&](const Value& other) {
       return equals(other, key, e.budget());
@@ -159,7 +159,7 @@ Value f_max(Evaluator& e, const Value& v, const Args& args) { return extreme(e, 
 Value f_sum(Evaluator& e, const Value& v, const Args& args) {
   const ArgReader reader(e, args, "sum", {"attribute", "start"});
   Value total = reader.value(1, int64_t{0});
-  for (const Value& item : e.iterate(v)->items) {
+  for (const ListPtr all = e.iterate(v); const Value& item : all->items) {
     const bool by_attribute = reader.given(0) && !reader.get(0)->is_none();
     total = binary(e, "+", total, by_attribute ? get_path(e, item, *reader.get(0)) : item);
   }
@@ -199,7 +199,7 @@ Value choose(Evaluator& e, const Value& v, const Args& args, bool by_attribute, 
   const std::string test = has_test ? e.str(args.positional[skip]) : "";
   const Args rest = has_test ? rest_of(args, skip + 1) : Args{};
   std::vector<Value> out;
-  for (const Value& item : e.iterate(v)->items) {
+  for (const ListPtr all = e.iterate(v); const Value& item : all->items) {
     const Value value = by_attribute ? get_path(e, item, args.positional[0]) : item;
     const bool holds = has_test ? e.apply_test(test, value, rest) : value.truthy();
     if (holds != keep) continue;

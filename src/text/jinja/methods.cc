@@ -141,7 +141,7 @@ Value str_join(Evaluator& evaluator, const Value& self, std::string_view name, c
   const ArgReader reader(evaluator, args, name, {"iterable"}, 1);
   std::string out;
   bool first = true;
-  for (const Value& item : evaluator.iterate(*reader.get(0))->items) {
+  for (const ListPtr all = evaluator.iterate(*reader.get(0)); const Value& item : all->items) {
     if (!item.is_string()) {
       throw Error{fmt::format("join() needs strings, found '{}'", item.type_name())};
     }
