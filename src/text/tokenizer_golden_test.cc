@@ -127,7 +127,7 @@ TEST_F(TokenizerGolden, LongRunsEncodeQuickly) {
     ASSERT_TRUE(ids.ok()) << ids.status();
     EXPECT_EQ(tokenizer_->decode(*ids, false), text);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 20.0);  // generous: sanitizers and busy machines
+    EXPECT_LT(took.count(), 60.0);  // generous: sanitizers and busy machines
   }
 }
 

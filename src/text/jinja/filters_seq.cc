@@ -23,7 +23,8 @@ std::vector<Value> items_of(Evaluator& e, const Value& v) {
 // attribute "a.b.0" of a value; an integer is an index.
 Value get_path(Evaluator& e, Value value, const Value& path) {
   if (path.is_integral()) return e.get_item(value, path);
-  for (const std::string_view part : split(e.str(path), ".", -1, false)) {
+  const std::string names = e.str(path);
+  for (const std::string_view part : split(names, ".", -1, false)) {
     int64_t index = 0;
     const char* end = part.data() + part.size();
     const auto [stop, error] = std::from_chars(part.data(), end, index);
