@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <random>
 
 #include "base/check.h"
 #include "exec/measure.h"
@@ -243,6 +244,95 @@ TEST_F(RunnerTest, RefusesEnginesThatDoNotFit) {
                   .status()
                   .ToString(),
               HasSubstr("/nowhere.engine"));
+}
+
+// Every number of a plan that a crafted engine file could choose.
+std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
+  std::vector<std::function<void(int64_t)>> out;
+  const auto add = [&out](auto& field) {
+    out.push_back([&field](int64_t x) { field = static_cast<std::decay_t<decltype(field)>>(x); });
+  };
+  io::ModelFacts& m = plan.model;
+  for (int32_t* field : {&m.vocab_size, &m.hidden_size, &m.num_layers, &m.num_heads,
+                         &m.num_kv_heads, &m.head_dim, &m.max_positions})
+    add(*field);
+  for (io::Value& v : plan.values) {
+    for (int64_t* field : {&v.cols, &v.stride, &v.column, &v.offset}) add(*field);
+    out.push_back([&v](int64_t x) { v.dtype = static_cast<DType>(x & 1); });
+    out.push_back([&v](int64_t x) { v.extent = static_cast<io::Extent>(x & 1); });
+  }
+  for (int64_t& bytes : plan.arena_bytes_per_row) add(bytes);
+  add(plan.logits);
+  add(std::get<io::EmbedCall>(plan.calls[0]).out);
+  auto& norm = std::get<io::NormCall>(plan.calls[1]);
+  for (int32_t* field : {&norm.residual, &norm.add, &norm.weight, &norm.out}) add(*field);
+  auto& linear = std::get<io::LinearCall>(plan.calls[2]);
+  for (int32_t* field : {&linear.x, &linear.weight, &linear.bias, &linear.out}) add(*field);
+  auto& attention = std::get<io::AttentionCall>(plan.calls[3]);
+  for (int32_t* field : {&attention.qkv, &attention.out, &attention.layer, &attention.num_heads,
+                         &attention.num_kv_heads, &attention.head_dim, &attention.window})
+    add(*field);
+  auto& sum = std::get<io::AddCall>(plan.calls[5]);
+  for (int32_t* field : {&sum.x, &sum.y}) add(*field);
+  auto& gather = std::get<io::GatherRowsCall>(plan.calls[6]);
+  for (int32_t* field : {&gather.x, &gather.out}) add(*field);
+  return out;
+}
+
+// Plans that a hostile file could hold are refused or run without touching foreign memory (what the
+// sanitizer builds see); what they compute does not matter.
+TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
+  std::mt19937_64 random(7);
+  constexpr int64_t kInteresting[] = {-1,
+                                      0,
+                                      1,
+                                      2,
+                                      3,
+                                      4,
+                                      5,
+                                      6,
+                                      7,
+                                      15,
+                                      16,
+                                      31,
+                                      32,
+                                      33,
+                                      63,
+                                      64,
+                                      65,
+                                      128,
+                                      192,
+                                      320,
+                                      448,
+                                      576,
+                                      1 << 20,
+                                      int64_t{1} << 31,
+                                      int64_t{1} << 40,
+                                      int64_t{-1} << 63};
+  int num_run = 0, num_refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    io::Plan plan = small_plan();
+    const auto turn = knobs(plan);
+    for (int i = 0; i <= round % 2; ++i)
+      turn[random() % turn.size()](kInteresting[random() % std::size(kInteresting)]);
+    // The gate that every file passes when it is opened.
+    if (!io::check_plan(plan).ok()) {
+      ++num_refused;
+      continue;
+    }
+    const auto path = write_engine(plan, "hostile");
+    auto runner = make_runner(path, harness_.device(), harness_.registry(), kLimits);
+    if (!runner.ok()) {
+      ++num_refused;
+      continue;
+    }
+    ++num_run;
+    const Sequence sequence(3, kLimits);
+    auto ticket = (*runner)->launch({{sequence.row(kPrompt, 50, true)}}, nullptr);
+    if (ticket.ok()) static_cast<void>((*runner)->wait(*ticket));
+  }
+  EXPECT_GT(num_run, 20);
+  EXPECT_GT(num_refused, 200);
 }
 
 TEST_F(RunnerTest, MemoryTableNamesEverything) {
