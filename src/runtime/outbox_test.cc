@@ -90,6 +90,15 @@ TEST_F(OutboxTest, StopStringAcrossTokens) {
   EXPECT_THAT(run(), ElementsAreArray(until("many exa")));
 }
 
+TEST_F(OutboxTest, TokensAfterTheStopStringInOneNewsAreDropped) {
+  open({"shown"}, false);
+  outbox_->post({now(), {{.id = 1, .tokens = tokens_}}});
+  outbox_->post({now(), {{.id = 1, .finished = true, .reason = FinishReason::kStopWords}}});
+  outbox_.reset();
+  ASSERT_EQ(responses_.size(), 1u);
+  EXPECT_THAT(responses_[0].output_token_ids, ElementsAreArray(until("shown")));
+}
+
 TEST_F(OutboxTest, TextOfTheFirstMinTokensIsNotSearched) {
   const auto first = static_cast<int32_t>(until("model").size());
   open({"model"}, false, first);
