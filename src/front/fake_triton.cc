@@ -78,6 +78,7 @@ void FakeTriton::reset() {
   token_delay = std::chrono::milliseconds(0);
   fail_after = -1;
   ready = true;
+  max_seq_len = 64;
   queue_full = false;
   num_cancelled = 0;
 }
@@ -317,7 +318,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
   if (TRITONSERVER_Error* error = check_model(name, version)) return error;
   *out = new TRITONSERVER_Message{
       R"({"name":"x","model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
-      R"({"string_value":"64"},"tokenizer_dir":{"string_value":")" +
+      R"({"string_value":")" +
+      std::to_string(FakeTriton::get().max_seq_len) + R"("},"tokenizer_dir":{"string_value":")" +
       FakeTriton::get().tokenizer_dir + R"("}}})"};
   return nullptr;
 }

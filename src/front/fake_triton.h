@@ -28,6 +28,7 @@ struct FakeTriton {
   std::chrono::milliseconds token_delay{0};
   int fail_after = -1;  // tokens before an error response
   std::string tokenizer_dir;
+  std::atomic<int> max_seq_len{64};
   std::atomic<bool> ready{true};
   std::atomic<bool> queue_full{false};
   std::atomic<int> num_cancelled{0};

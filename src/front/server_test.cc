@@ -349,13 +349,25 @@ TEST_F(ServerTest, ChatWholeAndStreamed) {
 }
 
 TEST_F(ServerTest, ChatToolCalls) {
-  say("<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 2}}</tool_call>");
+  fake_.max_seq_len = 1024;
+  say("Let me see.<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 2.5}}</tool_call>");
   const std::string request = R"({"messages": [{"role": "user", "content": "x"}],
       "tools": [{"type": "function", "function": {"name": "f"}}])";
-  const Reply r = post("/v1/chat/completions", request + "}");
-  // The prompt with tools is longer than the fake model's 64 tokens.
-  EXPECT_EQ(r.status, 400);
-  EXPECT_NE(r.body.find("64 tokens"), std::string::npos);
+  const auto choice = post("/v1/chat/completions", request + "}").json().at("choices").at(0);
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "tool_calls");
+  EXPECT_EQ(choice.at("message").at("content").as_string(), "Let me see.");
+  const auto& call = choice.at("message").at("tool_calls").at(0).at("function");
+  EXPECT_EQ(call.at("name").as_string(), "f");
+  EXPECT_EQ(call.at("arguments").as_string(), R"({"x":2.5})");
+  // The template puts the tools into the prompt.
+  EXPECT_GT(fake_.last_prompt.size(), 40u);
+
+  const auto all = events(post("/v1/chat/completions", request + R"(, "stream": true})").body);
+  ASSERT_GE(all.size(), 4u);
+  const auto& streamed = all[all.size() - 3].at("choices").at(0).at("delta").at("tool_calls");
+  EXPECT_EQ(streamed.at(0).at("index").as_int64(), 0);
+  EXPECT_EQ(streamed.at(0).at("function").at("arguments").as_string(), R"({"x":2.5})");
+  EXPECT_EQ(all[all.size() - 2].at("choices").at(0).at("finish_reason").as_string(), "tool_calls");
 }
 
 TEST_F(ServerTest, OpenAiErrors) {
