@@ -20,12 +20,18 @@ Status launch_embed(const Embed::Args& args, ThreadPool& pool);
 Status launch_gather_rows(const GatherRows::Args& args, ThreadPool& pool);
 
 // How a linear kernel takes x.
+enum class RowForm {
+  kPairs,  // bf16 rows, readable (as a zero) up to even k: x itself where k is even
+  kF32,    // f32 rows, likewise
+  kTiles,  // see LinearRaw
+};
 struct LinearKernel {
   void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end) = nullptr;
-  void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // set: x as f32
-  int64_t k_step = 2;      // x must be readable, as zeros, up to a multiple of this
-  bool many_rows = false;  // reads the same columns of 16 or more rows at a time
+  RowForm form = RowForm::kPairs;
+  int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
+  int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
+  void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
 };
 Status launch_linear(const LinearKernel& kernel, const Linear::Args& args, ThreadPool& pool);
 

@@ -10,9 +10,7 @@
 namespace nereid::kernels::cpu {
 namespace {
 
-constexpr int64_t kChunkRows = 512;            // rows converted and multiplied at a time
-constexpr int64_t kRowBlockBytes = 768 << 10;  // of x: beside the panels in the level-2 cache
-constexpr int64_t kMinRowBlock = 24;
+constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time
 constexpr int64_t kSmallWork = 1 << 16;  // multiply-adds below which one thread is faster
 
 struct Rows {
@@ -20,30 +18,43 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// x in the form that the kernel reads: itself, or a copy that is f32 or padded.
+// Row `row` of a block in kTiles form.
+void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
+  constexpr int64_t kTile = kPanelRows * kPanelStepK;
+  BF16* out = block + row * kPanelStepK;
+  int64_t i = 0;
+  for (; i + kPanelStepK <= k; i += kPanelStepK, out += kTile)
+    std::memcpy(out, x + i, kPanelStepK * sizeof(BF16));
+  if (i == k) return;
+  std::copy(x + i, x + k, out);
+  std::fill(out + (k - i), out + kPanelStepK, BF16{});
+}
+
+// x in the form that the kernel reads: itself or a converted copy.
 StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear::Args& a, int64_t begin,
                             int64_t count, ThreadPool& pool) {
-  const int64_t k = a.problem.k;
-  const int64_t step = kernel.k_step, width = (k + step - 1) / step * step;
-  // Rows a power of two apart share few sets of the level-1 cache.
-  constexpr int64_t kCollision = 512;  // elements
-  const bool collides = kernel.many_rows && count > 1 && a.x.stride % kCollision == 0;
-  if (!kernel.widen_row && width == k && !collides) return Rows{a.x.row<BF16>(begin), a.x.stride};
+  const int64_t k = a.problem.k, even_k = (k + 1) / 2 * 2;
+  if (kernel.form == RowForm::kPairs && even_k == k) return Rows{a.x.row<BF16>(begin), a.x.stride};
   thread_local Scratch scratch;
-  const int64_t stride = width + 32;
-  const int64_t size = kernel.widen_row ? 4 : 2;
-  ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(count * stride * size)));
+  const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
+  // Rows a power of two apart would share few sets of the level-1 cache.
+  const int64_t stride = tiles ? kPanelRows * padded_k(k) : even_k + 32;
+  const int64_t lines = tiles ? (count + kPanelRows - 1) / kPanelRows : count;
+  ASSIGN_OR_RETURN(void* const memory,
+                   scratch.get(static_cast<size_t>(lines * stride) * (widen ? 4 : 2)));
   const auto convert = [&](int64_t first, int64_t last, int) {
     for (int64_t r = first; r < last; ++r) {
       const BF16* x = a.x.row<BF16>(begin + r);
-      if (kernel.widen_row) {
+      if (tiles) {
+        tile_row(x, k, r % kPanelRows, static_cast<BF16*>(memory) + r / kPanelRows * stride);
+      } else if (widen) {
         float* out = static_cast<float*>(memory) + r * stride;
         kernel.widen_row(reinterpret_cast<const uint16_t*>(x), k, out);
-        std::fill(out + k, out + width, 0.0f);
+        std::fill(out + k, out + even_k, 0.0f);
       } else {
         BF16* out = static_cast<BF16*>(memory) + r * stride;
-        std::memcpy(out, x, static_cast<size_t>(k) * sizeof(BF16));
-        std::fill(out + k, out + width, BF16{});
+        std::copy(x, x + k, out);
+        std::fill(out + k, out + even_k, BF16{});
       }
     }
   };
@@ -55,11 +66,12 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear::Args& a, i
   return Rows{memory, stride};
 }
 
-void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, int64_t x_bytes,
-              ThreadPool& pool) {
+void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, ThreadPool& pool) {
   const int64_t panels = num_panels(raw.n);
   if (rows * raw.n * raw.k <= kSmallWork) return kernel.block(raw, 0, rows, 0, panels);
-  const int64_t block = std::max(kMinRowBlock, kRowBlockBytes / x_bytes / 12 * 12);
+  const int64_t unit = kernel.row_unit;
+  const int64_t row_bytes = raw.k * (kernel.form == RowForm::kF32 ? 4 : 2);
+  const int64_t block = std::max(2 * unit, kernel.row_block_bytes / row_bytes / unit * unit);
   const int64_t row_blocks = (rows + block - 1) / block;
   int64_t run = 8;  // panels per piece of work
   while (run > 4 && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
@@ -94,7 +106,7 @@ Status launch_linear(const LinearKernel& kernel, const Linear::Args& a, ThreadPo
         .n = p.n,
         .out_bf16 = p.out == DType::kBF16,
     };
-    multiply(kernel, raw, rows, x.stride * (kernel.widen_row ? 4 : 2), pool);
+    multiply(kernel, raw, rows, pool);
   }
   return ok();
 }

@@ -44,8 +44,9 @@ void store_block(const LinearRaw& a, const Block& block, int64_t rows, int64_t r
   }
 }
 
+// The first tile of the block of rows that `row`, a multiple of 16, starts.
 const uint16_t* x_at(const LinearRaw& a, int64_t row) {
-  return static_cast<const uint16_t*>(a.x) + row * a.x_stride;
+  return static_cast<const uint16_t*>(a.x) + row / kTileRows * a.x_stride;
 }
 
 void prefetch_tile(const uint16_t* p) {
@@ -58,14 +59,13 @@ void prefetch_tile(const uint16_t* p) {
 void rows16_panels4(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
   const uint16_t* x = x_at(a, row);
   const uint16_t* w = a.weight + panel * a.panel_stride;
-  const int64_t x_bytes = a.x_stride * 2;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t k = 0; k < a.k; k += kStepK, w += kTileElements) {
+  for (int64_t k = 0; k < a.k; k += kStepK, x += kTileElements, w += kTileElements) {
     for (int p = 0; p < 4; ++p) prefetch_tile(w + p * a.panel_stride);
-    _tile_loadd(4, x + k, x_bytes);
+    _tile_loadd(4, x, kLineBytes);
     _tile_loadd(5, w, kLineBytes);
     _tile_dpbf16ps(0, 4, 5);
     _tile_loadd(6, w + a.panel_stride, kLineBytes);
@@ -88,9 +88,9 @@ void rows16_panel(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) 
   const uint16_t* x = x_at(a, row);
   const uint16_t* w = a.weight + panel * a.panel_stride;
   _tile_zero(0);
-  for (int64_t k = 0; k < a.k; k += kStepK, w += kTileElements) {
+  for (int64_t k = 0; k < a.k; k += kStepK, x += kTileElements, w += kTileElements) {
     prefetch_tile(w);
-    _tile_loadd(4, x + k, a.x_stride * 2);
+    _tile_loadd(4, x, kLineBytes);
     _tile_loadd(5, w, kLineBytes);
     _tile_dpbf16ps(0, 4, 5);
   }
@@ -99,26 +99,44 @@ void rows16_panel(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) 
   store_block(a, block, rows, row, panel);
 }
 
+// Fetches the weights of the next panels into the level-2 cache while these are multiplied.
+class Ahead {
+ public:
+  Ahead(const uint16_t* begin, int64_t elements, int64_t steps)
+      : next_(reinterpret_cast<const char*>(begin)),
+        end_(next_ + elements * 2),
+        bytes_per_step_((elements * 2 / kLineBytes + steps - 1) / steps * kLineBytes) {}
+  void step() {
+    const char* const stop = next_ + bytes_per_step_ < end_ ? next_ + bytes_per_step_ : end_;
+    for (; next_ < stop; next_ += kLineBytes) _mm_prefetch(next_, _MM_HINT_T1);
+  }
+
+ private:
+  const char* next_;
+  const char* end_;
+  int64_t bytes_per_step_;
+};
+
 // 16 + `rows_high` rows by two panels. Tiles: 0, 1 sums of the low rows, 2, 3 of the high ones, 4,
 // 5 x, 6, 7 weights.
-void rows32_panels2(const LinearRaw& a, int64_t rows_high, int64_t row, int64_t panel) {
+void rows32_panels2(const LinearRaw& a, int64_t rows_high, int64_t row, int64_t panel,
+                    Ahead& ahead) {
   const uint16_t* x = x_at(a, row);
   const uint16_t* x_high = x_at(a, row + kTileRows);
   const uint16_t* w = a.weight + panel * a.panel_stride;
-  const int64_t x_bytes = a.x_stride * 2;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int64_t k = 0; k < a.k; k += kStepK, w += kTileElements) {
-    prefetch_tile(w);
-    prefetch_tile(w + a.panel_stride);
+  for (int64_t k = 0; k < a.k; k += kStepK, x += kTileElements, w += kTileElements) {
+    ahead.step();
     _tile_loadd(6, w, kLineBytes);
-    _tile_loadd(4, x + k, x_bytes);
+    _tile_loadd(4, x, kLineBytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, w + a.panel_stride, kLineBytes);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, x_high + k, x_bytes);
+    _tile_loadd(5, x_high, kLineBytes);
+    x_high += kTileElements;
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
@@ -142,10 +160,11 @@ void low_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int6
 }
 
 // 17 to 32 rows; panels come in pairs so that both x tiles are used twice.
-void high_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int64_t panel_end) {
+void high_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int64_t panel_end,
+               Ahead& ahead) {
   const auto high = static_cast<uint8_t>(rows - kTileRows);
   configure({16, 16, high, high, 16, high, 16, 16});
-  for (; panel + 2 <= panel_end; panel += 2) rows32_panels2(a, high, row, panel);
+  for (; panel + 2 <= panel_end; panel += 2) rows32_panels2(a, high, row, panel, ahead);
   if (panel == panel_end) return;
   low_rows(a, row, kTileRows, panel, panel_end);
   low_rows(a, row + kTileRows, high, panel, panel_end);
@@ -156,15 +175,22 @@ void high_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int
 
 void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end) {
-  constexpr int64_t kPanelsPerPass = 4;  // their weights stay in the cache for all rows
+  using namespace amx;
+  constexpr int64_t kPanelsPerPass = 4;            // their weights stay in the cache for all rows
+  constexpr int64_t kMaxAhead = int64_t{1} << 18;  // elements that fit beside them and x
+  const int64_t steps_of_pass = (row_end - row_begin + 2 * kTileRows - 1) / (2 * kTileRows) *
+                                ((a.k + kStepK - 1) / kStepK) * (kPanelsPerPass / 2);
   for (int64_t panel = panel_begin; panel < panel_end; panel += kPanelsPerPass) {
-    const int64_t end = amx::min_of(panel + kPanelsPerPass, panel_end);
-    for (int64_t row = row_begin; row < row_end; row += 2 * amx::kTileRows) {
-      const int64_t rows = amx::min_of(row_end - row, 2 * amx::kTileRows);
-      if (rows <= amx::kTileRows)
-        amx::low_rows(a, row, rows, panel, end);
+    const int64_t end = min_of(panel + kPanelsPerPass, panel_end);
+    int64_t next = min_of(end + kPanelsPerPass, panel_end) - end;
+    if (next * a.panel_stride > kMaxAhead) next = 0;
+    Ahead ahead(a.weight + end * a.panel_stride, next * a.panel_stride, steps_of_pass);
+    for (int64_t row = row_begin; row < row_end; row += 2 * kTileRows) {
+      const int64_t rows = min_of(row_end - row, 2 * kTileRows);
+      if (rows <= kTileRows)
+        low_rows(a, row, rows, panel, end);
       else
-        amx::high_rows(a, row, rows, panel, end);
+        high_rows(a, row, rows, panel, end, ahead);
     }
   }
   _tile_release();

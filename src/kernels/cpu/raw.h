@@ -42,7 +42,9 @@ struct AddRaw {
 
 // out[rows, n] = x . weight^T + bias over panels of 16 weight rows.
 struct LinearRaw {
-  const void* x;  // f32 or bf16 rows, readable (as zeros) up to the kernel's k step
+  // f32 or bf16 rows, x_stride apart, readable (as zeros) up to even k. For linear_amx: bf16 in
+  // blocks of 16 rows, x_stride apart, of ceil(k / 32) tiles of 16 rows x 32 columns, zero past k.
+  const void* x;
   int64_t x_stride;
   const uint16_t* weight;
   int64_t panel_stride;  // elements between two panels
@@ -108,7 +110,7 @@ inline constexpr int64_t kLogitsPiece = 64;
 extern const Raw kAvx2;
 extern const Raw kAvx512;
 
-// The signature of Raw::linear; x is bf16, padded to even k (avx512_bf16) or to a multiple of 32.
+// The signature of Raw::linear. linear_amx: row_begin is a multiple of 16.
 void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                         int64_t panel_end);
 void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,

@@ -47,13 +47,16 @@ Status run(const typename Op::Args& args, Stream& stream) {
 bool panels(const Linear::Problem& p) { return p.layout == WeightLayout::kPanel16; }
 
 Status linear_f32(const Raw& raw, const Linear::Args& args, ThreadPool& pool) {
-  return launch_linear({.block = raw.linear, .widen_row = raw.widen_row}, args, pool);
+  return launch_linear({.block = raw.linear, .form = RowForm::kF32, .widen_row = raw.widen_row},
+                       args, pool);
 }
 Status linear_pairs(const Linear::Args& args, ThreadPool& pool) {
   return launch_linear({.block = linear_avx512_bf16}, args, pool);
 }
 Status linear_tiles(const Linear::Args& args, ThreadPool& pool) {
-  return launch_linear({.block = linear_amx, .k_step = 32, .many_rows = true}, args, pool);
+  return launch_linear(
+      {.block = linear_amx, .form = RowForm::kTiles, .row_unit = 32, .row_block_bytes = 1 << 20},
+      args, pool);
 }
 
 double best_rate(double (*peak)(int64_t)) {
