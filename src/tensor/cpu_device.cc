@@ -70,7 +70,9 @@ class Completion {
   Status wait() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return status_.has_value(); });
-    return *status_;
+    // A copy of its own: the reference count of a shared one is kept by code of a library that
+    // thread checkers cannot see into.
+    return status_->ok() ? ok() : Status(status_->code(), status_->message());
   }
   bool done() {
     std::lock_guard lock(mutex_);
