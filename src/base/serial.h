@@ -1,0 +1,37 @@
+// Events handled one at a time, in order, by whichever thread brings one while none is being
+// handled: state that only events touch needs no lock, and an event may post more.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace nereid {
+
+class SerialEvents {
+ public:
+  // Runs `event` now, or leaves it to the thread that is running events. The owner must outlive the
+  // call.
+  void post(std::function<void()> event) {
+    std::unique_lock lock(mutex_);
+    events_.push_back(std::move(event));
+    if (handling_) return;
+    handling_ = true;
+    while (!events_.empty()) {
+      auto next = std::move(events_.front());
+      events_.pop_front();
+      lock.unlock();
+      next();
+      next = nullptr;  // what it captured dies outside the lock
+      lock.lock();
+    }
+    handling_ = false;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<std::function<void()>> events_;
+  bool handling_ = false;
+};
+
+}  // namespace nereid

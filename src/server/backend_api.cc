@@ -1,0 +1,235 @@
+// C API for backends: backend, model and instance objects, statistics, memory.
+#include <cstdlib>
+
+#include "base/log.h"
+#include "server/backend_model.h"
+#include "server/error.h"
+#include "server/server.h"
+#include "server/values.h"
+
+using namespace nereid;          // NOLINT: this file is the C face of what is in there
+using namespace nereid::server;  // NOLINT
+using nereid::server::of;
+
+TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor) {
+  *major = TRITONBACKEND_API_VERSION_MAJOR;
+  *minor = TRITONBACKEND_API_VERSION_MINOR;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name) {
+  *name = of(backend)->name.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend,
+                                                TRITONSERVER_Message** backend_config) {
+  *backend_config = &of(backend)->config;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
+    TRITONBACKEND_Backend*, TRITONBACKEND_ExecutionPolicy* execution_policy) {
+  *execution_policy = TRITONBACKEND_EXECUTION_BLOCKING;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendSetExecutionPolicy(TRITONBACKEND_Backend*,
+                                                            TRITONBACKEND_ExecutionPolicy policy) {
+  if (policy == TRITONBACKEND_EXECUTION_BLOCKING) return nullptr;
+  return to_error(unsupported("TRITONBACKEND_BackendSetExecutionPolicy: only BLOCKING works"));
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendArtifacts(TRITONBACKEND_Backend* backend,
+                                                   TRITONBACKEND_ArtifactType* artifact_type,
+                                                   const char** location) {
+  *artifact_type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
+  *location = of(backend)->dir.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendMemoryManager(TRITONBACKEND_Backend* backend,
+                                                       TRITONBACKEND_MemoryManager** manager) {
+  *manager = reinterpret_cast<TRITONBACKEND_MemoryManager*>(backend);  // stateless
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state) {
+  *state = of(backend)->state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state) {
+  of(backend)->state = state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
+    TRITONBACKEND_BackendAttribute* attribute, bool enabled) {
+  reinterpret_cast<Backend*>(attribute)->parallel_instances = enabled;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+    TRITONBACKEND_BackendAttribute*, TRITONSERVER_InstanceGroupKind, uint64_t, const uint64_t*,
+    uint64_t) {
+  return nullptr;  // a preference; instance groups come from the configuration
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name) {
+  *name = of(model)->config().name.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version) {
+  *version = static_cast<uint64_t>(of(model)->version());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model,
+                                                  TRITONBACKEND_ArtifactType* artifact_type,
+                                                  const char** location) {
+  *artifact_type = TRITONBACKEND_ARTIFACT_FILESYSTEM;
+  *location = of(model)->dir().c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32_t config_version,
+                                              TRITONSERVER_Message** model_config) {
+  if (config_version != 1) {
+    return to_error(
+        unsupported("model config version {} is not supported, only 1", config_version));
+  }
+  *model_config = new TRITONSERVER_Message{of(model)->config().json};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model*,
+                                                          bool* auto_complete_config) {
+  *auto_complete_config = false;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelServer(TRITONBACKEND_Model* model,
+                                              TRITONSERVER_Server** server) {
+  of(model)->mark_calls_models();
+  *server = reinterpret_cast<TRITONSERVER_Server*>(of(model)->server());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelBackend(TRITONBACKEND_Model* model,
+                                               TRITONBACKEND_Backend** backend) {
+  *backend = reinterpret_cast<TRITONBACKEND_Backend*>(of(model)->backend());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state) {
+  *state = of(model)->state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state) {
+  of(model)->state = state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance,
+                                                    const char** name) {
+  *name = of(instance)->name.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance* instance,
+                                                    TRITONSERVER_InstanceGroupKind* kind) {
+  *kind = of(instance)->kind;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance*,
+                                                        int32_t* device_id) {
+  *device_id = 0;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(TRITONBACKEND_ModelInstance* instance,
+                                                          TRITONSERVER_Message** host_policy) {
+  *host_policy = &of(instance)->host_policy;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceIsPassive(TRITONBACKEND_ModelInstance*,
+                                                         bool* is_passive) {
+  *is_passive = false;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(TRITONBACKEND_ModelInstance*,
+                                                            uint32_t* count) {
+  *count = 0;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(TRITONBACKEND_ModelInstance*,
+                                                                    uint32_t* count) {
+  *count = 0;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance* instance,
+                                                     TRITONBACKEND_Model** model) {
+  *model = reinterpret_cast<TRITONBACKEND_Model*>(of(instance)->model);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance* instance,
+                                                     void** state) {
+  *state = of(instance)->state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance,
+                                                        void* state) {
+  of(instance)->state = state;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success,
+    uint64_t exec_start_ns, uint64_t compute_start_ns, uint64_t compute_end_ns,
+    uint64_t exec_end_ns) {
+  InferenceRequest* r = of(request);
+  auto& statistics = of(instance)->model->statistics();
+  r->reported = true;
+  if (success) {
+    statistics.success(r->batch_size,
+                       {r->start_ns, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns});
+  } else {
+    statistics.failure(r->context()->was_cancelled_by_error() ? FailureReason::kCanceled
+                                                              : FailureReason::kBackend);
+  }
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
+    TRITONBACKEND_ModelInstance* instance, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t) {
+  of(instance)->model->statistics().execution();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_MemoryManagerAllocate(TRITONBACKEND_MemoryManager*, void** buffer,
+                                                        TRITONSERVER_MemoryType memory_type,
+                                                        int64_t, uint64_t byte_size) {
+  if (memory_type != TRITONSERVER_MEMORY_CPU) {
+    return to_error(unsupported("TRITONBACKEND_MemoryManagerAllocate: memory type {} has no pool",
+                                TRITONSERVER_MemoryTypeString(memory_type)));
+  }
+  *buffer = std::malloc(byte_size);
+  if (*buffer != nullptr || byte_size == 0) return nullptr;
+  return to_error(unavailable("out of memory for {} bytes", byte_size));
+}
+
+TRITONSERVER_Error* TRITONBACKEND_MemoryManagerFree(TRITONBACKEND_MemoryManager*, void* buffer,
+                                                    TRITONSERVER_MemoryType, int64_t) {
+  std::free(buffer);
+  return nullptr;
+}

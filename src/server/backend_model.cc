@@ -1,0 +1,205 @@
+// Opening backends and running their models.
+#include "server/backend_model.h"
+
+#include <dlfcn.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "server/error.h"
+#include "server/response.h"
+
+namespace nereid::server {
+namespace {
+
+Status take(TRITONSERVER_Error* error) {
+  Status status = to_status(error);
+  delete error;
+  return status;
+}
+
+template <class Fn>
+void lookup(void* handle, const char* symbol, Fn& fn) {
+  fn = reinterpret_cast<Fn>(dlsym(handle, symbol));
+}
+
+// {"cmdline":{setting: value, ...}} as backends expect it.
+std::string backend_config_json(const std::string& name, const ServerOptions& options) {
+  json::object settings;
+  settings["auto-complete-config"] = "false";
+  settings["backend-directory"] = options.backend_dir;
+  settings["min-compute-capability"] = "6.000000";
+  settings["default-max-batch-size"] = "4";
+  for (const std::string& section : {std::string(), name}) {
+    const auto it = options.backend_settings.find(section);
+    if (it == options.backend_settings.end()) continue;
+    for (const auto& [key, value] : it->second) settings[key] = value;
+  }
+  return json::serialize(json::object{{"cmdline", std::move(settings)}});
+}
+
+std::string host_policy_json(const InstanceGroup& group, const ServerOptions& options) {
+  std::string name = group.host_policy;
+  if (name.empty()) name = group.kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "model" : "cpu";
+  json::object settings;
+  if (const auto it = options.host_policies.find(name); it != options.host_policies.end()) {
+    for (const auto& [key, value] : it->second) settings[key] = value;
+  }
+  return json::serialize(json::object{{name, std::move(settings)}});
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
+                                                 const std::filesystem::path& path,
+                                                 const ServerOptions& options) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return not_found("unable to load shared library: {}", dlerror());
+  auto b = std::make_unique<Backend>();
+  b->name = name;
+  b->dir = path.parent_path().string();
+  b->config.text = backend_config_json(name, options);
+  BackendFn initialize = nullptr;
+  AttributeFn attribute = nullptr;
+  lookup(handle, "TRITONBACKEND_Initialize", initialize);
+  lookup(handle, "TRITONBACKEND_GetBackendAttribute", attribute);
+  lookup(handle, "TRITONBACKEND_ModelInitialize", b->model_initialize);
+  lookup(handle, "TRITONBACKEND_ModelFinalize", b->model_finalize);
+  lookup(handle, "TRITONBACKEND_ModelInstanceInitialize", b->instance_initialize);
+  lookup(handle, "TRITONBACKEND_ModelInstanceFinalize", b->instance_finalize);
+  lookup(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
+  lookup(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
+  if (b->execute == nullptr) {
+    return not_found(
+        "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",
+        path.string());
+  }
+  auto* self = reinterpret_cast<TRITONBACKEND_Backend*>(b.get());
+  if (initialize != nullptr) RETURN_IF_ERROR(take(initialize(self)));
+  lookup(handle, "TRITONBACKEND_Finalize",
+         b->finalize);  // only now: a failed Initialize is not finalised
+  if (attribute != nullptr) {
+    RETURN_IF_ERROR(take(attribute(self, reinterpret_cast<TRITONBACKEND_BackendAttribute*>(self))));
+  }
+  return b;
+}
+
+Backend::~Backend() {
+  if (finalize == nullptr) return;
+  if (Status s = take(finalize(reinterpret_cast<TRITONBACKEND_Backend*>(this))); !s.ok()) {
+    log_error("backend '{}': finalize: {}", name, message(s));
+  }
+}
+
+BackendModel::~BackendModel() { unload(); }
+
+Status BackendModel::load(Backend* backend, const ServerOptions& options) {
+  backend_ = backend;
+  auto* self = reinterpret_cast<TRITONBACKEND_Model*>(this);
+  model_initialised_ = true;
+  if (backend->model_initialize != nullptr) RETURN_IF_ERROR(take(backend->model_initialize(self)));
+  std::vector<std::future<Status>> pending;
+  for (const auto& group : config().groups) {
+    for (int32_t i = 0; i < group.count; ++i) {
+      Instance& instance = instances_.emplace_back();
+      instance.model = this;
+      instance.name = fmt::format("{}_{}", group.name, i);
+      instance.kind = group.kind;
+      instance.host_policy.text = host_policy_json(group, options);
+      std::promise<Status> initialised;
+      pending.push_back(initialised.get_future());
+      instance.thread = std::thread(
+          [this, &instance, p = std::move(initialised)]() mutable { run(instance, std::move(p)); });
+      if (!backend->parallel_instances) pending.back().wait();
+    }
+  }
+  Status status;
+  for (auto& p : pending) {
+    if (Status s = p.get(); status.ok()) status = s;
+  }
+  return status;
+}
+
+void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
+  auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance);
+  Status status;
+  if (backend_->instance_initialize != nullptr) status = take(backend_->instance_initialize(self));
+  const bool usable = status.ok();
+  initialised.set_value(std::move(status));
+  while (usable) {
+    auto request = queue_.take();
+    if (!request) break;
+    execute(instance, *request);
+  }
+  if (backend_->instance_finalize != nullptr) {
+    if (Status s = take(backend_->instance_finalize(self)); !s.ok()) {
+      log_error("instance '{}': finalize: {}", instance.name, message(s));
+    }
+  }
+}
+
+Status BackendModel::accept(InferenceRequest* request, const std::shared_ptr<ResponseContext>&) {
+  const uint32_t limit = config().max_queue_size;
+  if (limit > 0 && queue_.size() >= limit) {
+    return unavailable("{}Exceeds maximum queue size", request->log_id());
+  }
+  statistics().pending(1);
+  if (!queue_.push(request)) {
+    statistics().pending(-1);
+    return unavailable("model '{}' is unloading", config().name);
+  }
+  return ok();
+}
+
+void BackendModel::execute(Instance& instance, InferenceRequest* request) {
+  statistics().pending(-1);
+  const auto context = request->context();
+  const auto drop = [&](const Status& status, FailureReason reason) {
+    statistics().failure(reason);
+    context->fail(status);
+    request->release(TRITONSERVER_REQUEST_RELEASE_ALL);
+  };
+  if (context->is_cancelled()) {
+    return drop(cancelled("request cancelled while it was queued"), FailureReason::kCanceled);
+  }
+  uint64_t timeout_us = config().queue_timeout_us;
+  if (config().allow_timeout_override && request->timeout_us > 0 &&
+      request->timeout_us < timeout_us) {
+    timeout_us = request->timeout_us;
+  }
+  if (timeout_us > 0 && now_ns() - request->start_ns > timeout_us * 1000) {
+    return drop(unavailable("Request timeout expired"), FailureReason::kRejected);
+  }
+  auto* r = reinterpret_cast<TRITONBACKEND_Request*>(request);
+  const Status status =
+      take(backend_->execute(reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), &r, 1));
+  if (!status.ok()) {
+    drop(status, status.code() == absl::StatusCode::kCancelled ? FailureReason::kCanceled
+                                                               : FailureReason::kBackend);
+  }
+}
+
+void BackendModel::unload() {
+  queue_.close();
+  for (auto& instance : instances_) {
+    if (instance.thread.joinable()) instance.thread.join();
+  }
+  instances_.clear();
+  if (model_initialised_ && backend_->model_finalize != nullptr) {
+    if (Status s = take(backend_->model_finalize(reinterpret_cast<TRITONBACKEND_Model*>(this)));
+        !s.ok()) {
+      log_error("model '{}': finalize: {}", config().name, message(s));
+    }
+  }
+  model_initialised_ = false;
+}
+
+bool BackendModel::ready() const {
+  if (backend_ == nullptr || backend_->instance_ready == nullptr) return true;
+  for (const auto& instance : instances_) {
+    auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(const_cast<Instance*>(&instance));
+    if (!take(backend_->instance_ready(self)).ok()) return false;
+  }
+  return true;
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,98 @@
+// Models served by a backend shared object: the library, the model, its instances and their
+// threads.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/queue.h"
+#include "server/model.h"
+#include "server/options.h"
+#include "server/values.h"
+#include "triton/core/tritonbackend.h"
+
+namespace nereid::server {
+
+// An opened libtriton_<name>.so. Never closed: threads a backend left behind may still run its
+// code.
+class Backend {
+ public:
+  static StatusOr<std::unique_ptr<Backend>> open(const std::string& name,
+                                                 const std::filesystem::path& path,
+                                                 const ServerOptions& options);
+  ~Backend();
+
+  using BackendFn = TRITONSERVER_Error* (*)(TRITONBACKEND_Backend*);
+  using AttributeFn = TRITONSERVER_Error* (*)(TRITONBACKEND_Backend*,
+                                              TRITONBACKEND_BackendAttribute*);
+  using ModelFn = TRITONSERVER_Error* (*)(TRITONBACKEND_Model*);
+  using InstanceFn = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*);
+  using ExecuteFn = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request**,
+                                            uint32_t);
+
+  std::string name;
+  std::string dir;  // folder of the shared object
+  TRITONSERVER_Message config;
+  void* state = nullptr;
+  bool parallel_instances = false;
+
+  BackendFn finalize = nullptr;
+  ModelFn model_initialize = nullptr, model_finalize = nullptr;
+  InstanceFn instance_initialize = nullptr, instance_finalize = nullptr, instance_ready = nullptr;
+  ExecuteFn execute = nullptr;
+};
+
+class BackendModel;
+
+struct Instance {
+  BackendModel* model = nullptr;
+  std::string name;
+  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
+  TRITONSERVER_Message host_policy;
+  void* state = nullptr;
+  std::thread thread;
+};
+
+class BackendModel : public Model {
+ public:
+  using Model::Model;
+  ~BackendModel() override;
+
+  // Initialises the model and its instances. On failure what was initialised is finalised again.
+  Status load(Backend* backend, const ServerOptions& options);
+
+  bool calls_models() const override { return calls_models_.load(); }
+  void mark_calls_models() { calls_models_.store(true); }
+  // The backend's own readiness hook; true without one.
+  bool ready() const;
+
+  Backend* backend() const { return backend_; }
+  void* state = nullptr;
+
+ protected:
+  Status accept(InferenceRequest* request,
+                const std::shared_ptr<ResponseContext>& context) override;
+  void unload() override;
+
+ private:
+  void run(Instance& instance, std::promise<Status> initialised);
+  void execute(Instance& instance, InferenceRequest* request);
+
+  Backend* backend_ = nullptr;
+  bool model_initialised_ = false;
+  std::deque<Instance> instances_;  // addresses are stable
+  Queue<InferenceRequest*> queue_;
+  std::atomic<bool> calls_models_{false};
+};
+
+inline Backend* of(TRITONBACKEND_Backend* b) { return reinterpret_cast<Backend*>(b); }
+inline BackendModel* of(TRITONBACKEND_Model* m) { return reinterpret_cast<BackendModel*>(m); }
+inline Instance* of(TRITONBACKEND_ModelInstance* i) { return reinterpret_cast<Instance*>(i); }
+
+}  // namespace nereid::server

@@ -1,0 +1,47 @@
+// Loading ensembles: names to indices, cross-model checks.
+#include "server/ensemble.h"
+
+#include <map>
+
+#include "server/ensemble_check.h"
+#include "server/ensemble_run.h"
+
+namespace nereid::server {
+
+Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
+  std::vector<const ModelConfig*> configs;
+  for (const auto& model : models) configs.push_back(&model->config());
+  RETURN_IF_ERROR(check_ensemble_tensors(config(), configs));
+  std::map<std::string, size_t> index;
+  const auto tensor = [&](const std::string& name) {
+    const auto [it, is_new] = index.try_emplace(name, plan_.tensors.size());
+    if (is_new) {
+      plan_.tensors.push_back(name);
+      plan_.producer.push_back(-1);
+    }
+    return it->second;
+  };
+  for (const auto& input : config().inputs) tensor(input.name);
+  plan_.num_inputs = plan_.tensors.size();
+  for (size_t i = 0; i < models.size(); ++i) {
+    const EnsembleStep& from = config().steps[i];
+    Step step;
+    step.model = models[i];
+    decoupled_ = decoupled_ || models[i]->decoupled();
+    for (const auto& [name, t] : from.input_map) step.inputs.push_back({name, tensor(t)});
+    for (const auto& [name, t] : from.output_map) {
+      step.outputs.push_back({name, tensor(t)});
+      plan_.producer[step.outputs.back().tensor] = static_cast<int>(i);
+    }
+    plan_.steps.push_back(std::move(step));
+  }
+  return ok();
+}
+
+Status EnsembleModel::accept(InferenceRequest* request,
+                             const std::shared_ptr<ResponseContext>& context) {
+  std::make_shared<EnsembleRun>(*this, request, context)->start();
+  return ok();
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,394 @@
+// Running an ensemble request.
+#include "server/ensemble_run.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace nereid::server {
+namespace {
+
+constexpr size_t kDefaultInflight = 16;  // forked branches of one request that run steps at a time
+
+// Buffers of step responses are plain host memory.
+TRITONSERVER_Error* allocate_host(TRITONSERVER_ResponseAllocator*, const char*, size_t byte_size,
+                                  TRITONSERVER_MemoryType, int64_t, void*, void** buffer,
+                                  void** buffer_userp, TRITONSERVER_MemoryType* memory_type,
+                                  int64_t* memory_type_id) {
+  *buffer = byte_size == 0 ? nullptr : std::malloc(byte_size);
+  *buffer_userp = nullptr;
+  *memory_type = TRITONSERVER_MEMORY_CPU;
+  *memory_type_id = 0;
+  if (byte_size > 0 && *buffer == nullptr) {
+    return to_error(resource_exhausted("out of memory for a tensor of {} bytes", byte_size));
+  }
+  return nullptr;
+}
+
+TRITONSERVER_Error* release_host(TRITONSERVER_ResponseAllocator*, void* buffer, void*, size_t,
+                                 TRITONSERVER_MemoryType, int64_t) {
+  std::free(buffer);
+  return nullptr;
+}
+
+ResponseAllocator* host_allocator() {
+  static ResponseAllocator allocator = [] {
+    ResponseAllocator a;
+    a.alloc = allocate_host;
+    a.release = release_host;
+    return a;
+  }();
+  return &allocator;
+}
+
+}  // namespace
+
+// A step request: over when it is both released and final.
+struct EnsembleRun::StepCall {
+  std::shared_ptr<EnsembleRun> run;
+  std::unique_ptr<InferenceRequest> request;
+  bool is_released = false, is_final = false;
+
+  // On the event queue.
+  void maybe_over(const std::shared_ptr<StepCall>& self) {
+    if (!is_released || !is_final || request == nullptr) return;
+    run->running_.erase(request.get());
+    --run->num_open_;
+    request.reset();
+    self->run.reset();
+  }
+};
+
+EnsembleRun::EnsembleRun(const EnsembleModel& model, InferenceRequest* request,
+                         std::shared_ptr<ResponseContext> context)
+    : model_(model), request_(request), context_(std::move(context)) {}
+
+void EnsembleRun::post(std::function<void()> event) { events_.post(std::move(event)); }
+
+void EnsembleRun::start() {
+  const auto& plan = model_.plan();
+  root_ = std::make_shared<Branch>();
+  root_->tensors.resize(plan.tensors.size());
+  root_->done.resize(plan.steps.size());
+  root_->started.resize(plan.steps.size());
+  for (size_t i = 0; i < plan.num_inputs; ++i) {
+    const InputTensor* input = request_->input(plan.tensors[i]);
+    if (input == nullptr) continue;
+    auto tensor = std::make_shared<FlowTensor>();
+    tensor->datatype = input->datatype;
+    tensor->shape = input->shape;
+    tensor->buffers = input->buffers;
+    root_->tensors[i] = std::move(tensor);
+  }
+  auto self = shared_from_this();
+  context_->cancel_state().on_cancel([weak = weak_from_this()] {
+    auto run = weak.lock();
+    if (run == nullptr) return;
+    run->post([run] {
+      run->cancel_steps();
+      run->finish_if_over();
+    });
+  });
+  post([self] {
+    self->advance(self->root_);
+    self->finish_if_over();
+  });
+}
+
+bool EnsembleRun::settled(const Branch& branch, const EnsembleModel::Step& step) const {
+  const auto& producer = model_.plan().producer;
+  return std::all_of(step.inputs.begin(), step.inputs.end(), [&](const auto& link) {
+    const int from = producer[link.tensor];
+    return branch.tensors[link.tensor] != nullptr || from < 0 || branch.done[from];
+  });
+}
+
+void EnsembleRun::advance(const BranchPtr& branch) {
+  const auto& steps = model_.plan().steps;
+  int fork = -1;
+  for (bool progress = true; progress && !failed_;) {
+    progress = false;
+    fork = -1;
+    for (size_t i = 0; i < steps.size() && !failed_; ++i) {
+      if (branch->started[i] || !settled(*branch, steps[i])) continue;
+      const bool has_input =
+          std::any_of(steps[i].inputs.begin(), steps[i].inputs.end(),
+                      [&](const auto& link) { return branch->tensors[link.tensor] != nullptr; });
+      if (has_input && steps[i].model->decoupled()) {
+        fork = static_cast<int>(i);
+      } else if (has_input) {
+        launch(branch, i);
+      } else {
+        branch->started[i] = branch->done[i] = progress = true;  // nothing to feed it with
+      }
+    }
+  }
+  if (failed_ || branch->num_running > 0) return;
+  // A decoupled step runs alone in its branch, so that a fork copies a state in which nothing else
+  // is moving.
+  if (fork >= 0) {
+    branch->fork = &steps[fork];
+    launch(branch, fork);
+  } else {
+    complete(*branch);
+    flush_all();
+  }
+}
+
+void EnsembleRun::complete(Branch& branch) {
+  branch.complete = true;
+  if (!branch.counted) return;
+  branch.counted = false;
+  --num_active_;
+  start_waiting();
+}
+
+void EnsembleRun::add_inputs(const Branch& branch, const EnsembleModel::Step& step,
+                             InferenceRequest& request) const {
+  const ModelConfig& config = step.model->config();
+  const bool prepend = model_.config().max_batch_size == 0 && config.max_batch_size > 0;
+  const bool strip = model_.config().max_batch_size > 0 && config.max_batch_size == 0;
+  for (const auto& link : step.inputs) {
+    const FlowTensor* tensor = branch.tensors[link.tensor].get();
+    if (tensor == nullptr) continue;
+    InputTensor& input = request.inputs.emplace_back();
+    input.name = link.name;
+    input.datatype = tensor->datatype;
+    input.shape = tensor->shape;
+    input.buffers = tensor->buffers;
+    const TensorSpec* spec = config.input(link.name);
+    if (spec->is_shape_tensor) continue;
+    if (prepend) input.shape.insert(input.shape.begin(), 1);
+    if (strip && input.shape.size() == spec->dims.size() + 1 && input.shape[0] == 1) {
+      input.shape.erase(input.shape.begin());
+    }
+  }
+}
+
+void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
+  if (context_->is_cancelled()) return fail(cancelled("request was cancelled"));
+  const EnsembleModel::Step& step = model_.plan().steps[index];
+  branch->started[index] = true;
+  auto call = std::make_shared<StepCall>();
+  call->run = shared_from_this();
+  call->request = std::make_unique<InferenceRequest>(step.model);
+  InferenceRequest& request = *call->request;
+  request.id = request_->id;
+  request.flags = request_->flags;
+  request.correlation_id = request_->correlation_id;
+  request.priority = request_->priority;
+  request.timeout_us = request_->timeout_us;
+  request.parameters = request_->parameters;
+  request.allocator = host_allocator();
+  for (const auto& link : step.outputs) request.requested_outputs.push_back(link.name);
+  add_inputs(*branch, step, request);
+  request.deliver = [call, branch, index](std::unique_ptr<InferenceResponse> response,
+                                          uint32_t flags) {
+    auto run = call->run;
+    const bool is_final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
+    std::shared_ptr<InferenceResponse> shared(std::move(response));
+    run->post([run, call, branch, index, shared, is_final] {
+      call->is_final = call->is_final || is_final;
+      run->on_response(branch, index, shared, is_final);
+      call->maybe_over(call);
+      run->finish_if_over();
+    });
+  };
+  // The release callback owns this reference; without a release it is freed below.
+  auto* userp = new std::shared_ptr<StepCall>(call);
+  request.release_userp = userp;
+  request.release_fn = [](TRITONSERVER_InferenceRequest*, const uint32_t, void* p) {
+    std::unique_ptr<std::shared_ptr<StepCall>> call(static_cast<std::shared_ptr<StepCall>*>(p));
+    auto run = (*call)->run;
+    run->post([run, call = *call] {
+      call->is_released = true;
+      call->maybe_over(call);
+      run->finish_if_over();
+    });
+  };
+  ++branch->num_running;
+  ++num_open_;
+  running_.insert(&request);
+  Status status = step.model->enqueue(&request);
+  if (status.ok()) return;
+  delete userp;
+  --branch->num_running;
+  --num_open_;
+  running_.erase(&request);
+  call->request.reset();
+  call->run.reset();
+  fail(status);
+}
+
+void EnsembleRun::on_response(const BranchPtr& branch, size_t index,
+                              std::shared_ptr<InferenceResponse> response, bool is_final) {
+  if (is_final) --branch->num_running;
+  if (failed_) return;
+  if (response != nullptr && response->error != nullptr) {
+    return fail(to_status(response->error.get()));
+  }
+  const EnsembleModel::Step& step = model_.plan().steps[index];
+  if (branch->fork == &step) {
+    branch->fork_final = is_final;
+    if (response != nullptr) {
+      auto child = std::make_shared<Branch>();
+      child->tensors = branch->tensors;
+      child->done = branch->done;
+      child->started = branch->started;
+      child->done[index] = true;
+      store_outputs(*child, step, response);
+      branch->children.push_back(child);
+      waiting_.push_back(std::move(child));
+    }
+    if (branch->counted) {
+      branch->counted = false;
+      --num_active_;
+    }
+    start_waiting();
+    return flush_all();
+  }
+  if (!is_final) {
+    return fail(internal_error("model '{}' sent several responses but is not decoupled",
+                               step.model->config().name));
+  }
+  if (response != nullptr) store_outputs(*branch, step, response);
+  branch->done[index] = true;
+  advance(branch);
+}
+
+void EnsembleRun::store_outputs(Branch& branch, const EnsembleModel::Step& step,
+                                const std::shared_ptr<InferenceResponse>& response) const {
+  const ModelConfig& config = step.model->config();
+  const bool strip = model_.config().max_batch_size == 0 && config.max_batch_size > 0;
+  const bool prepend = model_.config().max_batch_size > 0 && config.max_batch_size == 0;
+  for (const auto& output : response->outputs) {
+    const auto link = std::find_if(step.outputs.begin(), step.outputs.end(),
+                                   [&](const auto& l) { return l.name == output.name; });
+    if (link == step.outputs.end()) continue;
+    auto tensor = std::make_shared<FlowTensor>();
+    tensor->datatype = output.datatype;
+    tensor->shape = output.shape;
+    if (prepend) tensor->shape.insert(tensor->shape.begin(), 1);
+    if (strip && !tensor->shape.empty() && tensor->shape[0] == 1) {
+      tensor->shape.erase(tensor->shape.begin());
+    }
+    tensor->buffers = {
+        {output.buffer, output.byte_size, output.memory_type, output.memory_type_id}};
+    tensor->owner = response;
+    branch.tensors[link->tensor] = std::move(tensor);
+  }
+}
+
+void EnsembleRun::start_waiting() {
+  const size_t limit = model_.config().max_inflight_requests > 0
+                           ? model_.config().max_inflight_requests
+                           : kDefaultInflight;
+  while (!failed_ && num_active_ < limit && !waiting_.empty()) {
+    BranchPtr branch = std::move(waiting_.front());
+    waiting_.pop_front();
+    branch->counted = true;
+    ++num_active_;
+    advance(branch);
+  }
+}
+
+bool EnsembleRun::flush(Branch& branch, bool is_last) {
+  if (branch.fork == nullptr) {
+    if (!branch.complete) return false;
+    emit(branch, is_last);
+    return true;
+  }
+  while (!branch.children.empty() && !failed_) {
+    const BranchPtr child = branch.children.front();
+    const bool last = is_last && branch.fork_final && branch.children.size() == 1;
+    if (!flush(*child, last)) return false;
+    branch.children.pop_front();
+  }
+  return branch.fork_final;
+}
+
+void EnsembleRun::flush_all() {
+  if (failed_ || final_sent_) return;
+  if (!flush(*root_, true) || failed_ || final_sent_) return;
+  final_sent_ = true;  // nothing was left to carry it
+  RequestTimes times;
+  times.start = request_->start_ns;
+  request_->model->statistics().success(request_->batch_size, times);
+  (void)context_->send(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+}
+
+void EnsembleRun::emit(Branch& branch, bool is_final) {
+  auto response = std::make_unique<InferenceResponse>(context_);
+  const auto& names = model_.plan().tensors;
+  for (const auto& name : request_->wanted_outputs) {
+    const size_t index = std::find(names.begin(), names.end(), name) - names.begin();
+    const FlowTensor* tensor = branch.tensors[index].get();
+    if (tensor == nullptr) continue;
+    auto output = response->add_output(name, tensor->datatype, tensor->shape);
+    if (!output.ok()) return fail(output.status());
+    size_t size = 0;
+    for (const auto& b : tensor->buffers) size += b.byte_size;
+    auto buffer = (*output)->allocate(size, TRITONSERVER_MEMORY_CPU, 0);
+    if (!buffer.ok()) return fail(buffer.status());
+    if ((*output)->memory_type == TRITONSERVER_MEMORY_GPU) {
+      return fail(unsupported("output '{}' cannot be copied to device memory", name));
+    }
+    char* to = static_cast<char*>(*buffer);
+    for (const auto& b : tensor->buffers) {
+      if (b.byte_size > 0) std::memcpy(to, b.base, b.byte_size);
+      to += b.byte_size;
+    }
+  }
+  if (response->outputs.empty() && !request_->wanted_outputs.empty()) {
+    return fail(
+        invalid_argument("{}unexpected deadlock, at least one output is not set while no "
+                         "more ensemble steps can be made",
+                         request_->log_id()));
+  }
+  if (const auto* text = std::get_if<std::string>(&request_->correlation_id)) {
+    response->set_parameter({"sequence_id", *text});
+  } else {
+    response->set_parameter(
+        {"sequence_id", static_cast<int64_t>(std::get<uint64_t>(request_->correlation_id))});
+  }
+  response->set_parameter(
+      {"sequence_start", (request_->flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START) != 0});
+  response->set_parameter(
+      {"sequence_end", (request_->flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) != 0});
+  branch.tensors.clear();
+  if (is_final) {
+    final_sent_ = true;
+    RequestTimes times;
+    times.start = request_->start_ns;
+    request_->model->statistics().success(request_->batch_size, times);
+  }
+  (void)InferenceResponse::send(std::move(response),
+                                is_final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, ok());
+}
+
+void EnsembleRun::cancel_steps() {
+  for (InferenceRequest* request : running_) request->cancel();
+  if (!waiting_.empty()) fail(cancelled("request was cancelled"));
+}
+
+void EnsembleRun::fail(const Status& status) {
+  if (failed_ || final_sent_) return;
+  failed_ = final_sent_ = true;
+  waiting_.clear();
+  request_->model->statistics().failure(FailureReason::kOther);
+  context_->fail(Status(
+      status.code(), fmt::format("in ensemble '{}', {}", model_.config().name, message(status))));
+  cancel_steps();
+}
+
+void EnsembleRun::finish_if_over() {
+  if (!final_sent_ || num_open_ > 0 || released_) return;
+  released_ = true;
+  root_.reset();
+  auto context = std::move(context_);
+  request_->release(TRITONSERVER_REQUEST_RELEASE_ALL);
+}
+
+}  // namespace nereid::server

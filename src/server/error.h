@@ -1,0 +1,27 @@
+// The C API's error object and its translation from and to Status.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+#include "triton/core/tritonserver.h"
+
+struct TRITONSERVER_Error {
+  TRITONSERVER_Error_Code code;
+  std::string message;
+};
+
+namespace nereid::server {
+
+TRITONSERVER_Error_Code to_code(absl::StatusCode code);
+
+// Null when OK; else a new error that the caller of the C function owns.
+TRITONSERVER_Error* to_error(const Status& status);
+
+// A copy of what the error says; OK for null. Does not take ownership.
+Status to_status(const TRITONSERVER_Error* error);
+
+// "Invalid argument" and friends.
+const char* code_string(TRITONSERVER_Error_Code code);
+
+}  // namespace nereid::server

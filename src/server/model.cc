@@ -1,0 +1,56 @@
+// Admission and draining of a model version.
+#include "server/model.h"
+
+#include "base/log.h"
+
+namespace nereid::server {
+
+Model::Model(Server* server, ModelConfig config, int64_t version, std::filesystem::path dir,
+             std::unique_ptr<ModelStatistics> statistics)
+    : server_(server),
+      config_(std::move(config)),
+      version_(version),
+      dir_(std::move(dir)),
+      statistics_(std::move(statistics)) {}
+
+Status Model::enqueue(InferenceRequest* request) {
+  RETURN_IF_ERROR(request->validate());
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) {
+      return unavailable(
+          "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
+          request->log_id());
+    }
+    ++num_running_;
+  }
+  const auto context = request->arm();
+  Status status = accept(request, context);
+  if (!status.ok()) {
+    context->armed = false;
+    request_ended();
+  }
+  return status;
+}
+
+void Model::request_ended() {
+  std::lock_guard lock(mutex_);
+  if (--num_running_ == 0) idle_.notify_all();
+}
+
+bool Model::stop(Time deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    if (!idle_.wait_until(lock, deadline, [&] { return num_running_ == 0; })) {
+      log_error("Model '{}' (version {}) has {} in-flight inferences", config_.name, version_,
+                num_running_);
+      return false;
+    }
+  }
+  unload();
+  log_info("successfully unloaded '{}' version {}", config_.name, version_);
+  return true;
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,67 @@
+// A loaded model version: the part that ensembles and backend models share.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "server/model_config.h"
+#include "server/request.h"
+#include "server/statistics.h"
+
+namespace nereid::server {
+
+class Server;
+
+class Model : public std::enable_shared_from_this<Model> {
+ public:
+  Model(Server* server, ModelConfig config, int64_t version, std::filesystem::path dir,
+        std::unique_ptr<ModelStatistics> statistics);
+  virtual ~Model() = default;
+
+  // Validates and queues. OK: the core owns the request until its release callback. Otherwise
+  // nothing happened.
+  Status enqueue(InferenceRequest* request);
+
+  // Refuses new requests, waits until `deadline` for running ones, then frees what the model holds.
+  // False when requests were still running: the model is then left as it is, for ever, because a
+  // backend still uses it.
+  bool stop(Time deadline);
+
+  // One accepted request is over: released and nothing left that could respond.
+  void request_ended();
+
+  const ModelConfig& config() const { return config_; }
+  int64_t version() const { return version_; }
+  const std::filesystem::path& dir() const { return dir_; }  // the model's folder, without version
+  Server* server() const { return server_; }
+  ModelStatistics& statistics() { return *statistics_; }
+  // True for models that send requests of their own: these stop before the others.
+  virtual bool calls_models() const { return false; }
+  virtual bool decoupled() const { return config_.decoupled; }
+
+ protected:
+  // `context` is armed. OK: the request is taken over.
+  virtual Status accept(InferenceRequest* request,
+                        const std::shared_ptr<ResponseContext>& context) = 0;
+  // Called by stop() when no request runs.
+  virtual void unload() {}
+
+ private:
+  Server* server_;
+  ModelConfig config_;
+  int64_t version_;
+  std::filesystem::path dir_;
+  std::unique_ptr<ModelStatistics> statistics_;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  int64_t num_running_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace nereid::server

@@ -1,0 +1,267 @@
+// Requests: contexts, release, and validation against the model.
+#include "server/request.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "server/model.h"
+#include "server/response.h"
+
+namespace nereid::server {
+
+size_t InputTensor::byte_size() const {
+  size_t total = 0;
+  for (const auto& buffer : buffers) total += buffer.byte_size;
+  return total;
+}
+
+InferenceRequest::InferenceRequest(std::shared_ptr<Model> m)
+    : model(std::move(m)), cancel_(std::make_shared<CancelState>()) {}
+
+std::shared_ptr<CancelState> InferenceRequest::cancel_state() const {
+  std::lock_guard lock(cancel_mutex_);
+  return cancel_;
+}
+
+std::string InferenceRequest::log_id() const {
+  return fmt::format("[request id: {}] ", id.empty() ? "<id_unknown>" : id);
+}
+
+InputTensor* InferenceRequest::input(std::string_view name) {
+  const auto it = std::find_if(inputs.begin(), inputs.end(),
+                               [&](const InputTensor& t) { return t.name == name; });
+  return it == inputs.end() ? nullptr : &*it;
+}
+
+std::shared_ptr<ResponseContext> InferenceRequest::arm() {
+  {
+    std::lock_guard lock(cancel_mutex_);
+    if (std::exchange(used_, true)) cancel_ = std::make_shared<CancelState>();
+    context_ = std::make_shared<ResponseContext>(cancel_);
+  }
+  const auto& c = context_;
+  c->model = model;
+  c->id = id;
+  c->allocator = allocator;
+  c->allocator_userp = allocator_userp;
+  if (deliver) {
+    c->deliver = deliver;
+  } else {
+    c->deliver = [fn = response_fn, userp = response_userp](auto response, uint32_t flags) {
+      fn(reinterpret_cast<TRITONSERVER_InferenceResponse*>(response.release()), flags, userp);
+    };
+  }
+  c->armed = true;
+  start_ns = now_ns();
+  reported = false;
+  return c;
+}
+
+void InferenceRequest::release(uint32_t release_flags) {
+  // The context leaves first but dies last: if nobody else holds it, a missing FINAL goes out after
+  // the release.
+  const auto keep = std::move(context_);
+  release_fn(reinterpret_cast<TRITONSERVER_InferenceRequest*>(this), release_flags, release_userp);
+}
+
+namespace {
+
+std::string join_names(const std::vector<std::string>& names) {
+  std::string out;
+  for (const auto& name : names) out += fmt::format("{}'{}'", out.empty() ? "" : ",", name);
+  return out;
+}
+
+Status check_input_count(InferenceRequest& r, const ModelConfig& config) {
+  const size_t required = std::count_if(config.inputs.begin(), config.inputs.end(),
+                                        [](auto& i) { return !i.optional; });
+  std::vector<std::string> got, missing;
+  for (const auto& input : r.inputs) got.push_back(input.name);
+  for (const auto& spec : config.inputs) {
+    if (!spec.optional && r.input(spec.name) == nullptr) missing.push_back(spec.name);
+  }
+  if (missing.empty() && r.inputs.size() <= config.inputs.size()) return ok();
+  if (missing.empty()) {
+    for (const auto& input : r.inputs) {
+      if (config.input(input.name) == nullptr) {
+        return invalid_argument("{}unexpected inference input '{}' for model '{}'", r.log_id(),
+                                input.name, config.name);
+      }
+    }
+  }
+  const std::string expected = required == config.inputs.size()
+                                   ? fmt::format("expected {} inputs", required)
+                                   : fmt::format("expected number of inputs between {} and {}",
+                                                 required, config.inputs.size());
+  return invalid_argument(
+      "{}{} but got {} inputs for model '{}'. Got input(s) [{}], but missing required input(s) "
+      "[{}]. Please provide all required input(s).",
+      r.log_id(), expected, r.inputs.size(), config.name, join_names(got), join_names(missing));
+}
+
+bool dims_match(const std::vector<int64_t>& expected, const int64_t* got, size_t n) {
+  if (expected.size() != n) return false;
+  for (size_t i = 0; i < n; ++i) {
+    if (expected[i] != -1 && expected[i] != got[i]) return false;
+  }
+  return true;
+}
+
+// The spec's reshape with its variable dims taken, in order, from the client's.
+std::vector<int64_t> reshaped(const TensorSpec& spec, const int64_t* got) {
+  std::vector<int64_t> variable, out;
+  for (size_t i = 0; i < spec.dims.size(); ++i) {
+    if (spec.dims[i] == -1) variable.push_back(got[i]);
+  }
+  size_t next = 0;
+  for (int64_t d : *spec.reshape) {
+    out.push_back(d == -1 && next < variable.size() ? variable[next++] : d);
+  }
+  return out;
+}
+
+Status check_shape(InferenceRequest& r, InputTensor& input, const TensorSpec& spec,
+                   const ModelConfig& config) {
+  const bool batched = config.max_batch_size > 0 && !spec.is_shape_tensor;
+  for (int64_t d : input.shape) {
+    if (d < 0) {
+      return invalid_argument("{}input '{}' has a negative dimension [{}] for model '{}'",
+                              r.log_id(), input.name, fmt::join(input.shape, ","), config.name);
+    }
+  }
+  if (batched && input.shape.empty()) {
+    return invalid_argument("{}input '{}' has no shape but model requires batch dimension for '{}'",
+                            r.log_id(), input.name, config.name);
+  }
+  if (batched) {
+    if (r.batch_size == 0) r.batch_size = input.shape[0];
+    if (input.shape[0] != r.batch_size) {
+      return invalid_argument("{}input '{}' batch size does not match other inputs for '{}'",
+                              r.log_id(), input.name, config.name);
+    }
+    if (r.batch_size < 1 || r.batch_size > config.max_batch_size) {
+      return invalid_argument("{}inference request batch-size must be <= {} for '{}'", r.log_id(),
+                              config.max_batch_size, config.name);
+    }
+  }
+  const size_t skip = batched ? 1 : 0;
+  if (!dims_match(spec.dims, input.shape.data() + skip, input.shape.size() - skip)) {
+    auto expected = spec.dims;
+    if (batched) expected.insert(expected.begin(), -1);
+    return invalid_argument(
+        "{}unexpected shape for input '{}' for model '{}'. Expected [{}], got [{}]. {}", r.log_id(),
+        input.name, config.name, fmt::join(expected, ","), fmt::join(input.shape, ","),
+        batched ? "NOTE: Setting a non-zero max_batch_size in the model config requires a batch "
+                  "dimension to be prepended to each input shape. If you want to specify the full "
+                  "shape including the batch dim in your input dims config, try setting "
+                  "max_batch_size to zero."
+                : "");
+  }
+  input.backend_shape.assign(input.shape.begin(), input.shape.begin() + skip);
+  const auto rest = spec.reshape
+                        ? reshaped(spec, input.shape.data() + skip)
+                        : std::vector<int64_t>(input.shape.begin() + skip, input.shape.end());
+  input.backend_shape.insert(input.backend_shape.end(), rest.begin(), rest.end());
+  return ok();
+}
+
+// Number of elements; InvalidArgument when it does not fit.
+StatusOr<uint64_t> element_count(const InputTensor& input) {
+  uint64_t n = 1;
+  for (int64_t d : input.shape) {
+    if (__builtin_mul_overflow(n, static_cast<uint64_t>(d), &n) || n > (uint64_t{1} << 48)) {
+      return invalid_argument("input '{}' has too many elements: [{}]", input.name,
+                              fmt::join(input.shape, ","));
+    }
+  }
+  return n;
+}
+
+// Walks the length-prefixed strings of a BYTES tensor in one CPU buffer.
+Status check_strings(const InputTensor& input, uint64_t expected, const ModelConfig& config) {
+  if (input.buffers.size() > 1) return ok();  // split strings are the backend's to join
+  const char* p = input.buffers.empty() ? nullptr : static_cast<const char*>(input.buffers[0].base);
+  size_t left = input.byte_size();
+  uint64_t n = 0;
+  while (left > 0) {
+    uint32_t length = 0;
+    if (left < sizeof(length)) break;
+    std::memcpy(&length, p, sizeof(length));
+    if (length > left - sizeof(length)) break;
+    p += sizeof(length) + length;
+    left -= sizeof(length) + length;
+    ++n;
+  }
+  if (left > 0) {
+    return invalid_argument(
+        "incomplete string data for inference input '{}' for model '{}': {} "
+        "bytes left after {} strings",
+        input.name, config.name, left, n);
+  }
+  if (n != expected) {
+    return invalid_argument(
+        "unexpected number of string elements {} for inference input '{}' for model '{}', "
+        "expecting {}",
+        n, input.name, config.name, expected);
+  }
+  return ok();
+}
+
+Status check_bytes(const InferenceRequest& r, const InputTensor& input, const ModelConfig& config) {
+  ASSIGN_OR_RETURN(const uint64_t elements, element_count(input));
+  const uint32_t element = TRITONSERVER_DataTypeByteSize(input.datatype);
+  if (element == 0) {
+    for (const auto& buffer : input.buffers) {
+      if (buffer.memory_type == TRITONSERVER_MEMORY_GPU) return ok();
+    }
+    return annotate(check_strings(input, elements, config),
+                    r.log_id().substr(0, r.log_id().size() - 1));
+  }
+  if (elements * element != input.byte_size()) {
+    return invalid_argument(
+        "{}input byte size mismatch for input '{}' for model '{}'. Expected "
+        "{}, got {}",
+        r.log_id(), input.name, config.name, elements * element, input.byte_size());
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status InferenceRequest::validate() {
+  const ModelConfig& config = model->config();
+  if (release_fn == nullptr) return invalid_argument("the request has no release callback");
+  if (response_fn == nullptr && !deliver) {
+    return invalid_argument("the request has no response callback");
+  }
+  RETURN_IF_ERROR(check_input_count(*this, config));
+  batch_size = 0;
+  for (auto& input : inputs) {
+    const TensorSpec* spec = config.input(input.name);
+    if (spec == nullptr) {
+      return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
+                              config.name);
+    }
+    if (input.datatype != spec->datatype) {
+      return invalid_argument(
+          "{}inference input '{}' data-type is '{}', but model '{}' expects '{}'", log_id(),
+          input.name, TRITONSERVER_DataTypeString(input.datatype), config.name,
+          TRITONSERVER_DataTypeString(spec->datatype));
+    }
+    RETURN_IF_ERROR(check_shape(*this, input, *spec, config));
+    RETURN_IF_ERROR(check_bytes(*this, input, config));
+  }
+  wanted_outputs = requested_outputs;
+  for (const auto& name : requested_outputs) {
+    if (config.output(name) == nullptr) {
+      return invalid_argument("unexpected inference output '{}' for model '{}'", name, config.name);
+    }
+  }
+  if (wanted_outputs.empty()) {
+    for (const auto& output : config.outputs) wanted_outputs.push_back(output.name);
+  }
+  return ok();
+}
+
+}  // namespace nereid::server

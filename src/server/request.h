@@ -1,0 +1,168 @@
+// An inference request: what a client filled in, and the context that ties its responses together.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "server/model_config.h"
+#include "server/values.h"
+#include "triton/core/tritonbackend.h"
+
+namespace nereid::server {
+
+class Model;
+class InferenceResponse;
+
+// The caller's functions that hand out and take back output buffers.
+struct ResponseAllocator {
+  TRITONSERVER_ResponseAllocatorAllocFn_t alloc = nullptr;
+  TRITONSERVER_ResponseAllocatorReleaseFn_t release = nullptr;
+  TRITONSERVER_ResponseAllocatorStartFn_t start = nullptr;
+  TRITONSERVER_ResponseAllocatorQueryFn_t query = nullptr;
+  TRITONSERVER_ResponseAllocatorBufferAttributesFn_t attributes = nullptr;
+};
+
+using CorrelationId = std::variant<uint64_t, std::string>;
+
+// Whether the client still wants an answer; outlives the request's release, because cancelling must
+// work until FINAL.
+class CancelState {
+ public:
+  bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
+  void cancel();
+  // Runs `action` once on cancel(), at once if that already happened.
+  void on_cancel(std::function<void()> action);
+
+ private:
+  std::atomic<bool> cancelled_{false};
+  std::mutex mutex_;
+  std::vector<std::function<void()>> on_cancel_;
+};
+
+// Where a request's responses go; shared by the request, its response factories and unsent
+// responses. It lets exactly one FINAL through, and sends one itself when everything that could
+// have sent it is gone.
+class ResponseContext {
+ public:
+  ~ResponseContext();
+
+  // Takes the response (may be null: flags only). Internal when FINAL was sent before; the response
+  // is then dropped.
+  Status send(std::unique_ptr<InferenceResponse> response, uint32_t flags);
+
+  // An error response with FINAL, unless FINAL was sent before.
+  void fail(const Status& status);
+
+  explicit ResponseContext(std::shared_ptr<CancelState> cancel) : cancel_(std::move(cancel)) {}
+  CancelState& cancel_state() const { return *cancel_; }
+  bool is_cancelled() const { return cancel_->is_cancelled(); }
+
+  // Status of the last error response; what the failure counter is labelled by.
+  bool was_cancelled_by_error() const { return cancel_error_.load(std::memory_order_relaxed); }
+
+  std::shared_ptr<Model> model;
+  std::string id;
+  ResponseAllocator* allocator = nullptr;
+  void* allocator_userp = nullptr;
+  std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
+  bool armed = false;  // accepted by the core: from now on a FINAL is owed
+
+ private:
+  std::atomic<bool> final_sent_{false}, cancel_error_{false};
+  const std::shared_ptr<CancelState> cancel_;
+};
+
+struct InputBuffer {
+  const void* base = nullptr;
+  size_t byte_size = 0;
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+  int64_t memory_type_id = 0;
+};
+
+struct InputTensor {
+  std::string name;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> shape;          // as the client gave it
+  std::vector<int64_t> backend_shape;  // after the model's reshape; set by validate()
+  std::vector<InputBuffer> buffers;
+  TRITONSERVER_BufferAttributes attributes;  // scratch for InputBufferAttributes
+
+  size_t byte_size() const;
+};
+
+class InferenceRequest {
+ public:
+  explicit InferenceRequest(std::shared_ptr<Model> model);
+
+  // "[request id: <id>] "
+  std::string log_id() const;
+  InputTensor* input(std::string_view name);
+
+  // Checks inputs and requested outputs against the model (server protocol's messages) and sets the
+  // batch size.
+  Status validate();
+
+  // A fresh response context from the callbacks; the model calls it when it accepts the request.
+  std::shared_ptr<ResponseContext> arm();
+
+  // Ends the core's ownership: calls the release callback, after which `this` may be gone.
+  void release(uint32_t flags);
+
+  // Between arm() and release(), for whoever owns the request then.
+  const std::shared_ptr<ResponseContext>& context() const { return context_; }
+  std::shared_ptr<CancelState> cancel_state() const;  // any thread
+  void cancel() { cancel_state()->cancel(); }         // any thread
+
+  std::shared_ptr<Model> model;
+  std::string id;
+  uint32_t flags = 0;
+  CorrelationId correlation_id = uint64_t{0};
+  uint64_t priority = 0;
+  uint64_t timeout_us = 0;
+  std::vector<InputTensor> inputs;
+  std::vector<std::string> requested_outputs;  // empty = all
+  std::vector<TRITONSERVER_Parameter> parameters;
+  TRITONSERVER_InferenceRequestReleaseFn_t release_fn = nullptr;
+  void* release_userp = nullptr;
+  ResponseAllocator* allocator = nullptr;
+  void* allocator_userp = nullptr;
+  TRITONSERVER_InferenceResponseCompleteFn_t response_fn = nullptr;
+  void* response_userp = nullptr;
+  // Set instead of response_fn by the core itself (ensembles).
+  std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
+
+  // Set while the core owns the request.
+  std::vector<std::string> wanted_outputs;  // requested, or all of the model's
+  int64_t batch_size = 0;                   // 0: the model has no batch dimension
+  uint64_t start_ns = 0;                    // accepted
+  bool reported = false;                    // the backend reported its statistics
+
+ private:
+  std::shared_ptr<ResponseContext> context_;
+  mutable std::mutex cancel_mutex_;
+  std::shared_ptr<CancelState>
+      cancel_;  // never null; a new one each time the request is used again
+  bool used_ = false;
+};
+
+// What the C API's opaque pointers point at.
+inline InferenceRequest* of(TRITONSERVER_InferenceRequest* r) {
+  return reinterpret_cast<InferenceRequest*>(r);
+}
+inline InferenceRequest* of(TRITONBACKEND_Request* r) {
+  return reinterpret_cast<InferenceRequest*>(r);
+}
+inline InputTensor* of(TRITONBACKEND_Input* i) { return reinterpret_cast<InputTensor*>(i); }
+inline ResponseAllocator* of(TRITONSERVER_ResponseAllocator* a) {
+  return reinterpret_cast<ResponseAllocator*>(a);
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,376 @@
+// C API: inference requests, responses and response allocators as front ends use them.
+#include <algorithm>
+
+#include "server/error.h"
+#include "server/request.h"
+#include "server/response.h"
+#include "server/server.h"
+
+using namespace nereid;          // NOLINT: this file is the C face of what is in there
+using namespace nereid::server;  // NOLINT
+using nereid::server::of;
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request,
+                                                     TRITONSERVER_Server* server,
+                                                     const char* model_name,
+                                                     const int64_t model_version) {
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *request =
+      reinterpret_cast<TRITONSERVER_InferenceRequest*>(new InferenceRequest(*std::move(model)));
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+  delete of(request);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestId(TRITONSERVER_InferenceRequest* request,
+                                                    const char** id) {
+  *id = of(request)->id.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request,
+                                                       const char* id) {
+  of(request)->id = id;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestFlags(TRITONSERVER_InferenceRequest* request,
+                                                       uint32_t* flags) {
+  *flags = of(request)->flags;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_InferenceRequest* request,
+                                                          uint32_t flags) {
+  of(request)->flags = flags;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCorrelationId(
+    TRITONSERVER_InferenceRequest* request, uint64_t* correlation_id) {
+  const auto* number = std::get_if<uint64_t>(&of(request)->correlation_id);
+  if (number == nullptr) return to_error(invalid_argument("correlation ID is a string"));
+  *correlation_id = *number;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCorrelationIdString(
+    TRITONSERVER_InferenceRequest* request, const char** correlation_id) {
+  const auto* text = std::get_if<std::string>(&of(request)->correlation_id);
+  if (text == nullptr) return to_error(invalid_argument("correlation ID is not a string"));
+  *correlation_id = text->c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationId(
+    TRITONSERVER_InferenceRequest* request, uint64_t correlation_id) {
+  of(request)->correlation_id = correlation_id;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(
+    TRITONSERVER_InferenceRequest* request, const char* correlation_id) {
+  constexpr size_t kMaxLength = 128;
+  const std::string_view text(correlation_id);
+  if (text.size() > kMaxLength) {
+    return to_error(
+        invalid_argument("string correlation ID cannot be longer than {} characters", kMaxLength));
+  }
+  of(request)->correlation_id = std::string(text);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriority(TRITONSERVER_InferenceRequest* request,
+                                                          uint32_t* priority) {
+  *priority = static_cast<uint32_t>(of(request)->priority);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(
+    TRITONSERVER_InferenceRequest* request, uint64_t* priority) {
+  *priority = of(request)->priority;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriority(TRITONSERVER_InferenceRequest* request,
+                                                             uint32_t priority) {
+  of(request)->priority = priority;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriorityUInt64(
+    TRITONSERVER_InferenceRequest* request, uint64_t priority) {
+  of(request)->priority = priority;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestTimeoutMicroseconds(
+    TRITONSERVER_InferenceRequest* request, uint64_t* timeout_us) {
+  *timeout_us = of(request)->timeout_us;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(
+    TRITONSERVER_InferenceRequest* request, uint64_t timeout_us) {
+  of(request)->timeout_us = timeout_us;
+  return nullptr;
+}
+
+namespace {
+
+constexpr uint64_t kMaxRank = 64;
+
+template <class Use>
+TRITONSERVER_Error* with_input(TRITONSERVER_InferenceRequest* request, const char* name, Use use) {
+  InputTensor* input = of(request)->input(name);
+  if (input == nullptr) {
+    return to_error(
+        invalid_argument("{}input '{}' does not exist in request", of(request)->log_id(), name));
+  }
+  use(*input);
+  return nullptr;
+}
+
+TRITONSERVER_Error* set_parameter(TRITONSERVER_InferenceRequest* request,
+                                  TRITONSERVER_Parameter parameter) {
+  auto& parameters = of(request)->parameters;
+  std::erase_if(parameters, [&](const auto& p) { return p.name == parameter.name; });
+  parameters.push_back(std::move(parameter));
+  return nullptr;
+}
+
+}  // namespace
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_InferenceRequest* request,
+                                                          const char* name,
+                                                          const TRITONSERVER_DataType datatype,
+                                                          const int64_t* shape,
+                                                          uint64_t dim_count) {
+  if (of(request)->input(name) != nullptr) {
+    return to_error(
+        invalid_argument("{}input '{}' already exists in request", of(request)->log_id(), name));
+  }
+  if (dim_count > kMaxRank) {
+    return to_error(invalid_argument("{}input '{}' has {} dimensions, at most {}",
+                                     of(request)->log_id(), name, dim_count, kMaxRank));
+  }
+  InputTensor& input = of(request)->inputs.emplace_back();
+  input.name = name;
+  input.datatype = datatype;
+  input.shape.assign(shape, shape + dim_count);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(TRITONSERVER_InferenceRequest* request,
+                                                             const char* name) {
+  auto& inputs = of(request)->inputs;
+  if (std::erase_if(inputs, [&](const auto& input) { return input.name == name; }) == 0) {
+    return to_error(
+        invalid_argument("{}input '{}' does not exist in request", of(request)->log_id(), name));
+  }
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputs(
+    TRITONSERVER_InferenceRequest* request) {
+  of(request)->inputs.clear();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(
+    TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id) {
+  return with_input(request, name, [&](InputTensor& input) {
+    if (byte_size > 0) input.buffers.push_back({base, byte_size, memory_type, memory_type_id});
+  });
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
+    TRITONSERVER_InferenceRequest* request, const char* name, const void* base,
+    TRITONSERVER_BufferAttributes* attributes) {
+  return TRITONSERVER_InferenceRequestAppendInputData(request, name, base, attributes->byte_size,
+                                                      attributes->memory_type,
+                                                      attributes->memory_type_id);
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputData(
+    TRITONSERVER_InferenceRequest* request, const char* name) {
+  return with_input(request, name, [](InputTensor& input) { input.buffers.clear(); });
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(
+    TRITONSERVER_InferenceRequest* request, const char* name) {
+  auto& outputs = of(request)->requested_outputs;
+  if (std::find(outputs.begin(), outputs.end(), name) == outputs.end()) outputs.emplace_back(name);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveRequestedOutput(
+    TRITONSERVER_InferenceRequest* request, const char* name) {
+  std::erase(of(request)->requested_outputs, name);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(
+    TRITONSERVER_InferenceRequest* request) {
+  of(request)->requested_outputs.clear();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const char* value) {
+  return set_parameter(request, {key, std::string(value)});
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetIntParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const int64_t value) {
+  return set_parameter(request, {key, value});
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetBoolParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const bool value) {
+  return set_parameter(request, {key, value});
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDoubleParameter(
+    TRITONSERVER_InferenceRequest* request, const char* key, const double value) {
+  return set_parameter(request, {key, value});
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_InferenceRequestReleaseFn_t fn,
+    void* userp) {
+  of(request)->release_fn = fn;
+  of(request)->release_userp = userp;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator,
+    void* allocator_userp, TRITONSERVER_InferenceResponseCompleteFn_t fn, void* userp) {
+  of(request)->allocator = of(allocator);
+  of(request)->allocator_userp = allocator_userp;
+  of(request)->response_fn = fn;
+  of(request)->response_userp = userp;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRequest* request) {
+  of(request)->cancel();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestIsCancelled(TRITONSERVER_InferenceRequest* request,
+                                                             bool* is_cancelled) {
+  *is_cancelled = of(request)->cancel_state()->is_cancelled();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
+  delete of(response);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
+  return of(response)->error.get();
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,
+                                                        const char** model_name,
+                                                        int64_t* model_version) {
+  *model_name = of(response)->model_name.c_str();
+  *model_version = of(response)->model_version;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(TRITONSERVER_InferenceResponse* response,
+                                                     const char** request_id) {
+  *request_id = of(response)->id.c_str();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(
+    TRITONSERVER_InferenceResponse* response, uint32_t* count) {
+  *count = static_cast<uint32_t>(of(response)->parameters.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
+    TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
+    TRITONSERVER_ParameterType* type, const void** vvalue) {
+  const auto& parameters = of(response)->parameters;
+  if (index >= parameters.size()) {
+    return to_error(invalid_argument("out of bounds index {}, response has {} parameters", index,
+                                     parameters.size()));
+  }
+  *name = parameters[index].name.c_str();
+  *type = parameters[index].type();
+  *vvalue = parameters[index].pointer();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(
+    TRITONSERVER_InferenceResponse* response, uint32_t* count) {
+  *count = static_cast<uint32_t>(of(response)->outputs.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceResponse* response,
+                                                         const uint32_t index, const char** name,
+                                                         TRITONSERVER_DataType* datatype,
+                                                         const int64_t** shape, uint64_t* dim_count,
+                                                         const void** base, size_t* byte_size,
+                                                         TRITONSERVER_MemoryType* memory_type,
+                                                         int64_t* memory_type_id, void** userp) {
+  const auto& outputs = of(response)->outputs;
+  if (index >= outputs.size()) {
+    return to_error(
+        invalid_argument("out of bounds index {}, response has {} outputs", index, outputs.size()));
+  }
+  const OutputTensor& output = outputs[index];
+  *name = output.name.c_str();
+  *datatype = output.datatype;
+  *shape = output.shape.data();
+  *dim_count = output.shape.size();
+  *base = output.buffer;
+  *byte_size = output.byte_size;
+  *memory_type = output.memory_type;
+  *memory_type_id = output.memory_type_id;
+  *userp = output.buffer_userp;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(
+    TRITONSERVER_ResponseAllocator** allocator, TRITONSERVER_ResponseAllocatorAllocFn_t alloc_fn,
+    TRITONSERVER_ResponseAllocatorReleaseFn_t release_fn,
+    TRITONSERVER_ResponseAllocatorStartFn_t start_fn) {
+  auto* a = new ResponseAllocator;
+  a->alloc = alloc_fn;
+  a->release = release_fn;
+  a->start = start_fn;
+  *allocator = reinterpret_cast<TRITONSERVER_ResponseAllocator*>(a);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(
+    TRITONSERVER_ResponseAllocator* allocator, TRITONSERVER_ResponseAllocatorQueryFn_t fn) {
+  of(allocator)->query = fn;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
+    TRITONSERVER_ResponseAllocator* allocator,
+    TRITONSERVER_ResponseAllocatorBufferAttributesFn_t fn) {
+  of(allocator)->attributes = fn;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorDelete(
+    TRITONSERVER_ResponseAllocator* allocator) {
+  delete of(allocator);
+  return nullptr;
+}

@@ -1,0 +1,152 @@
+// Responses, their buffers, and the rule of exactly one FINAL.
+#include "server/response.h"
+
+#include <algorithm>
+
+#include "server/model.h"
+
+namespace nereid::server {
+
+ResponseContext::~ResponseContext() {
+  if (armed)
+    fail(internal_error("model '{}' ended the request without a final response",
+                        model->config().name));
+  if (armed) model->request_ended();
+}
+
+Status ResponseContext::send(std::unique_ptr<InferenceResponse> response, uint32_t flags) {
+  const bool is_final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
+  const bool was_final = is_final ? final_sent_.exchange(true) : final_sent_.load();
+  if (was_final) {
+    return internal_error("model '{}': response after the final one", model->config().name);
+  }
+  if (response == nullptr && !is_final) return ok();
+  if (response != nullptr && response->error != nullptr) {
+    cancel_error_.store(response->error->code == TRITONSERVER_ERROR_CANCELLED,
+                        std::memory_order_relaxed);
+  }
+  deliver(std::move(response), flags);
+  return ok();
+}
+
+void ResponseContext::fail(const Status& status) {
+  if (final_sent_.exchange(true)) return;
+  cancel_error_.store(status.code() == absl::StatusCode::kCancelled, std::memory_order_relaxed);
+  // No shared_ptr to this object may exist when the destructor calls, hence a response without
+  // context.
+  auto response = std::make_unique<InferenceResponse>(nullptr);
+  response->model_name = model->config().name;
+  response->model_version = model->version();
+  response->id = id;
+  response->error.reset(to_error(status));
+  deliver(std::move(response), TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+}
+
+void CancelState::cancel() {
+  std::vector<std::function<void()>> actions;
+  {
+    std::lock_guard lock(mutex_);
+    cancelled_.store(true, std::memory_order_release);
+    actions.swap(on_cancel_);
+  }
+  for (auto& action : actions) action();
+}
+
+void CancelState::on_cancel(std::function<void()> action) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!is_cancelled()) {
+      on_cancel_.push_back(std::move(action));
+      return;
+    }
+  }
+  action();
+}
+
+StatusOr<void*> OutputTensor::allocate(size_t size, TRITONSERVER_MemoryType preferred,
+                                       int64_t preferred_id) {
+  if (allocated) return invalid_argument("output '{}' already has a buffer", name);
+  RETURN_IF_ERROR(response->start_allocator());
+  auto* allocator = response->allocator_;
+  TRITONSERVER_Error* error =
+      allocator->alloc(reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator), name.c_str(),
+                       size, preferred, preferred_id, response->allocator_userp_, &buffer,
+                       &buffer_userp, &memory_type, &memory_type_id);
+  if (error != nullptr) {
+    Status status = to_status(error);
+    delete error;
+    return status;
+  }
+  allocated = true;
+  byte_size = size;
+  if (buffer == nullptr && size > 0) {
+    return internal_error("allocator gave no buffer of {} bytes for output '{}'", size, name);
+  }
+  return buffer;
+}
+
+InferenceResponse::InferenceResponse(std::shared_ptr<ResponseContext> context)
+    : context_(std::move(context)),
+      allocator_(context_ ? context_->allocator : nullptr),
+      allocator_userp_(context_ ? context_->allocator_userp : nullptr) {
+  if (context_ == nullptr) return;
+  model_name = context_->model->config().name;
+  model_version = context_->model->version();
+  id = context_->id;
+}
+
+InferenceResponse::~InferenceResponse() {
+  for (auto& output : outputs) {
+    if (!output.allocated || allocator_->release == nullptr) continue;
+    delete allocator_->release(reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator_),
+                               output.buffer, output.buffer_userp, output.byte_size,
+                               output.memory_type, output.memory_type_id);
+  }
+}
+
+Status InferenceResponse::start_allocator() {
+  if (allocator_ == nullptr || allocator_->alloc == nullptr) {
+    return internal_error("the request has no response allocator");
+  }
+  if (started_ || allocator_->start == nullptr) return ok();
+  started_ = true;
+  TRITONSERVER_Error* error = allocator_->start(
+      reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator_), allocator_userp_);
+  Status status = to_status(error);
+  delete error;
+  return status;
+}
+
+StatusOr<OutputTensor*> InferenceResponse::add_output(const std::string& name,
+                                                      TRITONSERVER_DataType datatype,
+                                                      std::vector<int64_t> shape) {
+  if (context_->model->config().output(name) == nullptr) {
+    return invalid_argument("unexpected inference output '{}' for model '{}'", name, model_name);
+  }
+  OutputTensor& output = outputs.emplace_back();
+  output.response = this;
+  output.name = name;
+  output.datatype = datatype;
+  output.shape = std::move(shape);
+  return &output;
+}
+
+void InferenceResponse::set_parameter(TRITONSERVER_Parameter parameter) {
+  const auto it = std::find_if(parameters.begin(), parameters.end(),
+                               [&](const auto& p) { return p.name == parameter.name; });
+  if (it == parameters.end()) {
+    parameters.push_back(std::move(parameter));
+  } else {
+    it->value = std::move(parameter.value);
+  }
+}
+
+Status InferenceResponse::send(std::unique_ptr<InferenceResponse> response, uint32_t flags,
+                               const Status& error) {
+  if (!error.ok()) response->error.reset(to_error(error));
+  const auto context = std::move(response->context_);
+  if (context == nullptr) return internal_error("response sent twice");
+  return context->send(std::move(response), flags);
+}
+
+}  // namespace nereid::server

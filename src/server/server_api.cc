@@ -1,0 +1,297 @@
+// C API: server options, the server itself, and logging.
+#include <spdlog/spdlog.h>
+
+#include "base/log.h"
+#include "server/error.h"
+#include "server/metrics.h"
+#include "server/request.h"
+#include "server/server.h"
+#include "server/values.h"
+
+using namespace nereid;          // NOLINT: this file is the C face of what is in there
+using namespace nereid::server;  // NOLINT
+
+namespace {
+
+ServerOptions* of(TRITONSERVER_ServerOptions* options) {
+  return reinterpret_cast<ServerOptions*>(options);
+}
+
+// For a setter that works for one value only.
+TRITONSERVER_Error* only(bool is_default, const char* setter) {
+  return is_default ? nullptr : to_error(unsupported("{}: only the default value works", setter));
+}
+
+TRITONSERVER_Message* message_of(std::string text) {
+  return new TRITONSERVER_Message{std::move(text)};
+}
+
+// Raises or lowers spdlog's level so that `level` is written, or not.
+void switch_level(spdlog::level::level_enum level, bool on) {
+  const auto current = spdlog::get_level();
+  if (on && current > level) spdlog::set_level(level);
+  if (!on && current <= level) {
+    spdlog::set_level(static_cast<spdlog::level::level_enum>(level + 1));
+  }
+}
+
+spdlog::level::level_enum log_level(TRITONSERVER_LogLevel level) {
+  switch (level) {
+    case TRITONSERVER_LOG_INFO:
+      return spdlog::level::info;
+    case TRITONSERVER_LOG_WARN:
+      return spdlog::level::warn;
+    case TRITONSERVER_LOG_ERROR:
+      return spdlog::level::err;
+    case TRITONSERVER_LOG_VERBOSE:
+      return spdlog::level::debug;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) {
+  return spdlog::should_log(log_level(level));
+}
+
+TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* filename,
+                                            const int line, const char* msg) {
+  const std::string_view path = filename == nullptr ? "" : filename;
+  const size_t slash = path.rfind('/');
+  spdlog::log(log_level(level), "{}:{}] {}",
+              slash == std::string_view::npos ? path : path.substr(slash + 1), line, msg);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsNew(TRITONSERVER_ServerOptions** options) {
+  *options = reinterpret_cast<TRITONSERVER_ServerOptions*>(new ServerOptions);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsDelete(TRITONSERVER_ServerOptions* options) {
+  delete of(options);
+  return nullptr;
+}
+
+// A setter that stores its value.
+#define NEREID_STORE_OPTION(setter, type, field)                                              \
+  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions* options, \
+                                                         type value) {                        \
+    of(options)->field = value;                                                               \
+    return nullptr;                                                                           \
+  }
+NEREID_STORE_OPTION(SetServerId, const char*, id)
+NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
+NEREID_STORE_OPTION(SetStrictReadiness, bool, strict_readiness)
+NEREID_STORE_OPTION(SetExitTimeout, unsigned int, exit_timeout_s)
+NEREID_STORE_OPTION(SetMetrics, bool, metrics)
+NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
+#undef NEREID_STORE_OPTION
+
+// A setter that accepts only what this server does anyway.
+#define NEREID_FIXED_OPTION(setter, type, condition)                                  \
+  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
+                                                         type value) {                \
+    return only(condition, "TRITONSERVER_ServerOptions" #setter);                     \
+  }
+NEREID_FIXED_OPTION(SetModelControlMode, TRITONSERVER_ModelControlMode,
+                    value == TRITONSERVER_MODEL_CONTROL_NONE)
+NEREID_FIXED_OPTION(SetStrictModelConfig, bool, value)
+NEREID_FIXED_OPTION(SetRateLimiterMode, TRITONSERVER_RateLimitMode,
+                    value == TRITONSERVER_RATE_LIMIT_OFF)
+NEREID_FIXED_OPTION(SetPinnedMemoryPoolByteSize, uint64_t, value == 0)
+NEREID_FIXED_OPTION(SetResponseCacheByteSize, uint64_t, value == 0)
+NEREID_FIXED_OPTION(SetBufferManagerThreadCount, unsigned int, value == 0)
+NEREID_FIXED_OPTION(SetModelLoadThreadCount, unsigned int, value <= 1)
+NEREID_FIXED_OPTION(SetModelLoadRetryCount, unsigned int, value == 0)
+NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
+NEREID_FIXED_OPTION(SetEnablePeerAccess, bool, !value)
+NEREID_FIXED_OPTION(SetLogFormat, TRITONSERVER_LogFormat, value == TRITONSERVER_LOG_DEFAULT)
+NEREID_FIXED_OPTION(SetGpuMetrics, bool, !value)
+NEREID_FIXED_OPTION(SetCpuMetrics, bool, !value)
+#undef NEREID_FIXED_OPTION
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelRepositoryPath(
+    TRITONSERVER_ServerOptions* options, const char* path) {
+  of(options)->repositories.emplace_back(path);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetBackendConfig(TRITONSERVER_ServerOptions* options,
+                                                               const char* backend_name,
+                                                               const char* setting,
+                                                               const char* value) {
+  of(options)->backend_settings[backend_name][setting] = value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetHostPolicy(TRITONSERVER_ServerOptions* options,
+                                                            const char* policy_name,
+                                                            const char* setting,
+                                                            const char* value) {
+  of(options)->host_policies[policy_name][setting] = value;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogInfo(TRITONSERVER_ServerOptions*, bool log) {
+  switch_level(spdlog::level::info, log);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogWarn(TRITONSERVER_ServerOptions*, bool log) {
+  switch_level(spdlog::level::warn, log);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogError(TRITONSERVER_ServerOptions*, bool log) {
+  switch_level(spdlog::level::err, log);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(TRITONSERVER_ServerOptions*,
+                                                            int level) {
+  if (level > 0) switch_level(spdlog::level::debug, true);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server,
+                                           TRITONSERVER_ServerOptions* options) {
+  auto made = Server::create(*of(options));
+  if (!made.ok()) return to_error(made.status());
+  *server = reinterpret_cast<TRITONSERVER_Server*>(made->release());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerDelete(TRITONSERVER_Server* server) {
+  delete of(server);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerStop(TRITONSERVER_Server* server) {
+  return to_error(of(server)->stop());
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerSetExitTimeout(TRITONSERVER_Server* server,
+                                                      unsigned int timeout) {
+  of(server)->set_exit_timeout(timeout);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server* server, bool* live) {
+  *live = of(server)->is_live();
+  return to_error(of(server)->check_running());
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) {
+  *ready = of(server)->is_ready();
+  return to_error(of(server)->check_running());
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server,
+                                                    const char* model_name, int64_t model_version,
+                                                    bool* ready) {
+  *ready = false;
+  if (Status s = of(server)->check_running(); !s.ok()) return to_error(s);
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok() && absl::IsNotFound(model.status())) return to_error(model.status());
+  if (!model.ok()) return nullptr;
+  const auto* backend_model = dynamic_cast<const BackendModel*>(model->get());
+  *ready = backend_model == nullptr || backend_model->ready();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelBatchProperties(TRITONSERVER_Server* server,
+                                                            const char* model_name,
+                                                            int64_t model_version, uint32_t* flags,
+                                                            void** voidp) {
+  if (voidp != nullptr) *voidp = nullptr;
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *flags = (*model)->config().max_batch_size > 0 ? TRITONSERVER_BATCH_FIRST_DIM
+                                                 : TRITONSERVER_BATCH_UNKNOWN;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server* server,
+                                                                  const char* model_name,
+                                                                  int64_t model_version,
+                                                                  uint32_t* txn_flags,
+                                                                  void** voidp) {
+  if (voidp != nullptr) *voidp = nullptr;
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *txn_flags = (*model)->decoupled() ? TRITONSERVER_TXN_DECOUPLED : TRITONSERVER_TXN_ONE_TO_ONE;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server* server,
+                                                TRITONSERVER_Message** server_metadata) {
+  *server_metadata = message_of(of(server)->metadata());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server* server,
+                                                     const char* model_name, int64_t model_version,
+                                                     TRITONSERVER_Message** model_metadata) {
+  auto text = of(server)->model_metadata(model_name, model_version);
+  if (!text.ok()) return to_error(text.status());
+  *model_metadata = message_of(*std::move(text));
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server,
+                                                   const char* model_name, int64_t model_version,
+                                                   uint32_t config_version,
+                                                   TRITONSERVER_Message** model_config) {
+  if (config_version != 1) {
+    return to_error(
+        unsupported("model config version {} is not supported, only 1", config_version));
+  }
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *model_config = message_of((*model)->config().json);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server* server, uint32_t flags,
+                                                  TRITONSERVER_Message** model_index) {
+  *model_index = message_of(of(server)->index((flags & TRITONSERVER_INDEX_FLAG_READY) != 0));
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
+                                                  TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace* trace) {
+  if (trace != nullptr) {
+    return to_error(unsupported("TRITONSERVER_ServerInferAsync: tracing is not supported"));
+  }
+  InferenceRequest* r = server::of(request);
+  return to_error(r->model->enqueue(r));
+}
+
+struct TRITONSERVER_Metrics {
+  std::string text;
+};
+
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server*,
+                                               TRITONSERVER_Metrics** metrics) {
+  *metrics = new TRITONSERVER_Metrics{metrics_text()};
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricsDelete(TRITONSERVER_Metrics* metrics) {
+  delete metrics;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics,
+                                                  TRITONSERVER_MetricFormat format,
+                                                  const char** base, size_t* byte_size) {
+  if (format != TRITONSERVER_METRIC_PROMETHEUS) {
+    return to_error(invalid_argument("unknown metrics format {}", static_cast<int>(format)));
+  }
+  *base = metrics->text.data();
+  *byte_size = metrics->text.size();
+  return nullptr;
+}

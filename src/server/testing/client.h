@@ -1,0 +1,82 @@
+// A client of the C API for tests: a server over a scratch repository, and calls that record what
+// comes back.
+#pragma once
+
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "triton/core/tritonserver.h"
+
+namespace nereid::server {
+
+// Code and message of an error, which it deletes; code -1 = success.
+struct Outcome {
+  explicit Outcome(TRITONSERVER_Error* error);
+  int code = -1;
+  std::string text;
+  bool ok() const { return code < 0; }
+};
+
+class TestServer {
+ public:
+  // Each pair: model name, config.pbtxt. Gets a version folder 1.
+  explicit TestServer(const std::vector<std::pair<std::string, std::string>>& models,
+                      unsigned exit_timeout_s = 10, bool exit_on_error = true);
+  ~TestServer();
+  TRITONSERVER_Server* get() const { return server_; }
+  const Outcome& started() const { return started_; }
+  std::string metrics() const;
+
+ private:
+  std::filesystem::path dir_;
+  TRITONSERVER_Server* server_ = nullptr;
+  Outcome started_{nullptr};
+};
+
+struct TestReply {
+  int code = -1;  // error code of the response, -1 = result
+  std::string text;
+  std::vector<int32_t> out;
+  bool is_final = false, is_empty = false;
+};
+
+// One request with input IN. Must be waited for before it goes.
+class TestCall {
+ public:
+  TestCall(TRITONSERVER_Server* server, const std::string& model, std::vector<int32_t> values,
+           const std::string& id = "");
+  ~TestCall();
+  TRITONSERVER_InferenceRequest* request() const { return request_; }
+  Outcome send();
+  void cancel();
+  // Until FINAL and release; false after ten seconds.
+  bool wait();
+  // Complete after wait(): replies with content, in order.
+  std::vector<TestReply> replies() const;
+  int num_finals() const { return num_finals_; }
+  int num_releases() const { return num_releases_; }
+  std::vector<int32_t> joined() const;  // all outputs in order
+
+  Outcome created{nullptr};
+
+ private:
+  static void on_response(TRITONSERVER_InferenceResponse* response, const uint32_t flags,
+                          void* self);
+  static void on_release(TRITONSERVER_InferenceRequest*, const uint32_t, void* self);
+
+  TRITONSERVER_Server* server_;
+  TRITONSERVER_InferenceRequest* request_ = nullptr;
+  std::vector<int32_t> values_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<TestReply> replies_;
+  int num_finals_ = 0, num_releases_ = 0;
+};
+
+// config.pbtxt of a model of the test backend.
+std::string test_model(const std::string& behavior, const std::string& more = "");
+
+}  // namespace nereid::server

@@ -1,0 +1,121 @@
+// Ensembles over test models.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "server/testing/client.h"
+
+namespace nereid::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// IN -> first -> _mid -> second -> OUT
+std::string chain(const std::string& first, const std::string& second) {
+  const auto step = [](const std::string& model, const std::string& in, const std::string& out) {
+    return "{ model_name: \"" + model + "\" model_version: -1 input_map { key: \"IN\" value: \"" +
+           in + "\" } output_map { key: \"OUT\" value: \"" + out + "\" } }";
+  };
+  return "platform: \"ensemble\"\n"
+         "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+         "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+         "ensemble_scheduling { step [ " +
+         step(first, "IN", "_mid") + ", " + step(second, "_mid", "OUT") + " ] }\n";
+}
+
+struct Result {
+  std::vector<TestReply> replies;
+  std::vector<int32_t> joined;
+};
+
+Result run(TestServer& server, const std::string& model, const std::vector<int32_t>& values) {
+  TestCall call(server.get(), model, values, "e1");
+  const Outcome sent = call.send();
+  EXPECT_TRUE(sent.ok()) << sent.text;
+  EXPECT_TRUE(call.wait());
+  EXPECT_EQ(call.num_finals(), 1);
+  EXPECT_EQ(call.num_releases(), 1);
+  return {call.replies(), call.joined()};
+}
+
+TEST(Ensemble, RunsStepsInOrder) {
+  TestServer server(
+      {{"a", test_model("identity")}, {"b", test_model("identity")}, {"e", chain("a", "b")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const Result result = run(server, "e", {4, 5});
+  EXPECT_THAT(result.joined, ElementsAre(4, 5));
+  ASSERT_EQ(result.replies.size(), 1u);
+  EXPECT_TRUE(result.replies[0].is_final);
+}
+
+TEST(Ensemble, StreamsThroughInOrder) {
+  TestServer server({{"r", test_model("repeat")},
+                     {"alone", test_model("repeat_final_alone")},
+                     {"i", test_model("identity", "instance_group [ { count: 4 } ]")},
+                     {"e", chain("r", "i")},
+                     {"e2", chain("alone", "i")},
+                     {"nested", chain("i", "e")},
+                     {"twice", chain("r", "alone")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  std::vector<int32_t> values(300);
+  std::iota(values.begin(), values.end(), 0);
+  for (const char* model : {"e", "e2", "nested", "twice"}) {
+    const Result result = run(server, model, values);
+    EXPECT_EQ(result.joined, values) << model;
+    EXPECT_EQ(result.replies.size(), values.size()) << model;
+  }
+  uint32_t flags = 0;
+  TRITONSERVER_ServerModelTransactionProperties(server.get(), "nested", -1, &flags, nullptr);
+  EXPECT_EQ(flags, TRITONSERVER_TXN_DECOUPLED);
+  EXPECT_THAT(run(server, "e2", {}).joined, ElementsAre());  // FINAL alone
+}
+
+TEST(Ensemble, StepErrorsEndTheRequest) {
+  TestServer server({{"i", test_model("identity")},
+                     {"fail", test_model("fail")},
+                     {"fail_after", test_model("fail_after")},
+                     {"no_final", test_model("no_final")},
+                     {"e1", chain("i", "fail")},
+                     {"e2", chain("fail_after", "i")},
+                     {"e3", chain("no_final", "i")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(run(server, "e1", {1}).replies.back().text, "in ensemble 'e1', told to fail");
+  const TestReply last = run(server, "e2", {1}).replies.back();
+  EXPECT_EQ(last.text, "in ensemble 'e2', second response failed");
+  EXPECT_EQ(last.code, TRITONSERVER_ERROR_UNAVAILABLE);
+  EXPECT_THAT(run(server, "e3", {1}).replies.back().text, HasSubstr("without a final response"));
+  EXPECT_TRUE(Outcome(TRITONSERVER_ServerStop(server.get())).ok());  // nothing is left behind
+}
+
+TEST(Ensemble, CancelReachesTheSteps) {
+  TestServer server({{"wait", test_model("wait_cancel")},
+                     {"i", test_model("identity")},
+                     {"e", chain("wait", "i")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TestCall call(server.get(), "e", {1});
+  ASSERT_TRUE(call.send().ok());
+  call.cancel();
+  ASSERT_TRUE(call.wait());
+  EXPECT_EQ(call.replies().back().code, TRITONSERVER_ERROR_CANCELLED);
+  EXPECT_EQ(call.num_finals(), 1);
+}
+
+TEST(Ensemble, BadOnesAreNamed) {
+  const auto error = [](const std::string& ensemble) {
+    return TestServer({{"i", test_model("identity")}, {"e", ensemble}}).started().text;
+  };
+  EXPECT_THAT(error(chain("i", "missing")),
+              HasSubstr("ensemble e contains models that are not available or ambiguous: missing"));
+  std::string text = chain("i", "i");
+  text.replace(text.find("key: \"IN\""), 9, "key: \"NO\"");
+  EXPECT_THAT(error(text), HasSubstr("is mapping to non-existing input NO in model i"));
+  text = chain("i", "i");
+  text.replace(text.find("TYPE_INT32"), 10, "TYPE_FP32");
+  EXPECT_THAT(error(text), HasSubstr("inconsistent data type: TYPE_FP32 is inferred from model e"));
+  EXPECT_THAT(error(chain("i", "e")), HasSubstr("depends on 'e' which has no loaded version"));
+}
+
+}  // namespace
+}  // namespace nereid::server

@@ -1,0 +1,136 @@
+// Parsing, defaults, refusals and JSON of model configurations.
+#include "server/model_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace nereid::server {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error(const std::string& text) {
+  const auto config = parse_model_config(text, "m/config.pbtxt", "m");
+  return config.ok() ? "" : std::string(message(config.status()));
+}
+
+TEST(ModelConfig, ReadsOddSpellings) {
+  const auto config = parse_model_config(
+      "# comment\nname: \"m\", backend: 'x';\nmax_batch_size: 8\n"
+      "input [ { name: \"a\", data_type: TYPE_INT32, dims: [ 1 ], reshape: { shape: [ ] }, "
+      "optional: True } ]\n"
+      "output < name: \"o\" data_type: 13 dims: -1 dims: -1 >\n"
+      "output { name: \"o\" data_type: TYPE_STRING dims: [ -1, -1 ] }\n"
+      "parameters { key: \"k\" value { string_value: \"a\" \"b\" } }\n"
+      "model_transaction_policy { decoupled: t }\n",
+      "m/config.pbtxt", "m");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_batch_size, 8);
+  EXPECT_TRUE(config->decoupled);
+  EXPECT_TRUE(config->inputs[0].optional);
+  EXPECT_EQ(config->inputs[0].reshape, std::vector<int64_t>{});
+  ASSERT_EQ(config->outputs.size(), 1u);
+  EXPECT_EQ(config->outputs[0].datatype, TRITONSERVER_TYPE_BYTES);
+  EXPECT_THAT(config->json, HasSubstr(R"("k":{"string_value":"ab"})"));
+  EXPECT_EQ(config->groups.size(), 1u);
+}
+
+TEST(ModelConfig, SyntaxErrorsNameThePlace) {
+  EXPECT_THAT(error("backend: \"x\"\nbogus: 1\n"), HasSubstr("m/config.pbtxt:2:1:"));
+  EXPECT_THAT(error("max_batch_size: ${n}"), HasSubstr("m/config.pbtxt:1:17:"));
+  EXPECT_THAT(error("backend: \"a\"\nbackend: \"b\""), HasSubstr("m/config.pbtxt:2:"));
+  EXPECT_THAT(error("input [ { name: \"a\" }, ]"), HasSubstr("m/config.pbtxt:1:"));
+}
+
+TEST(ModelConfig, ValuesAreChecked) {
+  EXPECT_EQ(error("name: \"other\" backend: \"x\""),
+            "unexpected directory name 'm' for model 'other', directory name must equal model name "
+            "(m/config.pbtxt:1)");
+  EXPECT_THAT(error("backend: \"x\"\nmax_batch_size: -1"),
+              HasSubstr("'max_batch_size' must be non-negative value for m (m/config.pbtxt:2)"));
+  EXPECT_THAT(error("backend: \"x\" input { data_type: TYPE_INT8 dims: 1 }"),
+              HasSubstr("must specify 'name'"));
+  EXPECT_THAT(error("backend: \"x\" input { name: \"a\" dims: 1 }"),
+              HasSubstr("must specify 'data_type'"));
+  EXPECT_THAT(error("backend: \"x\" input { name: \"a\" data_type: TYPE_INT8 }"),
+              HasSubstr("must specify 'dims'"));
+  EXPECT_THAT(error("backend: \"x\" input { name: \"a\" data_type: TYPE_INT8 dims: 0 }"),
+              HasSubstr("integer >= 1"));
+  EXPECT_THAT(
+      error(
+          "backend: \"x\" input { name: \"a\" data_type: TYPE_INT8 dims: 6 reshape { shape: 5 } }"),
+      HasSubstr("different size for dims and reshape"));
+  EXPECT_THAT(error("backend: \"../x\""), HasSubstr("plain names"));
+  EXPECT_THAT(error("backend: \"x\" instance_group { kind: KIND_GPU }"),
+              HasSubstr("no GPUs are available"));
+  EXPECT_THAT(error("backend: \"x\" sequence_batching { }"),
+              HasSubstr("sequence_batching is not supported"));
+  EXPECT_THAT(error("backend: \"x\" model_warmup { name: \"w\" }"),
+              HasSubstr("model_warmup is not supported"));
+  EXPECT_THAT(error(""), HasSubstr("must specify 'backend'"));
+}
+
+TEST(ModelConfig, EnsembleGraphsAreChecked) {
+  const std::string head =
+      "platform: \"ensemble\" input { name: \"I\" data_type: TYPE_INT32 dims: 1 }\n"
+      "output { name: \"O\" data_type: TYPE_INT32 dims: 1 }\nensemble_scheduling { ";
+  const auto step = [](const std::string& in, const std::string& out) {
+    return "step { model_name: \"x\" input_map { key: \"a\" value: \"" + in +
+           "\" } output_map { key: \"b\" value: \"" + out + "\" } } ";
+  };
+  EXPECT_EQ(error(head + step("I", "O") + "}"), "");
+  EXPECT_THAT(error(head + "}"), HasSubstr("must specify 'step' for ensemble 'm'"));
+  EXPECT_THAT(error(head + step("I", "O") + step("I", "O") + "}"),
+              HasSubstr("can appear in an output map only once"));
+  EXPECT_THAT(error(head + step("I", "P") + "}"), HasSubstr("ensemble output 'O'"));
+  EXPECT_THAT(error(head + step("I", "P") + step("Q", "O") + step("O", "Q") + "}"),
+              HasSubstr("is not written"));
+  EXPECT_THAT(error(head + step("I", "O") + step("I", "P") + "}"),
+              HasSubstr("ensemble tensor 'P' is unused"));
+}
+
+TEST(ModelConfig, JsonHasNumbersWhereClientsExpectThem) {
+  const auto config = parse_model_config(
+      "backend: \"x\" max_batch_size: 4 version_policy { specific { versions: [ 1, 3 ] } }\n"
+      "input { name: \"a\" data_type: TYPE_INT32 dims: [ 2, -1 ] }\n"
+      "dynamic_batching { default_queue_policy { default_timeout_microseconds: 5 } }\n"
+      "parameters { key: \"dims\" value { string_value: \"7\" } }",
+      "m/config.pbtxt", "m");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->json, HasSubstr(R"("dims":[2,-1])"));
+  EXPECT_THAT(config->json, HasSubstr(R"("versions":[1,3])"));
+  EXPECT_THAT(config->json, HasSubstr(R"("default_timeout_microseconds":5)"));
+  EXPECT_THAT(config->json, HasSubstr(R"("dims":{"string_value":"7"})"));
+  EXPECT_THAT(config->json, HasSubstr(R"("preferred_batch_size":[4])"));
+}
+
+// The shipped templates, filled as a launcher would.
+TEST(ModelConfig, TemplatesAreValid) {
+  const std::filesystem::path root = NEREID_SOURCE_DIR "/all_models/inflight_batcher_llm";
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root)) {
+    std::string text = *read_file(entry.path() / "config.pbtxt");
+    const auto fill = [&](const std::string& name, const std::string& value) {
+      for (size_t at; (at = text.find("${" + name + "}")) != std::string::npos;) {
+        text.replace(at, name.size() + 3, value);
+      }
+    };
+    fill("triton_max_batch_size", "4");
+    fill("decoupled_mode", "true");
+    for (const char* name : {"preprocessing", "postprocessing", "bls"})
+      fill(std::string(name) + "_instance_count", "1");
+    const std::string name = entry.path().filename().string();
+    const auto config = parse_model_config(text, name, name);
+    EXPECT_TRUE(config.ok()) << config.status();
+    ++count;
+  }
+  EXPECT_EQ(count, 5);
+}
+
+}  // namespace
+}  // namespace nereid::server

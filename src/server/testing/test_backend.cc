@@ -1,0 +1,166 @@
+// A backend for tests: what it does is the model parameter "behavior". Input IN INT32 [-1], output
+// OUT INT32 [-1].
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "triton/core/tritonbackend.h"
+
+namespace {
+
+struct ModelState {
+  std::string behavior;
+};
+
+// The text between "behavior":{"string_value":" and the next quote; configurations of tests have no
+// spaces there.
+std::string behavior_of(TRITONBACKEND_Model* model) {
+  TRITONSERVER_Message* config = nullptr;
+  TRITONBACKEND_ModelConfig(model, 1, &config);
+  const char* base = nullptr;
+  size_t size = 0;
+  TRITONSERVER_MessageSerializeToJson(config, &base, &size);
+  const std::string text(base, size);
+  TRITONSERVER_MessageDelete(config);
+  const std::string key = "\"behavior\":{\"string_value\":\"";
+  const size_t at = text.find(key);
+  if (at == std::string::npos) return "identity";
+  const size_t begin = at + key.size();
+  return text.substr(begin, text.find('"', begin) - begin);
+}
+
+std::vector<int32_t> read_input(TRITONBACKEND_Request* request) {
+  TRITONBACKEND_Input* input = nullptr;
+  if (auto* error = TRITONBACKEND_RequestInput(request, "IN", &input)) {
+    TRITONSERVER_ErrorDelete(error);
+    return {};
+  }
+  uint32_t buffers = 0;
+  TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr, nullptr, &buffers);
+  std::vector<int32_t> out;
+  for (uint32_t i = 0; i < buffers; ++i) {
+    const void* base = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    int64_t id = 0;
+    TRITONBACKEND_InputBuffer(input, i, &base, &size, &type, &id);
+    const size_t begin = out.size();
+    out.resize(begin + size / sizeof(int32_t));
+    std::memcpy(out.data() + begin, base, size);
+  }
+  return out;
+}
+
+void send(TRITONBACKEND_ResponseFactory* factory, const std::vector<int32_t>& values,
+          uint32_t flags) {
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONBACKEND_ResponseNewFromFactory(&response, factory);
+  TRITONBACKEND_Output* output = nullptr;
+  const auto count = static_cast<int64_t>(values.size());
+  TRITONBACKEND_ResponseOutput(response, &output, "OUT", TRITONSERVER_TYPE_INT32, &count, 1);
+  void* buffer = nullptr;
+  TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+  int64_t id = 0;
+  TRITONBACKEND_OutputBuffer(output, &buffer, values.size() * sizeof(int32_t), &type, &id);
+  if (!values.empty()) std::memcpy(buffer, values.data(), values.size() * sizeof(int32_t));
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ResponseSend(response, flags, nullptr));
+}
+
+void send_error(TRITONBACKEND_ResponseFactory* factory, TRITONSERVER_Error_Code code,
+                const char* text) {
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONBACKEND_ResponseNewFromFactory(&response, factory);
+  TRITONSERVER_Error* error = TRITONSERVER_ErrorNew(code, text);
+  TRITONSERVER_ErrorDelete(
+      TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
+  TRITONSERVER_ErrorDelete(error);
+}
+
+void wait_for_cancel(TRITONBACKEND_ResponseFactory* factory) {
+  bool cancelled = false;
+  for (int i = 0; i < 10000 && !cancelled; ++i) {
+    TRITONBACKEND_ResponseFactoryIsCancelled(factory, &cancelled);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  send_error(factory, cancelled ? TRITONSERVER_ERROR_CANCELLED : TRITONSERVER_ERROR_INTERNAL,
+             cancelled ? "was cancelled" : "was never cancelled");
+}
+
+// The part after the request is released, on its own thread.
+void respond(const std::string& behavior, TRITONBACKEND_ResponseFactory* factory,
+             const std::vector<int32_t>& values) {
+  if (behavior == "wait_cancel") {
+    wait_for_cancel(factory);
+  } else if (behavior == "repeat" || behavior == "repeat_final_alone") {
+    const bool alone = behavior == "repeat_final_alone";
+    for (size_t i = 0; i < values.size(); ++i) {
+      send(factory, {values[i]},
+           !alone && i + 1 == values.size() ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0);
+    }
+    if (alone || values.empty()) {
+      TRITONSERVER_ErrorDelete(
+          TRITONBACKEND_ResponseFactorySendFlags(factory, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+    }
+  } else if (behavior == "fail_after") {
+    send(factory, {values.at(0)}, 0);
+    send_error(factory, TRITONSERVER_ERROR_UNAVAILABLE, "second response failed");
+  } else if (behavior == "final_twice") {
+    send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+    send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+  } else if (behavior != "no_final") {
+    if (behavior == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(values.at(0)));
+    send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+  }
+  TRITONBACKEND_ResponseFactoryDelete(factory);
+}
+
+void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request,
+                 const std::string& behavior) {
+  const std::vector<int32_t> values = read_input(request);
+  TRITONBACKEND_ResponseFactory* factory = nullptr;
+  TRITONBACKEND_ResponseFactoryNew(&factory, request);
+  TRITONBACKEND_ModelInstanceReportStatistics(instance, request, true, 1000, 2000, 3000, 4000);
+  TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, 1, 1000, 2000, 3000, 4000);
+  TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
+  if (behavior == "identity" || behavior == "slow") {
+    respond(behavior, factory, values);
+  } else {
+    std::thread(respond, behavior, factory, values).detach();
+  }
+}
+
+}  // namespace
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
+  auto* state = new ModelState{behavior_of(model)};
+  TRITONBACKEND_ModelSetState(model, state);
+  if (state->behavior == "init_fail") {
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told not to initialize");
+  }
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
+  void* state = nullptr;
+  TRITONBACKEND_ModelState(model, &state);
+  delete static_cast<ModelState*>(state);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,
+                                                       TRITONBACKEND_Request** requests,
+                                                       uint32_t request_count) {
+  TRITONBACKEND_Model* model = nullptr;
+  void* state = nullptr;
+  TRITONBACKEND_ModelInstanceModel(instance, &model);
+  TRITONBACKEND_ModelState(model, &state);
+  const std::string& behavior = static_cast<ModelState*>(state)->behavior;
+  if (behavior == "fail") {
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told to fail");
+  }
+  if (behavior == "leak") return nullptr;  // keeps the requests for ever
+  for (uint32_t i = 0; i < request_count; ++i) execute_one(instance, requests[i], behavior);
+  return nullptr;
+}

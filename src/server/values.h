@@ -1,0 +1,38 @@
+// Small value objects of the C API: named parameters, JSON messages, buffer attributes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "triton/core/tritonserver.h"
+
+// A named value; `pointer` is what the API hands out for it.
+struct TRITONSERVER_Parameter {
+  struct Bytes {
+    const void* base;
+    uint64_t size;
+  };
+  std::string name;
+  std::variant<std::string, int64_t, bool, double, Bytes> value;  // index == ParameterType
+
+  TRITONSERVER_ParameterType type() const {
+    return static_cast<TRITONSERVER_ParameterType>(value.index());
+  }
+  // STRING the characters, BYTES the bytes, else the address of the value; lives as long as this.
+  const void* pointer() const;
+};
+
+// A JSON text.
+struct TRITONSERVER_Message {
+  std::string text;
+};
+
+struct TRITONSERVER_BufferAttributes {
+  TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
+  int64_t memory_type_id = 0;
+  size_t byte_size = 0;
+  std::optional<std::array<char, 64>> cuda_ipc_handle;
+};
