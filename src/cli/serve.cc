@@ -57,7 +57,7 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
   const std::string dir = std::filesystem::absolute(options.model.model_dir, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
   return TemplateValues{
-      {"triton_max_batch_size", "0"},
+      {"triton_max_batch_size", number(config.max_batch_size)},
       {"decoupled_mode", "true"},
       {"engine_dir", escape_text(dir)},
       {"tokenizer_dir", escape_text(dir)},
