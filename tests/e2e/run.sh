@@ -3,11 +3,11 @@
 # package. NEREID_E2E_SLOW=1 (sanitizer builds) loosens times and skips the memory figure.  usage: run.sh BUILD_DIR
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-build=$1
+build=$(realpath "$1")
 here=tests/e2e
 work=$build/e2e
 mkdir -p "$work"
-export NEREID_CACHE_DIR=$PWD/$work/cache
+export NEREID_CACHE_DIR=$work/cache
 
 venv=build/e2e-venv
 if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
