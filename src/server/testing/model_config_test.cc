@@ -41,7 +41,7 @@ TEST(ModelConfig, ReadsOddSpellings) {
 }
 
 TEST(ModelConfig, SyntaxErrorsNameThePlace) {
-  EXPECT_THAT(error("backend: \"x\"\nbogus: 1\n"), HasSubstr("m/config.pbtxt:2:1:"));
+  EXPECT_THAT(error("backend: \"x\"\nbogus: 1\n"), HasSubstr("m/config.pbtxt:2:"));
   EXPECT_THAT(error("max_batch_size: ${n}"), HasSubstr("m/config.pbtxt:1:17:"));
   EXPECT_THAT(error("backend: \"a\"\nbackend: \"b\""), HasSubstr("m/config.pbtxt:2:"));
   EXPECT_THAT(error("input [ { name: \"a\" }, ]"), HasSubstr("m/config.pbtxt:1:"));

@@ -1,0 +1,120 @@
+// Backend "tensorrt_llm_bls": the ensemble's work driven by code, natively.
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "backend/bls/bls_run.h"
+#include "backend/common/backend_model.h"
+
+namespace nereid::backend {
+namespace {
+
+constexpr auto kCancelPeriod = std::chrono::milliseconds(50);
+
+class BlsModel {
+ public:
+  static StatusOr<std::unique_ptr<BlsModel>> create(TRITONBACKEND_Model* model) {
+    auto m = std::make_unique<BlsModel>();
+    ASSIGN_OR_RETURN(const ModelSettings config, ModelSettings::read(model));
+    for (const char* key : {"tensorrt_llm_draft_model_name", "multimodal_encoders_name"}) {
+      if (config.parameter(key)) {
+        return unsupported("model '{}': parameter '{}' is not supported", config.name, key);
+      }
+    }
+    BlsSettings& s = m->settings_;
+    RETURN_IF_ERROR(take(TRITONBACKEND_ModelServer(model, &s.server)));
+    s.decoupled = config.decoupled;
+    s.llm_model = config.parameter("tensorrt_llm_model_name").value_or(s.llm_model);
+    ASSIGN_OR_RETURN(s.accumulate_tokens, config.boolean("accumulate_tokens", false));
+    s.llm_has_input = [self = m.get()](const std::string& name) {
+      return self->llm_has_input(name);
+    };
+    m->watch_ = std::thread([self = m.get()] { self->watch(); });
+    return m;
+  }
+
+  ~BlsModel() {
+    {
+      std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    wake_.notify_all();
+    if (watch_.joinable()) watch_.join();
+  }
+
+  void execute(std::unique_ptr<Request> request) {
+    const uint64_t number = ++num_runs_;
+    auto run = std::make_shared<BlsRun>(settings_, std::move(request),
+                                        fmt::format("bls-{}", number), [this, number] {
+                                          std::lock_guard lock(mutex_);
+                                          runs_.erase(number);
+                                        });
+    {
+      std::lock_guard lock(mutex_);
+      runs_[number] = run;
+    }
+    run->start();
+  }
+
+ private:
+  void watch() {
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, kCancelPeriod, [&] { return closing_; })) {
+      std::vector<std::shared_ptr<BlsRun>> runs;
+      for (const auto& [_, run] : runs_) runs.push_back(run);
+      lock.unlock();
+      for (const auto& run : runs) run->check_cancelled();
+      runs.clear();
+      lock.lock();
+    }
+  }
+
+  // Asked of the server once: the generating model may load after this one.
+  bool llm_has_input(const std::string& name) {
+    std::lock_guard lock(inputs_mutex_);
+    if (llm_inputs_.empty()) {
+      if (Status s = read_llm_inputs(); !s.ok()) {
+        log_warning(fmt::format("model '{}': {}", settings_.llm_model, message(s)));
+        return true;  // the call itself will say what is wrong
+      }
+    }
+    return llm_inputs_.contains(name);
+  }
+
+  Status read_llm_inputs() {
+    TRITONSERVER_Message* config = nullptr;
+    RETURN_IF_ERROR(take(TRITONSERVER_ServerModelConfig(
+        settings_.server, settings_.llm_model.c_str(), -1, 1, &config)));
+    const char* text = nullptr;
+    size_t size = 0;
+    Status status = take(TRITONSERVER_MessageSerializeToJson(config, &text, &size));
+    const std::string copy = status.ok() ? std::string(text, size) : "";
+    TRITONSERVER_ErrorDelete(TRITONSERVER_MessageDelete(config));
+    RETURN_IF_ERROR(status);
+    return guarded([&]() -> Status {
+      ASSIGN_OR_RETURN(const json::value root, parse_json(copy));
+      for (const auto& input : root.as_object().at("input").as_array()) {
+        llm_inputs_.emplace(input.as_object().at("name").as_string());
+      }
+      return ok();
+    });
+  }
+
+  BlsSettings settings_;
+  std::atomic<uint64_t> num_runs_{0};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::map<uint64_t, std::shared_ptr<BlsRun>> runs_;
+  bool closing_ = false;
+  std::thread watch_;
+  std::mutex inputs_mutex_;
+  std::set<std::string, std::less<>> llm_inputs_;
+};
+
+}  // namespace
+}  // namespace nereid::backend
+
+NEREID_DEFINE_BACKEND(nereid::backend::BlsModel)

@@ -1,0 +1,68 @@
+// One request through preprocessing, the generating model and postprocessing.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/common/infer_call.h"
+#include "backend/common/triton.h"
+#include "base/serial.h"
+
+namespace nereid::backend {
+
+// What a run needs to know of the model it belongs to; outlives it.
+struct BlsSettings {
+  TRITONSERVER_Server* server = nullptr;
+  std::string llm_model = "tensorrt_llm";
+  bool decoupled = false;
+  bool accumulate_tokens = false;
+  // Whether the generating model has an input of this name.
+  std::function<bool(const std::string&)> llm_has_input;
+};
+
+// Everything happens in serial events; nothing blocks.
+class BlsRun : public std::enable_shared_from_this<BlsRun> {
+ public:
+  // `on_over` is called once, before the request is released.
+  BlsRun(const BlsSettings& settings, std::unique_ptr<Request> request, std::string id,
+         std::function<void()> on_over);
+  void start();
+  // Cancels the running calls when the client left. Any thread.
+  void check_cancelled();
+
+ private:
+  Status read();
+  void call(const std::string& model, std::vector<Output> inputs, void (BlsRun::*on_reply)(Reply));
+  void on_preprocessed(Reply reply);
+  void on_generated(Reply reply);
+  void on_text(Reply reply);
+  void next_text();
+  StatusOr<std::vector<Output>> text_inputs(const Reply& reply);
+  void cut_at_stop_word(Output& text) const;
+  void fail(const Status& status);
+  void finish_if_over();
+
+  const BlsSettings& settings_;
+  std::unique_ptr<Request> request_;
+  Responder responder_;
+  std::string id_;
+  std::function<void()> on_over_;
+  uint64_t start_ns_, generated_ns_ = 0;
+
+  std::string prompt_;
+  std::vector<std::string> stop_words_;
+  bool streaming_ = false, exclude_input_ = false;
+  std::vector<Output> for_preprocessing_, for_llm_;
+
+  SerialEvents events_;
+  std::shared_ptr<InferCall> current_, llm_;  // running, for cancellation
+  std::deque<Reply> replies_;                 // generated, not yet text; front is in postprocessing
+  bool in_postprocessing_ = false, llm_over_ = false, failed_ = false, over_ = false;
+  bool is_cancelled_ = false;
+  std::vector<int32_t> accumulated_;  // all tokens so far
+};
+
+}  // namespace nereid::backend

@@ -1,0 +1,46 @@
+// The entry points of a backend whose model is one C++ object and whose instances keep no state.
+#pragma once
+
+#include <memory>
+
+#include "backend/common/triton.h"
+
+// Defines TRITONBACKEND_Initialize, ModelInitialize, ModelFinalize and ModelInstanceExecute for
+// class Model, which has
+//   static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*);
+//   void execute(std::unique_ptr<nereid::backend::Request>);   // owns it from here on; called on
+//   instance threads
+#define NEREID_DEFINE_BACKEND(Model)                                                              \
+  TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend*) {                          \
+    uint32_t major = 0, minor = 0;                                                                \
+    if (auto* error = TRITONBACKEND_ApiVersion(&major, &minor)) return error;                     \
+    if (major == TRITONBACKEND_API_VERSION_MAJOR && minor >= TRITONBACKEND_API_VERSION_MINOR)     \
+      return nullptr;                                                                             \
+    return ::nereid::backend::give(                                                               \
+        ::nereid::unsupported("backend API {}.{} is older than {}.{}", major, minor,              \
+                              TRITONBACKEND_API_VERSION_MAJOR, TRITONBACKEND_API_VERSION_MINOR)); \
+  }                                                                                               \
+  TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {                 \
+    return ::nereid::backend::give(::nereid::backend::guarded([&]() -> ::nereid::Status {         \
+      ASSIGN_OR_RETURN(auto made, Model::create(model));                                          \
+      return ::nereid::backend::take(TRITONBACKEND_ModelSetState(model, made.release()));         \
+    }));                                                                                          \
+  }                                                                                               \
+  TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {                   \
+    void* state = nullptr;                                                                        \
+    if (auto* error = TRITONBACKEND_ModelState(model, &state)) return error;                      \
+    delete static_cast<Model*>(state);                                                            \
+    return nullptr;                                                                               \
+  }                                                                                               \
+  TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,   \
+                                                         TRITONBACKEND_Request** requests,        \
+                                                         uint32_t request_count) {                \
+    TRITONBACKEND_Model* model = nullptr;                                                         \
+    void* state = nullptr;                                                                        \
+    if (auto* error = TRITONBACKEND_ModelInstanceModel(instance, &model)) return error;           \
+    if (auto* error = TRITONBACKEND_ModelState(model, &state)) return error;                      \
+    for (uint32_t i = 0; i < request_count; ++i)                                                  \
+      static_cast<Model*>(state)->execute(                                                        \
+          std::make_unique<::nereid::backend::Request>(instance, requests[i]));                   \
+    return nullptr;                                                                               \
+  }

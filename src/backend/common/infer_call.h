@@ -1,0 +1,45 @@
+// A request from one model to another through the server's own C API.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/common/triton.h"
+
+namespace nereid::backend {
+
+struct Reply {
+  Status status;
+  std::vector<Output> outputs;  // empty: a final notice without content, or an error
+  bool is_final = false;
+  bool has_content = false;
+};
+
+class InferCall {
+ public:
+  // `on_reply` runs on the thread that sends, in order, and must not block; is_final comes exactly
+  // once, unless start itself fails.
+  static StatusOr<std::shared_ptr<InferCall>> start(TRITONSERVER_Server* server,
+                                                    const std::string& model, const std::string& id,
+                                                    std::vector<Output> inputs,
+                                                    std::function<void(Reply)> on_reply);
+  ~InferCall();
+  InferCall(const InferCall&) = delete;
+  InferCall& operator=(const InferCall&) = delete;
+
+  void cancel();  // any thread
+
+ private:
+  InferCall() = default;
+  static void on_release(TRITONSERVER_InferenceRequest*, const uint32_t, void* userp);
+  static void on_response(TRITONSERVER_InferenceResponse* response, const uint32_t flags,
+                          void* userp);
+
+  TRITONSERVER_InferenceRequest* request_ = nullptr;
+  std::vector<Output> inputs_;  // the core reads these until it releases the request
+  std::function<void(Reply)> on_reply_;
+};
+
+}  // namespace nereid::backend

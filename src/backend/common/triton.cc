@@ -1,0 +1,404 @@
+// The C++ layer over the backend C API.
+#include "backend/common/triton.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "base/clock.h"
+
+namespace nereid::backend {
+
+Status take(TRITONSERVER_Error* error) {
+  if (error == nullptr) return ok();
+  const std::string text = TRITONSERVER_ErrorMessage(error);
+  const auto code = TRITONSERVER_ErrorCode(error);
+  TRITONSERVER_ErrorDelete(error);
+  switch (code) {
+    case TRITONSERVER_ERROR_NOT_FOUND:
+      return not_found("{}", text);
+    case TRITONSERVER_ERROR_INVALID_ARG:
+      return invalid_argument("{}", text);
+    case TRITONSERVER_ERROR_UNAVAILABLE:
+      return unavailable("{}", text);
+    case TRITONSERVER_ERROR_UNSUPPORTED:
+      return unsupported("{}", text);
+    case TRITONSERVER_ERROR_ALREADY_EXISTS:
+      return already_exists("{}", text);
+    case TRITONSERVER_ERROR_CANCELLED:
+      return cancelled("{}", text);
+    default:
+      return internal_error("{}", text);
+  }
+}
+
+TRITONSERVER_Error* give(const Status& status) {
+  const auto code = [&] {
+    switch (status.code()) {
+      case absl::StatusCode::kNotFound:
+        return TRITONSERVER_ERROR_NOT_FOUND;
+      case absl::StatusCode::kInvalidArgument:
+        return TRITONSERVER_ERROR_INVALID_ARG;
+      case absl::StatusCode::kUnavailable:
+      case absl::StatusCode::kResourceExhausted:
+        return TRITONSERVER_ERROR_UNAVAILABLE;
+      case absl::StatusCode::kUnimplemented:
+        return TRITONSERVER_ERROR_UNSUPPORTED;
+      case absl::StatusCode::kAlreadyExists:
+        return TRITONSERVER_ERROR_ALREADY_EXISTS;
+      case absl::StatusCode::kCancelled:
+        return TRITONSERVER_ERROR_CANCELLED;
+      default:
+        return TRITONSERVER_ERROR_INTERNAL;
+    }
+  };
+  if (status.ok()) return nullptr;
+  return TRITONSERVER_ErrorNew(code(), std::string(message(status)).c_str());
+}
+
+namespace {
+
+void log(TRITONSERVER_LogLevel level, std::string_view text) {
+  TRITONSERVER_ErrorDelete(TRITONSERVER_LogMessage(level, "backend", 0, std::string(text).c_str()));
+}
+
+// Errors of calls that can only fail through a bug are logged, not returned.
+void check(TRITONSERVER_Error* error) {
+  if (error == nullptr) return;
+  log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
+  TRITONSERVER_ErrorDelete(error);
+}
+
+template <class T>
+constexpr TRITONSERVER_DataType type_of();
+template <>
+constexpr TRITONSERVER_DataType type_of<int32_t>() {
+  return TRITONSERVER_TYPE_INT32;
+}
+template <>
+constexpr TRITONSERVER_DataType type_of<int64_t>() {
+  return TRITONSERVER_TYPE_INT64;
+}
+template <>
+constexpr TRITONSERVER_DataType type_of<uint64_t>() {
+  return TRITONSERVER_TYPE_UINT64;
+}
+template <>
+constexpr TRITONSERVER_DataType type_of<float>() {
+  return TRITONSERVER_TYPE_FP32;
+}
+template <>
+constexpr TRITONSERVER_DataType type_of<bool>() {
+  return TRITONSERVER_TYPE_BOOL;
+}
+
+}  // namespace
+
+void log_info(std::string_view text) { log(TRITONSERVER_LOG_INFO, text); }
+void log_warning(std::string_view text) { log(TRITONSERVER_LOG_WARN, text); }
+
+Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
+    : instance_(instance), request_(request), exec_start_(now_ns()) {}
+
+std::string Request::id() const {
+  const char* id = "";
+  check(TRITONBACKEND_RequestId(request_, &id));
+  return id;
+}
+
+StatusOr<std::optional<InputView>> Request::input(const char* name) const {
+  TRITONBACKEND_Input* input = nullptr;
+  if (TRITONSERVER_Error* error = TRITONBACKEND_RequestInput(request_, name, &input)) {
+    TRITONSERVER_ErrorDelete(error);
+    return std::nullopt;
+  }
+  InputView view;
+  const int64_t* shape = nullptr;
+  uint32_t rank = 0, num_buffers = 0;
+  RETURN_IF_ERROR(take(TRITONBACKEND_InputProperties(input, nullptr, &view.datatype, &shape, &rank,
+                                                     nullptr, &num_buffers)));
+  view.shape.assign(shape, shape + rank);
+  for (uint32_t i = 0; i < num_buffers; ++i) {
+    const void* base = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+    int64_t memory_id = 0;
+    RETURN_IF_ERROR(take(TRITONBACKEND_InputBuffer(input, i, &base, &size, &memory, &memory_id)));
+    if (memory == TRITONSERVER_MEMORY_GPU) {
+      return invalid_argument("input '{}' is in device memory; only host memory works", name);
+    }
+    const std::string_view part(static_cast<const char*>(base), size);
+    if (num_buffers == 1) {
+      view.bytes = part;
+    } else {
+      if (view.joined == nullptr) view.joined = std::make_shared<std::string>();
+      view.joined->append(part);
+      view.bytes = *view.joined;
+    }
+  }
+  return std::optional(std::move(view));
+}
+
+std::vector<std::string> Request::input_names() const {
+  uint32_t count = 0;
+  check(TRITONBACKEND_RequestInputCount(request_, &count));
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = "";
+    check(TRITONBACKEND_RequestInputName(request_, i, &name));
+    names.emplace_back(name);
+  }
+  return names;
+}
+
+bool Request::wants_output(std::string_view wanted) const {
+  uint32_t count = 0;
+  check(TRITONBACKEND_RequestOutputCount(request_, &count));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = "";
+    check(TRITONBACKEND_RequestOutputName(request_, i, &name));
+    if (name == wanted) return true;
+  }
+  return false;
+}
+
+template <class T>
+StatusOr<std::optional<std::vector<T>>> Request::values(const char* name) const {
+  ASSIGN_OR_RETURN(const auto view, input(name));
+  if (!view) return std::nullopt;
+  if (view->datatype != type_of<T>() || view->bytes.size() % sizeof(T) != 0) {
+    return invalid_argument("input '{}' has type {}, expected {}", name,
+                            TRITONSERVER_DataTypeString(view->datatype),
+                            TRITONSERVER_DataTypeString(type_of<T>()));
+  }
+  std::vector<T> out(view->bytes.size() / sizeof(T));
+  for (size_t i = 0; i < out.size(); ++i) {
+    // A bool on the wire is a byte of any value, so it is not copied as it stands.
+    if constexpr (std::is_same_v<T, bool>) {
+      out[i] = view->bytes[i] != 0;
+    } else {
+      std::memcpy(&out[i], view->bytes.data() + i * sizeof(T), sizeof(T));
+    }
+  }
+  return std::optional(std::move(out));
+}
+
+template <class T>
+StatusOr<std::optional<T>> Request::scalar(const char* name) const {
+  ASSIGN_OR_RETURN(const auto all, values<T>(name));
+  if (!all) return std::nullopt;
+  if (all->size() != 1) return invalid_argument("Invalid size for tensor {}", name);
+  return std::optional<T>((*all)[0]);
+}
+
+template StatusOr<std::optional<int32_t>> Request::scalar(const char*) const;
+template StatusOr<std::optional<uint64_t>> Request::scalar(const char*) const;
+template StatusOr<std::optional<float>> Request::scalar(const char*) const;
+template StatusOr<std::optional<bool>> Request::scalar(const char*) const;
+template StatusOr<std::optional<std::vector<int32_t>>> Request::values(const char*) const;
+template StatusOr<std::optional<std::vector<float>>> Request::values(const char*) const;
+
+StatusOr<std::optional<std::vector<std::string>>> Request::strings(const char* name) const {
+  ASSIGN_OR_RETURN(const auto view, input(name));
+  if (!view) return std::nullopt;
+  if (view->datatype != TRITONSERVER_TYPE_BYTES) {
+    return invalid_argument("input '{}' has type {}, expected BYTES", name,
+                            TRITONSERVER_DataTypeString(view->datatype));
+  }
+  std::vector<std::string> out;
+  std::string_view left = view->bytes;
+  while (!left.empty()) {
+    uint32_t length = 0;
+    if (left.size() < sizeof(length)) break;
+    std::memcpy(&length, left.data(), sizeof(length));
+    left.remove_prefix(sizeof(length));
+    if (length > left.size()) break;
+    out.emplace_back(left.substr(0, length));
+    left.remove_prefix(length);
+    if (left.empty()) return std::optional(std::move(out));
+  }
+  if (view->bytes.empty()) return std::optional(std::move(out));
+  return invalid_argument("input '{}' holds incomplete strings", name);
+}
+
+void Request::set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end) {
+  report_ = true;
+  exec_start_ = exec_start;
+  compute_start_ = compute_start;
+  compute_end_ = compute_end;
+}
+
+void Request::release() {
+  if (request_ == nullptr) return;
+  if (report_) {
+    const uint64_t end = now_ns();
+    check(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, success_, exec_start_,
+                                                      compute_start_, compute_end_, end));
+    if (success_) {
+      check(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, 1, exec_start_,
+                                                             compute_start_, compute_end_, end));
+    }
+  }
+  check(TRITONBACKEND_RequestRelease(std::exchange(request_, nullptr),
+                                     TRITONSERVER_REQUEST_RELEASE_ALL));
+}
+
+template <class T>
+Output make_output(std::string name, std::vector<int64_t> shape, const std::vector<T>& values) {
+  return {std::move(name), type_of<T>(), std::move(shape),
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+}
+
+template Output make_output(std::string, std::vector<int64_t>, const std::vector<int32_t>&);
+template Output make_output(std::string, std::vector<int64_t>, const std::vector<int64_t>&);
+template Output make_output(std::string, std::vector<int64_t>, const std::vector<float>&);
+
+Output make_output(std::string name, std::vector<int64_t> shape,
+                   const std::vector<std::string>& values) {
+  std::string bytes;
+  for (const auto& value : values) {
+    const auto length = static_cast<uint32_t>(value.size());
+    bytes.append(reinterpret_cast<const char*>(&length), sizeof(length));
+    bytes += value;
+  }
+  return {std::move(name), TRITONSERVER_TYPE_BYTES, std::move(shape), std::move(bytes)};
+}
+
+Responder::Responder(TRITONBACKEND_Request* request) {
+  check(TRITONBACKEND_ResponseFactoryNew(&factory_, request));
+}
+
+Responder::~Responder() { check(TRITONBACKEND_ResponseFactoryDelete(factory_)); }
+
+namespace {
+
+Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs,
+            const std::vector<StringParameter>& parameters) {
+  for (const auto& output : outputs) {
+    TRITONBACKEND_Output* tensor = nullptr;
+    RETURN_IF_ERROR(take(TRITONBACKEND_ResponseOutput(response, &tensor, output.name.c_str(),
+                                                      output.datatype, output.shape.data(),
+                                                      static_cast<uint32_t>(output.shape.size()))));
+    void* buffer = nullptr;
+    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+    int64_t memory_id = 0;
+    RETURN_IF_ERROR(take(
+        TRITONBACKEND_OutputBuffer(tensor, &buffer, output.bytes.size(), &memory, &memory_id)));
+    if (memory == TRITONSERVER_MEMORY_GPU) {
+      return unsupported("output '{}' cannot be written to device memory", output.name);
+    }
+    if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
+  }
+  for (const auto& p : parameters) {
+    RETURN_IF_ERROR(
+        take(TRITONBACKEND_ResponseSetStringParameter(response, p.name.c_str(), p.value.c_str())));
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status Responder::send(const std::vector<Output>& outputs, bool is_final,
+                       const std::vector<StringParameter>& parameters) {
+  TRITONBACKEND_Response* response = nullptr;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ResponseNewFromFactory(&response, factory_)));
+  if (Status status = fill(response, outputs, parameters); !status.ok()) {
+    check(TRITONBACKEND_ResponseDelete(response));
+    return status;
+  }
+  final_sent_ = final_sent_ || is_final;
+  return take(TRITONBACKEND_ResponseSend(
+      response, is_final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, nullptr));
+}
+
+void Responder::fail(const Status& status) {
+  if (final_sent_) return;
+  final_sent_ = true;
+  TRITONBACKEND_Response* response = nullptr;
+  check(TRITONBACKEND_ResponseNewFromFactory(&response, factory_));
+  if (response == nullptr) return;
+  TRITONSERVER_Error* error = give(status);
+  check(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
+  TRITONSERVER_ErrorDelete(error);
+}
+
+void Responder::finish() {
+  if (std::exchange(final_sent_, true)) return;
+  check(TRITONBACKEND_ResponseFactorySendFlags(factory_, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+}
+
+bool Responder::is_cancelled() const {
+  bool cancelled = false;
+  check(TRITONBACKEND_ResponseFactoryIsCancelled(factory_, &cancelled));
+  return cancelled;
+}
+
+StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
+  ModelSettings settings;
+  const char* text = nullptr;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelName(model, &text)));
+  settings.name = text;
+  uint64_t version = 0;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelVersion(model, &version)));
+  settings.version = static_cast<int64_t>(version);
+  TRITONBACKEND_ArtifactType artifact;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelRepository(model, &artifact, &text)));
+  settings.dir = text;
+  TRITONSERVER_Message* config_message = nullptr;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelConfig(model, 1, &config_message)));
+  size_t size = 0;
+  Status status = take(TRITONSERVER_MessageSerializeToJson(config_message, &text, &size));
+  const std::string config_text = status.ok() ? std::string(text, size) : "";
+  check(TRITONSERVER_MessageDelete(config_message));
+  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(const json::value config, parse_json(config_text));
+  const json::object& root = config.as_object();
+  if (const auto* parameters = root.if_contains("parameters"); parameters != nullptr) {
+    settings.parameters_ = parameters->as_object();
+  }
+  if (const auto* policy = root.if_contains("model_transaction_policy"); policy != nullptr) {
+    settings.decoupled = policy->as_object().at("decoupled").as_bool();
+  }
+  for (const auto& output : root.at("output").as_array()) {
+    settings.outputs.emplace_back(output.as_object().at("name").as_string());
+  }
+  return settings;
+}
+
+std::optional<std::string> ModelSettings::parameter(std::string_view key) const {
+  const auto* entry = parameters_.if_contains({key.data(), key.size()});
+  if (entry == nullptr) return std::nullopt;
+  const std::string value(entry->as_object().at("string_value").as_string());
+  if (value.empty() || value.starts_with("${")) return std::nullopt;
+  return value;
+}
+
+StatusOr<int64_t> ModelSettings::integer(std::string_view key, int64_t fallback) const {
+  const auto text = parameter(key);
+  if (!text) return fallback;
+  int64_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end) {
+    return invalid_argument("model '{}': parameter '{}' is '{}', expected an integer", name, key,
+                            *text);
+  }
+  return value;
+}
+
+StatusOr<bool> ModelSettings::boolean(std::string_view key, bool fallback) const {
+  auto text = parameter(key);
+  if (!text) return fallback;
+  std::transform(text->begin(), text->end(), text->begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* word : {"true", "1", "t", "y", "yes"}) {
+    if (*text == word) return true;
+  }
+  for (const char* word : {"false", "0", "f", "n", "no"}) {
+    if (*text == word) return false;
+  }
+  return invalid_argument("model '{}': parameter '{}' is '{}', expected true or false", name, key,
+                          *text);
+}
+
+}  // namespace nereid::backend

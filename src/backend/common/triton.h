@@ -1,0 +1,144 @@
+// A thin C++ layer over the C API for our backends: Status for errors, and objects that clean up
+// after themselves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "triton/core/tritonbackend.h"
+
+namespace nereid::backend {
+
+// The error as a Status; deletes it. OK for null.
+Status take(TRITONSERVER_Error* error);
+// A new error for the core; null for OK.
+TRITONSERVER_Error* give(const Status& status);
+
+// One input of a request; `bytes` lives as long as the request unless it had several buffers (then
+// `joined` holds it).
+struct InputView {
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> shape;  // with the batch dimension
+  std::string_view bytes;
+  std::shared_ptr<std::string> joined;
+};
+
+// A request that the backend owns; released exactly once, at the latest by the destructor.
+// Statistics are reported at release, once set. Not thread safe.
+class Request {
+ public:
+  Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request);
+  ~Request() { release(); }
+  Request(const Request&) = delete;
+  Request& operator=(const Request&) = delete;
+
+  std::string id() const;
+  TRITONBACKEND_Request* raw() const { return request_; }
+  TRITONBACKEND_ModelInstance* instance() const { return instance_; }
+
+  // nullopt when the client did not send it. InvalidArgument for device memory.
+  StatusOr<std::optional<InputView>> input(const char* name) const;
+  std::vector<std::string> input_names() const;
+  bool wants_output(std::string_view name) const;
+
+  // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
+  template <class T>
+  StatusOr<std::optional<T>> scalar(const char* name) const;
+  // All elements; nullopt when absent.
+  template <class T>
+  StatusOr<std::optional<std::vector<T>>> values(const char* name) const;
+  StatusOr<std::optional<std::vector<std::string>>> strings(const char* name) const;
+
+  // Steady-clock ns: [0] start of execution, [1] compute start, [2] compute end; the end is the
+  // time of release.
+  void set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end);
+  void set_failed() { success_ = false; }
+  void release();
+
+ private:
+  TRITONBACKEND_ModelInstance* instance_;
+  TRITONBACKEND_Request* request_;
+  uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
+  bool report_ = false, success_ = true;
+};
+
+// One output tensor to send; bytes as they go on the wire.
+struct Output {
+  std::string name;
+  TRITONSERVER_DataType datatype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+};
+
+template <class T>
+Output make_output(std::string name, std::vector<int64_t> shape, const std::vector<T>& values);
+Output make_output(std::string name, std::vector<int64_t> shape,
+                   const std::vector<std::string>& values);
+
+struct StringParameter {
+  std::string name, value;
+};
+
+// Where a request's responses go; outlives the request. Sends FINAL at most once; the core supplies
+// a missing one.
+class Responder {
+ public:
+  explicit Responder(TRITONBACKEND_Request* request);
+  ~Responder();
+  Responder(const Responder&) = delete;
+  Responder& operator=(const Responder&) = delete;
+
+  Status send(const std::vector<Output>& outputs, bool is_final,
+              const std::vector<StringParameter>& parameters = {});
+  void fail(const Status& status);  // error response with FINAL
+  void finish();                    // FINAL alone
+  bool is_cancelled() const;
+  bool is_final() const { return final_sent_; }
+
+ private:
+  TRITONBACKEND_ResponseFactory* factory_ = nullptr;
+  bool final_sent_ = false;
+};
+
+// The model's configuration as a backend needs it.
+class ModelSettings {
+ public:
+  static StatusOr<ModelSettings> read(TRITONBACKEND_Model* model);
+
+  // nullopt when unset: no such key, empty, or an unfilled ${placeholder}.
+  std::optional<std::string> parameter(std::string_view key) const;
+  // The default when unset. InvalidArgument, naming key and value, when it is not such a number or
+  // bool.
+  StatusOr<int64_t> integer(std::string_view key, int64_t fallback) const;
+  StatusOr<bool> boolean(std::string_view key, bool fallback) const;
+
+  std::string name;
+  int64_t version = 1;
+  std::string dir;  // the model's folder
+  bool decoupled = false;
+  std::vector<std::string> outputs;
+
+ private:
+  json::object parameters_;
+};
+
+void log_info(std::string_view text);
+void log_warning(std::string_view text);
+
+// Runs `body`, turning exceptions of libraries into Internal.
+template <class Body>
+Status guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    return internal_error("{}", e.what());
+  }
+}
+
+}  // namespace nereid::backend

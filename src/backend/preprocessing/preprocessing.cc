@@ -1,0 +1,165 @@
+// Backend "preprocessing": text to the tensors of the tensorrt_llm model.
+#include <algorithm>
+
+#include "backend/common/backend_model.h"
+#include "backend/common/special_tokens.h"
+#include "backend/preprocessing/word_list.h"
+#include "base/clock.h"
+#include "text/tokenizer.h"
+
+namespace nereid::backend {
+namespace {
+
+class Preprocessing {
+ public:
+  static StatusOr<std::unique_ptr<Preprocessing>> create(TRITONBACKEND_Model* model) {
+    auto p = std::make_unique<Preprocessing>();
+    ASSIGN_OR_RETURN(p->settings_, ModelSettings::read(model));
+    const auto dir = p->settings_.parameter("tokenizer_dir");
+    if (!dir) {
+      return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory",
+                              p->settings_.name);
+    }
+    ASSIGN_OR_RETURN(p->tokenizer_, text::Tokenizer::load(*dir));
+    ASSIGN_OR_RETURN(p->add_special_tokens_, p->settings_.boolean("add_special_tokens", true));
+    ASSIGN_OR_RETURN(const json::value config, read_tokenizer_config(*dir));
+    const auto id_of = [&](std::string_view key) {
+      return p->tokenizer_->token_id(special_token(config, key));
+    };
+    p->end_id_ = id_of("eos_token").value_or(-1);
+    p->pad_id_ = id_of("pad_token").value_or(p->end_id_);
+    return p;
+  }
+
+  void execute(std::unique_ptr<Request> request) {
+    const uint64_t start = now_ns();
+    Responder responder(request->raw());
+    auto outputs = guarded_outputs(*request);
+    const uint64_t computed = now_ns();
+    Status status = outputs.ok() ? responder.send(*outputs, true) : outputs.status();
+    if (!status.ok()) {
+      request->set_failed();
+      responder.fail(status);
+    }
+    request->set_times(start, start, computed);
+  }
+
+ private:
+  StatusOr<std::vector<Output>> guarded_outputs(const Request& request) const {
+    StatusOr<std::vector<Output>> out;
+    const Status status = guarded([&]() -> Status {
+      out = run(request);
+      return out.status();
+    });
+    if (!status.ok()) return status;
+    return out;
+  }
+
+  StatusOr<std::vector<Output>> run(const Request& request) const;
+  // The words of `input` per batch item, as text; empty ones left out. nullopt when absent.
+  StatusOr<std::optional<std::vector<std::vector<std::string>>>> words(const Request& request,
+                                                                       const char* input,
+                                                                       size_t batch) const;
+  StatusOr<Output> word_ids(const char* name,
+                            const std::optional<std::vector<std::vector<std::string>>>& lists,
+                            size_t batch) const;
+
+  ModelSettings settings_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  bool add_special_tokens_ = true;
+  int32_t end_id_ = -1, pad_id_ = -1;
+};
+
+StatusOr<std::optional<std::vector<std::vector<std::string>>>> Preprocessing::words(
+    const Request& request, const char* input, size_t batch) const {
+  ASSIGN_OR_RETURN(auto all, request.strings(input));
+  if (!all) return std::nullopt;
+  if (all->size() % batch != 0) {
+    return invalid_argument("input '{}' has {} strings for a batch of {}", input, all->size(),
+                            batch);
+  }
+  const size_t per_item = all->size() / batch;
+  std::vector<std::vector<std::string>> out(batch);
+  for (size_t i = 0; i < all->size(); ++i) {
+    if (!(*all)[i].empty()) out[i / per_item].push_back(std::move((*all)[i]));
+  }
+  return std::optional(std::move(out));
+}
+
+StatusOr<Output> Preprocessing::word_ids(
+    const char* name, const std::optional<std::vector<std::vector<std::string>>>& lists,
+    size_t batch) const {
+  const auto rows = static_cast<int64_t>(batch);
+  if (!lists) return make_output(name, {rows, 2, 0}, std::vector<int32_t>());
+  std::vector<Words> all(batch);
+  size_t width = 1;
+  for (size_t b = 0; b < batch; ++b) {
+    size_t num_ids = 0;
+    for (const auto& word : (*lists)[b]) {
+      ASSIGN_OR_RETURN(auto ids, tokenizer_->encode(word, {.add_special_tokens = false}));
+      num_ids += ids.size();
+      if (!ids.empty()) all[b].push_back(std::move(ids));
+    }
+    width = std::max(width, num_ids);
+  }
+  std::vector<int32_t> flat;
+  for (const auto& list : all) {
+    const auto item = flatten_words(list, width);
+    flat.insert(flat.end(), item.begin(), item.end());
+  }
+  return make_output(name, {rows, 2, static_cast<int64_t>(width)}, flat);
+}
+
+StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
+  ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
+  if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
+  const size_t batch = query->size();
+  const auto rows = static_cast<int64_t>(batch);
+  std::vector<std::vector<int32_t>> prompts;
+  size_t longest = 0;
+  for (const auto& text : *query) {
+    ASSIGN_OR_RETURN(auto ids,
+                     tokenizer_->encode(text, {.add_special_tokens = add_special_tokens_}));
+    longest = std::max(longest, ids.size());
+    prompts.push_back(std::move(ids));
+  }
+  std::vector<int32_t> input_ids, lengths;
+  for (const auto& ids : prompts) {
+    input_ids.insert(input_ids.end(), ids.begin(), ids.end());
+    input_ids.insert(input_ids.end(), longest - ids.size(), std::max(pad_id_, 0));
+    lengths.push_back(static_cast<int32_t>(ids.size()));
+  }
+  ASSIGN_OR_RETURN(const auto output_len, request.values<int32_t>("REQUEST_OUTPUT_LEN"));
+  if (!output_len) return invalid_argument("REQUEST_OUTPUT_LEN is not present in the request");
+  ASSIGN_OR_RETURN(const auto end_id, request.values<int32_t>("END_ID"));
+  ASSIGN_OR_RETURN(const auto pad_id, request.values<int32_t>("PAD_ID"));
+  ASSIGN_OR_RETURN(const auto bad, words(request, "BAD_WORDS_DICT", batch));
+  ASSIGN_OR_RETURN(const auto stop, words(request, "STOP_WORDS_DICT", batch));
+  ASSIGN_OR_RETURN(Output bad_ids, word_ids("BAD_WORDS_IDS", bad, batch));
+  ASSIGN_OR_RETURN(Output stop_ids, word_ids("STOP_WORDS_IDS", stop, batch));
+
+  std::vector<Output> outputs;
+  const auto add = [&](Output output) {
+    if (request.wants_output(output.name)) outputs.push_back(std::move(output));
+  };
+  add(make_output("INPUT_ID", {rows, static_cast<int64_t>(longest)}, input_ids));
+  add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
+  add(std::move(bad_ids));
+  add(std::move(stop_ids));
+  add(make_output("REQUEST_OUTPUT_LEN", {rows, static_cast<int64_t>(output_len->size() / batch)},
+                  *output_len));
+  add(make_output("OUT_END_ID", {rows, 1}, end_id.value_or(std::vector(batch, end_id_))));
+  add(make_output("OUT_PAD_ID", {rows, 1}, pad_id.value_or(std::vector(batch, pad_id_))));
+  // As text, because the words may be tokenised differently inside a sentence. One row only: rows
+  // would have to be equally long, and an empty string is not a stop word.
+  if (stop && batch == 1 && !(*stop)[0].empty()) {
+    const auto count = static_cast<int64_t>((*stop)[0].size());
+    add(make_output("STOP_STRINGS", {1, count}, (*stop)[0]));
+  }
+  return outputs;
+}
+
+}  // namespace
+}  // namespace nereid::backend
+
+NEREID_DEFINE_BACKEND(nereid::backend::Preprocessing)

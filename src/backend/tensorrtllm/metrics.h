@@ -1,0 +1,41 @@
+// The nv_trt_llm_* and nv_llm_* metrics of a model, and latency histograms, through the metrics C
+// API.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "nereid/executor.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::backend {
+
+// Thread safe. Where the server has metrics switched off nothing is recorded.
+class ModelMetrics {
+ public:
+  ModelMetrics(const std::string& model, int64_t version);
+  ~ModelMetrics();
+  ModelMetrics(const ModelMetrics&) = delete;
+  ModelMetrics& operator=(const ModelMetrics&) = delete;
+
+  // A newer snapshot of the executor. One caller at a time.
+  void publish(const ExecutorStats& stats);
+  // A request that ended with a result.
+  void finished(const Response& final_response);
+
+ private:
+  size_t add(TRITONSERVER_MetricKind kind, const char* family, const char* help, const char* label,
+             const char* value, const std::vector<double>& buckets = {});
+  void set(size_t index, double value);
+  void increment(size_t index, double value);
+  void observe(size_t index, double value);
+
+  std::string model_, version_;
+  std::vector<TRITONSERVER_MetricFamily*> families_;
+  std::vector<TRITONSERVER_Metric*> metrics_;  // null where the server refused one
+  ExecutorStats last_;
+};
+
+}  // namespace nereid::backend
