@@ -224,7 +224,8 @@ TEST(Server, BadModelsAreNamed) {
   EXPECT_THAT(error("m", "backend: \"nope\""),
               HasSubstr("unable to find backend library for backend 'nope'"));
   EXPECT_THAT(error("m", test_model("init_fail")), HasSubstr("told not to initialize"));
-  TestServer lenient({{"good", test_model("identity")}, {"bad", std::string("name: \"other\"")}}, 10, false);
+  TestServer lenient({{"good", test_model("identity")}, {"bad", std::string("name: \"other\"")}},
+                     10, false);
   ASSERT_TRUE(lenient.started().ok());
   bool ready = true;
   TRITONSERVER_ServerIsReady(lenient.get(), &ready);
