@@ -57,7 +57,7 @@ Status check_model(const ModelFacts& m) {
 Status check_value(const Plan& plan, const Value& v) {
   NEREID_REQUIRE(v.dtype == DType::kF32 || v.dtype == DType::kBF16,
                  "value '{}': dtype {} is neither f32 nor bf16", v.name, name_of(v.dtype));
-  NEREID_REQUIRE(v.cols >= 1 && v.cols < kMaxDim && v.stride < kMaxDim,
+  NEREID_REQUIRE(v.cols >= 1 && v.stride >= v.cols && v.stride < kMaxDim,
                  "value '{}': {} columns with stride {}", v.name, v.cols, v.stride);
   NEREID_REQUIRE(v.column >= 0 && v.column <= v.stride - v.cols,
                  "value '{}': columns [{}, {} + {}) do not fit in a stride of {}", v.name, v.column,
