@@ -71,7 +71,7 @@ GoldenLogits read_logits(const fs::path& path) {
 fs::path build(const fs::path& model, const std::string& isa, convert::BuildOptions options = {}) {
   auto opened = kernels::open_device("cpu", {.num_threads = 1, .isa = isa});
   NEREID_CHECK(opened.ok());
-  options.cache_dir = fs::path(::testing::TempDir()) / "nereid-exec-test";
+  options.cache_dir = test_directory();
   auto engine = convert::ensure_engine(model, opened->registry, opened->device->info(), options);
   if (!engine.ok()) std::fprintf(stderr, "%s\n", engine.status().ToString().c_str());
   NEREID_CHECK(engine.ok());

@@ -26,6 +26,11 @@ using ::testing::HasSubstr;
 
 const RunnerLimits kLimits = roomy_limits(4, 32, 64, 4);
 
+struct CleanUp : ::testing::Environment {
+  void TearDown() override { std::filesystem::remove_all(test_directory()); }
+};
+[[maybe_unused]] const auto* const kCleanUp = ::testing::AddGlobalTestEnvironment(new CleanUp);
+
 // io::test_plan() with the attention's result projected and added to the stream, so that the logits
 // depend on every position.
 io::Plan small_plan() {
@@ -45,7 +50,7 @@ io::Plan small_plan() {
 
 // Writes an engine of `plan` with random weights (norms near 1) into the test's directory.
 std::filesystem::path write_engine(const io::Plan& plan, const std::string& name) {
-  const auto path = std::filesystem::path(::testing::TempDir()) / (name + ".engine");
+  const auto path = test_directory() / (name + ".engine");
   auto writer = io::EngineWriter::create(path, plan, "test");
   NEREID_CHECK(writer.ok());
   uint32_t counter = 0;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,6 +18,11 @@
 namespace nereid::exec {
 
 using Ids = std::vector<int32_t>;
+
+// Where this process's tests put engines; removed when they have run.
+inline std::filesystem::path test_directory() {
+  return std::filesystem::path(::testing::TempDir()) / fmt::format("nereid-exec-test-{}", getpid());
+}
 
 // A sequence with a slot and blocks of its own. Blocks are handed out scattered and descending, so
 // that a kernel that ignores the table cannot pass.
