@@ -1,9 +1,12 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
 // generate body to tensors, c = completion request, h = chat request, t = tool-call markup,
 // anything else = a request line for the router.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 

@@ -73,7 +73,8 @@ bool Router::match(const Route& route, std::string_view path, Request& request) 
 
 void Router::handle(const ExchangePtr& exchange) const {
   Request& request = exchange->request();
-  const std::string_view wanted = request.method == "HEAD" ? std::string_view("GET") : request.method;
+  const std::string_view wanted =
+      request.method == "HEAD" ? std::string_view("GET") : request.method;
   std::string allow;
   for (const Route& route : routes_) {
     if (!match(route, request.path, request)) continue;

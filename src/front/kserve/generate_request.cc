@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
+#include <utility>
 
 #include "front/http/json_text.h"
 #include "front/kserve/generate_mapping.h"

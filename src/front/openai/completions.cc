@@ -1,4 +1,5 @@
 // POST /v1/completions: one generation per prompt, collected or streamed.
+#include <optional>
 #include <utility>
 
 #include "front/http/json_text.h"

@@ -1,6 +1,7 @@
 // Pieces shared by the OpenAI handlers, the model list and the route table; see handlers.h.
 #include "front/openai/handlers.h"
 
+#include <optional>
 #include <random>
 
 #include "front/http/json_text.h"

@@ -1,6 +1,7 @@
 // Shared request fields; see request_fields.h.
 #include "front/openai/request_fields.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "base/log.h"
