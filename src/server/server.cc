@@ -25,6 +25,18 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   return server;
 }
 
+namespace {
+
+// A backend still holds requests of this model: its memory must outlive every use of it.
+void keep_for_ever(std::shared_ptr<Model> model) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<Model>>;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(model));
+}
+
+}  // namespace
+
 Server::~Server() {
   if (Status s = stop(); !s.ok()) log_error("failed to stop server: {}", message(s));
 }
@@ -43,9 +55,7 @@ Status Server::stop() {
   for (auto it = load_order_.rbegin(); it != load_order_.rend(); ++it) {
     if ((*it)->stop(deadline)) continue;
     ++num_left;
-    // A backend still holds requests of this model: its memory must outlive the process's use of
-    // it.
-    new std::shared_ptr<Model>(*it);
+    keep_for_ever(*it);
   }
   if (num_left == 0) return ok();
   for (auto& [_, backend] : backends_) (void)backend.release();
