@@ -2,11 +2,10 @@
 // limits.
 #include "cli/bench.h"
 
-#include <sys/resource.h>
-
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <algorithm>
+#include <fstream>
 #include <memory>
 #include <mutex>
 
@@ -106,10 +105,15 @@ StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64
   return result;
 }
 
+void reset_peak_rss() {
+  std::ofstream("/proc/self/clear_refs") << "5";  // Linux: VmHWM starts again from now
+}
+
 int64_t peak_rss_bytes() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
+  return 0;
 }
 
 namespace {
@@ -128,6 +132,14 @@ Status check_fits(const BenchOptions& options, const Executor& executor) {
                           executor.max_sequence_length());
 }
 
+void print_machine(const DeviceInfo& info, const kernels::Roofline& roofline, double weight_bytes) {
+  fmt::print("{} ({}), {} compute units, reads {:.1f} GB/s", info.name, info.id(), info.num_units,
+             roofline.read_bytes_per_s / 1e9);
+  for (const auto& [kernel, per_s] : roofline.flops_by_kernel)
+    fmt::print(", {} {:.0f} GFLOP/s", kernel, per_s / 1e9);
+  fmt::print("; weights {:.1f} MB\n", weight_bytes / 1e6);
+}
+
 Status bench(BenchOptions& options) {
   RETURN_IF_ERROR(options.model.finish());
   ExecutorConfig& config = options.model.executor;
@@ -139,14 +151,12 @@ Status bench(BenchOptions& options) {
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
   const DeviceInfo info = opened.device->info();
   opened.device.reset();
+  reset_peak_rss();  // the probe's own memory is not the model's
   ASSIGN_OR_RETURN(const auto executor, Executor::create(options.model.model_dir, config));
   RETURN_IF_ERROR(check_fits(options, *executor));
 
   const double weight_bytes = static_cast<double>(bytes_of(executor->memory(), "weights"));
-  fmt::print(
-      "{} ({}), {} compute units, reads {:.1f} GB/s, {:.0f} GFLOP/s f32; weights {:.1f} MB\n",
-      info.name, info.id(), info.num_units, roofline.read_bytes_per_s / 1e9,
-      roofline.flops_per_s / 1e9, weight_bytes / 1e6);
+  print_machine(info, roofline, weight_bytes);
   fmt::print("{:>6} {:>7} {:>6} {:>14} {:>14} {:>10} {:>12}\n", "batch", "prompt", "new",
              "prefill tok/s", "decode tok/s", "step ms", "% of read");
   for (const int32_t batch : options.batches) {

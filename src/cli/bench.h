@@ -25,7 +25,9 @@ struct BenchResult {
 // prefix cache unused.
 StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64_t seed);
 
-// Peak resident memory of this process in bytes, from the system.
+// Peak resident memory of this process in bytes since reset_peak_rss() or its start, from /proc; 0
+// when unknown.
+void reset_peak_rss();
 int64_t peak_rss_bytes();
 
 }  // namespace nereid::cli
