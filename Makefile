@@ -1,7 +1,7 @@
 # The commands a person types. Everything they do is in CMake presets and tools/*.sh.
 BUILD := build/release
 
-.PHONY: all setup quickstart test unit e2e bundle gpu-test format lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e bundle gpu-bundle gpu-test format lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -29,9 +29,17 @@ e2e: all
 bundle: all
 	tools/bundle.sh $(BUILD) build/bundle/nereid
 
-# On a machine with an NVIDIA GPU; see tools/gpu_test.sh for what has to be built first.
+# The bundle with libnereid_cuda.so and the GPU's test programs; needs the CUDA toolkit, not a GPU.
+gpu-bundle: all
+	cmake --preset cuda-release
+	cmake --build build/cuda-release --target nereid_cuda gpu_kernels_test gpu_model_test
+	tools/bundle.sh $(BUILD) build/bundle/nereid build/cuda-release
+	tools/gpu_test.sh --pack build/cuda-release build/bundle/nereid
+
+# On a machine with an NVIDIA GPU: tests the bundle (carried there, or built first).
 gpu-test:
-	tools/gpu_test.sh
+	test -x build/bundle/nereid/bin/gpu_kernels_test || $(MAKE) gpu-bundle
+	tools/gpu_test.sh build/bundle/nereid
 
 format:
 	tools/check_format.sh --fix

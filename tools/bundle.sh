@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes a relocatable folder: the binary, its backends, libnereid_cuda.so when it was built, and every third-party shared
-# library they need except glibc and the NVIDIA driver. Everything is found through $ORIGIN.
+# library they need except glibc and the NVIDIA driver. Everything is found through $ORIGIN. cuBLASLt (540 MB) is opened
+# when the system has it and does without otherwise; NEREID_BUNDLE_CUBLASLT=/path/libcublasLt.so.13 puts it in.
 # usage: bundle.sh BUILD_DIR TARGET_DIR [CUDA_BUILD_DIR]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,6 +17,7 @@ cp -r "$build/backends" "$target/backends"
 cp -r models/quickstart "$target/models/"
 cp LICENSE "$target/"
 [ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
+[ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"
 
 # What every system with glibc has, and what comes with the driver.
 skip='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|mvec|anl|nsl|thread_db|cuda|nvidia-.*))\.so'
