@@ -260,10 +260,12 @@ void Connection::watch() {
 }
 
 asio::awaitable<void> Connection::stop_watching() {
-  if (!watching_) co_return;
-  error_code ec;
-  socket_.cancel(ec);
-  while (watching_) co_await wait_for_news();
+  // A read that had already completed starts the next one before it notifies: cancel each time.
+  while (watching_) {
+    error_code ec;
+    socket_.cancel(ec);
+    co_await wait_for_news();
+  }
 }
 
 asio::awaitable<void> Connection::run() {

@@ -187,6 +187,16 @@ TEST_F(HttpTest, StreamsInChunks) {
   EXPECT_NE(c.read("hi?a=1").find("200 OK"), std::string::npos);
 }
 
+// The next request often arrives while the connection still watches for a leaving client.
+TEST_F(HttpTest, KeptConnectionsAnswerAfterEveryStream) {
+  start();
+  Client c(listener_->port());
+  for (int i = 0; i < 2000; ++i) {
+    c.send("GET /stream HTTP/1.1\r\n\r\n");
+    ASSERT_TRUE(c.read("0\r\n\r\n").ends_with("0\r\n\r\n")) << "stream " << i;
+  }
+}
+
 TEST_F(HttpTest, HalfClosedClientStillGetsAnImmediateAnswer) {
   start();
   Client c(listener_->port());
