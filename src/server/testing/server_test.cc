@@ -179,7 +179,7 @@ TEST(Server, FullQueueIsUnavailable) {
                            "max_batch_size: 0\n"
                            "dynamic_batching { default_queue_policy { max_queue_size: 1 } }")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  TestCall a(server.get(), "slow", {300}), b(server.get(), "slow", {1}),
+  TestCall a(server.get(), "slow", {1500}), b(server.get(), "slow", {1}),
       c(server.get(), "slow", {1}, "c");
   ASSERT_TRUE(a.send().ok());
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the instance takes the first one
