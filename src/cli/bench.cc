@@ -62,7 +62,8 @@ StatusOr<std::vector<Timeline>> run_requests(Executor& executor, const BenchCase
       const Time at = now();
       std::lock_guard lock(shared->mutex);
       Timeline& line = shared->lines[i];
-      line.tokens.insert(line.tokens.end(), response.output_token_ids.size(), at);
+      for (const SequenceOutput& output : response.outputs)
+        line.tokens.insert(line.tokens.end(), output.token_ids.size(), at);
       if (!response.status.ok()) line.status = response.status;
       if (response.is_final) shared->done.push(i);
     };

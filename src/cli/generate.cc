@@ -62,7 +62,7 @@ Response stream_to_terminal(Queue<Response>& responses, const GenerateOptions& o
                             text::Detokenizer detokenizer) {
   while (std::optional<Response> response = responses.take()) {
     if (!response->status.ok()) return *std::move(response);
-    for (const TokenId id : response->output_token_ids) {
+    for (const TokenId id : response->outputs[0].token_ids) {
       if (options.ids)
         std::printf("%d ", id);
       else
@@ -97,12 +97,12 @@ Status generate(GenerateOptions& options) {
   const Response last = stream_to_terminal(
       *responses, options, text::Detokenizer(tokenizer, /*skip_special_tokens=*/true));
   RETURN_IF_ERROR(last.status);
+  const int32_t num_new = last.outputs[0].num_output_tokens;
   const double first = seconds(last.metrics.first_token - start);
   const double rest = seconds(last.metrics.last_token - last.metrics.first_token);
   fmt::print(stderr,
              "[{} prompt tokens, {} new tokens, first after {:.1f} ms, then {:.1f} tokens/s]\n",
-             last.num_input_tokens, last.num_output_tokens, first * 1e3,
-             rest > 0 ? (last.num_output_tokens - 1) / rest : 0.0);
+             last.num_input_tokens, num_new, first * 1e3, rest > 0 ? (num_new - 1) / rest : 0.0);
   return ok();
 }
 

@@ -127,7 +127,7 @@ TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
     EXPECT_TRUE(got.last.status.ok()) << got.last.status;
     EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
     EXPECT_EQ(got.reason(), expected[i].reason()) << "request " << i;
-    EXPECT_EQ(got.last.num_output_tokens, static_cast<int>(got.tokens.size()));
+    EXPECT_EQ(got.last.outputs[0].num_output_tokens, static_cast<int>(got.tokens.size()));
     if (!requests[i].streaming) EXPECT_EQ(got.num_responses, 1);
   }
   f.expect_books_balance();
@@ -280,7 +280,7 @@ TEST(Engine, EchoesThePromptWhenAsked) {
     std::vector<TokenId> expected = {9, 10, 11};
     expected.insert(expected.end(), plain.tokens.begin(), plain.tokens.end());
     EXPECT_EQ(echoed.tokens, expected);
-    EXPECT_EQ(echoed.last.num_output_tokens, 4);
+    EXPECT_EQ(echoed.last.outputs[0].num_output_tokens, 4);
     EXPECT_EQ(echoed.last.num_input_tokens, 3);
   }
 }

@@ -114,10 +114,11 @@ void Outbox::send(Client& client, std::vector<TokenId> fresh, FinishReason reaso
   out.insert(out.end(), fresh.begin(), fresh.end());
   if (!client.subscription.streaming && !is_final) return;
   Response response;
-  response.output_token_ids = std::exchange(client.kept, {});
-  response.finish_reason = reason;
+  SequenceOutput& output = response.outputs.emplace_back();
+  output.token_ids = std::exchange(client.kept, {});
+  output.finish_reason = reason;
+  output.num_output_tokens = client.num_output;
   response.num_input_tokens = client.subscription.num_input_tokens;
-  response.num_output_tokens = client.num_output;
   if (!is_final) return call(client, std::move(response));
   response.metrics = client.metrics;
   send_final(client, std::move(response));
@@ -125,7 +126,7 @@ void Outbox::send(Client& client, std::vector<TokenId> fresh, FinishReason reaso
 
 void Outbox::send_final(Client& client, Response response) {
   client.ended = true;
-  response.is_final = true;
+  response.is_final = response.is_sequence_final = true;
   call(client, std::move(response));
   client.subscription.callback = nullptr;  // what it holds is let go before drain() may return
   progress_.closed();

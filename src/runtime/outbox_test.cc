@@ -42,7 +42,7 @@ class OutboxTest : public testing::Test {
     int finals = 0;
     for (const Response& r : responses_) {
       finals += r.is_final;
-      all.insert(all.end(), r.output_token_ids.begin(), r.output_token_ids.end());
+      all.insert(all.end(), r.outputs[0].token_ids.begin(), r.outputs[0].token_ids.end());
     }
     EXPECT_EQ(finals, 1);
     EXPECT_TRUE(responses_.back().is_final);
@@ -78,8 +78,9 @@ TEST_F(OutboxTest, StopStringCutsAfterTheTokenThatCompletesIt) {
     responses_.clear();
     open({"nowhere", "n exam", "ples"}, streaming);
     EXPECT_THAT(run(), ElementsAreArray(until("ples")));
-    EXPECT_EQ(responses_.back().finish_reason, FinishReason::kStopWords);
-    EXPECT_EQ(responses_.back().num_output_tokens, static_cast<int>(until("ples").size()));
+    EXPECT_EQ(responses_.back().outputs[0].finish_reason, FinishReason::kStopWords);
+    EXPECT_EQ(responses_.back().outputs[0].num_output_tokens,
+              static_cast<int>(until("ples").size()));
     EXPECT_TRUE(engine_was_told());
     EXPECT_TRUE(progress_.wait_idle(std::chrono::milliseconds(0)));
   }
@@ -96,14 +97,14 @@ TEST_F(OutboxTest, TokensAfterTheStopStringInOneNewsAreDropped) {
   outbox_->post({now(), {{.id = 1, .finished = true, .reason = FinishReason::kStopWords}}});
   outbox_.reset();
   ASSERT_EQ(responses_.size(), 1u);
-  EXPECT_THAT(responses_[0].output_token_ids, ElementsAreArray(until("shown")));
+  EXPECT_THAT(responses_[0].outputs[0].token_ids, ElementsAreArray(until("shown")));
 }
 
 TEST_F(OutboxTest, TextOfTheFirstMinTokensIsNotSearched) {
   const auto first = static_cast<int32_t>(until("model").size());
   open({"model"}, false, first);
   EXPECT_THAT(run(), ElementsAreArray(tokens_));
-  EXPECT_EQ(responses_.back().finish_reason, FinishReason::kLength);
+  EXPECT_EQ(responses_.back().outputs[0].finish_reason, FinishReason::kLength);
   EXPECT_FALSE(engine_was_told());
 }
 
@@ -116,7 +117,7 @@ TEST_F(OutboxTest, StopStringInTheFinalNewsNeedsNoCommand) {
       {now(), {{.id = 1, .tokens = {last}, .finished = true, .reason = FinishReason::kLength}}});
   outbox_.reset();
   ASSERT_EQ(responses_.size(), 1u);
-  EXPECT_EQ(responses_[0].finish_reason, FinishReason::kStopWords);
+  EXPECT_EQ(responses_[0].outputs[0].finish_reason, FinishReason::kStopWords);
   EXPECT_FALSE(engine_was_told());
 }
 
@@ -124,8 +125,8 @@ TEST_F(OutboxTest, StreamsEachTokenAndKeepsNothing) {
   open({}, true);
   EXPECT_THAT(run(FinishReason::kEndId), ElementsAreArray(tokens_));
   EXPECT_EQ(responses_.size(), tokens_.size() + 1);
-  EXPECT_TRUE(responses_.back().output_token_ids.empty());
-  EXPECT_EQ(responses_.back().finish_reason, FinishReason::kEndId);
+  EXPECT_TRUE(responses_.back().outputs[0].token_ids.empty());
+  EXPECT_EQ(responses_.back().outputs[0].finish_reason, FinishReason::kEndId);
 }
 
 TEST_F(OutboxTest, FailureCarriesOnlyItsStatus) {
@@ -136,7 +137,7 @@ TEST_F(OutboxTest, FailureCarriesOnlyItsStatus) {
   ASSERT_EQ(responses_.size(), 1u);
   EXPECT_TRUE(absl::IsInternal(responses_[0].status));
   EXPECT_TRUE(responses_[0].is_final);
-  EXPECT_TRUE(responses_[0].output_token_ids.empty());
+  EXPECT_TRUE(responses_[0].outputs[0].token_ids.empty());
 }
 
 }  // namespace

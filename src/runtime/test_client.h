@@ -19,7 +19,9 @@ struct Received {
   int num_responses = 0;
   Response last;
 
-  FinishReason reason() const { return last.finish_reason; }
+  FinishReason reason() const {
+    return last.outputs.empty() ? FinishReason::kNotFinished : last.outputs[0].finish_reason;
+  }
 };
 
 // Must outlive the executor's callbacks.
@@ -57,8 +59,10 @@ class TestClient {
       Received& r = received_[response.request_id];
       EXPECT_FALSE(r.last.is_final) << "a response after the final one";
       ++r.num_responses;
-      r.tokens.insert(r.tokens.end(), response.output_token_ids.begin(),
-                      response.output_token_ids.end());
+      if (!response.outputs.empty()) {
+        const auto& ids = response.outputs[0].token_ids;
+        r.tokens.insert(r.tokens.end(), ids.begin(), ids.end());
+      }
       r.last = std::move(response);
     }
     changed_.notify_all();

@@ -165,15 +165,16 @@ void ModelMetrics::publish(const ExecutorStats& s) {
 }
 
 void ModelMetrics::finished(const Response& r) {
+  const int32_t num_output_tokens = r.outputs[0].num_output_tokens;
   observe(kInputLength, r.num_input_tokens);
-  observe(kOutputLength, r.num_output_tokens);
+  observe(kOutputLength, num_output_tokens);
   const RequestMetrics& m = r.metrics;
   const Time never{};
   if (m.first_scheduled != never) observe(kQueueTime, seconds(m.first_scheduled - m.arrival));
   if (m.first_token == never) return;
   observe(kFirstToken, seconds(m.first_token - m.arrival));
-  if (r.num_output_tokens > 1) {
-    observe(kPerToken, seconds(m.last_token - m.first_token) / (r.num_output_tokens - 1));
+  if (num_output_tokens > 1) {
+    observe(kPerToken, seconds(m.last_token - m.first_token) / (num_output_tokens - 1));
   }
 }
 

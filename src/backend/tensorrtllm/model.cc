@@ -166,15 +166,16 @@ void TensorrtLlmModel::stop(Request& request) {
 void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, Response response) {
   Status status = response.status;
   if (status.ok()) {
-    if (response.finish_reason == FinishReason::kCancelled) response.output_token_ids.clear();
-    std::vector<TokenId> tokens = std::move(response.output_token_ids);
+    SequenceOutput& output = response.outputs[0];
+    if (output.finish_reason == FinishReason::kCancelled) output.token_ids.clear();
+    std::vector<TokenId> tokens = std::move(output.token_ids);
     if (active->generation.request.streaming) {
       tokens = active->characters.push(tokens, response.is_final);
     }
     if (!response.is_final && tokens.empty()) return;
     std::vector<StringParameter> parameters;
     if (response.is_final) {
-      parameters.push_back({"nereid_finish_reason", reason_name(response.finish_reason)});
+      parameters.push_back({"nereid_finish_reason", reason_name(output.finish_reason)});
     }
     if (response.is_final) metrics_->finished(response);
     status = active->responder.send(outputs_of(*active, response, tokens), response.is_final,
@@ -219,7 +220,7 @@ std::vector<Output> TensorrtLlmModel::outputs_of(const Active& active, const Res
     add("num_input_tokens", response.num_input_tokens);
   }
   if (active.generation.return_num_output_tokens && request.wants_output("num_output_tokens")) {
-    add("num_output_tokens", response.num_output_tokens);
+    add("num_output_tokens", response.outputs[0].num_output_tokens);
   }
   if (active.generation.return_perf_metrics) {
     const RequestMetrics& m = response.metrics;

@@ -1,0 +1,75 @@
+// How an Executor runs its model.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nereid {
+
+// Who may run, by KV memory. See src/sched/README.md for the accounting.
+enum class CapacityPolicy : uint8_t {
+  kMaxUtilization,     // as many as fit now; the newest are paused when memory runs out
+  kGuaranteedNoEvict,  // only those whose worst case fits; nobody is ever paused for memory
+  kStaticBatch,        // like kGuaranteedNoEvict, and nobody joins a running batch
+};
+
+// How the tokens of a step are shared among prompts that do not fit whole.
+enum class ChunkingPolicy : uint8_t { kFirstComeFirstServed, kEqualProgress };
+
+// What a paused sequence's KV becomes.
+enum class PausePolicy : uint8_t {
+  kRecompute,  // cached blocks may be found again, the rest is computed again
+  kSwap,  // moved to the host pool (kv_cache.host_cache_bytes); what does not fit is recomputed
+};
+
+struct SchedulerConfig {
+  CapacityPolicy capacity_policy = CapacityPolicy::kMaxUtilization;
+  ChunkingPolicy chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
+  bool enable_chunked_context = true;  // off: a prompt longer than max_num_tokens is refused
+  PausePolicy pause_policy = PausePolicy::kRecompute;
+};
+
+enum class KvCacheType : uint8_t { kAuto, kInt8, kFp8 };  // kAuto: the model's own type
+
+struct KvCacheConfig {
+  std::optional<int64_t> max_tokens;  // KV capacity in tokens; unset: by memory
+  std::optional<double>
+      memory_fraction;               // of what is free after weights and buffers; valid: (0, 1)
+  bool enable_block_reuse = true;    // prefix cache
+  bool enable_partial_reuse = true;  // leading tokens of a block are copied from a cached one
+  int32_t tokens_per_block = 32;     // 16 | 32 | 64 | 128
+  KvCacheType type = KvCacheType::kAuto;
+  // Positions that a token sees, itself included; 0 = the model's own. Blocks behind it are given
+  // back while the sequence runs.
+  int32_t max_attention_window = 0;
+  int32_t sink_token_length = 0;      // leading positions that stay visible beyond the window
+  int64_t host_cache_bytes = 0;       // second-level pool in host memory; 0 = none
+  int32_t offload_min_priority = 30;  // evicted blocks below this are dropped; valid: 0 to 100
+  int32_t event_buffer_size = 0;      // KvCacheEvents kept; the oldest go first; 0 = none
+};
+
+struct ExecutorConfig {
+  std::string device = "cpu";  // cpu | cuda:N
+  int32_t num_threads = 0;     // CPU compute threads; 0 = one per physical core
+  int64_t memory_bytes = 0;  // budget for weights, buffers and KV together; 0 = a share of what is
+                             // free
+  SchedulerConfig scheduler;
+  KvCacheConfig kv_cache;
+  int32_t max_batch_size = 32;      // sequences (with beams: beams) per step
+  int32_t max_beam_width = 1;       // valid: 1 to 16, at most max_batch_size
+  int32_t max_num_tokens = 2048;    // tokens per step; longer prompts are chunked
+  int32_t max_queue_size = 1024;    // accepted requests that wait; full: kResourceExhausted
+  bool enable_overlap = true;       // host work of the next step beside device work of this one
+  bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
+  int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none
+  int32_t request_stats_max_iterations = 0;  // iterations whose RequestStats are kept; 0 = none
+  std::string isa;  // CPU kernels: empty = best | generic | avx2 | avx512 | avx512_bf16 | amx
+  std::vector<std::string> forced_kernels;  // "op:name" each; see `nereid inspect`
+  bool random_weights = false;  // benchmarks: a config.json without weight files gets random ones
+  std::filesystem::path cache_dir;  // where built engines are kept; empty = the user's cache folder
+};
+
+}  // namespace nereid

@@ -1,0 +1,106 @@
+// What a client asks of an Executor. Field names, defaults and legal ranges follow the executor API
+// that the Triton TensorRT-LLM backend is written against.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nereid {
+
+using TokenId = int32_t;
+using RequestId = uint64_t;  // unique and increasing within one Executor; 0 is never used
+
+// When the temperature divides the logits: before the penalties (TensorRT-LLM) or after penalties
+// and bans (Hugging Face transformers, vLLM, OpenAI's API). They differ when both are used.
+enum class SamplingOrder : uint8_t { kTemperatureFirst, kTemperatureLast };
+
+// How the next token is drawn from the logits. Unset options take the stated default.
+struct SamplingConfig {
+  int32_t beam_width = 1;  // 1 = sampling; valid: 1 to ExecutorConfig::max_beam_width
+  // Sequences returned. Sampling: independent draws, the i-th with seed + i. Beams: the best ones;
+  // at most beam_width, which is also the default.
+  std::optional<int32_t> num_return_sequences;  // default 1; valid: 1 to 128
+  std::optional<int32_t> best_of;  // sequences drawn, of which those with the highest cum_log_prob
+                                   // are returned; valid: >= num_return_sequences, not streamed
+
+  std::optional<int32_t> top_k;      // 0 = off; 1 = greedy; valid: >= 0
+  std::optional<float> top_p;        // unset = off; valid: (0, 1]. top_k and top_p off: greedy
+  std::optional<float> top_p_min;    // floor of the decaying top_p; default 1e-6; valid: (0, 1]
+  std::optional<float> top_p_decay;  // factor on top_p after each token; default 1; valid: (0, 1]
+  std::optional<TokenId> top_p_reset_id;  // this token sets top_p back; default none; valid: >= 0
+  std::optional<float> min_p;             // drops p < min_p * p_max; default 0; valid: [0, 1]
+  std::optional<float> temperature;       // default 1; 0 = greedy; valid: >= 0, finite
+  std::optional<uint64_t> seed;           // default 0
+  std::optional<int32_t> min_tokens;  // end and stop ids are banned before this many; valid: >= 0
+
+  std::optional<float> repetition_penalty;  // default 1; valid: > 0, finite
+  std::optional<float> presence_penalty;    // default 0; valid: finite
+  std::optional<float> frequency_penalty;   // default 0; valid: finite
+  // Leading prompt tokens that presence and frequency do not count; default 0; valid: >= 0
+  std::optional<int32_t> prompt_ignore_length;
+  std::optional<int32_t> no_repeat_ngram_size;  // 0 = off (default); valid: >= 0
+  SamplingOrder order = SamplingOrder::kTemperatureFirst;
+
+  std::optional<float> length_penalty;  // beams: score = sum / length^this; default 0; valid: >= 0
+  // Beams. 1 (default): done with beam_width hypotheses; 0: when no live beam can do better at its
+  // present length; other: when none can at any length.
+  std::optional<int32_t> early_stopping;
+  std::optional<float> beam_search_diversity_rate;  // default 0; valid: >= 0, finite
+};
+
+// Which distribution log-probabilities come from: the one drawn from, before top-k and top-p cut it
+// (penalties, bans and temperature applied), or the model's own.
+enum class LogProbsMode : uint8_t { kProcessed, kRaw };
+
+struct OutputConfig {
+  bool exclude_input_from_output = true;
+  bool return_log_probs = false;  // of each output token, and their sum
+  int32_t num_top_log_probs = 0;  // likeliest tokens reported at each position; valid: 0 to 32
+  LogProbsMode log_probs_mode = LogProbsMode::kProcessed;
+  bool return_context_logits = false;  // raw, f32 [prompt, vocab]
+  bool return_generation_logits =
+      false;  // raw, f32 [output, vocab] of each sequence; not for beams
+};
+
+// How long the prefix cache should keep the blocks of a request: higher priorities are evicted
+// later. Blocks that no range covers have kDefaultRetention.
+struct KvCacheRetentionConfig {
+  static constexpr int32_t kDefaultRetention = 35;
+  struct TokenRange {
+    int32_t token_start = 0;               // first prompt token; a block belongs to the range that
+    std::optional<int32_t> token_end;      // holds its first token; exclusive; unset = to the end
+    int32_t priority = kDefaultRetention;  // valid: 0 to 100
+    std::optional<std::chrono::milliseconds> duration;  // then kDefaultRetention; unset = for ever
+  };
+  std::vector<TokenRange> token_ranges;         // sorted, not overlapping
+  int32_t decode_priority = kDefaultRetention;  // blocks of generated tokens; valid: 0 to 100
+  std::optional<std::chrono::milliseconds> decode_duration;
+};
+
+struct Request {
+  std::vector<TokenId> input_token_ids;  // not empty, each in [0, vocab)
+  int32_t max_tokens = 0;                // new tokens, > 0
+  bool streaming = false;                // one Response per step that produced tokens
+  SamplingConfig sampling;
+  OutputConfig output;
+  std::vector<TokenId> end_ids;  // any of these ends the sequence; not part of the output
+  std::vector<std::vector<TokenId>> stop_words;  // token sequences that end it; stay in the output
+  std::vector<std::string> stop_strings;  // text that ends it, matched on the detokenised output
+  std::vector<std::vector<TokenId>> bad_words;        // token sequences that are never completed
+  std::vector<float> embedding_bias;                  // empty, or [vocab]: added to the logits
+  std::vector<std::pair<TokenId, float>> logit_bias;  // the same, sparse; ids in [0, vocab)
+  // Streaming: every response holds all tokens so far instead of the new ones. Always so for beams.
+  bool return_all_generated_tokens = false;
+  float priority = 0.5f;  // higher goes first, first come first served among equals; valid: [0, 1]
+  // From enqueue(), waiting included; then the request ends with kTimedOut. valid: > 0
+  std::optional<std::chrono::milliseconds> allotted_time;
+  std::optional<uint64_t> client_id;  // echoed in responses
+  std::optional<KvCacheRetentionConfig> kv_cache_retention;
+  std::string cache_salt;  // prefixes are shared only among equal salts; at most 256 bytes
+};
+
+}  // namespace nereid

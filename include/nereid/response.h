@@ -1,0 +1,65 @@
+// What an Executor answers.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "nereid/request.h"
+
+namespace nereid {
+
+enum class FinishReason : uint8_t {
+  kNotFinished = 0,
+  kEndId = 1,
+  kStopWords = 2,
+  kLength = 3,
+  kTimedOut = 4,
+  kCancelled = 5,
+};
+
+struct TokenLogProb {
+  TokenId token = 0;
+  float log_prob = 0;
+};
+
+// One sequence, or one beam, of a Response. The lists but token_ids are aligned with the generated
+// tokens of this response (token_ids without the echoed prompt).
+struct SequenceOutput {
+  std::vector<TokenId> token_ids;  // streaming: only the new ones; else all of them
+  FinishReason finish_reason = FinishReason::kNotFinished;
+  int32_t num_output_tokens = 0;                         // generated so far (end id not counted)
+  std::vector<float> log_probs;                          // empty unless asked for
+  std::vector<std::vector<TokenLogProb>> top_log_probs;  // [token][likeliest first]
+  std::optional<float> cum_log_prob;  // of all generated tokens, never normalised; with log_probs
+  std::vector<float> generation_logits;  // f32 [token, vocab]; empty unless asked for
+};
+
+// Times on the steady clock and block counts of one sequence; set on its final Response.
+struct RequestMetrics {
+  std::chrono::steady_clock::time_point arrival, first_scheduled, first_token, last_token;
+  int32_t reused_blocks = 0;     // prompt blocks found in the prefix cache
+  int32_t missed_blocks = 0;     // full prompt blocks that had to be computed
+  int32_t allocated_blocks = 0;  // blocks taken from the pool
+  int32_t num_preemptions = 0;
+};
+
+// Either an error or a result. Every accepted request gets exactly one Response with is_final.
+struct Response {
+  RequestId request_id = 0;
+  std::optional<uint64_t> client_id;
+  absl::Status status;  // not OK: the request failed; no outputs
+  bool is_final = false;
+  int32_t sequence_index = 0;           // which of num_return_sequences this response speaks of
+  bool is_sequence_final = false;       // its last response
+  std::vector<SequenceOutput> outputs;  // one without beams, else one for each beam, best first
+  int32_t num_input_tokens = 0;
+  // f32 [prompt, vocab], once, on the first response of sequence 0; null unless asked for
+  std::shared_ptr<const std::vector<float>> context_logits;
+  RequestMetrics metrics;
+};
+
+}  // namespace nereid

@@ -1,0 +1,97 @@
+// What an Executor tells about itself.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nereid/request.h"
+
+namespace nereid {
+
+// A consistent snapshot; also what the metrics endpoint publishes.
+struct ExecutorStats {
+  int64_t num_active = 0, num_waiting = 0;
+  int64_t kv_blocks_total = 0, kv_blocks_free = 0;  // free includes cached blocks that nobody holds
+  int64_t kv_tokens_per_block = 0;
+  int64_t kv_host_blocks_total = 0, kv_host_blocks_free = 0;
+  int64_t kv_blocks_reused = 0;  // prefix hits, total since start
+  int64_t kv_blocks_missed = 0;  // full prompt blocks computed, total since start
+  int64_t kv_blocks_allocated = 0, kv_blocks_allocated_new = 0;  // with and without hits
+  int64_t kv_blocks_offloaded = 0, kv_blocks_onboarded = 0;      // to and from host memory
+  int64_t num_steps = 0, num_preemptions = 0;
+  int64_t prompt_tokens = 0, generated_tokens = 0;  // since start; prompt tokens actually computed
+  int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;
+  int64_t num_numeric_failures = 0;  // of num_failed: logits that were not finite
+  int64_t last_step_context_tokens = 0, last_step_generation_tokens = 0;
+  int64_t last_step_context_requests = 0, last_step_generation_requests = 0;
+  double last_step_seconds = 0;
+  int64_t max_batch_size = 0;
+};
+
+// One step of the engine loop; field meanings of TensorRT-LLM's iteration statistics.
+struct IterationStats {
+  std::chrono::system_clock::time_point timestamp;
+  int64_t iter = 0;
+  double iter_latency_ms = 0;
+  double new_active_requests_queue_latency_ms = 0;  // sum over those that became active
+  int32_t num_new_active_requests = 0, num_active_requests = 0, num_queued_requests = 0;
+  int32_t num_completed_requests = 0, max_num_active_requests = 0;
+  int64_t cpu_mem_usage = 0, gpu_mem_usage = 0, pinned_mem_usage = 0;  // bytes
+  int64_t kv_max_blocks = 0, kv_free_blocks = 0, kv_used_blocks = 0, kv_tokens_per_block = 0;
+  int64_t kv_alloc_total_blocks = 0, kv_alloc_new_blocks = 0;
+  int64_t kv_reused_blocks = 0, kv_missed_blocks = 0;
+  double kv_cache_hit_rate = 0;  // reused / (reused + missed)
+  int32_t num_scheduled_requests = 0, num_context_requests = 0, num_gen_requests = 0;
+  int32_t num_paused_requests = 0, num_ctx_tokens = 0;
+  double avg_num_decoded_tokens_per_iter = 0;
+};
+
+enum class RequestStage : uint8_t {
+  kQueued,
+  kContextInProgress,
+  kGenerationInProgress,
+  kGenerationComplete
+};
+
+// One request in one iteration.
+struct RequestStats {
+  RequestId id = 0;
+  RequestStage stage = RequestStage::kQueued;
+  int32_t context_prefill_position = 0;
+  int32_t num_generated_tokens = 0;
+  double avg_num_decoded_tokens_per_iter = 0;
+  bool scheduled = false, paused = false;
+  int32_t alloc_total_blocks = 0, alloc_new_blocks = 0, reused_blocks = 0, missed_blocks = 0;
+  double kv_cache_hit_rate = 0;
+};
+struct RequestStatsPerIteration {
+  int64_t iter = 0;
+  std::vector<RequestStats> requests;
+};
+
+// A change of the prefix cache, for routers that mirror it.
+struct KvCacheEvent {
+  enum class Kind : uint8_t { kCreated, kStored, kRemoved, kUpdated };
+  uint64_t event_id = 0;  // increasing, without gaps but for events that were dropped
+  Kind kind = Kind::kCreated;
+  std::vector<int64_t> num_blocks_per_level;  // created: device, host
+  std::optional<uint64_t> parent_hash;        // stored: of the block before it; none = first block
+  std::vector<uint64_t> block_hashes;         // stored, removed, updated
+  std::vector<TokenId> tokens;                // stored: of the one block
+  int32_t level = 0, priority = 0;            // stored, updated: new values; 0 = device, 1 = host
+};
+
+// One row of the table that says where memory goes.
+struct MemoryUse {
+  std::string what;
+  int64_t bytes = 0;
+};
+
+// The JSON that TensorRT-LLM prints for the same statistics.
+std::string to_json(const IterationStats& stats);
+std::string to_json(const RequestStatsPerIteration& stats);
+
+}  // namespace nereid
