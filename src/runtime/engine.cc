@@ -112,18 +112,20 @@ void Engine::finish(Step step) {
     const bool generates = row.start >= row.sequence->num_prompt() && row.num_tokens == 1;
     (generates ? figures_.last_step_generation_tokens : figures_.last_step_context_tokens) +=
         row.num_tokens;
-    if (!tokens.ok()) {
-      news_.push_back(sched_.abort(row, tokens.status()));
-    } else if (!row.samples) {
-      news_.push_back(sched_.commit(row, {}));
-    } else if (const TokenId* token = &(*tokens)[next++]; *token >= 0) {
-      news_.push_back(sched_.commit(row, {token, 1}));
+    if (!tokens.ok()) continue;
+    if (!row.samples) {
+      news_.push_back(sched_.commit(row, nullptr));
+    } else if (const TokenId token = (*tokens)[next++]; token >= 0) {
+      const sched::Drawn drawn{.token = token};
+      news_.push_back(sched_.commit(row, &drawn));
     } else {
       news_.push_back(sched_.abort(
           row, internal_error("the model's output for position {} is not finite", row.end())));
     }
     if (news_.back().empty()) news_.pop_back();
   }
+  if (!tokens.ok())
+    std::ranges::move(sched_.fail(step.plan, tokens.status()), std::back_inserter(news_));
   const Time finished = now();
   ++figures_.num_steps;
   figures_.last_step_seconds = seconds(finished - std::max(step.launched, last_finish_));

@@ -14,8 +14,15 @@ Scheduler::Scheduler(const Limits& limits)
   for (int32_t slot = limits.max_batch_size; slot-- > 0;) free_slots_.push_back(slot);
 }
 
-Status Scheduler::validate(const Limits& limits, int64_t num_prompt_tokens,
-                           int32_t max_new_tokens) {
+Status Scheduler::validate(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens,
+                           int32_t beam_width, int32_t num_sequences) {
+  if (beam_width < 1 || beam_width > limits.max_beam_width)
+    return invalid_argument("beam_width: {} is not in [1, {}] (max_beam_width)", beam_width,
+                            limits.max_beam_width);
+  if (num_sequences < 1 || num_sequences > limits.max_queue_size)
+    return invalid_argument(
+        "{} sequences of one request never fit the queue of {} (max_queue_size)", num_sequences,
+        limits.max_queue_size);
   if (num_prompt_tokens < 1) return invalid_argument("prompt: no tokens; at least 1 is needed");
   if (max_new_tokens < 1)
     return invalid_argument("max_tokens: {} is not allowed; at least 1 is needed", max_new_tokens);
@@ -38,20 +45,34 @@ Status Scheduler::validate(const Limits& limits, int64_t num_prompt_tokens,
 }
 
 Status Scheduler::submit(SequenceSpec spec) {
-  RETURN_IF_ERROR(validate(limits_, static_cast<int64_t>(spec.prompt.size()), spec.max_new_tokens));
-  if (num_queued_ >= limits_.max_queue_size)
+  std::vector<SequenceSpec> group;
+  group.push_back(std::move(spec));
+  return submit(std::move(group));
+}
+
+Status Scheduler::submit(std::vector<SequenceSpec> group) {
+  const auto size = static_cast<int32_t>(group.size());
+  NEREID_CHECK(size > 0);
+  for (const SequenceSpec& spec : group) {
+    RETURN_IF_ERROR(validate(limits_, static_cast<int64_t>(spec.prompt.size()), spec.max_new_tokens,
+                             spec.sampling.beam_width, size));
+    if (spec.id == 0 || sequences_.contains(spec.id))
+      return invalid_argument("request id {} is not allowed: it must be new and not 0", spec.id);
+  }
+  if (num_queued_ + size > limits_.max_queue_size)
     return resource_exhausted("queue is full: {} requests wait, max_queue_size is {}", num_queued_,
                               limits_.max_queue_size);
-  const RequestId id = spec.id;
-  if (id == 0 || sequences_.contains(id))
-    return invalid_argument("request id {} is not allowed: it must be new and not 0", id);
-  const int64_t longest = static_cast<int64_t>(spec.prompt.size()) + spec.max_new_tokens;
-  const auto limit = static_cast<int32_t>(std::min<int64_t>(longest, limits_.max_sequence_length));
-  auto sequence =
-      std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block, next_order_++);
-  waiting_.push_back(sequence.get());
-  ++num_queued_;
-  sequences_.emplace(id, std::move(sequence));
+  for (SequenceSpec& spec : group) {
+    const RequestId id = spec.id;
+    const int64_t longest = static_cast<int64_t>(spec.prompt.size()) + spec.max_new_tokens;
+    const auto limit =
+        static_cast<int32_t>(std::min<int64_t>(longest, limits_.max_sequence_length));
+    auto sequence =
+        std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block, next_order_++);
+    waiting_.push_back(sequence.get());
+    ++num_queued_;
+    sequences_.emplace(id, std::move(sequence));
+  }
   return ok();
 }
 
@@ -150,13 +171,17 @@ void Scheduler::add_row(StepPlan& plan, Sequence& sequence, int32_t num_tokens) 
   plan.num_tokens += num_tokens;
 }
 
-RowNews Scheduler::commit(const Row& row, std::span<const TokenId> drawn) {
-  NEREID_CHECK(drawn.size() == (row.samples ? 1u : 0u));
+RowNews Scheduler::commit(const Row& row, const Drawn* drawn) {
+  NEREID_CHECK((drawn != nullptr) == row.samples);
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
   if (!sequence.stopped_ && row.samples) {
-    if (sequence.append(drawn[0])) {
-      news.tokens.push_back(drawn[0]);
+    if (sequence.append(drawn->token)) {
+      news.tokens.push_back(drawn->token);
+      news.sum_log_prob = drawn->full_log_prob;
+      if (sequence.spec_.output.return_log_probs) news.log_probs.push_back(drawn->log_prob);
+      if (sequence.spec_.output.num_top_log_probs > 0)
+        news.top_log_probs.emplace_back(drawn->top.begin(), drawn->top.end());
       ++stats_.generated_tokens;
     }
     if (sequence.reason_ != FinishReason::kNotFinished)
@@ -178,6 +203,47 @@ RowNews Scheduler::abort(const Row& row, const Status& status) {
   if (!sequence.stopped_) finish(sequence, FinishReason::kNotFinished, status, news);
   release_if_drained(sequence);
   return news;
+}
+
+std::vector<RowNews> Scheduler::fail(const StepPlan& plan, const Status& status) {
+  std::vector<RowNews> all;
+  for (const Row& row : plan.rows)
+    if (RowNews news = abort(row, status); !news.empty()) all.push_back(std::move(news));
+  return all;
+}
+
+std::vector<RowNews> Scheduler::expire(Time now) {
+  std::vector<RequestId> late;
+  for (const auto& [id, sequence] : sequences_)
+    if (sequence->spec_.deadline && *sequence->spec_.deadline <= now) late.push_back(id);
+  std::vector<RowNews> all;
+  for (RequestId id : late)
+    if (auto news = end(id, FinishReason::kTimedOut)) all.push_back(*std::move(news));
+  return all;
+}
+
+std::vector<KvCacheEvent> Scheduler::take_events() { return {}; }
+
+std::vector<RequestStats> Scheduler::request_stats() const {
+  std::vector<RequestStats> all;
+  for (const auto& [id, s] : sequences_) {
+    RequestStats stats{.id = id};
+    stats.stage = s->stopped_                     ? RequestStage::kGenerationComplete
+                  : !s->started_                  ? RequestStage::kQueued
+                  : s->computed_ < s->num_prompt_ ? RequestStage::kContextInProgress
+                                                  : RequestStage::kGenerationInProgress;
+    stats.context_prefill_position = std::min(s->computed_, s->num_prompt_);
+    stats.num_generated_tokens = s->num_generated();
+    stats.scheduled = s->inflight_ > 0;
+    stats.paused = s->started_ && s->slot_ < 0;
+    stats.alloc_total_blocks = s->metrics_.allocated_blocks + s->metrics_.reused_blocks;
+    stats.alloc_new_blocks = s->metrics_.allocated_blocks;
+    stats.reused_blocks = s->metrics_.reused_blocks;
+    stats.missed_blocks = s->metrics_.missed_blocks;
+    all.push_back(stats);
+  }
+  std::ranges::sort(all, {}, &RequestStats::id);
+  return all;
 }
 
 std::vector<RowNews> Scheduler::cancel_all() {
@@ -212,6 +278,8 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const Status& st
     ++stats_.num_failed;
   } else if (reason == FinishReason::kCancelled) {
     ++stats_.num_cancelled;
+  } else if (reason == FinishReason::kTimedOut) {
+    ++stats_.num_timed_out;
   } else {
     ++stats_.num_finished;
   }

@@ -278,7 +278,8 @@ class Traffic {
       if (step.fails) {
         deliver(sched_.abort(row, internal_error("step failed")));
       } else {
-        deliver(sched_.commit(row, std::span(drawn).subspan(i, row.samples ? 1 : 0)));
+        const Drawn token{.token = drawn[i]};
+        deliver(sched_.commit(row, row.samples ? &token : nullptr));
       }
     }
   }

@@ -27,8 +27,8 @@ SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first =
 // Commits every row of a plan; each sampling row draws `token`.
 std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
   std::vector<RowNews> all;
-  for (const Row& row : plan.rows)
-    all.push_back(sched.commit(row, std::vector<TokenId>(row.samples ? 1 : 0, token)));
+  const Drawn drawn{.token = token};
+  for (const Row& row : plan.rows) all.push_back(sched.commit(row, row.samples ? &drawn : nullptr));
   return all;
 }
 
@@ -49,12 +49,14 @@ TEST(Scheduler, RunsOneRequestToItsLength) {
   ASSERT_TRUE(sched.submit(spec(1, 5, 2)).ok());
   StepPlan plan = sched.plan(Time{});
   EXPECT_THAT(shapes(plan), ElementsAre(Shape{0, 5, true, false}));
-  RowNews news = sched.commit(plan.rows[0], std::vector<TokenId>{7});
+  Drawn drawn{.token = 7};
+  RowNews news = sched.commit(plan.rows[0], &drawn);
   EXPECT_THAT(news.tokens, ElementsAre(7));
   EXPECT_FALSE(news.finished);
   plan = sched.plan(Time{});
   EXPECT_THAT(shapes(plan), ElementsAre(Shape{5, 1, true, false}));
-  news = sched.commit(plan.rows[0], std::vector<TokenId>{8});
+  drawn.token = 8;
+  news = sched.commit(plan.rows[0], &drawn);
   EXPECT_THAT(news.tokens, ElementsAre(8));
   EXPECT_TRUE(news.finished);
   EXPECT_EQ(news.reason, FinishReason::kLength);

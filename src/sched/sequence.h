@@ -2,7 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,15 +16,24 @@
 
 namespace nereid::sched {
 
-// What the scheduler has to know of a request.
+// What the scheduler and the sampler have to know of one sequence of a request.
 struct SequenceSpec {
-  RequestId id = 0;  // unique among the sequences of one scheduler, not 0
+  RequestId id = 0;      // unique among the sequences of one scheduler, not 0
+  RequestId leader = 0;  // another sequence of the same group with the same prompt; 0 = none
   std::vector<TokenId> prompt;
   int32_t max_new_tokens = 0;
   std::vector<TokenId> end_ids;                  // a drawn one ends the sequence and is not kept
   std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
-  SamplingConfig sampling;                       // for the sampler; min_tokens also acts here
+  SamplingConfig sampling;  // for the sampler, seed included; here: beams and min_tokens
+  OutputConfig output;      // log-probs are put into the news only when asked for
+  std::vector<std::vector<TokenId>> bad_words;               // for the sampler
+  std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
+  std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
+  std::string cache_salt;  // prefixes are shared only among equal ones
+  std::optional<KvCacheRetentionConfig> retention;
+  float priority = 0.5f;  // higher goes first, then the older
   Time arrival;
+  std::optional<Time> deadline;  // then it ends with kTimedOut; see Scheduler::expire
 };
 
 // Owned by the Scheduler, which alone changes it; exec and the sampler read it on the engine thread
@@ -32,13 +45,20 @@ class Sequence {
   Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order);
 
   RequestId id() const { return spec_.id; }
-  std::span<const TokenId> tokens() const {
+  // Prompt, then what the host knows of the output.
+  std::span<const TokenId> tokens(int32_t beam = 0) const {
+    (void)beam;
     return tokens_;
-  }  // prompt, then what the host knows of the output
+  }
   int32_t num_prompt() const { return num_prompt_; }
   int32_t num_generated() const { return static_cast<int32_t>(tokens_.size()) - num_prompt_; }
   const SamplingConfig& sampling() const { return spec_.sampling; }
-  std::span<const BlockId> block_table() const { return table_.blocks; }
+  const SequenceSpec& spec() const { return spec_; }  // without its prompt
+  int32_t beam_width() const { return spec_.sampling.beam_width; }
+  std::span<const BlockId> block_table(int32_t beam = 0) const {
+    (void)beam;
+    return table_.blocks;
+  }
   const RequestMetrics& metrics() const { return metrics_; }
 
   // Ids that the token for `position` must not be: end ids and one-token stop words before

@@ -1,33 +1,58 @@
-// What one step computes: a small flat message from the scheduler to whoever runs it.
+// What one step computes: a small flat message from the scheduler to whoever runs it, and what
+// comes back for each row.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include "nereid/response.h"
 
 namespace nereid::sched {
 
 class Sequence;
-using BlockId = int32_t;
 
-// One sequence's share of a step: positions [start, start + num_tokens).
+// Device blocks are [0, num_blocks), blocks of the host pool follow them.
+using BlockId = int32_t;
+inline constexpr BlockId kNoBlock = -1;  // a hole: positions that no later row will look at
+
+// A whole block's contents, all layers.
+struct BlockCopy {
+  BlockId from = kNoBlock, to = kNoBlock;
+  bool operator==(const BlockCopy&) const = default;
+};
+
+// One sequence's (or one beam's) share of a step: positions [start, start + num_tokens).
 struct Row {
   Sequence* sequence =
       nullptr;       // owned by the scheduler; alive until the row is committed or aborted
-  int32_t slot = 0;  // device slot in [0, max_batch_size); holds the sequence's last sampled token
+  int32_t beam = 0;  // which of the sequence's beams; those of one step are neighbours, in order
+  int32_t slot = 0;  // device slot in [0, max_batch_size); holds the row's per-sequence state
   int32_t start = 0;
   int32_t num_tokens = 0;
-  bool samples =
-      false;  // reaches the sequence's end: one token is drawn, for position start + num_tokens
+  bool samples = false;  // reaches the end: one token is drawn, for position start + num_tokens;
+                         // with beams the likeliest 2 * width tokens are wanted instead
   bool input_on_device = false;  // the last input token is known only to the device (slot `slot`)
+  bool all_logits = false;       // context logits: logits of every position of the row
 
   int32_t end() const { return start + num_tokens; }
+  int32_t num_logits() const { return all_logits ? num_tokens : samples ? 1 : 0; }
 };
 
 struct StepPlan {
+  std::vector<BlockCopy> copies;  // executed in order, before anything of the step is computed
   std::vector<Row> rows;
   int32_t num_tokens = 0;  // sum over rows
 
-  bool empty() const { return rows.empty(); }
+  bool empty() const { return rows.empty(); }  // then there are no copies either
+};
+
+// What the device made of a row that samples.
+struct Drawn {
+  TokenId token = -1;       // beams: the likeliest. Rows whose logits are not finite are aborted
+  float log_prob = 0;       // of `token`, as the client wants to see it
+  float full_log_prob = 0;  // of `token`, never normalised over the kept ones: what sums add up
+  std::span<const TokenLogProb> top = {};  // likeliest first; beams: up to 2 * width candidates
 };
 
 }  // namespace nereid::sched
