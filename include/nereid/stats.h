@@ -31,22 +31,25 @@ struct ExecutorStats {
   int64_t max_batch_size = 0;
 };
 
-// One step of the engine loop; field meanings of TensorRT-LLM's iteration statistics.
+// One step of the engine loop, recorded when it has finished; field meanings of TensorRT-LLM's
+// iteration statistics. "Active" requests hold KV memory; a request of several sequences counts as
+// that many.
 struct IterationStats {
   std::chrono::system_clock::time_point timestamp;
   int64_t iter = 0;
-  double iter_latency_ms = 0;
+  double iter_latency_ms = 0;  // of this step; overlapped steps: since the one before it finished
   double new_active_requests_queue_latency_ms = 0;  // sum over those that became active
   int32_t num_new_active_requests = 0, num_active_requests = 0, num_queued_requests = 0;
   int32_t num_completed_requests = 0, max_num_active_requests = 0;
+  int32_t max_batch_size = 0, max_num_tokens = 0;                      // of a step
   int64_t cpu_mem_usage = 0, gpu_mem_usage = 0, pinned_mem_usage = 0;  // bytes
   int64_t kv_max_blocks = 0, kv_free_blocks = 0, kv_used_blocks = 0, kv_tokens_per_block = 0;
-  int64_t kv_alloc_total_blocks = 0, kv_alloc_new_blocks = 0;
+  int64_t kv_alloc_total_blocks = 0, kv_alloc_new_blocks = 0;  // since start, as are:
   int64_t kv_reused_blocks = 0, kv_missed_blocks = 0;
   double kv_cache_hit_rate = 0;  // reused / (reused + missed)
   int32_t num_scheduled_requests = 0, num_context_requests = 0, num_gen_requests = 0;
   int32_t num_paused_requests = 0, num_ctx_tokens = 0;
-  double avg_num_decoded_tokens_per_iter = 0;
+  double avg_num_decoded_tokens_per_iter = 0;  // tokens kept for each request that drew one
 };
 
 enum class RequestStage : uint8_t {
@@ -90,7 +93,8 @@ struct MemoryUse {
   int64_t bytes = 0;
 };
 
-// The JSON that TensorRT-LLM prints for the same statistics.
+// The JSON that TensorRT-LLM prints for the same statistics, in its order; what does not apply is
+// null. The time is UTC, "MM-DD-YYYY HH:MM:SS.ffffff".
 std::string to_json(const IterationStats& stats);
 std::string to_json(const RequestStatsPerIteration& stats);
 

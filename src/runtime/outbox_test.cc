@@ -137,7 +137,7 @@ TEST_F(OutboxTest, FailureCarriesOnlyItsStatus) {
   ASSERT_EQ(responses_.size(), 1u);
   EXPECT_TRUE(absl::IsInternal(responses_[0].status));
   EXPECT_TRUE(responses_[0].is_final);
-  EXPECT_TRUE(responses_[0].outputs[0].token_ids.empty());
+  EXPECT_TRUE(responses_[0].outputs.empty());
 }
 
 }  // namespace

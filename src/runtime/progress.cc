@@ -1,13 +1,20 @@
 // Progress: one mutex, held for a few assignments.
 #include "runtime/progress.h"
 
+#include <algorithm>
+
 namespace nereid::runtime {
 
-bool Progress::enter_queue(int32_t max_queue_size) {
+bool Progress::enter_queue(int64_t count, int32_t max_queue_size) {
   std::lock_guard lock(mutex_);
-  if (num_queued_ >= max_queue_size) return false;
-  ++num_queued_;
+  if (num_queued_ + count > max_queue_size) return false;
+  num_queued_ += static_cast<int32_t>(count);
   return true;
+}
+
+int32_t Progress::num_queued() const {
+  std::lock_guard lock(mutex_);
+  return num_queued_;
 }
 
 void Progress::leave_queue(int32_t count) {
@@ -46,8 +53,11 @@ ExecutorStats Progress::stats() const {
 }
 
 bool Progress::wait_idle(std::chrono::milliseconds timeout) const {
+  // Longer ones would overflow the clock.
+  constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [&] { return idle_ && num_open_ == 0; });
+  return changed_.wait_for(lock, std::min(timeout, kLongest),
+                           [&] { return idle_ && num_open_ == 0; });
 }
 
 }  // namespace nereid::runtime

@@ -12,8 +12,11 @@ namespace nereid::runtime {
 
 class Progress {
  public:
-  // Takes a place in the waiting queue; false when `max_queue_size` are taken. Any thread.
-  bool enter_queue(int32_t max_queue_size);
+  // Takes `count` places in the waiting queue; false and none when they are more than are left of
+  // `max_queue_size`. Any thread.
+  bool enter_queue(int64_t count, int32_t max_queue_size);
+  bool has_room(int32_t max_queue_size) const { return num_queued() < max_queue_size; }
+  int32_t num_queued() const;
   // The engine: `count` requests started, or ended without starting.
   void leave_queue(int32_t count);
 

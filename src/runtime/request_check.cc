@@ -1,77 +1,269 @@
 // Field by field, in the order of the public header.
 #include "runtime/request_check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <string_view>
 
 namespace nereid::runtime {
 namespace {
 
-Status check_sampling(const SamplingConfig& s) {
-  if (s.top_k && *s.top_k < 0)
-    return invalid_argument("top_k: {} is not allowed; at least 0 (0 = off)", *s.top_k);
-  if (s.top_p && !(*s.top_p > 0 && *s.top_p <= 1))
-    return invalid_argument("top_p: {} is not in (0, 1]", *s.top_p);
-  if (s.temperature && !(*s.temperature >= 0 && std::isfinite(*s.temperature)))
-    return invalid_argument("temperature: {} is not allowed; a finite number, at least 0",
-                            *s.temperature);
-  if (s.min_tokens && *s.min_tokens < 0)
-    return invalid_argument("min_tokens: {} is not allowed; at least 0", *s.min_tokens);
-  return ok();
-}
-
-Status check_stops(const Request& r, bool has_tokenizer) {
-  if (r.end_ids.size() > kMaxEndIds)
-    return invalid_argument("end_ids: {} of them; at most {}", r.end_ids.size(), kMaxEndIds);
-  if (r.stop_words.size() > kMaxStopWords)
-    return invalid_argument("stop_words: {} of them; at most {}", r.stop_words.size(),
-                            kMaxStopWords);
-  for (size_t i = 0; i < r.stop_words.size(); ++i)
-    if (const size_t size = r.stop_words[i].size(); size < 1 || size > kMaxStopWordTokens)
-      return invalid_argument("stop_words[{}]: {} tokens; allowed are 1 to {}", i, size,
-                              kMaxStopWordTokens);
-  if (!r.stop_strings.empty() && !has_tokenizer)
-    return invalid_argument("stop_strings: the model directory has no usable tokenizer");
-  if (r.stop_strings.size() > kMaxStopStrings)
-    return invalid_argument("stop_strings: {} of them; at most {}", r.stop_strings.size(),
-                            kMaxStopStrings);
-  for (size_t i = 0; i < r.stop_strings.size(); ++i)
-    if (const size_t size = r.stop_strings[i].size(); size < 1 || size > kMaxStopStringBytes)
-      return invalid_argument("stop_strings[{}]: {} bytes; allowed are 1 to {}", i, size,
-                              kMaxStopStringBytes);
-  return ok();
-}
-
-Status check_range(const char* field, int64_t value, int64_t low, int64_t high) {
+Status check_range(std::string_view field, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return ok();
   return invalid_argument("{}: {} is not in [{}, {}]", field, value, low, high);
 }
 
-}  // namespace
-
-Status check_request(const Request& r, const sched::Limits& limits, int32_t vocab_size,
-                     bool has_tokenizer) {
-  RETURN_IF_ERROR(sched::Scheduler::validate(limits, static_cast<int64_t>(r.input_token_ids.size()),
-                                             r.max_tokens));
-  for (size_t i = 0; i < r.input_token_ids.size(); ++i)
-    if (const TokenId id = r.input_token_ids[i]; id < 0 || id >= vocab_size)
-      return invalid_argument("input_token_ids[{}]: {} is not in [0, {})", i, id, vocab_size);
-  RETURN_IF_ERROR(check_sampling(r.sampling));
-  return check_stops(r, has_tokenizer);
+Status check_not_negative(std::string_view field, std::optional<int32_t> value) {
+  if (!value || *value >= 0) return ok();
+  return invalid_argument("{}: {} is not allowed; at least 0", field, *value);
 }
 
-Status check_config(const ExecutorConfig& c) {
-  RETURN_IF_ERROR(check_range("num_threads", c.num_threads, 0, 1024));
-  RETURN_IF_ERROR(check_range("memory_bytes", c.memory_bytes, 0, int64_t{1} << 50));
-  RETURN_IF_ERROR(check_range("max_batch_size", c.max_batch_size, 1, 4096));
-  RETURN_IF_ERROR(check_range("max_num_tokens", c.max_num_tokens, 1, 1 << 20));
-  RETURN_IF_ERROR(check_range("max_queue_size", c.max_queue_size, 1, 1 << 24));
-  const KvCacheConfig& kv = c.kv_cache;
-  if (kv.max_tokens)
-    RETURN_IF_ERROR(check_range("kv_cache.max_tokens", *kv.max_tokens, 1, 1 << 30));
-  const int32_t t = kv.tokens_per_block;
-  if (t != 16 && t != 32 && t != 64 && t != 128)
-    return invalid_argument("kv_cache.tokens_per_block: {} is not one of 16, 32, 64, 128", t);
+Status check_finite(std::string_view field, std::optional<float> value) {
+  if (!value || std::isfinite(*value)) return ok();
+  return invalid_argument("{}: {} is not allowed; a finite number", field, *value);
+}
+
+Status check_finite_not_negative(std::string_view field, std::optional<float> value) {
+  if (!value || (*value >= 0 && std::isfinite(*value))) return ok();
+  return invalid_argument("{}: {} is not allowed; a finite number, at least 0", field, *value);
+}
+
+// In (0, 1].
+Status check_share(std::string_view field, std::optional<float> value) {
+  if (!value || (*value > 0 && *value <= 1)) return ok();
+  return invalid_argument("{}: {} is not in (0, 1]", field, *value);
+}
+
+Status check_size(std::string_view field, size_t size, size_t most) {
+  if (size <= most) return ok();
+  return invalid_argument("{}: {} of them; at most {}", field, size, most);
+}
+
+template <class Ids>
+Status check_ids(std::string_view field, const Ids& ids, int32_t vocab_size) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= vocab_size)
+      return invalid_argument("{}[{}]: {} is not in [0, {})", field, i, ids[i], vocab_size);
   return ok();
+}
+
+// Lists of words, each a list of tokens.
+Status check_words(std::string_view field, const std::vector<std::vector<TokenId>>& words,
+                   size_t most, size_t longest, int32_t vocab_size) {
+  RETURN_IF_ERROR(check_size(field, words.size(), most));
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].empty() || words[i].size() > longest)
+      return invalid_argument("{}[{}]: {} tokens; allowed are 1 to {}", field, i, words[i].size(),
+                              longest);
+    RETURN_IF_ERROR(check_ids(fmt::format("{}[{}]", field, i), words[i], vocab_size));
+  }
+  return ok();
+}
+
+// A bias of minus infinity bans a token.
+Status check_bias(std::string_view field, size_t index, float value) {
+  if (value < INFINITY) return ok();
+  return invalid_argument("{}[{}]: {} is not allowed; a finite number or -inf", field, index,
+                          value);
+}
+
+Status check_sequences(const Request& r, const RequestBounds& bounds) {
+  const SamplingConfig& s = r.sampling;
+  const bool beams = s.beam_width > 1;
+  if (s.beam_width < 1 || s.beam_width > bounds.max_beam_width)
+    return invalid_argument("beam_width: {} is not in [1, {}] (max_beam_width)", s.beam_width,
+                            bounds.max_beam_width);
+  if (s.num_return_sequences)
+    RETURN_IF_ERROR(check_range("num_return_sequences", *s.num_return_sequences, 1,
+                                beams ? s.beam_width : kMaxSequences));
+  if (!s.best_of) return ok();
+  if (beams)
+    return invalid_argument("best_of: {} is not allowed with beam_width {}; only with 1",
+                            *s.best_of, s.beam_width);
+  const int32_t returned = s.num_return_sequences.value_or(1);
+  RETURN_IF_ERROR(check_range("best_of", *s.best_of, returned, kMaxSequences));
+  if (r.streaming && *s.best_of > returned)
+    return invalid_argument(
+        "best_of: {} with streaming; the {} returned are known only at the end, so only {} is "
+        "allowed",
+        *s.best_of, returned, returned);
+  return ok();
+}
+
+Status check_sampling(const SamplingConfig& s) {
+  if (s.top_k && *s.top_k < 0)
+    return invalid_argument("top_k: {} is not allowed; at least 0 (0 = off)", *s.top_k);
+  RETURN_IF_ERROR(check_share("top_p", s.top_p));
+  RETURN_IF_ERROR(check_share("top_p_min", s.top_p_min));
+  RETURN_IF_ERROR(check_share("top_p_decay", s.top_p_decay));
+  RETURN_IF_ERROR(check_not_negative("top_p_reset_id", s.top_p_reset_id));
+  if (s.min_p && !(*s.min_p >= 0 && *s.min_p <= 1))
+    return invalid_argument("min_p: {} is not in [0, 1]", *s.min_p);
+  RETURN_IF_ERROR(check_finite_not_negative("temperature", s.temperature));
+  RETURN_IF_ERROR(check_not_negative("min_tokens", s.min_tokens));
+  if (s.repetition_penalty && !(*s.repetition_penalty > 0 && std::isfinite(*s.repetition_penalty)))
+    return invalid_argument("repetition_penalty: {} is not allowed; a finite number above 0",
+                            *s.repetition_penalty);
+  RETURN_IF_ERROR(check_finite("presence_penalty", s.presence_penalty));
+  RETURN_IF_ERROR(check_finite("frequency_penalty", s.frequency_penalty));
+  RETURN_IF_ERROR(check_not_negative("prompt_ignore_length", s.prompt_ignore_length));
+  RETURN_IF_ERROR(check_not_negative("no_repeat_ngram_size", s.no_repeat_ngram_size));
+  RETURN_IF_ERROR(check_range("order", static_cast<int64_t>(s.order), 0, 1));
+  RETURN_IF_ERROR(check_finite_not_negative("length_penalty", s.length_penalty));
+  RETURN_IF_ERROR(check_not_negative("early_stopping", s.early_stopping));
+  return check_finite_not_negative("beam_search_diversity_rate", s.beam_search_diversity_rate);
+}
+
+Status check_output(const Request& r) {
+  const OutputConfig& o = r.output;
+  RETURN_IF_ERROR(check_range("num_top_log_probs", o.num_top_log_probs, 0, kMaxTopLogProbs));
+  RETURN_IF_ERROR(check_range("log_probs_mode", static_cast<int64_t>(o.log_probs_mode), 0, 1));
+  if (r.sampling.beam_width == 1) return ok();
+  if (o.return_generation_logits)
+    return invalid_argument("return_generation_logits: not with beam_width {}; only with 1",
+                            r.sampling.beam_width);
+  if (!r.stop_strings.empty())
+    return invalid_argument("stop_strings: not with beam_width {}; only with 1 (stop_words work)",
+                            r.sampling.beam_width);
+  return ok();
+}
+
+Status check_stops(const Request& r, const RequestBounds& bounds) {
+  RETURN_IF_ERROR(check_size("end_ids", r.end_ids.size(), kMaxEndIds));
+  RETURN_IF_ERROR(check_ids("end_ids", r.end_ids, bounds.vocab_size));
+  RETURN_IF_ERROR(check_words("stop_words", r.stop_words, kMaxStopWords, kMaxStopWordTokens,
+                              bounds.vocab_size));
+  if (!r.stop_strings.empty() && !bounds.has_tokenizer)
+    return invalid_argument("stop_strings: the model directory has no usable tokenizer");
+  RETURN_IF_ERROR(check_size("stop_strings", r.stop_strings.size(), kMaxStopStrings));
+  for (size_t i = 0; i < r.stop_strings.size(); ++i)
+    if (const size_t size = r.stop_strings[i].size(); size < 1 || size > kMaxStopStringBytes)
+      return invalid_argument("stop_strings[{}]: {} bytes; allowed are 1 to {}", i, size,
+                              kMaxStopStringBytes);
+  return check_words("bad_words", r.bad_words, kMaxBadWords, kMaxBadWordTokens, bounds.vocab_size);
+}
+
+Status check_biases(const Request& r, int32_t vocab_size) {
+  if (!r.embedding_bias.empty() && r.embedding_bias.size() != static_cast<size_t>(vocab_size))
+    return invalid_argument("embedding_bias: {} values; none or {} (the vocabulary) are allowed",
+                            r.embedding_bias.size(), vocab_size);
+  for (size_t i = 0; i < r.embedding_bias.size(); ++i)
+    RETURN_IF_ERROR(check_bias("embedding_bias", i, r.embedding_bias[i]));
+  RETURN_IF_ERROR(check_size("logit_bias", r.logit_bias.size(), kMaxLogitBias));
+  for (size_t i = 0; i < r.logit_bias.size(); ++i) {
+    const auto& [token, value] = r.logit_bias[i];
+    if (token < 0 || token >= vocab_size)
+      return invalid_argument("logit_bias[{}]: token {} is not in [0, {})", i, token, vocab_size);
+    RETURN_IF_ERROR(check_bias("logit_bias", i, value));
+  }
+  return ok();
+}
+
+Status check_duration(std::string_view field,
+                      const std::optional<std::chrono::milliseconds>& duration) {
+  if (!duration || duration->count() > 0) return ok();
+  return invalid_argument("{}: {} ms is not allowed; more than 0", field, duration->count());
+}
+
+Status check_retention(const KvCacheRetentionConfig& c) {
+  RETURN_IF_ERROR(
+      check_size("kv_cache_retention.token_ranges", c.token_ranges.size(), kMaxRetentionRanges));
+  int64_t free_from = 0;  // where the next range may begin
+  for (size_t i = 0; i < c.token_ranges.size(); ++i) {
+    const auto& range = c.token_ranges[i];
+    const std::string field = fmt::format("kv_cache_retention.token_ranges[{}]", i);
+    if (range.token_start < free_from)
+      return invalid_argument(
+          "{}.token_start: {} is not allowed; at least {} (sorted, not "
+          "overlapping)",
+          field, range.token_start, free_from);
+    if (range.token_end && *range.token_end <= range.token_start)
+      return invalid_argument("{}.token_end: {} is not above token_start {}", field,
+                              *range.token_end, range.token_start);
+    free_from = range.token_end ? *range.token_end : int64_t{1} << 31;
+    RETURN_IF_ERROR(check_range(field + ".priority", range.priority, 0, 100));
+    RETURN_IF_ERROR(check_duration(field + ".duration", range.duration));
+  }
+  RETURN_IF_ERROR(check_range("kv_cache_retention.decode_priority", c.decode_priority, 0, 100));
+  return check_duration("kv_cache_retention.decode_duration", c.decode_duration);
+}
+
+Status check_service(const Request& r) {
+  if (!(r.priority >= 0 && r.priority <= 1))
+    return invalid_argument("priority: {} is not in [0, 1]", r.priority);
+  RETURN_IF_ERROR(check_duration("allotted_time", r.allotted_time));
+  if (r.kv_cache_retention) RETURN_IF_ERROR(check_retention(*r.kv_cache_retention));
+  if (r.cache_salt.size() > kMaxCacheSaltBytes)
+    return invalid_argument("cache_salt: {} bytes; at most {}", r.cache_salt.size(),
+                            kMaxCacheSaltBytes);
+  return ok();
+}
+
+// Worst cases of memory and queue, by the numbers.
+Status check_room(const Request& r, const RequestBounds& bounds) {
+  const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
+  RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits, num_prompt, r.max_tokens));
+  if (!bounds.enable_chunked_context && num_prompt > bounds.limits.max_num_tokens)
+    return invalid_argument(
+        "input_token_ids: {} tokens do not fit one step of max_num_tokens {}, and "
+        "enable_chunked_context is off",
+        num_prompt, bounds.limits.max_num_tokens);
+  return ok();
+}
+
+// What the header promises and the engine cannot do yet.
+Status check_offered(const Request& r) {
+  const SamplingConfig& s = r.sampling;
+  const SamplingConfig plain;
+  const auto refuse = [](const char* field) {
+    return invalid_argument("{}: not offered by this version; leave it out", field);
+  };
+  if (s.beam_width > 1) return refuse("beam_width");
+  if (num_sequences(r) > 1) return refuse(s.best_of ? "best_of" : "num_return_sequences");
+  if (s.top_p_min) return refuse("top_p_min");
+  if (s.top_p_decay) return refuse("top_p_decay");
+  if (s.top_p_reset_id) return refuse("top_p_reset_id");
+  if (s.min_p.value_or(0) > 0) return refuse("min_p");
+  if (s.repetition_penalty.value_or(1) != 1) return refuse("repetition_penalty");
+  if (s.presence_penalty.value_or(0) != 0) return refuse("presence_penalty");
+  if (s.frequency_penalty.value_or(0) != 0) return refuse("frequency_penalty");
+  if (s.no_repeat_ngram_size.value_or(0) > 0) return refuse("no_repeat_ngram_size");
+  if (r.output.return_log_probs) return refuse("return_log_probs");
+  if (r.output.num_top_log_probs > 0) return refuse("num_top_log_probs");
+  if (r.output.return_context_logits) return refuse("return_context_logits");
+  if (r.output.return_generation_logits) return refuse("return_generation_logits");
+  if (!r.bad_words.empty()) return refuse("bad_words");
+  if (!r.embedding_bias.empty()) return refuse("embedding_bias");
+  if (!r.logit_bias.empty()) return refuse("logit_bias");
+  if (r.allotted_time) return refuse("allotted_time");
+  if (r.kv_cache_retention) return refuse("kv_cache_retention");
+  if (!r.cache_salt.empty()) return refuse("cache_salt");
+  return ok();
+}
+
+}  // namespace
+
+int32_t num_sequences(const Request& request) {
+  const SamplingConfig& s = request.sampling;
+  if (s.beam_width > 1) return 1;
+  return s.best_of.value_or(s.num_return_sequences.value_or(1));
+}
+
+Status check_request(const Request& r, const RequestBounds& bounds) {
+  RETURN_IF_ERROR(check_room(r, bounds));
+  RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, bounds.vocab_size));
+  RETURN_IF_ERROR(check_sequences(r, bounds));
+  if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)
+    return invalid_argument("{}: {} sequences never find room in a queue of {} (max_queue_size)",
+                            r.sampling.best_of ? "best_of" : "num_return_sequences", count,
+                            bounds.limits.max_queue_size);
+  RETURN_IF_ERROR(check_sampling(r.sampling));
+  RETURN_IF_ERROR(check_output(r));
+  RETURN_IF_ERROR(check_stops(r, bounds));
+  RETURN_IF_ERROR(check_biases(r, bounds.vocab_size));
+  RETURN_IF_ERROR(check_service(r));
+  return check_offered(r);
 }
 
 }  // namespace nereid::runtime

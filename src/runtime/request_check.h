@@ -9,18 +9,38 @@
 
 namespace nereid::runtime {
 
-// Generous bounds that keep one request's checks per token cheap.
+// Generous bounds that keep one request's checks and lists per token cheap.
+inline constexpr int32_t kMaxSequences = 128;  // num_return_sequences, best_of
+inline constexpr int32_t kMaxBeamWidth = 16;
+inline constexpr int32_t kMaxTopLogProbs = 32;
 inline constexpr size_t kMaxEndIds = 128;
 inline constexpr size_t kMaxStopWords = 128;
 inline constexpr size_t kMaxStopWordTokens = 256;
 inline constexpr size_t kMaxStopStrings = 128;
 inline constexpr size_t kMaxStopStringBytes = 4096;
+inline constexpr size_t kMaxBadWords = 1024;
+inline constexpr size_t kMaxBadWordTokens = 256;
+inline constexpr size_t kMaxLogitBias = 1024;
+inline constexpr size_t kMaxRetentionRanges = 1024;
+inline constexpr size_t kMaxCacheSaltBytes = 256;
+
+// What an executor can do, by its model and its configuration.
+struct RequestBounds {
+  sched::Limits limits;
+  int32_t vocab_size = 0;
+  bool has_tokenizer = false;
+  int32_t max_beam_width = 1;
+  bool enable_chunked_context = true;
+};
 
 // InvalidArgument naming field, value and what is allowed.
-Status check_request(const Request& request, const sched::Limits& limits, int32_t vocab_size,
-                     bool has_tokenizer);
+Status check_request(const Request& request, const RequestBounds& bounds);
 
 // The same for the options of an executor.
 Status check_config(const ExecutorConfig& config);
+
+// Sequences that are computed for a request, each with a place in the queue and an id of its own;
+// beams are one. Of a request that has passed check_request().
+int32_t num_sequences(const Request& request);
 
 }  // namespace nereid::runtime

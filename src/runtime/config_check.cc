@@ -1,0 +1,73 @@
+// Checks of an ExecutorConfig, in the order of the public header; what depends on the model is
+// checked where the model is opened.
+#include "runtime/request_check.h"
+
+namespace nereid::runtime {
+namespace {
+
+Status check_range(const char* field, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return ok();
+  return invalid_argument("{}: {} is not in [{}, {}]", field, value, low, high);
+}
+
+Status check_scheduler(const SchedulerConfig& s, const KvCacheConfig& kv) {
+  RETURN_IF_ERROR(check_range("scheduler.capacity_policy", static_cast<int>(s.capacity_policy), 0,
+                              static_cast<int>(CapacityPolicy::kStaticBatch)));
+  RETURN_IF_ERROR(check_range("scheduler.chunking_policy", static_cast<int>(s.chunking_policy), 0,
+                              static_cast<int>(ChunkingPolicy::kEqualProgress)));
+  RETURN_IF_ERROR(check_range("scheduler.pause_policy", static_cast<int>(s.pause_policy), 0,
+                              static_cast<int>(PausePolicy::kSwap)));
+  if (s.pause_policy != PausePolicy::kSwap) return ok();
+  if (!kv.enable_block_reuse)
+    return invalid_argument(
+        "scheduler.pause_policy: swap needs kv_cache.enable_block_reuse, by which moved blocks are "
+        "found again");
+  if (kv.host_cache_bytes <= 0)
+    return invalid_argument(
+        "scheduler.pause_policy: swap needs kv_cache.host_cache_bytes above 0; it is {}",
+        kv.host_cache_bytes);
+  return ok();
+}
+
+Status check_kv_cache(const KvCacheConfig& kv) {
+  if (kv.max_tokens)
+    RETURN_IF_ERROR(check_range("kv_cache.max_tokens", *kv.max_tokens, 1, 1 << 30));
+  if (kv.memory_fraction && !(*kv.memory_fraction > 0 && *kv.memory_fraction < 1))
+    return invalid_argument("kv_cache.memory_fraction: {} is not in (0, 1)", *kv.memory_fraction);
+  const int32_t t = kv.tokens_per_block;
+  if (t != 16 && t != 32 && t != 64 && t != 128)
+    return invalid_argument("kv_cache.tokens_per_block: {} is not one of 16, 32, 64, 128", t);
+  RETURN_IF_ERROR(check_range("kv_cache.type", static_cast<int>(kv.type), 0,
+                              static_cast<int>(KvCacheType::kFp8)));
+  RETURN_IF_ERROR(
+      check_range("kv_cache.max_attention_window", kv.max_attention_window, 0, 1 << 30));
+  RETURN_IF_ERROR(check_range("kv_cache.sink_token_length", kv.sink_token_length, 0, 1 << 30));
+  RETURN_IF_ERROR(
+      check_range("kv_cache.host_cache_bytes", kv.host_cache_bytes, 0, int64_t{1} << 50));
+  RETURN_IF_ERROR(check_range("kv_cache.offload_min_priority", kv.offload_min_priority, 0, 100));
+  return check_range("kv_cache.event_buffer_size", kv.event_buffer_size, 0, 1 << 24);
+}
+
+}  // namespace
+
+Status check_config(const ExecutorConfig& c) {
+  RETURN_IF_ERROR(check_range("num_threads", c.num_threads, 0, 1024));
+  RETURN_IF_ERROR(check_range("memory_bytes", c.memory_bytes, 0, int64_t{1} << 50));
+  RETURN_IF_ERROR(check_scheduler(c.scheduler, c.kv_cache));
+  RETURN_IF_ERROR(check_kv_cache(c.kv_cache));
+  RETURN_IF_ERROR(check_range("max_batch_size", c.max_batch_size, 1, 4096));
+  RETURN_IF_ERROR(check_range("max_beam_width", c.max_beam_width, 1, kMaxBeamWidth));
+  if (c.max_beam_width > c.max_batch_size)
+    return invalid_argument("max_beam_width: {} is more than max_batch_size {}; each beam is a row",
+                            c.max_beam_width, c.max_batch_size);
+  RETURN_IF_ERROR(check_range("max_num_tokens", c.max_num_tokens, 1, 1 << 20));
+  if (c.max_num_tokens < c.max_beam_width)
+    return invalid_argument("max_num_tokens: {} is less than max_beam_width {}", c.max_num_tokens,
+                            c.max_beam_width);
+  RETURN_IF_ERROR(check_range("max_queue_size", c.max_queue_size, 1, 1 << 24));
+  RETURN_IF_ERROR(
+      check_range("iter_stats_max_iterations", c.iter_stats_max_iterations, 0, 1 << 20));
+  return check_range("request_stats_max_iterations", c.request_stats_max_iterations, 0, 1 << 20);
+}
+
+}  // namespace nereid::runtime
