@@ -1,159 +1,208 @@
-// BlockPool: reference counts, the free list that is also the LRU list, and the prefix index.
+// BlockPool: who holds which block. What blocks contain is in block_cache.cc.
 #include "sched/block_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
 namespace nereid::sched {
 
-BlockPool::BlockPool(int32_t num_blocks, int32_t tokens_per_block, bool enable_reuse)
-    : tokens_per_block_(tokens_per_block), enable_reuse_(enable_reuse) {
-  NEREID_CHECK(num_blocks > 0 && tokens_per_block > 0);
-  blocks_.resize(static_cast<size_t>(num_blocks) + 1);
-  if (enable_reuse_) tokens_.resize(static_cast<size_t>(num_blocks) * tokens_per_block);
-  const BlockId head = num_blocks;
-  blocks_[head] = {.refs = 1, .prev = head, .next = head};
-  for (BlockId id = 0; id < num_blocks; ++id) link_before(id, head);
+BlockPool::BlockPool(const PoolConfig& config)
+    : config_(config),
+      tokens_per_block_(config.tokens_per_block),
+      blocks_(static_cast<size_t>(config.num_blocks) + config.num_host_blocks),
+      device_(0, config.num_blocks),
+      host_(config.num_blocks, config.num_host_blocks),
+      tree_(config.tokens_per_block,
+            config.enable_reuse ? config.num_blocks + config.num_host_blocks : 0),
+      events_(config.event_buffer_size) {
+  NEREID_CHECK(config.num_blocks > 0 && config.num_host_blocks >= 0);
+  NEREID_CHECK(config.tokens_per_block > 0 && config.event_buffer_size >= 0);
+  events_.created(config.num_blocks, config.num_host_blocks);
 }
 
-PrefixHit BlockPool::match(std::span<const BlockKey> keys, std::span<const TokenId> tokens) const {
-  PrefixHit hit;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const auto found = index_.find(keys[i]);
-    if (found == index_.end() || !holds(found->second, hit.chain, tokens, i)) break;
-    hit.blocks.push_back(found->second);
-    hit.chain = blocks_[found->second].serial;
+bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
+                      int32_t num_tokens, int32_t headroom) {
+  NEREID_CHECK(table.blocks.empty() && num_tokens >= hit.num_tokens);
+  int64_t idle = 0, away = 0;
+  for (BlockId id : hit.blocks) {
+    away += on_host(id);
+    idle += !on_host(id) && blocks_[id].refs == 0;
   }
-  return hit;
-}
-
-bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, int32_t num_tokens,
-                      int32_t headroom) {
-  NEREID_CHECK(table.blocks.empty());
-  const auto idle = std::ranges::count_if(hit.blocks, [&](BlockId b) { return !blocks_[b].refs; });
-  const int64_t fresh = blocks_for(num_tokens) - static_cast<int64_t>(hit.blocks.size());
-  NEREID_CHECK(fresh >= 0);
-  if (idle + fresh + headroom > num_free_) return false;
-  // The hit is held before anything is taken, or taking could evict it.
-  for (BlockId id : hit.blocks) hold(id);
-  table.blocks = hit.blocks;
+  const int64_t fresh = blocks_for(num_tokens) - static_cast<int64_t>(hit.blocks.size()) + away;
+  if (idle + fresh + headroom > num_free()) return false;
+  // The whole hit is out of the lists before anything is taken, or taking could evict it.
+  for (BlockId id : hit.blocks) on_host(id) ? unlink(id) : hold(id);
+  const BlockId partial = hit.partial.valid() ? take_partial(hit.partial.id) : kNoBlock;
+  for (size_t i = 0; i < hit.blocks.size(); ++i) {
+    const NodeId node = blocks_[hit.blocks[i]].node;
+    if (on_host(hit.blocks[i])) onboard(node);
+    retain(node, retention_at(contents.retention, contents.num_prompt,
+                              static_cast<int32_t>(i) * tokens_per_block_));
+    table.blocks.push_back(tree_[node].block);
+  }
   table.num_published = static_cast<int32_t>(hit.blocks.size());
-  table.chain = hit.chain;
-  return reserve(table, num_tokens);
+  table.last = hit.last;
+  if (partial != kNoBlock) table.blocks.push_back(partial);
+  stats_.reused += hit.num_reused();
+  stats_.missed += hit.num_missed;
+  NEREID_CHECK(reserve(table, hit.num_tokens, num_tokens));
+  return true;
 }
 
-bool BlockPool::reserve(BlockTable& table, int32_t num_tokens) {
-  const size_t needed = static_cast<size_t>(blocks_for(num_tokens));
-  if (needed <= table.blocks.size()) return true;
-  if (needed - table.blocks.size() > static_cast<size_t>(num_free_)) return false;
+// A fresh block with the contents of `node`. When its own block is the only free one left, that one
+// becomes it.
+BlockId BlockPool::take_partial(NodeId node) {
+  const BlockId from = tree_[node].block;
+  if (!on_host(from) && blocks_[from].refs == 0 && num_free() == 1) {
+    ++stats_.alloc_total;
+    ++stats_.alloc_new;
+    hold(from);
+    forget(node);
+    return from;
+  }
+  on_host(from) ? unlink(from) : hold(from);
+  const BlockId to = take();
+  copies_.push_back({.from = from, .to = to});
+  ++stats_.copied;
+  ++stats_.alloc_new;
+  on_host(from) ? link(from) : unhold(from);
+  return to;
+}
+
+bool BlockPool::reserve(BlockTable& table, int32_t first_written, int32_t num_tokens) {
+  const auto needed = static_cast<size_t>(blocks_for(num_tokens));
+  const size_t kept = std::min(needed, table.blocks.size());
+  const auto first = static_cast<size_t>(first_written / tokens_per_block_);
+  size_t fresh = needed - kept;
+  for (size_t i = first; i < kept; ++i) fresh += blocks_[table.blocks[i]].refs > 1;
+  if (fresh > static_cast<size_t>(num_free())) return false;
+  stats_.alloc_new += static_cast<int64_t>(fresh);
+  for (size_t i = first; i < kept; ++i) make_writable(table, i, first_written);
   while (table.blocks.size() < needed) table.blocks.push_back(take());
   return true;
 }
 
-void BlockPool::publish(BlockTable& table, std::span<const BlockKey> keys,
-                        std::span<const TokenId> tokens, int32_t num_computed) {
-  if (!enable_reuse_) return;
-  const size_t full = std::min(keys.size(), static_cast<size_t>(num_computed / tokens_per_block_));
-  NEREID_CHECK(full <= table.blocks.size() && full * tokens_per_block_ <= tokens.size());
-  for (size_t i = table.num_published; i < full; ++i) {
-    const auto found = index_.find(keys[i]);
-    if (found != index_.end() && holds(found->second, table.chain, tokens, i)) {
-      table.chain = blocks_[found->second].serial;
-    } else {
-      if (found != index_.end()) forget(found->second);  // unreachable since its parent went
-      const BlockId id = table.blocks[i];
-      Block& block = blocks_[id];
-      NEREID_CHECK(block.serial == 0);
-      block.key = keys[i];
-      block.serial = ++last_serial_;
-      block.parent = table.chain;
-      std::ranges::copy(tokens.subspan(i * tokens_per_block_, tokens_per_block_),
-                        tokens_.begin() + static_cast<ptrdiff_t>(id) * tokens_per_block_);
-      index_[keys[i]] = id;
-      table.chain = block.serial;
+void BlockPool::make_writable(BlockTable& table, size_t index, int32_t first_written) {
+  NEREID_CHECK(index >= static_cast<size_t>(table.num_published));
+  const BlockId id = table.blocks[index];
+  const int32_t num_kept = first_written - static_cast<int32_t>(index) * tokens_per_block_;
+  if (blocks_[id].refs > 1) {
+    const BlockId copy = take();
+    if (num_kept > 0) {
+      copies_.push_back({.from = id, .to = copy});
+      ++stats_.copied;
     }
-    ++table.num_published;
+    blocks_[copy].suspect = blocks_[id].suspect;
+    unhold(id);
+    table.blocks[index] = copy;
+  } else if (blocks_[id].node != kNoNode && tree_[blocks_[id].node].num_tokens > num_kept) {
+    forget(blocks_[id].node);
   }
 }
 
-void BlockPool::release(BlockTable& table, bool forget_contents) {
-  const BlockId head = num_blocks();
+BlockTable BlockPool::fork(const BlockTable& table, int32_t num_tokens) {
+  const auto size = static_cast<size_t>(blocks_for(num_tokens));
+  NEREID_CHECK(size <= table.blocks.size());
+  BlockTable child{.blocks = {table.blocks.begin(), table.blocks.begin() + size},
+                   .num_published = std::min(table.num_published, num_tokens / tokens_per_block_),
+                   .num_passed = table.num_passed,
+                   .has_holes = table.has_holes,
+                   .last = table.last};
+  for (BlockId id : child.blocks)
+    if (id != kNoBlock) hold(id);
+  if (!tree_.alive(table.last) || child.num_published == 0) {
+    child.num_published = 0;
+    child.last = {};
+  } else {
+    NodeId node = table.last.id;
+    for (int32_t i = table.num_published; i > child.num_published; --i) node = tree_[node].parent;
+    child.last = tree_.ref(node);
+  }
+  return child;
+}
+
+void BlockPool::drop_front(BlockTable& table, int32_t num_positions, int32_t sink) {
+  const int32_t end =
+      std::min(num_positions / tokens_per_block_, static_cast<int32_t>(table.blocks.size()));
+  for (int32_t i = std::max(blocks_for(sink), table.num_passed); i < end; ++i) {
+    unhold(std::exchange(table.blocks[i], kNoBlock));
+    table.has_holes = true;
+  }
+  table.num_passed = std::max(table.num_passed, end);
+}
+
+void BlockPool::release(BlockTable& table, Release how) {
+  if (how == Release::kOffload) offload_table(table);
   for (size_t i = table.blocks.size(); i-- > 0;) {
     const BlockId id = table.blocks[i];
-    if (forget_contents) forget(id);
-    NEREID_CHECK(blocks_[id].refs > 0);
-    if (--blocks_[id].refs > 0) continue;
-    // A block that nobody can find goes first; what the cache may still use goes to the young end.
-    link_before(id, blocks_[id].serial == 0 ? blocks_[head].next : head);
+    if (id == kNoBlock) continue;
+    if (how == Release::kForget) {
+      blocks_[id].suspect = true;
+      if (blocks_[id].node != kNoNode) forget(blocks_[id].node);
+    }
+    unhold(id);
   }
   table = {};
 }
 
-void BlockPool::check(int64_t num_held) const {
-  const BlockId head = num_blocks();
-  int32_t free = 0;
-  for (BlockId id = blocks_[head].next; id != head; id = blocks_[id].next) {
-    NEREID_CHECK(blocks_[id].refs == 0 && blocks_[blocks_[id].next].prev == id);
-    NEREID_CHECK(++free <= num_free_);
-  }
-  NEREID_CHECK(free == num_free_);
-  int64_t refs = 0, held = 0;
-  size_t published = 0;
-  for (BlockId id = 0; id < head; ++id) {
-    const Block& block = blocks_[id];
-    refs += block.refs;
-    held += block.refs > 0;
-    if (block.serial == 0) continue;
-    ++published;
-    const auto found = index_.find(block.key);
-    NEREID_CHECK(found != index_.end() && found->second == id);
-  }
-  NEREID_CHECK(free + held == head);
-  NEREID_CHECK(refs == num_held);
-  NEREID_CHECK(published == index_.size());
-}
-
-// The oldest free block; forgetting its key is the eviction.
+// The victim, held once. What it contained moves to the host pool or is forgotten.
 BlockId BlockPool::take() {
-  const BlockId id = blocks_[num_blocks()].next;
-  forget(id);
+  const BlockId id = device_.victim();
+  NEREID_CHECK(id != kNoBlock);
+  if (const NodeId node = blocks_[id].node; node != kNoNode) {
+    const int32_t priority = tree_[node].retention.priority;
+    if (priority >= config_.offload_min_priority) offload(node, priority);
+    if (blocks_[id].node != kNoNode) forget(node);
+  }
   hold(id);
+  ++stats_.alloc_total;
   return id;
 }
 
 void BlockPool::hold(BlockId id) {
+  NEREID_CHECK(!on_host(id));
   if (blocks_[id].refs++ == 0) unlink(id);
 }
 
-void BlockPool::unlink(BlockId id) {
-  Block& block = blocks_[id];
-  blocks_[block.prev].next = block.next;
-  blocks_[block.next].prev = block.prev;
-  --num_free_;
+void BlockPool::unhold(BlockId id) {
+  NEREID_CHECK(blocks_[id].refs > 0);
+  if (--blocks_[id].refs > 0) return;
+  blocks_[id].suspect = false;
+  link(id);
 }
 
-void BlockPool::link_before(BlockId id, BlockId next) {
-  Block& block = blocks_[id];
-  block.next = next;
-  block.prev = blocks_[next].prev;
-  blocks_[block.prev].next = id;
-  blocks_[next].prev = id;
-  ++num_free_;
-}
-
-void BlockPool::forget(BlockId id) {
-  if (blocks_[id].serial == 0) return;
-  index_.erase(blocks_[id].key);
-  blocks_[id].serial = 0;
-}
-
-bool BlockPool::holds(BlockId id, uint64_t parent, std::span<const TokenId> tokens,
-                      size_t index) const {
-  const size_t size = static_cast<size_t>(tokens_per_block_);
-  return blocks_[id].parent == parent &&
-         std::ranges::equal(tokens.subspan(index * size, size),
-                            std::span(tokens_).subspan(static_cast<size_t>(id) * size, size));
+void BlockPool::check(int64_t num_held) const {
+  device_.check();
+  host_.check();
+  tree_.check();
+  int64_t refs = 0;
+  int32_t held = 0, stored = 0;
+  size_t expiring = 0;
+  for (BlockId id = 0; id < static_cast<BlockId>(blocks_.size()); ++id) {
+    const Block& block = blocks_[id];
+    const EvictionLists& level = on_host(id) ? host_ : device_;
+    refs += block.refs;
+    held += block.refs > 0;
+    NEREID_CHECK(block.refs >= 0 && level.contains(id) == (block.refs == 0));
+    NEREID_CHECK(block.refs > 0 || !block.suspect);
+    NEREID_CHECK(block.refs == 0 || !on_host(id));
+    int list = EvictionLists::kEmpty;
+    if (block.node != kNoNode) {
+      const Node& node = tree_[block.node];
+      ++stored;
+      NEREID_CHECK(node.serial != 0 && node.block == id && !block.suspect);
+      list = EvictionLists::list_for(node.retention.priority);
+      const bool expires = block.refs == 0 && node.retention.duration.has_value();
+      NEREID_CHECK(expires == (node.expiry != Time::max()));
+      expiring += expires;
+    }
+    NEREID_CHECK(block.refs > 0 || level.list_of(id) == list);
+  }
+  NEREID_CHECK(refs == num_held);
+  NEREID_CHECK(num_free() + held == num_blocks() && host_.size() == num_host_blocks());
+  NEREID_CHECK(stored == tree_.num_blocks() && expiring == expiries_.size());
 }
 
 }  // namespace nereid::sched

@@ -8,7 +8,11 @@
 
 namespace nereid::sched {
 Scheduler::Scheduler(const Limits& limits)
-    : limits_(limits), pool_(limits.num_blocks, limits.tokens_per_block, limits.enable_reuse) {
+    : limits_(limits),
+      pool_({.num_blocks = limits.num_blocks,
+             .tokens_per_block = limits.tokens_per_block,
+             .enable_reuse = limits.enable_reuse,
+             .enable_partial_reuse = false}) {
   NEREID_CHECK(limits.max_batch_size > 0 && limits.max_num_tokens > 0);
   NEREID_CHECK(limits.max_queue_size > 0 && limits.max_sequence_length > 0);
   for (int32_t slot = limits.max_batch_size; slot-- > 0;) free_slots_.push_back(slot);
@@ -78,9 +82,11 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
 
 StepPlan Scheduler::plan(Time now) {
   StepPlan plan;
+  pool_.expire(now);
   bool short_of_memory = false;
   plan_running(plan, short_of_memory);
   if (!short_of_memory) plan_waiting(plan, now);
+  if (!plan.empty()) plan.copies = pool_.take_copies();
   NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || idle());
   return plan;
 }
@@ -102,7 +108,7 @@ void Scheduler::plan_running(StepPlan& plan, bool& short_of_memory) {
 // is the newest, until older ones have finished.
 bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens, bool& short_of_memory) {
   const size_t before = sequence.table_.blocks.size();
-  while (!pool_.reserve(sequence.table_, num_tokens)) {
+  while (!pool_.reserve(sequence.table_, sequence.computed_, num_tokens)) {
     short_of_memory = true;
     if (std::ranges::any_of(running_, &Sequence::draining)) return false;
     Sequence& victim = *running_.back();
@@ -121,31 +127,30 @@ void Scheduler::plan_waiting(StepPlan& plan, Time now) {
   while (!waiting_.empty() && !free_slots_.empty() && budget(plan) > 0) {
     Sequence& sequence = *waiting_.front();
     // The last token is always computed, or there would be no logits.
-    const size_t matchable = (sequence.tokens_.size() - 1) / limits_.tokens_per_block;
-    const auto keys =
-        limits_.enable_reuse ? sequence.keys().first(matchable) : std::span<const BlockKey>();
-    const PrefixHit hit = pool_.match(keys, sequence.tokens_);
-    const auto cached = static_cast<int32_t>(hit.blocks.size()) * limits_.tokens_per_block;
+    Contents contents = sequence.contents();
+    contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
+    const PrefixHit hit = pool_.match(contents);
+    const int32_t cached = hit.num_tokens;
     const int32_t n = std::min(budget(plan), sequence.length() - cached);
     // The whole known text must fit, not just this chunk, and each running sequence may grow: or
     // else it would soon be preempted and computed again.
     const int32_t headroom = pool_.blocks_for(sequence.length()) - pool_.blocks_for(cached + n) +
                              static_cast<int32_t>(running_.size());
-    if (!pool_.admit(sequence.table_, hit, cached + n, headroom)) break;
+    if (!pool_.admit(sequence.table_, hit, contents, cached + n, headroom)) break;
     start(sequence, hit, now);
     add_row(plan, sequence, n);
   }
 }
 
 void Scheduler::start(Sequence& sequence, const PrefixHit& hit, Time now) {
-  const auto num_hit = static_cast<int32_t>(hit.blocks.size());
+  const int32_t num_hit = hit.num_reused();
   const auto num_blocks = static_cast<int32_t>(sequence.table_.blocks.size());
   waiting_.pop_front();
   running_.insert(std::ranges::upper_bound(running_, sequence.order_, {}, &Sequence::order_),
                   &sequence);
   sequence.slot_ = free_slots_.back();
   free_slots_.pop_back();
-  sequence.computed_ = num_hit * limits_.tokens_per_block;
+  sequence.computed_ = hit.num_tokens;
   sequence.metrics_.allocated_blocks += num_blocks - num_hit;
   stats_.blocks_reused += num_hit;
   if (sequence.started_) return;
@@ -190,7 +195,7 @@ RowNews Scheduler::commit(const Row& row, const Drawn* drawn) {
   // A row that flew on after the end has computed positions whose tokens were never kept; keys()
   // leaves them out.
   if (limits_.enable_reuse && !sequence.failed_)
-    pool_.publish(sequence.table_, sequence.keys(), sequence.tokens_, row.end());
+    pool_.publish(sequence.table_, sequence.contents(), row.end());
   release_if_drained(sequence);
   return news;
 }
@@ -298,7 +303,7 @@ Sequence& Scheduler::landed(const Row& row) {
 void Scheduler::release_if_drained(Sequence& sequence) {
   if (!sequence.draining() || sequence.inflight_ > 0) return;
   if (sequence.slot_ >= 0) {
-    pool_.release(sequence.table_, sequence.failed_);
+    pool_.release(sequence.table_, sequence.failed_ ? Release::kForget : Release::kKeep);
     free_slots_.push_back(std::exchange(sequence.slot_, -1));
     std::erase(running_, &sequence);
     if (!sequence.stopped_) return wait_again(sequence);

@@ -80,6 +80,7 @@ class Sequence {
 
   // Keys of all full blocks of known tokens; each is hashed once.
   std::span<const BlockKey> keys();
+  Contents contents() { return {.keys = keys(), .tokens = tokens_, .num_prompt = num_prompt_}; }
 
   const int32_t num_prompt_;
   std::vector<TokenId> tokens_;  // begins as the prompt, grows in commit()

@@ -1,0 +1,36 @@
+// The changes of the prefix cache, kept for whoever mirrors it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "nereid/stats.h"
+#include "sched/prefix_tree.h"
+
+namespace nereid::sched {
+
+// Keeps the newest events up to a limit. With limit 0 nothing is built or kept.
+class CacheEvents {
+ public:
+  explicit CacheEvents(int32_t limit) : limit_(static_cast<size_t>(limit)) {}
+
+  bool enabled() const { return limit_ > 0; }
+  void created(int32_t device_blocks, int32_t host_blocks);
+  void stored(const Node& node, const Node& parent, std::span<const TokenId> tokens);
+  void removed(std::span<const RemovedNode> nodes);  // nothing for an empty list
+  void updated(const Node& node, int32_t level);
+
+  std::vector<KvCacheEvent> take();  // all kept ones, oldest first
+
+ private:
+  void add(KvCacheEvent event);
+
+  size_t limit_;
+  uint64_t next_id_ = 0;
+  std::deque<KvCacheEvent> events_;
+};
+
+}  // namespace nereid::sched

@@ -1,0 +1,172 @@
+// PrefixTree: intrusive sibling lists over node slots that are used again.
+#include "sched/prefix_tree.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/hash.h"
+
+namespace nereid::sched {
+namespace {
+
+int32_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<int32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+}
+
+}  // namespace
+
+BlockKey root_key(std::string_view root) { return root.empty() ? 0 : hash64(root); }
+
+BlockKey block_key(BlockKey parent, std::span<const TokenId> tokens) {
+  return hash64(tokens.data(), tokens.size_bytes(), parent);
+}
+
+PrefixTree::PrefixTree(int32_t tokens_per_block, int32_t num_blocks)
+    : tokens_per_block_(static_cast<size_t>(tokens_per_block)) {
+  nodes_.reserve(num_blocks);
+  tokens_.reserve(num_blocks * tokens_per_block_);
+  index_.reserve(num_blocks);
+}
+
+std::span<const TokenId> PrefixTree::tokens(NodeId id) const {
+  return std::span(tokens_).subspan(id * tokens_per_block_, nodes_[id].num_tokens);
+}
+
+NodeId PrefixTree::find_root(std::string_view root) const {
+  const auto found = roots_.find(absl::string_view(root.data(), root.size()));
+  return found == roots_.end() ? kNoNode : found->second;
+}
+
+NodeId PrefixTree::add_root(std::string_view root) {
+  const NodeId id = new_node();
+  nodes_[id].key = root_key(root);
+  NEREID_CHECK(roots_.emplace(std::string(root), id).second);
+  root_bytes_.emplace(id, root);
+  return id;
+}
+
+NodeId PrefixTree::find(NodeId parent, BlockKey key, std::span<const TokenId> tokens) const {
+  const auto found = index_.find(key);
+  if (found == index_.end()) return kNoNode;
+  const NodeId id = found->second;
+  const bool same = nodes_[id].parent == parent && std::ranges::equal(this->tokens(id), tokens);
+  return same ? id : kNoNode;
+}
+
+PrefixTree::Match PrefixTree::best_child(NodeId parent, std::span<const TokenId> tokens) const {
+  Match best;
+  int seen = 0;
+  for (NodeId id = nodes_[parent].first_child; id != kNoNode && seen < kMaxSiblings;
+       id = nodes_[id].next, ++seen) {
+    const int32_t n = common_prefix(this->tokens(id), tokens);
+    if (n > best.num_tokens) best = {id, n};
+  }
+  return best;
+}
+
+NodeId PrefixTree::subsumed_sibling(NodeId node) const {
+  int seen = 0;
+  for (NodeId id = nodes_[nodes_[node].parent].first_child; id != kNoNode && seen < kMaxSiblings;
+       id = nodes_[id].next, ++seen) {
+    if (nodes_[id].num_tokens < nodes_[node].num_tokens &&
+        common_prefix(tokens(id), tokens(node)) == nodes_[id].num_tokens)
+      return id;
+  }
+  return kNoNode;
+}
+
+NodeId PrefixTree::add(NodeId parent, BlockKey key, std::span<const TokenId> tokens,
+                       BlockId block) {
+  NEREID_CHECK(!tokens.empty() && tokens.size() <= tokens_per_block_);
+  NEREID_CHECK(is_root(parent) || this->tokens(parent).size() == tokens_per_block_);
+  const NodeId id = new_node();
+  Node& node = nodes_[id];
+  node.key = key;
+  node.parent = parent;
+  node.block = block;
+  node.num_tokens = static_cast<int32_t>(tokens.size());
+  node.next = nodes_[parent].first_child;
+  if (node.next != kNoNode) nodes_[node.next].prev = id;
+  nodes_[parent].first_child = id;
+  std::ranges::copy(tokens, tokens_.begin() + static_cast<ptrdiff_t>(id * tokens_per_block_));
+  NEREID_CHECK(index_.emplace(key, id).second);
+  return id;
+}
+
+void PrefixTree::remove(NodeId top, std::vector<RemovedNode>& removed) {
+  const NodeId above = nodes_[top].parent;
+  for (NodeId id = top; id != above;) {
+    while (nodes_[id].first_child != kNoNode) id = nodes_[id].first_child;
+    const NodeId parent = nodes_[id].parent;
+    remove_leaf(id, removed);
+    id = parent;
+  }
+  if (!is_root(above) || nodes_[above].first_child != kNoNode) return;
+  roots_.erase(root_bytes_.at(above));
+  root_bytes_.erase(above);
+  nodes_[above] = {};
+  unused_.push_back(above);
+}
+
+void PrefixTree::remove_leaf(NodeId id, std::vector<RemovedNode>& removed) {
+  Node& node = nodes_[id];
+  removed.push_back({.id = id, .block = node.block, .key = node.key, .expiry = node.expiry});
+  if (node.next != kNoNode) nodes_[node.next].prev = node.prev;
+  if (node.prev != kNoNode) {
+    nodes_[node.prev].next = node.next;
+  } else {
+    nodes_[node.parent].first_child = node.next;
+  }
+  index_.erase(node.key);
+  node = {};
+  unused_.push_back(id);
+}
+
+void PrefixTree::clear() {
+  nodes_.clear();
+  tokens_.clear();
+  unused_.clear();
+  index_.clear();
+  roots_.clear();
+  root_bytes_.clear();
+}
+
+NodeId PrefixTree::new_node() {
+  NodeId id = static_cast<NodeId>(nodes_.size());
+  if (unused_.empty()) {
+    nodes_.emplace_back();
+    tokens_.resize(nodes_.size() * tokens_per_block_);
+  } else {
+    id = unused_.back();
+    unused_.pop_back();
+  }
+  nodes_[id].serial = ++last_serial_;
+  return id;
+}
+
+void PrefixTree::check() const {
+  size_t used = 0, roots = 0, below = 0;
+  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
+    const Node& node = nodes_[id];
+    if (node.serial == 0) continue;
+    ++used;
+    NodeId before = kNoNode;
+    for (NodeId child = node.first_child; child != kNoNode; child = nodes_[child].next, ++below) {
+      NEREID_CHECK(nodes_[child].parent == id && nodes_[child].prev == before);
+      before = child;
+    }
+    if (is_root(id)) {
+      ++roots;
+      NEREID_CHECK(node.first_child != kNoNode && node.parent == kNoNode);
+    } else {
+      const auto found = index_.find(node.key);
+      NEREID_CHECK(found != index_.end() && found->second == id);
+      NEREID_CHECK(nodes_[node.parent].serial != 0);
+      NEREID_CHECK(node.first_child == kNoNode || tokens(id).size() == tokens_per_block_);
+    }
+  }
+  NEREID_CHECK(roots == roots_.size() && used == roots + index_.size() && below == index_.size());
+  NEREID_CHECK(used + unused_.size() == nodes_.size());
+}
+
+}  // namespace nereid::sched

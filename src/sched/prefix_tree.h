@@ -1,0 +1,113 @@
+// What cached blocks contain: a tree of token runs, found by hash and verified by equality.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
+#include "nereid/request.h"
+#include "sched/retention.h"
+#include "sched/step_plan.h"
+
+namespace nereid::sched {
+
+// Chained hash of a block's tokens and of all that is before it; names a block in events. A hint
+// only: every hit is compared by tokens, parent and root.
+using BlockKey = uint64_t;
+BlockKey root_key(std::string_view root);
+BlockKey block_key(BlockKey parent, std::span<const TokenId> tokens);
+
+using NodeId = int32_t;
+inline constexpr NodeId kNoNode = -1;
+
+// A node that may have gone since.
+struct NodeRef {
+  NodeId id = kNoNode;
+  uint64_t serial = 0;
+  bool valid() const { return id != kNoNode; }
+};
+
+struct Node {
+  uint64_t serial = 0;  // names these contents; 0 = the slot is unused
+  BlockKey key = 0;
+  NodeId parent = kNoNode, first_child = kNoNode;
+  NodeId prev = kNoNode, next = kNoNode;  // siblings, newest first
+  BlockId block = kNoBlock;               // where the contents are; kNoBlock: a root
+  int32_t num_tokens = 0;                 // below T: the tail of a sequence, always a leaf
+  Retention retention;
+  Time expiry = Time::max();  // in the expiry queue when below max
+};
+
+struct RemovedNode {
+  NodeId id = kNoNode;
+  BlockId block = kNoBlock;
+  BlockKey key = 0;
+  Time expiry;
+};
+
+// Each node hangs below the node of the block before it, first blocks below the root of their
+// salt, so a path from a root is exactly one prefix and nothing is kept that cannot be found.
+class PrefixTree {
+ public:
+  // Siblings that a search for the best partial match looks at, newest first.
+  static constexpr int kMaxSiblings = 32;
+
+  PrefixTree(int32_t tokens_per_block, int32_t num_blocks);
+
+  const Node& operator[](NodeId id) const { return nodes_[id]; }
+  Node& operator[](NodeId id) { return nodes_[id]; }
+  NodeRef ref(NodeId id) const { return {id, nodes_[id].serial}; }
+  bool alive(NodeRef ref) const {
+    return ref.valid() && ref.id < static_cast<NodeId>(nodes_.size()) &&
+           nodes_[ref.id].serial == ref.serial;
+  }
+  bool is_root(NodeId id) const { return nodes_[id].num_tokens == 0; }
+  std::span<const TokenId> tokens(NodeId id) const;
+  int32_t num_blocks() const { return static_cast<int32_t>(index_.size()); }
+
+  NodeId find_root(std::string_view root) const;  // kNoNode: nothing is cached under it
+  NodeId add_root(std::string_view root);         // a new one; the caller adds a child at once
+
+  // The child of `parent` that holds exactly these tokens.
+  NodeId find(NodeId parent, BlockKey key, std::span<const TokenId> tokens) const;
+  bool has_key(BlockKey key) const { return index_.contains(key); }
+
+  struct Match {
+    NodeId node = kNoNode;
+    int32_t num_tokens = 0;
+  };
+  // The child with the most leading tokens in common with `tokens`; none in common: no node.
+  Match best_child(NodeId parent, std::span<const TokenId> tokens) const;
+
+  // A sibling whose tokens `node` begins with, so that it is of no more use.
+  NodeId subsumed_sibling(NodeId node) const;
+
+  // `key` is not in use; 1 to T tokens.
+  NodeId add(NodeId parent, BlockKey key, std::span<const TokenId> tokens, BlockId block);
+
+  // Takes `top` and all below it away and appends them to `removed`; a root goes with its last
+  // child.
+  void remove(NodeId top, std::vector<RemovedNode>& removed);
+  void clear();
+
+  void check() const;  // ends the process when links and index disagree
+
+ private:
+  NodeId new_node();
+  void remove_leaf(NodeId id, std::vector<RemovedNode>& removed);
+
+  size_t tokens_per_block_;
+  std::vector<Node> nodes_;
+  std::vector<TokenId> tokens_;  // [node, T]
+  std::vector<NodeId> unused_;
+  absl::flat_hash_map<BlockKey, NodeId> index_;  // all nodes but the roots
+  absl::flat_hash_map<std::string, NodeId> roots_;
+  absl::flat_hash_map<NodeId, std::string> root_bytes_;
+  uint64_t last_serial_ = 0;
+};
+
+}  // namespace nereid::sched

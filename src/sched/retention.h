@@ -1,0 +1,43 @@
+// How long the prefix cache should keep each block of a request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "base/clock.h"
+#include "nereid/request.h"
+
+namespace nereid::sched {
+
+inline constexpr int32_t kMaxRetention = 100;  // priorities are 0..100
+
+// Of one block. Its duration begins when the last sequence lets it go.
+struct Retention {
+  int32_t priority = KvCacheRetentionConfig::kDefaultRetention;
+  std::optional<Duration> duration;  // then the default priority; unset = for ever
+
+  bool operator==(const Retention&) const = default;
+};
+
+// The retention of the block whose first position is `position`; `config` may be null: defaults.
+// Ranges speak of the prompt; what was generated has the decode values.
+Retention retention_at(const KvCacheRetentionConfig* config, int32_t num_prompt, int32_t position);
+
+// Cached contents that fall back to the default priority at a time of their own; ids of PrefixTree.
+class ExpiryQueue {
+ public:
+  void add(Time when, int32_t node) { queue_.emplace(when, node); }
+  void remove(Time when, int32_t node) { queue_.erase({when, node}); }
+  void clear() { queue_.clear(); }
+  size_t size() const { return queue_.size(); }
+
+  // Takes one whose time has come; -1: none.
+  int32_t pop(Time now);
+
+ private:
+  std::set<std::pair<Time, int32_t>> queue_;
+};
+
+}  // namespace nereid::sched
