@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "exec/memory.h"
+#include "exec/kv_cache.h"
 
 namespace nereid::exec {
 namespace {
@@ -62,7 +62,7 @@ void set_step(Add::Args& a, int64_t rows, const StepData&) {
 void set_step(GatherRows::Args& a, int64_t rows, const StepData& step) {
   a.problem.rows = a.out.rows = rows;
   a.x.rows = step.num_tokens;
-  a.rows = step.sampled;
+  a.rows = step.logit_tokens;
 }
 
 void set_rows(GatherRows::Problem& problem, int64_t rows) { problem.rows = rows; }
@@ -141,9 +141,9 @@ class BoundPlan::Binder {
     a.problem = {1,        c.num_heads, c.num_kv_heads, c.head_dim, limits_.block_tokens,
                  c.window, c.has_rope};
     a.qkv = view(c.qkv);
-    const size_t plane = kv_plane_bytes(plan_, limits_);
-    a.k_cache = memory_.kv_cache + 2 * plane * static_cast<size_t>(c.layer);
-    a.v_cache = memory_.kv_cache + 2 * plane * static_cast<size_t>(c.layer) + plane;
+    const KvLayout cache = KvLayout::of(plan_, limits_, limits_.num_blocks);
+    a.k_cache = memory_.kv_cache + cache.keys(c.layer);
+    a.v_cache = memory_.kv_cache + cache.values(c.layer);
     a.scale = c.scale;
     a.rope_table = c.has_rope ? memory_.rope_table : nullptr;
     a.out = view(c.out);
@@ -252,7 +252,7 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
 
 Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile) const {
   const auto run_call = [&](const auto& bound) -> Status {
-    const int64_t rows = bound.extent == io::Extent::kTokens ? step.num_tokens : step.num_sampled;
+    const int64_t rows = bound.extent == io::Extent::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
     auto args = bound.args;
     set_step(args, rows, step);

@@ -20,7 +20,7 @@ namespace nereid::exec {
 struct DeviceMemory {
   const std::byte* weights = nullptr;
   std::byte* arenas[io::kNumExtents] = {};
-  std::byte* kv_cache = nullptr;  // [layer][keys, values] planes
+  std::byte* kv_cache = nullptr;  // laid out by KvLayout
   const float* rope_table = nullptr;
   const int32_t* slot_tokens = nullptr;
 };

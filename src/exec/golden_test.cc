@@ -127,8 +127,7 @@ std::vector<Ids> generate_batch(Harness& harness, const std::vector<GoldenCase>&
     std::vector<StepRow> rows;
     for (size_t i = 0; i < cases.size(); ++i)
       rows.push_back(sequences[i].row(std::span(out[i]).last(1),
-                                      static_cast<int32_t>(cases[i].prompt.size()) + step - 1,
-                                      true));
+                                      static_cast<int32_t>(cases[i].prompt.size()) + step - 1, 1));
     const Ids ids = harness.step(rows);
     for (size_t i = 0; i < cases.size(); ++i) out[i].push_back(ids[i]);
   }
@@ -235,8 +234,8 @@ TEST_P(GoldenTest, ResultsDoNotDependOnHowWorkIsCut) {
   expected.insert(expected.end(), whole_a.begin(), whole_a.end());
   expected.insert(expected.end(), whole_c.begin(), whole_c.end());
   harness.step(
-      {s0.row(b, 0, true), s2.row(std::span(a).last(1), static_cast<int32_t>(a.size()) - 1, true),
-       s1.row(std::span(c).subspan(20), 20, true)},
+      {s0.row(b, 0, 1), s2.row(std::span(a).last(1), static_cast<int32_t>(a.size()) - 1, 1),
+       s1.row(std::span(c).subspan(20), 20, 1)},
       &batch);
   EXPECT_EQ(batch, expected);
 
@@ -259,19 +258,21 @@ TEST_P(GoldenTest, PipelinedEqualsSynchronous) {
   const Sequence s0(0, limits), s1(1, limits);
   const Ids &p0 = cases[0].prompt, &p1 = cases[1].prompt, on_device = {kTokenOnDevice};
   std::vector<Ids> got(2);
-  auto flying =
-      harness.runner().launch({{s0.row(p0, 0, true), s1.row(p1, 0, true)}}, harness.greedy({0, 1}));
+  Ids drawn[2];
+  auto flying = harness.runner().launch({{s0.row(p0, 0, 1), s1.row(p1, 0, 1)}}, {},
+                                        harness.greedy({0, 1}, &drawn[0]));
   for (int32_t step = 0; step < 48; ++step) {
     ASSERT_TRUE(flying.ok()) << flying.status();
     const auto l0 = static_cast<int32_t>(p0.size()), l1 = static_cast<int32_t>(p1.size());
     auto next = harness.runner().launch(
-        {{s1.row(on_device, l1 + step, true), s0.row(on_device, l0 + step, true)}},
-        harness.greedy({1, 0}));
-    const auto ids = harness.runner().wait(*flying);
-    ASSERT_TRUE(ids.ok()) << ids.status();
+        {{s1.row(on_device, l1 + step, 1), s0.row(on_device, l0 + step, 1)}}, {},
+        harness.greedy({1, 0}, &drawn[(step + 1) % 2]));
+    const Status status = harness.runner().wait(*flying);
+    ASSERT_TRUE(status.ok()) << status;
+    const Ids& ids = drawn[step % 2];
     // The rows of all steps but the first are in the other order.
-    got[0].push_back((*ids)[step == 0 ? 0 : 1]);
-    got[1].push_back((*ids)[step == 0 ? 1 : 0]);
+    got[0].push_back(ids[step == 0 ? 0 : 1]);
+    got[1].push_back(ids[step == 0 ? 1 : 0]);
     flying = std::move(next);
   }
   ASSERT_TRUE(harness.runner().wait(*flying).ok());

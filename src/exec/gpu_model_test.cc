@@ -59,8 +59,7 @@ int check_ids(Harness& harness, const std::vector<GoldenCase>& cases) {
     std::vector<StepRow> rows;
     for (size_t i = 0; i < cases.size(); ++i)
       rows.push_back(sequences[i].row(std::span(got[i]).last(1),
-                                      static_cast<int32_t>(cases[i].prompt.size()) + step - 1,
-                                      true));
+                                      static_cast<int32_t>(cases[i].prompt.size()) + step - 1, 1));
     const Ids ids = harness.step(rows);
     for (size_t i = 0; i < cases.size(); ++i) got[i].push_back(ids[i]);
   }

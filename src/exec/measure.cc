@@ -22,17 +22,17 @@ struct MadeUpStep {
     for (int32_t i = 0; i < shape.batch * per_row; ++i) blocks.push_back(i % limits.num_blocks);
     for (int32_t r = 0; r < shape.batch; ++r)
       rows.push_back({r, shape.context, tokens,
-                      std::span(blocks).subspan(static_cast<size_t>(r) * per_row, per_row), true});
+                      std::span(blocks).subspan(static_cast<size_t>(r) * per_row, per_row), 1});
   }
 };
 
 StatusOr<double> median_step_seconds(Runner& runner, const MadeUpStep& step, int32_t num_steps) {
   std::vector<double> times;
-  ASSIGN_OR_RETURN(Ticket flying, runner.launch(step.rows, nullptr));
+  ASSIGN_OR_RETURN(Ticket flying, runner.launch(step.rows, {}, nullptr));
   Time last = now();
   for (int32_t i = 0; i < num_steps; ++i) {
-    auto next = runner.launch(step.rows, nullptr);
-    const Status status = runner.wait(flying).status();
+    auto next = runner.launch(step.rows, {}, nullptr);
+    Status status = runner.wait(flying);
     RETURN_IF_ERROR(next.status());
     flying = *std::move(next);
     if (!status.ok()) {
@@ -44,7 +44,7 @@ StatusOr<double> median_step_seconds(Runner& runner, const MadeUpStep& step, int
     times.push_back(seconds(at - last));
     last = at;
   }
-  RETURN_IF_ERROR(runner.wait(flying).status());
+  RETURN_IF_ERROR(runner.wait(flying));
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
 }

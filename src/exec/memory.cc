@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "exec/kv_cache.h"
 #include "exec/step_data.h"
 
 namespace nereid::exec {
 namespace {
 
-constexpr size_t kPlaneAlignment = 256;
 constexpr int32_t kMaxRows = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 20;
 constexpr int32_t kMaxBlockTokens = 1024;
@@ -38,11 +38,13 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
       check_range("max_sequence_length", limits.max_sequence_length, 1, plan.model.max_positions));
   RETURN_IF_ERROR(check_range("block_tokens", limits.block_tokens, 1, kMaxBlockTokens));
   RETURN_IF_ERROR(check_range("num_blocks", limits.num_blocks, 0, kMaxBlocks));
-  const double cache = static_cast<double>(limits.num_blocks) * limits.block_tokens *
-                       static_cast<double>(kv_block_bytes(plan, 1));
+  RETURN_IF_ERROR(
+      check_range("num_host_blocks", limits.num_host_blocks, 0, kMaxBlocks - limits.num_blocks));
+  const double blocks = static_cast<double>(limits.num_blocks) + limits.num_host_blocks;
+  const double cache = blocks * static_cast<double>(kv_block_bytes(plan, limits));
   if (cache > kMaxCacheBytes)
-    return resource_exhausted("limit num_blocks: {} blocks are a KV cache of {:.3g} bytes",
-                              limits.num_blocks, cache);
+    return resource_exhausted("limit num_blocks: {} blocks are a KV cache of {:.3g} bytes", blocks,
+                              cache);
   return ok();
 }
 
@@ -50,19 +52,9 @@ int32_t blocks_per_sequence(const RunnerLimits& limits) {
   return (limits.max_sequence_length - 1) / limits.block_tokens + 1;
 }
 
-size_t kv_plane_bytes(const io::Plan& plan, const RunnerLimits& limits) {
-  const size_t bytes = static_cast<size_t>(limits.num_blocks) * plan.model.num_kv_heads *
-                       limits.block_tokens * plan.model.head_dim * size_of(plan.model.kv_dtype);
-  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
-}
-
-size_t kv_block_bytes(const io::Plan& plan, int32_t block_tokens) {
-  return size_t{2} * plan.model.num_layers * plan.model.num_kv_heads * block_tokens *
-         plan.model.head_dim * size_of(plan.model.kv_dtype);
-}
-
-size_t kv_cache_bytes(const io::Plan& plan, const RunnerLimits& limits) {
-  return size_t{2} * plan.model.num_layers * kv_plane_bytes(plan, limits);
+size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
+  const KvLayout layout = KvLayout::of(plan, limits, 0);
+  return size_t{2} * plan.model.num_layers * (layout.data_block + layout.scale_block);
 }
 
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent) {
@@ -75,27 +67,27 @@ size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits) {
 }
 
 std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits) {
-  // The staging areas in host memory, the device's copy, sampled ids on both sides, slot tokens.
-  const size_t ids = static_cast<size_t>(limits.max_rows) * sizeof(int32_t);
-  const size_t step_data = (kNumStaging + 1) * (StepData::max_bytes(limits) + ids) + ids;
+  // The staging areas in host memory, the device's copy, slot tokens.
+  const size_t slots = static_cast<size_t>(limits.max_rows) * sizeof(int32_t);
+  const size_t step_data = (kNumStaging + 1) * StepData::max_bytes(limits) + slots;
   return {{"weights", plan.blob_bytes},
-          {"KV cache", kv_cache_bytes(plan, limits)},
+          {"KV cache", KvLayout::of(plan, limits, limits.num_blocks).bytes()},
           {"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
                               arena_bytes(plan, limits, io::Extent::kSampled)},
           {"step data", step_data},
-          {"rope table", rope_table_bytes(plan, limits)}};
+          {"rope table", rope_table_bytes(plan, limits)},
+          {"host KV cache", KvLayout::of(plan, limits, limits.num_host_blocks).bytes()}};
 }
 
 StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
                                       size_t budget_bytes) {
   RunnerLimits without = limits;
-  without.num_blocks = 0;
+  without.num_blocks = without.num_host_blocks = 0;
   RETURN_IF_ERROR(check_limits(plan, without));
   const std::vector<MemoryItem> table = memory_table(plan, without);
-  // Rounding of the planes costs at most one unit each.
-  size_t fixed = size_t{2} * plan.model.num_layers * kPlaneAlignment;
+  size_t fixed = KvLayout::max_padding(plan);
   for (const MemoryItem& item : table) fixed += item.bytes;
-  const size_t block = kv_block_bytes(plan, limits.block_tokens);
+  const size_t block = kv_block_bytes(plan, limits);
   const size_t num_blocks = budget_bytes > fixed ? (budget_bytes - fixed) / block : 0;
   const auto needed = static_cast<size_t>(blocks_per_sequence(limits));
   if (num_blocks < needed)

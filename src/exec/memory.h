@@ -19,23 +19,18 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits);
 // Blocks that one sequence of max_sequence_length positions needs.
 int32_t blocks_per_sequence(const RunnerLimits& limits);
 
-// Bytes of one layer's keys (or values): [num_blocks, kv_heads, block_tokens, head_dim] bf16,
-// rounded up to whole alignment units. The cache is [layer][keys, values] of these planes.
-size_t kv_plane_bytes(const io::Plan& plan, const RunnerLimits& limits);
-
 // Bytes of KV cache per block, all layers.
-size_t kv_block_bytes(const io::Plan& plan, int32_t block_tokens);
+size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
-size_t kv_cache_bytes(const io::Plan& plan, const RunnerLimits& limits);
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
-// Everything that a runner holds; `limits` must have passed check_limits().
+// Everything that a runner holds, "host KV cache" last; `limits` must have passed check_limits().
 std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits);
 
 // Most KV blocks such that all of memory_table() fits in `budget_bytes`; limits.num_blocks is not
-// looked at. ResourceExhausted with the table when the budget does not even hold the blocks of one
-// sequence of max_sequence_length.
+// looked at, its num_host_blocks are not part of the budget. ResourceExhausted with the table when
+// the budget does not even hold the blocks of one sequence of max_sequence_length.
 StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
                                       size_t budget_bytes);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "exec/bound_plan.h"
+#include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "exec/profile.h"
 #include "exec/rope_table.h"
@@ -14,10 +15,9 @@
 namespace nereid::exec {
 namespace {
 
-// Host memory of one step in flight.
+// Host memory of one step in flight: written by launch(), read by the device's copy.
 struct Staging {
-  Buffer step_data;    // written by launch(), read by the device's copy
-  Buffer sampled_ids;  // written by the device, read by wait()
+  Buffer step_data;
   bool in_use = false;
 };
 
@@ -31,7 +31,7 @@ class EngineRunner : public Runner {
     DeviceMemory memory;
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
-    memory.kv_cache = kv_cache_.bytes();
+    memory.kv_cache = cache_.device();
     memory.rope_table = static_cast<const float*>(rope_table_.data());
     memory.slot_tokens = slot_tokens();
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
@@ -42,33 +42,35 @@ class EngineRunner : public Runner {
     return event->wait();
   }
 
-  StatusOr<Ticket> launch(std::span<const StepRow> rows, PostForward post) override {
+  StatusOr<Ticket> launch(std::span<const StepRow> rows, std::span<const BlockCopy> copies,
+                          PostForward post) override {
     int32_t index = 0;
     while (index < kNumStaging && staging_[index].in_use) ++index;
     if (index == kNumStaging)
       return invalid_argument("{} steps are in flight already; wait for one first", kNumStaging);
     Staging& staging = staging_[index];
-    const bool reads_back = post != nullptr;
-    ASSIGN_OR_RETURN(const StepData step,
-                     StepData::pack(rows, limits_, vocab_size(), staging.step_data.bytes()));
-    auto work = [this, step, &staging, post = std::move(post)](Stream& stream) {
-      return run_step(step, staging, post, stream);
+    RETURN_IF_ERROR(check_copies(copies, limits_));
+    StepData step;
+    if (!rows.empty() || copies.empty()) {
+      ASSIGN_OR_RETURN(step,
+                       StepData::pack(rows, limits_, vocab_size(), staging.step_data.bytes()));
+    }
+    auto work = [this, step, &staging, copies = std::vector(copies.begin(), copies.end()),
+                 post = std::move(post)](Stream& stream) -> Status {
+      RETURN_IF_ERROR(cache_.copy_blocks(copies, stream));
+      return step.num_rows > 0 ? run_step(step, staging, post, stream) : ok();
     };
     ASSIGN_OR_RETURN(auto event, stream_->submit(std::move(work)));
     staging.in_use = true;
-    return Ticket(std::move(event), index, reads_back ? step.num_sampled : 0);
+    return Ticket(std::move(event), index);
   }
 
-  StatusOr<std::vector<int32_t>> wait(Ticket& ticket) override {
+  Status wait(Ticket& ticket) override {
     if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
-    const Status status = event_of(ticket)->wait();
-    Staging& staging = staging_[staging_of(ticket)];
-    const auto* ids = static_cast<const int32_t*>(staging.sampled_ids.data());
-    std::vector<int32_t> sampled(ids, ids + num_sampled_of(ticket));
-    staging.in_use = false;
+    Status status = event_of(ticket)->wait();
+    staging_[staging_of(ticket)].in_use = false;
     ticket = Ticket();
-    RETURN_IF_ERROR(status);
-    return sampled;
+    return status;
   }
 
   const RunnerLimits& limits() const override { return limits_; }
@@ -87,43 +89,40 @@ class EngineRunner : public Runner {
   int32_t* slot_tokens() const { return static_cast<int32_t*>(slot_tokens_.data()); }
 
   Status allocate(Device& device) {
-    const size_t ids = static_cast<size_t>(limits_.max_rows) * sizeof(int32_t);
     ASSIGN_OR_RETURN(weights_, device.upload(file_.blob().data(), file_.blob().size()));
     for (const io::Extent extent : {io::Extent::kTokens, io::Extent::kSampled}) {
       ASSIGN_OR_RETURN(arenas_[static_cast<int>(extent)],
                        device.allocate(arena_bytes(plan(), limits_, extent)));
     }
-    ASSIGN_OR_RETURN(kv_cache_, device.allocate(kv_cache_bytes(plan(), limits_)));
+    ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
     ASSIGN_OR_RETURN(rope_host_, device.allocate_host(rope_table_bytes(plan(), limits_)));
     fill_rope_table(plan().model.rope, limits_.max_sequence_length,
                     static_cast<float*>(rope_host_.data()));
     ASSIGN_OR_RETURN(rope_table_, device.upload(rope_host_.data(), rope_host_.size()));
-    ASSIGN_OR_RETURN(slot_tokens_, device.allocate(ids));
-    ASSIGN_OR_RETURN(sampled_ids_, device.allocate(ids));
+    ASSIGN_OR_RETURN(slot_tokens_,
+                     device.allocate(static_cast<size_t>(limits_.max_rows) * sizeof(int32_t)));
     ASSIGN_OR_RETURN(step_data_, device.allocate(StepData::max_bytes(limits_)));
     for (Staging& staging : staging_) {
       ASSIGN_OR_RETURN(staging.step_data, device.allocate_host(StepData::max_bytes(limits_)));
-      ASSIGN_OR_RETURN(staging.sampled_ids, device.allocate_host(ids));
     }
     return ok();
   }
 
-  // On the stream. The device's step data and ids are single: the stream's order protects them.
+  // On the stream. The device's step data is single: the stream's order protects it.
   Status run_step(const StepData& staged, const Staging& staging, const PostForward& post,
                   Stream& stream) {
     const std::byte* const block = staging.step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
     const StepData step = staged.at(block, step_data_.bytes());
     RETURN_IF_ERROR(bound_.run(step, stream, profile_.get()));
-    if (step.num_sampled == 0 || !post) return ok();
-    auto* const ids = static_cast<int32_t*>(sampled_ids_.data());
-    RETURN_IF_ERROR(post({bound_.logits(step.num_sampled), ids, slot_tokens()}, stream));
-    return stream.copy(staging.sampled_ids.data(), ids, step.num_sampled * sizeof(int32_t));
+    if (step.num_logits == 0 || !post) return ok();
+    return post({bound_.logits(step.num_logits), slot_tokens()}, stream);
   }
 
   const io::EngineFile file_;
   const RunnerLimits limits_;
-  Buffer weights_, kv_cache_, rope_host_, rope_table_, slot_tokens_, sampled_ids_, step_data_;
+  Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
+  KvCache cache_;
   Buffer arenas_[io::kNumExtents];
   Staging staging_[kNumStaging];
   BoundPlan bound_;

@@ -22,15 +22,20 @@ struct StepRow {
   int32_t start = 0;
   std::span<const int32_t> tokens;  // num_tokens ids; the last may be kTokenOnDevice
   std::span<const int32_t> blocks;  // block table, covers start + num_tokens positions
-  bool samples = false;             // the last position's logits are wanted
+  int32_t num_logits = 0;           // of the last positions: 0, 1 or num_tokens
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
 
+// A whole block, all layers. Blocks of the device are [0, num_blocks), those of the host pool
+// [num_blocks, num_blocks + num_host_blocks).
+struct BlockCopy {
+  int32_t from = 0, to = 0;
+};
+
 // Handed to the post-forward hook, valid during it.
 struct Logits {
-  View logits;                     // f32 [m, vocab], one row per sampling StepRow, in order
-  int32_t* tokens = nullptr;       // device [m]: the hook writes what it drew
-  int32_t* slot_tokens = nullptr;  // device [max_slots]: and here, by slot
+  View logits;                     // f32 [m, vocab], num_logits rows of each StepRow, in order
+  int32_t* slot_tokens = nullptr;  // device [max_rows]: the hook writes what it drew, by slot
 };
 using PostForward = std::function<Status(const Logits&, Stream&)>;
 
@@ -38,13 +43,14 @@ struct RunnerLimits {
   int32_t max_rows = 0;             // sequences per step; slots are in [0, max_rows)
   int32_t max_tokens = 0;           // tokens per step
   int32_t max_sequence_length = 0;  // positions
-  int32_t num_blocks = 0;           // KV blocks
+  int32_t num_blocks = 0;           // KV blocks on the device
   int32_t block_tokens = 0;         // positions per block
+  int32_t num_host_blocks = 0;      // KV blocks of the second-level pool in host memory
 };
 
 // One line of what a runner holds on its device (and, for staging, in host memory).
 struct MemoryItem {
-  std::string what;  // "weights" | "KV cache" | "activations" | "step data" | "rope table"
+  std::string what;  // "weights", "KV cache", ...
   size_t bytes = 0;
 };
 
@@ -62,30 +68,30 @@ struct OpTime {
 class Ticket {
  public:
   Ticket() = default;
-  Ticket(std::unique_ptr<Event> event, int32_t staging, int32_t num_sampled)
-      : event_(std::move(event)), staging_(staging), num_sampled_(num_sampled) {}
+  Ticket(std::unique_ptr<Event> event, int32_t staging)
+      : event_(std::move(event)), staging_(staging) {}
   explicit operator bool() const { return event_ != nullptr; }
 
  private:
   friend class Runner;
   std::unique_ptr<Event> event_;
   int32_t staging_ = 0;  // which of the two staging areas it uses
-  int32_t num_sampled_ = 0;
 };
 
 class Runner {
  public:
   virtual ~Runner() = default;
 
-  // Stages the rows (the spans may die on return), submits forward + `post` + read-back of the
-  // sampled ids. `post` is not called for a step without sampling rows; without
-  // one nothing is read back. At most two tickets may be
-  // in flight, and each must be waited for. InvalidArgument only for our own misuse; device errors
+  // Stages the rows (the spans may die on return), submits the copies in their order, then forward
+  // and `post`, which may be empty and is not called for a step without logits. A step may have
+  // copies and no rows; the logits of a step are at most max_rows. At most two tickets may be in
+  // flight, and each must be waited for. InvalidArgument only for our own misuse; device errors
   // come from wait().
-  virtual StatusOr<Ticket> launch(std::span<const StepRow> rows, PostForward post) = 0;
+  virtual StatusOr<Ticket> launch(std::span<const StepRow> rows, std::span<const BlockCopy> copies,
+                                  PostForward post) = 0;
 
-  // Blocks until the step is done. Sampled token ids, one per sampling row, in row order.
-  virtual StatusOr<std::vector<int32_t>> wait(Ticket& ticket) = 0;
+  // Blocks until the step is done; its status.
+  virtual Status wait(Ticket& ticket) = 0;
 
   virtual const RunnerLimits& limits() const = 0;
   virtual int32_t vocab_size() const = 0;
@@ -100,7 +106,6 @@ class Runner {
  protected:
   static std::unique_ptr<Event>& event_of(Ticket& t) { return t.event_; }
   static int32_t staging_of(const Ticket& t) { return t.staging_; }
-  static int32_t num_sampled_of(const Ticket& t) { return t.num_sampled_; }
 };
 
 // Loads an engine file: opens and verifies it, checks every operand, resolves the kernels it names,

@@ -21,7 +21,6 @@
 namespace nereid::exec {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 const RunnerLimits kLimits = roomy_limits(4, 32, 64, 4);
@@ -94,9 +93,7 @@ TEST_F(RunnerTest, BatchIsBitForBitTheSingle) {
   }
   const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits), s3(3, kLimits);
   std::vector<float> batch;
-  harness_.step(
-      {s3.row(a, 0, true), s0.row(kPrompt, 0, false), s1.row(b, 0, true), s2.row(c, 0, true)},
-      &batch);
+  harness_.step({s3.row(a, 0, 1), s0.row(kPrompt, 0, 0), s1.row(b, 0, 1), s2.row(c, 0, 1)}, &batch);
   EXPECT_EQ(batch, expected);
 }
 
@@ -104,21 +101,22 @@ TEST_F(RunnerTest, BatchIsBitForBitTheSingle) {
 TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   const Sequence sequence(1, kLimits);
   const Ids expected = harness_.generate(sequence, kPrompt, 8, 32);
-  Ids got;
+  Ids got, drawn[2];
   const Ids on_device = {kTokenOnDevice};
-  auto flying = harness_.runner().launch({{sequence.row(kPrompt, 0, true)}}, harness_.greedy({1}));
+  auto flying = harness_.runner().launch({{sequence.row(kPrompt, 0, 1)}}, {},
+                                         harness_.greedy({1}, &drawn[0]));
   ASSERT_TRUE(flying.ok()) << flying.status();
   for (int i = 1; i <= 8; ++i) {
     const auto start = static_cast<int32_t>(kPrompt.size()) + i - 1;
-    auto next =
-        harness_.runner().launch({{sequence.row(on_device, start, true)}}, harness_.greedy({1}));
+    auto next = harness_.runner().launch({{sequence.row(on_device, start, 1)}}, {},
+                                         harness_.greedy({1}, &drawn[i % 2]));
     ASSERT_TRUE(next.ok()) << next.status();
     EXPECT_THAT(
-        harness_.runner().launch({{sequence.row(on_device, start, true)}}, {}).status().ToString(),
+        harness_.runner().launch({{sequence.row(on_device, start, 1)}}, {}, {}).status().ToString(),
         HasSubstr("2 steps are in flight"));
-    const auto ids = harness_.runner().wait(*flying);
-    ASSERT_TRUE(ids.ok()) << ids.status();
-    got.insert(got.end(), ids->begin(), ids->end());
+    const Status status = harness_.runner().wait(*flying);
+    ASSERT_TRUE(status.ok()) << status;
+    got.insert(got.end(), drawn[(i - 1) % 2].begin(), drawn[(i - 1) % 2].end());
     flying = std::move(next);
   }
   ASSERT_TRUE(harness_.runner().wait(*flying).ok());
@@ -126,34 +124,93 @@ TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   EXPECT_FALSE(harness_.runner().wait(*flying).ok());  // empty by now
 }
 
+// Logits of every position at once equal those of ever longer prompts.
+TEST_F(RunnerTest, LogitsOfEveryPosition) {
+  const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits);
+  const Ids prompt = {4, 8, 30};
+  std::vector<float> expected;
+  for (size_t n = 1; n <= prompt.size(); ++n) {
+    const auto logits = harness_.prefill(s0, Ids(prompt.begin(), prompt.begin() + n), 32);
+    expected.insert(expected.end(), logits.begin(), logits.end());
+  }
+  const auto last = harness_.prefill(s0, kPrompt, 32);
+  expected.insert(expected.end(), last.begin(), last.end());
+  std::vector<float> got;
+  harness_.step({s1.row(prompt, 0, 3), s2.row(kPrompt, 0, 1)}, &got);
+  EXPECT_EQ(got, expected);
+  EXPECT_THAT(harness_.runner().launch({{s1.row(kPrompt, 0, 11)}}, {}, {}).status().ToString(),
+              HasSubstr("11 logits; at most 4"));
+  EXPECT_THAT(harness_.runner().launch({{s1.row(prompt, 0, 2)}}, {}, {}).status().ToString(),
+              HasSubstr("2 logits of 3 tokens"));
+}
+
 TEST_F(RunnerTest, StepWithoutSamplingCallsNoHook) {
   const Sequence sequence(0, kLimits);
   auto ticket =
-      harness_.runner().launch({{sequence.row(kPrompt, 0, false)}}, [](const Logits&, Stream&) {
+      harness_.runner().launch({{sequence.row(kPrompt, 0, 0)}}, {}, [](const Logits&, Stream&) {
         ADD_FAILURE();
         return ok();
       });
   ASSERT_TRUE(ticket.ok());
-  EXPECT_THAT(*harness_.runner().wait(*ticket), ElementsAre());
+  EXPECT_TRUE(harness_.runner().wait(*ticket).ok());
 }
 
 TEST_F(RunnerTest, HookErrorsArriveAtWaitAndTheRunnerGoesOn) {
   const Sequence sequence(0, kLimits);
   const auto expected = harness_.prefill(sequence, kPrompt, 32);
   auto ticket = harness_.runner().launch(
-      {{sequence.row(kPrompt, 0, true)}},
+      {{sequence.row(kPrompt, 0, 1)}}, {},
       [](const Logits&, Stream&) { return internal_error("hook says {}", "no"); });
   ASSERT_TRUE(ticket.ok());
-  EXPECT_EQ(message(harness_.runner().wait(*ticket).status()), "hook says no");
+  EXPECT_EQ(message(harness_.runner().wait(*ticket)), "hook says no");
   EXPECT_EQ(harness_.prefill(sequence, kPrompt, 32), expected);
+}
+
+// A sequence goes on from copies of its blocks: on the device, and by way of the host's pool with
+// the device's blocks overwritten in between.
+TEST_F(RunnerTest, CopiedBlocksHoldTheSame) {
+  RunnerLimits limits = kLimits;
+  limits.num_host_blocks = 5;
+  Harness harness(engine_, limits, kernels::open_device("cpu", {.num_threads = 2}));
+  const auto copy = [&](const std::vector<BlockCopy>& copies) {
+    auto ticket = harness.runner().launch({}, copies, {});
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    EXPECT_TRUE(harness.runner().wait(*ticket).ok());
+  };
+  Ids longer = kPrompt;
+  longer.push_back(3);
+  Sequence source(0, limits), target(1, limits);
+  source.blocks = {10, 11, 12};
+  target.blocks = {20, 30, 21};
+  const auto expected = harness.prefill(source, longer, 32);
+  const Ids last = {3};
+  std::vector<float> got;
+
+  harness.prefill(source, kPrompt, 32);
+  copy({{10, 20}, {11, 30}, {12, 21}});
+  harness.step({target.row(last, 11, 1)}, &got);
+  EXPECT_EQ(got, expected);
+
+  const int32_t host = limits.num_blocks;
+  copy({{10, host + 1}, {11, host + 2}, {12, host + 3}});
+  harness.prefill(source, {9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9}, 32);
+  harness.prefill(target, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, 32);
+  // In order: block 21 is read before it is written, and a host block moves within the pool.
+  copy({{host + 1, 21}, {21, 20}, {host + 2, 30}, {host + 3, host + 4}, {host + 4, 21}});
+  harness.step({target.row(last, 11, 1)}, &got);
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(harness.runner().memory().back().bytes, 2u * 5 * 4 * 16 * 2 + 2 * (256 - 640 % 256));
 }
 
 TEST_F(RunnerTest, MisuseIsRefused) {
   const Ids bad = {32};
   const Sequence sequence(0, kLimits);
-  EXPECT_THAT(harness_.runner().launch({{sequence.row(bad, 0, true)}}, {}).status().ToString(),
+  EXPECT_THAT(harness_.runner().launch({{sequence.row(bad, 0, 1)}}, {}, {}).status().ToString(),
               HasSubstr("row 0: token 32"));
-  EXPECT_FALSE(harness_.runner().launch({}, {}).ok());
+  EXPECT_FALSE(harness_.runner().launch({}, {}, {}).ok());
+  const BlockCopy outside = {0, kLimits.num_blocks};
+  EXPECT_THAT(harness_.runner().launch({}, {{outside}}, {}).status().ToString(),
+              HasSubstr("copy 0: block 64 is not in [0, 64)"));
 }
 
 TEST_F(RunnerTest, ProfileCountsCallsAndBytes) {
@@ -222,8 +279,8 @@ TEST_F(RunnerTest, ResultsDoNotDependOnOldMemory) {
   auto runner = make_runner(engine_, device, harness_.registry(), kLimits);
   ASSERT_TRUE(runner.ok()) << runner.status();
   std::vector<float> logits;
-  auto ticket = (*runner)->launch({{Sequence(2, kLimits).row(kPrompt, 0, true)}},
-                                  harness_.greedy({2}, &logits));
+  auto ticket = (*runner)->launch({{Sequence(2, kLimits).row(kPrompt, 0, 1)}}, {},
+                                  harness_.greedy({2}, nullptr, &logits));
   ASSERT_TRUE(ticket.ok());
   ASSERT_TRUE((*runner)->wait(*ticket).ok());
   EXPECT_EQ(logits, expected);
@@ -333,7 +390,7 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
     }
     ++num_run;
     const Sequence sequence(3, kLimits);
-    auto ticket = (*runner)->launch({{sequence.row(kPrompt, 50, true)}}, nullptr);
+    auto ticket = (*runner)->launch({{sequence.row(kPrompt, 50, 1)}}, {}, nullptr);
     if (ticket.ok()) static_cast<void>((*runner)->wait(*ticket));
   }
   EXPECT_GT(num_run, 20);
@@ -342,11 +399,12 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
 
 TEST_F(RunnerTest, MemoryTableNamesEverything) {
   const auto table = harness_.runner().memory();
-  ASSERT_EQ(table.size(), 5u);
+  ASSERT_EQ(table.size(), 6u);
   EXPECT_EQ(table[0].what, "weights");
   EXPECT_EQ(table[1].what, "KV cache");
   EXPECT_EQ(table[1].bytes, 2u * kLimits.num_blocks * 4 * 16 * 2);
   EXPECT_EQ(table[4].bytes, 64u * 16 * 4);
+  EXPECT_EQ(table[5].bytes, 0u);
 }
 
 }  // namespace

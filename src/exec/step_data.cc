@@ -28,6 +28,10 @@ Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_s
     if (!on_device && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
+  if (row.num_logits != 0 && row.num_logits != 1 &&
+      row.num_logits != static_cast<int32_t>(row.tokens.size()))
+    return invalid_argument("{} logits of {} tokens; allowed are none, 1 and all", row.num_logits,
+                            row.tokens.size());
   const int64_t num_blocks = (end - 1) / limits.block_tokens + 1;
   if (static_cast<int64_t>(row.blocks.size()) < num_blocks)
     return invalid_argument("{} blocks do not cover {} positions", row.blocks.size(), end);
@@ -51,18 +55,23 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
   if (rows.empty() || rows.size() > static_cast<size_t>(limits.max_rows))
     return invalid_argument("a step of {} rows; 1 to {} are allowed", rows.size(), limits.max_rows);
   size_t num_tokens = 0;
+  int64_t num_logits = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (Status status = check_row(rows[i], limits, vocab_size); !status.ok())
       return annotate(status, fmt::format("row {}", i));
     const auto end = static_cast<int32_t>(rows[i].start + rows[i].tokens.size());
     num_tokens += rows[i].tokens.size();
-    step.num_sampled += rows[i].samples ? 1 : 0;
+    num_logits += rows[i].num_logits;
     step.max_length = std::max(step.max_length, end);
     step.num_positions += end;
   }
   if (num_tokens > static_cast<size_t>(limits.max_tokens))
     return invalid_argument("a step of {} tokens; at most {} are allowed", num_tokens,
                             limits.max_tokens);
+  if (num_logits > limits.max_rows)
+    return invalid_argument("a step of {} logits; at most {} are allowed", num_logits,
+                            limits.max_rows);
+  step.num_logits = static_cast<int32_t>(num_logits);
   step.num_rows = static_cast<int32_t>(rows.size());
   step.num_tokens = static_cast<int32_t>(num_tokens);
   step.max_blocks = (step.max_length - 1) / limits.block_tokens + 1;
@@ -76,10 +85,10 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
   int32_t* const positions = take(num_tokens);
   int32_t* const row_of_token = take(num_tokens);
   int32_t* const row_begin = take(rows.size() + 1);
-  int32_t* const sampled = take(step.num_sampled);
+  int32_t* const logit_tokens = take(step.num_logits);
   int32_t* const block_table = take(rows.size() * step.max_blocks);
 
-  int32_t token = 0, num_sampled = 0;
+  int32_t token = 0, logit = 0;
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = rows[r];
     row_begin[r] = token;
@@ -89,7 +98,7 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
       positions[token] = row.start + i;
       row_of_token[token] = r;
     }
-    if (row.samples) sampled[num_sampled++] = token - 1;
+    for (int32_t i = row.num_logits; i > 0; --i) logit_tokens[logit++] = token - i;
     int32_t* const table = block_table + int64_t{r} * step.max_blocks;
     const int32_t num_blocks = (row.start + count - 1) / limits.block_tokens + 1;
     std::copy_n(row.blocks.begin(), num_blocks, table);
@@ -100,7 +109,7 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
   step.positions = positions;
   step.row_of_token = row_of_token;
   step.row_begin = row_begin;
-  step.sampled = sampled;
+  step.logit_tokens = logit_tokens;
   step.block_table = block_table;
   return step;
 }
@@ -108,7 +117,7 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
 StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   StepData moved = *this;
   for (const int32_t** array : {&moved.tokens, &moved.positions, &moved.row_of_token,
-                                &moved.row_begin, &moved.sampled, &moved.block_table}) {
+                                &moved.row_begin, &moved.logit_tokens, &moved.block_table}) {
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);
   }

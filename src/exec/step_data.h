@@ -19,7 +19,7 @@ inline constexpr int32_t kNumStaging = 2;
 struct StepData {
   int32_t num_rows = 0;
   int32_t num_tokens = 0;
-  int32_t num_sampled = 0;
+  int32_t num_logits = 0;
   int32_t max_blocks = 0;                 // columns of the block table
   int32_t max_length = 0;                 // longest sequence after the step
   int64_t num_positions = 0;              // sum of the sequences' lengths after the step
@@ -27,7 +27,7 @@ struct StepData {
   const int32_t* positions = nullptr;     // [num_tokens]
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
-  const int32_t* sampled = nullptr;       // [num_sampled] token index whose logits are wanted
+  const int32_t* logit_tokens = nullptr;  // [num_logits] token index whose logits are wanted
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks], unused entries 0
   size_t bytes = 0;                       // used part of the block
 

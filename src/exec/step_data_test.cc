@@ -36,12 +36,12 @@ class StepDataTest : public ::testing::Test {
 };
 
 TEST_F(StepDataTest, PacksRows) {
-  const auto step = pack(
-      {{2, 3, tokens_, blocks_, true}, {0, 0, one_, blocks_, false}, {1, 9, one_, blocks_, true}});
+  const auto step =
+      pack({{2, 3, tokens_, blocks_, 1}, {0, 0, one_, blocks_, 0}, {1, 9, one_, blocks_, 1}});
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_EQ(step->num_rows, 3);
   EXPECT_EQ(step->num_tokens, 5);
-  EXPECT_EQ(step->num_sampled, 2);
+  EXPECT_EQ(step->num_logits, 2);
   EXPECT_EQ(step->max_length, 10);
   EXPECT_EQ(step->max_blocks, 3);
   EXPECT_EQ(step->num_positions, 6 + 1 + 10);
@@ -53,7 +53,7 @@ TEST_F(StepDataTest, PacksRows) {
   EXPECT_THAT(ints(moved.positions, 5), ElementsAreArray(Ids{3, 4, 5, 0, 9}));
   EXPECT_THAT(ints(moved.row_of_token, 5), ElementsAreArray(Ids{0, 0, 0, 1, 2}));
   EXPECT_THAT(ints(moved.row_begin, 4), ElementsAreArray(Ids{0, 3, 4, 5}));
-  EXPECT_THAT(ints(moved.sampled, 2), ElementsAreArray(Ids{2, 4}));
+  EXPECT_THAT(ints(moved.logit_tokens, 2), ElementsAreArray(Ids{2, 4}));
   EXPECT_THAT(ints(moved.block_table, 9), ElementsAreArray(Ids{5, 6, 0, 5, 0, 0, 5, 6, 7}));
 }
 
@@ -98,6 +98,7 @@ TEST(Memory, LimitsNameTheField) {
   EXPECT_THAT(error({3, 8, 65, 10, 4}), HasSubstr("max_sequence_length: 65 is not in [1, 64]"));
   EXPECT_THAT(error({3, 8, 20, 10, 0}), HasSubstr("block_tokens: 0"));
   EXPECT_THAT(error({3, 8, 20, -1, 4}), HasSubstr("num_blocks: -1"));
+  EXPECT_THAT(error({3, 8, 20, 10, 4, -1}), HasSubstr("num_host_blocks: -1"));
 }
 
 TEST(Memory, AsManyBlocksAsFitAndNotOneMore) {
@@ -113,7 +114,7 @@ TEST(Memory, AsManyBlocksAsFitAndNotOneMore) {
     const auto num_blocks = num_blocks_that_fit(plan, kLimits, budget);
     ASSERT_TRUE(num_blocks.ok()) << num_blocks.status();
     EXPECT_LE(total(*num_blocks), budget);
-    EXPECT_GT(total(*num_blocks + 3), budget);  // less the rounding of two planes
+    EXPECT_GT(total(*num_blocks + 5), budget);  // less the rounding of the planes
   }
   const auto refused = num_blocks_that_fit(plan, kLimits, 12000).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

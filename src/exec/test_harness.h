@@ -32,8 +32,8 @@ struct Sequence {
     for (int32_t i = 0; i < count; ++i)
       blocks.push_back(limits.num_blocks - 1 - (i * limits.max_rows + slot) % limits.num_blocks);
   }
-  StepRow row(std::span<const int32_t> tokens, int32_t start, bool samples) const {
-    return {slot, start, tokens, blocks, samples};
+  StepRow row(std::span<const int32_t> tokens, int32_t start, int32_t num_logits) const {
+    return {slot, start, tokens, blocks, num_logits};
   }
   int32_t slot;
   Ids blocks;
@@ -71,10 +71,10 @@ class Harness {
   const kernels::Registry& registry() const { return registry_; }
   size_t vocab() const { return static_cast<size_t>(runner_->vocab_size()); }
 
-  // A hook that draws the best id of each row and keeps the logits in `keep` (when given). `slots`
-  // are those of the sampling rows.
-  PostForward greedy(Ids slots, std::vector<float>* keep = nullptr) {
-    return [this, slots = std::move(slots), keep](const Logits& l, Stream& stream) {
+  // A hook that draws the best id of each row of logits; the ids go to `drawn` and the logits to
+  // `keep` (when given), valid once the step has been waited for. `slots` has the slot of each row.
+  PostForward greedy(Ids slots, Ids* drawn = nullptr, std::vector<float>* keep = nullptr) {
+    return [this, slots = std::move(slots), drawn, keep](const Logits& l, Stream& stream) {
       EXPECT_EQ(l.logits.rows, static_cast<int64_t>(slots.size()));
       auto* const host = static_cast<float*>(staging_.data());
       for (int64_t r = 0; r < l.logits.rows; ++r)
@@ -87,7 +87,7 @@ class Harness {
         best[r] = static_cast<int32_t>(std::max_element(row, row + vocab()) - row);
         RETURN_IF_ERROR(stream.copy(l.slot_tokens + slots[r], best + r, sizeof(int32_t)));
       }
-      RETURN_IF_ERROR(stream.copy(l.tokens, best, slots.size() * sizeof(int32_t)));
+      if (drawn) drawn->assign(best, best + slots.size());
       return stream.synchronize();
     };
   }
@@ -95,13 +95,12 @@ class Harness {
   // One synchronous step; the sampled ids, logits in `keep`.
   Ids step(const std::vector<StepRow>& rows, std::vector<float>* keep = nullptr) {
     Ids slots;
-    for (const StepRow& row : rows)
-      if (row.samples) slots.push_back(row.slot);
-    auto ticket = runner_->launch(rows, greedy(slots, keep));
+    for (const StepRow& row : rows) slots.insert(slots.end(), row.num_logits, row.slot);
+    Ids drawn;
+    auto ticket = runner_->launch(rows, {}, greedy(slots, &drawn, keep));
     if (!ticket.ok()) fail(ticket.status());
-    auto ids = runner_->wait(*ticket);
-    if (!ids.ok()) fail(ids.status());
-    return *ids;
+    if (Status status = runner_->wait(*ticket); !status.ok()) fail(status);
+    return drawn;
   }
 
   // Computes positions [start, tokens.size()) in chunks of at most `chunk`; logits of the last

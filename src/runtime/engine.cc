@@ -14,7 +14,7 @@ constexpr TokenId kOnDevice[] = {exec::kTokenOnDevice};
 
 exec::StepRow to_step_row(const sched::Row& row) {
   const sched::Sequence& sequence = *row.sequence;
-  exec::StepRow out{.slot = row.slot, .start = row.start, .samples = row.samples};
+  exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
   NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
   out.tokens = row.input_on_device ? std::span<const TokenId>(kOnDevice)
                                    : sequence.tokens().subspan(row.start, row.num_tokens);
@@ -96,26 +96,32 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
   rows.reserve(plan.rows.size());
   for (const sched::Row& row : plan.rows) rows.push_back(to_step_row(row));
   const Time launched = now();
-  auto ticket = runner_.launch(rows, sampler_.prepare(plan.rows));
-  return {.plan = std::move(plan), .ticket = std::move(ticket), .launched = launched};
+  std::vector<exec::BlockCopy> copies;
+  copies.reserve(plan.copies.size());
+  for (const sched::BlockCopy& copy : plan.copies) copies.push_back({copy.from, copy.to});
+  Sampler::Prepared sampling = sampler_.prepare(plan.rows);
+  auto ticket = runner_.launch(rows, copies, std::move(sampling.hook));
+  return {.plan = std::move(plan),
+          .ticket = std::move(ticket),
+          .area = sampling.area,
+          .launched = launched};
 }
 
 void Engine::finish(Step step) {
-  using Tokens = StatusOr<std::vector<TokenId>>;
-  const Tokens tokens =
-      step.ticket.ok() ? runner_.wait(*step.ticket) : Tokens(step.ticket.status());
+  const Status status = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
+  const std::span<const TokenId> tokens = sampler_.results(step.area);
   figures_.last_step_context_tokens = figures_.last_step_generation_tokens = 0;
   const auto samples = std::ranges::count_if(step.plan.rows, &sched::Row::samples);
-  NEREID_CHECK(!tokens.ok() || tokens->size() == static_cast<size_t>(samples));
+  NEREID_CHECK(!status.ok() || tokens.size() == static_cast<size_t>(samples));
   size_t next = 0;
   for (const sched::Row& row : step.plan.rows) {
     const bool generates = row.start >= row.sequence->num_prompt() && row.num_tokens == 1;
     (generates ? figures_.last_step_generation_tokens : figures_.last_step_context_tokens) +=
         row.num_tokens;
-    if (!tokens.ok()) continue;
+    if (!status.ok()) continue;
     if (!row.samples) {
       news_.push_back(sched_.commit(row, nullptr));
-    } else if (const TokenId token = (*tokens)[next++]; token >= 0) {
+    } else if (const TokenId token = tokens[next++]; token >= 0) {
       const sched::Drawn drawn{.token = token};
       news_.push_back(sched_.commit(row, &drawn));
     } else {
@@ -124,8 +130,8 @@ void Engine::finish(Step step) {
     }
     if (news_.back().empty()) news_.pop_back();
   }
-  if (!tokens.ok())
-    std::ranges::move(sched_.fail(step.plan, tokens.status()), std::back_inserter(news_));
+  if (!status.ok())
+    std::ranges::move(sched_.fail(step.plan, status), std::back_inserter(news_));
   const Time finished = now();
   ++figures_.num_steps;
   figures_.last_step_seconds = seconds(finished - std::max(step.launched, last_finish_));

@@ -30,6 +30,7 @@ class Engine {
   struct Step {
     sched::StepPlan plan;
     StatusOr<exec::Ticket> ticket;
+    int32_t area = 0;  // of the sampler's results
     Time launched;
   };
 

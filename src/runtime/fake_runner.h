@@ -3,6 +3,7 @@
 // faults can be ordered.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
@@ -24,18 +25,20 @@ class FakeRunner : public exec::Runner {
   FakeRunner(Device& device, const exec::RunnerLimits& limits, int32_t vocab_size)
       : limits_(limits),
         vocab_size_(vocab_size),
-        cells_(static_cast<size_t>(limits.num_blocks) * limits.block_tokens, -1),
+        cells_(
+            static_cast<size_t>(limits.num_blocks + limits.num_host_blocks) * limits.block_tokens,
+            -1),
         slot_tokens_(limits.max_rows, -1) {
     auto stream = device.create_stream();
     NEREID_CHECK(stream.ok());
     stream_ = *std::move(stream);
     for (Staging& s : staging_) {
       s.logits.resize(static_cast<size_t>(limits.max_rows) * vocab_size);
-      s.tokens.resize(limits.max_rows);
     }
   }
 
   StatusOr<exec::Ticket> launch(std::span<const exec::StepRow> rows,
+                                std::span<const exec::BlockCopy> copies,
                                 exec::PostForward post) override {
     const int step = num_steps_++;
     if (step == fail_launch_) return unavailable("launch {} fails", step);
@@ -43,35 +46,38 @@ class FakeRunner : public exec::Runner {
     turn_ ^= 1;
     Staging& s = staging_[turn];
     s.rows.clear();
-    int32_t num_sampled = 0;
+    s.copies.assign(copies.begin(), copies.end());
+    int32_t num_logits = 0;
     for (const exec::StepRow& r : rows) {
       NEREID_CHECK(static_cast<int64_t>(r.blocks.size()) * limits_.block_tokens >=
                    r.start + static_cast<int64_t>(r.tokens.size()));
       s.rows.push_back({r, {r.tokens.begin(), r.tokens.end()}, {r.blocks.begin(), r.blocks.end()}});
-      num_sampled += r.samples;
+      NEREID_CHECK(r.num_logits == 0 || r.num_logits == 1 ||
+                   r.num_logits == static_cast<int32_t>(r.tokens.size()));
+      num_logits += r.num_logits;
     }
-    auto event = stream_->submit([this, &s, step, num_sampled, post](Stream& stream) -> Status {
+    NEREID_CHECK(num_logits <= limits_.max_rows);
+    auto event = stream_->submit([this, &s, step, num_logits, post](Stream& stream) -> Status {
       wait_while_held();
       if (step == fail_step_) return internal_error("step {} fails", step);
-      for (int32_t i = 0; const Row& row : s.rows) {
+      for (const exec::BlockCopy& c : s.copies) copy_block(c);
+      float* logits = s.logits.data();
+      for (const Row& row : s.rows) {
         store(row);
-        if (row.in.samples) fill_logits(row, s.logits.data() + int64_t{i++} * vocab_size_);
+        const int32_t end = row.in.start + static_cast<int32_t>(row.tokens.size());
+        for (int32_t e = end - row.in.num_logits; e < end; ++e, logits += vocab_size_)
+          fill_logits(row, e + 1, logits);
       }
-      if (num_sampled == 0) return ok();
-      return post({.logits = View::matrix(s.logits.data(), DType::kF32, num_sampled, vocab_size_),
-                   .tokens = s.tokens.data(),
+      if (num_logits == 0) return ok();
+      return post({.logits = View::matrix(s.logits.data(), DType::kF32, num_logits, vocab_size_),
                    .slot_tokens = slot_tokens_.data()},
                   stream);
     });
     if (!event.ok()) return event.status();
-    return exec::Ticket(*std::move(event), turn, num_sampled);
+    return exec::Ticket(*std::move(event), turn);
   }
 
-  StatusOr<std::vector<int32_t>> wait(exec::Ticket& ticket) override {
-    RETURN_IF_ERROR(event_of(ticket)->wait());
-    const auto& tokens = staging_[staging_of(ticket)].tokens;
-    return std::vector<int32_t>(tokens.begin(), tokens.begin() + num_sampled_of(ticket));
-  }
+  Status wait(exec::Ticket& ticket) override { return event_of(ticket)->wait(); }
 
   const exec::RunnerLimits& limits() const override { return limits_; }
   int32_t vocab_size() const override { return vocab_size_; }
@@ -95,13 +101,19 @@ class FakeRunner : public exec::Runner {
   };
   struct Staging {
     std::vector<Row> rows;
+    std::vector<exec::BlockCopy> copies;
     std::vector<float> logits;
-    std::vector<int32_t> tokens;
   };
 
   void wait_while_held() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !held_; });
+  }
+
+  void copy_block(const exec::BlockCopy& copy) {
+    const int32_t t = limits_.block_tokens;
+    std::copy_n(cells_.begin() + static_cast<int64_t>(copy.from) * t, t,
+                cells_.begin() + static_cast<int64_t>(copy.to) * t);
   }
 
   int32_t& cell(const Row& row, int32_t position) {
@@ -115,12 +127,11 @@ class FakeRunner : public exec::Runner {
       cell(row, position++) = token == exec::kTokenOnDevice ? slot_tokens_[row.in.slot] : token;
   }
 
-  // Each candidate's logit depends on the whole prefix; a few stand out so that sampling has
-  // something to choose from.
-  void fill_logits(const Row& row, float* logits) {
+  // Each candidate's logit depends on the whole prefix of `end` positions; a few stand out so that
+  // sampling has something to choose from.
+  void fill_logits(const Row& row, int32_t end, float* logits) {
     uint64_t h = 1469598103934665603u;
     bool nan = false;
-    const int32_t end = row.in.start + static_cast<int32_t>(row.tokens.size());
     for (int32_t p = 0; p < end; ++p) {
       h = (h ^ static_cast<uint64_t>(cell(row, p) + 2)) * 1099511628211u;
       nan |= cell(row, p) == kNanToken;

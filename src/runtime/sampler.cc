@@ -49,12 +49,16 @@ StatusOr<std::unique_ptr<Sampler>> Sampler::create(Device& device,
   for (Staging& staging : sampler->staging_) {
     ASSIGN_OR_RETURN(staging.host, device.allocate_host(bytes));
     ASSIGN_OR_RETURN(staging.device, device.allocate(bytes));
+    const size_t drawn = static_cast<size_t>(max_rows) * sizeof(TokenId);
+    ASSIGN_OR_RETURN(staging.drawn, device.allocate(drawn));
+    ASSIGN_OR_RETURN(staging.drawn_host, device.allocate_host(drawn));
   }
   return sampler;
 }
 
-exec::PostForward Sampler::prepare(std::span<const sched::Row> rows) {
-  const Staging& staging = staging_[turn_];
+Sampler::Prepared Sampler::prepare(std::span<const sched::Row> rows) {
+  const int32_t area = turn_;
+  Staging& staging = staging_[area];
   turn_ ^= 1;
   auto* parameter_rows = static_cast<SampleRow*>(staging.host.data());
   const size_t banned_offset = static_cast<size_t>(max_rows_) * sizeof(SampleRow);
@@ -74,10 +78,13 @@ exec::PostForward Sampler::prepare(std::span<const sched::Row> rows) {
     num_banned += static_cast<int32_t>(ids.size());
     out.banned_end = num_banned;
   }
+  staging.num_drawn = num_rows;
   const size_t bytes = banned_offset + static_cast<size_t>(num_banned) * sizeof(int32_t);
   const Kernel* kernel = all_greedy ? greedy_ : general_;
-  return [=, vocab = vocab_size_, host = staging.host.data(), device = staging.device.bytes()](
-             const exec::Logits& in, Stream& stream) -> Status {
+  auto hook = [=, vocab = vocab_size_, host = staging.host.data(), device = staging.device.bytes(),
+               drawn = static_cast<TokenId*>(staging.drawn.data()),
+               drawn_host = staging.drawn_host.data()](const exec::Logits& in,
+                                                       Stream& stream) -> Status {
     if (num_rows == 0) return ok();
     NEREID_CHECK(in.logits.rows == num_rows);
     RETURN_IF_ERROR(stream.copy(device, host, bytes));
@@ -86,10 +93,18 @@ exec::PostForward Sampler::prepare(std::span<const sched::Row> rows) {
     args.logits = in.logits;
     args.rows = reinterpret_cast<const SampleRow*>(device);
     args.banned = reinterpret_cast<const int32_t*>(device + banned_offset);
-    args.tokens = in.tokens;
+    args.tokens = drawn;
     args.slot_tokens = in.slot_tokens;
-    return kernel->run(args, stream);
+    RETURN_IF_ERROR(kernel->run(args, stream));
+    return stream.copy(drawn_host, drawn, static_cast<size_t>(num_rows) * sizeof(TokenId));
   };
+  return {std::move(hook), area};
+}
+
+std::span<const TokenId> Sampler::results(int32_t area) const {
+  const Staging& staging = staging_[area];
+  return {static_cast<const TokenId*>(staging.drawn_host.data()),
+          static_cast<size_t>(staging.num_drawn)};
 }
 
 }  // namespace nereid::runtime

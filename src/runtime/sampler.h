@@ -10,6 +10,7 @@
 #include "kernels/api/kernel.h"
 #include "kernels/api/ops.h"
 #include "kernels/api/registry.h"
+#include "nereid/executor.h"
 #include "sched/step_plan.h"
 
 namespace nereid::runtime {
@@ -28,9 +29,18 @@ class Sampler {
                                                    const kernels::Choices& forced, int32_t max_rows,
                                                    int32_t vocab_size);
 
-  // The hook for a step with these rows. Parameters are staged now, in one of two areas by turns: a
-  // hook must have run before the next but one is made.
-  exec::PostForward prepare(std::span<const sched::Row> rows);
+  // The hook for a step with these rows, and the area that its results go to.
+  struct Prepared {
+    exec::PostForward hook;
+    int32_t area = 0;
+  };
+  // Parameters are staged now, in one of two areas by turns: a hook must have run before the next
+  // but one is made.
+  Prepared prepare(std::span<const sched::Row> rows);
+
+  // What the hook of an area drew, one id per sampling row, once its step has been waited for; -1:
+  // the logits were not finite.
+  std::span<const TokenId> results(int32_t area) const;
 
  private:
   using Kernel = kernels::Kernel<kernels::Sample>;
@@ -38,6 +48,8 @@ class Sampler {
   // One block: SampleRow[max_rows], then int32 banned ids; copied to the device in one piece.
   struct Staging {
     Buffer host, device;
+    Buffer drawn, drawn_host;  // int32 [max_rows]
+    int32_t num_drawn = 0;
   };
 
   Sampler() = default;
@@ -47,7 +59,7 @@ class Sampler {
   const Kernel* greedy_ = nullptr;  // for steps in which every row takes the argmax
   const Kernel* general_ = nullptr;
   std::array<Staging, 2> staging_;
-  int turn_ = 0;
+  int32_t turn_ = 0;
 };
 
 }  // namespace nereid::runtime

@@ -1,0 +1,122 @@
+#include "exec/kv_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "io/test_plan.h"
+#include "kernels/open.h"
+
+namespace nereid::exec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+constexpr RunnerLimits kLimits{.max_rows = 1,
+                               .max_tokens = 8,
+                               .max_sequence_length = 8,
+                               .num_blocks = 4,
+                               .block_tokens = 4,
+                               .num_host_blocks = 3};
+
+TEST(KvLayout, PlanesFollowEachOther) {
+  io::Plan plan = io::test_plan();
+  plan.model.num_layers = 3;
+  const KvLayout layout = KvLayout::of(plan, kLimits, 3);
+  EXPECT_EQ(layout.data_block,
+            size_t{2} * plan.model.num_kv_heads * kLimits.block_tokens * plan.model.head_dim);
+  EXPECT_EQ(layout.data_plane % 256, 0u);
+  EXPECT_GE(layout.data_plane, 3 * layout.data_block);
+  EXPECT_EQ(layout.values(0), layout.data_plane);
+  EXPECT_EQ(layout.keys(2), 4 * layout.data_plane);
+  EXPECT_EQ(layout.bytes(), 6 * layout.data_plane);
+}
+
+// Counts the copies that a stream is asked for.
+class CountingStream : public Stream {
+ public:
+  explicit CountingStream(Device& device) : device_(device) {}
+  const Device& device() const override { return device_; }
+  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)>) override {
+    return internal_error("not used");
+  }
+  Status copy(void* dst, const void* src, size_t bytes) override {
+    std::memmove(dst, src, bytes);
+    sizes.push_back(bytes);
+    return ok();
+  }
+  Status fill(void*, int, size_t) override { return ok(); }
+  void* native() override { return nullptr; }
+
+  std::vector<size_t> sizes;
+
+ private:
+  Device& device_;
+};
+
+class KvCacheTest : public ::testing::Test {
+ protected:
+  KvCacheTest() {
+    opened_ = *kernels::open_device("cpu", {.num_threads = 1});
+    cache_ = *KvCache::create(plan_, kLimits, *opened_.device);
+    for (int32_t block = 0; block < kLimits.num_blocks; ++block)
+      for (std::byte& byte : keys(block)) byte = static_cast<std::byte>(block + 1);
+  }
+  std::span<std::byte> keys(int32_t block) {
+    const KvLayout layout = KvLayout::of(plan_, kLimits, kLimits.num_blocks);
+    return {cache_.device() + static_cast<size_t>(block) * layout.data_block, layout.data_block};
+  }
+  // First byte of each device block's keys; the whole block holds it.
+  std::vector<int> marks() {
+    std::vector<int> out;
+    for (int32_t block = 0; block < kLimits.num_blocks; ++block) {
+      const auto bytes = keys(block);
+      for (const std::byte byte : bytes) EXPECT_EQ(byte, bytes[0]);
+      out.push_back(static_cast<int>(bytes[0]));
+    }
+    return out;
+  }
+  std::vector<size_t> copy(const std::vector<BlockCopy>& copies) {
+    CountingStream stream(*opened_.device);
+    EXPECT_TRUE(check_copies(copies, kLimits).ok());
+    EXPECT_TRUE(cache_.copy_blocks(copies, stream).ok());
+    return stream.sizes;
+  }
+
+  const io::Plan plan_ = io::test_plan();
+  const size_t block_ = KvLayout::of(plan_, kLimits, 1).data_block;
+  kernels::OpenedDevice opened_;
+  KvCache cache_;
+};
+
+TEST_F(KvCacheTest, NeighboursAreCopiedInOnePiece) {
+  EXPECT_THAT(copy({{0, 2}, {1, 3}}), ElementsAre(2 * block_, 2 * block_));
+  EXPECT_THAT(marks(), ElementsAre(1, 2, 1, 2));
+}
+
+TEST_F(KvCacheTest, EachCopySeesTheOnesBefore) {
+  copy({{0, 1}, {1, 2}, {2, 3}});  // a run, had it not overlapped itself
+  EXPECT_THAT(marks(), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(copy({{2, 2}}), ElementsAre());
+}
+
+TEST_F(KvCacheTest, RunsDoNotReachFromPoolToPool) {
+  // Blocks 4, 5, 6 are the host's.
+  EXPECT_THAT(copy({{0, 4}, {1, 5}, {2, 6}}), ElementsAre(3 * block_, 3 * block_));
+  EXPECT_THAT(copy({{0, 2}, {1, 3}, {2, 4}}).size(), 4u);
+  EXPECT_THAT(copy({{5, 0}, {6, 1}}).size(), 2u);
+  EXPECT_THAT(marks(), ElementsAre(2, 3, 1, 2));
+}
+
+TEST_F(KvCacheTest, BlocksThatThereAreNot) {
+  const std::vector<BlockCopy> negative = {{0, 1}, {-1, 2}}, beyond = {{0, 7}};
+  EXPECT_THAT(check_copies(negative, kLimits).ToString(),
+              HasSubstr("copy 1: block -1 is not in [0, 7)"));
+  EXPECT_THAT(check_copies(beyond, kLimits).ToString(), HasSubstr("copy 0: block 7"));
+}
+
+}  // namespace
+}  // namespace nereid::exec
