@@ -1,0 +1,39 @@
+// Slopes by medians, memory from /proc.
+#include "trend.h"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+namespace nereid::soak {
+
+double robust_slope(std::span<const Sample> samples) {
+  std::vector<double> slopes;
+  for (size_t i = 0; i < samples.size(); ++i)
+    for (size_t j = i + 1; j < samples.size(); ++j)
+      if (samples[j].seconds > samples[i].seconds)
+        slopes.push_back((samples[j].value - samples[i].value) /
+                         (samples[j].seconds - samples[i].seconds));
+  if (slopes.empty()) return 0;
+  const auto middle = slopes.begin() + static_cast<ptrdiff_t>(slopes.size() / 2);
+  std::nth_element(slopes.begin(), middle, slopes.end());
+  return *middle;
+}
+
+std::vector<Sample> between(std::span<const Sample> samples, double low, double high) {
+  std::vector<Sample> out;
+  for (const Sample& s : samples)
+    if (s.seconds >= low && s.seconds < high) out.push_back(s);
+  return out;
+}
+
+int64_t resident_bytes() {
+  malloc_trim(0);
+  int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace nereid::soak

@@ -1,0 +1,26 @@
+// Does a process grow or slow down? Estimates that a few outliers cannot move.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace nereid::soak {
+
+struct Sample {
+  double seconds = 0;  // since start
+  double value = 0;
+};
+
+// Median of the slopes of all pairs of samples (Theil 1950, Sen 1968), in values for each second:
+// up to 29 % of the samples may be arbitrary. 0 for fewer than two samples.
+double robust_slope(std::span<const Sample> samples);
+
+// The samples with low <= seconds < high.
+std::vector<Sample> between(std::span<const Sample> samples, double low, double high);
+
+// Resident bytes of this process, after what malloc holds free went back to the system: pages that
+// nobody uses are no leak, and when they go back by themselves is chance.
+int64_t resident_bytes();
+
+}  // namespace nereid::soak
