@@ -57,6 +57,7 @@ void set_dense_bias(Request& r, Dice& d) {
 void set_beams(Request& r, Dice& d) {
   SamplingConfig& s = r.sampling;
   constexpr int32_t kWidths[] = {2, 2, 3, 4, 4, 8, 16};
+  r.stop_strings.clear();
   s.beam_width = std::min(kWidths[d.whole(0, 6)], d.limits.max_beam_width);
   if (d.chance(0.3)) s.num_return_sequences = d.count(1, s.beam_width);
   if (d.chance(0.5)) s.length_penalty = d.real(0, 2);
