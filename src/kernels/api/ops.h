@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "kernels/api/sample.h"
 #include "tensor/view.h"
 
 namespace nereid::kernels {
@@ -167,42 +168,6 @@ struct GatherRows {
     View x;                         // f32 [n, width]
     const int32_t* rows = nullptr;  // [m]
     View out;                       // f32 [m, width]
-  };
-};
-
-// Parameters of one row of Sample; plain data, copied to the device as it is.
-struct SampleRow {
-  uint64_t seed = 0;
-  int32_t position = 0;      // position of the drawn token in the sequence: the counter of the draw
-  int32_t slot = 0;          // slot_tokens[slot] receives the token
-  int32_t top_k = 0;         // 0 = off; 1 = greedy
-  float top_p = 0;           // 0 = off
-  float temperature = 1;     // 0 = greedy
-  int32_t banned_begin = 0;  // token ids not to draw: banned[banned_begin .. banned_end)
-  int32_t banned_end = 0;
-  int32_t reserved = 0;
-};
-
-// Draws one token for each row. Order: banned -> -inf (ids outside the vocabulary are ignored),
-// then top_k > 0: keep the k largest (ties: lower id first), weights e_i = exp((l_i - l_1) /
-// temperature), r = u * top_p * sum(e) (top_p off or above 1: 1), first prefix sum in descending
-// order that is >= r; top_k = 0: the same over the whole vocabulary. Neither set, or temperature 0:
-// argmax (ties: lower id). u = uniform(seed, position) of base/rng.h. A row whose logits hold a NaN
-// or +inf, or whose ids are all at -inf after banning, gives token -1. Sums are accumulated in f64.
-// Source: the TensorRT-LLM sampling order.
-struct Sample {
-  static constexpr std::string_view kName = "sample";
-  struct Problem {
-    int64_t rows = 1, vocab = 0;
-    bool all_greedy = false;
-  };
-  struct Args {
-    Problem problem;
-    View logits;                      // f32 [m, vocab]; may be overwritten
-    const SampleRow* rows = nullptr;  // [m] device
-    const int32_t* banned = nullptr;  // device
-    int32_t* tokens = nullptr;        // [m] device
-    int32_t* slot_tokens = nullptr;   // [slots] device
   };
 };
 

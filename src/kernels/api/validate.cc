@@ -121,11 +121,19 @@ Status validate(const GatherRows::Args& a) {
 }
 
 Status validate(const Sample::Args& a) {
+  constexpr std::string_view kOp = Sample::kName;
   const Sample::Problem& p = a.problem;
-  RETURN_IF_ERROR(check_positive(Sample::kName, {p.rows, p.vocab}));
-  RETURN_IF_ERROR(check_pointer(Sample::kName, "rows", a.rows));
-  RETURN_IF_ERROR(check_pointer(Sample::kName, "tokens", a.tokens));
-  return check_view(Sample::kName, "logits", a.logits, p.rows, p.vocab, {DType::kF32});
+  RETURN_IF_ERROR(check_positive(kOp, {p.rows, p.vocab}));
+  RETURN_IF_ERROR(check_pointer(kOp, "rows", a.rows));
+  RETURN_IF_ERROR(check_pointer(kOp, "params", a.params));
+  RETURN_IF_ERROR(check_pointer(kOp, "results", a.results));
+  if (a.top_stride < 0 || a.top_stride > kMaxTopTokens || (a.top_stride > 0 && !a.top))
+    return internal_error("sample: top list of {}{}", a.top_stride, a.top ? "" : " without data");
+  if (a.history && a.history_stride <= 0)
+    return internal_error("sample: history of {} positions", a.history_stride);
+  if (a.raw_logits.data)
+    RETURN_IF_ERROR(check_view(kOp, "raw_logits", a.raw_logits, 1, p.vocab, {DType::kF32}));
+  return check_view(kOp, "logits", a.logits, p.rows, p.vocab, {DType::kF32});
 }
 
 }  // namespace nereid::kernels

@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "kernels/api/validate.h"
+#include "kernels/cpu/edit_logits.h"
 #include "kernels/cpu/launch.h"
 
 namespace nereid::kernels::cpu {
@@ -21,49 +22,46 @@ struct Order {
   bool operator()(int32_t a, int32_t b) const { return x[a] != x[b] ? x[a] > x[b] : a < b; }
 };
 
+// Scratch of one thread; looks at one row of logits at a time.
 class Drawer {
  public:
-  // Draws from one row; `logits` gets the bans.
-  int32_t draw(const Raw& raw, const SampleRow& row, const int32_t* banned, float* logits,
-               int64_t vocab);
+  void run(const Raw& raw, const Sample::Args& args, int64_t i);
 
  private:
-  bool ban(const SampleRow& row, const int32_t* banned);
+  bool scan(const float* logits, float temperature);
   int32_t argmax() const;
   void collect(float from, float below);
   void take_top(int64_t count);
   void sort_ids() { std::sort(ids_.begin(), ids_.end(), Order{logits_}); }
-  int32_t draw_top_k();
-  int32_t draw_from_all();
-  int32_t draw_from_tail(double target, float below);
+  void keep(const SampleParams& p);
+  int32_t draw(const SampleParams& p, const SampleRow& row, const int32_t* history);
+  int32_t draw_from_all(double fraction, float floor);
+  int32_t draw_from_tail(double target, float below, float floor);
+  void report(const SampleParams& p, SampleResult& result, TopToken* top, int64_t top_stride);
 
   double weight(int32_t id) const {
-    return std::exp((double{logits_[id]} - largest_) / row_.temperature);
+    return std::exp((double{logits_[id]} - largest_) / temperature_);
   }
-  double fraction() const {
-    const double top_p = row_.top_p > 0 ? std::min(row_.top_p, 1.0f) : 1.0f;
-    return uniform(row_.seed, static_cast<uint64_t>(row_.position)) * top_p;
+  double mass(float from, int64_t* num) const {
+    return raw_->sum_weights(logits_, vocab_, largest_, temperature_, from, num);
   }
 
   const Raw* raw_ = nullptr;
-  SampleRow row_;
-  float* logits_ = nullptr;
+  const float* logits_ = nullptr;
   int64_t vocab_ = 0;
-  float largest_ = 0;
+  float largest_ = 0, temperature_ = 1;
   std::vector<float> piece_largest_, sorted_pieces_;
   std::vector<int32_t> ids_;
+  LogitsEditor editor_;
 };
 
-// False when a banned logit was not a sound number.
-bool Drawer::ban(const SampleRow& row, const int32_t* banned) {
-  bool sound = true;
-  for (int32_t b = row.banned_begin; b < row.banned_end; ++b) {
-    const int32_t id = banned[b];
-    if (id < 0 || id >= vocab_) continue;
-    sound &= logits_[id] < kTop;
-    logits_[id] = kNone;
-  }
-  return sound;
+// Makes `logits` the row that is looked at; false when one of them is NaN or +inf.
+bool Drawer::scan(const float* logits, float temperature) {
+  logits_ = logits, temperature_ = temperature;
+  piece_largest_.resize(static_cast<size_t>((vocab_ + kLogitsPiece - 1) / kLogitsPiece));
+  const LogitsScan scan = raw_->scan_logits(logits, vocab_, piece_largest_.data());
+  largest_ = scan.largest;
+  return scan.sound;
 }
 
 int32_t Drawer::argmax() const {
@@ -103,50 +101,61 @@ void Drawer::take_top(int64_t count) {
   sort_ids();
 }
 
-int32_t Drawer::draw_top_k() {
-  take_top(row_.top_k);
+// ids_ = what min_p and top_k > 0 keep, in order.
+void Drawer::keep(const SampleParams& p) {
+  take_top(std::min<int64_t>(p.top_k, vocab_));
+  const float floor = largest_ + p.min_p_gap;
+  while (logits_[ids_.back()] < floor) ids_.pop_back();
+}
+
+int32_t Drawer::draw(const SampleParams& p, const SampleRow& row, const int32_t* history) {
+  if (is_greedy(p)) return argmax();
+  int32_t k = row.position - p.num_prompt;
+  if (p.top_p_reset_id >= 0 && p.top_p_decay != 1 && history)
+    for (int32_t i = 0; i < k; ++i)
+      if (history[row.position - 1 - i] == p.top_p_reset_id) k = i;
+  const double fraction =
+      double{uniform(p.seed, static_cast<uint64_t>(row.position))} * top_p_after(p, k);
+  if (p.top_k <= 0 || p.top_k >= vocab_) return draw_from_all(fraction, largest_ + p.min_p_gap);
+  keep(p);
   double sum = 0;
   for (int32_t id : ids_) sum += weight(id);
-  const double target = fraction() * sum;
   double upto = 0;
   for (int32_t id : ids_)
-    if ((upto += weight(id)) >= target) return id;
+    if ((upto += weight(id)) >= fraction * sum) return id;
   return ids_.back();
 }
 
-int32_t Drawer::draw_from_all() {
-  int64_t unused = 0;
-  const double total =
-      raw_->sum_weights(logits_, vocab_, largest_, row_.temperature, kNone, &unused);
-  const double target = fraction() * total;
+// Only logits from `floor` on count.
+int32_t Drawer::draw_from_all(double fraction, float floor) {
   constexpr int64_t kFirstTry = 256;
-  take_top(std::min(kFirstTry, vocab_));
+  int64_t num = 0;
+  const double target = fraction * mass(floor, &num);
+  take_top(std::min({kFirstTry, vocab_, num}));
   double upto = 0;
   for (int32_t id : ids_)
     if ((upto += weight(id)) >= target) return id;
-  if (vocab_ <= kFirstTry) return ids_.back();
-  return draw_from_tail(target, logits_[ids_.back()]);
+  if (num <= kFirstTry) return ids_.back();
+  return draw_from_tail(target, logits_[ids_.back()], floor);
 }
 
 // The token at `target` when the logits above `below` do not reach it: bisects for a short range
 // [from, below) of logits that holds it, then sorts only that.
-int32_t Drawer::draw_from_tail(double target, float below) {
+int32_t Drawer::draw_from_tail(double target, float below, float floor) {
   constexpr int64_t kShort = 512;
   constexpr int kSteps = 40;
   constexpr double kNegligible = 87;  // exp of minus this is below what sum_weights counts
-  const auto mass = [&](float from, int64_t* num) {
-    return raw_->sum_weights(logits_, vocab_, largest_, row_.temperature, from, num);
-  };
   int64_t above = 0, upto_from = 0;
   double mass_above = mass(below, &above);
-  float from = static_cast<float>(std::max(largest_ - kNegligible * row_.temperature,
-                                           -double{std::numeric_limits<float>::max()}));
+  float from = static_cast<float>(
+      std::max(largest_ - kNegligible * temperature_, -double{std::numeric_limits<float>::max()}));
+  from = std::max(from, floor);
   if (mass_above >= target) {  // ties at `below` reach it
     collect(below, std::nextafter(below, kTop));
     int64_t num = 0;
     mass_above = mass(std::nextafter(below, kTop), &num);
   } else if (from >= below || mass(from, &upto_from) < target) {
-    collect(kNone, below);
+    collect(floor, below);
   } else {
     for (int step = 0; step < kSteps && upto_from - above > kShort; ++step) {
       const auto middle = static_cast<float>((double{from} + below) / 2);
@@ -166,37 +175,73 @@ int32_t Drawer::draw_from_tail(double target, float below) {
   return ids_.empty() ? argmax() : ids_.back();
 }
 
-int32_t Drawer::draw(const Raw& raw, const SampleRow& row, const int32_t* banned, float* logits,
-                     int64_t vocab) {
-  raw_ = &raw, row_ = row, logits_ = logits, vocab_ = vocab;
-  const bool bans_sound = ban(row, banned);
-  piece_largest_.resize(static_cast<size_t>((vocab + kLogitsPiece - 1) / kLogitsPiece));
-  const LogitsScan scan = raw.scan_logits(logits, vocab, piece_largest_.data());
-  largest_ = scan.largest;
-  if (!bans_sound || !scan.sound || largest_ == kNone) return -1;
-  const bool greedy = row.temperature == 0 || row.top_k == 1 || (row.top_k == 0 && row.top_p <= 0);
-  if (greedy) return argmax();
-  return row.top_k > 0 && row.top_k < vocab ? draw_top_k() : draw_from_all();
+// Log-probabilities of the row that is looked at; result.token is set.
+void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
+                    int64_t top_stride) {
+  int64_t num = 0;
+  const double log_sum = std::log(mass(kNone, &num));
+  const auto log_prob = [&](int32_t id) {
+    return static_cast<float>((double{logits_[id]} - largest_) / temperature_ - log_sum);
+  };
+  result.log_prob = log_prob(result.token);
+  if (p.log_probs == LogProbs::kProcessed && p.top_k > 0) {
+    keep(p);
+    double sum = 0;
+    for (int32_t id : ids_) sum += weight(id);
+    result.log_kept = static_cast<float>(std::log(sum) - log_sum);
+  }
+  const int64_t num_top = std::min({top_stride, int64_t{p.num_top}, vocab_});
+  if (num_top <= 0) return;
+  take_top(num_top);
+  for (size_t t = 0; t < ids_.size() && logits_[ids_[t]] > kNone; ++t)
+    top[t] = {ids_[t], log_prob(ids_[t])};
+}
+
+void Drawer::run(const Raw& raw, const Sample::Args& a, int64_t i) {
+  raw_ = &raw, vocab_ = a.problem.vocab;
+  const SampleRow& row = a.rows[i];
+  const SampleParams& p = a.params[row.slot];
+  float* const logits = a.logits.row<float>(row.logits_row);
+  int32_t* const history = p.keeps_history ? a.history + row.slot * a.history_stride : nullptr;
+  TopToken* const top = a.top + i * a.top_stride;
+  std::fill_n(top, a.top_stride, TopToken());
+  const bool edits = edits_logits(p, row.position);
+  SampleResult result;
+  bool sound = scan(logits, temperature_of(p));
+  if (sound && edits) {
+    const uintptr_t lists = reinterpret_cast<uintptr_t>(a.lists_base) + p.lists;
+    editor_.edit(p,
+                 SampleLists(p, reinterpret_cast<const int32_t*>(lists),
+                             reinterpret_cast<const float*>(lists)),
+                 {history, history ? static_cast<size_t>(row.position) : 0}, row.position,
+                 {logits, static_cast<size_t>(vocab_)});
+    scan(logits, temperature_of(p));
+  }
+  sound &= largest_ > kNone;
+  if (sound) result.token = p.draws ? draw(p, row, history) : argmax();
+  if (sound && p.log_probs != LogProbs::kNone) {
+    if (p.log_probs == LogProbs::kRaw)
+      scan(edits ? a.raw_logits.row<float>(row.logits_row) : logits, 1);
+    report(p, result, top, a.top_stride);
+  }
+  a.results[i] = result;
+  if (!p.draws) return;
+  if (history && row.position < a.history_stride) history[row.position] = result.token;
+  if (a.slot_tokens) a.slot_tokens[row.slot] = result.token;
 }
 
 }  // namespace
 
 Status launch_sample(const Raw& raw, const Sample::Args& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const auto draw_rows = [&](int64_t begin, int64_t end, int) {
+  const auto run_rows = [&](int64_t begin, int64_t end, int) {
     thread_local Drawer drawer;
-    for (int64_t i = begin; i < end; ++i) {
-      const SampleRow& row = a.rows[i];
-      const int32_t token =
-          drawer.draw(raw, row, a.banned, a.logits.row<float>(i), a.problem.vocab);
-      a.tokens[i] = token;
-      if (a.slot_tokens && row.slot >= 0) a.slot_tokens[row.slot] = token;
-    }
+    for (int64_t i = begin; i < end; ++i) drawer.run(raw, a, i);
   };
   if (a.problem.rows == 1)
-    draw_rows(0, 1, 0);
+    run_rows(0, 1, 0);
   else
-    pool.parallel_for(a.problem.rows, 1, draw_rows);
+    pool.parallel_for(a.problem.rows, 1, run_rows);
   return ok();
 }
 

@@ -1,7 +1,10 @@
-// Reference sampling: a full sort of the vocabulary.
+// Reference sampling: every step over the whole vocabulary, which is sorted.
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/rng.h"
@@ -10,41 +13,180 @@
 namespace nereid::kernels::ref {
 namespace {
 
-int32_t draw(const SampleRow& row, const float* logits, int64_t vocab) {
-  std::vector<int32_t> order(static_cast<size_t>(vocab));
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
-    return logits[x] != logits[y] ? logits[x] > logits[y] : x < y;
-  });
-  const float largest = logits[order[0]];
-  if (largest == -INFINITY) return -1;
-  const bool top_p_on = row.top_p > 0 && row.top_p < 1;
-  if (row.temperature == 0 || row.top_k == 1 || (row.top_k == 0 && row.top_p <= 0)) return order[0];
-  if (row.top_k > 0 && row.top_k < vocab) order.resize(static_cast<size_t>(row.top_k));
+constexpr float kMost = std::numeric_limits<float>::max();
 
+// Everything that one row's token depends on.
+struct Draw {
+  const SampleParams& params;
+  SampleLists lists;
+  std::span<const int32_t> history;
+  std::span<float> logits;
+  int32_t position = 0;
+
+  bool knows(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < logits.size(); }
+  void set(int32_t id, float value) {
+    if (!knows(id) || logits[id] == -INFINITY) return;
+    logits[id] = value < INFINITY ? value : kMost;
+  }
+  void ban(int32_t id) { set(id, -INFINITY); }
+};
+
+void add_biases(Draw& d) {
+  if (d.params.has_dense_bias)
+    for (size_t id = 0; id < d.logits.size(); ++id)
+      d.set(static_cast<int32_t>(id), d.logits[id] + d.lists.dense_bias[id]);
+  for (int32_t i = 0; i < d.params.num_biases; ++i)
+    if (const int32_t id = d.lists.bias_ids[i]; d.knows(id))
+      d.set(id, d.logits[id] + d.lists.biases[i]);
+}
+
+void penalise(Draw& d) {
+  const SampleParams& p = d.params;
+  std::map<int32_t, int32_t> counts;  // of each distinct id, from penalty_begin on
+  for (size_t i = 0; i < d.history.size(); ++i)
+    counts[d.history[i]] += static_cast<int32_t>(i) >= p.penalty_begin;
+  for (const auto& [id, count] : counts) {
+    if (!d.knows(id)) continue;
+    float& l = d.logits[id];
+    d.set(id, l < 0 ? l * p.repetition : l / p.repetition);
+    if (count == 0) continue;
+    d.set(id, l - p.presence);
+    d.set(id, l - p.frequency * static_cast<float>(count));
+  }
+}
+
+void ban_end_ids(Draw& d) {
+  if (d.position >= d.params.min_length) return;
+  for (int32_t i = 0; i < d.params.num_end_ids; ++i) d.ban(d.lists.end_ids[i]);
+}
+
+void ban_repeated_ngrams(Draw& d) {
+  const auto n = static_cast<size_t>(std::max(d.params.ngram, 0));
+  if (n == 0 || d.history.size() < n) return;
+  const auto context = d.history.last(n - 1);
+  for (size_t i = 0; i + n <= d.history.size(); ++i)
+    if (std::ranges::equal(d.history.subspan(i, n - 1), context)) d.ban(d.history[i + n - 1]);
+}
+
+void ban_bad_words(Draw& d) {
+  int32_t begin = 0;
+  for (int32_t w = 0; w < d.params.num_bad_words; ++w) {
+    const int32_t end = d.lists.bad_ends[w];
+    const std::span<const int32_t> word(d.lists.bad_tokens + begin, d.lists.bad_tokens + end);
+    begin = end;
+    if (word.empty() || word.size() - 1 > d.history.size()) continue;
+    if (std::ranges::equal(word.first(word.size() - 1), d.history.last(word.size() - 1)))
+      d.ban(word.back());
+  }
+}
+
+// Ids by descending logit, then ascending id.
+std::vector<int32_t> sorted(std::span<const float> logits) {
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  return order;
+}
+
+float top_p_of(const Draw& d) {
+  int32_t k = d.position - d.params.num_prompt;
+  if (d.params.top_p_reset_id >= 0 && !d.history.empty())
+    for (int32_t i = 0; i < k; ++i)
+      if (d.history[d.position - 1 - i] == d.params.top_p_reset_id) k = i;
+  return top_p_after(d.params, k);
+}
+
+// The ids that min_p and top_k keep.
+std::vector<int32_t> kept(const Draw& d, std::vector<int32_t> order) {
+  if (d.params.top_k > 0 && static_cast<size_t>(d.params.top_k) < order.size())
+    order.resize(static_cast<size_t>(d.params.top_k));
+  const float floor = d.logits[order[0]] + d.params.min_p_gap;
+  while (d.logits[order.back()] < floor) order.pop_back();
+  return order;
+}
+
+double weight(const Draw& d, int32_t id, float largest) {
+  return std::exp((double{d.logits[id]} - largest) / temperature_of(d.params));
+}
+
+int32_t draw(const Draw& d, const std::vector<int32_t>& order) {
+  if (is_greedy(d.params)) return order[0];
+  const std::vector<int32_t> ids = kept(d, order);
   std::vector<double> sums;
   double sum = 0;
-  for (int32_t id : order)
-    sums.push_back(sum += std::exp((double{logits[id]} - largest) / row.temperature));
-  const double target = double{uniform(row.seed, static_cast<uint64_t>(row.position))} *
-                        (top_p_on ? row.top_p : 1) * sum;
-  return order[std::lower_bound(sums.begin(), sums.end() - 1, target) - sums.begin()];
+  for (int32_t id : ids) sums.push_back(sum += weight(d, id, d.logits[ids[0]]));
+  const double u = uniform(d.params.seed, static_cast<uint64_t>(d.position));
+  return ids[std::lower_bound(sums.begin(), sums.end() - 1, u * top_p_of(d) * sum) - sums.begin()];
+}
+
+// Log-softmax of x / temperature at any id.
+struct LogSoftmax {
+  std::span<const float> x;
+  double temperature, largest, log_sum = 0;
+  LogSoftmax(std::span<const float> values, double t)
+      : x(values), temperature(t), largest(std::ranges::max(values)) {
+    double sum = 0;
+    for (float v : x) sum += std::exp((v - largest) / temperature);
+    log_sum = std::log(sum);
+  }
+  double at(int32_t id) const { return (x[id] - largest) / temperature - log_sum; }
+};
+
+void report(const Draw& d, std::span<const float> raw, const std::vector<int32_t>& processed_order,
+            SampleResult& result, std::span<TopToken> top) {
+  if (d.params.log_probs == LogProbs::kNone) return;
+  const bool is_raw = d.params.log_probs == LogProbs::kRaw;
+  const LogSoftmax log_softmax(is_raw ? raw : d.logits, is_raw ? 1 : temperature_of(d.params));
+  result.log_prob = static_cast<float>(log_softmax.at(result.token));
+  if (!is_raw && d.params.top_k > 0) {
+    double sum = 0;
+    for (int32_t id : kept(d, processed_order)) sum += std::exp(log_softmax.at(id));
+    result.log_kept = static_cast<float>(std::log(sum));
+  }
+  const std::vector<int32_t> order = is_raw ? sorted(raw) : processed_order;
+  const size_t wanted = std::min<size_t>(top.size(), std::max(d.params.num_top, 0));
+  for (size_t i = 0; i < std::min(wanted, order.size()); ++i)
+    if (log_softmax.x[order[i]] > -INFINITY)
+      top[i] = {order[i], static_cast<float>(log_softmax.at(order[i]))};
+}
+
+SampleResult run_row(Draw& d, std::span<TopToken> top) {
+  SampleResult result;
+  if (std::ranges::any_of(d.logits, [](float l) { return !(l < INFINITY); })) return result;
+  const std::vector<float> raw(d.logits.begin(), d.logits.end());
+  add_biases(d);
+  if (has_penalties(d.params)) penalise(d);
+  ban_end_ids(d);
+  ban_repeated_ngrams(d);
+  ban_bad_words(d);
+  const std::vector<int32_t> order = sorted(d.logits);
+  if (d.logits[order[0]] == -INFINITY) return result;
+  result.token = d.params.draws ? draw(d, order) : order[0];
+  report(d, raw, order, result, top);
+  return result;
 }
 
 }  // namespace
 
 void run(const Sample::Args& a) {
-  const int64_t vocab = a.problem.vocab;
   for (int64_t i = 0; i < a.problem.rows; ++i) {
     const SampleRow& row = a.rows[i];
-    float* logits = a.logits.row<float>(i);
-    bool sound = true;
-    for (int64_t c = 0; c < vocab; ++c) sound &= logits[c] < INFINITY;  // false for NaN too
-    for (int32_t b = row.banned_begin; b < row.banned_end; ++b)
-      if (a.banned[b] >= 0 && a.banned[b] < vocab) logits[a.banned[b]] = -INFINITY;
-    const int32_t token = sound ? draw(row, logits, vocab) : -1;
-    a.tokens[i] = token;
-    if (a.slot_tokens && row.slot >= 0) a.slot_tokens[row.slot] = token;
+    const SampleParams& params = a.params[row.slot];
+    const uintptr_t lists = reinterpret_cast<uintptr_t>(a.lists_base) + params.lists;
+    int32_t* history = params.keeps_history ? a.history + row.slot * a.history_stride : nullptr;
+    Draw d{.params = params,
+           .lists = SampleLists(params, reinterpret_cast<const int32_t*>(lists),
+                                reinterpret_cast<const float*>(lists)),
+           .history = {history, history ? static_cast<size_t>(row.position) : 0},
+           .logits = {a.logits.row<float>(row.logits_row), static_cast<size_t>(a.problem.vocab)},
+           .position = row.position};
+    const std::span<TopToken> top(a.top + i * a.top_stride, static_cast<size_t>(a.top_stride));
+    std::ranges::fill(top, TopToken());
+    a.results[i] = run_row(d, top);
+    if (!params.draws) continue;
+    if (history && row.position < a.history_stride) history[row.position] = a.results[i].token;
+    if (a.slot_tokens) a.slot_tokens[row.slot] = a.results[i].token;
   }
 }
 

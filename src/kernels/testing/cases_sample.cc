@@ -1,23 +1,36 @@
-// Cases of sample: every mode, ties, bans, broken rows, vocabularies from 1 to 128k. Near the
-// boundary between two tokens either is right, so draws are checked by their cumulative weight.
+// Cases of sample: every mode, parameter and list, alone and mixed in one batch, ties, broken rows
+// and hostile values, vocabularies from 1 to 128k.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <cstring>
+#include <limits>
 
-#include "base/rng.h"
 #include "kernels/ref/ref.h"
 #include "kernels/testing/cases.h"
+#include "kernels/testing/sample_check.h"
 
 namespace nereid::kernels::testing {
 namespace {
 
-struct Layout {
-  int64_t rows = 0, vocab = 0;
-  bool all_greedy = false;
-  Offset logits = 0, params = 0, banned = 0, tokens = 0, slots = 0;
+enum class Kind { kNoise, kFlat, kTied, kPeaked };
+
+// What the rows of a case walk through, beside top_k, top_p and temperature.
+enum Feature : uint32_t {
+  kGreedy = 1 << 0,  // nothing but the argmax
+  kPenalties = 1 << 1,
+  kBiases = 1 << 2,
+  kBans = 1 << 3,  // end ids, n-grams, bad words
+  kLogProbs = 1 << 4,
+  kMinP = 1 << 5,
+  kDecay = 1 << 6,
+  kBeams = 1 << 7,
+  kBroken = 1 << 8,   // NaN, +inf, all -inf
+  kHostile = 1 << 9,  // extreme parameters, ids outside the vocabulary
+  kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams,
 };
 
-enum class Kind { kNoise, kFlat, kTied, kPeaked };
+constexpr int32_t kMaxHistory = 300;
+constexpr float kHuge = std::numeric_limits<float>::max();
 
 std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
   std::vector<float> x = noise(seed, count, kind == Kind::kFlat ? 0.01f : 4);
@@ -28,111 +41,201 @@ std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
   return x;
 }
 
-// Parameters that walk through the modes; row i draws at position i.
-SampleRow make_row(int64_t i, bool greedy) {
-  constexpr int32_t kTopK[] = {0, 1, 5, 50, 0, 1024, 3, 0, 1 << 30, 40};
-  constexpr float kTopP[] = {0.9f, 0, 0, 0.8f, 0.3f, 0.95f, 1, 1, 0, 0.0001f};
-  constexpr float kTemperature[] = {1, 1, 0.7f, 1.5f, 1, 0.2f, 0, 1, 2, 1e-30f};
-  SampleRow row;
-  row.seed = 77;
-  row.position = static_cast<int32_t>(i);
-  row.slot = static_cast<int32_t>(i);
-  row.top_k = greedy ? 0 : kTopK[i % 10];
-  row.top_p = greedy ? 0 : kTopP[i % 10];
-  row.temperature = greedy ? 1 : kTemperature[i % 10];
-  row.banned_begin = static_cast<int32_t>(i % 4);
-  row.banned_end = static_cast<int32_t>(i % 4 + i % 3);
-  return row;
+// The i-th of a few values, over and over.
+template <class T, size_t kSize>
+T cycle(const T (&values)[kSize], int64_t i) {
+  return values[static_cast<size_t>(i) % kSize];
 }
 
-// The cumulative weight of the ids before and up to `token`, in the order of drawing, against the
-// target of the draw.
-Status check_draw(const SampleRow& row, const float* logits, int64_t vocab, int32_t token,
-                  double tolerance) {
-  std::vector<int32_t> order(static_cast<size_t>(vocab));
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-  if (row.top_k > 0 && row.top_k < vocab) order.resize(static_cast<size_t>(row.top_k));
-  double sum = 0, before = -1, upto = -1;
-  for (int32_t id : order) {
-    const double weight = std::exp((double{logits[id]} - logits[order[0]]) / row.temperature);
-    if (id == token) before = sum, upto = sum + weight;
-    sum += weight;
+// One slot: its parameters, the cells of its lists, its tokens so far.
+struct Slot {
+  SampleParams params;
+  std::vector<int32_t> cells, history;
+};
+
+std::vector<int32_t> make_history(int64_t i, int64_t vocab, bool hostile) {
+  const int64_t length = cycle<int64_t>({40, 1, 2, kMaxHistory - 1, 7, 5}, i);
+  std::vector<int32_t> history;
+  for (int64_t t = 0; t < length; ++t)  // few distinct ids, so that n-grams and counts repeat
+    history.push_back(static_cast<int32_t>((t * t + i) % std::min<int64_t>(vocab, 11)));
+  if (hostile && length > 3) history[1] = -1, history[2] = static_cast<int32_t>(vocab);
+  return history;
+}
+
+void set_mode(SampleParams& p, int64_t i) {
+  p.top_k = cycle({0, 1, 5, 50, 0, 1024, 3, 0, 1 << 30, 40}, i);
+  p.top_p = cycle({0.9f, 0.0f, 0.0f, 0.8f, 0.3f, 0.95f, 1.0f, 1.0f, 0.0f, 0.0001f}, i);
+  p.temperature = cycle({1.0f, 1.0f, 0.7f, 1.5f, 1.0f, 0.2f, 0.0f, 1.0f, 2.0f, 1e-30f}, i);
+}
+
+void set_penalties(SampleParams& p, int64_t i, bool hostile) {
+  p.repetition = cycle({1.3f, 1.0f, 0.5f, 1.0f}, i);
+  p.presence = cycle({0.0f, 1.5f, 0.0f, -0.7f, 0.3f}, i);
+  p.frequency = cycle({0.0f, 0.4f, -0.1f}, i);
+  p.penalty_begin = cycle({0, 3, 1, 1000}, i);
+  if (!hostile) return;
+  p.repetition = cycle({1e-40f, kHuge, 1.0f}, i);
+  p.presence = cycle({kHuge, -kHuge, 0.0f, -INFINITY, INFINITY}, i);
+  p.frequency = cycle({-kHuge, 0.0f, kHuge, 1e30f}, i);
+}
+
+void add_biases(Slot& s, int64_t i, int64_t vocab, bool hostile) {
+  s.params.num_biases = static_cast<int32_t>(std::min<int64_t>(vocab, i % 4));
+  std::vector<float> values;
+  for (int32_t b = 0; b < s.params.num_biases; ++b) {
+    s.cells.push_back(hostile && b == 1 ? -7 : static_cast<int32_t>((i + b) % vocab));
+    values.push_back(cycle({2.5f, -100.0f, -INFINITY, 1e-3f}, i + b));
   }
-  const double top_p = row.top_p > 0 ? std::min(row.top_p, 1.0f) : 1;
-  const double target =
-      double{uniform(row.seed, static_cast<uint64_t>(row.position))} * top_p * sum;
-  if (upto >= 0 && before <= target + tolerance * sum && upto >= target - tolerance * sum)
-    return ok();
-  return internal_error("drew token {}, which covers [{}, {}] of {}; the target is {}", token,
-                        before, upto, sum, target);
+  const size_t begin = s.cells.size();
+  s.cells.resize(begin + values.size());
+  std::memcpy(s.cells.data() + begin, values.data(), values.size() * sizeof(float));
 }
 
-bool is_draw(const SampleRow& row) {
-  return row.temperature != 0 && row.top_k != 1 && (row.top_k > 0 || row.top_p > 0);
+void add_bad_words(Slot& s, int64_t i, int64_t vocab, bool hostile) {
+  const std::vector<int32_t>& h = s.history;
+  std::vector<std::vector<int32_t>> words = {{static_cast<int32_t>(i % vocab)}};
+  if (h.size() > 1) words.push_back({h[h.size() - 2], h.back(), static_cast<int32_t>(1 % vocab)});
+  words.push_back({h.back(), static_cast<int32_t>(2 % vocab)});
+  words.push_back({h.back() + 1, 0});                   // does not match
+  words.push_back(std::vector<int32_t>(h.size() + 2));  // longer than the history
+  if (hostile) words.insert(words.begin() + 1, {{}, {-1}, {static_cast<int32_t>(vocab)}});
+  words.resize(static_cast<size_t>(i) % (words.size() + 1));
+  int32_t end = 0;
+  for (const auto& word : words) s.cells.push_back(end += static_cast<int32_t>(word.size()));
+  for (const auto& word : words) s.cells.insert(s.cells.end(), word.begin(), word.end());
+  s.params.num_bad_words = static_cast<int32_t>(words.size());
+  s.params.num_bad_tokens = end;
 }
 
-Status check_case(const Case<Sample>& want, const Layout& l, const Image& got, double epsilon) {
-  for (int64_t i = 0; i < l.rows; ++i) {
-    const SampleRow& row = got.at<SampleRow>(l.params)[i];
-    const int32_t token = got.at<int32_t>(l.tokens)[i];
-    const int32_t expected = want.after.at<int32_t>(l.tokens)[i];
-    if (got.at<int32_t>(l.slots)[i] != token)
-      return internal_error("row {}: slot_tokens holds {}, tokens {}", i,
-                            got.at<int32_t>(l.slots)[i], token);
-    if (token == expected) continue;
-    if (!is_draw(row) || expected < 0 || token < 0 || token >= l.vocab)
-      return internal_error("row {}: token {}, want {}", i, token, expected);
-    const float* logits = want.after.at<float>(l.logits) + i * l.vocab;  // bans applied by ref
-    RETURN_IF_ERROR(annotate(check_draw(row, logits, l.vocab, token, 1e-5 + epsilon * 1e-2),
-                             fmt::format("row {} (want {})", i, expected)));
+void add_dense_bias(Slot& s, int64_t i, int64_t vocab) {
+  if (i % 3 != 1) return;
+  s.params.has_dense_bias = 1;
+  const std::vector<float> values = noise(static_cast<uint64_t>(i) + 5, vocab, 2);
+  const size_t begin = s.cells.size();
+  s.cells.resize(begin + values.size());
+  std::memcpy(s.cells.data() + begin, values.data(), values.size() * sizeof(float));
+}
+
+// Row i of a case; each feature is on in some rows only, at coprime periods.
+Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
+  const auto on = [&](Feature f, int64_t period) { return (features & f) && i % period != 0; };
+  const bool hostile = features & kHostile;
+  Slot s;
+  s.history = make_history(i, vocab, hostile);
+  SampleParams& p = s.params;
+  p.seed = 77;
+  if (features & kGreedy) return s;
+  p.keeps_history = 1;
+  p.num_prompt = static_cast<int32_t>(s.history.size() * static_cast<size_t>(i % 3) / 2);
+  set_mode(p, i);
+  if (on(kPenalties, 2)) set_penalties(p, i / 2, hostile);
+  if (on(kBans, 3)) {
+    p.min_length = p.num_prompt + cycle({0, 1000, 30}, i);
+    s.cells = {static_cast<int32_t>(i % vocab), hostile ? -3 : 0, 2};
+    p.num_end_ids = 3;
+    p.ngram = cycle({0, 2, 1, 3, 500, 1 << 30}, i / 2);
   }
-  return ok();
+  if (on(kBiases, 5)) add_biases(s, i, vocab, hostile);
+  if (on(kBans, 2)) add_bad_words(s, i, vocab, hostile);
+  if (on(kBiases, 4)) add_dense_bias(s, i, vocab);
+  if (on(kMinP, 3))
+    p.min_p_gap = temperature_of(p) * std::log(cycle({0.05f, 1.0f, 0.5f, 0.3f}, i / 3));
+  if (on(kDecay, 4)) {
+    p.top_p_decay = cycle({0.99f, 0.5f, 1e-3f}, i);
+    p.top_p_min = cycle({0.1f, 1e-6f, 0.0f, 0.8f}, i);
+    p.top_p_reset_id = cycle({-1, 0, 4, 3}, i);
+  }
+  if (on(kLogProbs, 7)) {
+    p.log_probs = cycle({LogProbs::kProcessed, LogProbs::kRaw}, i);
+    p.num_top = cycle({0, 1, 5, kMaxTopTokens}, i / 2);
+  }
+  if ((features & kBeams) && i % 6 == 5) {
+    p.draws = 0, p.log_probs = LogProbs::kProcessed, p.num_top = kMaxTopTokens;
+  }
+  return s;
 }
 
-Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, bool greedy, bool broken) {
-  Case<Sample> c;
-  c.name = fmt::format("kind={} rows={} vocab={} greedy={} broken={}", static_cast<int>(kind), rows,
-                       vocab, greedy, broken);
-  Layout l;
-  l.rows = rows, l.vocab = vocab, l.all_greedy = greedy;
-  std::vector<float> logits = make_logits(kind, static_cast<uint64_t>(rows + vocab), rows * vocab);
-  for (int64_t i = 0; broken && i < rows; ++i) {
+void break_rows(std::vector<float>& logits, int64_t rows, int64_t vocab) {
+  for (int64_t i = 0; i < rows; ++i) {
     float* row = &logits[static_cast<size_t>(i * vocab)];
     if (i % 4 == 0) row[vocab - 1] = NAN;
     if (i % 4 == 1) row[vocab / 2] = INFINITY;
     if (i % 4 == 2) row[vocab / 3] = -INFINITY;
     if (i % 4 == 3) std::fill_n(row, vocab, -INFINITY);
   }
-  std::vector<SampleRow> params;
-  for (int64_t i = 0; i < rows; ++i) params.push_back(make_row(i, greedy));
-  std::vector<int32_t> banned = {0, -5, static_cast<int32_t>(vocab), 0, 2};
-  banned[3] = static_cast<int32_t>(std::max_element(logits.begin(), logits.begin() + vocab) -
-                                   logits.begin());
-  l.logits = c.before.add(logits);
+}
+
+// Fills the slots' arrays. Rows, slots and rows of logits are numbered differently.
+void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
+  std::vector<SampleRow> rows;
+  std::vector<SampleParams> params(static_cast<size_t>(l.slots));
+  std::vector<int32_t> cells = {-1}, history(static_cast<size_t>(l.slots * l.history_stride), -1);
+  for (int64_t i = 0; i < l.rows; ++i) {
+    Slot s = make_slot(i, l.vocab, features);
+    const int64_t slot = l.rows - i;
+    s.params.lists = cells.size() * sizeof(int32_t);
+    NEREID_CHECK(static_cast<int64_t>(s.cells.size()) == SampleLists::num_cells(s.params, l.vocab));
+    cells.insert(cells.end(), s.cells.begin(), s.cells.end());
+    params[static_cast<size_t>(slot)] = s.params;
+    std::ranges::copy(s.history, history.begin() + slot * l.history_stride);
+    rows.push_back({static_cast<int32_t>(slot), static_cast<int32_t>(s.history.size()),
+                    static_cast<int32_t>((i + 1) % l.rows)});
+  }
   l.params = c.before.add(params);
-  l.banned = c.before.add(banned);
-  l.tokens = c.before.add(static_cast<size_t>(rows) * 4);
-  l.slots = c.before.add(static_cast<size_t>(rows) * 4);
+  l.lists = c.before.add(cells);
+  l.sample_rows = c.before.add(rows);
+  l.history = c.before.add(history);
+}
+
+void add_regions(Case<Sample>& c, const SampleLayout& l) {
+  const auto cells = [&](const char* name, Offset offset, int64_t rows, int64_t cols) {
+    return Region{name, offset, DType::kI32, rows, cols, cols, {}, {}};
+  };
+  c.outputs = {cells("results", l.results, l.rows, sizeof(SampleResult) / 4),
+               cells("slot_tokens", l.slot_tokens, l.slots, 1),
+               cells("history", l.history, l.slots, l.history_stride)};
+  if (l.top_stride > 0) c.outputs.push_back(cells("top", l.top, l.rows, 2 * l.top_stride));
+  c.scratch = {{"logits", l.logits, DType::kF32, l.rows, l.vocab, l.vocab, {}, {}}};
+}
+
+Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features) {
+  Case<Sample> c;
+  c.name = fmt::format("kind={} rows={} vocab={} features={:#x}", static_cast<int>(kind), rows,
+                       vocab, features);
+  SampleLayout l;
+  l.rows = rows, l.slots = rows + 1, l.vocab = vocab, l.all_greedy = features & kGreedy;
+  l.history_stride = kMaxHistory;
+  l.top_stride = features & kLogProbs ? kMaxTopTokens : 0;
+  std::vector<float> logits = make_logits(kind, static_cast<uint64_t>(rows + vocab), rows * vocab);
+  if (features & kBroken) break_rows(logits, rows, vocab);
+  l.logits = c.before.add(logits);
+  l.raw_logits = c.before.add(logits);
+  add_slots(c, l, features);
+  l.results = c.before.add(static_cast<size_t>(rows) * sizeof(SampleResult));
+  l.top = c.before.add(static_cast<size_t>(rows * l.top_stride) * sizeof(TopToken));
+  l.slot_tokens = c.before.add(static_cast<size_t>(l.slots) * 4);
   c.tokens = rows;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     Sample::Args a;
     a.problem = {count, l.vocab, l.all_greedy};
-    a.logits = {base + l.logits + begin * l.vocab * 4, DType::kF32, count, l.vocab, l.vocab};
-    a.rows = reinterpret_cast<const SampleRow*>(base + l.params) + begin;
-    a.banned = reinterpret_cast<const int32_t*>(base + l.banned);
-    a.tokens = reinterpret_cast<int32_t*>(base + l.tokens) + begin;
-    a.slot_tokens = reinterpret_cast<int32_t*>(base + l.slots);
+    a.logits = View::matrix(base + l.logits, DType::kF32, l.rows, l.vocab);
+    a.raw_logits = View::matrix(base + l.raw_logits, DType::kF32, l.rows, l.vocab);
+    a.rows = reinterpret_cast<const SampleRow*>(base + l.sample_rows) + begin;
+    a.params = reinterpret_cast<const SampleParams*>(base + l.params);
+    a.lists_base = base + l.lists;
+    a.history = reinterpret_cast<int32_t*>(base + l.history);
+    a.history_stride = l.history_stride;
+    a.results = reinterpret_cast<SampleResult*>(base + l.results) + begin;
+    a.top = reinterpret_cast<TopToken*>(base + l.top) + begin * l.top_stride;
+    a.top_stride = l.top_stride;
+    a.slot_tokens = reinterpret_cast<int32_t*>(base + l.slot_tokens);
     return a;
   };
   c.after = c.before;
   ref::run(c.args(c.after.bytes.data(), 0, rows));
-  c.outputs = {{"tokens", l.tokens, DType::kI32, rows, 1, 1, {}, {}},
-               {"slot_tokens", l.slots, DType::kI32, rows, 1, 1, {}, {}}};
-  c.scratch = {{"logits", l.logits, DType::kF32, rows, vocab, vocab, {}, {}}};
+  add_regions(c, l);
   c.check = [l](const Case<Sample>& self, const Image& got, double epsilon) {
-    return check_case(self, l, got, epsilon);
+    return check_sample(self.after, l, got, epsilon);
   };
   if (rows > 1)
     for (const int64_t size : {1, 7})
@@ -146,15 +249,23 @@ template <>
 const std::vector<Case<Sample>>& cases<Sample>() {
   static const std::vector<Case<Sample>> all = [] {
     std::vector<Case<Sample>> list;
-    for (const bool greedy : {true, false}) {
-      for (const int64_t vocab : {int64_t{1}, int64_t{3}, int64_t{100}, int64_t{1027}})
-        list.push_back(make_case(Kind::kNoise, 40, vocab, greedy, false));
-      list.push_back(make_case(Kind::kTied, 20, 4096, greedy, false));
-      list.push_back(make_case(Kind::kNoise, 20, 777, greedy, true));
-      list.push_back(make_case(Kind::kNoise, 2, 128256, greedy, false));
+    for (const uint32_t features : {uint32_t{kGreedy}, uint32_t{0}, uint32_t{kAllFeatures}}) {
+      for (const int64_t vocab : {1, 3, 100, 1027})
+        list.push_back(make_case(Kind::kNoise, 40, vocab, features));
+      list.push_back(make_case(Kind::kTied, 20, 4096, features));
+      list.push_back(make_case(Kind::kNoise, 20, 777, features | kBroken));
+      list.push_back(make_case(Kind::kNoise, 2, 128256, features));
     }
-    list.push_back(make_case(Kind::kFlat, 10, 32000, false, false));
-    list.push_back(make_case(Kind::kPeaked, 10, 32000, false, false));
+    for (const uint32_t features : {kPenalties, kBiases, kBans, kLogProbs, kMinP, kDecay})
+      list.push_back(make_case(Kind::kNoise, 60, 500, features));
+    list.push_back(make_case(Kind::kNoise, 60, 64, kBeams | kLogProbs | kBans));
+    for (const uint32_t features : {kPenalties, kBiases, kBans})
+      list.push_back(make_case(Kind::kNoise, 60, 12, features | kHostile | kLogProbs));
+    list.push_back(make_case(Kind::kTied, 120, 300, kAllFeatures | kHostile));
+    list.push_back(make_case(Kind::kNoise, 12, 40000, kAllFeatures));
+    list.push_back(make_case(Kind::kFlat, 10, 32000, 0));
+    list.push_back(make_case(Kind::kFlat, 20, 5000, kMinP | kDecay | kLogProbs));
+    list.push_back(make_case(Kind::kPeaked, 10, 32000, 0));
     return list;
   }();
   return all;

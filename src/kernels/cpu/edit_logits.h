@@ -1,0 +1,25 @@
+// Steps 1 to 3 of Sample (see kernels/api/sample.h): biases, penalties and bans, in place.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/api/sample.h"
+
+namespace nereid::kernels::cpu {
+
+class LogitsEditor {
+ public:
+  // `history`: the tokens before `position` when the parameters need them.
+  void edit(const SampleParams& params, const SampleLists& lists, std::span<const int32_t> history,
+            int32_t position, std::span<float> logits);
+
+ private:
+  void penalise(const SampleParams& params, std::span<const int32_t> history,
+                std::span<float> logits);
+
+  std::vector<uint32_t> counts_;  // [vocab], zero between calls
+};
+
+}  // namespace nereid::kernels::cpu
