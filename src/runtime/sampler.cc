@@ -1,110 +1,237 @@
-// Sampler: stages kernels::SampleRow values and picks the kernel.
+// Sampler: loads slots, stages steps, picks the kernel, hands out what was drawn.
 #include "runtime/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/sample_params.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {
 namespace {
 
 using kernels::Sample;
+using kernels::SampleParams;
+using kernels::SampleResult;
 using kernels::SampleRow;
+using kernels::TopToken;
 
-SampleRow parameters(const sched::Row& row) {
-  const SamplingConfig& config = row.sequence->sampling();
-  SampleRow out;
-  out.seed = config.seed.value_or(0);
-  out.position = row.end();
-  out.slot = row.slot;
-  out.top_k = config.top_k.value_or(0);
-  out.top_p = config.top_p.value_or(0);
-  out.temperature = config.temperature.value_or(1);
-  return out;
-}
+constexpr size_t kAlignment = 16;         // of each upload in the staging
+constexpr size_t kKeptListBytes = 65536;  // a slot's longer lists go when the next one has none
 
-bool is_greedy(const SampleRow& row) {
-  return row.temperature == 0 || row.top_k == 1 || (row.top_k == 0 && row.top_p == 0);
-}
+size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
 StatusOr<std::unique_ptr<Sampler>> Sampler::create(Device& device,
                                                    const kernels::Registry& registry,
-                                                   const kernels::Choices& forced, int32_t max_rows,
-                                                   int32_t vocab_size) {
-  auto sampler = std::unique_ptr<Sampler>(new Sampler());
-  sampler->max_rows_ = max_rows;
-  sampler->vocab_size_ = vocab_size;
+                                                   const kernels::Choices& forced,
+                                                   const Options& options) {
+  NEREID_CHECK(options.max_rows > 0 && options.max_sequence_length > 0);
+  auto sampler = std::unique_ptr<Sampler>(new Sampler(device, options));
   const auto& table = registry.table<Sample>();
-  Sample::Problem problem{.rows = max_rows, .vocab = vocab_size};
+  Sample::Problem problem{.rows = options.max_rows, .vocab = options.vocab_size};
   ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, problem, device.info(), forced));
   problem.all_greedy = true;
   ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, problem, device.info(), forced));
-  const size_t bytes =
-      static_cast<size_t>(max_rows) * (sizeof(SampleRow) + kMaxBannedIds * sizeof(int32_t));
-  for (Staging& staging : sampler->staging_) {
-    ASSIGN_OR_RETURN(staging.host, device.allocate_host(bytes));
-    ASSIGN_OR_RETURN(staging.device, device.allocate(bytes));
-    const size_t drawn = static_cast<size_t>(max_rows) * sizeof(TokenId);
-    ASSIGN_OR_RETURN(staging.drawn, device.allocate(drawn));
-    ASSIGN_OR_RETURN(staging.drawn_host, device.allocate_host(drawn));
+  const auto rows = static_cast<size_t>(options.max_rows);
+  const size_t result_bytes = rows * sizeof(SampleResult);
+  const size_t top_bytes = rows * kernels::kMaxTopTokens * sizeof(TopToken);
+  sampler->slots_.resize(rows);
+  ASSIGN_OR_RETURN(sampler->rows_, device.allocate(rows * sizeof(SampleRow)));
+  ASSIGN_OR_RETURN(sampler->params_, device.allocate(rows * sizeof(SampleParams)));
+  ASSIGN_OR_RETURN(sampler->results_, device.allocate(result_bytes));
+  ASSIGN_OR_RETURN(sampler->top_, device.allocate(top_bytes));
+  const size_t history = rows * static_cast<size_t>(options.max_sequence_length);
+  ASSIGN_OR_RETURN(sampler->history_, device.allocate(history * sizeof(int32_t)));
+  for (Area& area : sampler->areas_) {
+    ASSIGN_OR_RETURN(area.results, device.allocate_host(result_bytes));
+    ASSIGN_OR_RETURN(area.top, device.allocate_host(top_bytes));
   }
   return sampler;
 }
 
-Sampler::Prepared Sampler::prepare(std::span<const sched::Row> rows) {
-  const int32_t area = turn_;
-  Staging& staging = staging_[area];
-  turn_ ^= 1;
-  auto* parameter_rows = static_cast<SampleRow*>(staging.host.data());
-  const size_t banned_offset = static_cast<size_t>(max_rows_) * sizeof(SampleRow);
-  auto* banned = reinterpret_cast<int32_t*>(staging.host.bytes() + banned_offset);
-  int32_t num_rows = 0, num_banned = 0;
-  bool all_greedy = true;
-  for (const sched::Row& row : rows) {
-    if (!row.samples) continue;
-    NEREID_CHECK(num_rows < max_rows_);
-    SampleRow& out = parameter_rows[num_rows++];
-    out = parameters(row);
-    all_greedy &= is_greedy(out);
-    const auto ids = row.sequence->banned_ids(row.end());
-    NEREID_CHECK(ids.size() <= kMaxBannedIds);
-    out.banned_begin = num_banned;
-    std::ranges::copy(ids, banned + num_banned);
-    num_banned += static_cast<int32_t>(ids.size());
-    out.banned_end = num_banned;
+StatusOr<Sampler::Prepared> Sampler::prepare(std::span<const sched::Row> rows) {
+  Area& area = areas_[turn_];
+  if (Status status = add_rows(area, rows); !status.ok()) {
+    for (const sched::Row& row : rows) slots_[static_cast<size_t>(row.slot)].next_position = -1;
+    return status;
   }
-  staging.num_drawn = num_rows;
-  const size_t bytes = banned_offset + static_cast<size_t>(num_banned) * sizeof(int32_t);
-  const Kernel* kernel = all_greedy ? greedy_ : general_;
-  auto hook = [=, vocab = vocab_size_, host = staging.host.data(), device = staging.device.bytes(),
-               drawn = static_cast<TokenId*>(staging.drawn.data()),
-               drawn_host = staging.drawn_host.data()](const exec::Logits& in,
-                                                       Stream& stream) -> Status {
-    if (num_rows == 0) return ok();
-    NEREID_CHECK(in.logits.rows == num_rows);
-    RETURN_IF_ERROR(stream.copy(device, host, bytes));
-    Sample::Args args;
-    args.problem = {.rows = num_rows, .vocab = vocab, .all_greedy = all_greedy};
-    args.logits = in.logits;
-    args.rows = reinterpret_cast<const SampleRow*>(device);
-    args.banned = reinterpret_cast<const int32_t*>(device + banned_offset);
-    args.tokens = drawn;
-    args.slot_tokens = in.slot_tokens;
-    RETURN_IF_ERROR(kernel->run(args, stream));
-    return stream.copy(drawn_host, drawn, static_cast<size_t>(num_rows) * sizeof(TokenId));
-  };
-  return {std::move(hook), area};
+  return Prepared{
+      [this, &area](const exec::Logits& in, Stream& stream) { return run(area, in, stream); },
+      std::exchange(turn_, turn_ ^ 1)};
 }
 
-std::span<const TokenId> Sampler::results(int32_t area) const {
-  const Staging& staging = staging_[area];
-  return {static_cast<const TokenId*>(staging.drawn_host.data()),
-          static_cast<size_t>(staging.num_drawn)};
+Status Sampler::add_rows(Area& area, std::span<const sched::Row> rows) {
+  area.rows.clear(), area.uploads.clear(), area.copies.clear(), area.retired.clear();
+  area.context.assign(rows.size(), {}), area.generation.assign(rows.size(), {});
+  area.drawn.clear();
+  area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
+  area.num_logits = 0;
+  bytes_.clear();
+  int64_t num_read = 0;  // rows of Area::logits
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const sched::Row& row = rows[i];
+    const int64_t first = area.num_logits;
+    area.num_logits += row.num_logits();
+    NEREID_CHECK(area.num_logits <= options_.max_rows);
+    if (row.samples) RETURN_IF_ERROR(add_row(area, row, area.num_logits - 1));
+    const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
+    const int64_t wanted = row.all_logits ? row.num_tokens : generation ? 1 : 0;
+    if (wanted == 0) continue;
+    area.copies.push_back({first, wanted, num_read});
+    if (row.all_logits) area.context[i] = {num_read, wanted};
+    num_read += wanted;
+    if (generation) area.generation[i] = {num_read - 1, 1};
+  }
+  const auto logits_bytes = static_cast<size_t>(num_read * vocab()) * sizeof(float);
+  if (area.logits.size() < logits_bytes)
+    ASSIGN_OR_RETURN(area.logits, device_.allocate_host(logits_bytes));
+  return stage(area);
+}
+
+Status Sampler::add_row(Area& area, const sched::Row& row, int64_t logits_row) {
+  Slot& slot = slots_[static_cast<size_t>(row.slot)];
+  const bool loaded = slot.sequence == row.sequence->id() && slot.beam == row.beam &&
+                      slot.next_position == row.end();
+  if (!loaded) RETURN_IF_ERROR(load(area, row, slot));
+  const SampleParams& params = slot.params;
+  // The host decides how a beam goes on, so its tokens may be another beam's by now.
+  if (params.keeps_history && (!loaded || !params.draws)) {
+    const std::span<const TokenId> tokens = row.sequence->tokens(row.beam);
+    NEREID_CHECK(tokens.size() >= static_cast<size_t>(row.end()) &&
+                 row.end() <= options_.max_sequence_length);
+    auto* const history =
+        static_cast<int32_t*>(history_.data()) + int64_t{row.slot} * options_.max_sequence_length;
+    upload(area, history, tokens.data(), static_cast<size_t>(row.end()) * sizeof(int32_t));
+  }
+  slot.next_position = row.end() + 1;
+  area.rows.push_back({row.slot, row.end(), static_cast<int32_t>(logits_row)});
+  area.all_greedy &= is_plain_greedy(params);
+  area.wants_top |= params.num_top > 0;
+  area.wants_raw |=
+      params.log_probs == kernels::LogProbs::kRaw && kernels::edits_logits(params, row.end());
+  return ok();
+}
+
+Status Sampler::load(Area& area, const sched::Row& row, Slot& slot) {
+  slot.next_position = -1;  // until all of it is staged
+  SlotParams wanted =
+      slot_params(row.sequence->spec(), row.sequence->num_prompt(), options_.vocab_size);
+  const size_t bytes = wanted.cells.size() * sizeof(int32_t);
+  // The step before may still read the old lists; it is waited for before this area's next turn.
+  if (slot.lists.size() < bytes || (bytes == 0 && slot.lists.size() > kKeptListBytes)) {
+    area.retired.push_back(std::exchange(slot.lists, {}));
+    if (bytes > 0) ASSIGN_OR_RETURN(slot.lists, device_.allocate(std::bit_ceil(bytes)));
+  }
+  wanted.params.lists = reinterpret_cast<uintptr_t>(slot.lists.data());
+  slot.sequence = row.sequence->id();
+  slot.beam = row.beam;
+  slot.params = wanted.params;
+  upload(area, static_cast<SampleParams*>(params_.data()) + row.slot, &slot.params,
+         sizeof(SampleParams));
+  if (bytes > 0) upload(area, slot.lists.data(), wanted.cells.data(), bytes);
+  return ok();
+}
+
+void Sampler::upload(Area& area, void* to, const void* from, size_t bytes) {
+  area.uploads.push_back({to, bytes_.size(), bytes});
+  bytes_.resize(aligned(bytes_.size() + bytes));
+  std::memcpy(bytes_.data() + area.uploads.back().offset, from, bytes);
+}
+
+// Host memory of the area takes all that the step uploads, so that it outlives the copies.
+Status Sampler::stage(Area& area) {
+  if (area.rows.empty()) return ok();
+  upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
+  if (area.staging.size() < bytes_.size())
+    ASSIGN_OR_RETURN(area.staging, device_.allocate_host(std::bit_ceil(bytes_.size())));
+  std::memcpy(area.staging.data(), bytes_.data(), bytes_.size());
+  if (!area.wants_raw || raw_logits_.data()) return ok();
+  const auto cells = static_cast<size_t>(options_.max_rows * vocab());
+  ASSIGN_OR_RETURN(raw_logits_, device_.allocate(cells * sizeof(float)));
+  return ok();
+}
+
+// On the stream.
+Status Sampler::run(const Area& area, const exec::Logits& in, Stream& stream) const {
+  NEREID_CHECK(in.logits.rows == area.num_logits && in.logits.cols == vocab() &&
+               in.logits.stride == vocab());
+  RETURN_IF_ERROR(copy_logits(area, in.logits, stream));
+  const size_t num_rows = area.rows.size();
+  if (num_rows == 0) return ok();
+  for (const Upload& u : area.uploads)
+    RETURN_IF_ERROR(stream.copy(u.to, area.staging.bytes() + u.offset, u.bytes));
+  Sample::Args args;
+  args.problem = {static_cast<int64_t>(num_rows), vocab(), area.all_greedy};
+  args.logits = in.logits;
+  if (area.wants_raw) {
+    args.raw_logits = View::matrix(raw_logits_.data(), DType::kF32, area.num_logits, vocab());
+    RETURN_IF_ERROR(stream.copy(raw_logits_.data(), in.logits.data,
+                                static_cast<size_t>(area.num_logits * vocab()) * sizeof(float)));
+  }
+  args.rows = static_cast<const SampleRow*>(rows_.data());
+  args.params = static_cast<const SampleParams*>(params_.data());
+  args.history = static_cast<int32_t*>(history_.data());
+  args.history_stride = options_.max_sequence_length;
+  args.results = static_cast<SampleResult*>(results_.data());
+  args.top = static_cast<TopToken*>(top_.data());
+  args.top_stride = area.wants_top ? kernels::kMaxTopTokens : 0;
+  args.slot_tokens = in.slot_tokens;
+  RETURN_IF_ERROR((area.all_greedy ? greedy_ : general_)->run(args, stream));
+  RETURN_IF_ERROR(
+      stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult)));
+  if (!area.wants_top) return ok();
+  return stream.copy(area.top.data(), top_.data(),
+                     num_rows * kernels::kMaxTopTokens * sizeof(TopToken));
+}
+
+Status Sampler::copy_logits(const Area& area, const View& logits, Stream& stream) const {
+  for (const LogitsCopy& copy : area.copies)
+    RETURN_IF_ERROR(stream.copy(static_cast<float*>(area.logits.data()) + copy.to_row * vocab(),
+                                logits.row<float>(copy.first_row),
+                                static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float)));
+  return ok();
+}
+
+std::span<const sched::Drawn> Sampler::results(int32_t index) {
+  Area& area = areas_[index];
+  if (area.drawn.size() == area.rows.size()) return area.drawn;
+  const auto* results = static_cast<const SampleResult*>(area.results.data());
+  const auto* top = static_cast<const TopToken*>(area.top.data());
+  area.drawn_top.resize(area.wants_top ? area.rows.size() * kernels::kMaxTopTokens : 0);
+  for (size_t i = 0; i < area.rows.size(); ++i) {
+    const SampleResult& result = results[i];
+    sched::Drawn drawn{
+        .token = result.token, .log_prob = result.log_prob, .full_log_prob = result.log_prob};
+    if (options_.normalize_log_probs) drawn.log_prob -= result.log_kept;
+    if (area.wants_top) {
+      const size_t first = i * kernels::kMaxTopTokens;
+      size_t count = 0;
+      for (; count < kernels::kMaxTopTokens && top[first + count].token >= 0; ++count)
+        area.drawn_top[first + count] = {top[first + count].token, top[first + count].log_prob};
+      drawn.top = {area.drawn_top.data() + first, count};
+    }
+    area.drawn.push_back(drawn);
+  }
+  return area.drawn;
+}
+
+std::span<const float> Sampler::context_logits(int32_t area, size_t i) const {
+  return logits_at(areas_[area], areas_[area].context.at(i));
+}
+
+std::span<const float> Sampler::generation_logits(int32_t area, size_t i) const {
+  return logits_at(areas_[area], areas_[area].generation.at(i));
+}
+
+std::span<const float> Sampler::logits_at(const Area& area, const LogitsPlace& place) const {
+  if (place.num_rows == 0) return {};
+  return {static_cast<const float*>(area.logits.data()) + place.first_row * vocab(),
+          static_cast<size_t>(place.num_rows * vocab())};
 }
 
 }  // namespace nereid::runtime

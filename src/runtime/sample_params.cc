@@ -1,0 +1,124 @@
+// Defaults, the two orders of sampling, and packing of the lists.
+#include "runtime/sample_params.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "base/check.h"
+
+namespace nereid::runtime {
+namespace {
+
+using kernels::LogProbs;
+using kernels::SampleParams;
+
+constexpr float kDefaultTopPMin = 1e-6f;
+
+int32_t saturated(int64_t x) {
+  return static_cast<int32_t>(std::min<int64_t>(x, std::numeric_limits<int32_t>::max()));
+}
+
+void set_drawing(const SamplingConfig& s, SampleParams& p) {
+  p.seed = s.seed.value_or(0);
+  p.top_k = s.top_k.value_or(0);
+  p.top_p = s.top_p.value_or(0);
+  p.top_p_decay = s.top_p_decay.value_or(1);
+  p.top_p_min = s.top_p_min.value_or(kDefaultTopPMin);
+  p.top_p_reset_id = s.top_p_reset_id.value_or(-1);
+  p.temperature = s.temperature.value_or(1);
+  if (const float min_p = s.min_p.value_or(0); min_p > 0)
+    p.min_p_gap = kernels::temperature_of(p) * std::log(min_p);
+}
+
+void set_penalties(const SamplingConfig& s, SampleParams& p) {
+  const float scale = s.order == SamplingOrder::kTemperatureFirst ? kernels::temperature_of(p) : 1;
+  p.repetition = s.repetition_penalty.value_or(1);
+  p.presence = s.presence_penalty.value_or(0) * scale;
+  p.frequency = s.frequency_penalty.value_or(0) * scale;
+  p.penalty_begin = std::min(s.prompt_ignore_length.value_or(0), p.num_prompt);
+  p.ngram = s.no_repeat_ngram_size.value_or(0);
+}
+
+void set_output(const sched::SequenceSpec& spec, SampleParams& p) {
+  const int32_t width = spec.sampling.beam_width;
+  if (width > 1) {
+    p.draws = 0;
+    p.num_top = 2 * width;
+    p.log_probs = LogProbs::kProcessed;
+    return;
+  }
+  p.num_top = spec.output.num_top_log_probs;
+  if (!spec.output.return_log_probs && p.num_top == 0) return;
+  p.log_probs =
+      spec.output.log_probs_mode == LogProbsMode::kRaw ? LogProbs::kRaw : LogProbs::kProcessed;
+}
+
+void add_end_ids(const sched::SequenceSpec& spec, SlotParams& slot) {
+  const int32_t min_tokens = spec.sampling.min_tokens.value_or(0);
+  if (min_tokens <= 0) return;
+  slot.cells = spec.end_ids;
+  for (const auto& word : spec.stop_words)
+    if (word.size() == 1) slot.cells.push_back(word[0]);
+  slot.params.num_end_ids = static_cast<int32_t>(slot.cells.size());
+  slot.params.min_length = saturated(int64_t{slot.params.num_prompt} + min_tokens);
+}
+
+// An id that is named more than once gets the sum.
+void add_biases(const sched::SequenceSpec& spec, SlotParams& slot) {
+  std::map<TokenId, float> biases;
+  for (const auto& [id, bias] : spec.logit_bias) biases[id] += bias;
+  for (const auto& [id, bias] : biases) slot.cells.push_back(id);
+  for (const auto& [id, bias] : biases) slot.cells.push_back(std::bit_cast<int32_t>(bias));
+  slot.params.num_biases = static_cast<int32_t>(biases.size());
+}
+
+void add_bad_words(const sched::SequenceSpec& spec, SlotParams& slot) {
+  int32_t end = 0;
+  for (const auto& word : spec.bad_words)
+    slot.cells.push_back(end += static_cast<int32_t>(word.size()));
+  for (const auto& word : spec.bad_words)
+    slot.cells.insert(slot.cells.end(), word.begin(), word.end());
+  slot.params.num_bad_words = static_cast<int32_t>(spec.bad_words.size());
+  slot.params.num_bad_tokens = end;
+}
+
+void add_dense_bias(const sched::SequenceSpec& spec, int32_t vocab_size, SlotParams& slot) {
+  if (!spec.embedding_bias || spec.embedding_bias->empty()) return;
+  NEREID_CHECK(spec.embedding_bias->size() == static_cast<size_t>(vocab_size));
+  slot.params.has_dense_bias = 1;
+  for (const float bias : *spec.embedding_bias) slot.cells.push_back(std::bit_cast<int32_t>(bias));
+}
+
+bool needs_history(const sched::SequenceSpec& spec, const SampleParams& p) {
+  const bool has_long_bad_word =
+      std::ranges::any_of(spec.bad_words, [](const auto& word) { return word.size() > 1; });
+  const bool resets_top_p = p.top_p > 0 && p.top_p_decay != 1 && p.top_p_reset_id >= 0;
+  return kernels::has_penalties(p) || p.ngram > 0 || has_long_bad_word || resets_top_p;
+}
+
+}  // namespace
+
+SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int32_t vocab_size) {
+  SlotParams slot;
+  slot.params.num_prompt = num_prompt;
+  set_drawing(spec.sampling, slot.params);
+  set_penalties(spec.sampling, slot.params);
+  set_output(spec, slot.params);
+  add_end_ids(spec, slot);
+  add_biases(spec, slot);
+  add_bad_words(spec, slot);
+  add_dense_bias(spec, vocab_size, slot);
+  slot.params.keeps_history = needs_history(spec, slot.params);
+  return slot;
+}
+
+bool is_plain_greedy(const SampleParams& p) {
+  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
+  return p.draws && kernels::is_greedy(p) && p.log_probs == LogProbs::kNone &&
+         !kernels::edits_logits(p, kBeforeAll);
+}
+
+}  // namespace nereid::runtime
