@@ -263,24 +263,40 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
       });
 }
 
-void bench_sample(Bench& bench, const Model& m, const char* name, int64_t rows, SampleRow row) {
+// `history`: tokens of each row before the drawn one.
+void bench_sample(Bench& bench, const Model& m, const char* name, int64_t rows, SampleParams wish,
+                  int32_t history = 0) {
   std::vector<float> logits;
   for (int64_t i = 0; i < rows * m.vocab; ++i)
     logits.push_back(static_cast<float>(i * 7919 % 10007) * 1e-3f);
-  std::vector<SampleRow> params(static_cast<size_t>(rows), row);
-  for (size_t i = 0; i < params.size(); ++i) params[i].position = static_cast<int32_t>(i);
+  wish.keeps_history = history > 0;
+  const std::vector<SampleParams> params(static_cast<size_t>(rows), wish);
+  std::vector<SampleRow> sample_rows;
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < rows; ++i) {
+    sample_rows.push_back({i, history, i});
+    for (int32_t t = 0; t < history; ++t) tokens.push_back((t * 31 + i) % 997);
+  }
+  tokens.push_back(0);
   const Buffer d_logits = bench.upload(logits), d_params = bench.upload(params);
-  const Buffer tokens = bench.memory(static_cast<size_t>(rows) * 4, 0);
-  const Buffer slots = bench.memory(64, 0);
+  const Buffer d_rows = bench.upload(sample_rows), d_history = bench.upload(tokens);
+  const auto num_rows = static_cast<size_t>(rows);
+  const Buffer results = bench.memory(num_rows * sizeof(SampleResult), 0);
+  const Buffer top = bench.memory(num_rows * kMaxTopTokens * sizeof(TopToken), 0);
+  const Buffer slots = bench.memory(num_rows * 4, 0);
   const double bytes = static_cast<double>(rows) * m.vocab * 4;
   bench.run<Sample>(fmt::format("{} {} rows={} vocab={}", m.name, name, rows, m.vocab), bytes, 0,
                     [&](int) {
                       Sample::Args a;
-                      a.problem = {rows, m.vocab, row.temperature == 0};
+                      a.problem = {rows, m.vocab, wish.temperature == 0};
                       a.logits = View::matrix(d_logits.data(), DType::kF32, rows, m.vocab);
-                      a.rows = static_cast<const SampleRow*>(d_params.data());
-                      a.banned = static_cast<const int32_t*>(slots.data());
-                      a.tokens = static_cast<int32_t*>(tokens.data());
+                      a.rows = static_cast<const SampleRow*>(d_rows.data());
+                      a.params = static_cast<const SampleParams*>(d_params.data());
+                      a.history = static_cast<int32_t*>(d_history.data());
+                      a.history_stride = std::max(history, 1);
+                      a.results = static_cast<SampleResult*>(results.data());
+                      a.top = static_cast<TopToken*>(top.data());
+                      a.top_stride = wish.num_top > 0 ? kMaxTopTokens : 0;
                       a.slot_tokens = static_cast<int32_t*>(slots.data());
                       return a;
                     });
@@ -297,10 +313,18 @@ void bench_model(Bench& bench, const Model& m) {
   for (const int32_t context : {128, 2048}) bench_attention(bench, m, 1, context, 1);
   bench_attention(bench, m, 8, 512, 1);
   bench_attention(bench, m, 1, 512, 512);
-  bench_sample(bench, m, "greedy", 1, {.temperature = 0});
-  bench_sample(bench, m, "top_k=50", 1, {.top_k = 50});
-  bench_sample(bench, m, "top_p=0.9", 1, {.top_p = 0.9f});
-  bench_sample(bench, m, "top_p=0.9 flat", 1, {.top_p = 0.9f, .temperature = 100});
+  for (const int64_t rows : {1, 32}) {
+    constexpr int32_t kHistory = 2048;
+    bench_sample(bench, m, "greedy", rows, {.temperature = 0});
+    bench_sample(bench, m, "top_k=50", rows, {.top_k = 50});
+    bench_sample(bench, m, "top_p=0.9", rows, {.top_p = 0.9f});
+    bench_sample(bench, m, "top_p=0.9 flat", rows, {.top_p = 0.9f, .temperature = 100});
+    bench_sample(bench, m, "penalties", rows,
+                 {.top_k = 50, .repetition = 1.0001f, .presence = 1e-5f, .frequency = 1e-5f},
+                 kHistory);
+    bench_sample(bench, m, "top 20 log-probs", rows,
+                 {.top_p = 0.9f, .num_top = 20, .log_probs = LogProbs::kProcessed});
+  }
 }
 
 int bench_main(const Options& options) {

@@ -99,20 +99,22 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
   std::vector<exec::BlockCopy> copies;
   copies.reserve(plan.copies.size());
   for (const sched::BlockCopy& copy : plan.copies) copies.push_back({copy.from, copy.to});
-  Sampler::Prepared sampling = sampler_.prepare(plan.rows);
-  auto ticket = runner_.launch(rows, copies, std::move(sampling.hook));
+  auto sampling = sampler_.prepare(plan.rows);
+  if (!sampling.ok())
+    return {.plan = std::move(plan), .ticket = sampling.status(), .launched = launched};
+  auto ticket = runner_.launch(rows, copies, std::move(sampling->hook));
   return {.plan = std::move(plan),
           .ticket = std::move(ticket),
-          .area = sampling.area,
+          .area = sampling->area,
           .launched = launched};
 }
 
 void Engine::finish(Step step) {
   const Status status = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
-  const std::span<const TokenId> tokens = sampler_.results(step.area);
+  const auto drawn = status.ok() ? sampler_.results(step.area) : std::span<const sched::Drawn>();
   figures_.last_step_context_tokens = figures_.last_step_generation_tokens = 0;
   const auto samples = std::ranges::count_if(step.plan.rows, &sched::Row::samples);
-  NEREID_CHECK(!status.ok() || tokens.size() == static_cast<size_t>(samples));
+  NEREID_CHECK(!status.ok() || drawn.size() == static_cast<size_t>(samples));
   size_t next = 0;
   for (const sched::Row& row : step.plan.rows) {
     const bool generates = row.start >= row.sequence->num_prompt() && row.num_tokens == 1;
@@ -121,17 +123,15 @@ void Engine::finish(Step step) {
     if (!status.ok()) continue;
     if (!row.samples) {
       news_.push_back(sched_.commit(row, nullptr));
-    } else if (const TokenId token = tokens[next++]; token >= 0) {
-      const sched::Drawn drawn{.token = token};
-      news_.push_back(sched_.commit(row, &drawn));
+    } else if (const sched::Drawn& one = drawn[next++]; one.token >= 0) {
+      news_.push_back(sched_.commit(row, &one));
     } else {
       news_.push_back(sched_.abort(
           row, internal_error("the model's output for position {} is not finite", row.end())));
     }
     if (news_.back().empty()) news_.pop_back();
   }
-  if (!status.ok())
-    std::ranges::move(sched_.fail(step.plan, status), std::back_inserter(news_));
+  if (!status.ok()) std::ranges::move(sched_.fail(step.plan, status), std::back_inserter(news_));
   const Time finished = now();
   ++figures_.num_steps;
   figures_.last_step_seconds = seconds(finished - std::max(step.launched, last_finish_));

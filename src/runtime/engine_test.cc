@@ -37,9 +37,11 @@ struct Fixture {
     auto fake = std::make_unique<FakeRunner>(*model.device.device, limits, kVocab);
     runner = fake.get();
     model.runner = std::move(fake);
-    model.sampler =
-        Sampler::create(*model.device.device, model.device.registry, {}, limits.max_rows, kVocab)
-            .value();
+    model.sampler = Sampler::create(*model.device.device, model.device.registry, {},
+                                    {.max_rows = limits.max_rows,
+                                     .vocab_size = kVocab,
+                                     .max_sequence_length = limits.max_sequence_length})
+                        .value();
     executor = make_executor(std::move(model), config);
   }
 

@@ -69,7 +69,10 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(engine, device, model.device.registry, limits));
   ASSIGN_OR_RETURN(model.sampler,
                    Sampler::create(device, model.device.registry, config.forced_kernels,
-                                   limits.max_rows, facts.vocab_size));
+                                   {.max_rows = limits.max_rows,
+                                    .vocab_size = facts.vocab_size,
+                                    .max_sequence_length = limits.max_sequence_length,
+                                    .normalize_log_probs = config.normalize_log_probs}));
   model.tokenizer = load_tokenizer(facts.source_dir);
   model.default_end_ids = facts.end_ids;
   return model;

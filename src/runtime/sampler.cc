@@ -88,8 +88,9 @@ Status Sampler::add_rows(Area& area, std::span<const sched::Row> rows) {
     if (generation) area.generation[i] = {num_read - 1, 1};
   }
   const auto logits_bytes = static_cast<size_t>(num_read * vocab()) * sizeof(float);
-  if (area.logits.size() < logits_bytes)
+  if (area.logits.size() < logits_bytes) {
     ASSIGN_OR_RETURN(area.logits, device_.allocate_host(logits_bytes));
+  }
   return stage(area);
 }
 
@@ -125,7 +126,9 @@ Status Sampler::load(Area& area, const sched::Row& row, Slot& slot) {
   // The step before may still read the old lists; it is waited for before this area's next turn.
   if (slot.lists.size() < bytes || (bytes == 0 && slot.lists.size() > kKeptListBytes)) {
     area.retired.push_back(std::exchange(slot.lists, {}));
-    if (bytes > 0) ASSIGN_OR_RETURN(slot.lists, device_.allocate(std::bit_ceil(bytes)));
+    if (bytes > 0) {
+      ASSIGN_OR_RETURN(slot.lists, device_.allocate(std::bit_ceil(bytes)));
+    }
   }
   wanted.params.lists = reinterpret_cast<uintptr_t>(slot.lists.data());
   slot.sequence = row.sequence->id();
@@ -147,8 +150,9 @@ void Sampler::upload(Area& area, void* to, const void* from, size_t bytes) {
 Status Sampler::stage(Area& area) {
   if (area.rows.empty()) return ok();
   upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
-  if (area.staging.size() < bytes_.size())
+  if (area.staging.size() < bytes_.size()) {
     ASSIGN_OR_RETURN(area.staging, device_.allocate_host(std::bit_ceil(bytes_.size())));
+  }
   std::memcpy(area.staging.data(), bytes_.data(), bytes_.size());
   if (!area.wants_raw || raw_logits_.data()) return ok();
   const auto cells = static_cast<size_t>(options_.max_rows * vocab());
