@@ -154,6 +154,8 @@ void BlockPool::retain(NodeId id, const Retention& retention) {
 // The device block of `node` is empty afterwards, unless no host block could be had.
 void BlockPool::offload(NodeId node, int32_t up_to_priority) {
   const BlockId from = tree_[node].block;
+  const NodeId candidate = host_.size() > 0 ? blocks_[host_.victim()].node : kNoNode;
+  if (candidate != kNoNode && candidate == tree_[node].parent) return;  // both would be lost
   const BlockId to = take_host(up_to_priority);
   if (to == kNoBlock) return;
   // The block that was taken may have held an ancestor, and then these contents went with it.

@@ -103,8 +103,8 @@ class BlockPool {
   bool reserve(BlockTable& table, int32_t first_written, int32_t num_tokens);
 
   // A table of the same first blocks, up to `num_tokens` positions, held once more. Both sides go
-  // on writing through reserve(). Only positions that the device has been told to write may be
-  // shared.
+  // on writing through reserve(). Earlier steps than the one being planned must write all of these
+  // positions, because copies on write are made before anything of the step is computed.
   BlockTable fork(const BlockTable& table, int32_t num_tokens);
 
   // Sliding window: gives back the blocks that lie wholly in [sink, num_positions); they become

@@ -1,4 +1,5 @@
-// BlockPool: counts, reuse, eviction order, and hits that must not happen.
+// BlockPool: who holds what - counts, whole-block reuse, forks, windows, and hits that must not
+// happen.
 #include "sched/block_pool.h"
 
 #include <gmock/gmock.h>
@@ -150,6 +151,154 @@ TEST(BlockPool, WithoutReuseNothingIsFound) {
   ASSERT_TRUE(pool.admit(a, {}, {}, 8, 0));
   pool.publish(a, text(keys, iota(8)), 8);
   EXPECT_TRUE(pool.match(text(keys, iota(8))).blocks.empty());
+}
+
+TEST(BlockPool, OneBlocksEvictionTakesAllBehindItAlong) {
+  BlockPool pool(config(4));
+  const std::vector<BlockKey> keys = {1, 2, 3};
+  const auto tokens = iota(12);
+  BlockTable a, b, c;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 4, 0));
+  pool.publish(a, text(keys, tokens), 4);
+  ASSERT_TRUE(pool.admit(b, {}, {}, 12, 0));
+  pool.publish(b, text(keys, tokens), 12);  // behind a's first block
+  pool.release(a, Release::kKeep);
+  EXPECT_EQ(pool.num_cached(), 3);
+  ASSERT_TRUE(pool.admit(c, {}, {}, 4, 0));
+  EXPECT_EQ(pool.num_cached(), 0);
+  // b has those contents itself and publishes them again.
+  pool.publish(b, text(keys, tokens), 12);
+  EXPECT_EQ(pool.match(text(keys, tokens)).blocks, b.blocks);
+  pool.check(4);
+}
+
+TEST(BlockPool, RootsShareNothing) {
+  BlockPool pool(config(8));
+  const std::vector<BlockKey> keys = {7, 8};
+  const auto tokens = iota(8);
+  const auto under = [&](std::string_view root, std::span<const BlockKey> k) {
+    return Contents{.root = root, .keys = k, .tokens = tokens};
+  };
+  BlockTable red, blue;
+  ASSERT_TRUE(pool.admit(red, {}, {}, 8, 0));
+  pool.publish(red, under("red", keys), 8);
+  EXPECT_EQ(pool.match(under("red", keys)).blocks, red.blocks);
+  EXPECT_TRUE(pool.match(under("", keys)).blocks.empty());
+  EXPECT_TRUE(pool.match(under("blue", keys)).blocks.empty()) << "equal keys are no proof";
+  ASSERT_TRUE(pool.admit(blue, {}, {}, 8, 0));
+  const std::vector<BlockKey> others = {9, 10};
+  pool.publish(blue, under("blue", others), 8);
+  EXPECT_EQ(pool.match(under("blue", others)).blocks, blue.blocks);
+  EXPECT_TRUE(pool.match(under("red", others)).blocks.empty());
+  pool.check(4);
+}
+
+TEST(BlockPool, RootOfAnotherSaltHidesPartialMatchesToo) {
+  BlockPool pool({.num_blocks = 4, .tokens_per_block = kT});
+  const auto tokens = iota(3);
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 3, 0));
+  pool.publish_tail(a, {.root = "red", .tokens = tokens}, 3);
+  EXPECT_EQ(pool.match({.root = "red", .tokens = tokens}).num_tokens, 3);
+  EXPECT_EQ(pool.match({.root = "re", .tokens = tokens}).num_tokens, 0);
+  EXPECT_EQ(pool.match({.tokens = tokens}).num_tokens, 0);
+}
+
+TEST(BlockPool, ForksShareBlocksUntilOneWrites) {
+  BlockPool pool(config(8));
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 6, 0));
+  BlockTable b = pool.fork(a, 6);
+  EXPECT_EQ(b.blocks, a.blocks);
+  EXPECT_EQ(pool.num_free(), 6);
+  ASSERT_TRUE(pool.reserve(b, 6, 7));
+  EXPECT_EQ(b.blocks[0], a.blocks[0]) << "full blocks are never written again";
+  EXPECT_NE(b.blocks[1], a.blocks[1]);
+  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{a.blocks[1], b.blocks[1]}));
+  const BlockId last = a.blocks[1];
+  ASSERT_TRUE(pool.reserve(a, 6, 9));
+  EXPECT_EQ(a.blocks[1], last) << "the last holder writes in place";
+  EXPECT_TRUE(pool.take_copies().empty());
+  pool.check(5);
+  pool.release(a, Release::kKeep);
+  pool.release(b, Release::kKeep);
+  pool.check(0);
+}
+
+TEST(BlockPool, ForkOfAShorterPrefixKnowsItsPublishedPart) {
+  BlockPool pool(config(8));
+  const std::vector<BlockKey> keys = {1, 2, 3};
+  const auto tokens = iota(12);
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 12, 0));
+  pool.publish(a, text(keys, tokens), 12);
+  BlockTable b = pool.fork(a, 7);
+  EXPECT_EQ(b.num_published, 1);
+  ASSERT_TRUE(pool.reserve(b, 7, 12));
+  const auto before = pool.take_copies();
+  EXPECT_THAT(before, ElementsAre(BlockCopy{a.blocks[1], b.blocks[1]}));
+  auto other = tokens;
+  other[7] = 99;
+  const std::vector<BlockKey> other_keys = {1, 22, 33};
+  pool.publish(b, text(other_keys, other), 12);
+  EXPECT_EQ(pool.match(text(other_keys, other)).blocks, b.blocks);
+  EXPECT_EQ(pool.match(text(keys, tokens)).blocks, a.blocks);
+  pool.check(6);
+}
+
+TEST(BlockPool, CopyOnWriteIsAllOrNothing) {
+  BlockPool pool(config(2));
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 6, 0));
+  BlockTable b = pool.fork(a, 6);
+  EXPECT_FALSE(pool.reserve(b, 6, 7));
+  EXPECT_EQ(b.blocks, a.blocks);
+  EXPECT_TRUE(pool.take_copies().empty());
+  pool.check(4);
+}
+
+TEST(BlockPool, WindowGivesFrontBlocksBackAndStopsPublishing) {
+  BlockPool pool(config(8));
+  const std::vector<BlockKey> keys = {1, 2, 3, 4};
+  const auto tokens = iota(16);
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 16, 0));
+  const auto blocks = a.blocks;
+  pool.publish(a, text(keys, tokens), 4);
+  pool.drop_front(a, 11, 3);
+  EXPECT_THAT(a.blocks, ElementsAre(blocks[0], kNoBlock, blocks[2], blocks[3]));
+  EXPECT_EQ(pool.num_free(), 5);
+  pool.publish(a, text(keys, tokens), 16);
+  pool.publish_tail(a, text(keys, tokens), 16);
+  EXPECT_THAT(pool.match(text(keys, tokens)).blocks, ElementsAre(blocks[0]));
+  pool.check(3);
+  BlockTable b = pool.fork(a, 16);
+  pool.check(6);
+  pool.release(a, Release::kKeep);
+  pool.release(b, Release::kOffload);
+  pool.check(0);
+}
+
+TEST(BlockPool, NothingIsTrustedAfterADeviceFailure) {
+  BlockPool pool(config(8));
+  const std::vector<BlockKey> keys = {1, 2};
+  const auto tokens = iota(8);
+  BlockTable a, b;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 8, 0));
+  pool.publish(a, text(keys, tokens), 4);
+  pool.forget_everything();
+  pool.publish(a, text(keys, tokens), 8);
+  EXPECT_EQ(pool.num_cached(), 0) << "a still holds its suspect blocks";
+  BlockTable copy = pool.fork(a, 7);
+  ASSERT_TRUE(pool.reserve(copy, 7, 8));
+  pool.publish(copy, text(keys, tokens), 8);
+  EXPECT_EQ(pool.num_cached(), 0) << "a copy is as suspect";
+  pool.release(a, Release::kKeep);
+  pool.release(copy, Release::kKeep);
+  ASSERT_TRUE(pool.admit(b, {}, {}, 8, 0));
+  pool.publish(b, text(keys, tokens), 8);
+  EXPECT_EQ(pool.num_cached(), 2) << "blocks computed anew are trusted";
+  pool.check(2);
 }
 
 }  // namespace

@@ -1,0 +1,435 @@
+// Model-based fuzz of the pool alone: sequences of random texts come, grow, fork, slide, pause and
+// go, and a slow device holds what every position of both levels contains. It runs copies and rows
+// late and in order, so contents that are found, copied, shared or given away wrongly show as a
+// wrong cell. A mirror built from the events alone says what match() must find. NEREID_FUZZ_SEEDS
+// sets how many seeds run (default 10,000).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <deque>
+#include <list>
+#include <map>
+#include <random>
+
+#include "base/hash.h"
+#include "sched/block_pool.h"
+
+namespace nereid::sched {
+namespace {
+
+constexpr uint64_t kGarbage = 0xBAD;
+
+struct Text {
+  std::string root;
+  std::vector<TokenId> tokens;
+  std::vector<BlockKey> keys;
+  KvCacheRetentionConfig retention;
+
+  Contents contents(size_t num_tokens) const {
+    return {.root = root,
+            .keys = keys,
+            .tokens = std::span(tokens).first(num_tokens),
+            .retention = &retention,
+            .num_prompt = static_cast<int32_t>(tokens.size() / 2)};
+  }
+  // What position p holds once it is computed: all that it depends on.
+  uint64_t cell(int p) const {
+    return hash64(tokens.data(), (p + 1) * sizeof(TokenId), hash64(root) + 1);
+  }
+};
+
+struct Seq {
+  Text text;
+  BlockTable table;
+  int computed = 0, landed = 0;  // planned, and known to be written
+  int earlier = 0;               // computed by earlier steps than the one that is planned
+  int window = 0, sink = 0;      // window 0: none
+  int inflight = 0;
+  bool ending = false;
+  Release how = Release::kKeep;
+};
+
+struct PlannedRow {
+  Seq* seq;
+  std::vector<BlockId> blocks;
+  int start, end;
+};
+
+struct PlannedStep {
+  std::vector<BlockCopy> copies;
+  std::vector<PlannedRow> rows;
+};
+
+// What a listener of the events knows.
+struct Mirror {
+  struct Entry {
+    std::optional<uint64_t> parent;
+    std::vector<TokenId> tokens;
+    int level = 0, priority = 0;
+  };
+  std::map<uint64_t, Entry> entries;
+
+  void apply(const std::vector<KvCacheEvent>& events, uint64_t& next_id) {
+    for (const KvCacheEvent& e : events) {
+      ASSERT_EQ(e.event_id, next_id++);
+      for (uint64_t hash : e.block_hashes) {
+        if (e.kind == KvCacheEvent::Kind::kStored) {
+          ASSERT_TRUE(!e.parent_hash || entries.contains(*e.parent_hash));
+          ASSERT_TRUE(
+              entries.try_emplace(hash, e.parent_hash, e.tokens, e.level, e.priority).second);
+        } else if (e.kind == KvCacheEvent::Kind::kRemoved) {
+          ASSERT_EQ(entries.erase(hash), 1u);
+        } else {
+          entries.at(hash).level = e.level;
+          entries.at(hash).priority = e.priority;
+        }
+      }
+    }
+  }
+
+  // Tokens that match, and how many whole blocks they are.
+  std::pair<int, int> match(const Contents& c, int t, bool partial) const {
+    int blocks = 0;
+    std::optional<uint64_t> at;
+    while ((blocks + 1) * t <= static_cast<int>(c.tokens.size())) {
+      const auto found = entries.find(c.keys[blocks]);
+      if (found == entries.end() || found->second.parent != at ||
+          !std::ranges::equal(found->second.tokens, c.tokens.subspan(blocks * t, t)))
+        break;
+      at = found->first;
+      ++blocks;
+    }
+    const auto rest = c.tokens.subspan(blocks * t);
+    int64_t best = 0;
+    for (const auto& [hash, entry] : entries) {
+      if (entry.parent != at || hash != block_key(at.value_or(root_key(c.root)), entry.tokens))
+        continue;
+      best = std::max(best, std::ranges::mismatch(entry.tokens, rest).in2 - rest.begin());
+    }
+    return {blocks * t + (partial ? static_cast<int>(best) : 0), blocks};
+  }
+};
+
+struct Totals {
+  PoolStats stats;
+  int64_t forks = 0, failures = 0, swaps = 0, drops = 0, collisions = 0;
+};
+
+class PoolTraffic {
+ public:
+  explicit PoolTraffic(uint64_t seed)
+      : rng_(seed), config_(random_config()), t_(config_.tokens_per_block), pool_(config_) {
+    cells_.assign((config_.num_blocks + config_.num_host_blocks) * t_, kGarbage);
+    weak_keys_ = pick(0, 9) == 0;
+    retention_ = pick(0, 1);
+    for (int i = 0; i < 2; ++i) prefixes_.push_back(random_tokens(pick(1, 20)));
+  }
+
+  void go(Totals& totals) {
+    const int turns = pick(20, 150);
+    for (int turn = 0; turn < turns + 1000; ++turn) {
+      if (turn >= turns && live_.empty() && flying_.empty()) break;
+      plan(turn < turns);
+      if (static_cast<int>(flying_.size()) > pick(0, 2) || turn >= turns) land();
+      if (testing::Test::HasFatalFailure()) return;
+      mirror_.apply(pool_.take_events(), next_event_);
+      if (turn % 8 == 0) check();
+    }
+    ASSERT_TRUE(live_.empty());
+    check();
+    ASSERT_EQ(pool_.num_free(), config_.num_blocks);
+    count(totals);
+  }
+
+ private:
+  int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng_); }
+
+  std::vector<TokenId> random_tokens(int n) {
+    std::vector<TokenId> tokens(n);
+    for (TokenId& t : tokens) t = pick(0, 2);
+    return tokens;
+  }
+
+  PoolConfig random_config() {
+    return {.num_blocks = pick(2, 40),
+            .num_host_blocks = pick(0, 2) ? pick(1, 30) : 0,
+            .tokens_per_block = 1 << pick(0, 3),
+            .enable_reuse = pick(0, 15) != 0,
+            .enable_partial_reuse = pick(0, 4) != 0,
+            .offload_min_priority = pick(0, 3) ? 30 : pick(0, 100),
+            .event_buffer_size = 1 << 20};
+  }
+
+  void set_keys(Text& text) {
+    text.keys.clear();
+    BlockKey parent = root_key(text.root);
+    for (size_t i = 0; (i + 1) * t_ <= text.tokens.size(); ++i) {
+      parent = block_key(parent, std::span(text.tokens).subspan(i * t_, t_));
+      if (weak_keys_) parent %= 5;
+      text.keys.push_back(parent);
+    }
+  }
+
+  Text random_text() {
+    Text text;
+    if (pick(0, 3) == 0) text.root = pick(0, 1) ? "red" : "blue";
+    if (pick(0, 3)) text.tokens = prefixes_[pick(0, 1)];
+    if (!ended_.empty() && pick(0, 2) == 0) text = ended_[pick(0, ended_.size() - 1)];
+    if (pick(0, 3) == 0) text.tokens.resize(pick(0, text.tokens.size()));
+    for (TokenId t : random_tokens(pick(text.tokens.empty() ? 1 : 0, 20))) text.tokens.push_back(t);
+    const int most = config_.num_blocks * t_;
+    if (static_cast<int>(text.tokens.size()) > most) text.tokens.resize(most);
+    set_keys(text);
+    text.retention = {};
+    if (retention_ && pick(0, 1)) {
+      auto& range = text.retention.token_ranges.emplace_back();
+      range.token_end = pick(1, 20);
+      range.priority = pick(0, 100);
+      if (pick(0, 1)) range.duration = std::chrono::milliseconds(pick(0, 20));
+      text.retention.decode_priority = pick(0, 3) ? 35 : pick(0, 100);
+      if (pick(0, 3) == 0) text.retention.decode_duration = std::chrono::milliseconds(pick(0, 9));
+    }
+    return text;
+  }
+
+  // One step: some of the living go on, someone new comes, some end.
+  void plan(bool more) {
+    now_ += std::chrono::milliseconds(pick(0, 2));
+    pool_.expire(now_);
+    PlannedStep step;
+    for (Seq& seq : live_) seq.earlier = seq.computed;
+    for (Seq& seq : live_) {
+      if (!more && seq.inflight == 0) seq.ending = true;
+      if (seq.ending || pick(0, 3) == 0) continue;
+      if (!go_on(seq, step) && pick(0, 2) == 0) seq.ending = true;
+    }
+    if (more && pick(0, 1)) {
+      start(step);
+    } else if (more && !live_.empty() && pick(0, 3) == 0) {
+      fork(step);
+    }
+    if (!step.rows.empty()) {
+      step.copies = pool_.take_copies();
+      flying_.push_back(std::move(step));
+    }
+    for (Seq& seq : live_) {
+      if (seq.ending || pick(0, 19)) continue;
+      seq.ending = true;
+      seq.how = pick(0, 2) ? Release::kOffload : pick(0, 3) ? Release::kKeep : Release::kForget;
+    }
+    reap();
+  }
+
+  bool go_on(Seq& seq, PlannedStep& step) {
+    const int left = static_cast<int>(seq.text.tokens.size()) - seq.computed;
+    if (left == 0) return seq.ending = true;
+    if (seq.window > 0) {
+      pool_.drop_front(seq.table, seq.computed - seq.window + 1, seq.sink);
+      drops_ += seq.table.has_holes;
+    }
+    const int n = pick(0, 1) ? 1 : pick(1, left);
+    if (!pool_.reserve(seq.table, seq.computed, seq.computed + n)) return false;
+    add_row(seq, step, n);
+    return true;
+  }
+
+  void add_row(Seq& seq, PlannedStep& step, int n) {
+    step.rows.push_back({&seq, seq.table.blocks, seq.computed, seq.computed + n});
+    seq.computed += n;
+    ++seq.inflight;
+  }
+
+  void start(PlannedStep& step) {
+    Seq& seq = live_.emplace_back();
+    seq.text = random_text();
+    if (pick(0, 3) == 0) seq.window = pick(1, 12), seq.sink = pick(0, 1) ? pick(0, 5) : 0;
+    const int length = static_cast<int>(seq.text.tokens.size());
+    const Contents wanted = seq.text.contents(length - 1);
+    const PrefixHit hit = pool_.match(wanted);
+    expect_hit(hit, wanted);
+    const int end = pick(hit.num_tokens + 1, length), headroom = pick(0, 3) ? 0 : pick(0, 5);
+    const bool easy = pool_.num_free() == config_.num_blocks && headroom == 0;
+    const int before = pool_.num_free();
+    if (!pool_.admit(seq.table, hit, wanted, end, headroom)) {
+      ASSERT_FALSE(easy) << "an empty pool has room for every text";
+      ASSERT_EQ(pool_.num_free(), before);
+      live_.pop_back();
+      return;
+    }
+    ASSERT_GE(pool_.num_free(), headroom);
+    seq.computed = seq.landed = hit.num_tokens;
+    add_row(seq, step, end - hit.num_tokens);
+  }
+
+  void expect_hit(const PrefixHit& hit, const Contents& wanted) {
+    mirror_.apply(pool_.take_events(), next_event_);
+    if (weak_keys_ || !config_.enable_reuse) return;
+    const auto [tokens, blocks] = mirror_.match(wanted, t_, config_.enable_partial_reuse);
+    ASSERT_EQ(static_cast<int>(hit.blocks.size()), blocks);
+    ASSERT_EQ(hit.num_tokens, tokens);
+    for (int i = 0; i < blocks; ++i)
+      ASSERT_EQ(hit.blocks[i] >= config_.num_blocks, mirror_.entries.at(wanted.keys[i]).level == 1);
+  }
+
+  // The same text up to some computed position, then another one.
+  void fork(PlannedStep& step) {
+    Seq& parent = *std::next(live_.begin(), pick(0, live_.size() - 1));
+    if (parent.ending || parent.earlier == 0) return;
+    const int shared = pick(1, parent.earlier);
+    Seq child{.text = parent.text, .window = parent.window, .sink = parent.sink};
+    if (parent.table.has_holes && shared < parent.earlier) return;  // its window lies behind
+    child.text.tokens.resize(shared);
+    for (TokenId t : random_tokens(pick(1, 8))) child.text.tokens.push_back(t);
+    const int most = config_.num_blocks * t_;
+    if (static_cast<int>(child.text.tokens.size()) > most) return;
+    set_keys(child.text);
+    child.table = pool_.fork(parent.table, shared);
+    child.computed = shared;
+    child.landed = std::min(shared, parent.landed);
+    if (!pool_.reserve(child.table, shared, shared + 1)) {
+      pool_.release(child.table, Release::kKeep);
+      return;
+    }
+    ++forks_;
+    live_.push_back(std::move(child));
+    add_row(live_.back(), step, 1);
+  }
+
+  void reap() {
+    for (auto it = live_.begin(); it != live_.end();) {
+      Seq& seq = *it;
+      if (!seq.ending || seq.inflight > 0) {
+        ++it;
+        continue;
+      }
+      const Contents known = seq.text.contents(seq.text.tokens.size());
+      if (seq.how != Release::kForget && pick(0, 3))
+        pool_.publish_tail(seq.table, known, seq.landed);
+      swaps_ += seq.how == Release::kOffload;
+      pool_.release(seq.table, seq.how);
+      ended_.push_back(seq.text);
+      if (ended_.size() > 8) ended_.pop_front();
+      it = live_.erase(it);
+    }
+  }
+
+  void land() {
+    if (flying_.empty()) return;
+    if (pick(0, 39) == 0) return fail();
+    const PlannedStep step = std::move(flying_.front());
+    flying_.pop_front();
+    for (const BlockCopy& copy : step.copies) {
+      ASSERT_TRUE(copy.from != copy.to);
+      std::copy_n(cells_.begin() + copy.from * t_, t_, cells_.begin() + copy.to * t_);
+    }
+    for (const PlannedRow& row : step.rows)
+      for (int p = row.start; p < row.end; ++p) cell(row, p) = row.seq->text.cell(p);
+    for (const PlannedRow& row : step.rows) {
+      Seq& seq = *row.seq;
+      for (int p = 0; p < row.end; ++p) {
+        const bool seen = seq.window == 0 || p < seq.sink || p > row.start - seq.window;
+        ASSERT_TRUE(!seen || cell(row, p) == seq.text.cell(p)) << "position " << p;
+      }
+      seq.landed = row.end;
+      --seq.inflight;
+      if (pick(0, 7) || weak_keys_)
+        pool_.publish(seq.table, seq.text.contents(seq.text.tokens.size()), seq.landed);
+    }
+    reap();
+  }
+
+  // The device is lost with all that flies: neither copies nor rows have happened.
+  void fail() {
+    ++failures_;
+    for (const PlannedStep& step : flying_) {
+      for (const PlannedRow& row : step.rows) {
+        for (int p = row.start; p < row.end; ++p) cell(row, p) = kGarbage;
+        row.seq->inflight = 0;
+        row.seq->ending = true;
+        row.seq->how = Release::kForget;
+      }
+    }
+    flying_.clear();
+    pool_.forget_everything();
+    ASSERT_EQ(pool_.num_cached(), 0);
+    reap();
+  }
+
+  uint64_t& cell(const PlannedRow& row, int p) {
+    return cells_.at(row.blocks.at(p / t_) * t_ + p % t_);
+  }
+
+  void check() {
+    int64_t held = 0;
+    for (const Seq& seq : live_)
+      held += std::ranges::count_if(seq.table.blocks, [](BlockId b) { return b != kNoBlock; });
+    pool_.check(held);
+    ASSERT_EQ(pool_.num_cached(), static_cast<int>(mirror_.entries.size()));
+  }
+
+  void count(Totals& totals) const {
+    const PoolStats& s = pool_.stats();
+    totals.stats.reused += s.reused;
+    totals.stats.copied += s.copied;
+    totals.stats.offloaded += s.offloaded;
+    totals.stats.onboarded += s.onboarded;
+    totals.stats.alloc_total += s.alloc_total;
+    totals.forks += forks_;
+    totals.failures += failures_;
+    totals.swaps += swaps_;
+    totals.drops += drops_;
+    totals.collisions += weak_keys_;
+    ASSERT_GE(s.alloc_total, s.alloc_new);
+    ASSERT_EQ(s.alloc_total - s.alloc_new, s.onboarded);
+  }
+
+  std::mt19937_64 rng_;
+  const PoolConfig config_;
+  const int t_;
+  BlockPool pool_;
+  std::vector<uint64_t> cells_;  // [block of either level, position]
+  std::list<Seq> live_;
+  std::deque<PlannedStep> flying_;
+  std::deque<Text> ended_;
+  std::vector<std::vector<TokenId>> prefixes_;
+  Mirror mirror_;
+  uint64_t next_event_ = 0;
+  Time now_{};
+  bool weak_keys_ = false, retention_ = false;
+  int64_t forks_ = 0, failures_ = 0, swaps_ = 0, drops_ = 0;
+};
+
+TEST(BlockPoolFuzz, ContentsAndBooks) {
+  const char* text = std::getenv("NEREID_FUZZ_SEEDS");
+  const uint64_t num_seeds = text ? std::strtoull(text, nullptr, 10) : 10000;
+  Totals totals;
+  for (uint64_t seed = 1; seed <= num_seeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    PoolTraffic(seed).go(totals);
+    if (HasFailure()) return;
+  }
+  const PoolStats& s = totals.stats;
+  std::printf(
+      "%llu seeds: %lld blocks taken, %lld reused, %lld copied, %lld offloaded, %lld onboarded, "
+      "%lld forks, %lld swaps, %lld windows, %lld failures\n",
+      static_cast<unsigned long long>(num_seeds), static_cast<long long>(s.alloc_total),
+      static_cast<long long>(s.reused), static_cast<long long>(s.copied),
+      static_cast<long long>(s.offloaded), static_cast<long long>(s.onboarded),
+      static_cast<long long>(totals.forks), static_cast<long long>(totals.swaps),
+      static_cast<long long>(totals.drops), static_cast<long long>(totals.failures));
+  if (num_seeds < 1000) return;
+  // A fuzz that no longer reaches the hard cases proves nothing.
+  const auto seeds = static_cast<int64_t>(num_seeds);
+  EXPECT_GT(s.reused, 10 * seeds);
+  EXPECT_GT(s.copied, 5 * seeds);
+  EXPECT_GT(s.offloaded, 2 * seeds);
+  EXPECT_GT(s.onboarded, seeds / 2);
+  EXPECT_GT(totals.forks, seeds);
+  EXPECT_GT(totals.swaps, seeds);
+  EXPECT_GT(totals.drops, seeds);
+  EXPECT_GT(totals.failures, seeds / 10);
+}
+
+}  // namespace
+}  // namespace nereid::sched
