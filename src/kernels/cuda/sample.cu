@@ -11,8 +11,11 @@ namespace {
 
 constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kPivots = 3;             // two bits of the key are decided in a pass
-constexpr float kWeightOne = 0x1p40f;  // fixed-point 1.0; 2^23 weights of 1 fit in 63 bits
+constexpr int kPivots = 3;       // two bits of the key are decided in a pass
+constexpr int kWeightBits = 40;  // fixed-point; 2^23 weights of 1 fit in 63 bits
+constexpr float kWeightOne = 0x1p40f;
+constexpr int kCountedIds = 8192;     // ids whose tokens are counted in one pass of the history
+constexpr uint32_t kSeen = 1u << 31;  // beside the count in the lower bits
 
 // Larger floats have larger keys; -0 equals +0.
 __device__ uint32_t key_of(float x) {
@@ -36,8 +39,10 @@ struct Row {
 
 struct Scratch {
   uint64_t partial[kPivots][kWarps];
+  uint64_t top[kMaxTopTokens];  // key, ~id
+  uint32_t counts[kCountedIds];
   int warp_count[kWarps];
-  int found;
+  int found, num_top;
 };
 
 __device__ uint64_t warp_sum(uint64_t x) {
@@ -54,19 +59,30 @@ __device__ uint64_t warp_max(uint64_t x) {
   return x;
 }
 
+// The largest `x` of the block, in every thread.
+__device__ uint64_t block_max(uint64_t x, Scratch& s) {
+  x = warp_max(x);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) s.partial[0][threadIdx.x / kWarp] = x;
+  __syncthreads();
+  for (int w = 0; w < kWarps; ++w) x = s.partial[0][w] > x ? s.partial[0][w] : x;
+  return x;
+}
+
+__device__ uint64_t packed(uint32_t key, int id) {
+  return uint64_t{key} << 32 | ~static_cast<uint32_t>(id);
+}
+__device__ int id_of(uint64_t pack) { return static_cast<int>(~static_cast<uint32_t>(pack)); }
+__device__ float logit_of(uint64_t pack) { return float_of(static_cast<uint32_t>(pack >> 32)); }
+
 // The largest logit and the lowest id that has it. The same value in every thread.
-__device__ uint64_t best_of(const Row& row, Scratch& s) {
+__device__ uint64_t best_of(const float* logits, int vocab, Scratch& s) {
   uint64_t best = 0;
-  for (int i = threadIdx.x; i < row.vocab; i += kThreads) {
-    const uint64_t candidate = uint64_t{key_of(row.logits[i])} << 32 | ~static_cast<uint32_t>(i);
+  for (int i = threadIdx.x; i < vocab; i += kThreads) {
+    const uint64_t candidate = packed(key_of(logits[i]), i);
     best = candidate > best ? candidate : best;
   }
-  best = warp_max(best);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) s.partial[0][threadIdx.x / kWarp] = best;
-  __syncthreads();
-  for (int w = 0; w < kWarps; ++w) best = s.partial[0][w] > best ? s.partial[0][w] : best;
-  return best;
+  return block_max(best, s);
 }
 
 // For each pivot, the number (or the summed weight) of logits whose key reaches it. The same
@@ -145,27 +161,54 @@ __device__ int nth_with_key(const Row& row, uint32_t key, uint64_t n, Scratch& s
   return -1;
 }
 
-__device__ int draw(const Row& row, const SampleRow& wish, Scratch& s) {
-  // Elements above `floor` count in full, of those equal to it only the first `ties`.
+// What min_p and top_k leave: elements above `floor` in full, of those equal to it all, or only the
+// first ones when limited.
+struct Kept {
   uint32_t floor = 0;
-  uint64_t above = 0, total = 0;
-  const bool limited = wish.top_k > 0 && wish.top_k < row.vocab;
-  if (limited) {
-    const uint64_t kept = static_cast<uint64_t>(wish.top_k);
-    floor = search<false>(row, kept, s);
-    const uint64_t ties = kept - sum_from<false>(row, floor + 1, s);
-    above = sum_from<true>(row, floor + 1, s);
-    total = above + ties * row.weight(float_of(floor));
-  } else {
-    total = sum_from<true>(row, 0, s);
-  }
-  const double share = wish.top_p > 0 && wish.top_p < 1 ? double{wish.top_p} : 1.0;
-  const double u = double{uniform(wish.seed, static_cast<uint64_t>(wish.position))};
-  uint64_t target = static_cast<uint64_t>(ceil(u * share * static_cast<double>(total)));
-  target = target < 1 ? 1 : target > total ? total : target;
+  bool limited = false;
+  uint64_t above = 0;  // weight above floor, when limited
+  uint64_t total = 0;
+};
 
-  uint32_t key = floor;
-  if (!limited || above >= target) {
+__device__ Kept keep(const Row& row, const SampleParams& p, Scratch& s) {
+  Kept kept;
+  kept.floor = key_of(__fadd_rn(row.largest, p.min_p_gap));
+  if (p.top_k > 0 && p.top_k < row.vocab) {
+    const uint64_t count = static_cast<uint64_t>(p.top_k);
+    const uint32_t key = search<false>(row, count, s);
+    if (key >= kept.floor) {
+      const uint64_t ties = count - sum_from<false>(row, key + 1, s);
+      kept.floor = key, kept.limited = true;
+      kept.above = sum_from<true>(row, key + 1, s);
+      kept.total = kept.above + ties * row.weight(float_of(key));
+      return kept;
+    }
+  }
+  kept.total = sum_from<true>(row, kept.floor, s);
+  return kept;
+}
+
+// Tokens generated since the last one that resets top_p.
+__device__ int since_reset(const SampleParams& p, const int32_t* history, int position,
+                           Scratch& s) {
+  const int generated = position - p.num_prompt;
+  if (p.top_p_decay == 1 || p.top_p_reset_id < 0 || !history || generated <= 0) return generated;
+  uint64_t last = 0;  // index of the last reset in the generated tokens, from 1
+  for (int i = threadIdx.x; i < generated; i += kThreads)
+    if (history[p.num_prompt + i] == p.top_p_reset_id) last = static_cast<uint64_t>(i) + 1;
+  return generated - static_cast<int>(block_max(last, s));
+}
+
+__device__ int draw(const Row& row, const SampleParams& p, int position, int since, Scratch& s) {
+  const Kept kept = keep(row, p, s);
+  const double u = double{uniform(p.seed, static_cast<uint64_t>(position))};
+  const double share = double{top_p_after(p, since)};
+  uint64_t target = static_cast<uint64_t>(ceil(u * share * static_cast<double>(kept.total)));
+  target = target < 1 ? 1 : target > kept.total ? kept.total : target;
+
+  uint32_t key = kept.floor;
+  uint64_t above = kept.above;
+  if (!kept.limited || above >= target) {
     key = search<true>(row, target, s);
     above = sum_from<true>(row, key + 1, s);
   }
@@ -174,43 +217,220 @@ __device__ int draw(const Row& row, const SampleRow& wish, Scratch& s) {
   return nth_with_key(row, key, rank, s);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    sample_kernel(float* logits, int64_t stride, int vocab, const SampleRow* rows,
-                  const int32_t* banned, int32_t* tokens, int32_t* slot_tokens) {
+// s.top[0 .. s.num_top) = the `count` <= vocab likeliest ids, in order; none at -inf.
+__device__ void find_top(const Row& row, int count, Scratch& s) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const uint32_t floor = search<false>(row, static_cast<uint64_t>(count), s);
+  if (threadIdx.x == 0) s.num_top = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < row.vocab; i += kThreads)
+    if (const uint32_t key = key_of(row.logits[i]); key > floor)
+      s.top[atomicAdd(&s.num_top, 1)] = packed(key, i);
+  __syncthreads();
+  int filled = s.num_top;  // in any order, fewer than count
+  const bool has_ties = floor > key_of(-INFINITY);
+  for (int base = 0; has_ties && filled < count && base < row.vocab; base += kThreads) {
+    const int id = base + static_cast<int>(threadIdx.x);
+    const bool equal = id < row.vocab && key_of(row.logits[id]) == floor;
+    const unsigned in_warp = __ballot_sync(kAllLanes, equal);
+    if (lane == 0) s.warp_count[warp] = __popc(in_warp);
+    const int found = __syncthreads_count(equal);
+    int place = filled + __popc(in_warp & ((1u << lane) - 1));
+    for (int w = 0; w < warp; ++w) place += s.warp_count[w];
+    if (equal && place < count) s.top[place] = packed(floor, id);
+    filled += found;
+    __syncthreads();
+  }
+  filled = filled < count ? filled : count;
+  uint64_t mine = 0;
+  int rank = 0;
+  if (static_cast<int>(threadIdx.x) < filled) {
+    mine = s.top[threadIdx.x];
+    for (int t = 0; t < filled; ++t) rank += s.top[t] > mine;
+  }
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < filled) s.top[rank] = mine;
+  if (threadIdx.x == 0) s.num_top = filled;
+  __syncthreads();
+}
+
+// Log-probabilities from `row`, of whose ids `token` was drawn.
+__device__ void report(const Row& row, const SampleParams& p, int token, int64_t top_stride,
+                       SampleResult* result, TopToken* top, Scratch& s) {
+  constexpr double kLog2 = 0.693147180559945309;
+  const double log_total = log(static_cast<double>(sum_from<true>(row, 0, s)));
+  const double log_sum = log_total - kWeightBits * kLog2;
+  const auto log_prob = [&](float logit) {
+    return static_cast<float>((double{logit} - row.largest) / row.temperature - log_sum);
+  };
+  double log_kept = 0;
+  if (p.log_probs == LogProbs::kProcessed && p.top_k > 0)
+    log_kept = log(static_cast<double>(keep(row, p, s).total)) - log_total;
+  if (threadIdx.x == 0) {
+    result->log_prob = log_prob(row.logits[token]);
+    result->log_kept = static_cast<float>(log_kept);
+  }
+  int64_t count = p.num_top < top_stride ? p.num_top : top_stride;
+  count = count < row.vocab ? count : row.vocab;
+  if (count <= 0) return;
+  find_top(row, static_cast<int>(count), s);
+  if (static_cast<int>(threadIdx.x) < s.num_top) {
+    const uint64_t entry = s.top[threadIdx.x];
+    top[threadIdx.x] = {id_of(entry), log_prob(logit_of(entry))};
+  }
+}
+
+__device__ float edited(float old, float value) {
+  constexpr float kMost = 3.402823466e38f;
+  return old == -INFINITY ? old : value <= kMost ? value : kMost;
+}
+
+// One row whose logits are being edited.
+struct Edit {
+  const SampleParams& p;
+  SampleLists lists;
+  const int32_t* history;  // [position] or null
+  int position;
+  float* logits;
+  int vocab;
+
+  __device__ bool knows(int id) const { return id >= 0 && id < vocab; }
+  __device__ void ban(int id) const {
+    if (knows(id)) logits[id] = -INFINITY;
+  }
+};
+
+__device__ void add_biases(const Edit& e) {
+  if (e.p.has_dense_bias)
+    for (int id = threadIdx.x; id < e.vocab; id += kThreads)
+      e.logits[id] = edited(e.logits[id], __fadd_rn(e.logits[id], e.lists.dense_bias[id]));
+  __syncthreads();
+  for (int i = threadIdx.x; i < e.p.num_biases; i += kThreads)
+    if (const int id = e.lists.bias_ids[i]; e.knows(id))
+      e.logits[id] = edited(e.logits[id], __fadd_rn(e.logits[id], e.lists.biases[i]));
+  __syncthreads();
+}
+
+__device__ float penalised(const SampleParams& p, float l, uint32_t count) {
+  l = edited(l, l < 0 ? __fmul_rn(l, p.repetition) : __fdiv_rn(l, p.repetition));
+  if (count == 0) return l;
+  l = edited(l, __fsub_rn(l, p.presence));
+  return edited(l, __fsub_rn(l, __fmul_rn(p.frequency, static_cast<float>(count))));
+}
+
+// Counts the tokens of the history for a range of ids at a time; integer sums know no order.
+__device__ void penalise(const Edit& e, Scratch& s) {
+  for (int first = 0; first < e.vocab; first += kCountedIds) {
+    const int num_ids = e.vocab - first < kCountedIds ? e.vocab - first : kCountedIds;
+    for (int i = threadIdx.x; i < num_ids; i += kThreads) s.counts[i] = 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < e.position; i += kThreads) {
+      const int id = e.history[i];
+      if (id < first || id - first >= num_ids) continue;
+      atomicOr(&s.counts[id - first], kSeen);
+      if (i >= e.p.penalty_begin) atomicAdd(&s.counts[id - first], 1u);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < num_ids; i += kThreads)
+      if (const uint32_t count = s.counts[i])
+        e.logits[first + i] = penalised(e.p, e.logits[first + i], count & ~kSeen);
+    __syncthreads();
+  }
+}
+
+__device__ bool equal(const int32_t* a, const int32_t* b, int count) {
+  for (int i = 0; i < count; ++i)
+    if (a[i] != b[i]) return false;
+  return true;
+}
+
+__device__ void ban_ids(const Edit& e) {
+  if (e.position < e.p.min_length)
+    for (int i = threadIdx.x; i < e.p.num_end_ids; i += kThreads) e.ban(e.lists.end_ids[i]);
+  const int length = e.history ? e.position : 0;
+  if (const int n = e.p.ngram; n > 0 && n <= length) {
+    const int32_t* const suffix = e.history + length - (n - 1);
+    for (int i = threadIdx.x; i + n <= length; i += kThreads)
+      if (equal(e.history + i, suffix, n - 1)) e.ban(e.history[i + n - 1]);
+  }
+  for (int w = threadIdx.x; w < e.p.num_bad_words; w += kThreads) {
+    const int begin = w > 0 ? e.lists.bad_ends[w - 1] : 0;
+    const int before = e.lists.bad_ends[w] - begin - 1;  // tokens that must match
+    const int32_t* const word = e.lists.bad_tokens + begin;
+    if (before < 0 || before > length) continue;
+    if (before == 0 || equal(word, e.history + length - before, before)) e.ban(word[before]);
+  }
+  __syncthreads();
+}
+
+__device__ void edit(const Sample::Args& a, const SampleParams& p, const int32_t* history,
+                     int position, float* logits, Scratch& s) {
+  const uint64_t lists = reinterpret_cast<uint64_t>(a.lists_base) + p.lists;
+  const Edit e = {p,
+                  SampleLists(p, reinterpret_cast<const int32_t*>(lists),
+                              reinterpret_cast<const float*>(lists)),
+                  history,
+                  position,
+                  logits,
+                  static_cast<int>(a.problem.vocab)};
+  add_biases(e);
+  if (history && has_penalties(p)) penalise(e, s);
+  ban_ids(e);
+}
+
+// The token of a row that is edited, -1 when there is none.
+__device__ int choose(const Row& row, uint64_t best, const SampleParams& p, const int32_t* history,
+                      int position, Scratch& s) {
+  if (row.largest == -INFINITY) return -1;
+  if (!p.draws || is_greedy(p)) return id_of(best);
+  return draw(row, p, position, since_reset(p, history, position, s), s);
+}
+
+__global__ void __launch_bounds__(kThreads) sample_kernel(const Sample::Args a) {
   __shared__ Scratch s;
-  const SampleRow wish = rows[blockIdx.x];
-  float* values = logits + blockIdx.x * stride;
+  const SampleRow wish = a.rows[blockIdx.x];
+  const SampleParams& p = a.params[wish.slot];
+  const int vocab = static_cast<int>(a.problem.vocab);
+  float* const logits = static_cast<float*>(a.logits.data) + wish.logits_row * a.logits.stride;
+  int32_t* const history = p.keeps_history ? a.history + wish.slot * a.history_stride : nullptr;
+  SampleResult* const result = a.results + blockIdx.x;
+  TopToken* const top = a.top + blockIdx.x * a.top_stride;
+  for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads) top[t] = {-1, 0};
+  if (threadIdx.x == 0) *result = {-1, 0, 0};
   bool unsound = false;
   for (int i = threadIdx.x; i < vocab; i += kThreads)
-    unsound |= !(values[i] < INFINITY);  // true for NaN too
+    unsound |= !(logits[i] < INFINITY);  // true for NaN too
   const bool failed = __syncthreads_or(unsound);
-  for (int b = wish.banned_begin + static_cast<int>(threadIdx.x); b < wish.banned_end;
-       b += kThreads)
-    if (banned[b] >= 0 && banned[b] < vocab) values[banned[b]] = -INFINITY;
-  __syncthreads();
 
   int token = -1;
   if (!failed) {
-    Row row = {values, vocab, 0, wish.temperature};
-    const uint64_t best = best_of(row, s);
-    row.largest = float_of(static_cast<uint32_t>(best >> 32));
-    const bool greedy =
-        wish.temperature == 0 || wish.top_k == 1 || (wish.top_k == 0 && wish.top_p <= 0);
-    if (row.largest > -INFINITY)
-      token = greedy ? static_cast<int>(~static_cast<uint32_t>(best)) : draw(row, wish, s);
+    const bool edits = edits_logits(p, wish.position);
+    if (edits) edit(a, p, history, wish.position, logits, s);
+    const uint64_t best = best_of(logits, vocab, s);
+    Row row = {logits, vocab, logit_of(best), temperature_of(p)};
+    token = choose(row, best, p, history, wish.position, s);
+    if (token >= 0 && p.log_probs != LogProbs::kNone) {
+      if (p.log_probs == LogProbs::kRaw) {
+        if (edits)
+          row.logits =
+              static_cast<const float*>(a.raw_logits.data) + wish.logits_row * a.raw_logits.stride;
+        row.largest = logit_of(best_of(row.logits, vocab, s));
+        row.temperature = 1;
+      }
+      report(row, p, token, a.top_stride, result, top, s);
+    }
   }
-  if (threadIdx.x == 0) {
-    tokens[blockIdx.x] = token;
-    if (slot_tokens && wish.slot >= 0) slot_tokens[wish.slot] = token;
-  }
+  if (threadIdx.x != 0) return;
+  result->token = token;
+  if (!p.draws) return;
+  if (history && wish.position < a.history_stride) history[wish.position] = token;
+  if (a.slot_tokens) a.slot_tokens[wish.slot] = token;
 }
 
 }  // namespace
 
 cudaError_t launch(const Sample::Args& a, cudaStream_t stream) {
-  sample_kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(
-      static_cast<float*>(a.logits.data), a.logits.stride, static_cast<int>(a.problem.vocab),
-      a.rows, a.banned, a.tokens, a.slot_tokens);
+  sample_kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }
 
