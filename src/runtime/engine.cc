@@ -2,7 +2,7 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
-#include <iterator>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -17,22 +17,24 @@ exec::StepRow to_step_row(const sched::Row& row) {
   exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
   NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
   out.tokens = row.input_on_device ? std::span<const TokenId>(kOnDevice)
-                                   : sequence.tokens().subspan(row.start, row.num_tokens);
-  out.blocks = sequence.block_table();
+                                   : sequence.tokens(row.beam).subspan(row.start, row.num_tokens);
+  out.blocks = sequence.block_table(row.beam);
   return out;
 }
 
 }  // namespace
 
-Engine::Engine(exec::Runner& runner, Sampler& sampler, const sched::Limits& limits, bool overlap,
-               Inbox& inbox, Outbox& outbox, Progress& progress)
+Engine::Engine(exec::Runner& runner, Sampler& sampler, const EngineOptions& options, Inbox& inbox,
+               Outbox& outbox, Progress& progress, StatsRings& rings)
     : runner_(runner),
       sampler_(sampler),
-      overlap_(overlap),
+      overlap_(options.overlap),
       inbox_(inbox),
       outbox_(outbox),
       progress_(progress),
-      sched_(limits) {
+      rings_(rings),
+      sched_(options.limits),
+      recorder_(options.memory, rings) {
   report();
   thread_ = std::thread([this] { run(); });
 }
@@ -47,6 +49,7 @@ void Engine::run() {
   std::optional<Step> flying;  // at most one step when the next is planned
   while (auto commands = inbox_.take_all(/*may_sleep=*/!flying && sched_.idle())) {
     for (Command& command : *commands) apply(command);
+    tell(sched_.expire(now()));
     sched::StepPlan plan = sched_.plan(now());
     std::optional<Step> next;
     if (!plan.empty()) next = launch(std::move(plan));
@@ -61,102 +64,182 @@ void Engine::run() {
     report();
   }
   if (flying) finish(*std::move(flying));
-  NEREID_CHECK(sched_.idle());
+  NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty());
   idle_ = true;
   sched_.check();
   report();
 }
 
 void Engine::apply(Command& command) {
-  std::optional<sched::RowNews> news;
   if (auto* c = std::get_if<Submit>(&command)) {
-    submit(std::move(c->spec));
+    submit(std::move(c->group));
   } else if (auto* c = std::get_if<Cancel>(&command)) {
-    news = sched_.cancel(c->id);
+    cancel(c->id);
   } else if (auto* c = std::get_if<StopStringFound>(&command)) {
-    news = sched_.stop(c->id);
+    if (auto news = sched_.stop(c->id)) tell({.row = *std::move(news)});
   } else {
-    std::ranges::move(sched_.cancel_all(), std::back_inserter(news_));
+    tell(sched_.cancel_all());
   }
-  if (news) news_.push_back(*std::move(news));
 }
 
-void Engine::submit(sched::SequenceSpec spec) {
-  ++num_submitted_;
-  sched::RowNews refusal{.id = spec.id, .finished = true};
-  refusal.metrics.arrival = spec.arrival;
-  refusal.status = sched_.submit(std::move(spec));
-  if (refusal.status.ok()) return;
-  ++num_refused_;
-  news_.push_back(std::move(refusal));
+void Engine::submit(std::vector<sched::SequenceSpec> group) {
+  const RequestId first = group[0].id;
+  const auto size = static_cast<int32_t>(group.size());
+  const Time arrival = group[0].arrival;
+  num_submitted_ += size;
+  if (size > 1) groups_[first] = {.size = size, .num_open = size};
+  for (const sched::SequenceSpec& spec : group)
+    if (spec.output.return_context_logits) context_logits_.try_emplace(spec.id);
+  const Status status = sched_.submit(std::move(group));
+  if (status.ok()) return;
+  num_refused_ += size;
+  for (int32_t i = 0; i < size; ++i) {
+    sched::RowNews refusal{.id = first + static_cast<RequestId>(i), .finished = true};
+    refusal.status = status;
+    refusal.metrics.arrival = arrival;
+    tell({.row = std::move(refusal)});
+  }
+}
+
+void Engine::cancel(RequestId id) {
+  const auto group = groups_.find(id);
+  const int32_t size = group == groups_.end() ? 1 : group->second.size;
+  for (int32_t i = 0; i < size; ++i)
+    if (auto news = sched_.cancel(id + static_cast<RequestId>(i))) tell({.row = *std::move(news)});
+}
+
+void Engine::tell(SequenceNews news) {
+  if (news.row.empty()) return;
+  if (news.row.finished) close(news.row.id);
+  news_.push_back(std::move(news));
+}
+
+void Engine::tell(std::vector<sched::RowNews> rows) {
+  for (sched::RowNews& row : rows) tell({.row = std::move(row)});
+}
+
+// A sequence has ended.
+void Engine::close(RequestId id) {
+  context_logits_.erase(id);
+  if (groups_.empty()) return;
+  auto group = groups_.upper_bound(id);
+  if (group == groups_.begin()) return;
+  --group;
+  if (id - group->first >= static_cast<RequestId>(group->second.size)) return;
+  if (--group->second.num_open == 0) groups_.erase(group);
 }
 
 Engine::Step Engine::launch(sched::StepPlan plan) {
   std::vector<exec::StepRow> rows;
   rows.reserve(plan.rows.size());
   for (const sched::Row& row : plan.rows) rows.push_back(to_step_row(row));
-  const Time launched = now();
+  StepRecorder::Open record = recorder_.begin(plan, sched_, progress_.num_queued());
   std::vector<exec::BlockCopy> copies;
   copies.reserve(plan.copies.size());
   for (const sched::BlockCopy& copy : plan.copies) copies.push_back({copy.from, copy.to});
   auto sampling = sampler_.prepare(plan.rows);
   if (!sampling.ok())
-    return {.plan = std::move(plan), .ticket = sampling.status(), .launched = launched};
+    return {.plan = std::move(plan), .ticket = sampling.status(), .record = std::move(record)};
   auto ticket = runner_.launch(rows, copies, std::move(sampling->hook));
   return {.plan = std::move(plan),
           .ticket = std::move(ticket),
           .area = sampling->area,
-          .launched = launched};
+          .record = std::move(record)};
 }
 
 void Engine::finish(Step step) {
+  const size_t num_told = news_.size();
   const Status status = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
-  const auto drawn = status.ok() ? sampler_.results(step.area) : std::span<const sched::Drawn>();
-  figures_.last_step_context_tokens = figures_.last_step_generation_tokens = 0;
-  const auto samples = std::ranges::count_if(step.plan.rows, &sched::Row::samples);
-  NEREID_CHECK(!status.ok() || drawn.size() == static_cast<size_t>(samples));
-  size_t next = 0;
-  for (const sched::Row& row : step.plan.rows) {
-    const bool generates = row.start >= row.sequence->num_prompt() && row.num_tokens == 1;
-    (generates ? figures_.last_step_generation_tokens : figures_.last_step_context_tokens) +=
-        row.num_tokens;
-    if (!status.ok()) continue;
-    if (!row.samples) {
-      news_.push_back(sched_.commit(row, nullptr));
-    } else if (const sched::Drawn& one = drawn[next++]; one.token >= 0) {
-      news_.push_back(sched_.commit(row, &one));
-    } else {
-      news_.push_back(sched_.abort(
-          row, internal_error("the model's output for position {} is not finite", row.end())));
-    }
-    if (news_.back().empty()) news_.pop_back();
+  if (status.ok()) {
+    commit(step);
+  } else {
+    tell(sched_.fail(step.plan, status));
   }
-  if (!status.ok()) std::ranges::move(sched_.fail(step.plan, status), std::back_inserter(news_));
-  const Time finished = now();
-  ++figures_.num_steps;
-  figures_.last_step_seconds = seconds(finished - std::max(step.launched, last_finish_));
-  last_finish_ = finished;
+  recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
+}
+
+void Engine::commit(const Step& step) {
+  const std::span<const sched::Drawn> drawn = sampler_.results(step.area);
+  const auto& rows = step.plan.rows;
+  NEREID_CHECK(drawn.size() ==
+               static_cast<size_t>(std::ranges::count_if(rows, &sched::Row::samples)));
+  size_t num_drawn = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const sched::Row& row = rows[i];
+    // Before the commit, which may destroy the sequence.
+    ContextLogits context = take_context_logits(step, i);
+    const sched::Drawn* one = row.samples ? &drawn[num_drawn++] : nullptr;
+    if (one && one->token < 0) {
+      fail_numerically(row);
+      continue;
+    }
+    SequenceNews news{.row = sched_.commit(row, one), .context_logits = std::move(context)};
+    if (const auto logits = sampler_.generation_logits(step.area, i);
+        !logits.empty() && !news.row.tokens.empty())
+      news.generation_logits.assign(logits.begin(), logits.end());
+    tell(std::move(news));
+  }
+}
+
+void Engine::fail_numerically(const sched::Row& row) {
+  const Status status = internal_error(
+      "the model's logits for position {} were not finite (NaN or infinity); only this request "
+      "fails",
+      row.end());
+  sched::RowNews news = sched_.abort(row, status);
+  // It may have ended by itself while the row was under way.
+  if (news.finished) recorder_.count_numeric_failure();
+  tell({.row = std::move(news)});
+}
+
+// Gathers what the i-th row of the step knows; not null when that completes the prompt.
+Engine::ContextLogits Engine::take_context_logits(const Step& step, size_t i) {
+  const sched::Row& row = step.plan.rows[i];
+  const auto found = context_logits_.find(row.sequence->id());
+  if (!row.all_logits || found == context_logits_.end()) return nullptr;
+  const std::span<const float> logits = sampler_.context_logits(step.area, i);
+  const auto vocab = logits.size() / static_cast<size_t>(row.num_tokens);
+  const int32_t num_prompt = row.sequence->num_prompt();
+  const int32_t end = std::min(row.end(), num_prompt);
+  std::vector<float>& all = found->second;
+  all.resize(static_cast<size_t>(num_prompt) * vocab);
+  if (row.start < end)
+    std::copy_n(logits.begin(), static_cast<size_t>(end - row.start) * vocab,
+                all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(row.start) * vocab));
+  if (end < num_prompt) return nullptr;
+  auto whole = std::make_shared<const std::vector<float>>(std::move(all));
+  context_logits_.erase(found);
+  return whole;
 }
 
 // Figures go out before the news that clients see, so that a client that has its final response
 // finds them up to date.
 void Engine::report() {
+  for (KvCacheEvent& event : sched_.take_events()) rings_.events.push(std::move(event));
   const sched::SchedulerStats s = sched_.stats();
   const int64_t left = num_submitted_ - sched_.num_queued();
   progress_.leave_queue(static_cast<int32_t>(left - std::exchange(num_left_queue_, left)));
-  ExecutorStats stats = figures_;
+  ExecutorStats stats = recorder_.figures();
   stats.num_active = s.num_running;
   stats.num_waiting =
       s.num_waiting - sched_.num_queued();  // those preempted; Progress adds the queued
   stats.kv_blocks_total = s.blocks_total;
   stats.kv_blocks_free = s.blocks_free;
   stats.kv_tokens_per_block = sched_.limits().tokens_per_block;
+  stats.kv_host_blocks_total = s.host_blocks_total;
+  stats.kv_host_blocks_free = s.host_blocks_free;
   stats.kv_blocks_reused = s.blocks_reused;
+  stats.kv_blocks_missed = s.blocks_missed;
+  stats.kv_blocks_allocated = s.blocks_allocated;
+  stats.kv_blocks_allocated_new = s.blocks_allocated_new;
+  stats.kv_blocks_offloaded = s.blocks_offloaded;
+  stats.kv_blocks_onboarded = s.blocks_onboarded;
   stats.num_preemptions = s.num_preemptions;
   stats.prompt_tokens = s.prompt_tokens;
   stats.generated_tokens = s.generated_tokens;
   stats.num_finished = s.num_finished;
   stats.num_cancelled = s.num_cancelled;
+  stats.num_timed_out = s.num_timed_out;
   stats.num_failed = s.num_failed + num_refused_;
   stats.max_batch_size = sched_.limits().max_batch_size;
   progress_.publish(stats, idle_);

@@ -1,10 +1,13 @@
 // The step loop: one thread owns the scheduler and the runner of a model instance.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "exec/runner.h"
@@ -12,17 +15,24 @@
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
 #include "runtime/sampler.h"
+#include "runtime/step_recorder.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {
 
+struct EngineOptions {
+  sched::Limits limits;
+  // A step is launched before the results of the one before it are looked at; without, the same
+  // code waits for each step.
+  bool overlap = true;
+  MemoryTotals memory;  // for the statistics
+};
+
 class Engine {
  public:
-  // Starts the thread. With `overlap` a step is launched before the results of the one before it
-  // are looked at; without, the same code waits for each step. All references must outlive the
-  // engine.
-  Engine(exec::Runner& runner, Sampler& sampler, const sched::Limits& limits, bool overlap,
-         Inbox& inbox, Outbox& outbox, Progress& progress);
+  // Starts the thread. All references must outlive the engine.
+  Engine(exec::Runner& runner, Sampler& sampler, const EngineOptions& options, Inbox& inbox,
+         Outbox& outbox, Progress& progress, StatsRings& rings);
   ~Engine();  // cancels what still runs, then joins
 
  private:
@@ -31,14 +41,29 @@ class Engine {
     sched::StepPlan plan;
     StatusOr<exec::Ticket> ticket;
     int32_t area = 0;  // of the sampler's results
-    Time launched;
+    StepRecorder::Open record;
+  };
+
+  using ContextLogits = std::shared_ptr<const std::vector<float>>;
+
+  // Several sequences of one request.
+  struct Group {
+    int32_t size = 0;  // their ids follow that of the first
+    int32_t num_open = 0;
   };
 
   void run();
   void apply(Command& command);
-  void submit(sched::SequenceSpec spec);
+  void submit(std::vector<sched::SequenceSpec> group);
+  void cancel(RequestId id);
   Step launch(sched::StepPlan plan);
   void finish(Step step);
+  void commit(const Step& step);
+  void fail_numerically(const sched::Row& row);
+  ContextLogits take_context_logits(const Step& step, size_t i);
+  void tell(SequenceNews news);
+  void tell(std::vector<sched::RowNews> rows);
+  void close(RequestId id);
   void report();
 
   exec::Runner& runner_;
@@ -47,13 +72,16 @@ class Engine {
   Inbox& inbox_;
   Outbox& outbox_;
   Progress& progress_;
+  StatsRings& rings_;
   sched::Scheduler sched_;
-  std::vector<sched::RowNews> news_;  // of this turn, not yet posted
-  ExecutorStats figures_;             // of steps; the rest comes from sched_
-  int64_t num_refused_ = 0;           // accepted, then refused by the scheduler
-  int64_t num_submitted_ = 0;         // taken from the inbox
-  int64_t num_left_queue_ = 0;        // of those, reported as no longer queued
-  Time last_finish_;
+  StepRecorder recorder_;
+  std::vector<SequenceNews> news_;     // of this turn, not yet posted
+  std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
+  // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
+  absl::flat_hash_map<RequestId, std::vector<float>> context_logits_;
+  int64_t num_refused_ = 0;     // accepted, then refused by the scheduler
+  int64_t num_submitted_ = 0;   // taken from the inbox
+  int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
   bool idle_ = true;
   std::thread thread_;
 };

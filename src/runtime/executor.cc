@@ -1,4 +1,6 @@
 // The public Executor: validates, hands requests to the outbox and the engine, and owns both.
+#include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -24,9 +26,28 @@ sched::Limits limits_of(const exec::RunnerLimits& runner, const ExecutorConfig& 
           .max_num_tokens = runner.max_tokens,
           .max_queue_size = config.max_queue_size,
           .max_sequence_length = runner.max_sequence_length,
+          .max_beam_width = config.max_beam_width,
           .num_blocks = runner.num_blocks,
           .tokens_per_block = runner.block_tokens,
-          .enable_reuse = config.kv_cache.enable_block_reuse};
+          .enable_reuse = config.kv_cache.enable_block_reuse,
+          .enable_partial_reuse = config.kv_cache.enable_partial_reuse,
+          .num_host_blocks = runner.num_host_blocks,
+          .offload_min_priority = config.kv_cache.offload_min_priority,
+          .event_buffer_size = config.kv_cache.event_buffer_size,
+          .policy = config.scheduler};
+}
+
+// Buffers in host memory beside a GPU are pinned.
+MemoryTotals memory_totals(const ModelInstance& model) {
+  MemoryTotals totals;
+  const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
+  for (const exec::MemoryItem& item : model.runner->memory()) {
+    const bool in_host = item.what.starts_with("host ");
+    (on_cpu    ? totals.cpu
+     : in_host ? totals.pinned
+               : totals.gpu) += static_cast<int64_t>(item.bytes);
+  }
+  return totals;
 }
 
 class ExecutorImpl : public Executor {
@@ -42,8 +63,11 @@ class ExecutorImpl : public Executor {
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
         outbox_(model_.tokenizer, inbox_, progress_),
-        engine_(*model_.runner, *model_.sampler, bounds_.limits, config.enable_overlap, inbox_,
-                outbox_, progress_) {}
+        engine_(*model_.runner, *model_.sampler,
+                {.limits = bounds_.limits,
+                 .overlap = config.enable_overlap,
+                 .memory = memory_totals(model_)},
+                inbox_, outbox_, progress_, rings_) {}
 
   ~ExecutorImpl() override { close(); }
 
@@ -151,29 +175,62 @@ class ExecutorImpl : public Executor {
       }
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(call)));
-      inbox_.push(Submit{sequence(id, std::move(request))});
+      inbox_.push(Submit{sequences(id, std::move(request))});
     }
     return ids;
   }
 
   static Subscription subscription(RequestId id, const Request& request,
                                    ResponseCallback callback) {
+    const SamplingConfig& sampling = request.sampling;
+    const bool beams = sampling.beam_width > 1;
     Subscription s{.id = id, .callback = std::move(callback), .streaming = request.streaming};
+    s.whole = beams || request.return_all_generated_tokens;
+    s.log_probs = request.output.return_log_probs;
+    s.num_sequences = num_sequences(request);
+    s.num_returned = sampling.num_return_sequences.value_or(beams ? sampling.beam_width : 1);
+    s.beam_width = sampling.beam_width;
     if (!request.output.exclude_input_from_output) s.echo = request.input_token_ids;
     s.num_input_tokens = static_cast<int32_t>(request.input_token_ids.size());
-    s.min_tokens = request.sampling.min_tokens.value_or(0);
+    s.min_tokens = sampling.min_tokens.value_or(0);
     s.stop_strings = request.stop_strings;
+    s.client_id = request.client_id;
     return s;
   }
 
-  static sched::SequenceSpec sequence(RequestId id, Request request) {
-    return {.id = id,
-            .prompt = std::move(request.input_token_ids),
-            .max_new_tokens = request.max_tokens,
-            .end_ids = std::move(request.end_ids),
-            .stop_words = std::move(request.stop_words),
-            .sampling = request.sampling,
-            .arrival = now()};
+  // The i-th is drawn with seed + i; the others follow the first through the prompt.
+  static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request) {
+    const int32_t count = num_sequences(request);
+    sched::SequenceSpec first{.id = id,
+                              .prompt = std::move(request.input_token_ids),
+                              .max_new_tokens = request.max_tokens,
+                              .end_ids = std::move(request.end_ids),
+                              .stop_words = std::move(request.stop_words),
+                              .sampling = request.sampling,
+                              .output = request.output,
+                              .bad_words = std::move(request.bad_words),
+                              .logit_bias = std::move(request.logit_bias),
+                              .cache_salt = std::move(request.cache_salt),
+                              .retention = std::move(request.kv_cache_retention),
+                              .priority = request.priority,
+                              .arrival = now()};
+    if (!request.embedding_bias.empty())
+      first.embedding_bias =
+          std::make_shared<const std::vector<float>>(std::move(request.embedding_bias));
+    // What the clock cannot hold never comes.
+    if (request.allotted_time && *request.allotted_time < std::chrono::years(100))
+      first.deadline = first.arrival + *request.allotted_time;
+    if (count > request.sampling.num_return_sequences.value_or(1))
+      first.output.return_log_probs = true;  // best_of ranks by them
+    std::vector<sched::SequenceSpec> group(static_cast<size_t>(count), first);
+    for (int32_t i = 1; i < count; ++i) {
+      sched::SequenceSpec& spec = group[static_cast<size_t>(i)];
+      spec.id = id + static_cast<RequestId>(i);
+      spec.leader = id;
+      spec.sampling.seed = request.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
+      spec.output.return_context_logits = false;
+    }
+    return group;
   }
 
   void close() {

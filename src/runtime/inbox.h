@@ -2,6 +2,7 @@
 #pragma once
 
 #include <variant>
+#include <vector>
 
 #include "base/queue.h"
 #include "nereid/executor.h"
@@ -9,13 +10,15 @@
 
 namespace nereid::runtime {
 
+// The sequences of one request, with neighbouring ids; the first one's is the request's.
 struct Submit {
-  sched::SequenceSpec spec;
+  std::vector<sched::SequenceSpec> group;
 };
+// A request with all its sequences.
 struct Cancel {
   RequestId id = 0;
 };
-// The outbox found a stop string in the request's text and has sent its final response.
+// The outbox found a stop string in the text of one sequence and takes no more of its news.
 struct StopStringFound {
   RequestId id = 0;
 };

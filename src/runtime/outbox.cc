@@ -1,38 +1,39 @@
-// Outbox: per-request text state and the delivery of responses.
+// Outbox: one Client for each request, with an OutputBuilder for each of its sequences.
 #include "runtime/outbox.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "text/detokenizer.h"
-#include "text/stop_strings.h"
+#include "runtime/output_builder.h"
 
 namespace nereid::runtime {
 
 struct Outbox::Client {
   Client(Subscription s, const std::shared_ptr<const text::Tokenizer>& tokenizer)
-      : subscription(std::move(s)),
-        detokenizer(tokenizer, /*skip_special_tokens=*/true),
-        stops(subscription.stop_strings) {}
-
-  // Whether the text that `token` completes contains a stop string.
-  bool stops_at(TokenId token) {
-    if (subscription.stop_strings.empty()) return false;
-    const std::string piece = detokenizer.push(token);
-    if (num_output <= subscription.min_tokens) return false;
-    return stops.push(piece, /*final=*/false).stopped;
+      : subscription(std::move(s)) {
+    sequences.reserve(static_cast<size_t>(subscription.num_sequences));
+    for (int32_t i = 0; i < subscription.num_sequences; ++i)
+      sequences.emplace_back(subscription, tokenizer);
   }
 
+  // Not all sequences are returned, so none is before all are known.
+  bool selects() const { return subscription.num_sequences > subscription.num_returned; }
+
+  void respond(int32_t index, int32_t as_index);
+  void respond_with_best();
+  void fail(const Status& status);
+  void call(Response response);
+
   Subscription subscription;
-  text::Detokenizer detokenizer;
-  text::StopStrings stops;
-  std::vector<TokenId> kept;  // not streaming: everything for the final response
-  int32_t num_output = 0;     // tokens taken so far
-  bool started = false;       // the echo is out
-  bool ended = false;         // the final response is out; the engine's final news may still come
-  bool threw = false;         // logged once
-  RequestMetrics metrics;
+  std::vector<OutputBuilder> sequences;
+  std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
+  int32_t num_over = 0;                                      // sequences
+  int32_t num_finals = 0;                                    // responses with is_sequence_final
+  bool ended = false;  // the final response is out; the engine's news may still come
+  bool threw = false;  // logged once
 };
 
 Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress)
@@ -60,85 +61,92 @@ void Outbox::run() {
         begin(std::move(*subscription));
         continue;
       }
-      const auto& batch = std::get<NewsBatch>(item);
-      for (const sched::RowNews& news : batch.news) {
-        const auto found = clients_.find(news.id);
-        NEREID_CHECK(found != clients_.end());
-        // Callbacks may open new requests, but only through the queue: `found` stays valid.
-        if (!found->second->ended) deliver(*found->second, news, batch.time);
-        if (news.finished) clients_.erase(found);
-      }
+      auto& batch = std::get<NewsBatch>(item);
+      for (SequenceNews& news : batch.news) deliver(news, batch.time);
     }
   }
 }
 
 void Outbox::begin(Subscription subscription) {
-  const RequestId id = subscription.id;
-  clients_.emplace(id, std::make_unique<Client>(std::move(subscription), tokenizer_));
+  const RequestId first = subscription.id;
+  const auto count = static_cast<RequestId>(subscription.num_sequences);
+  const auto client = std::make_shared<Client>(std::move(subscription), tokenizer_);
+  for (RequestId id = first; id < first + count; ++id) clients_.emplace(id, client);
 }
 
-void Outbox::deliver(Client& client, const sched::RowNews& news, Time time) {
-  std::vector<TokenId> fresh;
-  bool stopped = false;
-  for (TokenId token : news.tokens) {
-    if (client.num_output++ == 0) client.metrics.first_token = time;
-    client.metrics.last_token = time;
-    fresh.push_back(token);
-    stopped = client.stops_at(token);
-    if (stopped) break;
+void Outbox::deliver(SequenceNews& news, Time time) {
+  const auto found = clients_.find(news.row.id);
+  NEREID_CHECK(found != clients_.end());
+  // Callbacks may open new requests, but only through the queue: `client` is safe, and so is the
+  // map.
+  const std::shared_ptr<Client> holder = found->second;
+  if (news.row.finished) clients_.erase(found);
+  Client& client = *holder;
+  const auto index = static_cast<int32_t>(news.row.id - client.subscription.id);
+  OutputBuilder& sequence = client.sequences[static_cast<size_t>(index)];
+  if (client.ended || sequence.over()) return;
+  if (!news.row.status.ok()) {
+    // The others would be cut off from their request.
+    if (client.subscription.num_sequences > 1) inbox_.push(Cancel{client.subscription.id});
+    client.fail(news.row.status);
+  } else {
+    if (news.context_logits) client.context_logits = std::move(news.context_logits);
+    sequence.add(news, time);
+    if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});
+    client.num_over += sequence.over();
+    if (!client.selects()) {
+      if (sequence.over() || (client.subscription.streaming && sequence.grown()))
+        client.respond(index, index);
+    } else if (client.num_over == client.subscription.num_sequences) {
+      client.respond_with_best();
+    }
   }
-  if (news.finished) {
-    const auto first = client.metrics.first_token, last = client.metrics.last_token;
-    client.metrics = news.metrics;
-    client.metrics.first_token = first;
-    client.metrics.last_token = last;
-  }
-  if (!news.status.ok()) {
-    Response failure;
-    failure.status = news.status;
-    return send_final(client, std::move(failure));
-  }
-  if (stopped && !news.finished) inbox_.push(StopStringFound{client.subscription.id});
-  const FinishReason reason = stopped         ? FinishReason::kStopWords
-                              : news.finished ? news.reason
-                                              : FinishReason::kNotFinished;
-  send(client, std::move(fresh), reason);
-}
-
-void Outbox::send(Client& client, std::vector<TokenId> fresh, FinishReason reason) {
-  const bool is_final = reason != FinishReason::kNotFinished;
-  std::vector<TokenId>& out = client.kept;
-  if (!client.started)
-    out.insert(out.end(), client.subscription.echo.begin(), client.subscription.echo.end());
-  client.started = true;
-  out.insert(out.end(), fresh.begin(), fresh.end());
-  if (!client.subscription.streaming && !is_final) return;
-  Response response;
-  SequenceOutput& output = response.outputs.emplace_back();
-  output.token_ids = std::exchange(client.kept, {});
-  output.finish_reason = reason;
-  output.num_output_tokens = client.num_output;
-  response.num_input_tokens = client.subscription.num_input_tokens;
-  if (!is_final) return call(client, std::move(response));
-  response.metrics = client.metrics;
-  send_final(client, std::move(response));
-}
-
-void Outbox::send_final(Client& client, Response response) {
-  client.ended = true;
-  response.is_final = response.is_sequence_final = true;
-  call(client, std::move(response));
+  if (!client.ended) return;
   client.subscription.callback = nullptr;  // what it holds is let go before drain() may return
   progress_.closed();
 }
 
-void Outbox::call(Client& client, Response response) {
-  response.request_id = client.subscription.id;
+void Outbox::Client::respond(int32_t index, int32_t as_index) {
+  OutputBuilder& sequence = sequences[static_cast<size_t>(index)];
+  Response response;
+  response.sequence_index = as_index;
+  response.outputs = sequence.take();
+  response.num_input_tokens = subscription.num_input_tokens;
+  if (as_index == 0) response.context_logits = std::exchange(context_logits, nullptr);
+  if (sequence.over()) {
+    response.metrics = sequence.metrics();
+    response.is_sequence_final = true;
+    response.is_final = ended = ++num_finals == subscription.num_returned;
+  }
+  call(std::move(response));
+}
+
+// Best first; the earlier of equals.
+void Outbox::Client::respond_with_best() {
+  std::vector<int32_t> order(sequences.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::ranges::greater(),
+                           [&](int32_t i) { return sequences[static_cast<size_t>(i)].score(); });
+  for (int32_t rank = 0; rank < subscription.num_returned; ++rank)
+    respond(order[static_cast<size_t>(rank)], rank);
+}
+
+void Outbox::Client::fail(const Status& status) {
+  Response response;
+  response.status = status;
+  response.is_final = response.is_sequence_final = ended = true;
+  response.num_input_tokens = subscription.num_input_tokens;
+  call(std::move(response));
+}
+
+void Outbox::Client::call(Response response) {
+  response.request_id = subscription.id;
+  response.client_id = subscription.client_id;
   try {
-    client.subscription.callback(std::move(response));
+    subscription.callback(std::move(response));
   } catch (...) {
-    if (!std::exchange(client.threw, true))
-      log_error("the callback of request {} throws; the executor goes on", client.subscription.id);
+    if (!std::exchange(threw, true))
+      log_error("the callback of request {} throws; the executor goes on", subscription.id);
   }
 }
 

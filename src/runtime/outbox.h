@@ -1,4 +1,5 @@
-// Turns engine news into responses on a thread of its own: stop strings, trimming, callbacks.
+// Turns engine news into responses on a thread of its own: stop strings, trimming, grouping of the
+// sequences of one request, callbacks.
 #pragma once
 
 #include <cstdint>
@@ -24,22 +25,37 @@ struct Subscription {
   RequestId id = 0;
   ResponseCallback callback;
   bool streaming = false;
+  bool whole = false;         // streaming: each response holds all tokens so far; always for beams
+  bool log_probs = false;     // the client wants them; best_of needs them anyway
+  int32_t num_sequences = 1;  // the engine's sequences have the ids [id, id + num_sequences)
+  int32_t num_returned = 1;   // the best of them, or of the beams
+  int32_t beam_width = 1;
   std::vector<TokenId> echo;  // goes before the first output token: the prompt, or nothing
   int32_t num_input_tokens = 0;
   int32_t min_tokens = 0;  // output tokens in whose text no stop string is looked for
   std::vector<std::string> stop_strings;
+  std::optional<uint64_t> client_id;
+};
+
+// What the engine has to tell of one sequence.
+struct SequenceNews {
+  sched::RowNews row;
+  std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
+  // f32 [prompt, vocab], with or before the first token; null unless asked for
+  std::shared_ptr<const std::vector<float>> context_logits;
 };
 
 // News of one turn of the engine loop, in the order of events.
 struct NewsBatch {
   Time time;  // when the host learned the tokens
-  std::vector<sched::RowNews> news;
+  std::vector<SequenceNews> news;
 };
 
 class Outbox {
  public:
   // `tokenizer` may be null when no subscription has stop strings. `inbox` hears of stop strings
-  // found; both references must outlive the outbox.
+  // found and of requests that are to end with one of their sequences; both references must outlive
+  // the outbox.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress);
   ~Outbox();  // delivers what is queued, then joins
 
@@ -54,16 +70,14 @@ class Outbox {
 
   void run();
   void begin(Subscription subscription);
-  void deliver(Client& client, const sched::RowNews& news, Time time);
-  void send(Client& client, std::vector<TokenId> fresh, FinishReason reason);
-  void send_final(Client& client, Response response);
-  void call(Client& client, Response response);
+  void deliver(SequenceNews& news, Time time);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   Inbox& inbox_;
   Progress& progress_;
   Queue<Item> items_;
-  absl::flat_hash_map<RequestId, std::unique_ptr<Client>> clients_;  // outbox thread only
+  // One entry for each sequence that the engine still speaks of. Outbox thread only.
+  absl::flat_hash_map<RequestId, std::shared_ptr<Client>> clients_;
   std::thread thread_;
 };
 

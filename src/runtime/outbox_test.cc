@@ -35,8 +35,8 @@ class OutboxTest : public testing::Test {
   // One token a turn, then the final news; returns all tokens that came out. The outbox is gone
   // after it.
   std::vector<TokenId> run(FinishReason reason = FinishReason::kLength) {
-    for (TokenId token : tokens_) outbox_->post({now(), {{.id = 1, .tokens = {token}}}});
-    outbox_->post({now(), {{.id = 1, .finished = true, .reason = reason}}});
+    for (TokenId token : tokens_) outbox_->post({now(), {{.row = {.id = 1, .tokens = {token}}}}});
+    outbox_->post({now(), {{.row = {.id = 1, .finished = true, .reason = reason}}}});
     outbox_.reset();
     std::vector<TokenId> all;
     int finals = 0;
@@ -93,8 +93,9 @@ TEST_F(OutboxTest, StopStringAcrossTokens) {
 
 TEST_F(OutboxTest, TokensAfterTheStopStringInOneNewsAreDropped) {
   open({"shown"}, false);
-  outbox_->post({now(), {{.id = 1, .tokens = tokens_}}});
-  outbox_->post({now(), {{.id = 1, .finished = true, .reason = FinishReason::kStopWords}}});
+  outbox_->post({now(), {{.row = {.id = 1, .tokens = tokens_}}}});
+  outbox_->post(
+      {now(), {{.row = {.id = 1, .finished = true, .reason = FinishReason::kStopWords}}}});
   outbox_.reset();
   ASSERT_EQ(responses_.size(), 1u);
   EXPECT_THAT(responses_[0].outputs[0].token_ids, ElementsAreArray(until("shown")));
@@ -112,9 +113,10 @@ TEST_F(OutboxTest, StopStringInTheFinalNewsNeedsNoCommand) {
   open({"adjusted."}, false);
   const TokenId last = tokens_.back();
   tokens_.pop_back();
-  for (TokenId token : tokens_) outbox_->post({now(), {{.id = 1, .tokens = {token}}}});
+  for (TokenId token : tokens_) outbox_->post({now(), {{.row = {.id = 1, .tokens = {token}}}}});
   outbox_->post(
-      {now(), {{.id = 1, .tokens = {last}, .finished = true, .reason = FinishReason::kLength}}});
+      {now(),
+       {{.row = {.id = 1, .tokens = {last}, .finished = true, .reason = FinishReason::kLength}}}});
   outbox_.reset();
   ASSERT_EQ(responses_.size(), 1u);
   EXPECT_EQ(responses_[0].outputs[0].finish_reason, FinishReason::kStopWords);
@@ -131,8 +133,9 @@ TEST_F(OutboxTest, StreamsEachTokenAndKeepsNothing) {
 
 TEST_F(OutboxTest, FailureCarriesOnlyItsStatus) {
   open({}, false);
-  outbox_->post({now(), {{.id = 1, .tokens = {tokens_[0]}}}});
-  outbox_->post({now(), {{.id = 1, .finished = true, .status = internal_error("broken")}}});
+  outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[0]}}}}});
+  outbox_->post(
+      {now(), {{.row = {.id = 1, .finished = true, .status = internal_error("broken")}}}});
   outbox_.reset();
   ASSERT_EQ(responses_.size(), 1u);
   EXPECT_TRUE(absl::IsInternal(responses_[0].status));

@@ -120,6 +120,10 @@ Status check_output(const Request& r) {
   RETURN_IF_ERROR(check_range("num_top_log_probs", o.num_top_log_probs, 0, kMaxTopLogProbs));
   RETURN_IF_ERROR(check_range("log_probs_mode", static_cast<int64_t>(o.log_probs_mode), 0, 1));
   if (r.sampling.beam_width == 1) return ok();
+  if (o.num_top_log_probs > 0)
+    return invalid_argument(
+        "num_top_log_probs: {} with beam_width {}; only 0 is allowed with beams",
+        o.num_top_log_probs, r.sampling.beam_width);
   if (o.return_generation_logits)
     return invalid_argument("return_generation_logits: not with beam_width {}; only with 1",
                             r.sampling.beam_width);
@@ -214,29 +218,11 @@ Status check_room(const Request& r, const RequestBounds& bounds) {
 
 // What the header promises and the engine cannot do yet.
 Status check_offered(const Request& r) {
-  const SamplingConfig& s = r.sampling;
-  const SamplingConfig plain;
   const auto refuse = [](const char* field) {
     return invalid_argument("{}: not offered by this version; leave it out", field);
   };
-  if (s.beam_width > 1) return refuse("beam_width");
-  if (num_sequences(r) > 1) return refuse(s.best_of ? "best_of" : "num_return_sequences");
-  if (s.top_p_min) return refuse("top_p_min");
-  if (s.top_p_decay) return refuse("top_p_decay");
-  if (s.top_p_reset_id) return refuse("top_p_reset_id");
-  if (s.min_p.value_or(0) > 0) return refuse("min_p");
-  if (s.repetition_penalty.value_or(1) != 1) return refuse("repetition_penalty");
-  if (s.presence_penalty.value_or(0) != 0) return refuse("presence_penalty");
-  if (s.frequency_penalty.value_or(0) != 0) return refuse("frequency_penalty");
-  if (s.no_repeat_ngram_size.value_or(0) > 0) return refuse("no_repeat_ngram_size");
-  if (r.output.return_log_probs) return refuse("return_log_probs");
-  if (r.output.num_top_log_probs > 0) return refuse("num_top_log_probs");
+  if (r.sampling.beam_width > 1) return refuse("beam_width");
   if (r.output.return_context_logits) return refuse("return_context_logits");
-  if (r.output.return_generation_logits) return refuse("return_generation_logits");
-  if (!r.bad_words.empty()) return refuse("bad_words");
-  if (!r.embedding_bias.empty()) return refuse("embedding_bias");
-  if (!r.logit_bias.empty()) return refuse("logit_bias");
-  if (r.allotted_time) return refuse("allotted_time");
   if (r.kv_cache_retention) return refuse("kv_cache_retention");
   if (!r.cache_salt.empty()) return refuse("cache_salt");
   return ok();

@@ -1,0 +1,67 @@
+// Test only: an executor on a FakeRunner.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/ref/ref.h"
+#include "runtime/fake_runner.h"
+#include "runtime/model_instance.h"
+#include "runtime/test_client.h"
+#include "tensor/cpu_device.h"
+
+namespace nereid::runtime {
+
+inline constexpr int32_t kVocab = 64;
+
+inline exec::RunnerLimits roomy() {
+  return {.max_rows = 8,
+          .max_tokens = 64,
+          .max_sequence_length = 128,
+          .num_blocks = 128,
+          .block_tokens = 16};
+}
+
+struct Fixture {
+  explicit Fixture(const exec::RunnerLimits& limits = roomy(), const ExecutorConfig& config = {}) {
+    ModelInstance model;
+    model.device.device = make_cpu_device({.num_threads = 1}).value();
+    kernels::ref::add_kernels(model.device.registry);
+    auto fake = std::make_unique<FakeRunner>(*model.device.device, limits, kVocab);
+    runner = fake.get();
+    model.runner = std::move(fake);
+    model.sampler = Sampler::create(*model.device.device, model.device.registry, {},
+                                    {.max_rows = limits.max_rows,
+                                     .vocab_size = kVocab,
+                                     .max_sequence_length = limits.max_sequence_length,
+                                     .normalize_log_probs = config.normalize_log_probs})
+                        .value();
+    executor = make_executor(std::move(model), config);
+  }
+
+  // Waits until nothing is left, then checks that all memory is back.
+  void expect_books_balance() {
+    executor->drain(std::chrono::milliseconds(60000));
+    const ExecutorStats s = executor->stats();
+    EXPECT_EQ(s.kv_blocks_free, s.kv_blocks_total);
+    EXPECT_EQ(s.num_active, 0);
+    EXPECT_EQ(s.num_waiting, 0);
+  }
+
+  TestClient client;  // outlives the executor
+  FakeRunner* runner = nullptr;
+  std::unique_ptr<Executor> executor;
+};
+
+inline Request request(std::vector<TokenId> prompt, int32_t max_tokens) {
+  Request r;
+  r.input_token_ids = std::move(prompt);
+  r.max_tokens = max_tokens;
+  return r;
+}
+
+}  // namespace nereid::runtime

@@ -1,0 +1,128 @@
+// StepRecorder: differences of the scheduler's counts from step to step.
+#include "runtime/step_recorder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace nereid::runtime {
+namespace {
+
+double milliseconds(Duration d) { return 1e3 * seconds(d); }
+
+int64_t num_ended(const sched::SchedulerStats& s) {
+  return s.num_finished + s.num_cancelled + s.num_timed_out + s.num_failed;
+}
+
+void count_rows(const sched::StepPlan& plan, IterationStats& stats) {
+  for (const sched::Row& row : plan.rows) {
+    const bool generates = row.start >= row.sequence->num_prompt() && row.num_tokens == 1;
+    if (!generates) stats.num_ctx_tokens += row.num_tokens;
+    if (row.beam > 0) continue;  // a request is counted once
+    ++stats.num_scheduled_requests;
+    ++(generates ? stats.num_gen_requests : stats.num_context_requests);
+  }
+}
+
+void mark_scheduled(const sched::StepPlan& plan, std::vector<RequestStats>& requests) {
+  absl::flat_hash_map<RequestId, RequestStats*> by_id;
+  for (RequestStats& r : requests) {
+    r.scheduled = false;
+    // Each step that generates gives one token.
+    r.avg_num_decoded_tokens_per_iter = r.num_generated_tokens > 0 ? 1 : 0;
+    if (const int32_t looked_up = r.reused_blocks + r.missed_blocks; looked_up > 0)
+      r.kv_cache_hit_rate = static_cast<double>(r.reused_blocks) / looked_up;
+    by_id.emplace(r.id, &r);
+  }
+  for (const sched::Row& row : plan.rows)
+    if (const auto found = by_id.find(row.sequence->id()); found != by_id.end())
+      found->second->scheduled = true;
+}
+
+void take_news(std::span<const SequenceNews> news, std::vector<RequestStats>& requests) {
+  absl::flat_hash_map<RequestId, RequestStats*> by_id;
+  for (RequestStats& r : requests) by_id.emplace(r.id, &r);
+  for (const SequenceNews& n : news) {
+    const auto found = by_id.find(n.row.id);
+    if (found == by_id.end()) continue;
+    RequestStats& r = *found->second;
+    r.num_generated_tokens += static_cast<int32_t>(n.row.tokens.size());
+    if (n.row.finished) r.stage = RequestStage::kGenerationComplete;
+  }
+}
+
+}  // namespace
+
+StepRecorder::Open StepRecorder::begin(const sched::StepPlan& plan, const sched::Scheduler& sched,
+                                       int64_t num_queued) {
+  const sched::SchedulerStats now_planned = sched.stats();
+  Open open{.launched = now()};
+  IterationStats& stats = open.stats;
+  count_rows(plan, stats);
+  open.num_generation_tokens = plan.num_tokens - stats.num_ctx_tokens;
+  stats.num_new_active_requests =
+      static_cast<int32_t>(now_planned.num_started - planned_.num_started);
+  stats.new_active_requests_queue_latency_ms =
+      milliseconds(now_planned.queue_time - planned_.queue_time);
+  stats.num_paused_requests =
+      static_cast<int32_t>(now_planned.num_preemptions - planned_.num_preemptions);
+  stats.num_active_requests = static_cast<int32_t>(now_planned.num_running);
+  stats.num_queued_requests = static_cast<int32_t>(num_queued);
+  planned_ = now_planned;
+  if (!rings_.requests.enabled()) return open;
+  open.requests = sched.request_stats();
+  mark_scheduled(plan, open.requests);
+  return open;
+}
+
+void StepRecorder::end(Open open, const sched::Scheduler& sched,
+                       std::span<const SequenceNews> news) {
+  const Time finished = now();
+  const Duration latency = finished - std::max(open.launched, last_end_);
+  last_end_ = finished;
+  IterationStats& stats = open.stats;
+  figures_.last_step_seconds = seconds(latency);
+  figures_.last_step_context_tokens = stats.num_ctx_tokens;
+  figures_.last_step_generation_tokens = open.num_generation_tokens;
+  figures_.last_step_context_requests = stats.num_context_requests;
+  figures_.last_step_generation_requests = stats.num_gen_requests;
+  stats.iter = ++figures_.num_steps;
+  const sched::SchedulerStats s = sched.stats();
+  const int64_t ended = num_ended(s);
+  stats.num_completed_requests = static_cast<int32_t>(ended - std::exchange(num_ended_, ended));
+  if (rings_.requests.enabled()) {
+    take_news(news, open.requests);
+    rings_.requests.push({.iter = stats.iter, .requests = std::move(open.requests)});
+  }
+  if (!rings_.iterations.enabled()) return;
+  stats.timestamp = std::chrono::system_clock::now();
+  stats.iter_latency_ms = milliseconds(latency);
+  stats.max_num_active_requests = stats.max_batch_size = sched.limits().max_batch_size;
+  stats.max_num_tokens = sched.limits().max_num_tokens;
+  stats.cpu_mem_usage = memory_.cpu;
+  stats.gpu_mem_usage = memory_.gpu;
+  stats.pinned_mem_usage = memory_.pinned;
+  stats.kv_max_blocks = s.blocks_total;
+  stats.kv_free_blocks = s.blocks_free;
+  stats.kv_used_blocks = s.blocks_total - s.blocks_free;
+  stats.kv_tokens_per_block = sched.limits().tokens_per_block;
+  stats.kv_alloc_total_blocks = s.blocks_allocated;
+  stats.kv_alloc_new_blocks = s.blocks_allocated_new;
+  stats.kv_reused_blocks = s.blocks_reused;
+  stats.kv_missed_blocks = s.blocks_missed;
+  if (const auto looked_up = s.blocks_reused + s.blocks_missed; looked_up > 0)
+    stats.kv_cache_hit_rate = static_cast<double>(s.blocks_reused) / static_cast<double>(looked_up);
+  int64_t num_drew = 0, num_tokens = 0;
+  for (const SequenceNews& n : news) {
+    if (n.row.tokens.empty()) continue;
+    ++num_drew;
+    num_tokens += static_cast<int64_t>(n.row.tokens.size());
+  }
+  if (num_drew > 0)
+    stats.avg_num_decoded_tokens_per_iter =
+        static_cast<double>(num_tokens) / static_cast<double>(num_drew);
+  rings_.iterations.push(std::move(stats));
+}
+
+}  // namespace nereid::runtime
