@@ -169,8 +169,7 @@ void BlockPool::onboard(NodeId node) {
   link(from);
 }
 
-// Copies the contents and leaves the old block empty. Lists are the caller's business, but for the
-// old block when it is free.
+// Copies the contents and leaves the old block empty; the lists are the caller's business.
 void BlockPool::move(NodeId id, BlockId to) {
   Node& node = tree_[id];
   const BlockId from = node.block;
@@ -179,7 +178,6 @@ void BlockPool::move(NodeId id, BlockId to) {
   blocks_[from].node = kNoNode;
   blocks_[to].node = id;
   node.block = to;
-  if (level_of(from).contains(from)) level_of(from).move(from, EvictionLists::kEmpty);
   events_.updated(node, on_host(to));
 }
 

@@ -246,6 +246,44 @@ TEST(BlockPool, ForkOfAShorterPrefixKnowsItsPublishedPart) {
   pool.check(6);
 }
 
+TEST(BlockPool, APublishedBlockIsForgottenBeforeItsLastHolderWritesIt) {
+  BlockPool pool(config(2));
+  const std::vector<BlockKey> keys = {1, 2};
+  const auto tokens = iota(8);
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 8, 0));
+  pool.publish(a, text(keys, tokens), 8);
+  BlockTable b = pool.fork(a, 7);
+  pool.release(a, Release::kKeep);
+  EXPECT_EQ(pool.match(text(keys, tokens)).num_tokens, 8);
+  ASSERT_TRUE(pool.reserve(b, 7, 8));
+  EXPECT_EQ(pool.match(text(keys, tokens)).num_tokens, 4);
+  pool.check(2);
+}
+
+TEST(BlockPool, ATailNeverReplacesMoreInItsOwnBlock) {
+  BlockPool pool({.num_blocks = 64, .tokens_per_block = kT});
+  auto tokens = iota(8);
+  BlockTable a;
+  ASSERT_TRUE(pool.admit(a, {}, {}, 8, 0));
+  const std::vector<BlockKey> keys = {1, 2};
+  pool.publish(a, text(keys, tokens), 8);
+  for (int i = 0; i < PrefixTree::kMaxSiblings; ++i) {  // so that a search does not see a's block
+    auto other = tokens;
+    other[4] = 100 + i;
+    const std::vector<BlockKey> other_keys = {1, 100 + static_cast<BlockKey>(i)};
+    BlockTable c;
+    ASSERT_TRUE(pool.admit(c, pool.match(text(keys, {0, 1, 2, 3})), {}, 8, 0));
+    pool.publish(c, text(other_keys, other), 8);
+    pool.release(c, Release::kKeep);
+  }
+  BlockTable b = pool.fork(a, 7);
+  tokens.resize(7);
+  pool.publish_tail(b, text(keys, tokens), 7);
+  EXPECT_EQ(pool.match(text(keys, iota(8))).blocks, a.blocks);
+  pool.check(4);
+}
+
 TEST(BlockPool, CopyOnWriteIsAllOrNothing) {
   BlockPool pool(config(2));
   BlockTable a;
@@ -289,9 +327,9 @@ TEST(BlockPool, NothingIsTrustedAfterADeviceFailure) {
   pool.forget_everything();
   pool.publish(a, text(keys, tokens), 8);
   EXPECT_EQ(pool.num_cached(), 0) << "a still holds its suspect blocks";
-  BlockTable copy = pool.fork(a, 7);
-  ASSERT_TRUE(pool.reserve(copy, 7, 8));
-  pool.publish(copy, text(keys, tokens), 8);
+  BlockTable copy = pool.fork(a, 3);
+  ASSERT_TRUE(pool.reserve(copy, 3, 4));
+  pool.publish(copy, text(keys, tokens), 4);
   EXPECT_EQ(pool.num_cached(), 0) << "a copy is as suspect";
   pool.release(a, Release::kKeep);
   pool.release(copy, Release::kKeep);
