@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nereid/executor.h"
@@ -66,6 +67,7 @@ struct Aids {
   std::vector<TokenId> greedy;  // what the row's prompt gives without any feature
   const text::Tokenizer& tokenizer;
   int32_t vocab_size;
+  std::function<std::vector<TokenId>(std::string_view)> tokens_of;  // what an earlier row gave
 };
 
 struct Row {
@@ -73,7 +75,7 @@ struct Row {
   const char* base;  // the row whose outcome must differ, or the feature did nothing; null: none
   int prompt = 0;    // index into prompts()
   std::function<void(Request&, const Aids&)> set;
-  bool streams = true;  // best_of cannot be streamed
+  bool streams = true;  // best_of and what needs no second response cannot
 };
 
 // The prompts' lengths are a block and more: one a multiple of 16, the others not.

@@ -1,27 +1,79 @@
 // The rows of the exactness suite: one request for each feature.
+#include "base/rng.h"
 #include "nereid/request.h"
 #include "runtime/exactness.h"
 
 namespace nereid::runtime::exactness {
 namespace {
 
+using R = Request&;
+using A = const Aids&;
+
 // Much randomness: the model is sure of itself, and a row must have something to choose from.
-void sampled(Request& r) {
+void sampled(R r) {
   r.sampling.top_p = 1.0f;
   r.sampling.temperature = 4.0f;
   r.sampling.seed = 11;
 }
 
-std::string text_of(const Aids& aids, size_t first, size_t count) {
-  return aids.tokenizer.decode(std::span(aids.greedy).subspan(first, count), true);
+void with_log_probs(R r) {
+  r.output.return_log_probs = true;
+  r.output.num_top_log_probs = 3;
 }
 
-using R = Request&;
-using A = const Aids&;
+void beams(R r, int32_t width) {
+  r.sampling.beam_width = width;
+  r.output.return_log_probs = true;
+}
 
-const Row kRows[] = {
+std::vector<TokenId> part(const std::vector<TokenId>& of, size_t first, size_t count) {
+  return {of.begin() + static_cast<ptrdiff_t>(first),
+          of.begin() + static_cast<ptrdiff_t>(first + count)};
+}
+
+std::string text_of(A a, size_t first, size_t count) {
+  return a.tokenizer.decode(part(a.greedy, first, count), true);
+}
+
+void dense_bias(R r, A a) {
+  with_log_probs(r);
+  r.embedding_bias.resize(static_cast<size_t>(a.vocab_size));
+  for (uint64_t i = 0; i < r.embedding_bias.size(); ++i)
+    r.embedding_bias[i] = static_cast<float>(philox(5, i, 0)[0] >> 8) * 0x1p-21f - 4.0f;
+}
+
+void retention(R r, A) {
+  KvCacheRetentionConfig& c = r.kv_cache_retention.emplace();
+  c.token_ranges = {{.token_start = 0, .token_end = 16, .priority = 90},
+                    {.token_start = 16, .priority = 5, .duration = std::chrono::milliseconds(3)}};
+  c.decode_priority = 0;
+}
+
+// Most of it at once.
+void everything(R r, A a) {
+  sampled(r);
+  with_log_probs(r);
+  SamplingConfig& s = r.sampling;
+  s.top_k = 200;
+  s.top_p = 0.97f;
+  s.top_p_decay = 0.99f;
+  s.min_p = 0.001f;
+  s.min_tokens = 10;
+  s.repetition_penalty = 1.2f;
+  s.presence_penalty = 0.3f;
+  s.frequency_penalty = 0.2f;
+  s.prompt_ignore_length = 9;
+  s.no_repeat_ngram_size = 3;
+  r.bad_words = {{a.greedy[2]}, {a.greedy[7], a.greedy[8]}};
+  r.logit_bias = {{a.greedy[5], 1.5f}};
+  r.end_ids = {3, 0};
+  r.stop_words = {{a.greedy[15], a.greedy[16]}};
+}
+
+// Drawing, stopping, output.
+const Row kDrawing[] = {
     {"greedy", nullptr, 0, [](R, A) {}},
-    {"greedy_exact_blocks", "greedy", 1, [](R, A) {}},
+    {"greedy_whole_blocks", "greedy", 1, [](R, A) {}},
     {"sampled", "greedy", 0, [](R r, A) { sampled(r); }},
     {"seed", "sampled", 0, [](R r, A) { sampled(r), r.sampling.seed = 12345678901234u; }},
     {"temperature", "sampled", 0, [](R r, A) { sampled(r), r.sampling.temperature = 6.0f; }},
@@ -46,6 +98,124 @@ const Row kRows[] = {
     {"stop_string", "greedy", 0, [](R r, A a) { r.stop_strings = {text_of(a, 4, 2)}; }},
 };
 
+const Row kProcessing[] = {
+    {"log_probs", "greedy", 0, [](R r, A) { with_log_probs(r); }},
+    {"sampled_log_probs", "sampled", 0, [](R r, A) { sampled(r), with_log_probs(r); }},
+    {"top_k_log_probs", "top_k", 0,
+     [](R r, A) { sampled(r), with_log_probs(r), r.sampling.top_k = 3; }},
+    {"raw_log_probs", "sampled_log_probs", 0,
+     [](R r, A) {
+       sampled(r), with_log_probs(r);
+       r.output.log_probs_mode = LogProbsMode::kRaw;
+     }},
+    {"many_top_log_probs", "sampled_log_probs", 2,
+     [](R r, A) { sampled(r), with_log_probs(r), r.output.num_top_log_probs = 32; }},
+    {"top_p_decay", "top_p", 0,
+     [](R r, A) { sampled(r), r.sampling.top_p = 0.6f, r.sampling.top_p_decay = 0.8f; }},
+    {"top_p_min", "top_p_decay", 0,
+     [](R r, A) {
+       sampled(r), r.sampling.top_p = 0.6f, r.sampling.top_p_decay = 0.8f;
+       r.sampling.top_p_min = 0.45f;
+     }},
+    {"top_p_reset", "top_p_decay", 0,
+     [](R r, A a) {
+       sampled(r), r.sampling.top_p = 0.6f, r.sampling.top_p_decay = 0.8f;
+       r.sampling.top_p_reset_id = a.tokens_of("top_p_decay")[5];
+     }},
+    {"min_p", "sampled", 0, [](R r, A) { sampled(r), r.sampling.min_p = 0.3f; }},
+    {"repetition", "log_probs", 0,
+     [](R r, A) { with_log_probs(r), r.sampling.repetition_penalty = 1.8f; }},
+    {"presence", "log_probs", 0,
+     [](R r, A) { with_log_probs(r), r.sampling.presence_penalty = 1.5f; }},
+    {"frequency", "log_probs", 0,
+     [](R r, A) { with_log_probs(r), r.sampling.frequency_penalty = 0.9f; }},
+    {"prompt_ignore", "frequency", 0,
+     [](R r, A) {
+       with_log_probs(r), r.sampling.frequency_penalty = 0.9f;
+       r.sampling.prompt_ignore_length = 20;
+     }},
+    {"temperature_first", "sampled_log_probs", 0,
+     [](R r, A) { sampled(r), with_log_probs(r), r.sampling.presence_penalty = 2.0f; }},
+    {"temperature_last", "temperature_first", 0,
+     [](R r, A) {
+       sampled(r), with_log_probs(r), r.sampling.presence_penalty = 2.0f;
+       r.sampling.order = SamplingOrder::kTemperatureLast;
+     }},
+    {"ngram_1", "log_probs", 0,
+     [](R r, A) { with_log_probs(r), r.sampling.no_repeat_ngram_size = 1; }},
+    {"ngram_2", "log_probs", 2,
+     [](R r, A) { with_log_probs(r), r.sampling.no_repeat_ngram_size = 2; }},
+    {"bad_word", "greedy", 0, [](R r, A a) { r.bad_words = {{a.greedy[5]}}; }},
+    {"bad_words", "greedy", 0,
+     [](R r, A a) {
+       r.bad_words = {part(a.greedy, 4, 3), part(a.greedy, 0, 2)};
+     }},
+    {"dense_bias", "log_probs", 0, dense_bias},
+    {"logit_bias", "log_probs", 0,
+     [](R r, A a) {
+       with_log_probs(r), r.logit_bias = {{a.greedy[3], -100.0f}, {17, 2.0f}};
+     }},
+    {"generation_logits", "sampled", 0,
+     [](R r, A) { sampled(r), r.output.return_generation_logits = true; }},
+    {"everything", "sampled_log_probs", 0, everything},
+};
+
+const Row kSequences[] = {
+    {"context_logits", "greedy", 0, [](R r, A) { r.output.return_context_logits = true; }},
+    {"retention", nullptr, 1, retention},
+    {"salt", nullptr, 0, [](R r, A) { r.cache_salt = "one tenant's"; }},
+    {"priority", nullptr, 0, [](R r, A) { r.priority = 0.9f; }},
+    {"deadline", nullptr, 0, [](R r, A) { r.allotted_time = std::chrono::minutes(30); }},
+    {"several", "sampled_log_probs", 0,
+     [](R r, A) { sampled(r), with_log_probs(r), r.sampling.num_return_sequences = 3; }},
+    {"several_whole_blocks", nullptr, 1,
+     [](R r, A) { sampled(r), r.sampling.num_return_sequences = 2; }},
+    {"best_of", "several", 0,
+     [](R r, A) {
+       sampled(r), with_log_probs(r);
+       r.sampling.num_return_sequences = 2;
+       r.sampling.best_of = 5;
+     },
+     false},
+};
+
+const Row kBeams[] = {
+    {"beams_2", "log_probs", 0, [](R r, A) { beams(r, 2); }},
+    {"beams_4", "beams_2", 2, [](R r, A) { beams(r, 4); }},
+    {"beams_16", "beams_4", 1, [](R r, A) { beams(r, 16); }},
+    {"beams_end", "beams_4", 2,
+     [](R r, A a) {
+       beams(r, 4), r.end_ids = {a.greedy[6], a.greedy[11], 3};
+     }},
+    {"beams_length_penalty", "beams_end", 2,
+     [](R r, A a) {
+       beams(r, 4), r.end_ids = {a.greedy[6], a.greedy[11], 3};
+       r.sampling.length_penalty = 2.0f;
+       r.sampling.early_stopping = 0;
+     }},
+    {"beams_never_early", nullptr, 2,
+     [](R r, A a) {
+       beams(r, 3), r.end_ids = {a.greedy[6], 3};
+       r.sampling.length_penalty = 1.0f;
+       r.sampling.early_stopping = 2;
+     }},
+    {"beams_diverse", "beams_4", 2,
+     [](R r, A) { beams(r, 4), r.sampling.beam_search_diversity_rate = 2.0f; }},
+    {"beams_some_returned", "beams_4", 2,
+     [](R r, A) { beams(r, 4), r.sampling.num_return_sequences = 2; }},
+    {"beams_processed", "beams_4", 2,
+     [](R r, A a) {
+       beams(r, 4);
+       r.sampling.repetition_penalty = 1.3f;
+       r.sampling.no_repeat_ngram_size = 2;
+       r.bad_words = {{a.greedy[5]}};
+       r.sampling.min_tokens = 8;
+       r.end_ids = {a.greedy[6], 3};
+     }},
+    {"beams_stop_word", "beams_2", 0,
+     [](R r, A a) { beams(r, 2), r.stop_words = {part(a.greedy, 6, 2)}; }},
+};
+
 // Encoded and cut to length.
 constexpr const char* kText =
     "Machine learning is a branch of artificial intelligence in which computers learn patterns "
@@ -59,11 +229,19 @@ constexpr const char* kText =
 std::vector<std::vector<TokenId>> prompts(const text::Tokenizer& tokenizer) {
   const auto tokens = tokenizer.encode(kText, {.add_special_tokens = false}).value();
   std::vector<std::vector<TokenId>> out;
-  for (const size_t length : {37u, 48u, 71u})
-    out.emplace_back(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(length));
+  for (const size_t length : {37u, 48u, 71u}) out.push_back(part(tokens, 0, length));
   return out;
 }
 
-std::span<const Row> rows() { return kRows; }
+std::span<const Row> rows() {
+  static const std::vector<Row> all = [] {
+    std::vector<Row> out;
+    for (const std::span<const Row> group :
+         std::initializer_list<std::span<const Row>>{kDrawing, kProcessing, kSequences, kBeams})
+      out.insert(out.end(), group.begin(), group.end());
+    return out;
+  }();
+  return all;
+}
 
 }  // namespace nereid::runtime::exactness

@@ -23,7 +23,7 @@ constexpr int32_t kBlock = 16;
 // What changes the results by right, so that each has expectations of its own.
 struct Numerics {
   const char* name;
-  void (*set)(KvCacheConfig&);
+  void (*set)(ExecutorConfig&);
 };
 
 enum class Way { kAlone, kBatch, kTwice, kPrimed, kStreamed, kStreamedWhole };
@@ -39,7 +39,7 @@ struct Column {
 };
 
 const Numerics kNumerics[] = {
-    {"", [](KvCacheConfig&) {}},
+    {"", [](ExecutorConfig&) {}},
 };
 
 // Everything that could disturb is off.
@@ -143,7 +143,7 @@ const Outcome& outcome_of(const Expectations& e, std::string_view row) {
 
 Expectations run_plainly(const Numerics& numerics) {
   ExecutorConfig config = plain();
-  numerics.set(config.kv_cache);
+  numerics.set(config);
   Client client;
   Expectations e;
   const auto executor = open(config);
@@ -151,7 +151,10 @@ Expectations run_plainly(const Numerics& numerics) {
   for (const Row& row : rows()) {
     Request r = bare_request(row.prompt);
     const Outcome bare = client.run(*executor, r);
-    row.set(r, {bare.sequences.at(0).at(0).tokens, tokenizer(), executor->vocab_size()});
+    const auto tokens_of = [&](std::string_view name) {
+      return outcome_of(e, name).sequences.at(0).at(0).tokens;
+    };
+    row.set(r, {bare.sequences.at(0).at(0).tokens, tokenizer(), executor->vocab_size(), tokens_of});
     e.requests.push_back(std::move(r));
     e.outcomes.push_back(client.run(*executor, e.requests.back()));
     EXPECT_TRUE(e.outcomes.back().status.ok()) << row.name << ": " << e.outcomes.back().status;
@@ -231,7 +234,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   const Expectations& e = expected(numerics);
   ASSERT_EQ(e.outcomes.size(), rows().size());
   ExecutorConfig config = plain();
-  numerics.set(config.kv_cache);
+  numerics.set(config);
   if (column.set) column.set(config, column.argument);
   const auto executor = open(config);
   ASSERT_TRUE(executor);
