@@ -1,0 +1,240 @@
+// What the host does for each step, without a model: plan, stage the sampling, commit what was
+// drawn, and turn the news into responses. The device part (sampling from fixed logits) runs
+// between the measured phases.
+#include <fmt/format.h>
+#include <sched.h>
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <memory>
+#include <thread>
+
+#include "kernels/open.h"
+#include "runtime/outbox.h"
+#include "runtime/progress.h"
+#include "runtime/sampler.h"
+#include "sched/scheduler.h"
+#include "stopwatch.h"
+
+namespace nereid::bench {
+namespace {
+
+using runtime::Sampler;
+
+struct Options {
+  int32_t sequences = 256;
+  int32_t prompt = 128;
+  int32_t steps = 512;
+  int32_t vocab = 512;  // of the logits that are drawn from between the phases
+  int core = -1;
+};
+
+// How the sequences draw.
+struct Mix {
+  const char* name;
+  void (*set)(sched::SequenceSpec&, int32_t i);
+};
+
+void greedy(sched::SequenceSpec&, int32_t) {}
+
+void usual(sched::SequenceSpec& s, int32_t i) {
+  s.sampling.temperature = 0.8f;
+  s.sampling.top_p = 0.95f;
+  s.sampling.seed = static_cast<uint64_t>(i);
+}
+
+// A quarter each: greedy, top-p, penalties, log-probs with the five likeliest tokens.
+void mixed(sched::SequenceSpec& s, int32_t i) {
+  if (i % 4 >= 1) usual(s, i);
+  if (i % 4 == 2) {
+    s.sampling.repetition_penalty = 1.1f;
+    s.sampling.frequency_penalty = 0.2f;
+    s.bad_words = {{5, 6}, {7}};
+    s.stop_words = {{9, 10}, {11, 12, 13}};
+  }
+  if (i % 4 != 3) return;
+  s.output.return_log_probs = true;
+  s.output.num_top_log_probs = 5;
+}
+
+constexpr Mix kMixes[] = {{"greedy", greedy}, {"top-p", usual}, {"mixed", mixed}};
+
+enum Phase { kPlan, kPrepare, kCommit, kPost, kOutbox, kNumPhases };
+constexpr std::array<const char*, kNumPhases> kPhaseNames = {"plan", "prepare", "commit", "post",
+                                                             "outbox thread"};
+
+double thread_cpu_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+// The host's half of an executor, driven by hand.
+class Host {
+ public:
+  static StatusOr<std::unique_ptr<Host>> create(const Options& o, const Mix& mix) {
+    auto host = std::unique_ptr<Host>(new Host(o, mix));
+    RETURN_IF_ERROR(host->start());
+    return host;
+  }
+
+  // One step; adds each phase's time in us.
+  Status step(std::array<std::vector<double>, kNumPhases>& us) {
+    const Time began = now();
+    sched::StepPlan plan = scheduler_.plan(began);
+    const Time planned = now();
+    ASSIGN_OR_RETURN(const Sampler::Prepared prepared, sampler_->prepare(plan.rows));
+    const Time staged = now();
+    RETURN_IF_ERROR(draw(plan, prepared.hook));
+    const Time drawn = now();
+    runtime::NewsBatch batch = commit(plan, prepared.area);
+    const Time committed = now();
+    batch.time = committed;
+    const auto expected = num_called_.load() + static_cast<int64_t>(batch.news.size());
+    const double outbox_before = outbox_cpu_seconds_.load();
+    outbox_->post(std::move(batch));
+    const Time posted = now();
+    while (num_called_.load() < expected) std::this_thread::yield();
+    const double values[] = {seconds(planned - began), seconds(staged - planned),
+                             seconds(committed - drawn), seconds(posted - committed),
+                             outbox_cpu_seconds_.load() - outbox_before};
+    for (int p = 0; p < kNumPhases; ++p) us[p].push_back(values[p] * 1e6);
+    return ok();
+  }
+
+ private:
+  Host(const Options& o, const Mix& mix)
+      : options_(o), mix_(mix), scheduler_(limits(o)), logits_(size_t(o.sequences) * o.vocab) {}
+
+  static sched::Limits limits(const Options& o) {
+    const int32_t length = o.prompt + o.steps + 64;
+    return {.max_batch_size = o.sequences,
+            .max_num_tokens = 8192,
+            .max_queue_size = o.sequences,
+            .max_sequence_length = length,
+            .num_blocks = o.sequences * (length / 32 + 1),
+            .tokens_per_block = 32};
+  }
+
+  Status start() {
+    ASSIGN_OR_RETURN(device_, kernels::open_device("cpu", {.num_threads = 1}));
+    ASSIGN_OR_RETURN(stream_, device_.device->create_stream());
+    ASSIGN_OR_RETURN(
+        sampler_, Sampler::create(*device_.device, device_.registry, {},
+                                  {.max_rows = options_.sequences,
+                                   .vocab_size = options_.vocab,
+                                   .max_sequence_length = options_.prompt + options_.steps + 64}));
+    slot_tokens_.resize(static_cast<size_t>(options_.sequences));
+    for (size_t i = 0; i < logits_.size(); ++i)
+      logits_[i] = static_cast<float>(philox(1, i, 0)[0] >> 8) * 0x1p-22f;
+    outbox_ = std::make_unique<runtime::Outbox>(nullptr, inbox_, progress_);
+    for (int32_t i = 0; i < options_.sequences; ++i) RETURN_IF_ERROR(submit(i));
+    std::array<std::vector<double>, kNumPhases> prompts;
+    while (scheduler_.stats().num_running < options_.sequences) RETURN_IF_ERROR(step(prompts));
+    return ok();
+  }
+
+  Status submit(int32_t i) {
+    const auto id = static_cast<RequestId>(i + 1);
+    runtime::Subscription subscription;
+    subscription.id = id;
+    subscription.streaming = true;
+    subscription.callback = [this](Response) {
+      outbox_cpu_seconds_ = thread_cpu_seconds();
+      ++num_called_;
+    };
+    progress_.opened();
+    outbox_->open(std::move(subscription));
+    sched::SequenceSpec spec;
+    spec.id = id;
+    for (int32_t k = 0; k < options_.prompt; ++k)
+      spec.prompt.push_back((i * 31 + k * 7) % options_.vocab);
+    spec.max_new_tokens = options_.steps + 60;
+    mix_.set(spec, i);
+    spec.arrival = now();
+    return scheduler_.submit(std::move(spec));
+  }
+
+  // The device: the same logits for each row.
+  Status draw(const sched::StepPlan& plan, const exec::PostForward& hook) {
+    int64_t rows = 0;
+    for (const sched::Row& row : plan.rows) rows += row.num_logits();
+    if (rows == 0) return ok();
+    ASSIGN_OR_RETURN(const auto event, stream_->submit([&](Stream& stream) {
+      return hook({.logits = View::matrix(logits_.data(), DType::kF32, rows, options_.vocab),
+                   .slot_tokens = slot_tokens_.data()},
+                  stream);
+    }));
+    return event->wait();
+  }
+
+  runtime::NewsBatch commit(const sched::StepPlan& plan, int32_t area) {
+    runtime::NewsBatch batch;
+    const auto drawn = sampler_->results(area);
+    size_t next = 0;
+    for (const sched::Row& row : plan.rows) {
+      batch.news.push_back(scheduler_.commit(row, row.samples ? &drawn[next++] : nullptr));
+      if (batch.news.back().empty()) batch.news.pop_back();
+    }
+    return batch;
+  }
+
+  const Options options_;
+  const Mix mix_;
+  sched::Scheduler scheduler_;
+  std::vector<float> logits_;
+  std::vector<int32_t> slot_tokens_;
+  kernels::OpenedDevice device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Sampler> sampler_;
+  runtime::Progress progress_;
+  runtime::Inbox inbox_;
+  std::atomic<int64_t> num_called_ = 0;
+  std::atomic<double> outbox_cpu_seconds_ = 0;  // of its thread, at the last callback
+  std::unique_ptr<runtime::Outbox> outbox_;     // destroyed first: joins its thread
+};
+
+Status measure(const Options& o) {
+  fmt::print("{} sequences, us for each step, medians of {} steps (90th percentile)\n", o.sequences,
+             o.steps);
+  for (const Mix& mix : kMixes) {
+    ASSIGN_OR_RETURN(const auto host, Host::create(o, mix));
+    std::array<std::vector<double>, kNumPhases> us;
+    for (int32_t i = 0; i < o.steps; ++i) RETURN_IF_ERROR(host->step(us));
+    std::vector<double> all(static_cast<size_t>(o.steps));
+    std::string line = fmt::format("{:>8}:", mix.name);
+    for (int p = 0; p < kNumPhases; ++p) {
+      for (size_t i = 0; i < all.size(); ++i) all[i] += us[p][i];
+      std::ranges::sort(us[p]);
+      line += fmt::format(" {} {:.1f} ({:.1f}),", kPhaseNames[p], us[p][us[p].size() / 2],
+                          us[p][us[p].size() * 9 / 10]);
+    }
+    fmt::print("{} all {:.1f}\n", line, median(all));
+  }
+  return ok();
+}
+
+}  // namespace
+}  // namespace nereid::bench
+
+int main(int argc, char** argv) {
+  nereid::bench::Options o;
+  CLI::App app("the host's cost of a step: scheduler, sampling bookkeeping, outbox");
+  app.add_option("--sequences", o.sequences, "running at once")->capture_default_str();
+  app.add_option("--prompt", o.prompt, "tokens of each prompt")->capture_default_str();
+  app.add_option("--steps", o.steps, "decode steps measured")->capture_default_str();
+  app.add_option("--core", o.core, "keeps all threads on this core")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (o.core >= 0) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    CPU_SET(o.core, &cores);
+    sched_setaffinity(0, sizeof(cores), &cores);
+  }
+  const nereid::Status status = nereid::bench::measure(o);
+  if (!status.ok()) fmt::print(stderr, "host_cost: {}\n", nereid::message(status));
+  return status.ok() ? 0 : 1;
+}
