@@ -2,6 +2,7 @@
 // drawn, and turn the news into responses. The device part (sampling from fixed logits) runs
 // between the measured phases.
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sched.h>
 #include <time.h>
 
@@ -53,7 +54,7 @@ void mixed(sched::SequenceSpec& s, int32_t i) {
     s.sampling.repetition_penalty = 1.1f;
     s.sampling.frequency_penalty = 0.2f;
     s.bad_words = {{5, 6}, {7}};
-    s.stop_words = {{9, 10}, {11, 12, 13}};
+    s.stop_words = {{9, 10, 9, 10}, {11, 12, 13, 11}};  // so long that chance never draws them
   }
   if (i % 4 != 3) return;
   s.output.return_log_probs = true;
@@ -66,9 +67,10 @@ enum Phase { kPlan, kPrepare, kCommit, kPost, kOutbox, kNumPhases };
 constexpr std::array<const char*, kNumPhases> kPhaseNames = {"plan", "prepare", "commit", "post",
                                                              "outbox thread"};
 
-double thread_cpu_seconds() {
+// CPU time of a thread: what others do on the core meanwhile does not count.
+double cpu_seconds(clockid_t thread = CLOCK_THREAD_CPUTIME_ID) {
   timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  clock_gettime(thread, &t);
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
@@ -83,27 +85,28 @@ class Host {
 
   // One step; adds each phase's time in us.
   Status step(std::array<std::vector<double>, kNumPhases>& us) {
-    const Time began = now();
-    sched::StepPlan plan = scheduler_.plan(began);
-    const Time planned = now();
+    const double began = cpu_seconds();
+    sched::StepPlan plan = scheduler_.plan(now());
+    const double planned = cpu_seconds();
     ASSIGN_OR_RETURN(const Sampler::Prepared prepared, sampler_->prepare(plan.rows));
-    const Time staged = now();
+    const double staged = cpu_seconds();
     RETURN_IF_ERROR(draw(plan, prepared.hook));
-    const Time drawn = now();
+    const double drawn = cpu_seconds();
     runtime::NewsBatch batch = commit(plan, prepared.area);
-    const Time committed = now();
-    batch.time = committed;
+    const double committed = cpu_seconds();
     const auto expected = num_called_.load() + static_cast<int64_t>(batch.news.size());
-    const double outbox_before = outbox_cpu_seconds_.load();
+    const double outbox_before = outbox_seconds();
+    const double ready = cpu_seconds();
     outbox_->post(std::move(batch));
-    const Time posted = now();
+    const double posted = cpu_seconds();
     while (num_called_.load() < expected) std::this_thread::yield();
-    const double values[] = {seconds(planned - began), seconds(staged - planned),
-                             seconds(committed - drawn), seconds(posted - committed),
-                             outbox_cpu_seconds_.load() - outbox_before};
+    const double values[] = {planned - began, staged - planned, committed - drawn, posted - ready,
+                             outbox_seconds() - outbox_before};
     for (int p = 0; p < kNumPhases; ++p) us[p].push_back(values[p] * 1e6);
     return ok();
   }
+
+  int64_t num_running() const { return scheduler_.stats().num_running; }
 
  private:
   Host(const Options& o, const Mix& mix)
@@ -143,8 +146,7 @@ class Host {
     subscription.id = id;
     subscription.streaming = true;
     subscription.callback = [this](Response) {
-      outbox_cpu_seconds_ = thread_cpu_seconds();
-      ++num_called_;
+      if (num_called_++ == 0) pthread_getcpuclockid(pthread_self(), &outbox_clock_);
     };
     progress_.opened();
     outbox_->open(std::move(subscription));
@@ -157,6 +159,8 @@ class Host {
     spec.arrival = now();
     return scheduler_.submit(std::move(spec));
   }
+
+  double outbox_seconds() const { return num_called_ > 0 ? cpu_seconds(outbox_clock_) : 0; }
 
   // The device: the same logits for each row.
   Status draw(const sched::StepPlan& plan, const exec::PostForward& hook) {
@@ -176,8 +180,8 @@ class Host {
     const auto drawn = sampler_->results(area);
     size_t next = 0;
     for (const sched::Row& row : plan.rows) {
-      batch.news.push_back(scheduler_.commit(row, row.samples ? &drawn[next++] : nullptr));
-      if (batch.news.back().empty()) batch.news.pop_back();
+      sched::RowNews news = scheduler_.commit(row, row.samples ? &drawn[next++] : nullptr);
+      if (!news.empty()) batch.news.push_back({.row = std::move(news)});
     }
     return batch;
   }
@@ -193,8 +197,8 @@ class Host {
   runtime::Progress progress_;
   runtime::Inbox inbox_;
   std::atomic<int64_t> num_called_ = 0;
-  std::atomic<double> outbox_cpu_seconds_ = 0;  // of its thread, at the last callback
-  std::unique_ptr<runtime::Outbox> outbox_;     // destroyed first: joins its thread
+  clockid_t outbox_clock_ = 0;               // of the outbox thread, from its first callback on
+  std::unique_ptr<runtime::Outbox> outbox_;  // destroyed first: joins its thread
 };
 
 Status measure(const Options& o) {
@@ -204,6 +208,8 @@ Status measure(const Options& o) {
     ASSIGN_OR_RETURN(const auto host, Host::create(o, mix));
     std::array<std::vector<double>, kNumPhases> us;
     for (int32_t i = 0; i < o.steps; ++i) RETURN_IF_ERROR(host->step(us));
+    if (host->num_running() != o.sequences)
+      return internal_error("{} of {} sequences still run", host->num_running(), o.sequences);
     std::vector<double> all(static_cast<size_t>(o.steps));
     std::string line = fmt::format("{:>8}:", mix.name);
     for (int p = 0; p < kNumPhases; ++p) {
