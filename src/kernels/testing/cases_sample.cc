@@ -130,8 +130,9 @@ Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
   set_mode(p, i);
   if (on(kPenalties, 2)) set_penalties(p, i / 2, hostile);
   if (on(kBans, 3)) {
-    p.min_length = p.num_prompt + cycle({0, 1000, 30}, i);
-    s.cells = {static_cast<int32_t>(i % vocab), hostile ? -3 : 0, 2};
+    const auto length = static_cast<int32_t>(s.history.size());
+    p.min_length = cycle({length, length + 1, 0, length + 1000}, i);
+    s.cells = {static_cast<int32_t>(i % vocab), hostile ? -3 : 0, 5};
     p.num_end_ids = 3;
     p.ngram = cycle({0, 2, 1, 3, 500, 1 << 30}, i / 2);
   }
@@ -256,8 +257,10 @@ const std::vector<Case<Sample>>& cases<Sample>() {
       list.push_back(make_case(Kind::kNoise, 20, 777, features | kBroken));
       list.push_back(make_case(Kind::kNoise, 2, 128256, features));
     }
-    for (const uint32_t features : {kPenalties, kBiases, kBans, kLogProbs, kMinP, kDecay})
+    for (const uint32_t features : {kPenalties, kBiases, kBans, kMinP, kDecay})
       list.push_back(make_case(Kind::kNoise, 60, 500, features));
+    for (const uint32_t features : {kPenalties, kBiases, kBans, kMinP, kDecay})
+      list.push_back(make_case(Kind::kNoise, 60, 30, features | kLogProbs));
     list.push_back(make_case(Kind::kNoise, 60, 64, kBeams | kLogProbs | kBans));
     for (const uint32_t features : {kPenalties, kBiases, kBans})
       list.push_back(make_case(Kind::kNoise, 60, 12, features | kHostile | kLogProbs));

@@ -1,0 +1,349 @@
+// The sampler on a real CPU stream: loading of slots, history, lists, two steps in flight, results
+// and logits.
+#include "runtime/sampler.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/open.h"
+#include "sched/sequence.h"
+#include "tensor/device.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr int32_t kVocab = 32, kSlots = 8, kMaxLength = 64;
+
+std::vector<float> logits_row(int seed) {
+  std::vector<float> x;
+  for (int32_t id = 0; id < kVocab; ++id)
+    x.push_back(static_cast<float>((id * 13 + seed * 5) % 29) * 0.25f - 3);
+  return x;
+}
+
+sched::SequenceSpec greedy_spec(std::vector<TokenId> prompt) {
+  static RequestId id = 0;
+  sched::SequenceSpec spec;
+  spec.id = ++id;
+  spec.prompt = std::move(prompt);
+  spec.max_new_tokens = 10;
+  return spec;
+}
+
+sched::SequenceSpec spec_with_log_probs(std::vector<TokenId> prompt) {
+  sched::SequenceSpec spec = greedy_spec(std::move(prompt));
+  spec.output.return_log_probs = true;
+  spec.output.num_top_log_probs = 32;
+  return spec;
+}
+
+sched::Sequence make(sched::SequenceSpec spec) { return {std::move(spec), kMaxLength, 16, 1}; }
+
+// The row that draws the token for `position`.
+sched::Row row_at(sched::Sequence& sequence, int32_t slot, int32_t position) {
+  return {
+      .sequence = &sequence, .slot = slot, .start = position - 1, .num_tokens = 1, .samples = true};
+}
+sched::Row row_of(sched::Sequence& sequence, int32_t slot) {
+  return row_at(sequence, slot, sequence.num_prompt());
+}
+
+// What results() gave, on its own memory.
+struct Copied {
+  TokenId token;
+  float log_prob, full_log_prob;
+  std::vector<std::pair<TokenId, float>> top;
+  bool operator==(const Copied&) const = default;
+
+  float at(TokenId id) const {
+    for (const auto& [token_id, value] : top)
+      if (token_id == id) return value;
+    return -INFINITY;
+  }
+};
+
+class SamplerTest : public ::testing::Test {
+ protected:
+  SamplerTest() { reset(true); }
+
+  void reset(bool normalize) {
+    sampler_.reset();
+    opened_ = kernels::open_device("cpu", {.num_threads = 1}).value();
+    stream_ = opened_.device->create_stream().value();
+    sampler_ = Sampler::create(*opened_.device, opened_.registry, {},
+                               {.max_rows = kSlots,
+                                .vocab_size = kVocab,
+                                .max_sequence_length = kMaxLength,
+                                .normalize_log_probs = normalize})
+                   .value();
+  }
+
+  struct Flying {
+    std::unique_ptr<Event> event;
+    int32_t area = 0;
+    std::shared_ptr<std::vector<float>> logits;
+  };
+
+  // Submits a step over these logits, all its rows one after the other.
+  Flying launch(const std::vector<sched::Row>& rows,
+                const std::vector<std::vector<float>>& logits) {
+    Flying step{.logits = std::make_shared<std::vector<float>>()};
+    for (const auto& x : logits) step.logits->insert(step.logits->end(), x.begin(), x.end());
+    auto prepared = sampler_->prepare(rows);
+    EXPECT_TRUE(prepared.ok());
+    step.area = prepared->area;
+    step.event = *stream_->submit([hook = prepared->hook, data = step.logits->data(),
+                                   count = static_cast<int64_t>(logits.size()), this](Stream& s) {
+      return hook({.logits = View::matrix(data, DType::kF32, count, kVocab),
+                   .slot_tokens = slot_tokens_.data()},
+                  s);
+    });
+    return step;
+  }
+
+  std::vector<Copied> finish(const Flying& step) {
+    EXPECT_TRUE(step.event->wait().ok());
+    std::vector<Copied> copies;
+    for (const sched::Drawn& d : sampler_->results(step.area)) {
+      Copied& c = copies.emplace_back(Copied{d.token, d.log_prob, d.full_log_prob, {}});
+      for (const TokenLogProb& t : d.top) c.top.push_back({t.token, t.log_prob});
+    }
+    return copies;
+  }
+
+  std::vector<Copied> step(const std::vector<sched::Row>& rows,
+                           const std::vector<std::vector<float>>& logits) {
+    return finish(launch(rows, logits));
+  }
+
+  kernels::OpenedDevice opened_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Sampler> sampler_;
+  std::vector<int32_t> slot_tokens_ = std::vector<int32_t>(kSlots, -7);
+};
+
+std::vector<double> log_softmax(const std::vector<double>& x) {
+  double sum = 0;
+  for (double v : x) sum += std::exp(v);
+  std::vector<double> out;
+  for (double v : x) out.push_back(v - std::log(sum));
+  return out;
+}
+
+TEST_F(SamplerTest, TheTwoOrdersDifferAsTheirFormulas) {
+  constexpr float kTemperature = 0.5f, kPresence = 1.5f;
+  for (const auto order : {SamplingOrder::kTemperatureFirst, SamplingOrder::kTemperatureLast}) {
+    sched::SequenceSpec spec = spec_with_log_probs({3, 4, 5});
+    spec.sampling.order = order;
+    spec.sampling.temperature = kTemperature;
+    spec.sampling.top_p = 1;
+    spec.sampling.presence_penalty = kPresence;
+    spec.sampling.repetition_penalty = 1.4f;
+    sched::Sequence sequence = make(spec);
+    const auto got = step({row_of(sequence, 2)}, {logits_row(1)});
+    std::vector<double> want;
+    for (int32_t id = 0; id < kVocab; ++id) {
+      double l = logits_row(1)[id];
+      if (order == SamplingOrder::kTemperatureFirst) l /= kTemperature;
+      if (id >= 3 && id <= 5) l = (l < 0 ? l * 1.4 : l / 1.4) - kPresence;
+      if (order == SamplingOrder::kTemperatureLast) l /= kTemperature;
+      want.push_back(l);
+    }
+    want = log_softmax(want);
+    ASSERT_EQ(got[0].top.size(), size_t{kVocab});
+    for (const auto& [id, value] : got[0].top) EXPECT_NEAR(value, want[id], 1e-5) << id;
+  }
+}
+
+TEST_F(SamplerTest, DrawnTokensArePenalisedBeforeTheHostKnowsThem) {
+  sched::SequenceSpec spec = spec_with_log_probs({1});
+  spec.sampling.frequency_penalty = 100;
+  sched::Sequence sequence = make(spec);
+  std::vector<TokenId> drawn;
+  for (int32_t position = 1; position <= 6; ++position)
+    drawn.push_back(step({row_at(sequence, 0, position)}, {logits_row(2)})[0].token);
+  std::ranges::sort(drawn);
+  EXPECT_EQ(std::ranges::adjacent_find(drawn), drawn.end()) << "a token came twice";
+}
+
+TEST_F(SamplerTest, ASlotIsLoadedAgainForAnotherSequence) {
+  sched::SequenceSpec spec = spec_with_log_probs({1, 2});
+  spec.sampling.repetition_penalty = 2;
+  spec.logit_bias = {{7, 50.0f}};
+  sched::Sequence biased = make(spec);
+  sched::Sequence plain = make(spec_with_log_probs({1, 2}));
+  EXPECT_EQ(step({row_of(biased, 3)}, {logits_row(3)})[0].token, 7);
+  EXPECT_EQ(slot_tokens_[3], 7);
+  const auto alone = step({row_of(plain, 4)}, {logits_row(3)});
+  EXPECT_EQ(step({row_of(plain, 3)}, {logits_row(3)}), alone);
+  // Back in its slot after it was paused: what it drew is drawn again.
+  const auto first = step({row_of(biased, 5)}, {logits_row(3)});
+  step({row_at(biased, 5, 3)}, {logits_row(4)});
+  EXPECT_EQ(step({row_of(biased, 5)}, {logits_row(3)}), first);
+}
+
+TEST_F(SamplerTest, ListsGrowWhileTheStepBeforeIsInFlight) {
+  std::vector<sched::Sequence> sequences;
+  for (int32_t size : {2, 20, 200, 1000}) {
+    sched::SequenceSpec spec = greedy_spec({1, 2});
+    for (int32_t i = 0; i < size; ++i) spec.bad_words.push_back({9, 9});
+    spec.bad_words.push_back({1, 2, size % kVocab});
+    spec.logit_bias = {{size % kVocab, 1000.0f}, {(size + 1) % kVocab, 900.0f}};
+    spec.sampling.no_repeat_ngram_size = 1;  // bans 1 and 2
+    sequences.push_back(make(spec));
+  }
+  std::vector<Flying> flying;
+  std::vector<TokenId> drawn;
+  for (sched::Sequence& sequence : sequences) {
+    if (flying.size() == 2) {
+      drawn.push_back(finish(flying[0])[0].token);
+      flying.erase(flying.begin());
+    }
+    flying.push_back(launch({row_of(sequence, 1)}, {logits_row(1)}));
+  }
+  for (const Flying& step : flying) drawn.push_back(finish(step)[0].token);
+  // The bad word bans the id that is biased most, by lists that are each sequence's own.
+  EXPECT_THAT(drawn, ElementsAre(3, 21, 201 % kVocab, 1001 % kVocab));
+}
+
+TEST_F(SamplerTest, RowsAloneAndTogetherGiveTheSameBits) {
+  std::vector<sched::Sequence> sequences;
+  for (int i = 0; i < kSlots; ++i) {
+    sched::SequenceSpec spec = spec_with_log_probs({1, 2, 3, 1, 2});
+    if (i == 0) spec = greedy_spec({4});
+    if (i % 2) spec.sampling.top_k = 6;
+    if (i % 3) spec.sampling.top_p = 0.8f;
+    if (i % 4 == 1) spec.sampling.repetition_penalty = 1.3f;
+    if (i % 4 == 2) spec.sampling.min_p = 0.1f;
+    if (i % 4 == 3) spec.sampling.temperature = 1.7f, spec.sampling.no_repeat_ngram_size = 3;
+    if (i == 5) spec.output.log_probs_mode = LogProbsMode::kRaw;
+    if (i == 6) spec.embedding_bias = std::make_shared<std::vector<float>>(kVocab, 0.5f);
+    spec.sampling.seed = static_cast<uint64_t>(i);
+    sequences.push_back(make(spec));
+  }
+  std::vector<sched::Row> rows;
+  std::vector<std::vector<float>> logits;
+  for (int i = 0; i < kSlots; ++i) {
+    rows.push_back(row_of(sequences[static_cast<size_t>(i)], i));
+    logits.push_back(logits_row(i));
+  }
+  const std::vector<Copied> together = step(rows, logits);
+  reset(true);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].slot = static_cast<int32_t>(rows.size() - 1 - i);
+    EXPECT_EQ(step({rows[i]}, {logits[i]})[0], together[i]) << i;
+  }
+}
+
+TEST_F(SamplerTest, EndIdsAndStopTokensAreBannedBeforeMinTokens) {
+  sched::SequenceSpec spec = spec_with_log_probs({1, 2});
+  spec.sampling.min_tokens = 2;
+  spec.end_ids = {8, 9};
+  spec.stop_words = {{10}, {11, 12}};
+  sched::Sequence sequence = make(spec);
+  for (int32_t position = 2; position <= 4; ++position) {
+    const Copied got = step({row_at(sequence, 0, position)}, {logits_row(1)})[0];
+    for (TokenId id : {8, 9, 10})
+      EXPECT_EQ(got.at(id) == -INFINITY, position < 4) << id << " at " << position;
+    for (TokenId id : {11, 12}) EXPECT_GT(got.at(id), -INFINITY);
+  }
+}
+
+TEST_F(SamplerTest, NormalisesReportedLogProbsOnlyWhenToldTo) {
+  sched::SequenceSpec spec = spec_with_log_probs({1});
+  spec.sampling.top_k = 1;
+  for (const bool normalize : {true, false}) {
+    reset(normalize);
+    sched::Sequence sequence = make(spec);
+    const Copied got = step({row_of(sequence, 0)}, {logits_row(1)})[0];
+    EXPECT_EQ(got.full_log_prob, got.at(got.token));
+    EXPECT_LT(got.full_log_prob, -0.1f);
+    EXPECT_FLOAT_EQ(got.log_prob, normalize ? 0 : got.full_log_prob);
+  }
+}
+
+TEST_F(SamplerTest, RawLogProbsIgnoreEverythingThatWasDoneToTheLogits) {
+  sched::SequenceSpec spec = spec_with_log_probs({1, 2});
+  spec.output.log_probs_mode = LogProbsMode::kRaw;
+  sched::Sequence plain = make(spec);
+  const Copied want = step({row_of(plain, 0)}, {logits_row(1)})[0];
+  spec.id += 1000;
+  spec.sampling.temperature = 0.3f;
+  spec.sampling.top_k = 3;
+  spec.logit_bias = {{20, 60.0f}};
+  sched::Sequence biased = make(spec);
+  const Copied got = step({row_of(biased, 1)}, {logits_row(1)})[0];
+  EXPECT_EQ(got.top, want.top);
+  EXPECT_EQ(got.token, 20);
+  EXPECT_EQ(got.log_prob, want.at(20));
+}
+
+TEST_F(SamplerTest, BeamsGetTheLikeliestTokensAndDrawNone) {
+  sched::SequenceSpec spec = greedy_spec({1, 2});
+  spec.sampling.beam_width = 3;
+  spec.sampling.top_k = 2;
+  sched::Sequence sequence = make(spec);
+  const std::vector<float> x = logits_row(4);
+  const Copied got = step({row_of(sequence, 6)}, {x})[0];
+  ASSERT_EQ(got.top.size(), 6u);
+  const std::vector<double> want = log_softmax({x.begin(), x.end()});
+  for (const auto& [id, value] : got.top) {
+    EXPECT_NEAR(value, want[id], 1e-5);
+    EXPECT_LT(std::ranges::count_if(want, [&, v = value](double w) { return w > v + 1e-4; }), 6);
+  }
+  EXPECT_EQ(got.token, got.top[0].first);
+  EXPECT_EQ(slot_tokens_[6], -7);
+}
+
+TEST_F(SamplerTest, LogitsThatAreNotFiniteFailOnlyTheirRow) {
+  sched::Sequence a = make(greedy_spec({1})), b = make(spec_with_log_probs({1}));
+  std::vector<float> broken = logits_row(1);
+  broken[5] = NAN;
+  const auto got = step({row_of(a, 0), row_of(b, 1)}, {broken, logits_row(1)});
+  EXPECT_EQ(got[0].token, -1);
+  EXPECT_GE(got[1].token, 0);
+}
+
+TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
+  sched::SequenceSpec spec = greedy_spec({1, 2, 3, 4});
+  spec.output.return_context_logits = true;
+  spec.output.return_generation_logits = true;
+  spec.logit_bias = {{2, 30.0f}};
+  sched::Sequence wanted = make(spec), other = make(greedy_spec({1, 2}));
+  sched::Row chunk{.sequence = &wanted, .slot = 0, .num_tokens = 3, .all_logits = true};
+  const auto first = launch({row_of(other, 1), chunk},
+                            {logits_row(0), logits_row(1), logits_row(2), logits_row(3)});
+  const auto copied = finish(first);
+  EXPECT_EQ(copied.size(), 1u);
+  const auto context = sampler_->context_logits(first.area, 1);
+  ASSERT_EQ(context.size(), 3u * kVocab);
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(std::ranges::equal(context.subspan(i * kVocab, kVocab), logits_row(i + 1)));
+  EXPECT_THAT(sampler_->context_logits(first.area, 0), IsEmpty());
+  EXPECT_THAT(sampler_->generation_logits(first.area, 0), IsEmpty());
+  EXPECT_THAT(sampler_->generation_logits(first.area, 1), IsEmpty());
+
+  sched::Row last{.sequence = &wanted,
+                  .slot = 0,
+                  .start = 3,
+                  .num_tokens = 1,
+                  .samples = true,
+                  .all_logits = true};
+  const auto second = launch({last, row_of(other, 1)}, {logits_row(5), logits_row(6)});
+  EXPECT_EQ(finish(second)[0].token, 2);
+  for (const auto got :
+       {sampler_->context_logits(second.area, 0), sampler_->generation_logits(second.area, 0)})
+    EXPECT_TRUE(std::ranges::equal(got, logits_row(5)));
+  const auto third = launch({row_at(wanted, 0, 5)}, {logits_row(7)});
+  finish(third);
+  EXPECT_TRUE(std::ranges::equal(sampler_->generation_logits(third.area, 0), logits_row(7)));
+  EXPECT_THAT(sampler_->context_logits(third.area, 0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace nereid::runtime
