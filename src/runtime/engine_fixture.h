@@ -8,13 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/ref/ref.h"
 #include "runtime/fake_runner.h"
 #include "runtime/model_instance.h"
 #include "runtime/test_client.h"
 #include "tensor/cpu_device.h"
 
 namespace nereid::runtime {
+
+// The ref kernels; in engine_test.cc.
+void add_test_kernels(kernels::Registry& registry);
 
 inline constexpr int32_t kVocab = 64;
 
@@ -30,7 +32,7 @@ struct Fixture {
   explicit Fixture(const exec::RunnerLimits& limits = roomy(), const ExecutorConfig& config = {}) {
     ModelInstance model;
     model.device.device = make_cpu_device({.num_threads = 1}).value();
-    kernels::ref::add_kernels(model.device.registry);
+    add_test_kernels(model.device.registry);
     auto fake = std::make_unique<FakeRunner>(*model.device.device, limits, kVocab);
     runner = fake.get();
     model.runner = std::move(fake);

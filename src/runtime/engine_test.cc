@@ -5,9 +5,13 @@
 #include <random>
 #include <thread>
 
+#include "kernels/ref/ref.h"
 #include "runtime/engine_fixture.h"
 
 namespace nereid::runtime {
+
+void add_test_kernels(kernels::Registry& registry) { kernels::ref::add_kernels(registry); }
+
 namespace {
 
 using std::chrono::milliseconds;

@@ -1,0 +1,218 @@
+// One line for each option of the public headers.
+#include "capi/options_json.h"
+
+#include "capi/object_reader.h"
+
+namespace nereid::capi {
+namespace {
+
+void read_scheduler(ObjectReader& in, SchedulerConfig& c) {
+  in.read_enum<CapacityPolicy>("capacity_policy",
+                               {{"max_utilization", CapacityPolicy::kMaxUtilization},
+                                {"guaranteed_no_evict", CapacityPolicy::kGuaranteedNoEvict},
+                                {"static_batch", CapacityPolicy::kStaticBatch}},
+                               c.capacity_policy);
+  in.read_enum<ChunkingPolicy>("chunking_policy",
+                               {{"first_come_first_served", ChunkingPolicy::kFirstComeFirstServed},
+                                {"equal_progress", ChunkingPolicy::kEqualProgress}},
+                               c.chunking_policy);
+  in.read("enable_chunked_context", c.enable_chunked_context);
+  in.read_enum<PausePolicy>("pause_policy",
+                            {{"recompute", PausePolicy::kRecompute}, {"swap", PausePolicy::kSwap}},
+                            c.pause_policy);
+}
+
+void read_kv_cache(ObjectReader& in, KvCacheConfig& c) {
+  in.read("max_tokens", c.max_tokens);
+  in.read("memory_fraction", c.memory_fraction);
+  in.read("enable_block_reuse", c.enable_block_reuse);
+  in.read("enable_partial_reuse", c.enable_partial_reuse);
+  in.read("tokens_per_block", c.tokens_per_block);
+  in.read_enum<KvCacheType>(
+      "type",
+      {{"auto", KvCacheType::kAuto}, {"int8", KvCacheType::kInt8}, {"fp8", KvCacheType::kFp8}},
+      c.type);
+  in.read("max_attention_window", c.max_attention_window);
+  in.read("sink_token_length", c.sink_token_length);
+  in.read("host_cache_bytes", c.host_cache_bytes);
+  in.read("offload_min_priority", c.offload_min_priority);
+  in.read("event_buffer_size", c.event_buffer_size);
+}
+
+void read_config(ObjectReader& in, ExecutorConfig& c) {
+  in.read("device", c.device);
+  in.read("num_threads", c.num_threads);
+  in.read("memory_bytes", c.memory_bytes);
+  in.read_object("scheduler", [&](ObjectReader& inner) { read_scheduler(inner, c.scheduler); });
+  in.read_object("kv_cache", [&](ObjectReader& inner) { read_kv_cache(inner, c.kv_cache); });
+  in.read("max_batch_size", c.max_batch_size);
+  in.read("max_beam_width", c.max_beam_width);
+  in.read("max_num_tokens", c.max_num_tokens);
+  in.read("max_queue_size", c.max_queue_size);
+  in.read("enable_overlap", c.enable_overlap);
+  in.read("normalize_log_probs", c.normalize_log_probs);
+  in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);
+  in.read("request_stats_max_iterations", c.request_stats_max_iterations);
+  in.read("isa", c.isa);
+  in.read("forced_kernels", c.forced_kernels);
+  in.read("random_weights", c.random_weights);
+  std::string cache_dir = c.cache_dir.string();
+  in.read("cache_dir", cache_dir);
+  c.cache_dir = cache_dir;
+}
+
+void read_sampling(ObjectReader& in, SamplingConfig& s) {
+  in.read("beam_width", s.beam_width);
+  in.read("num_return_sequences", s.num_return_sequences);
+  in.read("best_of", s.best_of);
+  in.read("top_k", s.top_k);
+  in.read("top_p", s.top_p);
+  in.read("top_p_min", s.top_p_min);
+  in.read("top_p_decay", s.top_p_decay);
+  in.read("top_p_reset_id", s.top_p_reset_id);
+  in.read("min_p", s.min_p);
+  in.read("temperature", s.temperature);
+  in.read("seed", s.seed);
+  in.read("min_tokens", s.min_tokens);
+  in.read("repetition_penalty", s.repetition_penalty);
+  in.read("presence_penalty", s.presence_penalty);
+  in.read("frequency_penalty", s.frequency_penalty);
+  in.read("prompt_ignore_length", s.prompt_ignore_length);
+  in.read("no_repeat_ngram_size", s.no_repeat_ngram_size);
+  in.read_enum<SamplingOrder>("order",
+                              {{"temperature_first", SamplingOrder::kTemperatureFirst},
+                               {"temperature_last", SamplingOrder::kTemperatureLast}},
+                              s.order);
+  in.read("length_penalty", s.length_penalty);
+  in.read("early_stopping", s.early_stopping);
+  in.read("beam_search_diversity_rate", s.beam_search_diversity_rate);
+}
+
+void read_output(ObjectReader& in, OutputConfig& o) {
+  in.read("exclude_input_from_output", o.exclude_input_from_output);
+  in.read("return_log_probs", o.return_log_probs);
+  in.read("num_top_log_probs", o.num_top_log_probs);
+  in.read_enum<LogProbsMode>("log_probs_mode",
+                             {{"processed", LogProbsMode::kProcessed}, {"raw", LogProbsMode::kRaw}},
+                             o.log_probs_mode);
+  in.read("return_context_logits", o.return_context_logits);
+  in.read("return_generation_logits", o.return_generation_logits);
+}
+
+void read_retention(ObjectReader& in, KvCacheRetentionConfig& c) {
+  in.read_objects("token_ranges", [&](ObjectReader& inner) {
+    auto& range = c.token_ranges.emplace_back();
+    inner.read("token_start", range.token_start);
+    inner.read("token_end", range.token_end);
+    inner.read("priority", range.priority);
+    inner.read("duration", range.duration);
+  });
+  in.read("decode_priority", c.decode_priority);
+  in.read("decode_duration", c.decode_duration);
+}
+
+void read_request(ObjectReader& in, Request& r) {
+  in.read("max_tokens", r.max_tokens);
+  in.read("streaming", r.streaming);
+  in.read_object("sampling", [&](ObjectReader& inner) { read_sampling(inner, r.sampling); });
+  in.read_object("output", [&](ObjectReader& inner) { read_output(inner, r.output); });
+  in.read("end_ids", r.end_ids);
+  in.read("stop_words", r.stop_words);
+  in.read("stop_strings", r.stop_strings);
+  in.read("bad_words", r.bad_words);
+  in.read("embedding_bias", r.embedding_bias);
+  in.read("logit_bias", r.logit_bias);
+  in.read("return_all_generated_tokens", r.return_all_generated_tokens);
+  in.read("priority", r.priority);
+  in.read("allotted_time", r.allotted_time);
+  in.read("client_id", r.client_id);
+  in.read_object("kv_cache_retention", [&](ObjectReader& inner) {
+    read_retention(inner, r.kv_cache_retention.emplace());
+  });
+  in.read("cache_salt", r.cache_salt);
+}
+
+const char* name_of(KvCacheEvent::Kind kind) {
+  switch (kind) {
+    case KvCacheEvent::Kind::kCreated:
+      return "created";
+    case KvCacheEvent::Kind::kStored:
+      return "stored";
+    case KvCacheEvent::Kind::kRemoved:
+      return "removed";
+    case KvCacheEvent::Kind::kUpdated:
+      return "updated";
+  }
+  return "created";
+}
+
+}  // namespace
+
+StatusOr<ExecutorConfig> parse_config(std::string_view text) {
+  ASSIGN_OR_RETURN(const json::value document, parse_json(text));
+  ExecutorConfig config;
+  ObjectReader reader(document, "");
+  if (document.is_object()) read_config(reader, config);
+  RETURN_IF_ERROR(reader.done());
+  return config;
+}
+
+StatusOr<Request> parse_request(std::string_view text) {
+  ASSIGN_OR_RETURN(const json::value document, parse_json(text));
+  Request request;
+  ObjectReader reader(document, "");
+  if (document.is_object()) read_request(reader, request);
+  RETURN_IF_ERROR(reader.done());
+  return request;
+}
+
+std::string to_json(const ExecutorStats& s) {
+  const json::object object = {{"num_active", s.num_active},
+                               {"num_waiting", s.num_waiting},
+                               {"kv_blocks_total", s.kv_blocks_total},
+                               {"kv_blocks_free", s.kv_blocks_free},
+                               {"kv_tokens_per_block", s.kv_tokens_per_block},
+                               {"kv_host_blocks_total", s.kv_host_blocks_total},
+                               {"kv_host_blocks_free", s.kv_host_blocks_free},
+                               {"kv_blocks_reused", s.kv_blocks_reused},
+                               {"kv_blocks_missed", s.kv_blocks_missed},
+                               {"kv_blocks_allocated", s.kv_blocks_allocated},
+                               {"kv_blocks_allocated_new", s.kv_blocks_allocated_new},
+                               {"kv_blocks_offloaded", s.kv_blocks_offloaded},
+                               {"kv_blocks_onboarded", s.kv_blocks_onboarded},
+                               {"num_steps", s.num_steps},
+                               {"num_preemptions", s.num_preemptions},
+                               {"prompt_tokens", s.prompt_tokens},
+                               {"generated_tokens", s.generated_tokens},
+                               {"num_finished", s.num_finished},
+                               {"num_cancelled", s.num_cancelled},
+                               {"num_timed_out", s.num_timed_out},
+                               {"num_failed", s.num_failed},
+                               {"num_numeric_failures", s.num_numeric_failures},
+                               {"last_step_context_tokens", s.last_step_context_tokens},
+                               {"last_step_generation_tokens", s.last_step_generation_tokens},
+                               {"last_step_context_requests", s.last_step_context_requests},
+                               {"last_step_generation_requests", s.last_step_generation_requests},
+                               {"last_step_seconds", s.last_step_seconds},
+                               {"max_batch_size", s.max_batch_size}};
+  return json::serialize(object);
+}
+
+std::string to_json(const KvCacheEvent& e) {
+  json::object object = {{"event_id", e.event_id}, {"kind", name_of(e.kind)}};
+  if (e.kind == KvCacheEvent::Kind::kCreated)
+    object["num_blocks_per_level"] = json::value_from(e.num_blocks_per_level);
+  if (e.kind != KvCacheEvent::Kind::kCreated)
+    object["block_hashes"] = json::value_from(e.block_hashes);
+  if (e.kind == KvCacheEvent::Kind::kStored) {
+    object["parent_hash"] = e.parent_hash ? json::value(*e.parent_hash) : json::value(nullptr);
+    object["tokens"] = json::value_from(e.tokens);
+  }
+  if (e.kind == KvCacheEvent::Kind::kStored || e.kind == KvCacheEvent::Kind::kUpdated) {
+    object["level"] = e.level;
+    object["priority"] = e.priority;
+  }
+  return json::serialize(object);
+}
+
+}  // namespace nereid::capi
