@@ -17,6 +17,8 @@ constexpr Rename kToPreprocessing[] = {{"text_input", "QUERY"},
                                        {"max_tokens", "REQUEST_OUTPUT_LEN"},
                                        {"bad_words", "BAD_WORDS_DICT"},
                                        {"stop_words", "STOP_WORDS_DICT"},
+                                       {"embedding_bias_words", "EMBEDDING_BIAS_WORDS"},
+                                       {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"},
                                        {"end_id", "END_ID"},
                                        {"pad_id", "PAD_ID"}};
 
@@ -25,34 +27,69 @@ constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
                                          {"BAD_WORDS_IDS", "bad_words_list"},
                                          {"STOP_WORDS_IDS", "stop_words_list"},
                                          {"STOP_STRINGS", "stop_strings"},
+                                         {"EMBEDDING_BIAS", "embedding_bias"},
                                          {"REQUEST_OUTPUT_LEN", "request_output_len"},
                                          {"OUT_END_ID", "end_id"},
                                          {"OUT_PAD_ID", "pad_id"}};
 
-constexpr Rename kToLlm[] = {{"beam_width", "beam_width"},
+constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
+                             {"best_of", "best_of"},
+                             {"exclude_input_in_output", "exclude_input_in_output"},
                              {"top_k", "runtime_top_k"},
                              {"top_p", "runtime_top_p"},
+                             {"top_p_min", "runtime_top_p_min"},
+                             {"top_p_decay", "runtime_top_p_decay"},
+                             {"top_p_reset_ids", "runtime_top_p_reset_ids"},
+                             {"min_p", "min_p"},
                              {"temperature", "temperature"},
-                             {"length_penalty", "len_penalty"},
+                             {"temperature_last", "temperature_last"},
                              {"repetition_penalty", "repetition_penalty"},
                              {"presence_penalty", "presence_penalty"},
                              {"frequency_penalty", "frequency_penalty"},
+                             {"prompt_ignore_length", "prompt_ignore_length"},
+                             {"no_repeat_ngram_size", "no_repeat_ngram_size"},
+                             {"length_penalty", "len_penalty"},
+                             {"early_stopping", "early_stopping"},
+                             {"beam_search_diversity_rate", "beam_search_diversity_rate"},
                              {"min_length", "min_length"},
+                             {"min_tokens", "min_tokens"},
                              {"random_seed", "random_seed"},
-                             {"num_return_sequences", "num_return_sequences"},
-                             {"exclude_input_in_output", "exclude_input_in_output"},
+                             {"seed", "seed"},
                              {"return_log_probs", "return_log_probs"},
+                             {"num_top_log_probs", "num_top_log_probs"},
+                             {"raw_log_probs", "raw_log_probs"},
                              {"return_context_logits", "return_context_logits"},
                              {"return_generation_logits", "return_generation_logits"},
                              {"return_perf_metrics", "return_perf_metrics"},
                              {"return_num_input_tokens", "return_num_input_tokens"},
                              {"return_num_output_tokens", "return_num_output_tokens"},
-                             {"stream", "streaming"}};
+                             {"beam_width", "beam_width"},
+                             {"stream", "streaming"},
+                             {"priority", "priority"},
+                             {"allotted_time_ms", "allotted_time_ms"},
+                             {"cache_salt", "cache_salt"},
+                             {"prompt_embedding_table", "prompt_embedding_table"},
+                             {"prompt_vocab_size", "prompt_vocab_size"},
+                             {"lora_task_id", "lora_task_id"},
+                             {"lora_weights", "lora_weights"},
+                             {"lora_config", "lora_config"},
+                             {"guided_decoding_guide_type", "guided_decoding_guide_type"},
+                             {"guided_decoding_guide", "guided_decoding_guide"}};
 
 const Output* find(const std::vector<Output>& outputs, std::string_view name) {
   const auto it =
       std::find_if(outputs.begin(), outputs.end(), [&](const Output& o) { return o.name == name; });
   return it == outputs.end() ? nullptr : &*it;
+}
+
+// The value of a [1, 1] INT32 output; 0 when the reply has none.
+uint32_t index_of(const Reply& reply, std::string_view name) {
+  const Output* output = find(reply.outputs, name);
+  int32_t value = 0;
+  if (output != nullptr && output->bytes.size() == sizeof(value)) {
+    std::memcpy(&value, output->bytes.data(), sizeof(value));
+  }
+  return static_cast<uint32_t>(std::max(value, 0));
 }
 
 }  // namespace
@@ -81,26 +118,33 @@ void BlsRun::start() {
 Status BlsRun::read() {
   ASSIGN_OR_RETURN(const auto text, request_->strings("text_input"));
   if (!text || text->empty()) return invalid_argument("text_input is required");
-  if (text->size() != 1) {
-    return unsupported("text_input has a batch of {}; only 1 works, send several requests",
-                       text->size());
+  if (text->size() != 1 && !settings_.decoupled) {
+    return invalid_argument(
+        "text_input has a batch of {}: more than one needs a model that is deployed using "
+        "decoupled mode",
+        text->size());
   }
-  prompt_ = (*text)[0];
+  prompts_ = *text;
+  const Item first(*request_, 0, static_cast<int64_t>(prompts_.size()));
   ASSIGN_OR_RETURN(const auto max_tokens, request_->values<int32_t>("max_tokens"));
-  if (!max_tokens || max_tokens->size() != 1 || (*max_tokens)[0] <= 0) {
+  if (!max_tokens || max_tokens->size() != prompts_.size() ||
+      *std::min_element(max_tokens->begin(), max_tokens->end()) <= 0) {
     return invalid_argument("max_tokens must be a single value > 0");
   }
-  ASSIGN_OR_RETURN(const auto stream, request_->scalar<bool>("stream"));
+  ASSIGN_OR_RETURN(const auto stream, first.scalar<bool>("stream"));
   streaming_ = stream.value_or(false);
   if (streaming_ && !settings_.decoupled) {
     return invalid_argument(
         "Streaming is only supported if model is deployed using decoupled mode.");
   }
-  ASSIGN_OR_RETURN(const auto exclude, request_->scalar<bool>("exclude_input_in_output"));
-  exclude_input_ = exclude.value_or(false);
-  ASSIGN_OR_RETURN(auto stop_words, request_->strings("stop_words"));
-  if (stop_words) stop_words_ = std::move(*stop_words);
-  std::erase(stop_words_, "");
+  ASSIGN_OR_RETURN(const auto exclude, first.scalar<bool>("exclude_input_in_output"));
+  exclude_input_ = *exclude;
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    const Item item(*request_, static_cast<int64_t>(i), static_cast<int64_t>(prompts_.size()));
+    ASSIGN_OR_RETURN(auto words, item.strings("stop_words"));
+    if (words) std::erase(*words, "");
+    stop_words_.push_back(words ? *std::move(words) : std::vector<std::string>());
+  }
   const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
     ASSIGN_OR_RETURN(const auto view, request_->input(rename.from));
     if (view) to.push_back({rename.to, view->datatype, view->shape, std::string(view->bytes)});
@@ -182,32 +226,36 @@ StatusOr<std::vector<Output>> BlsRun::text_inputs(const Reply& reply) {
   if (ids->shape[1] != 1) {
     return invalid_argument("Accumulation of tokens is only implemented for beam width = 1");
   }
-  const size_t begin = accumulated_.size();
-  accumulated_.resize(begin + ids->bytes.size() / sizeof(int32_t));
-  std::memcpy(accumulated_.data() + begin, ids->bytes.data(), ids->bytes.size());
-  const auto length = static_cast<int32_t>(accumulated_.size());
-  inputs.push_back(make_output("TOKENS_BATCH", {1, 1, length}, accumulated_));
+  auto& tokens = accumulated_[{index_of(reply, "batch_index"), index_of(reply, "sequence_index")}];
+  const size_t begin = tokens.size();
+  tokens.resize(begin + ids->bytes.size() / sizeof(int32_t));
+  std::memcpy(tokens.data() + begin, ids->bytes.data(), ids->bytes.size());
+  const auto length = static_cast<int32_t>(tokens.size());
+  inputs.push_back(make_output("TOKENS_BATCH", {1, 1, length}, tokens));
   inputs.push_back(make_output("SEQUENCE_LENGTH", {1, 1}, std::vector<int32_t>{length}));
   return inputs;
 }
 
-// Without streaming the text may go on after the stop word, up to the end of the token that
-// completed it.
-void BlsRun::cut_at_stop_word(Output& text) const {
-  uint32_t length = 0;
-  if (text.bytes.size() < sizeof(length)) return;
-  std::memcpy(&length, text.bytes.data(), sizeof(length));
-  if (text.bytes.size() != sizeof(length) + length) return;  // several texts
-  const std::string_view whole = std::string_view(text.bytes).substr(sizeof(length));
-  const size_t from = exclude_input_ ? 0 : std::min(prompt_.size(), whole.size());
-  size_t end = std::string_view::npos;
-  for (const auto& word : stop_words_) {
-    const size_t at = whole.find(word, from);
-    if (at != std::string_view::npos) end = std::min(end, at + word.size());
+// Without streaming a text may go on after the stop word, up to the end of the token that completed
+// it.
+Status BlsRun::cut_at_stop_words(size_t batch_index, Output& text) const {
+  const InputView view{text.datatype, text.shape, text.bytes, nullptr};
+  ASSIGN_OR_RETURN(const auto wholes, strings_of(text.name, view));
+  std::vector<std::string> cut;
+  for (const std::string_view whole : wholes) {
+    // Unless the client says so, the generating model's own default decides.
+    const std::string& prompt = prompts_[batch_index];
+    const bool excluded = exclude_input_.value_or(!whole.starts_with(prompt));
+    const size_t from = excluded ? 0 : std::min(prompt.size(), whole.size());
+    size_t end = whole.size();
+    for (const auto& word : stop_words_[batch_index]) {
+      const size_t at = whole.find(word, from);
+      if (at != std::string_view::npos) end = std::min(end, at + word.size());
+    }
+    cut.emplace_back(whole.substr(0, end));
   }
-  if (end == std::string_view::npos) return;
-  text = make_output(text.name, text.shape,
-                     std::vector<std::string>{std::string(whole.substr(0, end))});
+  text = make_output(text.name, text.shape, cut);
+  return ok();
 }
 
 void BlsRun::on_text(Reply reply) {
@@ -221,7 +269,10 @@ void BlsRun::on_text(Reply reply) {
   for (auto& output : reply.outputs) {
     if (output.name != "OUTPUT" || !request_->wants_output("text_output")) continue;
     output.name = "text_output";
-    if (!streaming_) cut_at_stop_word(output);
+    if (!streaming_) {
+      const size_t item = std::min<size_t>(index_of(generated, "batch_index"), prompts_.size() - 1);
+      if (Status s = cut_at_stop_words(item, output); !s.ok()) return fail(s);
+    }
     outputs.push_back(std::move(output));
   }
   for (const auto& output : generated.outputs) {

@@ -3,11 +3,14 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/common/infer_call.h"
+#include "backend/common/item.h"
 #include "backend/common/triton.h"
 #include "base/serial.h"
 
@@ -41,7 +44,7 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   void on_text(Reply reply);
   void next_text();
   StatusOr<std::vector<Output>> text_inputs(const Reply& reply);
-  void cut_at_stop_word(Output& text) const;
+  Status cut_at_stop_words(size_t batch_index, Output& text) const;
   void fail(const Status& status);
   void finish_if_over();
 
@@ -52,9 +55,10 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   std::function<void()> on_over_;
   uint64_t start_ns_, generated_ns_ = 0;
 
-  std::string prompt_;
-  std::vector<std::string> stop_words_;
-  bool streaming_ = false, exclude_input_ = false;
+  std::vector<std::string> prompts_;                  // of each item of the batch
+  std::vector<std::vector<std::string>> stop_words_;  // likewise
+  bool streaming_ = false;
+  std::optional<bool> exclude_input_;
   std::vector<Output> for_preprocessing_, for_llm_;
 
   SerialEvents events_;
@@ -62,7 +66,8 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   std::deque<Reply> replies_;                 // generated, not yet text; front is in postprocessing
   bool in_postprocessing_ = false, llm_over_ = false, failed_ = false, over_ = false;
   bool is_cancelled_ = false;
-  std::vector<int32_t> accumulated_;  // all tokens so far
+  // All tokens so far of each (batch index, sequence index).
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<int32_t>> accumulated_;
 };
 
 }  // namespace nereid::backend

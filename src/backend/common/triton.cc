@@ -163,23 +163,57 @@ bool Request::wants_output(std::string_view wanted) const {
 }
 
 template <class T>
-StatusOr<std::optional<std::vector<T>>> Request::values(const char* name) const {
-  ASSIGN_OR_RETURN(const auto view, input(name));
-  if (!view) return std::nullopt;
-  if (view->datatype != type_of<T>() || view->bytes.size() % sizeof(T) != 0) {
+StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view) {
+  if (view.datatype != type_of<T>() || view.bytes.size() % sizeof(T) != 0) {
     return invalid_argument("input '{}' has type {}, expected {}", name,
-                            TRITONSERVER_DataTypeString(view->datatype),
+                            TRITONSERVER_DataTypeString(view.datatype),
                             TRITONSERVER_DataTypeString(type_of<T>()));
   }
-  std::vector<T> out(view->bytes.size() / sizeof(T));
+  std::vector<T> out(view.bytes.size() / sizeof(T));
   for (size_t i = 0; i < out.size(); ++i) {
     // A bool on the wire is a byte of any value, so it is not copied as it stands.
     if constexpr (std::is_same_v<T, bool>) {
-      out[i] = view->bytes[i] != 0;
+      out[i] = view.bytes[i] != 0;
     } else {
-      std::memcpy(&out[i], view->bytes.data() + i * sizeof(T), sizeof(T));
+      std::memcpy(&out[i], view.bytes.data() + i * sizeof(T), sizeof(T));
     }
   }
+  return out;
+}
+
+template StatusOr<std::vector<int32_t>> values_of(std::string_view, const InputView&);
+template StatusOr<std::vector<uint64_t>> values_of(std::string_view, const InputView&);
+template StatusOr<std::vector<float>> values_of(std::string_view, const InputView&);
+template StatusOr<std::vector<bool>> values_of(std::string_view, const InputView&);
+
+StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view) {
+  if (view.datatype != TRITONSERVER_TYPE_BYTES) {
+    return invalid_argument("input '{}' has type {}, expected BYTES", name,
+                            TRITONSERVER_DataTypeString(view.datatype));
+  }
+  std::vector<std::string_view> out;
+  std::string_view left = view.bytes;
+  while (!left.empty()) {
+    uint32_t length = 0;
+    if (left.size() >= sizeof(length)) {
+      std::memcpy(&length, left.data(), sizeof(length));
+      left.remove_prefix(sizeof(length));
+      if (length <= left.size()) {
+        out.push_back(left.substr(0, length));
+        left.remove_prefix(length);
+        continue;
+      }
+    }
+    return invalid_argument("input '{}' holds incomplete strings", name);
+  }
+  return out;
+}
+
+template <class T>
+StatusOr<std::optional<std::vector<T>>> Request::values(const char* name) const {
+  ASSIGN_OR_RETURN(const auto view, input(name));
+  if (!view) return std::nullopt;
+  ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
   return std::optional(std::move(out));
 }
 
@@ -201,24 +235,8 @@ template StatusOr<std::optional<std::vector<float>>> Request::values(const char*
 StatusOr<std::optional<std::vector<std::string>>> Request::strings(const char* name) const {
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
-  if (view->datatype != TRITONSERVER_TYPE_BYTES) {
-    return invalid_argument("input '{}' has type {}, expected BYTES", name,
-                            TRITONSERVER_DataTypeString(view->datatype));
-  }
-  std::vector<std::string> out;
-  std::string_view left = view->bytes;
-  while (!left.empty()) {
-    uint32_t length = 0;
-    if (left.size() < sizeof(length)) break;
-    std::memcpy(&length, left.data(), sizeof(length));
-    left.remove_prefix(sizeof(length));
-    if (length > left.size()) break;
-    out.emplace_back(left.substr(0, length));
-    left.remove_prefix(length);
-    if (left.empty()) return std::optional(std::move(out));
-  }
-  if (view->bytes.empty()) return std::optional(std::move(out));
-  return invalid_argument("input '{}' holds incomplete strings", name);
+  ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));
+  return std::optional(std::vector<std::string>(parts.begin(), parts.end()));
 }
 
 void Request::set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end) {
@@ -311,14 +329,15 @@ Status Responder::send(const std::vector<Output>& outputs, bool is_final,
       response, is_final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, nullptr));
 }
 
-void Responder::fail(const Status& status) {
+void Responder::fail(const Status& status, bool is_final) {
   if (final_sent_) return;
-  final_sent_ = true;
+  final_sent_ = is_final;
   TRITONBACKEND_Response* response = nullptr;
   check(TRITONBACKEND_ResponseNewFromFactory(&response, factory_));
   if (response == nullptr) return;
   TRITONSERVER_Error* error = give(status);
-  check(TRITONBACKEND_ResponseSend(response, TRITONSERVER_RESPONSE_COMPLETE_FINAL, error));
+  check(TRITONBACKEND_ResponseSend(response, is_final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0,
+                                   error));
   TRITONSERVER_ErrorDelete(error);
 }
 
@@ -360,9 +379,21 @@ StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
     settings.decoupled = policy->as_object().at("decoupled").as_bool();
   }
   for (const auto& output : root.at("output").as_array()) {
-    settings.outputs.emplace_back(output.as_object().at("name").as_string());
+    const json::object& spec = output.as_object();
+    const std::string type(spec.at("data_type").as_string());  // TYPE_FP32, ...
+    const bool is_string = type == "TYPE_STRING";
+    settings.outputs.push_back(
+        {std::string(spec.at("name").as_string()),
+         is_string ? TRITONSERVER_TYPE_BYTES
+                   : TRITONSERVER_StringToDataType(type.substr(type.find('_') + 1).c_str())});
   }
   return settings;
+}
+
+const ModelSettings::OutputSpec* ModelSettings::output(std::string_view wanted) const {
+  const auto it = std::find_if(outputs.begin(), outputs.end(),
+                               [&](const OutputSpec& o) { return o.name == wanted; });
+  return it == outputs.end() ? nullptr : &*it;
 }
 
 std::optional<std::string> ModelSettings::parameter(std::string_view key) const {
@@ -381,6 +412,19 @@ StatusOr<int64_t> ModelSettings::integer(std::string_view key, int64_t fallback)
   const auto [stop, error] = std::from_chars(text->data(), end, value);
   if (error != std::errc() || stop != end) {
     return invalid_argument("model '{}': parameter '{}' is '{}', expected an integer", name, key,
+                            *text);
+  }
+  return value;
+}
+
+StatusOr<double> ModelSettings::number(std::string_view key, double fallback) const {
+  const auto text = parameter(key);
+  if (!text) return fallback;
+  double value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end) {
+    return invalid_argument("model '{}': parameter '{}' is '{}', expected a number", name, key,
                             *text);
   }
   return value;

@@ -29,6 +29,12 @@ struct InputView {
   std::shared_ptr<std::string> joined;
 };
 
+// All elements of a tensor of type T. InvalidArgument, naming the input, for another type or size.
+template <class T>
+StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view);
+// The elements of a BYTES tensor; views into it.
+StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view);
+
 // A request that the backend owns; released exactly once, at the latest by the destructor.
 // Statistics are reported at release, once set. Not thread safe.
 class Request {
@@ -96,8 +102,9 @@ class Responder {
 
   Status send(const std::vector<Output>& outputs, bool is_final,
               const std::vector<StringParameter>& parameters = {});
-  void fail(const Status& status);  // error response with FINAL
-  void finish();                    // FINAL alone
+  void fail(const Status& status) { fail(status, /*is_final=*/true); }  // error response
+  void fail(const Status& status, bool is_final);
+  void finish();  // FINAL alone
   bool is_cancelled() const;
   bool is_final() const { return final_sent_; }
 
@@ -117,12 +124,19 @@ class ModelSettings {
   // bool.
   StatusOr<int64_t> integer(std::string_view key, int64_t fallback) const;
   StatusOr<bool> boolean(std::string_view key, bool fallback) const;
+  StatusOr<double> number(std::string_view key, double fallback) const;
 
   std::string name;
   int64_t version = 1;
   std::string dir;  // the model's folder
   bool decoupled = false;
-  std::vector<std::string> outputs;
+  struct OutputSpec {
+    std::string name;
+    TRITONSERVER_DataType datatype;
+  };
+  std::vector<OutputSpec> outputs;
+  // The declared output of that name; nullptr when there is none.
+  const OutputSpec* output(std::string_view name) const;
 
  private:
   json::object parameters_;

@@ -64,6 +64,8 @@ class Preprocessing {
                             const std::optional<std::vector<std::vector<std::string>>>& lists,
                             size_t batch) const;
 
+  StatusOr<Output> embedding_bias(const Request& request, size_t batch) const;
+
   ModelSettings settings_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool add_special_tokens_ = true;
@@ -110,6 +112,34 @@ StatusOr<Output> Preprocessing::word_ids(
   return make_output(name, {rows, 2, static_cast<int64_t>(width)}, flat);
 }
 
+// [batch, vocabulary], or [batch, 0] without words: the weight of a word is added to each of its
+// ids.
+StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t batch) const {
+  const char* name = "EMBEDDING_BIAS";
+  const auto rows = static_cast<int64_t>(batch);
+  ASSIGN_OR_RETURN(const auto words, request.strings("EMBEDDING_BIAS_WORDS"));
+  ASSIGN_OR_RETURN(const auto weights, request.values<float>("EMBEDDING_BIAS_WEIGHTS"));
+  const size_t count = words ? words->size() : 0;
+  if (count != (weights ? weights->size() : 0)) {
+    return invalid_argument(
+        "Embedding bias words must have same dimension as embedding bias weights");
+  }
+  if (count == 0) return make_output(name, {rows, 0}, std::vector<float>());
+  if (count % batch != 0) {
+    return invalid_argument("input 'EMBEDDING_BIAS_WORDS' has {} strings for a batch of {}", count,
+                            batch);
+  }
+  const auto vocab = static_cast<size_t>(tokenizer_->vocab_size());
+  std::vector<float> bias(batch * vocab, 0.0f);
+  for (size_t i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(const auto ids, tokenizer_->encode((*words)[i]));
+    for (const int32_t id : ids) {
+      bias[i / (count / batch) * vocab + static_cast<size_t>(id)] += (*weights)[i];
+    }
+  }
+  return make_output(name, {rows, static_cast<int64_t>(vocab)}, bias);
+}
+
 StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
   if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
@@ -138,6 +168,8 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   ASSIGN_OR_RETURN(Output bad_ids, word_ids("BAD_WORDS_IDS", bad, batch));
   ASSIGN_OR_RETURN(Output stop_ids, word_ids("STOP_WORDS_IDS", stop, batch));
 
+  ASSIGN_OR_RETURN(Output bias, embedding_bias(request, batch));
+
   std::vector<Output> outputs;
   const auto add = [&](Output output) {
     if (request.wants_output(output.name)) outputs.push_back(std::move(output));
@@ -146,15 +178,22 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
   add(std::move(bad_ids));
   add(std::move(stop_ids));
+  add(std::move(bias));
   add(make_output("REQUEST_OUTPUT_LEN", {rows, static_cast<int64_t>(output_len->size() / batch)},
                   *output_len));
   add(make_output("OUT_END_ID", {rows, 1}, end_id.value_or(std::vector(batch, end_id_))));
   add(make_output("OUT_PAD_ID", {rows, 1}, pad_id.value_or(std::vector(batch, pad_id_))));
-  // As text, because the words may be tokenised differently inside a sentence. One row only: rows
-  // would have to be equally long, and an empty string is not a stop word.
-  if (stop && batch == 1 && !(*stop)[0].empty()) {
-    const auto count = static_cast<int64_t>((*stop)[0].size());
-    add(make_output("STOP_STRINGS", {1, count}, (*stop)[0]));
+  // As text, because the words may be tokenised differently inside a sentence. Rows are equally
+  // long, so shorter ones end with empty strings, which are no stop words.
+  size_t width = 0;
+  for (size_t b = 0; stop && b < batch; ++b) width = std::max(width, (*stop)[b].size());
+  if (width > 0) {
+    std::vector<std::string> texts;
+    for (auto row : *stop) {
+      row.resize(width);
+      texts.insert(texts.end(), row.begin(), row.end());
+    }
+    add(make_output("STOP_STRINGS", {rows, static_cast<int64_t>(width)}, texts));
   }
   return outputs;
 }

@@ -1,5 +1,6 @@
 // Model parameters to executor options.
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 #include "backend/tensorrtllm/model.h"
@@ -7,37 +8,213 @@
 namespace nereid::backend {
 namespace {
 
-Status small_integer(const ModelSettings& settings, const char* key, int32_t& to) {
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+Status integer(const ModelSettings& settings, const char* key, int64_t low, int64_t high,
+               int64_t& to) {
   ASSIGN_OR_RETURN(const int64_t value, settings.integer(key, to));
-  if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
-    return invalid_argument("model '{}': parameter '{}' is {}, expected 0 to {}", settings.name,
-                            key, value, std::numeric_limits<int32_t>::max());
+  if (settings.parameter(key) && (value < low || value > high)) {
+    return invalid_argument("model '{}': parameter '{}' is {}, expected {} to {}", settings.name,
+                            key, value, low, high);
   }
+  to = value;
+  return ok();
+}
+
+Status integer(const ModelSettings& settings, const char* key, int64_t low, int64_t high,
+               int32_t& to) {
+  int64_t value = to;
+  RETURN_IF_ERROR(integer(settings, key, low, high, value));
   to = static_cast<int32_t>(value);
   return ok();
 }
 
-// Features that would change results: refused by name rather than ignored.
+template <class T>
+struct Choice {
+  const char* name;
+  T value;
+};
+
+// One of a list of words.
+template <class T, size_t kCount>
+Status choice(const ModelSettings& settings, const char* key, const Choice<T> (&choices)[kCount],
+              T& to) {
+  const auto text = settings.parameter(key);
+  if (!text) return ok();
+  std::string names;
+  for (const auto& c : choices) {
+    if (*text == c.name) {
+      to = c.value;
+      return ok();
+    }
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
+  }
+  return invalid_argument("model '{}': parameter '{}' is '{}', expected one of {}", settings.name,
+                          key, *text, names);
+}
+
+// What would change results or placement and is not there: refused by name rather than ignored.
 Status refuse(const ModelSettings& settings) {
-  const auto type = settings.parameter("gpt_model_type");
-  if (type && *type != "inflight_batching" && *type != "inflight_fused_batching") {
-    return invalid_argument(
-        "Invalid gpt_model_type. Must be v1/inflight_batching/inflight_fused_batching; '{}' is not "
-        "supported here",
-        *type);
-  }
-  ASSIGN_OR_RETURN(const int64_t beams, settings.integer("max_beam_width", 1));
-  if (beams != 1) {
-    return unsupported("model '{}': parameter 'max_beam_width' is {}; only 1 is supported",
-                       settings.name, beams);
-  }
-  for (const char* key : {"encoder_model_path", "medusa_choices", "eagle_choices",
-                          "lookahead_window_size", "guided_decoding_backend", "lora_prefetch_dir",
-                          "max_attention_window_size", "sink_token_length"}) {
+  for (const char* key :
+       {"encoder_model_path", "medusa_choices", "eagle_choices", "lookahead_window_size",
+        "lookahead_ngram_size", "lookahead_verification_set_size", "guided_decoding_backend",
+        "lora_prefetch_dir", "participant_ids"}) {
     if (settings.parameter(key)) {
       return unsupported("model '{}': parameter '{}' is not supported", settings.name, key);
     }
   }
+  ASSIGN_OR_RETURN(const int64_t nodes, settings.integer("num_nodes", 1));
+  if (nodes != 1) {
+    return unsupported("model '{}': parameter 'num_nodes' is {}; only 1 works", settings.name,
+                       nodes);
+  }
+  ASSIGN_OR_RETURN(const double weights, settings.number("gpu_weights_percent", 1));
+  if (weights != 1) {
+    return unsupported("model '{}': parameter 'gpu_weights_percent' is {}; only 1 works",
+                       settings.name, weights);
+  }
+  ASSIGN_OR_RETURN(const bool fast_logits,
+                   settings.boolean("speculative_decoding_fast_logits", false));
+  if (fast_logits) {
+    return unsupported("model '{}': parameter 'speculative_decoding_fast_logits' is not supported",
+                       settings.name);
+  }
+  return ok();
+}
+
+Status read_scheduler(const ModelSettings& settings, SchedulerConfig& out) {
+  const auto type = settings.parameter("gpt_model_type");
+  const bool is_static = type && (*type == "V1" || *type == "v1");
+  if (type && !is_static && *type != "inflight_batching" && *type != "inflight_fused_batching") {
+    return invalid_argument(
+        "Invalid gpt_model_type. Must be v1/inflight_batching/inflight_fused_batching. (model "
+        "'{}' has '{}')",
+        settings.name, *type);
+  }
+  out.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
+  constexpr Choice<CapacityPolicy> kPolicies[] = {
+      {"guaranteed_no_evict", CapacityPolicy::kGuaranteedNoEvict},
+      {"max_utilization", CapacityPolicy::kMaxUtilization},
+      {"static_batch", CapacityPolicy::kStaticBatch}};
+  RETURN_IF_ERROR(choice(settings, "batch_scheduler_policy", kPolicies, out.capacity_policy));
+  if (is_static) out.capacity_policy = CapacityPolicy::kStaticBatch;
+  constexpr Choice<ChunkingPolicy> kChunking[] = {
+      {"first_come_first_served", ChunkingPolicy::kFirstComeFirstServed},
+      {"equal_progress", ChunkingPolicy::kEqualProgress}};
+  RETURN_IF_ERROR(choice(settings, "context_chunking_policy", kChunking, out.chunking_policy));
+  constexpr Choice<PausePolicy> kPause[] = {{"recompute", PausePolicy::kRecompute},
+                                            {"swap", PausePolicy::kSwap}};
+  RETURN_IF_ERROR(choice(settings, "pause_policy", kPause, out.pause_policy));
+  ASSIGN_OR_RETURN(out.enable_chunked_context,
+                   settings.boolean("enable_chunked_context", out.enable_chunked_context));
+  return ok();
+}
+
+// A comma list with one window for each layer of a repeating pattern; here all layers share one.
+Status read_window(const ModelSettings& settings, KvCacheConfig& out) {
+  const char* key = "max_attention_window_size";
+  auto text = settings.parameter(key);
+  if (!text) text = settings.parameter(key = "max_kv_cache_length");  // the name in v0.6
+  if (!text) return ok();
+  std::optional<int32_t> window;
+  for (size_t begin = 0; begin <= text->size();) {
+    const size_t end = std::min(text->find(',', begin), text->size());
+    const std::string part = text->substr(begin, end - begin);
+    begin = end + 1;
+    if (part.empty() && begin > text->size()) break;  // a comma at the end
+    int32_t value = 0;
+    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
+    if (error != std::errc() || stop != part.data() + part.size() || value < 1) {
+      return invalid_argument("model '{}': parameter '{}' is '{}', expected integers above 0",
+                              settings.name, key, *text);
+    }
+    if (window && *window != value) {
+      return unsupported(
+          "model '{}': parameter '{}' is '{}'; layers with different windows are "
+          "not supported",
+          settings.name, key, *text);
+    }
+    window = value;
+  }
+  out.max_attention_window = window.value_or(0);
+  return ok();
+}
+
+Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
+  int64_t tokens = 0;
+  RETURN_IF_ERROR(integer(settings, "max_tokens_in_paged_kv_cache", 0, kMaxInt, tokens));
+  if (tokens != 0) out.max_tokens = tokens;
+  if (settings.parameter("kv_cache_free_gpu_mem_fraction")) {
+    ASSIGN_OR_RETURN(const double fraction, settings.number("kv_cache_free_gpu_mem_fraction", 0));
+    if (!(fraction > 0 && fraction < 1)) {
+      return invalid_argument(
+          "model '{}': parameter 'kv_cache_free_gpu_mem_fraction' is {}, expected a value in "
+          "(0, 1)",
+          settings.name, fraction);
+    }
+    out.memory_fraction = fraction;
+  }
+  RETURN_IF_ERROR(integer(settings, "tokens_per_block", 1, 1024, out.tokens_per_block));
+  ASSIGN_OR_RETURN(out.enable_block_reuse,
+                   settings.boolean("enable_kv_cache_reuse", out.enable_block_reuse));
+  ASSIGN_OR_RETURN(out.enable_partial_reuse,
+                   settings.boolean("enable_partial_reuse", out.enable_partial_reuse));
+  constexpr Choice<KvCacheType> kTypes[] = {
+      {"auto", KvCacheType::kAuto}, {"int8", KvCacheType::kInt8}, {"fp8", KvCacheType::kFp8}};
+  RETURN_IF_ERROR(choice(settings, "kv_cache_type", kTypes, out.type));
+  RETURN_IF_ERROR(read_window(settings, out));
+  RETURN_IF_ERROR(integer(settings, "sink_token_length", 0, kMaxInt, out.sink_token_length));
+  RETURN_IF_ERROR(
+      integer(settings, "kv_cache_host_memory_bytes", 0, int64_t{1} << 50, out.host_cache_bytes));
+  RETURN_IF_ERROR(
+      integer(settings, "secondary_offload_min_priority", 0, 100, out.offload_min_priority));
+  RETURN_IF_ERROR(integer(settings, "event_buffer_max_size", 0, kMaxInt, out.event_buffer_size));
+  ASSIGN_OR_RETURN(const bool onboard, settings.boolean("kv_cache_onboard_blocks", true));
+  if (!onboard && out.host_cache_bytes > 0) {
+    return unsupported(
+        "model '{}': parameter 'kv_cache_onboard_blocks' is false; host blocks are always copied "
+        "back when they are reused",
+        settings.name);
+  }
+  return ok();
+}
+
+// Every request chooses how it decodes, so the mode only has to be one that requests may use.
+Status check_decoding_mode(const ModelSettings& settings, const ExecutorConfig& config) {
+  const auto mode = settings.parameter("decoding_mode");
+  if (!mode || *mode == "auto") return ok();
+  for (const char* later : {"medusa", "redrafter", "lookahead", "eagle"}) {
+    if (*mode == later) {
+      return unsupported("model '{}': parameter 'decoding_mode' is '{}', which is not supported",
+                         settings.name, *mode);
+    }
+  }
+  bool known = *mode == "beam_search";
+  for (const char* sampling : {"top_k", "top_p", "top_k_top_p"}) known = known || *mode == sampling;
+  if (!known) {
+    return invalid_argument(
+        "model '{}': parameter 'decoding_mode' is '{}', expected one of auto, top_k, top_p, "
+        "top_k_top_p, beam_search",
+        settings.name, *mode);
+  }
+  if (*mode != "beam_search" && config.max_beam_width > 1) {
+    return invalid_argument(
+        "model '{}': parameter 'decoding_mode' is '{}' but 'max_beam_width' is {}; use beam_search "
+        "or auto",
+        settings.name, *mode, config.max_beam_width);
+  }
+  return ok();
+}
+
+Status read_device(const ModelSettings& settings, ExecutorConfig& out) {
+  out.device = settings.parameter("device").value_or(out.device);
+  const auto ids = settings.parameter("gpu_device_ids");
+  if (!ids || settings.parameter("device")) return ok();
+  if (ids->find_first_not_of("0123456789") != std::string::npos) {
+    return unsupported("model '{}': parameter 'gpu_device_ids' is '{}'; only one device works",
+                       settings.name, *ids);
+  }
+  out.device = "cuda:" + *ids;
   return ok();
 }
 
@@ -46,19 +223,24 @@ Status refuse(const ModelSettings& settings) {
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(refuse(settings));
   ExecutorConfig config;
-  config.device = settings.parameter("device").value_or(config.device);
-  RETURN_IF_ERROR(small_integer(settings, "num_threads", config.num_threads));
-  ASSIGN_OR_RETURN(config.memory_bytes, settings.integer("memory_bytes", config.memory_bytes));
-  ASSIGN_OR_RETURN(const int64_t kv_tokens, settings.integer("max_tokens_in_paged_kv_cache", 0));
-  if (kv_tokens != 0) config.kv_cache.max_tokens = kv_tokens;
-  RETURN_IF_ERROR(small_integer(settings, "tokens_per_block", config.kv_cache.tokens_per_block));
-  ASSIGN_OR_RETURN(config.kv_cache.enable_block_reuse,
-                   settings.boolean("enable_kv_cache_reuse", config.kv_cache.enable_block_reuse));
-  RETURN_IF_ERROR(small_integer(settings, "max_num_sequences", config.max_batch_size));
-  RETURN_IF_ERROR(small_integer(settings, "max_num_tokens", config.max_num_tokens));
+  RETURN_IF_ERROR(read_device(settings, config));
+  RETURN_IF_ERROR(integer(settings, "num_threads", 0, kMaxInt, config.num_threads));
+  RETURN_IF_ERROR(integer(settings, "memory_bytes", 0, int64_t{1} << 50, config.memory_bytes));
+  RETURN_IF_ERROR(read_scheduler(settings, config.scheduler));
+  RETURN_IF_ERROR(read_kv_cache(settings, config.kv_cache));
+  RETURN_IF_ERROR(integer(settings, "max_num_sequences", 1, kMaxInt, config.max_batch_size));
+  RETURN_IF_ERROR(integer(settings, "max_beam_width", 1, 16, config.max_beam_width));
+  RETURN_IF_ERROR(check_decoding_mode(settings, config));
+  RETURN_IF_ERROR(integer(settings, "max_num_tokens", 1, kMaxInt, config.max_num_tokens));
   int32_t queue = 0;
-  RETURN_IF_ERROR(small_integer(settings, "max_queue_size", queue));
+  RETURN_IF_ERROR(integer(settings, "max_queue_size", 0, kMaxInt, queue));
   if (queue > 0) config.max_queue_size = queue;
+  ASSIGN_OR_RETURN(config.normalize_log_probs,
+                   settings.boolean("normalize_log_probs", config.normalize_log_probs));
+  RETURN_IF_ERROR(
+      integer(settings, "iter_stats_max_iterations", 0, kMaxInt, config.iter_stats_max_iterations));
+  RETURN_IF_ERROR(integer(settings, "request_stats_max_iterations", 0, kMaxInt,
+                          config.request_stats_max_iterations));
   ASSIGN_OR_RETURN(config.enable_overlap,
                    settings.boolean("enable_overlap", config.enable_overlap));
   config.isa = settings.parameter("isa").value_or("");

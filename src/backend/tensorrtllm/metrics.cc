@@ -143,7 +143,7 @@ void ModelMetrics::publish(const ExecutorStats& s) {
   set(kActive, of(s.num_active + s.num_waiting));
   set(kMax, of(s.max_batch_size));
   set(kScheduled, of(s.num_active));
-  set(kContext, s.num_active > 0 && s.last_step_context_tokens > 0 ? 1 : 0);
+  set(kContext, s.num_active > 0 ? of(s.last_step_context_requests) : 0);
   set(kWaiting, of(s.num_waiting));
   set(kBlocksMax, of(s.kv_blocks_total));
   set(kBlocksFree, of(s.kv_blocks_free));
@@ -152,7 +152,7 @@ void ModelMetrics::publish(const ExecutorStats& s) {
   set(kBlocksReused, of(s.kv_blocks_reused));
   set(kBlockFraction, s.kv_blocks_total > 0 ? of(used) / of(s.kv_blocks_total) : 0);
   set(kContextTokens, s.num_active > 0 ? of(s.last_step_context_tokens) : 0);
-  set(kGenerationRequests, s.num_active > 0 ? of(s.last_step_generation_tokens) : 0);
+  set(kGenerationRequests, s.num_active > 0 ? of(s.last_step_generation_requests) : 0);
   set(kPaused, of(s.num_preemptions));
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(
       std::chrono::system_clock::now().time_since_epoch());
@@ -164,10 +164,10 @@ void ModelMetrics::publish(const ExecutorStats& s) {
   last_ = s;
 }
 
-void ModelMetrics::finished(const Response& r) {
+void ModelMetrics::finished(const Response& r, int64_t num_tokens_sent) {
   const int32_t num_output_tokens = r.outputs[0].num_output_tokens;
   observe(kInputLength, r.num_input_tokens);
-  observe(kOutputLength, num_output_tokens);
+  observe(kOutputLength, static_cast<double>(num_tokens_sent));
   const RequestMetrics& m = r.metrics;
   const Time never{};
   if (m.first_scheduled != never) observe(kQueueTime, seconds(m.first_scheduled - m.arrival));

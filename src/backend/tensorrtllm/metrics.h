@@ -22,8 +22,8 @@ class ModelMetrics {
 
   // A newer snapshot of the executor. One caller at a time.
   void publish(const ExecutorStats& stats);
-  // A request that ended with a result.
-  void finished(const Response& final_response);
+  // A request that ended with a result. `num_tokens_sent`: in all its responses.
+  void finished(const Response& final_response, int64_t num_tokens_sent);
 
  private:
   size_t add(TRITONSERVER_MetricKind kind, const char* family, const char* help, const char* label,

@@ -1,34 +1,10 @@
 // Requests of the tensorrt_llm model on their way through the executor.
 #include "backend/tensorrtllm/model.h"
 
-#include <algorithm>
-
 #include "base/clock.h"
 
 namespace nereid::backend {
 namespace {
-
-const char* reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNotFinished:
-      return "not_finished";
-    case FinishReason::kEndId:
-      return "end_id";
-    case FinishReason::kStopWords:
-      return "stop_words";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kTimedOut:
-      return "timed_out";
-    case FinishReason::kCancelled:
-      return "cancelled";
-  }
-  return "unknown";
-}
-
-int64_t nanoseconds(Time t) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
-}
 
 StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
   for (const char* key : {"gpt_model_path", "engine_dir", "model_dir"}) {
@@ -63,13 +39,18 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   std::unique_ptr<TensorrtLlmModel> m(new TensorrtLlmModel);
   m->settings_ = std::move(settings);
   m->executor_ = std::move(executor);
-  m->tokenizer_ = std::move(tokenizer);
+  m->writer_ = std::make_unique<ResponseWriter>(m->settings_, m->executor_->vocab_size(),
+                                                std::move(tokenizer));
+  RETURN_IF_ERROR(m->writer_->check());
   m->context_.decoupled = m->settings_.decoupled;
+  m->context_.vocab_size = m->executor_->vocab_size();
+  m->context_.max_sequence_length = m->executor_->max_sequence_length();
   m->context_.default_end_ids = m->executor_->default_end_ids();
   ASSIGN_OR_RETURN(m->context_.exclude_input_default,
                    m->settings_.boolean("exclude_input_in_output", false));
   ASSIGN_OR_RETURN(const ExecutorConfig config, read_executor_config(m->settings_));
   m->max_queue_size_ = config.max_queue_size;
+  m->context_.max_beam_width = config.max_beam_width;
   for (const auto& [key, period] : {std::pair{"cancellation_check_period_ms", &m->cancel_period_},
                                     std::pair{"stats_check_period_ms", &m->stats_period_}}) {
     ASSIGN_OR_RETURN(const int64_t ms, m->settings_.integer(key, 100));
@@ -104,41 +85,87 @@ void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
   const auto stopping = request->scalar<bool>("stop");
   if (!stopping.ok()) return refuse(stopping.status());
   if (stopping->value_or(false)) return stop(*request);
-  auto generation = read_generation_request(*request, context_);
-  if (!generation.ok()) return refuse(generation.status());
-  auto active = std::make_shared<Active>(std::move(request), tokenizer_);
-  active->generation = *std::move(generation);
+  auto generations = read_generation_requests(*request, context_);
+  if (!generations.ok()) return refuse(generations.status());
+  auto active = std::make_shared<Active>(std::move(request));
+  for (auto& generation : *generations) {
+    ActiveItem& item = active->items.emplace_back();
+    item.batch_index = static_cast<int64_t>(active->items.size()) - 1;
+    item.batch = static_cast<int64_t>(generations->size());
+    item.generation = std::move(generation);
+  }
+  active->num_open = active->items.size();
   active->id = active->request->id();
   active->exec_start = exec_start;
   start(std::move(active));
 }
 
+namespace {
+
+// Takes what the executor needs and leaves what answers need.
+nereid::Request take_request(ActiveItem& item) {
+  nereid::Request& kept = item.generation.request;
+  if (!item.generation.exclude_input && !kept.streaming) item.prompt = kept.input_token_ids;
+  nereid::Request out = std::move(kept);
+  kept = {};
+  kept.streaming = out.streaming;
+  kept.return_all_generated_tokens = out.return_all_generated_tokens;
+  kept.max_tokens = out.max_tokens;
+  kept.sampling = out.sampling;
+  kept.output = out.output;
+  return out;
+}
+
+}  // namespace
+
 void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
-  auto& wanted = active->generation.request;
-  const bool sends_prompt = !active->generation.exclude_input && !wanted.streaming;
-  if (sends_prompt) active->prompt = wanted.input_token_ids;
   active->compute_start = now_ns();
   {
     std::lock_guard lock(mutex_);
     active_.insert(active);
   }
-  nereid::Request request = std::move(wanted);
-  wanted.streaming = request.streaming;
-  auto id = executor_->enqueue(std::move(request), [this, active](Response response) {
-    on_response(active, std::move(response));
-  });
-  std::unique_lock lock(mutex_);
-  if (id.ok()) {
-    active->executor_id = *id;
-    return;
+  // All items are queued or none: answers to the first wait until the last is accepted.
+  std::lock_guard guard(active->mutex);
+  for (size_t i = 0; i < active->items.size(); ++i) {
+    const auto id = executor_->enqueue(
+        take_request(active->items[i]),
+        [this, active, i](Response response) { on_response(active, i, std::move(response)); });
+    if (!id.ok()) {
+      const bool full = absl::IsResourceExhausted(id.status());
+      abandon(active,
+              full
+                  ? unavailable("Maximum queue size of {} has been reached, please try again later",
+                                max_queue_size_)
+                  : id.status());
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    active->executor_ids.push_back(*id);
   }
-  active_.erase(active);
-  lock.unlock();
-  const bool full = absl::IsResourceExhausted(id.status());
-  active->responder.fail(
-      full ? unavailable("Maximum queue size of {} has been reached, please try again later",
-                         max_queue_size_)
-           : id.status());
+}
+
+void TensorrtLlmModel::abandon(const std::shared_ptr<Active>& active, const Status& status) {
+  active->over = true;
+  active->request->set_failed();
+  active->responder.fail(status);
+  std::vector<RequestId> left;
+  {
+    std::lock_guard lock(mutex_);
+    active_.erase(active);
+    left = active->executor_ids;
+  }
+  for (RequestId id : left) executor_->cancel(id);
+  active->request->release();
+}
+
+void TensorrtLlmModel::end(const std::shared_ptr<Active>& active) {
+  active->over = true;
+  {
+    std::lock_guard lock(mutex_);
+    active_.erase(active);
+  }
+  active->request->set_times(active->exec_start, active->compute_start, now_ns());
+  active->request->release();
 }
 
 void TensorrtLlmModel::stop(Request& request) {
@@ -152,10 +179,9 @@ void TensorrtLlmModel::stop(Request& request) {
   {
     std::lock_guard lock(mutex_);
     for (const auto& active : active_) {
-      if (active->id == id && !active->over) {
-        active->cancelled = true;
-        if (active->executor_id != 0) found.push_back(active->executor_id);
-      }
+      if (active->id != id) continue;
+      active->cancelled = true;
+      found.insert(found.end(), active->executor_ids.begin(), active->executor_ids.end());
     }
   }
   for (RequestId executor_id : found) executor_->cancel(executor_id);
@@ -163,79 +189,41 @@ void TensorrtLlmModel::stop(Request& request) {
   if (Status s = responder.send({}, true); !s.ok()) responder.fail(s);
 }
 
-void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, Response response) {
-  Status status = response.status;
-  if (status.ok()) {
-    SequenceOutput& output = response.outputs[0];
-    if (output.finish_reason == FinishReason::kCancelled) output.token_ids.clear();
-    std::vector<TokenId> tokens = std::move(output.token_ids);
-    if (active->generation.request.streaming) {
-      tokens = active->characters.push(tokens, response.is_final);
-    }
-    if (!response.is_final && tokens.empty()) return;
-    std::vector<StringParameter> parameters;
-    if (response.is_final) {
-      parameters.push_back({"nereid_finish_reason", reason_name(output.finish_reason)});
-    }
-    if (response.is_final) metrics_->finished(response);
-    status = active->responder.send(outputs_of(*active, response, tokens), response.is_final,
-                                    parameters);
-  }
-  if (!status.ok()) {
-    active->request->set_failed();
-    active->responder.fail(status);
-  }
-  RequestId abandoned = 0;
-  {
-    std::lock_guard lock(mutex_);
-    if (response.is_final || !response.status.ok()) {
-      active->over = true;
-      active_.erase(active);
-    } else if (!status.ok()) {
-      active->cancelled = true;
-      abandoned = active->executor_id;
-    }
-  }
-  if (abandoned != 0) executor_->cancel(abandoned);
-  if (!active->over) return;
-  active->request->set_times(active->exec_start, active->compute_start, now_ns());
-  active->request->release();
+void TensorrtLlmModel::fail_item(Active& active, const Response& response, bool is_last) {
+  active.request->set_failed();
+  active.responder.fail(
+      Status(response.status.code(),
+             fmt::format("Executor failed process requestId {} due to the following error: {}",
+                         response.request_id, message(response.status))),
+      is_last);
 }
 
-std::vector<Output> TensorrtLlmModel::outputs_of(const Active& active, const Response& response,
-                                                 const std::vector<TokenId>& tokens) const {
-  const Request& request = *active.request;
-  std::vector<TokenId> ids = active.prompt;
-  ids.insert(ids.end(), tokens.begin(), tokens.end());
-  const auto length = static_cast<int32_t>(ids.size());
-  std::vector<Output> out;
-  out.push_back(make_output("output_ids", {1, 1, length}, ids));
-  out.push_back(make_output("sequence_length", {1, 1}, std::vector<int32_t>{length}));
-  const auto add = [&](const char* name, auto value) {
-    const auto& declared = settings_.outputs;
-    if (std::find(declared.begin(), declared.end(), name) == declared.end()) return;
-    out.push_back(make_output(name, {1, 1}, std::vector{value}));
-  };
-  if (active.generation.return_num_input_tokens && request.wants_output("num_input_tokens")) {
-    add("num_input_tokens", response.num_input_tokens);
+void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t item_index,
+                                   Response response) {
+  std::lock_guard guard(active->mutex);
+  ActiveItem& item = active->items[item_index];
+  if (active->over || item.over) return;
+  const bool item_ends = response.is_final || !response.status.ok();
+  const bool is_last = item_ends && active->num_open == 1;
+  if (!response.status.ok()) {
+    fail_item(*active, response, is_last);
+  } else {
+    const auto outputs = writer_->write(*active->request, item, response);
+    if (outputs.empty() && !item_ends) return;
+    std::vector<StringParameter> parameters;
+    if (response.is_final || response.is_sequence_final) {
+      parameters.push_back({"nereid_finish_reason", finish_reasons(response)});
+    }
+    if (is_last) metrics_->finished(response, item.num_tokens_sent);
+    if (Status s = active->responder.send(outputs, is_last, parameters); !s.ok()) {
+      abandon(active, s);
+      return;
+    }
   }
-  if (active.generation.return_num_output_tokens && request.wants_output("num_output_tokens")) {
-    add("num_output_tokens", response.outputs[0].num_output_tokens);
-  }
-  if (active.generation.return_perf_metrics) {
-    const RequestMetrics& m = response.metrics;
-    add("kv_cache_alloc_new_blocks", m.allocated_blocks);
-    add("kv_cache_reused_blocks", m.reused_blocks);
-    add("kv_cache_alloc_total_blocks", m.allocated_blocks);
-    add("arrival_time_ns", nanoseconds(m.arrival));
-    add("first_scheduled_time_ns", nanoseconds(m.first_scheduled));
-    add("first_token_time_ns", nanoseconds(m.first_token));
-    add("last_token_time_ns", nanoseconds(m.last_token));
-    add("acceptance_rate", 0.0f);
-    add("total_accepted_draft_tokens", int32_t{0});
-    add("total_draft_tokens", int32_t{0});
-  }
-  return out;
+  if (!item_ends) return;
+  item.over = true;
+  --active->num_open;
+  if (is_last) end(active);
 }
 
 void TensorrtLlmModel::watch() {
@@ -244,11 +232,10 @@ void TensorrtLlmModel::watch() {
   while (!wake_.wait_for(lock, std::min(cancel_period_, stats_period_), [&] { return closing_; })) {
     std::vector<RequestId> left;
     for (const auto& active : active_) {
-      // A cancel that came before the executor's id was known is repeated here.
-      if (active->executor_id == 0 || active->over) continue;
       if (!active->cancelled && !active->responder.is_cancelled()) continue;
+      // A cancel that came before all of the executor's ids were known is repeated here.
       active->cancelled = true;
-      left.push_back(active->executor_id);
+      left.insert(left.end(), active->executor_ids.begin(), active->executor_ids.end());
     }
     lock.unlock();
     for (RequestId id : left) executor_->cancel(id);

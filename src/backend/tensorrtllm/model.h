@@ -8,11 +8,12 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "backend/common/triton.h"
 #include "backend/tensorrtllm/metrics.h"
 #include "backend/tensorrtllm/request_reader.h"
-#include "backend/tensorrtllm/whole_characters.h"
+#include "backend/tensorrtllm/response_writer.h"
 #include "nereid/executor.h"
 #include "text/tokenizer.h"
 
@@ -33,35 +34,39 @@ class TensorrtLlmModel {
   void execute(std::unique_ptr<Request> request);
 
  private:
-  // A request that the executor has. The callback thread alone uses what is not marked otherwise.
+  // A request that the executor has.
   struct Active {
-    explicit Active(std::unique_ptr<Request> r, std::shared_ptr<const text::Tokenizer> tokenizer)
-        : request(std::move(r)), responder(request->raw()), characters(std::move(tokenizer)) {}
-    std::unique_ptr<Request> request;
-    Responder responder;  // is_cancelled(): also the watch thread
-    WholeCharacters characters;
-    std::string id;                // the client's; may be empty
-    GenerationRequest generation;  // without the prompt when that is not sent back
-    std::vector<TokenId> prompt;
+    explicit Active(std::unique_ptr<Request> r)
+        : request(std::move(r)), responder(request->raw()) {}
+    std::unique_ptr<Request> request;  // under `mutex`
+    Responder responder;               // is_cancelled(): also the watch thread
+    std::string id;                    // the client's; may be empty
     uint64_t exec_start = 0, compute_start = 0;
-    RequestId executor_id = 0;  // guarded by mutex_; 0 until enqueue returned
-    bool over = false;          // guarded by mutex_
-    bool cancelled = false;     // guarded by mutex_
+    std::vector<RequestId> executor_ids;  // guarded by mutex_ of the model; one for each item
+    bool cancelled = false;               // guarded by mutex_ of the model
+
+    // The rest, and `request`, under `mutex`: start() holds it until all items are queued.
+    std::mutex mutex;
+    std::vector<ActiveItem> items;
+    size_t num_open = 0;  // items that have not ended
+    bool over = false;    // the last response is sent; what still comes is dropped
   };
 
   TensorrtLlmModel() = default;
   void start(std::shared_ptr<Active> active);
   void stop(Request& request);
-  void on_response(const std::shared_ptr<Active>& active, Response response);
-  std::vector<Output> outputs_of(const Active& active, const Response& response,
-                                 const std::vector<TokenId>& tokens) const;
+  void on_response(const std::shared_ptr<Active>& active, size_t item_index, Response response);
+  void fail_item(Active& active, const Response& response, bool is_last);
+  // Ends the whole request with an error; its items are cancelled.
+  void abandon(const std::shared_ptr<Active>& active, const Status& status);
+  void end(const std::shared_ptr<Active>& active);
   void watch();
 
   ModelSettings settings_;
   ReadContext context_;
   int64_t max_queue_size_ = 0;
   std::chrono::milliseconds cancel_period_{100}, stats_period_{100};
-  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<ResponseWriter> writer_;
   std::unique_ptr<ModelMetrics> metrics_;
 
   std::mutex mutex_;

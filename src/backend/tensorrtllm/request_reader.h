@@ -1,9 +1,10 @@
-// From the tensors of a tensorrt_llm request to an executor request.
+// From the tensors of a tensorrt_llm request to executor requests.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "backend/common/item.h"
 #include "backend/common/triton.h"
 #include "nereid/executor.h"
 
@@ -13,8 +14,12 @@ struct ReadContext {
   bool decoupled = false;
   bool exclude_input_default = false;
   std::vector<TokenId> default_end_ids;  // of the checkpoint
+  int32_t vocab_size = 0;
+  int32_t max_sequence_length = 0;
+  int32_t max_beam_width = 1;
 };
 
+// One item of a batch.
 struct GenerationRequest {
   nereid::Request request;
   bool exclude_input = false;
@@ -22,13 +27,9 @@ struct GenerationRequest {
   bool return_num_input_tokens = false, return_num_output_tokens = false;
 };
 
-// InvalidArgument for wrong values; Unimplemented, naming the input, for what this backend does not
-// do.
-StatusOr<GenerationRequest> read_generation_request(const Request& request,
-                                                    const ReadContext& context);
-
-// Word lists of one item in tensor form, [2, N] flattened: row 0 ids, row 1 inclusive cumulative
-// ends padded with -1.
-StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t>& flat);
+// One for each item of the batch. InvalidArgument, naming tensor, value and range, for wrong
+// values; Unimplemented, naming the input, for what this backend does not do.
+StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request& request,
+                                                                  const ReadContext& context);
 
 }  // namespace nereid::backend

@@ -1,5 +1,5 @@
 // Word lists in tensor form.
-#include "backend/tensorrtllm/request_reader.h"
+#include "backend/tensorrtllm/tensor_fields.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,69 @@
+// Parts of batched tensors.
+#include "backend/common/item.h"
+
+namespace nereid::backend {
+namespace {
+
+Status uneven(const char* name, int64_t batch) {
+  return invalid_argument("input '{}' does not divide into the {} items of the batch", name, batch);
+}
+
+}  // namespace
+
+StatusOr<std::optional<InputView>> Item::input(const char* name) const {
+  ASSIGN_OR_RETURN(auto view, request_.input(name));
+  if (!view || batch_ == 1) return view;
+  if (view->shape.empty() || view->shape[0] != batch_) return uneven(name, batch_);
+  view->shape[0] = 1;
+  if (view->datatype != TRITONSERVER_TYPE_BYTES) {
+    const size_t size = view->bytes.size() / static_cast<size_t>(batch_);
+    if (size * static_cast<size_t>(batch_) != view->bytes.size()) return uneven(name, batch_);
+    view->bytes = view->bytes.substr(static_cast<size_t>(index_) * size, size);
+    return view;
+  }
+  ASSIGN_OR_RETURN(const auto all, strings_of(name, *view));
+  const size_t count = all.size() / static_cast<size_t>(batch_);
+  if (count * static_cast<size_t>(batch_) != all.size()) return uneven(name, batch_);
+  if (count == 0) {
+    view->bytes = {};
+    return view;
+  }
+  const size_t first = static_cast<size_t>(index_) * count;
+  const char* begin = all[first].data() - sizeof(uint32_t);
+  const std::string_view& last = all[first + count - 1];
+  view->bytes = {begin, static_cast<size_t>(last.data() + last.size() - begin)};
+  return view;
+}
+
+template <class T>
+StatusOr<std::optional<std::vector<T>>> Item::values(const char* name) const {
+  ASSIGN_OR_RETURN(const auto view, input(name));
+  if (!view) return std::nullopt;
+  ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
+  return std::optional(std::move(out));
+}
+
+template <class T>
+StatusOr<std::optional<T>> Item::scalar(const char* name) const {
+  ASSIGN_OR_RETURN(const auto all, values<T>(name));
+  if (!all) return std::nullopt;
+  if (all->size() != 1) return invalid_argument("Invalid size for tensor {}", name);
+  return std::optional<T>((*all)[0]);
+}
+
+template StatusOr<std::optional<int32_t>> Item::scalar(const char*) const;
+template StatusOr<std::optional<uint64_t>> Item::scalar(const char*) const;
+template StatusOr<std::optional<float>> Item::scalar(const char*) const;
+template StatusOr<std::optional<bool>> Item::scalar(const char*) const;
+template StatusOr<std::optional<std::vector<int32_t>>> Item::values(const char*) const;
+template StatusOr<std::optional<std::vector<uint64_t>>> Item::values(const char*) const;
+template StatusOr<std::optional<std::vector<float>>> Item::values(const char*) const;
+
+StatusOr<std::optional<std::vector<std::string>>> Item::strings(const char* name) const {
+  ASSIGN_OR_RETURN(const auto view, input(name));
+  if (!view) return std::nullopt;
+  ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));
+  return std::optional(std::vector<std::string>(parts.begin(), parts.end()));
+}
+
+}  // namespace nereid::backend

@@ -1,0 +1,39 @@
+// One item of a batched request: its tensors cut along their first dimension.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/common/triton.h"
+
+namespace nereid::backend {
+
+// A view; the request must outlive it. Reading never changes the request.
+class Item {
+ public:
+  // Item `index` of `batch`.
+  Item(const Request& request, int64_t index, int64_t batch)
+      : request_(request), index_(index), batch_(batch) {}
+
+  // This item's part; nullopt when the client did not send the input. InvalidArgument, naming the
+  // input, when it cannot be cut into equal parts.
+  StatusOr<std::optional<InputView>> input(const char* name) const;
+
+  // As in Request, of this item's part.
+  template <class T>
+  StatusOr<std::optional<T>> scalar(const char* name) const;
+  template <class T>
+  StatusOr<std::optional<std::vector<T>>> values(const char* name) const;
+  StatusOr<std::optional<std::vector<std::string>>> strings(const char* name) const;
+
+  const Request& request() const { return request_; }
+  int64_t index() const { return index_; }
+  int64_t batch() const { return batch_; }
+
+ private:
+  const Request& request_;
+  int64_t index_, batch_;
+};
+
+}  // namespace nereid::backend

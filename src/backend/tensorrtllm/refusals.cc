@@ -1,0 +1,74 @@
+// Inputs of the tensorrt_llm model that this release does not act on.
+#include <algorithm>
+#include <cstring>
+
+#include "backend/tensorrtllm/tensor_fields.h"
+
+namespace nereid::backend {
+namespace {
+
+// Refused unless empty, or a single zero (an identifier, count or flag that says "no").
+constexpr const char* kRefused[] = {"draft_input_ids",
+                                    "draft_logits",
+                                    "draft_acceptance_threshold",
+                                    "lookahead_window_size",
+                                    "lookahead_ngram_size",
+                                    "lookahead_verification_set_size",
+                                    "encoder_input_features",
+                                    "encoder_output_lengths",
+                                    "decoder_input_ids",
+                                    "cross_attention_mask",
+                                    "skip_cross_attn_blocks",
+                                    "prompt_embedding_table",
+                                    "prompt_table_extra_ids",
+                                    "prompt_vocab_size",
+                                    "multimodal_embedding",
+                                    "mrope_rotary_cos_sin",
+                                    "mrope_position_deltas",
+                                    "lora_task_id",
+                                    "lora_weights",
+                                    "lora_config",
+                                    "guided_decoding_guide_type",
+                                    "guided_decoding_guide",
+                                    "context_phase_params"};
+
+bool says_no(const InputView& view) {
+  if (view.bytes.empty()) return true;
+  if (view.datatype == TRITONSERVER_TYPE_BYTES) {
+    const auto strings = strings_of("", view);
+    return strings.ok() && std::all_of(strings->begin(), strings->end(),
+                                       [](std::string_view s) { return s.empty(); });
+  }
+  const uint32_t size = TRITONSERVER_DataTypeByteSize(view.datatype);
+  return view.bytes.size() == size &&
+         std::all_of(view.bytes.begin(), view.bytes.end(), [](char c) { return c == 0; });
+}
+
+}  // namespace
+
+Status refuse_unsupported(const Item& item) {
+  for (const char* name : kRefused) {
+    ASSIGN_OR_RETURN(const auto view, item.input(name));
+    if (view && !says_no(*view)) return unsupported("input '{}' is not supported", name);
+  }
+  return ok();
+}
+
+Status refuse_request_type(const Request& request) {
+  uint32_t count = 0;
+  RETURN_IF_ERROR(take(TRITONBACKEND_RequestParameterCount(request.raw(), &count)));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* key = nullptr;
+    TRITONSERVER_ParameterType type;
+    const void* value = nullptr;
+    RETURN_IF_ERROR(take(TRITONBACKEND_RequestParameter(request.raw(), i, &key, &type, &value)));
+    if (std::string_view(key) != "request_type" || type != TRITONSERVER_PARAMETER_STRING) continue;
+    const std::string_view text = static_cast<const char*>(value);
+    if (text == "context_only" || text == "generation_only") {
+      return unsupported("request_type '{}' is not supported, only context_and_generation", text);
+    }
+  }
+  return ok();
+}
+
+}  // namespace nereid::backend

@@ -1,0 +1,60 @@
+// Reading tensors into the fields of an executor request: values checked against their range, lists
+// in tensor form. Internal to the tensorrtllm backend.
+#pragma once
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/common/item.h"
+#include "backend/tensorrtllm/request_reader.h"
+#include "nereid/request.h"
+
+namespace nereid::backend {
+
+// The values that a number may have: finite, from `low` (or above it) to `high`.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool above_low = false;
+};
+
+// "in [0, 1]", "greater than 0", "a finite number", ...
+std::string describe(const Range& range);
+
+// InvalidArgument "input 'name' is value, expected ..." when outside.
+Status check_value(std::string_view name, double value, const Range& range);
+
+// Reads the scalar `name` into `to`, which keeps its value when the client did not send it.
+template <class T>
+Status read_number(const Item& item, const char* name, const Range& range, std::optional<T>& to) {
+  ASSIGN_OR_RETURN(const std::optional<T> value, item.scalar<T>(name));
+  if (!value) return ok();
+  RETURN_IF_ERROR(check_value(name, static_cast<double>(*value), range));
+  to = value;
+  return ok();
+}
+
+// Beams, draws, penalties, bans; in the order of the header.
+Status read_sampling(const Item& item, const ReadContext& context, SamplingConfig& sampling);
+
+// Log-probabilities and logits.
+Status read_output_config(const Item& item, const SamplingConfig& sampling, bool streaming,
+                          OutputConfig& output);
+
+// Word lists of one item in tensor form, [2, N] flattened: row 0 ids, row 1 inclusive cumulative
+// ends padded with -1.
+StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t>& flat);
+
+// embedding_bias, and logit_bias_ids with logit_bias_values.
+Status read_biases(const Item& item, const ReadContext& context, nereid::Request& out);
+
+// retention_*; nullopt without retention_token_range_starts and decode values.
+StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item);
+
+// Unimplemented, naming the first input or request type that asks for what later releases bring.
+Status refuse_unsupported(const Item& item);
+Status refuse_request_type(const Request& request);
+
+}  // namespace nereid::backend
