@@ -138,7 +138,7 @@ Status BlsRun::read() {
         "Streaming is only supported if model is deployed using decoupled mode.");
   }
   ASSIGN_OR_RETURN(const auto exclude, first.scalar<bool>("exclude_input_in_output"));
-  exclude_input_ = *exclude;
+  exclude_input_ = exclude;
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const Item item(*request_, static_cast<int64_t>(i), static_cast<int64_t>(prompts_.size()));
     ASSIGN_OR_RETURN(auto words, item.strings("stop_words"));

@@ -96,6 +96,7 @@ constexpr TRITONSERVER_DataType type_of<bool>() {
 
 void log_info(std::string_view text) { log(TRITONSERVER_LOG_INFO, text); }
 void log_warning(std::string_view text) { log(TRITONSERVER_LOG_WARN, text); }
+void log_verbose(std::string_view text) { log(TRITONSERVER_LOG_VERBOSE, text); }
 
 Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
     : instance_(instance), request_(request), exec_start_(now_ns()) {}

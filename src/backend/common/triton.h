@@ -144,6 +144,7 @@ class ModelSettings {
 
 void log_info(std::string_view text);
 void log_warning(std::string_view text);
+void log_verbose(std::string_view text);
 
 // Runs `body`, turning exceptions of libraries into Internal.
 template <class Body>

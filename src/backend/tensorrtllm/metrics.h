@@ -15,13 +15,15 @@ namespace nereid::backend {
 // Thread safe. Where the server has metrics switched off nothing is recorded.
 class ModelMetrics {
  public:
-  ModelMetrics(const std::string& model, int64_t version);
+  // `is_static`: the model batches statically (V1), which has figures of its own.
+  ModelMetrics(const std::string& model, int64_t version, bool is_static);
   ~ModelMetrics();
   ModelMetrics(const ModelMetrics&) = delete;
   ModelMetrics& operator=(const ModelMetrics&) = delete;
 
-  // A newer snapshot of the executor. One caller at a time.
-  void publish(const ExecutorStats& stats);
+  // A newer snapshot of the executor and its last step (nullptr: none since the call before). Also
+  // writes the figures as one line of JSON to the verbose log. One caller at a time.
+  void publish(const ExecutorStats& stats, const IterationStats* last_step);
   // A request that ended with a result. `num_tokens_sent`: in all its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
 
@@ -32,10 +34,15 @@ class ModelMetrics {
   void increment(size_t index, double value);
   void observe(size_t index, double value);
 
+  void log_figures(const std::string& timestamp) const;
+
   std::string model_, version_;
+  bool is_static_;
   std::vector<TRITONSERVER_MetricFamily*> families_;
   std::vector<TRITONSERVER_Metric*> metrics_;  // null where the server refused one
+  std::vector<double> values_;                 // of the gauges, as last set
   ExecutorStats last_;
+  IterationStats last_step_;
 };
 
 }  // namespace nereid::backend

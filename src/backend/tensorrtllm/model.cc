@@ -60,8 +60,10 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
     }
     *period = std::chrono::milliseconds(ms);
   }
-  m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version);
-  m->metrics_->publish(m->executor_->stats());
+  m->metrics_ = std::make_unique<ModelMetrics>(
+      m->settings_.name, m->settings_.version,
+      config.scheduler.capacity_policy == CapacityPolicy::kStaticBatch);
+  m->metrics_->publish(m->executor_->stats(), nullptr);
   m->watch_ = std::thread([model = m.get()] { model->watch(); });
   return m;
 }
@@ -240,7 +242,8 @@ void TensorrtLlmModel::watch() {
     lock.unlock();
     for (RequestId id : left) executor_->cancel(id);
     if (now() >= next_stats) {
-      metrics_->publish(executor_->stats());
+      const auto steps = executor_->latest_iteration_stats();
+      metrics_->publish(executor_->stats(), steps.empty() ? nullptr : &steps.back());
       next_stats = now() + stats_period_;
     }
     lock.lock();

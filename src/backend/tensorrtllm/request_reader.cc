@@ -88,7 +88,9 @@ Status read_endings(const Item& item, const ReadContext& context, nereid::Reques
   ASSIGN_OR_RETURN(auto strings, item.strings("stop_strings"));
   if (strings) {
     std::erase(*strings, "");
-    out.stop_strings = *std::move(strings);
+    // The preprocessing model sends the same words in both forms; beams end on token ids only.
+    const bool as_ids = out.sampling.beam_width > 1 && !out.stop_words.empty();
+    if (!as_ids) out.stop_strings = *std::move(strings);
   }
   ASSIGN_OR_RETURN(const auto bad, item.values<int32_t>("bad_words_list"));
   if (bad) {
