@@ -15,11 +15,22 @@ struct ModelOptions {
   std::filesystem::path model_dir;
   ExecutorConfig executor;
   int64_t kv_cache_tokens = 0;  // 0 = sized from memory
+  // Words of the flags below; finish() turns them into `executor`.
+  std::string scheduler_policy = "max_utilization";
+  std::string chunking_policy = "first_come_first_served";
+  std::string pause_policy = "recompute";
+  std::string kv_cache_type = "auto";
+  double kv_cache_fraction = 0;  // 0 = not given
+  bool no_chunked_context = false, no_kv_cache_reuse = false, no_overlap = false;
   std::string log_level = "info";
 
   void declare(CLI::App& command);
   // Applies the log level and checks combinations. InvalidArgument names the flag.
   Status finish();
+
+ private:
+  void declare_scheduling(CLI::App& command);
+  void declare_kv_cache(CLI::App& command);
 };
 
 // Prints "nereid: <message>" to stderr and returns the exit code 1.

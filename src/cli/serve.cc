@@ -49,6 +49,53 @@ class ScratchDir {
   std::filesystem::path path_;
 };
 
+// Parameters of the templates that have no flag here: their defaults.
+constexpr const char* kUnset[] = {"batching_strategy",
+                                  "gpu_device_ids",
+                                  "max_attention_window_size",
+                                  "kv_cache_onboard_blocks",
+                                  "secondary_offload_min_priority",
+                                  "event_buffer_max_size",
+                                  "decoding_mode",
+                                  "normalize_log_probs",
+                                  "iter_stats_max_iterations",
+                                  "request_stats_max_iterations",
+                                  "enable_partial_reuse",
+                                  "recv_poll_period_ms",
+                                  "cross_kv_cache_fraction",
+                                  "lora_cache_optimal_adapter_size",
+                                  "lora_cache_max_adapter_size",
+                                  "lora_cache_gpu_memory_fraction",
+                                  "lora_cache_host_memory_bytes",
+                                  "executor_worker_path",
+                                  "enable_context_fmha_fp32_acc",
+                                  "multi_block_mode",
+                                  "cuda_graph_mode",
+                                  "cuda_graph_cache_size",
+                                  "enable_trt_overlap",
+                                  "xgrammar_tokenizer_info_path",
+                                  "encoder_engine_dir",
+                                  "lora_prefetch_dir",
+                                  "participant_ids",
+                                  "num_nodes",
+                                  "gpu_weights_percent",
+                                  "speculative_decoding_fast_logits",
+                                  "lookahead_window_size",
+                                  "lookahead_ngram_size",
+                                  "lookahead_verification_set_size",
+                                  "medusa_choices",
+                                  "eagle_choices",
+                                  "guided_decoding_backend",
+                                  "tensorrt_llm_draft_model_name",
+                                  "multimodal_encoders_name",
+                                  "cancellation_check_period_ms",
+                                  "stats_check_period_ms",
+                                  "add_special_tokens",
+                                  "skip_special_tokens",
+                                  "accumulate_tokens",
+                                  "tensorrt_llm_model_name",
+                                  "kv_cache_free_gpu_mem_fraction"};
+
 // What the templates need to know about this model and these flags; empty = the template's default.
 StatusOr<TemplateValues> template_values(const ServeOptions& options) {
   const ExecutorConfig& config = options.model.executor;
@@ -56,7 +103,9 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
   std::error_code error;
   const std::string dir = std::filesystem::absolute(options.model.model_dir, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
-  return TemplateValues{
+  const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
+  const KvCacheConfig& kv = config.kv_cache;
+  TemplateValues values = {
       {"triton_max_batch_size", number(config.max_batch_size)},
       {"decoupled_mode", "true"},
       {"engine_dir", escape_text(dir)},
@@ -64,28 +113,39 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
       {"max_seq_len", number(model.traits.max_positions)},
       {"device", escape_text(config.device)},
       {"isa", escape_text(config.isa)},
-      {"random_weights", config.random_weights ? "true" : "false"},
+      {"random_weights", flag(config.random_weights)},
       {"num_threads", number(config.num_threads)},
       {"memory_bytes", number(config.memory_bytes)},
-      {"max_tokens_in_paged_kv_cache",
-       config.kv_cache.max_tokens ? number(*config.kv_cache.max_tokens) : ""},
-      {"tokens_per_block", number(config.kv_cache.tokens_per_block)},
-      {"enable_kv_cache_reuse", config.kv_cache.enable_block_reuse ? "true" : "false"},
+      {"max_tokens_in_paged_kv_cache", kv.max_tokens ? number(*kv.max_tokens) : ""},
+      {"tokens_per_block", number(kv.tokens_per_block)},
+      {"enable_kv_cache_reuse", flag(kv.enable_block_reuse)},
+      {"logits_datatype", "TYPE_FP32"},
+      {"batch_scheduler_policy", options.model.scheduler_policy},
+      {"context_chunking_policy", options.model.chunking_policy},
+      {"pause_policy", options.model.pause_policy},
+      {"enable_chunked_context", flag(config.scheduler.enable_chunked_context)},
+      {"enable_overlap", flag(config.enable_overlap)},
+      {"max_beam_width", number(config.max_beam_width)},
+      {"kv_cache_type", options.model.kv_cache_type},
+      {"sink_token_length", number(kv.sink_token_length)},
+      {"kv_cache_host_memory_bytes", number(kv.host_cache_bytes)},
       {"max_batch_size", number(config.max_batch_size)},
       {"max_num_tokens", number(config.max_num_tokens)},
       {"max_queue_size", number(config.max_queue_size)},
       {"exclude_input_in_output", "true"},
       {"forced_kernels", escape_text(fmt::format("{}", fmt::join(config.forced_kernels, ",")))},
       {"cache_dir", escape_text(config.cache_dir.string())},
-      {"cancellation_check_period_ms", ""},
-      {"stats_check_period_ms", ""},
       {"preprocessing_instance_count", "1"},
       {"postprocessing_instance_count", "1"},
-      {"add_special_tokens", ""},
-      {"skip_special_tokens", ""},
-      {"accumulate_tokens", ""},
-      {"tensorrt_llm_model_name", ""},
       {"bls_instance_count", "1"}};
+  for (const char* name : kUnset) values.emplace(name, "");
+  if (kv.max_attention_window > 0) {
+    values["max_attention_window_size"] = number(kv.max_attention_window);
+  }
+  if (kv.memory_fraction) {
+    values["kv_cache_free_gpu_mem_fraction"] = fmt::format("{}", *kv.memory_fraction);
+  }
+  return values;
 }
 
 void print_addresses(const ServeOptions& options, const ServerProcess& process, double seconds) {

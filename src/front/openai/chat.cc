@@ -1,4 +1,6 @@
 // POST /v1/chat/completions: template, generation, tool calls, collected or streamed.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "front/http/json_text.h"
@@ -8,6 +10,17 @@
 
 namespace nereid::front {
 namespace {
+
+struct Choice {
+  ToolCallParser tools;
+  std::string content;                 // whole when collecting; unused when streaming
+  std::vector<ScoredToken> log_probs;  // likewise
+  json::array calls;
+  int64_t num_tokens = 0;
+  size_t num_streamed_calls = 0;
+  json::value finish_reason;
+  json::value stop_reason;
+};
 
 // One request in flight; on the exchange's strand only.
 class Chat : public std::enable_shared_from_this<Chat> {
@@ -26,6 +39,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
     auto& ids = std::get<std::vector<int32_t>>(prompt);
     num_prompt_tokens_ = static_cast<int64_t>(ids.size());
+    choices_.resize(static_cast<size_t>(request_.common.sampling.n));
+    num_running_ = choices_.size();
     auto self = shared_from_this();
     auto on_piece = [self](Piece piece) { self->take(std::move(piece)); };
     const auto started = Generation::start(server, model_, exchange_, std::move(ids),
@@ -58,23 +73,28 @@ class Chat : public std::enable_shared_from_this<Chat> {
       send_failure(exchange_, begun_, api_error(piece.status));
       return;
     }
-    num_tokens_ = piece.num_tokens;
+    Choice& choice = choices_[piece.index];
+    choice.num_tokens = piece.num_tokens;
     ToolCallParser::Out out;
     if (request_.parse_tools) {
-      out = tools_.push(piece.text, piece.done);
+      out = choice.tools.push(piece.text, piece.done);
     } else {
       out.text = std::move(piece.text);
     }
-    if (piece.done && tools_.num_calls() > 0 && piece.finish_reason == "stop") {
-      piece.finish_reason = "tool_calls";
+    if (piece.done) {
+      const bool called = choice.tools.num_calls() > 0 && piece.finish_reason == "stop";
+      choice.finish_reason = called ? "tool_calls" : piece.finish_reason;
+      choice.stop_reason = piece.stop_reason;
+      --num_running_;
     }
     if (request_.common.stream) {
       stream(out, piece);
       return;
     }
-    content_ += out.text;
-    for (ToolCall& call : out.calls) calls_.push_back(call_object(std::move(call)));
-    if (piece.done) answer(piece);
+    choice.content += out.text;
+    std::move(piece.log_probs.begin(), piece.log_probs.end(), std::back_inserter(choice.log_probs));
+    for (ToolCall& call : out.calls) choice.calls.push_back(call_object(std::move(call)));
+    if (num_running_ == 0) answer();
   }
 
   json::object call_object(ToolCall call) const {
@@ -84,14 +104,34 @@ class Chat : public std::enable_shared_from_this<Chat> {
                                       {"arguments", std::move(call.arguments)}}}};
   }
 
-  json::object usage() const { return usage_object(num_prompt_tokens_, num_tokens_); }
+  json::object usage() const {
+    int64_t num_tokens = 0;
+    for (const Choice& choice : choices_) num_tokens += choice.num_tokens;
+    return usage_object(num_prompt_tokens_, num_tokens);
+  }
 
-  void write_chunk(json::object delta, json::value finish_reason, json::value stop_reason) {
-    json::object choice = {{"index", 0},
-                           {"delta", std::move(delta)},
-                           {"logprobs", nullptr},
-                           {"finish_reason", finish_reason}};
-    if (!finish_reason.is_null()) choice["stop_reason"] = std::move(stop_reason);
+  json::value scores(const std::vector<ScoredToken>& log_probs) const {
+    if (!request_.common.sampling.log_probs) return nullptr;
+    return chat_log_probs(*model_->tokenizer, log_probs);
+  }
+
+  void write_chunk(size_t index, json::object delta, json::value log_probs = nullptr) {
+    write_choice({{"index", index},
+                  {"delta", std::move(delta)},
+                  {"logprobs", std::move(log_probs)},
+                  {"finish_reason", nullptr}});
+  }
+
+  void write_last_chunk(size_t index) {
+    const Choice& from = choices_[index];
+    write_choice({{"index", index},
+                  {"delta", json::object()},
+                  {"logprobs", nullptr},
+                  {"finish_reason", from.finish_reason},
+                  {"stop_reason", from.stop_reason}});
+  }
+
+  void write_choice(json::object choice) {
     json::object chunk = envelope_.make("chat.completion.chunk");
     chunk["choices"] = json::array{std::move(choice)};
     if (request_.common.continuous_usage_stats) {
@@ -103,18 +143,23 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   void stream(ToolCallParser::Out& out, const Piece& piece) {
+    const size_t index = piece.index;
     if (!std::exchange(begun_, true)) {
       exchange_->begin_stream(sse_head());
-      write_chunk({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+      for (size_t i = 0; i < choices_.size(); ++i) {
+        write_chunk(i, {{"role", "assistant"}, {"content", ""}});
+      }
     }
-    if (!out.text.empty()) write_chunk({{"content", std::move(out.text)}}, nullptr, nullptr);
+    if (!out.text.empty() || !piece.log_probs.empty()) {
+      write_chunk(index, {{"content", std::move(out.text)}}, scores(piece.log_probs));
+    }
     for (ToolCall& call : out.calls) {
       json::object object = call_object(std::move(call));
-      object["index"] = num_streamed_calls_++;
-      write_chunk({{"tool_calls", json::array{std::move(object)}}}, nullptr, nullptr);
+      object["index"] = choices_[index].num_streamed_calls++;
+      write_chunk(index, {{"tool_calls", json::array{std::move(object)}}});
     }
-    if (!piece.done) return;
-    write_chunk({}, json::value(piece.finish_reason), piece.stop_reason);
+    if (piece.done) write_last_chunk(index);
+    if (num_running_ > 0) return;
     if (request_.common.include_usage) {
       json::object chunk = envelope_.make("chat.completion.chunk");
       chunk["choices"] = json::array();
@@ -125,16 +170,19 @@ class Chat : public std::enable_shared_from_this<Chat> {
     exchange_->end();
   }
 
-  void answer(const Piece& piece) {
-    json::object answer_message = {{"role", "assistant"}, {"content", std::move(content_)}};
-    answer_message["tool_calls"] = std::move(calls_);
-    json::object choice = {{"index", 0},
-                           {"message", std::move(answer_message)},
-                           {"logprobs", nullptr},
-                           {"finish_reason", piece.finish_reason},
-                           {"stop_reason", piece.stop_reason}};
+  void answer() {
+    json::array choices;
+    for (Choice& from : choices_) {
+      json::object answer_message = {{"role", "assistant"}, {"content", std::move(from.content)}};
+      answer_message["tool_calls"] = std::move(from.calls);
+      choices.push_back(json::object{{"index", choices.size()},
+                                     {"message", std::move(answer_message)},
+                                     {"logprobs", scores(from.log_probs)},
+                                     {"finish_reason", from.finish_reason},
+                                     {"stop_reason", from.stop_reason}});
+    }
     json::object body = envelope_.make("chat.completion");
-    body["choices"] = json::array{std::move(choice)};
+    body["choices"] = std::move(choices);
     body["usage"] = usage();
     std::string text;
     append_json(text, body);
@@ -145,12 +193,9 @@ class Chat : public std::enable_shared_from_this<Chat> {
   LanguageModelPtr model_;
   const ChatRequest request_;
   Envelope envelope_;
-  ToolCallParser tools_;
-  std::string content_;
-  json::array calls_;
+  std::vector<Choice> choices_;
+  size_t num_running_ = 0;
   int64_t num_prompt_tokens_ = 0;
-  int64_t num_tokens_ = 0;
-  size_t num_streamed_calls_ = 0;
   bool begun_ = false;
 };
 

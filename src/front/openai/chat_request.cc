@@ -130,9 +130,16 @@ void read_tools(Fields& fields, ChatRequest& out) {
   out.parse_tools = true;
 }
 
+void read_log_probs(Fields& fields, SamplingOptions& out) {
+  out.log_probs = fields.flag("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", 0, kMaxTopLogProbs);
+  if (top.value_or(0) > 0 && !out.log_probs) {
+    fields.fail("top_logprobs", "only allowed with \"logprobs\": true");
+  }
+  out.num_top_log_probs = top.value_or(0);
+}
+
 void refuse_unsupported_chat(Fields& fields) {
-  fields.refuse_unless("logprobs", false);
-  fields.refuse_unless("top_logprobs", 0);
   fields.refuse_unless("echo", false);
   fields.refuse_unless("continue_final_message", false);
   fields.refuse_unless("modalities", json::array{"text"});
@@ -165,6 +172,8 @@ Parsed<ChatRequest> parse_chat_request(std::string_view body) {
   out.context["add_generation_prompt"] = fields.flag("add_generation_prompt").value_or(true);
   read_tools(fields, out);
   out.common = read_common(fields);
+  read_sequences(fields, out.common, 1);
+  read_log_probs(fields, out.common.sampling);
   refuse_unsupported_chat(fields);
   if (fields.error()) return *fields.error();
   note_unknown(fields, "/v1/chat/completions");

@@ -1,4 +1,6 @@
-// POST /v1/completions: one generation per prompt, collected or streamed.
+// POST /v1/completions: one generation per prompt, n choices each, collected or streamed.
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -10,10 +12,9 @@ namespace nereid::front {
 namespace {
 
 struct Choice {
-  std::shared_ptr<Generation> generation;
-  int64_t num_prompt_tokens = 0;
   int64_t num_tokens = 0;
-  std::string text;  // whole when collecting; unused when streaming
+  std::string text;                    // whole when collecting; unused when streaming
+  std::vector<ScoredToken> log_probs;  // likewise
   json::value finish_reason;
   json::value stop_reason;
 };
@@ -33,19 +34,22 @@ class Completion : public std::enable_shared_from_this<Completion> {
       send_failure(exchange_, false, *error);
       return;
     }
-    choices_.resize(prompts.size());
-    num_running_ = prompts.size();
+    const auto n = static_cast<size_t>(request_.common.sampling.n);
+    choices_.resize(prompts.size() * n);
+    num_running_ = choices_.size();
     auto self = shared_from_this();
     for (size_t i = 0; i < prompts.size(); ++i) {
-      choices_[i].num_prompt_tokens = static_cast<int64_t>(prompts[i].size());
-      auto on_piece = [self, i](Piece piece) { self->take(i, std::move(piece)); };
+      num_prompt_tokens_ += static_cast<int64_t>(prompts[i].size());
+      auto on_piece = [self, first = i * n](Piece piece) {
+        self->take(first + piece.index, std::move(piece));
+      };
       auto started = Generation::start(server, model_, exchange_, std::move(prompts[i]),
                                        request_.common.sampling, std::move(on_piece));
       if (!started.ok()) {
         fail(api_error(started.status()));
         return;
       }
-      choices_[i].generation = *std::move(started);
+      generations_.push_back(*std::move(started));
     }
     exchange_->on_disconnect([self] { self->cancel(); });
   }
@@ -70,15 +74,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   std::string prompt_text(size_t index) const {
-    const Prompt& prompt = request_.prompts[index];
+    const Prompt& prompt =
+        request_.prompts[index / static_cast<size_t>(request_.common.sampling.n)];
     if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
     return model_->tokenizer->decode(std::get<std::vector<int32_t>>(prompt), false);
   }
 
   void cancel() {
-    for (Choice& c : choices_) {
-      if (c.generation) c.generation->cancel();
-    }
+    for (const auto& generation : generations_) generation->cancel();
   }
 
   void fail(const ApiError& error) {
@@ -104,34 +107,37 @@ class Completion : public std::enable_shared_from_this<Completion> {
       stream(index, piece);
     } else {
       choice.text += piece.text;
+      std::move(piece.log_probs.begin(), piece.log_probs.end(),
+                std::back_inserter(choice.log_probs));
       if (num_running_ == 0) answer();
     }
   }
 
-  json::object choice_object(size_t index, std::string text) const {
+  json::object choice_object(size_t index, std::string text,
+                             const std::vector<ScoredToken>& log_probs) const {
     const Choice& c = choices_[index];
+    json::value scores;
+    if (request_.common.sampling.log_probs) {
+      scores = completion_log_probs(*model_->tokenizer, log_probs);
+    }
     return {{"index", index},
             {"text", std::move(text)},
-            {"logprobs", nullptr},
+            {"logprobs", std::move(scores)},
             {"finish_reason", c.finish_reason},
             {"stop_reason", c.stop_reason}};
   }
 
   json::object usage() const {
-    int64_t prompt_tokens = 0;
     int64_t completion_tokens = 0;
-    for (const Choice& c : choices_) {
-      prompt_tokens += c.num_prompt_tokens;
-      completion_tokens += c.num_tokens;
-    }
-    return usage_object(prompt_tokens, completion_tokens);
+    for (const Choice& c : choices_) completion_tokens += c.num_tokens;
+    return usage_object(num_prompt_tokens_, completion_tokens);
   }
 
   void stream(size_t index, Piece& piece) {
     begin();
-    if (!piece.text.empty() || piece.done) {
+    if (!piece.text.empty() || !piece.log_probs.empty() || piece.done) {
       json::object chunk = envelope_.make("text_completion");
-      chunk["choices"] = json::array{choice_object(index, std::move(piece.text))};
+      chunk["choices"] = json::array{choice_object(index, std::move(piece.text), piece.log_probs)};
       if (request_.common.continuous_usage_stats) {
         chunk["usage"] = usage();
       } else if (request_.common.include_usage) {
@@ -157,7 +163,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     if (!request_.echo) return;
     for (size_t i = 0; i < choices_.size(); ++i) {
       json::object chunk = envelope_.make("text_completion");
-      json::object choice = choice_object(i, prompt_text(i));
+      json::object choice = choice_object(i, prompt_text(i), {});
       choice["finish_reason"] = nullptr;
       choice["stop_reason"] = nullptr;
       chunk["choices"] = json::array{std::move(choice)};
@@ -170,7 +176,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     json::array choices;
     for (size_t i = 0; i < choices_.size(); ++i) {
       std::string text = request_.echo ? prompt_text(i) : std::string();
-      choices.push_back(choice_object(i, std::move(text) + choices_[i].text));
+      choices.push_back(
+          choice_object(i, std::move(text) + choices_[i].text, choices_[i].log_probs));
     }
     json::object body = envelope_.make("text_completion");
     body["choices"] = std::move(choices);
@@ -184,7 +191,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   LanguageModelPtr model_;
   const CompletionRequest request_;
   Envelope envelope_;
-  std::vector<Choice> choices_;
+  std::vector<std::shared_ptr<Generation>> generations_;  // one for each prompt
+  std::vector<Choice> choices_;                           // n for each prompt
+  int64_t num_prompt_tokens_ = 0;
   size_t num_running_ = 0;
   bool begun_ = false;
   bool ended_ = false;

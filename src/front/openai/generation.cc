@@ -2,56 +2,25 @@
 #include "front/openai/generation.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
+
+#include "front/openai/engine_request.h"
 
 namespace nereid::front {
 namespace {
 
-constexpr char kExcludeInput[] = "exclude_input_in_output";
-
-uint64_t random_seed() {
-  thread_local std::mt19937_64 engine{std::random_device{}()};
-  return engine();
+int64_t num_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
-// Builds inputs in the layout that the engine's metadata asks for.
-class Inputs {
- public:
-  Inputs(const ModelInfo& engine, InferenceSpec& spec) : engine_(engine), spec_(spec) {}
-
-  // `shape` is without batch; a leading 1 is added when the declared rank has one more. An input
-  // that the engine does not declare is an error unless it is `optional`.
-  template <class T>
-  void add(const char* name, std::vector<int64_t> shape, const std::vector<T>& values,
-           bool optional = false) {
-    const TensorInfo* info = engine_.input(name);
-    if (info == nullptr) {
-      if (!optional && status_.ok()) {
-        status_ = unsupported("model '{}' has no input '{}'", engine_.name, name);
-      }
-      return;
-    }
-    if (info->shape.size() == shape.size() + 1) shape.insert(shape.begin(), 1);
-    spec_.inputs.push_back(make_tensor(name, std::move(shape), values));
+// Elements [begin, end) of the comma list at `index`; the whole text when it has fewer.
+std::string_view part_of(std::string_view list, size_t index) {
+  for (; index > 0; --index) {
+    const size_t comma = list.find(',');
+    if (comma == std::string_view::npos) return list;
+    list.remove_prefix(comma + 1);
   }
-  template <class T>
-  void scalar(const char* name, T value, bool optional = false) {
-    add(name, {1}, std::vector<T>{value}, optional);
-  }
-  const Status& status() const { return status_; }
-
- private:
-  const ModelInfo& engine_;
-  InferenceSpec& spec_;
-  Status status_;
-};
-
-// [2, n]: ids of all one-token words, then their running ends (backend's word list format).
-std::vector<int32_t> one_token_words(const std::vector<int32_t>& ids) {
-  std::vector<int32_t> out = ids;
-  for (size_t i = 0; i < ids.size(); ++i) out.push_back(static_cast<int32_t>(i + 1));
-  return out;
+  return list.substr(0, list.find(','));
 }
 
 }  // namespace
@@ -84,61 +53,39 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                       std::string(param), ""};
     }
   }
+  for (const auto& [id, bias] : sampling.logit_bias) {
+    if (id >= vocab) {
+      return ApiError{400, fmt::format("'logit_bias': token id {} is not in [0, {})", id, vocab),
+                      "logit_bias", ""};
+    }
+  }
   return wanted;
 }
 
 Generation::Generation(std::shared_ptr<const LanguageModel> model, const SamplingOptions& sampling,
                        OnPiece on_piece)
-    : model_(std::move(model)),
-      sampling_(sampling),
-      on_piece_(std::move(on_piece)),
-      detokenizer_(model_->tokenizer, sampling.skip_special_tokens),
-      stops_(sampling.stop) {}
-
-StatusOr<InferenceSpec> Generation::build_request(const std::vector<int32_t>& prompt) const {
-  InferenceSpec spec;
-  spec.model = model_->engine_name;
-  Inputs inputs(model_->engine, spec);
-  const auto length = static_cast<int64_t>(prompt.size());
-  inputs.add("input_ids", {length}, prompt);
-  inputs.scalar("input_lengths", static_cast<int32_t>(length));
-  inputs.scalar("request_output_len", static_cast<int32_t>(max_tokens_));
-  inputs.scalar("streaming", static_cast<uint8_t>(model_->decoupled));
-  inputs.scalar(kExcludeInput, uint8_t{1}, /*optional=*/true);
-  std::vector<int32_t> stop_ids = sampling_.stop_token_ids;
-  if (!sampling_.ignore_eos && !model_->eos_ids.empty()) {
-    inputs.scalar("end_id", model_->eos_ids[0]);
-    stop_ids.insert(stop_ids.end(), model_->eos_ids.begin() + 1, model_->eos_ids.end());
-  } else {
-    inputs.scalar("end_id", int32_t{-1});
+    : model_(std::move(model)), sampling_(sampling), on_piece_(std::move(on_piece)) {
+  for (int64_t i = 0; i < sampling.n; ++i) {
+    sequences_.emplace_back(text::Detokenizer(model_->tokenizer, sampling.skip_special_tokens),
+                            text::StopStrings(sampling.stop));
   }
-  if (!stop_ids.empty()) {
-    inputs.add("stop_words_list", {2, static_cast<int64_t>(stop_ids.size())},
-               one_token_words(stop_ids));
-  }
-  if (sampling_.min_tokens > 0) {
-    inputs.scalar("min_length", static_cast<int32_t>(sampling_.min_tokens));
-  }
-  if (sampling_.temperature == 0) {
-    inputs.scalar("runtime_top_k", int32_t{1});
-  } else {
-    inputs.scalar("temperature", static_cast<float>(sampling_.temperature));
-    inputs.scalar("runtime_top_k", static_cast<int32_t>(sampling_.top_k));
-    inputs.scalar("runtime_top_p", static_cast<float>(sampling_.top_p));
-    inputs.scalar("random_seed", sampling_.seed ? *sampling_.seed : random_seed());
-  }
-  RETURN_IF_ERROR(inputs.status());
-  return spec;
+  num_open_ = sequences_.size();
 }
 
 StatusOr<std::shared_ptr<Generation>> Generation::start(
     TRITONSERVER_Server* server, std::shared_ptr<const LanguageModel> model, ExchangePtr exchange,
     std::vector<int32_t> prompt, const SamplingOptions& sampling, OnPiece on_piece) {
+  if (sampling.n > 1 && !sampling.use_beam_search && !model->decoupled) {
+    return unsupported("'n': {} needs a model '{}' that is deployed using decoupled mode",
+                       sampling.n, model->engine_name);
+  }
   std::shared_ptr<Generation> self(new Generation(std::move(model), sampling, std::move(on_piece)));
   self->num_prompt_tokens_ = prompt.size();
+  self->streaming_ = self->model_->decoupled && sampling.can_stream();
   self->max_tokens_ =
       sampling.max_tokens.value_or(self->model_->max_seq_len - static_cast<int64_t>(prompt.size()));
-  ASSIGN_OR_RETURN(InferenceSpec spec, self->build_request(prompt));
+  ASSIGN_OR_RETURN(InferenceSpec spec, engine_request(*self->model_, prompt, self->max_tokens_,
+                                                      sampling, self->streaming_));
   auto on_reply = [self, exchange](InferenceReply reply) {
     auto shared = std::make_shared<const InferenceReply>(std::move(reply));
     exchange->post([self, shared] { self->take(*shared); });
@@ -153,42 +100,98 @@ void Generation::cancel() {
   call_->cancel();
 }
 
-// Without streaming the one response repeats the prompt; with it each has the new tokens only.
-StatusOr<std::vector<int32_t>> Generation::new_tokens(const InferenceReply& reply) const {
+// Rows of a reply: the beams of a search, else the one sequence that `sequence_index` names.
+// Without streaming a row repeats the prompt when the engine cannot leave it out.
+StatusOr<std::vector<Generation::Row>> Generation::rows_of(const InferenceReply& reply) const {
+  std::vector<Row> rows;
   const Tensor* ids = reply.output("output_ids");
-  if (ids == nullptr) return std::vector<int32_t>();
-  ASSIGN_OR_RETURN(std::vector<int32_t> tokens, elements<int32_t>(*ids));
-  if (const Tensor* lengths = reply.output("sequence_length")) {
-    ASSIGN_OR_RETURN(const std::vector<int32_t> length, elements<int32_t>(*lengths));
-    if (!length.empty() && length[0] >= 0 && static_cast<size_t>(length[0]) < tokens.size()) {
-      tokens.resize(static_cast<size_t>(length[0]));
+  const Tensor* lengths = reply.output("sequence_length");
+  if (ids == nullptr || lengths == nullptr) return rows;
+  ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, elements<int32_t>(*ids));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> length, elements<int32_t>(*lengths));
+  size_t first = 0;
+  if (const Tensor* index = reply.output("sequence_index")) {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> value, elements<int32_t>(*index));
+    if (value.size() == 1 && value[0] >= 0) first = static_cast<size_t>(value[0]);
+  }
+  if (length.empty() || tokens.size() % length.size() != 0 ||
+      first + length.size() > sequences_.size()) {
+    return internal_error("model '{}' sent {} sequences from index {}, {} were asked for",
+                          model_->engine_name, length.size(), first, sequences_.size());
+  }
+  const size_t width = tokens.size() / length.size();
+  const bool has_prompt = !streaming_ && model_->engine.input("exclude_input_in_output") == nullptr;
+  for (size_t r = 0; r < length.size(); ++r) {
+    const size_t count = std::clamp<int64_t>(length[r], 0, static_cast<int64_t>(width));
+    const size_t skip = has_prompt ? std::min(num_prompt_tokens_, count) : 0;
+    const auto begin = tokens.begin() + static_cast<ptrdiff_t>(r * width);
+    Row row;
+    row.sequence = first + r;
+    for (auto it = begin + static_cast<ptrdiff_t>(skip);
+         it != begin + static_cast<ptrdiff_t>(count); ++it) {
+      row.tokens.push_back({*it, 0, {}, 0});
     }
+    rows.push_back(std::move(row));
   }
-  if (!model_->decoupled && model_->engine.input(kExcludeInput) == nullptr) {
-    tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(
-                                                      std::min(num_prompt_tokens_, tokens.size())));
-  }
-  return tokens;
+  if (sampling_.log_probs) RETURN_IF_ERROR(add_log_probs(reply, rows));
+  return rows;
 }
 
-bool Generation::push_token(int32_t id, Piece& piece) {
-  ++num_tokens_;
+Status Generation::add_log_probs(const InferenceReply& reply, std::vector<Row>& rows) const {
+  const Tensor* scores = reply.output("output_log_probs");
+  if (scores == nullptr) return ok();  // none, as after a cancel
+  ASSIGN_OR_RETURN(const std::vector<float> values, elements<float>(*scores));
+  const size_t width = values.size() / rows.size();
+  const Tensor* top_scores = reply.output("top_log_probs");
+  const Tensor* top_ids = reply.output("top_log_prob_ids");
+  std::vector<float> tops;
+  std::vector<int32_t> ids;
+  if (top_scores != nullptr && top_ids != nullptr) {
+    ASSIGN_OR_RETURN(tops, elements<float>(*top_scores));
+    ASSIGN_OR_RETURN(ids, elements<int32_t>(*top_ids));
+    if (top_ids->shape.empty() || ids.size() != tops.size()) {
+      return internal_error("model '{}': top_log_probs and their ids differ", model_->engine_name);
+    }
+  }
+  const size_t depth = ids.empty() ? 0 : static_cast<size_t>(top_ids->shape.back());
+  const size_t per_row = ids.size() / rows.size();
+  for (size_t r = 0; r < rows.size(); ++r) {
+    // In a stream the scores are those of all tokens so far, the lists those of new tokens.
+    const size_t before = streaming_ ? sequences_[rows[r].sequence].num_received : 0;
+    for (size_t t = 0; t < rows[r].tokens.size(); ++t) {
+      ScoredToken& token = rows[r].tokens[t];
+      if (before + t < width) token.log_prob = values[r * width + before + t];
+      for (size_t k = 0; k < depth && (t + 1) * depth <= per_row; ++k) {
+        const size_t at = r * per_row + t * depth + k;
+        if (ids[at] >= 0) token.top.emplace_back(ids[at], tops[at]);
+      }
+    }
+  }
+  return ok();
+}
+
+bool Generation::push_token(Sequence& sequence, ScoredToken token, Piece& piece) {
+  ++sequence.num_tokens;
   const auto& stop_ids = sampling_.stop_token_ids;
   const auto& eos_ids = model_->eos_ids;
-  const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), id) != stop_ids.end();
+  const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), token.id) != stop_ids.end();
   const bool is_eos =
-      !sampling_.ignore_eos && std::find(eos_ids.begin(), eos_ids.end(), id) != eos_ids.end();
-  if ((is_stop || is_eos) && num_tokens_ > sampling_.min_tokens) {
-    if (is_stop) piece.stop_reason = id;
-    if (is_stop && sampling_.include_stop_text) {
-      piece.text += stops_.push(detokenizer_.push(id), false).text;
-    }
+      !sampling_.ignore_eos && std::find(eos_ids.begin(), eos_ids.end(), token.id) != eos_ids.end();
+  const bool ends = (is_stop || is_eos) && sequence.num_tokens > sampling_.min_tokens;
+  if (ends) {
     piece.finish_reason = "stop";
-    return true;
+    if (is_stop) piece.stop_reason = token.id;
+    if (!is_stop || !sampling_.include_stop_text) return true;
   }
-  const text::StopStrings::Out out = stops_.push(detokenizer_.push(id), false);
+  const std::string text = sequence.detokenizer.push(token.id);
+  if (sampling_.log_probs) {
+    token.text_offset = sequence.num_characters;
+    piece.log_probs.push_back(token);
+  }
+  sequence.num_characters += num_characters(text);
+  const text::StopStrings::Out out = sequence.stops.push(text, false);
   piece.text += out.text;
-  if (!out.stopped) return false;
+  if (ends || !out.stopped) return ends;
   const std::string& matched = sampling_.stop[out.which];
   if (sampling_.include_stop_text) piece.text += matched;
   piece.stop_reason = matched;
@@ -198,60 +201,80 @@ bool Generation::push_token(int32_t id, Piece& piece) {
 
 void Generation::take(const InferenceReply& reply) {
   if (done_) return;
-  Piece piece;
-  if (!reply.status.ok()) {
-    piece.status = reply.status;
-    piece.done = true;
-    emit(std::move(piece));
+  if (!reply.status.ok()) return fail(reply.status, reply.final);
+  auto rows = rows_of(reply);
+  if (!rows.ok()) return fail(rows.status(), reply.final);
+  const std::string* reasons = reply.string_parameter("nereid_finish_reason");
+  for (size_t r = 0; r < rows->size() && !done_; ++r) {
+    Row& row = (*rows)[r];
+    Sequence& sequence = sequences_[row.sequence];
+    sequence.num_received += row.tokens.size();
+    if (sequence.done) continue;
+    Piece piece;
+    piece.index = row.sequence;
+    bool ended = false;
+    for (auto it = row.tokens.begin(); it != row.tokens.end() && !ended; ++it) {
+      ended = push_token(sequence, std::move(*it), piece);
+    }
+    if (ended || reasons != nullptr || reply.final) {
+      finish(sequence, reasons == nullptr ? "" : std::string(part_of(*reasons, r)),
+             std::move(piece));
+    } else {
+      piece.num_tokens = sequence.num_tokens;
+      emit(std::move(piece));
+    }
+  }
+  if (done_) {
+    // Ended here; whatever the engine still does for it is not wanted.
     if (!reply.final) call_->cancel();
     return;
   }
-  const StatusOr<std::vector<int32_t>> tokens = new_tokens(reply);
-  if (!tokens.ok()) {
-    piece.status = tokens.status();
-    piece.done = true;
-    emit(std::move(piece));
-    call_->cancel();
-    return;
-  }
-  for (const int32_t id : *tokens) {
-    if (!push_token(id, piece)) continue;
-    // Found here; whatever the engine still does for it is not wanted.
-    if (!reply.final) call_->cancel();
-    finish(reply, std::move(piece));
-    return;
-  }
-  if (reply.final) {
-    finish(reply, std::move(piece));
-  } else {
-    piece.num_tokens = num_tokens_;
-    emit(std::move(piece));
+  if (reply.final) end_open_sequences();
+}
+
+// The engine said that it is over without having ended these.
+void Generation::end_open_sequences() {
+  for (size_t i = 0; i < sequences_.size() && !done_; ++i) {
+    if (sequences_[i].done) continue;
+    Piece piece;
+    piece.index = i;
+    finish(sequences_[i], "", std::move(piece));
   }
 }
 
-void Generation::finish(const InferenceReply& reply, Piece piece) {
+void Generation::finish(Sequence& sequence, const std::string& engine_reason, Piece piece) {
   piece.done = true;
   if (!piece.stop_reason.is_string()) {
     // No stop string ended it, so text that was held back is safe.
-    piece.text += stops_.push(detokenizer_.finish(), true).text;
+    piece.text += sequence.stops.push(sequence.detokenizer.finish(), true).text;
   }
   if (piece.finish_reason.empty()) {
-    const std::string* reason = reply.string_parameter("nereid_finish_reason");
-    if (reason == nullptr) {
-      piece.finish_reason = num_tokens_ < max_tokens_ ? "stop" : "length";
-    } else if (*reason == "end_id") {
-      ++num_tokens_;  // the end token is generated but not part of the output
+    if (engine_reason.empty()) {
+      piece.finish_reason = sequence.num_tokens < max_tokens_ ? "stop" : "length";
+    } else if (engine_reason == "end_id") {
+      ++sequence.num_tokens;  // the end token is generated but not part of the output
       piece.finish_reason = "stop";
     } else {
-      piece.finish_reason = *reason == "stop_words" ? "stop" : *reason;
+      piece.finish_reason = engine_reason == "stop_words" ? "stop" : engine_reason;
     }
   }
-  piece.num_tokens = num_tokens_;
+  piece.num_tokens = sequence.num_tokens;
+  sequence.done = true;
+  --num_open_;
   emit(std::move(piece));
 }
 
+void Generation::fail(const Status& status, bool is_final) {
+  Piece piece;
+  piece.status = status;
+  piece.done = true;
+  num_open_ = 0;
+  emit(std::move(piece));
+  if (!is_final) call_->cancel();
+}
+
 void Generation::emit(Piece piece) {
-  if (!piece.done) {
+  if (num_open_ > 0) {
     on_piece_(std::move(piece));
     return;
   }

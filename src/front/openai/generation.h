@@ -1,10 +1,12 @@
-// One sequence being generated: token ids in, pieces of text out, through one inference call.
+// One prompt being continued, once or several times: token ids in, pieces of text out, through one
+// inference call.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -12,24 +14,29 @@
 #include "front/bridge/inference_call.h"
 #include "front/http/message.h"
 #include "front/openai/language_model.h"
+#include "front/openai/log_probs.h"
 #include "front/openai/requests.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
 
 namespace nereid::front {
 
+// Of one of the n sequences.
 struct Piece {
+  size_t index = 0;
   std::string text;
-  int64_t num_tokens = 0;     // generated so far, end and stop tokens included
-  bool done = false;          // the last piece
-  Status status;              // not OK: the generation failed; done is set
-  std::string finish_reason;  // stop | length | cancelled, when done
-  json::value stop_reason;    // matched stop string or stop token id, else null
+  std::vector<ScoredToken> log_probs;  // of the tokens that came; their text may come later
+  int64_t num_tokens = 0;              // generated so far, end and stop tokens included
+  bool done = false;                   // the last piece of this sequence
+  Status status;                       // not OK: the whole generation failed; done is set
+  std::string finish_reason;           // stop | length | cancelled, when done
+  json::value stop_reason;             // matched stop string or stop token id, else null
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Called on the exchange's strand; exactly one call has done = true and is the last.
+  // Called on the exchange's strand. Each sequence has exactly one piece with done = true, its
+  // last; a failure is one such piece for all.
   using OnPiece = std::function<void(Piece)>;
 
   // `prompt` must fit the model (see check_prompt). An error means nothing was started and
@@ -44,23 +51,39 @@ class Generation : public std::enable_shared_from_this<Generation> {
  private:
   Generation(std::shared_ptr<const LanguageModel> model, const SamplingOptions& sampling,
              OnPiece on_piece);
-  StatusOr<InferenceSpec> build_request(const std::vector<int32_t>& prompt) const;
+  struct Sequence {
+    Sequence(text::Detokenizer d, text::StopStrings s)
+        : detokenizer(std::move(d)), stops(std::move(s)) {}
+    text::Detokenizer detokenizer;
+    text::StopStrings stops;
+    int64_t num_tokens = 0;
+    int64_t num_characters = 0;  // of text, also of what is held back or cut off
+    size_t num_received = 0;     // tokens that the engine sent
+    bool done = false;
+  };
+  struct Row {
+    size_t sequence = 0;
+    std::vector<ScoredToken> tokens;
+  };
   void take(const InferenceReply& reply);
-  StatusOr<std::vector<int32_t>> new_tokens(const InferenceReply& reply) const;
+  StatusOr<std::vector<Row>> rows_of(const InferenceReply& reply) const;
+  Status add_log_probs(const InferenceReply& reply, std::vector<Row>& rows) const;
   // True when the token ends the text.
-  bool push_token(int32_t id, Piece& piece);
-  void finish(const InferenceReply& reply, Piece piece);
+  bool push_token(Sequence& sequence, ScoredToken token, Piece& piece);
+  void finish(Sequence& sequence, const std::string& engine_reason, Piece piece);
+  void end_open_sequences();
+  void fail(const Status& status, bool is_final);
   void emit(Piece piece);
 
   std::shared_ptr<const LanguageModel> model_;
   const SamplingOptions sampling_;
   OnPiece on_piece_;
   std::shared_ptr<InferenceCall> call_;
-  text::Detokenizer detokenizer_;
-  text::StopStrings stops_;
+  std::vector<Sequence> sequences_;
+  size_t num_open_ = 0;
   size_t num_prompt_tokens_ = 0;
   int64_t max_tokens_ = 0;
-  int64_t num_tokens_ = 0;
+  bool streaming_ = false;
   bool done_ = false;
 };
 

@@ -2,6 +2,8 @@
 #include "front/openai/request_fields.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "base/log.h"
@@ -11,6 +13,7 @@ namespace nereid::front {
 namespace {
 
 constexpr size_t kMaxDepth = 100;
+constexpr size_t kMaxBadWords = 256;
 constexpr int64_t kMaxTokenId = std::numeric_limits<int32_t>::max();
 
 void read_stops(Fields& fields, SamplingOptions& out) {
@@ -44,6 +47,65 @@ void read_stop_token_ids(Fields& fields, SamplingOptions& out) {
   }
 }
 
+// {"token id": bias, ...}
+void read_logit_bias(Fields& fields, SamplingOptions& out) {
+  const json::object* object = fields.object("logit_bias");
+  if (object == nullptr) return;
+  for (const auto& member : *object) {
+    const std::string_view key = member.key();
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || end != key.data() + key.size() || id < 0) {
+      fields.fail("logit_bias", fmt::format("key \"{}\" is not a token id", key.substr(0, 40)),
+                  "invalid_type");
+      return;
+    }
+    const json::value& value = member.value();
+    const double bias = value.is_number() ? value.to_number<double>() : NAN;
+    if (!(bias >= -100 && bias <= 100)) {
+      fields.fail("logit_bias",
+                  fmt::format("the value of \"{}\" is {}, not a number in [-100, 100]", key,
+                              json::serialize(value).substr(0, 40)));
+      return;
+    }
+    out.logit_bias.emplace_back(id, static_cast<float>(bias));
+  }
+}
+
+void read_bad_words(Fields& fields, SamplingOptions& out) {
+  const json::array* list = fields.array("bad_words");
+  if (list == nullptr) return;
+  if (list->size() > kMaxBadWords) {
+    fields.fail("bad_words",
+                fmt::format("{} words given, at most {} allowed", list->size(), kMaxBadWords));
+  }
+  for (const json::value& item : *list) {
+    if (!item.is_string() || item.get_string().empty()) {
+      fields.fail("bad_words", "expected an array of non-empty strings", "invalid_type");
+      return;
+    }
+    out.bad_words.emplace_back(std::string_view(item.get_string()));
+  }
+}
+
+void read_penalties(Fields& fields, SamplingOptions& out) {
+  out.min_p = fields.number("min_p", 0, 1).value_or(0);
+  out.top_p_min = fields.number("top_p_min", 0, 1).value_or(0);
+  out.repetition_penalty = fields.number("repetition_penalty", 0, 2).value_or(1);
+  if (out.repetition_penalty == 0) fields.fail("repetition_penalty", "0 is not in (0, 2]");
+  out.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
+  out.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
+  out.prompt_ignore_length = fields.integer("prompt_ignore_length", 0, kMaxTokenId);
+  read_logit_bias(fields, out);
+  read_bad_words(fields, out);
+  out.priority = fields.number("priority", 0, 1);
+  out.cache_salt = fields.text("cache_salt").value_or("");
+  if (out.cache_salt.size() > 256) {
+    fields.fail("cache_salt",
+                fmt::format("{} bytes given, at most 256 allowed", out.cache_salt.size()));
+  }
+}
+
 SamplingOptions read_sampling(Fields& fields) {
   SamplingOptions out;
   out.temperature = fields.number("temperature", 0, 2).value_or(1.0);
@@ -68,32 +130,24 @@ SamplingOptions read_sampling(Fields& fields) {
   out.include_stop_text = fields.flag("include_stop_str_in_output").value_or(false);
   out.ignore_eos = fields.flag("ignore_eos").value_or(false);
   out.skip_special_tokens = fields.flag("skip_special_tokens").value_or(true);
+  read_penalties(fields, out);
   return out;
 }
 
 void refuse_unsupported(Fields& fields) {
-  for (const char* key : {"n", "best_of", "repetition_penalty", "length_penalty"}) {
-    fields.refuse_unless(key, 1);
-  }
-  for (const char* key : {"presence_penalty", "frequency_penalty", "min_p", "top_p_min",
-                          "prompt_ignore_length", "priority"}) {
-    fields.refuse_unless(key, 0);
-  }
-  for (const char* key : {"use_beam_search", "return_context_logits", "return_token_ids",
-                          "return_tokens_as_token_ids"}) {
+  for (const char* key :
+       {"return_context_logits", "return_token_ids", "return_tokens_as_token_ids"}) {
     fields.refuse_unless(key, false);
   }
   for (const char* key : {"detokenize", "spaces_between_special_tokens"}) {
     fields.refuse_unless(key, true);
   }
-  fields.refuse_unless("logit_bias", json::object());
   fields.refuse_unless("response_format", json::object{{"type", "text"}});
-  fields.refuse_unless("bad_words", json::array());
   for (const char* key :
-       {"allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "early_stopping",
-        "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structural_tag",
-        "structured_outputs", "grammar", "json_schema", "lora_request", "disaggregated_params",
-        "conversation_params", "cache_salt", "kv_transfer_params", "thinking_token_budget"}) {
+       {"allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "guided_json",
+        "guided_regex", "guided_choice", "guided_grammar", "structural_tag", "structured_outputs",
+        "grammar", "json_schema", "lora_request", "disaggregated_params", "conversation_params",
+        "kv_transfer_params", "thinking_token_budget"}) {
     fields.refuse_unless(key, nullptr);
   }
   for (const char* key : {"user", "metadata", "store", "service_tier", "request_id",
@@ -133,6 +187,38 @@ CommonOptions read_common(Fields& fields) {
   out.sampling = read_sampling(fields);
   refuse_unsupported(fields);
   return out;
+}
+
+void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts) {
+  SamplingOptions& s = options.sampling;
+  s.n = fields.integer("n", 1, kMaxSequences).value_or(1);
+  s.best_of = fields.integer("best_of", 1, kMaxSequences).value_or(s.n);
+  if (s.best_of < s.n) {
+    fields.fail("best_of", fmt::format("{} is less than n, which is {}", s.best_of, s.n));
+  }
+  const auto total = static_cast<int64_t>(num_prompts) * s.best_of;
+  if (total > kMaxSequences) {
+    fields.fail(s.best_of > s.n ? "best_of" : "n",
+                fmt::format("{} prompts with {} sequences each are more than {}", num_prompts,
+                            s.best_of, kMaxSequences));
+  }
+  s.use_beam_search = fields.flag("use_beam_search").value_or(false);
+  s.length_penalty = fields.number("length_penalty", 0, 1e6).value_or(1);
+  const json::value* early = fields.get("early_stopping");
+  if (early != nullptr && early->is_bool()) {
+    s.early_stopping = early->get_bool() ? 1 : 0;
+  } else if (early != nullptr && early->is_string() && early->get_string() == "never") {
+    s.early_stopping = 2;
+  } else if (early != nullptr && !early->is_null()) {
+    fields.fail("early_stopping", "expected true, false or \"never\"", "invalid_type");
+  }
+  if (options.stream && s.use_beam_search) {
+    fields.fail("use_beam_search", "beams change until the end, so they cannot be streamed");
+  } else if (options.stream && s.best_of > s.n) {
+    fields.fail("best_of",
+                "the best sequences are known only at the end; with \"stream\" best_of "
+                "must equal n");
+  }
 }
 
 void note_unknown(const Fields& fields, std::string_view route) {

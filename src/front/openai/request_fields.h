@@ -16,6 +16,9 @@ std::variant<json::object, ApiError> parse_body(std::string_view body);
 // model, stream, sampling, stops, and the refusals that completions and chat have in common.
 CommonOptions read_common(Fields& fields);
 
+// n, best_of and beams of `num_prompts` prompts. After the other sampling fields.
+void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts);
+
 // Logs members that nobody read.
 void note_unknown(const Fields& fields, std::string_view route);
 

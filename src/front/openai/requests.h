@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -26,10 +27,32 @@ struct SamplingOptions {
   bool include_stop_text = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+
+  int64_t n = 1;                 // sequences returned for each prompt
+  int64_t best_of = 1;           // sequences drawn, at least n; the likeliest n are returned
+  bool use_beam_search = false;  // best_of beams instead of draws
+  double length_penalty = 1.0;
+  int64_t early_stopping = 1;  // 1: with the first n hypotheses; 0: heuristic; 2: never early
+  double min_p = 0;
+  double top_p_min = 0;
+  double repetition_penalty = 1.0;  // counts prompt and output
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::optional<int64_t> prompt_ignore_length;  // absent: both count the output only
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<std::string> bad_words;
+  bool log_probs = false;
+  int64_t num_top_log_probs = 0;  // likeliest tokens at each position
+  std::optional<double> priority;
+  std::string cache_salt;
+
+  // Tokens can be handed on as they come: what is returned does not depend on later ones.
+  bool can_stream() const { return !use_beam_search && best_of == n; }
 };
 
 inline constexpr size_t kMaxStopStrings = 4;
 inline constexpr size_t kMaxPrompts = 128;
+inline constexpr int64_t kMaxSequences = 128;  // prompts times best_of
+inline constexpr int64_t kMaxTopLogProbs = 20;
 
 struct CommonOptions {
   std::string model;  // empty: whatever is served

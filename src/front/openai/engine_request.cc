@@ -1,0 +1,202 @@
+// Request tensors; see engine_request.h.
+#include "front/openai/engine_request.h"
+
+#include <random>
+#include <utility>
+
+namespace nereid::front {
+namespace {
+
+constexpr char kExcludeInput[] = "exclude_input_in_output";
+
+uint64_t random_seed() {
+  thread_local std::mt19937_64 engine{std::random_device{}()};
+  return engine();
+}
+
+// Builds inputs in the layout that the engine's metadata asks for.
+class Inputs {
+ public:
+  Inputs(const ModelInfo& engine, InferenceSpec& spec) : engine_(engine), spec_(spec) {}
+
+  // `shape` is without batch; a leading 1 is added when the declared rank has one more. An input
+  // that the engine does not declare is an error unless it is `optional`.
+  template <class T>
+  void add(const char* name, std::vector<int64_t> shape, const std::vector<T>& values,
+           bool optional = false) {
+    const TensorInfo* info = engine_.input(name);
+    if (info == nullptr) {
+      if (!optional && status_.ok()) {
+        status_ = unsupported("model '{}' has no input '{}'", engine_.name, name);
+      }
+      return;
+    }
+    if (info->shape.size() == shape.size() + 1) shape.insert(shape.begin(), 1);
+    spec_.inputs.push_back(make_tensor(name, std::move(shape), values));
+  }
+  template <class T>
+  void scalar(const char* name, T value, bool optional = false) {
+    add(name, {1}, std::vector<T>{value}, optional);
+  }
+  // Left out while it has the value that means nothing, so that engines without it still work.
+  template <class T>
+  void unless(T neutral, const char* name, T value) {
+    if (value != neutral) scalar(name, value);
+  }
+  void text(const char* name, const std::vector<std::string>& values, bool optional = false) {
+    const TensorInfo* info = engine_.input(name);
+    if (values.empty()) return;
+    if (info == nullptr) {
+      if (!optional && status_.ok()) {
+        status_ = unsupported("model '{}' has no input '{}'", engine_.name, name);
+      }
+      return;
+    }
+    std::vector<int64_t> shape = {static_cast<int64_t>(values.size())};
+    if (info->shape.size() == 2) shape.insert(shape.begin(), 1);
+    std::string bytes;
+    for (const std::string& value : values) append_string_element(bytes, value);
+    spec_.inputs.push_back({name, TRITONSERVER_TYPE_BYTES, std::move(shape), std::move(bytes)});
+  }
+  DataType type(const char* name) const {
+    const TensorInfo* info = engine_.input(name);
+    return info == nullptr ? TRITONSERVER_TYPE_INVALID : info->type;
+  }
+  const std::string& engine_name() const { return engine_.name; }
+  void refuse(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const ModelInfo& engine_;
+  InferenceSpec& spec_;
+  Status status_;
+};
+
+using Words = std::vector<std::vector<int32_t>>;
+
+// [2, n]: ids of all words, then their running ends, padded with -1 (backend's word list format).
+void add_words(Inputs& inputs, const char* name, const Words& words) {
+  if (words.empty()) return;
+  std::vector<int32_t> ids, ends;
+  for (const auto& word : words) {
+    ids.insert(ids.end(), word.begin(), word.end());
+    ends.push_back(static_cast<int32_t>(ids.size()));
+  }
+  const size_t width = ids.size();
+  ends.resize(width, -1);
+  ids.insert(ids.end(), ends.begin(), ends.end());
+  inputs.add(name, {2, static_cast<int64_t>(width)}, ids);
+}
+
+// End id, stop ids and, where one call runs several sequences, stop texts: such a sequence cannot
+// be cancelled alone, so the engine must end it.
+void add_endings(Inputs& inputs, const LanguageModel& model, const SamplingOptions& s) {
+  Words words;
+  for (const int32_t id : s.stop_token_ids) words.push_back({id});
+  if (!s.ignore_eos && !model.eos_ids.empty()) {
+    inputs.scalar("end_id", model.eos_ids[0]);
+    for (size_t i = 1; i < model.eos_ids.size(); ++i) words.push_back({model.eos_ids[i]});
+  } else {
+    inputs.scalar("end_id", int32_t{-1});
+  }
+  add_words(inputs, "stop_words_list", words);
+  if (s.best_of > 1 && !s.use_beam_search) inputs.text("stop_strings", s.stop);
+  inputs.unless(0, "min_length", static_cast<int32_t>(s.min_tokens));
+}
+
+// A word is banned as it stands and as it follows a space.
+Status add_bad_words(Inputs& inputs, const LanguageModel& model, const SamplingOptions& s) {
+  Words words;
+  for (const std::string& word : s.bad_words) {
+    for (const std::string& text : {word, " " + word}) {
+      ASSIGN_OR_RETURN(auto ids, model.tokenizer->encode(text, {.add_special_tokens = false}));
+      if (!ids.empty()) words.push_back(std::move(ids));
+    }
+  }
+  add_words(inputs, "bad_words_list", words);
+  return ok();
+}
+
+void add_draws(Inputs& inputs, const SamplingOptions& s, size_t prompt_length) {
+  if (s.temperature == 0) {
+    inputs.scalar("runtime_top_k", int32_t{1});
+  } else {
+    inputs.scalar("temperature", static_cast<float>(s.temperature));
+    inputs.scalar("runtime_top_k", static_cast<int32_t>(s.top_k));
+    inputs.scalar("runtime_top_p", static_cast<float>(s.top_p));
+    inputs.unless(0.0f, "runtime_top_p_min", static_cast<float>(s.top_p_min));
+    inputs.unless(0.0f, "min_p", static_cast<float>(s.min_p));
+    inputs.scalar("random_seed", s.seed ? *s.seed : random_seed());
+    // Penalties before the temperature, as in OpenAI's API.
+    inputs.scalar("temperature_last", uint8_t{1}, /*optional=*/true);
+  }
+  inputs.unless(1.0f, "repetition_penalty", static_cast<float>(s.repetition_penalty));
+  inputs.unless(0.0f, "presence_penalty", static_cast<float>(s.presence_penalty));
+  inputs.unless(0.0f, "frequency_penalty", static_cast<float>(s.frequency_penalty));
+  if (s.presence_penalty != 0 || s.frequency_penalty != 0) {
+    const auto ignored = s.prompt_ignore_length.value_or(static_cast<int64_t>(prompt_length));
+    inputs.scalar("prompt_ignore_length", static_cast<int32_t>(ignored));
+  }
+  if (s.logit_bias.empty()) return;
+  std::vector<int32_t> ids;
+  std::vector<float> values;
+  for (const auto& [id, bias] : s.logit_bias) {
+    ids.push_back(id);
+    values.push_back(bias);
+  }
+  const auto count = static_cast<int64_t>(ids.size());
+  inputs.add("logit_bias_ids", {count}, ids);
+  inputs.add("logit_bias_values", {count}, values);
+}
+
+void add_sequences(Inputs& inputs, const SamplingOptions& s) {
+  inputs.unless(1, "num_return_sequences", static_cast<int32_t>(s.n));
+  if (!s.use_beam_search) {
+    if (s.best_of > s.n) inputs.scalar("best_of", static_cast<int32_t>(s.best_of));
+    return;
+  }
+  inputs.unless(1, "beam_width", static_cast<int32_t>(s.best_of));
+  inputs.scalar("len_penalty", static_cast<float>(s.length_penalty));
+  if (inputs.type("early_stopping") == TRITONSERVER_TYPE_INT32) {
+    inputs.scalar("early_stopping", static_cast<int32_t>(s.early_stopping));
+  } else if (s.early_stopping <= 1) {
+    inputs.scalar("early_stopping", static_cast<uint8_t>(s.early_stopping));
+  } else {
+    inputs.refuse(invalid_argument(
+        "'early_stopping': \"never\" needs a model '{}' whose input early_stopping is INT32",
+        inputs.engine_name()));
+  }
+}
+
+}  // namespace
+
+StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
+                                       const std::vector<int32_t>& prompt, int64_t max_tokens,
+                                       const SamplingOptions& s, bool streaming) {
+  InferenceSpec spec;
+  spec.model = model.engine_name;
+  Inputs inputs(model.engine, spec);
+  const auto length = static_cast<int64_t>(prompt.size());
+  inputs.add("input_ids", {length}, prompt);
+  inputs.scalar("input_lengths", static_cast<int32_t>(length));
+  inputs.scalar("request_output_len", static_cast<int32_t>(max_tokens));
+  inputs.scalar("streaming", static_cast<uint8_t>(streaming));
+  inputs.scalar(kExcludeInput, uint8_t{1}, /*optional=*/true);
+  add_sequences(inputs, s);
+  add_endings(inputs, model, s);
+  RETURN_IF_ERROR(add_bad_words(inputs, model, s));
+  add_draws(inputs, s, prompt.size());
+  if (s.log_probs) {
+    inputs.scalar("return_log_probs", uint8_t{1});
+    inputs.scalar("raw_log_probs", uint8_t{1}, /*optional=*/true);
+    inputs.unless(0, "num_top_log_probs", static_cast<int32_t>(s.num_top_log_probs));
+  }
+  if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
+  if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
+  RETURN_IF_ERROR(inputs.status());
+  return spec;
+}
+
+}  // namespace nereid::front

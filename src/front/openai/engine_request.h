@@ -1,0 +1,20 @@
+// The tensors of one request to the model that takes token ids. Internal to front/openai.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/status.h"
+#include "front/bridge/inference_call.h"
+#include "front/openai/language_model.h"
+#include "front/openai/requests.h"
+
+namespace nereid::front {
+
+// `streaming`: the engine sends tokens as they come. Unimplemented names the input that a wanted
+// option needs and the engine does not declare.
+StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
+                                       const std::vector<int32_t>& prompt, int64_t max_tokens,
+                                       const SamplingOptions& sampling, bool streaming);
+
+}  // namespace nereid::front

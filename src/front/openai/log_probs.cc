@@ -1,0 +1,63 @@
+// Shapes of log-probabilities; see log_probs.h.
+#include "front/openai/log_probs.h"
+
+#include <algorithm>
+
+namespace nereid::front {
+namespace {
+
+constexpr float kFloor = -9999.0f;  // JSON has no infinity
+
+double finite(float log_prob) { return std::max(log_prob, kFloor); }
+
+// The token alone; bytes that are no text by themselves become U+FFFD.
+std::string token_text(const text::Tokenizer& tokenizer, int32_t id) {
+  return tokenizer.decode(std::span(&id, 1), /*skip_special_tokens=*/false);
+}
+
+json::object chat_entry(const text::Tokenizer& tokenizer, int32_t id, float log_prob) {
+  json::array bytes;
+  for (const char c : tokenizer.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
+  return {{"token", token_text(tokenizer, id)},
+          {"logprob", finite(log_prob)},
+          {"bytes", std::move(bytes)}};
+}
+
+}  // namespace
+
+json::object chat_log_probs(const text::Tokenizer& tokenizer,
+                            const std::vector<ScoredToken>& tokens) {
+  json::array content;
+  for (const ScoredToken& token : tokens) {
+    json::array top;
+    for (const auto& [id, log_prob] : token.top) {
+      top.push_back(chat_entry(tokenizer, id, log_prob));
+    }
+    json::object entry = chat_entry(tokenizer, token.id, token.log_prob);
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+json::object completion_log_probs(const text::Tokenizer& tokenizer,
+                                  const std::vector<ScoredToken>& tokens) {
+  json::array offsets, log_probs, texts, tops;
+  for (const ScoredToken& token : tokens) {
+    offsets.push_back(token.text_offset);
+    log_probs.push_back(finite(token.log_prob));
+    texts.push_back(json::value(token_text(tokenizer, token.id)));
+    json::object top;
+    for (const auto& [id, log_prob] : token.top) {
+      top.emplace(token_text(tokenizer, id), finite(log_prob));
+    }
+    top.emplace(token_text(tokenizer, token.id), finite(token.log_prob));
+    tops.push_back(std::move(top));
+  }
+  return {{"text_offset", std::move(offsets)},
+          {"token_logprobs", std::move(log_probs)},
+          {"tokens", std::move(texts)},
+          {"top_logprobs", std::move(tops)}};
+}
+
+}  // namespace nereid::front
