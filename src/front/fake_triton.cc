@@ -8,7 +8,11 @@
 #include <thread>
 #include <variant>
 
+#include "front/fake_metadata.h"
+
 using nereid::front::FakeTriton;
+using nereid::front::kLlmMetadata;
+using nereid::front::kTypesMetadata;
 
 struct TRITONSERVER_Error {
   TRITONSERVER_Error_Code code;
@@ -143,30 +147,99 @@ FakeTensor ids_tensor(const char* name, std::vector<int64_t> shape, std::vector<
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4)};
 }
 
-void run_llm(Job job, std::vector<int32_t> script, int32_t max_tokens, int32_t end_id,
-             std::chrono::milliseconds delay, int fail_after) {
-  std::string reason = "length";
-  for (int32_t i = 0; i < max_tokens; ++i) {
-    std::this_thread::sleep_for(delay);
-    if (*job.cancelled) {
-      reason = "cancelled";
-      break;
-    }
-    if (i == fail_after) {
+template <class T>
+FakeTensor values_tensor(const char* name, TRITONSERVER_DataType type, std::vector<int64_t> shape,
+                         const std::vector<T>& values) {
+  return {name, type, std::move(shape),
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+}
+
+// What a request asks of the scripted engine.
+struct LlmRequest {
+  std::vector<int32_t> script;
+  int32_t max_tokens = 0, end_id = -1, num_sequences = 1, beam_width = 1, num_top = 0;
+  bool log_probs = false;
+  std::chrono::milliseconds delay{0};
+  int fail_after = -1;
+};
+
+// Token i has the log-probability -i; token 5 is the likeliest everywhere with -0.5, then 6, ....
+void add_scores(const LlmRequest& r, int32_t num_so_far, std::vector<FakeTensor>& outputs) {
+  if (!r.log_probs) return;
+  std::vector<float> scores;
+  for (int32_t i = 0; i < num_so_far; ++i) scores.push_back(-static_cast<float>(i));
+  outputs.push_back(
+      values_tensor("output_log_probs", TRITONSERVER_TYPE_FP32, {1, 1, num_so_far}, scores));
+  if (r.num_top == 0) return;
+  std::vector<float> tops;
+  std::vector<int32_t> ids;
+  for (int32_t k = 0; k < r.num_top; ++k) {
+    tops.push_back(-0.5f - static_cast<float>(k));
+    ids.push_back(5 + k);
+  }
+  outputs.push_back(
+      values_tensor("top_log_probs", TRITONSERVER_TYPE_FP32, {1, 1, 1, r.num_top}, tops));
+  outputs.push_back(ids_tensor("top_log_prob_ids", {1, 1, 1, r.num_top}, ids));
+}
+
+// Sequence s starts s tokens into the script; all advance together.
+void run_llm(Job job, const LlmRequest& r) {
+  std::vector<std::string> ended(static_cast<size_t>(r.num_sequences));
+  const auto send = [&](int32_t s, std::vector<FakeTensor> outputs, bool final) {
+    if (r.num_sequences > 1) outputs.push_back(ids_tensor("sequence_index", {1, 1}, {s}));
+    std::vector<std::pair<std::string, Value>> parameters;
+    const std::string& reason = ended[static_cast<size_t>(s)];
+    if (!reason.empty()) parameters.emplace_back("nereid_finish_reason", reason);
+    job.send(std::move(outputs), final, nullptr, std::move(parameters));
+  };
+  const auto end = [&](int32_t s, const char* reason) {
+    ended[static_cast<size_t>(s)] = reason;
+    const bool final = std::none_of(ended.begin(), ended.end(), [](auto& e) { return e.empty(); });
+    send(s, {ids_tensor("output_ids", {1, 1, 0}, {}), ids_tensor("sequence_length", {1, 1}, {0})},
+         final);
+  };
+  for (int32_t i = 0; i <= r.max_tokens; ++i) {
+    std::this_thread::sleep_for(r.delay);
+    if (i == r.fail_after) {
       job.send({}, true, fail(TRITONSERVER_ERROR_INTERNAL, "engine failed"));
       return;
     }
-    const int32_t token = script.empty() ? end_id : script[static_cast<size_t>(i) % script.size()];
-    if (token == end_id) {
-      reason = "end_id";
-      break;
+    for (int32_t s = 0; s < r.num_sequences; ++s) {
+      if (!ended[static_cast<size_t>(s)].empty()) continue;
+      const size_t at = static_cast<size_t>(i + s);
+      const int32_t token = r.script.empty() ? r.end_id : r.script[at % r.script.size()];
+      if (*job.cancelled) {
+        end(s, "cancelled");
+      } else if (i == r.max_tokens) {
+        end(s, "length");
+      } else if (token == r.end_id) {
+        end(s, "end_id");
+      } else {
+        std::vector<FakeTensor> outputs = {ids_tensor("output_ids", {1, 1, 1}, {token}),
+                                           ids_tensor("sequence_length", {1, 1}, {1})};
+        add_scores(r, i + 1, outputs);
+        send(s, std::move(outputs), false);
+      }
     }
-    job.send(
-        {ids_tensor("output_ids", {1, 1, 1}, {token}), ids_tensor("sequence_length", {1, 1}, {1})},
-        false);
+    if (std::none_of(ended.begin(), ended.end(), [](auto& e) { return e.empty(); })) return;
   }
-  job.send({ids_tensor("output_ids", {1, 1, 0}, {}), ids_tensor("sequence_length", {1, 1}, {0})},
-           true, nullptr, {{"nereid_finish_reason", reason}});
+}
+
+// Beam b is the script without its first b tokens, all in one response.
+void run_beams(Job job, const LlmRequest& r) {
+  const auto width = static_cast<int64_t>(r.script.size());
+  std::vector<int32_t> ids, lengths;
+  std::string reasons;
+  for (int32_t b = 0; b < r.num_sequences; ++b) {
+    std::vector<int32_t> row(r.script.begin() + b, r.script.end());
+    lengths.push_back(static_cast<int32_t>(row.size()));
+    row.resize(r.script.size(), -1);
+    ids.insert(ids.end(), row.begin(), row.end());
+    reasons += b == 0 ? "length" : ",end_id";
+  }
+  job.send({ids_tensor("output_ids", {1, r.num_sequences, width}, ids),
+            ids_tensor("sequence_length", {1, r.num_sequences}, lengths)},
+           true, nullptr, {{"nereid_finish_reason", reasons}});
 }
 
 void run_types(Job job, std::vector<FakeTensor> inputs, int64_t replies, int64_t code) {
@@ -222,31 +295,6 @@ TRITONSERVER_Error* check_model(const char* name, int64_t version) {
   }
   return nullptr;
 }
-
-const char kLlmMetadata[] =
-    R"({"name":"tensorrt_llm","versions":["1"],"platform":"tensorrtllm","inputs":[
-{"name":"input_ids","datatype":"INT32","shape":[-1,-1]},
-{"name":"input_lengths","datatype":"INT32","shape":[-1,1]},
-{"name":"request_output_len","datatype":"INT32","shape":[-1,1]},
-{"name":"end_id","datatype":"INT32","shape":[-1,1]},
-{"name":"stop_words_list","datatype":"INT32","shape":[-1,2,-1]},
-{"name":"temperature","datatype":"FP32","shape":[-1,1]},
-{"name":"runtime_top_k","datatype":"INT32","shape":[-1,1]},
-{"name":"runtime_top_p","datatype":"FP32","shape":[-1,1]},
-{"name":"random_seed","datatype":"UINT64","shape":[-1,1]},
-{"name":"min_length","datatype":"INT32","shape":[-1,1]},
-{"name":"streaming","datatype":"BOOL","shape":[-1,1]}],
-"outputs":[{"name":"output_ids","datatype":"INT32","shape":[-1,-1,-1]},
-{"name":"sequence_length","datatype":"INT32","shape":[-1,-1]}]})";
-
-const char kTypesMetadata[] =
-    R"({"name":"types","versions":["1"],"platform":"x","inputs":[
-{"name":"text","datatype":"BYTES","shape":[-1,1]},{"name":"words","datatype":"BYTES","shape":[-1,-1]},
-{"name":"count","datatype":"INT32","shape":[-1,1]},{"name":"small","datatype":"UINT8","shape":[-1,1]},
-{"name":"seed","datatype":"UINT64","shape":[-1,1]},{"name":"flag","datatype":"BOOL","shape":[-1,1]},
-{"name":"heat","datatype":"FP32","shape":[-1,1]},{"name":"pair","datatype":"INT32","shape":[-1,2]},
-{"name":"table","datatype":"FP32","shape":[-1,2,2]},{"name":"half","datatype":"FP16","shape":[-1,1]}],
-"outputs":[]})";
 
 }  // namespace
 
@@ -437,10 +485,18 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     const FakeTensor* ids = find(request->inputs, "input_ids");
     fake.last_prompt.assign(ids->bytes.size() / 4, 0);
     std::memcpy(fake.last_prompt.data(), ids->bytes.data(), ids->bytes.size());
-    const int32_t max_tokens = int_input(*request, "request_output_len", 1);
-    const int32_t end_id = int_input(*request, "end_id", -1);
-    std::thread(run_llm, job, fake.script, max_tokens, end_id, fake.token_delay, fake.fail_after)
-        .detach();
+    fake.last_bytes.clear();
+    for (const FakeTensor& t : request->inputs) fake.last_bytes[t.name] = t.bytes;
+    LlmRequest r{fake.script};
+    r.max_tokens = int_input(*request, "request_output_len", 1);
+    r.end_id = int_input(*request, "end_id", -1);
+    r.num_sequences = int_input(*request, "num_return_sequences", 1);
+    r.beam_width = int_input(*request, "beam_width", 1);
+    r.num_top = int_input(*request, "num_top_log_probs", 0);
+    r.log_probs = find(request->inputs, "return_log_probs") != nullptr;
+    r.delay = fake.token_delay;
+    r.fail_after = fake.fail_after;
+    std::thread(r.beam_width > 1 ? run_beams : run_llm, job, r).detach();
   } else {
     std::thread(run_types, job, request->inputs, int_parameter(*request, "replies", 1),
                 int_parameter(*request, "fail", -1))

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,8 +15,9 @@
 namespace nereid::front {
 
 // Models: "tensorrt_llm" streams `script` token by token (up to request_output_len, ends at
-// end_id); "preprocessing" only has a configuration; "types" answers with its inputs renamed OUT_*,
-// and with parameter "fail" = code sends an error, "replies" = n sends n responses.
+// end_id), sequence s of num_return_sequences starting s tokens into it; beams come at once;
+// "preprocessing" only has a configuration; "types" answers with its inputs renamed OUT_*, and with
+// parameter "fail" = code sends an error, "replies" = n sends n responses.
 struct FakeTriton {
   static FakeTriton& get();
   // Back to the state at start.
@@ -24,7 +26,8 @@ struct FakeTriton {
   std::mutex mutex;
   std::vector<int32_t> script;
   std::vector<int32_t> last_prompt;
-  std::string last_inputs;  // "name[shape]" of the last request, sorted
+  std::string last_inputs;                        // "name[shape]" of the last request, sorted
+  std::map<std::string, std::string> last_bytes;  // of the last request's inputs
   std::chrono::milliseconds token_delay{0};
   int fail_after = -1;  // tokens before an error response
   std::string tokenizer_dir;

@@ -348,6 +348,128 @@ TEST_F(ServerTest, ChatWholeAndStreamed) {
   EXPECT_EQ(last.at("finish_reason").as_string(), "stop");
 }
 
+TEST_F(ServerTest, SeveralChoicesEachWithItsIndex) {
+  say("one two three");
+  const auto body = post("/v1/completions", R"({"prompt": ["x", "y"], "n": 2})").json();
+  const auto& choices = body.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(choices[i].at("index").as_int64(), static_cast<int64_t>(i));
+    // The fake's second sequence starts one token later.
+    EXPECT_EQ(choices[i].at("text").as_string(), i % 2 == 0 ? "one two three" : " two three") << i;
+    EXPECT_EQ(choices[i].at("finish_reason").as_string(), "stop");
+  }
+  const auto count = static_cast<int64_t>(ids("one two three").size());
+  EXPECT_EQ(body.at("usage").at("completion_tokens").as_int64(), 4 * (count + 1) - 2);
+  const auto once = static_cast<int64_t>(ids("x").size() + ids("y").size());
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), once);
+
+  const Reply r = post("/v1/chat/completions",
+                       R"({"messages": [{"role": "user", "content": "x"}], "n": 2,
+                           "stream": true, "stream_options": {"include_usage": true}})");
+  std::string texts[2], reasons[2];
+  int roles[2] = {0, 0};
+  for (const json::value& event : events(r.body)) {
+    if (event.is_string()) continue;
+    for (const json::value& c : event.at("choices").as_array()) {
+      const auto i = static_cast<size_t>(c.at("index").as_int64());
+      ASSERT_LT(i, 2u);
+      const json::object& delta = c.at("delta").as_object();
+      roles[i] += delta.contains("role");
+      if (delta.contains("content")) texts[i] += std::string_view(delta.at("content").as_string());
+      if (c.at("finish_reason").is_string()) reasons[i] += c.at("finish_reason").as_string();
+    }
+  }
+  EXPECT_EQ(texts[0], "one two three");
+  EXPECT_EQ(texts[1], " two three");
+  for (int i : {0, 1}) EXPECT_EQ(reasons[i] + std::to_string(roles[i]), "stop1");
+}
+
+TEST_F(ServerTest, LogProbsInBothShapes) {
+  say("one two");
+  const auto whole = post("/v1/completions", R"({"prompt": "x", "logprobs": 2})").json();
+  const json::object& scores = whole.at("choices").at(0).at("logprobs").as_object();
+  const auto tokens = ids("one two");
+  ASSERT_EQ(scores.at("tokens").as_array().size(), tokens.size());
+  EXPECT_EQ(scores.at("tokens").at(0).as_string(), "one");
+  EXPECT_EQ(scores.at("token_logprobs").at(1).as_double(), -1.0);
+  EXPECT_EQ(scores.at("text_offset").at(0).as_int64(), 0);
+  EXPECT_EQ(scores.at("text_offset").at(1).as_int64(), 3);
+  EXPECT_EQ(scores.at("top_logprobs").at(0).as_object().size(), 3u);  // two and the drawn one
+  EXPECT_EQ(scores.at("top_logprobs")
+                .at(1)
+                .at(std::string(scores.at("tokens").at(1).as_string()))
+                .as_double(),
+            -1.0);
+
+  const std::string body = R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true,
+                               "top_logprobs": 1, "stream": )";
+  const auto chat = post("/v1/chat/completions", body + "false}").json();
+  const json::array& content = chat.at("choices").at(0).at("logprobs").at("content").as_array();
+  ASSERT_EQ(content.size(), tokens.size());
+  EXPECT_EQ(content[0].at("token").as_string(), "one");
+  EXPECT_EQ(content[0].at("bytes").at(1).as_int64(), 'n');
+  EXPECT_EQ(content[1].at("logprob").as_double(), -1.0);
+  EXPECT_EQ(content[1].at("top_logprobs").at(0).at("logprob").as_double(), -0.5);
+  json::array streamed;
+  for (const json::value& event : events(post("/v1/chat/completions", body + "true}").body)) {
+    if (event.is_string()) continue;
+    const json::value& part = event.at("choices").at(0).at("logprobs");
+    if (part.is_null()) continue;
+    for (const json::value& entry : part.at("content").as_array()) streamed.push_back(entry);
+  }
+  EXPECT_EQ(streamed, content);
+  const auto without = post("/v1/completions", R"({"prompt": "x"})").json();
+  EXPECT_TRUE(without.at("choices").at(0).at("logprobs").is_null());
+}
+
+TEST_F(ServerTest, OptionsTravelAsTensors) {
+  say("one");
+  const auto value = [&]<class T>(const char* name, T) {
+    const std::string& bytes = fake_.last_bytes[name];
+    EXPECT_EQ(bytes.size(), sizeof(T)) << name;
+    T out{};
+    if (bytes.size() == sizeof(T)) std::memcpy(&out, bytes.data(), sizeof(T));
+    return out;
+  };
+  EXPECT_EQ(post("/v1/completions",
+                 R"({"prompt": [5, 6, 7], "presence_penalty": 0.5, "frequency_penalty": -1,
+                     "repetition_penalty": 1.5, "logit_bias": {"9": -100}, "priority": 0.75,
+                     "bad_words": ["one"]})")
+                .status,
+            200);
+  EXPECT_EQ(value("presence_penalty", 0.0f), 0.5f);
+  EXPECT_EQ(value("frequency_penalty", 0.0f), -1.0f);
+  EXPECT_EQ(value("repetition_penalty", 0.0f), 1.5f);
+  EXPECT_EQ(value("prompt_ignore_length", 0), 3);  // OpenAI counts the output only
+  EXPECT_EQ(value("temperature_last", uint8_t{0}), 1);
+  EXPECT_EQ(value("logit_bias_ids", 0), 9);
+  EXPECT_EQ(value("logit_bias_values", 0.0f), -100.0f);
+  EXPECT_EQ(value("priority", 0.0f), 0.75f);
+  EXPECT_GT(fake_.last_bytes["bad_words_list"].size(), 0u);
+  EXPECT_FALSE(fake_.last_bytes.contains("num_return_sequences"));
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x", "n": 2, "stop": ["zz"]})").status, 200);
+  EXPECT_EQ(value("num_return_sequences", 0), 2);
+  EXPECT_EQ(fake_.last_bytes["stop_strings"], std::string("\2\0\0\0zz", 6));
+  const Reply refused = post("/v1/completions", R"({"prompt": "x", "min_p": 0.5})");
+  EXPECT_EQ(refused.status, 501) << refused.body;  // the fake has no such input
+  EXPECT_NE(refused.body.find("min_p"), std::string::npos);
+}
+
+TEST_F(ServerTest, BeamsComeAsChoices) {
+  say("one two three", false);
+  const auto body =
+      post("/v1/completions", R"({"prompt": "x", "use_beam_search": true, "n": 2, "best_of": 4})")
+          .json();
+  ASSERT_EQ(body.at("choices").as_array().size(), 2u);
+  EXPECT_EQ(body.at("choices").at(0).at("text").as_string(), "one two three");
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason").as_string(), "length");
+  EXPECT_EQ(body.at("choices").at(1).at("text").as_string(), " two three");
+  EXPECT_EQ(body.at("choices").at(1).at("finish_reason").as_string(), "stop");
+  EXPECT_EQ(fake_.last_bytes["beam_width"], std::string("\4\0\0\0", 4));
+  EXPECT_EQ(fake_.last_bytes["streaming"], std::string(1, '\0'));
+}
+
 TEST_F(ServerTest, ChatToolCalls) {
   fake_.max_seq_len = 1024;
   say("Let me see.<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 2.5}}</tool_call>");

@@ -12,6 +12,7 @@ uint16_t to_half(float value) {
   const float magnitude = std::fabs(value);
   if (std::isnan(value)) return sign | 0x7E00;
   if (magnitude >= 65520.0f) return sign | 0x7C00;
+  if (magnitude == 0) return sign;
   int exponent = 0;
   std::frexp(magnitude, &exponent);
   // Half has 11 significant bits, fewer below 2^-14, where its spacing stays 2^-24.

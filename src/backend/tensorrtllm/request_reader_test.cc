@@ -1,7 +1,11 @@
-// Word lists in tensor form.
+// Word lists in tensor form, ranges of values, half precision.
 #include "backend/tensorrtllm/tensor_fields.h"
 
 #include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/tensorrtllm/half.h"
 
 namespace nereid::backend {
 namespace {
@@ -24,6 +28,29 @@ TEST(ReadWords, RefusesWhatItForbids) {
   EXPECT_EQ(error({1, 2, 3, -1}), "Sparse list must not have out-of-bound offsets: 1 2 3 -1 ");
   EXPECT_EQ(error({1, 2, 2, 1}), "Sparse list must not have non-increasing offsets: 1 2 2 1 ");
   EXPECT_EQ(error({1, -5}), "Sparse list must not have non-increasing offsets: 1 -5 ");
+}
+
+TEST(CheckValue, NamesTensorValueAndRange) {
+  EXPECT_TRUE(check_value("x", 1, {0, 1}).ok());
+  EXPECT_TRUE(check_value("x", 0, {0, 1}).ok());
+  EXPECT_EQ(message(check_value("x", 0, {0, 1, true})),
+            "input 'x' is 0, expected a value in (0, 1]");
+  EXPECT_EQ(message(check_value("x", -1, {0})), "input 'x' is -1, expected at least 0");
+  EXPECT_EQ(message(check_value("x", NAN, {})), "input 'x' is nan, expected a finite number");
+  EXPECT_FALSE(check_value("x", INFINITY, {}).ok());
+}
+
+TEST(Half, RoundsToNearestEven) {
+  const std::pair<float, uint16_t> cases[] = {
+      {0.0f, 0x0000},      {-0.0f, 0x8000},    {1.0f, 0x3C00},         {-2.0f, 0xC000},
+      {65504.0f, 0x7BFF},  {65519.9f, 0x7BFF}, {65520.0f, 0x7C00},     {0.1f, 0x2E66},
+      {1.0f / 3, 0x3555},  {2049.0f, 0x6800},  {2051.0f, 0x6802},      {6.103515625e-5f, 0x0400},
+      {5.96e-8f, 0x0001},  {2.9e-8f, 0x0000},  {6.097555e-5f, 0x03FF}, {1e30f, 0x7C00},
+      {-INFINITY, 0xFC00},
+  };
+  for (const auto& [value, bits] : cases) EXPECT_EQ(to_half(value), bits) << value;
+  EXPECT_GT(to_half(NAN) & 0x7FFF, 0x7C00);
+  EXPECT_EQ(to_half_bytes({1.0f, -2.0f}), std::string("\0\x3C\0\xC0", 4));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -127,7 +128,8 @@ class BackendTest : public testing::Test {
                                                     {"tokenizer_dir", model},
                                                     {"num_threads", "2"},
                                                     {"max_tokens_in_paged_kv_cache", "8192"},
-                                                    {"cache_dir", (dir / ".cache").string()}});
+                                                    {"cache_dir", (dir / ".cache").string()},
+                                                    {"logits_datatype", "TYPE_FP32"}});
     write_repository(dir, values);
     TRITONSERVER_ServerOptions* options = nullptr;
     TRITONSERVER_ServerOptionsNew(&options);
@@ -246,13 +248,33 @@ TEST_F(BackendTest, RefusesByName) {
     return std::string(message(ask(model, kPrompt, tokens, std::move(more)).status));
   };
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
-    EXPECT_THAT(error(model, {float_input("repetition_penalty", 1.5f)}),
-                HasSubstr("repetition_penalty"));
     EXPECT_EQ(error(model, {float_input("repetition_penalty", 1.0f)}), "");
-    EXPECT_THAT(error(model, {int_input("beam_width", 4)}), HasSubstr("beam_width"));
-    EXPECT_THAT(error(model, {bool_input("return_log_probs", true)}),
-                HasSubstr("return_log_probs"));
-    EXPECT_THAT(error(model, {text_input("bad_words", {"the"})}), HasSubstr("bad_words_list"));
+    EXPECT_THAT(error(model, {int_input("beam_width", 4)}),
+                HasSubstr("Requested beam width 4 is larger than configured max beam width 1"));
+    EXPECT_THAT(error(model, {text_input("guided_decoding_guide_type", {"json"})}),
+                HasSubstr("guided_decoding_guide_type"));
+    EXPECT_THAT(error(model, {{"lora_task_id",
+                               TRITONSERVER_TYPE_UINT64,
+                               {1, 1},
+                               std::string("\1\0\0\0\0\0\0\0", 8)}}),
+                HasSubstr("lora_task_id"));
+    // Tensor, value and range, whatever reads it.
+    const std::pair<Output, const char*> wrong[] = {
+        {float_input("repetition_penalty", 0.0f),
+         "input 'repetition_penalty' is 0, expected greater than 0"},
+        {float_input("min_p", 1.5f), "input 'min_p' is 1.5, expected a value in [0, 1]"},
+        {float_input("top_p", 1.5f), "input 'runtime_top_p' is 1.5"},
+        {int_input("top_k", -1), "input 'runtime_top_k' is -1"},
+        {int_input("num_return_sequences", 0), "input 'num_return_sequences' is 0"},
+        {float_input("presence_penalty", NAN),
+         "input 'presence_penalty' is nan, expected a finite"},
+        {int_input("num_top_log_probs", 40), "input 'num_top_log_probs' is 40"},
+        {float_input("priority", 2.0f), "input 'priority' is 2, expected a value in [0, 1]"},
+        {int_input("end_id", 1 << 30), "EndId (1073741824) is not within acceptable range"},
+    };
+    for (const auto& [input, text] : wrong) {
+      EXPECT_THAT(error(model, {input}), HasSubstr(text)) << model;
+    }
     EXPECT_EQ(error(model, {text_input("bad_words", {""})}), "");
     EXPECT_NE(error(model, {}, 0), "");
     std::string long_prompt;

@@ -55,6 +55,41 @@ TEST(CompletionRequest, ReadsSampling) {
   EXPECT_TRUE(c.include_usage);
 }
 
+TEST(CompletionRequest, ReadsPenaltiesAndSequences) {
+  const auto r = parse_completion_request(
+      R"({"prompt": ["x", "y"], "n": 2, "best_of": 3, "presence_penalty": 0.5,
+          "frequency_penalty": -1, "repetition_penalty": 1.2, "min_p": 0.1,
+          "logit_bias": {"7": -100, "3": 1.5}, "bad_words": ["no"], "logprobs": 4,
+          "priority": 0.75, "cache_salt": "s", "prompt_ignore_length": 3})");
+  ASSERT_TRUE(std::holds_alternative<CompletionRequest>(r)) << std::get<ApiError>(r).message;
+  const SamplingOptions& s = std::get<CompletionRequest>(r).common.sampling;
+  EXPECT_EQ(s.n, 2);
+  EXPECT_EQ(s.best_of, 3);
+  EXPECT_FALSE(s.can_stream());
+  EXPECT_EQ(s.presence_penalty, 0.5);
+  EXPECT_EQ(s.frequency_penalty, -1);
+  EXPECT_EQ(s.repetition_penalty, 1.2);
+  EXPECT_EQ(s.min_p, 0.1);
+  EXPECT_EQ(s.logit_bias, (std::vector<std::pair<int32_t, float>>{{7, -100.0f}, {3, 1.5f}}));
+  EXPECT_EQ(s.bad_words, std::vector<std::string>{"no"});
+  EXPECT_TRUE(s.log_probs);
+  EXPECT_EQ(s.num_top_log_probs, 4);
+  EXPECT_EQ(s.priority, 0.75);
+  EXPECT_EQ(s.cache_salt, "s");
+  EXPECT_EQ(s.prompt_ignore_length, 3);
+}
+
+TEST(CompletionRequest, BeamsAreBestOfWide) {
+  const auto r = parse_completion_request(
+      R"({"prompt": "x", "use_beam_search": true, "n": 2, "best_of": 4, "length_penalty": 0.5,
+          "early_stopping": "never"})");
+  const SamplingOptions& s = std::get<CompletionRequest>(r).common.sampling;
+  EXPECT_TRUE(s.use_beam_search);
+  EXPECT_EQ(s.best_of, 4);
+  EXPECT_EQ(s.length_penalty, 0.5);
+  EXPECT_EQ(s.early_stopping, 2);
+}
+
 TEST(CompletionRequest, FaultsNameTheField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({})", "prompt"},
@@ -69,10 +104,28 @@ TEST(CompletionRequest, FaultsNameTheField) {
       {R"({"prompt": "x", "max_tokens": 0})", "max_tokens"},
       {R"({"prompt": "x", "max_tokens": 1.5})", "max_tokens"},
       {R"({"prompt": "x", "max_tokens": 18446744073709551615})", "max_tokens"},
-      {R"({"prompt": "x", "n": 2})", "n"},
-      {R"({"prompt": "x", "logprobs": 1})", "logprobs"},
       {R"({"prompt": "x", "suffix": "s"})", "suffix"},
-      {R"({"prompt": "x", "logit_bias": {"5": 1}})", "logit_bias"},
+      {R"({"prompt": "x", "n": 0})", "n"},
+      {R"({"prompt": "x", "n": 129})", "n"},
+      {R"({"prompt": ["x", "y"], "n": 65})", "n"},
+      {R"({"prompt": "x", "n": 3, "best_of": 2})", "best_of"},
+      {R"({"prompt": "x", "best_of": 2, "stream": true})", "best_of"},
+      {R"({"prompt": "x", "n": 2, "use_beam_search": true, "stream": true})", "use_beam_search"},
+      {R"({"prompt": "x", "early_stopping": 3})", "early_stopping"},
+      {R"({"prompt": "x", "logprobs": 21})", "logprobs"},
+      {R"({"prompt": "x", "logprobs": 1, "echo": true})", "logprobs"},
+      {R"({"prompt": "x", "logit_bias": {"five": 1}})", "logit_bias"},
+      {R"({"prompt": "x", "logit_bias": {"-5": 1}})", "logit_bias"},
+      {R"({"prompt": "x", "logit_bias": {"5": 101}})", "logit_bias"},
+      {R"({"prompt": "x", "logit_bias": {"5": "1"}})", "logit_bias"},
+      {R"({"prompt": "x", "logit_bias": [5]})", "logit_bias"},
+      {R"({"prompt": "x", "presence_penalty": 2.5})", "presence_penalty"},
+      {R"({"prompt": "x", "frequency_penalty": -3})", "frequency_penalty"},
+      {R"({"prompt": "x", "repetition_penalty": 0})", "repetition_penalty"},
+      {R"({"prompt": "x", "min_p": 2})", "min_p"},
+      {R"({"prompt": "x", "priority": 7})", "priority"},
+      {R"({"prompt": "x", "bad_words": [""]})", "bad_words"},
+      {R"({"prompt": "x", "prompt_logprobs": 1})", "prompt_logprobs"},
       {R"({"prompt": "x", "response_format": {"type": "json_object"}})", "response_format"},
       {R"({"prompt": "x", "stop": ["a", "b", "c", "d", "e"]})", "stop"},
       {R"({"prompt": "x", "stop": ""})", "stop"},
@@ -131,7 +184,9 @@ TEST(ChatRequest, FaultsNameTheField) {
       {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
        "messages[0].content"},
-      {R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true})", "logprobs"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "logprobs": 3})", "logprobs"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "top_logprobs": 3})", "top_logprobs"},
+      {R"({"messages": [{"role": "user", "content": "x"}], "n": 200})", "n"},
       {R"({"messages": [{"role": "user", "content": "x"}], "tools": [5]})", "tools"},
       {R"({"messages": [{"role": "user", "content": "x"}], "functions": [{}]})", "functions"},
   };
