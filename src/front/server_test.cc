@@ -262,10 +262,12 @@ TEST_F(ServerTest, CompletionWhole) {
   EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), prompt);
   EXPECT_EQ(body.at("usage").at("total_tokens").as_int64(), prompt + output);
   EXPECT_EQ(fake_.last_prompt, ids("Say"));
-  EXPECT_EQ(fake_.last_inputs, fmt::format("end_id[1,1] input_ids[1,{}] input_lengths[1,1] "
-                                           "request_output_len[1,1] runtime_top_k[1,1] "
-                                           "stop_words_list[1,2,1] streaming[1,1]",
-                                           prompt));
+  EXPECT_EQ(
+      fake_.last_inputs,
+      fmt::format("end_id[1,1] exclude_input_in_output[1,1] input_ids[1,{}] input_lengths[1,1] "
+                  "request_output_len[1,1] runtime_top_k[1,1] "
+                  "stop_words_list[1,2,1] streaming[1,1]",
+                  prompt));
 }
 
 TEST_F(ServerTest, CompletionLengthBatchAndEcho) {

@@ -2,6 +2,7 @@
 import os
 
 import openai
+import requests
 
 client = openai.OpenAI(base_url=os.environ["NEREID_URL"] + "/v1", api_key="none", max_retries=0, timeout=120)
 MODEL = "quickstart"
@@ -68,6 +69,72 @@ def sampling():
     assert len({draw(seed) for seed in range(5)}) > 1, "seeds must matter"
 
 
+def sequences():
+    """n choices draw with seeds of their own; whole and streamed agree, and so does each alone."""
+    arguments = dict(model=MODEL, prompt="Once", max_tokens=24, temperature=1.5, seed=11)
+    several = client.completions.create(n=3, **arguments)
+    texts = [c.text for c in several.choices]
+    assert [c.index for c in several.choices] == [0, 1, 2] and len(set(texts)) > 1, several
+    alone = [client.completions.create(**dict(arguments, seed=11 + i)) for i in range(3)]
+    assert [a.choices[0].text for a in alone] == texts, (texts, alone)
+    assert several.usage.completion_tokens == sum(a.usage.completion_tokens for a in alone), several.usage
+    assert several.usage.prompt_tokens == alone[0].usage.prompt_tokens, several.usage
+    streamed, reasons = ["", "", ""], {}
+    for chunk in client.completions.create(n=3, stream=True, **arguments):
+        for c in chunk.choices:
+            streamed[c.index] += c.text
+            if c.finish_reason:
+                reasons[c.index] = c.finish_reason
+    assert streamed == texts and len(reasons) == 3, (streamed, texts)
+    best = client.completions.create(n=1, best_of=3, logprobs=0, **arguments)
+    assert best.choices[0].text in texts, (best, texts)
+    chats = client.chat.completions.create(model=MODEL, messages=MESSAGES, n=2, max_tokens=16, seed=3)
+    assert [c.index for c in chats.choices] == [0, 1] and all(c.message.content for c in chats.choices), chats
+
+
+def log_probs():
+    plain = dict(model=MODEL, prompt="Machine learning is", max_tokens=16, temperature=0)
+    scored = client.completions.create(logprobs=3, **plain).choices[0]
+    lp = scored.logprobs
+    assert len(lp.tokens) == len(lp.token_logprobs) == len(lp.top_logprobs) == len(lp.text_offset) <= 16, lp
+    assert "".join(lp.tokens).startswith(scored.text), (lp.tokens, scored.text)
+    assert all(v <= 0 for v in lp.token_logprobs) and lp.text_offset[0] == 0, lp
+    for token, value, top in zip(lp.tokens, lp.token_logprobs, lp.top_logprobs):
+        assert top[token] == value == max(top.values()) and 3 <= len(top) <= 4, "greedy draws the likeliest"
+    assert scored.text == client.completions.create(**plain).choices[0].text
+    streamed = []
+    for chunk in client.completions.create(logprobs=3, stream=True, **plain):
+        for c in chunk.choices:
+            if c.logprobs:
+                streamed += c.logprobs.token_logprobs
+    assert streamed == lp.token_logprobs, (streamed, lp.token_logprobs)
+    chat = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=8, temperature=0, logprobs=True,
+                                          top_logprobs=2).choices[0]
+    entries = chat.logprobs.content
+    assert b"".join(bytes(e.bytes) for e in entries).decode().startswith(chat.message.content), chat
+    assert all(len(e.top_logprobs) == 2 and e.top_logprobs[0].logprob == e.logprob for e in entries), entries
+
+
+def penalties():
+    plain = dict(model=MODEL, prompt="Hi", max_tokens=40, temperature=0, extra_body={"ignore_eos": True})
+    usual = client.completions.create(logprobs=0, **plain).choices[0]
+    assert client.completions.create(frequency_penalty=0.0, presence_penalty=0.0, **plain).choices[0].text == usual.text
+
+    def distinct(**more):
+        scored = client.completions.create(logprobs=0, **dict(plain, **more)).choices[0]
+        return len(set(scored.logprobs.tokens))
+    assert distinct(frequency_penalty=2.0) > len(set(usual.logprobs.tokens)), "a penalty must make tokens differ"
+    assert distinct(extra_body={"ignore_eos": True, "repetition_penalty": 1.9}) > len(set(usual.logprobs.tokens))
+    first = client.completions.create(logprobs=1, **dict(plain, max_tokens=1)).choices[0]
+    ids = requests.post(os.environ["NEREID_URL"] + "/v2/models/preprocessing/generate",
+                        json={"QUERY": first.text, "REQUEST_OUTPUT_LEN": 1}, timeout=60).json()["INPUT_ID"]
+    banned = ids if isinstance(ids, int) else ids[-1]
+    other = client.completions.create(logit_bias={str(banned): -100}, **dict(plain, max_tokens=1)).choices[0]
+    assert other.text != first.text, (first, other)
+    without = client.completions.create(**dict(plain, extra_body={"ignore_eos": True, "bad_words": [" the", "the"]}))
+    assert "the " not in without.choices[0].text, without
+
+
 def chat():
     whole = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=32, temperature=0)
     answer = whole.choices[0].message
@@ -96,8 +163,10 @@ def errors():
     e = expect(openai.BadRequestError, "max_tokens", create, model=MODEL, prompt="x", max_tokens=-1)
     assert e.param == "max_tokens" and e.status_code == 400
     expect(openai.BadRequestError, "temperature", create, model=MODEL, prompt="x", temperature=9)
-    expect(openai.BadRequestError, "'n'", create, model=MODEL, prompt="x", n=2)
-    expect(openai.BadRequestError, "logprobs", create, model=MODEL, prompt="x", logprobs=3)
+    expect(openai.BadRequestError, "'n'", create, model=MODEL, prompt="x", n=0)
+    expect(openai.BadRequestError, "best_of", create, model=MODEL, prompt="x", n=2, best_of=1)
+    expect(openai.BadRequestError, "logprobs", create, model=MODEL, prompt="x", logprobs=30)
+    expect(openai.BadRequestError, "logit_bias", create, model=MODEL, prompt="x", logit_bias={"99999999": 1})
     expect(openai.BadRequestError, "2048 tokens", create, model=MODEL, prompt=[5] * 3000)
     expect(openai.BadRequestError, "prompt", create, model=MODEL, prompt="")
     expect(openai.BadRequestError, "tool_choice", chat_create, model=MODEL, messages=MESSAGES, tool_choice="required")
@@ -112,6 +181,9 @@ def main():
     text = completions()
     stops(text)
     sampling()
+    sequences()
+    log_probs()
+    penalties()
     chat()
     errors()
     print("openai: completions, chat, streams and errors as the client expects")

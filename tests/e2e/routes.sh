@@ -74,7 +74,7 @@ check 400 '2147483647' "$v2/models/ensemble/generate" -d '{"text_input": "x", "m
 check 400 'text_input' "$v2/models/ensemble/generate" -d '{"max_tokens": 2}'
 check 400 'line 2, column' "$v1/completions" -d $'{"prompt": "x",\n "n" 1}'
 check 400 '"param":"max_tokens"' "$v1/completions" -d '{"prompt": "x", "max_tokens": "many"}'
-check 400 '"param":"n"' "$v1/completions" -d '{"prompt": "x", "n": 3}'
+check 400 '"param":"n"' "$v1/completions" -d '{"prompt": "x", "n": 0}'
 check 400 '"param":"messages"' "$v1/chat/completions" -d '{"messages": []}'
 long=$(printf 'word %.0s' $(seq 6000))
 check 400 '[0-9]{4}' "$v2/models/ensemble/generate" -d "{\"text_input\": \"$long\", \"max_tokens\": 2}"
