@@ -102,7 +102,10 @@ Response print_sequences(Queue<Response>& responses, const GenerateOptions& opti
   while (std::optional<Response> response = responses.take()) {
     last = *std::move(response);
     if (!last.status.ok()) return last;
-    sequences.insert(sequences.end(), last.outputs.begin(), last.outputs.end());
+    const auto first = static_cast<size_t>(last.sequence_index);
+    sequences.resize(std::max(sequences.size(), first + last.outputs.size()));
+    std::move(last.outputs.begin(), last.outputs.end(),
+              sequences.begin() + static_cast<ptrdiff_t>(first));
     if (last.is_final) break;
   }
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -151,6 +154,7 @@ Status generate(GenerateOptions& options) {
   // Room for all sequences of the one request.
   ExecutorConfig& config = options.model.executor;
   config.max_queue_size = std::max(options.num_sequences, options.sampling.best_of.value_or(1));
+  config.normalize_log_probs = false;  // so that they compare with the likeliest ones' beside them
   config.max_beam_width = std::max(config.max_beam_width, options.sampling.beam_width);
   ASSIGN_OR_RETURN(const auto executor,
                    Executor::create(options.model.model_dir, options.model.executor));
@@ -169,7 +173,7 @@ Status generate(GenerateOptions& options) {
                                text::Detokenizer(tokenizer, /*skip_special_tokens=*/true))
           : print_sequences(*responses, options, *tokenizer);
   RETURN_IF_ERROR(last.status);
-  const int32_t num_new = last.outputs[0].num_output_tokens;
+  const int32_t num_new = last.outputs[0].num_output_tokens;  // of the last one that ended
   const double first = seconds(last.metrics.first_token - start);
   const double rest = seconds(last.metrics.last_token - last.metrics.first_token);
   fmt::print(stderr,

@@ -1,0 +1,285 @@
+// Every tensor of the tensorrt_llm model through the server and the real executor.
+#include "backend/testing/backend_fixture.h"
+#include "text/tokenizer.h"
+
+namespace nereid::backend {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+Output ids_input(const char* name, const Ids& ids) {
+  return make_output(name, {1, static_cast<int64_t>(ids.size())}, ids);
+}
+Output seed_input(uint64_t seed) {
+  return {"random_seed",
+          TRITONSERVER_TYPE_UINT64,
+          {1, 1},
+          std::string(reinterpret_cast<const char*>(&seed), sizeof(seed))};
+}
+// The [1, 2, n] form of a list of words.
+Output words_input(const char* name, const std::vector<Ids>& words) {
+  Ids flat, ends;
+  for (const Ids& word : words) {
+    flat.insert(flat.end(), word.begin(), word.end());
+    ends.push_back(static_cast<int32_t>(flat.size()));
+  }
+  const auto width = static_cast<int64_t>(flat.size());
+  ends.resize(flat.size(), -1);
+  flat.insert(flat.end(), ends.begin(), ends.end());
+  return make_output(name, {1, 2, width}, flat);
+}
+
+class FeatureTest : public BackendTest {
+ protected:
+  static void SetUpTestSuite() {
+    start(server_, dir_, {{"max_beam_width", "4"}, {"iter_stats_max_iterations", "100"}});
+    tokenizer_ = *text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart");
+  }
+
+  static Ids prompt() { return *tokenizer_->encode("What is machine learning?"); }
+
+  // The tensorrt_llm model, without the prompt in the output.
+  static Conversation ask_ids(const Ids& ids, int32_t max_tokens, std::vector<Output> more = {}) {
+    more.push_back(ids_input("input_ids", ids));
+    more.push_back(int_input("input_lengths", static_cast<int32_t>(ids.size())));
+    more.push_back(int_input("request_output_len", max_tokens));
+    more.push_back(bool_input("exclude_input_in_output", true));
+    Talk talk(server_, "tensorrt_llm", std::move(more));
+    return talk.wait();
+  }
+  // Its one response's tokens.
+  static Ids tokens_of(const Conversation& c) {
+    EXPECT_TRUE(c.status.ok()) << c.status;
+    EXPECT_EQ(c.outputs.size(), 1u);
+    return c.outputs.empty() ? Ids() : elements<int32_t>(c.outputs[0], "output_ids");
+  }
+  static Ids generate(int32_t max_tokens, std::vector<Output> more = {}) {
+    return tokens_of(ask_ids(prompt(), max_tokens, std::move(more)));
+  }
+
+  static inline std::shared_ptr<const text::Tokenizer> tokenizer_;
+};
+
+TEST_F(FeatureTest, PenaltiesChangeWhatIsDrawn) {
+  const Ids plain = generate(32);
+  ASSERT_EQ(plain.size(), 32u);
+  EXPECT_EQ(
+      generate(32, {float_input("repetition_penalty", 1.0f), float_input("presence_penalty", 0.0f),
+                    float_input("frequency_penalty", 0.0f)}),
+      plain);
+  EXPECT_NE(generate(32, {float_input("repetition_penalty", 1.8f)}), plain);
+  EXPECT_NE(generate(32, {float_input("presence_penalty", 100.0f)}), plain);
+  // Large enough that no token comes twice, nor one of the prompt, unless the prompt is ignored.
+  const Ids distinct = generate(32, {float_input("frequency_penalty", 1000.0f)});
+  Ids all = prompt();
+  all.insert(all.end(), distinct.begin(), distinct.end());
+  const std::set<int32_t> prompt_set = [] {
+    const Ids p = prompt();
+    return std::set<int32_t>(p.begin(), p.end());
+  }();
+  EXPECT_EQ(std::set<int32_t>(all.begin(), all.end()).size(), prompt_set.size() + 32);
+  const Ids ignoring =
+      generate(32, {float_input("frequency_penalty", 1000.0f),
+                    int_input("prompt_ignore_length", static_cast<int32_t>(prompt().size()))});
+  EXPECT_EQ(std::set<int32_t>(ignoring.begin(), ignoring.end()).size(), 32u);
+  EXPECT_NE(ignoring, distinct);
+}
+
+TEST_F(FeatureTest, BansAndBiases) {
+  const Ids plain = generate(16);
+  const auto has = [](const Ids& ids, int32_t id) {
+    return std::find(ids.begin(), ids.end(), id) != ids.end();
+  };
+  EXPECT_FALSE(has(generate(16, {words_input("bad_words_list", {{plain[3]}})}), plain[3]));
+  const Ids pair = {plain[0], plain[1]};
+  const Ids without_pair = generate(16, {words_input("bad_words_list", {pair})});
+  EXPECT_EQ(without_pair[0], plain[0]);
+  EXPECT_NE(without_pair[1], plain[1]);
+  const auto at = [](int32_t id, float value, std::vector<Output> more = {}) {
+    more.push_back(ids_input("logit_bias_ids", {id}));
+    more.push_back(make_output("logit_bias_values", {1, 1}, std::vector<float>{value}));
+    return more;
+  };
+  EXPECT_EQ(generate(4, at(7, 1e6f)), Ids(4, 7));
+  EXPECT_FALSE(has(generate(16, at(plain[0], -INFINITY)), plain[0]));
+  std::vector<float> bias(static_cast<size_t>(tokenizer_->vocab_size()), 0.0f);
+  bias[9] = 1e6f;
+  EXPECT_EQ(
+      generate(4, {make_output("embedding_bias", {1, static_cast<int64_t>(bias.size())}, bias)}),
+      Ids(4, 9));
+  const Ids ngram = generate(64, {int_input("no_repeat_ngram_size", 2), int_input("end_id", -1)});
+  std::set<std::pair<int32_t, int32_t>> pairs;
+  for (size_t i = 0; i + 1 < ngram.size(); ++i) pairs.emplace(ngram[i], ngram[i + 1]);
+  EXPECT_EQ(pairs.size() + 1, ngram.size());
+}
+
+TEST_F(FeatureTest, TextFormsOfBansAndBiases) {
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    const auto excluded = bool_input("exclude_input_in_output", true);
+    const auto plain = ask(model, "Machine learning is", 16, {excluded});
+    ASSERT_TRUE(plain.status.ok()) << plain.status;
+    const std::string word = plain.joined().substr(0, plain.joined().find(' ', 1));
+    const auto banned =
+        ask(model, "Machine learning is", 16, {excluded, text_input("bad_words", {word, ""})});
+    ASSERT_TRUE(banned.status.ok()) << banned.status;
+    EXPECT_FALSE(banned.joined().starts_with(word)) << word << " " << banned.joined();
+    const auto biased = ask(model, "Machine learning is", 3,
+                            {excluded, text_input("embedding_bias_words", {"!"}),
+                             make_output("embedding_bias_weights", {1, 1}, std::vector{1e6f})});
+    EXPECT_EQ(biased.joined(), "!!!") << model;
+    const auto uneven = ask(model, "x", 3, {text_input("embedding_bias_words", {"!"})});
+    EXPECT_THAT(std::string(message(uneven.status)), HasSubstr("same dimension"));
+  }
+}
+
+TEST_F(FeatureTest, LogProbs) {
+  const auto got = ask_ids(
+      prompt(), 8, {bool_input("return_log_probs", true), int_input("num_top_log_probs", 3)});
+  const Ids tokens = tokens_of(got);
+  const auto& outputs = got.outputs[0];
+  EXPECT_EQ(shape_of(outputs, "output_log_probs"), (std::vector<int64_t>{1, 1, 8}));
+  EXPECT_EQ(shape_of(outputs, "cum_log_probs"), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(shape_of(outputs, "top_log_probs"), (std::vector<int64_t>{1, 1, 8, 3}));
+  const auto log_probs = elements<float>(outputs, "output_log_probs");
+  const auto top = elements<float>(outputs, "top_log_probs");
+  const auto top_ids = elements<int32_t>(outputs, "top_log_prob_ids");
+  float sum = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(top_ids[3 * i], tokens[i]);  // greedy
+    EXPECT_GE(top[3 * i], top[3 * i + 1]);
+    sum += top[3 * i];
+  }
+  EXPECT_NEAR(elements<float>(outputs, "cum_log_probs")[0], sum, 1e-4);
+  // Streamed: all values so far with each response, lists of the new tokens.
+  const auto streamed = ask_ids(prompt(), 8,
+                                {bool_input("return_log_probs", true),
+                                 int_input("num_top_log_probs", 3), bool_input("streaming", true)});
+  Ids joined;
+  for (const auto& part : streamed.outputs) {
+    const auto ids = elements<int32_t>(part, "output_ids");
+    joined.insert(joined.end(), ids.begin(), ids.end());
+    EXPECT_EQ(elements<float>(part, "output_log_probs"),
+              std::vector<float>(log_probs.begin(), log_probs.begin() + joined.size()));
+    EXPECT_EQ(elements<int32_t>(part, "top_log_prob_ids").size(), 3 * ids.size());
+  }
+  EXPECT_EQ(joined, tokens);
+  EXPECT_TRUE(elements<float>(ask_ids(prompt(), 2).outputs[0], "output_log_probs").empty());
+}
+
+TEST_F(FeatureTest, SequencesHaveSeedsInOrder) {
+  const auto drawn = [](uint64_t seed, std::vector<Output> more) {
+    more.push_back(seed_input(seed));
+    more.push_back(float_input("temperature", 3.0f));
+    more.push_back(float_input("runtime_top_p", 1.0f));
+    return ask_ids(prompt(), 12, std::move(more));
+  };
+  const auto several = drawn(20, {int_input("num_return_sequences", 3)});
+  ASSERT_TRUE(several.status.ok()) << several.status;
+  EXPECT_EQ(several.num_finals, 1);
+  std::map<int32_t, Ids> by_index;
+  for (const auto& outputs : several.outputs) {
+    by_index[elements<int32_t>(outputs, "sequence_index").at(0)] =
+        elements<int32_t>(outputs, "output_ids");
+  }
+  ASSERT_EQ(by_index.size(), 3u);
+  for (const auto& [index, ids] : by_index) {
+    EXPECT_EQ(tokens_of(drawn(20 + static_cast<uint64_t>(index), {})), ids) << index;
+  }
+  const auto best = drawn(20, {int_input("best_of", 3)});
+  ASSERT_TRUE(best.status.ok()) << best.status;
+  const Ids chosen = tokens_of(best);
+  EXPECT_TRUE(chosen == by_index[0] || chosen == by_index[1] || chosen == by_index[2]);
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    const auto texts = ask(model, kPrompt, 8, {int_input("num_return_sequences", 2)});
+    EXPECT_TRUE(texts.status.ok()) << texts.status;
+    EXPECT_EQ(texts.texts.size(), 2u) << model;
+  }
+}
+
+TEST_F(FeatureTest, BatchesAreSplit) {
+  const Ids a = prompt(), b = *tokenizer_->encode("Paris is the capital of");
+  const size_t width = std::max(a.size(), b.size());
+  Ids both = a;
+  both.resize(width, 0);
+  both.insert(both.end(), b.begin(), b.end());
+  both.resize(2 * width, 0);
+  const auto pair_of = [](const char* name, int32_t x, int32_t y) {
+    return make_output(name, {2, 1}, Ids{x, y});
+  };
+  Talk talk(
+      server_, "tensorrt_llm",
+      {make_output("input_ids", {2, static_cast<int64_t>(width)}, both),
+       pair_of("input_lengths", static_cast<int32_t>(a.size()), static_cast<int32_t>(b.size())),
+       pair_of("request_output_len", 6, 9)});
+  const auto got = talk.wait();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  ASSERT_EQ(got.outputs.size(), 2u);
+  EXPECT_EQ(got.num_finals, 1);
+  std::map<int32_t, Ids> rows;
+  for (const auto& outputs : got.outputs) {
+    EXPECT_EQ(shape_of(outputs, "batch_index"), (std::vector<int64_t>{1, 1}));
+    rows[elements<int32_t>(outputs, "batch_index").at(0)] =
+        elements<int32_t>(outputs, "output_ids");
+  }
+  Ids first = a, second = b;
+  for (const int32_t id : tokens_of(ask_ids(a, 6))) first.push_back(id);
+  for (const int32_t id : tokens_of(ask_ids(b, 9))) second.push_back(id);
+  EXPECT_EQ(rows[0], first);
+  EXPECT_EQ(rows[1], second);
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    Talk texts(server_, model,
+               {make_output("text_input", {2, 1}, std::vector<std::string>{"One", "Two three"}),
+                pair_of("max_tokens", 4, 4)});
+    const auto answer = texts.wait();
+    EXPECT_TRUE(answer.status.ok()) << model << answer.status;
+    EXPECT_EQ(answer.texts.size(), 2u) << model;
+  }
+}
+
+TEST_F(FeatureTest, PromptsAreReused) {
+  Ids ids;
+  for (int32_t i = 0; i < 100; ++i) ids.push_back(100 + i * 7);  // three blocks and a part
+  const auto count = [&](const char* name) {
+    const auto got = ask_ids(ids, 4, {bool_input("return_perf_metrics", true)});
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate"), std::vector<float>{0.0f});
+    EXPECT_GT(elements<int64_t>(got.outputs[0], "last_token_time_ns").at(0), 0);
+    return elements<int32_t>(got.outputs[0], name).at(0);
+  };
+  EXPECT_EQ(count("kv_cache_reused_blocks"), 0);
+  EXPECT_GE(count("kv_cache_reused_blocks"), 3);
+  EXPECT_LE(count("kv_cache_alloc_new_blocks"), 2);
+}
+
+TEST_F(FeatureTest, StopRequestEndsByName) {
+  std::vector<Output> inputs = {ids_input("input_ids", prompt()), int_input("input_lengths", 5),
+                                int_input("request_output_len", 1500), int_input("end_id", -1),
+                                bool_input("streaming", true)};
+  Talk talk(server_, "tensorrt_llm", inputs);
+  talk.wait_for_output();
+  Talk stop(server_, "tensorrt_llm",
+            {ids_input("input_ids", {0}), int_input("input_lengths", 0),
+             int_input("request_output_len", 0), bool_input("stop", true)});
+  const auto stopped = stop.wait();
+  EXPECT_TRUE(stopped.status.ok()) << stopped.status;
+  EXPECT_TRUE(stopped.outputs.empty());
+  const auto got = talk.wait();
+  EXPECT_TRUE(got.status.ok()) << got.status;
+  EXPECT_LT(got.outputs.size(), 1400u);
+  EXPECT_EQ(elements<int32_t>(got.outputs.back(), "sequence_length"), Ids{0});
+}
+
+TEST_F(FeatureTest, OutputsAreCutToTheContext) {
+  // 2048 positions: what does not fit is left out instead of refused.
+  const auto got = ask_ids(Ids(2040, 5), 100, {int_input("end_id", -1)});
+  EXPECT_EQ(tokens_of(got).size(), 8u);
+  EXPECT_EQ(tokens_of(ask_ids({-5, 1 << 30, 7}, 2)).size(), 2u);  // any id is accepted
+  const auto timed = ask_ids(
+      prompt(), 1500,
+      {int_input("allotted_time_ms", 30), int_input("end_id", -1), float_input("priority", 1.0f)});
+  EXPECT_TRUE(timed.status.ok()) << timed.status;
+  EXPECT_LT(tokens_of(timed).size(), 1500u);
+}
+
+}  // namespace
+}  // namespace nereid::backend
