@@ -33,14 +33,6 @@ void add_biases(const SampleParams& p, const SampleLists& lists, std::span<float
       logits[id] = edited(logits[id], logits[id] + lists.biases[i]);
 }
 
-void ban_repeated_ngrams(int32_t n, std::span<const int32_t> history, std::span<float> logits) {
-  if (history.size() < static_cast<size_t>(n)) return;
-  const size_t context = static_cast<size_t>(n) - 1;
-  const int32_t* const suffix = history.data() + history.size() - context;
-  for (size_t i = 0; i + context < history.size(); ++i)
-    if (std::equal(suffix, suffix + context, history.data() + i)) ban(logits, history[i + context]);
-}
-
 void ban_bad_words(const SampleParams& p, const SampleLists& lists,
                    std::span<const int32_t> history, std::span<float> logits) {
   int32_t begin = 0;
@@ -75,6 +67,25 @@ void LogitsEditor::penalise(const SampleParams& p, std::span<const int32_t> hist
       l = edited(l, l - p.frequency * static_cast<float>(count));
     }
     logits[id] = l;
+  }
+}
+
+// Bans what followed the last n - 1 tokens where they appeared before. matched_[i] is the Z
+// function of the reversed history: how many tokens that end at distance i equal those that end it.
+// Linear in the history whatever n and the tokens are.
+void LogitsEditor::ban_repeated_ngrams(int32_t n, std::span<const int32_t> history,
+                                       std::span<float> logits) {
+  const auto size = static_cast<int64_t>(history.size());
+  if (size < n) return;
+  const int32_t* const last = history.data() + size - 1;
+  matched_.assign(history.size() + 1, 0);
+  int64_t begin = 0, end = 0;  // the match that reaches farthest
+  for (int64_t i = 1; i + n - 1 <= size; ++i) {
+    int64_t length = i < end ? std::min(end - i, matched_[i - begin]) : 0;
+    while (length < n - 1 && i + length < size && last[-length] == last[-i - length]) ++length;
+    matched_[i] = length;
+    if (i + length > end) begin = i, end = i + length;
+    if (length >= n - 1) ban(logits, last[1 - i]);
   }
 }
 

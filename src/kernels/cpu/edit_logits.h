@@ -19,7 +19,10 @@ class LogitsEditor {
   void penalise(const SampleParams& params, std::span<const int32_t> history,
                 std::span<float> logits);
 
+  void ban_repeated_ngrams(int32_t n, std::span<const int32_t> history, std::span<float> logits);
+
   std::vector<uint32_t> counts_;  // [vocab], zero between calls
+  std::vector<int64_t> matched_;  // scratch of ban_repeated_ngrams
 };
 
 }  // namespace nereid::kernels::cpu

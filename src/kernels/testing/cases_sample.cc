@@ -56,8 +56,10 @@ struct Slot {
 std::vector<int32_t> make_history(int64_t i, int64_t vocab, bool hostile) {
   const int64_t length = cycle<int64_t>({40, 1, 2, kMaxHistory - 1, 7, 5}, i);
   std::vector<int32_t> history;
-  for (int64_t t = 0; t < length; ++t)  // few distinct ids, so that n-grams and counts repeat
-    history.push_back(static_cast<int32_t>((t * t + i) % std::min<int64_t>(vocab, 11)));
+  for (int64_t t = 0; t < length; ++t) {  // few distinct ids, so that n-grams and counts repeat
+    const int64_t ids[] = {t * t + i, (t * 2654435761 >> 5) % 2, t % 9 < 5};
+    history.push_back(static_cast<int32_t>(cycle(ids, i / 7) % std::min<int64_t>(vocab, 11)));
+  }
   if (hostile && length > 3) history[1] = -1, history[2] = static_cast<int32_t>(vocab);
   return history;
 }
@@ -134,7 +136,7 @@ Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
     p.min_length = cycle({length, length + 1, 0, length + 1000}, i);
     s.cells = {static_cast<int32_t>(i % vocab), hostile ? -3 : 0, 5};
     p.num_end_ids = 3;
-    p.ngram = cycle({0, 2, 1, 3, 500, 1 << 30}, i / 2);
+    p.ngram = cycle({0, 2, 6, 3, 500, 1, 1 << 30}, i / 2);
   }
   if (on(kBiases, 5)) add_biases(s, i, vocab, hostile);
   if (on(kBans, 2)) add_bad_words(s, i, vocab, hostile);
