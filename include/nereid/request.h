@@ -18,7 +18,8 @@ using RequestId = uint64_t;  // unique and increasing within one Executor; 0 is 
 // and bans (Hugging Face transformers, vLLM, OpenAI's API). They differ when both are used.
 enum class SamplingOrder : uint8_t { kTemperatureFirst, kTemperatureLast };
 
-// How the next token is drawn from the logits. Unset options take the stated default.
+// How the next token is drawn from the logits. Unset options take the stated default. Beam search
+// draws nothing: there top_k, top_p and its relatives, min_p and seed have no effect.
 struct SamplingConfig {
   int32_t beam_width = 1;  // 1 = sampling; valid: 1 to ExecutorConfig::max_beam_width
   // Sequences returned. Sampling: independent draws, the i-th with seed + i. Beams: the best ones;
@@ -47,7 +48,7 @@ struct SamplingConfig {
 
   std::optional<float> length_penalty;  // beams: score = sum / length^this; default 0; valid: >= 0
   // Beams. 1 (default): done with beam_width hypotheses; 0: when no live beam can do better at its
-  // present length; other: when none can at any length.
+  // present length; other: when none can at any length. valid: >= 0
   std::optional<int32_t> early_stopping;
   std::optional<float> beam_search_diversity_rate;  // default 0; valid: >= 0, finite
 };
@@ -59,7 +60,8 @@ enum class LogProbsMode : uint8_t { kProcessed, kRaw };
 struct OutputConfig {
   bool exclude_input_from_output = true;
   bool return_log_probs = false;  // of each output token, and their sum
-  int32_t num_top_log_probs = 0;  // likeliest tokens reported at each position; valid: 0 to 32
+  // Likeliest tokens reported at each position; not for beams; valid: 0 to 32
+  int32_t num_top_log_probs = 0;
   LogProbsMode log_probs_mode = LogProbsMode::kProcessed;
   bool return_context_logits = false;  // raw, f32 [prompt, vocab]
   bool return_generation_logits =
@@ -89,7 +91,8 @@ struct Request {
   OutputConfig output;
   std::vector<TokenId> end_ids;  // any of these ends the sequence; not part of the output
   std::vector<std::vector<TokenId>> stop_words;  // token sequences that end it; stay in the output
-  std::vector<std::string> stop_strings;  // text that ends it, matched on the detokenised output
+  // Text that ends it, matched on the detokenised output; not for beams.
+  std::vector<std::string> stop_strings;
   std::vector<std::vector<TokenId>> bad_words;        // token sequences that are never completed
   std::vector<float> embedding_bias;                  // empty, or [vocab]: added to the logits
   std::vector<std::pair<TokenId, float>> logit_bias;  // the same, sparse; ids in [0, vocab)

@@ -19,8 +19,10 @@ struct ExecutorStats {
   int64_t kv_host_blocks_total = 0, kv_host_blocks_free = 0;
   int64_t kv_blocks_reused = 0;  // prefix hits, total since start
   int64_t kv_blocks_missed = 0;  // full prompt blocks computed, total since start
-  int64_t kv_blocks_allocated = 0, kv_blocks_allocated_new = 0;  // with and without hits
-  int64_t kv_blocks_offloaded = 0, kv_blocks_onboarded = 0;      // to and from host memory
+  // Device blocks taken from the pool, hits not counted; new: without those that blocks of the host
+  // pool were brought back into.
+  int64_t kv_blocks_allocated = 0, kv_blocks_allocated_new = 0;
+  int64_t kv_blocks_offloaded = 0, kv_blocks_onboarded = 0;  // to and from host memory
   int64_t num_steps = 0, num_preemptions = 0;
   int64_t prompt_tokens = 0, generated_tokens = 0;  // since start; prompt tokens actually computed
   int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;

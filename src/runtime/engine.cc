@@ -183,8 +183,8 @@ void Engine::commit(const Step& step) {
 
 void Engine::fail_numerically(const sched::Row& row) {
   const Status status = internal_error(
-      "the model's logits for position {} were not finite (NaN or infinity); only this request "
-      "fails",
+      "the logits for position {} were not finite (NaN or infinity), or biases and bans left no "
+      "token to choose; only this request fails",
       row.end());
   sched::RowNews news = sched_.abort(row, status);
   // It may have ended by itself while the row was under way.

@@ -19,6 +19,10 @@ struct Outbox::Client {
       sequences.emplace_back(subscription, tokenizer);
   }
 
+  // Beams come together.
+  int32_t num_responding() const {
+    return std::min(subscription.num_sequences, subscription.num_returned);
+  }
   // Not all sequences are returned, so none is before all are known.
   bool selects() const { return subscription.num_sequences > subscription.num_returned; }
 
@@ -116,7 +120,7 @@ void Outbox::Client::respond(int32_t index, int32_t as_index) {
   if (sequence.over()) {
     response.metrics = sequence.metrics();
     response.is_sequence_final = true;
-    response.is_final = ended = ++num_finals == subscription.num_returned;
+    response.is_final = ended = ++num_finals == num_responding();
   }
   call(std::move(response));
 }

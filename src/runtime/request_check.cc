@@ -124,6 +124,11 @@ Status check_output(const Request& r) {
     return invalid_argument(
         "num_top_log_probs: {} with beam_width {}; only 0 is allowed with beams",
         o.num_top_log_probs, r.sampling.beam_width);
+  if (o.log_probs_mode == LogProbsMode::kRaw)
+    return invalid_argument(
+        "log_probs_mode: raw with beam_width {}; beams are ranked by processed ones, so only these "
+        "are allowed",
+        r.sampling.beam_width);
   if (o.return_generation_logits)
     return invalid_argument("return_generation_logits: not with beam_width {}; only with 1",
                             r.sampling.beam_width);
