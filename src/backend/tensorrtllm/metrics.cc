@@ -195,13 +195,13 @@ void ModelMetrics::publish(const ExecutorStats& s, const IterationStats* last_st
   increment(kGeneratedTokens, of(s.generated_tokens - last_.generated_tokens));
   if (s.num_steps > last_.num_steps) observe(kStepTime, s.last_step_seconds);
   last_ = s;
-  log_figures(fmt::format("{:%m-%d-%Y %H:%M:%S}.{:06}", fmt::gmtime(micros.count() / 1000000),
-                          micros.count() % 1000000));
+  timestamp_ = fmt::format("{:%m-%d-%Y %H:%M:%S}.{:06}", fmt::gmtime(micros.count() / 1000000),
+                           micros.count() % 1000000);
+  if (TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE)) log_verbose(figures());
 }
 
-// Every gauge and counter of the nv_trt_llm families, so that scripts can compare both.
-void ModelMetrics::log_figures(const std::string& timestamp) const {
-  if (!TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE)) return;
+// So that scripts can compare both.
+std::string ModelMetrics::figures() const {
   std::string line = "{";
   const auto number = [&](const char* key, double value) {
     line += fmt::format(
@@ -214,7 +214,7 @@ void ModelMetrics::log_figures(const std::string& timestamp) const {
   number("Runtime CPU Memory Usage", values_[kMemoryCpu]);
   number("Runtime GPU Memory Usage", values_[kMemoryGpu]);
   number("Runtime Pinned Memory Usage", values_[kMemoryPinned]);
-  line += fmt::format(",\"Timestamp\":\"{}\"", timestamp);
+  line += fmt::format(",\"Timestamp\":\"{}\"", timestamp_);
   number("Context Requests", values_[kContext]);
   if (is_static_) {
     number("Scheduled Requests", values_[kScheduled]);
@@ -237,7 +237,7 @@ void ModelMetrics::log_figures(const std::string& timestamp) const {
   number("Fraction used KV cache blocks", values_[kBlockFraction]);
   number("KV cache transfer time", 0);
   number("Request count", 0);
-  log_verbose(line + "}");
+  return line + "}";
 }
 
 void ModelMetrics::finished(const Response& r, int64_t num_tokens_sent) {

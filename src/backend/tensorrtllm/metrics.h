@@ -27,6 +27,9 @@ class ModelMetrics {
   // A request that ended with a result. `num_tokens_sent`: in all its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
 
+  // Every gauge and counter of the nv_trt_llm families as one line of JSON, as last published.
+  std::string figures() const;
+
  private:
   size_t add(TRITONSERVER_MetricKind kind, const char* family, const char* help, const char* label,
              const char* value, const std::vector<double>& buckets = {});
@@ -34,13 +37,12 @@ class ModelMetrics {
   void increment(size_t index, double value);
   void observe(size_t index, double value);
 
-  void log_figures(const std::string& timestamp) const;
-
   std::string model_, version_;
   bool is_static_;
   std::vector<TRITONSERVER_MetricFamily*> families_;
   std::vector<TRITONSERVER_Metric*> metrics_;  // null where the server refused one
   std::vector<double> values_;                 // of the gauges, as last set
+  std::string timestamp_;                      // "MM-DD-YYYY HH:MM:SS.ffffff", UTC
   ExecutorStats last_;
   IterationStats last_step_;
 };

@@ -281,5 +281,18 @@ TEST_F(FeatureTest, OutputsAreCutToTheContext) {
   EXPECT_LT(tokens_of(timed).size(), 1500u);
 }
 
+TEST_F(FeatureTest, MetricsHaveEverySeries) {
+  TRITONSERVER_Metrics* metrics = nullptr;
+  TRITONSERVER_ServerMetrics(server_, &metrics);
+  const char* base = nullptr;
+  size_t size = 0;
+  TRITONSERVER_MetricsFormatted(metrics, TRITONSERVER_METRIC_PROMETHEUS, &base, &size);
+  const std::string text(base, size);
+  TRITONSERVER_MetricsDelete(metrics);
+  int count = 0;
+  for (size_t at = 0; (at = text.find("\nnv_trt_llm", at)) != std::string::npos; ++at) ++count;
+  EXPECT_EQ(count, 22);
+}
+
 }  // namespace
 }  // namespace nereid::backend

@@ -190,7 +190,8 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
   add_draws(inputs, s, prompt.size());
   if (s.log_probs) {
     inputs.scalar("return_log_probs", uint8_t{1});
-    inputs.scalar("raw_log_probs", uint8_t{1}, /*optional=*/true);
+    // Beams are ranked by what was drawn from, and say so.
+    if (!s.use_beam_search) inputs.scalar("raw_log_probs", uint8_t{1}, /*optional=*/true);
     inputs.unless(0, "num_top_log_probs", static_cast<int32_t>(s.num_top_log_probs));
   }
   if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
