@@ -1,4 +1,5 @@
-// Scheduler: planning makes no device call; memory comes back in one place, release_if_drained().
+// Scheduler: the life of a sequence from submit to its final news. Memory comes back in one place,
+// release_if_drained().
 #include "sched/scheduler.h"
 
 #include <algorithm>
@@ -7,45 +8,36 @@
 #include "base/check.h"
 
 namespace nereid::sched {
-Scheduler::Scheduler(const Limits& limits)
-    : limits_(limits),
-      pool_({.num_blocks = limits.num_blocks,
-             .tokens_per_block = limits.tokens_per_block,
-             .enable_reuse = limits.enable_reuse,
-             .enable_partial_reuse = false}) {
+namespace {
+
+PoolConfig pool_config(const Limits& limits) {
+  return {.num_blocks = limits.num_blocks,
+          .num_host_blocks = limits.num_host_blocks,
+          .tokens_per_block = limits.tokens_per_block,
+          .enable_reuse = limits.enable_reuse,
+          .enable_partial_reuse = limits.enable_partial_reuse,
+          .offload_min_priority = limits.offload_min_priority,
+          .event_buffer_size = limits.event_buffer_size};
+}
+
+std::vector<BeamNews> beam_news(std::vector<Hypothesis> hypotheses, bool log_probs) {
+  std::vector<BeamNews> all;
+  for (Hypothesis& h : hypotheses) {
+    BeamNews& news = all.emplace_back();
+    news.tokens = std::move(h.tokens);
+    if (log_probs) news.log_probs = std::move(h.log_probs);
+    news.cum_log_prob = h.cum_log_prob;
+    news.reason = h.reason;
+  }
+  return all;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(const Limits& limits) : limits_(limits), pool_(pool_config(limits)) {
   NEREID_CHECK(limits.max_batch_size > 0 && limits.max_num_tokens > 0);
   NEREID_CHECK(limits.max_queue_size > 0 && limits.max_sequence_length > 0);
   for (int32_t slot = limits.max_batch_size; slot-- > 0;) free_slots_.push_back(slot);
-}
-
-Status Scheduler::validate(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens,
-                           int32_t beam_width, int32_t num_sequences) {
-  if (beam_width < 1 || beam_width > limits.max_beam_width)
-    return invalid_argument("beam_width: {} is not in [1, {}] (max_beam_width)", beam_width,
-                            limits.max_beam_width);
-  if (num_sequences < 1 || num_sequences > limits.max_queue_size)
-    return invalid_argument(
-        "{} sequences of one request never fit the queue of {} (max_queue_size)", num_sequences,
-        limits.max_queue_size);
-  if (num_prompt_tokens < 1) return invalid_argument("prompt: no tokens; at least 1 is needed");
-  if (max_new_tokens < 1)
-    return invalid_argument("max_tokens: {} is not allowed; at least 1 is needed", max_new_tokens);
-  if (num_prompt_tokens >= limits.max_sequence_length)
-    return invalid_argument(
-        "prompt: {} tokens leave no room for output; max_sequence_length is {} (prompt + output)",
-        num_prompt_tokens, limits.max_sequence_length);
-  // The last token is never fed back, so its position needs no memory.
-  const int64_t positions =
-      std::min<int64_t>(num_prompt_tokens + max_new_tokens, limits.max_sequence_length) - 1;
-  const int64_t capacity = int64_t{limits.num_blocks} * limits.tokens_per_block;
-  if (positions > capacity)
-    return invalid_argument(
-        "prompt of {} tokens with max_tokens {} needs KV memory for {} tokens; there is memory for "
-        "{} "
-        "({} blocks of {})",
-        num_prompt_tokens, max_new_tokens, positions, capacity, limits.num_blocks,
-        limits.tokens_per_block);
-  return ok();
 }
 
 Status Scheduler::submit(SequenceSpec spec) {
@@ -62,140 +54,39 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
                              spec.sampling.beam_width, size));
     if (spec.id == 0 || sequences_.contains(spec.id))
       return invalid_argument("request id {} is not allowed: it must be new and not 0", spec.id);
+    NEREID_CHECK(spec.leader == 0 || (spec.leader == group[0].id && spec.sampling.beam_width == 1 &&
+                                      spec.prompt.size() == group[0].prompt.size()));
   }
   if (num_queued_ + size > limits_.max_queue_size)
     return resource_exhausted("queue is full: {} requests wait, max_queue_size is {}", num_queued_,
                               limits_.max_queue_size);
   for (SequenceSpec& spec : group) {
     const RequestId id = spec.id;
-    const int64_t longest = static_cast<int64_t>(spec.prompt.size()) + spec.max_new_tokens;
-    const auto limit =
-        static_cast<int32_t>(std::min<int64_t>(longest, limits_.max_sequence_length));
-    auto sequence =
-        std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block, next_order_++);
-    waiting_.push_back(sequence.get());
+    const auto num_prompt = static_cast<int32_t>(spec.prompt.size());
+    const int32_t limit = length_limit(limits_, num_prompt, spec.max_new_tokens);
+    const int32_t worst = worst_case_blocks(limits_, num_prompt, limit, spec.sampling.beam_width);
+    if (spec.deadline) deadlines_.emplace(*spec.deadline, id);
+    auto sequence = std::make_unique<Sequence>(std::move(spec), limit, worst,
+                                               limits_.tokens_per_block, next_order_++);
+    waiting_.insert(sequence.get());
     ++num_queued_;
     sequences_.emplace(id, std::move(sequence));
   }
   return ok();
 }
 
-StepPlan Scheduler::plan(Time now) {
-  StepPlan plan;
-  pool_.expire(now);
-  bool short_of_memory = false;
-  plan_running(plan, short_of_memory);
-  if (!short_of_memory) plan_waiting(plan, now);
-  if (!plan.empty()) plan.copies = pool_.take_copies();
-  NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || idle());
-  return plan;
-}
-
-// Victims come from the other end of running_, so that a planned row is never one.
-void Scheduler::plan_running(StepPlan& plan, bool& short_of_memory) {
-  for (size_t i = 0; i < running_.size() && budget(plan) > 0; ++i) {
-    Sequence& sequence = *running_[i];
-    // A preempted sequence is about to need its memory back: nobody new gets in before it.
-    short_of_memory |= sequence.preempted_;
-    if (sequence.draining() || sequence.at_limit()) continue;
-    const int32_t n = std::min(budget(plan), sequence.length() - sequence.computed_);
-    if (!make_room(sequence, sequence.computed_ + n, short_of_memory)) continue;
-    add_row(plan, sequence, n);
-  }
-}
-
-// False: `sequence` sits this step out, either until memory on its way back has arrived or, when it
-// is the newest, until older ones have finished.
-bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens, bool& short_of_memory) {
-  const size_t before = sequence.table_.blocks.size();
-  while (!pool_.reserve(sequence.table_, sequence.computed_, num_tokens)) {
-    short_of_memory = true;
-    if (std::ranges::any_of(running_, &Sequence::draining)) return false;
-    Sequence& victim = *running_.back();
-    if (&victim == &sequence) return false;
-    victim.preempted_ = true;
-    ++victim.metrics_.num_preemptions;
-    ++stats_.num_preemptions;
-    release_if_drained(victim);
-  }
-  sequence.metrics_.allocated_blocks +=
-      static_cast<int32_t>(sequence.table_.blocks.size() - before);
-  return true;
-}
-
-void Scheduler::plan_waiting(StepPlan& plan, Time now) {
-  while (!waiting_.empty() && !free_slots_.empty() && budget(plan) > 0) {
-    Sequence& sequence = *waiting_.front();
-    // The last token is always computed, or there would be no logits.
-    Contents contents = sequence.contents();
-    contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
-    const PrefixHit hit = pool_.match(contents);
-    const int32_t cached = hit.num_tokens;
-    const int32_t n = std::min(budget(plan), sequence.length() - cached);
-    // The whole known text must fit, not just this chunk, and each running sequence may grow: or
-    // else it would soon be preempted and computed again.
-    const int32_t headroom = pool_.blocks_for(sequence.length()) - pool_.blocks_for(cached + n) +
-                             static_cast<int32_t>(running_.size());
-    if (!pool_.admit(sequence.table_, hit, contents, cached + n, headroom)) break;
-    start(sequence, hit, now);
-    add_row(plan, sequence, n);
-  }
-}
-
-void Scheduler::start(Sequence& sequence, const PrefixHit& hit, Time now) {
-  const int32_t num_hit = hit.num_reused();
-  const auto num_blocks = static_cast<int32_t>(sequence.table_.blocks.size());
-  waiting_.pop_front();
-  running_.insert(std::ranges::upper_bound(running_, sequence.order_, {}, &Sequence::order_),
-                  &sequence);
-  sequence.slot_ = free_slots_.back();
-  free_slots_.pop_back();
-  sequence.computed_ = hit.num_tokens;
-  sequence.metrics_.allocated_blocks += num_blocks - num_hit;
-  stats_.blocks_reused += num_hit;
-  if (sequence.started_) return;
-  sequence.started_ = true;
-  --num_queued_;
-  sequence.metrics_.first_scheduled = now;
-  sequence.metrics_.reused_blocks = num_hit;
-}
-
-void Scheduler::add_row(StepPlan& plan, Sequence& sequence, int32_t num_tokens) {
-  Row row{.sequence = &sequence,
-          .slot = sequence.slot_,
-          .start = sequence.computed_,
-          .num_tokens = num_tokens};
-  row.samples = row.end() == sequence.length();
-  row.input_on_device = row.end() > static_cast<int32_t>(sequence.tokens_.size());
-  stats_.prompt_tokens += std::max(0, std::min(row.end(), sequence.num_prompt_) - row.start);
-  sequence.computed_ = row.end();
-  ++sequence.inflight_;
-  ++num_inflight_;
-  if (row.samples) ++sequence.unknown_;
-  plan.rows.push_back(row);
-  plan.num_tokens += num_tokens;
-}
-
 RowNews Scheduler::commit(const Row& row, const Drawn* drawn) {
   NEREID_CHECK((drawn != nullptr) == row.samples);
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
-  if (!sequence.stopped_ && row.samples) {
-    if (sequence.append(drawn->token)) {
-      news.tokens.push_back(drawn->token);
-      news.sum_log_prob = drawn->full_log_prob;
-      if (sequence.spec_.output.return_log_probs) news.log_probs.push_back(drawn->log_prob);
-      if (sequence.spec_.output.num_top_log_probs > 0)
-        news.top_log_probs.emplace_back(drawn->top.begin(), drawn->top.end());
-      ++stats_.generated_tokens;
-    }
-    if (sequence.reason_ != FinishReason::kNotFinished)
-      finish(sequence, sequence.reason_, ok(), news);
+  if (!sequence.suspect_) {
+    sequence.committed_ = row.end();
+    if (row.all_logits) sequence.logits_done_ = row.end();
+    publish(sequence);
+    if (row.samples && !sequence.stopped_) take_token(sequence, *drawn, news);
+    drop_front(sequence);
   }
-  // A row that flew on after the end has computed positions whose tokens were never kept; keys()
-  // leaves them out.
-  if (limits_.enable_reuse && !sequence.failed_)
-    pool_.publish(sequence.table_, sequence.contents(), row.end());
+  if (!news.empty()) news.metrics = sequence.metrics_;
   release_if_drained(sequence);
   return news;
 }
@@ -211,43 +102,26 @@ RowNews Scheduler::abort(const Row& row, const Status& status) {
 }
 
 std::vector<RowNews> Scheduler::fail(const StepPlan& plan, const Status& status) {
+  pool_.forget_everything();
   std::vector<RowNews> all;
   for (const Row& row : plan.rows)
     if (RowNews news = abort(row, status); !news.empty()) all.push_back(std::move(news));
+  // What the others computed since may rest on what the step should have moved or written.
+  const std::vector<Sequence*> others = running_;
+  for (Sequence* sequence : others) {
+    sequence->suspect_ = true;
+    if (!sequence->draining()) pause(*sequence);
+  }
   return all;
 }
 
 std::vector<RowNews> Scheduler::expire(Time now) {
-  std::vector<RequestId> late;
-  for (const auto& [id, sequence] : sequences_)
-    if (sequence->spec_.deadline && *sequence->spec_.deadline <= now) late.push_back(id);
   std::vector<RowNews> all;
-  for (RequestId id : late)
-    if (auto news = end(id, FinishReason::kTimedOut)) all.push_back(*std::move(news));
-  return all;
-}
-
-std::vector<KvCacheEvent> Scheduler::take_events() { return {}; }
-
-std::vector<RequestStats> Scheduler::request_stats() const {
-  std::vector<RequestStats> all;
-  for (const auto& [id, s] : sequences_) {
-    RequestStats stats{.id = id};
-    stats.stage = s->stopped_                     ? RequestStage::kGenerationComplete
-                  : !s->started_                  ? RequestStage::kQueued
-                  : s->computed_ < s->num_prompt_ ? RequestStage::kContextInProgress
-                                                  : RequestStage::kGenerationInProgress;
-    stats.context_prefill_position = std::min(s->computed_, s->num_prompt_);
-    stats.num_generated_tokens = s->num_generated();
-    stats.scheduled = s->inflight_ > 0;
-    stats.paused = s->started_ && s->slot_ < 0;
-    stats.alloc_total_blocks = s->metrics_.allocated_blocks + s->metrics_.reused_blocks;
-    stats.alloc_new_blocks = s->metrics_.allocated_blocks;
-    stats.reused_blocks = s->metrics_.reused_blocks;
-    stats.missed_blocks = s->metrics_.missed_blocks;
-    all.push_back(stats);
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    auto news = end(deadlines_.begin()->second, FinishReason::kTimedOut);
+    NEREID_CHECK(news.has_value());
+    all.push_back(*std::move(news));
   }
-  std::ranges::sort(all, {}, &RequestStats::id);
   return all;
 }
 
@@ -273,8 +147,10 @@ std::optional<RowNews> Scheduler::end(RequestId id, FinishReason reason) {
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason, const Status& status,
                        RowNews& news) {
+  if (sequence.running() && !sequence.draining()) ++num_draining_;
   sequence.stopped_ = true;
   sequence.reason_ = reason;
+  if (sequence.spec_.deadline) deadlines_.erase({*sequence.spec_.deadline, sequence.id()});
   news.finished = true;
   news.reason = reason;
   news.status = status;
@@ -290,70 +166,154 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const Status& st
   }
 }
 
+void Scheduler::take_token(Sequence& sequence, const Drawn& drawn, RowNews& news) {
+  if (sequence.searches()) {
+    sequence.candidates_.emplace_back(drawn.top.begin(), drawn.top.end());
+    // A paused search starts over, so its last step may be left out.
+    if (sequence.inflight_ == 0 && !sequence.preempted_) advance_beams(sequence, news);
+    return;
+  }
+  if (sequence.append(drawn.token)) {
+    news.tokens.push_back(drawn.token);
+    news.sum_log_prob = drawn.full_log_prob;
+    if (sequence.spec_.output.return_log_probs) news.log_probs.push_back(drawn.log_prob);
+    if (sequence.spec_.output.num_top_log_probs > 0)
+      news.top_log_probs.emplace_back(drawn.top.begin(), drawn.top.end());
+    ++stats_.generated_tokens;
+  }
+  if (sequence.reason_ != FinishReason::kNotFinished)
+    finish(sequence, sequence.reason_, ok(), news);
+}
+
+void Scheduler::advance_beams(Sequence& sequence, RowNews& news) {
+  BeamState& beams = sequence.beams_;
+  if (beams.live.empty()) beams.live.push_back({.tokens = sequence.tokens_});
+  const size_t num_old = beams.live.size();
+  const BeamRules rules = sequence.beam_rules();
+  advance(rules, sequence.candidates_, beams);
+  sequence.candidates_.clear();
+  if (beams.done || sequence.spec_.streams_beams) {
+    const int32_t count = sequence.sampling().num_return_sequences.value_or(rules.width);
+    news.beams =
+        beam_news(best_hypotheses(rules, beams, count), sequence.spec_.output.return_log_probs);
+  }
+  if (!beams.done) return branch(sequence, num_old);
+  for (const BeamNews& beam : news.beams)
+    stats_.generated_tokens += static_cast<int64_t>(beam.tokens.size());
+  NEREID_CHECK(!news.beams.empty());
+  finish(sequence, news.beams[0].reason, ok(), news);
+}
+
+// Each live beam goes on with its parent's blocks; nothing is copied before someone writes.
+void Scheduler::branch(Sequence& sequence, size_t num_old) {
+  const std::vector<LiveBeam>& live = sequence.beams_.live;
+  std::vector<BlockTable> old(num_old);
+  std::vector<int32_t> uses(num_old, 0);
+  for (size_t i = 0; i < num_old; ++i) old[i] = std::exchange(sequence.lanes_[i].table, {});
+  for (const LiveBeam& beam : live) ++uses[beam.parent];
+  for (size_t i = 0; i < num_old; ++i)
+    if (uses[i] == 0) pool_.release(old[i], Release::kKeep);
+  for (size_t i = 0; i < live.size(); ++i) {
+    const int32_t parent = live[i].parent;
+    sequence.lanes_[i].table = --uses[parent] == 0 ? std::exchange(old[parent], {})
+                                                   : pool_.fork(old[parent], sequence.committed_);
+  }
+}
+
 Sequence& Scheduler::landed(const Row& row) {
   Sequence& sequence = *row.sequence;
   NEREID_CHECK(sequence.inflight_ > 0 && num_inflight_ > 0);
   --sequence.inflight_;
   --num_inflight_;
-  if (row.samples) --sequence.unknown_;
+  if (row.samples && !sequence.searches()) --sequence.unknown_;
   return sequence;
+}
+
+// A row that flew on after the end has computed positions whose tokens were never kept; they are
+// left out. Beams publish their prompt only.
+void Scheduler::publish(Sequence& sequence) {
+  if (!limits_.enable_reuse || sequence.failed_) return;
+  const int32_t known =
+      std::min(sequence.committed_, static_cast<int32_t>(sequence.tokens_.size()));
+  const int32_t num_full = known / limits_.tokens_per_block;
+  BlockTable& table = sequence.lanes_[0].table;
+  if (num_full > table.num_published && !table.has_holes)
+    pool_.publish(table, sequence.contents(), known);
+  retract(sequence, num_full);
+}
+
+// Gives back what no later row will look at.
+void Scheduler::drop_front(Sequence& sequence) {
+  const int32_t num_unseen = sequence.committed_ + 1 - limits_.attention_window;
+  if (limits_.attention_window == 0 || num_unseen < limits_.tokens_per_block) return;
+  for (Sequence::Lane& lane : sequence.lanes_)
+    if (num_unseen / limits_.tokens_per_block > lane.table.num_passed && !lane.table.blocks.empty())
+      pool_.drop_front(lane.table, num_unseen, limits_.sink_tokens);
+}
+
+// Tells that all full blocks from position `computed_` on are being computed.
+void Scheduler::announce(Sequence& sequence) {
+  if (!limits_.enable_reuse || limits_.attention_window > 0) return;
+  const auto keys = sequence.keys();
+  sequence.announced_from_ = sequence.computed_ / limits_.tokens_per_block;
+  sequence.announced_to_ = std::max(sequence.announced_from_, static_cast<int32_t>(keys.size()));
+  for (int32_t i = sequence.announced_from_; i < sequence.announced_to_; ++i) ++announced_[keys[i]];
+}
+
+// They are, up to block `to`, or never will be.
+void Scheduler::retract(Sequence& sequence, int32_t to) {
+  for (; sequence.announced_from_ < std::min(to, sequence.announced_to_);
+       ++sequence.announced_from_) {
+    const auto found = announced_.find(sequence.keys_[sequence.announced_from_]);
+    if (--found->second == 0) announced_.erase(found);
+  }
+}
+
+void Scheduler::pause(Sequence& sequence) {
+  sequence.preempted_ = true;
+  ++num_draining_;
+  ++sequence.metrics_.num_preemptions;
+  ++stats_.num_preemptions;
+  release_if_drained(sequence);
 }
 
 // The one place where memory comes back. May destroy `sequence`.
 void Scheduler::release_if_drained(Sequence& sequence) {
   if (!sequence.draining() || sequence.inflight_ > 0) return;
-  if (sequence.slot_ >= 0) {
-    pool_.release(sequence.table_, sequence.failed_ ? Release::kForget : Release::kKeep);
-    free_slots_.push_back(std::exchange(sequence.slot_, -1));
+  if (sequence.running()) {
+    release_memory(sequence);
     std::erase(running_, &sequence);
-    if (!sequence.stopped_) return wait_again(sequence);
+    --num_draining_;
+    if (!sequence.stopped_) {
+      NEREID_CHECK(sequence.unknown_ == 0);
+      sequence.forget_beams();
+      sequence.preempted_ = sequence.suspect_ = false;
+      sequence.computed_ = sequence.committed_ = 0;
+      waiting_.insert(&sequence);
+      return;
+    }
   } else {
-    std::erase(waiting_, &sequence);
+    waiting_.erase(&sequence);
     if (!sequence.started_) --num_queued_;
   }
   sequences_.erase(sequence.id());
 }
 
-void Scheduler::wait_again(Sequence& sequence) {
-  NEREID_CHECK(sequence.unknown_ == 0);
-  sequence.preempted_ = false;
-  sequence.computed_ = 0;
-  waiting_.insert(std::ranges::upper_bound(waiting_, sequence.order_, {}, &Sequence::order_),
-                  &sequence);
-}
-
-SchedulerStats Scheduler::stats() const {
-  SchedulerStats stats = stats_;
-  stats.num_running = static_cast<int64_t>(running_.size());
-  stats.num_waiting = static_cast<int64_t>(waiting_.size());
-  stats.blocks_total = pool_.num_blocks();
-  stats.blocks_free = pool_.num_free();
-  return stats;
-}
-
-void Scheduler::check() const {
-  int64_t held = 0, inflight = 0, queued = 0;
-  std::vector<bool> slot_used(limits_.max_batch_size, false);
-  for (int32_t slot : free_slots_) slot_used[slot] = true;
-  for (const Sequence* s : running_) {
-    NEREID_CHECK(s->slot_ >= 0 && !slot_used[s->slot_]);
-    slot_used[s->slot_] = true;
-    NEREID_CHECK(!s->draining() || s->inflight_ > 0);
-    NEREID_CHECK(s->unknown_ <= s->inflight_ && s->computed_ <= s->length());
-    held += static_cast<int64_t>(s->table_.blocks.size());
-    inflight += s->inflight_;
+void Scheduler::release_memory(Sequence& sequence) {
+  const bool suspect = sequence.failed_ || sequence.suspect_;
+  retract(sequence, sequence.announced_to_);
+  BlockTable& table = sequence.lanes_[0].table;
+  const int32_t known =
+      std::min(sequence.committed_, static_cast<int32_t>(sequence.tokens_.size()));
+  if (limits_.enable_reuse && !suspect && !sequence.searches() && !table.has_holes && known > 0)
+    pool_.publish_tail(table, sequence.contents(), known);
+  const bool swaps = !sequence.stopped_ && !sequence.searches() &&
+                     limits_.policy.pause_policy == PausePolicy::kSwap;
+  const Release how = suspect ? Release::kForget : swaps ? Release::kOffload : Release::kKeep;
+  for (Sequence::Lane& lane : sequence.lanes_) {
+    pool_.release(lane.table, how);
+    free_slots_.push_back(std::exchange(lane.slot, -1));
   }
-  for (const Sequence* s : waiting_) {
-    NEREID_CHECK(s->slot_ < 0 && s->table_.blocks.empty() && !s->draining());
-    NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0);
-    queued += !s->started_;
-  }
-  NEREID_CHECK(running_.size() + free_slots_.size() == slot_used.size());
-  NEREID_CHECK(running_.size() + waiting_.size() == sequences_.size());
-  NEREID_CHECK(std::ranges::is_sorted(running_, {}, &Sequence::order_));
-  NEREID_CHECK(std::ranges::is_sorted(waiting_, {}, &Sequence::order_));
-  NEREID_CHECK(inflight == num_inflight_ && queued == num_queued_);
-  pool_.check(held);
 }
 
 }  // namespace nereid::sched

@@ -1,10 +1,8 @@
-// Sequence: end conditions, banned ids and prefix keys.
+// Sequence: end conditions and prefix keys.
 #include "sched/sequence.h"
 
 #include <algorithm>
 #include <utility>
-
-#include "base/hash.h"
 
 namespace nereid::sched {
 namespace {
@@ -20,14 +18,17 @@ std::vector<TokenId> banned_from(const SequenceSpec& spec) {
 
 }  // namespace
 
-Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order)
+Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t worst_blocks, int32_t tokens_per_block,
+                   uint64_t order)
     : num_prompt_(static_cast<int32_t>(spec.prompt.size())),
       tokens_(std::move(spec.prompt)),
       spec_(std::move(spec)),
       limit_(limit),
+      worst_blocks_(worst_blocks),
       tokens_per_block_(tokens_per_block),
       order_(order),
-      banned_(banned_from(spec_)) {
+      banned_(banned_from(spec_)),
+      lanes_(static_cast<size_t>(spec_.sampling.beam_width)) {
   metrics_.arrival = spec_.arrival;
 }
 
@@ -60,14 +61,39 @@ bool Sequence::completes_stop_word() const {
   });
 }
 
+BeamRules Sequence::beam_rules() const {
+  const SamplingConfig& s = spec_.sampling;
+  return {.width = s.beam_width,
+          .num_prompt = num_prompt_,
+          .limit = limit_,
+          .length_penalty = s.length_penalty.value_or(0),
+          .early_stopping = s.early_stopping.value_or(1),
+          .diversity_rate = s.beam_search_diversity_rate.value_or(0),
+          .min_tokens = s.min_tokens.value_or(0),
+          .end_ids = spec_.end_ids,
+          .stop_words = spec_.stop_words};
+}
+
+void Sequence::forget_beams() {
+  beams_ = {};
+  candidates_.clear();
+}
+
 std::span<const BlockKey> Sequence::keys() {
   const size_t size = static_cast<size_t>(tokens_per_block_);
   while ((keys_.size() + 1) * size <= tokens_.size()) {
-    const BlockKey parent = keys_.empty() ? 0 : keys_.back();
-    const TokenId* first = tokens_.data() + keys_.size() * size;
-    keys_.push_back(hash64(first, size * sizeof(TokenId), parent));
+    const BlockKey parent = keys_.empty() ? root_key(spec_.cache_salt) : keys_.back();
+    keys_.push_back(block_key(parent, std::span(tokens_).subspan(keys_.size() * size, size)));
   }
   return keys_;
+}
+
+Contents Sequence::contents() {
+  return {.root = spec_.cache_salt,
+          .keys = keys(),
+          .tokens = tokens_,
+          .retention = spec_.retention ? &*spec_.retention : nullptr,
+          .num_prompt = num_prompt_};
 }
 
 }  // namespace nereid::sched

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "nereid/executor.h"
+#include "sched/beam_search.h"
 #include "sched/block_pool.h"
 #include "sched/step_plan.h"
 
@@ -31,7 +32,8 @@ struct SequenceSpec {
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
   std::string cache_salt;  // prefixes are shared only among equal ones
   std::optional<KvCacheRetentionConfig> retention;
-  float priority = 0.5f;  // higher goes first, then the older
+  float priority = 0.5f;       // higher goes first, then the older
+  bool streams_beams = false;  // beams: news after each step, not only at the end
   Time arrival;
   std::optional<Time> deadline;  // then it ends with kTimedOut; see Scheduler::expire
 };
@@ -41,24 +43,21 @@ struct SequenceSpec {
 class Sequence {
  public:
   // `limit`: tokens at which it ends with kLength, prompt included. `order`: age among all
-  // sequences, smaller is older.
-  Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order);
+  // sequences, smaller is older. `worst_blocks`: see worst_case_blocks() in capacity.h.
+  Sequence(SequenceSpec spec, int32_t limit, int32_t worst_blocks, int32_t tokens_per_block,
+           uint64_t order);
 
   RequestId id() const { return spec_.id; }
-  // Prompt, then what the host knows of the output.
+  // Prompt, then what the host knows of the output (of one beam).
   std::span<const TokenId> tokens(int32_t beam = 0) const {
-    (void)beam;
-    return tokens_;
+    return beams_.live.empty() ? tokens_ : beams_.live[beam].tokens;
   }
   int32_t num_prompt() const { return num_prompt_; }
-  int32_t num_generated() const { return static_cast<int32_t>(tokens_.size()) - num_prompt_; }
+  int32_t num_generated() const { return static_cast<int32_t>(tokens().size()) - num_prompt_; }
   const SamplingConfig& sampling() const { return spec_.sampling; }
   const SequenceSpec& spec() const { return spec_; }  // without its prompt
   int32_t beam_width() const { return spec_.sampling.beam_width; }
-  std::span<const BlockId> block_table(int32_t beam = 0) const {
-    (void)beam;
-    return table_.blocks;
-  }
+  std::span<const BlockId> block_table(int32_t beam = 0) const { return lanes_[beam].table.blocks; }
   const RequestMetrics& metrics() const { return metrics_; }
 
   // Ids that the token for `position` must not be: end ids and one-token stop words before
@@ -68,40 +67,72 @@ class Sequence {
  private:
   friend class Scheduler;
 
+  // The memory of one beam; a sequence without beams has one.
+  struct Lane {
+    BlockTable table;  // empty unless running
+    int32_t slot = -1;
+  };
+
   // Tokens that exist, on the host or only on the device; `computed_` chases it.
-  int32_t length() const { return static_cast<int32_t>(tokens_.size()) + unknown_; }
+  int32_t length() const { return static_cast<int32_t>(tokens().size()) + unknown_; }
   bool at_limit() const { return length() >= limit_; }
+  bool running() const { return lanes_[0].slot >= 0; }
   bool draining() const { return stopped_ || preempted_; }
+  bool searches() const { return beam_width() > 1; }
+  // Lanes that have a row in each step: the live beams, or one until the prompt is computed.
+  int32_t num_lanes() const {
+    return beams_.live.empty() ? 1 : static_cast<int32_t>(beams_.live.size());
+  }
+  bool wants_context_logits() const {
+    return spec_.output.return_context_logits && computed_ < num_prompt_ &&
+           logits_done_ < num_prompt_;
+  }
+  // Higher priority first, then older.
+  bool before(const Sequence& other) const {
+    if (spec_.priority != other.spec_.priority) return spec_.priority > other.spec_.priority;
+    return order_ < other.order_;
+  }
 
   // Takes one drawn token; returns whether it was kept, and sets reason_ when it ends the sequence.
   // End id before stop word before length.
   bool append(TokenId token);
   bool completes_stop_word() const;
 
-  // Keys of all full blocks of known tokens; each is hashed once.
+  BeamRules beam_rules() const;
+  void forget_beams();  // back to the prompt
+
+  // Keys of all full blocks of known tokens (beams: of the prompt); each is hashed once.
   std::span<const BlockKey> keys();
-  Contents contents() { return {.keys = keys(), .tokens = tokens_, .num_prompt = num_prompt_}; }
+  Contents contents();  // of lane 0
 
   const int32_t num_prompt_;
-  std::vector<TokenId> tokens_;  // begins as the prompt, grows in commit()
+  std::vector<TokenId> tokens_;  // begins as the prompt, grows in commit(); beams: stays the prompt
   const SequenceSpec spec_;      // without its prompt
   const int32_t limit_;
+  const int32_t worst_blocks_;
   const int32_t tokens_per_block_;
   const uint64_t order_;
   std::vector<TokenId> banned_;  // set once, from end_ids and stop_words
   std::vector<BlockKey> keys_;   // grows in keys()
+  BeamState beams_;              // live: empty without beams, and until the prompt is computed
+  std::vector<std::vector<TokenLogProb>> candidates_;  // beams: of the step that is coming in
 
-  int32_t slot_ = -1;  // >= 0 exactly while running: from admission to release
-  BlockTable table_;   // empty unless running
-  int32_t computed_ =
-      0;  // positions whose KV is written or planned; set by plan(), 0 after release
-  int32_t unknown_ =
-      0;  // drawn tokens that only the device knows; plan() adds, commit() takes away
-  int32_t inflight_ =
-      0;  // rows planned and not yet committed or aborted; memory is held until it is 0
-  bool started_ = false;  // was admitted at least once
+  std::vector<Lane> lanes_;  // [beam_width]; slots are held exactly while running
+  int32_t computed_ = 0;     // positions whose KV is written or planned, 0 after release
+  int32_t committed_ = 0;    // of those, whose rows have been committed
+  int32_t unknown_ = 0;      // drawn tokens that only the device knows; plan() adds, commit() takes
+  int32_t inflight_ = 0;     // rows planned and not yet committed; memory is held until it is 0
+  int32_t logits_done_ = 0;  // positions whose context logits have been committed
+  uint64_t planned_at_ = 0;  // serial of the last plan it has a row in
+  int32_t planned_from_ = 0;                       // and where that row starts
+  int32_t announced_from_ = 0, announced_to_ = 0;  // blocks it has said to be computing
+  int32_t onboarded_ = 0;                          // blocks brought back from the host pool
+  BlockKey awaited_ = 0;    // the block that another one computes and that it waits for
+  int32_t num_delays_ = 0;  // plans in which it waited for one
+  bool started_ = false;    // was admitted at least once
   bool preempted_ =
       false;              // gives its memory back as soon as nothing is in flight, then waits again
+  bool suspect_ = false;  // what is in flight and in its blocks is not to be used
   bool stopped_ = false;  // its final news is out; released as soon as nothing is in flight
   bool failed_ = false;   // stopped by an error: its blocks are not to be found again
   FinishReason reason_ = FinishReason::kNotFinished;  // set by append() or when stopped

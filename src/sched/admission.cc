@@ -1,0 +1,191 @@
+// Scheduler: who is let in, and by which accounting of blocks.
+#include <algorithm>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace nereid::sched {
+
+// In order; nobody goes past a sequence for which there is no room.
+void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
+  const bool is_static = limits_.policy.capacity_policy == CapacityPolicy::kStaticBatch;
+  if (short_of_memory_ || waiting_.empty() || (is_static && !running_.empty())) return;
+  const bool equal = limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress;
+  const auto claim = [&](int32_t wanted) {
+    return equal ? std::min(wanted, limits_.tokens_per_block) : wanted;
+  };
+  int64_t left = limits_.max_num_tokens - plan.num_tokens;
+  for (const Share& share : shares_) left -= claim(share.wanted);
+  int32_t num_skipped = 0;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    Sequence& sequence = **it++;  // admission takes it out of the set
+    if (left <= 0 && !is_static) return;
+    if (free_slots_.empty() && !goes_before_running(sequence)) return;
+    Admission admission = try_admit(sequence, now);
+    while (admission == Admission::kNoRoom) {
+      if (!pause_for(sequence)) return;
+      admission = try_admit(sequence, now);
+    }
+    if (admission == Admission::kSkipped) {
+      if (++num_skipped >= limits_.max_batch_size) return;
+      continue;
+    }
+    const int32_t wanted = sequence.length() - sequence.computed_;
+    shares_.push_back({.sequence = &sequence, .wanted = wanted});
+    left -= claim(wanted);
+  }
+}
+
+bool Scheduler::goes_before_running(const Sequence& sequence) const {
+  return may_pause() && !running_.empty() && sequence.before(*running_.back());
+}
+
+// Pauses the last running sequence if it comes after `sequence`; true when memory is back at once.
+bool Scheduler::pause_for(const Sequence& sequence) {
+  if (num_draining_ > 0 || !goes_before_running(sequence)) return false;
+  Sequence* victim = running_.back();
+  std::erase_if(shares_, [&](const Share& share) { return share.sequence == victim; });
+  pause(*victim);
+  return num_draining_ == 0;
+}
+
+Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
+  const Sequence* leader = live_leader(sequence);
+  if (leader && settled(*leader) < sequence.num_prompt_) return Admission::kSkipped;
+  const bool forks = leader && can_fork(*leader);
+  if (!forks && still_delayed(sequence)) return Admission::kSkipped;
+  if (free_slots_.size() < sequence.lanes_.size()) return Admission::kNoRoom;
+  const PoolStats before = pool_.stats();
+  PrefixHit hit;
+  if (forks) {
+    if (!fork(*leader, sequence)) return Admission::kNoRoom;
+    hit.num_tokens = sequence.num_prompt_ - 1;
+  } else {
+    Contents contents = sequence.contents();
+    // The last token is always computed, or there would be no logits.
+    contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
+    if (!sequence.wants_context_logits()) hit = pool_.match(contents);
+    if (is_delayed(sequence, hit, contents)) return Admission::kSkipped;
+    if (!admit(sequence, hit, contents)) return Admission::kNoRoom;
+  }
+  const PoolStats& after = pool_.stats();
+  sequence.metrics_.allocated_blocks +=
+      static_cast<int32_t>(after.alloc_total - before.alloc_total);
+  sequence.onboarded_ += static_cast<int32_t>(after.onboarded - before.onboarded);
+  if (!sequence.started_) {
+    sequence.metrics_.reused_blocks = static_cast<int32_t>(after.reused - before.reused);
+    sequence.metrics_.missed_blocks = static_cast<int32_t>(after.missed - before.missed);
+  }
+  start(sequence, hit.num_tokens, now);
+  return Admission::kAdmitted;
+}
+
+// Takes blocks for the whole known text; with a sliding window, for its first chunk.
+bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& contents) {
+  BlockTable& table = sequence.lanes_[0].table;
+  const auto through = [&] {
+    if (limits_.attention_window == 0) return sequence.length();
+    return std::min(sequence.length(), hit.num_tokens + limits_.max_num_tokens);
+  };
+  int32_t num_tokens = through();
+  if (pool_.admit(table, hit, contents, num_tokens, headroom_for(sequence, num_tokens)))
+    return true;
+  // A cached prefix can be longer than the pool has room for beside it; the window never is.
+  if (limits_.attention_window == 0 || !running_.empty() || hit.num_tokens == 0) return false;
+  hit = {};
+  num_tokens = through();
+  return pool_.admit(table, hit, contents, num_tokens, headroom_for(sequence, num_tokens));
+}
+
+// The sequence whose prompt `sequence` will share, if it is still there.
+const Sequence* Scheduler::live_leader(const Sequence& sequence) const {
+  if (sequence.spec_.leader == 0 || sequence.started_) return nullptr;
+  const auto found = sequences_.find(sequence.spec_.leader);
+  if (found == sequences_.end()) return nullptr;
+  const Sequence& leader = *found->second;
+  return leader.stopped_ || !leader.before(sequence) ? nullptr : &leader;
+}
+
+// Positions that steps before this one compute.
+int32_t Scheduler::settled(const Sequence& sequence) const {
+  return sequence.planned_at_ == serial_ ? sequence.planned_from_ : sequence.computed_;
+}
+
+// With a sliding window the leader may have given back what the prompt's last token sees.
+bool Scheduler::can_fork(const Sequence& leader) const {
+  if (!leader.running() || leader.draining()) return false;
+  const int64_t passed = int64_t{leader.lanes_[0].table.num_passed} * limits_.tokens_per_block;
+  return limits_.attention_window == 0 ||
+         passed <= std::max(0, leader.num_prompt_ - limits_.attention_window);
+}
+
+// All of the prompt but its last token is shared; the block that this one goes to is its own.
+bool Scheduler::fork(const Sequence& leader, Sequence& sequence) {
+  const int32_t num_prompt = sequence.num_prompt_;
+  if (pool_.num_free() < 1 + headroom_for(sequence, num_prompt)) return false;
+  BlockTable& table = sequence.lanes_[0].table;
+  table = pool_.fork(leader.lanes_[0].table, num_prompt - 1);
+  NEREID_CHECK(pool_.reserve(table, num_prompt - 1, num_prompt));
+  return true;
+}
+
+bool Scheduler::still_delayed(Sequence& sequence) const {
+  return sequence.awaited_ != 0 && announced_.contains(sequence.awaited_) &&
+         ++sequence.num_delays_ <= kMaxReuseDelays;
+}
+
+// Prompts that arrive together are computed once: the second waits for the blocks that the first is
+// computing. Only new sequences wait, and not for ever.
+bool Scheduler::is_delayed(Sequence& sequence, const PrefixHit& hit,
+                           const Contents& contents) const {
+  sequence.awaited_ = 0;
+  if (sequence.started_ || sequence.wants_context_logits() || announced_.empty()) return false;
+  const size_t missing = hit.blocks.size();
+  if (missing >= contents.tokens.size() / static_cast<size_t>(limits_.tokens_per_block))
+    return false;
+  sequence.awaited_ = contents.keys[missing];
+  return still_delayed(sequence);
+}
+
+// Device blocks that must stay free beside the `num_tokens` positions that are taken now.
+int32_t Scheduler::headroom_for(const Sequence& sequence, int32_t num_tokens) const {
+  // Each running beam may grow, or else the newcomer would soon be paused again.
+  if (may_pause()) return limits_.max_batch_size - static_cast<int32_t>(free_slots_.size());
+  int64_t headroom = std::max(0, sequence.worst_blocks_ - pool_.blocks_for(num_tokens));
+  for (const Sequence* other : running_) headroom += blocks_to_come(*other);
+  return static_cast<int32_t>(std::min<int64_t>(headroom, INT32_MAX));
+}
+
+// What `sequence` can still come to need beyond the blocks that it holds.
+int32_t Scheduler::blocks_to_come(const Sequence& sequence) const {
+  int64_t held = static_cast<int64_t>(sequence.lanes_[0].table.blocks.size());
+  if (sequence.num_lanes() > 1 || limits_.attention_window > 0) {
+    std::vector<BlockId> distinct;
+    for (const Sequence::Lane& lane : sequence.lanes_)
+      std::ranges::copy_if(lane.table.blocks, std::back_inserter(distinct),
+                           [](BlockId id) { return id != kNoBlock; });
+    std::ranges::sort(distinct);
+    held = std::ranges::unique(distinct).begin() - distinct.begin();
+  }
+  return static_cast<int32_t>(std::max<int64_t>(0, sequence.worst_blocks_ - held));
+}
+
+void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
+  waiting_.erase(&sequence);
+  running_.insert(std::ranges::upper_bound(running_, &sequence, Before()), &sequence);
+  for (Sequence::Lane& lane : sequence.lanes_) {
+    lane.slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
+  sequence.computed_ = sequence.committed_ = num_cached;
+  announce(sequence);
+  drop_front(sequence);
+  if (sequence.started_) return;
+  sequence.started_ = true;
+  sequence.metrics_.first_scheduled = now;
+  --num_queued_;
+  ++stats_.num_started;
+  stats_.queue_time += now - sequence.spec_.arrival;
+}
+
+}  // namespace nereid::sched

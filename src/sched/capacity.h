@@ -1,0 +1,44 @@
+// How much the scheduler may use, and how many blocks a request can come to need.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "nereid/config.h"
+
+namespace nereid::sched {
+
+struct Limits {
+  int32_t max_batch_size = 32;      // sequences (beams: beams) that hold memory at once; also the
+                                    // number of slots and of logits rows in a step
+  int32_t max_num_tokens = 2048;    // per step
+  int32_t max_queue_size = 1024;    // sequences that wait for their first step
+  int32_t max_sequence_length = 0;  // prompt + output tokens
+  int32_t max_beam_width = 1;
+  int32_t num_blocks = 0;
+  int32_t tokens_per_block = 32;
+  bool enable_reuse = true;
+  bool enable_partial_reuse = true;
+  int32_t num_host_blocks = 0;
+  int32_t offload_min_priority = 30;
+  int32_t event_buffer_size = 0;
+  int32_t attention_window = 0;  // positions a token sees, itself included; 0 = all
+  int32_t sink_tokens = 0;       // leading positions that stay visible beyond the window
+  SchedulerConfig policy;        // kSwap needs enable_reuse and num_host_blocks > 0
+};
+
+// Length at which a sequence ends, prompt included.
+int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens);
+
+// Device blocks that a sequence holds at most, however its beams branch: the full blocks of the
+// prompt once, all others once for each beam; with a sliding window what the window, the sinks and
+// one chunk cover. `length_limit`: see above; the last token is never fed back and needs no memory.
+int32_t worst_case_blocks(const Limits& limits, int32_t num_prompt_tokens, int32_t length_limit,
+                          int32_t beam_width);
+
+// Whether such a request can ever run: InvalidArgument with the numbers if not. `num_sequences`:
+// of one request, queued together.
+Status check_demand(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens,
+                    int32_t beam_width, int32_t num_sequences);
+
+}  // namespace nereid::sched

@@ -1,0 +1,274 @@
+// Test only: a fake in-order device that stores real KV contents, and the same model without any
+// blocks as the reference. A token is a hash of the whole prefix as the device reads it back
+// through the block table, so a wrong block, a stale hit, a lost write or a copy in the wrong order
+// shows as a different text.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sched/scheduler.h"
+
+namespace nereid::sched {
+
+inline constexpr TokenId kVocab = 24;
+inline constexpr uint64_t kNothing = 0x9E3779B97F4A7C15u;
+
+inline uint64_t mix(uint64_t h, uint64_t value) {
+  h = (h ^ value) * 0xD6E8FEB86659FD93u;
+  return h ^ (h >> 32);
+}
+
+inline uint64_t prefix_hash(std::span<const TokenId> tokens) {
+  uint64_t h = kNothing;
+  for (TokenId t : tokens) h = mix(h, static_cast<uint64_t>(t));
+  return h;
+}
+
+// Ids that may not come at an output position below min_tokens.
+inline std::vector<TokenId> banned_ids(const SequenceSpec& s, int num_generated) {
+  if (num_generated >= s.sampling.min_tokens.value_or(0)) return {};
+  std::vector<TokenId> ids = s.end_ids;
+  for (const auto& word : s.stop_words)
+    if (word.size() == 1) ids.push_back(word[0]);
+  return ids;
+}
+
+inline TokenId draw_token(uint64_t h, const SequenceSpec& s, std::span<const TokenId> banned) {
+  auto token = static_cast<TokenId>(mix(h, 7 + s.sampling.seed.value_or(0)) % kVocab);
+  while (std::ranges::find(banned, token) != banned.end()) token = (token + 1) % kVocab;
+  return token;
+}
+
+// Likeliest first, banned ones left out.
+inline std::vector<TokenLogProb> likeliest(uint64_t h, std::span<const TokenId> banned, int count) {
+  std::vector<TokenLogProb> all;
+  for (TokenId v = 0; v < kVocab; ++v)
+    if (std::ranges::find(banned, v) == banned.end())
+      all.push_back({v, -static_cast<float>(mix(h, 1000 + v) % 4096) / 512});
+  std::ranges::stable_sort(all, std::ranges::greater(), &TokenLogProb::log_prob);
+  if (static_cast<int>(all.size()) > count) all.resize(count);
+  return all;
+}
+
+// A row as it leaves the host: later changes of the sequence must not reach the device.
+struct LaunchedRow {
+  explicit LaunchedRow(const Row& r) : row(r), spec(&r.sequence->spec()) {
+    const auto known = r.sequence->tokens(r.beam);
+    for (int p = r.start; p < r.end() - r.input_on_device; ++p) input.push_back(known[p]);
+    const auto blocks = r.sequence->block_table(r.beam);
+    table.assign(blocks.begin(), blocks.end());
+    banned = banned_ids(*spec, r.end() - r.sequence->num_prompt());
+  }
+  Row row;
+  const SequenceSpec* spec;
+  std::vector<TokenId> input, banned;
+  std::vector<BlockId> table;
+};
+
+struct LaunchedStep {
+  explicit LaunchedStep(StepPlan p) : plan(std::move(p)) {
+    rows.reserve(plan.rows.size());
+    for (const Row& row : plan.rows) rows.emplace_back(row);
+  }
+  StepPlan plan;
+  std::vector<LaunchedRow> rows;
+  bool fails = false;
+};
+
+struct FakeResult {
+  TokenId token = -1;
+  std::vector<TokenLogProb> top;
+};
+
+class FakeDevice {
+ public:
+  explicit FakeDevice(const Limits& l)
+      : t_(l.tokens_per_block),
+        window_(l.attention_window),
+        sink_(l.sink_tokens),
+        cells_(static_cast<size_t>(l.num_blocks + l.num_host_blocks) * l.tokens_per_block),
+        last_(l.max_batch_size) {}
+
+  // Runs as late as possible, when the host waits for it: that is the worst case for blocks given
+  // away too early. A step that fails moves nothing and writes rubbish.
+  std::vector<FakeResult> run(const LaunchedStep& step) {
+    for (const BlockCopy& c : step.plan.copies)
+      if (!step.fails)
+        std::copy_n(&cells_.at(size_t(c.from) * t_), t_, &cells_.at(size_t(c.to) * t_));
+    for (const LaunchedRow& r : step.rows) write(r, step.fails);
+    std::vector<FakeResult> results;
+    for (const LaunchedRow& r : step.rows) results.push_back(draw(r));
+    return results;
+  }
+
+ private:
+  // What one position holds: the token, and the hash of everything up to it.
+  struct Cell {
+    TokenId token = -1;
+    uint64_t prefix = 0;
+  };
+
+  Cell& cell(const LaunchedRow& r, int position) {
+    return cells_.at(static_cast<size_t>(r.table.at(position / t_)) * t_ + position % t_);
+  }
+
+  void write(const LaunchedRow& r, bool fails) {
+    for (int p = r.row.start; p < r.row.end(); ++p) {
+      const bool on_device = r.row.input_on_device && p == r.row.end() - 1;
+      Cell& c = cell(r, p);
+      c.token = fails ? -2 : on_device ? last_.at(r.row.slot) : r.input.at(p - r.row.start);
+      c.prefix = mix(p == 0 ? kNothing : cell(r, p - 1).prefix, static_cast<uint64_t>(c.token));
+    }
+  }
+
+  // Whether any token of the row looks at position `key`.
+  bool sees(const LaunchedRow& r, int key) const {
+    return window_ == 0 || key > r.row.start - window_ || key < sink_;
+  }
+
+  FakeResult draw(const LaunchedRow& r) {
+    const int last = r.row.end() - 1;
+    uint64_t h = cell(r, last).prefix;
+    bool before_seen = true;
+    uint64_t before = kNothing;
+    for (int p = 0; p <= last; ++p) {
+      const bool seen = sees(r, p);
+      if (seen) {
+        const Cell& c = cell(r, p);
+        // Written for another prefix?
+        if (before_seen && c.prefix != mix(before, static_cast<uint64_t>(c.token))) h = mix(h, 13);
+        before = c.prefix;
+      }
+      before_seen = seen;
+    }
+    if (!r.row.samples) return {};
+    const int width = r.spec->sampling.beam_width;
+    if (width > 1) return {.top = likeliest(h, r.banned, 2 * width)};
+    return {.token = last_.at(r.row.slot) = draw_token(h, *r.spec, r.banned)};
+  }
+
+  int t_, window_, sink_;
+  std::vector<Cell> cells_;
+  std::vector<TokenId> last_;  // per slot
+};
+
+struct Outcome {
+  std::vector<TokenId> text;
+  FinishReason reason = FinishReason::kNotFinished;
+  float cum_log_prob = 0, score = 0;  // beams
+};
+
+inline bool completes_stop_word(const SequenceSpec& s, std::span<const TokenId> all) {
+  return std::ranges::any_of(s.stop_words, [&](const auto& w) {
+    return w.size() <= all.size() && std::equal(w.rbegin(), w.rend(), all.rbegin());
+  });
+}
+
+// The same request alone, without blocks, chunks or steps.
+inline Outcome reference(const SequenceSpec& s, const Limits& l) {
+  std::vector<TokenId> all = s.prompt;
+  Outcome out;
+  while (out.reason == FinishReason::kNotFinished) {
+    const int num_output = static_cast<int>(out.text.size());
+    const auto banned = banned_ids(s, num_output);
+    const TokenId t = draw_token(prefix_hash(all), s, banned);
+    if (num_output >= s.sampling.min_tokens.value_or(0) &&
+        std::ranges::find(s.end_ids, t) != s.end_ids.end()) {
+      out.reason = FinishReason::kEndId;
+      return out;
+    }
+    all.push_back(t);
+    out.text.push_back(t);
+    if (num_output + 1 >= s.sampling.min_tokens.value_or(0) && completes_stop_word(s, all)) {
+      out.reason = FinishReason::kStopWords;
+    } else if (num_output + 1 == s.max_new_tokens ||
+               static_cast<int>(all.size()) == l.max_sequence_length) {
+      out.reason = FinishReason::kLength;
+    }
+  }
+  return out;
+}
+
+// Beam search in its plainest form: all continuations of all beams, sorted.
+inline std::vector<Outcome> reference_beams(const SequenceSpec& s, const Limits& l) {
+  const SamplingConfig& c = s.sampling;
+  const size_t width = c.beam_width;
+  const float penalty = c.length_penalty.value_or(0);
+  const int early = c.early_stopping.value_or(1);
+  const int max_new =
+      std::min<int>(s.max_new_tokens, l.max_sequence_length - static_cast<int>(s.prompt.size()));
+  struct Beam {
+    std::vector<TokenId> text;
+    float cum, rank;
+    size_t parent;
+    bool ended = false;
+  };
+  const auto better = [](const Outcome& a, const Outcome& b) { return a.score > b.score; };
+  const auto score = [&](float value, size_t length) {
+    return penalty == 0 ? value : value / std::pow(static_cast<float>(length), penalty);
+  };
+  std::vector<Outcome> pool;
+  std::vector<Beam> live = {{.cum = 0}};
+  const auto keep = [&](Outcome o) {
+    pool.push_back(std::move(o));
+    std::ranges::stable_sort(pool, better);
+    if (pool.size() > width) pool.pop_back();
+  };
+  const auto end_all = [&] {
+    for (const Beam& b : live)
+      keep(
+          {b.text, FinishReason::kLength, b.cum, score(b.cum, std::max<size_t>(1, b.text.size()))});
+  };
+  for (int length = 1;; ++length) {
+    std::vector<Beam> all;
+    for (size_t b = 0; b < live.size(); ++b) {
+      std::vector<TokenId> tokens = s.prompt;
+      tokens.insert(tokens.end(), live[b].text.begin(), live[b].text.end());
+      const auto banned = banned_ids(s, length - 1);
+      for (const TokenLogProb& p : likeliest(prefix_hash(tokens), banned, kVocab)) {
+        Beam next{.text = live[b].text, .cum = live[b].cum + p.log_prob, .parent = b};
+        next.rank = next.cum + c.beam_search_diversity_rate.value_or(0) * static_cast<float>(b);
+        next.text.push_back(p.token);
+        all.push_back(next);
+      }
+    }
+    if (all.empty()) break;
+    std::ranges::stable_sort(all, [](const Beam& a, const Beam& b) { return a.rank > b.rank; });
+    if (all.size() > 2 * width) all.resize(2 * width);
+    std::vector<Beam> next;
+    for (size_t i = 0; i < all.size() && next.size() < width; ++i) {
+      std::vector<TokenId> tokens = s.prompt;
+      tokens.insert(tokens.end(), all[i].text.begin(), all[i].text.end());
+      const bool end_id = std::ranges::count(s.end_ids, tokens.back()) > 0;
+      const bool stop =
+          !end_id && length >= c.min_tokens.value_or(0) && completes_stop_word(s, tokens);
+      if (!end_id && !stop) {
+        next.push_back(all[i]);
+      } else if (i < width) {
+        Outcome o{all[i].text, end_id ? FinishReason::kEndId : FinishReason::kStopWords, all[i].cum,
+                  score(all[i].rank, length)};
+        if (end_id) o.text.pop_back();
+        keep(std::move(o));
+      }
+    }
+    live = std::move(next);
+    if (pool.size() == width) {
+      const int attain = early != 0 && penalty > 0 ? max_new : length;
+      if (early == 1 || pool.back().score >= score(all[0].rank, attain)) {
+        live.clear();
+        break;
+      }
+    }
+    if (live.empty() || length == max_new) break;
+  }
+  end_all();
+  const size_t count = c.num_return_sequences.value_or(c.beam_width);
+  if (pool.size() > count) pool.resize(count);
+  return pool;
+}
+
+}  // namespace nereid::sched

@@ -1,0 +1,55 @@
+// What the scheduler tells: news of single sequences, and its figures.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "nereid/response.h"
+
+namespace nereid::sched {
+
+// One beam so far, or one finished hypothesis.
+struct BeamNews {
+  std::vector<TokenId> tokens;   // all generated ones
+  std::vector<float> log_probs;  // of each; empty unless OutputConfig::return_log_probs
+  float cum_log_prob = 0;        // their sum
+  FinishReason reason = FinishReason::kNotFinished;
+};
+
+// What the client should see of one sequence after an event. Each accepted sequence gets exactly
+// one with `finished`.
+struct RowNews {
+  RequestId id = 0;
+  std::vector<TokenId> tokens;   // new output, in order; none with beams
+  std::vector<float> log_probs;  // of `tokens`; empty unless OutputConfig::return_log_probs
+  std::vector<std::vector<TokenLogProb>> top_log_probs;  // of `tokens`, likeliest first; empty
+                                                         // unless OutputConfig::num_top_log_probs
+  float sum_log_prob = 0;       // of `tokens`, never normalised: to be added to cum_log_prob
+  std::vector<BeamNews> beams;  // with beams: all that are returned, best first; empty: no change
+  bool finished = false;
+  FinishReason reason = FinishReason::kNotFinished;  // set when finished without an error
+  Status status;                                     // not OK: it failed; implies finished
+  RequestMetrics metrics;                            // so far; without token times
+
+  bool empty() const { return tokens.empty() && beams.empty() && !finished; }
+};
+
+// Counts since construction, except the first group.
+struct SchedulerStats {
+  int64_t num_running = 0, num_waiting = 0, num_paused = 0;  // paused: of the waiting ones
+  int64_t blocks_total = 0, blocks_free = 0;
+  int64_t host_blocks_total = 0, host_blocks_free = 0;
+  int64_t blocks_reused = 0, blocks_missed = 0, num_preemptions = 0;
+  int64_t blocks_allocated = 0, blocks_allocated_new = 0;  // with and without hits
+  int64_t blocks_offloaded = 0, blocks_onboarded = 0;
+  int64_t prompt_tokens =
+      0;  // prompt positions planned, again after a preemption, without prefix hits
+  int64_t generated_tokens = 0;  // kept output tokens
+  int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;
+  int64_t num_started = 0;   // sequences that got their first row
+  Duration queue_time = {};  // sum over those, from arrival to that row's plan
+};
+
+}  // namespace nereid::sched

@@ -1,0 +1,171 @@
+// Scheduler: one step, from who has work to rows. Makes no device call.
+#include <algorithm>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace nereid::sched {
+
+StepPlan Scheduler::plan(Time now) {
+  StepPlan plan;
+  pool_.expire(now);
+  ++serial_;
+  short_of_memory_ = false;
+  sort_running();
+  plan_decodes(plan);
+  admit_waiting(plan, now);
+  plan_shares(plan);
+  if (!plan.empty()) plan.copies = pool_.take_copies();
+  NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || idle());
+  return plan;
+}
+
+// Decodes go first, so that they never wait for a long prompt; but what is older than they are has
+// one chunk of the step for itself.
+void Scheduler::sort_running() {
+  decodes_.clear();
+  shares_.clear();
+  int32_t left = limits_.max_num_tokens, set_aside = 0;
+  for (Sequence* sequence : running_) {
+    // A paused sequence is about to need its memory back: nobody new gets in before it.
+    short_of_memory_ |= sequence->preempted_;
+    if (sequence->draining() || sequence->at_limit()) continue;
+    // A search needs the host's decision between its steps.
+    if (sequence->searches() && sequence->inflight_ > 0) continue;
+    const int32_t n = sequence->length() - sequence->computed_;
+    if (n > 1 || sequence->wants_context_logits()) {
+      if (shares_.empty()) {
+        const bool whole = !limits_.policy.enable_chunked_context;
+        set_aside = std::min({left, n, whole ? n : limits_.tokens_per_block});
+      }
+      shares_.push_back({.sequence = sequence, .wanted = n});
+    } else if (const int32_t num_rows = sequence->num_lanes(); num_rows <= left - set_aside) {
+      left -= num_rows;
+      decodes_.push_back(sequence);
+    }
+  }
+}
+
+void Scheduler::plan_decodes(StepPlan& plan) {
+  plan.rows.reserve(static_cast<size_t>(limits_.max_batch_size) - free_slots_.size());
+  for (Sequence* sequence : decodes_)
+    if (can_go_on(*sequence) && make_room(*sequence, sequence->computed_ + 1))
+      add_rows(plan, *sequence, 1);
+}
+
+void Scheduler::plan_shares(StepPlan& plan) {
+  // Room was made for someone at the cost of those that are gone or going.
+  std::erase_if(shares_, [&](const Share& share) { return !can_go_on(*share.sequence); });
+  // Rows of logits are as many as slots: the free ones are for context logits.
+  auto spare = static_cast<int32_t>(free_slots_.size());
+  for (Share& share : shares_) {
+    if (!share.sequence->wants_context_logits()) continue;
+    share.wanted = std::min(share.wanted, spare + 1);
+    spare -= share.wanted - 1;
+  }
+  const int32_t budget = limits_.max_num_tokens - plan.num_tokens;
+  if (limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress &&
+      limits_.policy.enable_chunked_context) {
+    share_equally(budget);
+  } else {
+    share_in_turn(budget);
+  }
+  for (const Share& share : shares_) {
+    Sequence& sequence = *share.sequence;
+    if (share.num_tokens > 0 && can_go_on(sequence) &&
+        make_room(sequence, sequence.computed_ + share.num_tokens))
+      add_rows(plan, sequence, share.num_tokens);
+  }
+}
+
+// First come, first served. A chunk that does not reach the end stops at a block's end, so that the
+// next one writes whole blocks; only the first may be less than a block, or it might never go on.
+void Scheduler::share_in_turn(int32_t budget) {
+  bool first = true;
+  for (Share& share : shares_) {
+    if (budget == 0) return;
+    int32_t n = std::min(share.wanted, budget);
+    if (n < share.wanted && !share.sequence->wants_context_logits()) {
+      if (!may_chunk(share)) return;
+      const int32_t start = share.sequence->computed_;
+      const int32_t aligned =
+          (start + n) / limits_.tokens_per_block * limits_.tokens_per_block - start;
+      n = aligned > 0 ? aligned : first ? n : 0;
+    }
+    share.num_tokens = n;
+    budget -= n;
+    first = false;
+  }
+}
+
+// Everybody gets a block in turn.
+void Scheduler::share_equally(int32_t budget) {
+  if (shares_.empty()) return;
+  const int32_t size = limits_.tokens_per_block;
+  int32_t left = budget;
+  for (bool more = true; more;) {
+    more = false;
+    for (Share& share : shares_) {
+      const int32_t start = share.sequence->computed_;
+      const int32_t block_end = ((start + share.num_tokens) / size + 1) * size - start;
+      const int32_t unit = std::min(share.wanted, block_end) - share.num_tokens;
+      if (unit == 0 || unit > left) continue;
+      share.num_tokens += unit;
+      left -= unit;
+      more = true;
+    }
+  }
+  if (left == budget) shares_[0].num_tokens = std::min(shares_[0].wanted, budget);
+}
+
+// With chunked context off only a resumed sequence that has outgrown the step is cut.
+bool Scheduler::may_chunk(const Share& share) const {
+  return limits_.policy.enable_chunked_context || share.wanted > limits_.max_num_tokens;
+}
+
+// False: `sequence` sits this step out, until memory on its way back has arrived, older ones have
+// finished, or its own rows in flight have landed.
+bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
+  const int64_t before = pool_.stats().alloc_total;
+  bool enough = reserve(sequence, num_tokens);
+  while (!enough) {
+    short_of_memory_ = true;
+    if (num_draining_ > 0 || !may_pause()) break;
+    Sequence& victim = *running_.back();
+    if (&victim == &sequence) break;
+    pause(victim);
+    enough = reserve(sequence, num_tokens);
+  }
+  sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);
+  return enough;
+}
+
+// All lanes or false; lanes that got their blocks keep them.
+bool Scheduler::reserve(Sequence& sequence, int32_t num_tokens) {
+  for (int32_t i = 0; i < sequence.num_lanes(); ++i)
+    if (!pool_.reserve(sequence.lanes_[i].table, sequence.computed_, num_tokens)) return false;
+  return true;
+}
+
+void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens) {
+  const int32_t num_lanes = sequence.num_lanes();
+  const int32_t num_known = static_cast<int32_t>(sequence.tokens().size());
+  Row row{.sequence = &sequence, .start = sequence.computed_, .num_tokens = num_tokens};
+  row.samples = row.end() == sequence.length();
+  row.input_on_device = row.end() > num_known;
+  row.all_logits = sequence.wants_context_logits();
+  for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
+    row.slot = sequence.lanes_[row.beam].slot;
+    plan.rows.push_back(row);
+  }
+  stats_.prompt_tokens += std::max(0, std::min(row.end(), sequence.num_prompt_) - row.start);
+  plan.num_tokens += num_lanes * num_tokens;
+  sequence.computed_ = row.end();
+  sequence.planned_at_ = serial_;
+  sequence.planned_from_ = row.start;
+  sequence.inflight_ += num_lanes;
+  num_inflight_ += num_lanes;
+  if (row.samples && !sequence.searches()) ++sequence.unknown_;
+}
+
+}  // namespace nereid::sched

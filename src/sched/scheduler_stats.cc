@@ -1,0 +1,96 @@
+// Scheduler: figures, and the proof of the books.
+#include <algorithm>
+
+#include "base/check.h"
+#include "sched/scheduler.h"
+
+namespace nereid::sched {
+namespace {
+
+RequestStage stage_of(bool stopped, bool started, bool in_context) {
+  if (stopped) return RequestStage::kGenerationComplete;
+  if (!started) return RequestStage::kQueued;
+  return in_context ? RequestStage::kContextInProgress : RequestStage::kGenerationInProgress;
+}
+
+}  // namespace
+
+std::vector<RequestStats> Scheduler::request_stats() const {
+  std::vector<RequestStats> all;
+  for (const auto& [id, s] : sequences_) {
+    const RequestMetrics& metrics = s->metrics_;
+    RequestStats& stats = all.emplace_back();
+    stats.id = id;
+    stats.stage = stage_of(s->stopped_, s->started_, s->computed_ < s->num_prompt_);
+    stats.context_prefill_position = std::min(s->computed_, s->num_prompt_);
+    stats.num_generated_tokens = s->num_generated();
+    stats.scheduled = s->inflight_ > 0;
+    stats.paused = s->started_ && !s->running();
+    stats.alloc_total_blocks = metrics.allocated_blocks;
+    stats.alloc_new_blocks = metrics.allocated_blocks - s->onboarded_;
+    stats.reused_blocks = metrics.reused_blocks;
+    stats.missed_blocks = metrics.missed_blocks;
+    if (const int32_t looked_up = metrics.reused_blocks + metrics.missed_blocks; looked_up > 0)
+      stats.kv_cache_hit_rate = static_cast<double>(metrics.reused_blocks) / looked_up;
+  }
+  std::ranges::sort(all, {}, &RequestStats::id);
+  return all;
+}
+
+SchedulerStats Scheduler::stats() const {
+  SchedulerStats stats = stats_;
+  stats.num_running = static_cast<int64_t>(running_.size());
+  stats.num_waiting = static_cast<int64_t>(waiting_.size());
+  stats.num_paused = stats.num_waiting - num_queued_;
+  stats.blocks_total = pool_.num_blocks();
+  stats.blocks_free = pool_.num_free();
+  stats.host_blocks_total = pool_.num_host_blocks();
+  stats.host_blocks_free = pool_.num_host_free();
+  const PoolStats& pool = pool_.stats();
+  stats.blocks_reused = pool.reused;
+  stats.blocks_missed = pool.missed;
+  stats.blocks_allocated = pool.alloc_total;
+  stats.blocks_allocated_new = pool.alloc_new;
+  stats.blocks_offloaded = pool.offloaded;
+  stats.blocks_onboarded = pool.onboarded;
+  return stats;
+}
+
+void Scheduler::check() const {
+  int64_t held = 0, inflight = 0, queued = 0, announced = 0, draining = 0, deadlines = 0;
+  std::vector<bool> slot_used(limits_.max_batch_size, false);
+  for (int32_t slot : free_slots_) slot_used[slot] = true;
+  size_t num_slots = free_slots_.size();
+  for (const Sequence* s : running_) {
+    for (const Sequence::Lane& lane : s->lanes_) {
+      NEREID_CHECK(lane.slot >= 0 && !slot_used[lane.slot]);
+      slot_used[lane.slot] = true;
+      held += std::ranges::count_if(lane.table.blocks, [](BlockId id) { return id != kNoBlock; });
+    }
+    num_slots += s->lanes_.size();
+    NEREID_CHECK(!s->draining() || s->inflight_ > 0);
+    NEREID_CHECK(s->unknown_ <= s->inflight_ && s->computed_ <= s->length());
+    NEREID_CHECK(s->committed_ <= s->computed_);
+    inflight += s->inflight_;
+    draining += s->draining();
+    announced += s->announced_to_ - s->announced_from_;
+  }
+  for (const Sequence* s : waiting_) {
+    for (const Sequence::Lane& lane : s->lanes_)
+      NEREID_CHECK(lane.slot < 0 && lane.table.blocks.empty());
+    NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
+    NEREID_CHECK(s->announced_to_ == s->announced_from_);
+    queued += !s->started_;
+  }
+  for (const auto& [key, count] : announced_) announced -= count;
+  for (const auto& [id, s] : sequences_) deadlines += s->spec_.deadline && !s->stopped_;
+  NEREID_CHECK(announced == 0 && draining == num_draining_);
+  NEREID_CHECK(deadlines == static_cast<int64_t>(deadlines_.size()));
+  NEREID_CHECK(num_slots == slot_used.size());
+  NEREID_CHECK(running_.size() + waiting_.size() == sequences_.size());
+  NEREID_CHECK(std::ranges::is_sorted(running_, Before()));
+  NEREID_CHECK(inflight == num_inflight_ && queued == num_queued_);
+  pool_.check(held);
+}
+
+}  // namespace nereid::sched
