@@ -213,6 +213,7 @@ class ExecutorImpl : public Executor {
                               .cache_salt = std::move(request.cache_salt),
                               .retention = std::move(request.kv_cache_retention),
                               .priority = request.priority,
+                              .streams_beams = request.streaming,
                               .arrival = now()};
     if (!request.embedding_bias.empty())
       first.embedding_bias =

@@ -212,24 +212,13 @@ Status check_service(const Request& r) {
 // Worst cases of memory and queue, by the numbers.
 Status check_room(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
-  RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits, num_prompt, r.max_tokens));
+  RETURN_IF_ERROR(
+      sched::Scheduler::validate(bounds.limits, num_prompt, r.max_tokens, r.sampling.beam_width));
   if (!bounds.enable_chunked_context && num_prompt > bounds.limits.max_num_tokens)
     return invalid_argument(
         "input_token_ids: {} tokens do not fit one step of max_num_tokens {}, and "
         "enable_chunked_context is off",
         num_prompt, bounds.limits.max_num_tokens);
-  return ok();
-}
-
-// What the header promises and the engine cannot do yet.
-Status check_offered(const Request& r) {
-  const auto refuse = [](const char* field) {
-    return invalid_argument("{}: not offered by this version; leave it out", field);
-  };
-  if (r.sampling.beam_width > 1) return refuse("beam_width");
-  if (r.output.return_context_logits) return refuse("return_context_logits");
-  if (r.kv_cache_retention) return refuse("kv_cache_retention");
-  if (!r.cache_salt.empty()) return refuse("cache_salt");
   return ok();
 }
 
@@ -253,8 +242,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_output(r));
   RETURN_IF_ERROR(check_stops(r, bounds));
   RETURN_IF_ERROR(check_biases(r, bounds.vocab_size));
-  RETURN_IF_ERROR(check_service(r));
-  return check_offered(r);
+  return check_service(r);
 }
 
 }  // namespace nereid::runtime

@@ -73,11 +73,12 @@ TEST(Scheduler, ChunksALongPromptAndMixesItWithDecoding) {
   commit_all(sched, sched.plan(Time{}), 7);
   ASSERT_TRUE(sched.submit(spec(2, 10)).ok());
   StepPlan plan = sched.plan(Time{});
-  EXPECT_THAT(shapes(plan), ElementsAre(Shape{3, 1, true, false}, Shape{0, 7, false, false}));
-  EXPECT_EQ(plan.num_tokens, 8);
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{3, 1, true, false}, Shape{0, 4, false, false}))
+      << "of the 7 tokens left, whole blocks";
+  EXPECT_EQ(plan.num_tokens, 5);
   commit_all(sched, plan, 7);
   EXPECT_THAT(shapes(sched.plan(Time{})),
-              ElementsAre(Shape{4, 1, true, false}, Shape{7, 3, true, false}));
+              ElementsAre(Shape{4, 1, true, false}, Shape{4, 6, true, false}));
 }
 
 TEST(Scheduler, PlansAheadOfTheHost) {
@@ -122,20 +123,6 @@ TEST(Scheduler, StopWordsEndAndStay) {
   EXPECT_EQ(news.reason, FinishReason::kStopWords);
 }
 
-TEST(Scheduler, MinTokensBansEndsUntilThen) {
-  Scheduler sched(limits());
-  SequenceSpec s = spec(1, 4, 10);
-  s.end_ids = {2};
-  s.stop_words = {{3}, {5, 6}};
-  s.sampling.min_tokens = 2;
-  ASSERT_TRUE(sched.submit(s).ok());
-  const StepPlan plan = sched.plan(Time{});
-  const Sequence& sequence = *plan.rows[0].sequence;
-  EXPECT_THAT(sequence.banned_ids(4), ElementsAre(2, 3));
-  EXPECT_THAT(sequence.banned_ids(5), ElementsAre(2, 3));
-  EXPECT_TRUE(sequence.banned_ids(6).empty());
-}
-
 TEST(Scheduler, MaxSequenceLengthEndsWithLength) {
   Limits l = limits();
   l.max_sequence_length = 6;
@@ -178,17 +165,21 @@ TEST(Scheduler, QueueIsBounded) {
 }
 
 TEST(Scheduler, ReusesThePrefixButComputesTheLastToken) {
-  Scheduler sched(limits());
-  ASSERT_TRUE(sched.submit(spec(1, 8, 1)).ok());
-  commit_all(sched, sched.plan(Time{}), 7);
-  ASSERT_TRUE(sched.submit(spec(2, 8, 1)).ok());
-  const StepPlan plan = sched.plan(Time{});
-  EXPECT_THAT(shapes(plan), ElementsAre(Shape{4, 4, true, false}));
-  const RowNews news = commit_all(sched, plan, 7)[0];
-  EXPECT_EQ(news.metrics.reused_blocks, 1);
-  EXPECT_EQ(news.metrics.allocated_blocks, 1);
-  EXPECT_EQ(sched.stats().blocks_reused, 1);
-  EXPECT_EQ(sched.stats().prompt_tokens, 12);
+  for (const bool partial : {false, true}) {
+    Limits l = limits();
+    l.enable_partial_reuse = partial;
+    Scheduler sched(l);
+    ASSERT_TRUE(sched.submit(spec(1, 8, 1)).ok());
+    commit_all(sched, sched.plan(Time{}), 7);
+    ASSERT_TRUE(sched.submit(spec(2, 8, 1)).ok());
+    const StepPlan plan = sched.plan(Time{});
+    EXPECT_THAT(shapes(plan),
+                ElementsAre(partial ? Shape{7, 1, true, false} : Shape{4, 4, true, false}));
+    const RowNews news = commit_all(sched, plan, 7)[0];
+    EXPECT_EQ(news.metrics.reused_blocks, partial ? 2 : 1);
+    EXPECT_EQ(sched.stats().blocks_reused, partial ? 2 : 1);
+    EXPECT_EQ(sched.stats().prompt_tokens, partial ? 9 : 12);
+  }
 }
 
 TEST(Scheduler, PreemptsTheNewestAndResumesIt) {

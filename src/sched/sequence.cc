@@ -5,19 +5,6 @@
 #include <utility>
 
 namespace nereid::sched {
-namespace {
-
-std::vector<TokenId> banned_from(const SequenceSpec& spec) {
-  std::vector<TokenId> ids;
-  if (spec.sampling.min_tokens.value_or(0) <= 0) return ids;
-  ids = spec.end_ids;
-  for (const auto& word : spec.stop_words)
-    if (word.size() == 1) ids.push_back(word[0]);
-  return ids;
-}
-
-}  // namespace
-
 Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t worst_blocks, int32_t tokens_per_block,
                    uint64_t order)
     : num_prompt_(static_cast<int32_t>(spec.prompt.size())),
@@ -27,14 +14,8 @@ Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t worst_blocks, int32
       worst_blocks_(worst_blocks),
       tokens_per_block_(tokens_per_block),
       order_(order),
-      banned_(banned_from(spec_)),
       lanes_(static_cast<size_t>(spec_.sampling.beam_width)) {
   metrics_.arrival = spec_.arrival;
-}
-
-std::span<const TokenId> Sequence::banned_ids(int32_t position) const {
-  if (position - num_prompt_ >= spec_.sampling.min_tokens.value_or(0)) return {};
-  return banned_;
 }
 
 bool Sequence::append(TokenId token) {

@@ -60,10 +60,6 @@ class Sequence {
   std::span<const BlockId> block_table(int32_t beam = 0) const { return lanes_[beam].table.blocks; }
   const RequestMetrics& metrics() const { return metrics_; }
 
-  // Ids that the token for `position` must not be: end ids and one-token stop words before
-  // min_tokens.
-  std::span<const TokenId> banned_ids(int32_t position) const;
-
  private:
   friend class Scheduler;
 
@@ -112,9 +108,8 @@ class Sequence {
   const int32_t worst_blocks_;
   const int32_t tokens_per_block_;
   const uint64_t order_;
-  std::vector<TokenId> banned_;  // set once, from end_ids and stop_words
-  std::vector<BlockKey> keys_;   // grows in keys()
-  BeamState beams_;              // live: empty without beams, and until the prompt is computed
+  std::vector<BlockKey> keys_;  // grows in keys()
+  BeamState beams_;             // live: empty without beams, and until the prompt is computed
   std::vector<std::vector<TokenLogProb>> candidates_;  // beams: of the step that is coming in
 
   std::vector<Lane> lanes_;  // [beam_width]; slots are held exactly while running
