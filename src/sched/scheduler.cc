@@ -66,8 +66,8 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
     const int32_t limit = length_limit(limits_, num_prompt, spec.max_new_tokens);
     const int32_t worst = worst_case_blocks(limits_, num_prompt, limit, spec.sampling.beam_width);
     if (spec.deadline) deadlines_.emplace(*spec.deadline, id);
-    auto sequence = std::make_unique<Sequence>(std::move(spec), limit, worst,
-                                               limits_.tokens_per_block, next_order_++);
+    auto sequence = std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block,
+                                               next_order_++, worst);
     waiting_.insert(sequence.get());
     ++num_queued_;
     sequences_.emplace(id, std::move(sequence));

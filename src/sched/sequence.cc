@@ -5,8 +5,8 @@
 #include <utility>
 
 namespace nereid::sched {
-Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t worst_blocks, int32_t tokens_per_block,
-                   uint64_t order)
+Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order,
+                   int32_t worst_blocks)
     : num_prompt_(static_cast<int32_t>(spec.prompt.size())),
       tokens_(std::move(spec.prompt)),
       spec_(std::move(spec)),

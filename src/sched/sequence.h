@@ -44,8 +44,8 @@ class Sequence {
  public:
   // `limit`: tokens at which it ends with kLength, prompt included. `order`: age among all
   // sequences, smaller is older. `worst_blocks`: see worst_case_blocks() in capacity.h.
-  Sequence(SequenceSpec spec, int32_t limit, int32_t worst_blocks, int32_t tokens_per_block,
-           uint64_t order);
+  Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order,
+           int32_t worst_blocks = 0);
 
   RequestId id() const { return spec_.id; }
   // Prompt, then what the host knows of the output (of one beam).
