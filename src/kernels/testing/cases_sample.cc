@@ -1,8 +1,8 @@
 // Cases of sample: every mode, parameter and list, alone and mixed in one batch, ties, broken rows
 // and hostile values, vocabularies from 1 to 128k.
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "kernels/ref/ref.h"
@@ -81,6 +81,10 @@ void set_penalties(SampleParams& p, int64_t i, bool hostile) {
   p.frequency = cycle({-kHuge, 0.0f, kHuge, 1e30f}, i);
 }
 
+void add_floats(Slot& s, const std::vector<float>& values) {
+  for (float value : values) s.cells.push_back(std::bit_cast<int32_t>(value));
+}
+
 void add_biases(Slot& s, int64_t i, int64_t vocab, bool hostile) {
   s.params.num_biases = static_cast<int32_t>(std::min<int64_t>(vocab, i % 4));
   std::vector<float> values;
@@ -88,9 +92,7 @@ void add_biases(Slot& s, int64_t i, int64_t vocab, bool hostile) {
     s.cells.push_back(hostile && b == 1 ? -7 : static_cast<int32_t>((i + b) % vocab));
     values.push_back(cycle({2.5f, -100.0f, -INFINITY, 1e-3f}, i + b));
   }
-  const size_t begin = s.cells.size();
-  s.cells.resize(begin + values.size());
-  std::memcpy(s.cells.data() + begin, values.data(), values.size() * sizeof(float));
+  add_floats(s, values);
 }
 
 void add_bad_words(Slot& s, int64_t i, int64_t vocab, bool hostile) {
@@ -112,10 +114,7 @@ void add_bad_words(Slot& s, int64_t i, int64_t vocab, bool hostile) {
 void add_dense_bias(Slot& s, int64_t i, int64_t vocab) {
   if (i % 3 != 1) return;
   s.params.has_dense_bias = 1;
-  const std::vector<float> values = noise(static_cast<uint64_t>(i) + 5, vocab, 2);
-  const size_t begin = s.cells.size();
-  s.cells.resize(begin + values.size());
-  std::memcpy(s.cells.data() + begin, values.data(), values.size() * sizeof(float));
+  add_floats(s, noise(static_cast<uint64_t>(i) + 5, vocab, 2));
 }
 
 // Row i of a case; each feature is on in some rows only, at coprime periods.
