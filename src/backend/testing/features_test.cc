@@ -196,6 +196,131 @@ TEST_F(FeatureTest, SequencesHaveSeedsInOrder) {
   }
 }
 
+// Rows of a [1, rows, width] tensor cut to the lengths that came with it.
+std::vector<Ids> rows_of(const std::vector<Output>& outputs) {
+  const Ids ids = elements<int32_t>(outputs, "output_ids");
+  std::vector<Ids> rows;
+  const Ids lengths = elements<int32_t>(outputs, "sequence_length");
+  const size_t width = lengths.empty() ? 0 : ids.size() / lengths.size();
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    const auto begin = ids.begin() + static_cast<ptrdiff_t>(r * width);
+    rows.emplace_back(begin, begin + lengths[r]);
+    EXPECT_TRUE(std::all_of(begin + lengths[r], begin + static_cast<ptrdiff_t>(width),
+                            [](int32_t id) { return id == -1; }));
+  }
+  return rows;
+}
+
+TEST_F(FeatureTest, BeamsComeBestFirst) {
+  const std::vector<Output> options = {int_input("beam_width", 3), float_input("len_penalty", 1.0f),
+                                       bool_input("return_log_probs", true)};
+  const auto got = ask_ids(prompt(), 12, options);
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  ASSERT_EQ(got.outputs.size(), 1u);
+  const auto rows = rows_of(got.outputs[0]);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(shape_of(got.outputs[0], "output_ids").size(), 3u);
+  EXPECT_EQ(shape_of(got.outputs[0], "cum_log_probs"), (std::vector<int64_t>{1, 3}));
+  const auto sums = elements<float>(got.outputs[0], "cum_log_probs");
+  const auto scores = elements<float>(got.outputs[0], "output_log_probs");
+  const auto score = [&](size_t r) { return sums[r] / static_cast<float>(rows[r].size()); };
+  const size_t width = scores.size() / 3;
+  for (size_t r = 0; r < 3; ++r) {
+    float sum = 0;
+    for (size_t t = 0; t < rows[r].size(); ++t) sum += scores[r * width + t];
+    EXPECT_NEAR(sum, sums[r], 0.02) << r;  // without an end token, which has no row
+  }
+  EXPECT_GE(score(0) + 1e-4, score(1));
+  EXPECT_NE(rows[0], rows[1]);
+  EXPECT_NE(rows[1], rows[2]);
+  auto fewer = options;
+  fewer.push_back(int_input("num_return_sequences", 1));
+  const auto best = ask_ids(prompt(), 12, fewer);
+  ASSERT_TRUE(best.status.ok()) << best.status;
+  EXPECT_EQ(rows_of(best.outputs[0]), std::vector<Ids>{rows[0]});
+
+  // Streamed: all rows whole in each response; the last equals what comes without streaming.
+  auto streaming = options;
+  streaming.push_back(bool_input("streaming", true));
+  const auto streamed = ask_ids(prompt(), 12, streaming);
+  ASSERT_TRUE(streamed.status.ok()) << streamed.status;
+  EXPECT_GT(streamed.outputs.size(), 3u);
+  EXPECT_EQ(rows_of(streamed.outputs.back()), rows);
+  EXPECT_EQ(rows_of(streamed.outputs[1]).size(), 3u);
+
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    const auto texts =
+        ask(model, kPrompt, 12,
+            {int_input("beam_width", 3), float_input("length_penalty", 1.0f),
+             bool_input("exclude_input_in_output", true), text_input("stop_words", {"zqzq"})});
+    ASSERT_TRUE(texts.status.ok()) << model << texts.status;
+    EXPECT_EQ(shape_of(texts.outputs[0], "text_output"), std::vector<int64_t>{3}) << model;
+    EXPECT_EQ(texts.texts.at(0), tokenizer_->decode(rows[0], true)) << model;
+  }
+}
+
+TEST_F(FeatureTest, Logits) {
+  const auto vocab = static_cast<int64_t>(tokenizer_->vocab_size());
+  const std::vector<Output> options = {bool_input("return_context_logits", true),
+                                       bool_input("return_generation_logits", true)};
+  const auto got = ask_ids(prompt(), 4, options);
+  const Ids tokens = tokens_of(got);
+  const auto count = static_cast<int64_t>(prompt().size());
+  EXPECT_EQ(shape_of(got.outputs[0], "context_logits"), (std::vector<int64_t>{1, count, vocab}));
+  EXPECT_EQ(shape_of(got.outputs[0], "generation_logits"), (std::vector<int64_t>{1, 1, 4, vocab}));
+  const auto context = elements<float>(got.outputs[0], "context_logits");
+  const auto generated = elements<float>(got.outputs[0], "generation_logits");
+  const auto likeliest = [&](const std::vector<float>& logits, int64_t row) {
+    const auto begin = logits.begin() + row * vocab;
+    return static_cast<int32_t>(std::max_element(begin, begin + vocab) - begin);
+  };
+  EXPECT_EQ(likeliest(context, count - 1), tokens[0]);
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(likeliest(generated, i), tokens[static_cast<size_t>(i)]) << i;
+  }
+  auto streaming = options;
+  streaming.push_back(bool_input("streaming", true));
+  std::vector<float> joined;
+  for (const auto& part : ask_ids(prompt(), 4, streaming).outputs) {
+    const auto ids = static_cast<int64_t>(elements<int32_t>(part, "output_ids").size());
+    EXPECT_EQ(shape_of(part, "generation_logits"), (std::vector<int64_t>{1, ids, 1, vocab}));
+    EXPECT_EQ(elements<float>(part, "context_logits"), context);
+    const auto rows = elements<float>(part, "generation_logits");
+    joined.insert(joined.end(), rows.begin(), rows.end());
+  }
+  EXPECT_EQ(joined, generated);
+}
+
+TEST_F(FeatureTest, SaltsAndRetention) {
+  Ids ids;
+  for (int32_t i = 0; i < 64; ++i) ids.push_back(200 + i * 5);
+  const auto reused = [&](std::vector<Output> more) {
+    more.push_back(bool_input("return_perf_metrics", true));
+    const auto got = ask_ids(ids, 2, std::move(more));
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return elements<int32_t>(got.outputs.at(0), "kv_cache_reused_blocks").at(0);
+  };
+  EXPECT_EQ(reused({}), 0);
+  EXPECT_GT(reused({}), 0);
+  EXPECT_EQ(reused({text_input("cache_salt", {"mine"})}), 0);
+  EXPECT_GT(reused({text_input("cache_salt", {"mine"})}), 0);
+  const auto ranges = [](Ids starts, Ids ends, Ids priorities) {
+    return std::vector<Output>{
+        ids_input("retention_token_range_starts", starts),
+        ids_input("retention_token_range_ends", ends),
+        ids_input("retention_token_range_priorities", priorities),
+        ids_input("retention_token_range_durations_ms", Ids(starts.size(), -1)),
+        int_input("retention_decode_priority", 10)};
+  };
+  EXPECT_TRUE(ask_ids(ids, 2, ranges({0, 32}, {32, -1}, {90, 20})).status.ok());
+  const auto error = [&](std::vector<Output> more) {
+    return std::string(message(ask_ids(ids, 2, std::move(more)).status));
+  };
+  EXPECT_THAT(error(ranges({0}, {32}, {101})), HasSubstr("Must be between 0 and 100"));
+  EXPECT_THAT(error(ranges({0, 1}, {32}, {1})), HasSubstr("retention_token_range_ends must be"));
+  EXPECT_THAT(error(ranges({5}, {5}, {1})), HasSubstr("retention_token_range_starts[0]"));
+}
+
 TEST_F(FeatureTest, BatchesAreSplit) {
   const Ids a = prompt(), b = *tokenizer_->encode("Paris is the capital of");
   const size_t width = std::max(a.size(), b.size());
