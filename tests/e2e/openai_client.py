@@ -115,6 +115,20 @@ def log_probs():
     assert all(len(e.top_logprobs) == 2 and e.top_logprobs[0].logprob == e.logprob for e in entries), entries
 
 
+def beams():
+    found = client.completions.create(model=MODEL, prompt="Once upon", max_tokens=12, temperature=0, n=3,
+                                      extra_body={"use_beam_search": True}, logprobs=0)
+    texts = [c.text for c in found.choices]
+    assert len(set(texts)) == 3 and [c.index for c in found.choices] == [0, 1, 2], found
+    means = [sum(c.logprobs.token_logprobs) / len(c.logprobs.token_logprobs) for c in found.choices]
+    assert means[0] >= max(means) - 0.2, means
+    wider = client.completions.create(model=MODEL, prompt="Once upon", max_tokens=12, temperature=0, n=1, best_of=3,
+                                      extra_body={"use_beam_search": True})
+    assert [c.text for c in wider.choices] == texts[:1], (wider, texts)
+    expect(openai.BadRequestError, "use_beam_search", client.completions.create, model=MODEL, prompt="x", n=2,
+           stream=True, extra_body={"use_beam_search": True})
+
+
 def penalties():
     plain = dict(model=MODEL, prompt="Hi", max_tokens=40, temperature=0, extra_body={"ignore_eos": True})
     usual = client.completions.create(logprobs=0, **plain).choices[0]
@@ -183,6 +197,7 @@ def main():
     sampling()
     sequences()
     log_probs()
+    beams()
     penalties()
     chat()
     errors()

@@ -152,12 +152,13 @@ void add_draws(Inputs& inputs, const SamplingOptions& s, size_t prompt_length) {
 }
 
 void add_sequences(Inputs& inputs, const SamplingOptions& s) {
-  inputs.unless(1, "num_return_sequences", static_cast<int32_t>(s.n));
   if (!s.use_beam_search) {
+    inputs.unless(1, "num_return_sequences", static_cast<int32_t>(s.n));
     if (s.best_of > s.n) inputs.scalar("best_of", static_cast<int32_t>(s.best_of));
     return;
   }
   inputs.unless(1, "beam_width", static_cast<int32_t>(s.best_of));
+  inputs.scalar("num_return_sequences", static_cast<int32_t>(s.n));  // else all beams are returned
   inputs.scalar("len_penalty", static_cast<float>(s.length_penalty));
   if (inputs.type("early_stopping") == TRITONSERVER_TYPE_INT32) {
     inputs.scalar("early_stopping", static_cast<int32_t>(s.early_stopping));
