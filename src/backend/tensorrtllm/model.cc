@@ -210,6 +210,7 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
   if (!response.status.ok()) {
     fail_item(*active, response, is_last);
   } else {
+    if (response.outputs.empty()) response.outputs.emplace_back();  // ended before its first step
     const auto outputs = writer_->write(*active->request, item, response);
     if (outputs.empty() && !item_ends) return;
     std::vector<StringParameter> parameters;

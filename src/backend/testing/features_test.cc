@@ -113,6 +113,68 @@ TEST_F(FeatureTest, BansAndBiases) {
   EXPECT_EQ(pairs.size() + 1, ngram.size());
 }
 
+TEST_F(FeatureTest, CutsOfTheDistribution) {
+  const Ids greedy = generate(12);
+  const std::vector<Output> hot = {float_input("temperature", 5.0f),
+                                   float_input("runtime_top_p", 1.0f), seed_input(3)};
+  const auto with = [&](std::vector<Output> more) {
+    more.insert(more.end(), hot.begin(), hot.end());
+    return more;
+  };
+  EXPECT_NE(generate(12, hot), greedy);
+  EXPECT_EQ(generate(12, with({float_input("min_p", 1.0f)})), greedy);
+  // The first token is drawn from all, the rest from next to nothing.
+  const std::vector<Output> decaying = with({float_input("runtime_top_p_decay", 1e-5f)});
+  const Ids decayed = generate(8, decaying);
+  Ids rest = prompt();
+  rest.push_back(decayed[0]);
+  EXPECT_EQ(Ids(decayed.begin() + 1, decayed.end()), tokens_of(ask_ids(rest, 7)));
+  auto floored = decaying;
+  floored.push_back(float_input("runtime_top_p_min", 1.0f));
+  EXPECT_EQ(generate(8, floored), generate(8, hot));
+  auto reset = decaying;
+  reset.push_back(int_input("runtime_top_p_reset_ids", decayed[0]));
+  EXPECT_EQ(generate(2, reset), generate(2, hot));
+}
+
+TEST_F(FeatureTest, LengthsAndStreams) {
+  const Ids plain = generate(12);
+  const auto end = int_input("end_id", plain[2]);
+  EXPECT_EQ(generate(12, {end}), Ids(plain.begin(), plain.begin() + 2));
+  const Ids longer = generate(12, {end, int_input("min_length", 8)});
+  EXPECT_GE(longer.size(), 8u);
+  EXPECT_EQ(std::count(longer.begin(), longer.begin() + 8, plain[2]), 0);
+  EXPECT_EQ(generate(12, {words_input("stop_words_list", {{plain[3], plain[4]}})}),
+            Ids(plain.begin(), plain.begin() + 5));
+  const auto whole =
+      ask_ids(prompt(), 12,
+              {bool_input("streaming", true), bool_input("return_all_generated_tokens", true)});
+  ASSERT_GT(whole.outputs.size(), 4u);
+  size_t last = 0;
+  for (const auto& outputs : whole.outputs) {
+    const Ids ids = elements<int32_t>(outputs, "output_ids");
+    EXPECT_GE(ids.size(), last);
+    EXPECT_TRUE(std::equal(ids.begin(), ids.end(), plain.begin()));
+    last = ids.size();
+  }
+  EXPECT_EQ(last, plain.size());
+}
+
+TEST_F(FeatureTest, LogProbsOfWhichDistribution) {
+  const auto values = [](std::vector<Output> more) {
+    more.push_back(bool_input("return_log_probs", true));
+    more.push_back(seed_input(9));
+    more.push_back(float_input("runtime_top_p", 1.0f));
+    return elements<float>(ask_ids(prompt(), 6, std::move(more)).outputs.at(0), "output_log_probs");
+  };
+  const auto raw = bool_input("raw_log_probs", true);
+  EXPECT_EQ(values({raw}), values({}));  // temperature 1 changes nothing
+  const auto hot = float_input("temperature", 2.0f);
+  EXPECT_NE(values({hot, raw}), values({hot}));
+  const auto penalty = float_input("presence_penalty", 1.0f);
+  EXPECT_NE(values({hot, penalty, bool_input("temperature_last", true)}), values({hot, penalty}));
+}
+
 TEST_F(FeatureTest, TextFormsOfBansAndBiases) {
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
     const auto excluded = bool_input("exclude_input_in_output", true);
