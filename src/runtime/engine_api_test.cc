@@ -195,6 +195,133 @@ TEST(EngineApi, LogProbsAndLogitsAreAlignedWithTheTokens) {
   }
 }
 
+// Raw logits for the position after each prefix of the prompt, by one request each.
+std::vector<float> logits_of_prefixes(const std::vector<TokenId>& prompt) {
+  Fixture f;
+  std::vector<float> all;
+  for (size_t n = 1; n <= prompt.size(); ++n) {
+    Request r = request({prompt.begin(), prompt.begin() + static_cast<ptrdiff_t>(n)}, 1);
+    r.output.return_generation_logits = true;
+    const auto responses = all_responses(*f.executor, f.executor->enqueue(r).value());
+    const auto& row = responses.at(0).outputs.at(0).generation_logits;
+    all.insert(all.end(), row.begin(), row.end());
+  }
+  return all;
+}
+
+TEST(EngineApi, ContextLogitsOfThePromptComeOnce) {
+  std::vector<TokenId> prompt;
+  for (int i = 0; i < 40; ++i) prompt.push_back(8 + i * 7 % 50);
+  const std::vector<float> expected = logits_of_prefixes(prompt);
+  for (const int max_tokens : {64, 5}) {
+    exec::RunnerLimits limits = roomy();
+    limits.max_tokens = max_tokens;
+    Fixture f(limits);
+    Request r = request(prompt, 3);
+    f.client.run(*f.executor, r);  // a prefix to be found, which must not be used
+    r.streaming = true;
+    r.output.return_context_logits = true;
+    r.sampling.num_return_sequences = 2;
+    const auto all = all_responses(*f.executor, f.executor->enqueue(r).value());
+    int count = 0;
+    std::set<int32_t> seen;
+    for (const Response& response : all) {
+      const bool first = seen.insert(response.sequence_index).second;
+      if (!response.context_logits) continue;
+      ++count;
+      EXPECT_TRUE(first);
+      EXPECT_EQ(response.sequence_index, 0);
+      EXPECT_EQ(*response.context_logits, expected);
+    }
+    EXPECT_EQ(count, 1);
+    // Cancelled while the prompt is under way.
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 20; ++i) ids.push_back(f.executor->enqueue(r).value());
+    for (RequestId id : ids) f.executor->cancel(id);
+    f.expect_books_balance();
+  }
+}
+
+TEST(EngineApi, BeamsComeTogetherBestFirst) {
+  ExecutorConfig config;
+  config.max_beam_width = 4;
+  Fixture f(roomy(), config);
+  Request r = request({9, 10, 11}, 6);
+  r.sampling.beam_width = 4;
+  r.output.return_log_probs = true;
+  const auto whole = all_responses(*f.executor, f.executor->enqueue(r).value());
+  ASSERT_EQ(whole.size(), 1u);
+  ASSERT_EQ(whole[0].outputs.size(), 4u);
+  EXPECT_EQ(whole[0].sequence_index, 0);
+  for (const SequenceOutput& out : whole[0].outputs) {
+    EXPECT_EQ(out.token_ids.size(), 6u);
+    EXPECT_EQ(out.finish_reason, FinishReason::kLength);
+    float sum = 0;
+    for (float p : out.log_probs) sum += p;
+    EXPECT_EQ(out.log_probs.size(), 6u);
+    EXPECT_NEAR(*out.cum_log_prob, sum, 1e-4);
+    EXPECT_LE(*out.cum_log_prob, *whole[0].outputs[0].cum_log_prob);
+  }
+  r.streaming = true;
+  r.sampling.num_return_sequences = 2;
+  const auto streamed = all_responses(*f.executor, f.executor->enqueue(r).value());
+  EXPECT_GE(streamed.size(), 6u);
+  for (size_t i = 0; i < streamed.size(); ++i) {
+    ASSERT_EQ(streamed[i].outputs.size(), 2u);
+    if (i < 5) {
+      EXPECT_EQ(streamed[i].outputs[0].token_ids.size(), i + 1);
+    }
+  }
+  for (size_t b = 0; b < 2; ++b)
+    EXPECT_EQ(streamed.back().outputs[b].token_ids, whole[0].outputs[b].token_ids);
+  Request nan = request({9, FakeRunner::kNanToken}, 6);
+  nan.sampling.beam_width = 4;
+  const auto failed = all_responses(*f.executor, f.executor->enqueue(nan).value());
+  EXPECT_TRUE(absl::IsInternal(failed.at(0).status));
+  r.allotted_time = milliseconds(1);
+  r.max_tokens = 100;
+  const auto late = all_responses(*f.executor, f.executor->enqueue(r).value());
+  EXPECT_TRUE(late.back().status.ok());
+  EXPECT_EQ(late.back().outputs.size(), 2u);
+  f.expect_books_balance();
+  EXPECT_EQ(f.executor->stats().num_numeric_failures, 1);
+}
+
+TEST(EngineApi, CacheEventsTellOfStoredBlocks) {
+  ExecutorConfig config;
+  config.kv_cache.event_buffer_size = 100;
+  Fixture f(roomy(), config);
+  f.client.run(*f.executor, request(std::vector<TokenId>(40, 9), 1));
+  f.expect_books_balance();
+  const auto events = f.executor->kv_cache_events();
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, KvCacheEvent::Kind::kCreated);
+  int stored = 0;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (i > 0) {
+      EXPECT_EQ(events[i].event_id, events[i - 1].event_id + 1);
+    }
+    if (events[i].kind != KvCacheEvent::Kind::kStored) continue;
+    EXPECT_EQ(events[i].parent_hash.has_value(), stored > 0);
+    ++stored;
+  }
+  EXPECT_GE(stored, 2);
+  EXPECT_TRUE(f.executor->kv_cache_events().empty());
+}
+
+TEST(EngineApi, SaltsKeepPrefixesApart) {
+  Fixture f;
+  const auto reused = [&](const char* salt) {
+    Request r = request(std::vector<TokenId>(40, 9), 2);
+    r.cache_salt = salt;
+    return f.client.run(*f.executor, r).last.metrics.reused_blocks;
+  };
+  EXPECT_EQ(reused("a"), 0);
+  EXPECT_GE(reused("a"), 2);
+  EXPECT_EQ(reused("b"), 0);
+  EXPECT_EQ(reused(""), 0);
+}
+
 TEST(EngineApi, BestOfReturnsTheLikeliest) {
   Fixture f;
   std::vector<std::pair<float, std::vector<TokenId>>> ranked;

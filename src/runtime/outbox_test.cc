@@ -131,6 +131,33 @@ TEST_F(OutboxTest, StreamsEachTokenAndKeepsNothing) {
   EXPECT_EQ(responses_.back().outputs[0].finish_reason, FinishReason::kEndId);
 }
 
+TEST_F(OutboxTest, EachSequenceHasItsOwnText) {
+  Subscription s{.id = 1, .num_sequences = 2, .num_returned = 2};
+  s.stop_strings = {"many exa"};
+  s.callback = [this](Response r) { responses_.push_back(std::move(r)); };
+  progress_.opened();
+  outbox_->open(std::move(s));
+  // The first one's text never holds the string; the second one's does, in pieces.
+  for (TokenId token : tokens_) {
+    outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[0]}}}}});
+    outbox_->post({now(), {{.row = {.id = 2, .tokens = {token}}}}});
+  }
+  for (RequestId id : {2, 1})
+    outbox_->post(
+        {now(), {{.row = {.id = id, .finished = true, .reason = FinishReason::kLength}}}});
+  outbox_.reset();
+  ASSERT_EQ(responses_.size(), 2u);
+  EXPECT_EQ(responses_[0].sequence_index, 1);
+  EXPECT_THAT(responses_[0].outputs[0].token_ids, ElementsAreArray(until("many exa")));
+  EXPECT_EQ(responses_[0].outputs[0].finish_reason, FinishReason::kStopWords);
+  EXPECT_EQ(responses_[1].outputs[0].token_ids.size(), tokens_.size());
+  EXPECT_EQ(responses_[1].outputs[0].finish_reason, FinishReason::kLength);
+  inbox_.push(CancelAll{});
+  const auto commands = inbox_.take_all(false).value();
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(std::get<StopStringFound>(commands[0]).id, 2u);
+}
+
 TEST_F(OutboxTest, FailureCarriesOnlyItsStatus) {
   open({}, false);
   outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[0]}}}}});
