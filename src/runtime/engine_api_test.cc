@@ -415,7 +415,7 @@ TEST(EngineApi, IterationStatisticsAddUp) {
   const auto steps = f.executor->latest_iteration_stats();
   EXPECT_TRUE(f.executor->latest_iteration_stats().empty());
   ASSERT_EQ(static_cast<int64_t>(steps.size()), f.executor->stats().num_steps);
-  int64_t context = 0, completed = 0, generating = 0;
+  int64_t context = 0, started = 0, completed = 0, generating = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     const IterationStats& s = steps[i];
     EXPECT_EQ(s.iter, static_cast<int64_t>(i) + 1);
@@ -424,10 +424,13 @@ TEST(EngineApi, IterationStatisticsAddUp) {
     EXPECT_EQ(s.kv_max_blocks, s.kv_free_blocks + s.kv_used_blocks);
     EXPECT_EQ(s.max_num_tokens, 64);
     context += s.num_ctx_tokens;
+    started += s.num_new_active_requests;
     completed += s.num_completed_requests;
     generating += s.num_gen_requests;
   }
   EXPECT_EQ(context, 40 + 1) << "the second prompt begins like the first";
+  EXPECT_EQ(started, 2);
+  EXPECT_GT(steps[0].new_active_requests_queue_latency_ms, 0);
   EXPECT_EQ(completed, 2);
   EXPECT_GE(generating, 3 + 2);
   const auto requests = f.executor->latest_request_stats();

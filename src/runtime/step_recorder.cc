@@ -31,8 +31,6 @@ void mark_scheduled(const sched::StepPlan& plan, std::vector<RequestStats>& requ
     r.scheduled = false;
     // Each step that generates gives one token.
     r.avg_num_decoded_tokens_per_iter = r.num_generated_tokens > 0 ? 1 : 0;
-    if (const int32_t looked_up = r.reused_blocks + r.missed_blocks; looked_up > 0)
-      r.kv_cache_hit_rate = static_cast<double>(r.reused_blocks) / looked_up;
     by_id.emplace(r.id, &r);
   }
   for (const sched::Row& row : plan.rows)
