@@ -1,0 +1,384 @@
+// Scheduler: the policies - who may run, who waits for whom, what a pause keeps, what goes first.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+
+#include "sched/scheduler.h"
+
+namespace nereid::sched {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr int kT = 4;
+
+Limits limits() {
+  return {.max_batch_size = 4,
+          .max_num_tokens = 64,
+          .max_queue_size = 8,
+          .max_sequence_length = 128,
+          .num_blocks = 32,
+          .tokens_per_block = kT};
+}
+
+SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first = 100) {
+  SequenceSpec s{.id = id, .max_new_tokens = max_new};
+  for (int i = 0; i < num_prompt; ++i) s.prompt.push_back(first + i);
+  return s;
+}
+
+// A scheduler whose steps are committed at once; every row that samples draws token 7.
+struct Loop {
+  Scheduler sched;
+  std::map<RequestId, RowNews> ended;
+
+  explicit Loop(const Limits& l) : sched(l) {}
+
+  StepPlan step(Time now = {}) {
+    StepPlan plan = sched.plan(now);
+    const Drawn drawn{.token = 7};
+    for (const Row& row : plan.rows) take(sched.commit(row, row.samples ? &drawn : nullptr));
+    sched.check();
+    return plan;
+  }
+  void take(RowNews news) {
+    if (news.finished) ended[news.id] = std::move(news);
+  }
+  void run() {
+    for (int i = 0; i < 1000 && !sched.idle(); ++i) step();
+    EXPECT_TRUE(sched.idle());
+  }
+};
+
+std::vector<RequestId> ids(const StepPlan& plan) {
+  std::vector<RequestId> all;
+  for (const Row& row : plan.rows) all.push_back(row.sequence->id());
+  return all;
+}
+
+// Ids are read before the commit, which may end sequences.
+struct Seen {
+  RequestId id;
+  int start, num_tokens;
+  bool operator==(const Seen&) const = default;
+};
+std::vector<Seen> next(Loop& loop) {
+  StepPlan plan = loop.sched.plan(Time{});
+  std::vector<Seen> all;
+  for (const Row& row : plan.rows) all.push_back({row.sequence->id(), row.start, row.num_tokens});
+  const Drawn drawn{.token = 7};
+  for (const Row& row : plan.rows)
+    loop.take(loop.sched.commit(row, row.samples ? &drawn : nullptr));
+  loop.sched.check();
+  return all;
+}
+
+TEST(Policy, StaticBatchLetsNobodyJoin) {
+  Limits l = limits();
+  l.policy.capacity_policy = CapacityPolicy::kStaticBatch;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 4, 3)).ok());
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 4}));
+  ASSERT_TRUE(loop.sched.submit(spec(2, 4, 3, 500)).ok());
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 4, 1}));
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 5, 1}));
+  EXPECT_THAT(next(loop), ElementsAre(Seen{2, 0, 4}));
+}
+
+TEST(Policy, NoEvictAdmitsByTheWorstCase) {
+  Limits l = limits();
+  l.num_blocks = 8;
+  for (auto policy : {CapacityPolicy::kGuaranteedNoEvict, CapacityPolicy::kMaxUtilization}) {
+    const bool evicts = policy == CapacityPolicy::kMaxUtilization;
+    l.policy.capacity_policy = policy;
+    Loop loop(l);
+    // 20 positions, 5 blocks each: not both at their longest.
+    ASSERT_TRUE(loop.sched.submit(spec(1, 4, 17)).ok());
+    ASSERT_TRUE(loop.sched.submit(spec(2, 4, 17, 500)).ok());
+    const auto first = next(loop);
+    EXPECT_EQ(first.size(), evicts ? 2u : 1u);
+    loop.run();
+    EXPECT_EQ(loop.ended.size(), 2u);
+    EXPECT_EQ(loop.sched.stats().num_preemptions > 0, evicts);
+  }
+}
+
+TEST(Policy, APauseBySwapMovesBlocksToTheHostAndBack) {
+  Limits l = limits();
+  l.num_blocks = 5;
+  l.num_host_blocks = 8;
+  l.policy.pause_policy = PausePolicy::kSwap;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 4, 12)).ok());
+  ASSERT_TRUE(loop.sched.submit(spec(2, 4, 12, 500)).ok());
+  int64_t moved_at_once = 0;
+  while (!loop.sched.idle()) {
+    const int64_t before = loop.sched.stats().num_preemptions;
+    const StepPlan plan = loop.sched.plan(Time{});
+    if (loop.sched.stats().num_preemptions > before) {
+      moved_at_once += std::ranges::count_if(plan.copies, [&](const BlockCopy& copy) {
+        return copy.from < l.num_blocks && copy.to >= l.num_blocks;
+      });
+    }
+    const Drawn drawn{.token = 7};
+    for (const Row& row : plan.rows)
+      loop.take(loop.sched.commit(row, row.samples ? &drawn : nullptr));
+  }
+  EXPECT_EQ(moved_at_once, 2) << "all that it had, not just what is needed now";
+  const SchedulerStats stats = loop.sched.stats();
+  EXPECT_GT(stats.num_preemptions, 0);
+  EXPECT_GT(stats.blocks_onboarded, 0);
+  EXPECT_EQ(stats.prompt_tokens, 8) << "no prompt was computed twice";
+}
+
+TEST(Policy, ContextLogitsNeedTheWholePromptComputed) {
+  Loop loop(limits());
+  ASSERT_TRUE(loop.sched.submit(spec(1, 9)).ok());
+  loop.run();
+  SequenceSpec wants = spec(2, 9);
+  wants.output.return_context_logits = true;
+  ASSERT_TRUE(loop.sched.submit(wants).ok());
+  std::vector<int> positions;
+  while (!loop.sched.idle()) {
+    const StepPlan plan = loop.step();
+    int num_logits = 0;
+    for (const Row& row : plan.rows) {
+      num_logits += row.num_logits();
+      for (int p = row.start; row.all_logits && p < row.end(); ++p) positions.push_back(p);
+    }
+    EXPECT_LE(num_logits, limits().max_batch_size);
+  }
+  EXPECT_THAT(positions, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+TEST(Policy, EqualPromptsThatArriveTogetherAreComputedOnce) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 17, 1)).ok());
+  ASSERT_TRUE(loop.sched.submit(spec(2, 17, 1)).ok());
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 8}));
+  loop.run();
+  EXPECT_LT(loop.sched.stats().prompt_tokens, 2 * 17 - 3 * kT);
+  EXPECT_GE(loop.ended[2].metrics.reused_blocks, 2);
+}
+
+TEST(Policy, WhoeverWaitsForAPromptGoesOnWhenItIsCancelled) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 17, 1)).ok());
+  ASSERT_TRUE(loop.sched.submit(spec(2, 17, 1)).ok());
+  const StepPlan plan = loop.sched.plan(Time{});
+  EXPECT_THAT(ids(plan), ElementsAre(1));
+  loop.sched.cancel(1);
+  loop.take(loop.sched.commit(plan.rows[0], nullptr));
+  EXPECT_THAT(next(loop), ElementsAre(testing::Field(&Seen::id, 2)));
+}
+
+TEST(Policy, NobodyWaitsForAPromptForEver) {
+  Limits l = limits();
+  l.max_num_tokens = 2 * kT;
+  l.max_sequence_length = 4000;
+  l.num_blocks = 2000;
+  l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 3500, 1)).ok());
+  ASSERT_TRUE(loop.sched.submit(spec(2, 3500, 1)).ok());
+  int turns = 0;
+  while (next(loop).size() < 2) ASSERT_LT(++turns, Scheduler::kMaxReuseDelays + 2);
+  EXPECT_GT(turns, Scheduler::kMaxReuseDelays / 2);
+}
+
+TEST(Policy, WithoutChunkingAPromptWaitsForAWholeStep) {
+  Limits l = limits();
+  l.max_num_tokens = 14;
+  l.policy.enable_chunked_context = false;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 8)).ok());
+  ASSERT_TRUE(loop.sched.submit(spec(2, 7, 4, 500)).ok());
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 8}));
+  EXPECT_THAT(next(loop), UnorderedElementsAre(Seen{1, 8, 1}, Seen{2, 0, 7}));
+  EXPECT_FALSE(loop.sched.submit(spec(3, 15)).ok());
+}
+
+TEST(Policy, EqualProgressSharesTheStep) {
+  Limits l = limits();
+  l.max_num_tokens = 16;
+  for (auto policy : {ChunkingPolicy::kEqualProgress, ChunkingPolicy::kFirstComeFirstServed}) {
+    l.policy.chunking_policy = policy;
+    Loop loop(l);
+    ASSERT_TRUE(loop.sched.submit(spec(1, 40)).ok());
+    ASSERT_TRUE(loop.sched.submit(spec(2, 40, 4, 500)).ok());
+    if (policy == ChunkingPolicy::kEqualProgress) {
+      EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 8}, Seen{2, 0, 8}));
+    } else {
+      EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 16}));
+    }
+  }
+}
+
+TEST(Policy, ANewcomerOfHigherPriorityIsNotStarvedByDecodes) {
+  Limits l = limits();
+  l.max_num_tokens = kT;
+  Loop loop(l);
+  for (RequestId id : {1, 2, 3}) ASSERT_TRUE(loop.sched.submit(spec(id, 1, 100, 500 * id)).ok());
+  for (int i = 0; i < 3; ++i) next(loop);
+  SequenceSpec urgent = spec(9, 20);
+  urgent.priority = 1;
+  ASSERT_TRUE(loop.sched.submit(urgent).ok());
+  int turns = 0;
+  while (!loop.ended.contains(9)) {
+    next(loop);
+    ASSERT_LT(++turns, 14) << "a block in each step, then a token";
+  }
+}
+
+TEST(Policy, HigherPriorityGoesFirstAndPausesTheLastWhenThereIsNoSlot) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 4, 10)).ok());
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 4}));
+  SequenceSpec low = spec(2, 4, 2, 500), high = spec(3, 4, 2, 600);
+  low.priority = 0.25f;
+  high.priority = 0.75f;
+  ASSERT_TRUE(loop.sched.submit(low).ok());
+  ASSERT_TRUE(loop.sched.submit(high).ok());
+  next(loop);
+  EXPECT_THAT(next(loop), ElementsAre(testing::Field(&Seen::id, 3)));
+  loop.run();
+  EXPECT_EQ(loop.ended[1].metrics.num_preemptions, 1);
+  EXPECT_EQ(loop.ended[2].metrics.num_preemptions, 0);
+}
+
+TEST(Policy, DeadlinesEndWaitingAndRunningSequences) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  Loop loop(l);
+  SequenceSpec running = spec(1, 4, 50), waiting = spec(2, 4, 50, 500);
+  running.deadline = Time{} + milliseconds(10);
+  waiting.deadline = Time{} + milliseconds(5);
+  ASSERT_TRUE(loop.sched.submit(running).ok());
+  ASSERT_TRUE(loop.sched.submit(waiting).ok());
+  next(loop);
+  EXPECT_THAT(loop.sched.expire(Time{} + milliseconds(4)), IsEmpty());
+  auto news = loop.sched.expire(Time{} + milliseconds(5));
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].id, 2u);
+  EXPECT_EQ(news[0].reason, FinishReason::kTimedOut);
+  news = loop.sched.expire(Time{} + milliseconds(99));
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].id, 1u);
+  EXPECT_TRUE(loop.sched.idle());
+  EXPECT_EQ(loop.sched.stats().num_timed_out, 2);
+}
+
+TEST(Policy, AFailedStepEndsItsSequencesAndTheOthersStartOver) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 8, 20)).ok());
+  next(loop);
+  const StepPlan first = loop.sched.plan(Time{});
+  EXPECT_THAT(ids(first), ElementsAre(1));
+  ASSERT_TRUE(loop.sched.submit(spec(2, 7, 2, 500)).ok());
+  const StepPlan second = loop.sched.plan(Time{});  // in flight behind the one that fails
+  EXPECT_THAT(ids(second), Contains(2));
+  const auto news = loop.sched.fail(first, internal_error("lost"));
+  ASSERT_EQ(news.size(), 1u);
+  EXPECT_EQ(news[0].id, 1u);
+  EXPECT_FALSE(news[0].status.ok());
+  const Drawn drawn{.token = 66};
+  for (const Row& row : second.rows)
+    EXPECT_TRUE(loop.sched.commit(row, row.samples ? &drawn : nullptr).empty())
+        << "what it drew may rest on lost contents";
+  EXPECT_THAT(next(loop), ElementsAre(Seen{2, 0, 7}));
+  loop.run();
+  EXPECT_TRUE(loop.ended[2].status.ok());
+}
+
+TEST(Policy, FollowersShareTheLeadersPrompt) {
+  Loop loop(limits());
+  std::vector<SequenceSpec> group(3, spec(1, 10));
+  for (size_t i = 1; i < group.size(); ++i) {
+    group[i].id = 1 + i;
+    group[i].leader = 1;
+  }
+  ASSERT_TRUE(loop.sched.submit(group).ok());
+  EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 10}));
+  const StepPlan plan = loop.sched.plan(Time{});
+  std::vector<Seen> seen;
+  for (const Row& row : plan.rows) seen.push_back({row.sequence->id(), row.start, row.num_tokens});
+  EXPECT_THAT(seen, UnorderedElementsAre(Seen{1, 10, 1}, Seen{2, 9, 1}, Seen{3, 9, 1}));
+  EXPECT_EQ(plan.copies.size(), 2u) << "the block that each of them writes";
+  loop.sched.check();
+  EXPECT_EQ(loop.sched.stats().prompt_tokens, 12);
+}
+
+TEST(Policy, AGroupIsQueuedAsAWholeOrNotAtAll) {
+  Limits l = limits();
+  l.max_queue_size = 4;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(10, 4)).ok());
+  std::vector<SequenceSpec> group(4, spec(1, 10));
+  for (size_t i = 1; i < group.size(); ++i) {
+    group[i].id = 1 + i;
+    group[i].leader = 1;
+  }
+  EXPECT_EQ(loop.sched.submit(group).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(loop.sched.num_queued(), 1);
+  group.pop_back();
+  EXPECT_TRUE(loop.sched.submit(group).ok());
+}
+
+TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
+  Scheduler sched(limits());
+  SequenceSpec asks = spec(1, 4);
+  asks.output.return_log_probs = true;
+  asks.output.num_top_log_probs = 1;
+  ASSERT_TRUE(sched.submit(asks).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4, 4, 500)).ok());
+  const StepPlan plan = sched.plan(Time{});
+  ASSERT_EQ(plan.rows.size(), 2u);
+  const std::vector<TokenLogProb> top = {{7, -0.5f}};
+  const Drawn drawn{.token = 7, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
+  const RowNews one = sched.commit(plan.rows[0], &drawn), two = sched.commit(plan.rows[1], &drawn);
+  EXPECT_THAT(one.log_probs, ElementsAre(-0.5f));
+  ASSERT_EQ(one.top_log_probs.size(), 1u);
+  EXPECT_EQ(one.top_log_probs[0][0].token, 7);
+  EXPECT_EQ(one.sum_log_prob, -1.5f);
+  EXPECT_THAT(two.log_probs, IsEmpty());
+  EXPECT_THAT(two.top_log_probs, IsEmpty());
+  EXPECT_EQ(two.sum_log_prob, -1.5f);
+}
+
+TEST(Policy, ASlidingWindowGivesBlocksBackWhileItRuns) {
+  Limits l = limits();
+  l.attention_window = 8;
+  l.sink_tokens = 2;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 20, 20)).ok());
+  std::vector<BlockId> table;
+  while (!loop.sched.idle()) {
+    const StepPlan plan = loop.sched.plan(Time{});
+    const auto now = plan.rows[0].sequence->block_table();
+    table.assign(now.begin(), now.end());
+    const Drawn drawn{.token = 7};
+    loop.take(loop.sched.commit(plan.rows[0], &drawn));
+  }
+  ASSERT_EQ(table.size(), 10u);
+  EXPECT_NE(table[0], kNoBlock) << "it holds the sinks";
+  for (int i = 1; i < 7; ++i) EXPECT_EQ(table[i], kNoBlock) << i;
+  for (int i = 8; i < 10; ++i) EXPECT_NE(table[i], kNoBlock) << i;
+}
+
+}  // namespace
+}  // namespace nereid::sched
