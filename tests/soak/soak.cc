@@ -47,7 +47,7 @@ ExecutorConfig config_of(const Options& o) {
                                     : CapacityPolicy::kStaticBatch;
   c.scheduler.pause_policy = o.pause == "swap" ? PausePolicy::kSwap : PausePolicy::kRecompute;
   c.kv_cache.tokens_per_block = 16;
-  c.kv_cache.max_tokens = 4096;  // small: pauses, evictions and offloads all the time
+  c.kv_cache.max_tokens = 2560;  // small: pauses, evictions and offloads all the time
   c.kv_cache.host_cache_bytes = 4 << 20;
   c.kv_cache.event_buffer_size = 1000;
   c.request_stats_max_iterations = 100;
