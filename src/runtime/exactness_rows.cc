@@ -21,6 +21,11 @@ void with_log_probs(R r) {
   r.output.num_top_log_probs = 3;
 }
 
+void beams(R r, int32_t width) {
+  r.sampling.beam_width = width;
+  r.output.return_log_probs = true;
+}
+
 std::vector<TokenId> part(const std::vector<TokenId>& of, size_t first, size_t count) {
   return {of.begin() + static_cast<ptrdiff_t>(first),
           of.begin() + static_cast<ptrdiff_t>(first + count)};
@@ -35,6 +40,13 @@ void dense_bias(R r, A a) {
   r.embedding_bias.resize(static_cast<size_t>(a.vocab_size));
   for (uint64_t i = 0; i < r.embedding_bias.size(); ++i)
     r.embedding_bias[i] = static_cast<float>(philox(5, i, 0)[0] >> 8) * 0x1p-21f - 4.0f;
+}
+
+void retention(R r, A) {
+  KvCacheRetentionConfig& c = r.kv_cache_retention.emplace();
+  c.token_ranges = {{.token_start = 0, .token_end = 16, .priority = 90},
+                    {.token_start = 16, .priority = 5, .duration = std::chrono::milliseconds(3)}};
+  c.decode_priority = 0;
 }
 
 // Most of it at once.
@@ -149,6 +161,9 @@ const Row kProcessing[] = {
 };
 
 const Row kSequences[] = {
+    {"context_logits", "greedy", 0, [](R r, A) { r.output.return_context_logits = true; }},
+    {"retention", nullptr, 1, retention},
+    {"salt", nullptr, 0, [](R r, A) { r.cache_salt = "one tenant's"; }},
     {"priority", nullptr, 0, [](R r, A) { r.priority = 0.9f; }},
     {"deadline", nullptr, 0, [](R r, A) { r.allotted_time = std::chrono::minutes(30); }},
     {"several", "sampled_log_probs", 0,
@@ -162,6 +177,43 @@ const Row kSequences[] = {
        r.sampling.best_of = 5;
      },
      false},
+};
+
+const Row kBeams[] = {
+    {"beams_2", "log_probs", 0, [](R r, A) { beams(r, 2); }},
+    {"beams_4", "beams_2", 2, [](R r, A) { beams(r, 4); }},
+    {"beams_16", "beams_4", 1, [](R r, A) { beams(r, 16); }},
+    {"beams_end", "beams_4", 2,
+     [](R r, A a) {
+       beams(r, 4), r.end_ids = {a.greedy[6], a.greedy[11], 3};
+     }},
+    {"beams_length_penalty", "beams_end", 2,
+     [](R r, A a) {
+       beams(r, 4), r.end_ids = {a.greedy[6], a.greedy[11], 3};
+       r.sampling.length_penalty = 2.0f;
+       r.sampling.early_stopping = 0;
+     }},
+    {"beams_never_early", nullptr, 2,
+     [](R r, A a) {
+       beams(r, 3), r.end_ids = {a.greedy[6], 3};
+       r.sampling.length_penalty = 1.0f;
+       r.sampling.early_stopping = 2;
+     }},
+    {"beams_diverse", "beams_4", 2,
+     [](R r, A) { beams(r, 4), r.sampling.beam_search_diversity_rate = 2.0f; }},
+    {"beams_some_returned", "beams_4", 2,
+     [](R r, A) { beams(r, 4), r.sampling.num_return_sequences = 2; }},
+    {"beams_processed", "beams_4", 2,
+     [](R r, A a) {
+       beams(r, 4);
+       r.sampling.repetition_penalty = 1.3f;
+       r.sampling.no_repeat_ngram_size = 2;
+       r.bad_words = {{a.greedy[5]}};
+       r.sampling.min_tokens = 8;
+       r.end_ids = {a.greedy[6], 3};
+     }},
+    {"beams_stop_word", "beams_2", 0,
+     [](R r, A a) { beams(r, 2), r.stop_words = {part(a.greedy, 6, 2)}; }},
 };
 
 // Encoded and cut to length.
@@ -185,7 +237,7 @@ std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> out;
     for (const std::span<const Row> group :
-         std::initializer_list<std::span<const Row>>{kDrawing, kProcessing, kSequences})
+         std::initializer_list<std::span<const Row>>{kDrawing, kProcessing, kSequences, kBeams})
       out.insert(out.end(), group.begin(), group.end());
     return out;
   }();
