@@ -127,7 +127,9 @@ const Feature kFeatures[] = {
     {"log_probs", 0.3,
      [](Request& r, Dice& d) {
        r.output.return_log_probs = true;
-       if (d.chance(0.5) && r.sampling.beam_width == 1) r.output.num_top_log_probs = d.count(0, 20);
+       if (r.sampling.beam_width > 1) return;
+       if (d.chance(0.5)) r.output.num_top_log_probs = d.count(0, 20);
+       if (d.chance(0.5)) r.output.log_probs_mode = LogProbsMode::kRaw;
      }},
     {"context_logits", 0.01, [](Request& r, Dice&) { r.output.return_context_logits = true; }},
     {"generation_logits", 0.02,
