@@ -47,7 +47,9 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   impl->threads = std::make_unique<IoThreads>(options.threads);
   Router router(error_page);
   auto draining = impl->draining;
-  add_kserve_routes(router, server, [draining] { return draining->load(); });
+  KserveOptions kserve;
+  kserve.max_body_bytes = options.max_body_bytes;
+  add_kserve_routes(router, server, [draining] { return draining->load(); }, kserve);
   add_openai_routes(router, server, options.model_name);
 
   ListenerOptions http;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "server/backend_model.h"
 #include "server/error.h"
+#include "server/response.h"
 #include "server/server.h"
 #include "server/values.h"
 
@@ -104,10 +105,20 @@ TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model*,
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model* model,
                                                           bool* auto_complete_config) {
-  *auto_complete_config = false;
+  *auto_complete_config = of(model)->may_auto_complete();
   return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model* model,
+                                                 const uint32_t config_version,
+                                                 TRITONSERVER_Message* model_config) {
+  if (config_version != 1) {
+    return to_error(
+        unsupported("model config version {} is not supported, only 1", config_version));
+  }
+  return to_error(of(model)->auto_complete(model_config->text));
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelServer(TRITONBACKEND_Model* model,
@@ -169,6 +180,17 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(TRITONBACKEND_ModelI
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileName(TRITONBACKEND_ModelInstance*,
+                                                           const uint32_t index, const char**) {
+  return to_error(invalid_argument("out of bounds index {}, instance has 0 profiles", index));
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
+    TRITONBACKEND_ModelInstance*, uint32_t index, const char**, int64_t*) {
+  return to_error(
+      invalid_argument("out of bounds index {}, instance has 0 secondary devices", index));
+}
+
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(TRITONBACKEND_ModelInstance*,
                                                                     uint32_t* count) {
   *count = 0;
@@ -204,15 +226,119 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
     statistics.success(r->batch_size,
                        {r->start_ns, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns});
   } else {
-    statistics.failure(r->context()->was_cancelled_by_error() ? FailureReason::kCanceled
-                                                              : FailureReason::kBackend);
+    statistics.failure(
+        r->context()->was_cancelled_by_error() ? FailureReason::kCanceled : FailureReason::kBackend,
+        r->start_ns);
   }
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
-    TRITONBACKEND_ModelInstance* instance, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t) {
-  of(instance)->model->statistics().execution();
+    TRITONBACKEND_ModelInstance* instance, uint64_t batch_size, uint64_t exec_start_ns,
+    uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns) {
+  of(instance)->model->statistics().execution(
+      batch_size, {0, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns});
+  return nullptr;
+}
+
+// What a backend says of one response of a decoupled model.
+struct TRITONBACKEND_ModelInstanceResponseStatistics {
+  Instance* instance = nullptr;
+  ResponseFactory factory;
+  ResponseTimes times;
+};
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsNew(
+    TRITONBACKEND_ModelInstanceResponseStatistics** response_statistics) {
+  *response_statistics = new TRITONBACKEND_ModelInstanceResponseStatistics;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics) {
+  delete response_statistics;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
+    TRITONBACKEND_ModelInstance* model_instance) {
+  response_statistics->instance = of(model_instance);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
+    TRITONBACKEND_ResponseFactory* response_factory) {
+  response_statistics->factory = *of(response_factory);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, uint64_t response_start) {
+  response_statistics->times.start = response_start;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
+    uint64_t compute_output_start) {
+  response_statistics->times.output_start = compute_output_start;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, uint64_t response_end) {
+  response_statistics->times.end = response_end;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, TRITONSERVER_Error* error) {
+  auto& kind = response_statistics->times.kind;
+  kind = ResponseTimes::Kind::kSuccess;
+  if (error == nullptr) return nullptr;
+  kind = error->code == TRITONSERVER_ERROR_CANCELLED ? ResponseTimes::Kind::kCancel
+                                                     : ResponseTimes::Kind::kFail;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportResponseStatistics(
+    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics) {
+  const auto& s = *response_statistics;
+  if (s.instance == nullptr || s.factory == nullptr) {
+    return to_error(invalid_argument(
+        "response statistics without a model instance or without a response factory"));
+  }
+  s.instance->model->statistics().response(s.factory->next_reported_response(), s.times);
+  return nullptr;
+}
+
+namespace {
+
+void report_memory(Model& model, const void* owner, TRITONSERVER_BufferAttributes** usage,
+                   uint32_t count) {
+  std::vector<MemoryUse> uses;
+  for (uint32_t i = 0; i < count; ++i) {
+    uses.push_back({TRITONSERVER_MemoryTypeString(usage[i]->memory_type), usage[i]->memory_type_id,
+                    usage[i]->byte_size});
+  }
+  model.statistics().set_memory(owner, std::move(uses));
+}
+
+}  // namespace
+
+TRITONSERVER_Error* TRITONBACKEND_ModelReportMemoryUsage(TRITONBACKEND_Model* model,
+                                                         TRITONSERVER_BufferAttributes** usage,
+                                                         uint32_t usage_size) {
+  report_memory(*of(model), model, usage, usage_size);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportMemoryUsage(
+    TRITONBACKEND_ModelInstance* instance, TRITONSERVER_BufferAttributes** usage,
+    uint32_t usage_size) {
+  report_memory(*of(instance)->model, instance, usage, usage_size);
   return nullptr;
 }
 

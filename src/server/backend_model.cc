@@ -7,6 +7,9 @@
 #include "base/log.h"
 #include "server/error.h"
 #include "server/response.h"
+#include "server/response_cache.h"
+#include "server/server.h"
+#include "server/warmup.h"
 
 namespace nereid::server {
 namespace {
@@ -25,7 +28,7 @@ void lookup(void* handle, const char* symbol, Fn& fn) {
 // {"cmdline":{setting: value, ...}} as backends expect it.
 std::string backend_config_json(const std::string& name, const ServerOptions& options) {
   json::object settings;
-  settings["auto-complete-config"] = "false";
+  settings["auto-complete-config"] = options.strict_model_config ? "false" : "true";
   settings["backend-directory"] = options.backend_dir;
   settings["min-compute-capability"] = "6.000000";
   settings["default-max-batch-size"] = "4";
@@ -95,8 +98,21 @@ BackendModel::~BackendModel() { unload(); }
 Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   backend_ = backend;
   auto* self = reinterpret_cast<TRITONBACKEND_Model*>(this);
+  may_auto_complete_ = !options.strict_model_config;
+  if (!may_auto_complete_) RETURN_IF_ERROR(config().deferred);
   model_initialised_ = true;
   if (backend->model_initialize != nullptr) RETURN_IF_ERROR(take(backend->model_initialize(self)));
+  may_auto_complete_ = false;
+  RETURN_IF_ERROR(config().deferred);
+  queue_ = std::make_unique<RequestQueue>(
+      config(), [this](InferenceRequest* request, const Status& status) {
+        statistics().pending(-1);
+        drop(request, status,
+             absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kRejected);
+      });
+  if (config().batching && config().batching->preserve_ordering) {
+    order_ = std::make_unique<ResponseOrder>();
+  }
   std::vector<std::future<Status>> pending;
   for (const auto& group : config().groups) {
     for (int32_t i = 0; i < group.count; ++i) {
@@ -119,16 +135,34 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   return status;
 }
 
+Status BackendModel::auto_complete(std::string_view json) {
+  if (!may_auto_complete_) {
+    return unsupported(
+        "model '{}': its configuration can only be completed while it initialises, "
+        "and when auto-completion is on",
+        config().name);
+  }
+  ASSIGN_OR_RETURN(ModelConfig completed, adopt_auto_complete(config(), json));
+  set_config(std::move(completed));
+  return ok();
+}
+
 void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance);
   Status status;
   if (backend_->instance_initialize != nullptr) status = take(backend_->instance_initialize(self));
+  if (status.ok() && !config().warmup.empty()) {
+    status = run_warmup(shared_from_this(), [&](std::vector<InferenceRequest*> batch) {
+      execute(instance, std::move(batch));
+    });
+  }
   const bool usable = status.ok();
   initialised.set_value(std::move(status));
   while (usable) {
-    auto request = queue_.take();
-    if (!request) break;
-    execute(instance, *request);
+    auto batch = queue_->take();
+    if (batch.empty()) break;
+    statistics().pending(-static_cast<double>(batch.size()));
+    execute(instance, std::move(batch));
   }
   if (backend_->instance_finalize != nullptr) {
     if (Status s = take(backend_->instance_finalize(self)); !s.ok()) {
@@ -137,53 +171,48 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   }
 }
 
-Status BackendModel::accept(InferenceRequest* request, const std::shared_ptr<ResponseContext>&) {
-  const uint32_t limit = config().max_queue_size;
-  if (limit > 0 && queue_.size() >= limit) {
-    return unavailable("{}Exceeds maximum queue size", request->log_id());
+Status BackendModel::accept(InferenceRequest* request,
+                            const std::shared_ptr<ResponseContext>& context) {
+  if (config().response_cache && server()->cache() != nullptr &&
+      answer_from_cache(*server()->cache(), request, context)) {
+    return ok();
   }
   statistics().pending(1);
-  if (!queue_.push(request)) {
-    statistics().pending(-1);
-    return unavailable("model '{}' is unloading", config().name);
-  }
-  return ok();
+  std::shared_ptr<ResponseOrder::Place> place;
+  if (order_ != nullptr) place = order_->enter(*context);
+  Status status = queue_->push(request);
+  if (status.ok()) return status;
+  statistics().pending(-1);
+  if (order_ != nullptr) order_->leave(place);
+  return status;
 }
 
-void BackendModel::execute(Instance& instance, InferenceRequest* request) {
-  statistics().pending(-1);
+void BackendModel::drop(InferenceRequest* request, const Status& status, FailureReason reason) {
+  statistics().failure(reason, request->start_ns);
   const auto context = request->context();
-  const auto drop = [&](const Status& status, FailureReason reason) {
-    statistics().failure(reason);
-    context->fail(status);
-    request->release(TRITONSERVER_REQUEST_RELEASE_ALL);
-  };
-  if (context->is_cancelled()) {
-    return drop(cancelled("request cancelled while it was queued"), FailureReason::kCanceled);
-  }
-  uint64_t timeout_us = config().queue_timeout_us;
-  if (config().allow_timeout_override && request->timeout_us > 0 &&
-      request->timeout_us < timeout_us) {
-    timeout_us = request->timeout_us;
-  }
-  if (timeout_us > 0 && now_ns() - request->start_ns > timeout_us * 1000) {
-    return drop(unavailable("Request timeout expired"), FailureReason::kRejected);
-  }
-  auto* r = reinterpret_cast<TRITONBACKEND_Request*>(request);
+  context->fail(status);
+  request->release(TRITONSERVER_REQUEST_RELEASE_ALL);
+}
+
+void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> batch) {
+  auto* requests = reinterpret_cast<TRITONBACKEND_Request**>(batch.data());
   const Status status =
-      take(backend_->execute(reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), &r, 1));
-  if (!status.ok()) {
-    drop(status, status.code() == absl::StatusCode::kCancelled ? FailureReason::kCanceled
-                                                               : FailureReason::kBackend);
-  }
+      take(backend_->execute(reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), requests,
+                             static_cast<uint32_t>(batch.size())));
+  if (status.ok()) return;
+  // The requests stayed ours.
+  const auto reason =
+      absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kBackend;
+  for (InferenceRequest* request : batch) drop(request, status, reason);
 }
 
 void BackendModel::unload() {
-  queue_.close();
+  if (queue_ != nullptr) queue_->close();
   for (auto& instance : instances_) {
     if (instance.thread.joinable()) instance.thread.join();
   }
   instances_.clear();
+  queue_.reset();
   if (model_initialised_ && backend_->model_finalize != nullptr) {
     if (Status s = take(backend_->model_finalize(reinterpret_cast<TRITONBACKEND_Model*>(this)));
         !s.ok()) {

@@ -11,9 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/queue.h"
 #include "server/model.h"
 #include "server/options.h"
+#include "server/request_queue.h"
+#include "server/response_order.h"
 #include "server/values.h"
 #include "triton/core/tritonbackend.h"
 
@@ -72,6 +73,10 @@ class BackendModel : public Model {
   // The backend's own readiness hook; true without one.
   bool ready() const;
 
+  // The model's own changes to its configuration, from within ModelInitialize only.
+  Status auto_complete(std::string_view json);
+  bool may_auto_complete() const { return may_auto_complete_; }
+
   Backend* backend() const { return backend_; }
   void* state = nullptr;
 
@@ -82,12 +87,15 @@ class BackendModel : public Model {
 
  private:
   void run(Instance& instance, std::promise<Status> initialised);
-  void execute(Instance& instance, InferenceRequest* request);
+  void execute(Instance& instance, std::vector<InferenceRequest*> batch);
+  void drop(InferenceRequest* request, const Status& status, FailureReason reason);
 
   Backend* backend_ = nullptr;
   bool model_initialised_ = false;
-  std::deque<Instance> instances_;  // addresses are stable
-  Queue<InferenceRequest*> queue_;
+  bool may_auto_complete_ = false;
+  std::deque<Instance> instances_;        // addresses are stable
+  std::unique_ptr<RequestQueue> queue_;   // while loaded
+  std::unique_ptr<ResponseOrder> order_;  // with preserve_ordering
   std::atomic<bool> calls_models_{false};
 };
 

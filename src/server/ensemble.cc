@@ -5,6 +5,8 @@
 
 #include "server/ensemble_check.h"
 #include "server/ensemble_run.h"
+#include "server/response_cache.h"
+#include "server/server.h"
 
 namespace nereid::server {
 
@@ -40,6 +42,10 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
 
 Status EnsembleModel::accept(InferenceRequest* request,
                              const std::shared_ptr<ResponseContext>& context) {
+  if (config().response_cache && server()->cache() != nullptr &&
+      answer_from_cache(*server()->cache(), request, context)) {
+    return ok();
+  }
   std::make_shared<EnsembleRun>(*this, request, context)->start();
   return ok();
 }

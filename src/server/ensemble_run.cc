@@ -377,7 +377,7 @@ void EnsembleRun::fail(const Status& status) {
   if (failed_ || final_sent_) return;
   failed_ = final_sent_ = true;
   waiting_.clear();
-  request_->model->statistics().failure(FailureReason::kOther);
+  request_->model->statistics().failure(FailureReason::kOther, request_->start_ns);
   context_->fail(Status(
       status.code(), fmt::format("in ensemble '{}', {}", model_.config().name, message(status))));
   cancel_steps();

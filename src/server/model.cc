@@ -1,6 +1,9 @@
 // Admission and draining of a model version.
 #include "server/model.h"
 
+#include <algorithm>
+
+#include "base/file.h"
 #include "base/log.h"
 
 namespace nereid::server {
@@ -12,6 +15,25 @@ Model::Model(Server* server, ModelConfig config, int64_t version, std::filesyste
       version_(version),
       dir_(std::move(dir)),
       statistics_(std::move(statistics)) {}
+
+Status Model::read_class_names() {
+  constexpr size_t kMaxBytes = size_t{64} << 20;
+  ClassNames names;
+  for (const auto& output : config_.outputs) {
+    if (output.label_file.empty()) continue;
+    const std::filesystem::path path = dir_ / output.label_file;
+    auto text = read_file(path, kMaxBytes);
+    if (!text.ok()) return internal_error("unable to open label file: {}", message(text.status()));
+    auto& list = names[output.name];
+    for (size_t begin = 0; begin < text->size();) {
+      const size_t end = std::min(text->find('\n', begin), text->size());
+      list.push_back(text->substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  if (!names.empty()) class_names_ = std::make_shared<const ClassNames>(std::move(names));
+  return ok();
+}
 
 Status Model::enqueue(InferenceRequest* request) {
   RETURN_IF_ERROR(request->validate());

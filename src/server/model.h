@@ -5,9 +5,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "server/model_config.h"
@@ -41,6 +43,11 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::filesystem::path& dir() const { return dir_; }  // the model's folder, without version
   Server* server() const { return server_; }
   ModelStatistics& statistics() { return *statistics_; }
+  // Class names by output, from the outputs' label files.
+  using ClassNames = std::map<std::string, std::vector<std::string>>;
+  const std::shared_ptr<const ClassNames>& class_names() const { return class_names_; }
+  // Reads the label files. Internal when one is missing.
+  Status read_class_names();
   // True for models that send requests of their own: these stop before the others.
   virtual bool calls_models() const { return false; }
   virtual bool decoupled() const { return config_.decoupled; }
@@ -49,6 +56,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // `context` is armed. OK: the request is taken over.
   virtual Status accept(InferenceRequest* request,
                         const std::shared_ptr<ResponseContext>& context) = 0;
+  void set_config(ModelConfig config) { config_ = std::move(config); }  // before requests come
   // Called by stop() when no request runs.
   virtual void unload() {}
 
@@ -58,6 +66,7 @@ class Model : public std::enable_shared_from_this<Model> {
   int64_t version_;
   std::filesystem::path dir_;
   std::unique_ptr<ModelStatistics> statistics_;
+  std::shared_ptr<const ClassNames> class_names_;
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t num_running_ = 0;

@@ -8,11 +8,9 @@
 
 #include <algorithm>
 
-#include "base/file.h"
-#include "base/log.h"
+#include "base/json.h"
+#include "server/config_fields.h"
 #include "server/config_json.h"
-#include "server/ensemble_check.h"
-#include "server/model_config.pb.h"
 
 namespace nereid::server {
 namespace {
@@ -20,8 +18,6 @@ namespace {
 namespace pb = google::protobuf;
 constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr int kMaxNesting = 64;
-constexpr int kMaxInstances = 1024;
-constexpr int kMaxDims = 32;
 
 class FirstError : public pb::io::ErrorCollector {
  public:
@@ -35,21 +31,26 @@ class FirstError : public pb::io::ErrorCollector {
   std::string text_;
 };
 
-// The message with where each of its top-level fields stood, for errors.
-struct Parsed {
-  inference::ModelConfig config;
-  pb::TextFormat::ParseInfoTree places;
-  std::string path;
-
-  // " (<path>:<line>)" of top-level field `name`, or " (<path>)" when it is absent.
-  std::string where(const char* name, int index = -1) const {
-    const auto* field = inference::ModelConfig::descriptor()->FindFieldByName(name);
-    if (field == nullptr) return fmt::format(" ({})", path);
-    const auto place = places.GetLocation(field, field->is_repeated() && index < 0 ? 0 : index);
-    return place.line < 0 ? fmt::format(" ({})", path)
-                          : fmt::format(" ({}:{})", path, place.line + 1);
+// A template's data type that nobody filled in ("data_type: ${logits_datatype}") is taken as FP32,
+// what the deployments that leave it so expect. Anywhere else a placeholder is a syntax error.
+std::string fill_data_types(std::string_view text) {
+  constexpr std::string_view kField = "data_type";
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t field = text.find(kField, at);
+    if (field == std::string_view::npos) return out.append(text.substr(at));
+    size_t value = text.find_first_not_of(" \t:", field + kField.size());
+    value = std::min(value, text.size());
+    out.append(text.substr(at, value - at));
+    at = value;
+    if (!text.substr(value).starts_with("${")) continue;
+    const size_t end = text.find_first_of("}\n", value);
+    if (end == std::string_view::npos || text[end] != '}') continue;
+    out.append("TYPE_FP32");
+    at = end + 1;
   }
-};
+  return out;
+}
 
 Status parse_text(std::string_view text, Parsed& out) {
   if (text.size() > kMaxConfigBytes) {
@@ -60,7 +61,8 @@ Status parse_text(std::string_view text, Parsed& out) {
   parser.RecordErrorsTo(&error);
   parser.WriteLocationsTo(&out.places);
   parser.SetRecursionLimit(kMaxNesting);
-  pb::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  const std::string filled = fill_data_types(text);
+  pb::io::ArrayInputStream stream(filled.data(), static_cast<int>(filled.size()));
   if (!parser.Parse(&stream, &out.config)) {
     return invalid_argument("failed to read text proto from {}:{}", out.path,
                             error.text().empty() ? " not a model configuration" : error.text());
@@ -75,8 +77,6 @@ Status refuse_unsupported(const Parsed& p) {
     return unsupported("model '{}': {} is not supported{}", c.name(), what, p.where(field));
   };
   if (c.has_sequence_batching()) return no("sequence_batching", "sequence_batching");
-  if (c.response_cache().enable()) return no("response_cache", "response_cache");
-  if (c.model_warmup_size() > 0) return no("model_warmup", "model_warmup");
   if (c.batch_input_size() > 0) return no("batch_input", "batch_input");
   if (c.batch_output_size() > 0) return no("batch_output", "batch_output");
   if (c.model_repository_agents().agents_size() > 0) {
@@ -91,19 +91,40 @@ Status refuse_unsupported(const Parsed& p) {
       return no("instance_group", "instance_group.secondary_devices");
     }
   }
-  const auto& batching = c.dynamic_batching();
-  if (batching.priority_levels() > 0) {
-    return no("dynamic_batching", "dynamic_batching.priority_levels");
-  }
-  if (batching.preserve_ordering()) {
-    return no("dynamic_batching", "dynamic_batching.preserve_ordering");
-  }
-  const auto& policy = batching.default_queue_policy();
-  if (policy.timeout_action() == inference::ModelQueuePolicy::DELAY &&
-      policy.default_timeout_microseconds() > 0) {
-    return no("dynamic_batching", "default_queue_policy.timeout_action DELAY");
-  }
   return ok();
+}
+
+// A backend from the platform, from a default file in a version folder, or from a name like
+// "x.<backend>"; nothing changes when there is none.
+void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
+  struct Row {
+    const char *platform, *file, *backend;
+  };
+  static constexpr Row kRows[] = {{"tensorrt_plan", "model.plan", "tensorrt"},
+                                  {"onnxruntime_onnx", "model.onnx", "onnxruntime"},
+                                  {"", "model.xml", "openvino"},
+                                  {"pytorch_libtorch", "model.pt", "pytorch"},
+                                  {"", "model.pt2", "pytorch"},
+                                  {"", "model.py", "python"}};
+  if (c.platform() == "ensemble" || c.has_ensemble_scheduling()) return;
+  const auto set = [&](const Row& row) {
+    c.set_backend(row.backend);
+    if (c.default_model_filename().empty()) c.set_default_model_filename(row.file);
+  };
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(dir, error), end;
+       c.backend().empty() && !error && it != end; it.increment(error)) {
+    for (const Row& row : kRows) {
+      if (*row.platform != 0 && c.platform() == row.platform) set(row);
+      std::error_code ignored;
+      if (c.backend().empty() && std::filesystem::exists(it->path() / row.file, ignored)) set(row);
+    }
+  }
+  const size_t dot = c.name().rfind('.');
+  if (c.backend().empty() && dot != std::string::npos) c.set_backend(c.name().substr(dot + 1));
+  if (c.backend() == "python" && c.default_model_filename().empty()) {
+    c.set_default_model_filename("model.py");
+  }
 }
 
 // Defaults that the config endpoint shows as if they had been written.
@@ -136,193 +157,6 @@ void normalise(inference::ModelConfig& c) {
   }
 }
 
-// `kind` is "input" or "output"; Message is ModelInput or ModelOutput.
-template <class Message>
-StatusOr<TensorSpec> tensor_spec(const Message& m, const char* kind, int index, const Parsed& p) {
-  const std::string where = p.where(kind, index);
-  if (m.name().empty()) return invalid_argument("model {} must specify 'name'{}", kind, where);
-  if (m.data_type() == inference::TYPE_INVALID) {
-    return invalid_argument("model {} '{}' must specify 'data_type'{}", kind, m.name(), where);
-  }
-  if (!inference::DataType_IsValid(m.data_type())) {
-    return invalid_argument("model {} '{}': 'data_type' {} does not exist{}", kind, m.name(),
-                            static_cast<int>(m.data_type()), where);
-  }
-  if (m.dims_size() == 0) {
-    return invalid_argument("model {} '{}' must specify 'dims'{}", kind, m.name(), where);
-  }
-  if (m.dims_size() > kMaxDims) {
-    return invalid_argument("model {} '{}' has {} dims, at most {}{}", kind, m.name(),
-                            m.dims_size(), kMaxDims, where);
-  }
-  TensorSpec spec;
-  spec.name = m.name();
-  spec.datatype = static_cast<TRITONSERVER_DataType>(m.data_type());
-  spec.dims.assign(m.dims().begin(), m.dims().end());
-  spec.is_shape_tensor = m.is_shape_tensor();
-  for (int64_t d : spec.dims) {
-    if (d < 1 && d != -1) {
-      return invalid_argument(
-          "model {} '{}' dimension must be integer >= 1, or -1 to indicate a variable-size "
-          "dimension{}",
-          kind, m.name(), where);
-    }
-  }
-  if (m.has_reshape()) {
-    spec.reshape.emplace(m.reshape().shape().begin(), m.reshape().shape().end());
-    const auto variable = [](const std::vector<int64_t>& dims) {
-      return std::count(dims.begin(), dims.end(), -1);
-    };
-    // Sizes are compared as floating point: products of hostile dims may exceed 64 bits.
-    const auto size = [](const std::vector<int64_t>& dims) {
-      double n = 1;
-      for (int64_t d : dims) n *= d == -1 ? 1.0 : static_cast<double>(d);
-      return n;
-    };
-    if (size(spec.dims) != size(*spec.reshape) || variable(spec.dims) != variable(*spec.reshape)) {
-      return invalid_argument("model {} '{}' has different size for dims and reshape for {}{}",
-                              kind, m.name(), p.config.name(), where);
-    }
-  }
-  return spec;
-}
-
-Status fill_tensors(const Parsed& p, ModelConfig& out) {
-  for (int i = 0; i < p.config.input_size(); ++i) {
-    ASSIGN_OR_RETURN(auto spec, tensor_spec(p.config.input(i), "input", i, p));
-    if (out.input(spec.name) != nullptr) {
-      return invalid_argument("model input '{}' appears twice for {}{}", spec.name, out.name,
-                              p.where("input", i));
-    }
-    spec.optional = p.config.input(i).optional();
-    out.inputs.push_back(std::move(spec));
-  }
-  for (int i = 0; i < p.config.output_size(); ++i) {
-    ASSIGN_OR_RETURN(auto spec, tensor_spec(p.config.output(i), "output", i, p));
-    // The same output written twice is in wide-spread repositories; the first one counts.
-    if (out.output(spec.name) == nullptr) out.outputs.push_back(std::move(spec));
-  }
-  return ok();
-}
-
-Status fill_groups(const Parsed& p, ModelConfig& out) {
-  for (int i = 0; i < p.config.instance_group_size(); ++i) {
-    const auto& g = p.config.instance_group(i);
-    const std::string where = p.where("instance_group", i);
-    if (g.kind() == inference::ModelInstanceGroup::KIND_GPU) {
-      return invalid_argument(
-          "instance group {} of model {} has kind KIND_GPU but no GPUs are available{}", g.name(),
-          out.name, where);
-    }
-    if (g.kind() == inference::ModelInstanceGroup::KIND_CPU && g.gpus_size() > 0) {
-      return invalid_argument(
-          "instance group {} of model {} has kind KIND_CPU but specifies one or more GPUs{}",
-          g.name(), out.name, where);
-    }
-    if (g.count() > kMaxInstances) {
-      return invalid_argument("instance group {} of model {}: count {} is more than {}{}", g.name(),
-                              out.name, g.count(), kMaxInstances, where);
-    }
-    const auto kind = g.kind() == inference::ModelInstanceGroup::KIND_MODEL
-                          ? TRITONSERVER_INSTANCEGROUPKIND_MODEL
-                          : TRITONSERVER_INSTANCEGROUPKIND_CPU;
-    out.groups.push_back({g.name(), kind, g.count(), g.host_policy()});
-  }
-  return ok();
-}
-
-Status fill_steps(const Parsed& p, ModelConfig& out) {
-  const auto& c = p.config;
-  const bool ensemble = c.platform() == "ensemble";
-  if (ensemble && !c.backend().empty()) {
-    return invalid_argument(
-        "Ensemble model '{}' must have platform type 'ensemble' and empty backend type{}", out.name,
-        p.where("backend"));
-  }
-  if (ensemble && !c.has_ensemble_scheduling()) {
-    return invalid_argument(
-        "ensemble scheduling must be set for ensemble {} whose platform is "
-        "ensemble{}",
-        out.name, p.where("platform"));
-  }
-  if (!ensemble && c.has_ensemble_scheduling()) {
-    return invalid_argument(
-        "ensemble scheduling cannot be set for model '{}' whose platform is "
-        "not ensemble{}",
-        out.name, p.where("ensemble_scheduling"));
-  }
-  if (!ensemble) return ok();
-  if (c.instance_group_size() > 0) {
-    return invalid_argument("instance group should not be specified for ensemble '{}'{}", out.name,
-                            p.where("instance_group"));
-  }
-  for (const auto& step : c.ensemble_scheduling().step()) {
-    out.steps.push_back({step.model_name(),
-                         step.model_version() <= 0 ? -1 : step.model_version(),
-                         {step.input_map().begin(), step.input_map().end()},
-                         {step.output_map().begin(), step.output_map().end()}});
-  }
-  out.max_inflight_requests = c.ensemble_scheduling().max_inflight_requests();
-  return annotate(check_ensemble_graph(out), p.path);
-}
-
-Status fill(const Parsed& p, ModelConfig& out) {
-  const auto& c = p.config;
-  out.name = c.name();
-  out.platform = c.platform();
-  out.backend = c.backend();
-  out.runtime = c.runtime();
-  out.decoupled = c.model_transaction_policy().decoupled();
-  out.metric_tags = {c.metric_tags().begin(), c.metric_tags().end()};
-  if (c.max_batch_size() < 0) {
-    return invalid_argument("'max_batch_size' must be non-negative value for {}{}", out.name,
-                            p.where("max_batch_size"));
-  }
-  out.max_batch_size = c.max_batch_size();
-  if (!out.platform.empty() && out.platform != "ensemble") {
-    return invalid_argument("unexpected platform type '{}' for {}{}", out.platform, out.name,
-                            p.where("platform"));
-  }
-  if (out.backend.empty() && out.platform.empty()) {
-    return invalid_argument("model '{}' must specify 'backend'{}", out.name, p.where("backend"));
-  }
-  if (out.backend.find_first_of("/\\") != std::string::npos ||
-      out.runtime.find_first_of("/\\") != std::string::npos) {
-    return invalid_argument("'backend' and 'runtime' of {} must be plain names{}", out.name,
-                            p.where("backend"));
-  }
-  const auto& versions = c.version_policy();
-  if (versions.has_all()) out.versions.latest = 0;
-  if (versions.has_latest()) out.versions.latest = std::max(1u, versions.latest().num_versions());
-  if (versions.has_specific()) {
-    out.versions.specific = {versions.specific().versions().begin(),
-                             versions.specific().versions().end()};
-  }
-  for (int32_t size : c.dynamic_batching().preferred_batch_size()) {
-    if (size <= 0) {
-      return invalid_argument("dynamic batching preferred size must be positive for {}{}", out.name,
-                              p.where("dynamic_batching"));
-    }
-    if (size > out.max_batch_size) {
-      return invalid_argument("dynamic batching preferred size must be <= max batch size for {}{}",
-                              out.name, p.where("dynamic_batching"));
-    }
-  }
-  const auto& policy = c.dynamic_batching().default_queue_policy();
-  out.max_queue_size = policy.max_queue_size();
-  out.queue_timeout_us = policy.default_timeout_microseconds();
-  out.allow_timeout_override = policy.allow_timeout_override();
-  if (c.dynamic_batching().max_queue_delay_microseconds() > 0) {
-    log_warn(
-        "model '{}': every request is executed at once, max_queue_delay_microseconds has no "
-        "effect{}",
-        out.name, p.where("dynamic_batching"));
-  }
-  RETURN_IF_ERROR(fill_tensors(p, out));
-  RETURN_IF_ERROR(fill_groups(p, out));
-  return fill_steps(p, out);
-}
-
 const TensorSpec* find(const std::vector<TensorSpec>& specs, std::string_view name) {
   const auto it = std::find_if(specs.begin(), specs.end(),
                                [&](const TensorSpec& spec) { return spec.name == name; });
@@ -337,37 +171,90 @@ const TensorSpec* ModelConfig::output(std::string_view tensor) const {
   return find(outputs, tensor);
 }
 
-StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
-                                         const std::string& directory_name) {
-  Parsed parsed;
-  parsed.path = path;
-  RETURN_IF_ERROR(parse_text(text, parsed));
-  auto& config = parsed.config;
-  if (config.name().empty()) config.set_name(directory_name);
-  if (config.name() != directory_name) {
-    return invalid_argument(
-        "unexpected directory name '{}' for model '{}', directory name must equal model name{}",
-        directory_name, config.name(), parsed.where("name"));
-  }
+namespace {
+
+StatusOr<ModelConfig> finish(Parsed& parsed) {
   RETURN_IF_ERROR(refuse_unsupported(parsed));
-  normalise(config);
+  normalise(parsed.config);
   ModelConfig out;
-  RETURN_IF_ERROR(fill(parsed, out));
+  RETURN_IF_ERROR(fill_config(parsed, out));
   pb::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
   std::string printed;
-  if (auto status = pb::util::MessageToJsonString(config, &printed, options); !status.ok()) {
-    return invalid_argument("{}: {}", path, status.ToString());
+  if (auto status = pb::util::MessageToJsonString(parsed.config, &printed, options); !status.ok()) {
+    return invalid_argument("{}: {}", parsed.path, status.ToString());
   }
   ASSIGN_OR_RETURN(out.json, numbers_in_config_json(printed));
+  out.proto = parsed.config.SerializeAsString();
   return out;
 }
 
-StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model_dir) {
-  const auto path = model_dir / "config.pbtxt";
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
-  return parse_model_config(text, path.string(), model_dir.filename().string());
+Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
+  if (text.size() > kMaxConfigBytes) {
+    return invalid_argument("Invalid config override: larger than {} bytes", kMaxConfigBytes);
+  }
+  // protobuf's own JSON parser has no limit of nesting.
+  if (auto parsed = parse_json(text, kMaxNesting); !parsed.ok()) {
+    return annotate(parsed.status(), "Invalid config override");
+  }
+  pb::util::JsonParseOptions options;
+  options.case_insensitive_enum_parsing = true;
+  if (auto status = pb::util::JsonStringToMessage(text, &out, options); !status.ok()) {
+    return invalid_argument("Invalid config override: {}", status.ToString());
+  }
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
+  Parsed parsed;
+  parsed.path = source.path;
+  if (source.is_json) {
+    RETURN_IF_ERROR(parse_json_text(source.text, parsed.config));
+  } else {
+    RETURN_IF_ERROR(parse_text(source.text, parsed));
+  }
+  auto& config = parsed.config;
+  if (config.name().empty()) config.set_name(source.model);
+  if (config.name() != source.model) {
+    return invalid_argument(
+        "unexpected directory name '{}' for model '{}', directory name must equal model name{}",
+        source.model, config.name(), parsed.where("name"));
+  }
+  guess_backend(source.dir, config);
+  return finish(parsed);
+}
+
+StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
+                                         const std::string& directory_name) {
+  ASSIGN_OR_RETURN(ModelConfig config,
+                   parse_model_config({std::string(text), false, path, directory_name, {}}));
+  RETURN_IF_ERROR(config.deferred);
+  return config;
+}
+
+StatusOr<ModelConfig> adopt_auto_complete(const ModelConfig& config, std::string_view json) {
+  Parsed parsed;
+  inference::ModelConfig completed;
+  RETURN_IF_ERROR(parse_json_text(std::string(json), completed));
+  auto& to = parsed.config;
+  if (!to.ParseFromString(config.proto)) return internal_error("cannot read back a configuration");
+  to.set_max_batch_size(completed.max_batch_size());
+  to.mutable_input()->Swap(completed.mutable_input());
+  to.mutable_output()->Swap(completed.mutable_output());
+  if (completed.has_model_transaction_policy()) {
+    *to.mutable_model_transaction_policy() = completed.model_transaction_policy();
+  }
+  if (to.scheduling_choice_case() == inference::ModelConfig::SCHEDULING_CHOICE_NOT_SET) {
+    if (completed.has_dynamic_batching()) {
+      *to.mutable_dynamic_batching() = completed.dynamic_batching();
+    } else if (completed.has_sequence_batching()) {
+      *to.mutable_sequence_batching() = completed.sequence_batching();
+    }
+  }
+  return finish(parsed);
 }
 
 }  // namespace nereid::server

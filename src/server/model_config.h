@@ -22,6 +22,8 @@ struct TensorSpec {
   std::optional<std::vector<int64_t>> reshape;  // what the backend sees instead of dims
   bool optional = false;
   bool is_shape_tensor = false;
+  bool allow_ragged = false;  // a batch may hold different sizes
+  std::string label_file;     // outputs: class names, relative to the model's folder
 };
 
 struct EnsembleStep {
@@ -39,8 +41,41 @@ struct InstanceGroup {
 };
 
 struct VersionPolicy {
-  uint32_t latest = 1;            // the newest n; 0 = all
-  std::vector<int64_t> specific;  // when not empty, exactly these
+  uint32_t latest = 1;       // the newest n; 0 = all
+  bool is_specific = false;  // exactly those of `specific`
+  std::vector<int64_t> specific;
+};
+
+// How requests wait; one per priority level.
+struct QueuePolicy {
+  bool delay_on_timeout = false;        // else a request that waited too long is rejected
+  uint64_t timeout_us = 0;              // 0 = none
+  bool allow_timeout_override = false;  // a request may ask for a shorter timeout
+  uint32_t max_queue_size = 0;          // 0 = unlimited
+};
+
+struct DynamicBatching {
+  std::vector<int32_t> preferred_sizes;
+  uint64_t max_delay_us = 0;
+  bool preserve_ordering = false;
+  uint64_t priority_levels = 0, default_priority = 0;
+  QueuePolicy queue;
+  std::map<uint64_t, QueuePolicy> level_queues;
+};
+
+// One input of a warm-up request.
+struct WarmupInput {
+  std::string name;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> dims;
+  enum class Data { kZero, kRandom, kFile } data = Data::kZero;
+  std::string file;  // in <model>/warmup
+};
+
+struct WarmupSample {
+  std::string name;
+  uint32_t batch_size = 1, count = 1;
+  std::vector<WarmupInput> inputs;
 };
 
 struct ModelConfig {
@@ -50,27 +85,42 @@ struct ModelConfig {
   VersionPolicy versions;
   std::vector<TensorSpec> inputs, outputs;
   std::vector<InstanceGroup> groups;
-  std::vector<EnsembleStep> steps;      // not empty: an ensemble
-  uint32_t max_inflight_requests = 0;   // ensemble; 0 = the core's own bound
-  uint32_t max_queue_size = 0;          // 0 = unlimited
-  uint64_t queue_timeout_us = 0;        // 0 = none; longer waits end with UNAVAILABLE
-  bool allow_timeout_override = false;  // a request may ask for a shorter timeout
+  std::vector<EnsembleStep> steps;     // not empty: an ensemble
+  uint32_t max_inflight_requests = 0;  // ensemble; 0 = the core's own bound
+  std::optional<DynamicBatching> batching;
+  bool response_cache = false;
+  std::vector<WarmupSample> warmup;
   std::map<std::string, std::string> metric_tags;
-  std::string json;  // the whole message as the config endpoint and backends see it
+  std::string json;   // the whole message as the config endpoint and backends see it
+  std::string proto;  // the message, serialised
+  Status deferred;    // what is wrong with tensors or instance groups: found when loading
 
   bool is_ensemble() const { return !steps.empty(); }
   const TensorSpec* input(std::string_view tensor) const;
   const TensorSpec* output(std::string_view tensor) const;
 };
 
-// Parses protobuf text format, applies defaults and validates. `path` names the text in errors
-// ("<path>:<line>:<column>: <reason>" for syntax), `directory_name` is the model's folder.
-// InvalidArgument for wrong values, Unimplemented for fields that this server does not act on, each
-// naming the field.
+// Where a configuration comes from.
+struct ConfigSource {
+  std::string text;
+  bool is_json = false;       // protobuf JSON instead of text format
+  std::string path;           // named in errors; empty = a load override
+  std::string model;          // the model's (folder's) name
+  std::filesystem::path dir;  // its folder, to guess a missing backend from; may be empty
+};
+
+// Parses, applies defaults and validates. InvalidArgument for wrong values
+// ("<path>:<line>:<column>: <reason>" for syntax), Unimplemented for fields that this server does
+// not act on, each naming the field. Problems of tensors and instance groups end up in
+// ModelConfig::deferred.
+StatusOr<ModelConfig> parse_model_config(const ConfigSource& source);
+
+// The same for text format, deferred problems included.
 StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
                                          const std::string& directory_name);
 
-// `<model_dir>/config.pbtxt` through parse_model_config.
-StatusOr<ModelConfig> read_model_config(const std::filesystem::path& model_dir);
+// `config` with what a backend's auto-completion may set taken from its JSON: max_batch_size,
+// inputs, outputs, transaction policy, and the scheduling choice where none was made.
+StatusOr<ModelConfig> adopt_auto_complete(const ModelConfig& config, std::string_view json);
 
 }  // namespace nereid::server

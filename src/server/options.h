@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "triton/core/tritonserver.h"
 
 namespace nereid::server {
 
@@ -14,11 +17,17 @@ using BackendSettings = std::map<std::string, std::string>;
 struct ServerOptions {
   std::string id = "triton";
   std::vector<std::string> repositories;
+  TRITONSERVER_ModelControlMode control_mode = TRITONSERVER_MODEL_CONTROL_NONE;
+  std::set<std::string> startup_models;  // explicit mode; a lone "*" = all
   bool strict_readiness = true;
-  bool strict_model_config = true;
+  bool strict_model_config = true;  // a model without config.pbtxt is refused
+  std::string model_config_name;    // configs/<name>.pbtxt before config.pbtxt
   bool exit_on_error = true;
   uint32_t exit_timeout_s = 30;
+  uint32_t model_load_threads = 4;
+  uint32_t model_load_retries = 0;
   bool metrics = true;
+  size_t cache_bytes = 0;  // of the response cache; 0 = none
   std::string backend_dir = "/opt/tritonserver/backends";
   std::map<std::string, BackendSettings>
       backend_settings;  // backend ("" = all) -> setting -> value

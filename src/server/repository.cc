@@ -1,17 +1,20 @@
-// Reading model repositories and loading what they hold: the part of Server that runs inside
-// create().
-#include <algorithm>
-#include <set>
+// Folders, versions, fingerprints and load overrides; see repository.h.
+#include "server/repository.h"
 
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
-#include "server/ensemble.h"
-#include "server/error.h"
-#include "server/server.h"
 
 namespace nereid::server {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr size_t kMaxConfigBytes = 4 << 20;
+constexpr size_t kMaxFiles = 100000;  // of one model; more are not looked at for changes
 
 // A folder name that is a version: decimal, no leading zero. 0 otherwise.
 int64_t version_of(const std::string& name) {
@@ -27,8 +30,9 @@ StatusOr<std::vector<std::string>> folders_in(const fs::path& dir) {
     std::error_code ignored;
     if (it->is_directory(ignored)) names.push_back(it->path().filename().string());
   }
-  if (error)
+  if (error) {
     return internal_error("failed to read directory {}: {}", dir.string(), error.message());
+  }
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -46,7 +50,7 @@ StatusOr<std::vector<int64_t>> versions_in(const fs::path& dir, const VersionPol
     }
   }
   std::sort(found.begin(), found.end());
-  if (!policy.specific.empty()) {
+  if (policy.is_specific) {
     std::erase_if(found, [&](int64_t v) {
       return std::find(policy.specific.begin(), policy.specific.end(), v) == policy.specific.end();
     });
@@ -56,165 +60,160 @@ StatusOr<std::vector<int64_t>> versions_in(const fs::path& dir, const VersionPol
   return found;
 }
 
+// Path, size and time of every file below `dir`.
+uint64_t fingerprint_of(const fs::path& dir) {
+  uint64_t hash = 0;
+  size_t num_files = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (++num_files > kMaxFiles) break;
+    std::error_code ignored;
+    const auto time = it->last_write_time(ignored).time_since_epoch().count();
+    const auto size = it->is_regular_file(ignored) ? it->file_size(ignored) : 0;
+    // Added up, because the order of a folder's entries may change.
+    hash += hash64(fmt::format("{}|{}|{}", it->path().string(), size, time));
+  }
+  return hash;
+}
+
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name.find_first_of("/\\") == std::string::npos && name != "." &&
+         name.find("..") == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+// Writes the files of an override into a folder of their own.
+StatusOr<std::shared_ptr<ScratchFolder>> write_files(const ModelOverride& changes) {
+  ASSIGN_OR_RETURN(auto scratch, ScratchFolder::create());
+  for (const auto& [name, content] : changes.files) {
+    const fs::path path(name);
+    const bool escapes = path.is_absolute() ||
+                         std::any_of(path.begin(), path.end(), [](auto& p) { return p == ".."; });
+    if (escapes || path.filename().empty() || name.find('\0') != std::string::npos) {
+      return invalid_argument("file:{} is not a path below the model's folder", name);
+    }
+    std::error_code error;
+    fs::create_directories((scratch->path() / path).parent_path(), error);
+    if (error) return internal_error("file:{}: {}", name, error.message());
+    RETURN_IF_ERROR(write_file_atomic(scratch->path() / path, content));
+  }
+  return scratch;
+}
+
 }  // namespace
 
-Status Server::scan() {
-  const std::set<std::string> roots(options_.repositories.begin(), options_.repositories.end());
-  for (const auto& root : roots) RETURN_IF_ERROR(scan_repository(root));
-  return ok();
-}
-
-Status Server::scan_repository(const fs::path& root) {
+StatusOr<std::shared_ptr<ScratchFolder>> ScratchFolder::create() {
   std::error_code error;
-  if (!fs::exists(root, error)) return internal_error("failed to stat file {}", root.string());
-  if (!fs::is_directory(root, error)) {
-    return internal_error("repository path is not a valid directory: {}", root.string());
+  std::string name = (fs::temp_directory_path(error) / "folderXXXXXX").string();
+  if (error || ::mkdtemp(name.data()) == nullptr) {
+    return internal_error("cannot create a temporary folder {}", name);
   }
-  ASSIGN_OR_RETURN(const auto names, folders_in(root));
-  for (const auto& name : names) {
-    if (name.starts_with('.')) continue;
-    const auto [it, is_new] = entries_.try_emplace(name);
-    Entry& entry = it->second;
-    if (!is_new) {
-      entry.versions.clear();
-      entry.config = invalid_argument("model '{}' is in more than one repository: {} and {}", name,
-                                      entry.dir.string(), (root / name).string());
-      continue;
-    }
-    entry.dir = root / name;
-    entry.config = read_model_config(entry.dir);
-    if (!entry.config.ok()) continue;
-    auto versions = versions_in(entry.dir, entry.config->versions);
-    if (!versions.ok()) {
-      entry.config = versions.status();
-      continue;
-    }
-    for (int64_t version : *versions) entry.versions[version].reason = "not loaded yet";
-  }
-  return ok();
+  return std::shared_ptr<ScratchFolder>(new ScratchFolder(name));
 }
 
-void Server::load_all() {
-  for (auto& [name, entry] : entries_) {
-    if (!entry.config.ok() || entry.config->is_ensemble()) continue;
-    for (auto& [number, _] : entry.versions) load(entry, number);
-  }
-  // Ensembles of ensembles: again while one more could be loaded.
-  for (size_t before = load_order_.size() + 1; before != load_order_.size();) {
-    before = load_order_.size();
-    for (auto& [name, entry] : entries_) {
-      if (!entry.config.ok() || !entry.config->is_ensemble()) continue;
-      for (auto& [number, version] : entry.versions) {
-        if (version.model == nullptr) load(entry, number);
-      }
-    }
-  }
+ScratchFolder::~ScratchFolder() {
+  std::error_code error;
+  fs::remove_all(path_, error);
 }
 
-void Server::load(Entry& entry, int64_t version) {
-  const ModelConfig& config = *entry.config;
-  const Time start = now();
-  log_info("loading: {}:{}", config.name, version);
-  auto stats = ModelStatistics::create(options_.metrics, config.name, version, config.metric_tags);
-  Status status = stats.status();
-  if (status.ok()) {
-    status = config.is_ensemble() ? load_ensemble(entry, version, *std::move(stats))
-                                  : load_backend_model(entry, version, *std::move(stats));
-  }
-  std::unique_lock lock(versions_mutex_);
-  Version& slot = entry.versions[version];
-  if (!status.ok()) {
-    slot.reason = fmt::format("{}: {}", code_string(to_code(status.code())), message(status));
-    log_error("failed to load '{}' version {}: {}", config.name, version, slot.reason);
-    return;
-  }
-  slot.reason.clear();
-  slot.model = load_order_.back();
-  slot.model->statistics().loaded(seconds(now() - start));
-  log_info("successfully loaded '{}'", config.name);
-}
+Repositories::Repositories(const ServerOptions& options)
+    : roots_(options.repositories.begin(), options.repositories.end()),
+      strict_config_(options.strict_model_config),
+      config_name_(options.model_config_name) {}
 
-Status Server::load_backend_model(Entry& entry, int64_t version,
-                                  std::unique_ptr<ModelStatistics> stats) {
-  ASSIGN_OR_RETURN(Backend * backend, backend_for(*entry.config, entry.dir, version));
-  auto model =
-      std::make_shared<BackendModel>(this, *entry.config, version, entry.dir, std::move(stats));
-  RETURN_IF_ERROR(model->load(backend, options_));
-  load_order_.push_back(std::move(model));
-  return ok();
-}
-
-Status Server::load_ensemble(Entry& entry, int64_t version,
-                             std::unique_ptr<ModelStatistics> stats) {
-  const ModelConfig& config = *entry.config;
-  std::vector<std::shared_ptr<Model>> models;
-  for (const auto& step : config.steps) {
-    const auto it = entries_.find(step.model);
-    if (it == entries_.end()) {
-      return invalid_argument("ensemble {} contains models that are not available or ambiguous: {}",
-                              config.name, step.model);
-    }
-    if (!it->second.config.ok()) {
-      return invalid_argument(
-          "ensemble '{}' depends on '{}' which is not valid. Model '{}' failed "
-          "with error: {}",
-          config.name, step.model, step.model, message(it->second.config.status()));
-    }
-    auto model = find(step.model, step.version);
-    if (!model.ok() && step.version > 0) {
-      return invalid_argument(
-          "ensemble '{}' depends on '{}' whose required version {} is not loaded.", config.name,
-          step.model, step.version);
-    }
-    if (!model.ok()) {
-      const auto& versions = it->second.versions;
-      return invalid_argument(
-          "ensemble '{}' depends on '{}' which has no loaded version. Model '{}' loading failed "
-          "with error: {}",
-          config.name, step.model, step.model,
-          versions.empty() ? "no version was found" : versions.rbegin()->second.reason);
-    }
-    models.push_back(*std::move(model));
-  }
-  auto ensemble =
-      std::make_shared<EnsembleModel>(this, config, version, entry.dir, std::move(stats));
-  RETURN_IF_ERROR(ensemble->load(std::move(models)));
-  load_order_.push_back(std::move(ensemble));
-  return ok();
-}
-
-StatusOr<Backend*> Server::backend_for(const ModelConfig& config, const fs::path& dir,
-                                       int64_t version) {
-  std::string backend_dir = options_.backend_dir;
-  for (const std::string& section : {std::string(), config.backend}) {
-    const auto it = options_.backend_settings.find(section);
-    if (it == options_.backend_settings.end()) continue;
-    const auto setting = it->second.find("backend-directory");
-    if (setting != it->second.end()) backend_dir = setting->second;
-  }
-  const std::string file =
-      config.runtime.empty() ? fmt::format("libtriton_{}.so", config.backend) : config.runtime;
-  const fs::path candidates[] = {dir / std::to_string(version) / file, dir / file,
-                                 fs::path(backend_dir) / config.backend / file};
-  for (const auto& path : candidates) {
+Status Repositories::check_roots() const {
+  std::lock_guard lock(mutex_);
+  for (const fs::path root : roots_) {
     std::error_code error;
-    if (!fs::exists(path, error)) continue;
-    const fs::path real = fs::canonical(path, error);
-    auto& slot = backends_[real.string()];
-    if (slot == nullptr) {
-      auto opened = Backend::open(config.backend, real, options_);
-      if (!opened.ok()) {
-        backends_.erase(real.string());
-        return opened.status();
-      }
-      slot = *std::move(opened);
+    if (!fs::exists(root, error)) return internal_error("failed to stat file {}", root.string());
+    if (!fs::is_directory(root, error)) {
+      return internal_error("repository path is not a valid directory: {}", root.string());
     }
-    return slot.get();
   }
-  return invalid_argument(
-      "unable to find backend library for backend '{}', try specifying runtime "
-      "on the model configuration. Looked for {}",
-      config.backend, candidates[2].string());
+  return ok();
+}
+
+StatusOr<std::set<std::string>> Repositories::names(std::set<std::string>* duplicates) const {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> out;
+  for (const fs::path root : roots_) {
+    ASSIGN_OR_RETURN(const auto found, folders_in(root));
+    for (const auto& name : found) {
+      if (name.starts_with('.')) continue;
+      if (!out.insert(name).second) duplicates->insert(name);
+    }
+  }
+  for (const auto& name : *duplicates) out.erase(name);
+  return out;
+}
+
+StatusOr<fs::path> Repositories::find(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  fs::path found;
+  for (const fs::path root : roots_) {
+    std::error_code error;
+    if (!fs::is_directory(root / name, error)) continue;
+    if (!found.empty()) {
+      return invalid_argument("model '{}' is in more than one repository: {} and {}", name,
+                              found.string(), (root / name).string());
+    }
+    found = root / name;
+  }
+  if (found.empty()) return not_found("model not found in any model repository.");
+  return found;
+}
+
+StatusOr<ModelFiles> Repositories::read(const std::string& name,
+                                        const ModelOverride& changes) const {
+  if (!is_plain_name(name)) {
+    return invalid_argument("a model's name has no '/', no '\\' and no '..'");
+  }
+  ModelFiles out;
+  out.overridden = !changes.empty();
+  if (!changes.files.empty()) {
+    if (!changes.config) {
+      return invalid_argument("files without parameter 'config', which must come with them");
+    }
+    ASSIGN_OR_RETURN(out.scratch, write_files(changes));
+    out.dir = out.scratch->path();
+  } else {
+    ASSIGN_OR_RETURN(out.dir, find(name));
+  }
+  ConfigSource source;
+  source.model = name;
+  source.dir = out.dir;
+  if (changes.config) {
+    source.is_json = true;
+    source.text = *changes.config;
+  } else {
+    std::error_code error;
+    fs::path path = out.dir / "configs" / (config_name_ + ".pbtxt");
+    if (config_name_.empty() || !fs::exists(path, error)) path = out.dir / "config.pbtxt";
+    if (strict_config_ || fs::exists(path, error)) {
+      ASSIGN_OR_RETURN(source.text, read_file(path, kMaxConfigBytes));
+    }
+    source.path = path.string();
+  }
+  ASSIGN_OR_RETURN(out.config, parse_model_config(source));
+  ASSIGN_OR_RETURN(out.versions, versions_in(out.dir, out.config.versions));
+  out.fingerprint = fingerprint_of(out.dir);
+  return out;
+}
+
+Status Repositories::add_root(const std::string& root) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    return invalid_argument("repository path is not a valid directory: {}", root);
+  }
+  std::lock_guard lock(mutex_);
+  if (roots_.insert(root).second) return ok();
+  return already_exists("model repository '{}' has already been registered", root);
+}
+
+Status Repositories::remove_root(const std::string& root) {
+  std::lock_guard lock(mutex_);
+  if (roots_.erase(root) > 0) return ok();
+  return not_found("failed to unregister '{}', repository not found", root);
 }
 
 }  // namespace nereid::server

@@ -229,12 +229,72 @@ Status check_bytes(const InferenceRequest& r, const InputTensor& input, const Mo
 
 }  // namespace
 
+// A raw request: bytes for the model's only input, of which one dimension may vary.
+Status InferenceRequest::deduce_raw_input() {
+  const ModelConfig& config = model->config();
+  if (inputs.size() != 1 || config.inputs.size() != 1) {
+    return invalid_argument(
+        "{}Raw request must only have 1 input (found {}) to be deduced but got {} inputs in '{}' "
+        "model configuration",
+        log_id(), inputs.size(), config.inputs.size(), config.name);
+  }
+  const TensorSpec& spec = config.inputs[0];
+  InputTensor& input = inputs[0];
+  input.datatype = spec.datatype;
+  input.shape.clear();
+  if (config.max_batch_size > 0) input.shape.push_back(1);
+  uint64_t known = TRITONSERVER_DataTypeByteSize(spec.datatype);
+  const bool is_bytes = known == 0;
+  if (is_bytes) {
+    // The whole body is one element; its length goes in front.
+    const auto length = static_cast<uint32_t>(input.byte_size());
+    raw_prefix_.assign(reinterpret_cast<const char*>(&length), sizeof length);
+    std::string joined = raw_prefix_;
+    for (const auto& b : input.buffers)
+      joined.append(static_cast<const char*>(b.base), b.byte_size);
+    raw_prefix_ = std::move(joined);
+    input.buffers = {{raw_prefix_.data(), raw_prefix_.size(), TRITONSERVER_MEMORY_CPU, 0}};
+    known = 1;
+  }
+  int64_t* variable = nullptr;
+  const size_t first = input.shape.size();
+  input.shape.insert(input.shape.end(), spec.dims.begin(), spec.dims.end());
+  for (size_t i = first; i < input.shape.size(); ++i) {
+    int64_t& dim = input.shape[i];
+    if (dim != -1) {
+      if (__builtin_mul_overflow(known, static_cast<uint64_t>(dim), &known)) known = UINT64_MAX;
+    } else if (variable != nullptr) {
+      return invalid_argument(
+          "{}The shape of the raw input '{}' can not be deduced because there are more than one "
+          "variable-sized dimension",
+          log_id(), spec.name);
+    } else {
+      variable = &dim;
+    }
+  }
+  if (variable != nullptr) {
+    *variable =
+        is_bytes ? 1 : static_cast<int64_t>(input.byte_size() / std::max<uint64_t>(1, known));
+  }
+  const uint64_t wanted = variable == nullptr ? known : known * static_cast<uint64_t>(*variable);
+  if (!is_bytes && wanted != input.byte_size()) {
+    return invalid_argument(
+        "{}input byte size mismatch for input '{}' for model '{}'. Expected "
+        "{}, got {}",
+        log_id(), input.name, config.name, wanted, input.byte_size());
+  }
+  input.name = spec.name;
+  is_raw = false;
+  return ok();
+}
+
 Status InferenceRequest::validate() {
   const ModelConfig& config = model->config();
   if (release_fn == nullptr) return invalid_argument("the request has no release callback");
   if (response_fn == nullptr && !deliver) {
     return invalid_argument("the request has no response callback");
   }
+  if (is_raw) RETURN_IF_ERROR(deduce_raw_input());
   RETURN_IF_ERROR(check_input_count(*this, config));
   batch_size = 0;
   for (auto& input : inputs) {

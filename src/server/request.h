@@ -65,6 +65,9 @@ class ResponseContext {
   CancelState& cancel_state() const { return *cancel_; }
   bool is_cancelled() const { return cancel_->is_cancelled(); }
 
+  // Index of the response that a backend's response statistics are about: it reports them in order.
+  uint64_t next_reported_response() { return num_reported_.fetch_add(1); }
+
   // Status of the last error response; what the failure counter is labelled by.
   bool was_cancelled_by_error() const { return cancel_error_.load(std::memory_order_relaxed); }
 
@@ -73,10 +76,12 @@ class ResponseContext {
   ResponseAllocator* allocator = nullptr;
   void* allocator_userp = nullptr;
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
-  bool armed = false;  // accepted by the core: from now on a FINAL is owed
+  bool armed = false;             // accepted by the core: from now on a FINAL is owed
+  bool counts_as_running = true;  // the model waits for it when it stops
 
  private:
   std::atomic<bool> final_sent_{false}, cancel_error_{false};
+  std::atomic<uint64_t> num_reported_{0};
   const std::shared_ptr<CancelState> cancel_;
 };
 
@@ -130,6 +135,7 @@ class InferenceRequest {
   std::vector<InputTensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all
   std::vector<TRITONSERVER_Parameter> parameters;
+  bool is_raw = false;  // the one input's type and shape follow from the model and its size
   TRITONSERVER_InferenceRequestReleaseFn_t release_fn = nullptr;
   void* release_userp = nullptr;
   ResponseAllocator* allocator = nullptr;
@@ -146,6 +152,9 @@ class InferenceRequest {
   bool reported = false;                    // the backend reported its statistics
 
  private:
+  Status deduce_raw_input();
+
+  std::string raw_prefix_;  // length of a raw BYTES element
   std::shared_ptr<ResponseContext> context_;
   mutable std::mutex cancel_mutex_;
   std::shared_ptr<CancelState>

@@ -165,6 +165,17 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRawInput(TRITONSERVER_InferenceRequest* request,
+                                                             const char* name) {
+  if (!of(request)->inputs.empty()) {
+    return to_error(
+        invalid_argument("raw input '{}' can't be added to request with other inputs", name));
+  }
+  of(request)->inputs.emplace_back().name = name;
+  of(request)->is_raw = true;
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(TRITONSERVER_InferenceRequest* request,
                                                              const char* name) {
   auto& inputs = of(request)->inputs;
@@ -195,6 +206,14 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttrib
   return TRITONSERVER_InferenceRequestAppendInputData(request, name, base, attributes->byte_size,
                                                       attributes->memory_type,
                                                       attributes->memory_type_id);
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
+    TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char*) {
+  // Every host policy sees the same memory.
+  return TRITONSERVER_InferenceRequestAppendInputData(request, name, base, byte_size, memory_type,
+                                                      memory_type_id);
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputData(
@@ -341,6 +360,23 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceR
   *memory_type = output.memory_type;
   *memory_type_id = output.memory_type_id;
   *userp = output.buffer_userp;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(
+    TRITONSERVER_InferenceResponse* response, const uint32_t index, const size_t class_index,
+    const char** label) {
+  const auto& outputs = of(response)->outputs;
+  if (index >= outputs.size()) {
+    return to_error(
+        invalid_argument("out of bounds index {}, response has {} outputs", index, outputs.size()));
+  }
+  *label = nullptr;
+  const auto& names = of(response)->class_names;
+  if (names == nullptr) return nullptr;
+  const auto list = names->find(outputs[index].name);
+  if (list == names->end() || class_index >= list->second.size()) return nullptr;
+  *label = list->second[class_index].c_str();
   return nullptr;
 }
 

@@ -11,7 +11,7 @@ ResponseContext::~ResponseContext() {
   if (armed)
     fail(internal_error("model '{}' ended the request without a final response",
                         model->config().name));
-  if (armed) model->request_ended();
+  if (armed && counts_as_running) model->request_ended();
 }
 
 Status ResponseContext::send(std::unique_ptr<InferenceResponse> response, uint32_t flags) {
@@ -93,6 +93,7 @@ InferenceResponse::InferenceResponse(std::shared_ptr<ResponseContext> context)
   model_name = context_->model->config().name;
   model_version = context_->model->version();
   id = context_->id;
+  class_names = context_->model->class_names();
 }
 
 InferenceResponse::~InferenceResponse() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -52,6 +53,8 @@ class InferenceResponse {
   std::deque<OutputTensor> outputs;  // addresses are stable
   std::vector<TRITONSERVER_Parameter> parameters;
   std::unique_ptr<TRITONSERVER_Error> error;
+  // By output: names of its classes; may be null.
+  std::shared_ptr<const std::map<std::string, std::vector<std::string>>> class_names;
 
  private:
   friend struct OutputTensor;

@@ -2,6 +2,7 @@
 #include "server/server.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -11,10 +12,13 @@ namespace nereid::server {
 StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   if (options.repositories.empty()) return invalid_argument("--model-repository must be specified");
   std::unique_ptr<Server> server(new Server(std::move(options)));
-  RETURN_IF_ERROR(server->scan());
-  server->load_all();
+  if (server->options_.cache_bytes > 0) {
+    server->cache_ = std::make_unique<ResponseCache>(server->options_.cache_bytes);
+  }
+  server->models_ = std::make_unique<ModelManager>(server.get(), server->options_);
+  RETURN_IF_ERROR(server->models_->start());
   server->log_table();
-  if (const std::string failed = server->failures(); !failed.empty()) {
+  if (const std::string failed = server->models_->failures(); !failed.empty()) {
     const Status status = internal_error("failed to load all models: {}", failed);
     if (server->options_.exit_on_error) {
       if (Status s = server->stop(); !s.ok()) log_error("{}", message(s));
@@ -24,18 +28,6 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   }
   return server;
 }
-
-namespace {
-
-// A backend still holds requests of this model: its memory must outlive every use of it.
-void keep_for_ever(std::shared_ptr<Model> model) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<Model>>;
-  std::lock_guard lock(mutex);
-  kept->push_back(std::move(model));
-}
-
-}  // namespace
 
 Server::~Server() {
   if (Status s = stop(); !s.ok()) log_error("failed to stop server: {}", message(s));
@@ -48,17 +40,8 @@ Status Server::stop() {
   stopped_ = true;
   log_info("Waiting for in-flight requests to complete.");
   const Time deadline = now() + std::chrono::seconds(options_.exit_timeout_s);
-  // Models that send requests to others go first, ensembles before what they are made of.
-  std::stable_partition(load_order_.begin(), load_order_.end(),
-                        [](const auto& model) { return !model->calls_models(); });
-  int num_left = 0;
-  for (auto it = load_order_.rbegin(); it != load_order_.rend(); ++it) {
-    if ((*it)->stop(deadline)) continue;
-    ++num_left;
-    keep_for_ever(*it);
-  }
-  if (num_left == 0) return ok();
-  for (auto& [_, backend] : backends_) (void)backend.release();
+  if (models_->stop(deadline)) return ok();
+  models_->abandon_backends();
   return internal_error("Exit timeout expired. Exiting immediately.");
 }
 
@@ -66,47 +49,26 @@ Status Server::check_running() const {
   return stopping_.load() ? unavailable("Server exiting") : ok();
 }
 
-StatusOr<std::shared_ptr<Model>> Server::find(const std::string& name, int64_t version) const {
-  const auto it = entries_.find(name);
-  if (it == entries_.end()) return not_found("Request for unknown model: '{}' is not found", name);
-  std::shared_lock lock(versions_mutex_);
-  const auto& versions = it->second.versions;
-  if (version > 0) {
-    const auto v = versions.find(version);
-    if (v == versions.end()) {
-      return not_found("Request for unknown model: '{}' version {} is not found", name, version);
-    }
-    if (v->second.model == nullptr) {
-      return unavailable("Request for unknown model: '{}' version {} is not at ready state", name,
-                         version);
-    }
-    return v->second.model;
-  }
-  for (auto v = versions.rbegin(); v != versions.rend(); ++v) {
-    if (v->second.model != nullptr) return v->second.model;
-  }
-  return not_found("Request for unknown model: '{}' has no available versions", name);
-}
-
 bool Server::is_ready() const {
-  if (stopping_.load()) return false;
-  if (!options_.strict_readiness) return true;
-  if (!failures().empty()) return false;
-  return std::all_of(load_order_.begin(), load_order_.end(), [](const auto& model) {
-    const auto* backend_model = dynamic_cast<const BackendModel*>(model.get());
-    return backend_model == nullptr || backend_model->ready();
-  });
+  return !stopping_.load() && (!options_.strict_readiness || models_->all_ready());
 }
 
 std::string Server::metadata() const {
-  return json::serialize(json::object{
-      {"name", options_.id},
-      {"version", NEREID_VERSION},
-      {"extensions", json::array{"model_repository", "model_configuration", "parameters"}}});
+  const json::array extensions{"classification",
+                               "model_repository",
+                               "model_repository(unload_dependents)",
+                               "schedule_policy",
+                               "model_configuration",
+                               "system_shared_memory",
+                               "binary_tensor_data",
+                               "parameters",
+                               "statistics",
+                               "logging"};
+  return json::serialize(
+      json::object{{"name", options_.id}, {"version", NEREID_VERSION}, {"extensions", extensions}});
 }
 
 namespace {
-
 json::array tensors_json(const std::vector<TensorSpec>& specs, const ModelConfig& config) {
   json::array out;
   for (const auto& spec : specs) {
@@ -128,9 +90,8 @@ StatusOr<std::string> Server::model_metadata(const std::string& name, int64_t ve
   if (version > 0) {
     versions.push_back(json::string(std::to_string(version)));
   } else {
-    std::shared_lock lock(versions_mutex_);
-    for (const auto& [number, v] : entries_.at(name).versions) {
-      if (v.model != nullptr) versions.push_back(json::string(std::to_string(number)));
+    for (const auto& ready : models_->ready_versions(name)) {
+      versions.push_back(json::string(std::to_string(ready->version())));
     }
   }
   const ModelConfig& config = model->config();
@@ -142,61 +103,70 @@ StatusOr<std::string> Server::model_metadata(const std::string& name, int64_t ve
                    {"outputs", tensors_json(config.outputs, config)}});
 }
 
+StatusOr<std::string> Server::statistics(const std::string& name, int64_t version) const {
+  auto models = name.empty() ? models_->ready_models() : models_->ready_versions(name);
+  if (!name.empty() && models.empty()) {
+    return invalid_argument("requested model '{}' is not available", name);
+  }
+  if (version >= 0) std::erase_if(models, [&](auto& m) { return m->version() != version; });
+  if (!name.empty() && models.empty()) {
+    return invalid_argument("requested model version is not available for model '{}'", name);
+  }
+  json::array list;
+  for (const auto& model : models) {
+    json::object row{{"name", model->config().name}, {"version", std::to_string(model->version())}};
+    model->statistics().append_json(row);
+    list.push_back(std::move(row));
+  }
+  return json::serialize(json::object{{"model_stats", std::move(list)}});
+}
+
 std::string Server::index(bool ready_only) const {
   json::array out;
-  std::shared_lock lock(versions_mutex_);
-  for (const auto& [name, entry] : entries_) {
-    if (!entry.config.ok() && !ready_only) out.push_back(json::object{{"name", name}});
-    for (const auto& [number, version] : entry.versions) {
-      const bool ready = version.model != nullptr;
-      if (ready_only && !ready) continue;
-      json::object row{{"name", name},
-                       {"version", std::to_string(number)},
-                       {"state", ready ? "READY" : "UNAVAILABLE"}};
-      if (!version.reason.empty()) row["reason"] = version.reason;
-      out.push_back(std::move(row));
+  for (const auto& model : models_->index(ready_only)) {
+    json::object row{{"name", model.name}};
+    if (model.version > 0) {
+      row["version"] = std::to_string(model.version);
+      row["state"] = state_name(model.state);
     }
+    if (!model.reason.empty()) row["reason"] = model.reason;
+    out.push_back(std::move(row));
   }
   return json::serialize(out);
 }
 
-std::string Server::failures() const {
-  std::string out;
-  std::shared_lock lock(versions_mutex_);
-  const auto add = [&](const std::string& name, std::string_view why) {
-    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", name, why);
-  };
-  for (const auto& [name, entry] : entries_) {
-    if (!entry.config.ok()) {
-      add(name, message(entry.config.status()));
-    } else if (entry.versions.empty()) {
-      add(name, "Not loaded: No model version was found");
-    }
-    for (const auto& [number, version] : entry.versions) {
-      if (version.model == nullptr) add(name, version.reason);
-    }
-  }
-  return out;
-}
-
 void Server::log_table() const {
-  size_t width = 5;
-  for (const auto& [name, _] : entries_) width = std::max(width, name.size());
-  std::string table = fmt::format("\n| {:{}} | Version | Status\n", "Model", width);
-  const auto row = [&](const std::string& name, const std::string& version, std::string_view what) {
-    table += fmt::format("| {:{}} | {:7} | {}\n", name, width, version, what);
-  };
-  for (const auto& [name, entry] : entries_) {
-    if (!entry.config.ok()) row(name, "-", message(entry.config.status()));
-    if (entry.config.ok() && entry.versions.empty()) {
-      row(name, "-", "Not loaded: No model version was found");
+  std::vector<std::array<std::string, 3>> rows = {{"Model", "Version", "Status"}};
+  for (const auto& model : models_->table()) {
+    std::string status = model.reason;
+    if (model.version > 0) {
+      status = state_name(model.state) + (status.empty() ? "" : ": " + status);
     }
-    for (const auto& [number, version] : entry.versions) {
-      row(name, std::to_string(number),
-          version.model != nullptr ? "READY" : "UNAVAILABLE: " + version.reason);
+    const std::string version = model.version > 0 ? std::to_string(model.version) : "-";
+    // A status of several lines continues below, with empty cells.
+    for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+      end = status.find('\n', begin);
+      const std::string line = status.substr(begin, end - begin);
+      if (begin == 0) {
+        rows.push_back({model.name, version, line});
+      } else {
+        rows.push_back({"", "", line});
+      }
     }
   }
-  log_info("{}", table);
+  std::array<size_t, 3> width{};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  const std::string rule = fmt::format("+{:-^{}}+{:-^{}}+{:-^{}}+\n", "", width[0] + 2, "",
+                                       width[1] + 2, "", width[2] + 2);
+  std::string table = "\n" + rule;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    table += fmt::format("| {:{}} | {:{}} | {:{}} |\n", rows[i][0], width[0], rows[i][1], width[1],
+                         rows[i][2], width[2]);
+    if (i == 0) table += rule;
+  }
+  log_info("{}", table + rule);
 }
 
 }  // namespace nereid::server

@@ -1,8 +1,13 @@
 // C API: server options, the server itself, and logging.
 #include <spdlog/spdlog.h>
 
+#include <charconv>
+#include <cstring>
+
+#include "base/json.h"
 #include "base/log.h"
 #include "server/error.h"
+#include "server/log_switches.h"
 #include "server/metrics.h"
 #include "server/request.h"
 #include "server/server.h"
@@ -26,15 +31,6 @@ TRITONSERVER_Message* message_of(std::string text) {
   return new TRITONSERVER_Message{std::move(text)};
 }
 
-// Raises or lowers spdlog's level so that `level` is written, or not.
-void switch_level(spdlog::level::level_enum level, bool on) {
-  const auto current = spdlog::get_level();
-  if (on && current > level) spdlog::set_level(level);
-  if (!on && current <= level) {
-    spdlog::set_level(static_cast<spdlog::level::level_enum>(level + 1));
-  }
-}
-
 spdlog::level::level_enum log_level(TRITONSERVER_LogLevel level) {
   switch (level) {
     case TRITONSERVER_LOG_INFO:
@@ -51,9 +47,7 @@ spdlog::level::level_enum log_level(TRITONSERVER_LogLevel level) {
 
 }  // namespace
 
-bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) {
-  return spdlog::should_log(log_level(level));
-}
+bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) { return is_log_on(level); }
 
 TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* filename,
                                             const int line, const char* msg) {
@@ -65,6 +59,7 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const c
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsNew(TRITONSERVER_ServerOptions** options) {
+  install_log_switches();
   *options = reinterpret_cast<TRITONSERVER_ServerOptions*>(new ServerOptions);
   return nullptr;
 }
@@ -82,6 +77,12 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsDelete(TRITONSERVER_ServerOptions*
     return nullptr;                                                                           \
   }
 NEREID_STORE_OPTION(SetServerId, const char*, id)
+NEREID_STORE_OPTION(SetModelControlMode, TRITONSERVER_ModelControlMode, control_mode)
+NEREID_STORE_OPTION(SetModelConfigName, const char*, model_config_name)
+NEREID_STORE_OPTION(SetStrictModelConfig, bool, strict_model_config)
+NEREID_STORE_OPTION(SetModelLoadThreadCount, unsigned int, model_load_threads)
+NEREID_STORE_OPTION(SetModelLoadRetryCount, unsigned int, model_load_retries)
+NEREID_STORE_OPTION(SetResponseCacheByteSize, uint64_t, cache_bytes)
 NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
 NEREID_STORE_OPTION(SetStrictReadiness, bool, strict_readiness)
 NEREID_STORE_OPTION(SetExitTimeout, unsigned int, exit_timeout_s)
@@ -95,26 +96,43 @@ NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
                                                          type value) {                \
     return only(condition, "TRITONSERVER_ServerOptions" #setter);                     \
   }
-NEREID_FIXED_OPTION(SetModelControlMode, TRITONSERVER_ModelControlMode,
-                    value == TRITONSERVER_MODEL_CONTROL_NONE)
-NEREID_FIXED_OPTION(SetStrictModelConfig, bool, value)
 NEREID_FIXED_OPTION(SetRateLimiterMode, TRITONSERVER_RateLimitMode,
                     value == TRITONSERVER_RATE_LIMIT_OFF)
-NEREID_FIXED_OPTION(SetPinnedMemoryPoolByteSize, uint64_t, value == 0)
-NEREID_FIXED_OPTION(SetResponseCacheByteSize, uint64_t, value == 0)
-NEREID_FIXED_OPTION(SetBufferManagerThreadCount, unsigned int, value == 0)
-NEREID_FIXED_OPTION(SetModelLoadThreadCount, unsigned int, value <= 1)
-NEREID_FIXED_OPTION(SetModelLoadRetryCount, unsigned int, value == 0)
 NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
-NEREID_FIXED_OPTION(SetEnablePeerAccess, bool, !value)
-NEREID_FIXED_OPTION(SetLogFormat, TRITONSERVER_LogFormat, value == TRITONSERVER_LOG_DEFAULT)
-NEREID_FIXED_OPTION(SetGpuMetrics, bool, !value)
-NEREID_FIXED_OPTION(SetCpuMetrics, bool, !value)
 #undef NEREID_FIXED_OPTION
+
+// A setter about something that this core has none of: GPU and pinned memory pools, GPUs of
+// backends, copy threads, periodic collection of metrics, shared objects of caches and agents. Any
+// value works, because there is nothing that it could change.
+#define NEREID_MOOT_OPTION(setter, ...)                                               \
+  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
+                                                         __VA_ARGS__) {               \
+    return nullptr;                                                                   \
+  }
+NEREID_MOOT_OPTION(SetPinnedMemoryPoolByteSize, uint64_t)
+NEREID_MOOT_OPTION(SetCudaMemoryPoolByteSize, int, uint64_t)
+NEREID_MOOT_OPTION(SetCudaVirtualAddressSize, int, size_t)
+NEREID_MOOT_OPTION(SetMinSupportedComputeCapability, double)
+NEREID_MOOT_OPTION(SetEnablePeerAccess, bool)
+NEREID_MOOT_OPTION(SetModelLoadDeviceLimit, const TRITONSERVER_InstanceGroupKind, const int,
+                   const double)
+NEREID_MOOT_OPTION(SetBufferManagerThreadCount, unsigned int)
+NEREID_MOOT_OPTION(SetGpuMetrics, bool)
+NEREID_MOOT_OPTION(SetCpuMetrics, bool)
+NEREID_MOOT_OPTION(SetMetricsInterval, uint64_t)
+NEREID_MOOT_OPTION(SetCacheDirectory, const char*)
+NEREID_MOOT_OPTION(SetRepoAgentDirectory, const char*)
+#undef NEREID_MOOT_OPTION
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelRepositoryPath(
     TRITONSERVER_ServerOptions* options, const char* path) {
   of(options)->repositories.emplace_back(path);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_ServerOptions* options,
+                                                              const char* model_name) {
+  of(options)->startup_models.insert(model_name);
   return nullptr;
 }
 
@@ -135,24 +153,55 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetHostPolicy(TRITONSERVER_ServerO
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogInfo(TRITONSERVER_ServerOptions*, bool log) {
-  switch_level(spdlog::level::info, log);
+  switch_log(TRITONSERVER_LOG_INFO, log);
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogWarn(TRITONSERVER_ServerOptions*, bool log) {
-  switch_level(spdlog::level::warn, log);
+  switch_log(TRITONSERVER_LOG_WARN, log);
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogError(TRITONSERVER_ServerOptions*, bool log) {
-  switch_level(spdlog::level::err, log);
+  switch_log(TRITONSERVER_LOG_ERROR, log);
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(TRITONSERVER_ServerOptions*,
                                                             int level) {
-  if (level > 0) switch_level(spdlog::level::debug, true);
+  set_log_verbosity(level);
   return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCacheConfig(TRITONSERVER_ServerOptions* options,
+                                                             const char* cache_name,
+                                                             const char* config_json) {
+  if (std::string_view(cache_name) != "local") {
+    return to_error(unsupported("cache '{}': only 'local' is built in", cache_name));
+  }
+  const auto config = parse_json(config_json);
+  const json::value* size =
+      !config.ok() || !config->is_object() ? nullptr : config->get_object().if_contains("size");
+  size_t bytes = 0;
+  const char* text = size != nullptr && size->is_string() ? size->get_string().c_str() : "";
+  const auto parsed = std::from_chars(text, text + std::strlen(text), bytes);
+  if (parsed.ec != std::errc() || *parsed.ptr != 0 || *text == 0) {
+    return to_error(invalid_argument(
+        "cache 'local': \"size\" must be a number of bytes as a string, got {}", config_json));
+  }
+  of(options)->cache_bytes = bytes;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFormat(TRITONSERVER_ServerOptions*,
+                                                           const TRITONSERVER_LogFormat format) {
+  set_log_format(format);
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFile(TRITONSERVER_ServerOptions*,
+                                                         const char* file) {
+  return to_error(set_log_file(file));
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server,
@@ -257,6 +306,16 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server,
 TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server* server, uint32_t flags,
                                                   TRITONSERVER_Message** model_index) {
   *model_index = message_of(of(server)->index((flags & TRITONSERVER_INDEX_FLAG_READY) != 0));
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelStatistics(TRITONSERVER_Server* server,
+                                                       const char* model_name,
+                                                       const int64_t model_version,
+                                                       TRITONSERVER_Message** model_stats) {
+  auto text = of(server)->statistics(model_name, model_version);
+  if (!text.ok()) return to_error(text.status());
+  *model_stats = message_of(*std::move(text));
   return nullptr;
 }
 

@@ -1,12 +1,14 @@
-// Counters of one model version, published as the nv_inference_* metrics.
+// Counters of one model version: the statistics extension's and the nv_inference_* metrics.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "server/metrics.h"
 
@@ -14,28 +16,77 @@ namespace nereid::server {
 
 enum class FailureReason { kRejected, kCanceled, kBackend, kOther };
 
-// Nanoseconds on the steady clock, as a backend reports them.
+// Nanoseconds on the steady clock, as a backend reports them. Without an execution (ensembles,
+// cache hits) the last four are 0 or stand for sums.
 struct RequestTimes {
   uint64_t start = 0, exec_start = 0, compute_start = 0, compute_end = 0, exec_end = 0;
 };
 
+// One response of a decoupled model. output_start 0: an empty response.
+struct ResponseTimes {
+  uint64_t start = 0, output_start = 0, end = 0;
+  enum class Kind { kSuccess, kFail, kCancel } kind = Kind::kSuccess;
+};
+
+// Memory that a model or an instance says it uses.
+struct MemoryUse {
+  std::string type;
+  int64_t id = 0;
+  uint64_t byte_size = 0;
+};
+
+// All calls are thread safe.
 class ModelStatistics {
  public:
-  // Without metrics every call does nothing.
+  // Without metrics only the statistics extension's counters are kept.
   static StatusOr<std::unique_ptr<ModelStatistics>> create(
       bool metrics, const std::string& model, int64_t version,
       const std::map<std::string, std::string>& tags);
 
+  // A request that the model executed.
   void success(uint64_t inferences, const RequestTimes& times);
-  void failure(FailureReason reason);
-  void execution();
+  // A request that the response cache answered; `lookup_ns` of its time went there.
+  void cache_hit(uint64_t start_ns, uint64_t queue_ns, uint64_t lookup_ns);
+  // Time of a lookup without success and of the insertion that follows.
+  void cache_miss(uint64_t ns);
+  void failure(FailureReason reason, uint64_t start_ns);
+  void execution(uint64_t batch_size, const RequestTimes& times);
+  void response(uint64_t index, const ResponseTimes& times);
   void pending(double delta);
   void loaded(double seconds);
+  void set_memory(const void* owner, std::vector<MemoryUse> uses);  // instead of its last report
+
+  // The members of one entry of "model_stats" after name and version.
+  void append_json(json::object& out) const;
 
  private:
+  struct Duration {
+    uint64_t count = 0, ns = 0;
+    void add(uint64_t from, uint64_t to) {
+      ++count;
+      if (to > from) ns += to - from;
+    }
+    json::object to_json() const { return {{"count", count}, {"ns", ns}}; }
+  };
+  struct Batch {
+    Duration input, infer, output;
+  };
+  struct Responses {
+    Duration infer, output, success, fail, empty, cancel;
+  };
+
   Status add(const std::string& family, const std::string& help, const Labels& labels,
              TRITONSERVER_MetricKind kind = TRITONSERVER_METRIC_KIND_COUNTER);
   void increment(size_t index, double value);
+
+  mutable std::mutex mutex_;
+  uint64_t last_inference_ms_ = 0;  // wall clock
+  uint64_t inferences_ = 0, executions_ = 0;
+  Duration success_, fail_, queue_, input_, infer_, output_, hit_, miss_;
+  std::map<uint64_t, Batch> batches_;        // by batch size
+  std::map<uint64_t, Responses> responses_;  // by index within the request
+
+  std::map<const void*, std::vector<MemoryUse>> memory_;
 
   std::vector<std::unique_ptr<MetricFamily>> families_;
   std::vector<std::unique_ptr<Metric>>

@@ -2,6 +2,8 @@
 // name.
 #include "server/error.h"
 #include "triton/core/tritonbackend.h"
+#include "triton/core/tritoncache.h"
+#include "triton/core/tritonrepoagent.h"
 
 #define NEREID_UNSUPPORTED(function, parameters)                                         \
   TRITONSERVER_Error* function parameters {                                              \
@@ -33,78 +35,10 @@ NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceSetContext,
 NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceContext, (TRITONSERVER_InferenceTrace*, const char**))
 NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceReportActivity,
                    (TRITONSERVER_InferenceTrace*, uint64_t, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceRequestAddRawInput,
-                   (TRITONSERVER_InferenceRequest*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy,
-                   (TRITONSERVER_InferenceRequest*, const char*, const void*, size_t,
-                    TRITONSERVER_MemoryType, int64_t, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceResponseOutputClassificationLabel,
-                   (TRITONSERVER_InferenceResponse*, const uint32_t, const size_t, const char**))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetStartupModel,
-                   (TRITONSERVER_ServerOptions*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetModelConfigName,
-                   (TRITONSERVER_ServerOptions*, const char*))
 NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsAddRateLimiterResource,
                    (TRITONSERVER_ServerOptions*, const char*, size_t, int))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize,
-                   (TRITONSERVER_ServerOptions*, int, uint64_t))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize,
-                   (TRITONSERVER_ServerOptions*, int, size_t))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetCacheConfig,
-                   (TRITONSERVER_ServerOptions*, const char*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetCacheDirectory,
-                   (TRITONSERVER_ServerOptions*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetMinSupportedComputeCapability,
-                   (TRITONSERVER_ServerOptions*, double))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetLogFile, (TRITONSERVER_ServerOptions*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetMetricsInterval,
-                   (TRITONSERVER_ServerOptions*, uint64_t))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetRepoAgentDirectory,
-                   (TRITONSERVER_ServerOptions*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit,
-                   (TRITONSERVER_ServerOptions*, TRITONSERVER_InstanceGroupKind, int, double))
 NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetMetricsConfig,
                    (TRITONSERVER_ServerOptions*, const char*, const char*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerModelStatistics,
-                   (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerLoadModelWithParameters,
-                   (TRITONSERVER_Server*, const char*, const TRITONSERVER_Parameter**, uint64_t))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerLoadModel, (TRITONSERVER_Server*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerRegisterModelRepository,
-                   (TRITONSERVER_Server*, const char*, const TRITONSERVER_Parameter**, uint32_t))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerUnregisterModelRepository,
-                   (TRITONSERVER_Server*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerPollModelRepository, (TRITONSERVER_Server*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelSetConfig,
-                   (TRITONBACKEND_Model*, uint32_t, TRITONSERVER_Message*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelReportMemoryUsage,
-                   (TRITONBACKEND_Model*, TRITONSERVER_BufferAttributes**, uint32_t))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceProfileName,
-                   (TRITONBACKEND_ModelInstance*, uint32_t, const char**))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceSecondaryDeviceProperties,
-                   (TRITONBACKEND_ModelInstance*, uint32_t, const char**, int64_t*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceReportMemoryUsage,
-                   (TRITONBACKEND_ModelInstance*, TRITONSERVER_BufferAttributes**, uint32_t))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsNew,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics**))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsDelete,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*, TRITONBACKEND_ModelInstance*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*, TRITONBACKEND_ResponseFactory*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*, uint64_t))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*, uint64_t))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*, uint64_t))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceResponseStatisticsSetError,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*, TRITONSERVER_Error*))
-NEREID_UNSUPPORTED(TRITONBACKEND_ModelInstanceReportResponseStatistics,
-                   (TRITONBACKEND_ModelInstanceResponseStatistics*))
 NEREID_UNSUPPORTED(TRITONBACKEND_StateNew,
                    (TRITONBACKEND_State**, TRITONBACKEND_Request*, const char*,
                     TRITONSERVER_DataType, const int64_t*, uint32_t))
@@ -114,7 +48,39 @@ NEREID_UNSUPPORTED(TRITONBACKEND_StateBuffer,
 NEREID_UNSUPPORTED(TRITONBACKEND_StateBufferAttributes,
                    (TRITONBACKEND_State*, TRITONSERVER_BufferAttributes**))
 
+// Repository agents: config.pbtxt may not name any, so none ever runs.
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelRepositoryLocation,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*,
+                    TRITONREPOAGENT_ArtifactType*, const char**))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelRepositoryLocationAcquire,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*,
+                    const TRITONREPOAGENT_ArtifactType, const char**))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelRepositoryLocationRelease,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*, const char*))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelRepositoryUpdate,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*,
+                    const TRITONREPOAGENT_ArtifactType, const char*))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelParameterCount,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*, uint32_t*))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelParameter,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*, const uint32_t,
+                    const char**, const char**))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelConfig,
+                   (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*, const uint32_t,
+                    TRITONSERVER_Message**))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelState, (TRITONREPOAGENT_AgentModel*, void**))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelSetState, (TRITONREPOAGENT_AgentModel*, void*))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_State, (TRITONREPOAGENT_Agent*, void**))
+NEREID_UNSUPPORTED(TRITONREPOAGENT_SetState, (TRITONREPOAGENT_Agent*, void*))
+NEREID_UNSUPPORTED(TRITONCACHE_Copy, (TRITONCACHE_Allocator*, TRITONCACHE_CacheEntry*))
+
 #undef NEREID_UNSUPPORTED
+
+TRITONSERVER_Error* TRITONREPOAGENT_ApiVersion(uint32_t* major, uint32_t* minor) {
+  *major = TRITONREPOAGENT_API_VERSION_MAJOR;
+  *minor = TRITONREPOAGENT_API_VERSION_MINOR;
+  return nullptr;
+}
 
 const char* TRITONSERVER_InferenceTraceLevelString(TRITONSERVER_InferenceTraceLevel level) {
   switch (level) {

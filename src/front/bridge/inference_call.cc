@@ -8,13 +8,26 @@
 namespace nereid::front {
 namespace {
 
-// Response buffers are std::string, so that they move into Tensor::bytes without a copy.
-TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t byte_size,
-                             TRITONSERVER_MemoryType, int64_t, void*, void** buffer,
+// Response buffers are std::string, or the memory that the request names. `userp` is the spec.
+TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char* name, size_t byte_size,
+                             TRITONSERVER_MemoryType, int64_t, void* userp, void** buffer,
                              void** buffer_userp, TRITONSERVER_MemoryType* actual_type,
                              int64_t* actual_id) {
   *actual_type = TRITONSERVER_MEMORY_CPU;
   *actual_id = 0;
+  *buffer_userp = nullptr;
+  const auto& spec = *static_cast<const InferenceSpec*>(userp);
+  if (const auto at = spec.output_memory.find(name); at != spec.output_memory.end()) {
+    if (byte_size > at->second.size) {
+      const std::string text = fmt::format(
+          "shared memory size specified with the request for output '{}' ({} bytes) should be at "
+          "least {} bytes to hold the results",
+          name, at->second.size, byte_size);
+      return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
+    }
+    *buffer = at->second.base;
+    return nullptr;
+  }
   try {
     auto* bytes = new std::string(byte_size, '\0');
     *buffer = bytes->data();
@@ -72,7 +85,22 @@ Status read_parameters(TRITONSERVER_InferenceResponse* response, InferenceReply&
   return ok();
 }
 
-Status read_outputs(TRITONSERVER_InferenceResponse* response, InferenceReply& reply) {
+Status read_labels(TRITONSERVER_InferenceResponse* response, uint32_t index, Tensor& tensor) {
+  const uint32_t size = TRITONSERVER_DataTypeByteSize(tensor.type);
+  if (size == 0) return ok();
+  // Classes are the elements of one row; without a batch dimension there is one row.
+  for (size_t i = 0; i < tensor.bytes.size() / size; ++i) {
+    const char* label = nullptr;
+    RETURN_IF_ERROR(take_error(
+        TRITONSERVER_InferenceResponseOutputClassificationLabel(response, index, i, &label)));
+    if (label == nullptr) break;
+    tensor.labels.emplace_back(label);
+  }
+  return ok();
+}
+
+Status read_outputs(TRITONSERVER_InferenceResponse* response, const InferenceSpec& spec,
+                    InferenceReply& reply) {
   uint32_t count = 0;
   RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceResponseOutputCount(response, &count)));
   for (uint32_t i = 0; i < count; ++i) {
@@ -91,13 +119,20 @@ Status read_outputs(TRITONSERVER_InferenceResponse* response, InferenceReply& re
     tensor.name = name;
     tensor.shape.assign(shape, shape + num_dims);
     // The buffer may be larger than the output, or missing for an empty one.
-    tensor.bytes.assign(static_cast<const char*>(base), base == nullptr ? 0 : byte_size);
+    tensor.is_external = spec.output_memory.contains(tensor.name);
+    if (!tensor.is_external) {
+      tensor.bytes.assign(static_cast<const char*>(base), base == nullptr ? 0 : byte_size);
+    }
+    if (spec.labelled_outputs.contains(tensor.name)) {
+      RETURN_IF_ERROR(read_labels(response, i, tensor));
+    }
     reply.outputs.push_back(std::move(tensor));
   }
   return ok();
 }
 
-Status read_response(TRITONSERVER_InferenceResponse* response, InferenceReply& reply) {
+Status read_response(TRITONSERVER_InferenceResponse* response, const InferenceSpec& spec,
+                     InferenceReply& reply) {
   const char* text = nullptr;
   if (take_error(TRITONSERVER_InferenceResponseId(response, &text)).ok() && text != nullptr) {
     reply.id = text;
@@ -112,7 +147,7 @@ Status read_response(TRITONSERVER_InferenceResponse* response, InferenceReply& r
       take_error(TRITONSERVER_InferenceResponseModel(response, &text, &reply.model_version)));
   reply.model_name = text == nullptr ? "" : text;
   RETURN_IF_ERROR(read_parameters(response, reply));
-  return read_outputs(response, reply);
+  return read_outputs(response, spec, reply);
 }
 
 Status set_parameter(TRITONSERVER_InferenceRequest* request, const Parameter& p) {
@@ -159,11 +194,17 @@ Status InferenceCall::build(TRITONSERVER_Server* server) {
   if (!spec_.id.empty()) {
     RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestSetId(request_, spec_.id.c_str())));
   }
+  RETURN_IF_ERROR(set_attributes());
   for (const Tensor& t : spec_.inputs) {
-    RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestAddInput(
-        request_, t.name.c_str(), t.type, t.shape.data(), t.shape.size())));
+    RETURN_IF_ERROR(take_error(
+        spec_.is_raw ? TRITONSERVER_InferenceRequestAddRawInput(request_, t.name.c_str())
+                     : TRITONSERVER_InferenceRequestAddInput(request_, t.name.c_str(), t.type,
+                                                             t.shape.data(), t.shape.size())));
+    const auto external = spec_.input_memory.find(t.name);
+    const bool is_external = external != spec_.input_memory.end();
     RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestAppendInputData(
-        request_, t.name.c_str(), t.bytes.data(), t.bytes.size(), TRITONSERVER_MEMORY_CPU, 0)));
+        request_, t.name.c_str(), is_external ? external->second.base : t.bytes.data(),
+        is_external ? external->second.size : t.bytes.size(), TRITONSERVER_MEMORY_CPU, 0)));
   }
   for (const std::string& name : spec_.requested_outputs) {
     RETURN_IF_ERROR(
@@ -173,8 +214,27 @@ Status InferenceCall::build(TRITONSERVER_Server* server) {
   RETURN_IF_ERROR(
       take_error(TRITONSERVER_InferenceRequestSetReleaseCallback(request_, &on_release, this)));
   if (allocator() == nullptr) return internal_error("no response allocator");
-  return take_error(TRITONSERVER_InferenceRequestSetResponseCallback(request_, allocator(), nullptr,
+  return take_error(TRITONSERVER_InferenceRequestSetResponseCallback(request_, allocator(), &spec_,
                                                                      &on_response, this));
+}
+
+Status InferenceCall::set_attributes() {
+  if (spec_.flags != 0) {
+    RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestSetFlags(request_, spec_.flags)));
+  }
+  if (const auto* text = std::get_if<std::string>(&spec_.correlation_id)) {
+    RETURN_IF_ERROR(
+        take_error(TRITONSERVER_InferenceRequestSetCorrelationIdString(request_, text->c_str())));
+  } else if (const uint64_t id = std::get<uint64_t>(spec_.correlation_id); id != 0) {
+    RETURN_IF_ERROR(take_error(TRITONSERVER_InferenceRequestSetCorrelationId(request_, id)));
+  }
+  if (spec_.priority != 0) {
+    RETURN_IF_ERROR(
+        take_error(TRITONSERVER_InferenceRequestSetPriorityUInt64(request_, spec_.priority)));
+  }
+  if (spec_.timeout_us == 0) return ok();
+  return take_error(
+      TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(request_, spec_.timeout_us));
 }
 
 void InferenceCall::cancel() {
@@ -212,7 +272,7 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     reply.empty = true;
   } else {
     try {
-      reply.status = read_response(response, reply);
+      reply.status = read_response(response, call->spec_, reply);
     } catch (const std::exception& e) {
       reply.status = internal_error("reading a response: {}", e.what());
     }

@@ -3,15 +3,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
 #include "front/bridge/tensor.h"
 
 namespace nereid::front {
+
+// Memory of somebody else that holds, or takes, a tensor's data.
+struct ExternalMemory {
+  char* base = nullptr;
+  size_t size = 0;
+  std::shared_ptr<void> keep;
+};
 
 struct InferenceSpec {
   std::string model;
@@ -20,6 +30,14 @@ struct InferenceSpec {
   std::vector<Tensor> inputs;
   std::vector<Parameter> parameters;
   std::vector<std::string> requested_outputs;  // empty: all
+  uint32_t flags = 0;                          // TRITONSERVER_RequestFlag
+  std::variant<uint64_t, std::string> correlation_id = uint64_t{0};
+  uint64_t priority = 0;
+  uint64_t timeout_us = 0;
+  bool is_raw = false;                                 // one input, of which only the data is known
+  std::map<std::string, ExternalMemory> input_memory;  // by input: instead of its bytes
+  std::map<std::string, ExternalMemory> output_memory;  // by output: where the data goes
+  std::set<std::string> labelled_outputs;               // outputs whose class names are wanted
 };
 
 class InferenceCall : public std::enable_shared_from_this<InferenceCall> {
@@ -41,6 +59,7 @@ class InferenceCall : public std::enable_shared_from_this<InferenceCall> {
  private:
   InferenceCall() = default;
   Status build(TRITONSERVER_Server* server);
+  Status set_attributes();
   void finish_part(bool released);
 
   static void on_release(TRITONSERVER_InferenceRequest* request, uint32_t flags, void* self);

@@ -4,17 +4,6 @@
 namespace nereid::front {
 namespace {
 
-StatusOr<std::string> take_message(TRITONSERVER_Message* message) {
-  const char* base = nullptr;
-  size_t size = 0;
-  const Status status = take_error(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
-  std::string text;
-  if (status.ok()) text.assign(base, size);
-  TRITONSERVER_MessageDelete(message);
-  if (!status.ok()) return status;
-  return text;
-}
-
 StatusOr<std::vector<TensorInfo>> parse_tensors(const json::object& metadata,
                                                 std::string_view key) {
   std::vector<TensorInfo> out;
@@ -43,6 +32,17 @@ StatusOr<std::vector<TensorInfo>> parse_tensors(const json::object& metadata,
 }
 
 }  // namespace
+
+StatusOr<std::string> take_message(TRITONSERVER_Message* message) {
+  const char* base = nullptr;
+  size_t size = 0;
+  const Status status = take_error(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
+  std::string text;
+  if (status.ok()) text.assign(base, size);
+  TRITONSERVER_MessageDelete(message);
+  if (!status.ok()) return status;
+  return text;
+}
 
 const TensorInfo* ModelInfo::input(std::string_view tensor_name) const {
   for (const TensorInfo& t : inputs) {
@@ -88,6 +88,14 @@ StatusOr<std::string> model_config_json(TRITONSERVER_Server* server, const std::
   TRITONSERVER_Message* message = nullptr;
   RETURN_IF_ERROR(
       take_error(TRITONSERVER_ServerModelConfig(server, name.c_str(), version, 1, &message)));
+  return take_message(message);
+}
+
+StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
+                                            int64_t version) {
+  TRITONSERVER_Message* message = nullptr;
+  RETURN_IF_ERROR(
+      take_error(TRITONSERVER_ServerModelStatistics(server, name.c_str(), version, &message)));
   return take_message(message);
 }
 

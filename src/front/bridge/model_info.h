@@ -33,12 +33,19 @@ StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text);
 StatusOr<ModelInfo> model_info(TRITONSERVER_Server* server, const std::string& name,
                                int64_t version);
 
+// The JSON text of a message, which it deletes.
+StatusOr<std::string> take_message(TRITONSERVER_Message* message);
+
 // Metadata and configuration as JSON text, unchanged.
 StatusOr<std::string> server_metadata_json(TRITONSERVER_Server* server);
 StatusOr<std::string> model_metadata_json(TRITONSERVER_Server* server, const std::string& name,
                                           int64_t version);
 StatusOr<std::string> model_config_json(TRITONSERVER_Server* server, const std::string& name,
                                         int64_t version);
+
+// Statistics as JSON text; an empty name: of all models.
+StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
+                                            int64_t version);
 
 // parameters[key].string_value of a model configuration; empty when absent.
 std::string config_parameter(const json::value& config, std::string_view key);

@@ -20,6 +20,8 @@ struct Tensor {
   DataType type = TRITONSERVER_TYPE_INVALID;
   std::vector<int64_t> shape;
   std::string bytes;
+  bool is_external = false;         // outputs: the data went to memory of the request's
+  std::vector<std::string> labels;  // outputs to classify: a name for each class, "" without one
 };
 
 using ParameterValue = std::variant<std::string, int64_t, bool, double>;

@@ -6,7 +6,11 @@
 #include "front/bridge/model_info.h"
 #include "front/http/json_text.h"
 #include "front/kserve/generate.h"
+#include "front/kserve/infer.h"
 #include "front/kserve/model_path.h"
+#include "front/kserve/repository.h"
+#include "front/kserve/settings.h"
+#include "front/kserve/shared_memory.h"
 
 namespace nereid::front {
 namespace {
@@ -73,8 +77,8 @@ StatusOr<ModelPath> model_path(const Request& request) {
   return path;
 }
 
-void add_kserve_routes(Router& router, TRITONSERVER_Server* server,
-                       std::function<bool()> draining) {
+void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining,
+                       KserveOptions options) {
   router.add("GET", "/v2/health/live", [server, draining](const ExchangePtr& x) {
     x->send(health(server, draining(), &TRITONSERVER_ServerIsLive));
   });
@@ -85,12 +89,27 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server,
     StatusOr<std::string> text = server_metadata_json(server);
     x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
   });
+  add_repository_routes(router, server);
+  add_logging_routes(router);
+  add_trace_routes(router, server);
+  auto regions = std::make_shared<SharedMemory>();
+  add_shared_memory_routes(router, regions);
+  // Before the model routes: "stats" here is no model's name.
+  router.add("GET", "/v2/models/stats", [server](const ExchangePtr& x) {
+    x->send(model_text(server, x->request(), &model_statistics_json));
+  });
   for (const std::string base : {"/v2/models/{m}", "/v2/models/{m}/versions/{v:digits}"}) {
     router.add("GET", base, [server](const ExchangePtr& x) {
       x->send(model_text(server, x->request(), &model_metadata_json));
     });
     router.add("GET", base + "/config", [server](const ExchangePtr& x) {
       x->send(model_text(server, x->request(), &model_config_json));
+    });
+    router.add("GET", base + "/stats", [server](const ExchangePtr& x) {
+      x->send(model_text(server, x->request(), &model_statistics_json));
+    });
+    router.add("POST", base + "/infer", [server, regions, options](const ExchangePtr& x) {
+      start_infer(server, x, *regions, options);
     });
     router.add("GET", base + "/ready",
                [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });

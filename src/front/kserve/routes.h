@@ -1,4 +1,5 @@
-// KServe v2 routes: health, metadata, configuration, generate and generate_stream.
+// KServe v2 routes: health, metadata, configuration, statistics, infer, generate, repository,
+// shared memory, logging and trace settings.
 #pragma once
 
 #include <functional>
@@ -9,9 +10,15 @@
 
 namespace nereid::front {
 
+struct KserveOptions {
+  size_t max_body_bytes = size_t{64} << 20;                      // after decompression
+  std::function<bool(const std::string& name)> forwards_header;  // infer: headers -> parameters
+};
+
 // `draining` turns readiness and liveness into 503 "Server exiting". `server` must outlive the
 // router.
-void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining);
+void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining,
+                       KserveOptions options = {});
 
 // {"error": "..."} with the status that belongs to the error's code (503 has Retry-After).
 Response kserve_error(const Status& status);

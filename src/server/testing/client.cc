@@ -50,19 +50,40 @@ TestServer::TestServer(const std::vector<std::pair<std::string, std::string>>& m
     std::filesystem::create_directories(dir_ / model / "1");
     std::ofstream(dir_ / model / "config.pbtxt") << config;
   }
+  start(dir_, [&](TRITONSERVER_ServerOptions* options) {
+    TRITONSERVER_ServerOptionsSetExitTimeout(options, exit_timeout_s);
+    TRITONSERVER_ServerOptionsSetExitOnError(options, exit_on_error);
+  });
+}
+
+TestServer::TestServer(const std::filesystem::path& repository,
+                       const std::function<void(TRITONSERVER_ServerOptions*)>& set) {
+  start(repository, set);
+}
+
+void TestServer::start(const std::filesystem::path& repository,
+                       const std::function<void(TRITONSERVER_ServerOptions*)>& set) {
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);
-  TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, dir_.c_str());
+  TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, repository.c_str());
   TRITONSERVER_ServerOptionsSetBackendDirectory(options, NEREID_TEST_BACKENDS);
-  TRITONSERVER_ServerOptionsSetExitTimeout(options, exit_timeout_s);
-  TRITONSERVER_ServerOptionsSetExitOnError(options, exit_on_error);
+  set(options);
   started_ = Outcome(TRITONSERVER_ServerNew(&server_, options));
   TRITONSERVER_ServerOptionsDelete(options);
 }
 
 TestServer::~TestServer() {
   if (server_ != nullptr) TRITONSERVER_ServerDelete(server_);
-  std::filesystem::remove_all(dir_);
+  if (!dir_.empty()) std::filesystem::remove_all(dir_);
+}
+
+std::string take_text(TRITONSERVER_Message* message) {
+  const char* base = nullptr;
+  size_t size = 0;
+  TRITONSERVER_MessageSerializeToJson(message, &base, &size);
+  std::string text(base, size);
+  TRITONSERVER_MessageDelete(message);
+  return text;
 }
 
 std::string TestServer::metrics() const {
@@ -77,13 +98,14 @@ std::string TestServer::metrics() const {
 }
 
 TestCall::TestCall(TRITONSERVER_Server* server, const std::string& model,
-                   std::vector<int32_t> values, const std::string& id)
+                   std::vector<int32_t> values, const std::string& id, bool batched)
     : server_(server), values_(std::move(values)) {
   created = Outcome(TRITONSERVER_InferenceRequestNew(&request_, server, model.c_str(), -1));
   if (!created.ok()) return;
   TRITONSERVER_InferenceRequestSetId(request_, id.c_str());
-  const auto count = static_cast<int64_t>(values_.size());
-  TRITONSERVER_InferenceRequestAddInput(request_, "IN", TRITONSERVER_TYPE_INT32, &count, 1);
+  const int64_t shape[] = {1, static_cast<int64_t>(values_.size())};
+  TRITONSERVER_InferenceRequestAddInput(request_, "IN", TRITONSERVER_TYPE_INT32,
+                                        batched ? shape : shape + 1, batched ? 2 : 1);
   TRITONSERVER_InferenceRequestAppendInputData(
       request_, "IN", values_.data(), values_.size() * sizeof(int32_t), TRITONSERVER_MEMORY_CPU, 0);
   TRITONSERVER_InferenceRequestSetReleaseCallback(request_, on_release, this);
@@ -161,7 +183,8 @@ void TestCall::on_response(TRITONSERVER_InferenceResponse* response, const uint3
 }
 
 std::string test_model(const std::string& behavior, const std::string& more) {
-  const bool decoupled = behavior != "identity" && behavior != "slow" && behavior != "fail";
+  const bool decoupled =
+      behavior != "count" && behavior != "identity" && behavior != "slow" && behavior != "fail";
   return "backend: \"nereid_test\"\n"
          "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
          "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"

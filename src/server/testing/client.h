@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -25,13 +26,18 @@ class TestServer {
   // Each pair: model name, config.pbtxt. Gets a version folder 1.
   explicit TestServer(const std::vector<std::pair<std::string, std::string>>& models,
                       unsigned exit_timeout_s = 10, bool exit_on_error = true);
+  // Over an existing repository; `set` may change the options first.
+  TestServer(const std::filesystem::path& repository,
+             const std::function<void(TRITONSERVER_ServerOptions*)>& set);
   ~TestServer();
   TRITONSERVER_Server* get() const { return server_; }
   const Outcome& started() const { return started_; }
   std::string metrics() const;
 
  private:
-  std::filesystem::path dir_;
+  void start(const std::filesystem::path& repository,
+             const std::function<void(TRITONSERVER_ServerOptions*)>& set);
+  std::filesystem::path dir_;  // removed at the end; empty: not ours
   TRITONSERVER_Server* server_ = nullptr;
   Outcome started_{nullptr};
 };
@@ -43,11 +49,11 @@ struct TestReply {
   bool is_final = false, is_empty = false;
 };
 
-// One request with input IN. Must be waited for before it goes.
+// One request with input IN, of shape [n] or (batched) [1, n]. Must be waited for before it goes.
 class TestCall {
  public:
   TestCall(TRITONSERVER_Server* server, const std::string& model, std::vector<int32_t> values,
-           const std::string& id = "");
+           const std::string& id = "", bool batched = false);
   ~TestCall();
   TRITONSERVER_InferenceRequest* request() const { return request_; }
   Outcome send();
@@ -75,6 +81,9 @@ class TestCall {
   std::vector<TestReply> replies_;
   int num_finals_ = 0, num_releases_ = 0;
 };
+
+// Text of a message, which it deletes.
+std::string take_text(TRITONSERVER_Message* message);
 
 // config.pbtxt of a model of the test backend.
 std::string test_model(const std::string& behavior, const std::string& more = "");

@@ -114,7 +114,8 @@ TEST(Ensemble, BadOnesAreNamed) {
   text = chain("i", "i");
   text.replace(text.find("TYPE_INT32"), 10, "TYPE_FP32");
   EXPECT_THAT(error(text), HasSubstr("inconsistent data type: TYPE_FP32 is inferred from model e"));
-  EXPECT_THAT(error(chain("i", "e")), HasSubstr("depends on 'e' which has no loaded version"));
+  EXPECT_THAT(error(chain("i", "e")),
+              HasSubstr("circular dependency between ensembles: e -> ... -> e -> e"));
 }
 
 }  // namespace

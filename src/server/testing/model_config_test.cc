@@ -70,9 +70,25 @@ TEST(ModelConfig, ValuesAreChecked) {
               HasSubstr("no GPUs are available"));
   EXPECT_THAT(error("backend: \"x\" sequence_batching { }"),
               HasSubstr("sequence_batching is not supported"));
-  EXPECT_THAT(error("backend: \"x\" model_warmup { name: \"w\" }"),
-              HasSubstr("model_warmup is not supported"));
-  EXPECT_THAT(error(""), HasSubstr("must specify 'backend'"));
+  EXPECT_THAT(
+      error("backend: \"x\" max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }"),
+      HasSubstr("preferred size must be <= max batch size"));
+  EXPECT_THAT(error("backend: \"x\" dynamic_batching { priority_levels: 2 }"),
+              HasSubstr("default priority level must be in range [1, 2]"));
+  EXPECT_THAT(error("backend: \"x\" dynamic_batching { priority_levels: 2 "
+                    "default_priority_level: 1 preserve_ordering: true }"),
+              HasSubstr("Only one priority level is allowed"));
+  EXPECT_THAT(error("backend: \"x\" response_cache { enable: true } "
+                    "model_transaction_policy { decoupled: true }"),
+              HasSubstr("Response Cache does not currently support"));
+  EXPECT_THAT(error(""), HasSubstr("Could not determine backend for model 'm'"));
+}
+
+TEST(ModelConfig, UnfilledDataTypesAreFloats) {
+  EXPECT_EQ(
+      error("backend: \"x\" output [ { name: \"o\" data_type: ${logits_datatype} dims: 1 } ]"), "");
+  EXPECT_THAT(error("backend: \"x\" max_batch_size: ${n}"), HasSubstr("config.pbtxt:1:"));
+  EXPECT_THAT(error("backend: \"x\" input { data_type: ${"), HasSubstr("config.pbtxt:1:"));
 }
 
 TEST(ModelConfig, EnsembleGraphsAreChecked) {

@@ -13,15 +13,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string text_of(TRITONSERVER_Message* message) {
-  const char* base = nullptr;
-  size_t size = 0;
-  TRITONSERVER_MessageSerializeToJson(message, &base, &size);
-  std::string text(base, size);
-  TRITONSERVER_MessageDelete(message);
-  return text;
-}
-
 TEST(Server, AnswersQuestions) {
   TestServer server({{"echo", test_model("identity")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
@@ -34,19 +25,19 @@ TEST(Server, AnswersQuestions) {
   EXPECT_TRUE(yes);
   TRITONSERVER_Message* message = nullptr;
   TRITONSERVER_ServerModelMetadata(server.get(), "echo", -1, &message);
-  EXPECT_EQ(text_of(message),
+  EXPECT_EQ(take_text(message),
             R"({"name":"echo","versions":["1"],"platform":"nereid_test","inputs":[{"name":"IN",)"
             R"("datatype":"INT32","shape":[-1]}],"outputs":[{"name":"OUT","datatype":"INT32",)"
             R"("shape":[-1]}]})");
   TRITONSERVER_ServerModelConfig(server.get(), "echo", 1, 1, &message);
-  const std::string config = text_of(message);
+  const std::string config = take_text(message);
   EXPECT_THAT(config, HasSubstr(R"("dims":[-1])"));
   EXPECT_THAT(config, HasSubstr(R"("version_policy":{"latest":{"num_versions":1}})"));
   EXPECT_THAT(config, HasSubstr(R"("kind":"KIND_CPU")"));
   TRITONSERVER_ServerModelIndex(server.get(), 0, &message);
-  EXPECT_EQ(text_of(message), R"([{"name":"echo","version":"1","state":"READY"}])");
+  EXPECT_EQ(take_text(message), R"([{"name":"echo","version":"1","state":"READY"}])");
   TRITONSERVER_ServerMetadata(server.get(), &message);
-  EXPECT_THAT(text_of(message), HasSubstr(R"("name":"triton")"));
+  EXPECT_THAT(take_text(message), HasSubstr(R"("name":"triton")"));
 }
 
 TEST(Server, RunsARequest) {
@@ -235,15 +226,10 @@ TEST(Server, BadModelsAreNamed) {
 }
 
 TEST(Server, UnsupportedFunctionsSayTheirName) {
-  const Outcome outcome(TRITONSERVER_ServerPollModelRepository(nullptr));
-  EXPECT_EQ(outcome.code, TRITONSERVER_ERROR_UNSUPPORTED);
-  EXPECT_EQ(outcome.text, "TRITONSERVER_ServerPollModelRepository is not supported");
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);
-  EXPECT_THAT(Outcome(TRITONSERVER_ServerOptionsSetModelControlMode(
-                          options, TRITONSERVER_MODEL_CONTROL_POLL))
-                  .text,
-              HasSubstr("SetModelControlMode"));
+  EXPECT_THAT(Outcome(TRITONSERVER_ServerOptionsSetModelNamespacing(options, true)).text,
+              HasSubstr("SetModelNamespacing"));
   TRITONSERVER_ServerOptionsDelete(options);
 }
 

@@ -1,5 +1,6 @@
 // A backend for tests: what it does is the model parameter "behavior". Input IN INT32 [-1], output
 // OUT INT32 [-1].
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <string>
@@ -131,6 +132,26 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   }
 }
 
+// Answers {requests of this execution, number of this execution} after as many milliseconds as the
+// first request's last value says.
+void count_requests(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
+                    uint32_t count) {
+  static std::atomic<int32_t> executions{0};
+  const int32_t number = ++executions;
+  const auto first = read_input(requests[0]);
+  if (!first.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(first.back()));
+  for (uint32_t i = 0; i < count; ++i) {
+    TRITONBACKEND_ResponseFactory* factory = nullptr;
+    TRITONBACKEND_ResponseFactoryNew(&factory, requests[i]);
+    send(factory, {static_cast<int32_t>(count), number}, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+    TRITONBACKEND_ResponseFactoryDelete(factory);
+    TRITONBACKEND_ModelInstanceReportStatistics(instance, requests[i], true, 1000, 2000, 3000,
+                                                4000);
+    TRITONBACKEND_RequestRelease(requests[i], TRITONSERVER_REQUEST_RELEASE_ALL);
+  }
+  TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, count, 1000, 2000, 3000, 4000);
+}
+
 }  // namespace
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
@@ -159,6 +180,10 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
   const std::string& behavior = static_cast<ModelState*>(state)->behavior;
   if (behavior == "fail") {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told to fail");
+  }
+  if (behavior == "count") {
+    count_requests(instance, requests, request_count);
+    return nullptr;
   }
   if (behavior == "leak") return nullptr;  // keeps the requests for ever
   for (uint32_t i = 0; i < request_count; ++i) execute_one(instance, requests[i], behavior);

@@ -1,0 +1,50 @@
+// Calls of the C API that the front makes but no test of it needs: each fails.
+#include "triton/core/tritonserver.h"
+
+#define NEREID_FAKE(function, parameters)                               \
+  TRITONSERVER_Error* function parameters {                             \
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED,        \
+                                 #function " is not part of the fake"); \
+  }
+
+NEREID_FAKE(TRITONSERVER_ServerModelIndex, (TRITONSERVER_Server*, uint32_t, TRITONSERVER_Message**))
+NEREID_FAKE(TRITONSERVER_ServerLoadModelWithParameters,
+            (TRITONSERVER_Server*, const char*, const TRITONSERVER_Parameter**, uint64_t))
+NEREID_FAKE(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
+NEREID_FAKE(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
+NEREID_FAKE(TRITONSERVER_ServerModelStatistics,
+            (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
+NEREID_FAKE(TRITONSERVER_ServerModelTransactionProperties,
+            (TRITONSERVER_Server*, const char*, int64_t, uint32_t*, void**))
+NEREID_FAKE(TRITONSERVER_InferenceRequestSetFlags, (TRITONSERVER_InferenceRequest*, uint32_t))
+NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationId,
+            (TRITONSERVER_InferenceRequest*, uint64_t))
+NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationIdString,
+            (TRITONSERVER_InferenceRequest*, const char*))
+NEREID_FAKE(TRITONSERVER_InferenceRequestSetPriorityUInt64,
+            (TRITONSERVER_InferenceRequest*, uint64_t))
+NEREID_FAKE(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds,
+            (TRITONSERVER_InferenceRequest*, uint64_t))
+NEREID_FAKE(TRITONSERVER_InferenceRequestAddRawInput, (TRITONSERVER_InferenceRequest*, const char*))
+NEREID_FAKE(TRITONSERVER_InferenceResponseOutputClassificationLabel,
+            (TRITONSERVER_InferenceResponse*, uint32_t, size_t, const char**))
+NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogInfo, (TRITONSERVER_ServerOptions*, bool))
+NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogWarn, (TRITONSERVER_ServerOptions*, bool))
+NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogError, (TRITONSERVER_ServerOptions*, bool))
+NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogVerbose, (TRITONSERVER_ServerOptions*, int))
+NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogFormat,
+            (TRITONSERVER_ServerOptions*, TRITONSERVER_LogFormat))
+#undef NEREID_FAKE
+
+bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) {
+  return level != TRITONSERVER_LOG_VERBOSE;
+}
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char*, TRITONSERVER_ParameterType,
+                                                  const void*) {
+  return nullptr;
+}
+TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char*, const void*, uint64_t) {
+  return nullptr;
+}
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter*) {}

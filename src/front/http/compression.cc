@@ -1,0 +1,102 @@
+// See compression.h.
+#include "front/http/compression.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/check.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr size_t kChunk = size_t{64} << 10;
+constexpr int kAnyHeader = 32;   // zlib: gzip or zlib, told by the data
+constexpr int kGzipHeader = 16;  // zlib: write gzip
+
+std::string_view trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+}  // namespace
+
+Encoding preferred_encoding(std::string_view accept) {
+  Encoding best = Encoding::kIdentity;
+  double best_weight = 0;
+  while (!accept.empty()) {
+    const size_t end = std::min(accept.find(','), accept.size());
+    std::string_view item = trim(accept.substr(0, end));
+    accept.remove_prefix(std::min(end + 1, accept.size()));
+    double weight = 1;
+    if (const size_t semicolon = item.find(';'); semicolon != std::string_view::npos) {
+      const std::string_view q = trim(item.substr(semicolon + 1));
+      if (q.starts_with("q=")) weight = std::strtod(std::string(q.substr(2)).c_str(), nullptr);
+      item = trim(item.substr(0, semicolon));
+    }
+    Encoding encoding = Encoding::kIdentity;
+    if (item == "gzip") {
+      encoding = Encoding::kGzip;
+    } else if (item == "deflate") {
+      encoding = Encoding::kDeflate;
+    } else if (item != "identity") {
+      continue;
+    }
+    if (weight <= best_weight) continue;
+    best = encoding;
+    best_weight = weight;
+  }
+  return best;
+}
+
+StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_t max_bytes) {
+  if (encoding == Encoding::kIdentity) return std::string(data);
+  z_stream stream = {};
+  if (inflateInit2(&stream, MAX_WBITS + kAnyHeader) != Z_OK) {
+    return resource_exhausted("no memory to decompress the request");
+  }
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  stream.avail_in = static_cast<uInt>(data.size());
+  std::string out;
+  int result = Z_OK;
+  while (result == Z_OK && out.size() <= max_bytes) {
+    const size_t begin = out.size();
+    out.resize(begin + kChunk);
+    stream.next_out = reinterpret_cast<Bytef*>(out.data() + begin);
+    stream.avail_out = kChunk;
+    result = inflate(&stream, Z_NO_FLUSH);
+    out.resize(out.size() - stream.avail_out);
+  }
+  inflateEnd(&stream);
+  if (out.size() > max_bytes) {
+    return invalid_argument(
+        "request JSON size of more than {} bytes exceeds the maximum allowed input size of {} "
+        "bytes. Use --http-max-input-size to increase the limit.",
+        max_bytes, max_bytes);
+  }
+  if (result != Z_STREAM_END) return invalid_argument("the request body is not valid gzip or zlib");
+  return out;
+}
+
+std::string compress(std::string_view data, Encoding encoding) {
+  if (encoding == Encoding::kIdentity) return std::string(data);
+  z_stream stream = {};
+  const int window = MAX_WBITS + (encoding == Encoding::kGzip ? kGzipHeader : 0);
+  const int made =
+      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY);
+  NEREID_CHECK(made == Z_OK);
+  std::string out(deflateBound(&stream, data.size()), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  stream.avail_in = static_cast<uInt>(data.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  const int result = deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  NEREID_CHECK(result == Z_STREAM_END);
+  return out;
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,16 @@
+// The infer route.
+#pragma once
+
+#include <memory>
+
+#include "front/http/message.h"
+#include "front/kserve/routes.h"
+#include "front/kserve/shared_memory.h"
+
+namespace nereid::front {
+
+// Runs one infer request; the exchange gets its answer when the model's final response is there.
+void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
+                 const SharedMemory& regions, const KserveOptions& options);
+
+}  // namespace nereid::front

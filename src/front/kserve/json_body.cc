@@ -1,0 +1,77 @@
+// See json_body.h.
+#include "front/kserve/json_body.h"
+
+#include "front/http/json_text.h"
+
+namespace nereid::front {
+namespace {
+constexpr size_t kMaxDepth = 100;
+}
+
+StatusOr<json::value> parse_json_body(std::string_view body) {
+  StatusOr<json::value> root = parse_json(body, kMaxDepth);
+  if (!root.ok()) {
+    return invalid_argument("failed to parse the request JSON buffer: {}",
+                            body.empty() ? "The document is empty." : message(root.status()));
+  }
+  return root;
+}
+
+const json::value* member(const json::value& value, std::string_view key) {
+  const json::object* object = value.if_object();
+  return object == nullptr ? nullptr : object->if_contains(key);
+}
+
+Status wrong_member(std::string_view key, std::string_view wanted, const json::value& value) {
+  return invalid_argument("Unable to parse '{}': expected {}, got {}", key, wanted,
+                          json_kind_name(value));
+}
+
+StatusOr<std::optional<bool>> bool_member(const json::value& value, std::string_view key) {
+  const json::value* m = member(value, key);
+  if (m == nullptr) return std::optional<bool>();
+  if (!m->is_bool()) return wrong_member(key, "a boolean", *m);
+  return std::optional<bool>(m->get_bool());
+}
+
+StatusOr<std::optional<std::string>> string_member(const json::value& value, std::string_view key) {
+  const json::value* m = member(value, key);
+  if (m == nullptr) return std::optional<std::string>();
+  if (!m->is_string()) return wrong_member(key, "a string", *m);
+  return std::optional<std::string>(std::string_view(m->get_string()));
+}
+
+StatusOr<std::optional<uint64_t>> uint_member(const json::value& value, std::string_view key) {
+  const json::value* m = member(value, key);
+  if (m == nullptr) return std::optional<uint64_t>();
+  if (m->is_uint64()) return std::optional<uint64_t>(m->get_uint64());
+  if (m->is_int64() && m->get_int64() >= 0) {
+    return std::optional<uint64_t>(static_cast<uint64_t>(m->get_int64()));
+  }
+  return wrong_member(key, "an integer >= 0", *m);
+}
+
+StatusOr<std::string> decode_base64(std::string_view text) {
+  while (text.ends_with('=')) text.remove_suffix(1);
+  std::string out;
+  out.reserve(text.size() / 4 * 3 + 2);
+  uint32_t bits = 0;
+  int num_bits = 0;
+  for (const char c : text) {
+    int value = -1;
+    if (c >= 'A' && c <= 'Z') value = c - 'A';
+    if (c >= 'a' && c <= 'z') value = c - 'a' + 26;
+    if (c >= '0' && c <= '9') value = c - '0' + 52;
+    if (c == '+' || c == '-') value = 62;
+    if (c == '/' || c == '_') value = 63;
+    if (value < 0) return invalid_argument("not base64");
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    num_bits += 6;
+    if (num_bits < 8) continue;
+    num_bits -= 8;
+    out += static_cast<char>(bits >> num_bits & 0xff);
+  }
+  return out;
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,30 @@
+// Reading members of JSON request bodies with errors that name the member, and base64.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace nereid::front {
+
+// The body as JSON. An empty body is an error; InvalidArgument says where.
+StatusOr<json::value> parse_json_body(std::string_view body);
+
+// Member `key` of an object; null when `value` is no object or has no such member.
+const json::value* member(const json::value& value, std::string_view key);
+
+// A member of the given type. nullopt when absent; InvalidArgument when it has another type.
+StatusOr<std::optional<bool>> bool_member(const json::value& value, std::string_view key);
+StatusOr<std::optional<std::string>> string_member(const json::value& value, std::string_view key);
+StatusOr<std::optional<uint64_t>> uint_member(const json::value& value, std::string_view key);
+
+// "Unable to parse '<key>': expected <wanted>, got a string".
+Status wrong_member(std::string_view key, std::string_view wanted, const json::value& value);
+
+// Decodes standard base64, padding optional; InvalidArgument when `text` is not base64.
+StatusOr<std::string> decode_base64(std::string_view text);
+
+}  // namespace nereid::front

@@ -1,0 +1,219 @@
+// See json_tensor.h.
+#include "front/kserve/json_tensor.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "front/http/json_text.h"
+
+namespace nereid::front {
+namespace {
+
+// What elements are read into, for messages.
+struct Target {
+  std::string_view name;
+  DataType type;
+};
+
+Status wrong_type(const Target& info, const json::value& v, std::string_view wanted) {
+  return invalid_argument("Unable to parse 'data': input '{}' takes {} ({}), got {}", info.name,
+                          wanted, TRITONSERVER_DataTypeString(info.type), json_kind_name(v));
+}
+
+template <class T>
+void append_raw(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class T>
+Status append_integer(const Target& info, const json::value& v, std::string& bytes) {
+  if (!v.is_int64() && !v.is_uint64()) return wrong_type(info, v, "integers");
+  const bool fits =
+      v.is_int64() ? std::in_range<T>(v.get_int64()) : std::in_range<T>(v.get_uint64());
+  if (!fits) {
+    return invalid_argument("Unable to parse 'data': input '{}': {} is not in [{}, {}] ({})",
+                            info.name, json::serialize(v), std::numeric_limits<T>::min(),
+                            std::numeric_limits<T>::max(), TRITONSERVER_DataTypeString(info.type));
+  }
+  append_raw(bytes, v.is_int64() ? static_cast<T>(v.get_int64()) : static_cast<T>(v.get_uint64()));
+  return ok();
+}
+
+template <class T>
+Status append_float(const Target& info, const json::value& v, std::string& bytes) {
+  if (!v.is_number()) return wrong_type(info, v, "numbers");
+  const double number = v.is_double()  ? v.get_double()
+                        : v.is_int64() ? static_cast<double>(v.get_int64())
+                                       : static_cast<double>(v.get_uint64());
+  if (!(std::abs(number) <= static_cast<double>(std::numeric_limits<T>::max()))) {
+    return invalid_argument("Unable to parse 'data': input '{}': {} is out of range for {}",
+                            info.name, number, TRITONSERVER_DataTypeString(info.type));
+  }
+  append_raw(bytes, static_cast<T>(number));
+  return ok();
+}
+
+Status append_element(const Target& info, const json::value& v, std::string& bytes) {
+  switch (info.type) {
+    case TRITONSERVER_TYPE_BOOL:
+      if (!v.is_bool()) return wrong_type(info, v, "true or false");
+      append_raw(bytes, static_cast<uint8_t>(v.get_bool()));
+      return ok();
+    case TRITONSERVER_TYPE_UINT8:
+      return append_integer<uint8_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_UINT16:
+      return append_integer<uint16_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_UINT32:
+      return append_integer<uint32_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_UINT64:
+      return append_integer<uint64_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_INT8:
+      return append_integer<int8_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_INT16:
+      return append_integer<int16_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_INT32:
+      return append_integer<int32_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_INT64:
+      return append_integer<int64_t>(info, v, bytes);
+    case TRITONSERVER_TYPE_FP32:
+      return append_float<float>(info, v, bytes);
+    case TRITONSERVER_TYPE_FP64:
+      return append_float<double>(info, v, bytes);
+    case TRITONSERVER_TYPE_BYTES:
+      if (!v.is_string()) return wrong_type(info, v, "strings");
+      append_string_element(bytes, std::string_view(v.get_string()));
+      return ok();
+    default:
+      return invalid_argument(
+          "receiving {} data via JSON is not supported. Please use the binary data format for "
+          "input {}",
+          TRITONSERVER_DataTypeString(info.type), info.name);
+  }
+}
+
+template <class T>
+T read_raw(const char* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Appends element `i` of a fixed-size type.
+void append_fixed(std::string& out, DataType type, const char* data, size_t i) {
+  switch (type) {
+    case TRITONSERVER_TYPE_BOOL:
+      out += data[i] != 0 ? "true" : "false";
+      return;
+    case TRITONSERVER_TYPE_UINT8:
+      out += std::to_string(read_raw<uint8_t>(data + i));
+      return;
+    case TRITONSERVER_TYPE_INT8:
+      out += std::to_string(read_raw<int8_t>(data + i));
+      return;
+    case TRITONSERVER_TYPE_UINT16:
+      out += std::to_string(read_raw<uint16_t>(data + 2 * i));
+      return;
+    case TRITONSERVER_TYPE_INT16:
+      out += std::to_string(read_raw<int16_t>(data + 2 * i));
+      return;
+    case TRITONSERVER_TYPE_UINT32:
+      out += std::to_string(read_raw<uint32_t>(data + 4 * i));
+      return;
+    case TRITONSERVER_TYPE_INT32:
+      out += std::to_string(read_raw<int32_t>(data + 4 * i));
+      return;
+    case TRITONSERVER_TYPE_UINT64:
+      out += std::to_string(read_raw<uint64_t>(data + 8 * i));
+      return;
+    case TRITONSERVER_TYPE_INT64:
+      out += std::to_string(read_raw<int64_t>(data + 8 * i));
+      return;
+    case TRITONSERVER_TYPE_FP32:
+      append_json_double(out, static_cast<double>(read_raw<float>(data + 4 * i)));
+      return;
+    default:
+      append_json_double(out, read_raw<double>(data + 8 * i));
+      return;
+  }
+}
+
+}  // namespace
+
+Status append_json_elements(std::string_view input, DataType type, const json::value& value,
+                            std::string& bytes, int64_t& count) {
+  if (!value.is_array()) {
+    ++count;
+    return append_element({input, type}, value, bytes);
+  }
+  // The parser has bounded the nesting.
+  for (const json::value& item : value.get_array()) {
+    RETURN_IF_ERROR(append_json_elements(input, type, item, bytes, count));
+  }
+  return ok();
+}
+
+StatusOr<std::string> json_elements(const Tensor& t, size_t& count) {
+  std::string out;
+  count = 0;
+  const auto separate = [&] {
+    if (count++ > 0) out += ",";
+  };
+  if (t.type == TRITONSERVER_TYPE_BYTES) {
+    ASSIGN_OR_RETURN(const auto texts, string_elements(t));
+    for (const std::string_view text : texts) {
+      separate();
+      append_json_string(out, text);
+    }
+    return out;
+  }
+  if (t.type == TRITONSERVER_TYPE_FP16 || t.type == TRITONSERVER_TYPE_BF16 ||
+      t.type == TRITONSERVER_TYPE_INVALID) {
+    return invalid_argument(
+        "sending {} data via JSON is not supported. Please use the binary data format for output "
+        "'{}'",
+        TRITONSERVER_DataTypeString(t.type), t.name);
+  }
+  const size_t size = TRITONSERVER_DataTypeByteSize(t.type);
+  for (size_t i = 0; i < t.bytes.size() / size; ++i) {
+    separate();
+    append_fixed(out, t.type, t.bytes.data(), i);
+  }
+  return out;
+}
+
+std::string json_parameter(const ParameterValue& value) {
+  std::string out;
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    append_json_string(out, *text);
+  } else if (const auto* number = std::get_if<int64_t>(&value)) {
+    out = std::to_string(*number);
+  } else if (const auto* flag = std::get_if<bool>(&value)) {
+    out = *flag ? "true" : "false";
+  } else {
+    append_json_double(out, std::get<double>(value));
+  }
+  return out;
+}
+
+StatusOr<Parameter> parse_parameter(std::string_view key, const json::value& value) {
+  Parameter parameter{std::string(key), {}};
+  if (value.is_string()) {
+    parameter.value = std::string(std::string_view(value.get_string()));
+  } else if (value.is_bool()) {
+    parameter.value = value.get_bool();
+  } else if (value.is_int64()) {
+    parameter.value = static_cast<int64_t>(value.get_int64());
+  } else if (value.is_uint64()) {
+    parameter.value = static_cast<double>(value.get_uint64());
+  } else if (value.is_double()) {
+    parameter.value = value.get_double();
+  } else {
+    return invalid_argument(
+        "parameter '{}' has invalid type. It should be either 'int', 'bool', or 'string'.", key);
+  }
+  return parameter;
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,29 @@
+// Tensor elements <-> JSON, for infer and generate.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "front/bridge/tensor.h"
+
+namespace nereid::front {
+
+// Appends the elements of nested arrays (or one scalar), depth first, as `type`; `count` grows by
+// their number. InvalidArgument: wrong JSON type, out of range, or a type that JSON cannot carry.
+Status append_json_elements(std::string_view input, DataType type, const json::value& value,
+                            std::string& bytes, int64_t& count);
+
+// The elements of a tensor, separated by commas; `count` is set. InvalidArgument for types that
+// JSON cannot carry.
+StatusOr<std::string> json_elements(const Tensor& tensor, size_t& count);
+
+// A parameter's value as JSON.
+std::string json_parameter(const ParameterValue& value);
+
+// The parameter in a JSON value: string, bool, integer (double above int64), double.
+// InvalidArgument for other types.
+StatusOr<Parameter> parse_parameter(std::string_view key, const json::value& value);
+
+}  // namespace nereid::front

@@ -1,0 +1,134 @@
+// Repository routes; see repository.h.
+#include "front/kserve/repository.h"
+
+#include <list>
+#include <memory>
+#include <thread>
+
+#include "front/bridge/model_info.h"
+#include "front/kserve/json_body.h"
+#include "front/kserve/routes.h"
+
+namespace nereid::front {
+namespace {
+
+struct ParameterDelete {
+  void operator()(TRITONSERVER_Parameter* p) const { TRITONSERVER_ParameterDelete(p); }
+};
+using ParameterPtr = std::unique_ptr<TRITONSERVER_Parameter, ParameterDelete>;
+
+StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request) {
+  uint32_t flags = 0;
+  if (!request.body.empty()) {
+    ASSIGN_OR_RETURN(const json::value body, parse_json_body(request.body));
+    ASSIGN_OR_RETURN(const auto ready, bool_member(body, "ready"));
+    if (ready.value_or(false)) flags = TRITONSERVER_INDEX_FLAG_READY;
+  }
+  TRITONSERVER_Message* message = nullptr;
+  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelIndex(server, flags, &message)));
+  return take_message(message);
+}
+
+// What a load body asks for. Byte parameters refer to `files`.
+struct LoadParameters {
+  std::list<std::string> files;
+  std::vector<ParameterPtr> owned;
+};
+
+Status read_load_parameters(const std::string& body, LoadParameters& out) {
+  if (body.empty()) return ok();
+  ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
+  const json::value* parameters = member(root, "parameters");
+  if (parameters == nullptr) return ok();
+  if (!parameters->is_object()) return wrong_member("parameters", "an object", *parameters);
+  for (const auto& entry : parameters->get_object()) {
+    const std::string key(entry.key());
+    if (!entry.value().is_string()) return wrong_member(key, "a string", entry.value());
+    const std::string_view text(entry.value().get_string());
+    if (key == "config") {
+      const std::string config(text);
+      out.owned.emplace_back(
+          TRITONSERVER_ParameterNew(key.c_str(), TRITONSERVER_PARAMETER_STRING, config.c_str()));
+    } else if (key.starts_with("file:")) {
+      ASSIGN_OR_RETURN(std::string content, decode_base64(text));
+      out.files.push_back(std::move(content));
+      out.owned.emplace_back(TRITONSERVER_ParameterBytesNew(key.c_str(), out.files.back().data(),
+                                                            out.files.back().size()));
+    } else {
+      return invalid_argument("unknown load parameter '{}': 'config' and 'file:<path>' are allowed",
+                              key);
+    }
+  }
+  return ok();
+}
+
+Status load(TRITONSERVER_Server* server, const std::string& model, const LoadParameters& list) {
+  std::vector<const TRITONSERVER_Parameter*> parameters;
+  for (const auto& p : list.owned) parameters.push_back(p.get());
+  return take_error(TRITONSERVER_ServerLoadModelWithParameters(
+      server, model.c_str(), parameters.data(), parameters.size()));
+}
+
+// Runs `work` elsewhere and sends what it says.
+void answer_later(const ExchangePtr& exchange, std::function<Status()> work) {
+  std::thread([exchange, work = std::move(work)]() mutable {
+    const Status status = work();
+    work = nullptr;
+    exchange->post([exchange, status] {
+      exchange->send(status.ok() ? Response{200, "application/json", {}, ""}
+                                 : kserve_error(status));
+    });
+  }).detach();
+}
+
+void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
+  auto parameters = std::make_shared<LoadParameters>();
+  const Status read = read_load_parameters(exchange->request().body, *parameters);
+  if (!read.ok()) {
+    exchange->send(kserve_error(read));
+    return;
+  }
+  answer_later(exchange, [server, parameters, model = std::string(exchange->request().param("m"))] {
+    return load(server, model, *parameters);
+  });
+}
+
+void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
+  bool dependents = false;
+  // As the stock server does, a body that says nothing useful unloads the model alone.
+  if (const auto body = parse_json(exchange->request().body); body.ok()) {
+    const json::value* parameters = member(*body, "parameters");
+    const json::value* flag =
+        parameters == nullptr ? nullptr : member(*parameters, "unload_dependents");
+    dependents = flag != nullptr && flag->is_bool() && flag->get_bool();
+  }
+  answer_later(exchange, [server, dependents, model = std::string(exchange->request().param("m"))] {
+    return take_error(dependents
+                          ? TRITONSERVER_ServerUnloadModelAndDependents(server, model.c_str())
+                          : TRITONSERVER_ServerUnloadModel(server, model.c_str()));
+  });
+}
+
+}  // namespace
+
+void add_repository_routes(Router& router, TRITONSERVER_Server* server) {
+  for (const char* path : {"/v2/repository/index", "/v2/repository/{repo}/index"}) {
+    router.add("POST", path, [server](const ExchangePtr& x) {
+      StatusOr<std::string> text = index(server, x->request());
+      x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
+                        : kserve_error(text.status()));
+    });
+  }
+  router.add("POST", "/v2/repository/models/{m}/load",
+             [server](const ExchangePtr& x) { start_load(server, x); });
+  router.add("POST", "/v2/repository/models/{m}/unload",
+             [server](const ExchangePtr& x) { start_unload(server, x); });
+  for (const char* path :
+       {"/v2/repository/{repo}/models/{m}/load", "/v2/repository/{repo}/models/{m}/unload"}) {
+    router.add("POST", path, [](const ExchangePtr& x) {
+      x->send(kserve_error(501, "'repository_name' specification is not supported"));
+    });
+  }
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,16 @@
+// Routes that change how the server logs and traces.
+#pragma once
+
+#include "front/http/router.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::front {
+
+// GET and POST /v2/logging.
+void add_logging_routes(Router& router);
+
+// GET and POST /v2/trace/setting and its form for one model. A trace file cannot be named over the
+// network, and the server has none from its start: trace levels other than OFF are refused.
+void add_trace_routes(Router& router, TRITONSERVER_Server* server);
+
+}  // namespace nereid::front

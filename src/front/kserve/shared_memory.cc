@@ -1,0 +1,174 @@
+// Mapping, bounds and routes; see shared_memory.h.
+#include "front/kserve/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "front/kserve/json_body.h"
+#include "front/kserve/routes.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr size_t kMaxRegions = 4096;
+constexpr size_t kCudaHandleBytes = 64;
+
+StatusOr<std::shared_ptr<char>> map_region(const std::string& key, uint64_t offset,
+                                           uint64_t byte_size) {
+  // A key is a name, not a path.
+  const size_t slash = key.find('/', 1);
+  const int fd = slash != std::string::npos || key.find('\0') != std::string::npos
+                     ? -1
+                     : ::shm_open(key.c_str(), O_RDWR, 0);
+  if (fd < 0) return internal_error("Unable to open shared memory region: '{}'", key);
+  struct stat info = {};
+  const bool known = ::fstat(fd, &info) == 0;
+  const auto total = known ? static_cast<uint64_t>(info.st_size) : 0;
+  if (byte_size == 0 || offset > total || byte_size > total - offset) {
+    ::close(fd);
+    return invalid_argument(
+        "Invalid shared memory region: '{}': {} bytes from {} are not in its {}", key, byte_size,
+        offset, total);
+  }
+  // Mappings begin at page borders.
+  const uint64_t skip = offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  void* base = ::mmap(nullptr, byte_size + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                      static_cast<off_t>(offset - skip));
+  ::close(fd);
+  if (base == MAP_FAILED) return internal_error("Unable to map shared memory region: '{}'", key);
+  return std::shared_ptr<char>(static_cast<char*>(base) + skip, [base, byte_size, skip](char*) {
+    ::munmap(base, byte_size + skip);
+  });
+}
+
+Response answer(const Status& status) {
+  return status.ok() ? Response{200, "application/json", {}, ""} : kserve_error(status);
+}
+
+Status register_region(SharedMemory& regions, const Request& request) {
+  ASSIGN_OR_RETURN(const json::value body, parse_json_body(request.body));
+  ASSIGN_OR_RETURN(const auto key, string_member(body, "key"));
+  if (!key) return invalid_argument("Shared memory register request has no 'key' field");
+  ASSIGN_OR_RETURN(const auto offset, uint_member(body, "offset"));
+  ASSIGN_OR_RETURN(const auto byte_size, uint_member(body, "byte_size"));
+  if (!byte_size)
+    return invalid_argument("Shared memory register request has no 'byte_size' field");
+  return regions.add(std::string(request.param("r")), *key, offset.value_or(0), *byte_size);
+}
+
+Status register_cuda_region(const Request& request) {
+  ASSIGN_OR_RETURN(const json::value body, parse_json_body(request.body));
+  const json::value* handle = member(body, "raw_handle");
+  if (handle == nullptr) {
+    return invalid_argument("Shared memory register request has no 'raw_handle' field");
+  }
+  ASSIGN_OR_RETURN(const auto text, string_member(*handle, "b64"));
+  const auto bytes = decode_base64(text.value_or(""));
+  if (!bytes.ok() || bytes->size() != kCudaHandleBytes) {
+    return invalid_argument("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t");
+  }
+  return unsupported(
+      "CUDA shared memory is not supported: this server has no device memory to "
+      "share");
+}
+
+Response status_page(const StatusOr<std::string>& text) {
+  return text.ok() ? Response{200, "application/json", {}, *text} : kserve_error(text.status());
+}
+
+}  // namespace
+
+Status SharedMemory::add(const std::string& name, const std::string& key, uint64_t offset,
+                         uint64_t byte_size) {
+  std::lock_guard lock(mutex_);
+  if (regions_.contains(name)) {
+    return already_exists("shared memory region '{}' already in manager", name);
+  }
+  if (regions_.size() >= kMaxRegions) {
+    return resource_exhausted("{} shared memory regions are registered, no more are allowed",
+                              kMaxRegions);
+  }
+  ASSIGN_OR_RETURN(auto data, map_region(key, offset, byte_size));
+  regions_[name] = {key, offset, byte_size, std::move(data)};
+  return ok();
+}
+
+void SharedMemory::remove(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  regions_.erase(name);
+}
+
+void SharedMemory::remove_all() {
+  std::lock_guard lock(mutex_);
+  regions_.clear();
+}
+
+StatusOr<std::string> SharedMemory::status(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  if (!name.empty() && !regions_.contains(name)) {
+    return not_found("Unable to find system shared memory region: '{}'", name);
+  }
+  json::array out;
+  for (const auto& [region, r] : regions_) {
+    if (!name.empty() && region != name) continue;
+    out.push_back(json::object{
+        {"name", region}, {"key", r.key}, {"offset", r.offset}, {"byte_size", r.byte_size}});
+  }
+  return json::serialize(out);
+}
+
+StatusOr<ExternalMemory> SharedMemory::find(const std::string& name, uint64_t offset,
+                                            uint64_t byte_size) const {
+  std::lock_guard lock(mutex_);
+  const auto it = regions_.find(name);
+  if (it == regions_.end()) {
+    return not_found("Unable to find shared memory region: '{}'", name);
+  }
+  const Region& r = it->second;
+  if (offset > r.byte_size) {
+    return invalid_argument("Invalid offset for shared memory region: '{}'", name);
+  }
+  if (byte_size > r.byte_size - offset) {
+    return invalid_argument("Invalid offset + byte size for shared memory region: '{}'", name);
+  }
+  return ExternalMemory{r.data.get() + offset, byte_size, r.data};
+}
+
+void add_shared_memory_routes(Router& router, std::shared_ptr<SharedMemory> regions) {
+  const std::string system = "/v2/systemsharedmemory", cuda = "/v2/cudasharedmemory";
+  router.add("POST", system + "/region/{r}/register", [regions](const ExchangePtr& x) {
+    x->send(answer(register_region(*regions, x->request())));
+  });
+  router.add("POST", cuda + "/region/{r}/register",
+             [](const ExchangePtr& x) { x->send(answer(register_cuda_region(x->request()))); });
+  router.add("POST", system + "/register", [](const ExchangePtr& x) {
+    x->send(
+        kserve_error(400, "'region name' is necessary to register system shared memory region"));
+  });
+  router.add("POST", cuda + "/register", [](const ExchangePtr& x) {
+    x->send(kserve_error(400, "'region name' is necessary to register cuda shared memory region"));
+  });
+  for (const std::string path : {"/unregister", "/region/{r}/unregister"}) {
+    router.add("POST", system + path, [regions](const ExchangePtr& x) {
+      const std::string name(x->request().param("r"));
+      name.empty() ? regions->remove_all() : regions->remove(name);
+      x->send(answer(ok()));
+    });
+    router.add("POST", cuda + path, [](const ExchangePtr& x) { x->send(answer(ok())); });
+  }
+  for (const std::string path : {"/status", "/region/{r}/status"}) {
+    router.add("GET", system + path, [regions](const ExchangePtr& x) {
+      x->send(status_page(regions->status(std::string(x->request().param("r")))));
+    });
+    router.add("GET", cuda + path, [](const ExchangePtr& x) {
+      const std::string name(x->request().param("r"));
+      if (name.empty()) return x->send(status_page(std::string("[]")));
+      x->send(
+          kserve_error(404, fmt::format("Unable to find cuda shared memory region: '{}'", name)));
+    });
+  }
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,43 @@
+// Named regions of POSIX shared memory that clients register and then use for tensors.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/status.h"
+#include "front/bridge/inference_call.h"
+#include "front/http/router.h"
+
+namespace nereid::front {
+
+class SharedMemory {
+ public:
+  // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or what is wrong with it.
+  Status add(const std::string& name, const std::string& key, uint64_t offset, uint64_t byte_size);
+  // Unknown names are fine. A region in use is unmapped when the last request that uses it is over.
+  void remove(const std::string& name);
+  void remove_all();
+
+  // JSON array of one region or, with "", all. NotFound.
+  StatusOr<std::string> status(const std::string& name) const;
+
+  // `byte_size` bytes of a region from `offset`. NotFound; InvalidArgument outside of it.
+  StatusOr<ExternalMemory> find(const std::string& name, uint64_t offset, uint64_t byte_size) const;
+
+ private:
+  struct Region {
+    std::string key;
+    uint64_t offset = 0, byte_size = 0;
+    std::shared_ptr<char> data;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, Region> regions_;
+};
+
+// The system and CUDA shared memory extensions; CUDA regions are refused.
+void add_shared_memory_routes(Router& router, std::shared_ptr<SharedMemory> regions);
+
+}  // namespace nereid::front

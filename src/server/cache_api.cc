@@ -1,0 +1,85 @@
+// C API for caches: the entry objects that a cache fills and reads.
+#include <vector>
+
+#include "server/error.h"
+#include "server/values.h"
+#include "triton/core/tritoncache.h"
+
+using namespace nereid;          // NOLINT: this file is the C face of what is in there
+using namespace nereid::server;  // NOLINT
+
+// Buffers of one cached response; the memory is the cache's or the core's.
+struct TRITONCACHE_CacheEntry {
+  struct Buffer {
+    void* base = nullptr;
+    TRITONSERVER_BufferAttributes attributes;
+  };
+  std::vector<Buffer> buffers;
+};
+
+namespace {
+
+TRITONSERVER_Error* check(const TRITONCACHE_CacheEntry* entry, size_t index) {
+  if (entry == nullptr) return to_error(invalid_argument("entry was nullptr"));
+  if (index < entry->buffers.size()) return nullptr;
+  return to_error(invalid_argument("index {} is not below the entry's {} buffers", index,
+                                   entry->buffers.size()));
+}
+
+}  // namespace
+
+TRITONSERVER_Error* TRITONCACHE_ApiVersion(uint32_t* major, uint32_t* minor) {
+  *major = TRITONCACHE_API_VERSION_MAJOR;
+  *minor = TRITONCACHE_API_VERSION_MINOR;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_CacheEntryNew(TRITONCACHE_CacheEntry** entry) {
+  *entry = new TRITONCACHE_CacheEntry;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_CacheEntryDelete(TRITONCACHE_CacheEntry* entry) {
+  delete entry;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_CacheEntryBufferCount(TRITONCACHE_CacheEntry* entry,
+                                                      size_t* count) {
+  if (entry == nullptr || count == nullptr) {
+    return to_error(invalid_argument("entry or count was nullptr"));
+  }
+  *count = entry->buffers.size();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_CacheEntryAddBuffer(
+    TRITONCACHE_CacheEntry* entry, void* base, TRITONSERVER_BufferAttributes* buffer_attributes) {
+  if (entry == nullptr || base == nullptr || buffer_attributes == nullptr) {
+    return to_error(invalid_argument("entry, base or buffer_attributes was nullptr"));
+  }
+  entry->buffers.push_back({base, *buffer_attributes});
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_CacheEntryGetBuffer(
+    TRITONCACHE_CacheEntry* entry, size_t index, void** base,
+    TRITONSERVER_BufferAttributes* buffer_attributes) {
+  if (auto* error = check(entry, index)) return error;
+  if (base == nullptr || buffer_attributes == nullptr) {
+    return to_error(invalid_argument("base or buffer_attributes was nullptr"));
+  }
+  *base = entry->buffers[index].base;
+  *buffer_attributes = entry->buffers[index].attributes;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_CacheEntrySetBuffer(
+    TRITONCACHE_CacheEntry* entry, size_t index, void* new_base,
+    TRITONSERVER_BufferAttributes* buffer_attributes) {
+  if (auto* error = check(entry, index)) return error;
+  if (new_base == nullptr) return to_error(invalid_argument("new_base was nullptr"));
+  entry->buffers[index].base = new_base;
+  if (buffer_attributes != nullptr) entry->buffers[index].attributes = *buffer_attributes;
+  return nullptr;
+}

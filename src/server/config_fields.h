@@ -1,0 +1,28 @@
+// A parsed ModelConfig message with where its fields stood, and its way into plain data. Internal
+// to the configuration reader: only these files see protobuf.
+#pragma once
+
+#include <google/protobuf/text_format.h>
+
+#include <string>
+
+#include "base/status.h"
+#include "server/model_config.h"
+#include "server/model_config.pb.h"
+
+namespace nereid::server {
+
+struct Parsed {
+  inference::ModelConfig config;
+  google::protobuf::TextFormat::ParseInfoTree places;
+  std::string path;  // empty: a load override
+
+  // " (<path>:<line>)" of top-level field `name`, " (<path>)" when it is absent, "" without a path.
+  std::string where(const char* name, int index = -1) const;
+};
+
+// Fills everything but `json` and `proto` of `out`, validating. Problems of tensors and instance
+// groups go to out.deferred.
+Status fill_config(const Parsed& parsed, ModelConfig& out);
+
+}  // namespace nereid::server

@@ -1,0 +1,111 @@
+// See log_switches.h.
+#include "server/log_switches.h"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/sink.h>
+#include <spdlog/spdlog.h>
+
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace nereid::server {
+namespace {
+
+constexpr char kPattern[] = "%L %Y-%m-%d %H:%M:%S.%e %v";  // as init_logging() sets it
+constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %P %L %v";
+
+std::array<std::atomic<bool>, 4> switches;  // by TRITONSERVER_LogLevel
+
+size_t index_of(spdlog::level::level_enum level) {
+  if (level >= spdlog::level::err) return TRITONSERVER_LOG_ERROR;
+  if (level == spdlog::level::warn) return TRITONSERVER_LOG_WARN;
+  return level == spdlog::level::info ? TRITONSERVER_LOG_INFO : TRITONSERVER_LOG_VERBOSE;
+}
+
+// Stands before the logger's own sinks.
+class SwitchSink : public spdlog::sinks::sink {
+ public:
+  explicit SwitchSink(std::vector<spdlog::sink_ptr> sinks) : sinks_(std::move(sinks)) {}
+
+  void log(const spdlog::details::log_msg& message) override {
+    if (!switches[index_of(message.level)].load(std::memory_order_relaxed)) return;
+    std::lock_guard lock(mutex_);
+    for (auto& sink : sinks_) sink->log(message);
+  }
+  void flush() override {
+    std::lock_guard lock(mutex_);
+    for (auto& sink : sinks_) sink->flush();
+  }
+  void set_pattern(const std::string& pattern) override {
+    std::lock_guard lock(mutex_);
+    for (auto& sink : sinks_) sink->set_pattern(pattern);
+  }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    std::lock_guard lock(mutex_);
+    for (auto& sink : sinks_) sink->set_formatter(formatter->clone());
+  }
+  void add(spdlog::sink_ptr sink) {
+    std::lock_guard lock(mutex_);
+    sinks_.push_back(std::move(sink));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<spdlog::sink_ptr> sinks_;
+};
+
+std::shared_ptr<SwitchSink> installed;
+
+void apply_level() {
+  spdlog::set_level(switches[TRITONSERVER_LOG_VERBOSE] ? spdlog::level::debug
+                                                       : spdlog::level::info);
+}
+
+}  // namespace
+
+void install_log_switches() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    const auto level = spdlog::get_level();
+    switches[TRITONSERVER_LOG_INFO] = level <= spdlog::level::info;
+    switches[TRITONSERVER_LOG_WARN] = level <= spdlog::level::warn;
+    switches[TRITONSERVER_LOG_ERROR] = level <= spdlog::level::err;
+    switches[TRITONSERVER_LOG_VERBOSE] = level <= spdlog::level::debug;
+    auto& sinks = spdlog::default_logger()->sinks();
+    installed = std::make_shared<SwitchSink>(sinks);
+    sinks = {installed};
+    apply_level();
+  });
+}
+
+void switch_log(TRITONSERVER_LogLevel level, bool on) {
+  install_log_switches();
+  switches[level] = on;
+  apply_level();
+}
+
+void set_log_verbosity(int level) { switch_log(TRITONSERVER_LOG_VERBOSE, level > 0); }
+
+bool is_log_on(TRITONSERVER_LogLevel level) {
+  install_log_switches();
+  return switches[level];
+}
+
+void set_log_format(TRITONSERVER_LogFormat format) {
+  install_log_switches();
+  installed->set_pattern(format == TRITONSERVER_LOG_ISO8601 ? kIsoPattern : kPattern);
+}
+
+Status set_log_file(const std::string& path) {
+  install_log_switches();
+  if (path.empty()) return ok();
+  try {
+    installed->add(std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+  } catch (const std::exception& e) {
+    return unavailable("log file '{}': {}", path, e.what());
+  }
+  return ok();
+}
+
+}  // namespace nereid::server

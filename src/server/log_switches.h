@@ -1,0 +1,20 @@
+// Which log levels are written, each switched on its own, for the whole process.
+#pragma once
+
+#include "base/status.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::server {
+
+// Puts the switches in front of the default logger, set as its level says. Call it before threads
+// log; later calls do nothing.
+void install_log_switches();
+
+void switch_log(TRITONSERVER_LogLevel level, bool on);
+void set_log_verbosity(int level);  // 0 = no verbose messages
+bool is_log_on(TRITONSERVER_LogLevel level);
+void set_log_format(TRITONSERVER_LogFormat format);
+// Also writes to a file, which is appended to. Unavailable when it cannot be opened.
+Status set_log_file(const std::string& path);
+
+}  // namespace nereid::server

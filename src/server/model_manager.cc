@@ -1,0 +1,334 @@
+// Requests to load, unload and poll, and questions about states; see model_manager.h.
+#include "server/model_manager.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+#include "server/error.h"
+
+namespace nereid::server {
+namespace {
+
+// A backend still holds requests of this model: its memory must outlive every use of it.
+void keep_for_ever(std::shared_ptr<Model> model) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<Model>>;
+  std::lock_guard lock(mutex);
+  kept->push_back(std::move(model));
+}
+
+constexpr char kNotExplicit[] = "explicit model load / unload is not allowed if polling is enabled";
+
+}  // namespace
+
+const char* state_name(ModelState state) {
+  switch (state) {
+    case ModelState::kReady:
+      return "READY";
+    case ModelState::kLoading:
+      return "LOADING";
+    case ModelState::kUnloading:
+      return "UNLOADING";
+    case ModelState::kUnavailable:
+      break;
+  }
+  return "UNAVAILABLE";
+}
+
+ModelManager::ModelManager(Server* server, const ServerOptions& options)
+    : server_(server), options_(options), repositories_(options) {}
+
+ModelManager::~ModelManager() {
+  std::map<std::string, Entry> gone;
+  {
+    std::unique_lock lock(table_->mutex);
+    gone.swap(table_->entries);
+  }
+  gone.clear();
+  reaper_.close();
+}
+
+Status ModelManager::check_control(TRITONSERVER_ModelControlMode mode, const char* message) const {
+  if (stopping_.load()) return unavailable("Server exiting");
+  return options_.control_mode == mode ? ok() : unavailable("{}", message);
+}
+
+Status ModelManager::start() {
+  RETURN_IF_ERROR(repositories_.check_roots());
+  std::lock_guard load_lock(load_mutex_);
+  std::set<std::string> duplicates;
+  ASSIGN_OR_RETURN(std::set<std::string> names, repositories_.names(&duplicates));
+  if (options_.control_mode == TRITONSERVER_MODEL_CONTROL_EXPLICIT) {
+    const auto& wanted = options_.startup_models;
+    if (wanted.size() != 1 || !wanted.contains("*")) names = wanted;
+  } else {
+    names.merge(duplicates);
+  }
+  load_all(names);
+  return ok();
+}
+
+void ModelManager::load_all(const std::set<std::string>& names) {
+  Names plain, ensembles;
+  std::map<std::string, ModelFiles> found;
+  for (const auto& name : names) {
+    auto files = repositories_.read(name, {});
+    if (!files.ok()) {
+      log_error("Poll failed for model directory '{}': {}", name, message(files.status()));
+      std::unique_lock lock(table_->mutex);
+      Entry& entry = table_->entries[name];
+      entry.problem = files.status();
+      entry.wanted = entry.is_explicit = true;
+      continue;
+    }
+    (files->config.is_ensemble() ? ensembles : plain).push_back(name);
+    found.emplace(name, *std::move(files));
+  }
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < plain.size(); i = next++) {
+      Names path;
+      // What went wrong is in the log and in the table.
+      (void)load_files(plain[i], found.at(plain[i]), path, true);
+    }
+  };
+  const size_t num_threads =
+      std::min<size_t>(std::max(1u, options_.model_load_threads), plain.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+  for (auto& thread : threads) thread.join();
+  for (const auto& name : ensembles) {
+    Names path;
+    (void)load_files(name, found.at(name), path, true);
+  }
+}
+
+StatusOr<std::shared_ptr<Model>> ModelManager::find(const std::string& name,
+                                                    int64_t version) const {
+  std::shared_lock lock(table_->mutex);
+  const auto it = table_->entries.find(name);
+  if (it == table_->entries.end()) {
+    return not_found("Request for unknown model: '{}' is not found", name);
+  }
+  const auto& versions = it->second.versions;
+  if (version >= 0) {
+    const auto v = versions.find(version);
+    if (v == versions.end()) {
+      return not_found("Request for unknown model: '{}' version {} is not found", name, version);
+    }
+    if (v->second.model == nullptr) {
+      return unavailable("Request for unknown model: '{}' version {} is not at ready state", name,
+                         version);
+    }
+    return v->second.model;
+  }
+  for (auto v = versions.rbegin(); v != versions.rend(); ++v) {
+    if (v->second.model != nullptr) return v->second.model;
+  }
+  return not_found("Request for unknown model: '{}' has no available versions", name);
+}
+
+std::vector<std::shared_ptr<Model>> ModelManager::ready_versions(const std::string& name) const {
+  std::vector<std::shared_ptr<Model>> out;
+  std::shared_lock lock(table_->mutex);
+  const auto it = table_->entries.find(name);
+  if (it == table_->entries.end()) return out;
+  for (const auto& [_, version] : it->second.versions) {
+    if (version.model != nullptr) out.push_back(version.model);
+  }
+  return out;
+}
+
+std::vector<std::shared_ptr<Model>> ModelManager::ready_models() const {
+  std::vector<std::shared_ptr<Model>> out;
+  std::shared_lock lock(table_->mutex);
+  for (const auto& [name, entry] : table_->entries) {
+    for (const auto& [_, version] : entry.versions) {
+      if (version.model != nullptr) out.push_back(version.model);
+    }
+  }
+  return out;
+}
+
+Status ModelManager::load(const std::string& name, const ModelOverride& changes) {
+  RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
+  std::lock_guard load_lock(load_mutex_);
+  Names path;
+  return bring_up(name, changes, path, true);
+}
+
+Status ModelManager::unload(const std::string& name, bool dependents) {
+  RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
+  std::lock_guard load_lock(load_mutex_);
+  std::vector<EnsembleStep> steps;
+  {
+    std::unique_lock lock(table_->mutex);
+    const auto it = table_->entries.find(name);
+    if (it == table_->entries.end()) return ok();
+    Entry& entry = it->second;
+    entry.wanted = entry.is_explicit = false;
+    entry.problem = ok();
+    if (entry.files && dependents) steps = entry.files->config.steps;
+    for (auto& [_, version] : entry.versions) {
+      if (version.state == ModelState::kUnavailable) version.reason = "unloaded";
+    }
+  }
+  retire_all(name);
+  for (const auto& step : steps) {
+    if (!users_of(step.model).empty()) continue;
+    std::unique_lock lock(table_->mutex);
+    const auto it = table_->entries.find(step.model);
+    if (it == table_->entries.end() || it->second.is_explicit) continue;
+    it->second.wanted = false;
+    lock.unlock();
+    retire_all(step.model);
+  }
+  return ok();
+}
+
+Status ModelManager::poll() {
+  RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_POLL, "polling is disabled"));
+  std::lock_guard load_lock(load_mutex_);
+  std::set<std::string> duplicates;
+  ASSIGN_OR_RETURN(const std::set<std::string> names, repositories_.names(&duplicates));
+  Names vanished;
+  {
+    std::shared_lock lock(table_->mutex);
+    for (const auto& [name, entry] : table_->entries) {
+      if (!names.contains(name) && entry.wanted) vanished.push_back(name);
+    }
+  }
+  for (const auto& name : vanished) {
+    {
+      std::unique_lock lock(table_->mutex);
+      Entry& entry = table_->entries[name];
+      entry.wanted = entry.is_explicit = false;
+      entry.problem = ok();
+    }
+    retire_all(name);
+  }
+  for (const auto& name : names) {
+    Names path;
+    if (Status s = bring_up(name, {}, path, true); !s.ok()) log_error("{}", message(s));
+  }
+  return ok();
+}
+
+Status ModelManager::register_repository(const std::string& root) {
+  if (options_.control_mode != TRITONSERVER_MODEL_CONTROL_EXPLICIT) {
+    return unsupported(
+        "repository registration is not allowed if model control mode is not "
+        "EXPLICIT");
+  }
+  return repositories_.add_root(root);
+}
+
+Status ModelManager::unregister_repository(const std::string& root) {
+  if (options_.control_mode != TRITONSERVER_MODEL_CONTROL_EXPLICIT) {
+    return unsupported(
+        "repository unregistration is not allowed if model control mode is not "
+        "EXPLICIT");
+  }
+  return repositories_.remove_root(root);
+}
+
+std::vector<ModelRow> ModelManager::index(bool ready_only) const {
+  std::set<std::string> duplicates;
+  auto names = repositories_.names(&duplicates);
+  std::vector<ModelRow> out;
+  std::shared_lock lock(table_->mutex);
+  std::set<std::string> listed;
+  if (names.ok()) listed = *names;
+  for (const auto& [name, entry] : table_->entries) {
+    // A model of an override lives in no repository; it is listed while it serves.
+    const auto serves = [](const auto& v) { return v.second.model != nullptr; };
+    if (std::any_of(entry.versions.begin(), entry.versions.end(), serves)) listed.insert(name);
+  }
+  for (const auto& name : listed) {
+    const auto it = table_->entries.find(name);
+    if (it == table_->entries.end() || !it->second.problem.ok()) {
+      if (!ready_only) out.push_back({name});
+      continue;
+    }
+    for (const auto& [number, version] : it->second.versions) {
+      if (ready_only && version.state != ModelState::kReady) continue;
+      out.push_back({name, number, version.state, version.reason});
+    }
+  }
+  for (const auto& name : duplicates) {
+    if (!ready_only) {
+      out.push_back(
+          {name, 0, ModelState::kUnavailable, "model appears in two or more repositories"});
+    }
+  }
+  return out;
+}
+
+std::vector<ModelRow> ModelManager::table() const {
+  std::vector<ModelRow> out;
+  std::shared_lock lock(table_->mutex);
+  for (const auto& [name, entry] : table_->entries) {
+    if (!entry.problem.ok()) {
+      out.push_back({name, 0, ModelState::kUnavailable, std::string(message(entry.problem))});
+    } else if (entry.versions.empty()) {
+      out.push_back({name, 0, ModelState::kUnavailable, "Not loaded: No model version was found"});
+    }
+    for (const auto& [number, version] : entry.versions) {
+      out.push_back({name, number, version.state, version.reason});
+    }
+  }
+  return out;
+}
+
+bool ModelManager::all_ready() const {
+  std::shared_lock lock(table_->mutex);
+  for (const auto& [name, entry] : table_->entries) {
+    if (!entry.problem.ok() || entry.versions.empty()) return false;
+    for (const auto& [_, version] : entry.versions) {
+      if (version.state == ModelState::kUnavailable && version.reason == "unloaded") continue;
+      if (version.state != ModelState::kReady) return false;
+      const auto* backend_model = dynamic_cast<const BackendModel*>(version.model.get());
+      if (backend_model != nullptr && !backend_model->ready()) return false;
+    }
+  }
+  return true;
+}
+
+std::string ModelManager::failures() const {
+  std::string out;
+  for (const auto& row : table()) {
+    if (row.state == ModelState::kReady) continue;
+    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", row.name, row.reason);
+  }
+  return out;
+}
+
+bool ModelManager::stop(Time deadline) {
+  stopping_.store(true);
+  std::lock_guard load_lock(load_mutex_);
+  std::vector<std::shared_ptr<Model>> models;
+  {
+    std::lock_guard lock(live_mutex_);
+    for (const auto& weak : live_) {
+      if (auto model = weak.lock()) models.push_back(std::move(model));
+    }
+  }
+  // Models that send requests to others go first, ensembles before what they are made of.
+  std::stable_partition(models.begin(), models.end(),
+                        [](const auto& model) { return !model->calls_models(); });
+  bool all = true;
+  for (auto it = models.rbegin(); it != models.rend(); ++it) {
+    if ((*it)->stop(deadline)) continue;
+    all = false;
+    keep_for_ever(*it);
+  }
+  return all;
+}
+
+void ModelManager::abandon_backends() {
+  for (auto& [_, backend] : backends_) (void)backend.release();
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,160 @@
+// See response_cache.h.
+#include "server/response_cache.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "server/model.h"
+
+namespace nereid::server {
+namespace {
+
+constexpr size_t kEntryOverhead = 256;  // bytes of bookkeeping, roughly
+
+// Appends a field such that no two sequences of fields give the same text.
+void add_field(std::string& text, std::string_view field) {
+  const uint64_t size = field.size();
+  text.append(reinterpret_cast<const char*>(&size), sizeof size);
+  text.append(field);
+}
+
+std::string parameter_text(const TRITONSERVER_Parameter& p) {
+  const auto as_text = [](const auto& value) -> std::string {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, std::string>) {
+      return value;
+    } else if constexpr (std::is_same_v<T, TRITONSERVER_Parameter::Bytes>) {
+      return std::string(static_cast<const char*>(value.base), value.size);
+    } else {
+      return fmt::format("{}", value);
+    }
+  };
+  return std::visit(as_text, p.value);
+}
+
+// Everything that the answer may depend on. Device memory cannot be read: false.
+bool key_of(const InferenceRequest& request, ResponseCache::Key& key) {
+  std::string text;
+  add_field(text, request.model->config().name);
+  add_field(text, std::to_string(request.model->version()));
+  std::vector<const InputTensor*> inputs;
+  for (const auto& input : request.inputs) inputs.push_back(&input);
+  std::sort(inputs.begin(), inputs.end(), [](auto* a, auto* b) { return a->name < b->name; });
+  for (const InputTensor* input : inputs) {
+    add_field(text, input->name);
+    add_field(text, fmt::format("{}:{}", static_cast<int>(input->datatype),
+                                fmt::join(input->shape, ",")));
+    std::string bytes;
+    for (const auto& b : input->buffers) {
+      if (b.memory_type == TRITONSERVER_MEMORY_GPU) return false;
+      bytes.append(static_cast<const char*>(b.base), b.byte_size);
+    }
+    add_field(text, bytes);
+  }
+  for (const auto& p : request.parameters) {
+    add_field(text, p.name);
+    add_field(text, parameter_text(p));
+  }
+  auto outputs = request.wanted_outputs;
+  std::sort(outputs.begin(), outputs.end());
+  for (const auto& name : outputs) add_field(text, name);
+  key = {hash64(text, 0), hash64(text, 1)};
+  return true;
+}
+
+// Null when an output lies in device memory.
+std::shared_ptr<const CachedResponse> copy_of(const InferenceResponse& response) {
+  auto out = std::make_shared<CachedResponse>();
+  for (const auto& t : response.outputs) {
+    if (t.memory_type == TRITONSERVER_MEMORY_GPU) return nullptr;
+    CachedOutput& copy = out->outputs.emplace_back();
+    copy.name = t.name;
+    copy.datatype = t.datatype;
+    copy.shape = t.shape;
+    if (t.buffer != nullptr) copy.bytes.assign(static_cast<const char*>(t.buffer), t.byte_size);
+  }
+  out->parameters = response.parameters;
+  return out;
+}
+
+Status send_copy(const CachedResponse& cached, const std::shared_ptr<ResponseContext>& context) {
+  auto response = std::make_unique<InferenceResponse>(context);
+  response->parameters = cached.parameters;
+  for (const auto& output : cached.outputs) {
+    ASSIGN_OR_RETURN(OutputTensor * to,
+                     response->add_output(output.name, output.datatype, output.shape));
+    ASSIGN_OR_RETURN(void* buffer, to->allocate(output.bytes.size(), TRITONSERVER_MEMORY_CPU, 0));
+    if (to->memory_type == TRITONSERVER_MEMORY_GPU) {
+      return unsupported("output '{}' cannot be copied to device memory", output.name);
+    }
+    if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
+  }
+  return InferenceResponse::send(std::move(response), TRITONSERVER_RESPONSE_COMPLETE_FINAL, ok());
+}
+
+}  // namespace
+
+size_t CachedResponse::byte_size() const {
+  size_t total = kEntryOverhead;
+  for (const auto& output : outputs) total += kEntryOverhead + output.bytes.size();
+  return total;
+}
+
+std::shared_ptr<const CachedResponse> ResponseCache::find(const Key& key) {
+  std::lock_guard lock(mutex_);
+  const auto it = index_.find(key);
+  if (it == index_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, it->second);
+  return it->second->response;
+}
+
+void ResponseCache::insert(const Key& key, std::shared_ptr<const CachedResponse> response) {
+  const size_t size = response->byte_size();
+  std::lock_guard lock(mutex_);
+  if (size > max_bytes_ || index_.contains(key)) return;
+  while (num_bytes_ + size > max_bytes_) {
+    num_bytes_ -= entries_.back().response->byte_size();
+    index_.erase(entries_.back().key);
+    entries_.pop_back();
+  }
+  num_bytes_ += size;
+  entries_.push_front({key, std::move(response)});
+  index_[key] = entries_.begin();
+}
+
+bool answer_from_cache(ResponseCache& cache, InferenceRequest* request,
+                       const std::shared_ptr<ResponseContext>& context) {
+  ResponseCache::Key key;
+  const uint64_t begin = now_ns();
+  if (!key_of(*request, key)) return false;
+  const auto cached = cache.find(key);
+  ModelStatistics& statistics = request->model->statistics();
+  if (cached != nullptr) {
+    const Status status = send_copy(*cached, context);
+    if (!status.ok()) {
+      context->fail(status);
+      statistics.failure(FailureReason::kOther, request->start_ns);
+    } else {
+      statistics.cache_hit(request->start_ns, begin - std::min(begin, request->start_ns),
+                           now_ns() - begin);
+    }
+    request->release(TRITONSERVER_REQUEST_RELEASE_ALL);
+    return true;
+  }
+  const uint64_t lookup_ns = now_ns() - begin;
+  context->deliver = [&cache, key, lookup_ns, model = request->model,
+                      deliver = std::move(context->deliver)](
+                         std::unique_ptr<InferenceResponse> response, uint32_t flags) {
+    if (response != nullptr && response->error == nullptr) {
+      const uint64_t start = now_ns();
+      if (auto copy = copy_of(*response)) cache.insert(key, std::move(copy));
+      model->statistics().cache_miss(lookup_ns + now_ns() - start);
+    }
+    deliver(std::move(response), flags);
+  };
+  return false;
+}
+
+}  // namespace nereid::server

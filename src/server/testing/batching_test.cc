@@ -1,0 +1,230 @@
+// The dynamic batcher, queue policies, the response cache, warm-up, and what statistics say of
+// them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "server/testing/client.h"
+
+namespace nereid::server {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string batching(const std::string& more, const std::string& behavior = "count") {
+  return test_model(behavior, "max_batch_size: 4\ndynamic_batching { " + more + " }\n");
+}
+
+// A request of batch size 1 whose execution takes `delay_ms` when it is the first of its batch.
+std::unique_ptr<TestCall> ask(TestServer& server, int32_t delay_ms, size_t width = 1,
+                              uint64_t priority = 0, uint64_t timeout_us = 0) {
+  auto call = std::make_unique<TestCall>(server.get(), "m", std::vector<int32_t>(width, delay_ms),
+                                         "", true);
+  TRITONSERVER_InferenceRequestSetPriorityUInt64(call->request(), priority);
+  TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(call->request(), timeout_us);
+  return call;
+}
+
+// Keeps the only instance busy while the test fills the queue.
+std::unique_ptr<TestCall> block(TestServer& server, int32_t ms) {
+  auto call = ask(server, ms);
+  EXPECT_TRUE(call->send().ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms / 4));
+  return call;
+}
+
+std::string statistics(TestServer& server) {
+  TRITONSERVER_Message* message = nullptr;
+  EXPECT_TRUE(Outcome(TRITONSERVER_ServerModelStatistics(server.get(), "m", -1, &message)).ok());
+  return take_text(message);
+}
+
+TEST(Batching, TakesWhatIsQueued) {
+  TestServer server({{"m", batching("")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto busy = block(server, 400);
+  std::vector<std::unique_ptr<TestCall>> calls;
+  for (int i = 0; i < 6; ++i) {
+    calls.push_back(ask(server, 0));
+    ASSERT_TRUE(calls.back()->send().ok());
+  }
+  std::vector<int32_t> sizes;
+  for (auto& call : calls) {
+    ASSERT_TRUE(call->wait());
+    sizes.push_back(call->joined()[0]);
+  }
+  EXPECT_THAT(sizes, ElementsAre(4, 4, 4, 4, 2, 2));
+  ASSERT_TRUE(busy->wait());
+  EXPECT_EQ(busy->joined()[0], 1);
+  const std::string stats = statistics(server);
+  EXPECT_THAT(stats, HasSubstr(R"("inference_count":7,"execution_count":3)"));
+  EXPECT_THAT(stats, HasSubstr(R"({"batch_size":4,"compute_input":{"count":1,"ns":1000})"));
+}
+
+TEST(Batching, DifferentShapesDoNotMix) {
+  TestServer server({{"m", batching("")}});
+  const auto busy = block(server, 300);
+  const auto a = ask(server, 0, 1), b = ask(server, 0, 1), c = ask(server, 0, 2);
+  for (auto* call : {a.get(), b.get(), c.get()}) ASSERT_TRUE(call->send().ok());
+  for (auto* call : {a.get(), b.get(), c.get(), busy.get()}) ASSERT_TRUE(call->wait());
+  EXPECT_EQ(a->joined()[0], 2);
+  EXPECT_EQ(b->joined()[0], 2);
+  EXPECT_EQ(c->joined()[0], 1);
+}
+
+TEST(Batching, WaitsForMoreButNotForEver) {
+  TestServer server(
+      {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 300000")}});
+  const auto start = std::chrono::steady_clock::now();
+  const auto a = ask(server, 0);
+  ASSERT_TRUE(a->send().ok());
+  ASSERT_TRUE(a->wait());
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(290));
+  EXPECT_EQ(a->joined()[0], 1);
+  const auto b = ask(server, 0), c = ask(server, 0);
+  ASSERT_TRUE(b->send().ok());
+  ASSERT_TRUE(c->send().ok());
+  ASSERT_TRUE(b->wait());
+  EXPECT_EQ(b->joined()[0], 2);
+  ASSERT_TRUE(c->wait());
+}
+
+TEST(Batching, PrioritiesGoFirstAndHaveTheirOwnQueues) {
+  TestServer server({{"m", test_model("count",
+                                      "max_batch_size: 1\n"
+                                      "dynamic_batching { priority_levels: 3 "
+                                      "default_priority_level: 2 priority_queue_policy { key: 3 "
+                                      "value { max_queue_size: 1 } } }")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto busy = block(server, 400);
+  const auto low = ask(server, 0, 1, 3), middle = ask(server, 0), high = ask(server, 0, 1, 1);
+  for (auto* call : {low.get(), middle.get(), high.get()}) ASSERT_TRUE(call->send().ok());
+  const auto refused = ask(server, 0, 1, 3);
+  EXPECT_EQ(refused->send().text, "[request id: <id_unknown>] Exceeds maximum queue size");
+  for (auto* call : {low.get(), middle.get(), high.get(), busy.get()}) ASSERT_TRUE(call->wait());
+  EXPECT_LT(high->joined()[1], middle->joined()[1]);
+  EXPECT_LT(middle->joined()[1], low->joined()[1]);
+}
+
+TEST(Batching, LateRequestsAreRejectedWhileTheInstanceIsBusy) {
+  TestServer server({{"m", batching("default_queue_policy { default_timeout_microseconds: 300000 "
+                                    "allow_timeout_override: true }")}});
+  const auto busy = block(server, 1200);
+  const auto start = std::chrono::steady_clock::now();
+  const auto late = ask(server, 0), sooner = ask(server, 0, 1, 0, 50000);
+  ASSERT_TRUE(late->send().ok());
+  ASSERT_TRUE(sooner->send().ok());
+  ASSERT_TRUE(sooner->wait());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250));
+  ASSERT_TRUE(late->wait());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(800));
+  for (auto* call : {late.get(), sooner.get()}) {
+    EXPECT_EQ(call->replies()[0].text, "Request timeout expired");
+    EXPECT_EQ(call->replies()[0].code, TRITONSERVER_ERROR_UNAVAILABLE);
+  }
+  ASSERT_TRUE(busy->wait());
+}
+
+TEST(Batching, LateRequestsMayOnlyBeDelayed) {
+  TestServer server(
+      {{"m", test_model("count",
+                        "max_batch_size: 1\ndynamic_batching { default_queue_policy { "
+                        "timeout_action: DELAY default_timeout_microseconds: 200000 "
+                        "allow_timeout_override: true } }")}});
+  const auto busy = block(server, 400);
+  const auto late = ask(server, 0, 1, 0, 1000);
+  ASSERT_TRUE(late->send().ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  const auto fresh = ask(server, 0);
+  ASSERT_TRUE(fresh->send().ok());
+  for (auto* call : {late.get(), fresh.get(), busy.get()}) ASSERT_TRUE(call->wait());
+  EXPECT_LT(fresh->joined()[1], late->joined()[1]);
+}
+
+// With two instances the quick second request is done first, but answered second.
+TEST(Batching, OrderIsPreserved) {
+  TestServer server({{"m", test_model("count",
+                                      "max_batch_size: 1\ninstance_group [ { count: 2 } ]\n"
+                                      "dynamic_batching { preserve_ordering: true }")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto slow = ask(server, 300), quick = ask(server, 0);
+  ASSERT_TRUE(slow->send().ok());
+  ASSERT_TRUE(quick->send().ok());
+  ASSERT_TRUE(quick->wait());
+  EXPECT_EQ(slow->num_finals(), 1);
+  ASSERT_TRUE(slow->wait());
+}
+
+TEST(Cache, AnswersTheSameQuestionOnce) {
+  std::string name = (std::filesystem::temp_directory_path() / "nereid-cache-XXXXXX").string();
+  const std::filesystem::path root = mkdtemp(name.data());
+  std::filesystem::create_directories(root / "m" / "1");
+  std::ofstream(root / "m" / "config.pbtxt")
+      << test_model("count", "max_batch_size: 4 response_cache { enable: true }");
+  {
+    TestServer server(root, [](TRITONSERVER_ServerOptions* options) {
+      TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", "{\"size\":\"4096\"}");
+    });
+    ASSERT_TRUE(server.started().ok()) << server.started().text;
+    const auto number = [&](int32_t value, const char* key = nullptr) {
+      const auto call = ask(server, value);
+      if (key != nullptr) {
+        TRITONSERVER_InferenceRequestSetIntParameter(call->request(), key, 1);
+      }
+      EXPECT_TRUE(call->send().ok() && call->wait());
+      return call->joined()[1];
+    };
+    const int32_t first = number(0);
+    EXPECT_EQ(number(0), first);
+    EXPECT_NE(number(1), first);
+    EXPECT_NE(number(0, "seed"), first) << "parameters belong to the question";
+    EXPECT_EQ(number(0), first);
+    const std::string stats = statistics(server);
+    EXPECT_THAT(stats, HasSubstr(R"("inference_count":3,"execution_count":3)"));
+    EXPECT_THAT(stats, HasSubstr(R"("success":{"count":5)"));
+    EXPECT_THAT(stats, HasSubstr(R"("cache_hit":{"count":2)"));
+    EXPECT_THAT(stats, HasSubstr(R"("cache_miss":{"count":3)"));
+    for (int32_t i = 2; i < 12; ++i) number(i);  // pushes the first one out
+    EXPECT_NE(number(0), first);
+  }
+  std::filesystem::remove_all(root);
+}
+
+TEST(Warmup, RunsBeforeTheModelIsReady) {
+  const std::string warmup =
+      "model_warmup { name: \"w\" batch_size: 2 count: 3 inputs { key: \"IN\" "
+      "value { data_type: TYPE_INT32 dims: [ 1 ] zero_data: true } } }";
+  TestServer server({{"m", test_model("count", "max_batch_size: 4 " + warmup)}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const std::string stats = statistics(server);
+  EXPECT_THAT(stats, HasSubstr(R"("inference_count":6,"execution_count":3)"));
+  EXPECT_THAT(stats, HasSubstr(R"({"batch_size":2,"compute_input":{"count":3)"));
+}
+
+TEST(Warmup, FailuresNameTheSample) {
+  const auto error = [](const std::string& behavior, const std::string& input) {
+    return TestServer({{"m", test_model(behavior,
+                                        "max_batch_size: 4 model_warmup { name: \"w\" "
+                                        "batch_size: 1 " +
+                                            input + " }")}})
+        .started()
+        .text;
+  };
+  const std::string zero = "inputs { key: \"IN\" value { data_type: TYPE_INT32 dims: 1 ";
+  EXPECT_THAT(error("fail", zero + "zero_data: true } }"),
+              HasSubstr("failed to run warmup sample 'w': told to fail; "));
+  EXPECT_THAT(error("count", zero + "input_data_file: \"none\" } }"),
+              HasSubstr("failed to open text file for read"));
+  EXPECT_THAT(error("count", zero + "input_data_file: \"../x\" } }"),
+              HasSubstr("is not a file below warmup"));
+  EXPECT_THAT(error("count", ""), HasSubstr("missing required input(s) ['IN']"));
+}
+
+}  // namespace
+}  // namespace nereid::server

@@ -1,0 +1,310 @@
+// Loading and unloading at run time: modes, states, overrides, version policies, ensembles, and
+// requests that go on meanwhile.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "server/testing/client.h"
+
+namespace nereid::server {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Control : public testing::Test {
+ protected:
+  Control() {
+    std::string name = (fs::temp_directory_path() / "nereid-control-XXXXXX").string();
+    root_ = mkdtemp(name.data());
+  }
+  ~Control() override { fs::remove_all(root_); }
+
+  void write(const std::string& model, const std::string& config,
+             const std::vector<std::string>& versions = {"1"}) {
+    for (const auto& version : versions) fs::create_directories(root_ / model / version);
+    std::ofstream(root_ / model / "config.pbtxt") << config;
+  }
+
+  std::unique_ptr<TestServer> start(TRITONSERVER_ModelControlMode mode,
+                                    const std::vector<std::string>& models = {}) {
+    return std::make_unique<TestServer>(root_, [&](TRITONSERVER_ServerOptions* options) {
+      TRITONSERVER_ServerOptionsSetModelControlMode(options, mode);
+      for (const auto& m : models) TRITONSERVER_ServerOptionsSetStartupModel(options, m.c_str());
+    });
+  }
+
+  static Outcome load(TestServer& s, const char* model) {
+    return Outcome(TRITONSERVER_ServerLoadModel(s.get(), model));
+  }
+  static Outcome load_with(TestServer& s, const char* model, const std::string& config) {
+    auto* p = TRITONSERVER_ParameterNew("config", TRITONSERVER_PARAMETER_STRING, config.c_str());
+    const TRITONSERVER_Parameter* list[] = {p};
+    Outcome out(TRITONSERVER_ServerLoadModelWithParameters(s.get(), model, list, 1));
+    TRITONSERVER_ParameterDelete(p);
+    return out;
+  }
+  static Outcome unload(TestServer& s, const char* model) {
+    return Outcome(TRITONSERVER_ServerUnloadModel(s.get(), model));
+  }
+  static std::string index(TestServer& s, uint32_t flags = 0) {
+    TRITONSERVER_Message* message = nullptr;
+    TRITONSERVER_ServerModelIndex(s.get(), flags, &message);
+    return take_text(message);
+  }
+  static bool ready(TestServer& s, const char* model = nullptr, int64_t version = -1) {
+    bool yes = false;
+    TRITONSERVER_ErrorDelete(model == nullptr
+                                 ? TRITONSERVER_ServerIsReady(s.get(), &yes)
+                                 : TRITONSERVER_ServerModelIsReady(s.get(), model, version, &yes));
+    return yes;
+  }
+  static bool eventually(const std::function<bool()>& condition) {
+    for (int i = 0; i < 1000; ++i) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  static std::vector<int32_t> ask(TestServer& s, const char* model, std::vector<int32_t> values) {
+    TestCall call(s.get(), model, std::move(values));
+    if (!call.created.ok() || !call.send().ok() || !call.wait()) return {};
+    return call.joined();
+  }
+
+  fs::path root_;
+};
+
+constexpr auto kExplicit = TRITONSERVER_MODEL_CONTROL_EXPLICIT;
+
+TEST_F(Control, ExplicitModeStartsWithWhatIsAsked) {
+  write("a", test_model("identity"));
+  write("b", test_model("identity"));
+  auto none = start(kExplicit);
+  ASSERT_TRUE(none->started().ok());
+  EXPECT_EQ(index(*none), R"([{"name":"a"},{"name":"b"}])");
+  EXPECT_TRUE(ready(*none));
+  none.reset();
+  auto one = start(kExplicit, {"b"});
+  EXPECT_EQ(index(*one), R"([{"name":"a"},{"name":"b","version":"1","state":"READY"}])");
+  one.reset();
+  auto all = start(kExplicit, {"*"});
+  EXPECT_TRUE(ready(*all, "a"));
+  EXPECT_TRUE(ready(*all, "b"));
+  all.reset();
+  EXPECT_THAT(start(kExplicit, {"nope"})->started().text, HasSubstr("failed to load all models"));
+}
+
+TEST_F(Control, OtherModesRefuseLoads) {
+  write("a", test_model("identity"));
+  for (const auto mode : {TRITONSERVER_MODEL_CONTROL_NONE, TRITONSERVER_MODEL_CONTROL_POLL}) {
+    auto server = start(mode);
+    EXPECT_TRUE(ready(*server, "a"));
+    const Outcome refused = load(*server, "a");
+    EXPECT_EQ(refused.code, TRITONSERVER_ERROR_UNAVAILABLE);
+    EXPECT_EQ(refused.text, "explicit model load / unload is not allowed if polling is enabled");
+    EXPECT_EQ(unload(*server, "a").code, TRITONSERVER_ERROR_UNAVAILABLE);
+  }
+}
+
+TEST_F(Control, LoadsAndUnloads) {
+  write("a", test_model("identity"));
+  auto server = start(kExplicit);
+  EXPECT_TRUE(load(*server, "a").ok());
+  EXPECT_THAT(ask(*server, "a", {4}), ElementsAre(4));
+  EXPECT_TRUE(unload(*server, "a").ok());
+  ASSERT_TRUE(eventually([&] { return index(*server).find("unloaded") != std::string::npos; }));
+  EXPECT_EQ(index(*server),
+            R"([{"name":"a","version":"1","state":"UNAVAILABLE","reason":"unloaded"}])");
+  EXPECT_EQ(index(*server, TRITONSERVER_INDEX_FLAG_READY), "[]");
+  EXPECT_TRUE(ready(*server));  // an unloaded model is no fault
+  EXPECT_EQ(TestCall(server->get(), "a", {1}).created.text,
+            "Request for unknown model: 'a' has no available versions");
+  EXPECT_TRUE(unload(*server, "a").ok());
+  EXPECT_TRUE(unload(*server, "never_heard_of").ok());
+  EXPECT_TRUE(load(*server, "a").ok());
+  EXPECT_THAT(ask(*server, "a", {5}), ElementsAre(5));
+}
+
+TEST_F(Control, FailuresSayWhyAndKeepTheOldVersion) {
+  write("a", test_model("identity"));
+  write("bad", test_model("init_fail"));
+  auto server = start(kExplicit, {"a"});
+  const Outcome missing = load(*server, "nope");
+  EXPECT_EQ(missing.code, TRITONSERVER_ERROR_INTERNAL);
+  EXPECT_EQ(missing.text, "failed to load 'nope', failed to poll from model repository");
+  EXPECT_EQ(load(*server, "../a").text,
+            "failed to load '../a', failed to poll from model repository");
+  const Outcome bad = load(*server, "bad");
+  EXPECT_EQ(bad.code, TRITONSERVER_ERROR_INVALID_ARG);
+  EXPECT_EQ(bad.text,
+            "load failed for model 'bad': version 1 is at UNAVAILABLE state: Invalid argument: "
+            "told not to initialize;\n");
+  EXPECT_THAT(index(*server), HasSubstr(R"("state":"UNAVAILABLE","reason":"Invalid argument: t)"));
+  EXPECT_FALSE(ready(*server));
+  EXPECT_TRUE(unload(*server, "bad").ok());
+  EXPECT_TRUE(ready(*server));
+  write("a", test_model("init_fail"));
+  EXPECT_FALSE(load(*server, "a").ok());
+  EXPECT_THAT(ask(*server, "a", {7}), ElementsAre(7));
+  write("a", "not a config");
+  EXPECT_EQ(load(*server, "a").code, TRITONSERVER_ERROR_INTERNAL);
+  EXPECT_THAT(ask(*server, "a", {8}), ElementsAre(8));
+}
+
+TEST_F(Control, OverridesLastUntilAPlainLoad) {
+  write("a", test_model("identity"));
+  auto server = start(kExplicit, {"a"});
+  const std::string json = R"({"backend":"nereid_test","max_batch_size":3,)"
+                           R"("input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],)"
+                           R"("output":[{"name":"OUT","data_type":"type_int32","dims":[-1]}]})";
+  ASSERT_TRUE(load_with(*server, "a", json).ok());
+  const auto config = [&] {
+    TRITONSERVER_Message* message = nullptr;
+    TRITONSERVER_ServerModelConfig(server->get(), "a", -1, 1, &message);
+    return take_text(message);
+  };
+  EXPECT_THAT(config(), HasSubstr(R"("max_batch_size":3)"));
+  ASSERT_TRUE(load(*server, "a").ok());
+  EXPECT_THAT(config(), HasSubstr(R"("max_batch_size":0)"));
+  EXPECT_EQ(load_with(*server, "a", R"({"nofield":1})").text,
+            "failed to load 'a', failed to poll from model repository");
+  EXPECT_EQ(load_with(*server, "a", R"({"backend":"nereid_test","input":[{"dims":[1]}]})").text,
+            "load failed for model 'a': version 1 is at UNAVAILABLE state: Invalid argument: model "
+            "input must specify 'name' for a;\n");
+}
+
+TEST_F(Control, FilesOfALoadAreAModel) {
+  auto server = start(kExplicit);
+  const std::string json =
+      R"({"backend":"nereid_test","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],)"
+      R"("output":[{"name":"OUT","data_type":"TYPE_INT32","dims":[-1]}]})";
+  const auto load_file = [&](const char* path) {
+    auto* config = TRITONSERVER_ParameterNew("config", TRITONSERVER_PARAMETER_STRING, json.c_str());
+    auto* file = TRITONSERVER_ParameterBytesNew(path, "x", 1);
+    const TRITONSERVER_Parameter* list[] = {config, file};
+    Outcome out(TRITONSERVER_ServerLoadModelWithParameters(server->get(), "made", list, 2));
+    TRITONSERVER_ParameterDelete(config);
+    TRITONSERVER_ParameterDelete(file);
+    return out;
+  };
+  EXPECT_EQ(load_file("file:../x").code, TRITONSERVER_ERROR_INTERNAL);
+  EXPECT_EQ(load_file("file:/tmp/x").code, TRITONSERVER_ERROR_INTERNAL);
+  EXPECT_EQ(
+      load_file("file:x").text,
+      "load failed for model 'made': at least one version must be available under the version "
+      "policy of model 'made'\n");
+  ASSERT_TRUE(load_file("file:1/x").ok());
+  EXPECT_THAT(ask(*server, "made", {1}), ElementsAre(1));
+  EXPECT_THAT(index(*server), HasSubstr(R"("name":"made","version":"1","state":"READY")"));
+}
+
+TEST_F(Control, VersionPolicies) {
+  const std::vector<std::string> three = {"1", "2", "3"};
+  write("latest", test_model("identity"), three);
+  write("two", test_model("identity", "version_policy { latest { num_versions: 2 } }"), three);
+  write("all", test_model("identity", "version_policy { all {} }"), three);
+  write("some", test_model("identity", "version_policy { specific { versions: [1, 3] } }"), three);
+  write("none", test_model("identity", "version_policy { specific { versions: [9] } }"), three);
+  auto server = start(kExplicit, {"latest", "two", "all", "some"});
+  const auto versions = [&](const char* model) {
+    std::string out;
+    for (int64_t v : {1, 2, 3}) out += ready(*server, model, v) ? '1' : '0';
+    return out;
+  };
+  EXPECT_EQ(versions("latest"), "001");
+  EXPECT_EQ(versions("two"), "011");
+  EXPECT_EQ(versions("all"), "111");
+  EXPECT_EQ(versions("some"), "101");
+  EXPECT_THAT(load(*server, "none").text, HasSubstr("at least one version must be available"));
+  write("all", test_model("identity"));
+  ASSERT_TRUE(load(*server, "all").ok());
+  EXPECT_TRUE(eventually([&] { return versions("all") == "001"; }));
+}
+
+TEST_F(Control, EnsemblesFollowTheirParts) {
+  write("part", test_model("identity"));
+  write("whole",
+        "platform: \"ensemble\"\n"
+        "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+        "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+        "ensemble_scheduling { step { model_name: \"part\" model_version: -1\n"
+        "  input_map { key: \"IN\" value: \"IN\" } output_map { key: \"OUT\" value: \"OUT\" } } }");
+  auto server = start(kExplicit);
+  ASSERT_TRUE(load(*server, "whole").ok());
+  EXPECT_TRUE(ready(*server, "part"));
+  EXPECT_THAT(ask(*server, "whole", {3}), ElementsAre(3));
+  ASSERT_TRUE(unload(*server, "part").ok());
+  EXPECT_FALSE(ready(*server, "whole"));
+  ASSERT_TRUE(load(*server, "part").ok());
+  EXPECT_TRUE(ready(*server, "whole"));
+  EXPECT_THAT(ask(*server, "whole", {4}), ElementsAre(4));
+  TRITONSERVER_ErrorDelete(TRITONSERVER_ServerUnloadModel(server->get(), "whole"));
+  EXPECT_TRUE(ready(*server, "part"));
+  ASSERT_TRUE(load(*server, "whole").ok());
+  TRITONSERVER_ErrorDelete(TRITONSERVER_ServerUnloadModelAndDependents(server->get(), "whole"));
+  EXPECT_TRUE(ready(*server, "part")) << "it was loaded by name";
+}
+
+TEST_F(Control, PollFollowsTheRepository) {
+  write("a", test_model("identity"));
+  auto server = start(TRITONSERVER_MODEL_CONTROL_POLL);
+  const auto poll = [&] { return Outcome(TRITONSERVER_ServerPollModelRepository(server->get())); };
+  write("b", test_model("identity"));
+  ASSERT_TRUE(poll().ok());
+  EXPECT_TRUE(ready(*server, "b"));
+  fs::remove_all(root_ / "a");
+  write("b", test_model("fail"));
+  ASSERT_TRUE(poll().ok());
+  EXPECT_FALSE(ready(*server, "a"));
+  TestCall call(server->get(), "b", {1});
+  ASSERT_TRUE(call.send().ok() && call.wait());
+  EXPECT_EQ(call.replies()[0].text, "told to fail");
+}
+
+// A request holds its version: it is answered whatever is loaded or unloaded meanwhile.
+TEST_F(Control, NoRequestIsLostWhileModelsComeAndGo) {
+  write("other", test_model("identity"));
+  write("changing", test_model("identity"));
+  write("slow", test_model("slow"));
+  auto server = start(kExplicit, {"*"});
+  TestCall held(server->get(), "slow", {300});
+  ASSERT_TRUE(held.send().ok());
+  ASSERT_TRUE(unload(*server, "slow").ok());
+  EXPECT_THAT(index(*server), HasSubstr(R"("name":"slow","version":"1","state":"UNLOADING")"));
+  std::atomic<bool> over{false};
+  std::atomic<int> lost{0}, served{0};
+  std::vector<std::thread> clients;
+  for (const char* model : {"other", "changing"}) {
+    clients.emplace_back([&, model] {
+      for (int i = 0; !over; ++i) {
+        if (ask(*server, model, {i}) == std::vector<int32_t>{i}) {
+          ++served;
+        } else {
+          ++lost;
+        }
+      }
+    });
+  }
+  for (int i = 0; i < 60; ++i) {
+    write("changing", test_model(i % 10 == 9 ? "init_fail" : "identity",
+                                 "parameters { key: \"n\" value { string_value: \"" +
+                                     std::to_string(i) + "\" } }"));
+    EXPECT_EQ(load(*server, "changing").ok(), i % 10 != 9);
+  }
+  over = true;
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_GT(served, 100);
+  ASSERT_TRUE(held.wait());
+  EXPECT_THAT(held.joined(), ElementsAre(300));
+}
+
+}  // namespace
+}  // namespace nereid::server
