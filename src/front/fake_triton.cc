@@ -55,6 +55,7 @@ struct TRITONSERVER_InferenceRequest {
   TRITONSERVER_InferenceRequestReleaseFn_t release = nullptr;
   void* release_userp = nullptr;
   TRITONSERVER_ResponseAllocator* allocator = nullptr;
+  void* allocator_userp = nullptr;
   TRITONSERVER_InferenceResponseCompleteFn_t respond = nullptr;
   void* respond_userp = nullptr;
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
@@ -116,11 +117,13 @@ struct Job {
       : model(r.model),
         id(r.id),
         allocator(r.allocator),
+        allocator_userp(r.allocator_userp),
         respond(r.respond),
         userp(r.respond_userp),
         cancelled(r.cancelled) {}
   std::string model, id;
   TRITONSERVER_ResponseAllocator* allocator;
+  void* allocator_userp;
   TRITONSERVER_InferenceResponseCompleteFn_t respond;
   void* userp;
   std::shared_ptr<std::atomic<bool>> cancelled;
@@ -134,7 +137,7 @@ struct Job {
       TRITONSERVER_MemoryType type;
       int64_t type_id;
       allocator->alloc(allocator, t.name.c_str(), t.bytes.size(), TRITONSERVER_MEMORY_CPU, 0,
-                       nullptr, &t.buffer, &t.userp, &type, &type_id);
+                       allocator_userp, &t.buffer, &t.userp, &type, &type_id);
       std::memcpy(t.buffer, t.bytes.data(), t.bytes.size());
       response->outputs.push_back(std::move(t));
     }
@@ -459,9 +462,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
-    TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator, void*,
-    TRITONSERVER_InferenceResponseCompleteFn_t fn, void* userp) {
+    TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator,
+    void* allocator_userp, TRITONSERVER_InferenceResponseCompleteFn_t fn, void* userp) {
   request->allocator = allocator;
+  request->allocator_userp = allocator_userp;
   request->respond = fn;
   request->respond_userp = userp;
   return nullptr;

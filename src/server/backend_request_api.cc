@@ -171,6 +171,11 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
                                               TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_type_id) {
   const auto& buffers = of(input)->buffers;
+  if (buffers.empty() && index == 0) {  // an input without elements
+    *buffer = nullptr;
+    *buffer_byte_size = 0;
+    return nullptr;
+  }
   if (index >= buffers.size()) return out_of_bounds("buffers in this input", index, buffers.size());
   *buffer = buffers[index].base;
   *buffer_byte_size = buffers[index].byte_size;

@@ -91,6 +91,12 @@ Status fill_groups(const Parsed& p, ModelConfig& out) {
   for (int i = 0; i < p.config.instance_group_size(); ++i) {
     const auto& g = p.config.instance_group(i);
     const std::string where = p.where("instance_group", i);
+    if (g.kind() == inference::ModelInstanceGroup::KIND_GPU && g.gpus_size() > 0) {
+      return invalid_argument(
+          "instance group {} of model {} specifies invalid or unsupported gpu id {}. GPUs with at "
+          "least the minimum required CUDA compute compatibility of 6.000000 are: {}",
+          g.name(), out.name, g.gpus(0), where);
+    }
     if (g.kind() == inference::ModelInstanceGroup::KIND_GPU) {
       return invalid_argument(
           "instance group {} of model {} has kind KIND_GPU but no GPUs are available{}", g.name(),

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "base/json.h"
 #include "server/ensemble_check.h"
 #include "server/ensemble_run.h"
 #include "server/response_cache.h"
@@ -36,6 +37,15 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
       plan_.producer[step.outputs.back().tensor] = static_cast<int>(i);
     }
     plan_.steps.push_back(std::move(step));
+  }
+  if (decoupled_ && !config().decoupled) {
+    // Clients read it from the configuration.
+    ModelConfig shown = config();
+    ASSIGN_OR_RETURN(json::value text, parse_json(shown.json));
+    text.as_object()["model_transaction_policy"] = json::object{{"decoupled", true}};
+    shown.json = json::serialize(text);
+    shown.decoupled = true;
+    set_config(std::move(shown));
   }
   return ok();
 }

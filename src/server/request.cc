@@ -81,14 +81,15 @@ Status check_input_count(InferenceRequest& r, const ModelConfig& config) {
   for (const auto& spec : config.inputs) {
     if (!spec.optional && r.input(spec.name) == nullptr) missing.push_back(spec.name);
   }
-  if (missing.empty() && r.inputs.size() <= config.inputs.size()) return ok();
-  if (missing.empty()) {
+  const size_t count = r.inputs.size();
+  if (count >= required && count <= config.inputs.size()) {
     for (const auto& input : r.inputs) {
       if (config.input(input.name) == nullptr) {
-        return invalid_argument("{}unexpected inference input '{}' for model '{}'", r.log_id(),
-                                input.name, config.name);
+        return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
+                                config.name);
       }
     }
+    if (missing.empty()) return ok();
   }
   const std::string expected = required == config.inputs.size()
                                    ? fmt::format("expected {} inputs", required)
@@ -155,7 +156,8 @@ Status check_shape(InferenceRequest& r, InputTensor& input, const TensorSpec& sp
         batched ? "NOTE: Setting a non-zero max_batch_size in the model config requires a batch "
                   "dimension to be prepended to each input shape. If you want to specify the full "
                   "shape including the batch dim in your input dims config, try setting "
-                  "max_batch_size to zero."
+                  "max_batch_size to zero. See the model configuration docs for more info on "
+                  "max_batch_size."
                 : "");
   }
   input.backend_shape.assign(input.shape.begin(), input.shape.begin() + skip);
@@ -179,7 +181,8 @@ StatusOr<uint64_t> element_count(const InputTensor& input) {
 }
 
 // Walks the length-prefixed strings of a BYTES tensor in one CPU buffer.
-Status check_strings(const InputTensor& input, uint64_t expected, const ModelConfig& config) {
+Status check_strings(const std::string& id, const InputTensor& input, uint64_t expected,
+                     const ModelConfig& config) {
   if (input.buffers.size() > 1) return ok();  // split strings are the backend's to join
   const char* p = input.buffers.empty() ? nullptr : static_cast<const char*>(input.buffers[0].base);
   size_t left = input.byte_size();
@@ -193,17 +196,30 @@ Status check_strings(const InputTensor& input, uint64_t expected, const ModelCon
     left -= sizeof(length) + length;
     ++n;
   }
+  if (left > 0 && left < sizeof(uint32_t)) {
+    return invalid_argument(
+        "{}incomplete string length indicator for inference input '{}' for model '{}', expecting 4 "
+        "bytes but only {} bytes available. Please make sure the string length indicator is in one "
+        "buffer.",
+        id, input.name, config.name, left);
+  }
   if (left > 0) {
     return invalid_argument(
-        "incomplete string data for inference input '{}' for model '{}': {} "
-        "bytes left after {} strings",
-        input.name, config.name, left, n);
+        "{}incomplete string data for inference input '{}' for model '{}': {} bytes left after {} "
+        "strings",
+        id, input.name, config.name, left, n);
   }
-  if (n != expected) {
+  if (n > expected) {
     return invalid_argument(
-        "unexpected number of string elements {} for inference input '{}' for model '{}', "
+        "{}unexpected number of string elements {} for inference input '{}' for model '{}', "
         "expecting {}",
-        n, input.name, config.name, expected);
+        id, n, input.name, config.name, expected);
+  }
+  if (n < expected) {
+    return invalid_argument(
+        "{}expected {} string elements for inference input '{}' for model "
+        "'{}', got {}",
+        id, expected, input.name, config.name, n);
   }
   return ok();
 }
@@ -215,8 +231,7 @@ Status check_bytes(const InferenceRequest& r, const InputTensor& input, const Mo
     for (const auto& buffer : input.buffers) {
       if (buffer.memory_type == TRITONSERVER_MEMORY_GPU) return ok();
     }
-    return annotate(check_strings(input, elements, config),
-                    r.log_id().substr(0, r.log_id().size() - 1));
+    return check_strings(r.log_id(), input, elements, config);
   }
   if (elements * element != input.byte_size()) {
     return invalid_argument(
@@ -321,6 +336,8 @@ Status InferenceRequest::validate() {
   if (wanted_outputs.empty()) {
     for (const auto& output : config.outputs) wanted_outputs.push_back(output.name);
   }
+  // Backends see them, and most answer, in this order whatever the request said.
+  std::sort(wanted_outputs.begin(), wanted_outputs.end());
   return ok();
 }
 

@@ -118,12 +118,42 @@ Status InferenceResponse::start_allocator() {
   return status;
 }
 
+namespace {
+
+// The shape that the model's dims declare for what the backend made in the spec's reshape: sizes of
+// the variable dims come, in order, from the backend's shape. Other shapes stay as they are.
+std::vector<int64_t> as_declared(const TensorSpec& spec, bool batched,
+                                 const std::vector<int64_t>& made) {
+  const size_t skip = batched && !spec.is_shape_tensor ? 1 : 0;
+  if (made.size() != skip + spec.reshape->size()) return made;
+  std::vector<int64_t> variable;
+  for (size_t i = 0; i < spec.reshape->size(); ++i) {
+    const int64_t dim = (*spec.reshape)[i];
+    if (dim == -1) {
+      variable.push_back(made[skip + i]);
+    } else if (dim != made[skip + i]) {
+      return made;
+    }
+  }
+  std::vector<int64_t> out(made.begin(), made.begin() + static_cast<ptrdiff_t>(skip));
+  size_t next = 0;
+  for (int64_t dim : spec.dims) {
+    out.push_back(dim == -1 && next < variable.size() ? variable[next++] : dim);
+  }
+  return out;
+}
+
+}  // namespace
+
 StatusOr<OutputTensor*> InferenceResponse::add_output(const std::string& name,
                                                       TRITONSERVER_DataType datatype,
                                                       std::vector<int64_t> shape) {
-  if (context_->model->config().output(name) == nullptr) {
+  const ModelConfig& config = context_->model->config();
+  const TensorSpec* spec = config.output(name);
+  if (spec == nullptr) {
     return invalid_argument("unexpected inference output '{}' for model '{}'", name, model_name);
   }
+  if (spec->reshape) shape = as_declared(*spec, config.max_batch_size > 0, shape);
   OutputTensor& output = outputs.emplace_back();
   output.response = this;
   output.name = name;

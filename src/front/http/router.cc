@@ -87,8 +87,10 @@ void Router::handle(const ExchangePtr& exchange) const {
       }
       return;
     }
+    const std::string methods = route.method == "GET" ? "GET, HEAD" : route.method;
+    if (allow.find(methods) != std::string::npos) continue;  // several patterns match the path
     if (!allow.empty()) allow += ", ";
-    allow += route.method == "GET" ? "GET, HEAD" : route.method;
+    allow += methods;
   }
   if (allow.empty()) {
     exchange->send(error_page_(request, 404, "Not Found"));

@@ -47,7 +47,8 @@ Status append_float(const Target& info, const json::value& v, std::string& bytes
   const double number = v.is_double()  ? v.get_double()
                         : v.is_int64() ? static_cast<double>(v.get_int64())
                                        : static_cast<double>(v.get_uint64());
-  if (!(std::abs(number) <= static_cast<double>(std::numeric_limits<T>::max()))) {
+  // Rounds to T first: the decimal text of its largest value may lie a little above it.
+  if (!std::isfinite(static_cast<T>(number))) {
     return invalid_argument("Unable to parse 'data': input '{}': {} is out of range for {}",
                             info.name, number, TRITONSERVER_DataTypeString(info.type));
   }

@@ -140,6 +140,7 @@ void count_requests(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request
   const int32_t number = ++executions;
   const auto first = read_input(requests[0]);
   if (!first.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(first.back()));
+  TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, count, 1000, 2000, 3000, 4000);
   for (uint32_t i = 0; i < count; ++i) {
     TRITONBACKEND_ResponseFactory* factory = nullptr;
     TRITONBACKEND_ResponseFactoryNew(&factory, requests[i]);
@@ -149,7 +150,6 @@ void count_requests(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request
                                                 4000);
     TRITONBACKEND_RequestRelease(requests[i], TRITONSERVER_REQUEST_RELEASE_ALL);
   }
-  TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, count, 1000, 2000, 3000, 4000);
 }
 
 }  // namespace

@@ -1,0 +1,39 @@
+// Round trips, weights, and data that is no such thing.
+#include "front/http/compression.h"
+
+#include <gtest/gtest.h>
+
+namespace nereid::front {
+namespace {
+
+TEST(Compression, RoundTrips) {
+  std::string text;
+  for (int i = 0; i < 50000; ++i) text += static_cast<char>(i * i % 251);
+  for (const Encoding encoding : {Encoding::kGzip, Encoding::kDeflate, Encoding::kIdentity}) {
+    for (const std::string& data : {text, std::string(), std::string("x")}) {
+      const auto back = decompress(compress(data, encoding), encoding, 1 << 20);
+      ASSERT_TRUE(back.ok()) << back.status();
+      EXPECT_EQ(*back, data);
+    }
+  }
+}
+
+TEST(Compression, RefusesBombsAndRubbish) {
+  const std::string bomb = compress(std::string(10 << 20, 'x'), Encoding::kGzip);
+  EXPECT_FALSE(decompress(bomb, Encoding::kGzip, 1 << 20).ok());
+  EXPECT_FALSE(decompress("rubbish", Encoding::kGzip, 1 << 20).ok());
+  EXPECT_FALSE(decompress(bomb.substr(0, bomb.size() / 2), Encoding::kGzip, 100 << 20).ok());
+  EXPECT_FALSE(decompress("", Encoding::kGzip, 1 << 20).ok());
+}
+
+TEST(Compression, FollowsTheWeights) {
+  EXPECT_EQ(preferred_encoding(""), Encoding::kIdentity);
+  EXPECT_EQ(preferred_encoding("gzip, deflate"), Encoding::kGzip);
+  EXPECT_EQ(preferred_encoding("gzip;q=0.5, deflate"), Encoding::kDeflate);
+  EXPECT_EQ(preferred_encoding("br, identity;q=0.9, gzip;q=0.1"), Encoding::kIdentity);
+  EXPECT_EQ(preferred_encoding("gzip;q=0"), Encoding::kIdentity);
+  EXPECT_EQ(preferred_encoding("*"), Encoding::kIdentity);
+}
+
+}  // namespace
+}  // namespace nereid::front

@@ -1,0 +1,178 @@
+// Infer bodies: every source of data, every mistake, and replies in JSON, bytes and classes.
+#include "front/kserve/infer_message.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace nereid::front {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+StatusOr<InferRequest> parse(const std::string& json, const std::string& blobs = "",
+                             const SharedMemory& regions = {}) {
+  return parse_infer_request(std::make_shared<const std::string>(json + blobs),
+                             blobs.empty() ? std::optional<size_t>() : json.size(), "m", regions);
+}
+
+std::string error(const std::string& json, const std::string& blobs = "") {
+  const auto request = parse(json, blobs);
+  return request.ok() ? "" : std::string(message(request.status()));
+}
+
+std::string input(const std::string& more, const std::string& type = "INT32",
+                  const std::string& shape = "[1,2]") {
+  return R"({"inputs":[{"name":"IN","shape":)" + shape + R"(,"datatype":")" + type + "\"," + more +
+         "}]}";
+}
+
+TEST(InferRequest, ReadsJsonData) {
+  const auto request = parse(input(R"("data":[[1],[2]])"));
+  ASSERT_TRUE(request.ok()) << request.status();
+  const Tensor& in = request->spec.inputs.at(0);
+  EXPECT_THAT(in.shape, ElementsAre(1, 2));
+  EXPECT_EQ(in.bytes, std::string("\1\0\0\0\2\0\0\0", 8));
+}
+
+TEST(InferRequest, ReadsParameters) {
+  const auto request = parse(
+      R"({"id":"7","inputs":[],"parameters":{"sequence_id":"s","sequence_start":true,"priority":2,)"
+      R"("timeout":9,"binary_data_output":true,"x":1,"y":"z","w":1.5}})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const InferenceSpec& spec = request->spec;
+  EXPECT_EQ(spec.id, "7");
+  EXPECT_EQ(std::get<std::string>(spec.correlation_id), "s");
+  EXPECT_EQ(spec.flags, TRITONSERVER_REQUEST_FLAG_SEQUENCE_START);
+  EXPECT_EQ(spec.priority, 2u);
+  EXPECT_EQ(spec.timeout_us, 9u);
+  EXPECT_TRUE(request->binary_by_default);
+  EXPECT_EQ(spec.parameters.size(), 3u);
+}
+
+TEST(InferRequest, CutsBinaryDataFromTheBody) {
+  const std::string eight = std::string(8, 'x');
+  const auto request = parse(input(R"("parameters":{"binary_data_size":8})"), eight);
+  ASSERT_TRUE(request.ok()) << request.status();
+  const ExternalMemory& memory = request->spec.input_memory.at("IN");
+  EXPECT_EQ(std::string(memory.base, memory.size), eight);
+  EXPECT_EQ(error(input(R"("parameters":{"binary_data_size":12})"), eight),
+            "unexpected size for input 'IN', expecting 4 additional bytes for model 'm'");
+  EXPECT_EQ(error(input(R"("parameters":{"binary_data_size":4})"), eight),
+            "unexpected additional input data for model 'm'");
+  EXPECT_THAT(error(input(R"("parameters":{"binary_data_size":7})", "BYTES"),
+                    std::string("\x09\0\0\0abc", 7)),
+              HasSubstr("expecting string of length 9 but only 3 bytes available"));
+}
+
+TEST(InferRequest, NamesMistakes) {
+  EXPECT_THAT(error("{"), HasSubstr("line 1, column"));
+  EXPECT_THAT(error("[]"), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(error("{}"), HasSubstr("'inputs'"));
+  EXPECT_THAT(error(input(R"("x":1)")), HasSubstr("But no field is set"));
+  EXPECT_THAT(error(input(R"("data":[1,2],"parameters":{"binary_data_size":8})")),
+              HasSubstr("But set 'data' 'binary_data_size'"));
+  EXPECT_THAT(error(input(R"("data":[1])")), HasSubstr("Shape does not match"));
+  EXPECT_THAT(error(input(R"("data":[1,3000000000])")), HasSubstr("2147483647"));
+  EXPECT_THAT(error(input(R"("data":["1",2])")), HasSubstr("integers"));
+  EXPECT_THAT(error(input(R"("data":[1,2])", "INT33")), HasSubstr("invalid datatype for input IN"));
+  EXPECT_THAT(error(input(R"("data":[1,2])", "FP16")), HasSubstr("receiving FP16 data via JSON"));
+  EXPECT_THAT(error(input(R"("data":[1,2])", "INT32", "[-1,2]")), HasSubstr("'shape'"));
+  EXPECT_THAT(error(R"({"inputs":[],"parameters":{"triton_x":1}})"), HasSubstr("reserved"));
+  EXPECT_THAT(error(R"({"inputs":[],"parameters":{"x":[1]}})"), HasSubstr("invalid type"));
+  EXPECT_THAT(error(R"({"inputs":[],"outputs":[{"name":"O","parameters":{"classification":-1}}]})"),
+              HasSubstr("'classification'"));
+}
+
+TEST(InferRequest, UsesSharedMemoryWithinItsBounds) {
+  const std::string key = "/nereid-test-" + std::to_string(getpid());
+  const int fd = shm_open(key.c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  ASSERT_EQ(pwrite(fd, "abcdefgh", 8, 4100), 8);
+  close(fd);
+  SharedMemory regions;
+  ASSERT_TRUE(regions.add("r", key, 4100, 100).ok());
+  shm_unlink(key.c_str());
+  EXPECT_EQ(regions.add("r", key, 0, 1).code(), absl::StatusCode::kAlreadyExists);
+  const auto with = [&](const std::string& region, int offset, int size) {
+    return parse(input(fmt::format(R"("parameters":{{"shared_memory_region":"{}",)"
+                                   R"("shared_memory_offset":{},"shared_memory_byte_size":{}}})",
+                                   region, offset, size)),
+                 "", regions);
+  };
+  const auto good = with("r", 2, 4);
+  ASSERT_TRUE(good.ok()) << good.status();
+  regions.remove_all();  // a region in use stays mapped
+  EXPECT_EQ(std::string(good->spec.input_memory.at("IN").base, 4), "cdef");
+  EXPECT_EQ(with("r", 2, 4).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SharedMemory, RefusesWhatDoesNotFit) {
+  const std::string key = "/nereid-test2-" + std::to_string(getpid());
+  const int fd = shm_open(key.c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(ftruncate(fd, 64), 0);
+  close(fd);
+  SharedMemory regions;
+  EXPECT_THAT(std::string(regions.add("r", key, 0, 65).message()), HasSubstr("Invalid shared"));
+  EXPECT_FALSE(regions.add("r", key, 1, 64).ok());
+  EXPECT_FALSE(regions.add("r", key, UINT64_MAX, 64).ok());
+  EXPECT_FALSE(regions.add("r", key, 0, 0).ok());
+  EXPECT_FALSE(regions.add("r", "/no_such_segment", 0, 1).ok());
+  EXPECT_FALSE(regions.add("r", "/../etc/passwd", 0, 1).ok());
+  ASSERT_TRUE(regions.add("r", key, 0, 64).ok());
+  EXPECT_TRUE(regions.find("r", 60, 4).ok());
+  EXPECT_THAT(std::string(regions.find("r", 65, 0).status().message()),
+              HasSubstr("Invalid offset for"));
+  EXPECT_THAT(std::string(regions.find("r", 60, 5).status().message()),
+              HasSubstr("Invalid offset + byte size"));
+  EXPECT_FALSE(regions.find("r", 1, UINT64_MAX).ok());
+  shm_unlink(key.c_str());
+}
+
+InferenceReply reply_with(std::vector<Tensor> outputs) {
+  InferenceReply reply;
+  reply.model_name = "m";
+  reply.model_version = 1;
+  reply.outputs = std::move(outputs);
+  return reply;
+}
+
+TEST(InferReply, JsonAndBytes) {
+  const InferenceReply reply =
+      reply_with({make_tensor<int32_t>("A", {1, 2}, {3, 4}), make_tensor<int32_t>("B", {1}, {5})});
+  InferRequest request;
+  EXPECT_EQ(
+      format_infer_reply(reply, request)->bytes,
+      R"({"model_name":"m","model_version":"1","outputs":[{"name":"A","datatype":"INT32",)"
+      R"("shape":[1,2],"data":[3,4]},{"name":"B","datatype":"INT32","shape":[1],"data":[5]}]})");
+  request.binary["B"] = true;
+  const auto mixed = format_infer_reply(reply, request);
+  EXPECT_TRUE(mixed->has_binary);
+  EXPECT_EQ(mixed->bytes.substr(mixed->json_size), std::string("\5\0\0\0", 4));
+  EXPECT_THAT(mixed->bytes, HasSubstr(R"("parameters":{"binary_data_size":4})"));
+}
+
+TEST(InferReply, Classes) {
+  Tensor scores = make_tensor<float>("A", {1, 4}, {0.1f, 0.9f, 0.5f, 0.2f});
+  scores.labels = {"cat", "dog"};
+  InferRequest request;
+  request.classifications["A"] = 2;
+  EXPECT_THAT(
+      format_infer_reply(reply_with({scores}), request)->bytes,
+      HasSubstr(R"("datatype":"BYTES","shape":[1,2],"data":["0.900000:1:dog","0.500000:2"])"));
+  request.classifications["A"] = 99;
+  EXPECT_THAT(format_infer_reply(reply_with({scores}), request)->bytes, HasSubstr("[1,4]"));
+  Tensor text{"A", TRITONSERVER_TYPE_BYTES, {1}, {}};
+  append_string_element(text.bytes, "x");
+  EXPECT_FALSE(format_infer_reply(reply_with({text}), request).ok());
+}
+
+}  // namespace
+}  // namespace nereid::front
