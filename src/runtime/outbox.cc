@@ -117,8 +117,8 @@ void Outbox::Client::respond(int32_t index, int32_t as_index) {
   response.outputs = sequence.take();
   response.num_input_tokens = subscription.num_input_tokens;
   if (as_index == 0) response.context_logits = std::exchange(context_logits, nullptr);
+  response.metrics = sequence.metrics();
   if (sequence.over()) {
-    response.metrics = sequence.metrics();
     response.is_sequence_final = true;
     response.is_final = ended = ++num_finals == num_responding();
   }

@@ -136,7 +136,9 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
     pause(victim);
     enough = reserve(sequence, num_tokens);
   }
-  sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);
+  // Of the prompt only, so that the figure does not depend on the length of the output.
+  if (num_tokens <= sequence.num_prompt_)
+    sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);
   return enough;
 }
 

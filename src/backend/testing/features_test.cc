@@ -423,19 +423,32 @@ TEST_F(FeatureTest, BatchesAreSplit) {
   }
 }
 
-TEST_F(FeatureTest, PromptsAreReused) {
+// Blocks of the prompt, whatever the length of the output; a partly filled block that matches
+// counts as reused and costs a new one for its copy.
+TEST_F(FeatureTest, PerfMetricsCountThePromptsBlocks) {
   Ids ids;
   for (int32_t i = 0; i < 100; ++i) ids.push_back(100 + i * 7);  // three blocks and a part
-  const auto count = [&](const char* name) {
-    const auto got = ask_ids(ids, 4, {bool_input("return_perf_metrics", true)});
+  const auto ask_blocks = [&](int32_t max_tokens, bool streaming) {
+    const auto got = ask_ids(ids, max_tokens,
+                             {bool_input("return_perf_metrics", true), int_input("end_id", -1),
+                              bool_input("streaming", streaming)});
     EXPECT_TRUE(got.status.ok()) << got.status;
-    EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate"), std::vector<float>{0.0f});
-    EXPECT_GT(elements<int64_t>(got.outputs[0], "last_token_time_ns").at(0), 0);
-    return elements<int32_t>(got.outputs[0], name).at(0);
+    std::vector<Ids> blocks;
+    for (const auto& part : got.outputs) {
+      EXPECT_EQ(elements<float>(part, "acceptance_rate"), std::vector<float>{0.0f});
+      EXPECT_GT(elements<int64_t>(part, "first_token_time_ns").at(0), 0);
+      blocks.push_back({elements<int32_t>(part, "kv_cache_alloc_new_blocks").at(0),
+                        elements<int32_t>(part, "kv_cache_reused_blocks").at(0),
+                        elements<int32_t>(part, "kv_cache_alloc_total_blocks").at(0)});
+    }
+    EXPECT_GT(elements<int64_t>(got.outputs.back(), "last_token_time_ns").at(0), 0);
+    return blocks;
   };
-  EXPECT_EQ(count("kv_cache_reused_blocks"), 0);
-  EXPECT_GE(count("kv_cache_reused_blocks"), 3);
-  EXPECT_LE(count("kv_cache_alloc_new_blocks"), 2);
+  EXPECT_EQ(ask_blocks(4, false), (std::vector<Ids>{{4, 0, 4}}));
+  EXPECT_EQ(ask_blocks(100, false), (std::vector<Ids>{{1, 4, 1}}));
+  const auto streamed = ask_blocks(40, true);  // every response repeats them
+  ASSERT_GT(streamed.size(), 20u);
+  for (const Ids& blocks : streamed) EXPECT_EQ(blocks, (Ids{1, 4, 1}));
 }
 
 TEST_F(FeatureTest, StopRequestEndsByName) {
