@@ -215,7 +215,7 @@ void bench_rows(Bench& bench, const Model& m, int64_t tokens) {
 
 // `sequences` sequences of `context` positions, each with `count` new tokens at the end.
 void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t context,
-                     int32_t count) {
+                     int32_t count, DType kv = DType::kBF16) {
   const int32_t blocks = (context + kBlock - 1) / kBlock;
   const int64_t tokens = int64_t{sequences} * count;
   std::vector<int32_t> positions, row_of_token, row_begin = {0}, table;
@@ -232,23 +232,30 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
   const int64_t qkv_width = int64_t{m.heads + 2 * m.kv_heads} * m.head_dim;
   const int64_t line = int64_t{m.kv_heads} * m.head_dim;
   const int64_t cells = int64_t{blocks} * sequences * kBlock * line;
-  const Buffer k = bench.memory(static_cast<size_t>(cells) * 2, kOne);
-  const Buffer v = bench.memory(static_cast<size_t>(cells) * 2, kOne);
+  const Buffer k = bench.memory(static_cast<size_t>(cells) * size_of(kv), kOne);
+  const Buffer v = bench.memory(static_cast<size_t>(cells) * size_of(kv), kOne);
+  const size_t scale_bytes = static_cast<size_t>(cells / m.head_dim) * sizeof(float);
+  const Buffer k_scales = bench.memory(scale_bytes, kOne);
+  const Buffer v_scales = bench.memory(scale_bytes, kOne);
   const Buffer qkv = bench.memory(static_cast<size_t>(tokens * qkv_width) * 4, kOne);
   const Buffer out = bench.memory(static_cast<size_t>(tokens * m.heads * m.head_dim) * 2, 0);
   const Buffer angles = bench.memory(static_cast<size_t>(context) * m.head_dim * 4, kOne);
   double pairs = 0;  // query-key pairs
   for (int32_t p : positions) pairs += p + 1;
-  const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) * 4;
+  const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) * 2 *
+                       static_cast<double>(size_of(kv));
   const double flops = pairs * m.heads * m.head_dim * 4;
   bench.run<Attention>(
-      fmt::format("{} sequences={} context={} new={}", m.name, sequences, context, count), bytes,
-      flops, [&](int) {
+      fmt::format("{} {} sequences={} context={} new={}", m.name, name_of(kv), sequences, context,
+                  count),
+      bytes, flops, [&](int) {
         Attention::Args a;
-        a.problem = {tokens, m.heads, m.kv_heads, m.head_dim, kBlock, 0, true};
+        a.problem = {tokens, m.heads, m.kv_heads, m.head_dim, kBlock, 0, true, 0, kv};
         a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, qkv_width);
         a.k_cache = k.data();
         a.v_cache = v.data();
+        a.k_scales = static_cast<float*>(k_scales.data());
+        a.v_scales = static_cast<float*>(v_scales.data());
         a.scale = 0.125f;
         a.rope_table = static_cast<const float*>(angles.data());
         a.positions = static_cast<const int32_t*>(d_positions.data());
@@ -311,8 +318,11 @@ void bench_model(Bench& bench, const Model& m) {
   bench_linear(bench, m, "head", m.vocab, m.hidden);
   for (const int64_t tokens : {1, 8, 512}) bench_rows(bench, m, tokens);
   for (const int32_t context : {128, 2048}) bench_attention(bench, m, 1, context, 1);
-  bench_attention(bench, m, 8, 512, 1);
-  bench_attention(bench, m, 1, 512, 512);
+  for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
+    bench_attention(bench, m, 8, 512, 1, kv);
+    bench_attention(bench, m, 1, 16384, 1, kv);
+    bench_attention(bench, m, 1, 512, 512, kv);
+  }
   for (const int64_t rows : {1, 32}) {
     constexpr int32_t kHistory = 2048;
     bench_sample(bench, m, "greedy", rows, {.temperature = 0});

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "exec/kv_cache.h"
+#include "exec/memory.h"
 
 namespace nereid::exec {
 namespace {
@@ -76,7 +77,7 @@ uint64_t bytes_read(const Linear::Args& a, const StepData&) {
 }
 uint64_t bytes_read(const Attention::Args& a, const StepData& step) {
   return static_cast<uint64_t>(step.num_positions) * 2 * a.problem.num_kv_heads *
-         a.problem.head_dim * sizeof(BF16);
+         a.problem.head_dim * size_of(a.problem.kv);
 }
 template <class Args>
 uint64_t bytes_read(const Args&, const StepData&) {
@@ -138,12 +139,22 @@ class BoundPlan::Binder {
   }
   Status operator()(const io::AttentionCall& c) {
     Attention::Args a;
-    a.problem = {1,        c.num_heads, c.num_kv_heads, c.head_dim, limits_.block_tokens,
-                 c.window, c.has_rope};
+    a.problem = {.num_heads = c.num_heads,
+                 .num_kv_heads = c.num_kv_heads,
+                 .head_dim = c.head_dim,
+                 .block_tokens = limits_.block_tokens,
+                 .window = window_of(c, limits_),
+                 .has_rope = c.has_rope,
+                 .sink = limits_.sink,
+                 .kv = limits_.kv_type};
     a.qkv = view(c.qkv);
     const KvLayout cache = KvLayout::of(plan_, limits_, limits_.num_blocks);
     a.k_cache = memory_.kv_cache + cache.keys(c.layer);
     a.v_cache = memory_.kv_cache + cache.values(c.layer);
+    if (kernels::has_kv_scales(limits_.kv_type)) {
+      a.k_scales = reinterpret_cast<float*>(memory_.kv_cache + cache.key_scales(c.layer));
+      a.v_scales = reinterpret_cast<float*>(memory_.kv_cache + cache.value_scales(c.layer));
+    }
     a.scale = c.scale;
     a.rope_table = c.has_rope ? memory_.rope_table : nullptr;
     a.out = view(c.out);

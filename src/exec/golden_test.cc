@@ -78,6 +78,14 @@ fs::path build(const fs::path& model, const std::string& isa, convert::BuildOpti
   return *engine;
 }
 
+// Standard deviation.
+double spread_of(const std::vector<float>& values) {
+  double mean = 0, squares = 0;
+  for (const float x : values) mean += x / static_cast<double>(values.size());
+  for (const float x : values) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / static_cast<double>(values.size()));
+}
+
 // How far bf16 activations may move a logit. The inputs of the four products of a layer, its keys
 // and its values are rounded, as is the head's input, with a relative error of at most 2^-9 each
 // (uniform: 2^-9 / sqrt(3) in the mean square). They add up like a random walk in units of the
@@ -88,11 +96,7 @@ constexpr double kTrainedAmplification = 2;
 constexpr double kRandomAmplification = 1.6 * 1.6 * 1.6 * 1.6;  // gain of the random models: 1.6
 double logits_tolerance(const std::vector<float>& expected, int32_t num_layers,
                         double amplification) {
-  double mean = 0, squares = 0;
-  for (const float x : expected) mean += x / static_cast<double>(expected.size());
-  for (const float x : expected) squares += (x - mean) * (x - mean);
-  const double spread = std::sqrt(squares / static_cast<double>(expected.size()));
-  return amplification * 4.5 * spread * std::ldexp(1, -9) / std::sqrt(3) *
+  return amplification * 4.5 * spread_of(expected) * std::ldexp(1, -9) / std::sqrt(3) *
          std::sqrt(6. * num_layers + 1);
 }
 
@@ -248,6 +252,50 @@ TEST_P(GoldenTest, ResultsDoNotDependOnHowWorkIsCut) {
   for (const int threads : {1, 3}) {
     Harness other(engine, limits, open(threads));
     EXPECT_EQ(other.prefill(s0, a, 256), whole_a) << threads << " threads";
+  }
+}
+
+// An 8-bit cache moves the logits by its own rounding only: against the bf16 cache on the same
+// engine, the largest difference stays below a share of the logits' spread, and the greedy ids
+// mostly agree with the golden ones.
+TEST_P(GoldenTest, EightBitCaches) {
+  if (is_slow()) GTEST_SKIP() << "covered by the vector kernels";
+  std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
+  std::erase_if(cases, [](const GoldenCase& c) { return c.prompt.size() > 256; });
+  RunnerLimits limits = roomy_limits(static_cast<int32_t>(cases.size()), 256, 512, 32);
+  const fs::path engine = build(kQuickstart, GetParam());
+  Harness plain(engine, limits, open());
+  struct Bound {
+    DType type;
+    double difference;  // of a logit, as a share of the spread
+    double agreement;   // share of the golden ids that come before a case's first other id
+  };
+  for (const Bound& bound : {Bound{DType::kI8, .25, .98}, {DType::kF8E4M3, .6, .9}}) {
+    limits.kv_type = bound.type;
+    Harness harness(engine, limits, open());
+    double worst = 0;
+    for (const GoldenCase& c : cases) {
+      const auto expected = plain.prefill(Sequence(0, limits), c.prompt, 256);
+      const auto got = harness.prefill(Sequence(0, limits), c.prompt, 256);
+      double largest = 0;
+      for (size_t i = 0; i < got.size(); ++i)
+        largest = std::max(largest, std::abs(double{got[i]} - expected[i]));
+      worst = std::max(worst, largest / spread_of(expected));
+      EXPECT_EQ(harness.prefill(Sequence(1, limits), c.prompt, 9), got);
+    }
+    const std::vector<Ids> ids = generate_batch(harness, cases, 48);
+    int num_clear = 0, num_agreed = 0;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const int32_t count = std::min<int32_t>(cases[i].num_clear, 48);
+      num_clear += count;
+      for (int32_t step = 0; step < count && ids[i][step] == cases[i].greedy[step]; ++step)
+        ++num_agreed;
+    }
+    EXPECT_EQ(harness.generate(Sequence(2, limits), cases[3].prompt, 48, 7), ids[3]);
+    EXPECT_LT(worst, bound.difference) << name_of(bound.type);
+    EXPECT_GT(num_agreed, bound.agreement * num_clear) << name_of(bound.type);
+    std::printf("%s: largest difference %.3f of the spread, %d of %d ids agree\n",
+                std::string(name_of(bound.type)).c_str(), worst, num_agreed, num_clear);
   }
 }
 

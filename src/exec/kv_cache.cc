@@ -19,8 +19,11 @@ KvLayout KvLayout::of(const io::Plan& plan, const RunnerLimits& limits, int32_t 
   const size_t lines = static_cast<size_t>(plan.model.num_kv_heads) * limits.block_tokens;
   KvLayout out;
   out.num_layers = plan.model.num_layers;
-  out.data_block = lines * plan.model.head_dim * size_of(plan.model.kv_dtype);
+  out.data_block = lines * plan.model.head_dim * size_of(limits.kv_type);
   out.data_plane = aligned(out.data_block * num_blocks);
+  if (!kernels::has_kv_scales(limits.kv_type)) return out;
+  out.scale_block = lines * sizeof(float);
+  out.scale_plane = aligned(out.scale_block * num_blocks);
   return out;
 }
 

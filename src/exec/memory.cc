@@ -13,6 +13,7 @@ namespace {
 constexpr int32_t kMaxRows = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 20;
 constexpr int32_t kMaxBlockTokens = 1024;
+constexpr int32_t kMaxWindow = 1 << 30;
 constexpr double kMaxCacheBytes = 1e18;  // sizes below fit in 64 bits
 constexpr int32_t kMaxBlocks = std::numeric_limits<int32_t>::max();
 
@@ -40,6 +41,11 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
   RETURN_IF_ERROR(check_range("num_blocks", limits.num_blocks, 0, kMaxBlocks));
   RETURN_IF_ERROR(
       check_range("num_host_blocks", limits.num_host_blocks, 0, kMaxBlocks - limits.num_blocks));
+  if (limits.kv_type != DType::kBF16 && !kernels::has_kv_scales(limits.kv_type))
+    return invalid_argument("limit kv_type: {} is not one of bf16, i8, f8e4m3",
+                            name_of(limits.kv_type));
+  RETURN_IF_ERROR(check_range("window", limits.window, 0, kMaxWindow));
+  RETURN_IF_ERROR(check_range("sink", limits.sink, 0, kMaxWindow));
   const double blocks = static_cast<double>(limits.num_blocks) + limits.num_host_blocks;
   const double cache = blocks * static_cast<double>(kv_block_bytes(plan, limits));
   if (cache > kMaxCacheBytes)
@@ -50,6 +56,32 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
 
 int32_t blocks_per_sequence(const RunnerLimits& limits) {
   return (limits.max_sequence_length - 1) / limits.block_tokens + 1;
+}
+
+int32_t blocks_held_per_sequence(const RunnerLimits& limits) {
+  const int32_t all = blocks_per_sequence(limits);
+  if (limits.window == 0) return all;
+  const int64_t t = limits.block_tokens;
+  // The window before a step's first token, the step's tokens, and a partial block at either end.
+  const int64_t recent = (int64_t{limits.window} + limits.max_tokens + t - 1) / t + 1;
+  const int64_t held = recent + (limits.sink + t - 1) / t;
+  return static_cast<int32_t>(std::min<int64_t>(all, held));
+}
+
+int32_t window_of(const io::AttentionCall& call, const RunnerLimits& limits) {
+  if (call.window == 0 || limits.window == 0) return std::max(call.window, limits.window);
+  return std::min(call.window, limits.window);
+}
+
+int32_t model_window(const io::Plan& plan) {
+  int32_t longest = 0;
+  for (const io::Call& call : plan.calls) {
+    const auto* attention = std::get_if<io::AttentionCall>(&call);
+    if (!attention) continue;
+    if (attention->window == 0) return 0;
+    longest = std::max(longest, attention->window);
+  }
+  return longest;
 }
 
 size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
@@ -89,7 +121,7 @@ StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& 
   for (const MemoryItem& item : table) fixed += item.bytes;
   const size_t block = kv_block_bytes(plan, limits);
   const size_t num_blocks = budget_bytes > fixed ? (budget_bytes - fixed) / block : 0;
-  const auto needed = static_cast<size_t>(blocks_per_sequence(limits));
+  const auto needed = static_cast<size_t>(blocks_held_per_sequence(limits));
   if (num_blocks < needed)
     return resource_exhausted(
         "a memory budget of {:.1f} MiB leaves room for {} KV blocks; one sequence of {} positions "

@@ -16,8 +16,18 @@ namespace nereid::exec {
 // 0 here: what memory_table() and num_blocks_that_fit() take.
 Status check_limits(const io::Plan& plan, const RunnerLimits& limits);
 
-// Blocks that one sequence of max_sequence_length positions needs.
+// Columns of a block table for max_sequence_length positions.
 int32_t blocks_per_sequence(const RunnerLimits& limits);
+
+// Most blocks that one sequence holds at a time: with a window, those behind it are given back, but
+// a step of max_tokens may have to be computed before that.
+int32_t blocks_held_per_sequence(const RunnerLimits& limits);
+
+// The window that a call's tokens have under the limits; 0 = all positions.
+int32_t window_of(const io::AttentionCall& call, const RunnerLimits& limits);
+
+// Most positions that any layer looks back at when limits.window is 0; 0 = all.
+int32_t model_window(const io::Plan& plan);
 
 // Bytes of KV cache per block, all layers.
 size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits);

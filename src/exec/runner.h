@@ -21,10 +21,13 @@ struct StepRow {
   int32_t slot = 0;
   int32_t start = 0;
   std::span<const int32_t> tokens;  // num_tokens ids; the last may be kTokenOnDevice
-  std::span<const int32_t> blocks;  // block table, covers start + num_tokens positions
-  int32_t num_logits = 0;           // of the last positions: 0, 1 or num_tokens
+  // Block table, covers start + num_tokens positions. A block that none of the tokens sees (window,
+  // sink) may be kNoBlock.
+  std::span<const int32_t> blocks;
+  int32_t num_logits = 0;  // of the last positions: 0, 1 or num_tokens
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
+inline constexpr int32_t kNoBlock = -1;
 
 // A whole block, all layers. Blocks of the device are [0, num_blocks), those of the host pool
 // [num_blocks, num_blocks + num_host_blocks).
@@ -46,6 +49,11 @@ struct RunnerLimits {
   int32_t num_blocks = 0;           // KV blocks on the device
   int32_t block_tokens = 0;         // positions per block
   int32_t num_host_blocks = 0;      // KV blocks of the second-level pool in host memory
+  DType kv_type = DType::kBF16;     // of cached keys and values: bf16, i8 or f8e4m3
+  // No token sees more than this many positions, itself included, and the first `sink` ones; a
+  // layer's own window may be shorter. 0 = no such bound.
+  int32_t window = 0;
+  int32_t sink = 0;
 };
 
 // One line of what a runner holds on its device (and, for staging, in host memory).

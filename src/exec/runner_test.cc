@@ -202,6 +202,33 @@ TEST_F(RunnerTest, CopiedBlocksHoldTheSame) {
   EXPECT_EQ(harness.runner().memory().back().bytes, 2u * 5 * 4 * 16 * 2 + 2 * (256 - 640 % 256));
 }
 
+// The equalities of the plain cache, with 8-bit caches, windows and sinks; blocks that nobody sees
+// are holes.
+TEST_F(RunnerTest, CacheTypesAndWindowsAreExact) {
+  for (const DType type : {DType::kBF16, DType::kI8, DType::kF8E4M3})
+    for (const auto& [window, sink] : {std::pair{0, 0}, {5, 0}, {5, 2}}) {
+      SCOPED_TRACE(fmt::format("{} window {} sink {}", name_of(type), window, sink));
+      RunnerLimits limits = kLimits;
+      limits.block_tokens = 2;
+      limits.kv_type = type, limits.window = window, limits.sink = sink;
+      Harness harness(engine_, limits, kernels::open_device("cpu", {.num_threads = 2}));
+      const auto whole = harness.prefill(Sequence(0, limits), kPrompt, 32);
+      for (const int32_t chunk : {1, 2, 3})
+        EXPECT_EQ(harness.prefill(Sequence(1, limits), kPrompt, chunk), whole) << chunk;
+      Sequence holes(2, limits);
+      harness.prefill(holes, Ids(kPrompt.begin(), kPrompt.end() - 1), 32);
+      for (int32_t b = (sink + 1) / 2; window > 0 && 2 * (b + 1) <= 11 - window; ++b)
+        holes.blocks[b] = kNoBlock;
+      std::vector<float> logits;
+      harness.step(
+          {Sequence(3, limits).row({{4, 4}}, 0, 0), holes.row(std::span(kPrompt).last(1), 10, 1)},
+          &logits);
+      EXPECT_EQ(logits, whole);
+      EXPECT_EQ(whole == harness_.prefill(Sequence(0, kLimits), kPrompt, 32),
+                type == DType::kBF16 && window == 0);
+    }
+}
+
 TEST_F(RunnerTest, MisuseIsRefused) {
   const Ids bad = {32};
   const Sequence sequence(0, kLimits);

@@ -14,6 +14,12 @@ constexpr size_t padded(size_t num_ints) {
   return (num_ints * sizeof(int32_t) + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Whether no token from position `start` on sees any position of block `index` of its sequence.
+bool is_unseen(int64_t index, int32_t start, const RunnerLimits& limits) {
+  const int64_t begin = index * limits.block_tokens, end = begin + limits.block_tokens;
+  return limits.window > 0 && begin >= limits.sink && end <= int64_t{start} + 1 - limits.window;
+}
+
 Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_size) {
   if (row.slot < 0 || row.slot >= limits.max_rows)
     return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
@@ -35,9 +41,12 @@ Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_s
   const int64_t num_blocks = (end - 1) / limits.block_tokens + 1;
   if (static_cast<int64_t>(row.blocks.size()) < num_blocks)
     return invalid_argument("{} blocks do not cover {} positions", row.blocks.size(), end);
-  for (const int32_t block : row.blocks.first(num_blocks))
-    if (block < 0 || block >= limits.num_blocks)
-      return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks);
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    const int32_t block = row.blocks[i];
+    if (block >= 0 && block < limits.num_blocks) continue;
+    if (block == kNoBlock && is_unseen(i, row.start, limits)) continue;
+    return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks);
+  }
   return ok();
 }
 

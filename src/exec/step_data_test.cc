@@ -87,6 +87,55 @@ TEST_F(StepDataTest, LooksOnlyAtBlocksInUse) {
   EXPECT_TRUE(pack({{0, 1, tokens_, ahead}}).ok());
 }
 
+// With a window of 6 and a sink of 2: at position 11 on, [2, 6) is seen by nobody.
+TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
+  RunnerLimits limits = kLimits;
+  limits.window = 6, limits.sink = 2, limits.block_tokens = 2;
+  std::vector<std::byte> block(StepData::max_bytes(limits) + 64);
+  const auto status = [&](const Ids& blocks, int32_t start) {
+    const Ids tokens = {1, 2, 3};
+    return StepData::pack({{StepRow{0, start, tokens, blocks, 1}}}, limits, kVocab, block.data())
+        .status();
+  };
+  EXPECT_TRUE(status({3, -1, -1, 4, 5, 6, 7}, 11).ok());
+  EXPECT_THAT(status({-1, -1, -1, 4, 5, 6, 7}, 11).ToString(), HasSubstr("block -1"));
+  EXPECT_THAT(status({3, -1, -1, -1, 5, 6, 7}, 11).ToString(), HasSubstr("block -1"));
+  EXPECT_THAT(status({3, -1, -1, 4, 5, 6, 7}, 10).ToString(), HasSubstr("block -1"));
+  EXPECT_THAT(status({3, -1, -2, 4, 5, 6, 7}, 11).ToString(), HasSubstr("block -2"));
+  limits.window = 0;
+  EXPECT_THAT(status({3, -1, -1, 4, 5, 6, 7}, 11).ToString(), HasSubstr("block -1"));
+}
+
+TEST(Memory, WindowsHoldFewerBlocks) {
+  RunnerLimits limits = kLimits;  // 8 tokens a step, 20 positions, blocks of 4
+  EXPECT_EQ(blocks_held_per_sequence(limits), 5);
+  limits.window = 3;
+  EXPECT_EQ(blocks_held_per_sequence(limits), 4);
+  limits.sink = 2;
+  EXPECT_EQ(blocks_held_per_sequence(limits), 5);
+  limits.max_tokens = 1;
+  EXPECT_EQ(blocks_held_per_sequence(limits), 3);
+  io::Plan plan = io::test_plan();
+  auto& call = std::get<io::AttentionCall>(plan.calls[3]);
+  EXPECT_EQ(model_window(plan), 0);
+  EXPECT_EQ(window_of(call, limits), 3);
+  call.window = 2;
+  EXPECT_EQ(model_window(plan), 2);
+  EXPECT_EQ(window_of(call, limits), 2);
+  limits.window = 0;
+  EXPECT_EQ(window_of(call, limits), 2);
+}
+
+TEST(Memory, ScalesAreCounted) {
+  const io::Plan plan = io::test_plan();
+  RunnerLimits limits = kLimits;
+  EXPECT_EQ(kv_block_bytes(plan, limits), 2u * 4 * 16 * 2);
+  limits.kv_type = DType::kI8;
+  EXPECT_EQ(kv_block_bytes(plan, limits), 2u * 4 * (16 + 4));
+  limits.kv_type = DType::kF16;
+  EXPECT_THAT(check_limits(plan, limits).ToString(), HasSubstr("kv_type: f16 is not one of"));
+}
+
 TEST(Memory, LimitsNameTheField) {
   const io::Plan plan = io::test_plan();
   const auto error = [&](const RunnerLimits& limits) {

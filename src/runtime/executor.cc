@@ -34,6 +34,8 @@ sched::Limits limits_of(const exec::RunnerLimits& runner, const ExecutorConfig& 
           .num_host_blocks = runner.num_host_blocks,
           .offload_min_priority = config.kv_cache.offload_min_priority,
           .event_buffer_size = config.kv_cache.event_buffer_size,
+          .attention_window = runner.window,
+          .sink_tokens = runner.sink,
           .policy = config.scheduler};
 }
 

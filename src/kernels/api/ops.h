@@ -97,10 +97,15 @@ struct Rope {
   };
 };
 
-// Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache
-// (as bf16), then each query attends to all cached positions up to its own (or the last `window`).
-// With rope_table set, Q and K are rotated on the way (the fused form of Rope). Cache of one layer:
-// K blocks [num_blocks, kv_heads, block, d], V blocks likewise.
+// Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
+// then the query at position i attends to the cached positions j <= i with j > i - window or j <
+// sink (without a window: all). A block that no query of the call sees is not looked at: its entry
+// in the table may be anything. With rope_table set, Q and K are rotated on the way (the fused form
+// of Rope). Cache of one layer: K blocks [num_blocks, kv_heads, block, d] of type `kv`, V likewise.
+// A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector x of one token and
+// head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; it stands
+// for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with scale 0; one
+// that is not finite gets the scale NaN.
 struct Attention {
   static constexpr std::string_view kName = "attention";
   struct Problem {
@@ -109,13 +114,17 @@ struct Attention {
     int32_t block_tokens = 32;  // positions per block
     int32_t window = 0;         // 0 = all
     bool has_rope = false;
+    int32_t sink = 0;  // leading positions that stay visible beyond the window
+    DType kv = DType::kBF16;
   };
   struct Args {
     Problem problem;
-    View qkv;                 // f32 [n, (heads + 2 kv_heads) * d]
-    void* k_cache = nullptr;  // bf16
-    void* v_cache = nullptr;  // bf16
-    float scale = 0;          // usually 1 / sqrt(d)
+    View qkv;                   // f32 [n, (heads + 2 kv_heads) * d]
+    void* k_cache = nullptr;    // of type kv
+    void* v_cache = nullptr;    // of type kv
+    float* k_scales = nullptr;  // [num_blocks, kv_heads, block] for the types that have scales
+    float* v_scales = nullptr;
+    float scale = 0;  // of the scores, usually 1 / sqrt(d)
     const float* rope_table = nullptr;
     const int32_t* positions = nullptr;     // [n]
     int32_t num_rows = 0;                   // sequences in this step
@@ -127,6 +136,11 @@ struct Attention {
     View out;                // bf16 [n, heads * d]
   };
 };
+
+inline constexpr float kSmallestScaled = 0x1p-100f;
+
+// Types of a KV cache; those of one byte have scales.
+constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
 enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
 

@@ -83,9 +83,15 @@ Status validate(const Attention::Args& a) {
   const Attention::Problem& p = a.problem;
   RETURN_IF_ERROR(check_positive(kOp, {p.tokens, p.num_heads, p.num_kv_heads, p.head_dim,
                                        p.block_tokens, a.num_rows, a.max_blocks, a.max_length}));
-  if (p.num_heads % p.num_kv_heads || p.head_dim % 2 || p.window < 0)
-    return internal_error("attention: heads {} / {}, head_dim {}, window {}", p.num_heads,
-                          p.num_kv_heads, p.head_dim, p.window);
+  if (p.num_heads % p.num_kv_heads || p.head_dim % 2 || p.window < 0 || p.sink < 0)
+    return internal_error("attention: heads {} / {}, head_dim {}, window {}, sink {}", p.num_heads,
+                          p.num_kv_heads, p.head_dim, p.window, p.sink);
+  if (p.kv != DType::kBF16 && !has_kv_scales(p.kv))
+    return internal_error("attention: a cache of type {}", name_of(p.kv));
+  if (has_kv_scales(p.kv)) {
+    RETURN_IF_ERROR(check_pointer(kOp, "k_scales", a.k_scales));
+    RETURN_IF_ERROR(check_pointer(kOp, "v_scales", a.v_scales));
+  }
   if (p.has_rope) RETURN_IF_ERROR(check_pointer(kOp, "rope_table", a.rope_table));
   RETURN_IF_ERROR(check_pointer(kOp, "k_cache", a.k_cache));
   RETURN_IF_ERROR(check_pointer(kOp, "v_cache", a.v_cache));

@@ -9,6 +9,8 @@
 namespace nereid::kernels::cpu {
 namespace {
 
+static_assert(kSmallestScaledVector == kSmallestScaled);
+
 constexpr int64_t kTileRows = 48;  // tokens x query heads that share a tile of keys
 
 struct TokenTile {
@@ -31,8 +33,10 @@ AttentionRaw raw_args(const Attention::Args& a) {
   const Attention::Problem& p = a.problem;
   return {
       .qkv = a.qkv.as<float>(),
-      .k_cache = static_cast<uint16_t*>(a.k_cache),
-      .v_cache = static_cast<uint16_t*>(a.v_cache),
+      .k_cache = a.k_cache,
+      .v_cache = a.v_cache,
+      .k_scales = a.k_scales,
+      .v_scales = a.v_scales,
       .out = a.out.as<uint16_t>(),
       .rope_table = p.has_rope ? a.rope_table : nullptr,
       .positions = a.positions,
@@ -46,7 +50,11 @@ AttentionRaw raw_args(const Attention::Args& a) {
       .head_dim = p.head_dim,
       .block_tokens = p.block_tokens,
       .window = p.window,
+      .sink = p.sink,
       .scale = a.scale,
+      .cache = p.kv == DType::kI8       ? CacheType::kInt8
+               : p.kv == DType::kF8E4M3 ? CacheType::kFp8
+                                        : CacheType::kBf16,
   };
 }
 

@@ -55,18 +55,26 @@ struct LinearRaw {
   bool out_bf16;
 };
 
+// Element types of a KV cache, see Attention in ops.h.
+enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
+constexpr float kSmallestScaledVector = 0x1p-100f;
+constexpr int64_t kMaxScaledHeadDim = 1024;
+
 struct AttentionRaw {
   const float* qkv;
-  uint16_t* k_cache;
-  uint16_t* v_cache;
+  void* k_cache;
+  void* v_cache;
+  float* k_scales;  // one for each line of the cache, or null
+  float* v_scales;
   uint16_t* out;
   const float* rope_table;  // or null
   const int32_t* positions;
   const int32_t* row_of_token;
   const int32_t* block_table;
   int64_t qkv_stride, out_stride, max_blocks;
-  int64_t heads, kv_heads, head_dim, block_tokens, window;
+  int64_t heads, kv_heads, head_dim, block_tokens, window, sink;
   float scale;
+  CacheType cache;
 };
 
 struct LogitsScan {

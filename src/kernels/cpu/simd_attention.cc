@@ -2,26 +2,38 @@
 // online softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), values
 // accumulated in the order of positions. A query's arithmetic depends on its own position only:
 // every tile starts at a multiple of kTile, and keys a query may not see take no part.
-#include "kernels/cpu/simd_linear.h"
+#include "kernels/cpu/simd_kv.h"
 #include "kernels/cpu/simd_raw.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 namespace {
 
 constexpr int64_t kTile = 64;  // keys
-constexpr int64_t kTilePanels = kTile / 16;
+constexpr int64_t kTilePanels = kTile / kKeysPerPanel;
+constexpr int64_t kHeads = kRegisters == 32 ? 4 : 2;  // rows whose values are summed together
 
 int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
+// 32-bit words of a key in a panel.
+template <class Cache>
+int64_t key_words(int64_t head_dim) {
+  constexpr int64_t kPerWord = 4 / sizeof(typename Cache::Cell);
+  return (head_dim + kPerWord - 1) / kPerWord;
+}
+
 // One call's scratch: `rows` = tokens x query heads of the kv head, token-major.
 struct Scratch {
-  float* q;        // [rows, d]
-  float* scores;   // [rows, kTile]
-  float* values;   // [kTile, padded d], f32
-  float* acc;      // [rows, padded d]
-  float* largest;  // [rows]
-  float* sums;     // [rows]
-  uint16_t* keys;  // kTilePanels panels of 16 keys x d, pairs of d as in WeightLayout::kPanel16
+  float* q;              // [rows, q_stride], zeros past d
+  float* scores;         // [rows, kTile]
+  float* values;         // [kTile, padded d], f32
+  float* acc;            // [rows, padded d]
+  float* largest;        // [rows]
+  float* sums;           // [rows]
+  float* k_scales;       // [kTile], 0 where no key is
+  float* v_scales;       // [kTile]
+  uint32_t* keys;        // kTilePanels panels of [words of a key, 16 keys]
+  const void** v_lines;  // [kTile]
+  int64_t q_stride;
 };
 
 int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
@@ -32,28 +44,31 @@ int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
     next += (count + 15) / 16 * 16;
     return p;
   };
-  s->q = take(rows * a.head_dim);
+  s->q_stride = (a.head_dim + 3) / 4 * 4;
+  s->q = take(rows * s->q_stride);
   s->scores = take(rows * kTile);
   s->values = take(kTile * width);
   s->acc = take(rows * width);
   s->largest = take(rows);
   s->sums = take(rows);
-  s->keys = reinterpret_cast<uint16_t*>(take(kTile * a.head_dim / 2));
+  s->k_scales = take(kTile);
+  s->v_scales = take(kTile);
+  s->keys = reinterpret_cast<uint32_t*>(take(kTile * key_words<Bf16Cache>(s->q_stride)));
+  s->v_lines = reinterpret_cast<const void**>(take(2 * kTile));
   return next - base;
 }
 
-// Element index of a position's line in the cache of one kv head.
+// Number of a position's line in the cache of one kv head.
 int64_t cache_line(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t position) {
   const int64_t block = a.block_table[row * a.max_blocks + position / a.block_tokens];
-  return ((block * a.kv_heads + kv_head) * a.block_tokens + position % a.block_tokens) * a.head_dim;
+  return (block * a.kv_heads + kv_head) * a.block_tokens + position % a.block_tokens;
 }
 
 // Eight rows of eight 32-bit words become eight columns, `stride` words apart.
-void transpose8(const uint16_t* const* rows, int64_t word, uint32_t* out, int64_t stride) {
+void transpose8(const void* const* rows, int64_t word, uint32_t* out, int64_t stride) {
   __m256 r[8], t[8];
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i)
-    r[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(rows[i]) + word);
+  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(static_cast<const float*>(rows[i]) + word);
 #pragma GCC unroll 4
   for (int i = 0; i < 8; i += 2) {
     t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
@@ -75,147 +90,219 @@ void transpose8(const uint16_t* const* rows, int64_t word, uint32_t* out, int64_
 }
 
 // Packs sixteen key lines into one panel.
-void pack_keys(const uint16_t* const* lines, int64_t head_dim, uint16_t* panel) {
-  const int64_t words = head_dim / 2;
-  uint32_t* out = reinterpret_cast<uint32_t*>(panel);
+template <class Cache>
+void pack_keys(const void* const* lines, int64_t head_dim, uint32_t* panel) {
+  constexpr int64_t kPerWord = 4 / sizeof(typename Cache::Cell);
+  const int64_t whole = head_dim / kPerWord;
   int64_t word = 0;
-  for (; word + 8 <= words; word += 8)
+  for (; word + 8 <= whole; word += 8)
     for (int half = 0; half < 2; ++half)
-      transpose8(lines + 8 * half, word, out + word * 16 + 8 * half, 16);
-  for (; word < words; ++word)
-    for (int i = 0; i < 16; ++i)
-      __builtin_memcpy(out + word * 16 + i, lines[i] + 2 * word, sizeof(uint32_t));
-}
-
-void widen_line(const uint16_t* value, int64_t head_dim, float* out) {
-  int64_t c = 0;
-  for (; c + kLanes <= head_dim; c += kLanes) store(out + c, load_bf16(value + c));
-  if (c < head_dim) store(out + c, load_bf16_part(value + c, head_dim - c));
-}
-
-// Loads the keys and values [begin, end) of the tile that starts at position `first`. The other
-// lines are copies of line `begin`: their scores are masked and their values never read.
-void load_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first, int64_t begin,
-               int64_t end, const Scratch& s) {
-  const uint16_t* lines[kTile];
-  const int64_t width = padded(a.head_dim);
-  for (int64_t i = begin; i < end;) {
-    const int64_t run = min_of(a.block_tokens - (first + i) % a.block_tokens, end - i);
-    const int64_t line = cache_line(a, row, kv_head, first + i);
-    for (int64_t j = 0; j < run; ++j) {
-      lines[i + j] = a.k_cache + line + j * a.head_dim;
-      widen_line(a.v_cache + line + j * a.head_dim, a.head_dim, s.values + (i + j) * width);
+      transpose8(lines + 8 * half, word, panel + word * 16 + 8 * half, 16);
+  for (; word * kPerWord < head_dim; ++word)
+    for (int i = 0; i < 16; ++i) {
+      const int64_t cells = min_of(kPerWord, head_dim - word * kPerWord);
+      uint32_t bits = 0;
+      __builtin_memcpy(&bits, static_cast<const char*>(lines[i]) + 4 * word,
+                       static_cast<size_t>(cells) * sizeof(typename Cache::Cell));
+      panel[word * 16 + i] = bits;
     }
-    i += run;
-  }
-  for (int64_t i = 0; i < begin; ++i) lines[i] = lines[begin];
-  for (int64_t i = end; i < kTile; ++i) lines[i] = lines[begin];
-  for (int64_t p = 0; p < kTilePanels; ++p)
-    pack_keys(lines + 16 * p, a.head_dim, s.keys + p * 16 * a.head_dim);
 }
 
-// What queries see of a tile: keys [begin, end) of it; empty when begin >= end.
-struct Visible {
-  int64_t begin, end;
+template <class Cache>
+void widen_line(const typename Cache::Cell* value, int64_t head_dim, float* out) {
+  int64_t c = 0;
+  for (; c + kLanes <= head_dim; c += kLanes) store(out + c, Cache::read(value + c));
+  if (c < head_dim) store(out + c, read_part<Cache>(value + c, head_dim - c));
+}
+
+void copy_scales(const float* from, int64_t count, float unit, float* to) {
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) store(to + i, mul(load(from + i), set1(unit)));
+  for (; i < count; ++i) to[i] = from[i] * unit;
+}
+
+// Two ranges of a tile's keys, the sink's and the window's, in order.
+struct Ranges {
+  int64_t begin[2], end[2];
+  bool empty() const { return begin[0] >= end[0] && begin[1] >= end[1]; }
 };
-Visible visible(const AttentionRaw& a, int64_t position, int64_t first) {
-  const int64_t oldest = a.window > 0 ? max_of(0, position + 1 - a.window) : 0;
-  return {max_of(0, oldest - first), min_of(kTile, position + 1 - first)};
+
+// What the queries at positions [oldest, newest] together see of the tile that starts at `first`:
+// for one query, exactly what it sees. An empty range is at 0 or kTile.
+Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t first) {
+  const int64_t sink = a.window > 0 ? min_of(a.sink, newest + 1) : 0;
+  const int64_t recent = a.window > 0 ? max_of(sink, oldest + 1 - a.window) : 0;
+  Ranges r = {{0, max_of(0, recent - first)},
+              {min_of(kTile, sink - first), min_of(kTile, newest + 1 - first)}};
+  if (r.end[0] < 0) r.end[0] = 0;
+  if (r.begin[1] >= r.end[1]) r.begin[1] = r.end[1] = kTile;
+  return r;
 }
 
-// Scores of one query become its weights; its sum and accumulator are rescaled to the new maximum.
-void soften(const AttentionRaw& a, const Visible& seen, float* scores, float* largest_so_far,
-            float* sum_so_far, float* acc) {
-  for (int64_t i = 0; i < seen.begin; ++i) scores[i] = -kInfinity;
-  for (int64_t i = seen.end; i < kTile; ++i) scores[i] = -kInfinity;
+// Loads the keys and values of a tile that are in the ranges. The other lines are copies of one of
+// them: their scores are masked and their values never read. Values are widened when `widen`.
+template <class Cache>
+void load_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first,
+               const Ranges& ranges, bool widen, const Scratch& s) {
+  using Cell = typename Cache::Cell;
+  const int64_t width = padded(a.head_dim);
+  const void* lines[kTile];
+  const void* any = nullptr;
+  for (int64_t i = 0; i < kTile; ++i) lines[i] = nullptr;
+  for (int part = 0; part < 2; ++part)
+    for (int64_t i = ranges.begin[part]; i < ranges.end[part];) {
+      const int64_t run =
+          min_of(a.block_tokens - (first + i) % a.block_tokens, ranges.end[part] - i);
+      const int64_t line = cache_line(a, row, kv_head, first + i);
+      const Cell* const keys = static_cast<const Cell*>(a.k_cache) + line * a.head_dim;
+      const Cell* const values = static_cast<const Cell*>(a.v_cache) + line * a.head_dim;
+      any = keys;
+      for (int64_t j = 0; j < run; ++j) lines[i + j] = keys + j * a.head_dim;
+      for (int64_t j = 0; j < run; ++j) s.v_lines[i + j] = values + j * a.head_dim;
+      if (widen)
+        for (int64_t j = 0; j < run; ++j)
+          widen_line<Cache>(values + j * a.head_dim, a.head_dim, s.values + (i + j) * width);
+      if constexpr (Cache::kHasScales) {
+        copy_scales(a.k_scales + line, run, Cache::kUnit, s.k_scales + i);
+        copy_scales(a.v_scales + line, run, Cache::kUnit, s.v_scales + i);
+      }
+      i += run;
+    }
+  for (int64_t i = 0; i < kTile; ++i) {
+    if (lines[i]) continue;
+    lines[i] = any;
+    s.k_scales[i] = s.v_scales[i] = 0;
+  }
+  for (int64_t p = 0; p < kTilePanels; ++p)
+    pack_keys<Cache>(lines + 16 * p, a.head_dim, s.keys + p * 16 * key_words<Cache>(a.head_dim));
+}
+
+// Scores of one query become its weights, for a type with scales in units of them; its sum and
+// accumulator are rescaled to the new maximum.
+template <class Cache>
+void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, int64_t row) {
+  float* const scores = s.scores + row * kTile;
+  if constexpr (Cache::kHasScales)
+    for (int64_t i = 0; i < kTile; i += kLanes)
+      store(scores + i, mul(load(scores + i), load(s.k_scales + i)));
+  for (int64_t i = seen.end[0]; i < seen.begin[1]; ++i) scores[i] = -kInfinity;
+  for (int64_t i = seen.end[1]; i < kTile; ++i) scores[i] = -kInfinity;
   const F scale = set1(a.scale);
   F most = set1(-kInfinity);
   for (int64_t i = 0; i < kTile; i += kLanes) most = vmax(most, load(scores + i));
-  const float before = *largest_so_far;
+  const float before = s.largest[row];
   const float tile_largest = largest(most) * a.scale;
   const float now = before < tile_largest ? tile_largest : before;
   F total = set1(0);
   for (int64_t i = 0; i < kTile; i += kLanes) {
     const F weight = exp(sub(mul(load(scores + i), scale), set1(now)));
-    store(scores + i, weight);
+    if constexpr (Cache::kHasScales)
+      store(scores + i, mul(weight, load(s.v_scales + i)));
+    else
+      store(scores + i, weight);
     total = add(total, weight);
   }
   const F correction = exp(set1(before - now));
   float factor[kLanes];
   store(factor, correction);
-  *sum_so_far = *sum_so_far * factor[0] + sum(total);
-  *largest_so_far = now;
+  s.sums[row] = s.sums[row] * factor[0] + sum(total);
+  s.largest[row] = now;
   if (before == now) return;
-  for (int64_t c = 0; c < padded(a.head_dim); c += kLanes)
-    store(acc + c, mul(load(acc + c), correction));
+  const int64_t width = padded(a.head_dim);
+  float* const acc = s.acc + row * width;
+  for (int64_t c = 0; c < width; c += kLanes) store(acc + c, mul(load(acc + c), correction));
 }
 
-// acc[h] += sum over keys of weight * value, for kHeads rows that see the same keys, over kVecs
-// vectors of the head.
-template <int kHeads, int kVecs>
-void weigh(const float* weights, const float* values, int64_t width, const Visible& seen,
-           float* acc) {
-  F total[kHeads][kVecs];
-#pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h)
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) total[h][v] = load(acc + h * width + v * kLanes);
-  for (int64_t key = seen.begin; key < seen.end; ++key) {
-    F value[kVecs];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) value[v] = load(values + key * width + v * kLanes);
-#pragma GCC unroll 4
-    for (int h = 0; h < kHeads; ++h) {
-      const F weight = set1(weights[h * kTile + key]);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVecs; ++v) total[h][v] = fma(weight, value[v], total[h][v]);
-    }
+// Where the values of a tile are read: widened in scratch, or as they lie in the cache.
+struct WidenedValues {
+  const float* values;
+  int64_t width;
+  F get(int64_t key, int64_t c) const { return load(values + key * width + c); }
+};
+template <class Cache>
+struct CachedValues {
+  const void* const* lines;
+  F get(int64_t key, int64_t c) const {
+    return Cache::read(static_cast<const typename Cache::Cell*>(lines[key]) + c);
   }
+};
+
+// acc[h] += sum over keys of weight * value, for kRows rows that see the same keys, over kVecs
+// vectors of the head from c on.
+template <int kRows, int kVecs, class Values>
+void weigh(const float* weights, const Values& values, int64_t c, int64_t width, const Ranges& seen,
+           float* acc) {
+  F total[kRows][kVecs];
 #pragma GCC unroll 4
-  for (int h = 0; h < kHeads; ++h)
+  for (int h = 0; h < kRows; ++h)
 #pragma GCC unroll 4
-    for (int v = 0; v < kVecs; ++v) store(acc + h * width + v * kLanes, total[h][v]);
+    for (int v = 0; v < kVecs; ++v) total[h][v] = load(acc + h * width + c + v * kLanes);
+  for (int part = 0; part < 2; ++part)
+    for (int64_t key = seen.begin[part]; key < seen.end[part]; ++key) {
+      F value[kVecs];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVecs; ++v) value[v] = values.get(key, c + v * kLanes);
+#pragma GCC unroll 4
+      for (int h = 0; h < kRows; ++h) {
+        const F weight = set1(weights[h * kTile + key]);
+#pragma GCC unroll 4
+        for (int v = 0; v < kVecs; ++v) total[h][v] = fma(weight, value[v], total[h][v]);
+      }
+    }
+#pragma GCC unroll 4
+  for (int h = 0; h < kRows; ++h)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVecs; ++v) store(acc + h * width + c + v * kLanes, total[h][v]);
 }
 
-template <int kHeads>
-void weigh_heads(const float* weights, const float* values, int64_t width, const Visible& seen,
-                 float* acc) {
+template <int kRows, class Values>
+void weigh_row(const Values& values, const Ranges& seen, int64_t width, int64_t row,
+               const Scratch& s) {
+  const float* const weights = s.scores + row * kTile;
+  float* const acc = s.acc + row * width;
   int64_t c = 0;
   for (; c + 4 * kLanes <= width; c += 4 * kLanes)
-    weigh<kHeads, 4>(weights, values + c, width, seen, acc + c);
-  for (; c < width; c += kLanes) weigh<kHeads, 1>(weights, values + c, width, seen, acc + c);
+    weigh<kRows, 4>(weights, values, c, width, seen, acc);
+  for (; c < width; c += kLanes) weigh<kRows, 1>(weights, values, c, width, seen, acc);
+}
+
+template <class Values>
+void weigh_rows(const Values& values, const Ranges& seen, int64_t width, int64_t row, int64_t end,
+                const Scratch& s) {
+  for (; row + kHeads <= end; row += kHeads) weigh_row<kHeads>(values, seen, width, row, s);
+  for (; row < end; ++row) weigh_row<1>(values, seen, width, row, s);
 }
 
 // One tile of keys for all queries of the call.
+template <class Cache>
 void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int64_t first_key,
-                 const Scratch& s) {
-  constexpr int64_t kHeads = kRegisters == 32 ? 4 : 2;
+                 bool widened, const Scratch& s) {
   const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
   const LinearRaw scores = {.x = s.q,
-                            .x_stride = a.head_dim,
-                            .weight = s.keys,
-                            .panel_stride = 16 * a.head_dim,
+                            .x_stride = s.q_stride,
+                            .weight = reinterpret_cast<const uint16_t*>(s.keys),
+                            .panel_stride = 2 * kKeysPerPanel * key_words<Cache>(a.head_dim),
                             .k = a.head_dim,
                             .bias = nullptr,
                             .out = s.scores,
                             .out_stride = kTile,
                             .n = kTile,
                             .out_bf16 = false};
-  linear(scores, 0, count * group, 0, kTilePanels);
+  linear_block<typename Cache::Dot>(scores, 0, count * group, 0, kTilePanels);
   for (int64_t t = 0; t < count; ++t) {
-    const Visible seen = visible(a, a.positions[first_token + t], first_key);
-    if (seen.begin >= seen.end) continue;
+    const int64_t position = a.positions[first_token + t];
+    const Ranges seen = visible(a, position, position, first_key);
+    if (seen.empty()) continue;
     const int64_t row = t * group;
-    for (int64_t h = row; h < row + group; ++h)
-      soften(a, seen, s.scores + h * kTile, s.largest + h, s.sums + h, s.acc + h * width);
-    int64_t h = row;
-    for (; h + kHeads <= row + group; h += kHeads)
-      weigh_heads<kHeads>(s.scores + h * kTile, s.values, width, seen, s.acc + h * width);
-    for (; h < row + group; ++h)
-      weigh_heads<1>(s.scores + h * kTile, s.values, width, seen, s.acc + h * width);
+    for (int64_t h = row; h < row + group; ++h) soften<Cache>(a, seen, s, h);
+    if (widened)
+      weigh_rows(WidenedValues{s.values, width}, seen, width, row, row + group, s);
+    else
+      weigh_rows(CachedValues<Cache>{s.v_lines}, seen, width, row, row + group, s);
   }
 }
 
+template <class Cache>
 void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
                   const Scratch& s) {
   const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
@@ -225,11 +312,14 @@ void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t k
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = t * group + g;
       const float* x = a.qkv + (begin + t) * a.qkv_stride + (kv_head * group + g) * a.head_dim;
-      float* q = s.q + row * a.head_dim;
+      float* q = s.q + row * s.q_stride;
       if (angles)
         rotate(x, angles, a.head_dim, q);
       else
         __builtin_memcpy(q, x, static_cast<size_t>(a.head_dim) * sizeof(float));
+      for (int64_t c = a.head_dim; c < s.q_stride; ++c) q[c] = 0;
+      if constexpr (Cache::kUnit != 1)
+        for (int64_t c = 0; c < a.head_dim; ++c) q[c] *= Cache::kUnit;
       s.largest[row] = -kInfinity;
       s.sums[row] = 0;
       for (int64_t c = 0; c < width; c += kLanes) store(s.acc + row * width + c, set1(0));
@@ -237,10 +327,55 @@ void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t k
   }
 }
 
-void store_row_bf16(const float* x, int64_t count, F factor, uint16_t* out) {
-  int64_t c = 0;
-  for (; c + kLanes <= count; c += kLanes) store_bf16(out + c, mul(load(x + c), factor));
-  if (c < count) store_bf16_part(out + c, mul(load_part(x + c, count - c), factor), count - c);
+template <class Cache>
+void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
+  using Cell = typename Cache::Cell;
+  for (int64_t token = begin; token < end; ++token) {
+    const int64_t position = a.positions[token];
+    const float* angles = a.rope_table ? a.rope_table + position * a.head_dim : nullptr;
+    for (int64_t head = 0; head < a.kv_heads; ++head) {
+      const int64_t line = cache_line(a, a.row_of_token[token], head, position);
+      const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
+      const float* v = k + a.kv_heads * a.head_dim;
+      Cell* const k_out = static_cast<Cell*>(a.k_cache) + line * a.head_dim;
+      Cell* const v_out = static_cast<Cell*>(a.v_cache) + line * a.head_dim;
+      if constexpr (Cache::kHasScales) {
+        float rotated[kMaxScaledHeadDim];
+        if (angles) rotate(k, angles, a.head_dim, rotated);
+        a.k_scales[line] = write_scaled<Cache>(angles ? rotated : k, a.head_dim, k_out);
+        a.v_scales[line] = write_scaled<Cache>(v, a.head_dim, v_out);
+      } else {
+        if (angles)
+          rotate_bf16(k, angles, a.head_dim, k_out);
+        else
+          write_line<Cache>(k, a.head_dim, set1(1), k_out);
+        write_line<Cache>(v, a.head_dim, set1(1), v_out);
+      }
+    }
+  }
+}
+
+template <class Cache>
+void attend(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head, float* scratch) {
+  const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
+  Scratch s;
+  layout(a, count, scratch, &s);
+  load_queries<Cache>(a, begin, count, kv_head, s);
+  const int64_t row = a.row_of_token[begin];
+  const int64_t oldest = a.positions[begin], newest = a.positions[begin + count - 1];
+  // Few rows take the values from the cache as they go, many widen them once.
+  const bool widen = count * group > 2 * kHeads || a.head_dim % kLanes != 0;
+  for (int64_t first = 0; first <= newest; first += kTile) {
+    const Ranges ranges = visible(a, oldest, newest, first);
+    if (ranges.empty()) continue;
+    load_tile<Cache>(a, row, kv_head, first, ranges, widen, s);
+    attend_tile<Cache>(a, begin, count, first, widen, s);
+  }
+  for (int64_t r = 0; r < count * group; ++r) {
+    uint16_t* out =
+        a.out + (begin + r / group) * a.out_stride + (kv_head * group + r % group) * a.head_dim;
+    write_line<Bf16Cache>(s.acc + r * width, a.head_dim, set1(Cache::kUnit / s.sums[r]), out);
+  }
 }
 
 }  // namespace
@@ -252,42 +387,16 @@ int64_t attention_scratch(const AttentionRaw& a, int64_t tokens) {
 }
 
 void attention_store(const AttentionRaw& a, int64_t begin, int64_t end) {
-  const F one = set1(1);
-  for (int64_t token = begin; token < end; ++token) {
-    const int64_t position = a.positions[token];
-    for (int64_t head = 0; head < a.kv_heads; ++head) {
-      const int64_t line = cache_line(a, a.row_of_token[token], head, position);
-      const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
-      const float* v = k + a.kv_heads * a.head_dim;
-      store_row_bf16(v, a.head_dim, one, a.v_cache + line);
-      if (!a.rope_table) {
-        store_row_bf16(k, a.head_dim, one, a.k_cache + line);
-        continue;
-      }
-      rotate_bf16(k, a.rope_table + position * a.head_dim, a.head_dim, a.k_cache + line);
-    }
-  }
+  if (a.cache == CacheType::kBf16) store_tokens<Bf16Cache>(a, begin, end);
+  if (a.cache == CacheType::kInt8) store_tokens<Int8Cache>(a, begin, end);
+  if (a.cache == CacheType::kFp8) store_tokens<Fp8Cache>(a, begin, end);
 }
 
 void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
                     float* scratch) {
-  Scratch s;
-  layout(a, count, scratch, &s);
-  load_queries(a, begin, count, kv_head, s);
-  const int64_t row = a.row_of_token[begin];
-  const int64_t last = a.positions[begin + count - 1];
-  const int64_t oldest = a.window > 0 ? max_of(0, a.positions[begin] + 1 - a.window) : 0;
-  for (int64_t first = oldest / kTile * kTile; first <= last; first += kTile) {
-    load_tile(a, row, kv_head, first, max_of(0, oldest - first), min_of(kTile, last + 1 - first),
-              s);
-    attend_tile(a, begin, count, first, s);
-  }
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
-  for (int64_t r = 0; r < count * group; ++r) {
-    uint16_t* out =
-        a.out + (begin + r / group) * a.out_stride + (kv_head * group + r % group) * a.head_dim;
-    store_row_bf16(s.acc + r * width, a.head_dim, set1(1 / s.sums[r]), out);
-  }
+  if (a.cache == CacheType::kBf16) attend<Bf16Cache>(a, begin, count, kv_head, scratch);
+  if (a.cache == CacheType::kInt8) attend<Int8Cache>(a, begin, count, kv_head, scratch);
+  if (a.cache == CacheType::kFp8) attend<Fp8Cache>(a, begin, count, kv_head, scratch);
 }
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

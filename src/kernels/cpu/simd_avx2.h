@@ -73,3 +73,53 @@ inline float largest(F x) {
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+
+using I = __m256i;
+inline I load_words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+
+// Signed bytes.
+inline F load_i8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+template <int kByte>
+inline F byte_i8(I words) {
+  return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * kByte), 24));
+}
+// Integers in [-128, 127], rounded to nearest even.
+inline void store_i8(int8_t* p, F x) {
+  const I n = _mm256_cvtps_epi32(x);
+  const __m128i pairs = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(pairs, pairs));
+}
+
+// Eight-bit floats (f8e4m3) times 2^-120: their bits moved to where a float has them.
+inline F load_f8(const uint8_t* p) {
+  const I x = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  return _mm256_castsi256_ps(
+      _mm256_and_si256(_mm256_slli_epi32(x, 20), _mm256_set1_epi32(static_cast<int>(0x87f00000u))));
+}
+template <int kByte>
+inline F byte_f8(I words) {
+  const I x = _mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * kByte), 4);
+  return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0x87f00000u))));
+}
+// As to_f8e4m3() of tensor/dtype.h, for numbers.
+inline void store_f8(uint8_t* p, F x) {
+  const I u = _mm256_castps_si256(x);
+  const I magnitude = _mm256_min_epi32(_mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff)),
+                                       _mm256_set1_epi32(0x43e00000));  // 448
+  const I odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+  const I rounded = _mm256_add_epi32(magnitude, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7ffff)));
+  const I normal = _mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3));
+  const F shifted = _mm256_add_ps(_mm256_castsi256_ps(magnitude), set1(0x1p14f));
+  const I steps =
+      _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_castps_si256(set1(0x1p14f)));
+  const I small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), magnitude);
+  const I sign = _mm256_and_si256(_mm256_srli_epi32(u, 24), _mm256_set1_epi32(0x80));
+  const I code = _mm256_or_si256(_mm256_blendv_epi8(normal, steps, small), sign);
+  const __m128i pairs =
+      _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(pairs, pairs));
+}
+inline F vabs(F x) { return _mm256_andnot_ps(set1(-0.f), x); }

@@ -65,3 +65,49 @@ inline float sum(F x) {
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
 inline float largest(F x) { return _mm512_reduce_max_ps(x); }
+
+using I = __m512i;
+inline I load_words(const void* p) { return _mm512_loadu_si512(p); }
+
+// Signed bytes.
+inline F load_i8(const int8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+template <int kByte>
+inline F byte_i8(I words) {
+  return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * kByte), 24));
+}
+// Integers in [-128, 127], rounded to nearest even.
+inline void store_i8(int8_t* p, F x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
+}
+
+// Eight-bit floats (f8e4m3) times 2^-120: their bits moved to where a float has them.
+inline F load_f8(const uint8_t* p) {
+  const I x = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_slli_epi32(x, 20), _mm512_set1_epi32(static_cast<int>(0x87f00000u))));
+}
+template <int kByte>
+inline F byte_f8(I words) {
+  const I x = _mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * kByte), 4);
+  return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0x87f00000u))));
+}
+// As to_f8e4m3() of tensor/dtype.h, for numbers.
+inline void store_f8(uint8_t* p, F x) {
+  const I u = _mm512_castps_si512(x);
+  const I magnitude = _mm512_min_epi32(_mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff)),
+                                       _mm512_set1_epi32(0x43e00000));  // 448
+  const I odd = _mm512_and_si512(_mm512_srli_epi32(magnitude, 20), _mm512_set1_epi32(1));
+  const I rounded = _mm512_add_epi32(magnitude, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff)));
+  const I normal = _mm512_sub_epi32(_mm512_srli_epi32(rounded, 20), _mm512_set1_epi32(120 << 3));
+  const F shifted = _mm512_add_ps(_mm512_castsi512_ps(magnitude), set1(0x1p14f));
+  const I steps =
+      _mm512_sub_epi32(_mm512_castps_si512(shifted), _mm512_castps_si512(set1(0x1p14f)));
+  const __mmask16 small = _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(0x3c800000));
+  const I sign = _mm512_and_si512(_mm512_srli_epi32(u, 24), _mm512_set1_epi32(0x80));
+  const I code = _mm512_or_si512(_mm512_mask_blend_epi32(small, normal, steps), sign);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(code));
+}
+inline F vabs(F x) { return _mm512_abs_ps(x); }

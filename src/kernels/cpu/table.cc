@@ -44,6 +44,10 @@ Status run(const typename Op::Args& args, Stream& stream) {
   return kLaunch(args, pool_of(stream));
 }
 
+bool fits(const Attention::Problem& p) {
+  return !has_kv_scales(p.kv) || p.head_dim <= kMaxScaledHeadDim;
+}
+
 bool panels(const Linear::Problem& p) { return p.layout == WeightLayout::kPanel16; }
 
 Status linear_f32(const Raw& raw, const Linear::Args& args, ThreadPool& pool) {
@@ -124,7 +128,14 @@ void add_kernels(Registry& registry) {
   add_linear(registry);
   add_vectors<Norm, launch_norm>(registry);
   add_vectors<Rope, launch_rope>(registry);
-  add_vectors<Attention, launch_attention>(registry);
+  registry.add<Attention>({
+      {"avx512", kCpu,
+       [](const Attention::Problem& p, const DeviceInfo& d) { return d.has_avx512 && fits(p); },
+       first<Attention>, run<Attention, launch_attention, kAvx512>},
+      {"avx2", kCpu,
+       [](const Attention::Problem& p, const DeviceInfo& d) { return d.has_avx2 && fits(p); },
+       second<Attention>, run<Attention, launch_attention, kAvx2>},
+  });
   add_vectors<Glu, launch_glu>(registry);
   add_vectors<Add, launch_add>(registry);
   add_vectors<Sample, launch_sample>(registry);

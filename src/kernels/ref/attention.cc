@@ -1,6 +1,7 @@
 // Reference paged attention.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "kernels/ref/ref.h"
@@ -8,12 +9,11 @@
 namespace nereid::kernels::ref {
 namespace {
 
-// Element index of a position's head vector in one layer's K or V cache.
-int64_t cache_index(const Attention::Args& a, int64_t row, int64_t position, int64_t kv_head) {
+// Number of a position's head vector in one layer's K or V cache.
+int64_t cache_line(const Attention::Args& a, int64_t row, int64_t position, int64_t kv_head) {
   const Attention::Problem& p = a.problem;
   const int64_t block = a.block_table[row * a.max_blocks + position / p.block_tokens];
-  const int64_t line = (block * p.num_kv_heads + kv_head) * p.block_tokens;
-  return (line + position % p.block_tokens) * p.head_dim;
+  return (block * p.num_kv_heads + kv_head) * p.block_tokens + position % p.block_tokens;
 }
 
 // One head vector of token i, rotated when `rotate`.
@@ -30,47 +30,86 @@ std::vector<float> head_vector(const Attention::Args& a, int64_t i, int64_t head
   return y;
 }
 
+void store_line(DType kv, const std::vector<float>& x, int64_t line, void* cache, float* scales) {
+  const auto d = static_cast<int64_t>(x.size());
+  if (kv == DType::kBF16) {
+    for (int64_t c = 0; c < d; ++c) static_cast<BF16*>(cache)[line * d + c] = to_bf16(x[c]);
+    return;
+  }
+  const float limit = kv == DType::kI8 ? 127 : kLargestF8E4M3;
+  float amax = 0;
+  bool finite = true;
+  for (const float v : x) {
+    amax = std::max(amax, std::fabs(v));
+    finite &= std::isfinite(v);
+  }
+  const bool is_zero = !finite || amax < kSmallestScaled;
+  scales[line] = !finite ? std::numeric_limits<float>::quiet_NaN() : is_zero ? 0 : amax / limit;
+  const float factor = is_zero ? 0 : limit / amax;
+  for (int64_t c = 0; c < d; ++c) {
+    const float y = is_zero ? 0 : x[c] * factor;
+    if (kv == DType::kI8)
+      static_cast<int8_t*>(cache)[line * d + c] =
+          static_cast<int8_t>(std::clamp(std::nearbyint(y), -limit, limit));
+    else
+      static_cast<F8E4M3*>(cache)[line * d + c] = to_f8e4m3(y);
+  }
+}
+
+std::vector<double> load_line(DType kv, int64_t line, int64_t d, const void* cache,
+                              const float* scales) {
+  std::vector<double> x;
+  for (int64_t c = line * d; c < (line + 1) * d; ++c) {
+    if (kv == DType::kBF16)
+      x.push_back(to_float(static_cast<const BF16*>(cache)[c]));
+    else if (kv == DType::kI8)
+      x.push_back(double{scales[line]} * static_cast<const int8_t*>(cache)[c]);
+    else
+      x.push_back(double{scales[line]} * to_float(static_cast<const F8E4M3*>(cache)[c]));
+  }
+  return x;
+}
+
 void store_kv(const Attention::Args& a) {
   const Attention::Problem& p = a.problem;
   for (int64_t i = 0; i < p.tokens; ++i) {
     for (int64_t head = 0; head < p.num_kv_heads; ++head) {
-      const int64_t at = cache_index(a, a.row_of_token[i], a.positions[i], head);
-      const std::vector<float> k = head_vector(a, i, p.num_heads + head, p.has_rope);
-      const std::vector<float> v = head_vector(a, i, p.num_heads + p.num_kv_heads + head, false);
-      for (int64_t c = 0; c < p.head_dim; ++c) {
-        static_cast<BF16*>(a.k_cache)[at + c] = to_bf16(k[c]);
-        static_cast<BF16*>(a.v_cache)[at + c] = to_bf16(v[c]);
-      }
+      const int64_t line = cache_line(a, a.row_of_token[i], a.positions[i], head);
+      store_line(p.kv, head_vector(a, i, p.num_heads + head, p.has_rope), line, a.k_cache,
+                 a.k_scales);
+      store_line(p.kv, head_vector(a, i, p.num_heads + p.num_kv_heads + head, false), line,
+                 a.v_cache, a.v_scales);
     }
   }
 }
 
 void attend(const Attention::Args& a, int64_t i, int64_t head) {
   const Attention::Problem& p = a.problem;
-  const int64_t row = a.row_of_token[i], end = a.positions[i] + 1;
-  const int64_t begin = p.window > 0 ? std::max<int64_t>(0, end - p.window) : 0;
+  const int64_t row = a.row_of_token[i], position = a.positions[i];
   const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
   const std::vector<float> q = head_vector(a, i, head, p.has_rope);
 
+  std::vector<int64_t> lines;
   std::vector<double> weights;
   double largest = -INFINITY, sum = 0;
-  for (int64_t at = begin; at < end; ++at) {
-    const BF16* k = static_cast<const BF16*>(a.k_cache) + cache_index(a, row, at, kv_head);
+  for (int64_t at = 0; at <= position; ++at) {
+    if (p.window > 0 && at <= position - p.window && at >= p.sink) continue;
+    lines.push_back(cache_line(a, row, at, kv_head));
+    const auto k = load_line(p.kv, lines.back(), p.head_dim, a.k_cache, a.k_scales);
     double dot = 0;
-    for (int64_t c = 0; c < p.head_dim; ++c) dot += double{q[c]} * to_float(k[c]);
+    for (int64_t c = 0; c < p.head_dim; ++c) dot += double{q[c]} * k[c];
     weights.push_back(dot * a.scale);
     largest = std::max(largest, weights.back());
   }
   for (double& w : weights) sum += w = std::exp(w - largest);
 
-  for (int64_t c = 0; c < p.head_dim; ++c) {
-    double value = 0;
-    for (int64_t at = begin; at < end; ++at) {
-      const BF16* v = static_cast<const BF16*>(a.v_cache) + cache_index(a, row, at, kv_head);
-      value += weights[at - begin] * to_float(v[c]);
-    }
-    a.out.row<BF16>(i)[head * p.head_dim + c] = to_bf16(static_cast<float>(value / sum));
+  std::vector<double> values(static_cast<size_t>(p.head_dim));
+  for (size_t j = 0; j < lines.size(); ++j) {
+    const auto v = load_line(p.kv, lines[j], p.head_dim, a.v_cache, a.v_scales);
+    for (int64_t c = 0; c < p.head_dim; ++c) values[c] += weights[j] * v[c];
   }
+  for (int64_t c = 0; c < p.head_dim; ++c)
+    a.out.row<BF16>(i)[head * p.head_dim + c] = to_bf16(static_cast<float>(values[c] / sum));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Cases of attention: decode, prefill, chunks and mixed batches over shuffled blocks whose unused
-// lines hold NaN.
+// Cases of attention: decode, prefill, chunks and mixed batches over shuffled blocks. Lines that no
+// query may see hold NaN, and so does block -1, which stands for the blocks that are all such
+// lines.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -19,6 +20,8 @@ struct Shape {
   int32_t heads, kv_heads, d;
   int32_t block = 32, window = 0;
   bool rope = false;
+  int32_t sink = 0;
+  DType kv = DType::kBF16;
 };
 
 // What the arguments are made from; offsets into the image.
@@ -26,12 +29,16 @@ struct Layout {
   Shape shape;
   int64_t tokens = 0, qkv_width = 0;
   int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
-  Offset qkv, k, v, table, positions, row_begin, row_of_token, one_row, zeros, blocks, out;
+  Offset qkv, k, v, k_scales = 0, v_scales = 0, table, positions, row_begin, row_of_token, one_row,
+                    zeros, blocks, out;
   std::vector<int32_t> rows;  // sequence of each token
 };
 
-int64_t cache_cells(const Layout& l) {
-  return int64_t{l.num_blocks} * l.shape.kv_heads * l.shape.block * l.shape.d;
+int64_t block_lines(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block; }
+
+// Whether any query of the sequence sees the position, or it is written.
+bool is_used(const Shape& s, const Sequence& sequence, int32_t position) {
+  return s.window == 0 || position > sequence.start - s.window || position < s.sink;
 }
 
 void add_index_arrays(Layout& l, Image& image) {
@@ -57,7 +64,33 @@ void add_index_arrays(Layout& l, Image& image) {
   l.zeros = image.add(std::vector<int32_t>(static_cast<size_t>(l.tokens), 0));
 }
 
-// A permutation of the blocks, and cached positions filled with values.
+// Room for a plane of all blocks, after one that stays NaN: block -1.
+Offset add_plane(const Layout& l, Image& image, size_t line_bytes) {
+  const size_t block = static_cast<size_t>(block_lines(l)) * line_bytes;
+  const size_t guard = (block + 255) / 256 * 256;  // what follows stays aligned
+  return image.add(guard + block * static_cast<size_t>(l.num_blocks)) + guard;
+}
+
+// Fills a cached vector with values of at most 3.5.
+void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64_t line,
+               size_t& next) {
+  static const std::vector<BF16> values = noise_bf16(9, 4096);
+  const Shape& s = l.shape;
+  const auto some = [&] { return values[next++ * 7 % values.size()]; };
+  const float limit = s.kv == DType::kI8 ? 127 : kLargestF8E4M3;
+  if (has_kv_scales(s.kv)) image.at<float>(scales)[line] = std::fabs(to_float(some())) / limit;
+  for (int64_t c = line * s.d; c < (line + 1) * s.d; ++c) {
+    const float x = to_float(some()) / 3.5f;
+    if (s.kv == DType::kI8)
+      image.at<int8_t>(cache)[c] = static_cast<int8_t>(x * limit);
+    else if (s.kv == DType::kF8E4M3)
+      image.at<F8E4M3>(cache)[c] = to_f8e4m3(x * x * x * limit);  // small ones, too
+    else
+      image.at<BF16>(cache)[c] = to_bf16(x * 3.5f);
+  }
+}
+
+// A permutation of the blocks, and the cached positions that are looked at filled with values.
 void add_cache(Layout& l, Image& image) {
   const Shape& s = l.shape;
   std::vector<int32_t> table;
@@ -65,22 +98,33 @@ void add_cache(Layout& l, Image& image) {
     for (int32_t b = 0; b < l.max_blocks; ++b)
       table.push_back(static_cast<int32_t>(r + s.sequences.size() * static_cast<size_t>(b)));
   std::reverse(table.begin(), table.end());
-  l.blocks = image.add(table);
-  l.k = image.add(static_cast<size_t>(cache_cells(l)) * 2);
-  l.v = image.add(static_cast<size_t>(cache_cells(l)) * 2);
-  const std::vector<BF16> values = noise_bf16(9, 4096);
+  const size_t line_bytes = static_cast<size_t>(s.d) * size_of(s.kv);
+  l.k = add_plane(l, image, line_bytes);
+  l.v = add_plane(l, image, line_bytes);
+  if (has_kv_scales(s.kv)) {
+    l.k_scales = add_plane(l, image, sizeof(float));
+    l.v_scales = add_plane(l, image, sizeof(float));
+  }
   size_t next = 0;
-  for (size_t r = 0; r < s.sequences.size(); ++r)
-    for (int32_t at = 0; at < s.sequences[r].start; ++at)
+  for (size_t r = 0; r < s.sequences.size(); ++r) {
+    std::vector<bool> used(static_cast<size_t>(l.max_blocks), false);
+    const Sequence& sequence = s.sequences[r];
+    int32_t* const blocks = table.data() + r * static_cast<size_t>(l.max_blocks);
+    for (int32_t at = 0; at < sequence.start + sequence.count; ++at) {
+      if (!is_used(s, sequence, at)) continue;
+      used[static_cast<size_t>(at / s.block)] = true;
+      if (at >= sequence.start) continue;
       for (int32_t head = 0; head < s.kv_heads; ++head) {
-        const int64_t block =
-            table[r * static_cast<size_t>(l.max_blocks) + static_cast<size_t>(at / s.block)];
-        const int64_t line = ((block * s.kv_heads + head) * s.block + at % s.block) * s.d;
-        for (int32_t c = 0; c < s.d; ++c) {
-          image.at<BF16>(l.k)[line + c] = values[next++ * 7 % values.size()];
-          image.at<BF16>(l.v)[line + c] = values[next++ * 7 % values.size()];
-        }
+        const int64_t line =
+            (int64_t{blocks[at / s.block]} * s.kv_heads + head) * s.block + at % s.block;
+        fill_line(l, image, l.k, l.k_scales, line, next);
+        fill_line(l, image, l.v, l.v_scales, line, next);
       }
+    }
+    for (int32_t b = 0; b < l.max_blocks; ++b)
+      if (!used[static_cast<size_t>(b)]) blocks[b] = -1;
+  }
+  l.blocks = image.add(table);
 }
 
 Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64_t count) {
@@ -88,10 +132,14 @@ Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64
   const auto ints = [&](Offset offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const bool whole = count == l.tokens;
   Attention::Args a;
-  a.problem = {count, s.heads, s.kv_heads, s.d, s.block, s.window, s.rope};
+  a.problem = {count, s.heads, s.kv_heads, s.d, s.block, s.window, s.rope, s.sink, s.kv};
   a.qkv = {base + l.qkv + begin * l.qkv_width * 4, DType::kF32, count, l.qkv_width, l.qkv_width};
   a.k_cache = base + l.k;
   a.v_cache = base + l.v;
+  if (has_kv_scales(s.kv)) {
+    a.k_scales = reinterpret_cast<float*>(base + l.k_scales);
+    a.v_scales = reinterpret_cast<float*>(base + l.v_scales);
+  }
   a.scale = 1 / std::sqrt(static_cast<float>(s.d));
   a.rope_table = s.rope ? reinterpret_cast<const float*>(base + l.table) : nullptr;
   a.positions = ints(l.positions) + begin;
@@ -120,8 +168,9 @@ void set_tolerances(const Layout& l, const Image& after, std::vector<Region>& ou
         const double rounding = kStepBF16 * std::fabs(cell_value(after, region, r, c));
         region.tolerance.push_back(
             static_cast<float>(is_out ? rounding + 2 * value * kEpsF32 * (8 * score + 64) : 0));
+        const double cached = s.kv == DType::kBF16 ? rounding / kStepBF16 + 1e-3 : 0;
         region.operand_tolerance.push_back(
-            static_cast<float>(is_out ? 2 * value * (1 + score / 4) : rounding / kStepBF16 + 1e-3));
+            static_cast<float>(is_out ? 2 * value * (1 + score / 4) : cached));
       }
   }
 }
@@ -160,19 +209,26 @@ Case<Attention> make_case(const Shape& shape) {
   const int64_t width = int64_t{shape.heads} * shape.d;
   l.out = c.before.add(static_cast<size_t>(l.tokens * width) * 2);
 
-  c.name = fmt::format("sequences={} first={}+{} heads={}/{} d={} block={} window={} rope={}",
-                       shape.sequences.size(), shape.sequences[0].start, shape.sequences[0].count,
-                       shape.heads, shape.kv_heads, shape.d, shape.block, shape.window, shape.rope);
+  c.name = fmt::format(
+      "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
+      "sink={} rope={} kv={}",
+      shape.sequences.size(), shape.sequences[0].start, shape.sequences[0].count, shape.heads,
+      shape.kv_heads, shape.d, shape.block, shape.window, shape.sink, shape.rope,
+      name_of(shape.kv));
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);
   };
   c.after = c.before;
   ref::run(c.args(c.after.bytes.data(), 0, l.tokens));
-  const int64_t lines = cache_cells(l) / shape.d;
+  const int64_t lines = l.num_blocks * block_lines(l);
   c.outputs = {{"out", l.out, DType::kBF16, l.tokens, width, width, {}, {}},
-               {"k_cache", l.k, DType::kBF16, lines, shape.d, shape.d, {}, {}},
-               {"v_cache", l.v, DType::kBF16, lines, shape.d, shape.d, {}, {}}};
+               {"k_cache", l.k, shape.kv, lines, shape.d, shape.d, {}, {}},
+               {"v_cache", l.v, shape.kv, lines, shape.d, shape.d, {}, {}}};
+  if (has_kv_scales(shape.kv)) {
+    c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, lines, 1, 1, {}, {}});
+    c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, lines, 1, 1, {}, {}});
+  }
   set_tolerances(l, c.after, c.outputs);
   c.splits = make_splits(l);
   return c;
@@ -215,12 +271,29 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .block = 7,
           .rope = true},
           Shape{.sequences = {{40, 3}, {2, 1}}, .heads = 22, .kv_heads = 2, .d = 256, .rope = true},
-          Shape{.sequences = {{1023, 1}, {700, 3}},
+          Shape{
+              .sequences = {{1023, 1}, {700, 3}}, .heads = 8, .kv_heads = 1, .d = 96, .rope = true},
+          // Sinks: of a few positions, of more than a block, in the same tile as the window.
+          Shape{.sequences = {{300, 1}, {90, 40}, {2, 3}},
+          .heads = 4,
+          .kv_heads = 2,
+          .d = 64,
+          .block = 16,
+          .window = 50,
+          .rope = true,
+          .sink = 4},
+          Shape{.sequences = {{150, 90}, {30, 2}, {0, 60}},
           .heads = 8,
           .kv_heads = 1,
-          .d = 96,
-          .rope = true}})
-      list.push_back(make_case(s));
+          .d = 48,
+          .block = 16,
+          .window = 20,
+          .sink = 37}})
+      for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
+        Shape with = s;
+        with.kv = kv;
+        list.push_back(make_case(with));
+      }
     return list;
   }();
   return all;

@@ -25,6 +25,8 @@ double cell_value(const Image& image, const Region& region, int64_t row, int64_t
   const Offset at = region.cell(row, col);
   if (region.dtype == DType::kBF16) return to_float(*image.at<BF16>(at));
   if (region.dtype == DType::kI32) return *image.at<int32_t>(at);
+  if (region.dtype == DType::kI8) return *image.at<int8_t>(at);
+  if (region.dtype == DType::kF8E4M3) return to_float(*image.at<F8E4M3>(at));
   return *image.at<float>(at);
 }
 
