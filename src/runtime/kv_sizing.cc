@@ -2,9 +2,11 @@
 #include "runtime/kv_sizing.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
+#include <string_view>
 
 #include "base/log.h"
+#include "exec/kv_cache.h"
 #include "exec/memory.h"
 
 namespace nereid::runtime {
@@ -15,23 +17,48 @@ namespace {
 constexpr double kHostShare = 0.5;
 constexpr double kDeviceShare = 0.9;
 
-size_t budget_of(const ExecutorConfig& config, const Device& device) {
-  if (config.memory_bytes > 0) return static_cast<size_t>(config.memory_bytes);
-  const double share = device.info().kind == DeviceKind::kCpu ? kHostShare : kDeviceShare;
-  return static_cast<size_t>(share * static_cast<double>(device.free_bytes()));
+size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, bool with_host_pool) {
+  size_t total = 0;
+  for (const exec::MemoryItem& item : exec::memory_table(plan, limits))
+    if (with_host_pool || item.what != "host KV cache") total += item.bytes;
+  return total;
+}
+
+// Bytes that weights, buffers and the device's KV blocks may have together.
+size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
+                 const ExecutorConfig& config, const Device& device) {
+  const bool on_cpu = device.info().kind == DeviceKind::kCpu;
+  size_t available = static_cast<size_t>(config.memory_bytes);
+  if (config.memory_bytes == 0) {
+    available = device.free_bytes();
+    // The pool in host memory comes out of the same memory.
+    const auto pool = static_cast<size_t>(config.kv_cache.host_cache_bytes);
+    if (on_cpu) available -= std::min(available, pool);
+  }
+  if (config.kv_cache.memory_fraction) {
+    exec::RunnerLimits without = limits;
+    without.num_blocks = without.num_host_blocks = 0;
+    const size_t fixed = total_bytes(plan, without, false);
+    const size_t left = available - std::min(available, fixed);
+    return fixed +
+           static_cast<size_t>(*config.kv_cache.memory_fraction * static_cast<double>(left));
+  }
+  if (config.memory_bytes > 0) return available;
+  const double share = on_cpu ? kHostShare : kDeviceShare;
+  return static_cast<size_t>(share * static_cast<double>(available));
 }
 
 int32_t blocks_for(int64_t tokens, int32_t block_tokens) {
-  return static_cast<int32_t>((tokens + block_tokens - 1) / block_tokens);
+  const int64_t blocks = (tokens + block_tokens - 1) / block_tokens;
+  return static_cast<int32_t>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max()));
 }
 
 Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, size_t budget) {
-  size_t total = 0;
-  for (const exec::MemoryItem& item : exec::memory_table(plan, limits)) total += item.bytes;
+  const size_t total = total_bytes(plan, limits, false);
   if (total <= budget) return ok();
   return resource_exhausted(
       "kv_cache.max_tokens: {} blocks of {} tokens need {} bytes with weights and activations; "
-      "memory_bytes is {}",
+      "the budget is {}",
       limits.num_blocks, limits.block_tokens, total, budget);
 }
 
@@ -46,33 +73,94 @@ StatusOr<int32_t> fit(const io::Plan& plan, exec::RunnerLimits limits, size_t bu
   return blocks.ok() ? blocks : StatusOr<int32_t>(first);
 }
 
+DType cache_type(KvCacheType type, const io::Plan& plan) {
+  if (type == KvCacheType::kInt8) return DType::kI8;
+  if (type == KvCacheType::kFp8) return DType::kF8E4M3;
+  return plan.model.kv_dtype;
+}
+
+Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::RunnerLimits& limits) {
+  const int32_t model = exec::model_window(plan), wanted = config.max_attention_window;
+  limits.window = model > 0 && wanted > 0 ? std::min(model, wanted) : std::max(model, wanted);
+  limits.sink = config.sink_token_length;
+  if (limits.sink > 0 && limits.window == 0)
+    return invalid_argument(
+        "kv_cache.sink_token_length: {} needs kv_cache.max_attention_window above 0, since the "
+        "model itself sees all positions",
+        limits.sink);
+  return ok();
+}
+
+Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
+                       exec::RunnerLimits& limits) {
+  if (config.host_cache_bytes == 0) return ok();
+  if (!config.enable_block_reuse)
+    return invalid_argument(
+        "kv_cache.host_cache_bytes: {} needs kv_cache.enable_block_reuse, by which blocks in host "
+        "memory are found again",
+        config.host_cache_bytes);
+  const auto bytes = static_cast<size_t>(config.host_cache_bytes);
+  const size_t padding = exec::KvLayout::max_padding(plan);
+  const size_t block = exec::kv_block_bytes(plan, limits);
+  const size_t blocks = bytes > padding ? (bytes - padding) / block : 0;
+  if (blocks == 0)
+    return invalid_argument(
+        "kv_cache.host_cache_bytes: {} bytes hold no block of {} tokens; allowed are 0 and at "
+        "least {}",
+        bytes, limits.block_tokens, block + padding);
+  const size_t most = std::numeric_limits<int32_t>::max() - limits.num_blocks;
+  limits.num_host_blocks = static_cast<int32_t>(std::min(blocks, most));
+  return ok();
+}
+
+// The device's blocks; see size_kv_cache().
+Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
+                  exec::RunnerLimits& limits) {
+  const size_t budget = budget_of(plan, limits, config, device);
+  const auto& max_tokens = config.kv_cache.max_tokens;
+  const bool budget_given = config.memory_bytes > 0 || config.kv_cache.memory_fraction;
+  if (max_tokens) {
+    limits.num_blocks = blocks_for(*max_tokens, limits.block_tokens);
+    if (!config.kv_cache.memory_fraction)
+      return config.memory_bytes > 0 ? check_budget(plan, limits, budget) : ok();
+    ASSIGN_OR_RETURN(const int32_t most, fit(plan, limits, budget));
+    limits.num_blocks = std::min(limits.num_blocks, most);
+    return ok();
+  }
+  ASSIGN_OR_RETURN(limits.num_blocks, fit(plan, limits, budget));
+  if (config.kv_cache.memory_fraction) return ok();
+  // More than a full batch of the longest sequences is never used, but for cached prefixes.
+  const int64_t one = exec::blocks_held_per_sequence(limits);
+  const int64_t full = one * config.max_batch_size;
+  const int64_t enough = budget_given ? full : std::max(full / 2, one);
+  limits.num_blocks = static_cast<int32_t>(std::min<int64_t>(limits.num_blocks, enough));
+  return ok();
+}
+
+// Shortens sequences to what the cache holds.
+void fit_sequences(exec::RunnerLimits& limits) {
+  if (limits.num_blocks >= exec::blocks_held_per_sequence(limits)) return;
+  const int64_t capacity = int64_t{limits.num_blocks} * limits.block_tokens;
+  log_warn("KV cache of {} tokens: sequences are limited to that; the model would allow {}",
+           capacity, limits.max_sequence_length);
+  limits.max_sequence_length =
+      static_cast<int32_t>(std::min<int64_t>(capacity, limits.max_sequence_length));
+}
+
 }  // namespace
 
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device) {
-  const int32_t longest = plan.model.max_positions;
   exec::RunnerLimits limits{.max_rows = config.max_batch_size,
                             .max_tokens = config.max_num_tokens,
-                            .max_sequence_length = longest,
+                            .max_sequence_length = plan.model.max_positions,
                             .block_tokens = config.kv_cache.tokens_per_block};
+  limits.kv_type = cache_type(config.kv_cache.type, plan);
+  RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
-  const size_t budget = budget_of(config, device);
-  if (config.kv_cache.max_tokens) {
-    limits.num_blocks = blocks_for(*config.kv_cache.max_tokens, limits.block_tokens);
-    if (config.memory_bytes > 0) RETURN_IF_ERROR(check_budget(plan, limits, budget));
-  } else {
-    ASSIGN_OR_RETURN(limits.num_blocks, fit(plan, limits, budget));
-    const int64_t full = int64_t{config.max_batch_size} * longest;
-    // More than a full batch of the longest sequences is never used, but for cached prefixes.
-    const int64_t enough = config.memory_bytes > 0 ? full : std::max<int64_t>(full / 2, longest);
-    limits.num_blocks = std::min(limits.num_blocks, blocks_for(enough, limits.block_tokens));
-  }
-  const int64_t capacity = int64_t{limits.num_blocks} * limits.block_tokens;
-  if (capacity < longest) {
-    limits.max_sequence_length = static_cast<int32_t>(capacity);
-    log_warn("KV cache of {} tokens: sequences are limited to that; the model would allow {}",
-             capacity, longest);
-  }
+  RETURN_IF_ERROR(set_blocks(plan, config, device, limits));
+  RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
+  fit_sequences(limits);
   return limits;
 }
 

@@ -9,11 +9,14 @@
 
 namespace nereid::runtime {
 
-// With kv_cache.max_tokens: that many. Else what config.memory_bytes leaves after weights and
-// activations; without that either, a share of the device's free memory, but no more than a full
-// batch of half-length sequences needs. Sequences are shortened to what the cache holds when that
-// is less than the model's limit. `config` has passed check_config(). ResourceExhausted with the
-// numbers when the model does not fit.
+// Blocks on the device. With kv_cache.max_tokens: that many. With kv_cache.memory_fraction: that
+// share of what is left of memory_bytes (of the free memory, when that is 0) after weights and
+// buffers; with both, the smaller number. Else what memory_bytes leaves, at most what a full batch
+// of the longest sequences needs; without that either, a share of the free memory, at most half a
+// full batch. Host blocks: as many as host_cache_bytes hold. Sequences are shortened to what the
+// cache holds when that is less than the model's limit; with a window they need no more than the
+// blocks they hold at a time. `config` has passed check_config(). InvalidArgument: an option that
+// does not go with the model; ResourceExhausted with the numbers when the model does not fit.
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device);
 

@@ -88,7 +88,8 @@ double rope_cost(const Rope::Problem& p, const DeviceInfo&) {
 bool can_attention(const Attention::Problem& p, const DeviceInfo& d) {
   return is_cuda(d) && p.tokens <= kMaxRows && p.num_kv_heads > 0 &&
          p.num_heads % p.num_kv_heads == 0 && p.num_heads <= 65535 &&
-         p.head_dim % kHeadDimUnit == 0 && p.head_dim <= kMaxHeadDim && p.block_tokens > 0;
+         p.head_dim % kHeadDimUnit == 0 && p.head_dim <= kMaxHeadDim && p.block_tokens > 0 &&
+         p.kv == DType::kBF16 && p.sink == 0;
 }
 double attention_cost(const Attention::Problem& p, const DeviceInfo&) {
   return seconds_for(8.0 * static_cast<double>(p.tokens * p.head_dim) *
