@@ -124,6 +124,11 @@ class BackendTest : public testing::Test {
 
   static void start(TRITONSERVER_Server*& server, fs::path& dir,
                     std::map<std::string, std::string> values) {
+    const Status status = try_to_start(server, dir, std::move(values));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  static Status try_to_start(TRITONSERVER_Server*& server, fs::path& dir,
+                             std::map<std::string, std::string> values) {
     std::string name = (fs::temp_directory_path() / "nereid-backend-XXXXXX").string();
     dir = mkdtemp(name.data());
     const std::string model = NEREID_SOURCE_DIR "/models/quickstart";
@@ -145,7 +150,7 @@ class BackendTest : public testing::Test {
     TRITONSERVER_ServerOptionsSetBackendDirectory(options, NEREID_BACKENDS);
     const Status status = take(TRITONSERVER_ServerNew(&server, options));
     TRITONSERVER_ServerOptionsDelete(options);
-    ASSERT_TRUE(status.ok()) << status;
+    return status;
   }
   static void stop(TRITONSERVER_Server*& server, const fs::path& dir) {
     if (server != nullptr) {

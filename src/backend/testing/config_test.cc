@@ -1,0 +1,73 @@
+// Parameters of the tensorrt_llm model: those that work are acted on, others fail the load by name.
+#include "backend/testing/backend_fixture.h"
+
+namespace nereid::backend {
+namespace {
+
+using Values = std::map<std::string, std::string>;
+
+class ConfigTest : public BackendTest {
+ protected:
+  static void SetUpTestSuite() {}
+  static void TearDownTestSuite() {}
+
+  // What a load with these parameters fails with; empty when it works and a request is answered.
+  static std::string outcome(const Values& values) {
+    const Status status = try_to_start(server_, dir_, values);
+    std::string text(message(status));
+    if (status.ok()) {
+      const auto got = ask("ensemble", kPrompt, 8);
+      text = std::string(message(got.status));
+      if (got.joined().size() <= std::string_view(kPrompt).size()) text += "no text";
+    }
+    stop(server_, dir_);
+    return text;
+  }
+};
+
+TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
+  const Values cases[] = {
+      {{"batching_strategy", "V1"}},
+      {{"batching_strategy", "inflight_batching"}, {"batch_scheduler_policy", "max_utilization"}},
+      {{"batch_scheduler_policy", "guaranteed_no_evict"},
+       {"context_chunking_policy", "equal_progress"}},
+      {{"kv_cache_type", "int8"}, {"tokens_per_block", "64"}},
+      {{"kv_cache_host_memory_bytes", "8388608"}, {"pause_policy", "swap"}},
+      {{"max_attention_window_size", "64,64,"}, {"sink_token_length", "4"}},
+      {{"max_beam_width", "2"}, {"decoding_mode", "beam_search"}},
+      {{"enable_chunked_context", "false"}, {"enable_overlap", "False"}},
+      {{"max_tokens_in_paged_kv_cache", ""}, {"kv_cache_free_gpu_mem_fraction", "0.01"}},
+      {{"normalize_log_probs", "false"}, {"request_stats_max_iterations", "10"}},
+      {{"multi_block_mode", "true"}, {"lora_cache_max_adapter_size", "64"}, {"num_nodes", "1"}},
+  };
+  for (const Values& values : cases) {
+    EXPECT_EQ(outcome(values), "") << values.begin()->first << "=" << values.begin()->second;
+  }
+}
+
+TEST_F(ConfigTest, WrongOnesAreNamed) {
+  const std::pair<Values, const char*> cases[] = {
+      {{{"batching_strategy", "INVALID"}}, "Invalid gpt_model_type"},
+      {{{"batch_scheduler_policy", "sometimes"}}, "batch_scheduler_policy"},
+      {{{"max_beam_width", "17"}}, "max_beam_width"},
+      {{{"max_beam_width", "2"}, {"decoding_mode", "top_k"}}, "decoding_mode"},
+      {{{"decoding_mode", "medusa"}}, "decoding_mode"},
+      {{{"kv_cache_free_gpu_mem_fraction", "1.5"}}, "kv_cache_free_gpu_mem_fraction"},
+      {{{"max_attention_window_size", "64,128"}}, "max_attention_window_size"},
+      {{{"max_attention_window_size", "wide"}}, "max_attention_window_size"},
+      {{{"tokens_per_block", "48"}}, "tokens_per_block"},
+      {{{"kv_cache_type", "int4"}}, "kv_cache_type"},
+      {{{"pause_policy", "swap"}}, "host_cache_bytes"},
+      {{{"gpu_weights_percent", "0.5"}}, "gpu_weights_percent"},
+      {{{"gpu_device_ids", "0,1"}}, "gpu_device_ids"},
+      {{{"medusa_choices", "{0}"}}, "medusa_choices"},
+      {{{"num_nodes", "2"}}, "num_nodes"},
+      {{{"logits_datatype", "TYPE_BF16"}}, "context_logits"},
+  };
+  for (const auto& [values, text] : cases) {
+    EXPECT_THAT(outcome(values), HasSubstr(text)) << values.begin()->second;
+  }
+}
+
+}  // namespace
+}  // namespace nereid::backend
