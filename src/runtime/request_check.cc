@@ -68,12 +68,9 @@ Status check_bias(std::string_view field, size_t index, float value) {
                           value);
 }
 
-Status check_sequences(const Request& r, const RequestBounds& bounds) {
+Status check_sequences(const Request& r) {
   const SamplingConfig& s = r.sampling;
   const bool beams = s.beam_width > 1;
-  if (s.beam_width < 1 || s.beam_width > bounds.max_beam_width)
-    return invalid_argument("beam_width: {} is not in [1, {}] (max_beam_width)", s.beam_width,
-                            bounds.max_beam_width);
   if (s.num_return_sequences)
     RETURN_IF_ERROR(check_range("num_return_sequences", *s.num_return_sequences, 1,
                                 beams ? s.beam_width : kMaxSequences));
@@ -209,19 +206,6 @@ Status check_service(const Request& r) {
   return ok();
 }
 
-// Worst cases of memory and queue, by the numbers.
-Status check_room(const Request& r, const RequestBounds& bounds) {
-  const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
-  RETURN_IF_ERROR(
-      sched::Scheduler::validate(bounds.limits, num_prompt, r.max_tokens, r.sampling.beam_width));
-  if (!bounds.enable_chunked_context && num_prompt > bounds.limits.max_num_tokens)
-    return invalid_argument(
-        "input_token_ids: {} tokens do not fit one step of max_num_tokens {}, and "
-        "enable_chunked_context is off",
-        num_prompt, bounds.limits.max_num_tokens);
-  return ok();
-}
-
 }  // namespace
 
 int32_t num_sequences(const Request& request) {
@@ -231,9 +215,11 @@ int32_t num_sequences(const Request& request) {
 }
 
 Status check_request(const Request& r, const RequestBounds& bounds) {
-  RETURN_IF_ERROR(check_room(r, bounds));
+  RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits,
+                                             static_cast<int64_t>(r.input_token_ids.size()),
+                                             r.max_tokens, r.sampling.beam_width));
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, bounds.vocab_size));
-  RETURN_IF_ERROR(check_sequences(r, bounds));
+  RETURN_IF_ERROR(check_sequences(r));
   if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)
     return invalid_argument("{}: {} sequences never find room in a queue of {} (max_queue_size)",
                             r.sampling.best_of ? "best_of" : "num_return_sequences", count,

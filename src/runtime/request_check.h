@@ -29,8 +29,6 @@ struct RequestBounds {
   sched::Limits limits;
   int32_t vocab_size = 0;
   bool has_tokenizer = false;
-  int32_t max_beam_width = 1;
-  bool enable_chunked_context = true;
 };
 
 // InvalidArgument naming field, value and what is allowed.

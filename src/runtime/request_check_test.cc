@@ -26,7 +26,6 @@ RequestBounds bounds() {
               .tokens_per_block = 16};
   b.vocab_size = kVocab;
   b.has_tokenizer = true;
-  b.max_beam_width = 4;
   return b;
 }
 
@@ -74,13 +73,13 @@ TEST(RequestCheck, Prompt) {
       {"prompt: 256 tokens leave no room", [](Request& r) { r.input_token_ids.assign(256, 1); }},
   });
   RequestBounds whole = bounds();
-  whole.enable_chunked_context = false;
+  whole.limits.policy.enable_chunked_context = false;
   Request r = plain();
   r.input_token_ids.assign(64, 1);
   EXPECT_TRUE(check_request(r, whole).ok());
   r.input_token_ids.push_back(1);
   EXPECT_THAT(std::string(message(check_request(r, whole))),
-              StartsWith("input_token_ids: 65 tokens do not fit one step of max_num_tokens 64"));
+              StartsWith("prompt: 65 tokens do not fit in one step of max_num_tokens 64"));
 }
 
 TEST(RequestCheck, SequencesAndBeams) {
