@@ -13,7 +13,7 @@
 namespace nereid::soak {
 namespace {
 
-// Below this, growth and speed are printed and not judged: a minute's noise is larger than the
+// Below this, growth and speed are printed and not judged: warm-up and noise are larger than the
 // limits.
 constexpr double kMinJudgedSeconds = 600;
 constexpr double kMaxGrowth = 1.0;    // MiB/h
