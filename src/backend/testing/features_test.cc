@@ -301,6 +301,15 @@ TEST_F(FeatureTest, BeamsComeBestFirst) {
   ASSERT_TRUE(best.status.ok()) << best.status;
   EXPECT_EQ(rows_of(best.outputs[0]), std::vector<Ids>{rows[0]});
 
+  // Rows that end early are padded; rows_of() looks at the padding.
+  auto ending = options;
+  ending.push_back(int_input("end_id", rows[0][6]));
+  const auto uneven = ask_ids(prompt(), 12, ending);
+  ASSERT_TRUE(uneven.status.ok()) << uneven.status;
+  EXPECT_EQ(rows_of(uneven.outputs[0]).size(), 3u);
+  const Ids lengths = elements<int32_t>(uneven.outputs[0], "sequence_length");
+  EXPECT_GT(std::set<int32_t>(lengths.begin(), lengths.end()).size(), 1u);
+
   // Streamed: all rows whole in each response; the last equals what comes without streaming.
   auto streaming = options;
   streaming.push_back(bool_input("streaming", true));
