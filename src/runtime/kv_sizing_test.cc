@@ -1,0 +1,103 @@
+#include "runtime/kv_sizing.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "exec/memory.h"
+#include "io/test_plan.h"
+#include "kernels/open.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+class KvSizingTest : public ::testing::Test {
+ protected:
+  KvSizingTest() {
+    std::get<io::AttentionCall>(plan_.calls[3]).window = 0;
+    config_.max_batch_size = 4;
+    config_.max_num_tokens = 16;
+    config_.kv_cache.tokens_per_block = 16;
+    config_.memory_bytes = 1 << 20;
+  }
+  exec::RunnerLimits size() {
+    const auto limits = size_kv_cache(plan_, config_, *opened_.device);
+    EXPECT_TRUE(limits.ok()) << limits.status();
+    return limits.value_or(exec::RunnerLimits{});
+  }
+  std::string error() { return size_kv_cache(plan_, config_, *opened_.device).status().ToString(); }
+  size_t total(const exec::RunnerLimits& limits) {
+    size_t sum = 0;
+    for (const exec::MemoryItem& item : exec::memory_table(plan_, limits))
+      if (item.what != "host KV cache") sum += item.bytes;
+    return sum;
+  }
+
+  kernels::OpenedDevice opened_ = *kernels::open_device("cpu", {.num_threads = 1});
+  io::Plan plan_ = io::test_plan();  // 64 positions, 1 layer
+  ExecutorConfig config_;
+};
+
+TEST_F(KvSizingTest, NoMoreThanAFullBatch) {
+  EXPECT_EQ(size().num_blocks, 4 * 4);
+  EXPECT_EQ(size().max_sequence_length, 64);
+  config_.kv_cache.max_tokens = 40;
+  EXPECT_EQ(size().num_blocks, 3);
+  EXPECT_EQ(size().max_sequence_length, 48);
+}
+
+TEST_F(KvSizingTest, FractionOfWhatIsLeft) {
+  config_.kv_cache.memory_fraction = .5;
+  const exec::RunnerLimits half = size();
+  exec::RunnerLimits none = half;
+  none.num_blocks = 0;
+  const size_t fixed = total(none), left = config_.memory_bytes - fixed;
+  EXPECT_LE(total(half) - fixed, left / 2);
+  EXPECT_GT(total(half) - fixed, left / 2 - 3 * exec::kv_block_bytes(plan_, half));
+  config_.kv_cache.max_tokens = 160;
+  EXPECT_EQ(size().num_blocks, 10);
+  config_.kv_cache.max_tokens = 1 << 30;
+  EXPECT_EQ(size().num_blocks, half.num_blocks);
+}
+
+TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
+  config_.kv_cache.memory_fraction = .5;
+  const int32_t plain = size().num_blocks;
+  config_.kv_cache.type = KvCacheType::kInt8;
+  EXPECT_EQ(size().kv_type, DType::kI8);
+  EXPECT_GT(size().num_blocks, plain * 32 / 20 - 10);  // 16 values: 16 + 4 bytes instead of 32
+  config_.kv_cache.type = KvCacheType::kFp8;
+  EXPECT_EQ(size().kv_type, DType::kF8E4M3);
+}
+
+TEST_F(KvSizingTest, HostBlocks) {
+  config_.kv_cache.host_cache_bytes = 100'000;
+  const exec::RunnerLimits limits = size();
+  EXPECT_GT(limits.num_host_blocks, 90);
+  EXPECT_LE(exec::memory_table(plan_, limits).back().bytes, 100'000u);
+  config_.kv_cache.host_cache_bytes = 1000;
+  EXPECT_THAT(error(), HasSubstr("kv_cache.host_cache_bytes: 1000 bytes hold no block"));
+  config_.kv_cache.host_cache_bytes = 100'000;
+  config_.kv_cache.enable_block_reuse = false;
+  EXPECT_THAT(error(), HasSubstr("needs kv_cache.enable_block_reuse"));
+}
+
+TEST_F(KvSizingTest, WindowsNeedFewerBlocks) {
+  config_.kv_cache.max_attention_window = 8;
+  const exec::RunnerLimits limits = size();
+  EXPECT_EQ(limits.window, 8);
+  EXPECT_EQ(limits.num_blocks, 4 * 3);  // ceil((8 + 16) / 16) + 1 instead of 4
+  config_.kv_cache.max_tokens = 48;
+  EXPECT_EQ(size().max_sequence_length, 64);  // longer than the cache
+  std::get<io::AttentionCall>(plan_.calls[3]).window = 5;
+  EXPECT_EQ(size().window, 5);
+  config_.kv_cache.max_attention_window = 0;
+  config_.kv_cache.sink_token_length = 4;
+  EXPECT_EQ(size().sink, 4);
+  std::get<io::AttentionCall>(plan_.calls[3]).window = 0;
+  EXPECT_THAT(error(), HasSubstr("kv_cache.sink_token_length: 4 needs"));
+}
+
+}  // namespace
+}  // namespace nereid::runtime
