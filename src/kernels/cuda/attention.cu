@@ -2,6 +2,7 @@
 // vectors that share a KV head (several tokens, several heads of the group, or both); its warps
 // take tiles of 32 keys in turn, each with an online softmax of its own (Milakov and Gimelshein
 // 2018, "Online normalizer calculation for softmax"), merged at the end in a fixed order.
+#include "kernels/cuda/cache_types.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -17,8 +18,10 @@ constexpr float kLog2E = 1.4426950408889634f;
 struct Params {
   const float* qkv;
   int64_t qkv_stride;
-  __nv_bfloat16* k_cache;
-  __nv_bfloat16* v_cache;
+  void* k_cache;
+  void* v_cache;
+  float* k_scales;  // one for each line of the cache, or null
+  float* v_scales;
   const float* rope_table;  // or null
   const int32_t* positions;
   const int32_t* row_begin;
@@ -26,7 +29,7 @@ struct Params {
   const int32_t* block_table;
   __nv_bfloat16* out;
   int64_t out_stride;
-  int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window;
+  int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window, sink;
   int tile_tokens;      // tokens of a block
   int heads_per_block;  // query heads of a block, all of one group
   int head_blocks;      // blocks for one group
@@ -52,20 +55,60 @@ __device__ float2 load_pair(const Params& p, const float* head, int c, int posit
           __fadd_rn(__fmul_rn(high, cosine), __fmul_rn(low, sine))};
 }
 
-__global__ void store_kernel(Params p) {
-  const int64_t token = blockIdx.x;
-  const int half = p.head_dim / 2, position = p.positions[token], row = p.row_of_token[token];
-  const float* keys = p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads) * p.head_dim;
-  const float* values = keys + static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
-  for (int i = threadIdx.x; i < p.num_kv_heads * half; i += kStoreThreads) {
-    const int head = i / half, c = i % half;
-    const int64_t at = cache_line(p, row, position, head) * p.head_dim + c;
-    const float2 key = load_pair(p, keys + head * p.head_dim, c, position);
-    store(p.k_cache + at, key.x);
-    store(p.k_cache + at + half, key.y);
-    store(p.v_cache + at, values[head * p.head_dim + c]);
-    store(p.v_cache + at + half, values[head * p.head_dim + c + half]);
+// Writes a head vector, whose pairs of elements (c, c + d/2) `pair(c)` gives, as line `line`; the
+// block's threads do it together.
+template <class Cache, class Pair>
+__device__ void store_line(const Params& p, Pair pair, int64_t line, void* cache, float* scales,
+                           float* shared) {
+  const int half = p.head_dim / 2, warp = threadIdx.x / kWarp;
+  auto* out = static_cast<typename Cache::Cell*>(cache) + line * p.head_dim;
+  float factor = 1;
+  bool keep = true;
+  if constexpr (Cache::kHasScales) {
+    float most = 0;  // infinity or NaN, as bits larger than any number, when one is among them
+    for (int c = threadIdx.x; c < half; c += kStoreThreads) {
+      const float2 x = pair(c);
+      const float low = fabsf(x.x), high = fabsf(x.y);
+      most = __uint_as_float(
+          max(__float_as_uint(most), max(__float_as_uint(low), __float_as_uint(high))));
+    }
+    for (int step = kWarp / 2; step > 0; step /= 2)
+      most = __uint_as_float(
+          max(__float_as_uint(most), __shfl_xor_sync(kAllLanes, __float_as_uint(most), step)));
+    if (threadIdx.x % kWarp == 0) shared[warp] = most;
+    __syncthreads();
+    for (int other = 0; other < kStoreThreads / kWarp; ++other)
+      most = __uint_as_float(max(__float_as_uint(most), __float_as_uint(shared[other])));
+    __syncthreads();
+    const bool finite = __float_as_uint(most) < 0x7f800000u;
+    keep = finite && most >= kSmallestScaled;
+    factor = keep ? __fdiv_rn(Cache::kLimit, most) : 0;
+    if (threadIdx.x == 0) scales[line] = keep ? __fdiv_rn(most, Cache::kLimit) : finite ? 0 : NAN;
   }
+  for (int c = threadIdx.x; c < half; c += kStoreThreads) {
+    const float2 x = keep ? pair(c) : make_float2(0, 0);
+    Cache::write(out + c, __fmul_rn(x.x, factor));
+    Cache::write(out + c + half, __fmul_rn(x.y, factor));
+  }
+}
+
+// One block for each token and KV head.
+template <class Cache>
+__global__ void store_kernel(Params p) {
+  __shared__ float shared[kStoreThreads / kWarp];
+  const int64_t token = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y), half = p.head_dim / 2;
+  const int position = p.positions[token];
+  const int64_t line = cache_line(p, p.row_of_token[token], position, head);
+  const float* key =
+      p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads + head) * p.head_dim;
+  const float* value = key + static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
+  store_line<Cache>(
+      p, [&](int c) { return load_pair(p, key, c, position); }, line, p.k_cache, p.k_scales,
+      shared);
+  store_line<Cache>(
+      p, [&](int c) { return make_float2(value[c], value[c + half]); }, line, p.v_cache, p.v_scales,
+      shared);
 }
 
 // Which query vectors a block has: vector m is token first_token + m / heads, head first_head +
@@ -113,47 +156,54 @@ __device__ float weight_of(float score, float largest) {
 }
 
 // Dot products of this lane's key with every query vector (log2 units).
+template <class Cache>
 __device__ void score(const Params& p, const float* queries, int num_vectors, int64_t line,
                       float (&scores)[kQueries]) {
-  const auto* key = reinterpret_cast<const uint4*>(p.k_cache + line * p.head_dim);
+  const auto* key = static_cast<const typename Cache::Cell*>(p.k_cache) + line * p.head_dim;
 #pragma unroll
   for (int m = 0; m < kQueries; ++m) scores[m] = 0;
   for (int piece = 0; piece < p.head_dim / 8; ++piece) {
-    const uint4 word = key[piece];
-    const float2 k[4] = {unpack(word.x), unpack(word.y), unpack(word.z), unpack(word.w)};
+    float k[8];
+    Cache::read8(key + piece * 8, k);
 #pragma unroll
     for (int m = 0; m < kQueries; ++m) {
       if (m >= num_vectors) break;
       const auto* q = reinterpret_cast<const float4*>(queries + m * p.head_dim + piece * 8);
       const float4 low = q[0], high = q[1];
       float dot = scores[m];
-      dot = fmaf(low.x, k[0].x, dot);
-      dot = fmaf(low.y, k[0].y, dot);
-      dot = fmaf(low.z, k[1].x, dot);
-      dot = fmaf(low.w, k[1].y, dot);
-      dot = fmaf(high.x, k[2].x, dot);
-      dot = fmaf(high.y, k[2].y, dot);
-      dot = fmaf(high.z, k[3].x, dot);
-      dot = fmaf(high.w, k[3].y, dot);
+      dot = fmaf(low.x, k[0], dot);
+      dot = fmaf(low.y, k[1], dot);
+      dot = fmaf(low.z, k[2], dot);
+      dot = fmaf(low.w, k[3], dot);
+      dot = fmaf(high.x, k[4], dot);
+      dot = fmaf(high.y, k[5], dot);
+      dot = fmaf(high.z, k[6], dot);
+      dot = fmaf(high.w, k[7], dot);
       scores[m] = dot;
     }
+  }
+  if constexpr (Cache::kHasScales) {
+    const float scale = p.k_scales[line];
+#pragma unroll
+    for (int m = 0; m < kQueries; ++m) scores[m] *= scale;
   }
 }
 
 // Adds the weighted values of `count` keys; lanes past it hold the last key's line and weight zero.
-template <int kPairs>
+template <class Cache, int kPairs>
 __device__ void add_values(const Params& p, const float (*weights)[kWarp], int num_vectors,
                            int64_t line, int count, State<kPairs>& state) {
   const int lane = threadIdx.x % kWarp, half = p.head_dim / 2;
   for (int j = 0; j < count; j += 4) {
-    uint32_t words[4][kPairs];
+    typename Cache::Pair words[4][kPairs];
 #pragma unroll
     for (int u = 0; u < 4; ++u) {
       const int64_t from = __shfl_sync(kAllLanes, static_cast<long long>(line), j + u);
-      const auto* v = reinterpret_cast<const uint32_t*>(p.v_cache + from * p.head_dim);
+      const auto* v = reinterpret_cast<const typename Cache::Pair*>(
+          static_cast<const typename Cache::Cell*>(p.v_cache) + from * p.head_dim);
 #pragma unroll
       for (int i = 0; i < kPairs; ++i)
-        words[u][i] = lane + kWarp * i < half ? v[lane + kWarp * i] : 0;
+        words[u][i] = lane + kWarp * i < half ? v[lane + kWarp * i] : typename Cache::Pair{};
     }
 #pragma unroll
     for (int m = 0; m < kQueries; ++m) {
@@ -164,7 +214,7 @@ __device__ void add_values(const Params& p, const float (*weights)[kWarp], int n
       for (int u = 0; u < 4; ++u) {
 #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
-          const float2 v = unpack(words[u][i]);
+          const float2 v = Cache::read2(words[u][i]);
           state.value[m][i].x = fmaf(by_key[u], v.x, state.value[m][i].x);
           state.value[m][i].y = fmaf(by_key[u], v.y, state.value[m][i].y);
         }
@@ -190,16 +240,18 @@ __device__ void load_queries(const Params& p, const Work& w, float* queries, int
     query_position[threadIdx.x] = p.positions[w.first_token + threadIdx.x / w.heads];
 }
 
-// Turns a tile's scores into weights in shared memory and rescales the state to the new largest.
+// Turns a tile's scores into weights in shared memory, in units of the value's scale, and rescales
+// the state to the new largest.
 template <int kPairs>
 __device__ void update(const Params& p, const int* query_position, int num_vectors, int key,
-                       bool has_key, const float (&scores)[kQueries], float (*weights)[kWarp],
-                       State<kPairs>& state) {
+                       bool has_key, float value_scale, const float (&scores)[kQueries],
+                       float (*weights)[kWarp], State<kPairs>& state) {
 #pragma unroll
   for (int m = 0; m < kQueries; ++m) {
     if (m >= num_vectors) break;
     const int position = query_position[m];
-    const bool visible = has_key && key <= position && (p.window == 0 || key > position - p.window);
+    const bool visible =
+        has_key && key <= position && (p.window == 0 || key > position - p.window || key < p.sink);
     const float value = visible ? scores[m] : -INFINITY;
     const float largest = fmaxf(state.largest[m], warp_max(value));
     const float correction = weight_of(state.largest[m], largest);
@@ -211,7 +263,8 @@ __device__ void update(const Params& p, const int* query_position, int num_vecto
       state.value[m][i].x *= correction;
       state.value[m][i].y *= correction;
     }
-    weights[m][threadIdx.x % kWarp] = weight;
+    // A value that this query does not see may not even be a number.
+    weights[m][threadIdx.x % kWarp] = visible ? weight * value_scale : 0;
   }
 }
 
@@ -254,7 +307,7 @@ __device__ void merge(const Params& p, const Work& w, const State<kPairs>& state
   }
 }
 
-template <int kPairs>
+template <class Cache, int kPairs>
 __global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
   extern __shared__ float4 dynamic[];
   __shared__ alignas(16) float weights[kWarps][kQueries][kWarp];
@@ -278,16 +331,22 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
   }
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, num_vectors = w.vectors();
   const int end = query_position[num_vectors - 1] + 1;
-  const int begin = p.window > 0 ? max(0, query_position[0] - p.window + 1) : 0;
-  for (int tile = begin + warp * kWarp; tile < end; tile += kThreads) {
-    const int count = min(kWarp, end - tile);
-    const int key = tile + min(lane, count - 1);
+  // The keys of the sinks and those of the window, as one row of keys without the gap.
+  const int sink = p.window > 0 ? min(p.sink, end) : 0;
+  const int begin = p.window > 0 ? max(sink, query_position[0] - p.window + 1) : 0;
+  const int num_keys = sink + max(0, end - begin);
+  for (int tile = warp * kWarp; tile < num_keys; tile += kThreads) {
+    const int count = min(kWarp, num_keys - tile);
+    const int at = tile + min(lane, count - 1);
+    const int key = at < sink ? at : at - sink + begin;
     const int64_t line = cache_line(p, w.row, key, w.kv_head);
-    float scores[kQueries];
-    score(p, queries, num_vectors, line, scores);
-    update(p, query_position, num_vectors, key, lane < count, scores, weights[warp], state);
+    float scores[kQueries], value_scale = 1;
+    if constexpr (Cache::kHasScales) value_scale = p.v_scales[line];
+    score<Cache>(p, queries, num_vectors, line, scores);
+    update(p, query_position, num_vectors, key, lane < count, value_scale, scores, weights[warp],
+           state);
     __syncwarp();
-    add_values(p, weights[warp], num_vectors, line, count, state);
+    add_values<Cache>(p, weights[warp], num_vectors, line, count, state);
     __syncwarp();
   }
   merge(p, w, state, values, largest, sums);
@@ -299,8 +358,10 @@ Params params_of(const Attention::Args& a) {
   Params p = {};
   p.qkv = static_cast<const float*>(a.qkv.data);
   p.qkv_stride = a.qkv.stride;
-  p.k_cache = static_cast<__nv_bfloat16*>(a.k_cache);
-  p.v_cache = static_cast<__nv_bfloat16*>(a.v_cache);
+  p.k_cache = a.k_cache;
+  p.v_cache = a.v_cache;
+  p.k_scales = a.k_scales;
+  p.v_scales = a.v_scales;
   p.rope_table = problem.has_rope ? a.rope_table : nullptr;
   p.positions = a.positions;
   p.row_begin = a.row_begin;
@@ -315,6 +376,7 @@ Params params_of(const Attention::Args& a) {
   p.head_dim = problem.head_dim;
   p.block_tokens = problem.block_tokens;
   p.window = problem.window;
+  p.sink = problem.sink;
   p.heads_per_block = group < kQueries ? group : kQueries;
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
   p.tile_tokens = kQueries / p.heads_per_block;
@@ -322,24 +384,37 @@ Params params_of(const Attention::Args& a) {
   return p;
 }
 
-}  // namespace
-
-cudaError_t launch(const Attention::Args& a, cudaStream_t stream) {
-  const Params p = params_of(a);
-  const auto tokens = static_cast<unsigned>(a.problem.tokens);
-  store_kernel<<<tokens, kStoreThreads, 0, stream>>>(p);
+template <class Cache>
+cudaError_t launch_typed(const Params& p, unsigned tokens, cudaStream_t stream) {
+  const dim3 lines(tokens, static_cast<unsigned>(p.num_kv_heads));
+  store_kernel<Cache><<<lines, kStoreThreads, 0, stream>>>(p);
   if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   const dim3 blocks(
       tokens / static_cast<unsigned>(p.tile_tokens) + static_cast<unsigned>(p.num_rows),
       static_cast<unsigned>(p.num_kv_heads * p.head_blocks));
   const size_t shared = sizeof(float) * static_cast<size_t>((kQueries + kWarps) * p.head_dim);
   if (p.head_dim <= 64)
-    attend_kernel<1><<<blocks, kThreads, shared, stream>>>(p);
+    attend_kernel<Cache, 1><<<blocks, kThreads, shared, stream>>>(p);
   else if (p.head_dim <= 128)
-    attend_kernel<2><<<blocks, kThreads, shared, stream>>>(p);
+    attend_kernel<Cache, 2><<<blocks, kThreads, shared, stream>>>(p);
   else
-    attend_kernel<4><<<blocks, kThreads, shared, stream>>>(p);
+    attend_kernel<Cache, 4><<<blocks, kThreads, shared, stream>>>(p);
   return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch(const Attention::Args& a, cudaStream_t stream) {
+  const Params p = params_of(a);
+  const auto tokens = static_cast<unsigned>(a.problem.tokens);
+  switch (a.problem.kv) {
+    case DType::kI8:
+      return launch_typed<Int8Cache>(p, tokens, stream);
+    case DType::kF8E4M3:
+      return launch_typed<Fp8Cache>(p, tokens, stream);
+    default:
+      return launch_typed<Bf16Cache>(p, tokens, stream);
+  }
 }
 
 }  // namespace nereid::kernels::cuda

@@ -89,7 +89,7 @@ bool can_attention(const Attention::Problem& p, const DeviceInfo& d) {
   return is_cuda(d) && p.tokens <= kMaxRows && p.num_kv_heads > 0 &&
          p.num_heads % p.num_kv_heads == 0 && p.num_heads <= 65535 &&
          p.head_dim % kHeadDimUnit == 0 && p.head_dim <= kMaxHeadDim && p.block_tokens > 0 &&
-         p.kv == DType::kBF16 && p.sink == 0;
+         (p.kv == DType::kBF16 || has_kv_scales(p.kv));
 }
 double attention_cost(const Attention::Problem& p, const DeviceInfo&) {
   return seconds_for(8.0 * static_cast<double>(p.tokens * p.head_dim) *
