@@ -64,7 +64,7 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
     Contents contents = sequence.contents();
     // The last token is always computed, or there would be no logits.
     contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
-    if (!sequence.wants_context_logits()) hit = pool_.match(contents);
+    if (may_share() && !sequence.wants_context_logits()) hit = pool_.match(contents);
     if (is_delayed(sequence, hit, contents)) return Admission::kSkipped;
     if (!admit(sequence, hit, contents)) return Admission::kNoRoom;
   }
@@ -99,7 +99,7 @@ bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& conten
 
 // The sequence whose prompt `sequence` will share, if it is still there.
 const Sequence* Scheduler::live_leader(const Sequence& sequence) const {
-  if (sequence.spec_.leader == 0 || sequence.started_) return nullptr;
+  if (sequence.spec_.leader == 0 || sequence.started_ || !may_share()) return nullptr;
   const auto found = sequences_.find(sequence.spec_.leader);
   if (found == sequences_.end()) return nullptr;
   const Sequence& leader = *found->second;

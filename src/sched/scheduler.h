@@ -131,6 +131,9 @@ class Scheduler {
 
   // admission.cc: from waiting to running
   void admit_waiting(const StepPlan& plan, Time now);
+  // With a window a shared block that one holder gives back does not come free, which the worst
+  // case of those that may not be paused would have to count on.
+  bool may_share() const { return limits_.attention_window == 0 || may_pause(); }
   bool goes_before_running(const Sequence& sequence) const;
   bool pause_for(const Sequence& sequence);
   Admission try_admit(Sequence& sequence, Time now);

@@ -1,0 +1,372 @@
+// Scheduler: order, capacity and chunking policies, pauses, groups, beams, windows; one behaviour
+// per test.
+#include <gmock/gmock.h>
+
+#include "sched/fake_model.h"
+
+namespace nereid::sched {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Limits limits() {
+  return {.max_batch_size = 4,
+          .max_num_tokens = 64,
+          .max_queue_size = 8,
+          .max_sequence_length = 128,
+          .max_beam_width = 4,
+          .num_blocks = 32,
+          .tokens_per_block = 4};
+}
+
+SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first = 100) {
+  SequenceSpec s{.id = id, .max_new_tokens = max_new};
+  for (int i = 0; i < num_prompt; ++i) s.prompt.push_back(first + i);
+  return s;
+}
+
+// Of each row: request, first position, tokens.
+struct Part {
+  RequestId id;
+  int start, num_tokens;
+  bool operator==(const Part&) const = default;
+};
+std::vector<Part> parts(const StepPlan& plan) {
+  std::vector<Part> out;
+  for (const Row& r : plan.rows) out.push_back({r.sequence->id(), r.start, r.num_tokens});
+  return out;
+}
+
+std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token = 7) {
+  const std::vector<TokenLogProb> top = {{1, -1.0f}, {2, -2.0f}, {3, -4.0f}, {4, -8.0f}};
+  const Drawn drawn{.token = token, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
+  std::vector<RowNews> all;
+  for (const Row& row : plan.rows) {
+    RowNews news = sched.commit(row, row.samples ? &drawn : nullptr);
+    if (!news.empty()) all.push_back(std::move(news));
+  }
+  return all;
+}
+
+std::vector<Part> step(Scheduler& sched) {
+  const StepPlan plan = sched.plan(Time{});
+  commit_all(sched, plan);
+  sched.check();
+  return parts(plan);
+}
+
+TEST(SchedulerOrder, HigherPriorityGoesFirstThenTheOlder) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  l.policy.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
+  Scheduler sched(l);
+  for (RequestId id : {1, 2, 3}) {
+    SequenceSpec s = spec(id, 4, 1, 10 * static_cast<TokenId>(id));
+    s.priority = id == 3 ? 0.9f : 0.5f;
+    ASSERT_TRUE(sched.submit(s).ok());
+  }
+  std::vector<RequestId> order;
+  while (!sched.idle()) order.push_back(step(sched)[0].id);
+  EXPECT_THAT(order, ElementsAre(3, 1, 2));
+}
+
+TEST(SchedulerOrder, HigherPriorityPausesTheLowerForASlot) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
+  step(sched);
+  SequenceSpec urgent = spec(2, 4, 2, 50);
+  urgent.priority = 1;
+  ASSERT_TRUE(sched.submit(urgent).ok());
+  EXPECT_EQ(step(sched)[0].id, 1u) << "its row was planned already; memory comes back after it";
+  EXPECT_EQ(step(sched)[0].id, 2u);
+  EXPECT_EQ(step(sched)[0].id, 2u);
+  EXPECT_EQ(step(sched)[0].id, 1u);
+  EXPECT_EQ(sched.stats().num_preemptions, 1);
+}
+
+TEST(SchedulerOrder, DeadlinesEndWaitingAndRunningOnes) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  Scheduler sched(l);
+  const Time late = Time{} + std::chrono::seconds(1);
+  for (RequestId id : {1, 2, 3}) {
+    SequenceSpec s = spec(id, 4, 8);
+    if (id < 3) s.deadline = late;
+    ASSERT_TRUE(sched.submit(s).ok());
+  }
+  const StepPlan plan = sched.plan(Time{});
+  EXPECT_TRUE(sched.expire(late - std::chrono::milliseconds(1)).empty());
+  const auto news = sched.expire(late);
+  ASSERT_EQ(news.size(), 2u);
+  for (const RowNews& n : news) EXPECT_EQ(n.reason, FinishReason::kTimedOut);
+  EXPECT_TRUE(commit_all(sched, plan).empty()) << "one final news only";
+  sched.check();
+  EXPECT_EQ(step(sched)[0].id, 3u);
+  EXPECT_EQ(sched.stats().num_timed_out, 2);
+}
+
+TEST(SchedulerCapacity, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
+  Limits l = limits();
+  l.num_blocks = 6;
+  l.enable_reuse = false;
+  l.policy.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 13)).ok());  // 16 positions: 4 blocks
+  ASSERT_TRUE(sched.submit(spec(2, 4, 9)).ok());   // 3 blocks, one too many
+  ASSERT_TRUE(sched.submit(spec(3, 2, 1)).ok());   // would fit, but nobody goes past the second
+  for (int i = 0; i < 13; ++i) EXPECT_THAT(step(sched), ElementsAre(testing::Field(&Part::id, 1)));
+  EXPECT_EQ(step(sched).size(), 2u);
+  while (!sched.idle()) step(sched);
+  EXPECT_EQ(sched.stats().num_preemptions, 0);
+}
+
+TEST(SchedulerCapacity, StaticBatchLetsNobodyJoin) {
+  Limits l = limits();
+  l.policy.capacity_policy = CapacityPolicy::kStaticBatch;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 3)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4, 2, 50)).ok());
+  EXPECT_EQ(step(sched).size(), 2u);
+  ASSERT_TRUE(sched.submit(spec(3, 4, 2, 70)).ok());
+  EXPECT_EQ(step(sched).size(), 2u);
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 5, 1}));
+  EXPECT_THAT(step(sched), ElementsAre(Part{3, 0, 4}));
+}
+
+TEST(SchedulerCapacity, RefusesBeamsByTheirWorstCase) {
+  Limits l = limits();
+  l.num_blocks = 10;
+  EXPECT_EQ(worst_case_blocks(l, 10, 16, 1), 4);
+  EXPECT_EQ(worst_case_blocks(l, 10, 16, 4), 2 + 4 * 2);
+  EXPECT_EQ(worst_case_blocks(l, 10, 11, 4), 3) << "one token needs no branch";
+  EXPECT_TRUE(Scheduler::validate(l, 10, 6, 4).ok());
+  EXPECT_THAT(std::string(message(Scheduler::validate(l, 10, 8, 4))),
+              testing::AllOf(HasSubstr("14 blocks"), HasSubstr("beam_width 4"),
+                             HasSubstr("there are 10 blocks")));
+  EXPECT_THAT(std::string(message(Scheduler::validate(l, 10, 6, 5))), HasSubstr("[1, 4]"));
+  EXPECT_THAT(std::string(message(Scheduler::validate(l, 10, 6, 1, 9))), HasSubstr("[1, 8]"));
+}
+
+TEST(SchedulerChunks, EqualProgressGivesABlockInTurn) {
+  Limits l = limits();
+  l.max_num_tokens = 12;
+  l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 20)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 6, 4, 50)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 8}, Part{2, 0, 4}));
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 8, 8}, Part{2, 4, 2}));
+  l.policy.chunking_policy = ChunkingPolicy::kFirstComeFirstServed;
+  Scheduler in_turn(l);
+  ASSERT_TRUE(in_turn.submit(spec(1, 20)).ok());
+  ASSERT_TRUE(in_turn.submit(spec(2, 6, 4, 50)).ok());
+  EXPECT_THAT(step(in_turn), ElementsAre(Part{1, 0, 12}));
+  EXPECT_THAT(step(in_turn), ElementsAre(Part{1, 12, 8}, Part{2, 0, 4}));
+}
+
+TEST(SchedulerChunks, WithoutChunksAPromptWaitsForAWholeStep) {
+  Limits l = limits();
+  l.max_num_tokens = 12;
+  l.policy.enable_chunked_context = false;
+  EXPECT_THAT(std::string(message(Scheduler::validate(l, 13, 1))),
+              testing::AllOf(HasSubstr("13 tokens"), HasSubstr("max_num_tokens 12")));
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 8, 2)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 8, 2, 50)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 8}));
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 8, 1}, Part{2, 0, 8}));
+}
+
+TEST(SchedulerChunks, ContextLogitsAreAsManyAsSlots) {
+  Scheduler sched(limits());
+  SequenceSpec s = spec(1, 10);
+  ASSERT_TRUE(sched.submit(spec(9, 10, 1)).ok());
+  step(sched);
+  s.output.return_context_logits = true;
+  ASSERT_TRUE(sched.submit(s).ok());
+  int position = 0;
+  for (int expected : {4, 4, 2}) {  // nothing is looked up: each position has logits
+    const StepPlan plan = sched.plan(Time{});
+    ASSERT_EQ(plan.rows.size(), 1u);
+    EXPECT_TRUE(plan.rows[0].all_logits);
+    EXPECT_EQ(plan.rows[0].start, position);
+    EXPECT_EQ(plan.rows[0].num_logits(), expected);
+    position += expected;
+    commit_all(sched, plan);
+  }
+  EXPECT_FALSE(sched.plan(Time{}).rows[0].all_logits);
+}
+
+TEST(SchedulerPause, SwapMovesBlocksToTheHostAndBack) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  l.num_host_blocks = 8;
+  l.policy.pause_policy = PausePolicy::kSwap;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 7, 8)).ok());
+  step(sched);
+  SequenceSpec urgent = spec(2, 4, 2, 50);
+  urgent.priority = 1;
+  ASSERT_TRUE(sched.submit(urgent).ok());
+  step(sched);
+  const StepPlan swap = sched.plan(Time{});
+  EXPECT_EQ(swap.rows[0].sequence->id(), 2u);
+  ASSERT_EQ(swap.copies.size(), 2u);
+  for (const BlockCopy& copy : swap.copies) {
+    EXPECT_LT(copy.from, l.num_blocks);
+    EXPECT_GE(copy.to, l.num_blocks);
+  }
+  commit_all(sched, swap);
+  step(sched);
+  const StepPlan resume = sched.plan(Time{});
+  EXPECT_THAT(parts(resume), ElementsAre(Part{1, 8, 1})) << "nothing is computed again";
+  EXPECT_GE(resume.copies.size(), 2u);
+  EXPECT_GE(sched.stats().blocks_onboarded, 2);
+}
+
+TEST(SchedulerPause, AFailedStepRestartsTheOthers) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 8, 4)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 8, 4, 50)).ok());
+  const StepPlan first = sched.plan(Time{});
+  const StepPlan second = sched.plan(Time{});
+  EXPECT_THAT(parts(second), ElementsAre(Part{1, 8, 1}, Part{2, 0, 4}));
+  const auto failed = sched.fail(first, internal_error("lost"));
+  ASSERT_EQ(failed.size(), 1u);
+  EXPECT_EQ(failed[0].id, 1u);
+  EXPECT_TRUE(commit_all(sched, second).empty());
+  sched.check();
+  EXPECT_THAT(step(sched), ElementsAre(Part{2, 0, 8})) << "from the start, nothing is trusted";
+}
+
+TEST(SchedulerReuse, FollowersComputeOneTokenOfThePrompt) {
+  Scheduler sched(limits());
+  std::vector<SequenceSpec> group(3, spec(1, 10, 2));
+  for (RequestId i = 1; i < 3; ++i) {
+    group[i].id = 1 + i;
+    group[i].leader = 1;
+  }
+  ASSERT_TRUE(sched.submit(group).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 10}));
+  const StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(parts(plan), ElementsAre(Part{1, 10, 1}, Part{2, 9, 1}, Part{3, 9, 1}));
+  EXPECT_EQ(plan.copies.size(), 2u) << "the last block of each follower";
+  for (size_t block : {0, 1})
+    EXPECT_EQ(plan.rows[1].sequence->block_table()[block],
+              plan.rows[0].sequence->block_table()[block]);
+  EXPECT_NE(plan.rows[1].sequence->block_table()[2], plan.rows[2].sequence->block_table()[2]);
+  commit_all(sched, plan);
+  while (!sched.idle()) step(sched);
+  EXPECT_EQ(sched.stats().prompt_tokens, 12);
+}
+
+TEST(SchedulerReuse, TheSamePromptIsNotComputedTwiceAtOnce) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 10, 2)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 12, 2)).ok());
+  ASSERT_TRUE(sched.submit(spec(3, 4, 2, 50)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 10}, Part{3, 0, 4})) << "others go past it";
+  const auto second = step(sched);
+  ASSERT_EQ(second.size(), 3u);
+  EXPECT_GE(second.back().start, 8);
+}
+
+TEST(SchedulerReuse, SaltsKeepPrefixesApart) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 8, 1)).ok());
+  step(sched);
+  SequenceSpec other = spec(2, 8, 1);
+  other.cache_salt = "a";
+  ASSERT_TRUE(sched.submit(other).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{2, 0, 8}));
+}
+
+TEST(SchedulerBeams, ShareThePromptAndCopyOnlyPartialBlocks) {
+  Scheduler sched(limits());
+  SequenceSpec s = spec(1, 6, 3);
+  s.sampling.beam_width = 2;
+  s.output.return_log_probs = true;
+  ASSERT_TRUE(sched.submit(s).ok());
+  StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(parts(plan), ElementsAre(Part{1, 0, 6}));
+  EXPECT_TRUE(sched.plan(Time{}).empty()) << "the host decides between the steps of a search";
+  EXPECT_TRUE(commit_all(sched, plan).empty());
+  plan = sched.plan(Time{});
+  EXPECT_THAT(parts(plan), ElementsAre(Part{1, 6, 1}, Part{1, 6, 1}));
+  EXPECT_EQ(plan.copies.size(), 1u) << "one of two holders of the half filled block";
+  const Sequence& sequence = *plan.rows[0].sequence;
+  EXPECT_EQ(sequence.block_table(0)[0], sequence.block_table(1)[0]);
+  EXPECT_NE(sequence.block_table(0)[1], sequence.block_table(1)[1]);
+  EXPECT_EQ(sequence.tokens(0).back(), 1);
+  EXPECT_EQ(sequence.tokens(1).back(), 2);
+  EXPECT_NE(plan.rows[0].slot, plan.rows[1].slot);
+  commit_all(sched, plan);
+  const auto news = commit_all(sched, sched.plan(Time{}));
+  ASSERT_EQ(news.size(), 1u);
+  ASSERT_EQ(news[0].beams.size(), 2u);
+  EXPECT_THAT(news[0].beams[0].tokens, ElementsAre(1, 1, 1));
+  EXPECT_THAT(news[0].beams[0].log_probs, ElementsAre(-1, -1, -1));
+  EXPECT_EQ(news[0].beams[1].cum_log_prob, -4);
+  EXPECT_EQ(news[0].reason, FinishReason::kLength);
+  EXPECT_TRUE(sched.idle());
+  sched.check();
+}
+
+TEST(SchedulerNews, CarriesLogProbsWhenAskedFor) {
+  Scheduler sched(limits());
+  SequenceSpec s = spec(1, 4);
+  s.output.return_log_probs = true;
+  s.output.num_top_log_probs = 4;
+  ASSERT_TRUE(sched.submit(s).ok());
+  const RowNews news = commit_all(sched, sched.plan(Time{}))[0];
+  EXPECT_THAT(news.log_probs, ElementsAre(-0.5f));
+  EXPECT_EQ(news.sum_log_prob, -1.5f);
+  ASSERT_EQ(news.top_log_probs.size(), 1u);
+  EXPECT_EQ(news.top_log_probs[0][3].token, 4);
+}
+
+TEST(SchedulerWindow, GivesBackWhatNobodySees) {
+  Limits l = limits();
+  l.attention_window = 8;
+  l.sink_tokens = 2;
+  l.max_num_tokens = 8;
+  l.num_blocks = 7;  // for 28 of 64 positions
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 32, 32)).ok());
+  int steps = 0;
+  while (!sched.idle() && ++steps < 100) step(sched);
+  EXPECT_EQ(steps, 4 + 31);
+  EXPECT_EQ(sched.stats().num_preemptions, 0);
+  EXPECT_EQ(sched.stats().blocks_free, 7);
+}
+
+TEST(SchedulerStats, TellsOfEachRequest) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  l.max_num_tokens = 8;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 10, 3)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4, 3)).ok());
+  const StepPlan plan = sched.plan(Time{});
+  auto stats = sched.request_stats();
+  ASSERT_EQ(stats.size(), 2u);
+  EXPECT_EQ(stats[0].stage, RequestStage::kContextInProgress);
+  EXPECT_EQ(stats[0].context_prefill_position, 8);
+  EXPECT_TRUE(stats[0].scheduled);
+  EXPECT_EQ(stats[0].alloc_total_blocks, 3);
+  EXPECT_EQ(stats[1].stage, RequestStage::kQueued);
+  commit_all(sched, plan);
+  step(sched);
+  stats = sched.request_stats();
+  EXPECT_EQ(stats[0].stage, RequestStage::kGenerationInProgress);
+  EXPECT_EQ(stats[0].num_generated_tokens, 1);
+  EXPECT_EQ(stats[0].missed_blocks, 2);
+}
+
+}  // namespace
+}  // namespace nereid::sched
