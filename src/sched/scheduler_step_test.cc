@@ -56,7 +56,7 @@ std::vector<Part> step(Scheduler& sched) {
   return parts(plan);
 }
 
-TEST(SchedulerOrder, HigherPriorityGoesFirstThenTheOlder) {
+TEST(SchedulerStep, HigherPriorityGoesFirstThenTheOlder) {
   Limits l = limits();
   l.max_batch_size = 1;
   l.policy.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
@@ -71,44 +71,7 @@ TEST(SchedulerOrder, HigherPriorityGoesFirstThenTheOlder) {
   EXPECT_THAT(order, ElementsAre(3, 1, 2));
 }
 
-TEST(SchedulerOrder, HigherPriorityPausesTheLowerForASlot) {
-  Limits l = limits();
-  l.max_batch_size = 1;
-  Scheduler sched(l);
-  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
-  step(sched);
-  SequenceSpec urgent = spec(2, 4, 2, 50);
-  urgent.priority = 1;
-  ASSERT_TRUE(sched.submit(urgent).ok());
-  EXPECT_EQ(step(sched)[0].id, 1u) << "its row was planned already; memory comes back after it";
-  EXPECT_EQ(step(sched)[0].id, 2u);
-  EXPECT_EQ(step(sched)[0].id, 2u);
-  EXPECT_EQ(step(sched)[0].id, 1u);
-  EXPECT_EQ(sched.stats().num_preemptions, 1);
-}
-
-TEST(SchedulerOrder, DeadlinesEndWaitingAndRunningOnes) {
-  Limits l = limits();
-  l.max_batch_size = 1;
-  Scheduler sched(l);
-  const Time late = Time{} + std::chrono::seconds(1);
-  for (RequestId id : {1, 2, 3}) {
-    SequenceSpec s = spec(id, 4, 8);
-    if (id < 3) s.deadline = late;
-    ASSERT_TRUE(sched.submit(s).ok());
-  }
-  const StepPlan plan = sched.plan(Time{});
-  EXPECT_TRUE(sched.expire(late - std::chrono::milliseconds(1)).empty());
-  const auto news = sched.expire(late);
-  ASSERT_EQ(news.size(), 2u);
-  for (const RowNews& n : news) EXPECT_EQ(n.reason, FinishReason::kTimedOut);
-  EXPECT_TRUE(commit_all(sched, plan).empty()) << "one final news only";
-  sched.check();
-  EXPECT_EQ(step(sched)[0].id, 3u);
-  EXPECT_EQ(sched.stats().num_timed_out, 2);
-}
-
-TEST(SchedulerCapacity, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
+TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
   Limits l = limits();
   l.num_blocks = 6;
   l.enable_reuse = false;
@@ -123,20 +86,7 @@ TEST(SchedulerCapacity, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
   EXPECT_EQ(sched.stats().num_preemptions, 0);
 }
 
-TEST(SchedulerCapacity, StaticBatchLetsNobodyJoin) {
-  Limits l = limits();
-  l.policy.capacity_policy = CapacityPolicy::kStaticBatch;
-  Scheduler sched(l);
-  ASSERT_TRUE(sched.submit(spec(1, 4, 3)).ok());
-  ASSERT_TRUE(sched.submit(spec(2, 4, 2, 50)).ok());
-  EXPECT_EQ(step(sched).size(), 2u);
-  ASSERT_TRUE(sched.submit(spec(3, 4, 2, 70)).ok());
-  EXPECT_EQ(step(sched).size(), 2u);
-  EXPECT_THAT(step(sched), ElementsAre(Part{1, 5, 1}));
-  EXPECT_THAT(step(sched), ElementsAre(Part{3, 0, 4}));
-}
-
-TEST(SchedulerCapacity, RefusesBeamsByTheirWorstCase) {
+TEST(SchedulerStep, RefusesBeamsByTheirWorstCase) {
   Limits l = limits();
   l.num_blocks = 10;
   EXPECT_EQ(worst_case_blocks(l, 10, 16, 1), 4);
@@ -150,7 +100,7 @@ TEST(SchedulerCapacity, RefusesBeamsByTheirWorstCase) {
   EXPECT_THAT(std::string(message(Scheduler::validate(l, 10, 6, 1, 9))), HasSubstr("[1, 8]"));
 }
 
-TEST(SchedulerChunks, EqualProgressGivesABlockInTurn) {
+TEST(SchedulerStep, EqualProgressGivesABlockInTurn) {
   Limits l = limits();
   l.max_num_tokens = 12;
   l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
@@ -167,20 +117,7 @@ TEST(SchedulerChunks, EqualProgressGivesABlockInTurn) {
   EXPECT_THAT(step(in_turn), ElementsAre(Part{1, 12, 8}, Part{2, 0, 4}));
 }
 
-TEST(SchedulerChunks, WithoutChunksAPromptWaitsForAWholeStep) {
-  Limits l = limits();
-  l.max_num_tokens = 12;
-  l.policy.enable_chunked_context = false;
-  EXPECT_THAT(std::string(message(Scheduler::validate(l, 13, 1))),
-              testing::AllOf(HasSubstr("13 tokens"), HasSubstr("max_num_tokens 12")));
-  Scheduler sched(l);
-  ASSERT_TRUE(sched.submit(spec(1, 8, 2)).ok());
-  ASSERT_TRUE(sched.submit(spec(2, 8, 2, 50)).ok());
-  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 8}));
-  EXPECT_THAT(step(sched), ElementsAre(Part{1, 8, 1}, Part{2, 0, 8}));
-}
-
-TEST(SchedulerChunks, ContextLogitsAreAsManyAsSlots) {
+TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
   Scheduler sched(limits());
   SequenceSpec s = spec(1, 10);
   ASSERT_TRUE(sched.submit(spec(9, 10, 1)).ok());
@@ -200,51 +137,7 @@ TEST(SchedulerChunks, ContextLogitsAreAsManyAsSlots) {
   EXPECT_FALSE(sched.plan(Time{}).rows[0].all_logits);
 }
 
-TEST(SchedulerPause, SwapMovesBlocksToTheHostAndBack) {
-  Limits l = limits();
-  l.max_batch_size = 1;
-  l.num_host_blocks = 8;
-  l.policy.pause_policy = PausePolicy::kSwap;
-  Scheduler sched(l);
-  ASSERT_TRUE(sched.submit(spec(1, 7, 8)).ok());
-  step(sched);
-  SequenceSpec urgent = spec(2, 4, 2, 50);
-  urgent.priority = 1;
-  ASSERT_TRUE(sched.submit(urgent).ok());
-  step(sched);
-  const StepPlan swap = sched.plan(Time{});
-  EXPECT_EQ(swap.rows[0].sequence->id(), 2u);
-  ASSERT_EQ(swap.copies.size(), 2u);
-  for (const BlockCopy& copy : swap.copies) {
-    EXPECT_LT(copy.from, l.num_blocks);
-    EXPECT_GE(copy.to, l.num_blocks);
-  }
-  commit_all(sched, swap);
-  step(sched);
-  const StepPlan resume = sched.plan(Time{});
-  EXPECT_THAT(parts(resume), ElementsAre(Part{1, 8, 1})) << "nothing is computed again";
-  EXPECT_GE(resume.copies.size(), 2u);
-  EXPECT_GE(sched.stats().blocks_onboarded, 2);
-}
-
-TEST(SchedulerPause, AFailedStepRestartsTheOthers) {
-  Limits l = limits();
-  l.max_num_tokens = 8;
-  Scheduler sched(l);
-  ASSERT_TRUE(sched.submit(spec(1, 8, 4)).ok());
-  ASSERT_TRUE(sched.submit(spec(2, 8, 4, 50)).ok());
-  const StepPlan first = sched.plan(Time{});
-  const StepPlan second = sched.plan(Time{});
-  EXPECT_THAT(parts(second), ElementsAre(Part{1, 8, 1}, Part{2, 0, 4}));
-  const auto failed = sched.fail(first, internal_error("lost"));
-  ASSERT_EQ(failed.size(), 1u);
-  EXPECT_EQ(failed[0].id, 1u);
-  EXPECT_TRUE(commit_all(sched, second).empty());
-  sched.check();
-  EXPECT_THAT(step(sched), ElementsAre(Part{2, 0, 8})) << "from the start, nothing is trusted";
-}
-
-TEST(SchedulerReuse, FollowersComputeOneTokenOfThePrompt) {
+TEST(SchedulerStep, FollowersComputeOneTokenOfThePrompt) {
   Scheduler sched(limits());
   std::vector<SequenceSpec> group(3, spec(1, 10, 2));
   for (RequestId i = 1; i < 3; ++i) {
@@ -265,7 +158,7 @@ TEST(SchedulerReuse, FollowersComputeOneTokenOfThePrompt) {
   EXPECT_EQ(sched.stats().prompt_tokens, 12);
 }
 
-TEST(SchedulerReuse, TheSamePromptIsNotComputedTwiceAtOnce) {
+TEST(SchedulerStep, TheSamePromptIsNotComputedTwiceAtOnce) {
   Scheduler sched(limits());
   ASSERT_TRUE(sched.submit(spec(1, 10, 2)).ok());
   ASSERT_TRUE(sched.submit(spec(2, 12, 2)).ok());
@@ -276,17 +169,7 @@ TEST(SchedulerReuse, TheSamePromptIsNotComputedTwiceAtOnce) {
   EXPECT_GE(second.back().start, 8);
 }
 
-TEST(SchedulerReuse, SaltsKeepPrefixesApart) {
-  Scheduler sched(limits());
-  ASSERT_TRUE(sched.submit(spec(1, 8, 1)).ok());
-  step(sched);
-  SequenceSpec other = spec(2, 8, 1);
-  other.cache_salt = "a";
-  ASSERT_TRUE(sched.submit(other).ok());
-  EXPECT_THAT(step(sched), ElementsAre(Part{2, 0, 8}));
-}
-
-TEST(SchedulerBeams, ShareThePromptAndCopyOnlyPartialBlocks) {
+TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
   Scheduler sched(limits());
   SequenceSpec s = spec(1, 6, 3);
   s.sampling.beam_width = 2;
@@ -317,20 +200,7 @@ TEST(SchedulerBeams, ShareThePromptAndCopyOnlyPartialBlocks) {
   sched.check();
 }
 
-TEST(SchedulerNews, CarriesLogProbsWhenAskedFor) {
-  Scheduler sched(limits());
-  SequenceSpec s = spec(1, 4);
-  s.output.return_log_probs = true;
-  s.output.num_top_log_probs = 4;
-  ASSERT_TRUE(sched.submit(s).ok());
-  const RowNews news = commit_all(sched, sched.plan(Time{}))[0];
-  EXPECT_THAT(news.log_probs, ElementsAre(-0.5f));
-  EXPECT_EQ(news.sum_log_prob, -1.5f);
-  ASSERT_EQ(news.top_log_probs.size(), 1u);
-  EXPECT_EQ(news.top_log_probs[0][3].token, 4);
-}
-
-TEST(SchedulerWindow, GivesBackWhatNobodySees) {
+TEST(SchedulerStep, GivesBackWhatNobodySees) {
   Limits l = limits();
   l.attention_window = 8;
   l.sink_tokens = 2;
@@ -345,7 +215,7 @@ TEST(SchedulerWindow, GivesBackWhatNobodySees) {
   EXPECT_EQ(sched.stats().blocks_free, 7);
 }
 
-TEST(SchedulerStats, TellsOfEachRequest) {
+TEST(SchedulerStep, TellsOfEachRequest) {
   Limits l = limits();
   l.max_batch_size = 1;
   l.max_num_tokens = 8;
