@@ -49,6 +49,8 @@ int main(int argc, char** argv) {
       const std::string json = "{\"size\":\"" + value + "\"}";
       TRITONSERVER_ErrorDelete(
           TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", json.c_str()));
+    } else if (name == "--http-header-forward-pattern") {
+      http.header_forward_pattern = value;
     } else if (name == "--http-port") {
       http.http_port = std::stoi(value);
     } else {

@@ -2,6 +2,8 @@
 #include "front/server.h"
 
 #include <atomic>
+#include <functional>
+#include <regex>
 #include <utility>
 
 #include "base/log.h"
@@ -23,6 +25,19 @@ Response error_page(const Request& request, int status, std::string_view message
     return openai_error({status, std::string(message), "", ""});
   }
   return kserve_error(status, message);
+}
+
+}  // namespace
+
+namespace {
+
+StatusOr<std::function<bool(const std::string&)>> header_filter(const std::string& pattern) {
+  try {
+    const std::regex regex(pattern, std::regex::ECMAScript | std::regex::icase);
+    return [regex](const std::string& name) { return std::regex_match(name, regex); };
+  } catch (const std::regex_error& e) {
+    return invalid_argument("header forward pattern '{}': {}", pattern, e.what());
+  }
 }
 
 }  // namespace
@@ -49,7 +64,11 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   auto draining = impl->draining;
   KserveOptions kserve;
   kserve.max_body_bytes = options.max_body_bytes;
-  add_kserve_routes(router, server, [draining] { return draining->load(); }, kserve);
+  if (!options.header_forward_pattern.empty()) {
+    ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
+  }
+  add_kserve_routes(
+      router, server, [draining] { return draining->load(); }, kserve);
   add_openai_routes(router, server, options.model_name);
 
   ListenerOptions http;

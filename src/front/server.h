@@ -24,6 +24,9 @@ struct HttpOptions {
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB
   std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
   std::string model_name = "model";                 // id in /v1/models
+  // Request headers whose whole name matches this regular expression (case is ignored) become
+  // parameters of infer requests. "": none.
+  std::string header_forward_pattern;
 };
 
 class HttpServer {
