@@ -14,7 +14,7 @@ namespace nereid::sched {
 struct BeamNews {
   std::vector<TokenId> tokens;   // all generated ones
   std::vector<float> log_probs;  // of each; empty unless OutputConfig::return_log_probs
-  float cum_log_prob = 0;        // their sum
+  float cum_log_prob = 0;        // their sum, and that of the end id where one ended it
   FinishReason reason = FinishReason::kNotFinished;
 };
 

@@ -21,8 +21,7 @@ struct Client {
   bool ended_by_us = false;  // cancel or stop was sent
   bool poisoned = false;     // one of its rows was aborted
   int64_t order = 0;
-  int num_overtaken = 0;   // plans in a row that served only others, some of them behind it
-  int num_idle_plans = 0;  // plans in a row without it while it was first and nothing drained
+  int num_overtaken = 0;  // plans in a row that served only others, some of them behind it
 
   bool before(const Client& other) const {
     if (spec.priority != other.spec.priority) return spec.priority > other.spec.priority;
@@ -34,7 +33,7 @@ struct Totals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
   int64_t onboarded = 0, windowed = 0;
-  int most_overtaken = 0, most_first_waits = 0;
+  int most_overtaken = 0;
 };
 
 class Traffic {

@@ -1,5 +1,4 @@
-// Scheduler: order, capacity and chunking policies, pauses, groups, beams, windows; one behaviour
-// per test.
+// Scheduler: what the rows of a step are; one behaviour per test.
 #include <gmock/gmock.h>
 
 #include "sched/fake_model.h"
