@@ -232,7 +232,11 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
   RETURN_IF_ERROR(raw->read_class_names());
   // Shared before it loads: the requests of a warm-up refer to their model.
   auto shared = adopt(std::move(model), files, serial);
-  RETURN_IF_ERROR(raw->load(backend, options_));
+  if (Status status = raw->load(backend, options_); !status.ok()) {
+    // Taken down here, not on the reaper's thread: the next attempt may come at once.
+    (void)shared->stop(now());
+    return status;
+  }
   return shared;
 }
 
