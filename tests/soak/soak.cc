@@ -17,6 +17,7 @@ namespace {
 // limits.
 constexpr double kMinJudgedSeconds = 600;
 constexpr double kMaxGrowth = 1.0;    // MiB/h
+constexpr int kFloors = 10;           // parts whose smallest RSS counts
 constexpr double kMinSpeed = 0.8;     // last quarter over second quarter
 constexpr double kWarmUpShare = 0.4;  // of the run: caches, rings and arenas fill
 
@@ -97,14 +98,15 @@ double mean(const std::vector<Sample>& samples) {
 
 void judge(double total, Record& record) {
   const auto warm = between(record.resident, kWarmUpShare * total, 2 * total);
-  const double growth = robust_slope(warm) * 3600;
+  const double growth = robust_slope(floors(warm, kFloors)) * 3600;
   const double second = mean(between(record.tokens_per_s, total / 4, total / 2));
   const double last = mean(between(record.tokens_per_s, total * 3 / 4, 2 * total));
   const bool judged = total >= kMinJudgedSeconds;
   fmt::print(
-      "RSS slope {:+.3f} MiB/h (median of pairwise slopes of {} samples at idle, after {:.0f} s); "
+      "RSS slope {:+.3f} MiB/h (median of pairwise slopes of the floors of {} parts, {} samples at "
+      "idle after {:.0f} s); "
       "tokens/s: second quarter {:.0f}, last quarter {:.0f}; {}\n",
-      growth, warm.size(), kWarmUpShare * total, second, last,
+      growth, kFloors, warm.size(), kWarmUpShare * total, second, last,
       judged ? "judged" : "too short to judge these");
   if (judged && growth > kMaxGrowth)
     record.faults.push_back(
@@ -147,6 +149,7 @@ void run_intervals(const Options& o, std::unique_ptr<Executor> owned, Record& re
 }
 
 int run(const Options& options) {
+  steady_malloc();
   auto executor = Executor::create(options.model, config_of(options));
   if (!executor.ok()) {
     fmt::print(stderr, "soak: {}\n", message(executor.status()));

@@ -29,6 +29,24 @@ std::vector<Sample> between(std::span<const Sample> samples, double low, double 
   return out;
 }
 
+std::vector<Sample> floors(std::span<const Sample> samples, int count) {
+  std::vector<Sample> out;
+  if (samples.empty()) return out;
+  const double start = samples.front().seconds;
+  const double part = (samples.back().seconds - start) / count;
+  for (int i = 0; i < count; ++i) {
+    const double end = i + 1 < count ? start + part * (i + 1) : samples.back().seconds + 1;
+    const auto inside = between(samples, start + part * i, end);
+    if (!inside.empty()) out.push_back(*std::ranges::min_element(inside, {}, &Sample::value));
+  }
+  return out;
+}
+
+void steady_malloc() {
+  mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+  mallopt(M_ARENA_MAX, 2);
+}
+
 int64_t resident_bytes() {
   malloc_trim(0);
   int64_t pages = 0, resident = 0;
