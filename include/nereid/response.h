@@ -38,12 +38,12 @@ struct SequenceOutput {
   std::vector<float> generation_logits;  // f32 [token, vocab]; empty unless asked for
 };
 
-// Times on the steady clock and block counts of one sequence; set on its final Response.
+// Times on the steady clock and block counts of one sequence, as far as it has come.
 struct RequestMetrics {
   std::chrono::steady_clock::time_point arrival, first_scheduled, first_token, last_token;
   int32_t reused_blocks = 0;     // prompt blocks found in the prefix cache
   int32_t missed_blocks = 0;     // full prompt blocks that had to be computed
-  int32_t allocated_blocks = 0;  // blocks taken from the pool
+  int32_t allocated_blocks = 0;  // blocks taken from the pool for the prompt
   int32_t num_preemptions = 0;
 };
 
