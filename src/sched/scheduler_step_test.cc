@@ -50,9 +50,10 @@ std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId 
 
 std::vector<Part> step(Scheduler& sched) {
   const StepPlan plan = sched.plan(Time{});
+  std::vector<Part> planned = parts(plan);  // a row's sequence may be gone once it is committed
   commit_all(sched, plan);
   sched.check();
-  return parts(plan);
+  return planned;
 }
 
 TEST(SchedulerStep, HigherPriorityGoesFirstThenTheOlder) {
