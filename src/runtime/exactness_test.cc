@@ -1,10 +1,8 @@
 // Every feature under every way to run it, on the shipped model and the CPU: tokens, log-probs and
 // logits must be those of the same request alone, unchunked, without cache or overlap, bit by bit.
-// NEREID_EXACTNESS=quick runs the columns marked so (for sanitizer builds).
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <string_view>
@@ -43,8 +41,8 @@ struct Column {
   Way way = Way::kAlone;
   void (*set)(ExecutorConfig&, int) = nullptr;
   int argument = 0;
-  bool (*happened)(const ExecutorStats&) = nullptr;               // the way was really gone
-  enum class When { kFull, kQuick, kAlways } when = When::kFull;  // kAlways: with all Numerics
+  bool (*happened)(const ExecutorStats&) = nullptr;  // the way was really gone
+  bool with_all_numerics = false;                    // else with the usual ones only
 };
 
 const Numerics kNumerics[] = {
@@ -127,35 +125,33 @@ std::vector<Column> columns() {
   const auto swapped = [](const ExecutorStats& s) {
     return s.num_preemptions > 0 && s.kv_blocks_offloaded > 0 && s.kv_blocks_onboarded > 0;
   };
-  using enum Column::When;
   std::vector<Column> all = {
-      {"Alone", Way::kAlone, nullptr, 0, nullptr, kQuick},
+      {"Alone", Way::kAlone},
       {"Overlap", Way::kAlone, overlapped},
       {"TwoThreads", Way::kAlone, threads, 2},
       {"Batch", Way::kBatch},
       {"BatchTwoThreads", Way::kBatch, threads, 2},
-      {"BatchUsual", Way::kBatch, usual, 0, nullptr, kQuick},
+      {"BatchUsual", Way::kBatch, usual},
       {"BatchFewRows", Way::kBatch, rows, 16},
-      {"BatchChunked", Way::kBatch, chunk_usual, 50, nullptr, kAlways},
+      {"BatchChunked", Way::kBatch, chunk_usual, 50, nullptr, true},
       {"BatchEqualProgress", Way::kBatch, equal_progress, 50},
-      {"PrefixHit", Way::kTwice, usual, 0, reused, kQuick},
-      {"PartialHit", Way::kPrimed, usual, 0, reused, kAlways},
-      {"Paused", Way::kBatch, tiny, kTiny, paused, kQuick},
-      {"Swapped", Way::kBatch, tiny_swapping, kTiny, swapped, kAlways},
-      {"Offloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, kAlways},
+      {"PrefixHit", Way::kTwice, usual, 0, reused},
+      {"PartialHit", Way::kPrimed, usual, 0, reused, true},
+      {"Paused", Way::kBatch, tiny, kTiny, paused},
+      {"Swapped", Way::kBatch, tiny_swapping, kTiny, swapped, true},
+      {"Offloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, true},
       {"NoEvict", Way::kBatch, policy, static_cast<int>(CapacityPolicy::kGuaranteedNoEvict),
        never_paused},
       {"StaticBatch", Way::kBatch, policy, static_cast<int>(CapacityPolicy::kStaticBatch),
        never_paused},
-      {"Streamed", Way::kStreamed, usual, 0, nullptr, kQuick},
+      {"Streamed", Way::kStreamed, usual},
       {"StreamedWhole", Way::kStreamedWhole, usual},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},
   };
   for (int tokens = 1; tokens <= kBlock; ++tokens)
-    all.push_back({"Chunk" + std::to_string(tokens), Way::kAlone, chunk, tokens, nullptr,
-                   tokens == 7 ? kQuick : kFull});
+    all.push_back({"Chunk" + std::to_string(tokens), Way::kAlone, chunk, tokens});
   for (const int tokens : {17, 31, 32, 33, 48, 64})
     all.push_back({"Chunk" + std::to_string(tokens), Way::kAlone, chunk, tokens});
   return all;
@@ -336,14 +332,10 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
 }
 
 std::vector<Cell> cells() {
-  const char* knob = std::getenv("NEREID_EXACTNESS");
-  const bool quick = knob && std::string_view(knob) == "quick";
   std::vector<Cell> out;
   for (const Numerics& numerics : kNumerics)
     for (const Column& column : columns())
-      if (*numerics.name ? !quick && column.when == Column::When::kAlways
-                         : !quick || column.when != Column::When::kFull)
-        out.push_back({numerics, column});
+      if (!*numerics.name || column.with_all_numerics) out.push_back({numerics, column});
   return out;
 }
 
