@@ -182,7 +182,7 @@ std::vector<T> elements(const std::vector<Output>& outputs, std::string_view nam
   for (const auto& output : outputs) {
     if (output.name != name) continue;
     out.resize(output.bytes.size() / sizeof(T));
-    std::memcpy(out.data(), output.bytes.data(), out.size() * sizeof(T));
+    if (!out.empty()) std::memcpy(out.data(), output.bytes.data(), out.size() * sizeof(T));
   }
   return out;
 }

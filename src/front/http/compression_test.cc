@@ -8,7 +8,7 @@ namespace {
 
 TEST(Compression, RoundTrips) {
   std::string text;
-  for (int i = 0; i < 50000; ++i) text += static_cast<char>(i * i % 251);
+  for (uint32_t i = 0; i < 50000; ++i) text += static_cast<char>(i * i % 251);
   for (const Encoding encoding : {Encoding::kGzip, Encoding::kDeflate, Encoding::kIdentity}) {
     for (const std::string& data : {text, std::string(), std::string("x")}) {
       const auto back = decompress(compress(data, encoding), encoding, 1 << 20);

@@ -162,20 +162,23 @@ void count_response(ListenerStats& stats, int status) {
 
 }  // namespace
 
-Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> listener)
-    : socket_(std::move(socket)),
-      listener_(std::move(listener)),
-      wake_(socket_.get_executor()),
-      deadline_(socket_.get_executor()) {
+Listing::Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection)
+    : listener_(std::move(listener)), connection_(connection) {
   ++listener_->stats.connections_open;
   std::lock_guard lock(listener_->mutex);
-  listener_->connections.insert(this);
+  listener_->connections.insert(connection_);
 }
 
-Connection::~Connection() {
+Listing::~Listing() {
   --listener_->stats.connections_open;
-  listener_->remove(this);
+  listener_->remove(connection_);
 }
+
+Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> listener)
+    : listener_(std::move(listener), this),
+      socket_(std::move(socket)),
+      wake_(socket_.get_executor()),
+      deadline_(socket_.get_executor()) {}
 
 void Connection::start() {
   asio::co_spawn(
@@ -378,7 +381,8 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer,
   current_ = answer;
   ++listener_->stats.requests_active;
   {
-    ExchangePtr exchange = std::make_shared<LiveExchange>(shared_from_this(), answer, listener_);
+    ExchangePtr exchange =
+        std::make_shared<LiveExchange>(shared_from_this(), answer, listener_.listener());
     if (listener_->draining) {
       exchange->send(listener_->router.error_page()(answer->request, 503, "Server exiting"));
     } else {

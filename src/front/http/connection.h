@@ -27,29 +27,49 @@ struct IoThreads::Impl {
 
 class Connection;
 
-// Shared by the acceptor, the connections and the Listener handle.
+// Shared by the accept loop, the connections and the Listener handle. Holds nothing of the
+// IoThreads: the last reference may outlive them.
 struct Listener::Impl {
-  Impl(boost::asio::io_context& io, ListenerOptions opts, Router r)
-      : context(io),
-        options(std::move(opts)),
-        router(std::move(r)),
-        acceptor(boost::asio::make_strand(io)) {}
+  Impl(ListenerOptions opts, Router r) : options(std::move(opts)), router(std::move(r)) {}
 
   void remove(Connection* connection);
   // Strong references, so that the last one is never dropped under the mutex.
   std::vector<std::shared_ptr<Connection>> snapshot();
 
-  boost::asio::io_context& context;
   const ListenerOptions options;
   const Router router;
   ListenerStats stats;
   int port = 0;
   std::atomic<bool> draining{false};
-  boost::asio::ip::tcp::acceptor acceptor;  // on its own strand once started
 
   std::mutex mutex;
   std::condition_variable drained;
-  std::unordered_set<Connection*> connections;  // each alive while listed (removed in destructor)
+  std::unordered_set<Connection*> connections;  // each alive while listed
+};
+
+// Held by the accept loop and the Listener handle.
+struct Listener::Acceptor {
+  explicit Acceptor(boost::asio::io_context& io)
+      : context(io), socket(boost::asio::make_strand(io)) {}
+
+  boost::asio::io_context& context;
+  boost::asio::ip::tcp::acceptor socket;  // on its own strand once started
+};
+
+// A connection's place in its listener's books. The first member of a connection, hence the last to
+// go: nothing that belongs to the IoThreads is left of a connection that is no longer listed.
+class Listing {
+ public:
+  Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection);
+  ~Listing();
+  Listing(const Listing&) = delete;
+  Listing& operator=(const Listing&) = delete;
+  Listener::Impl* operator->() const { return listener_.get(); }
+  const std::shared_ptr<Listener::Impl>& listener() const { return listener_; }
+
+ private:
+  const std::shared_ptr<Listener::Impl> listener_;
+  Connection* const connection_;
 };
 
 // The state of one answer. Touched on the connection's strand only.
@@ -68,7 +88,6 @@ struct Answer {
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(boost::asio::ip::tcp::socket socket, std::shared_ptr<Listener::Impl> listener);
-  ~Connection();
 
   void start();        // spawns run()
   void drain();        // any thread: close when idle, else after the running answer
@@ -102,8 +121,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void disarm();
   void close();
 
+  const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
-  std::shared_ptr<Listener::Impl> listener_;
   boost::asio::steady_timer wake_;  // used as a condition variable
   boost::asio::steady_timer deadline_;
   uint64_t deadline_generation_ = 0;

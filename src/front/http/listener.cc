@@ -30,14 +30,15 @@ void raise_descriptor_limit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log_debug("cannot raise the descriptor limit");
 }
 
-asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Impl> listener) {
-  asio::steady_timer pause(listener->acceptor.get_executor());
-  while (listener->acceptor.is_open()) {
+asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
+                                  std::shared_ptr<Listener::Impl> listener) {
+  asio::steady_timer pause(acceptor->socket.get_executor());
+  while (acceptor->socket.is_open()) {
     boost::system::error_code ec;
-    auto strand = asio::make_strand(listener->context);
+    auto strand = asio::make_strand(acceptor->context);
     auto token = asio::redirect_error(asio::use_awaitable, ec);
-    tcp::socket socket = co_await listener->acceptor.async_accept(strand, token);
-    if (!listener->acceptor.is_open()) co_return;
+    tcp::socket socket = co_await acceptor->socket.async_accept(strand, token);
+    if (!acceptor->socket.is_open()) co_return;
     if (ec) {
       // Out of descriptors or memory: connections that end will free some.
       if (ec != asio::error::connection_aborted) {
@@ -102,17 +103,19 @@ StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, Listener
   ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(context, options.host, options.port));
   raise_descriptor_limit();
   const std::string where = fmt::format("{}:{}", options.host, options.port);
-  auto impl = std::make_shared<Impl>(context, std::move(options), std::move(router));
+  auto impl = std::make_shared<Impl>(std::move(options), std::move(router));
+  auto acceptor = std::make_shared<Acceptor>(context);
+  tcp::acceptor& socket = acceptor->socket;
   boost::system::error_code ec;
-  impl->acceptor.open(endpoint.protocol(), ec);
-  if (!ec) impl->acceptor.set_option(tcp::acceptor::reuse_address(true), ec);
-  if (!ec) impl->acceptor.bind(endpoint, ec);
-  if (!ec) impl->acceptor.listen(1024, ec);
+  socket.open(endpoint.protocol(), ec);
+  if (!ec) socket.set_option(tcp::acceptor::reuse_address(true), ec);
+  if (!ec) socket.bind(endpoint, ec);
+  if (!ec) socket.listen(1024, ec);
   if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);
   if (ec) return unavailable("cannot listen on {}: {}", where, ec.message());
-  impl->port = impl->acceptor.local_endpoint().port();
-  asio::co_spawn(impl->acceptor.get_executor(), accept_loop(impl), asio::detached);
-  return std::unique_ptr<Listener>(new Listener(std::move(impl)));
+  impl->port = socket.local_endpoint().port();
+  asio::co_spawn(socket.get_executor(), accept_loop(acceptor, impl), asio::detached);
+  return std::unique_ptr<Listener>(new Listener(std::move(impl), std::move(acceptor)));
 }
 
 Listener::~Listener() {
@@ -141,9 +144,9 @@ std::vector<std::shared_ptr<Connection>> Listener::Impl::snapshot() {
 
 void Listener::begin_stop() {
   if (impl_->draining.exchange(true)) return;
-  asio::post(impl_->acceptor.get_executor(), [impl = impl_] {
+  asio::post(acceptor_->socket.get_executor(), [acceptor = acceptor_] {
     boost::system::error_code ec;
-    impl->acceptor.close(ec);
+    acceptor->socket.close(ec);
   });
   for (const auto& c : impl_->snapshot()) c->drain();
 }

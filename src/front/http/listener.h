@@ -78,10 +78,13 @@ class Listener {
   void abort_all();
 
   struct Impl;
+  struct Acceptor;
 
  private:
-  explicit Listener(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  Listener(std::shared_ptr<Impl> impl, std::shared_ptr<Acceptor> acceptor)
+      : impl_(std::move(impl)), acceptor_(std::move(acceptor)) {}
   std::shared_ptr<Impl> impl_;
+  std::shared_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace nereid::front
