@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Unit and end-to-end tests under a sanitizer.  usage: sanitize.sh address|thread
-# Threads: only the tests of folders that have any. Not exactness_test: under a sanitizer it takes a quarter of an hour for
-# what runtime_test and soak also run.
+# Threads: the tests of folders that start threads; kernels run on the pool in runtime_test and soak. Not exactness_test:
+# under a sanitizer it takes a quarter of an hour for what runtime_test and soak also run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "$1" in
   address) preset=asan targets=(all) filter=(-E '^exactness_test$') ;;
   thread)
     preset=tsan
-    tests=(base_test tensor_test sched_test kernels_test exec_test runtime_test capi_test server_test
-      backend_testing_test front_http_test front_test soak)
+    tests=(base_test tensor_test sched_test runtime_test capi_test server_test backend_testing_test front_http_test
+      front_test soak)
     targets=(nereid "${tests[@]}") filter=(-R "^($(IFS='|'; echo "${tests[*]}"))$") ;;
   *) echo "usage: sanitize.sh address|thread" >&2; exit 2 ;;
 esac
