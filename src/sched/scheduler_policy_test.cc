@@ -5,6 +5,7 @@
 #include <map>
 
 #include "sched/scheduler.h"
+#include "sched/test_requests.h"
 
 namespace nereid::sched {
 namespace {
@@ -16,21 +17,6 @@ using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 constexpr int kT = 4;
-
-Limits limits() {
-  return {.max_batch_size = 4,
-          .max_num_tokens = 64,
-          .max_queue_size = 8,
-          .max_sequence_length = 128,
-          .num_blocks = 32,
-          .tokens_per_block = kT};
-}
-
-SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first = 100) {
-  SequenceSpec s{.id = id, .max_new_tokens = max_new};
-  for (int i = 0; i < num_prompt; ++i) s.prompt.push_back(first + i);
-  return s;
-}
 
 // A scheduler whose steps are committed at once; every row that samples draws token 7.
 struct Loop {

@@ -2,28 +2,13 @@
 #include <gmock/gmock.h>
 
 #include "sched/fake_model.h"
+#include "sched/test_requests.h"
 
 namespace nereid::sched {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Limits limits() {
-  return {.max_batch_size = 4,
-          .max_num_tokens = 64,
-          .max_queue_size = 8,
-          .max_sequence_length = 128,
-          .max_beam_width = 4,
-          .num_blocks = 32,
-          .tokens_per_block = 4};
-}
-
-SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first = 100) {
-  SequenceSpec s{.id = id, .max_new_tokens = max_new};
-  for (int i = 0; i < num_prompt; ++i) s.prompt.push_back(first + i);
-  return s;
-}
 
 // Of each row: request, first position, tokens.
 struct Part {
@@ -57,7 +42,7 @@ std::vector<Part> step(Scheduler& sched) {
 }
 
 TEST(SchedulerStep, HigherPriorityGoesFirstThenTheOlder) {
-  Limits l = limits();
+  Limits l = limits(4);
   l.max_batch_size = 1;
   l.policy.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
   Scheduler sched(l);
@@ -72,7 +57,7 @@ TEST(SchedulerStep, HigherPriorityGoesFirstThenTheOlder) {
 }
 
 TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
-  Limits l = limits();
+  Limits l = limits(4);
   l.num_blocks = 6;
   l.enable_reuse = false;
   l.policy.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
@@ -87,7 +72,7 @@ TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
 }
 
 TEST(SchedulerStep, RefusesBeamsByTheirWorstCase) {
-  Limits l = limits();
+  Limits l = limits(4);
   l.num_blocks = 10;
   EXPECT_EQ(worst_case_blocks(l, 10, 16, 1), 4);
   EXPECT_EQ(worst_case_blocks(l, 10, 16, 4), 2 + 4 * 2);
@@ -101,7 +86,7 @@ TEST(SchedulerStep, RefusesBeamsByTheirWorstCase) {
 }
 
 TEST(SchedulerStep, EqualProgressGivesABlockInTurn) {
-  Limits l = limits();
+  Limits l = limits(4);
   l.max_num_tokens = 12;
   l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
   Scheduler sched(l);
@@ -118,7 +103,7 @@ TEST(SchedulerStep, EqualProgressGivesABlockInTurn) {
 }
 
 TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
-  Scheduler sched(limits());
+  Scheduler sched(limits(4));
   SequenceSpec s = spec(1, 10);
   ASSERT_TRUE(sched.submit(spec(9, 10, 1)).ok());
   step(sched);
@@ -138,7 +123,7 @@ TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
 }
 
 TEST(SchedulerStep, FollowersComputeOneTokenOfThePrompt) {
-  Scheduler sched(limits());
+  Scheduler sched(limits(4));
   std::vector<SequenceSpec> group(3, spec(1, 10, 2));
   for (RequestId i = 1; i < 3; ++i) {
     group[i].id = 1 + i;
@@ -159,7 +144,7 @@ TEST(SchedulerStep, FollowersComputeOneTokenOfThePrompt) {
 }
 
 TEST(SchedulerStep, TheSamePromptIsNotComputedTwiceAtOnce) {
-  Scheduler sched(limits());
+  Scheduler sched(limits(4));
   ASSERT_TRUE(sched.submit(spec(1, 10, 2)).ok());
   ASSERT_TRUE(sched.submit(spec(2, 12, 2)).ok());
   ASSERT_TRUE(sched.submit(spec(3, 4, 2, 50)).ok());
@@ -170,7 +155,7 @@ TEST(SchedulerStep, TheSamePromptIsNotComputedTwiceAtOnce) {
 }
 
 TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
-  Scheduler sched(limits());
+  Scheduler sched(limits(4));
   SequenceSpec s = spec(1, 6, 3);
   s.sampling.beam_width = 2;
   s.output.return_log_probs = true;
@@ -201,7 +186,7 @@ TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
 }
 
 TEST(SchedulerStep, GivesBackWhatNobodySees) {
-  Limits l = limits();
+  Limits l = limits(4);
   l.attention_window = 8;
   l.sink_tokens = 2;
   l.max_num_tokens = 8;
@@ -216,7 +201,7 @@ TEST(SchedulerStep, GivesBackWhatNobodySees) {
 }
 
 TEST(SchedulerStep, TellsOfEachRequest) {
-  Limits l = limits();
+  Limits l = limits(4);
   l.max_batch_size = 1;
   l.max_num_tokens = 8;
   Scheduler sched(l);

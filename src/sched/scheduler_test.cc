@@ -3,26 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include "sched/test_requests.h"
+
 namespace nereid::sched {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Limits limits() {
-  return {.max_batch_size = 4,
-          .max_num_tokens = 64,
-          .max_queue_size = 8,
-          .max_sequence_length = 128,
-          .num_blocks = 32,
-          .tokens_per_block = 4};
-}
-
-SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId first = 100) {
-  SequenceSpec s{.id = id, .max_new_tokens = max_new};
-  for (int i = 0; i < num_prompt; ++i) s.prompt.push_back(first + i);
-  return s;
-}
 
 // Commits every row of a plan; each sampling row draws `token`.
 std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
