@@ -1,0 +1,56 @@
+// What a gRPC port may be told; the names follow the --grpc-* flags of the stock server.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace nereid::front {
+
+class Extensions;
+class Tracer;
+
+// A group of rpcs that only callers with a secret may use: metadata "triton-grpc-protocol-<key>"
+// must be `value`.
+struct GrpcRestriction {
+  // Of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
+  // trace, logging.
+  std::vector<std::string> protocols;
+  std::string key;
+  std::string value;
+};
+
+struct GrpcOptions {
+  using Milliseconds = std::chrono::milliseconds;
+
+  std::string host = "0.0.0.0";
+  int port = 8001;          // 0: any free one
+  bool reuse_port = false;  // other processes may listen on the same port
+  int threads = 2;          // event loops, each on a thread of its own; 1 to 128
+  size_t max_connections = 16384;
+  size_t max_streams = 2048;                        // rpcs at once on one connection
+  size_t max_message_bytes = size_t{256} << 20;     // of a request, also when decompressed
+  size_t max_buffered_bytes = size_t{4} << 30;      // of unfinished requests, all connections
+  size_t max_unread_bytes = size_t{64} << 20;       // of a stream's answers, not yet taken by it
+  std::string header_forward_pattern;               // metadata that becomes request parameters
+  std::string response_compression_level = "none";  // none, low, medium, high
+  Milliseconds keepalive_time{7200000};             // silence before the server pings
+  Milliseconds keepalive_timeout{20000};            // for the answer
+  bool keepalive_permit_without_calls = false;      // pings both ways without a running rpc
+  int max_pings_without_data = 2;                   // that the server sends; 0: any number
+  Milliseconds min_recv_ping_interval_without_data{300000};  // that a client must keep
+  int max_ping_strikes = 2;                                  // before it is cut off; 0: never
+  Milliseconds max_connection_age{0};                        // 0: no limit
+  Milliseconds max_connection_age_grace{0};  // after it, for running rpcs; 0: no limit
+  Milliseconds handshake_timeout{10000};     // to the client's first complete frame
+  Milliseconds message_timeout{30000};       // for a unary request to arrive, plus 1 s per 64 KiB
+  Milliseconds write_timeout{30000};         // for a client that does not read
+  std::vector<GrpcRestriction> restrictions;
+
+  std::shared_ptr<Extensions> extensions;  // shared with HTTP; null: own ones
+  std::shared_ptr<Tracer> tracer;          // shared with HTTP; null: own, off
+};
+
+}  // namespace nereid::front
