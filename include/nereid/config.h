@@ -51,6 +51,24 @@ struct KvCacheConfig {
   int32_t event_buffer_size = 0;      // KvCacheEvents kept; the oldest go first; 0 = none
 };
 
+// Memory for LoRA adapters on the device and on the host. The cache is made of pages; a module
+// layer is one adapted matrix of one layer. Adapters cannot be loaded yet, so any value other than
+// the default is refused.
+struct PeftCacheConfig {
+  int32_t num_host_module_layers = 0;      // size of the host cache; 0 = by host_cache_bytes
+  int32_t num_device_module_layers = 0;    // of the device cache; 0 = by device_cache_fraction
+  int32_t optimal_adapter_size = 8;        // rank that a page is laid out for
+  int32_t max_adapter_size = 64;           // largest rank that may be loaded
+  int32_t num_put_workers = 1;             // threads that unpack adapters into the host cache
+  int32_t num_ensure_workers = 1;          // threads that copy adapters to the device
+  int32_t num_copy_streams = 1;            // device streams of those copies
+  int32_t max_pages_per_block_host = 24;   // pages of one host allocation
+  int32_t max_pages_per_block_device = 8;  // pages of one device allocation
+  double device_cache_fraction = 0.05;     // of what is free after weights and buffers
+  int64_t host_cache_bytes = int64_t{1} << 30;
+  std::filesystem::path prefetch_dir;  // folders named by task id, loaded at start; empty = none
+};
+
 struct ExecutorConfig {
   std::string device = "cpu";  // cpu | cuda:N
   int32_t num_threads = 0;     // CPU compute threads; 0 = one per physical core
@@ -58,6 +76,7 @@ struct ExecutorConfig {
                              // free
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
+  PeftCacheConfig peft_cache;
   int32_t max_batch_size = 32;      // sequences (with beams: beams) per step
   int32_t max_beam_width = 1;       // valid: 1 to 16, at most max_batch_size
   int32_t max_num_tokens = 2048;    // tokens per step; longer prompts are chunked

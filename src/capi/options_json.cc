@@ -39,12 +39,30 @@ void read_kv_cache(ObjectReader& in, KvCacheConfig& c) {
   in.read("event_buffer_size", c.event_buffer_size);
 }
 
+void read_peft_cache(ObjectReader& in, PeftCacheConfig& c) {
+  in.read("num_host_module_layers", c.num_host_module_layers);
+  in.read("num_device_module_layers", c.num_device_module_layers);
+  in.read("optimal_adapter_size", c.optimal_adapter_size);
+  in.read("max_adapter_size", c.max_adapter_size);
+  in.read("num_put_workers", c.num_put_workers);
+  in.read("num_ensure_workers", c.num_ensure_workers);
+  in.read("num_copy_streams", c.num_copy_streams);
+  in.read("max_pages_per_block_host", c.max_pages_per_block_host);
+  in.read("max_pages_per_block_device", c.max_pages_per_block_device);
+  in.read("device_cache_fraction", c.device_cache_fraction);
+  in.read("host_cache_bytes", c.host_cache_bytes);
+  std::string prefetch_dir = c.prefetch_dir.string();
+  in.read("prefetch_dir", prefetch_dir);
+  c.prefetch_dir = prefetch_dir;
+}
+
 void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("device", c.device);
   in.read("num_threads", c.num_threads);
   in.read("memory_bytes", c.memory_bytes);
   in.read_object("scheduler", [&](ObjectReader& inner) { read_scheduler(inner, c.scheduler); });
   in.read_object("kv_cache", [&](ObjectReader& inner) { read_kv_cache(inner, c.kv_cache); });
+  in.read_object("peft_cache", [&](ObjectReader& inner) { read_peft_cache(inner, c.peft_cache); });
   in.read("max_batch_size", c.max_batch_size);
   in.read("max_beam_width", c.max_beam_width);
   in.read("max_num_tokens", c.max_num_tokens);

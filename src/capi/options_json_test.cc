@@ -53,6 +53,8 @@ TEST(OptionsJson, ReadsConfigs) {
   const auto c = parse_config(R"({"device": "cuda:1", "max_batch_size": 7,
       "scheduler": {"capacity_policy": "static_batch", "pause_policy": "swap"},
       "kv_cache": {"type": "fp8", "memory_fraction": 0.5, "host_cache_bytes": 1099511627776},
+      "peft_cache": {"optimal_adapter_size": 16, "device_cache_fraction": 0.25,
+                     "prefetch_dir": "/l"},
       "forced_kernels": ["linear:ref"], "cache_dir": "/x"})");
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_EQ(c->device, "cuda:1");
@@ -62,6 +64,10 @@ TEST(OptionsJson, ReadsConfigs) {
   EXPECT_EQ(c->kv_cache.type, KvCacheType::kFp8);
   EXPECT_EQ(c->kv_cache.memory_fraction, 0.5);
   EXPECT_EQ(c->kv_cache.host_cache_bytes, int64_t{1} << 40);
+  EXPECT_EQ(c->peft_cache.optimal_adapter_size, 16);
+  EXPECT_EQ(c->peft_cache.device_cache_fraction, 0.25);
+  EXPECT_EQ(c->peft_cache.prefetch_dir, "/l");
+  EXPECT_EQ(c->peft_cache.host_cache_bytes, int64_t{1} << 30);
   EXPECT_THAT(c->forced_kernels, ElementsAre("linear:ref"));
   EXPECT_EQ(c->cache_dir, "/x");
 }

@@ -48,6 +48,32 @@ Status check_kv_cache(const KvCacheConfig& kv) {
   return check_range("kv_cache.event_buffer_size", kv.event_buffer_size, 0, 1 << 24);
 }
 
+// No adapter can be loaded yet: a size that somebody chose would be ignored.
+Status check_peft_cache(const PeftCacheConfig& given) {
+  const PeftCacheConfig only;
+  Status status;
+  const auto check = [&](const char* field, const auto& value, const auto& allowed) {
+    if (status.ok() && value != allowed)
+      status = invalid_argument(
+          "peft_cache.{}: {} is not allowed, only {} is; adapters cannot be loaded yet", field,
+          value, allowed);
+  };
+  check("num_host_module_layers", given.num_host_module_layers, only.num_host_module_layers);
+  check("num_device_module_layers", given.num_device_module_layers, only.num_device_module_layers);
+  check("optimal_adapter_size", given.optimal_adapter_size, only.optimal_adapter_size);
+  check("max_adapter_size", given.max_adapter_size, only.max_adapter_size);
+  check("num_put_workers", given.num_put_workers, only.num_put_workers);
+  check("num_ensure_workers", given.num_ensure_workers, only.num_ensure_workers);
+  check("num_copy_streams", given.num_copy_streams, only.num_copy_streams);
+  check("max_pages_per_block_host", given.max_pages_per_block_host, only.max_pages_per_block_host);
+  check("max_pages_per_block_device", given.max_pages_per_block_device,
+        only.max_pages_per_block_device);
+  check("device_cache_fraction", given.device_cache_fraction, only.device_cache_fraction);
+  check("host_cache_bytes", given.host_cache_bytes, only.host_cache_bytes);
+  check("prefetch_dir", given.prefetch_dir.string(), std::string());
+  return status;
+}
+
 }  // namespace
 
 Status check_config(const ExecutorConfig& c) {
@@ -55,6 +81,7 @@ Status check_config(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_range("memory_bytes", c.memory_bytes, 0, int64_t{1} << 50));
   RETURN_IF_ERROR(check_scheduler(c.scheduler, c.kv_cache));
   RETURN_IF_ERROR(check_kv_cache(c.kv_cache));
+  RETURN_IF_ERROR(check_peft_cache(c.peft_cache));
   RETURN_IF_ERROR(check_range("max_batch_size", c.max_batch_size, 1, 4096));
   RETURN_IF_ERROR(check_range("max_beam_width", c.max_beam_width, 1, kMaxBeamWidth));
   if (c.max_beam_width > c.max_batch_size)

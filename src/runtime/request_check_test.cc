@@ -315,5 +315,39 @@ TEST(ConfigCheck, EveryRange) {
   expect("kv_cache.event_buffer_size: -1", [](auto& c) { c.kv_cache.event_buffer_size = -1; });
 }
 
+TEST(ConfigCheck, NoAdapterCacheYet) {
+  const auto refusal = [](std::function<void(PeftCacheConfig&)> set) {
+    ExecutorConfig c;
+    set(c.peft_cache);
+    return std::string(message(check_config(c)));
+  };
+  EXPECT_EQ(refusal([](auto&) {}), "");
+  EXPECT_EQ(refusal([](auto& c) { c.optimal_adapter_size = 16; }),
+            "peft_cache.optimal_adapter_size: 16 is not allowed, only 8 is; adapters cannot be "
+            "loaded yet");
+  EXPECT_THAT(refusal([](auto& c) { c.num_host_module_layers = 77; }),
+              StartsWith("peft_cache.num_host_module_layers: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.num_device_module_layers = 77; }),
+              StartsWith("peft_cache.num_device_module_layers: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.max_adapter_size = 77; }),
+              StartsWith("peft_cache.max_adapter_size: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.num_put_workers = 77; }),
+              StartsWith("peft_cache.num_put_workers: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.num_ensure_workers = 77; }),
+              StartsWith("peft_cache.num_ensure_workers: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.num_copy_streams = 77; }),
+              StartsWith("peft_cache.num_copy_streams: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.max_pages_per_block_host = 77; }),
+              StartsWith("peft_cache.max_pages_per_block_host: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.max_pages_per_block_device = 77; }),
+              StartsWith("peft_cache.max_pages_per_block_device: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.host_cache_bytes = 77; }),
+              StartsWith("peft_cache.host_cache_bytes: 77 is not"));
+  EXPECT_THAT(refusal([](auto& c) { c.device_cache_fraction = 0.5; }),
+              StartsWith("peft_cache.device_cache_fraction: 0.5 is not allowed, only 0.05"));
+  EXPECT_THAT(refusal([](auto& c) { c.prefetch_dir = "/a"; }),
+              StartsWith("peft_cache.prefetch_dir: /a is not"));
+}
+
 }  // namespace
 }  // namespace nereid::runtime

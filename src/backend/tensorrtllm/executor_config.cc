@@ -58,7 +58,7 @@ Status refuse(const ModelSettings& settings) {
   for (const char* key :
        {"encoder_model_path", "medusa_choices", "eagle_choices", "lookahead_window_size",
         "lookahead_ngram_size", "lookahead_verification_set_size", "guided_decoding_backend",
-        "lora_prefetch_dir", "participant_ids"}) {
+        "participant_ids"}) {
     if (settings.parameter(key)) {
       return unsupported("model '{}': parameter '{}' is not supported", settings.name, key);
     }
@@ -179,6 +179,20 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
   return ok();
 }
 
+// What is read here is checked (and for now refused) by the runtime.
+Status read_peft_cache(const ModelSettings& settings, PeftCacheConfig& out) {
+  RETURN_IF_ERROR(
+      integer(settings, "lora_cache_optimal_adapter_size", 1, kMaxInt, out.optimal_adapter_size));
+  RETURN_IF_ERROR(
+      integer(settings, "lora_cache_max_adapter_size", 1, kMaxInt, out.max_adapter_size));
+  ASSIGN_OR_RETURN(out.device_cache_fraction,
+                   settings.number("lora_cache_gpu_memory_fraction", out.device_cache_fraction));
+  RETURN_IF_ERROR(
+      integer(settings, "lora_cache_host_memory_bytes", 0, int64_t{1} << 50, out.host_cache_bytes));
+  out.prefetch_dir = settings.parameter("lora_prefetch_dir").value_or("");
+  return ok();
+}
+
 // Every request chooses how it decodes, so the mode only has to be one that requests may use.
 Status check_decoding_mode(const ModelSettings& settings, const ExecutorConfig& config) {
   const auto mode = settings.parameter("decoding_mode");
@@ -228,6 +242,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(integer(settings, "memory_bytes", 0, int64_t{1} << 50, config.memory_bytes));
   RETURN_IF_ERROR(read_scheduler(settings, config.scheduler));
   RETURN_IF_ERROR(read_kv_cache(settings, config.kv_cache));
+  RETURN_IF_ERROR(read_peft_cache(settings, config.peft_cache));
   RETURN_IF_ERROR(integer(settings, "max_num_sequences", 1, kMaxInt, config.max_batch_size));
   RETURN_IF_ERROR(integer(settings, "max_beam_width", 1, 16, config.max_beam_width));
   RETURN_IF_ERROR(check_decoding_mode(settings, config));

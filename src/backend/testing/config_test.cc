@@ -61,6 +61,11 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
       {{{"gpu_weights_percent", "0.5"}}, "gpu_weights_percent"},
       {{{"gpu_device_ids", "0,1"}}, "gpu_device_ids"},
       {{{"medusa_choices", "{0}"}}, "medusa_choices"},
+      {{{"lora_cache_optimal_adapter_size", "16"}}, "peft_cache.optimal_adapter_size: 16"},
+      {{{"lora_cache_max_adapter_size", "32"}}, "peft_cache.max_adapter_size: 32"},
+      {{{"lora_cache_gpu_memory_fraction", "0.1"}}, "peft_cache.device_cache_fraction: 0.1"},
+      {{{"lora_cache_host_memory_bytes", "4096"}}, "peft_cache.host_cache_bytes: 4096"},
+      {{{"lora_prefetch_dir", "/adapters"}}, "peft_cache.prefetch_dir: /adapters"},
       {{{"num_nodes", "2"}}, "num_nodes"},
       {{{"logits_datatype", "TYPE_BF16"}}, "context_logits"},
   };
