@@ -2,13 +2,54 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <exception>
+#include <string_view>
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/tools.h"
+
+namespace {
+
+// Commands that read their arguments themselves: called by the program's own name (a link) or as
+// the first word.
+struct Tool {
+  const char* name;
+  int (*run)(int argc, char** argv);
+  const char* help;
+};
+
+constexpr Tool kTools[] = {
+    {"fill_template", nereid::cli::fill_template_main,
+     "fill the ${placeholders} of a config.pbtxt"},
+    {"launch_triton_server", nereid::cli::launch_triton_server_main,
+     "start the server on a model repository, in the background"},
+};
+
+// "/x/fill_template.py" -> "fill_template"
+std::string_view base_name(std::string_view path) {
+  path.remove_prefix(path.rfind('/') + 1);
+  if (path.ends_with(".py")) path.remove_suffix(3);
+  return path;
+}
+
+const Tool* find_tool(std::string_view name) {
+  name = base_name(name);
+  for (const auto& tool : kTools) {
+    if (name == tool.name) return &tool;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   nereid::init_logging();
+  if (const Tool* tool = find_tool(argv[0])) return tool->run(argc, argv);
+  if (argc > 1) {
+    if (const Tool* tool = find_tool(argv[1])) return tool->run(argc - 1, argv + 1);
+  }
   CLI::App app{
       "nereid serves large language models on CPUs and NVIDIA GPUs.\n"
       "First steps:  nereid serve models/quickstart\n"
@@ -21,6 +62,7 @@ int main(int argc, char** argv) {
   nereid::cli::add_generate(app, exit_code);
   nereid::cli::add_bench(app, exit_code);
   nereid::cli::add_inspect(app, exit_code);
+  for (const auto& tool : kTools) app.add_subcommand(tool.name, tool.help);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -1,8 +1,7 @@
 #include "cli/repository.h"
 
-#include <algorithm>
+#include <set>
 #include <utility>
-#include <vector>
 
 #include <fmt/ranges.h>
 
@@ -17,25 +16,17 @@ constexpr std::pair<const char*, const char*> kTemplates[] = {
 
 }  // namespace
 
+const TemplateTexts& repository_templates() {
+  static const TemplateTexts templates(std::begin(kTemplates), std::end(kTemplates));
+  return templates;
+}
+
 StatusOr<std::string> fill_template(std::string_view text, const TemplateValues& values) {
-  std::string out;
-  std::vector<std::string> missing;
-  while (!text.empty()) {
-    const size_t begin = text.find("${");
-    out.append(text.substr(0, begin));
-    if (begin == text.npos) break;
-    const size_t end = text.find('}', begin);
-    if (end == text.npos) return invalid_argument("template: '${{' without '}}'");
-    const std::string_view name = text.substr(begin + 2, end - begin - 2);
-    if (const auto value = values.find(name); value != values.end())
-      out.append(value->second);
-    else if (std::find(missing.begin(), missing.end(), name) == missing.end())
-      missing.emplace_back(name);
-    text.remove_prefix(end + 1);
-  }
+  std::set<std::string> missing = placeholders_of(text);
+  std::erase_if(missing, [&](const std::string& name) { return values.contains(name); });
   if (!missing.empty())
     return invalid_argument("template: no value for {}", fmt::join(missing, ", "));
-  return out;
+  return substitute(text, values);
 }
 
 std::string escape_text(std::string_view value) {

@@ -3,15 +3,21 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
+#include "cli/fill_template.h"
 
 namespace nereid::cli {
 
-using TemplateValues = std::map<std::string, std::string, std::less<>>;
+using TemplateValues = Substitutions;
+
+// Model name and text of its config.pbtxt, in the order of a request's way through them.
+using TemplateTexts = std::vector<std::pair<std::string_view, std::string_view>>;
+const TemplateTexts& repository_templates();
 
 // Replaces each ${name} by its value. InvalidArgument lists the names that have no value.
 StatusOr<std::string> fill_template(std::string_view text, const TemplateValues& values);

@@ -51,6 +51,8 @@ class ScratchDir {
 
 // Parameters of the templates that have no flag here: their defaults.
 constexpr const char* kUnset[] = {"batching_strategy",
+                                  "multimodal_model_path",
+                                  "max_num_images",
                                   "gpu_device_ids",
                                   "max_attention_window_size",
                                   "kv_cache_onboard_blocks",
@@ -107,7 +109,11 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
   const KvCacheConfig& kv = config.kv_cache;
   TemplateValues values = {
       {"triton_max_batch_size", number(config.max_batch_size)},
+      {"triton_backend", "tensorrtllm"},
       {"decoupled_mode", "true"},
+      {"max_queue_delay_microseconds", "0"},
+      {"encoder_input_features_data_type", "TYPE_FP16"},
+      {"prompt_embedding_table_data_type", "TYPE_FP16"},
       {"engine_dir", escape_text(dir)},
       {"tokenizer_dir", escape_text(dir)},
       {"max_seq_len", number(model.traits.max_positions)},

@@ -286,6 +286,12 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
         "configuration. Expected model name of the form 'model.<backend_name>'.{}",
         out.name, p.where("backend"));
   }
+  if (out.backend.starts_with("${")) {
+    return invalid_argument(
+        "'backend' of {} is the placeholder {} that nobody filled in, expected a name such as "
+        "tensorrtllm{}",
+        out.name, out.backend, p.where("backend"));
+  }
   if (out.backend.find_first_of("/\\") != std::string::npos ||
       out.runtime.find_first_of("/\\") != std::string::npos) {
     return invalid_argument("'backend' and 'runtime' of {} must be plain names{}", out.name,

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "server/config_fields.h"
 #include "server/config_json.h"
+#include "server/placeholders.h"
 
 namespace nereid::server {
 namespace {
@@ -31,27 +32,6 @@ class FirstError : public pb::io::ErrorCollector {
   std::string text_;
 };
 
-// A template's data type that nobody filled in ("data_type: ${logits_datatype}") is taken as FP32,
-// what the deployments that leave it so expect. Anywhere else a placeholder is a syntax error.
-std::string fill_data_types(std::string_view text) {
-  constexpr std::string_view kField = "data_type";
-  std::string out;
-  for (size_t at = 0; at < text.size();) {
-    const size_t field = text.find(kField, at);
-    if (field == std::string_view::npos) return out.append(text.substr(at));
-    size_t value = text.find_first_not_of(" \t:", field + kField.size());
-    value = std::min(value, text.size());
-    out.append(text.substr(at, value - at));
-    at = value;
-    if (!text.substr(value).starts_with("${")) continue;
-    const size_t end = text.find_first_of("}\n", value);
-    if (end == std::string_view::npos || text[end] != '}') continue;
-    out.append("TYPE_FP32");
-    at = end + 1;
-  }
-  return out;
-}
-
 Status parse_text(std::string_view text, Parsed& out) {
   if (text.size() > kMaxConfigBytes) {
     return invalid_argument("{}: larger than {} bytes", out.path, kMaxConfigBytes);
@@ -61,7 +41,7 @@ Status parse_text(std::string_view text, Parsed& out) {
   parser.RecordErrorsTo(&error);
   parser.WriteLocationsTo(&out.places);
   parser.SetRecursionLimit(kMaxNesting);
-  const std::string filled = fill_data_types(text);
+  ASSIGN_OR_RETURN(const std::string filled, fill_placeholders(text, out.path));
   pb::io::ArrayInputStream stream(filled.data(), static_cast<int>(filled.size()));
   if (!parser.Parse(&stream, &out.config)) {
     return invalid_argument("failed to read text proto from {}:{}", out.path,

@@ -140,7 +140,18 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
   return make_output(name, {rows, static_cast<int64_t>(vocab)}, bias);
 }
 
+// Inputs that the model may declare and that this release does not act on.
+Status refuse_unsupported(const Request& request) {
+  for (const char* name :
+       {"DECODER_QUERY", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID"}) {
+    ASSIGN_OR_RETURN(const auto view, request.input(name));
+    if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
+  }
+  return ok();
+}
+
 StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
+  RETURN_IF_ERROR(refuse_unsupported(request));
   ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
   if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
   const size_t batch = query->size();

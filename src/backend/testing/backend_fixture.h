@@ -132,7 +132,8 @@ class BackendTest : public testing::Test {
     std::string name = (fs::temp_directory_path() / "nereid-backend-XXXXXX").string();
     dir = mkdtemp(name.data());
     const std::string model = NEREID_SOURCE_DIR "/models/quickstart";
-    values.merge(std::map<std::string, std::string>{{"triton_max_batch_size", "4"},
+    values.merge(std::map<std::string, std::string>{{"triton_backend", "tensorrtllm"},
+                                                    {"triton_max_batch_size", "4"},
                                                     {"decoupled_mode", "true"},
                                                     {"preprocessing_instance_count", "1"},
                                                     {"postprocessing_instance_count", "1"},

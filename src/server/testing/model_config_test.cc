@@ -42,7 +42,7 @@ TEST(ModelConfig, ReadsOddSpellings) {
 
 TEST(ModelConfig, SyntaxErrorsNameThePlace) {
   EXPECT_THAT(error("backend: \"x\"\nbogus: 1\n"), HasSubstr("m/config.pbtxt:2:"));
-  EXPECT_THAT(error("max_batch_size: ${n}"), HasSubstr("m/config.pbtxt:1:17:"));
+  EXPECT_THAT(error("max_batch_size: ${n"), HasSubstr("m/config.pbtxt:1:17:"));
   EXPECT_THAT(error("backend: \"a\"\nbackend: \"b\""), HasSubstr("m/config.pbtxt:2:"));
   EXPECT_THAT(error("input [ { name: \"a\" }, ]"), HasSubstr("m/config.pbtxt:1:"));
 }
@@ -87,7 +87,12 @@ TEST(ModelConfig, ValuesAreChecked) {
 TEST(ModelConfig, UnfilledDataTypesAreFloats) {
   EXPECT_EQ(
       error("backend: \"x\" output [ { name: \"o\" data_type: ${logits_datatype} dims: 1 } ]"), "");
-  EXPECT_THAT(error("backend: \"x\" max_batch_size: ${n}"), HasSubstr("config.pbtxt:1:"));
+  EXPECT_EQ(error("backend: \"x\" max_batch_size: ${n} # ${more}\n"
+                  "instance_group [ { count: ${m} kind: KIND_CPU } ]"),
+            "");
+  EXPECT_THAT(error("backend: \"x\"\nmax_batch_size: ${triton_max_batch_size}"),
+              HasSubstr("config.pbtxt:2: ${triton_max_batch_size} is not filled in"));
+  EXPECT_THAT(error("backend: \"${triton_backend}\""), HasSubstr("${triton_backend}"));
   EXPECT_THAT(error("backend: \"x\" input { data_type: ${"), HasSubstr("config.pbtxt:1:"));
 }
 
@@ -136,6 +141,7 @@ TEST(ModelConfig, TemplatesAreValid) {
         text.replace(at, name.size() + 3, value);
       }
     };
+    fill("triton_backend", "tensorrtllm");
     fill("triton_max_batch_size", "4");
     fill("decoupled_mode", "true");
     for (const char* name : {"preprocessing", "postprocessing", "bls"})

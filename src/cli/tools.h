@@ -1,0 +1,14 @@
+// Commands that keep the names and flags of the tools they replace. They parse their own arguments,
+// since those follow other rules than ours, and are called with argv[0] = the name shown in
+// messages.
+#pragma once
+
+namespace nereid::cli {
+
+// fill_template [-i] FILE name:value,name:value ...: fills the ${name} of a config.pbtxt.
+int fill_template_main(int argc, char** argv);
+
+// Starts `tritonserver` in the background with the command line that a model repository needs.
+int launch_triton_server_main(int argc, char** argv);
+
+}  // namespace nereid::cli
