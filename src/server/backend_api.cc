@@ -222,6 +222,10 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
   InferenceRequest* r = of(request);
   auto& statistics = of(instance)->model->statistics();
   r->reported = true;
+  r->report(TRITONSERVER_TRACE_COMPUTE_START, exec_start_ns);
+  r->report(TRITONSERVER_TRACE_COMPUTE_INPUT_END, compute_start_ns);
+  r->report(TRITONSERVER_TRACE_COMPUTE_OUTPUT_START, compute_end_ns);
+  r->report(TRITONSERVER_TRACE_COMPUTE_END, exec_end_ns);
   if (success) {
     statistics.success(r->batch_size,
                        {r->start_ns, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns});

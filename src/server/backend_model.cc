@@ -173,6 +173,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
 
 Status BackendModel::accept(InferenceRequest* request,
                             const std::shared_ptr<ResponseContext>& context) {
+  request->report_queued();
   if (config().response_cache && server()->cache() != nullptr &&
       answer_from_cache(*server()->cache(), request, context)) {
     return ok();

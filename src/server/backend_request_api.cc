@@ -128,9 +128,10 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputBufferProperties(
                           memory_type_id);
 }
 
-TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKEND_Request*,
+TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKEND_Request* request,
                                                TRITONSERVER_InferenceTrace** trace) {
-  *trace = nullptr;  // requests are not traced
+  const auto& hold = of(request)->trace;  // null when the request is not traced
+  *trace = hold == nullptr ? nullptr : reinterpret_cast<TRITONSERVER_InferenceTrace*>(hold->get());
   return nullptr;
 }
 

@@ -52,6 +52,7 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
 
 Status EnsembleModel::accept(InferenceRequest* request,
                              const std::shared_ptr<ResponseContext>& context) {
+  request->report_queued();
   if (config().response_cache && server()->cache() != nullptr &&
       answer_from_cache(*server()->cache(), request, context)) {
     return ok();

@@ -182,6 +182,9 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
   request.timeout_us = request_->timeout_us;
   request.parameters = request_->parameters;
   request.allocator = host_allocator();
+  if (request_->trace != nullptr) {
+    request.trace = std::make_shared<TraceHold>(request_->trace->get()->spawn_child());
+  }
   for (const auto& link : step.outputs) request.requested_outputs.push_back(link.name);
   add_inputs(*branch, step, request);
   request.deliver = [call, branch, index](std::unique_ptr<InferenceResponse> response,

@@ -47,9 +47,17 @@ Status Model::enqueue(InferenceRequest* request) {
     ++num_running_;
   }
   const auto context = request->arm();
+  if (request->trace != nullptr) {
+    InferenceTrace& trace = *request->trace->get();
+    trace.model_name = config_.name;
+    trace.model_version = version_;
+    trace.request_id = request->id;
+    trace.report(TRITONSERVER_TRACE_REQUEST_START, request->start_ns);
+  }
   Status status = accept(request, context);
   if (!status.ok()) {
     context->armed = false;
+    context->trace.reset();
     request_ended();
   }
   return status;

@@ -45,6 +45,7 @@ std::shared_ptr<ResponseContext> InferenceRequest::arm() {
   c->id = id;
   c->allocator = allocator;
   c->allocator_userp = allocator_userp;
+  c->trace = trace;
   if (deliver) {
     c->deliver = deliver;
   } else {
@@ -58,10 +59,24 @@ std::shared_ptr<ResponseContext> InferenceRequest::arm() {
   return c;
 }
 
+void InferenceRequest::report(TRITONSERVER_InferenceTraceActivity activity, uint64_t ns) const {
+  if (trace != nullptr) trace->get()->report(activity, ns == 0 ? now_ns() : ns);
+}
+
+void InferenceRequest::report_queued() const {
+  if (trace == nullptr) return;
+  report(TRITONSERVER_TRACE_QUEUE_START);
+  for (const auto& input : inputs) {
+    trace->get()->report_input(TRITONSERVER_TRACE_TENSOR_QUEUE_INPUT, input);
+  }
+}
+
 void InferenceRequest::release(uint32_t release_flags) {
+  report(TRITONSERVER_TRACE_REQUEST_END);
   // The context leaves first but dies last: if nobody else holds it, a missing FINAL goes out after
   // the release.
   const auto keep = std::move(context_);
+  trace.reset();
   release_fn(reinterpret_cast<TRITONSERVER_InferenceRequest*>(this), release_flags, release_userp);
 }
 

@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "server/model_config.h"
+#include "server/trace.h"
 #include "server/values.h"
 #include "triton/core/tritonbackend.h"
 
@@ -75,6 +76,7 @@ class ResponseContext {
   std::string id;
   ResponseAllocator* allocator = nullptr;
   void* allocator_userp = nullptr;
+  std::shared_ptr<TraceHold> trace;  // null: not traced
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
   bool armed = false;             // accepted by the core: from now on a FINAL is owed
   bool counts_as_running = true;  // the model waits for it when it stops
@@ -118,6 +120,11 @@ class InferenceRequest {
   // A fresh response context from the callbacks; the model calls it when it accepts the request.
   std::shared_ptr<ResponseContext> arm();
 
+  // Tells the trace, if there is one. `ns` 0: now.
+  void report(TRITONSERVER_InferenceTraceActivity activity, uint64_t ns = 0) const;
+  // QUEUE_START and the inputs.
+  void report_queued() const;
+
   // Ends the core's ownership: calls the release callback, after which `this` may be gone.
   void release(uint32_t flags);
 
@@ -144,6 +151,10 @@ class InferenceRequest {
   void* response_userp = nullptr;
   // Set instead of response_fn by the core itself (ensembles).
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
+
+  // The trace that the next use of the request goes with: the core's when that was accepted. Null:
+  // not traced.
+  std::shared_ptr<TraceHold> trace;
 
   // Set while the core owns the request.
   std::vector<std::string> wanted_outputs;  // requested, or all of the model's

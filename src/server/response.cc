@@ -177,6 +177,11 @@ Status InferenceResponse::send(std::unique_ptr<InferenceResponse> response, uint
   if (!error.ok()) response->error.reset(to_error(error));
   const auto context = std::move(response->context_);
   if (context == nullptr) return internal_error("response sent twice");
+  if (context->trace != nullptr) {
+    for (const OutputTensor& output : response->outputs) {
+      context->trace->get()->report_output(TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT, output);
+    }
+  }
   return context->send(std::move(response), flags);
 }
 

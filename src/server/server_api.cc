@@ -27,6 +27,18 @@ TRITONSERVER_Error* only(bool is_default, const char* setter) {
   return is_default ? nullptr : to_error(unsupported("{}: only the default value works", setter));
 }
 
+// The trace is the core's only when the request is.
+Status enqueue_traced(InferenceRequest* request, InferenceTrace* trace) {
+  const auto hold = std::make_shared<TraceHold>(trace);
+  request->trace = hold;
+  const auto model = request->model;  // the request may be gone when this returns
+  Status status = model->enqueue(request);
+  if (status.ok()) return status;
+  request->trace.reset();
+  hold->disown();
+  return status;
+}
+
 TRITONSERVER_Message* message_of(std::string text) {
   return new TRITONSERVER_Message{std::move(text)};
 }
@@ -322,11 +334,9 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelStatistics(TRITONSERVER_Server* serv
 TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
                                                   TRITONSERVER_InferenceRequest* request,
                                                   TRITONSERVER_InferenceTrace* trace) {
-  if (trace != nullptr) {
-    return to_error(unsupported("TRITONSERVER_ServerInferAsync: tracing is not supported"));
-  }
   InferenceRequest* r = server::of(request);
-  return to_error(r->model->enqueue(r));
+  if (trace == nullptr) return to_error(r->model->enqueue(r));
+  return to_error(enqueue_traced(r, server::of(trace)));
 }
 
 struct TRITONSERVER_Metrics {

@@ -10,31 +10,6 @@
     return nereid::server::to_error(nereid::unsupported(#function " is not supported")); \
   }
 
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceNew,
-                   (TRITONSERVER_InferenceTrace**, TRITONSERVER_InferenceTraceLevel, uint64_t,
-                    TRITONSERVER_InferenceTraceActivityFn_t, TRITONSERVER_InferenceTraceReleaseFn_t,
-                    void*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceTensorNew,
-                   (TRITONSERVER_InferenceTrace**, TRITONSERVER_InferenceTraceLevel, uint64_t,
-                    TRITONSERVER_InferenceTraceActivityFn_t,
-                    TRITONSERVER_InferenceTraceTensorActivityFn_t,
-                    TRITONSERVER_InferenceTraceReleaseFn_t, void*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceDelete, (TRITONSERVER_InferenceTrace*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceId, (TRITONSERVER_InferenceTrace*, uint64_t*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceParentId, (TRITONSERVER_InferenceTrace*, uint64_t*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceModelName,
-                   (TRITONSERVER_InferenceTrace*, const char**))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceModelVersion,
-                   (TRITONSERVER_InferenceTrace*, int64_t*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceRequestId,
-                   (TRITONSERVER_InferenceTrace*, const char**))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceSpawnChildTrace,
-                   (TRITONSERVER_InferenceTrace*, TRITONSERVER_InferenceTrace**))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceSetContext,
-                   (TRITONSERVER_InferenceTrace*, const char*))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceContext, (TRITONSERVER_InferenceTrace*, const char**))
-NEREID_UNSUPPORTED(TRITONSERVER_InferenceTraceReportActivity,
-                   (TRITONSERVER_InferenceTrace*, uint64_t, const char*))
 NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsAddRateLimiterResource,
                    (TRITONSERVER_ServerOptions*, const char*, size_t, int))
 NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetMetricsConfig,
@@ -80,30 +55,4 @@ TRITONSERVER_Error* TRITONREPOAGENT_ApiVersion(uint32_t* major, uint32_t* minor)
   *major = TRITONREPOAGENT_API_VERSION_MAJOR;
   *minor = TRITONREPOAGENT_API_VERSION_MINOR;
   return nullptr;
-}
-
-const char* TRITONSERVER_InferenceTraceLevelString(TRITONSERVER_InferenceTraceLevel level) {
-  switch (level) {
-    case TRITONSERVER_TRACE_LEVEL_DISABLED:
-      return "DISABLED";
-    case TRITONSERVER_TRACE_LEVEL_MIN:
-      return "MIN";
-    case TRITONSERVER_TRACE_LEVEL_MAX:
-      return "MAX";
-    case TRITONSERVER_TRACE_LEVEL_TIMESTAMPS:
-      return "TIMESTAMPS";
-    case TRITONSERVER_TRACE_LEVEL_TENSORS:
-      return "TENSORS";
-  }
-  return "<unknown>";
-}
-
-const char* TRITONSERVER_InferenceTraceActivityString(
-    TRITONSERVER_InferenceTraceActivity activity) {
-  constexpr const char* kNames[] = {
-      "REQUEST_START",        "QUEUE_START",           "COMPUTE_START",  "COMPUTE_INPUT_END",
-      "COMPUTE_OUTPUT_START", "COMPUTE_END",           "REQUEST_END",    "TENSOR_QUEUE_INPUT",
-      "TENSOR_BACKEND_INPUT", "TENSOR_BACKEND_OUTPUT", "CUSTOM_ACTIVITY"};
-  const auto index = static_cast<size_t>(activity);
-  return index < sizeof(kNames) / sizeof(kNames[0]) ? kNames[index] : "<unknown>";
 }

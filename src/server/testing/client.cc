@@ -117,8 +117,8 @@ TestCall::~TestCall() {
   if (request_ != nullptr) TRITONSERVER_InferenceRequestDelete(request_);
 }
 
-Outcome TestCall::send() {
-  return Outcome(TRITONSERVER_ServerInferAsync(server_, request_, nullptr));
+Outcome TestCall::send(TRITONSERVER_InferenceTrace* trace) {
+  return Outcome(TRITONSERVER_ServerInferAsync(server_, request_, trace));
 }
 
 void TestCall::cancel() { TRITONSERVER_InferenceRequestCancel(request_); }

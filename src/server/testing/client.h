@@ -56,7 +56,7 @@ class TestCall {
            const std::string& id = "", bool batched = false);
   ~TestCall();
   TRITONSERVER_InferenceRequest* request() const { return request_; }
-  Outcome send();
+  Outcome send(TRITONSERVER_InferenceTrace* trace = nullptr);
   void cancel();
   // Until FINAL and release; false after ten seconds.
   bool wait();

@@ -122,6 +122,9 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   const std::vector<int32_t> values = read_input(request);
   TRITONBACKEND_ResponseFactory* factory = nullptr;
   TRITONBACKEND_ResponseFactoryNew(&factory, request);
+  TRITONSERVER_InferenceTrace* trace = nullptr;
+  TRITONBACKEND_RequestTrace(request, &trace);
+  if (trace != nullptr) TRITONSERVER_InferenceTraceReportActivity(trace, 1500, "own_event");
   TRITONBACKEND_ModelInstanceReportStatistics(instance, request, true, 1000, 2000, 3000, 4000);
   TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, 1, 1000, 2000, 3000, 4000);
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);

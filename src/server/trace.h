@@ -1,0 +1,97 @@
+// The trace of one request: what happened to it and when, told to the callbacks of whoever made it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "triton/core/tritonserver.h"
+
+namespace nereid::server {
+
+struct InputTensor;
+struct OutputTensor;
+
+// What TRITONSERVER_InferenceTrace points at. A child's callbacks are its parent's, and a parent is
+// released only after its children: so a caller may free what they share with the root.
+class InferenceTrace {
+ public:
+  struct Callbacks {
+    TRITONSERVER_InferenceTraceActivityFn_t activity = nullptr;
+    TRITONSERVER_InferenceTraceTensorActivityFn_t tensor = nullptr;  // may be null
+    TRITONSERVER_InferenceTraceReleaseFn_t release = nullptr;
+    void* userp = nullptr;
+  };
+
+  InferenceTrace(uint32_t level, uint64_t parent_id, const Callbacks& callbacks)
+      : level_(level), parent_id_(parent_id), callbacks_(callbacks) {}
+  ~InferenceTrace() { leave_parent(); }
+  InferenceTrace(const InferenceTrace&) = delete;
+  InferenceTrace& operator=(const InferenceTrace&) = delete;
+
+  // Owned by the caller until a request takes it.
+  InferenceTrace* spawn_child();
+  // The core is done: calls the release callback, now or when the last child is gone.
+  void release();
+
+  // Steady-clock nanoseconds; without the level TIMESTAMPS nothing happens.
+  void report(TRITONSERVER_InferenceTraceActivity activity, uint64_t ns);
+  // A CUSTOM_ACTIVITY; its name is put into the context under the time, where the callback finds
+  // it.
+  void report_custom(uint64_t ns, const std::string& name);
+  // Does nothing without the level TENSORS.
+  void report_input(TRITONSERVER_InferenceTraceActivity activity, const InputTensor& tensor);
+  void report_output(TRITONSERVER_InferenceTraceActivity activity, const OutputTensor& tensor);
+
+  uint64_t id() const { return id_; }
+  uint64_t parent_id() const { return parent_id_; }
+
+  // Lives until the next call or set_context().
+  const char* context();
+  void set_context(const char* text);
+
+  // Of the request; set before its first activity.
+  std::string model_name, request_id;
+  int64_t model_version = -1;
+
+ private:
+  void leave_parent();
+  void unref();
+  bool has(TRITONSERVER_InferenceTraceLevel bit) const { return (level_ & bit) != 0; }
+
+  static std::atomic<uint64_t> next_id_;
+  const uint32_t level_;
+  const uint64_t id_ = next_id_.fetch_add(1);
+  const uint64_t parent_id_;
+  const Callbacks callbacks_;
+  InferenceTrace* parent_ = nullptr;  // while it waits for us
+  std::atomic<int> refs_{1};          // itself until released, and its children
+  std::mutex context_mutex_;
+  std::string context_, shown_context_;
+};
+
+// A request's hold on its trace, shared with what may still answer it; the last one releases.
+class TraceHold {
+ public:
+  explicit TraceHold(InferenceTrace* trace) : trace_(trace) {}
+  ~TraceHold() {
+    if (trace_ != nullptr) trace_->release();
+  }
+  TraceHold(const TraceHold&) = delete;
+  TraceHold& operator=(const TraceHold&) = delete;
+  InferenceTrace* get() const { return trace_; }
+  // Before anybody else shares it: the trace stays its owner's.
+  void disown() { trace_ = nullptr; }
+
+ private:
+  InferenceTrace* trace_;
+};
+
+inline InferenceTrace* of(TRITONSERVER_InferenceTrace* t) {
+  return reinterpret_cast<InferenceTrace*>(t);
+}
+
+}  // namespace nereid::server
