@@ -15,6 +15,7 @@
 #include "base/queue.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "convert/engine_dir.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -24,6 +25,7 @@ namespace {
 
 struct GenerateOptions {
   ModelOptions model;
+  std::filesystem::path tokenizer_dir;
   std::string prompt;
   bool chat = false;
   int32_t max_tokens = 128;
@@ -49,7 +51,7 @@ StatusOr<std::string> prompt_text(const GenerateOptions& options) {
   if (prompt == "-") prompt.assign(std::istreambuf_iterator<char>(std::cin), {});
   if (!options.chat) return prompt;
   ASSIGN_OR_RETURN(const text::ChatTemplate chat_template,
-                   text::load_chat_template(options.model.model_dir));
+                   text::load_chat_template(options.tokenizer_dir));
   return chat_template.render({{"messages", json::array{{{"role", "user"}, {"content", prompt}}}},
                                {"add_generation_prompt", true}});
 }
@@ -148,7 +150,8 @@ Response stream_to_terminal(Queue<Response>& responses, const GenerateOptions& o
 
 Status generate(GenerateOptions& options) {
   RETURN_IF_ERROR(options.model.finish());
-  ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(options.model.model_dir));
+  ASSIGN_OR_RETURN(options.tokenizer_dir, convert::tokenizer_dir(options.model.model_dir));
+  ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(options.tokenizer_dir));
   ASSIGN_OR_RETURN(const std::string prompt, prompt_text(options));
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer->encode(prompt));
   // Room for all sequences of the one request.

@@ -21,6 +21,9 @@ struct Tool {
 };
 
 constexpr Tool kTools[] = {
+    {"convert_checkpoint", nereid::cli::convert_checkpoint_main,
+     "turn a Hugging Face directory into a TensorRT-LLM checkpoint"},
+    {"trtllm-build", nereid::cli::trtllm_build_main, "build an engine directory"},
     {"fill_template", nereid::cli::fill_template_main,
      "fill the ${placeholders} of a config.pbtxt"},
     {"launch_triton_server", nereid::cli::launch_triton_server_main,

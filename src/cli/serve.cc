@@ -16,7 +16,7 @@
 #include "cli/options.h"
 #include "cli/repository.h"
 #include "cli/server_process.h"
-#include "models/family.h"
+#include "convert/engine_dir.h"
 
 namespace nereid::cli {
 namespace {
@@ -101,9 +101,12 @@ constexpr const char* kUnset[] = {"batching_strategy",
 // What the templates need to know about this model and these flags; empty = the template's default.
 StatusOr<TemplateValues> template_values(const ServeOptions& options) {
   const ExecutorConfig& config = options.model.executor;
-  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model.model_dir));
+  const std::filesystem::path& given = options.model.model_dir;
+  ASSIGN_OR_RETURN(const io::ModelFacts facts, convert::read_facts(given));
+  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, convert::tokenizer_dir(given));
   std::error_code error;
-  const std::string dir = std::filesystem::absolute(options.model.model_dir, error).string();
+  const std::string dir = std::filesystem::absolute(given, error).string();
+  const std::string tokenizer_dir = std::filesystem::absolute(tokenizer, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
   const KvCacheConfig& kv = config.kv_cache;
@@ -115,8 +118,8 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
       {"encoder_input_features_data_type", "TYPE_FP16"},
       {"prompt_embedding_table_data_type", "TYPE_FP16"},
       {"engine_dir", escape_text(dir)},
-      {"tokenizer_dir", escape_text(dir)},
-      {"max_seq_len", number(model.traits.max_positions)},
+      {"tokenizer_dir", escape_text(tokenizer_dir)},
+      {"max_seq_len", number(facts.max_positions)},
       {"device", escape_text(config.device)},
       {"isa", escape_text(config.isa)},
       {"random_weights", flag(config.random_weights)},

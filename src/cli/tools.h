@@ -11,4 +11,10 @@ int fill_template_main(int argc, char** argv);
 // Starts `tritonserver` in the background with the command line that a model repository needs.
 int launch_triton_server_main(int argc, char** argv);
 
+// A Hugging Face directory to a checkpoint in the TensorRT-LLM layout.
+int convert_checkpoint_main(int argc, char** argv);
+
+// A checkpoint directory to an engine directory.
+int trtllm_build_main(int argc, char** argv);
+
 }  // namespace nereid::cli

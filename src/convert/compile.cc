@@ -1,5 +1,6 @@
 #include "convert/compile.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "graph/lower.h"
@@ -11,6 +12,8 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const CompileOptions& options) {
   Compiled out;
   ASSIGN_OR_RETURN(out.model, models::read_model(model_dir));
+  int32_t& max_positions = out.model.graph.model.max_positions;
+  if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
   out.graph = out.model.graph;
   const graph::PassContext context{&registry, device, options.forced};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));

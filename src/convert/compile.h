@@ -17,6 +17,7 @@ namespace nereid::convert {
 struct CompileOptions {
   kernels::Choices forced;                   // "op:kernel"
   std::vector<std::string> disabled_passes;  // names of graph::passes()
+  int32_t max_positions = 0;                 // longest sequence, at most the model's; 0 = that
 };
 
 struct Compiled {

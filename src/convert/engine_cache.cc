@@ -73,16 +73,9 @@ Status build(const std::filesystem::path& path, const std::string& key,
              const BuildOptions& options) {
   ASSIGN_OR_RETURN(const Compiled compiled,
                    compile_model(model_dir, registry, device, options.compile));
-  if (checkpoint)
-    RETURN_IF_ERROR(models::check_tensors(compiled.model.graph, *checkpoint, compiled.model.traits,
-                                          compiled.model.family->ignores));
   log_info("building the engine of {} for {}: {} MiB of weights, {} calls", model_dir.string(),
            device.id(), compiled.plan.blob_bytes >> 20, compiled.plan.calls.size());
-  ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, compiled.plan, key));
-  const std::unique_ptr<WeightSource> source =
-      checkpoint ? checkpoint_source(*checkpoint) : random_source();
-  RETURN_IF_ERROR(write_weights(compiled.graph, *source, writer));
-  return writer.finish();
+  return write_engine(path, key, compiled, checkpoint);
 }
 
 StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
@@ -97,6 +90,18 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
 }
 
 }  // namespace
+
+Status write_engine(const std::filesystem::path& path, const std::string& key,
+                    const Compiled& compiled, const io::Checkpoint* checkpoint) {
+  if (checkpoint)
+    RETURN_IF_ERROR(models::check_tensors(compiled.model.graph, *checkpoint, compiled.model.traits,
+                                          compiled.model.family->ignores));
+  ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, compiled.plan, key));
+  const std::unique_ptr<WeightSource> source =
+      checkpoint ? checkpoint_source(*checkpoint) : random_source();
+  RETURN_IF_ERROR(write_weights(compiled.graph, *source, writer));
+  return writer.finish();
+}
 
 std::filesystem::path given_engine(const std::filesystem::path& path) {
   std::error_code error;
@@ -117,7 +122,8 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
     return use_given(given, device, out);
   std::optional<io::Checkpoint> checkpoint;
   if (!options.random_weights) {
-    ASSIGN_OR_RETURN(checkpoint, io::Checkpoint::open(model_dir));
+    ASSIGN_OR_RETURN(const models::Model model, models::read_model(model_dir));
+    ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(model, model_dir));
   }
   const io::Checkpoint* weights = checkpoint ? &*checkpoint : nullptr;
   ASSIGN_OR_RETURN(out.key, engine_key(model_dir, weights, registry, device, options));

@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "convert/compile.h"
+#include "io/safetensors.h"
 #include "kernels/api/registry.h"
 #include "tensor/device.h"
 
@@ -54,6 +55,10 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
                                               const DeviceInfo& device,
                                               const BuildOptions& options = {},
                                               BuildReport* report = nullptr);
+
+// Writes an engine file of a compiled model; random weights without a checkpoint. Errors as above.
+Status write_engine(const std::filesystem::path& path, const std::string& key,
+                    const Compiled& compiled, const io::Checkpoint* checkpoint);
 
 // The engine file that `path` is or holds; empty when it is a model directory.
 std::filesystem::path given_engine(const std::filesystem::path& path);

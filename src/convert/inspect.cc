@@ -158,7 +158,7 @@ Status verify_model(const std::filesystem::path& path) {
   if (const std::filesystem::path engine = given_engine(path); !engine.empty())
     return io::EngineFile::open(engine, io::Verify::kFull).status();
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(path));
-  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, io::Checkpoint::open(path));
+  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, models::open_checkpoint(model, path));
   return models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores);
 }
 

@@ -134,6 +134,20 @@ Status write_weight(const graph::Weight& weight, const WeightSource& source,
 
 }  // namespace
 
+void read_floats(const io::StoredTensor& tensor, size_t first, std::span<float> out) {
+  const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
+  const std::byte* from = tensor.data.data() + first * size;
+  for (float& value : out) {
+    if (tensor.type == DType::kBF16)
+      value = to_float(load<BF16>(from));
+    else if (tensor.type == DType::kF16)
+      value = half_to_float(load<uint16_t>(from));
+    else
+      value = load<float>(from);
+    from += size;
+  }
+}
+
 std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint) {
   return std::make_unique<CheckpointSource>(checkpoint);
 }

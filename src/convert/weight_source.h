@@ -31,6 +31,9 @@ std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint
 // initialisation; vectors named "norm" are all ones.
 std::unique_ptr<WeightSource> random_source();
 
+// Elements [first, first + out.size()) of a BF16, F16 or F32 tensor.
+void read_floats(const io::StoredTensor& tensor, size_t first, std::span<float> out);
+
 // Writes all weights of a compiled graph in order and in their layouts, some megabytes at a time.
 Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer);

@@ -214,16 +214,20 @@ const Checkpoint::Entry* Checkpoint::find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &entries_[it->second];
 }
 
+Status Checkpoint::add_tensor(const StoredTensor& tensor, const SafetensorsFile& file) {
+  const auto [it, added] = by_name_.try_emplace(tensor.name, entries_.size());
+  if (!added)
+    return data_loss("{}: tensor '{}' is also in {}", file.path().string(), tensor.name,
+                     entries_[it->second].file->path().string());
+  entries_.push_back({&tensor, &file});
+  return ok();
+}
+
 Status Checkpoint::add_file(const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
   files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
-  for (const StoredTensor& tensor : files_.back()->tensors()) {
-    const auto [it, added] = by_name_.try_emplace(tensor.name, entries_.size());
-    if (!added)
-      return data_loss("{}: tensor '{}' is also in {}", path.string(), tensor.name,
-                       entries_[it->second].file->path().string());
-    entries_.push_back({&tensor, files_.back().get()});
-  }
+  for (const StoredTensor& tensor : files_.back()->tensors())
+    RETURN_IF_ERROR(add_tensor(tensor, *files_.back()));
   return ok();
 }
 
@@ -251,6 +255,24 @@ Status Checkpoint::open_index(const std::filesystem::path& index_path) {
                        std::string_view(name), index_path.string());
   }
   return ok();
+}
+
+StatusOr<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path,
+                                           const Translate& translate) {
+  Checkpoint out;
+  out.dir_ = path.parent_path();
+  out.main_file_ = path;
+  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
+  out.files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
+  for (const StoredTensor& stored : out.files_.back()->tensors()) {
+    StatusOr<std::vector<StoredTensor>> parts = translate(stored);
+    if (!parts.ok()) return annotate(parts.status(), path.string());
+    for (StoredTensor& part : *parts) {
+      out.translated_.push_back(std::make_unique<StoredTensor>(std::move(part)));
+      RETURN_IF_ERROR(out.add_tensor(*out.translated_.back(), *out.files_.back()));
+    }
+  }
+  return out;
 }
 
 StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& dir) {

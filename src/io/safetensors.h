@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -74,6 +75,15 @@ class Checkpoint {
   // that the index promises, a tensor in two shards, ...), naming file and tensor.
   static StatusOr<Checkpoint> open(const std::filesystem::path& dir);
 
+  // What stands for one tensor of the file: itself under another name, or named parts of it, which
+  // point into its data.
+  using Translate = std::function<StatusOr<std::vector<StoredTensor>>(const StoredTensor&)>;
+
+  // The tensors of one file, translated. NotFound without the file; DataLoss for damage or two
+  // tensors of one name; errors of `translate` begin with the path.
+  static StatusOr<Checkpoint> open_file(const std::filesystem::path& file,
+                                        const Translate& translate);
+
   // nullptr when there is no such tensor.
   const Entry* find(std::string_view name) const;
   const std::vector<Entry>& entries() const { return entries_; }
@@ -84,11 +94,13 @@ class Checkpoint {
 
  private:
   Status add_file(const std::filesystem::path& path);
+  Status add_tensor(const StoredTensor& tensor, const SafetensorsFile& file);
   Status open_index(const std::filesystem::path& index_path);
 
   std::filesystem::path dir_;
   std::filesystem::path main_file_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<StoredTensor>> translated_;
   std::vector<Entry> entries_;
   absl::flat_hash_map<std::string, size_t> by_name_;
 };

@@ -15,13 +15,19 @@ std::string text_of(const json::value& value) {
 
 }  // namespace
 
+std::string_view Config::name_of(std::string_view key) const {
+  for (const auto& [asked, stored] : names_)
+    if (asked == key) return stored;
+  return key;
+}
+
 const json::value* Config::find(std::string_view key) const {
-  const json::value* value = object_.if_contains(key);
+  const json::value* value = object_.if_contains(name_of(key));
   return value && !value->is_null() ? value : nullptr;
 }
 
 void Config::fail(std::string_view key, std::string_view problem) {
-  add(invalid_argument("{}: field '{}': {}", where_, key, problem));
+  add(invalid_argument("{}: field '{}': {}", where_, name_of(key), problem));
 }
 
 std::optional<int64_t> Config::to_integer(std::string_view key, const json::value& value,

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -17,12 +19,18 @@ namespace nereid::models {
 // getters return their default after it, so a reader checks status() once, at its end.
 class Config {
  public:
+  // Pairs of (name that readers ask for, name in this file): formats that call the same thing
+  // otherwise.
+  using Names = std::span<const std::pair<std::string_view, std::string_view>>;
+
   // `where` begins error messages: "config.json" or "config.json: rope_scaling".
-  Config(const json::object& object, std::string where)
-      : object_(object), where_(std::move(where)) {}
+  Config(const json::object& object, std::string where, Names names = {})
+      : object_(object), where_(std::move(where)), names_(names) {}
 
   bool has(std::string_view key) const { return find(key) != nullptr; }  // present and not null
-  bool mentions(std::string_view key) const { return object_.contains(key); }  // null counts
+  bool mentions(std::string_view key) const {                            // null counts
+    return object_.contains(name_of(key));
+  }
 
   int32_t integer(std::string_view key, int64_t min, int64_t max,
                   std::optional<int64_t> fallback = std::nullopt);
@@ -46,12 +54,14 @@ class Config {
   const std::string& where() const { return where_; }
 
  private:
+  std::string_view name_of(std::string_view key) const;
   const json::value* find(std::string_view key) const;
   std::optional<int64_t> to_integer(std::string_view key, const json::value& value, int64_t min,
                                     int64_t max);
 
   const json::object& object_;
   std::string where_;
+  Names names_;
   Status status_;
 };
 

@@ -29,15 +29,27 @@ std::span<const Family> families();
 // InvalidArgument for an unknown architecture, naming those that are supported.
 StatusOr<const Family*> find_family(std::string_view architecture);
 
+// How a model directory is written down.
+enum class Layout : uint8_t {
+  kHuggingFace,  // config.json with `architectures`, model*.safetensors
+  kTrtLlm,       // config.json with `architecture` and `dtype`, rank0.safetensors
+};
+
 // A model directory's config.json and generation_config.json, understood; no weights.
 struct Model {
   const Family* family = nullptr;
+  Layout layout = Layout::kHuggingFace;
   Traits traits;
   graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
 };
 
 // Reads `dir`/config.json (and generation_config.json when there). Errors name file, field, value
-// and what is allowed.
+// and what is allowed; an engine directory is refused as such.
 StatusOr<Model> read_model(const std::filesystem::path& dir);
+
+// The weights of a model directory under the names that the model's graph uses, whatever the
+// layout; `model` is what read_model(dir) gave. Errors as Checkpoint::open(), and InvalidArgument
+// for a tensor that cannot be cut as config.json says.
+StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir);
 
 }  // namespace nereid::models

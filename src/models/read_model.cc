@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "models/family.h"
+#include "models/trtllm.h"
 
 namespace nereid::models {
 namespace {
@@ -57,14 +58,24 @@ Status read_special_ids(Config& config, const std::filesystem::path& dir, io::Mo
 
 StatusOr<Model> read_model(const std::filesystem::path& dir) {
   const std::filesystem::path path = dir / "config.json";
-  ASSIGN_OR_RETURN(const json::object object, read_object(path));
-  ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
+  ASSIGN_OR_RETURN(json::object object, read_object(path));
+  if (object.contains("pretrained_config") && object.contains("build_config"))
+    return invalid_argument(
+        "{}: belongs to an engine; a checkpoint or a Hugging Face directory "
+        "is wanted",
+        path.string());
   Model model;
+  if (is_trtllm_config(object)) {
+    model.layout = Layout::kTrtLlm;
+    RETURN_IF_ERROR(complete_trtllm_config(object, dir));
+  }
+  ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
   StatusOr<const Family*> family = find_family(architecture);
   if (!family.ok()) return annotate(family.status(), path.string());
   model.family = *family;
 
-  Config config(object, path.string());
+  Config config(object, path.string(),
+                model.layout == Layout::kTrtLlm ? trtllm_field_names() : Config::Names());
   model.traits = model.family->read_traits(config);
   RETURN_IF_ERROR(config.status());
   const Traits& t = model.traits;

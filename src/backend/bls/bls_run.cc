@@ -76,6 +76,29 @@ constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
                              {"guided_decoding_guide_type", "guided_decoding_guide_type"},
                              {"guided_decoding_guide", "guided_decoding_guide"}};
 
+// Declared so that a client that sends one is answered with its name.
+constexpr const char* kRefused[] = {"decoder_text_input", "image_input",
+                                    "image_bytes_input",  "image_url_input",
+                                    "video_bytes_input",  "prompt_table_extra_id"};
+
+Status refuse_unsupported(const Request& request) {
+  for (const char* name : kRefused) {
+    ASSIGN_OR_RETURN(const auto view, request.input(name));
+    if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
+  }
+  ASSIGN_OR_RETURN(const auto drafts, request.values<int32_t>("num_draft_tokens"));
+  if (drafts && !drafts->empty() && drafts->front() != 0) {
+    return unsupported(
+        "input 'num_draft_tokens' is {}: cannot perform speculative decoding without draft model; "
+        "draft models are not supported",
+        drafts->front());
+  }
+  const Item first(request, 0, 1);
+  ASSIGN_OR_RETURN(const auto draft_logits, first.scalar<bool>("use_draft_logits"));
+  if (draft_logits.value_or(false)) return unsupported("input 'use_draft_logits' is not supported");
+  return ok();
+}
+
 const Output* find(const std::vector<Output>& outputs, std::string_view name) {
   const auto it =
       std::find_if(outputs.begin(), outputs.end(), [&](const Output& o) { return o.name == name; });
@@ -116,6 +139,7 @@ void BlsRun::start() {
 }
 
 Status BlsRun::read() {
+  RETURN_IF_ERROR(refuse_unsupported(*request_));
   ASSIGN_OR_RETURN(const auto text, request_->strings("text_input"));
   if (!text || text->empty()) return invalid_argument("text_input is required");
   if (text->size() != 1 && !settings_.decoupled) {

@@ -187,6 +187,13 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   };
   add(make_output("INPUT_ID", {rows, static_cast<int64_t>(longest)}, input_ids));
   add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
+  // What there is without a decoder prompt; decoder-only models ignore it.
+  if (settings_.output("DECODER_INPUT_ID")) {
+    add(make_output("DECODER_INPUT_ID", {rows, 1}, std::vector<int32_t>(batch, pad_id_)));
+  }
+  if (settings_.output("REQUEST_DECODER_INPUT_LEN")) {
+    add(make_output("REQUEST_DECODER_INPUT_LEN", {rows, 1}, std::vector<int32_t>(batch, 1)));
+  }
   add(std::move(bad_ids));
   add(std::move(stop_ids));
   add(std::move(bias));

@@ -1,4 +1,5 @@
-// Inputs of the tensorrt_llm model that this release does not act on.
+// Inputs of the tensorrt_llm model that this release does not act on. Decoder prompts are not among
+// them: preprocessing always sends one, and decoder-only models ignore it.
 #include <algorithm>
 #include <cstring>
 
@@ -16,7 +17,6 @@ constexpr const char* kRefused[] = {"draft_input_ids",
                                     "lookahead_verification_set_size",
                                     "encoder_input_features",
                                     "encoder_output_lengths",
-                                    "decoder_input_ids",
                                     "cross_attention_mask",
                                     "skip_cross_attn_blocks",
                                     "prompt_embedding_table",

@@ -128,6 +128,37 @@ TEST_F(BackendTest, RefusesByName) {
   }
 }
 
+TEST_F(BackendTest, RefusesWhatComesLater) {
+  const auto error = [&](const char* model, Output more) {
+    return std::string(message(ask(model, kPrompt, 4, {std::move(more)}).status));
+  };
+  const Output one_id{"prompt_table_extra_id",
+                      TRITONSERVER_TYPE_UINT64,
+                      {1, 1},
+                      std::string("\1\0\0\0\0\0\0\0", 8)};
+  EXPECT_THAT(error("ensemble", text_input("decoder_text_input", {"x"})),
+              HasSubstr("'DECODER_QUERY' is not supported"));
+  EXPECT_THAT(error("ensemble", one_id), HasSubstr("'PROMPT_TABLE_EXTRA_ID' is not supported"));
+  const char* bls = "tensorrt_llm_bls";
+  EXPECT_THAT(error(bls, text_input("decoder_text_input", {"x"})), HasSubstr("decoder_text_input"));
+  EXPECT_THAT(error(bls, text_input("image_url_input", {"x"})), HasSubstr("image_url_input"));
+  EXPECT_THAT(error(bls, one_id), HasSubstr("'prompt_table_extra_id' is not supported"));
+  EXPECT_THAT(error(bls, int_input("num_draft_tokens", 3)),
+              HasSubstr("cannot perform speculative decoding without draft model"));
+  EXPECT_THAT(error(bls, bool_input("use_draft_logits", true)), HasSubstr("use_draft_logits"));
+  EXPECT_EQ(error(bls, int_input("num_draft_tokens", 0)), "");
+}
+
+TEST_F(BackendTest, DecoderPromptsAreIgnored) {
+  const auto got = Talk(server_, "tensorrt_llm",
+                        {make_output("input_ids", {1, 3}, std::vector<int32_t>{5, 6, 7}),
+                         int_input("input_lengths", 3), int_input("request_output_len", 2),
+                         make_output("decoder_input_ids", {1, 1}, std::vector<int32_t>{1}),
+                         int_input("decoder_input_lengths", 1)})
+                       .wait();
+  EXPECT_TRUE(got.status.ok()) << got.status;
+}
+
 TEST_F(BackendTest, CancelEndsAStream) {
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
     Talk talk(server_, model,

@@ -1,0 +1,144 @@
+#include "convert/engine_dir.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "convert/engine_key.h"
+#include "convert/pretty_json.h"
+#include "convert/trtllm_checkpoint.h"
+#include "io/engine_file.h"
+#include "models/trtllm.h"
+
+namespace nereid::convert {
+namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+constexpr int64_t kMaxLimit = int64_t{1} << 30;
+
+StatusOr<json::object> read_object(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
+  StatusOr<json::value> value = parse_json(text);
+  if (!value.ok()) return annotate(value.status(), path.string());
+  if (!value->is_object()) return invalid_argument("{}: is not a JSON object", path.string());
+  return std::move(value->get_object());
+}
+
+StatusOr<json::object> pretrained_config(const models::Model& model,
+                                         const std::filesystem::path& dir) {
+  if (model.layout == models::Layout::kTrtLlm) return read_object(dir / "config.json");
+  return models::trtllm_config(model, "bfloat16");
+}
+
+Status build_engine_file(const EngineDirOptions& options, const models::Model& model,
+                         const kernels::Registry& registry, const DeviceInfo& device,
+                         BuildReport& report) {
+  BuildOptions build;
+  build.compile = options.compile;
+  if (const json::value* length = options.build_config.if_contains("max_seq_len");
+      length && length->is_int64())
+    build.compile.max_positions = static_cast<int32_t>(length->get_int64());
+  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
+                   models::open_checkpoint(model, options.checkpoint_dir));
+  ASSIGN_OR_RETURN(report.key,
+                   engine_key(options.checkpoint_dir, &checkpoint, registry, device, build));
+  ASSIGN_OR_RETURN(Compiled compiled,
+                   compile_model(options.checkpoint_dir, registry, device, build.compile));
+  std::error_code error;
+  if (std::filesystem::exists(options.output_dir / "tokenizer.json", error))
+    compiled.plan.model.source_dir =
+        std::filesystem::weakly_canonical(options.output_dir, error).string();
+  report.path = options.output_dir / "rank0.engine";
+  RETURN_IF_ERROR(write_engine(report.path, report.key, compiled, &checkpoint));
+  report.built = true;
+  report.bytes = std::filesystem::file_size(report.path, error);
+  return ok();
+}
+
+EngineLimits parse_limits(models::Config& build) {
+  EngineLimits limits;
+  limits.max_batch_size = build.integer("max_batch_size", 1, kMaxLimit, 2048);
+  limits.max_beam_width = build.integer("max_beam_width", 1, kMaxLimit, 1);
+  limits.max_num_tokens = build.integer("max_num_tokens", 1, kMaxLimit, 8192);
+  if (const json::object* plugins = build.object("plugin_config")) {
+    models::Config plugin(*plugins, build.where() + ": plugin_config");
+    limits.tokens_per_block = plugin.integer("tokens_per_block", 1, 1024, 32);
+    limits.paged_context = plugin.boolean("use_paged_context_fmha", true);
+    build.add(plugin.status());
+  }
+  return limits;
+}
+
+}  // namespace
+
+Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry& registry,
+                        const DeviceInfo& device, BuildReport* report) {
+  const auto start = std::chrono::steady_clock::now();
+  BuildReport unused;
+  BuildReport& out = report ? *report : unused;
+  out = {};
+  std::error_code error;
+  if (std::filesystem::equivalent(options.checkpoint_dir, options.output_dir, error))
+    return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
+                            options.output_dir.string());
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
+  ASSIGN_OR_RETURN(const json::object pretrained, pretrained_config(model, options.checkpoint_dir));
+  std::filesystem::create_directories(options.output_dir, error);
+  if (error) return unavailable("{}: {}", options.output_dir.string(), error.message());
+  RETURN_IF_ERROR(copy_tokenizer(options.checkpoint_dir, options.output_dir));
+  if (!options.config_only)
+    RETURN_IF_ERROR(build_engine_file(options, model, registry, device, out));
+  const json::object config = {{"version", NEREID_VERSION},
+                               {"pretrained_config", pretrained},
+                               {"build_config", options.build_config}};
+  RETURN_IF_ERROR(write_file_atomic(options.output_dir / "config.json", pretty_json(config)));
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return ok();
+}
+
+StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::path& dir) {
+  std::optional<EngineLimits> limits;
+  std::error_code error;
+  const std::filesystem::path path = dir / "config.json";
+  if (given_engine(dir).empty() || !std::filesystem::is_regular_file(path, error)) return limits;
+  ASSIGN_OR_RETURN(const json::object object, read_object(path));
+  models::Config config(object, path.string());
+  const json::object* pretrained = config.object("pretrained_config");
+  const json::object* build = config.object("build_config");
+  RETURN_IF_ERROR(config.status());
+  if (!pretrained || !build)
+    return invalid_argument("{}: field '{}' is missing beside rank0.engine", path.string(),
+                            pretrained ? "build_config" : "pretrained_config");
+  models::Config inner(*pretrained, path.string() + ": pretrained_config");
+  if (const json::object* mapping = inner.object("mapping")) {
+    models::Config ranks(*mapping, inner.where() + ": mapping");
+    ranks.require("world_size", 1);
+    inner.add(ranks.status());
+  }
+  RETURN_IF_ERROR(inner.status());
+  models::Config fields(*build, path.string() + ": build_config");
+  limits = parse_limits(fields);
+  RETURN_IF_ERROR(fields.status());
+  return limits;
+}
+
+StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path) {
+  if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+    return file.plan().model;
+  }
+  ASSIGN_OR_RETURN(models::Model model, models::read_model(path));
+  return std::move(model.graph.model);
+}
+
+StatusOr<std::filesystem::path> tokenizer_dir(const std::filesystem::path& path) {
+  const std::filesystem::path engine = given_engine(path);
+  const std::filesystem::path dir = engine.empty() ? path : engine.parent_path();
+  std::error_code error;
+  if (engine.empty() || std::filesystem::exists(dir / "tokenizer.json", error)) return dir;
+  ASSIGN_OR_RETURN(const io::ModelFacts facts, read_facts(path));
+  return std::filesystem::path(facts.source_dir);
+}
+
+}  // namespace nereid::convert

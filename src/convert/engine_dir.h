@@ -1,0 +1,52 @@
+// Engine directories as people build and pass them on: config.json with `pretrained_config` and
+// `build_config`, rank0.engine, and the tokenizer's files. What `trtllm-build` makes.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "convert/engine_cache.h"
+
+namespace nereid::convert {
+
+struct EngineDirOptions {
+  std::filesystem::path checkpoint_dir;  // checkpoint or Hugging Face directory
+  std::filesystem::path output_dir;      // created when missing
+  // Written as it is; `max_seq_len` in it (int) shortens sequences, the other limits are applied
+  // when the engine is loaded (see EngineLimits).
+  json::object build_config;
+  CompileOptions compile;
+  bool config_only = false;  // no rank0.engine
+};
+
+// Builds for one device. Errors as ensure_engine(); InvalidArgument also when output_dir is
+// checkpoint_dir.
+Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry& registry,
+                        const DeviceInfo& device, BuildReport* report = nullptr);
+
+// Upper bounds that an engine was built with. Source: build_config of the engine's config.json.
+struct EngineLimits {
+  int32_t max_batch_size = 0;
+  int32_t max_beam_width = 0;
+  int32_t max_num_tokens = 0;
+  int32_t tokens_per_block = 0;
+  // Without it a prompt cannot continue after cached or earlier computed tokens: no KV cache reuse,
+  // no chunked prompts.
+  bool paged_context = true;
+};
+
+// Nothing when `dir` is no engine directory or has no config.json. InvalidArgument naming file,
+// field and what is allowed.
+StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::path& dir);
+
+// What the runtime must know about a model, whether `path` is an engine or a model directory.
+StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path);
+
+// Where the tokenizer's files of a model are: beside the engine or the weights, else where the
+// engine was built from.
+StatusOr<std::filesystem::path> tokenizer_dir(const std::filesystem::path& path);
+
+}  // namespace nereid::convert

@@ -1,0 +1,12 @@
+// JSON for people: one member a line, four spaces a level.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+
+namespace nereid::convert {
+
+std::string pretty_json(const json::value& value);
+
+}  // namespace nereid::convert

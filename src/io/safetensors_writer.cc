@@ -1,0 +1,110 @@
+#include "io/safetensors_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/json.h"
+
+namespace nereid::io {
+namespace {
+
+const char* format_name(DType type) {
+  switch (type) {
+    case DType::kBF16:
+      return "BF16";
+    case DType::kF16:
+      return "F16";
+    case DType::kF32:
+      return "F32";
+    default:
+      return nullptr;
+  }
+}
+
+StatusOr<std::string> header_of(std::span<const TensorInfo> tensors) {
+  json::object header;
+  uint64_t offset = 0;
+  for (const TensorInfo& tensor : tensors) {
+    const char* name = format_name(tensor.type);
+    if (!name) return invalid_argument("tensor '{}': its type cannot be written", tensor.name);
+    const uint64_t end = offset + tensor.bytes();
+    header[tensor.name] = {{"dtype", name},
+                           {"shape", json::array(tensor.shape.begin(), tensor.shape.end())},
+                           {"data_offsets", {offset, end}}};
+    offset = end;
+  }
+  std::string text = json::serialize(header);
+  text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data aligned
+  const uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
+}
+
+Status write_all(int fd, std::span<const std::byte> bytes, const std::string& name) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return unavailable("{}: {}", name, std::strerror(n < 0 ? errno : EIO));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+  return ok();
+}
+
+}  // namespace
+
+uint64_t TensorInfo::bytes() const {
+  uint64_t count = size_of(type);
+  for (const int64_t dim : shape) count *= static_cast<uint64_t>(dim);
+  return count;
+}
+
+StatusOr<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
+                                                      std::span<const TensorInfo> tensors) {
+  ASSIGN_OR_RETURN(const std::string header, header_of(tensors));
+  SafetensorsWriter out;
+  out.path_ = path;
+  out.temporary_ = path.string() + ".tmp.XXXXXX";
+  out.fd_ = ::mkostemp(out.temporary_.data(), O_CLOEXEC);
+  if (out.fd_ < 0) {
+    const std::string name = std::exchange(out.temporary_, {});
+    return unavailable("{}: {}", name, std::strerror(errno));
+  }
+  ::fchmod(out.fd_, 0644);
+  for (const TensorInfo& tensor : tensors) out.missing_ += tensor.bytes();
+  RETURN_IF_ERROR(write_all(out.fd_, std::as_bytes(std::span(header)), out.temporary_));
+  return out;
+}
+
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      fd_(std::exchange(other.fd_, -1)),
+      missing_(other.missing_) {}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (fd_ >= 0) ::close(fd_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
+  if (bytes.size() > missing_)
+    return internal_error("{}: more bytes than the header promises", path_.string());
+  missing_ -= bytes.size();
+  return write_all(fd_, bytes, temporary_);
+}
+
+Status SafetensorsWriter::finish() {
+  if (missing_ != 0)
+    return internal_error("{}: {} bytes of the tensors are missing", path_.string(), missing_);
+  if (::fsync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    return unavailable("{}: {}", path_.string(), std::strerror(errno));
+  temporary_.clear();
+  return ok();
+}
+
+}  // namespace nereid::io
