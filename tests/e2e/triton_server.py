@@ -1,0 +1,119 @@
+"""A model repository filled from all_models/ with fill_template, and a tritonserver on it, for the scenarios."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+MODEL = os.path.join(ROOT, "models", "quickstart")
+
+
+def fill(path, values):
+    text = ",".join("%s:%s" % (key, str(value).replace(",", "\\,")) for key, value in values.items())
+    subprocess.run(["fill_template", "-i", path, text], check=True)
+
+
+def make_repository(folder, bls=True, **changes):
+    """As the backend's README does it; `changes` are more placeholders of tensorrt_llm."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(os.path.join(ROOT, "all_models", "inflight_batcher_llm"), folder)
+    if not bls:
+        shutil.rmtree(os.path.join(folder, "tensorrt_llm_bls"))
+    decoupled = changes.get("decoupled_mode", "false")
+    batch = {"triton_max_batch_size": 8}
+    logits = {"logits_datatype": "TYPE_FP32"}
+    models = {
+        "preprocessing": {**batch, "tokenizer_dir": MODEL, "preprocessing_instance_count": 1},
+        "postprocessing": {**batch, "tokenizer_dir": MODEL, "postprocessing_instance_count": 1},
+        "tensorrt_llm": {**batch, **logits, "triton_backend": "tensorrtllm", "decoupled_mode": decoupled,
+                         "engine_dir": MODEL, "batching_strategy": "inflight_fused_batching",
+                         "max_queue_delay_microseconds": 0, "max_queue_size": 0,
+                         "encoder_input_features_data_type": "TYPE_FP16", **changes},
+        "ensemble": {**batch, **logits},
+        "tensorrt_llm_bls": {**batch, **logits, "decoupled_mode": decoupled, "bls_instance_count": 8,
+                             "accumulate_tokens": "false"},
+    }
+    for model, values in models.items():
+        if bls or model != "tensorrt_llm_bls":
+            fill(os.path.join(folder, model, "config.pbtxt"), values)
+
+
+class Server:
+    """tritonserver on free ports; stopped, and checked for a clean end, on exit."""
+
+    def __init__(self, repository, *flags):
+        self.log_path = repository + ".log"
+        with open(self.log_path, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                ["tritonserver", "--model-repository=" + repository, "--http-port=0", "--grpc-port=0",
+                 "--metrics-port=0", "--disable-auto-complete-config", *flags],
+                stdout=log, stderr=subprocess.STDOUT)
+        self.http = self.grpc = self.metrics_address = None
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def wait_ready(self):
+        for _ in range(600):
+            if self.process.poll() is not None:
+                raise AssertionError("the server ended with %d:\n%s" % (self.process.returncode, self.log()[-3000:]))
+            found = {name: re.search(r"Started %s at \S*?:(\d+)" % name, self.log())
+                     for name in ("GRPCInferenceService", "HTTPService", "Metrics Service")}
+            if all(found.values()):
+                break
+            time.sleep(0.1)
+        self.grpc, self.http, self.metrics_address = ("127.0.0.1:" + found[name][1] for name in found)
+        assert self.get("/v2/health/ready")[0] == 200
+        return self
+
+    def get(self, path, body=None, address=None):
+        """(status, text)"""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request("http://%s%s" % (address or self.http, path), data)
+        try:
+            with urllib.request.urlopen(request, timeout=120) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def generate(self, model, text="What is machine learning?", tokens=16, **more):
+        status, reply = self.get("/v2/models/%s/generate" % model, {"text_input": text, "max_tokens": tokens, **more})
+        assert status == 200, reply
+        return json.loads(reply)
+
+    def metrics(self):
+        """{(family, frozen labels): value}"""
+        out = {}
+        for line in self.get("/metrics", address=self.metrics_address)[1].splitlines():
+            match = re.fullmatch(r'(\w+)(?:\{(.*)\})? (\S+)', line)
+            if match and not line.startswith("#"):
+                out[match[1], frozenset(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))] = match[3]
+        return out
+
+    def metric(self, family, **labels):
+        """The one value of that family whose labels contain these."""
+        wanted = set(labels.items())
+        found = [value for (name, has), value in self.metrics().items() if name == family and wanted <= has]
+        assert len(found) == 1, (family, labels, found)
+        return found[0]
+
+    def stop(self):
+        self.process.send_signal(2)  # SIGINT
+        code = self.process.wait(timeout=60)
+        assert code == 0, "the server ended with %d:\n%s" % (code, self.log()[-3000:])
+
+    def __enter__(self):
+        return self.wait_ready()
+
+    def __exit__(self, kind, value, trace):
+        if self.process.poll() is None and kind is not None:
+            self.process.kill()
+            self.process.wait()
+            print(self.log()[-3000:])
+        elif kind is None:
+            self.stop()
