@@ -24,6 +24,7 @@ unit: $(BUILD)/build.ninja
 
 e2e: all
 	tests/e2e/run.sh $(BUILD)
+	tests/e2e/triton.sh $(BUILD)
 
 # A relocatable folder, build/bundle/nereid, that runs on x86-64 Linux with glibc 2.36 or newer and nothing installed.
 bundle: all

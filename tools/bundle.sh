@@ -16,6 +16,15 @@ cp -L "$build/lib/libtritonserver.so" "$target/lib/"
 cp -r "$build/backends" "$target/backends"
 cp -r models/quickstart "$target/models/"
 cp LICENSE "$target/"
+# Triton's tools under their names, templates and clients.
+for name in convert_checkpoint trtllm-build fill_template launch_triton_server tritonserver; do
+  ln -sf nereid "$target/bin/$name"
+done
+mkdir -p "$target/tools" "$target/docs"
+cp -r all_models scripts inflight_batcher_llm python "$target/"
+cp -r tools/fill_template.py tools/inflight_batcher_llm "$target/tools/"
+cp -r --parents examples/llama examples/models "$target/"
+cp docs/migrate-from-triton.md "$target/docs/"
 [ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
 [ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"
 
