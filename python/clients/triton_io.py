@@ -4,6 +4,7 @@ import os
 import queue
 
 import numpy as np
+from tritonclient.utils import InferenceServerException
 
 TYPES = {
     np.dtype(np.int32): "INT32", np.dtype(np.int64): "INT64", np.dtype(np.uint64): "UINT64",
@@ -77,7 +78,11 @@ class Stream:
         client.start_stream(callback=lambda result, error: self._replies.put((result, error)), stream_timeout=timeout)
 
     def send(self, model, inputs, **options):
-        self._client.async_stream_infer(model, inputs, enable_empty_final_response=True, **options)
+        try:
+            self._client.async_stream_infer(model, inputs, enable_empty_final_response=True, **options)
+        except InferenceServerException as error:
+            # The stream has broken; the reason is what came back first.
+            raise ServerError(error if self._replies.empty() else self._replies.get()[1] or error)
 
     def close(self, cancel=False):
         """Half-closes and waits for what is under way; or cancels it."""

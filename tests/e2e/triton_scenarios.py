@@ -110,6 +110,7 @@ def not_streaming():
             assert len(markers & {"v1_specific_metric", "inflight_batcher_specific_metric"}) == 1, markers
             if strategy != "V1":
                 benchmark(server, "grpc")
+                stop_and_cancel(server)
                 base_metrics(server)
                 custom_metrics(server)
 
@@ -180,20 +181,17 @@ def token_histograms():
             "/v2/models/tensorrt_llm_bls/generate_stream", {"text_input": PROMPT, "max_tokens": 8})[1].splitlines()
             if line.startswith("data: "))
         assert text.startswith(PROMPT)  # one event: nothing asked for a stream
-        stop_and_cancel(server)
+        stop_and_cancel(server, "--streaming")
         full_queue(server)
 
 
-def stop_and_cancel(server):
+def stop_and_cancel(server, *more):
     """A running request is stopped by its id, or by cancelling the call: the client finds fewer tokens."""
-    common = ["-u", server.grpc, "--request-output-len", "1500", "--stop-after-ms", "100", "--request-id", "1",
-              "--tokenizer-dir", MODEL]
-    out = client(CLIENTS, "inflight_batcher_llm_client.py", *common, "--streaming")
+    words = ["-u", server.grpc, "--request-output-len", "1500", "--stop-after-ms", "100", "--request-id", "1",
+             "--tokenizer-dir", MODEL, *more]
+    out = client(CLIENTS, "inflight_batcher_llm_client.py", *words)
     assert "Got cancellation response from server" in out, out
-    out = client(CLIENTS, "inflight_batcher_llm_client.py", *common, "--streaming", "--stop-via-request-cancel")
-    assert "Request is cancelled" in out, out
-    client(CLIENTS, "inflight_batcher_llm_client.py", *common)
-    out = client(CLIENTS, "inflight_batcher_llm_client.py", *common, "--stop-via-request-cancel")
+    out = client(CLIENTS, "inflight_batcher_llm_client.py", *words, "--stop-via-request-cancel")
     assert "Request is cancelled" in out, out
 
 
@@ -257,9 +255,10 @@ def perf_metrics():
                                      LONG_PROMPT, "--return-perf-metrics")
                         check_perf(perf_values(out), first)
                     else:
+                        streaming = ["--streaming"] if decoupled == "true" else []
                         out = client(CLIENTS, "inflight_batcher_llm_client.py", "-u", server.grpc, "--tokenizer-dir",
                                      MODEL, "--text", LONG_PROMPT, "--request-output-len", "200",
-                                     "--return-perf-metrics", "--exclude-input-in-output")
+                                     "--return-perf-metrics", "--exclude-input-in-output", *streaming)
                         check_perf(perf_values(out), first)
 
 
