@@ -162,6 +162,9 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
       options.process.http.host == "0.0.0.0" ? "localhost" : options.process.http.host;
   log_info("ready in {:.2f} s; HTTP on {}:{}, metrics on {}:{}", seconds, options.process.http.host,
            process.http_port(), options.process.http.host, process.metrics_port());
+  if (process.grpc_port() >= 0) {
+    log_info("gRPC on {}:{}", options.process.grpc.host, process.grpc_port());
+  }
   log_info(
       "try:  curl {}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
       "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'",
@@ -190,12 +193,13 @@ Status serve(ServeOptions& options) {
   options.process.repository = repository.path();
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
   options.process.http.model_name = options.model_name;
+  options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(const auto process, ServerProcess::start(options.process));
   print_addresses(options, *process, seconds(now() - start));
   if (!options.port_file.empty())
     RETURN_IF_ERROR(write_file_atomic(
-        options.port_file,
-        fmt::format("http={}\nmetrics={}\n", process->http_port(), process->metrics_port())));
+        options.port_file, fmt::format("http={}\nmetrics={}\ngrpc={}\n", process->http_port(),
+                                       process->metrics_port(), process->grpc_port())));
 
   int received = 0;
   sigwait(&signals, &received);
@@ -224,6 +228,11 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "Prometheus port; 0 = any free one, -1 = off")
       ->check(CLI::Range(-1, 65535))
       ->capture_default_str();
+  command
+      ->add_option("--grpc-port", options->process.grpc.port,
+                   "gRPC port (KServe v2, health, reflection); 0 = any free one, -1 = off")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -240,7 +249,7 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "where libtriton_*.so are found")
       ->capture_default_str();
   command->add_option("--port-file", options->port_file,
-                      "write http=PORT and metrics=PORT here when ready");
+                      "write http=PORT, metrics=PORT and grpc=PORT here when ready");
   command->callback([options, &exit_code] {
     if (const Status status = serve(*options); !status.ok()) exit_code = fail(status);
   });

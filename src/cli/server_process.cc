@@ -1,6 +1,10 @@
 #include "cli/server_process.h"
 
+#include <thread>
+#include <utility>
+
 #include "base/log.h"
+#include "front/kserve/extensions.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::cli {
@@ -44,11 +48,18 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
   std::unique_ptr<ServerProcess> process(new ServerProcess);
   process->exit_timeout_ = options.exit_timeout;
   RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
-  ASSIGN_OR_RETURN(process->http_, front::HttpServer::start(process->server_, options.http));
+  front::HttpOptions http = options.http;
+  front::GrpcOptions grpc = options.grpc;
+  http.extensions = grpc.extensions = std::make_shared<front::Extensions>();
+  if (grpc.port >= 0) {
+    ASSIGN_OR_RETURN(process->grpc_, front::GrpcServer::start(process->server_, std::move(grpc)));
+  }
+  ASSIGN_OR_RETURN(process->http_, front::HttpServer::start(process->server_, std::move(http)));
   return process;
 }
 
 ServerProcess::~ServerProcess() {
+  grpc_.reset();
   http_.reset();
   if (server_)
     if (const Status status = take(TRITONSERVER_ServerDelete(server_)); !status.ok())
@@ -57,9 +68,14 @@ ServerProcess::~ServerProcess() {
 
 int ServerProcess::http_port() const { return http_->http_port(); }
 int ServerProcess::metrics_port() const { return http_->metrics_port(); }
+int ServerProcess::grpc_port() const { return grpc_ == nullptr ? -1 : grpc_->port(); }
 
 void ServerProcess::drain() {
+  // Both at once: one must not use up the other's time.
+  std::thread grpc;
+  if (grpc_) grpc = std::thread([this] { grpc_->stop(exit_timeout_); });
   http_->stop(exit_timeout_);
+  if (grpc.joinable()) grpc.join();
   if (const Status status = take(TRITONSERVER_ServerStop(server_)); !status.ok())
     log_error("{}", message(status));
 }

@@ -1,4 +1,4 @@
-// The Triton core and the HTTP front end of one process, started together and stopped in order.
+// The Triton core and the front ends of one process, started together and stopped in order.
 #pragma once
 
 #include <chrono>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "front/grpc/server.h"
 #include "front/server.h"
 
 struct TRITONSERVER_Server;
@@ -18,6 +19,7 @@ struct ServerProcessOptions {
   std::filesystem::path backend_dir;
   std::chrono::seconds exit_timeout{30};
   front::HttpOptions http;
+  front::GrpcOptions grpc{.port = -1};  // -1: no gRPC
 };
 
 class ServerProcess {
@@ -28,6 +30,7 @@ class ServerProcess {
 
   int http_port() const;
   int metrics_port() const;
+  int grpc_port() const;  // -1 when off
 
   // Ready turns false, no new connections; running responses finish (up to the exit timeout), then
   // models unload.
@@ -38,6 +41,7 @@ class ServerProcess {
   std::chrono::seconds exit_timeout_{};
   TRITONSERVER_Server* server_ = nullptr;
   std::unique_ptr<front::HttpServer> http_;
+  std::unique_ptr<front::GrpcServer> grpc_;  // null when off
 };
 
 // <dir of this executable>/../backends.

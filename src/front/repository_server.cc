@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "front/grpc/server.h"
+#include "front/kserve/extensions.h"
 #include "front/server.h"
 
 namespace {
@@ -28,6 +30,9 @@ int main(int argc, char** argv) {
   nereid::front::HttpOptions http;
   http.host = "127.0.0.1";
   http.metrics_port = -1;
+  nereid::front::GrpcOptions grpc;
+  grpc.host = http.host;
+  grpc.port = -1;  // none
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);
   TRITONSERVER_ServerOptionsSetStrictModelConfig(options, false);
@@ -53,6 +58,14 @@ int main(int argc, char** argv) {
       http.header_forward_pattern = value;
     } else if (name == "--http-port") {
       http.http_port = std::stoi(value);
+    } else if (name == "--grpc-port") {
+      grpc.port = std::stoi(value);
+    } else if (name == "--grpc-threads") {
+      grpc.threads = std::stoi(value);
+    } else if (name == "--grpc-header-forward-pattern") {
+      grpc.header_forward_pattern = value;
+    } else if (name == "--grpc-response-compression") {
+      grpc.response_compression_level = value;
     } else {
       return usage(argv[i]);
     }
@@ -73,15 +86,27 @@ int main(int argc, char** argv) {
     return 1;
   }
   {
+    http.extensions = grpc.extensions = std::make_shared<nereid::front::Extensions>();
+    std::unique_ptr<nereid::front::GrpcServer> grpc_server;
+    if (grpc.port >= 0) {
+      auto started = nereid::front::GrpcServer::start(server, grpc);
+      if (!started.ok()) {
+        std::fprintf(stderr, "%s\n", started.status().ToString().c_str());
+        return 1;
+      }
+      grpc_server = *std::move(started);
+    }
     auto front = nereid::front::HttpServer::start(server, http);
     if (!front.ok()) {
       std::fprintf(stderr, "%s\n", front.status().ToString().c_str());
       return 1;
     }
     std::printf("http=%d\n", (*front)->http_port());
+    if (grpc_server) std::printf("grpc=%d\n", grpc_server->port());
     std::fflush(stdout);
     int received = 0;
     sigwait(&signals, &received);
+    if (grpc_server) grpc_server->stop(std::chrono::seconds(5));
     (*front)->stop(std::chrono::seconds(5));
   }
   error = TRITONSERVER_ServerStop(server);

@@ -64,6 +64,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   auto draining = impl->draining;
   KserveOptions kserve;
   kserve.max_body_bytes = options.max_body_bytes;
+  kserve.extensions = options.extensions;
   if (!options.header_forward_pattern.empty()) {
     ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
   }

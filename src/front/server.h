@@ -12,6 +12,8 @@
 
 namespace nereid::front {
 
+class Extensions;
+
 struct HttpOptions {
   std::string host = "0.0.0.0";
   int http_port = 8000;     // 0: any free one
@@ -27,6 +29,7 @@ struct HttpOptions {
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;
+  std::shared_ptr<Extensions> extensions;  // shared with gRPC; null: own ones
 };
 
 class HttpServer {

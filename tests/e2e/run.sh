@@ -49,4 +49,5 @@ step "$python" "$here/openai_client.py"
 step "$python" "$here/concurrency.py"
 stop_server
 step "$python" "$here/lifecycle.py" "$build/bin/nereid"
+step "$python" "$here/grpc_client.py" "$build"
 echo "== e2e: all passed"

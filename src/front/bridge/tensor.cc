@@ -77,6 +77,22 @@ StatusOr<std::vector<std::string_view>> string_elements(const Tensor& tensor) {
   return out;
 }
 
+Status check_string_lengths(std::string_view input, std::string_view bytes) {
+  while (bytes.size() >= sizeof(uint32_t)) {
+    uint32_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes.remove_prefix(sizeof length);
+    if (length > bytes.size()) {
+      return invalid_argument(
+          "incomplete string data for inference input '{}', expecting string of length {} but only "
+          "{} bytes available",
+          input, length, bytes.size());
+    }
+    bytes.remove_prefix(length);
+  }
+  return ok();
+}
+
 void append_string_element(std::string& bytes, std::string_view text) {
   const auto length = static_cast<uint32_t>(text.size());
   bytes.append(reinterpret_cast<const char*>(&length), sizeof length);

@@ -57,6 +57,10 @@ StatusOr<std::vector<T>> elements(const Tensor& tensor);
 // Elements of a BYTES tensor; views into it. Internal error when the encoding is broken.
 StatusOr<std::vector<std::string_view>> string_elements(const Tensor& tensor);
 
+// InvalidArgument when an element of a request's BYTES data is longer than what is left. The core
+// counts the elements.
+Status check_string_lengths(std::string_view input, std::string_view bytes);
+
 // Appends one BYTES element.
 void append_string_element(std::string& bytes, std::string_view text);
 

@@ -71,21 +71,17 @@ StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_
   }
   inflateEnd(&stream);
   if (out.size() > max_bytes) {
-    return invalid_argument(
-        "request JSON size of more than {} bytes exceeds the maximum allowed input size of {} "
-        "bytes. Use --http-max-input-size to increase the limit.",
-        max_bytes, max_bytes);
+    return resource_exhausted("the decompressed data has more than {} bytes", max_bytes);
   }
   if (result != Z_STREAM_END) return invalid_argument("the request body is not valid gzip or zlib");
   return out;
 }
 
-std::string compress(std::string_view data, Encoding encoding) {
+std::string compress(std::string_view data, Encoding encoding, int level) {
   if (encoding == Encoding::kIdentity) return std::string(data);
   z_stream stream = {};
   const int window = MAX_WBITS + (encoding == Encoding::kGzip ? kGzipHeader : 0);
-  const int made =
-      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY);
+  const int made = deflateInit2(&stream, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY);
   NEREID_CHECK(made == Z_OK);
   std::string out(deflateBound(&stream, data.size()), '\0');
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));

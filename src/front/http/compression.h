@@ -14,8 +14,9 @@ enum class Encoding { kIdentity, kGzip, kDeflate };
 // What Accept-Encoding weighs highest among the three; kIdentity for anything else.
 Encoding preferred_encoding(std::string_view accept);
 
-// InvalidArgument: broken data, or more than `max_bytes` come out.
+// InvalidArgument: broken data. ResourceExhausted: more than `max_bytes` come out, or no memory.
 StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_t max_bytes);
-std::string compress(std::string_view data, Encoding encoding);
+// `level`: zlib's, 1 (fast) to 9 (small); -1: its default.
+std::string compress(std::string_view data, Encoding encoding, int level = -1);
 
 }  // namespace nereid::front

@@ -66,7 +66,12 @@ StatusOr<std::string> read_body(Request& request, const KserveOptions& options) 
   if (*encoding != "gzip" && *encoding != "deflate") {
     return unsupported("Unsupported compression type");
   }
-  return decompress(request.body, Encoding::kGzip, options.max_body_bytes);
+  auto body = decompress(request.body, Encoding::kGzip, options.max_body_bytes);
+  if (body.status().code() != absl::StatusCode::kResourceExhausted) return body;
+  return invalid_argument(
+      "request JSON size of more than {} bytes exceeds the maximum allowed input size of {} "
+      "bytes. Use --http-max-input-size to increase the limit.",
+      options.max_body_bytes, options.max_body_bytes);
 }
 
 StatusOr<std::optional<size_t>> header_length(const Request& request, size_t body_size) {

@@ -1,6 +1,5 @@
 // Infer request bodies -> InferenceSpec; see infer_message.h.
 #include <algorithm>
-#include <cstring>
 
 #include "front/http/json_text.h"
 #include "front/kserve/infer_message.h"
@@ -34,24 +33,6 @@ StatusOr<std::vector<int64_t>> parse_shape(const json::value& input) {
   return out;
 }
 
-// BYTES data is checked here for lengths; the core counts elements.
-Status check_strings(const std::string& name, const char* at, size_t size) {
-  while (size >= sizeof(uint32_t)) {
-    uint32_t length = 0;
-    std::memcpy(&length, at, sizeof length);
-    size -= sizeof length;
-    if (length > size) {
-      return invalid_argument(
-          "incomplete string data for inference input '{}', expecting string of length {} but only "
-          "{} bytes available",
-          name, length, size);
-    }
-    at += sizeof length + length;
-    size -= length;
-  }
-  return ok();
-}
-
 Status take_binary(const std::string& model, Tensor& tensor, uint64_t size, Blobs& blobs,
                    InferenceSpec& spec) {
   const size_t left = blobs.body->size() - blobs.at;
@@ -63,7 +44,7 @@ Status take_binary(const std::string& model, Tensor& tensor, uint64_t size, Blob
   char* base = const_cast<char*>(blobs.body->data()) + blobs.at;
   blobs.at += size;
   if (tensor.type == TRITONSERVER_TYPE_BYTES) {
-    RETURN_IF_ERROR(check_strings(tensor.name, base, size));
+    RETURN_IF_ERROR(check_string_lengths(tensor.name, {base, size}));
   }
   spec.input_memory[tensor.name] = {base, static_cast<size_t>(size),
                                     std::const_pointer_cast<std::string>(blobs.body)};

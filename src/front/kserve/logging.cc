@@ -1,83 +1,70 @@
 // The logging extension; see settings.h.
-#include <memory>
-#include <mutex>
-
 #include "front/bridge/tensor.h"
+#include "front/kserve/extensions.h"
 #include "front/kserve/json_body.h"
 #include "front/kserve/routes.h"
 #include "front/kserve/settings.h"
 
 namespace nereid::front {
-namespace {
+LogSettings::LogSettings()
+    : verbose_(TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE) ? 1 : 0) {}
 
-// What the routes show. The switches themselves are the core's and hold for the whole process.
-class LogSettings {
- public:
-  StatusOr<std::string> update(const std::string& body) {
-    ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
-    if (const json::value* file = member(root, "log_file"); file != nullptr && !file->is_null()) {
-      return unsupported("log file location can not be updated through network protocol");
-    }
-    ASSIGN_OR_RETURN(const auto info, bool_member(root, "log_info"));
-    ASSIGN_OR_RETURN(const auto warning, bool_member(root, "log_warning"));
-    ASSIGN_OR_RETURN(const auto error, bool_member(root, "log_error"));
-    ASSIGN_OR_RETURN(const auto verbose, uint_member(root, "log_verbose_level"));
-    ASSIGN_OR_RETURN(const auto format, string_member(root, "log_format"));
-    if (format && *format != "default" && *format != "ISO8601") {
-      return unavailable("invalid argument for --log_format, got: {}", *format);
-    }
-    if (verbose.value_or(0) > INT32_MAX) {
-      return invalid_argument("Unable to parse 'log_verbose_level': {} is more than {}", *verbose,
-                              INT32_MAX);
-    }
-    std::lock_guard lock(mutex_);
-    if (info) RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogInfo(nullptr, *info)));
-    if (warning) {
-      RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogWarn(nullptr, *warning)));
-    }
-    if (error) RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogError(nullptr, *error)));
-    if (verbose) {
-      verbose_ = static_cast<int>(*verbose);
-      RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogVerbose(nullptr, verbose_)));
-    }
-    if (format) {
-      format_ = *format;
-      RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogFormat(
-          nullptr, format_ == "default" ? TRITONSERVER_LOG_DEFAULT : TRITONSERVER_LOG_ISO8601)));
-    }
-    return text();
+StatusOr<std::string> LogSettings::update(const json::value& root) {
+  if (const json::value* file = member(root, "log_file"); file != nullptr && !file->is_null()) {
+    return unsupported("log file location can not be updated through network protocol");
   }
-
-  std::string show() {
-    std::lock_guard lock(mutex_);
-    return text();
+  ASSIGN_OR_RETURN(const auto info, bool_member(root, "log_info"));
+  ASSIGN_OR_RETURN(const auto warning, bool_member(root, "log_warning"));
+  ASSIGN_OR_RETURN(const auto error, bool_member(root, "log_error"));
+  ASSIGN_OR_RETURN(const auto verbose, uint_member(root, "log_verbose_level"));
+  ASSIGN_OR_RETURN(const auto format, string_member(root, "log_format"));
+  if (format && *format != "default" && *format != "ISO8601") {
+    return unavailable("invalid argument for --log_format, got: {}", *format);
   }
-
- private:
-  std::string text() const {
-    return json::serialize(
-        json::object{{"log_file", ""},
-                     {"log_info", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_INFO)},
-                     {"log_warning", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_WARN)},
-                     {"log_error", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_ERROR)},
-                     {"log_verbose_level", verbose_},
-                     {"log_format", format_}});
+  if (verbose.value_or(0) > INT32_MAX) {
+    return invalid_argument("Unable to parse 'log_verbose_level': {} is more than {}", *verbose,
+                            INT32_MAX);
   }
+  std::lock_guard lock(mutex_);
+  if (info) RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogInfo(nullptr, *info)));
+  if (warning) {
+    RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogWarn(nullptr, *warning)));
+  }
+  if (error) RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogError(nullptr, *error)));
+  if (verbose) {
+    verbose_ = static_cast<int>(*verbose);
+    RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogVerbose(nullptr, verbose_)));
+  }
+  if (format) {
+    format_ = *format;
+    RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogFormat(
+        nullptr, format_ == "default" ? TRITONSERVER_LOG_DEFAULT : TRITONSERVER_LOG_ISO8601)));
+  }
+  return text();
+}
 
-  std::mutex mutex_;
-  int verbose_ = TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE) ? 1 : 0;
-  std::string format_ = "default";
-};
+std::string LogSettings::show() {
+  std::lock_guard lock(mutex_);
+  return text();
+}
 
-}  // namespace
+std::string LogSettings::text() const {
+  return json::serialize(
+      json::object{{"log_file", ""},
+                   {"log_info", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_INFO)},
+                   {"log_warning", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_WARN)},
+                   {"log_error", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_ERROR)},
+                   {"log_verbose_level", verbose_},
+                   {"log_format", format_}});
+}
 
-void add_logging_routes(Router& router) {
-  auto settings = std::make_shared<LogSettings>();
-  router.add("GET", "/v2/logging", [settings](const ExchangePtr& x) {
-    x->send({200, "application/json", {}, settings->show()});
+void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions) {
+  router.add("GET", "/v2/logging", [extensions](const ExchangePtr& x) {
+    x->send({200, "application/json", {}, extensions->log().show()});
   });
-  router.add("POST", "/v2/logging", [settings](const ExchangePtr& x) {
-    StatusOr<std::string> text = settings->update(x->request().body);
+  router.add("POST", "/v2/logging", [extensions](const ExchangePtr& x) {
+    const StatusOr<json::value> body = parse_json_body(x->request().body);
+    StatusOr<std::string> text = body.ok() ? extensions->log().update(*body) : body.status();
     x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
                       : kserve_error(text.status()));
   });

@@ -1,7 +1,6 @@
 // Repository routes; see repository.h.
 #include "front/kserve/repository.h"
 
-#include <list>
 #include <memory>
 #include <thread>
 
@@ -11,11 +10,6 @@
 
 namespace nereid::front {
 namespace {
-
-struct ParameterDelete {
-  void operator()(TRITONSERVER_Parameter* p) const { TRITONSERVER_ParameterDelete(p); }
-};
-using ParameterPtr = std::unique_ptr<TRITONSERVER_Parameter, ParameterDelete>;
 
 StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request) {
   uint32_t flags = 0;
@@ -29,12 +23,6 @@ StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request)
   return take_message(message);
 }
 
-// What a load body asks for. Byte parameters refer to `files`.
-struct LoadParameters {
-  std::list<std::string> files;
-  std::vector<ParameterPtr> owned;
-};
-
 Status read_load_parameters(const std::string& body, LoadParameters& out) {
   if (body.empty()) return ok();
   ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
@@ -46,27 +34,16 @@ Status read_load_parameters(const std::string& body, LoadParameters& out) {
     if (!entry.value().is_string()) return wrong_member(key, "a string", entry.value());
     const std::string_view text(entry.value().get_string());
     if (key == "config") {
-      const std::string config(text);
-      out.owned.emplace_back(
-          TRITONSERVER_ParameterNew(key.c_str(), TRITONSERVER_PARAMETER_STRING, config.c_str()));
+      out.add_config(std::string(text));
     } else if (key.starts_with("file:")) {
       ASSIGN_OR_RETURN(std::string content, decode_base64(text));
-      out.files.push_back(std::move(content));
-      out.owned.emplace_back(TRITONSERVER_ParameterBytesNew(key.c_str(), out.files.back().data(),
-                                                            out.files.back().size()));
+      out.add_file(key, std::move(content));
     } else {
       return invalid_argument("unknown load parameter '{}': 'config' and 'file:<path>' are allowed",
                               key);
     }
   }
   return ok();
-}
-
-Status load(TRITONSERVER_Server* server, const std::string& model, const LoadParameters& list) {
-  std::vector<const TRITONSERVER_Parameter*> parameters;
-  for (const auto& p : list.owned) parameters.push_back(p.get());
-  return take_error(TRITONSERVER_ServerLoadModelWithParameters(
-      server, model.c_str(), parameters.data(), parameters.size()));
 }
 
 // Runs `work` elsewhere and sends what it says.
@@ -89,7 +66,7 @@ void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
     return;
   }
   answer_later(exchange, [server, parameters, model = std::string(exchange->request().param("m"))] {
-    return load(server, model, *parameters);
+    return parameters->load(server, model);
   });
 }
 
@@ -110,6 +87,24 @@ void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
 }
 
 }  // namespace
+
+void LoadParameters::add_config(const std::string& json) {
+  owned_.emplace_back(
+      TRITONSERVER_ParameterNew("config", TRITONSERVER_PARAMETER_STRING, json.c_str()));
+}
+
+void LoadParameters::add_file(const std::string& key, std::string content) {
+  files_.push_back(std::move(content));
+  owned_.emplace_back(
+      TRITONSERVER_ParameterBytesNew(key.c_str(), files_.back().data(), files_.back().size()));
+}
+
+Status LoadParameters::load(TRITONSERVER_Server* server, const std::string& model) const {
+  std::vector<const TRITONSERVER_Parameter*> parameters;
+  for (const auto& p : owned_) parameters.push_back(p.get());
+  return take_error(TRITONSERVER_ServerLoadModelWithParameters(
+      server, model.c_str(), parameters.data(), parameters.size()));
+}
 
 void add_repository_routes(Router& router, TRITONSERVER_Server* server) {
   for (const char* path : {"/v2/repository/index", "/v2/repository/{repo}/index"}) {

@@ -1,10 +1,32 @@
 // The model repository extension: index, load, unload.
 #pragma once
 
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
 #include "front/http/router.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
+
+// What a load asks for beside the model's name: a configuration, files. Views of both stay valid
+// with the object.
+class LoadParameters {
+ public:
+  void add_config(const std::string& json);
+  void add_file(const std::string& key, std::string content);  // key: "file:<path>"
+  Status load(TRITONSERVER_Server* server, const std::string& model) const;
+
+ private:
+  struct Delete {
+    void operator()(TRITONSERVER_Parameter* p) const { TRITONSERVER_ParameterDelete(p); }
+  };
+  std::list<std::string> files_;
+  std::vector<std::unique_ptr<TRITONSERVER_Parameter, Delete>> owned_;
+};
 
 // Loads and unloads run on threads of their own: they may take minutes.
 void add_repository_routes(Router& router, TRITONSERVER_Server* server);

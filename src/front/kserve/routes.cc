@@ -5,6 +5,7 @@
 
 #include "front/bridge/model_info.h"
 #include "front/http/json_text.h"
+#include "front/kserve/extensions.h"
 #include "front/kserve/generate.h"
 #include "front/kserve/infer.h"
 #include "front/kserve/model_path.h"
@@ -90,10 +91,11 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
   });
   add_repository_routes(router, server);
-  add_logging_routes(router);
+  if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
+  add_logging_routes(router, options.extensions);
   add_trace_routes(router, server);
-  auto regions = std::make_shared<SharedMemory>();
-  add_shared_memory_routes(router, regions);
+  add_shared_memory_routes(router, options.extensions);
+  const std::shared_ptr<SharedMemory> regions(options.extensions, &options.extensions->regions());
   // Before the model routes: "stats" here is no model's name.
   router.add("GET", "/v2/models/stats", [server](const ExchangePtr& x) {
     x->send(model_text(server, x->request(), &model_statistics_json));

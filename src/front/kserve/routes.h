@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "base/status.h"
 #include "front/http/router.h"
@@ -10,9 +11,12 @@
 
 namespace nereid::front {
 
+class Extensions;
+
 struct KserveOptions {
   size_t max_body_bytes = size_t{64} << 20;                      // after decompression
   std::function<bool(const std::string& name)> forwards_header;  // infer: headers -> parameters
+  std::shared_ptr<Extensions> extensions;                        // null: own ones
 };
 
 // `draining` turns readiness and liveness into 503 "Server exiting". `server` must outlive the

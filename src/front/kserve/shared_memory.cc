@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "front/kserve/extensions.h"
 #include "front/kserve/json_body.h"
 #include "front/kserve/routes.h"
 
@@ -136,7 +137,8 @@ StatusOr<ExternalMemory> SharedMemory::find(const std::string& name, uint64_t of
   return ExternalMemory{r.data.get() + offset, byte_size, r.data};
 }
 
-void add_shared_memory_routes(Router& router, std::shared_ptr<SharedMemory> regions) {
+void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions) {
+  const std::shared_ptr<SharedMemory> regions(extensions, &extensions->regions());
   const std::string system = "/v2/systemsharedmemory", cuda = "/v2/cudasharedmemory";
   router.add("POST", system + "/region/{r}/register", [regions](const ExchangePtr& x) {
     x->send(answer(register_region(*regions, x->request())));

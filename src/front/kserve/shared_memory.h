@@ -13,6 +13,8 @@
 
 namespace nereid::front {
 
+class Extensions;
+
 class SharedMemory {
  public:
   // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or what is wrong with it.
@@ -38,6 +40,6 @@ class SharedMemory {
 };
 
 // The system and CUDA shared memory extensions; CUDA regions are refused.
-void add_shared_memory_routes(Router& router, std::shared_ptr<SharedMemory> regions);
+void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions);
 
 }  // namespace nereid::front

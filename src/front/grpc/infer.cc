@@ -1,0 +1,77 @@
+// ModelInfer; see infer.h.
+#include "front/grpc/infer.h"
+
+#include <utility>
+
+#include "front/bridge/inference_call.h"
+
+namespace nereid::front {
+namespace {
+
+// Lives from the request to the final reply; used on the call's thread only.
+class ModelInfer {
+ public:
+  ModelInfer(CallPtr call, InferTicket ticket)
+      : call_(std::move(call)), ticket_(std::move(ticket)) {}
+
+  Call& call() { return *call_; }
+
+  void take(InferenceReply reply) {
+    const bool final = reply.final;
+    if (!reply.empty && ++num_replies_ == 1) first_ = std::move(reply);
+    if (final && call_->is_open()) answer();
+  }
+
+ private:
+  void answer() {
+    if (num_replies_ != 1) {
+      return call_->finish(internal_error("expected a single response, got {}", num_replies_));
+    }
+    if (!first_.status.ok()) return call_->finish(first_.status);
+    StatusOr<std::string> message = format_infer_response(first_, ticket_);
+    if (message.ok()) call_->send(*std::move(message));
+    call_->finish(message.status());
+  }
+
+  const CallPtr call_;
+  const InferTicket ticket_;
+  size_t num_replies_ = 0;
+  InferenceReply first_;
+};
+
+}  // namespace
+
+Status read_infer_request(const InferContext& context, const Call& call, std::string message,
+                          bool accepts_decoupled, GrpcInferRequest& out) {
+  const auto check_model = [&](const InferenceSpec& spec, InferTicket& ticket) -> Status {
+    uint32_t flags = 0;
+    RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelTransactionProperties(
+        context.server, spec.model.c_str(), spec.version, &flags, nullptr)));
+    ticket.decoupled = (flags & TRITONSERVER_TXN_DECOUPLED) != 0;
+    if (!ticket.decoupled || accepts_decoupled) return ok();
+    return unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy");
+  };
+  RETURN_IF_ERROR(
+      parse_infer_message(std::move(message), check_model, context.extensions->regions(), out));
+  if (!context.forwards_header) return ok();
+  for (const auto& [name, value] : call.metadata()) {
+    if (context.forwards_header(name)) out.spec.parameters.push_back({name, value});
+  }
+  return ok();
+}
+
+void start_model_infer(const InferContextPtr& context, const CallPtr& call, std::string message) {
+  GrpcInferRequest request;
+  const Status read = read_infer_request(*context, *call, std::move(message), false, request);
+  if (!read.ok()) return call->finish(read);
+  const auto state = std::make_shared<ModelInfer>(call, std::move(request.ticket));
+  const auto on_reply = [state](InferenceReply reply) {
+    state->call().post(
+        [state, reply = std::move(reply)]() mutable { state->take(std::move(reply)); });
+  };
+  auto started = InferenceCall::start(context->server, std::move(request.spec), on_reply);
+  if (!started.ok()) return call->finish(started.status());
+  call->on_cancel([started = *std::move(started)] { started->cancel(); });
+}
+
+}  // namespace nereid::front

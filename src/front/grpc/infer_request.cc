@@ -1,0 +1,442 @@
+// See infer_message.h.
+#include <google/protobuf/arena.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "front/grpc/infer_message.h"
+#include "front/infer.pb.h"
+
+namespace nereid::front {
+namespace {
+
+using inference::InferParameter;
+using Input = inference::ModelInferRequest::InferInputTensor;
+using Contents = inference::InferTensorContents;
+
+constexpr uint32_t kRawField = 7;  // raw_input_contents
+
+bool read_varint(std::string_view& in, uint64_t& value) {
+  value = 0;
+  for (int shift = 0; shift < 64 && !in.empty(); shift += 7) {
+    const auto byte = static_cast<unsigned char>(in.front());
+    in.remove_prefix(1);
+    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+    if ((byte & 0x80) == 0) return true;
+  }
+  return false;
+}
+
+// Skips a field's value; its bytes in `value` when it has a length.
+bool read_value(std::string_view& in, uint64_t wire_type, std::string_view& value) {
+  uint64_t number = 0;
+  switch (wire_type) {
+    case 0:
+      return read_varint(in, number);
+    case 1:
+    case 5:
+      if (in.size() < (wire_type == 1 ? 8 : 4)) return false;
+      in.remove_prefix(wire_type == 1 ? 8 : 4);
+      return true;
+    case 2:
+      if (!read_varint(in, number) || number > in.size()) return false;
+      value = in.substr(0, number);
+      in.remove_prefix(number);
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Splits a message into the tensor data and the rest, which is a view when the data comes last, as
+// it does from every usual client.
+bool split_message(std::string_view message, std::string_view& head, std::string& storage,
+                   std::vector<std::string_view>& raw) {
+  std::string_view rest = message;
+  size_t head_end = 0;
+  bool is_split = false;
+  while (!rest.empty()) {
+    const size_t begin = message.size() - rest.size();
+    uint64_t tag = 0;
+    std::string_view value;
+    if (!read_varint(rest, tag) || !read_value(rest, tag & 7, value)) return false;
+    const size_t end = message.size() - rest.size();
+    if (tag == (kRawField << 3 | 2)) {
+      raw.push_back(value);
+    } else if (!is_split && begin == head_end) {
+      head_end = end;
+    } else {
+      if (!std::exchange(is_split, true)) storage.assign(message.substr(0, head_end));
+      storage.append(message.substr(begin, end - begin));
+    }
+  }
+  head = is_split ? std::string_view(storage) : message.substr(0, head_end);
+  return true;
+}
+
+Status wrong_type(const std::string& key, const char* wanted) {
+  return invalid_argument("invalid value type for '{}' parameter, expected {}.", key, wanted);
+}
+
+Status take_custom(const std::string& key, const InferParameter& p, InferenceSpec& spec) {
+  switch (p.parameter_choice_case()) {
+    case InferParameter::kBoolParam:
+      spec.parameters.push_back({key, p.bool_param()});
+      return ok();
+    case InferParameter::kInt64Param:
+      spec.parameters.push_back({key, static_cast<int64_t>(p.int64_param())});
+      return ok();
+    case InferParameter::kStringParam:
+      spec.parameters.push_back({key, p.string_param()});
+      return ok();
+    case InferParameter::kDoubleParam:
+      spec.parameters.push_back({key, p.double_param()});
+      return ok();
+    default:
+      return wrong_type(key, "int64_param, bool_param, or string_param");
+  }
+}
+
+Status take_sequence_flag(const std::string& key, const InferParameter& p, uint32_t flag,
+                          InferenceSpec& spec) {
+  if (p.parameter_choice_case() != InferParameter::kBoolParam) return wrong_type(key, "bool_param");
+  if (p.bool_param()) spec.flags |= flag;
+  return ok();
+}
+
+Status take_parameter(const std::string& key, const InferParameter& p, GrpcInferRequest& out) {
+  InferenceSpec& spec = out.spec;
+  const auto choice = p.parameter_choice_case();
+  if (key == "sequence_id") {
+    if (choice == InferParameter::kInt64Param) {
+      spec.correlation_id = static_cast<uint64_t>(p.int64_param());
+    } else if (choice == InferParameter::kStringParam) {
+      spec.correlation_id = p.string_param();
+    } else {
+      return wrong_type(key, "int64_param or string_param");
+    }
+    return ok();
+  }
+  if (key == "sequence_start") {
+    return take_sequence_flag(key, p, TRITONSERVER_REQUEST_FLAG_SEQUENCE_START, spec);
+  }
+  if (key == "sequence_end") {
+    return take_sequence_flag(key, p, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END, spec);
+  }
+  if (key == "priority") {
+    if (choice == InferParameter::kUint64Param) {
+      spec.priority = p.uint64_param();
+    } else if (choice != InferParameter::kInt64Param) {
+      return wrong_type(key, "int64_param or uint64_param");
+    } else if (p.int64_param() < 0) {
+      return invalid_argument("invalid value for 'priority', expected value >= 0.");
+    } else {
+      spec.priority = static_cast<uint64_t>(p.int64_param());
+    }
+    return ok();
+  }
+  if (key == "timeout") {
+    if (choice != InferParameter::kInt64Param) return wrong_type(key, "int64_param");
+    spec.timeout_us = static_cast<uint64_t>(p.int64_param());
+    return ok();
+  }
+  if (!key.starts_with("triton_")) return take_custom(key, p, spec);
+  if (key != "triton_enable_empty_final_response") {
+    return invalid_argument(
+        "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following "
+        "keys starting with 'triton_' are allowed: triton_enable_empty_final_response");
+  }
+  if (choice != InferParameter::kBoolParam) return wrong_type(key, "bool_param");
+  out.ticket.empty_final = p.bool_param();
+  return ok();
+}
+
+using ParameterMap = google::protobuf::Map<std::string, InferParameter>;
+
+// The shared-memory trio of a tensor; false: it names no region.
+StatusOr<bool> take_region(const ParameterMap& parameters, const std::string& tensor,
+                           const SharedMemory& regions, ExternalMemory& out) {
+  const auto region = parameters.find("shared_memory_region");
+  if (region == parameters.end()) return false;
+  const auto wrong = [&](const char* key, const char* wanted) {
+    return invalid_argument("invalid value type for '{}' parameter for tensor '{}', expected {}.",
+                            key, tensor, wanted);
+  };
+  if (region->second.parameter_choice_case() != InferParameter::kStringParam) {
+    return wrong("shared_memory_region", "string_param");
+  }
+  uint64_t offset = 0;
+  if (const auto p = parameters.find("shared_memory_offset"); p != parameters.end()) {
+    if (p->second.parameter_choice_case() != InferParameter::kInt64Param) {
+      return wrong("shared_memory_offset", "int64_param");
+    }
+    offset = static_cast<uint64_t>(p->second.int64_param());
+  }
+  const auto size = parameters.find("shared_memory_byte_size");
+  if (size == parameters.end()) {
+    return invalid_argument(
+        "'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter "
+        "for tensor '{}'",
+        tensor);
+  }
+  if (size->second.parameter_choice_case() != InferParameter::kInt64Param) {
+    return wrong("shared_memory_byte_size", "int64_param");
+  }
+  ASSIGN_OR_RETURN(out, regions.find(region->second.string_param(), offset,
+                                     static_cast<uint64_t>(size->second.int64_param())));
+  return true;
+}
+
+template <class T, class List>
+Status append_narrow(const List& list, const std::string& input, std::string& bytes) {
+  for (const auto value : list) {
+    const auto narrow = static_cast<T>(value);
+    if (static_cast<int64_t>(narrow) != static_cast<int64_t>(value)) {
+      return invalid_argument("input '{}': {} is not in [{}, {}]", input, value,
+                              +std::numeric_limits<T>::min(), +std::numeric_limits<T>::max());
+    }
+    bytes.append(reinterpret_cast<const char*>(&narrow), sizeof narrow);
+  }
+  return ok();
+}
+
+template <class List>
+Status append_all(const List& list, std::string& bytes) {
+  if (!list.empty()) {
+    bytes.append(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(*list.data()));
+  }
+  return ok();
+}
+
+Status append_ints(const Contents& c, const Tensor& t, std::string& bytes) {
+  if (t.type == TRITONSERVER_TYPE_INT8)
+    return append_narrow<int8_t>(c.int_contents(), t.name, bytes);
+  if (t.type == TRITONSERVER_TYPE_INT16) {
+    return append_narrow<int16_t>(c.int_contents(), t.name, bytes);
+  }
+  return append_all(c.int_contents(), bytes);
+}
+
+Status append_uints(const Contents& c, const Tensor& t, std::string& bytes) {
+  if (t.type == TRITONSERVER_TYPE_UINT8) {
+    return append_narrow<uint8_t>(c.uint_contents(), t.name, bytes);
+  }
+  if (t.type == TRITONSERVER_TYPE_UINT16) {
+    return append_narrow<uint16_t>(c.uint_contents(), t.name, bytes);
+  }
+  return append_all(c.uint_contents(), bytes);
+}
+
+Status append_strings(const Contents& c, const Tensor&, std::string& bytes) {
+  for (const std::string& text : c.bytes_contents()) append_string_element(bytes, text);
+  return ok();
+}
+
+struct ContentsField {
+  const char* type_name;  // in errors
+  std::vector<DataType> types;
+  int (*count)(const Contents&);
+  Status (*append)(const Contents&, const Tensor&, std::string&);
+};
+
+const std::vector<ContentsField>& contents_fields() {
+  static const std::vector<ContentsField> fields = {
+      {"BOOL",
+       {TRITONSERVER_TYPE_BOOL},
+       [](const Contents& c) { return c.bool_contents_size(); },
+       [](const Contents& c, const Tensor&, std::string& b) {
+         return append_all(c.bool_contents(), b);
+       }},
+      {"INT32",
+       {TRITONSERVER_TYPE_INT8, TRITONSERVER_TYPE_INT16, TRITONSERVER_TYPE_INT32},
+       [](const Contents& c) { return c.int_contents_size(); },
+       append_ints},
+      {"INT64",
+       {TRITONSERVER_TYPE_INT64},
+       [](const Contents& c) { return c.int64_contents_size(); },
+       [](const Contents& c, const Tensor&, std::string& b) {
+         return append_all(c.int64_contents(), b);
+       }},
+      {"UINT32",
+       {TRITONSERVER_TYPE_UINT8, TRITONSERVER_TYPE_UINT16, TRITONSERVER_TYPE_UINT32},
+       [](const Contents& c) { return c.uint_contents_size(); },
+       append_uints},
+      {"UINT64",
+       {TRITONSERVER_TYPE_UINT64},
+       [](const Contents& c) { return c.uint64_contents_size(); },
+       [](const Contents& c, const Tensor&, std::string& b) {
+         return append_all(c.uint64_contents(), b);
+       }},
+      {"FP32",
+       {TRITONSERVER_TYPE_FP32},
+       [](const Contents& c) { return c.fp32_contents_size(); },
+       [](const Contents& c, const Tensor&, std::string& b) {
+         return append_all(c.fp32_contents(), b);
+       }},
+      {"FP64",
+       {TRITONSERVER_TYPE_FP64},
+       [](const Contents& c) { return c.fp64_contents_size(); },
+       [](const Contents& c, const Tensor&, std::string& b) {
+         return append_all(c.fp64_contents(), b);
+       }},
+      {"BYTES",
+       {TRITONSERVER_TYPE_BYTES},
+       [](const Contents& c) { return c.bytes_contents_size(); },
+       append_strings},
+  };
+  return fields;
+}
+
+Status take_contents(const Input& input, const std::string& model, Tensor& tensor) {
+  bool is_filled = false;
+  for (const ContentsField& field : contents_fields()) {
+    if (field.count(input.contents()) == 0) continue;
+    if (std::exchange(is_filled, true)) {
+      return invalid_argument(
+          "unexpected explicit tensor data for input tensor '{}' for model '{}', binary data was "
+          "already supplied.",
+          input.name(), model);
+    }
+    if (std::find(field.types.begin(), field.types.end(), tensor.type) == field.types.end()) {
+      return invalid_argument(
+          "unexpected explicit tensor data for input tensor '{}' for model '{}' of type '{}', "
+          "expected datatype '{}'",
+          input.name(), model, field.type_name, input.datatype());
+    }
+    RETURN_IF_ERROR(field.append(input.contents(), tensor, tensor.bytes));
+  }
+  return ok();
+}
+
+// Where the data of the inputs comes from.
+struct Source {
+  std::shared_ptr<std::string> message;
+  std::vector<std::string_view> raw;
+  size_t next = 0;
+};
+
+Status take_data(const Input& input, Source& source, const SharedMemory& regions, Tensor& tensor,
+                 InferenceSpec& spec) {
+  ExternalMemory memory;
+  ASSIGN_OR_RETURN(const bool is_region,
+                   take_region(input.parameters(), input.name(), regions, memory));
+  if (is_region) {
+    spec.input_memory[tensor.name] = std::move(memory);
+    return ok();
+  }
+  if (input.has_contents() && !source.raw.empty()) {
+    return invalid_argument(
+        "contents field must not be specified when using raw_input_contents for '{}' for model "
+        "'{}'",
+        input.name(), spec.model);
+  }
+  if (input.has_contents()) return take_contents(input, spec.model, tensor);
+  if (source.next >= source.raw.size()) {
+    return invalid_argument("unable to find data for input tensor '{}' for model '{}' in request.",
+                            input.name(), spec.model);
+  }
+  const std::string_view data = source.raw[source.next++];
+  if (tensor.type == TRITONSERVER_TYPE_BYTES) {
+    RETURN_IF_ERROR(check_string_lengths(tensor.name, data));
+  }
+  spec.input_memory[tensor.name] = {const_cast<char*>(data.data()), data.size(), source.message};
+  return ok();
+}
+
+Status take_outputs(const inference::ModelInferRequest& request, const SharedMemory& regions,
+                    GrpcInferRequest& out) {
+  InferenceSpec& spec = out.spec;
+  for (const auto& output : request.outputs()) {
+    auto& names = spec.requested_outputs;
+    if (std::find(names.begin(), names.end(), output.name()) == names.end()) {
+      names.push_back(output.name());
+    }
+    ExternalMemory memory;
+    ASSIGN_OR_RETURN(const bool is_region,
+                     take_region(output.parameters(), output.name(), regions, memory));
+    if (is_region) spec.output_memory[output.name()] = std::move(memory);
+    const auto p = output.parameters().find("classification");
+    if (p == output.parameters().end()) continue;
+    if (is_region) {
+      return invalid_argument(
+          "output can't set both 'shared_memory_region' and 'classification' parameters");
+    }
+    if (p->second.parameter_choice_case() != InferParameter::kInt64Param) {
+      return invalid_argument(
+          "invalid value type for 'classification' parameter, expected int64_param");
+    }
+    if (p->second.int64_param() <= 0) {
+      return invalid_argument("invalid value for 'classification' parameter, expected >= 0");
+    }
+    out.ticket.classifications[output.name()] = static_cast<uint64_t>(p->second.int64_param());
+    spec.labelled_outputs.insert(output.name());
+  }
+  return ok();
+}
+
+Status take_inputs(const inference::ModelInferRequest& request, Source& source,
+                   const SharedMemory& regions, InferenceSpec& spec) {
+  for (const Input& input : request.inputs()) {
+    for (const Tensor& other : spec.inputs) {
+      if (other.name != input.name()) continue;
+      return invalid_argument("[request id: {}] input '{}' already exists in request",
+                              spec.id.empty() ? "<id_unknown>" : spec.id, input.name());
+    }
+    Tensor tensor;
+    tensor.name = input.name();
+    tensor.type = TRITONSERVER_StringToDataType(input.datatype().c_str());
+    tensor.shape.assign(input.shape().begin(), input.shape().end());
+    RETURN_IF_ERROR(take_data(input, source, regions, tensor, spec));
+    spec.inputs.push_back(std::move(tensor));
+  }
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<int64_t> parse_version(const std::string& text) {
+  if (text.empty()) return -1;
+  char* end = nullptr;
+  errno = 0;
+  const long long value = std::strtoll(text.c_str(), &end, 10);
+  if (end == text.c_str() || errno == ERANGE) {
+    return invalid_argument(
+        "failed to get model version from specified version string '{}' (details: stol), version "
+        "should be an integral value > 0",
+        text);
+  }
+  if (value < 0) {
+    return invalid_argument(
+        "invalid model version specified '{}' , version should be an integral value > 0", text);
+  }
+  return value;
+}
+
+Status parse_infer_message(std::string bytes, const CheckModel& check_model,
+                           const SharedMemory& regions, GrpcInferRequest& out) {
+  Source source{std::make_shared<std::string>(std::move(bytes)), {}, 0};
+  std::string_view head;
+  std::string storage;
+  google::protobuf::Arena arena;
+  auto& request = *google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(&arena);
+  if (!split_message(*source.message, head, storage, source.raw) ||
+      !request.ParseFromArray(head.data(), static_cast<int>(head.size()))) {
+    return internal_error("Unable to parse request");
+  }
+  InferenceSpec& spec = out.spec;
+  out.ticket.model = spec.model = request.model_name();
+  out.ticket.version = request.model_version();
+  out.ticket.id = spec.id = request.id();
+  ASSIGN_OR_RETURN(spec.version, parse_version(out.ticket.version));
+  RETURN_IF_ERROR(check_model(spec, out.ticket));
+  for (const auto& [key, parameter] : request.parameters()) {
+    RETURN_IF_ERROR(take_parameter(key, parameter, out));
+  }
+  RETURN_IF_ERROR(take_inputs(request, source, regions, spec));
+  return take_outputs(request, regions, out);
+}
+
+}  // namespace nereid::front

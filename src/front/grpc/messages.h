@@ -1,0 +1,41 @@
+// The messages of the control rpcs, which have no generated C++: protobuf's dynamic messages, with
+// JSON as the form in which handlers see them. Built from the compiled descriptors of proto/.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace nereid::front {
+
+class ProtoMessages {
+ public:
+  ProtoMessages();
+  ~ProtoMessages();
+  ProtoMessages(const ProtoMessages&) = delete;
+  ProtoMessages& operator=(const ProtoMessages&) = delete;
+
+  // The JSON form (protobuf's mapping, with the field names of the .proto files) of a message of
+  // `type`, e.g. "inference.ModelReadyRequest". Internal when the bytes are not such a message.
+  StatusOr<std::string> to_json(const std::string& type, std::string_view bytes) const;
+
+  // The bytes of the message that a JSON text describes, behind kGrpcPrefixBytes of room. Members
+  // that the type does not have are left out.
+  StatusOr<std::string> from_json(const std::string& type, std::string_view json) const;
+
+  // For reflection: a file by its name or by a symbol in it, as a serialised FileDescriptorProto,
+  // followed by the files that it imports. NotFound.
+  StatusOr<std::vector<std::string>> file_by_name(const std::string& name) const;
+  StatusOr<std::vector<std::string>> file_by_symbol(const std::string& symbol) const;
+  // Full names of all services.
+  std::vector<std::string> services() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace nereid::front

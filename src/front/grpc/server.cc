@@ -1,0 +1,192 @@
+// Listens, hands sockets to the loops in turn, and stops them; see server.h.
+#include "front/grpc/server.h"
+
+#include <fmt/ranges.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "front/grpc/loop.h"
+#include "front/grpc/service.h"
+
+namespace nereid::front {
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using error_code = boost::system::error_code;
+
+namespace {
+
+using SharedPtr = std::shared_ptr<GrpcShared>;
+
+StatusOr<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, int port) {
+  error_code ec;
+  const auto address = asio::ip::make_address(host, ec);
+  if (!ec) return tcp::endpoint(address, static_cast<unsigned short>(port));
+  tcp::resolver resolver(context);
+  const auto found = resolver.resolve(host, std::to_string(port), ec);
+  if (ec || found.empty()) return invalid_argument("host '{}': {}", host, ec.message());
+  return found.begin()->endpoint();
+}
+
+Status check_options(const GrpcOptions& o) {
+  if (o.port < 0 || o.port > 65535) return invalid_argument("port {} is not in [0, 65535]", o.port);
+  if (o.threads < 1 || o.threads > 128) {
+    return invalid_argument("grpc infer threads: {} is not in [1, 128]", o.threads);
+  }
+  if (o.max_streams < 1 || o.max_streams > (1u << 20)) {
+    return invalid_argument("grpc streams of a connection: {} is not in [1, {}]", o.max_streams,
+                            1u << 20);
+  }
+  if (o.max_message_bytes < 1 || o.max_message_bytes > INT32_MAX) {
+    return invalid_argument("grpc message size: {} is not in [1, {}]", o.max_message_bytes,
+                            INT32_MAX);
+  }
+  constexpr std::string_view kLevels[] = {"none", "low", "medium", "high"};
+  if (std::find(std::begin(kLevels), std::end(kLevels), o.response_compression_level) ==
+      std::end(kLevels)) {
+    return invalid_argument("grpc response compression level '{}' is not one of {}",
+                            o.response_compression_level, fmt::join(kLevels, ", "));
+  }
+  if (o.keepalive_time.count() < 1 || o.keepalive_timeout.count() < 1) {
+    return invalid_argument("grpc keepalive time and timeout must be at least 1 ms, not {} and {}",
+                            o.keepalive_time.count(), o.keepalive_timeout.count());
+  }
+  return ok();
+}
+
+}  // namespace
+
+struct GrpcServer::Impl {
+  // Accepts on the first loop's thread; kept by its own pending accept.
+  struct Acceptor : std::enable_shared_from_this<Acceptor> {
+    Acceptor(asio::io_context& io, SharedPtr s) : socket(io), pause(io), shared(std::move(s)) {}
+
+    void accept_next() {
+      Loop* loop = loops[next++ % loops.size()];
+      socket.async_accept(loop->context(),
+                          [self = shared_from_this(), loop](error_code ec, tcp::socket accepted) {
+                            if (!self->socket.is_open()) return;
+                            if (!ec) {
+                              self->take(*loop, std::move(accepted));
+                            } else if (ec != asio::error::connection_aborted) {
+                              // Out of descriptors or memory: connections that end will free some.
+                              log_warn("accept on the gRPC port: {}", ec.message());
+                              self->pause.expires_after(std::chrono::milliseconds(100));
+                              self->pause.async_wait([self](error_code) {
+                                if (self->socket.is_open()) self->accept_next();
+                              });
+                              return;
+                            }
+                            self->accept_next();
+                          });
+    }
+
+    void take(Loop& loop, tcp::socket accepted) {
+      GrpcStats& stats = *shared->stats;
+      if (stats.connections_open >= static_cast<int64_t>(shared->options.max_connections)) {
+        ++stats.connections_refused;
+        return;
+      }
+      ++stats.connections_accepted;
+      loop.adopt(std::move(accepted));
+    }
+
+    tcp::acceptor socket;
+    asio::steady_timer pause;
+    SharedPtr shared;
+    std::vector<Loop*> loops;
+    size_t next = 0;
+  };
+
+  bool wait_until(std::chrono::milliseconds limit, const std::function<bool()>& condition) {
+    const auto end = std::chrono::steady_clock::now() + limit;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() >= end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+
+  SharedPtr shared;
+  std::vector<std::unique_ptr<Loop>> loops;
+  std::shared_ptr<Acceptor> acceptor;
+  int port = 0;
+};
+
+GrpcServer::GrpcServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* server,
+                                                        GrpcOptions options) {
+  RETURN_IF_ERROR(check_options(options));
+  auto impl = std::make_unique<Impl>();
+  impl->shared = std::make_shared<GrpcShared>();
+  GrpcShared& shared = *impl->shared;
+  ASSIGN_OR_RETURN(shared.methods,
+                   make_methods(server, options, [s = &shared.stopping] { return s->load(); }));
+  shared.options = std::move(options);
+  for (int i = 0; i < shared.options.threads; ++i) {
+    impl->loops.push_back(std::make_unique<Loop>(impl->shared));
+  }
+  asio::io_context& context = impl->loops.front()->context();
+  impl->acceptor = std::make_shared<Impl::Acceptor>(context, impl->shared);
+  for (const auto& loop : impl->loops) impl->acceptor->loops.push_back(loop.get());
+
+  const GrpcOptions& o = shared.options;
+  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(context, o.host, o.port));
+  const std::string where = fmt::format("{}:{}", o.host, o.port);
+  tcp::acceptor& socket = impl->acceptor->socket;
+  error_code ec;
+  socket.open(endpoint.protocol(), ec);
+  if (!ec) socket.set_option(tcp::acceptor::reuse_address(true), ec);
+  using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+  if (!ec && o.reuse_port) socket.set_option(ReusePort(true), ec);
+  if (!ec) socket.bind(endpoint, ec);
+  if (!ec) socket.listen(1024, ec);
+  if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);
+  if (ec) return unavailable("cannot listen on {}: {}", where, ec.message());
+  impl->port = socket.local_endpoint().port();
+  asio::post(context, [acceptor = impl->acceptor] { acceptor->accept_next(); });
+  return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));
+}
+
+GrpcServer::~GrpcServer() { stop(std::chrono::milliseconds(0)); }
+
+int GrpcServer::port() const { return impl_->port; }
+const GrpcStats& GrpcServer::stats() const { return *impl_->shared->stats; }
+
+void GrpcServer::stop(std::chrono::milliseconds grace) {
+  if (impl_->loops.empty()) return;
+  impl_->shared->stopping = true;
+  asio::post(impl_->loops.front()->context(), [acceptor = impl_->acceptor] {
+    error_code ec;
+    acceptor->socket.close(ec);
+    acceptor->pause.cancel();
+  });
+  const GrpcStats& stats = *impl_->shared->stats;
+  for (const auto& loop : impl_->loops) loop->drain();
+  const auto no_calls = [&] { return stats.calls_active == 0; };
+  const auto none_open = [&] { return no_calls() && stats.connections_open == 0; };
+  if (impl_->wait_until(grace, no_calls)) {
+    // The last answers are on their way, and clients close after the GOAWAY.
+    impl_->wait_until(std::min<std::chrono::milliseconds>(grace, std::chrono::seconds(1)),
+                      none_open);
+  } else {
+    log_info("cancelling gRPC requests that are still running");
+  }
+  for (const auto& loop : impl_->loops) loop->abort();
+  // Cancelled requests still end with a response of the core.
+  if (!impl_->wait_until(std::chrono::seconds(5), none_open)) {
+    // A reply may still come and would post to the loops: better to leave them running.
+    log_error("gRPC requests did not end in time; their connections are abandoned");
+    for (auto& loop : impl_->loops) static_cast<void>(loop.release());
+  }
+  impl_->acceptor.reset();
+  impl_->loops.clear();
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,119 @@
+// See service.h.
+#include "front/grpc/service.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <regex>
+
+#include "front/grpc/control.h"
+#include "front/grpc/infer.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr std::string_view kProtocols[] = {"health",        "metadata",     "inference",
+                                           "shared-memory", "model-config", "model-repository",
+                                           "statistics",    "trace",        "logging"};
+
+using Restrictions = std::map<std::string, std::pair<std::string, std::string>>;
+
+// Name and value of the metadata that each restricted protocol wants.
+StatusOr<Restrictions> read_restrictions(const std::vector<GrpcRestriction>& list) {
+  Restrictions out;
+  for (const GrpcRestriction& r : list) {
+    if (r.key.empty()) return invalid_argument("grpc restricted protocol: the key is empty");
+    std::string name = "triton-grpc-protocol-" + r.key;
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
+    for (const std::string& protocol : r.protocols) {
+      if (std::find(std::begin(kProtocols), std::end(kProtocols), protocol) ==
+          std::end(kProtocols)) {
+        return invalid_argument("unknown restricted protocol '{}': allowed are {}", protocol,
+                                fmt::join(kProtocols, ", "));
+      }
+      if (!out.emplace(protocol, std::pair(name, r.value)).second) {
+        return invalid_argument(
+            "restricted protocol '{}' can not be specified in multiple config groups", protocol);
+      }
+    }
+  }
+  return out;
+}
+
+StatusOr<std::function<bool(const std::string&)>> header_filter(const std::string& pattern) {
+  if (pattern.empty()) return nullptr;
+  try {
+    const std::regex regex(pattern, std::regex::ECMAScript | std::regex::icase);
+    return [regex](const std::string& name) { return std::regex_match(name, regex); };
+  } catch (const std::regex_error& e) {
+    return invalid_argument("grpc header forward pattern '{}': {}", pattern, e.what());
+  }
+}
+
+}  // namespace
+
+StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOptions& options,
+                                   std::function<bool()> stopping) {
+  ASSIGN_OR_RETURN(const Restrictions restrictions, read_restrictions(options.restrictions));
+  auto extensions = options.extensions;
+  if (extensions == nullptr) extensions = std::make_shared<Extensions>();
+  auto infer = std::make_shared<InferContext>();
+  infer->server = server;
+  infer->extensions = extensions;
+  ASSIGN_OR_RETURN(infer->forwards_header, header_filter(options.header_forward_pattern));
+  auto control = std::make_shared<ControlContext>();
+  control->server = server;
+  control->extensions = extensions;
+  control->stopping = std::move(stopping);
+
+  MethodTable methods;
+  const auto add = [&](const std::string& path, const std::string& protocol, Method method) {
+    if (const auto it = restrictions.find(protocol); it != restrictions.end()) {
+      method.required_name = it->second.first;
+      method.required_value = it->second.second;
+    }
+    methods[path] = std::move(method);
+  };
+  const auto unary = [control](const std::string& request_type, const std::string& response_type,
+                               ControlHandler handler, bool may_block) {
+    Method method;
+    method.unary = [=](const CallPtr& call, const std::string& message) {
+      run_control(control, call, message, request_type, response_type, handler, may_block);
+    };
+    return method;
+  };
+  const std::string service = "/inference.GRPCInferenceService/";
+  const InferContextPtr context = infer;
+  Method model_infer, model_stream_infer;
+  model_infer.unary = [context](const CallPtr& call, std::string message) {
+    start_model_infer(context, call, std::move(message));
+  };
+  add(service + "ModelInfer", "inference", std::move(model_infer));
+  model_stream_infer.stream = [context](const CallPtr& call) {
+    return start_model_stream_infer(context, call);
+  };
+  add(service + "ModelStreamInfer", "inference", std::move(model_stream_infer));
+  for (const auto& list : {control_rpcs(), repository_rpcs(), setting_rpcs()}) {
+    for (const ControlRpc& rpc : list) {
+      add(service + rpc.name, rpc.protocol,
+          unary("inference." + rpc.name + "Request", "inference." + rpc.name + "Response",
+                rpc.handler, rpc.may_block));
+    }
+  }
+  add("/grpc.health.v1.Health/Check", "health",
+      unary("grpc.health.v1.HealthCheckRequest", "grpc.health.v1.HealthCheckResponse", check_health,
+            false));
+  for (const std::string version : {"v1", "v1alpha"}) {
+    Method reflection;
+    reflection.stream = [control, version](const CallPtr& call) {
+      return start_reflection(control, call, version);
+    };
+    add("/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo", "metadata",
+        std::move(reflection));
+  }
+  return methods;
+}
+
+}  // namespace nereid::front

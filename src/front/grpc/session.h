@@ -1,0 +1,90 @@
+// The server's side of one HTTP/2 connection that carries gRPC, in memory: bytes in, bytes out, and
+// the time told from outside. Framing, HPACK and flow control are nghttp2's. Limits on everything
+// that a client can make grow are here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "front/grpc/call.h"
+#include "front/grpc/options.h"
+
+struct nghttp2_session;
+
+namespace nereid::front {
+
+class GrpcStream;
+
+// What the connections of a port have in common.
+struct GrpcShared {
+  GrpcOptions options;
+  MethodTable methods;
+  std::shared_ptr<GrpcStats> stats = std::make_shared<GrpcStats>();
+  std::atomic<bool> stopping{false};  // new rpcs are refused
+};
+
+class Session {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // `on_output` is called when there may be something to send, from any call into the session or
+  // its calls; it must not call back.
+  Session(std::shared_ptr<const GrpcShared> shared, std::shared_ptr<Mailbox> mailbox, Time now,
+          std::function<void()> on_output);
+  ~Session();  // cancels what runs
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Bytes from the client.
+  void receive(std::string_view bytes, Time now);
+  // Appends bytes for the client until `out` has about `limit` or nothing is left.
+  void fill(std::string& out, size_t limit);
+  // True when the connection is to be closed once everything filled is sent.
+  bool is_over() const;
+  // Time passes: deadlines, keepalive, age. Call it about every 100 ms.
+  void tick(Time now);
+  // No further rpcs; running ones may finish.
+  void drain();
+
+ private:
+  friend class GrpcStream;
+  friend struct SessionCallbacks;
+
+  GrpcStream* open_stream(int32_t id);
+  void start_call(GrpcStream& stream, bool end_stream);
+  Status check_call(GrpcStream& stream) const;
+  void close_stream(GrpcStream& stream, uint32_t error_code);
+  void on_ping();
+  void on_frame_sent(int32_t stream_id, int type, bool end_stream);
+  void check_keepalive(Time now);
+  void check_streams(Time now);
+  void fail(const char* why);
+
+  const std::shared_ptr<const GrpcShared> shared_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  const std::function<void()> on_output_;
+  nghttp2_session* h2_ = nullptr;
+  std::unordered_map<int32_t, std::shared_ptr<GrpcStream>> streams_;
+  std::string* out_ = nullptr;  // during fill()
+  size_t unread_bytes_ = 0;     // queued in all streams
+  bool dead_ = false;           // nothing more is received
+  bool got_frame_ = false;
+
+  Time now_, created_, last_receive_, next_deadline_, next_scan_;
+  Time age_limit_, age_grace_limit_;
+  enum class Drain { kNo, kNoticed, kDone } drain_ = Drain::kNo;
+  Time drain_began_;
+
+  bool ping_pending_ = false;
+  Time ping_sent_;
+  int pings_without_data_ = 0;
+  Time last_ping_received_;
+  int ping_strikes_ = 0;
+};
+
+}  // namespace nereid::front

@@ -1,0 +1,316 @@
+// See stream.h.
+#include "front/grpc/stream.h"
+
+#include <nghttp2/nghttp2.h>
+
+#include <algorithm>
+#include <array>
+
+namespace nereid::front {
+namespace {
+
+constexpr std::string_view kContentType = "application/grpc";
+constexpr char kEncodings[] = "identity, deflate, gzip";
+
+nghttp2_nv pair(std::string_view name, std::string_view value, bool copy_value) {
+  return {reinterpret_cast<uint8_t*>(const_cast<char*>(name.data())),
+          reinterpret_cast<uint8_t*>(const_cast<char*>(value.data())), name.size(), value.size(),
+          static_cast<uint8_t>(NGHTTP2_NV_FLAG_NO_COPY_NAME |
+                               (copy_value ? 0 : NGHTTP2_NV_FLAG_NO_COPY_VALUE))};
+}
+
+std::string_view status_digits(absl::StatusCode code) {
+  constexpr std::array<std::string_view, 17> kDigits = {
+      "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15", "16"};
+  const auto i = static_cast<size_t>(code);
+  return i < kDigits.size() ? kDigits[i] : "2";
+}
+
+// Levels of the stock server: gzip when the client takes it, else deflate.
+Encoding wanted_encoding(const std::string& level, std::string_view accept) {
+  if (level == "none") return Encoding::kIdentity;
+  if (accept.find("gzip") != std::string_view::npos) return Encoding::kGzip;
+  return accept.find("deflate") != std::string_view::npos ? Encoding::kDeflate
+                                                          : Encoding::kIdentity;
+}
+
+int zlib_level(const std::string& level) { return level == "low" ? 1 : level == "high" ? 9 : 6; }
+
+ssize_t read_answer(nghttp2_session*, int32_t, uint8_t*, size_t length, uint32_t* flags,
+                    nghttp2_data_source* source, void*) {
+  auto& stream = *static_cast<GrpcStream*>(source->ptr);
+  const size_t n = stream.readable(length);
+  if (n == 0 && !stream.is_complete()) return NGHTTP2_ERR_DEFERRED;
+  *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+  return static_cast<ssize_t>(n);
+}
+
+}  // namespace
+
+GrpcStream::~GrpcStream() = default;
+
+void GrpcStream::add_header(std::string_view name, std::string_view value) {
+  if (name == ":path") {
+    head_.path = value;
+  } else if (name == ":method") {
+    head_.method = value;
+  } else if (name == "content-type") {
+    head_.content_type = value;
+  } else if (name == "grpc-timeout") {
+    const auto timeout = parse_grpc_timeout(value);
+    head_.bad_timeout = !timeout;
+    head_.timeout =
+        std::max(timeout.value_or(std::chrono::nanoseconds(1)), std::chrono::nanoseconds(1));
+  } else if (name == "grpc-encoding") {
+    head_.encoding = value;
+  } else if (name == "grpc-accept-encoding") {
+    head_.accepted = wanted_encoding(session_->shared_->options.response_compression_level, value);
+  } else if (!name.starts_with(':') && !name.starts_with("grpc-") && name != "te" &&
+             name != "user-agent") {
+    head_.metadata.emplace_back(name, value);
+  }
+}
+
+void GrpcStream::account() {
+  const size_t bytes = reader_.size() + message_.size() + held_.size();
+  session_->shared_->stats->buffered_bytes += bytes - accounted_;
+  accounted_ = bytes;
+}
+
+void GrpcStream::receive(std::string_view data) {
+  const size_t size = data.size();
+  nghttp2_session_consume_connection(session_->h2_, size);
+  if (discarding_) {
+    nghttp2_session_consume_stream(session_->h2_, id_, size);
+    return;
+  }
+  if (paused_) {
+    held_.append(data);
+    unconsumed_ += size;
+  } else {
+    feed(data);
+    if (session_ == nullptr) return;
+    if (paused_) {
+      unconsumed_ += size;
+    } else {
+      nghttp2_session_consume_stream(session_->h2_, id_, size);
+    }
+  }
+  account();
+  if (session_->shared_->stats->buffered_bytes > session_->shared_->options.max_buffered_bytes) {
+    give_up(resource_exhausted("the server is receiving more than {} bytes of requests",
+                               session_->shared_->options.max_buffered_bytes));
+  }
+}
+
+// Cuts messages until the data ends, the handler pauses, or the call is over.
+void GrpcStream::feed(std::string_view data) {
+  feeding_ = true;
+  const auto alive = shared_from_this();
+  while (!data.empty() && !discarding_ && session_ != nullptr) {
+    if (paused_) {
+      held_.append(data);
+      break;
+    }
+    const Status status = reader_.take(data, session_->shared_->options.max_message_bytes);
+    if (!status.ok()) {
+      give_up(status);
+    } else if (reader_.has_message()) {
+      take_message();
+    }
+  }
+  feeding_ = false;
+}
+
+StatusOr<std::string> GrpcStream::open_message() {
+  bool compressed = false;
+  std::string message = reader_.release(compressed);
+  if (!compressed) return message;
+  if (head_.encoding.empty() || head_.encoding == "identity") {
+    return internal_error("a message is flagged as compressed, but no grpc-encoding was sent");
+  }
+  const size_t max_bytes = session_->shared_->options.max_message_bytes;
+  auto opened = decompress(message, Encoding::kGzip, max_bytes);
+  if (opened.ok()) return opened;
+  if (opened.status().code() == absl::StatusCode::kResourceExhausted) {
+    return resource_exhausted("Received message larger than max ({} bytes) when decompressed",
+                              max_bytes);
+  }
+  return internal_error("the message is not valid {}", head_.encoding);
+}
+
+void GrpcStream::take_message() {
+  auto message = open_message();
+  if (!message.ok()) return give_up(message.status());
+  if (handler_ != nullptr) {
+    const auto handler = handler_;
+    handler->on_message(*std::move(message));
+  } else if (std::exchange(has_message_, true)) {
+    give_up(internal_error("more than one message in a unary request"));
+  } else {
+    message_ = *std::move(message);
+  }
+}
+
+void GrpcStream::end_input() {
+  half_closed_ = true;
+  if (!paused_ && !discarding_) deliver_end();
+}
+
+void GrpcStream::deliver_end() {
+  if (std::exchange(end_delivered_, true)) return;
+  if (!reader_.is_empty()) return give_up(internal_error("the request ends inside a message"));
+  if (handler_ != nullptr) {
+    const auto handler = handler_;
+    handler->on_half_close();
+    return;
+  }
+  if (!has_message_) return give_up(internal_error("the request has no message"));
+  std::string message = std::move(message_);
+  message_.clear();
+  account();
+  const CallPtr call = std::move(waiting_call_);
+  method_->unary(call, std::move(message));
+}
+
+void GrpcStream::pause(bool paused) {
+  paused_ = paused;
+  if (paused || feeding_ || session_ == nullptr || discarding_) return;
+  const std::string held = std::exchange(held_, {});
+  feed(held);
+  if (session_ == nullptr) return;
+  account();
+  if (paused_ || discarding_) return;
+  nghttp2_session_consume_stream(session_->h2_, id_, std::exchange(unconsumed_, 0));
+  if (half_closed_) deliver_end();
+  session_->on_output_();
+}
+
+void GrpcStream::send(std::string message) {
+  if (session_ == nullptr || finished_ || reset_) return;
+  const auto& options = session_->shared_->options;
+  bool compressed = false;
+  if (answer_encoding_ != Encoding::kIdentity) {
+    message.replace(kGrpcPrefixBytes, std::string::npos,
+                    compress(std::string_view(message).substr(kGrpcPrefixBytes), answer_encoding_,
+                             zlib_level(options.response_compression_level)));
+    compressed = true;
+  }
+  write_grpc_prefix(message, compressed);
+  const size_t size = message.size();
+  const size_t unread = out_bytes_, total = session_->unread_bytes_;
+  // One message may always wait; a client that reads gets all of them.
+  if (unread > 0 &&
+      (unread + size > options.max_unread_bytes || total + size > 4 * options.max_unread_bytes)) {
+    return reset(NGHTTP2_ENHANCE_YOUR_CALM);
+  }
+  if (unread == 0) last_progress_ = session_->now_;
+  out_.push_back(std::move(message));
+  out_bytes_ += size;
+  session_->unread_bytes_ += size;
+  head_sent_ ? resume() : submit_head();
+  session_->on_output_();
+}
+
+void GrpcStream::finish(const Status& status) {
+  if (session_ == nullptr || std::exchange(finished_, true) || reset_) return;
+  status_ = status;
+  discarding_ = true;
+  if (out_bytes_ == 0) last_progress_ = session_->now_;
+  const auto keep = std::exchange(handler_, nullptr);
+  head_sent_ ? resume() : submit_head();
+  session_->on_output_();
+}
+
+void GrpcStream::give_up(const Status& status) {
+  // A stream that is cancelled still gets its status.
+  const auto alive = shared_from_this();
+  if (const CallPtr call = call_.lock()) call->cancel();
+  finish(status);
+}
+
+void GrpcStream::reset(uint32_t error_code) {
+  if (session_ == nullptr || std::exchange(reset_, true)) return;
+  discarding_ = true;
+  nghttp2_submit_rst_stream(session_->h2_, NGHTTP2_FLAG_NONE, id_, error_code);
+  session_->on_output_();
+  const auto alive = shared_from_this();
+  if (const CallPtr call = call_.lock()) call->cancel();
+}
+
+void GrpcStream::detach() {
+  if (session_ == nullptr) return;
+  session_->shared_->stats->buffered_bytes -= accounted_;
+  session_->unread_bytes_ -= out_bytes_;
+  session_ = nullptr;
+  const auto alive = shared_from_this();
+  if (const CallPtr call = call_.lock()) call->cancel();
+  const auto keep = std::exchange(handler_, nullptr);
+  waiting_call_.reset();
+}
+
+void GrpcStream::resume() {
+  if (std::exchange(deferred_, false)) nghttp2_session_resume_data(session_->h2_, id_);
+}
+
+// Response headers; with a status and no message they are the whole answer.
+void GrpcStream::submit_head() {
+  head_sent_ = true;
+  if (finished_ && out_bytes_ == 0) {
+    const std::string text = encode_grpc_message(message(status_));
+    std::array<nghttp2_nv, 5> head = {
+        pair(":status", "200", false), pair("content-type", kContentType, false),
+        pair("grpc-status", status_digits(status_.code()), false),
+        pair("grpc-accept-encoding", kEncodings, false), pair("grpc-message", text, true)};
+    nghttp2_submit_headers(session_->h2_, NGHTTP2_FLAG_END_STREAM, id_, nullptr, head.data(),
+                           head.size() - (text.empty() ? 1 : 0), nullptr);
+    return;
+  }
+  const bool compresses = answer_encoding_ != Encoding::kIdentity;
+  std::array<nghttp2_nv, 4> head = {
+      pair(":status", "200", false), pair("content-type", kContentType, false),
+      pair("grpc-accept-encoding", kEncodings, false),
+      pair("grpc-encoding", answer_encoding_ == Encoding::kGzip ? "gzip" : "deflate", false)};
+  nghttp2_data_provider provider;
+  provider.source.ptr = this;
+  provider.read_callback = [](nghttp2_session* h2, int32_t id, uint8_t* buffer, size_t length,
+                              uint32_t* flags, nghttp2_data_source* source, void* user) {
+    auto& stream = *static_cast<GrpcStream*>(source->ptr);
+    const ssize_t n = read_answer(h2, id, buffer, length, flags, source, user);
+    if (n == NGHTTP2_ERR_DEFERRED) {
+      stream.deferred_ = true;
+    } else if (stream.finished_ && static_cast<size_t>(n) == stream.out_bytes_) {
+      *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
+      stream.submit_trailers();
+    }
+    return n;
+  };
+  nghttp2_submit_response(session_->h2_, id_, head.data(), head.size() - (compresses ? 0 : 1),
+                          &provider);
+}
+
+void GrpcStream::submit_trailers() {
+  const std::string text = encode_grpc_message(message(status_));
+  std::array<nghttp2_nv, 2> trailers = {pair("grpc-status", status_digits(status_.code()), false),
+                                        pair("grpc-message", text, true)};
+  nghttp2_submit_trailer(session_->h2_, id_, trailers.data(), text.empty() ? 1 : 2);
+}
+
+void GrpcStream::copy_out(std::string& out, size_t length) {
+  out_bytes_ -= length;
+  session_->unread_bytes_ -= length;
+  last_progress_ = session_->now_;
+  while (length > 0) {
+    const std::string& front = out_.front();
+    const size_t n = std::min(length, front.size() - out_at_);
+    out.append(front, out_at_, n);
+    out_at_ += n;
+    length -= n;
+    if (out_at_ == front.size()) {
+      out_.pop_front();
+      out_at_ = 0;
+    }
+  }
+}
+
+}  // namespace nereid::front

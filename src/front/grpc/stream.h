@@ -1,0 +1,93 @@
+// One HTTP/2 stream of a session: its headers, the messages coming in and those going out.
+// Internal to front/grpc.
+#pragma once
+
+#include <deque>
+
+#include "front/grpc/session.h"
+#include "front/http/compression.h"
+
+struct nghttp2_session;
+
+namespace nereid::front {
+
+class GrpcStream final : public CallStream, public std::enable_shared_from_this<GrpcStream> {
+ public:
+  using Time = Session::Time;
+
+  GrpcStream(Session* session, int32_t id) : session_(session), id_(id) {}
+  ~GrpcStream() override;
+
+  void send(std::string message) override;
+  void finish(const Status& status) override;
+  void pause(bool paused) override;
+
+  // A header of the request.
+  void add_header(std::string_view name, std::string_view value);
+  // Bytes of the request's body.
+  void receive(std::string_view data);
+  // The client has sent everything.
+  void end_input();
+  // Cancels the call; nothing but a reset follows.
+  void reset(uint32_t error_code);
+  // Cancels the call and tells the client why.
+  void give_up(const Status& status);
+  // The stream is closed on the wire or the session goes away.
+  void detach();
+
+  // How many bytes of the answer may follow now, at most `limit`; 0 and is_complete(): the end.
+  size_t readable(size_t limit) const { return std::min(limit, out_bytes_); }
+  void copy_out(std::string& out, size_t length);
+  bool is_complete() const { return finished_ && out_bytes_ == 0; }
+  void submit_trailers();
+
+ private:
+  friend class Session;
+  friend struct SessionCallbacks;
+
+  // Request headers, as far as they matter.
+  struct Head {
+    std::string method, path, content_type, encoding;
+    Encoding accepted = Encoding::kIdentity;
+    Metadata metadata;
+    std::chrono::nanoseconds timeout{0};
+    bool bad_timeout = false;
+    size_t bytes = 0;
+  };
+
+  void feed(std::string_view data);
+  void take_message();
+  StatusOr<std::string> open_message();
+  void deliver_end();
+  void account();
+  void submit_head();
+  void resume();
+  bool is_unary() const { return method_ != nullptr && method_->unary != nullptr; }
+
+  Session* session_;  // null once detached
+  const int32_t id_;
+  Head head_;
+  const Method* method_ = nullptr;
+  std::weak_ptr<Call> call_;
+  CallPtr waiting_call_;  // unary: until the request is complete
+  std::shared_ptr<StreamHandler> handler_;
+  Time started_, deadline_ = Time::max(), last_progress_;
+
+  MessageReader reader_;
+  std::string message_;  // unary: the complete request
+  bool has_message_ = false;
+  std::string held_;  // streams: not yet cut into messages, because of a pause
+  size_t unconsumed_ = 0;
+  size_t accounted_ = 0;
+  bool paused_ = false, feeding_ = false, half_closed_ = false, end_delivered_ = false;
+  bool discarding_ = false;  // the call is over; what still comes is thrown away
+
+  Encoding answer_encoding_ = Encoding::kIdentity;
+  std::deque<std::string> out_;
+  size_t out_at_ = 0;  // of the first message
+  size_t out_bytes_ = 0;
+  bool head_sent_ = false, deferred_ = false, finished_ = false, reset_ = false;
+  Status status_;
+};
+
+}  // namespace nereid::front

@@ -1,0 +1,44 @@
+// What clients set up in the server, over whichever protocol: memory regions and log switches.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/status.h"
+#include "front/kserve/shared_memory.h"
+
+namespace nereid::front {
+
+// The log switches are the core's and hold for the whole process; this remembers what cannot be
+// read back from it.
+class LogSettings {
+ public:
+  LogSettings();
+
+  // Sets the members of a JSON object (log_info, log_verbose_level, ...; null and absent ones stay)
+  // and returns all of them as a JSON object's text. InvalidArgument names the member;
+  // Unimplemented for log_file; Unavailable for an unknown format.
+  StatusOr<std::string> update(const boost::json::value& changes);
+  std::string show();
+
+ private:
+  std::string text() const;
+
+  std::mutex mutex_;
+  int verbose_;
+  std::string format_ = "default";
+};
+
+class Extensions {
+ public:
+  SharedMemory& regions() { return regions_; }
+  LogSettings& log() { return log_; }
+
+ private:
+  SharedMemory regions_;
+  LogSettings log_;
+};
+
+}  // namespace nereid::front
