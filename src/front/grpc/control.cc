@@ -14,8 +14,8 @@ constexpr char kEmpty[] = "{}";
 
 // Absent members have their default, as everywhere in proto3.
 StatusOr<std::string> text_member(const json::value& request, std::string_view key) {
-  ASSIGN_OR_RETURN(auto text, string_member(request, key));
-  return text ? *std::move(text) : std::string();
+  ASSIGN_OR_RETURN(const auto text, string_member(request, key));
+  return text.value_or("");
 }
 
 // 64-bit integers are strings in protobuf's JSON.

@@ -43,7 +43,8 @@ class TestClient {
  public:
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
-  explicit TestClient(std::shared_ptr<GrpcShared> shared)
+  // Without `reads` it never opens its window again.
+  explicit TestClient(std::shared_ptr<GrpcShared> shared, bool reads = true)
       : now(Session::Time() + std::chrono::hours(1)) {
     nghttp2_session_callbacks* callbacks = nullptr;
     nghttp2_session_callbacks_new(&callbacks);
@@ -51,7 +52,11 @@ class TestClient {
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_close);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
-    nghttp2_session_client_new(&h2, callbacks, this);
+    nghttp2_option* option = nullptr;
+    nghttp2_option_new(&option);
+    nghttp2_option_set_no_auto_window_update(option, reads ? 0 : 1);
+    nghttp2_session_client_new2(&h2, callbacks, this, option);
+    nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);
     nghttp2_submit_settings(h2, NGHTTP2_FLAG_NONE, nullptr, 0);
     server = std::make_unique<Session>(std::move(shared), mailbox, now, [] {});
