@@ -6,7 +6,7 @@
 #include <climits>
 #include <cstring>
 
-#include "front/infer.pb.h"
+#include "front/grpc/infer.pb.h"
 
 namespace nereid::front {
 namespace {

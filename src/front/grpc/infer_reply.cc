@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "front/bridge/classify.h"
+#include "front/grpc/infer.pb.h"
 #include "front/grpc/infer_message.h"
-#include "front/infer.pb.h"
 
 namespace nereid::front {
 namespace {
