@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "server/backend_model.h"
 #include "server/error.h"
+#include "server/pinned_pool.h"
 #include "server/response.h"
 #include "server/server.h"
 #include "server/values.h"
@@ -349,6 +350,12 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportMemoryUsage(
 TRITONSERVER_Error* TRITONBACKEND_MemoryManagerAllocate(TRITONBACKEND_MemoryManager*, void** buffer,
                                                         TRITONSERVER_MemoryType memory_type,
                                                         int64_t, uint64_t byte_size) {
+  if (memory_type == TRITONSERVER_MEMORY_CPU_PINNED) {
+    auto pinned = PinnedPool::get().allocate(byte_size);
+    if (!pinned.ok()) return to_error(pinned.status());
+    *buffer = *pinned;
+    return nullptr;
+  }
   if (memory_type != TRITONSERVER_MEMORY_CPU) {
     return to_error(unsupported("TRITONBACKEND_MemoryManagerAllocate: memory type {} has no pool",
                                 TRITONSERVER_MemoryTypeString(memory_type)));
@@ -359,7 +366,11 @@ TRITONSERVER_Error* TRITONBACKEND_MemoryManagerAllocate(TRITONBACKEND_MemoryMana
 }
 
 TRITONSERVER_Error* TRITONBACKEND_MemoryManagerFree(TRITONBACKEND_MemoryManager*, void* buffer,
-                                                    TRITONSERVER_MemoryType, int64_t) {
+                                                    TRITONSERVER_MemoryType memory_type, int64_t) {
+  if (memory_type == TRITONSERVER_MEMORY_CPU_PINNED) {
+    if (PinnedPool::get().free(buffer)) return nullptr;
+    return to_error(invalid_argument("unexpected pinned memory address, or freed before"));
+  }
   std::free(buffer);
   return nullptr;
 }

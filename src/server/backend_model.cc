@@ -161,7 +161,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   while (usable) {
     auto batch = queue_->take();
     if (batch.empty()) break;
-    statistics().pending(-static_cast<double>(batch.size()));
+    statistics().pending(-static_cast<int64_t>(batch.size()));
     execute(instance, std::move(batch));
   }
   if (backend_->instance_finalize != nullptr) {

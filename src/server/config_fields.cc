@@ -2,6 +2,7 @@
 #include "server/config_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "server/ensemble_check.h"
@@ -254,6 +255,29 @@ Status fill_cache(const Parsed& p, ModelConfig& out) {
       out.name, what, p.where("response_cache"));
 }
 
+Status fill_metrics(const Parsed& p, ModelConfig& out) {
+  constexpr std::string_view kFamily = "nv_inference_first_response_histogram_ms";
+  for (const auto& control : p.config.model_metrics().metric_control()) {
+    const std::string& family = control.metric_identifier().family();
+    if (family != kFamily) {
+      return invalid_argument(
+          "model_metrics of {}: metric family '{}' cannot be configured; only '{}' can{}", out.name,
+          family, kFamily, p.where("model_metrics"));
+    }
+    const auto& buckets = control.histogram_options().buckets();
+    if (buckets.empty()) continue;
+    for (int i = 0; i < buckets.size(); ++i) {
+      if (!std::isfinite(buckets[i]) || (i > 0 && buckets[i] <= buckets[i - 1])) {
+        return invalid_argument(
+            "model_metrics of {}: buckets of '{}' must be finite and ascending, not {} after {}{}",
+            out.name, family, buckets[i], i > 0 ? buckets[i - 1] : 0, p.where("model_metrics"));
+      }
+    }
+    out.first_response_buckets.assign(buckets.begin(), buckets.end());
+  }
+  return ok();
+}
+
 }  // namespace
 
 Status fill_config(const Parsed& p, ModelConfig& out) {
@@ -312,6 +336,7 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
   RETURN_IF_ERROR(fill_batching(p, out));
   RETURN_IF_ERROR(fill_cache(p, out));
   RETURN_IF_ERROR(fill_warmup(p, out));
+  RETURN_IF_ERROR(fill_metrics(p, out));
   out.deferred = fill_tensors(p, out);
   if (out.deferred.ok()) out.deferred = fill_groups(p, out);
   if (!out.deferred.ok() && c.platform() == "ensemble") return out.deferred;

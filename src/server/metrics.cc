@@ -4,8 +4,8 @@
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
-#include <prometheus/text_serializer.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,6 +39,11 @@ using Series = std::variant<prom::Counter*, prom::Gauge*, prom::Histogram*>;
 
 }  // namespace
 
+struct SharedSeries {
+  Series series;
+  int refs = 0;
+};
+
 class FamilyEntry {
  public:
   TRITONSERVER_MetricKind kind;
@@ -50,19 +55,12 @@ class FamilyEntry {
 
   std::mutex mutex;  // guards what follows and every use of a series
   bool alive = true;
-  struct Shared {
-    Series series;
-    int refs = 0;
-  };
-  std::map<Labels, Shared> series;
+  std::map<Labels, SharedSeries> series;
 
   // The mutex must be held. NotFound after the family was deleted.
-  StatusOr<Series> find(const Labels& labels) {
-    const auto it = series.find(labels);
-    if (!alive || it == series.end()) {
-      return not_found("metric family '{}' was deleted before its metrics", name);
-    }
-    return it->second.series;
+  Status check_alive() const {
+    if (alive) return ok();
+    return not_found("metric family '{}' was deleted before its metrics", name);
   }
 };
 
@@ -159,7 +157,7 @@ StatusOr<std::unique_ptr<Metric>> Metric::create(const MetricFamily& family, con
     }
   }
   ++shared.refs;
-  return std::unique_ptr<Metric>(new Metric(family.entry_, labels));
+  return std::unique_ptr<Metric>(new Metric(family.entry_, labels, &shared));
 }
 
 Metric::~Metric() {
@@ -181,8 +179,9 @@ TRITONSERVER_MetricKind Metric::kind() const { return entry_->kind; }
 
 Status Metric::increment(double value) {
   std::lock_guard lock(entry_->mutex);
-  ASSIGN_OR_RETURN(Series series, entry_->find(labels_));
-  if (auto** counter = std::get_if<prom::Counter*>(&series)) {
+  RETURN_IF_ERROR(entry_->check_alive());
+  const Series& series = series_->series;
+  if (auto* const* counter = std::get_if<prom::Counter*>(&series)) {
     if (!(value >= 0)) {
       return invalid_argument("metric family '{}': a counter cannot be incremented by {}",
                               entry_->name, value);
@@ -190,7 +189,7 @@ Status Metric::increment(double value) {
     (*counter)->Increment(value);
     return ok();
   }
-  if (auto** gauge = std::get_if<prom::Gauge*>(&series)) {
+  if (auto* const* gauge = std::get_if<prom::Gauge*>(&series)) {
     (*gauge)->Increment(value);
     return ok();
   }
@@ -199,8 +198,9 @@ Status Metric::increment(double value) {
 
 Status Metric::set(double value) {
   std::lock_guard lock(entry_->mutex);
-  ASSIGN_OR_RETURN(Series series, entry_->find(labels_));
-  auto** gauge = std::get_if<prom::Gauge*>(&series);
+  RETURN_IF_ERROR(entry_->check_alive());
+  const Series& series = series_->series;
+  auto* const* gauge = std::get_if<prom::Gauge*>(&series);
   if (gauge == nullptr) {
     return unsupported("metric family '{}': only gauges can be set", entry_->name);
   }
@@ -210,8 +210,9 @@ Status Metric::set(double value) {
 
 Status Metric::observe(double value) {
   std::lock_guard lock(entry_->mutex);
-  ASSIGN_OR_RETURN(Series series, entry_->find(labels_));
-  auto** histogram = std::get_if<prom::Histogram*>(&series);
+  RETURN_IF_ERROR(entry_->check_alive());
+  const Series& series = series_->series;
+  auto* const* histogram = std::get_if<prom::Histogram*>(&series);
   if (histogram == nullptr) {
     return unsupported("metric family '{}': only histograms observe", entry_->name);
   }
@@ -221,14 +222,17 @@ Status Metric::observe(double value) {
 
 StatusOr<double> Metric::value() const {
   std::lock_guard lock(entry_->mutex);
-  ASSIGN_OR_RETURN(Series series, entry_->find(labels_));
-  if (auto** counter = std::get_if<prom::Counter*>(&series)) return (*counter)->Value();
-  if (auto** gauge = std::get_if<prom::Gauge*>(&series)) return (*gauge)->Value();
+  RETURN_IF_ERROR(entry_->check_alive());
+  const Series& series = series_->series;
+  if (auto* const* counter = std::get_if<prom::Counter*>(&series)) return (*counter)->Value();
+  if (auto* const* gauge = std::get_if<prom::Gauge*>(&series)) return (*gauge)->Value();
   return unsupported("metric family '{}': a histogram has no single value", entry_->name);
 }
 
-std::string metrics_text() {
-  return prom::TextSerializer().Serialize(registry().prometheus.Collect());
+void collect_custom_metrics(std::vector<prom::MetricFamily>& page) {
+  auto custom = registry().prometheus.Collect();
+  page.insert(page.end(), std::make_move_iterator(custom.begin()),
+              std::make_move_iterator(custom.end()));
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// The process's Prometheus metrics. One registry per process because the C API's metric calls name
-// no server.
+// Prometheus metrics that backends define. One registry per process because the C API's metric
+// calls name no server.
 #pragma once
 
 #include <map>
@@ -10,11 +10,16 @@
 #include "base/status.h"
 #include "triton/core/tritonserver.h"
 
+namespace prometheus {
+struct MetricFamily;
+}
+
 namespace nereid::server {
 
 using Labels = std::map<std::string, std::string>;
 
 class FamilyEntry;
+struct SharedSeries;
 
 // A named family; copies of the same kind, name and description share it. Thread safe.
 class MetricFamily {
@@ -46,13 +51,14 @@ class Metric {
   StatusOr<double> value() const;  // counter, gauge
 
  private:
-  Metric(std::shared_ptr<FamilyEntry> entry, Labels labels)
-      : entry_(std::move(entry)), labels_(std::move(labels)) {}
+  Metric(std::shared_ptr<FamilyEntry> entry, Labels labels, SharedSeries* series)
+      : entry_(std::move(entry)), labels_(std::move(labels)), series_(series) {}
   std::shared_ptr<FamilyEntry> entry_;
   Labels labels_;
+  SharedSeries* series_;  // lives while the family does
 };
 
-// Prometheus text of everything registered.
-std::string metrics_text();
+// Appends the families made by the classes above.
+void collect_custom_metrics(std::vector<prometheus::MetricFamily>& page);
 
 }  // namespace nereid::server

@@ -62,7 +62,6 @@ Status refuse_unsupported(const Parsed& p) {
   if (c.model_repository_agents().agents_size() > 0) {
     return no("model_repository_agents", "model_repository_agents");
   }
-  if (c.model_metrics().metric_control_size() > 0) return no("model_metrics", "model_metrics");
   for (int i = 0; i < c.instance_group_size(); ++i) {
     const auto& group = c.instance_group(i);
     if (group.has_rate_limiter()) return no("instance_group", "instance_group.rate_limiter");

@@ -91,6 +91,7 @@ struct ModelConfig {
   bool response_cache = false;
   std::vector<WarmupSample> warmup;
   std::map<std::string, std::string> metric_tags;
+  std::vector<double> first_response_buckets = {100, 500, 2000, 5000};  // ms; of the histogram
   std::string json;   // the whole message as the config endpoint and backends see it
   std::string proto;  // the message, serialised
   Status deferred;    // what is wrong with tensors or instance groups: found when loading

@@ -214,8 +214,8 @@ StatusOr<std::shared_ptr<Model>> ModelManager::make_model(const ModelFiles& file
 StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& files, int64_t version,
                                                           uint64_t serial) {
   const ModelConfig& config = files.config;
-  ASSIGN_OR_RETURN(auto statistics, ModelStatistics::create(options_.metrics, config.name, version,
-                                                            config.metric_tags));
+  auto statistics = std::make_unique<ModelStatistics>(
+      options_.metrics, config, version, config.response_cache && options_.cache_bytes > 0);
   if (config.is_ensemble()) {
     RETURN_IF_ERROR(config.deferred);
     ASSIGN_OR_RETURN(auto parts, find_parts(config));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "server/metrics_config.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::server {
@@ -26,7 +27,8 @@ struct ServerOptions {
   uint32_t exit_timeout_s = 30;
   uint32_t model_load_threads = 4;
   uint32_t model_load_retries = 0;
-  bool metrics = true;
+  MetricsConfig metrics;
+  uint64_t pinned_pool_bytes = uint64_t{256} << 20;
   size_t cache_bytes = 0;  // of the response cache; 0 = none
   std::string backend_dir = "/opt/tritonserver/backends";
   std::map<std::string, BackendSettings>

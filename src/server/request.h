@@ -78,11 +78,12 @@ class ResponseContext {
   void* allocator_userp = nullptr;
   std::shared_ptr<TraceHold> trace;  // null: not traced
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
+  uint64_t start_ns = 0;          // the request was accepted
   bool armed = false;             // accepted by the core: from now on a FINAL is owed
   bool counts_as_running = true;  // the model waits for it when it stops
 
  private:
-  std::atomic<bool> final_sent_{false}, cancel_error_{false};
+  std::atomic<bool> final_sent_{false}, cancel_error_{false}, responded_{false};
   std::atomic<uint64_t> num_reported_{0};
   const std::shared_ptr<CancelState> cancel_;
 };

@@ -25,6 +25,10 @@ Status ResponseContext::send(std::unique_ptr<InferenceResponse> response, uint32
     cancel_error_.store(response->error->code == TRITONSERVER_ERROR_CANCELLED,
                         std::memory_order_relaxed);
   }
+  if (response != nullptr && model->statistics().wants_first_response() &&
+      !responded_.exchange(true)) {
+    model->statistics().first_response(start_ns);
+  }
   deliver(std::move(response), flags);
   return ok();
 }

@@ -103,25 +103,44 @@ size_t CachedResponse::byte_size() const {
 }
 
 std::shared_ptr<const CachedResponse> ResponseCache::find(const Key& key) {
+  const uint64_t start = now_ns();
   std::lock_guard lock(mutex_);
+  ++totals_.num_lookups;
   const auto it = index_.find(key);
-  if (it == index_.end()) return nullptr;
-  entries_.splice(entries_.begin(), entries_, it->second);
-  return it->second->response;
+  std::shared_ptr<const CachedResponse> found;
+  if (it != index_.end()) {
+    ++totals_.num_hits;
+    entries_.splice(entries_.begin(), entries_, it->second);
+    found = it->second->response;
+  }
+  totals_.lookup_ns += now_ns() - start;
+  return found;
+}
+
+ResponseCache::Stats ResponseCache::stats() const {
+  std::lock_guard lock(mutex_);
+  Stats s = totals_;
+  s.max_bytes = max_bytes_;
+  s.num_bytes = num_bytes_;
+  s.num_entries = entries_.size();
+  return s;
 }
 
 void ResponseCache::insert(const Key& key, std::shared_ptr<const CachedResponse> response) {
   const size_t size = response->byte_size();
+  const uint64_t start = now_ns();
   std::lock_guard lock(mutex_);
   if (size > max_bytes_ || index_.contains(key)) return;
   while (num_bytes_ + size > max_bytes_) {
     num_bytes_ -= entries_.back().response->byte_size();
     index_.erase(entries_.back().key);
     entries_.pop_back();
+    ++totals_.num_evictions;
   }
   num_bytes_ += size;
   entries_.push_front({key, std::move(response)});
   index_[key] = entries_.begin();
+  totals_.insertion_ns += now_ns() - start;
 }
 
 bool answer_from_cache(ResponseCache& cache, InferenceRequest* request,

@@ -35,8 +35,15 @@ class ResponseCache {
   // 128 bits: an accidental collision is out of the question.
   using Key = std::pair<uint64_t, uint64_t>;
 
+  // Totals since the start, and what is in the cache now.
+  struct Stats {
+    uint64_t max_bytes = 0, num_bytes = 0, num_entries = 0;
+    uint64_t num_lookups = 0, num_hits = 0, num_evictions = 0, lookup_ns = 0, insertion_ns = 0;
+  };
+
   explicit ResponseCache(size_t max_bytes) : max_bytes_(max_bytes) {}
 
+  Stats stats() const;
   std::shared_ptr<const CachedResponse> find(const Key& key);
   // Larger than the cache: not kept.
   void insert(const Key& key, std::shared_ptr<const CachedResponse> response);
@@ -51,8 +58,9 @@ class ResponseCache {
   };
 
   const size_t max_bytes_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   size_t num_bytes_ = 0;
+  Stats totals_;
   std::list<Entry> entries_;  // most recently used first
   std::unordered_map<Key, std::list<Entry>::iterator, Hash> index_;
 };

@@ -1,11 +1,17 @@
 // Lifecycle of the server: load, answer questions, stop.
 #include "server/server.h"
 
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
 #include <algorithm>
 #include <array>
 
 #include "base/json.h"
 #include "base/log.h"
+#include "server/metrics.h"
+#include "server/model_metrics.h"
+#include "server/pinned_pool.h"
 
 namespace nereid::server {
 
@@ -15,6 +21,9 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   if (server->options_.cache_bytes > 0) {
     server->cache_ = std::make_unique<ResponseCache>(server->options_.cache_bytes);
   }
+  server->system_metrics_ =
+      std::make_unique<SystemMetrics>(server->options_.metrics, server->cache_.get());
+  PinnedPool::get().resize(server->options_.pinned_pool_bytes);
   server->models_ = std::make_unique<ModelManager>(server.get(), server->options_);
   RETURN_IF_ERROR(server->models_->start());
   server->log_table();
@@ -43,6 +52,14 @@ Status Server::stop() {
   if (models_->stop(deadline)) return ok();
   models_->abandon_backends();
   return internal_error("Exit timeout expired. Exiting immediately.");
+}
+
+std::string Server::metrics_text() const {
+  std::vector<prometheus::MetricFamily> page;
+  collect_model_metrics(page);
+  system_metrics_->collect(page);
+  collect_custom_metrics(page);
+  return prometheus::TextSerializer().Serialize(page);
 }
 
 Status Server::check_running() const {

@@ -10,6 +10,7 @@
 #include "server/model_manager.h"
 #include "server/options.h"
 #include "server/response_cache.h"
+#include "server/system_metrics.h"
 
 namespace nereid::server {
 
@@ -43,6 +44,9 @@ class Server {
   // `name` "": every model. InvalidArgument when it is not ready.
   StatusOr<std::string> statistics(const std::string& name, int64_t version) const;
 
+  // The Prometheus page of models, system and custom metrics.
+  std::string metrics_text() const;
+
   void set_exit_timeout(uint32_t seconds) { options_.exit_timeout_s = seconds; }
 
  private:
@@ -53,6 +57,7 @@ class Server {
   ServerOptions options_;
   std::unique_ptr<ResponseCache> cache_;
   std::unique_ptr<ModelManager> models_;
+  std::unique_ptr<SystemMetrics> system_metrics_;
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;
   bool stopped_ = false;

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "server/error.h"
 #include "server/log_switches.h"
-#include "server/metrics.h"
 #include "server/request.h"
 #include "server/server.h"
 #include "server/values.h"
@@ -98,7 +97,10 @@ NEREID_STORE_OPTION(SetResponseCacheByteSize, uint64_t, cache_bytes)
 NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
 NEREID_STORE_OPTION(SetStrictReadiness, bool, strict_readiness)
 NEREID_STORE_OPTION(SetExitTimeout, unsigned int, exit_timeout_s)
-NEREID_STORE_OPTION(SetMetrics, bool, metrics)
+NEREID_STORE_OPTION(SetMetrics, bool, metrics.enabled)
+NEREID_STORE_OPTION(SetGpuMetrics, bool, metrics.gpu)
+NEREID_STORE_OPTION(SetCpuMetrics, bool, metrics.cpu)
+NEREID_STORE_OPTION(SetPinnedMemoryPoolByteSize, uint64_t, pinned_pool_bytes)
 NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
 #undef NEREID_STORE_OPTION
 
@@ -113,15 +115,14 @@ NEREID_FIXED_OPTION(SetRateLimiterMode, TRITONSERVER_RateLimitMode,
 NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
 #undef NEREID_FIXED_OPTION
 
-// A setter about something that this core has none of: GPU and pinned memory pools, GPUs of
-// backends, copy threads, periodic collection of metrics, shared objects of caches and agents. Any
-// value works, because there is nothing that it could change.
+// A setter about something that this core has none of: GPU memory pools, GPUs of backends, copy
+// threads, shared objects of caches and agents. Any value works, because there is nothing that it
+// could change.
 #define NEREID_MOOT_OPTION(setter, ...)                                               \
   TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
                                                          __VA_ARGS__) {               \
     return nullptr;                                                                   \
   }
-NEREID_MOOT_OPTION(SetPinnedMemoryPoolByteSize, uint64_t)
 NEREID_MOOT_OPTION(SetCudaMemoryPoolByteSize, int, uint64_t)
 NEREID_MOOT_OPTION(SetCudaVirtualAddressSize, int, size_t)
 NEREID_MOOT_OPTION(SetMinSupportedComputeCapability, double)
@@ -129,12 +130,24 @@ NEREID_MOOT_OPTION(SetEnablePeerAccess, bool)
 NEREID_MOOT_OPTION(SetModelLoadDeviceLimit, const TRITONSERVER_InstanceGroupKind, const int,
                    const double)
 NEREID_MOOT_OPTION(SetBufferManagerThreadCount, unsigned int)
-NEREID_MOOT_OPTION(SetGpuMetrics, bool)
-NEREID_MOOT_OPTION(SetCpuMetrics, bool)
-NEREID_MOOT_OPTION(SetMetricsInterval, uint64_t)
 NEREID_MOOT_OPTION(SetCacheDirectory, const char*)
 NEREID_MOOT_OPTION(SetRepoAgentDirectory, const char*)
 #undef NEREID_MOOT_OPTION
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsInterval(
+    TRITONSERVER_ServerOptions* options, uint64_t metrics_interval_ms) {
+  if (metrics_interval_ms == 0) {
+    return to_error(invalid_argument("metrics interval must be at least 1 ms, got 0"));
+  }
+  of(options)->metrics.interval_ms = metrics_interval_ms;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsConfig(TRITONSERVER_ServerOptions* options,
+                                                               const char*, const char* setting,
+                                                               const char* value) {
+  return to_error(set_metrics_config(of(options)->metrics, setting, value));
+}
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelRepositoryPath(
     TRITONSERVER_ServerOptions* options, const char* path) {
@@ -343,9 +356,9 @@ struct TRITONSERVER_Metrics {
   std::string text;
 };
 
-TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server*,
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server,
                                                TRITONSERVER_Metrics** metrics) {
-  *metrics = new TRITONSERVER_Metrics{metrics_text()};
+  *metrics = new TRITONSERVER_Metrics{of(server)->metrics_text()};
   return nullptr;
 }
 

@@ -5,87 +5,33 @@
 #include <chrono>
 
 #include "base/clock.h"
-#include "base/log.h"
 
 namespace nereid::server {
 namespace {
 
-// Order in which ModelStatistics::create adds the series.
-enum Index : size_t {
-  kSuccess,
-  kCount,
-  kExecutions,
-  kRequestUs,
-  kQueueUs,
-  kInputUs,
-  kInferUs,
-  kOutputUs,
-  kPending,
-  kLoadSeconds,
-  kFailureFirst,  // in the order of FailureReason
-};
-
-constexpr const char* kReasons[] = {"REJECTED", "CANCELED", "BACKEND", "OTHER"};
-
-double microseconds(uint64_t from_ns, uint64_t to_ns) {
-  return to_ns > from_ns ? static_cast<double>((to_ns - from_ns) / 1000) : 0;
-}
+uint64_t between(uint64_t from_ns, uint64_t to_ns) { return to_ns > from_ns ? to_ns - from_ns : 0; }
 
 }  // namespace
 
-StatusOr<std::unique_ptr<ModelStatistics>> ModelStatistics::create(
-    bool metrics, const std::string& model, int64_t version,
-    const std::map<std::string, std::string>& tags) {
-  auto stats = std::make_unique<ModelStatistics>();
-  if (!metrics) return stats;
-  Labels labels = {{"model", model}, {"version", std::to_string(version)}};
-  for (const auto& [key, value] : tags) labels["_" + key] = value;
-  auto& s = *stats;
-  const struct {
-    const char *name, *help;
-    TRITONSERVER_MetricKind kind = TRITONSERVER_METRIC_KIND_COUNTER;
-  } rows[] = {
-      {"nv_inference_request_success", "Number of successful inference requests, all batch sizes"},
-      {"nv_inference_count", "Number of inferences performed (does not include cached requests)"},
-      {"nv_inference_exec_count",
-       "Number of model executions performed (does not include cached requests)"},
-      {"nv_inference_request_duration_us",
-       "Cumulative inference request duration in microseconds (includes cached requests)"},
-      {"nv_inference_queue_duration_us",
-       "Cumulative inference queuing duration in microseconds (includes cached requests)"},
-      {"nv_inference_compute_input_duration_us",
-       "Cumulative compute input duration in microseconds (does not include cached requests)"},
-      {"nv_inference_compute_infer_duration_us",
-       "Cumulative compute inference duration in microseconds (does not include cached requests)"},
-      {"nv_inference_compute_output_duration_us",
-       "Cumulative inference compute output duration in microseconds (does not include cached "
-       "requests)"},
-      {"nv_inference_pending_request_count",
-       "Instantaneous number of pending requests awaiting execution per-model.",
-       TRITONSERVER_METRIC_KIND_GAUGE},
-      {"nv_model_load_duration_secs", "Model load time in seconds", TRITONSERVER_METRIC_KIND_GAUGE},
-  };
-  for (const auto& row : rows) RETURN_IF_ERROR(s.add(row.name, row.help, labels, row.kind));
-  for (const char* reason : kReasons) {
-    labels["reason"] = reason;
-    RETURN_IF_ERROR(s.add("nv_inference_request_failure",
-                          "Number of failed inference requests, all batch sizes", labels));
-  }
-  return stats;
+ModelStatistics::ModelStatistics(const MetricsConfig& metrics, const ModelConfig& model,
+                                 int64_t version, bool is_cached) {
+  if (!metrics.enabled) return;
+  ModelMetrics::Spec spec;
+  spec.labels = {{"model", model.name}, {"version", std::to_string(version)}};
+  for (const auto& [key, value] : model.metric_tags) spec.labels["_" + key] = value;
+  spec.is_cached = is_cached;
+  spec.is_decoupled = model.decoupled;
+  spec.first_response_buckets = model.first_response_buckets;
+  metrics_ = ModelMetrics::get(spec, metrics);
 }
 
-Status ModelStatistics::add(const std::string& family, const std::string& help,
-                            const Labels& labels, TRITONSERVER_MetricKind kind) {
-  ASSIGN_OR_RETURN(auto f, MetricFamily::create(kind, family, help));
-  ASSIGN_OR_RETURN(auto metric, Metric::create(*f, labels));
-  families_.push_back(std::move(f));
-  metrics_.push_back(std::move(metric));
-  return ok();
+void ModelStatistics::count(ModelMetrics::Counter counter, uint64_t n) {
+  if (metrics_ != nullptr) metrics_->add(counter, n);
 }
 
-void ModelStatistics::increment(size_t index, double value) {
-  if (metrics_.empty()) return;
-  if (Status s = metrics_[index]->increment(value); !s.ok()) log_warn("{}", message(s));
+void ModelStatistics::observe(ModelMetrics::Summary summary, uint64_t ns) {
+  if (metrics_ == nullptr || !metrics_->has_summaries()) return;
+  metrics_->observe(summary, static_cast<double>(ns / 1000));
 }
 
 void ModelStatistics::success(uint64_t inferences, const RequestTimes& t) {
@@ -100,13 +46,22 @@ void ModelStatistics::success(uint64_t inferences, const RequestTimes& t) {
     infer_.add(t.compute_start, t.compute_end);
     output_.add(t.compute_end, t.exec_end);
   }
-  increment(kSuccess, 1);
-  increment(kCount, static_cast<double>(inferences));
-  increment(kRequestUs, microseconds(t.start, end));
-  increment(kQueueUs, microseconds(t.start, t.exec_start));
-  increment(kInputUs, microseconds(t.exec_start, t.compute_start));
-  increment(kInferUs, microseconds(t.compute_start, t.compute_end));
-  increment(kOutputUs, microseconds(t.compute_end, t.exec_end));
+  const uint64_t request = between(t.start, end), queue = between(t.start, t.exec_start),
+                 input = between(t.exec_start, t.compute_start),
+                 infer = between(t.compute_start, t.compute_end),
+                 output = between(t.compute_end, t.exec_end);
+  count(ModelMetrics::kSuccess, 1);
+  count(ModelMetrics::kInferences, inferences);
+  count(ModelMetrics::kRequestUs, request / 1000);
+  count(ModelMetrics::kQueueUs, queue / 1000);
+  count(ModelMetrics::kInputUs, input / 1000);
+  count(ModelMetrics::kInferUs, infer / 1000);
+  count(ModelMetrics::kOutputUs, output / 1000);
+  observe(ModelMetrics::kRequestSummary, request);
+  observe(ModelMetrics::kQueueSummary, queue);
+  observe(ModelMetrics::kInputSummary, input);
+  observe(ModelMetrics::kInferSummary, infer);
+  observe(ModelMetrics::kOutputSummary, output);
 }
 
 void ModelStatistics::cache_hit(uint64_t start_ns, uint64_t queue_ns, uint64_t lookup_ns) {
@@ -117,14 +72,27 @@ void ModelStatistics::cache_hit(uint64_t start_ns, uint64_t queue_ns, uint64_t l
     queue_.add(0, queue_ns);
     hit_.add(0, lookup_ns);
   }
-  increment(kSuccess, 1);
-  increment(kRequestUs, microseconds(start_ns, end));
-  increment(kQueueUs, microseconds(0, queue_ns));
+  count(ModelMetrics::kSuccess, 1);
+  count(ModelMetrics::kRequestUs, between(start_ns, end) / 1000);
+  count(ModelMetrics::kQueueUs, queue_ns / 1000);
+  count(ModelMetrics::kCacheHits, 1);
+  count(ModelMetrics::kCacheHitUs, lookup_ns / 1000);
+  observe(ModelMetrics::kQueueSummary, queue_ns);
+  observe(ModelMetrics::kHitSummary, lookup_ns);
 }
 
 void ModelStatistics::cache_miss(uint64_t ns) {
-  std::lock_guard lock(mutex_);
-  miss_.add(0, ns);
+  {
+    std::lock_guard lock(mutex_);
+    miss_.add(0, ns);
+  }
+  count(ModelMetrics::kCacheMisses, 1);
+  count(ModelMetrics::kCacheMissUs, ns / 1000);
+  observe(ModelMetrics::kMissSummary, ns);
+}
+
+void ModelStatistics::first_response(uint64_t start_ns) {
+  metrics_->first_response(static_cast<double>(between(start_ns, now_ns())) * 1e-6);
 }
 
 void ModelStatistics::failure(FailureReason reason, uint64_t start_ns) {
@@ -132,7 +100,8 @@ void ModelStatistics::failure(FailureReason reason, uint64_t start_ns) {
     std::lock_guard lock(mutex_);
     fail_.add(start_ns, now_ns());
   }
-  increment(kFailureFirst + static_cast<size_t>(reason), 1);
+  count(static_cast<ModelMetrics::Counter>(ModelMetrics::kRejected + static_cast<size_t>(reason)),
+        1);
 }
 
 void ModelStatistics::execution(uint64_t batch_size, const RequestTimes& t) {
@@ -148,7 +117,7 @@ void ModelStatistics::execution(uint64_t batch_size, const RequestTimes& t) {
     batch.infer.add(t.compute_start, t.compute_end);
     batch.output.add(t.compute_end, t.exec_end);
   }
-  increment(kExecutions, 1);
+  count(ModelMetrics::kExecutions, 1);
 }
 
 void ModelStatistics::response(uint64_t index, const ResponseTimes& t) {
@@ -208,11 +177,12 @@ void ModelStatistics::set_memory(const void* owner, std::vector<MemoryUse> uses)
   memory_[owner] = std::move(uses);
 }
 
-void ModelStatistics::pending(double delta) { increment(kPending, delta); }
+void ModelStatistics::pending(int64_t delta) {
+  if (metrics_ != nullptr) metrics_->pending(delta);
+}
 
 void ModelStatistics::loaded(double seconds) {
-  if (metrics_.empty()) return;
-  if (Status s = metrics_[kLoadSeconds]->set(seconds); !s.ok()) log_warn("{}", message(s));
+  if (metrics_ != nullptr) metrics_->loaded(seconds);
 }
 
 }  // namespace nereid::server

@@ -10,7 +10,8 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "server/metrics.h"
+#include "server/model_config.h"
+#include "server/model_metrics.h"
 
 namespace nereid::server {
 
@@ -38,10 +39,10 @@ struct MemoryUse {
 // All calls are thread safe.
 class ModelStatistics {
  public:
-  // Without metrics only the statistics extension's counters are kept.
-  static StatusOr<std::unique_ptr<ModelStatistics>> create(
-      bool metrics, const std::string& model, int64_t version,
-      const std::map<std::string, std::string>& tags);
+  // Without metrics only the statistics extension's counters are kept. `is_cached`: the response
+  // cache answers for the model.
+  ModelStatistics(const MetricsConfig& metrics, const ModelConfig& model, int64_t version,
+                  bool is_cached);
 
   // A request that the model executed.
   void success(uint64_t inferences, const RequestTimes& times);
@@ -52,7 +53,12 @@ class ModelStatistics {
   void failure(FailureReason reason, uint64_t start_ns);
   void execution(uint64_t batch_size, const RequestTimes& times);
   void response(uint64_t index, const ResponseTimes& times);
-  void pending(double delta);
+  // A decoupled model sent the first response to a request of `start_ns`.
+  bool wants_first_response() const {
+    return metrics_ != nullptr && metrics_->has_first_response();
+  }
+  void first_response(uint64_t start_ns);
+  void pending(int64_t delta);
   void loaded(double seconds);
   void set_memory(const void* owner, std::vector<MemoryUse> uses);  // instead of its last report
 
@@ -75,9 +81,8 @@ class ModelStatistics {
     Duration infer, output, success, fail, empty, cancel;
   };
 
-  Status add(const std::string& family, const std::string& help, const Labels& labels,
-             TRITONSERVER_MetricKind kind = TRITONSERVER_METRIC_KIND_COUNTER);
-  void increment(size_t index, double value);
+  void count(ModelMetrics::Counter counter, uint64_t n);
+  void observe(ModelMetrics::Summary summary, uint64_t ns);
 
   mutable std::mutex mutex_;
   uint64_t last_inference_ms_ = 0;  // wall clock
@@ -88,9 +93,7 @@ class ModelStatistics {
 
   std::map<const void*, std::vector<MemoryUse>> memory_;
 
-  std::vector<std::unique_ptr<MetricFamily>> families_;
-  std::vector<std::unique_ptr<Metric>>
-      metrics_;  // in the order of Index; destroyed before families_
+  std::shared_ptr<ModelMetrics> metrics_;  // null: switched off
 };
 
 }  // namespace nereid::server

@@ -12,8 +12,6 @@
 
 NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsAddRateLimiterResource,
                    (TRITONSERVER_ServerOptions*, const char*, size_t, int))
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsSetMetricsConfig,
-                   (TRITONSERVER_ServerOptions*, const char*, const char*, const char*))
 NEREID_UNSUPPORTED(TRITONBACKEND_StateNew,
                    (TRITONBACKEND_State**, TRITONBACKEND_Request*, const char*,
                     TRITONSERVER_DataType, const int64_t*, uint32_t))

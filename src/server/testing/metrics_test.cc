@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "server/testing/client.h"
 
 namespace nereid::server {
@@ -92,6 +95,39 @@ TEST(Metrics, Histograms) {
   EXPECT_THAT(server.metrics(), HasSubstr("custom_histogram_bucket{le=\"10\"} 1"));
   TRITONSERVER_MetricDelete(metric);
   TRITONSERVER_MetricFamilyDelete(family);
+}
+
+TEST(Metrics, OptionsOfTheServer) {
+  const auto dir = std::filesystem::path(testing::TempDir()) / "metrics_options";
+  std::filesystem::create_directories(dir / "streams" / "1");
+  std::ofstream(dir / "streams" / "config.pbtxt")
+      << test_model("stream",
+                    "model_metrics { metric_control { metric_identifier { family: "
+                    "\"nv_inference_first_response_histogram_ms\" } histogram_options { buckets: [ "
+                    "60000 ] } } }");
+  std::string refused;
+  TestServer server(dir, [&](TRITONSERVER_ServerOptions* options) {
+    const auto set = [&](const char* setting, const char* value) {
+      return Outcome(TRITONSERVER_ServerOptionsSetMetricsConfig(options, "", setting, value));
+    };
+    EXPECT_TRUE(set("histogram_latencies", "true").ok());
+    EXPECT_TRUE(set("summary_latencies", "true").ok());
+    refused = set("summary_latency", "true").text;
+    TRITONSERVER_ServerOptionsSetCpuMetrics(options, false);
+    TRITONSERVER_ServerOptionsSetPinnedMemoryPoolByteSize(options, 12345);
+    EXPECT_FALSE(Outcome(TRITONSERVER_ServerOptionsSetMetricsInterval(options, 0)).ok());
+  });
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_THAT(refused, HasSubstr("summary_latency"));
+  TestCall call(server.get(), "streams", {1, 2});
+  ASSERT_TRUE(call.send().ok());
+  ASSERT_TRUE(call.wait());
+  const std::string text = server.metrics();
+  EXPECT_THAT(text, HasSubstr("nv_inference_first_response_histogram_ms_bucket{model=\"streams\","
+                              "version=\"1\",le=\"60000\"} 1"));
+  EXPECT_THAT(text, HasSubstr("nv_inference_queue_summary_us{model=\"streams\""));
+  EXPECT_THAT(text, HasSubstr("nv_pinned_memory_pool_total_bytes 12345"));
+  EXPECT_THAT(text, Not(HasSubstr("nv_cpu_utilization")));
 }
 
 }  // namespace

@@ -130,6 +130,25 @@ TEST(ModelConfig, JsonHasNumbersWhereClientsExpectThem) {
   EXPECT_THAT(config->json, HasSubstr(R"("preferred_batch_size":[4])"));
 }
 
+TEST(ModelConfig, MetricBuckets) {
+  const auto parse = [](const std::string& family, const std::string& buckets) {
+    return parse_model_config(
+        "backend: \"x\"\nmodel_metrics { metric_control { metric_identifier { "
+        "family: \"" +
+            family + "\" } histogram_options { buckets: [ " + buckets + " ] } } }",
+        "m/config.pbtxt", "m");
+  };
+  const auto good = parse("nv_inference_first_response_histogram_ms", "1, 2.5");
+  ASSERT_TRUE(good.ok()) << good.status();
+  EXPECT_EQ(good->first_response_buckets, (std::vector<double>{1, 2.5}));
+  for (const auto& bad :
+       {parse("nv_inference_first_response_histogram_ms", "2, 2"), parse("nv_other", "1")}) {
+    ASSERT_FALSE(bad.ok());
+    EXPECT_THAT(message(bad.status()), HasSubstr("model_metrics"));
+    EXPECT_THAT(message(bad.status()), HasSubstr("m/config.pbtxt:2"));
+  }
+}
+
 // The shipped templates, filled as a launcher would.
 TEST(ModelConfig, TemplatesAreValid) {
   const std::filesystem::path root = NEREID_SOURCE_DIR "/all_models/inflight_batcher_llm";
