@@ -41,9 +41,6 @@ enum Index : size_t {
   kGeneratedTokens,
   kOutputLength,
   kInputLength,
-  kFirstToken,
-  kPerToken,
-  kQueueTime,
   kStepTime
 };
 
@@ -54,7 +51,14 @@ const std::vector<double> kSecondsBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 
 }  // namespace
 
 ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_static)
-    : model_(model), version_(std::to_string(version)), is_static_(is_static) {
+    : is_static_(is_static), vllm_(model, version) {
+  const auto add = [&](TRITONSERVER_MetricKind kind, const char* family, const char* help,
+                       const char* label, const char* value,
+                       const std::vector<double>& buckets = {}) {
+    MetricLabels labels = {{"model", model}, {"version", std::to_string(version)}};
+    if (label != nullptr) labels.emplace_back(label, value);
+    set_.add(kind, family, help, labels, buckets);
+  };
   const auto gauges = [&](const char* family, const char* help, const char* label,
                           std::initializer_list<const char*> values) {
     for (const char* v : values) add(TRITONSERVER_METRIC_KIND_GAUGE, family, help, label, v);
@@ -68,7 +72,7 @@ ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_st
   if (is_static) {
     gauges("nv_trt_llm_v1_metrics", "TRT LLM v1-specific metrics", "v1_specific_metric",
            {"total_context_tokens", "total_generation_tokens", "empty_generation_slots"});
-    metrics_.push_back(nullptr);
+    set_.skip();
   } else {
     gauges("nv_trt_llm_inflight_batcher_metrics", "TRT LLM inflight_batcher-specific metrics",
            "inflight_batcher_specific_metric",
@@ -88,71 +92,14 @@ ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_st
       "response_metric_type", "total_output_tokens", kTokenBuckets);
   add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nv_llm_input_token_len", "TRT LLM response metrics",
       "response_metric_type", "total_input_tokens", kTokenBuckets);
-  const auto latency = [&](const char* family, const char* help) {
-    add(TRITONSERVER_METRIC_KIND_HISTOGRAM, family, help, nullptr, nullptr, kSecondsBuckets);
-  };
-  latency("nereid_time_to_first_token_seconds", "From arrival to the first token");
-  latency("nereid_time_per_output_token_seconds", "Mean time between tokens of a request");
-  latency("nereid_queue_seconds", "From arrival to the first step");
-  latency("nereid_step_seconds", "Duration of steps, sampled");
-}
-
-ModelMetrics::~ModelMetrics() {
-  for (auto* metric : metrics_) {
-    if (metric != nullptr) TRITONSERVER_ErrorDelete(TRITONSERVER_MetricDelete(metric));
-  }
-  for (auto* family : families_) TRITONSERVER_ErrorDelete(TRITONSERVER_MetricFamilyDelete(family));
-}
-
-size_t ModelMetrics::add(TRITONSERVER_MetricKind kind, const char* family, const char* help,
-                         const char* label, const char* value, const std::vector<double>& buckets) {
-  metrics_.push_back(nullptr);
-  TRITONSERVER_MetricFamily* f = nullptr;
-  if (Status s = take(TRITONSERVER_MetricFamilyNew(&f, kind, family, help)); !s.ok()) {
-    return metrics_.size() - 1;
-  }
-  families_.push_back(f);
-  std::vector<TRITONSERVER_Parameter*> labels;
-  const auto text = [&](const char* name, const char* v) {
-    labels.push_back(TRITONSERVER_ParameterNew(name, TRITONSERVER_PARAMETER_STRING, v));
-  };
-  text("model", model_.c_str());
-  text("version", version_.c_str());
-  if (label != nullptr) text(label, value);
-  TRITONSERVER_MetricArgs* args = nullptr;
-  Status status;
-  if (!buckets.empty()) {
-    status = take(TRITONSERVER_MetricArgsNew(&args));
-    if (status.ok()) {
-      status = take(TRITONSERVER_MetricArgsSetHistogram(args, buckets.data(), buckets.size()));
-    }
-  }
-  if (status.ok()) {
-    status = take(TRITONSERVER_MetricNewWithArgs(
-        &metrics_.back(), f, const_cast<const TRITONSERVER_Parameter**>(labels.data()),
-        labels.size(), args));
-  }
-  if (args != nullptr) TRITONSERVER_ErrorDelete(TRITONSERVER_MetricArgsDelete(args));
-  for (auto* p : labels) TRITONSERVER_ParameterDelete(p);
-  if (!status.ok()) log_warning(fmt::format("metric {}: {}", family, message(status)));
-  return metrics_.size() - 1;
+  add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nereid_step_seconds", "Duration of steps, sampled",
+      nullptr, nullptr, kSecondsBuckets);
 }
 
 void ModelMetrics::set(size_t index, double value) {
   values_.resize(std::max(values_.size(), index + 1));
   values_[index] = value;
-  if (metrics_[index] == nullptr) return;
-  TRITONSERVER_ErrorDelete(TRITONSERVER_MetricSet(metrics_[index], value));
-}
-
-void ModelMetrics::increment(size_t index, double value) {
-  if (metrics_[index] == nullptr || value <= 0) return;
-  TRITONSERVER_ErrorDelete(TRITONSERVER_MetricIncrement(metrics_[index], value));
-}
-
-void ModelMetrics::observe(size_t index, double value) {
-  if (metrics_[index] == nullptr) return;
-  TRITONSERVER_ErrorDelete(TRITONSERVER_MetricObserve(metrics_[index], value));
+  set_.set(index, value);
 }
 
 void ModelMetrics::publish(const ExecutorStats& s, const IterationStats* last_step) {
@@ -191,9 +138,10 @@ void ModelMetrics::publish(const ExecutorStats& s, const IterationStats* last_st
   const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch());
   set(kTimestamp, of(micros.count()));
   set(kIteration, of(s.num_steps));
-  increment(kPromptTokens, of(s.prompt_tokens - last_.prompt_tokens));
-  increment(kGeneratedTokens, of(s.generated_tokens - last_.generated_tokens));
-  if (s.num_steps > last_.num_steps) observe(kStepTime, s.last_step_seconds);
+  set_.increment(kPromptTokens, of(s.prompt_tokens - last_.prompt_tokens));
+  set_.increment(kGeneratedTokens, of(s.generated_tokens - last_.generated_tokens));
+  if (s.num_steps > last_.num_steps) set_.observe(kStepTime, s.last_step_seconds);
+  vllm_.publish(last_, s);
   last_ = s;
   timestamp_ = fmt::format("{:%m-%d-%Y %H:%M:%S}.{:06}", fmt::gmtime(micros.count() / 1000000),
                            micros.count() % 1000000);
@@ -241,17 +189,8 @@ std::string ModelMetrics::figures() const {
 }
 
 void ModelMetrics::finished(const Response& r, int64_t num_tokens_sent) {
-  const int32_t num_output_tokens = r.outputs[0].num_output_tokens;
-  observe(kInputLength, r.num_input_tokens);
-  observe(kOutputLength, static_cast<double>(num_tokens_sent));
-  const RequestMetrics& m = r.metrics;
-  const Time never{};
-  if (m.first_scheduled != never) observe(kQueueTime, seconds(m.first_scheduled - m.arrival));
-  if (m.first_token == never) return;
-  observe(kFirstToken, seconds(m.first_token - m.arrival));
-  if (num_output_tokens > 1) {
-    observe(kPerToken, seconds(m.last_token - m.first_token) / (num_output_tokens - 1));
-  }
+  set_.observe(kInputLength, r.num_input_tokens);
+  set_.observe(kOutputLength, static_cast<double>(num_tokens_sent));
 }
 
 }  // namespace nereid::backend

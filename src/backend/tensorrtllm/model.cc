@@ -200,6 +200,16 @@ void TensorrtLlmModel::fail_item(Active& active, const Response& response, bool 
       is_last);
 }
 
+void TensorrtLlmModel::count_tokens(ActiveItem& item, const Response& response) {
+  const bool is_streamed = item.generation.streaming;
+  if (is_streamed && !response.outputs[0].token_ids.empty()) {
+    const Time at = now();
+    if (item.last_token != Time{}) metrics_->next_token(seconds(at - item.last_token));
+    item.last_token = at;
+  }
+  if (response.is_final) metrics_->item_finished(response, is_streamed);
+}
+
 void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t item_index,
                                    Response response) {
   std::lock_guard guard(active->mutex);
@@ -211,6 +221,7 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
     fail_item(*active, response, is_last);
   } else {
     if (response.outputs.empty()) response.outputs.emplace_back();  // ended before its first step
+    count_tokens(item, response);
     const auto outputs = writer_->write(*active->request, item, response);
     if (outputs.empty() && !item_ends) return;
     std::vector<StringParameter> parameters;

@@ -56,6 +56,7 @@ class TensorrtLlmModel {
   void start(std::shared_ptr<Active> active);
   void stop(Request& request);
   void on_response(const std::shared_ptr<Active>& active, size_t item_index, Response response);
+  void count_tokens(ActiveItem& item, const Response& response);
   void fail_item(Active& active, const Response& response, bool is_last);
   // Ends the whole request with an error; its items are cancelled.
   void abandon(const std::shared_ptr<Active>& active, const Status& status);

@@ -8,6 +8,7 @@
 #include "backend/common/triton.h"
 #include "backend/tensorrtllm/request_reader.h"
 #include "backend/tensorrtllm/whole_characters.h"
+#include "base/clock.h"
 #include "nereid/executor.h"
 
 namespace nereid::backend {
@@ -32,6 +33,7 @@ struct ActiveItem {
   std::vector<SequenceState> sequences;  // by sequence index, grown when first heard of
   std::shared_ptr<const std::vector<float>> context_logits;
   int64_t num_tokens_sent = 0;  // in all rows of all responses, prompts left out
+  Time last_token{};            // of a stream; zero: none came yet
   RequestId executor_id = 0;    // 0 until enqueue returned
   bool over = false;
 };

@@ -186,7 +186,14 @@ TEST_F(BackendTest, MetricsAreThere) {
   EXPECT_THAT(text, HasSubstr("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_"
                               "per\",model=\"tensorrt_llm\",version=\"1\"} 32"));
   EXPECT_THAT(text, HasSubstr("nv_llm_input_token_len_count"));
-  EXPECT_THAT(text, HasSubstr("nereid_time_to_first_token_seconds_count"));
+  const std::string labels = "{engine=\"0\",model_name=\"tensorrt_llm\",version=\"1\"}";
+  EXPECT_THAT(text, HasSubstr("vllm:time_to_first_token_seconds_count" + labels));
+  EXPECT_THAT(text, HasSubstr("vllm:kv_cache_usage_perc" + labels));
+  EXPECT_THAT(text, HasSubstr("vllm:request_success_total{engine=\"0\",finished_reason=\"length\","
+                              "model_name=\"tensorrt_llm\",version=\"1\"}"));
+  // Other tests of this process count too.
+  EXPECT_THAT(text, testing::ContainsRegex("vllm:inter_token_latency_seconds_count[^\n]* [1-9]"));
+  EXPECT_THAT(text, testing::ContainsRegex("vllm:request_generation_tokens_sum[^\n]* [1-9]"));
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// Load and latency metrics of a model under the names and buckets that vLLM uses, so that
+// dashboards and autoscalers made for it work here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/tensorrtllm/metric_set.h"
+#include "nereid/executor.h"
+
+namespace nereid::backend {
+
+class VllmMetrics {
+ public:
+  VllmMetrics(const std::string& model, int64_t version);
+
+  // What changed between two snapshots of the executor.
+  void publish(const ExecutorStats& before, const ExecutorStats& now);
+  // A streamed request's next token came `seconds` after the one before it.
+  void next_token(double seconds);
+  // A request ended with a result. `is_streamed`: its tokens went through next_token().
+  void finished(const Response& final_response, bool is_streamed);
+
+ private:
+  MetricSet set_;
+};
+
+}  // namespace nereid::backend
