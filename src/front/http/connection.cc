@@ -5,8 +5,10 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -29,6 +31,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
+constexpr size_t kReadBytes = 4096;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
 constexpr size_t kMaxLingerBytes = size_t{1} << 20;
@@ -46,7 +49,7 @@ class LiveExchange final : public Exchange {
 
   ~LiveExchange() override {
     // The last reference may go on any thread.
-    asio::post(connection_->executor(), [c = connection_, a = answer_, l = listener_] {
+    asio::dispatch(connection_->executor(), [c = connection_, a = answer_, l = listener_] {
       if (a->finished || a->gone) return;
       if (a->started) {
         c->give_up(*a);
@@ -119,8 +122,15 @@ class LiveExchange final : public Exchange {
   std::shared_ptr<Listener::Impl> listener_;
 };
 
-std::string http_date() {
-  return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr)));
+// Formatted once a second: the text costs more than the rest of a header.
+const std::string& http_date() {
+  thread_local std::time_t shown = -1;
+  thread_local std::string text;
+  if (const std::time_t time = std::time(nullptr); time != shown) {
+    text = fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(time));
+    shown = time;
+  }
+  return text;
 }
 
 // Status line and headers up to the empty line; `framing` is the length or encoding header.
@@ -178,7 +188,10 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> liste
     : listener_(std::move(listener), this),
       socket_(std::move(socket)),
       wake_(socket_.get_executor()),
-      deadline_(socket_.get_executor()) {}
+      deadline_(socket_.get_executor()) {
+  error_code ec;
+  socket_.non_blocking(true, ec);
+}
 
 void Connection::start() {
   asio::co_spawn(
@@ -252,14 +265,26 @@ asio::awaitable<void> Connection::wait_for_news() {
 void Connection::watch() {
   if (watching_ || peer_gone_ || buffer_.size() >= kMaxPipelinedBytes) return;
   watching_ = true;
-  const auto space = buffer_.prepare(4096);
-  socket_.async_read_some(space, [self = shared_from_this()](error_code ec, size_t n) {
+  // Waits without a buffer: idle connections hold none.
+  auto readable = [self = shared_from_this()](error_code ec) {
     self->watching_ = false;
-    self->buffer_.commit(n);
-    if (ec && ec != asio::error::operation_aborted) self->peer_gone_ = true;
-    if (!ec && self->current_) self->watch();
+    if (!ec) {
+      self->read_available();
+      if (self->current_) self->watch();
+    } else if (ec != asio::error::operation_aborted) {
+      self->peer_gone_ = true;
+    }
     self->notify();
-  });
+  };
+  socket_.async_wait(tcp::socket::wait_read, std::move(readable));
+}
+
+void Connection::read_available() {
+  error_code ec;
+  const auto space = buffer_.prepare(kReadBytes);
+  const size_t n = socket_.read_some(space, ec);
+  buffer_.commit(n);
+  if (ec && ec != asio::error::would_block && ec != asio::error::interrupted) peer_gone_ = true;
 }
 
 asio::awaitable<void> Connection::stop_watching() {
@@ -290,15 +315,12 @@ asio::awaitable<bool> Connection::wait_first_byte() {
   if (buffer_.size() > 0) co_return true;
   if (listener_->draining || peer_gone_) co_return false;
   idle_ = true;
-  error_code ec;
   arm(listener_->options.idle_timeout);
-  const auto space = buffer_.prepare(4096);
-  auto token = asio::redirect_error(asio::use_awaitable, ec);
-  const size_t n = co_await socket_.async_read_some(space, token);
-  buffer_.commit(n);
+  watch();
+  while (watching_) co_await wait_for_news();
   disarm();
   idle_ = false;
-  co_return !ec;
+  co_return buffer_.size() > 0;
 }
 
 asio::awaitable<bool> Connection::serve_one() {
@@ -326,11 +348,19 @@ asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_aliv
   };
   parser.on_chunk_header(count_chunk);
 
+  // Most requests are here already: then no timer runs and nothing waits.
   error_code ec;
+  parser.eager(true);
+  const size_t num_parsed = parser.put(buffer_.data(), ec);
+  buffer_.consume(num_parsed);
+  if (ec == http::error::need_more) ec = {};
   auto token = asio::redirect_error(asio::use_awaitable, ec);
-  arm(options.header_timeout);
-  co_await http::async_read_header(socket_, buffer_, parser, token);
-  disarm();
+  if (!ec && !parser.is_done()) co_await stop_watching();
+  if (!ec && !parser.is_header_done()) {
+    arm(options.header_timeout);
+    co_await http::async_read_header(socket_, buffer_, parser, token);
+    disarm();
+  }
   const auto& head = parser.get();
   if (parser.got_some()) {
     request.method = std::string(head.method_string());
@@ -407,18 +437,32 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer,
     give_up(*answer);
     peer_gone_ = true;  // the answer is incomplete: the connection cannot be used again
   }
-  co_await stop_watching();
   current_.reset();
   --listener_->stats.requests_active;
 }
 
-asio::awaitable<bool> Connection::write_text(std::string text) {
+asio::awaitable<bool> Connection::write_text(std::string text, std::string_view more) {
   error_code ec;
-  arm(listener_->options.write_timeout);
-  auto token = asio::redirect_error(asio::use_awaitable, ec);
-  const auto buffer = asio::buffer(text);
-  co_await asio::async_write(socket_, buffer, token);
-  disarm();
+  const std::array<asio::const_buffer, 2> both = {asio::buffer(text),
+                                                  asio::const_buffer(more.data(), more.size())};
+  // The kernel usually takes all at once.
+  size_t sent = socket_.write_some(both, ec);
+  if (ec == asio::error::would_block || ec == asio::error::interrupted) ec = {};
+  const size_t total = text.size() + more.size();
+  if (!ec && sent < total) {
+    arm(listener_->options.write_timeout);
+    auto token = asio::redirect_error(asio::use_awaitable, ec);
+    if (sent < text.size()) {
+      const auto rest = asio::buffer(text) + sent;
+      const size_t n = co_await asio::async_write(socket_, rest, token);
+      sent += n;
+    }
+    if (!ec && sent < total) {
+      const auto rest = asio::const_buffer(more.data(), more.size()) + (sent - text.size());
+      co_await asio::async_write(socket_, rest, token);
+    }
+    disarm();
+  }
   if (ec) peer_gone_ = true;
   co_return !ec;
 }
@@ -428,8 +472,9 @@ asio::awaitable<void> Connection::write_whole(Answer& answer, bool keep_alive, i
   const std::string framing =
       head.status == 204 ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
   std::string text = format_head(head, framing, keep_alive, http_version);
-  if (answer.request.method != "HEAD" && head.status != 204) text += head.body;
-  co_await write_text(std::move(text));
+  const bool has_body = answer.request.method != "HEAD" && head.status != 204;
+  const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
+  co_await write_text(std::move(text), body);
 }
 
 asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, int http_version) {
@@ -467,7 +512,9 @@ asio::awaitable<void> Connection::refuse(const Request& request, int status, std
   std::string text = format_head(response, framing, false, 11);
   text += response.body;
   const bool sent = co_await write_text(std::move(text));
-  if (sent) co_await linger();
+  if (!sent) co_return;
+  co_await stop_watching();
+  co_await linger();
 }
 
 // Closing with unread input makes the kernel reset the connection, and the client might never see

@@ -1,12 +1,12 @@
-// One client connection as a coroutine on its own strand: read a request, dispatch it, write its
+// One client connection as a coroutine on one event loop: read a request, dispatch it, write its
 // answer, repeat. Internal to front/http.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <condition_variable>
 #include <deque>
@@ -20,9 +20,14 @@
 
 namespace nereid::front {
 
+// An event loop for each thread: nothing of a request is shared between threads.
 struct IoThreads::Impl {
-  boost::asio::io_context context;
+  explicit Impl(size_t num_threads);
+  boost::asio::io_context& next();  // any thread; takes turns
+
+  std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
   std::vector<std::thread> threads;
+  std::atomic<size_t> turn{0};
 };
 
 class Connection;
@@ -49,11 +54,10 @@ struct Listener::Impl {
 
 // Held by the accept loop and the Listener handle.
 struct Listener::Acceptor {
-  explicit Acceptor(boost::asio::io_context& io)
-      : context(io), socket(boost::asio::make_strand(io)) {}
+  explicit Acceptor(IoThreads::Impl& io) : threads(io), socket(io.next()) {}
 
-  boost::asio::io_context& context;
-  boost::asio::ip::tcp::acceptor socket;  // on its own strand once started
+  IoThreads::Impl& threads;
+  boost::asio::ip::tcp::acceptor socket;  // on its own thread once started
 };
 
 // A connection's place in its listener's books. The first member of a connection, hence the last to
@@ -112,11 +116,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work write_whole(Answer& answer, bool keep_alive, int http_version);
   Work write_stream(Answer& answer, bool keep_alive, int http_version);
   Work refuse(const Request& request, int status, std::string message);
-  Flag write_text(std::string text);  // false: the client is gone
+  // Writes `text`, then `more`, which must outlive the call. False: the client is gone.
+  Flag write_text(std::string text, std::string_view more = {});
   Work linger();
   Work wait_for_news();
   Work stop_watching();
-  void watch();                                 // pending read that notices a leaving client
+  void watch();           // pending wait that notices input, and a leaving client
+  void read_available();  // what the kernel has, at most a few KiB
   void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
   void disarm();
   void close();

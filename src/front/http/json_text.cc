@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
+#include <vector>
 
 namespace nereid::front {
 
@@ -90,6 +93,44 @@ void append_json(std::string& out, const json::value& value) {
   } else {
     out += json::serialize(value);
   }
+}
+
+std::optional<std::string> duplicate_key(std::string_view text) {
+  std::vector<std::string_view> keys;  // of all open objects
+  std::vector<size_t> first_keys;      // of each open object
+  std::deque<std::string> without_escapes;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '{') {
+      first_keys.push_back(keys.size());
+    } else if (c == '}' && !first_keys.empty()) {
+      const auto first = keys.begin() + static_cast<ptrdiff_t>(first_keys.back());
+      std::sort(first, keys.end());
+      const auto twice = std::adjacent_find(first, keys.end());
+      if (twice != keys.end()) return std::string(*twice);
+      keys.erase(first, keys.end());
+      first_keys.pop_back();
+    } else if (c == '"') {
+      const size_t begin = i;
+      bool has_escape = false;
+      for (++i; i < text.size() && text[i] != '"'; ++i) {
+        if (text[i] != '\\') continue;
+        has_escape = true;
+        ++i;
+      }
+      const size_t next = text.find_first_not_of(" \t\r\n", i + 1);
+      if (first_keys.empty() || next == text.npos || text[next] != ':') continue;
+      std::string_view key = text.substr(begin + 1, i - begin - 1);
+      if (has_escape) {
+        const auto parsed = parse_json(text.substr(begin, i + 1 - begin));
+        if (parsed.ok() && parsed->is_string()) {
+          key = without_escapes.emplace_back(std::string_view(parsed->get_string()));
+        }
+      }
+      keys.push_back(key);
+    }
+  }
+  return std::nullopt;
 }
 
 std::string_view json_kind_name(const json::value& value) {

@@ -1,6 +1,7 @@
 // Small JSON writing helpers for replies that are built as text.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,10 @@ void append_json_double(std::string& out, double value);
 
 // Appends compact JSON text of `value` with doubles as above (Boost.JSON would print 5E-1 for 0.5).
 void append_json(std::string& out, const json::value& value);
+
+// The first key that an object of `text`, which must be valid JSON, has twice; nullopt without one.
+// Parsers keep one of the two silently, and not all the same one.
+std::optional<std::string> duplicate_key(std::string_view text);
 
 // "a string", "an integer", ... for messages.
 std::string_view json_kind_name(const json::value& value);

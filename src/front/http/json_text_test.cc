@@ -37,5 +37,15 @@ TEST(JsonText, ValuesAreCompactAndReadable) {
   EXPECT_EQ(out, R"({"a":[1,0.5,"x\n",null,true,{}],"b":{"c":-2}})");
 }
 
+TEST(JsonText, DuplicateKeys) {
+  EXPECT_EQ(duplicate_key(R"({"a": 1, "b": {"a": 2}, "c": [{"x": 1}, {"x": "a"}], "d": "a:"})"),
+            std::nullopt);
+  EXPECT_EQ(duplicate_key(R"({"a": 1, "b": 2, "a": 3})"), "a");
+  EXPECT_EQ(duplicate_key(R"([{"y": {"z": 1 , "z" : 2}, "x": 1}])"), "z");
+  EXPECT_EQ(duplicate_key(R"({"a\"b": 1, "a\u0022b": 2})"), "a\"b");
+  EXPECT_EQ(duplicate_key(R"({"in": {"x": 1}, "x": 2, "in": 3})"), "in");
+  EXPECT_EQ(duplicate_key("7"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace nereid::front

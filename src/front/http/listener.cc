@@ -9,7 +9,6 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
@@ -35,9 +34,9 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
   asio::steady_timer pause(acceptor->socket.get_executor());
   while (acceptor->socket.is_open()) {
     boost::system::error_code ec;
-    auto strand = asio::make_strand(acceptor->context);
+    const auto executor = acceptor->threads.next().get_executor();
     auto token = asio::redirect_error(asio::use_awaitable, ec);
-    tcp::socket socket = co_await acceptor->socket.async_accept(strand, token);
+    tcp::socket socket = co_await acceptor->socket.async_accept(executor, token);
     if (!acceptor->socket.is_open()) co_return;
     if (ec) {
       // Out of descriptors or memory: connections that end will free some.
@@ -76,19 +75,29 @@ StatusOr<tcp::endpoint> resolve(asio::io_context& context, const std::string& ho
 
 }  // namespace
 
-IoThreads::IoThreads(int num_threads) : impl_(std::make_unique<Impl>()) {
-  for (int i = 0; i < std::max(1, num_threads); ++i) {
-    impl_->threads.emplace_back([impl = impl_.get()] {
-      auto guard = asio::make_work_guard(impl->context);
-      impl->context.run();
+IoThreads::Impl::Impl(size_t num_threads) {
+  for (size_t i = 0; i < num_threads; ++i) {
+    contexts.push_back(std::make_unique<asio::io_context>(/*concurrency_hint=*/1));
+  }
+  for (auto& context : contexts) {
+    threads.emplace_back([io = context.get()] {
+      auto guard = asio::make_work_guard(*io);
+      io->run();
     });
   }
 }
 
+asio::io_context& IoThreads::Impl::next() {
+  return *contexts[turn.fetch_add(1, std::memory_order_relaxed) % contexts.size()];
+}
+
+IoThreads::IoThreads(int num_threads)
+    : impl_(std::make_unique<Impl>(static_cast<size_t>(std::max(1, num_threads)))) {}
+
 IoThreads::~IoThreads() { stop(); }
 
 void IoThreads::stop() {
-  impl_->context.stop();
+  for (auto& context : impl_->contexts) context->stop();
   for (std::thread& t : impl_->threads) {
     if (t.joinable()) t.join();
   }
@@ -99,12 +108,13 @@ StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, Listener
   if (options.port < 0 || options.port > 65535) {
     return invalid_argument("port {} is not in [0, 65535]", options.port);
   }
-  asio::io_context& context = threads.impl().context;
-  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(context, options.host, options.port));
+  IoThreads::Impl& io = threads.impl();
+  ASSIGN_OR_RETURN(const tcp::endpoint endpoint,
+                   resolve(*io.contexts.front(), options.host, options.port));
   raise_descriptor_limit();
   const std::string where = fmt::format("{}:{}", options.host, options.port);
   auto impl = std::make_shared<Impl>(std::move(options), std::move(router));
-  auto acceptor = std::make_shared<Acceptor>(context);
+  auto acceptor = std::make_shared<Acceptor>(io);
   tcp::acceptor& socket = acceptor->socket;
   boost::system::error_code ec;
   socket.open(endpoint.protocol(), ec);

@@ -14,6 +14,9 @@ StatusOr<json::value> parse_json_body(std::string_view body) {
     return invalid_argument("failed to parse the request JSON buffer: {}",
                             body.empty() ? "The document is empty." : message(root.status()));
   }
+  if (const auto key = duplicate_key(body)) {
+    return invalid_argument("failed to parse the request JSON buffer: '{}' is given twice", *key);
+  }
   return root;
 }
 

@@ -170,6 +170,10 @@ std::variant<json::object, ApiError> parse_body(std::string_view body) {
         400, fmt::format("the request body must be a JSON object, got {}", json_kind_name(*root)),
         "", "invalid_type"};
   }
+  if (const auto key = duplicate_key(body)) {
+    return ApiError{400, fmt::format("the request body has the member '{}' twice", *key), *key,
+                    "duplicate_member"};
+  }
   return std::move(root->get_object());
 }
 
