@@ -1,12 +1,14 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
-// generate body to tensors, c = completion request, h = chat request, t = tool-call markup,
-// anything else = a request line for the router.
+// generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not said) to
+// tensors, c = completion request, h = chat request, t = tool-call markup, anything else = a
+// request line for the router.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +16,7 @@
 #include "front/http/json_text.h"
 #include "front/http/router.h"
 #include "front/kserve/generate_mapping.h"
+#include "front/kserve/infer_message.h"
 #include "front/openai/requests.h"
 #include "front/openai/tool_calls.h"
 
@@ -66,6 +69,23 @@ void check_generate(std::string_view body) {
   if (!format_generate_reply(reply).ok()) std::abort();
 }
 
+// Every accepted tensor's bytes are inside the body, and the reply formatter can read them back.
+void check_infer(std::string_view text) {
+  if (text.empty()) return;
+  const size_t behind = static_cast<unsigned char>(text[0]);
+  const auto body = std::make_shared<const std::string>(text.substr(1));
+  std::optional<size_t> header_length;
+  if (behind > 0 && behind <= body->size()) header_length = body->size() - behind;
+  static const SharedMemory regions;
+  auto request = parse_infer_request(body, header_length, "m", regions);
+  if (!request.ok()) return;
+  InferenceReply reply;
+  reply.model_name = "m";
+  reply.parameters = request->spec.parameters;
+  for (const Tensor& t : request->spec.inputs) reply.outputs.push_back(t);
+  (void)format_infer_reply(reply, *request);
+}
+
 void check_tools(std::string_view text) {
   ToolCallParser parser;
   size_t num_calls = 0;
@@ -106,6 +126,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   switch (text.empty() ? 'r' : text[0]) {
     case 'g':
       check_generate(rest);
+      break;
+    case 'i':
+      check_infer(rest);
       break;
     case 'c':
       (void)parse_completion_request(rest);
