@@ -201,7 +201,7 @@ void TensorrtLlmModel::fail_item(Active& active, const Response& response, bool 
 }
 
 void TensorrtLlmModel::count_tokens(ActiveItem& item, const Response& response) {
-  const bool is_streamed = item.generation.streaming;
+  const bool is_streamed = item.generation.request.streaming;
   if (is_streamed && !response.outputs[0].token_ids.empty()) {
     const Time at = now();
     if (item.last_token != Time{}) metrics_->next_token(seconds(at - item.last_token));
