@@ -204,6 +204,34 @@ Order RequestMaker::make() {
   return order;
 }
 
+std::vector<std::vector<Request>> RequestMaker::peaks(int count) {
+  Dice dice{rng_, limits_};
+  std::vector<std::vector<Request>> bursts(3);
+  for (int i = 0; i < count; ++i) {
+    Request lists;
+    lists.input_token_ids = tokens(4);  // short: all start in one step
+    lists.max_tokens = 2;
+    set_dense_bias(lists, dice);
+    lists.output.return_log_probs = true;
+    lists.output.num_top_log_probs = 20;
+    lists.output.log_probs_mode = LogProbsMode::kRaw;
+    Request logits;
+    logits.input_token_ids = tokens(limits_.max_prompt_tokens);
+    logits.max_tokens = limits_.max_new_tokens;
+    logits.output.return_context_logits = true;
+    logits.output.return_generation_logits = true;
+    Request beams;
+    beams.input_token_ids = tokens(limits_.max_prompt_tokens);
+    beams.max_tokens = limits_.max_new_tokens;
+    beams.sampling.beam_width = limits_.max_beam_width;
+    beams.sampling.repetition_penalty = 1.5f;
+    bursts[0].push_back(std::move(lists));
+    bursts[1].push_back(std::move(logits));
+    bursts[2].push_back(std::move(beams));
+  }
+  return bursts;
+}
+
 Request RequestMaker::make_repeatable() { return draw(); }
 
 }  // namespace nereid::soak

@@ -35,6 +35,11 @@ class RequestMaker {
 
   Order make();
 
+  // Bursts of `count` requests, each of which takes another kind of buffer to its largest size
+  // (lists, logits, history of beams): by chance alone that would take hours, and would look like a
+  // leak.
+  std::vector<std::vector<Request>> peaks(int count);
+
   // A request whose result must be the same each time: no deadline, no cancel.
   Request make_repeatable();
 

@@ -20,6 +20,7 @@ constexpr double kMaxGrowth = 1.0;    // MiB/h
 constexpr int kFloors = 10;           // parts whose smallest RSS counts
 constexpr double kMinSpeed = 0.8;     // last quarter over second quarter
 constexpr double kWarmUpShare = 0.4;  // of the run: caches, rings and arenas fill
+constexpr int kMaxBatchSize = 32;
 
 struct Options {
   std::string model = NEREID_SOURCE_DIR "/models/quickstart";
@@ -39,7 +40,7 @@ ExecutorConfig config_of(const Options& o) {
   ExecutorConfig c;
   c.num_threads = o.threads;
   c.cache_dir = o.cache_dir;
-  c.max_batch_size = 32;
+  c.max_batch_size = kMaxBatchSize;
   c.max_beam_width = 16;
   c.max_num_tokens = 256;
   c.scheduler.capacity_policy = o.policy == "max_utilization" ? CapacityPolicy::kMaxUtilization
@@ -58,6 +59,7 @@ ExecutorConfig config_of(const Options& o) {
 // What the run has shown so far.
 struct Record {
   std::vector<Sample> resident;      // MiB, at idle
+  std::vector<Sample> heap;          // MiB that malloc has handed out, at idle
   std::vector<Sample> tokens_per_s;  // of each interval, without its drain
   std::vector<std::string> faults;
 };
@@ -80,13 +82,14 @@ void check_books(const Executor& executor, Record& record) {
 void print_interval(double at, const Executor& executor, const Counts& c, const Record& record) {
   const ExecutorStats s = executor.stats();
   fmt::print(
-      "{:7.0f} s  RSS {:7.2f} MiB  requests {:7} (cancelled {}, timed out {}, compared {})  "
+      "{:7.0f} s  RSS {:7.2f} MiB  heap {:8.4f} MiB  requests {:7} (cancelled {}, timed out {}, "
+      "compared {})  "
       "{:7.0f} tok/s  free blocks {}/{} host {}/{}  reused {} offloaded {} onboarded {} paused "
       "{}\n",
-      at, record.resident.back().value, c.done, c.cancelled, c.timed_out, c.compared,
-      record.tokens_per_s.back().value, s.kv_blocks_free, s.kv_blocks_total, s.kv_host_blocks_free,
-      s.kv_host_blocks_total, s.kv_blocks_reused, s.kv_blocks_offloaded, s.kv_blocks_onboarded,
-      s.num_preemptions);
+      at, record.resident.back().value, record.heap.back().value, c.done, c.cancelled, c.timed_out,
+      c.compared, record.tokens_per_s.back().value, s.kv_blocks_free, s.kv_blocks_total,
+      s.kv_host_blocks_free, s.kv_host_blocks_total, s.kv_blocks_reused, s.kv_blocks_offloaded,
+      s.kv_blocks_onboarded, s.num_preemptions);
   std::fflush(stdout);
 }
 
@@ -122,6 +125,7 @@ void run_intervals(const Options& o, std::unique_ptr<Executor> owned, Record& re
   RequestMaker maker({.vocab_size = executor.vocab_size()}, o.seed,
                      {o.without.begin(), o.without.end()});
   Traffic traffic(executor, maker, o.references);
+  if (!traffic.warm_up(kMaxBatchSize)) record.faults.push_back("warm-up without an end");
   const Time start = now();
   double at = 0;
   while (at < o.seconds && record.faults.empty()) {
@@ -140,6 +144,7 @@ void run_intervals(const Options& o, std::unique_ptr<Executor> owned, Record& re
         {at, static_cast<double>(after.tokens - before.tokens) / seconds(now() - began)});
     check_books(executor, record);
     record.resident.push_back({at, static_cast<double>(resident_bytes()) / 1048576.0});
+    record.heap.push_back({at, static_cast<double>(heap_bytes()) / 1048576.0});
     print_interval(at, executor, after, record);
     for (std::string& complaint : traffic.complaints())
       record.faults.push_back(std::move(complaint));

@@ -62,6 +62,14 @@ void Traffic::send(Order order, std::optional<size_t> reference) {
   }
 }
 
+bool Traffic::warm_up(int count) {
+  for (std::vector<Request>& burst : maker_.peaks(count)) {
+    for (Request& request : burst) send({std::move(request), std::nullopt}, std::nullopt);
+    if (!drain(std::chrono::seconds(120))) return false;
+  }
+  return true;
+}
+
 void Traffic::run(Time end, int num_clients) {
   while (now() < end) {
     cancel_those_due();

@@ -29,6 +29,9 @@ class Traffic {
   // Runs `num_references` repeatable requests alone, to compare with when they come again later.
   Traffic(Executor& executor, RequestMaker& maker, int num_references);
 
+  // Sends RequestMaker::peaks(count), burst by burst. False: one of them got no final response.
+  bool warm_up(int count);
+
   // Keeps `num_clients` requests running until `end`.
   void run(Time end, int num_clients);
 

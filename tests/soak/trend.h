@@ -31,4 +31,7 @@ void steady_malloc();
 // nobody uses are no leak, and when they go back by themselves is chance.
 int64_t resident_bytes();
 
+// Bytes that malloc has handed out and not got back: what a leak is made of, without fragments.
+int64_t heap_bytes();
+
 }  // namespace nereid::soak
