@@ -82,7 +82,7 @@ def measure(server, analyzer, protocol, connections, seconds, work):
     port = server.http if protocol == "http" else server.grpc
     command = [analyzer["binary"], "-m", "identity", "-u", f"127.0.0.1:{port}", "-i", protocol,
                "--concurrency-range", str(connections), "--measurement-interval", str(int(seconds * 1000)),
-               "--percentile", "99", "-s", "50", "-r", "3", "-f", table]
+               "--percentile", "99", "-s", "999", "-r", "3", "-f", table]
     if connections >= 16:
         command.append("-a") if protocol == "grpc" else None
     before = server.cpu_seconds()

@@ -1,6 +1,8 @@
 // See vllm_metrics.h.
 #include "backend/tensorrtllm/vllm_metrics.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace nereid::backend {
@@ -96,17 +98,13 @@ void VllmMetrics::publish(const ExecutorStats& before, const ExecutorStats& now)
   const double usage = now.kv_blocks_total > 0
                            ? of(now.kv_blocks_total - now.kv_blocks_free) / of(now.kv_blocks_total)
                            : 0;
-  const int64_t hits = (now.kv_blocks_reused - before.kv_blocks_reused) * now.kv_tokens_per_block;
-  const int64_t prompt = now.prompt_tokens - before.prompt_tokens + hits;
+  tokens_per_block_ = now.kv_tokens_per_block;
   set_.set(kRunning, of(now.num_active));
   set_.set(kWaiting, of(now.num_waiting));
   set_.set(kCacheUsage, usage);
   set_.set(kGpuCacheUsage, usage);
   set_.increment(kPreemptions, of(now.num_preemptions - before.num_preemptions));
-  set_.increment(kPromptTokens, of(prompt));
   set_.increment(kGenerationTokens, of(now.generated_tokens - before.generated_tokens));
-  set_.increment(kPrefixQueries, of(prompt));
-  set_.increment(kPrefixHits, of(hits));
 }
 
 void VllmMetrics::next_token(double seconds) {
@@ -130,6 +128,12 @@ void VllmMetrics::finished(const Response& r, bool is_streamed) {
   set_.observe(kRequestPrompt, r.num_input_tokens);
   set_.observe(kRequestGeneration, output.num_output_tokens);
   const RequestMetrics& m = r.metrics;
+  // The last block found may be one of which only a part fits; the last token is always computed.
+  const int64_t hits = std::min<int64_t>(m.reused_blocks * tokens_per_block_.load(),
+                                         std::max(r.num_input_tokens - 1, 0));
+  set_.increment(kPromptTokens, r.num_input_tokens);
+  set_.increment(kPrefixQueries, r.num_input_tokens);
+  set_.increment(kPrefixHits, static_cast<double>(hits));
   const Time never{};
   if (m.first_scheduled == never) return;
   set_.observe(kQueue, seconds(m.first_scheduled - m.arrival));

@@ -2,6 +2,7 @@
 // dashboards and autoscalers made for it work here.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -23,6 +24,7 @@ class VllmMetrics {
 
  private:
   MetricSet set_;
+  std::atomic<int64_t> tokens_per_block_{0};
 };
 
 }  // namespace nereid::backend
