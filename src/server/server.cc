@@ -86,17 +86,17 @@ std::string Server::metadata() const {
 }
 
 namespace {
-json::array tensors_json(const std::vector<TensorSpec>& specs, const ModelConfig& config) {
-  json::array out;
+// As text at once: front ends ask for every generate request.
+std::string tensors_json(const std::vector<TensorSpec>& specs, const ModelConfig& config) {
+  std::string out = "[";
   for (const auto& spec : specs) {
-    json::array shape;
-    if (config.max_batch_size > 0 && !spec.is_shape_tensor) shape.push_back(-1);
-    for (int64_t d : spec.dims) shape.push_back(d);
-    out.push_back(json::object{{"name", spec.name},
-                               {"datatype", TRITONSERVER_DataTypeString(spec.datatype)},
-                               {"shape", std::move(shape)}});
+    const bool is_batched = config.max_batch_size > 0 && !spec.is_shape_tensor;
+    out += fmt::format("{}{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}{}{}]}}",
+                       out.size() > 1 ? "," : "", json::serialize(json::string(spec.name)),
+                       TRITONSERVER_DataTypeString(spec.datatype), is_batched ? "-1" : "",
+                       is_batched && !spec.dims.empty() ? "," : "", fmt::join(spec.dims, ","));
   }
-  return out;
+  return out + "]";
 }
 
 }  // namespace
@@ -112,12 +112,13 @@ StatusOr<std::string> Server::model_metadata(const std::string& name, int64_t ve
     }
   }
   const ModelConfig& config = model->config();
-  return json::serialize(
-      json::object{{"name", name},
-                   {"versions", std::move(versions)},
-                   {"platform", config.platform.empty() ? config.backend : config.platform},
-                   {"inputs", tensors_json(config.inputs, config)},
-                   {"outputs", tensors_json(config.outputs, config)}});
+  json::object head{{"name", name},
+                    {"versions", std::move(versions)},
+                    {"platform", config.platform.empty() ? config.backend : config.platform}};
+  std::string text = json::serialize(head);
+  text.pop_back();
+  return text + ",\"inputs\":" + tensors_json(config.inputs, config) +
+         ",\"outputs\":" + tensors_json(config.outputs, config) + "}";
 }
 
 StatusOr<std::string> Server::statistics(const std::string& name, int64_t version) const {

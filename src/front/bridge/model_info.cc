@@ -1,6 +1,9 @@
 // Metadata queries; see model_info.h.
 #include "front/bridge/model_info.h"
 
+#include <unordered_map>
+#include <utility>
+
 namespace nereid::front {
 namespace {
 
@@ -65,8 +68,21 @@ StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text) {
 
 StatusOr<ModelInfo> model_info(TRITONSERVER_Server* server, const std::string& name,
                                int64_t version) {
-  ASSIGN_OR_RETURN(const std::string text, model_metadata_json(server, name, version));
-  return parse_model_metadata(text);
+  ASSIGN_OR_RETURN(std::string text, model_metadata_json(server, name, version));
+  // Parsed once for each text and thread: asking is cheap, and tells when a model has changed.
+  constexpr size_t kMaxKept = 64;
+  struct Kept {
+    std::string text;
+    ModelInfo info;
+  };
+  thread_local std::unordered_map<std::string, Kept> kept;
+  if (const auto it = kept.find(name); it != kept.end() && it->second.text == text) {
+    return it->second.info;
+  }
+  ASSIGN_OR_RETURN(ModelInfo info, parse_model_metadata(text));
+  if (kept.size() >= kMaxKept) kept.clear();
+  kept[name] = {std::move(text), info};
+  return info;
 }
 
 StatusOr<std::string> server_metadata_json(TRITONSERVER_Server* server) {
