@@ -363,12 +363,15 @@ def test_shutdown(build, root):
             request.inputs.add(name="IN", datatype="INT32", shape=[1])
             return stub.ModelInfer.future(request)
 
+        # A stream without requests holds nothing up.
+        idle = stub.ModelStreamInfer(iter(queue.Queue().get, None))
         slow, stuck = start("slow", 1500), start("stuck", 1)
         time.sleep(0.5)
         begin = time.time()
         server.process.send_signal(signal.SIGTERM)
         check(slow.result(timeout=20).raw_output_contents[0] == np.int32(1500).tobytes(), "finishes")
         check(stuck.exception(timeout=20) is not None, "is cancelled")
+        check(idle.code() == grpc.StatusCode.UNAVAILABLE, "idle stream: %s" % idle.code())
     check(server.stop() == 0, server.tail())
     check(time.time() - begin < 15, "shutdown took %.1f s" % (time.time() - begin))
 

@@ -99,6 +99,8 @@ class StreamHandler {
   virtual ~StreamHandler() = default;
   virtual void on_message(std::string message) = 0;
   virtual void on_half_close() = 0;  // no further message
+  // The server stops: end as soon as nothing runs any more.
+  virtual void on_stop() {}
 };
 
 // One rpc of the table: either of the two functions is set.

@@ -12,6 +12,8 @@ namespace {
 // Requests of one stream that may run at once; more wait in the client's flow control window.
 constexpr size_t kMaxInFlight = 4096;
 
+constexpr char kStopping[] = "GRPC server is shutting down and has stopped accepting new requests.";
+
 class StreamInfer final : public StreamHandler, public std::enable_shared_from_this<StreamInfer> {
  public:
   StreamInfer(InferContextPtr context, CallPtr call)
@@ -39,6 +41,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     const bool is_ordered = !request.ticket.decoupled;
     if (is_ordered) order_.push_back({key, {}, false});
     if (!read.ok()) return refuse(key, read, request.ticket);
+    if (stopping_) return refuse(key, unavailable(kStopping), request.ticket);
     const auto ticket = std::make_shared<const InferTicket>(std::move(request.ticket));
     ++num_running_;
     const auto self = shared_from_this();
@@ -58,6 +61,11 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
 
   void on_half_close() override {
     half_closed_ = true;
+    finish_if_done();
+  }
+
+  void on_stop() override {
+    stopping_ = true;
     finish_if_done();
   }
 
@@ -119,7 +127,8 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   }
 
   void finish_if_done() {
-    if (half_closed_ && num_running_ == 0) call_->finish(ok());
+    if (num_running_ > 0 || !(half_closed_ || stopping_)) return;
+    call_->finish(half_closed_ ? ok() : unavailable(kStopping));
   }
 
   void cancel_all() {
@@ -129,7 +138,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
 
   const InferContextPtr context_;
   const CallPtr call_;
-  bool ends_on_error_ = false, half_closed_ = false;
+  bool ends_on_error_ = false, half_closed_ = false, stopping_ = false;
   uint64_t next_key_ = 0;
   size_t num_running_ = 0;
   std::map<uint64_t, std::shared_ptr<InferenceCall>> running_;

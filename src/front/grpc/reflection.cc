@@ -75,6 +75,7 @@ class Reflection final : public StreamHandler {
   }
 
   void on_half_close() override { call_->finish(ok()); }
+  void on_stop() override { call_->finish(ok()); }
 
  private:
   const ControlContextPtr context_;

@@ -362,6 +362,10 @@ void Session::check_streams(Time now) {
   for (const auto& [id, stream] : streams_) all.push_back(stream);
   for (const auto& stream : all) {
     if (stream->session_ == nullptr) continue;
+    if (!stream->finished_ && stream->method_ == nullptr &&
+        now - stream->started_ > options.handshake_timeout) {
+      return fail("the headers of a request did not arrive");
+    }
     const bool is_running = !stream->finished_ && stream->method_ != nullptr;
     const std::chrono::seconds extra(stream->reader_.size() / kSlowestBytesPerSecond);
     if (is_running && stream->deadline_ <= now) {
@@ -401,11 +405,23 @@ void Session::tick(Time now) {
   }
 }
 
+void Session::stop_streams() {
+  std::vector<std::shared_ptr<StreamHandler>> handlers;
+  for (const auto& [id, stream] : streams_) {
+    if (stream->handler_ != nullptr) handlers.push_back(stream->handler_);
+  }
+  for (const auto& handler : handlers) handler->on_stop();
+}
+
 void Session::drain() {
-  if (drain_ != Drain::kNo) return;
+  if (drain_ != Drain::kNo) {
+    if (shared_->stopping) stop_streams();
+    return;
+  }
   drain_ = Drain::kNoticed;
   drain_began_ = now_;
   nghttp2_submit_shutdown_notice(h2_);
+  if (shared_->stopping) stop_streams();
   on_output_();
 }
 

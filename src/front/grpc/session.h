@@ -48,7 +48,7 @@ class Session {
   bool is_over() const;
   // Time passes: deadlines, keepalive, age. Call it about every 100 ms.
   void tick(Time now);
-  // No further rpcs; running ones may finish.
+  // No further rpcs; running ones may finish. When the server stops, idle streams end.
   void drain();
 
  private:
@@ -63,6 +63,7 @@ class Session {
   void on_frame_sent(int32_t stream_id, int type, bool end_stream);
   void check_keepalive(Time now);
   void check_streams(Time now);
+  void stop_streams();
   void fail(const char* why);
 
   const std::shared_ptr<const GrpcShared> shared_;

@@ -25,6 +25,7 @@ class EchoStream final : public StreamHandler {
     call_->send(framed(message));
   }
   void on_half_close() override { call_->finish(ok()); }
+  void on_stop() override { call_->finish(unavailable("stopping")); }
 
  private:
   CallPtr call_;
@@ -366,6 +367,19 @@ TEST_F(SessionTest, DrainLetsCallsFinish) {
   kept_[0]->finish(ok());
   client().pump();
   EXPECT_EQ(client().replies[id].messages, std::vector<std::string>{"done"});
+  EXPECT_TRUE(client().server->is_over());
+}
+
+TEST_F(SessionTest, StoppingEndsIdleStreams) {
+  const int32_t id = client().open("/t/Stream");
+  client().pump();
+  client().server->drain();  // of age: the stream may go on
+  client().pump();
+  EXPECT_FALSE(client().replies[id].closed);
+  shared_->stopping = true;
+  client().server->drain();
+  client().pass(milliseconds(200));
+  EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "14");
   EXPECT_TRUE(client().server->is_over());
 }
 
