@@ -24,6 +24,9 @@ constexpr Tool kTools[] = {
     {"convert_checkpoint", nereid::cli::convert_checkpoint_main,
      "turn a Hugging Face directory into a TensorRT-LLM checkpoint"},
     {"trtllm-build", nereid::cli::trtllm_build_main, "build an engine directory"},
+    {"tritonserver", nereid::cli::tritonserver_main,
+     "serve a model repository; --help lists the flags, which are Triton's"},
+    {"check", nereid::cli::check_main, "report everything that is wrong with a model repository"},
     {"fill_template", nereid::cli::fill_template_main,
      "fill the ${placeholders} of a config.pbtxt"},
     {"launch_triton_server", nereid::cli::launch_triton_server_main,
@@ -45,11 +48,20 @@ const Tool* find_tool(std::string_view name) {
   return nullptr;
 }
 
+// `nereid serve --model-repository=...` is the server over a repository.
+bool serves_repository(int argc, char** argv) {
+  return argc > 2 && std::string_view(argv[1]) == "serve" &&
+         std::any_of(argv + 2, argv + argc, [](std::string_view word) {
+           return word.starts_with("--model-repository") || word.starts_with("--model-store");
+         });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   nereid::init_logging();
   if (const Tool* tool = find_tool(argv[0])) return tool->run(argc, argv);
+  if (serves_repository(argc, argv)) return nereid::cli::tritonserver_main(argc - 1, argv + 1);
   if (argc > 1) {
     if (const Tool* tool = find_tool(argv[1])) return tool->run(argc - 1, argv + 1);
   }

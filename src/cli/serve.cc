@@ -9,6 +9,7 @@
 
 #include <fmt/ranges.h>
 
+#include "backend/parameters/parameters.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -48,55 +49,6 @@ class ScratchDir {
   explicit ScratchDir(std::filesystem::path path) : path_(std::move(path)) {}
   std::filesystem::path path_;
 };
-
-// Parameters of the templates that have no flag here: their defaults.
-constexpr const char* kUnset[] = {"batching_strategy",
-                                  "multimodal_model_path",
-                                  "max_num_images",
-                                  "gpu_device_ids",
-                                  "max_attention_window_size",
-                                  "kv_cache_onboard_blocks",
-                                  "secondary_offload_min_priority",
-                                  "event_buffer_max_size",
-                                  "decoding_mode",
-                                  "normalize_log_probs",
-                                  "iter_stats_max_iterations",
-                                  "request_stats_max_iterations",
-                                  "enable_partial_reuse",
-                                  "recv_poll_period_ms",
-                                  "cross_kv_cache_fraction",
-                                  "lora_cache_optimal_adapter_size",
-                                  "lora_cache_max_adapter_size",
-                                  "lora_cache_gpu_memory_fraction",
-                                  "lora_cache_host_memory_bytes",
-                                  "executor_worker_path",
-                                  "enable_context_fmha_fp32_acc",
-                                  "multi_block_mode",
-                                  "cuda_graph_mode",
-                                  "cuda_graph_cache_size",
-                                  "enable_trt_overlap",
-                                  "xgrammar_tokenizer_info_path",
-                                  "encoder_engine_dir",
-                                  "lora_prefetch_dir",
-                                  "participant_ids",
-                                  "num_nodes",
-                                  "gpu_weights_percent",
-                                  "speculative_decoding_fast_logits",
-                                  "lookahead_window_size",
-                                  "lookahead_ngram_size",
-                                  "lookahead_verification_set_size",
-                                  "medusa_choices",
-                                  "eagle_choices",
-                                  "guided_decoding_backend",
-                                  "tensorrt_llm_draft_model_name",
-                                  "multimodal_encoders_name",
-                                  "cancellation_check_period_ms",
-                                  "stats_check_period_ms",
-                                  "add_special_tokens",
-                                  "skip_special_tokens",
-                                  "accumulate_tokens",
-                                  "tensorrt_llm_model_name",
-                                  "kv_cache_free_gpu_mem_fraction"};
 
 // What the templates need to know about this model and these flags; empty = the template's default.
 StatusOr<TemplateValues> template_values(const ServeOptions& options) {
@@ -147,7 +99,13 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
       {"preprocessing_instance_count", "1"},
       {"postprocessing_instance_count", "1"},
       {"bls_instance_count", "1"}};
-  for (const char* name : kUnset) values.emplace(name, "");
+  // Those without a flag here keep the templates' defaults.
+  for (const char* backend :
+       {"preprocessing", "tensorrtllm", "postprocessing", "tensorrt_llm_bls"}) {
+    for (const auto& parameter : backend::parameters_of(backend)) {
+      values.emplace(parameter.placeholder, "");
+    }
+  }
   if (kv.max_attention_window > 0) {
     values["max_attention_window_size"] = number(kv.max_attention_window);
   }

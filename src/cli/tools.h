@@ -5,6 +5,12 @@
 
 namespace nereid::cli {
 
+// The server under Triton's name and flags; 0 after a stop in time, 1 otherwise.
+int tritonserver_main(int argc, char** argv);
+
+// nereid check REPO: prints every problem of a model repository; 1 when there is one.
+int check_main(int argc, char** argv);
+
 // fill_template [-i] FILE name:value,name:value ...: fills the ${name} of a config.pbtxt.
 int fill_template_main(int argc, char** argv);
 

@@ -1,8 +1,10 @@
 // Puts routers, listeners and threads together; see server.h.
 #include "front/server.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <regex>
 #include <utility>
 
@@ -38,6 +40,64 @@ StatusOr<std::function<bool(const std::string&)>> header_filter(const std::strin
   } catch (const std::regex_error& e) {
     return invalid_argument("header forward pattern '{}': {}", pattern, e.what());
   }
+}
+
+// The API that a path belongs to, by the names of --http-restricted-api; "" for none.
+std::string_view api_of(std::string_view path) {
+  const auto under = [path](std::string_view root) {
+    return path == root || (path.starts_with(root) && path[root.size()] == '/');
+  };
+  if (under("/v1")) return "inference";
+  if (path == "/v2") return "metadata";
+  if (under("/v2/health")) return "health";
+  if (under("/v2/repository")) return "model-repository";
+  if (under("/v2/logging")) return "logging";
+  if (under("/v2/trace")) return "trace";
+  if (under("/v2/systemsharedmemory") || under("/v2/cudasharedmemory")) return "shared-memory";
+  if (path == "/v2/models/stats") return "statistics";
+  if (!under("/v2/models")) return "";
+  const std::string_view last = path.substr(path.rfind('/') + 1);
+  if (path.ends_with("/trace/setting")) return "trace";
+  if (last == "infer" || last == "generate" || last == "generate_stream") return "inference";
+  if (last == "config") return "model-config";
+  if (last == "stats") return "statistics";
+  if (last == "ready") return "health";
+  return "metadata";
+}
+
+// Why a request may not reach its handler, if so.
+std::optional<Response> refusal(const HttpOptions& options, const Request& request) {
+  const std::string_view path = request.path;
+  const std::string_view api =
+      path.ends_with("sharedmemory") || path.find("sharedmemory/") != path.npos ? "shared-memory"
+                                                                                : api_of(path);
+  if (api == "shared-memory" && !options.allow_shared_memory) {
+    return kserve_error(400, "shared memory of clients is switched off (--allow-client-shm)");
+  }
+  for (const auto& group : options.restrictions) {
+    if (std::find(group.apis.begin(), group.apis.end(), api) == group.apis.end()) continue;
+    const std::string* sent = find_header(request.headers, group.key);
+    if (sent != nullptr && *sent == group.value) continue;
+    return kserve_error(403,
+                        fmt::format("This API is restricted, expecting header '{}'", group.key));
+  }
+  return std::nullopt;
+}
+
+// `router` behind the restrictions of `options`.
+Router guarded(Router router, const HttpOptions& options) {
+  Router out(error_page);
+  auto inner = std::make_shared<const Router>(std::move(router));
+  for (const char* method : {"GET", "POST"}) {
+    out.add(method, "/{path*}", [inner, options](const ExchangePtr& exchange) {
+      if (auto refused = refusal(options, exchange->request())) {
+        exchange->send(*std::move(refused));
+      } else {
+        inner->handle(exchange);
+      }
+    });
+  }
+  return out;
 }
 
 }  // namespace
@@ -81,15 +141,23 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   http.header_timeout = options.header_timeout;
   http.body_timeout = options.body_timeout;
   http.write_timeout = options.write_timeout;
-  ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
-  impl->http_port = impl->http->port();
+  if (options.http_port >= 0) {
+    if (!options.restrictions.empty() || !options.allow_shared_memory) {
+      router = guarded(std::move(router), options);
+    }
+    ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
+    impl->http_port = impl->http->port();
+  }
 
   if (options.metrics_port >= 0) {
     Router metrics_router(error_page);
     // The metrics listener is destroyed first, so the pointer outlives its handlers.
     add_metrics_routes(metrics_router, server,
-                       [stats = &impl->http->stats()] { return http_metrics_text(*stats); });
+                       [stats = impl->http ? &impl->http->stats() : nullptr] {
+                         return stats ? http_metrics_text(*stats) : std::string();
+                       });
     ListenerOptions metrics = http;
+    if (!options.metrics_host.empty()) metrics.host = options.metrics_host;
     metrics.port = options.metrics_port;
     metrics.max_connections = 256;
     metrics.max_body_bytes = 64 << 10;
@@ -108,8 +176,8 @@ int HttpServer::metrics_port() const { return impl_->metrics_port; }
 void HttpServer::stop(std::chrono::milliseconds grace) {
   if (!impl_->threads) return;
   impl_->draining->store(true);
-  impl_->http->begin_stop();
-  bool drained = impl_->http->wait_drained(grace);
+  if (impl_->http) impl_->http->begin_stop();
+  bool drained = !impl_->http || impl_->http->wait_drained(grace);
   if (!drained) {
     log_info("cancelling requests that are still running");
     impl_->http->abort_all();

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "triton/core/tritonserver.h"
@@ -13,11 +14,19 @@
 namespace nereid::front {
 
 class Extensions;
+// A group of APIs that only callers with a secret may use: header `key` must be `value`.
+struct HttpRestriction {
+  // Of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
+  // trace, logging. "inference" covers the OpenAI routes too.
+  std::vector<std::string> apis;
+  std::string key, value;
+};
 
 struct HttpOptions {
   std::string host = "0.0.0.0";
-  int http_port = 8000;     // 0: any free one
-  int metrics_port = 8002;  // 0: any free one; -1: no metrics port
+  int http_port = 8000;      // 0: any free one; -1: no HTTP port
+  std::string metrics_host;  // "": as host
+  int metrics_port = 8002;   // 0: any free one; -1: no metrics port
   int threads = 2;
   size_t max_body_bytes = size_t{64} << 20;
   size_t max_connections = 16384;
@@ -30,6 +39,8 @@ struct HttpOptions {
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;
   std::shared_ptr<Extensions> extensions;  // shared with gRPC; null: own ones
+  std::vector<HttpRestriction> restrictions;
+  bool allow_shared_memory = true;  // clients may name regions of shared memory
 };
 
 class HttpServer {
@@ -41,7 +52,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  int http_port() const;
+  int http_port() const;     // -1 when off
   int metrics_port() const;  // -1 when off
 
   // Closes the ports, lets running answers finish for at most `grace`, then cancels the rest and

@@ -1,6 +1,7 @@
 // See log_switches.h.
 #include "server/log_switches.h"
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
@@ -12,8 +13,9 @@
 namespace nereid::server {
 namespace {
 
-constexpr char kPattern[] = "%L %Y-%m-%d %H:%M:%S.%e %v";  // as init_logging() sets it
-constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %P %L %v";
+// What scripts that read the stock server's log expect; our own messages name no place.
+constexpr char kPattern[] = "%L%m%d %H:%M:%S.%f %P %@] %v";
+constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %L %P %@] %v";
 
 std::array<std::atomic<bool>, 4> switches;  // by TRITONSERVER_LogLevel
 
@@ -45,9 +47,9 @@ class SwitchSink : public spdlog::sinks::sink {
     std::lock_guard lock(mutex_);
     for (auto& sink : sinks_) sink->set_formatter(formatter->clone());
   }
-  void add(spdlog::sink_ptr sink) {
+  void replace(spdlog::sink_ptr sink) {
     std::lock_guard lock(mutex_);
-    sinks_.push_back(std::move(sink));
+    sinks_ = {std::move(sink)};
   }
 
  private:
@@ -56,6 +58,13 @@ class SwitchSink : public spdlog::sinks::sink {
 };
 
 std::shared_ptr<SwitchSink> installed;
+
+TRITONSERVER_LogFormat format = TRITONSERVER_LOG_DEFAULT;
+
+std::unique_ptr<spdlog::formatter> formatter_of(TRITONSERVER_LogFormat of) {
+  return std::make_unique<spdlog::pattern_formatter>(
+      of == TRITONSERVER_LOG_ISO8601 ? kIsoPattern : kPattern, spdlog::pattern_time_type::utc);
+}
 
 void apply_level() {
   spdlog::set_level(switches[TRITONSERVER_LOG_VERBOSE] ? spdlog::level::debug
@@ -92,16 +101,20 @@ bool is_log_on(TRITONSERVER_LogLevel level) {
   return switches[level];
 }
 
-void set_log_format(TRITONSERVER_LogFormat format) {
+void set_log_format(TRITONSERVER_LogFormat chosen) {
   install_log_switches();
-  installed->set_pattern(format == TRITONSERVER_LOG_ISO8601 ? kIsoPattern : kPattern);
+  format = chosen;
+  installed->set_formatter(formatter_of(format));
 }
 
 Status set_log_file(const std::string& path) {
   install_log_switches();
   if (path.empty()) return ok();
   try {
-    installed->add(std::make_shared<spdlog::sinks::basic_file_sink_mt>(path));
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    sink->set_formatter(formatter_of(format));
+    installed->replace(std::move(sink));
+    spdlog::flush_every(std::chrono::seconds(1));
   } catch (const std::exception& e) {
     return unavailable("log file '{}': {}", path, e.what());
   }

@@ -6,11 +6,20 @@
 #include "server/ensemble_check.h"
 #include "server/error.h"
 #include "server/model_manager.h"
+#include "server/scripts/known_scripts.h"
 
 namespace nereid::server {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Off with --backend-config=python,native-scripts=false.
+bool runs_known_scripts(const ServerOptions& options) {
+  const auto python = options.backend_settings.find("python");
+  if (python == options.backend_settings.end()) return true;
+  const auto setting = python->second.find("native-scripts");
+  return setting == python->second.end() || setting->second != "false";
+}
 
 std::string with_code(const Status& status) {
   return fmt::format("{}: {}", code_string(to_code(status.code())), message(status));
@@ -310,19 +319,30 @@ ModelManager::Names ModelManager::users_of(const std::string& name) const {
 
 StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs::path& dir,
                                              int64_t version) {
+  std::string name = config.backend;
+  KnownScript script;
+  if (name == "python" && runs_known_scripts(options_)) {
+    script = identify_script(dir / std::to_string(version));
+    if (!script.backend.empty()) {
+      name = script.backend;
+      log_info(
+          "model '{}': its model.py is a script of the TensorRT-LLM backend that backend '{}' "
+          "replaces: served natively, without Python",
+          config.name, name);
+    }
+  }
   std::string backend_dir = options_.backend_dir;
-  for (const std::string& section : {std::string(), config.backend}) {
+  for (const std::string& section : {std::string(), name}) {
     const auto it = options_.backend_settings.find(section);
     if (it == options_.backend_settings.end()) continue;
     const auto setting = it->second.find("backend-directory");
     if (setting != it->second.end()) backend_dir = setting->second;
   }
   // A runtime that is no shared object ("model.py") is the backend's own affair.
-  const std::string file = config.runtime.ends_with(".so")
-                               ? config.runtime
-                               : fmt::format("libtriton_{}.so", config.backend);
+  const std::string file =
+      config.runtime.ends_with(".so") ? config.runtime : fmt::format("libtriton_{}.so", name);
   const fs::path candidates[] = {dir / std::to_string(version) / file, dir / file,
-                                 fs::path(backend_dir) / config.backend / file};
+                                 fs::path(backend_dir) / name / file};
   std::lock_guard lock(backends_mutex_);
   for (const auto& path : candidates) {
     std::error_code error;
@@ -330,7 +350,7 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
     const fs::path real = fs::canonical(path, error);
     auto& slot = backends_[real.string()];
     if (slot == nullptr) {
-      auto opened = Backend::open(config.backend, real, options_);
+      auto opened = Backend::open(name, real, options_);
       if (!opened.ok()) {
         backends_.erase(real.string());
         return opened.status();
@@ -339,11 +359,18 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
     }
     return slot.get();
   }
-  log_error("backend '{}': no {}", config.backend, candidates[2].string());
+  log_error("backend '{}': no {}", name, candidates[2].string());
+  if (name == "python" && !script.resembles.empty()) {
+    return invalid_argument(
+        "unable to find backend library for backend 'python': model.py of '{}' is a changed or "
+        "newer version of the TensorRT-LLM backend's script and needs {}; to use the built-in "
+        "replacement instead, set backend: \"{}\" in config.pbtxt",
+        config.name, candidates[2].string(), script.resembles);
+  }
   return invalid_argument(
       "unable to find backend library for backend '{}', try specifying runtime on the model "
       "configuration.",
-      config.backend);
+      name);
 }
 
 }  // namespace nereid::server

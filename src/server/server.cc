@@ -12,8 +12,23 @@
 #include "server/metrics.h"
 #include "server/model_metrics.h"
 #include "server/pinned_pool.h"
+#include "server/start_tables.h"
 
 namespace nereid::server {
+namespace {
+
+constexpr std::array kExtensions = {"classification",
+                                    "model_repository",
+                                    "model_repository(unload_dependents)",
+                                    "schedule_policy",
+                                    "model_configuration",
+                                    "system_shared_memory",
+                                    "binary_tensor_data",
+                                    "parameters",
+                                    "statistics",
+                                    "logging"};
+
+}  // namespace
 
 StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   if (options.repositories.empty()) return invalid_argument("--model-repository must be specified");
@@ -71,16 +86,7 @@ bool Server::is_ready() const {
 }
 
 std::string Server::metadata() const {
-  const json::array extensions{"classification",
-                               "model_repository",
-                               "model_repository(unload_dependents)",
-                               "schedule_policy",
-                               "model_configuration",
-                               "system_shared_memory",
-                               "binary_tensor_data",
-                               "parameters",
-                               "statistics",
-                               "logging"};
+  const json::array extensions(kExtensions.begin(), kExtensions.end());
   return json::serialize(
       json::object{{"name", options_.id}, {"version", NEREID_VERSION}, {"extensions", extensions}});
 }
@@ -154,37 +160,8 @@ std::string Server::index(bool ready_only) const {
 }
 
 void Server::log_table() const {
-  std::vector<std::array<std::string, 3>> rows = {{"Model", "Version", "Status"}};
-  for (const auto& model : models_->table()) {
-    std::string status = model.reason;
-    if (model.version > 0) {
-      status = state_name(model.state) + (status.empty() ? "" : ": " + status);
-    }
-    const std::string version = model.version > 0 ? std::to_string(model.version) : "-";
-    // A status of several lines continues below, with empty cells.
-    for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
-      end = status.find('\n', begin);
-      const std::string line = status.substr(begin, end - begin);
-      if (begin == 0) {
-        rows.push_back({model.name, version, line});
-      } else {
-        rows.push_back({"", "", line});
-      }
-    }
-  }
-  std::array<size_t, 3> width{};
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
-  }
-  const std::string rule = fmt::format("+{:-^{}}+{:-^{}}+{:-^{}}+\n", "", width[0] + 2, "",
-                                       width[1] + 2, "", width[2] + 2);
-  std::string table = "\n" + rule;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    table += fmt::format("| {:{}} | {:{}} | {:{}} |\n", rows[i][0], width[0], rows[i][1], width[1],
-                         rows[i][2], width[2]);
-    if (i == 0) table += rule;
-  }
-  log_info("{}", table + rule);
+  log_loaded(*models_);
+  log_options(options_, NEREID_VERSION, {kExtensions.begin(), kExtensions.end()});
 }
 
 }  // namespace nereid::server

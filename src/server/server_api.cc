@@ -64,8 +64,8 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const c
                                             const int line, const char* msg) {
   const std::string_view path = filename == nullptr ? "" : filename;
   const size_t slash = path.rfind('/');
-  spdlog::log(log_level(level), "{}:{}] {}",
-              slash == std::string_view::npos ? path : path.substr(slash + 1), line, msg);
+  const char* file = slash == std::string_view::npos ? filename : filename + slash + 1;
+  spdlog::log({filename == nullptr ? "" : file, line, ""}, log_level(level), "{}", msg);
   return nullptr;
 }
 

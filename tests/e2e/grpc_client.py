@@ -45,15 +45,25 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 class Server:
     def __init__(self, build, root, *flags):
-        self.log = tempfile.TemporaryFile()
+        self.log = tempfile.NamedTemporaryFile()
         self.process = subprocess.Popen(
-            [os.path.join(build, "bin/repository_server"), "--model-repository=" + root, "--model-control-mode=explicit",
-             "--load-model=*", "--http-port=0", "--grpc-port=0", "--grpc-header-forward-pattern=x-fwd-.*",
+            [os.path.join(build, "bin/tritonserver"), "--model-repository=" + root, "--model-control-mode=explicit",
+             "--load-model=*", "--exit-on-error=false", "--http-address=127.0.0.1", "--http-port=0",
+             "--grpc-address=127.0.0.1", "--grpc-port=0", "--allow-metrics=false", "--grpc-header-forward-pattern=x-fwd-.*",
              "--backend-directory=" + os.path.join(build, "test_backends"), *flags],
-            stdout=subprocess.PIPE, stderr=self.log, text=True)
-        self.http = int(self.process.stdout.readline().split("=")[1])
-        self.port = int(self.process.stdout.readline().split("=")[1])
+            stdout=subprocess.DEVNULL, stderr=self.log)
+        self.http, self.port = self.started("HTTPService"), self.started("GRPCInferenceService")
         self.address = "127.0.0.1:%d" % self.port
+
+    def started(self, service):
+        while True:
+            with open(self.log.name, encoding="utf-8") as f:
+                line = re.search("Started %s at \\S+?:(\\d+)" % service, f.read())
+            if line:
+                return int(line.group(1))
+            if self.process.poll() is not None:
+                raise RuntimeError("the server ended with code %d" % self.process.returncode)
+            time.sleep(0.05)
 
     def stop(self):
         if self.process.poll() is None:
@@ -343,7 +353,7 @@ def test_rubbish(server):
 
 
 def test_response_compression(build, root):
-    server = Server(build, root, "--grpc-response-compression=high")
+    server = Server(build, root, "--grpc-infer-response-compression-level=high")
     try:
         with client.InferenceServerClient(server.address) as triton:
             zeros = np.zeros((1, 100000), dtype=np.int32)

@@ -9,6 +9,7 @@ import base64
 import http.client
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,17 @@ def ask(port, case):
         connection.close()
 
 
+def http_port(server, log):
+    while True:
+        with open(log, encoding="utf-8") as f:
+            started = re.search(r"Started HTTPService at \S+?:(\d+)", f.read())
+        if started:
+            return int(started.group(1))
+        if server.poll() is not None:
+            raise RuntimeError("the server ended with code %d" % server.returncode)
+        time.sleep(0.05)
+
+
 def difference(case, status, body):
     if status != case["status"]:
         return "status %d, not %d" % (status, case["status"])
@@ -59,14 +71,15 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     with open(os.path.join(here, "kserve_cases.jsonl"), encoding="utf-8") as f:
         cases = [json.loads(line) for line in f]
-    with tempfile.TemporaryDirectory() as root, tempfile.TemporaryFile() as log:
+    with tempfile.TemporaryDirectory() as root, tempfile.NamedTemporaryFile() as log:
         write_repository(root)
         server = subprocess.Popen(
-            [os.path.join(build, "bin/repository_server"), "--model-repository=" + root, "--model-control-mode=explicit",
-             "--load-model=*", "--http-port=0", "--backend-directory=" + os.path.join(build, "test_backends")],
-            stdout=subprocess.PIPE, stderr=log, text=True)
+            [os.path.join(build, "bin/tritonserver"), "--model-repository=" + root, "--model-control-mode=explicit",
+             "--load-model=*", "--exit-on-error=false", "--http-address=127.0.0.1", "--http-port=0", "--allow-grpc=false",
+             "--allow-metrics=false", "--backend-directory=" + os.path.join(build, "test_backends")],
+            stdout=subprocess.DEVNULL, stderr=log)
         try:
-            port = int(server.stdout.readline().split("=")[1])
+            port = http_port(server, log.name)
             failures = 0
             for case in cases:
                 status, body = ask(port, case)

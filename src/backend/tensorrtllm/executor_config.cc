@@ -1,30 +1,22 @@
 // Model parameters to executor options.
 #include <algorithm>
 #include <charconv>
-#include <limits>
 
+#include "backend/parameters/parameters.h"
 #include "backend/tensorrtllm/model.h"
 
 namespace nereid::backend {
 namespace {
 
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-
-Status integer(const ModelSettings& settings, const char* key, int64_t low, int64_t high,
-               int64_t& to) {
-  ASSIGN_OR_RETURN(const int64_t value, settings.integer(key, to));
-  if (settings.parameter(key) && (value < low || value > high)) {
-    return invalid_argument("model '{}': parameter '{}' is {}, expected {} to {}", settings.name,
-                            key, value, low, high);
-  }
-  to = value;
+// The bounds are those of the table.
+Status integer(const ModelSettings& settings, const char* key, int64_t& to) {
+  ASSIGN_OR_RETURN(to, settings.integer(key, to));
   return ok();
 }
 
-Status integer(const ModelSettings& settings, const char* key, int64_t low, int64_t high,
-               int32_t& to) {
+Status integer(const ModelSettings& settings, const char* key, int32_t& to) {
   int64_t value = to;
-  RETURN_IF_ERROR(integer(settings, key, low, high, value));
+  RETURN_IF_ERROR(integer(settings, key, value));
   to = static_cast<int32_t>(value);
   return ok();
 }
@@ -53,31 +45,13 @@ Status choice(const ModelSettings& settings, const char* key, const Choice<T> (&
                           key, *text, names);
 }
 
-// What would change results or placement and is not there: refused by name rather than ignored.
-Status refuse(const ModelSettings& settings) {
-  for (const char* key :
-       {"encoder_model_path", "medusa_choices", "eagle_choices", "lookahead_window_size",
-        "lookahead_ngram_size", "lookahead_verification_set_size", "guided_decoding_backend",
-        "participant_ids"}) {
-    if (settings.parameter(key)) {
-      return unsupported("model '{}': parameter '{}' is not supported", settings.name, key);
-    }
-  }
-  ASSIGN_OR_RETURN(const int64_t nodes, settings.integer("num_nodes", 1));
-  if (nodes != 1) {
-    return unsupported("model '{}': parameter 'num_nodes' is {}; only 1 works", settings.name,
-                       nodes);
-  }
-  ASSIGN_OR_RETURN(const double weights, settings.number("gpu_weights_percent", 1));
-  if (weights != 1) {
-    return unsupported("model '{}': parameter 'gpu_weights_percent' is {}; only 1 works",
-                       settings.name, weights);
-  }
-  ASSIGN_OR_RETURN(const bool fast_logits,
-                   settings.boolean("speculative_decoding_fast_logits", false));
-  if (fast_logits) {
-    return unsupported("model '{}': parameter 'speculative_decoding_fast_logits' is not supported",
-                       settings.name);
+// Values by the table of all parameters; what is refused there is refused here.
+Status check_values(const ModelSettings& settings) {
+  for (const auto& parameter : parameters_of("tensorrtllm")) {
+    const auto value = settings.parameter(parameter.key);
+    if (!value) continue;
+    RETURN_IF_ERROR(
+        annotate(check_parameter(parameter, *value), fmt::format("model '{}'", settings.name)));
   }
   return ok();
 }
@@ -85,12 +59,6 @@ Status refuse(const ModelSettings& settings) {
 Status read_scheduler(const ModelSettings& settings, SchedulerConfig& out) {
   const auto type = settings.parameter("gpt_model_type");
   const bool is_static = type && (*type == "V1" || *type == "v1");
-  if (type && !is_static && *type != "inflight_batching" && *type != "inflight_fused_batching") {
-    return invalid_argument(
-        "Invalid gpt_model_type. Must be v1/inflight_batching/inflight_fused_batching. (model "
-        "'{}' has '{}')",
-        settings.name, *type);
-  }
   out.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
   constexpr Choice<CapacityPolicy> kPolicies[] = {
       {"guaranteed_no_evict", CapacityPolicy::kGuaranteedNoEvict},
@@ -142,7 +110,7 @@ Status read_window(const ModelSettings& settings, KvCacheConfig& out) {
 
 Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
   int64_t tokens = 0;
-  RETURN_IF_ERROR(integer(settings, "max_tokens_in_paged_kv_cache", 0, kMaxInt, tokens));
+  RETURN_IF_ERROR(integer(settings, "max_tokens_in_paged_kv_cache", tokens));
   if (tokens != 0) out.max_tokens = tokens;
   if (settings.parameter("kv_cache_free_gpu_mem_fraction")) {
     ASSIGN_OR_RETURN(const double fraction, settings.number("kv_cache_free_gpu_mem_fraction", 0));
@@ -154,7 +122,7 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
     }
     out.memory_fraction = fraction;
   }
-  RETURN_IF_ERROR(integer(settings, "tokens_per_block", 1, 1024, out.tokens_per_block));
+  RETURN_IF_ERROR(integer(settings, "tokens_per_block", out.tokens_per_block));
   ASSIGN_OR_RETURN(out.enable_block_reuse,
                    settings.boolean("enable_kv_cache_reuse", out.enable_block_reuse));
   ASSIGN_OR_RETURN(out.enable_partial_reuse,
@@ -163,12 +131,10 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
       {"auto", KvCacheType::kAuto}, {"int8", KvCacheType::kInt8}, {"fp8", KvCacheType::kFp8}};
   RETURN_IF_ERROR(choice(settings, "kv_cache_type", kTypes, out.type));
   RETURN_IF_ERROR(read_window(settings, out));
-  RETURN_IF_ERROR(integer(settings, "sink_token_length", 0, kMaxInt, out.sink_token_length));
-  RETURN_IF_ERROR(
-      integer(settings, "kv_cache_host_memory_bytes", 0, int64_t{1} << 50, out.host_cache_bytes));
-  RETURN_IF_ERROR(
-      integer(settings, "secondary_offload_min_priority", 0, 100, out.offload_min_priority));
-  RETURN_IF_ERROR(integer(settings, "event_buffer_max_size", 0, kMaxInt, out.event_buffer_size));
+  RETURN_IF_ERROR(integer(settings, "sink_token_length", out.sink_token_length));
+  RETURN_IF_ERROR(integer(settings, "kv_cache_host_memory_bytes", out.host_cache_bytes));
+  RETURN_IF_ERROR(integer(settings, "secondary_offload_min_priority", out.offload_min_priority));
+  RETURN_IF_ERROR(integer(settings, "event_buffer_max_size", out.event_buffer_size));
   ASSIGN_OR_RETURN(const bool onboard, settings.boolean("kv_cache_onboard_blocks", true));
   if (!onboard && out.host_cache_bytes > 0) {
     return unsupported(
@@ -181,14 +147,11 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
 
 // What is read here is checked (and for now refused) by the runtime.
 Status read_peft_cache(const ModelSettings& settings, PeftCacheConfig& out) {
-  RETURN_IF_ERROR(
-      integer(settings, "lora_cache_optimal_adapter_size", 1, kMaxInt, out.optimal_adapter_size));
-  RETURN_IF_ERROR(
-      integer(settings, "lora_cache_max_adapter_size", 1, kMaxInt, out.max_adapter_size));
+  RETURN_IF_ERROR(integer(settings, "lora_cache_optimal_adapter_size", out.optimal_adapter_size));
+  RETURN_IF_ERROR(integer(settings, "lora_cache_max_adapter_size", out.max_adapter_size));
   ASSIGN_OR_RETURN(out.device_cache_fraction,
                    settings.number("lora_cache_gpu_memory_fraction", out.device_cache_fraction));
-  RETURN_IF_ERROR(
-      integer(settings, "lora_cache_host_memory_bytes", 0, int64_t{1} << 50, out.host_cache_bytes));
+  RETURN_IF_ERROR(integer(settings, "lora_cache_host_memory_bytes", out.host_cache_bytes));
   out.prefetch_dir = settings.parameter("lora_prefetch_dir").value_or("");
   return ok();
 }
@@ -235,27 +198,26 @@ Status read_device(const ModelSettings& settings, ExecutorConfig& out) {
 }  // namespace
 
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
-  RETURN_IF_ERROR(refuse(settings));
+  RETURN_IF_ERROR(check_values(settings));
   ExecutorConfig config;
   RETURN_IF_ERROR(read_device(settings, config));
-  RETURN_IF_ERROR(integer(settings, "num_threads", 0, kMaxInt, config.num_threads));
-  RETURN_IF_ERROR(integer(settings, "memory_bytes", 0, int64_t{1} << 50, config.memory_bytes));
+  RETURN_IF_ERROR(integer(settings, "num_threads", config.num_threads));
+  RETURN_IF_ERROR(integer(settings, "memory_bytes", config.memory_bytes));
   RETURN_IF_ERROR(read_scheduler(settings, config.scheduler));
   RETURN_IF_ERROR(read_kv_cache(settings, config.kv_cache));
   RETURN_IF_ERROR(read_peft_cache(settings, config.peft_cache));
-  RETURN_IF_ERROR(integer(settings, "max_num_sequences", 1, kMaxInt, config.max_batch_size));
-  RETURN_IF_ERROR(integer(settings, "max_beam_width", 1, 16, config.max_beam_width));
+  RETURN_IF_ERROR(integer(settings, "max_num_sequences", config.max_batch_size));
+  RETURN_IF_ERROR(integer(settings, "max_beam_width", config.max_beam_width));
   RETURN_IF_ERROR(check_decoding_mode(settings, config));
-  RETURN_IF_ERROR(integer(settings, "max_num_tokens", 1, kMaxInt, config.max_num_tokens));
+  RETURN_IF_ERROR(integer(settings, "max_num_tokens", config.max_num_tokens));
   int32_t queue = 0;
-  RETURN_IF_ERROR(integer(settings, "max_queue_size", 0, kMaxInt, queue));
+  RETURN_IF_ERROR(integer(settings, "max_queue_size", queue));
   if (queue > 0) config.max_queue_size = queue;
   ASSIGN_OR_RETURN(config.normalize_log_probs,
                    settings.boolean("normalize_log_probs", config.normalize_log_probs));
+  RETURN_IF_ERROR(integer(settings, "iter_stats_max_iterations", config.iter_stats_max_iterations));
   RETURN_IF_ERROR(
-      integer(settings, "iter_stats_max_iterations", 0, kMaxInt, config.iter_stats_max_iterations));
-  RETURN_IF_ERROR(integer(settings, "request_stats_max_iterations", 0, kMaxInt,
-                          config.request_stats_max_iterations));
+      integer(settings, "request_stats_max_iterations", config.request_stats_max_iterations));
   ASSIGN_OR_RETURN(config.enable_overlap,
                    settings.boolean("enable_overlap", config.enable_overlap));
   config.isa = settings.parameter("isa").value_or("");

@@ -1,0 +1,101 @@
+#include "backend/parameters/parameters.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+namespace nereid::backend {
+namespace {
+
+// Whether `word` stands in "a|b|c".
+bool has_word(std::string_view words, std::string_view word) {
+  for (size_t begin = 0; begin <= words.size();) {
+    const size_t end = std::min(words.find('|', begin), words.size());
+    if (words.substr(begin, end - begin) == word) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::string listed(std::string_view words) {
+  std::string out(words);
+  for (size_t at = 0; (at = out.find('|', at)) != out.npos; at += 2) out.replace(at, 1, ", ");
+  return out;
+}
+
+template <class T>
+bool parse(std::string_view text, T& value) {
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size();
+}
+
+bool is_boolean(std::string_view text) {
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return has_word("true|1|t|y|yes|false|0|f|n|no", lower);
+}
+
+}  // namespace
+
+const Parameter* find_parameter(std::string_view backend, std::string_view key) {
+  for (const auto& parameter : parameters_of(backend)) {
+    if (key == parameter.key) return &parameter;
+  }
+  return nullptr;
+}
+
+std::set<std::string> parameter_keys(std::string_view backend) {
+  std::set<std::string> out;
+  for (const auto& parameter : parameters_of(backend)) out.insert(parameter.key);
+  return out;
+}
+
+bool is_unset(std::string_view value) { return value.empty() || value.starts_with("${"); }
+
+Status check_parameter(const Parameter& p, std::string_view value) {
+  if (is_unset(value)) return ok();
+  if (p.use == ParameterUse::kRefused) {
+    if (*p.words != '\0' && has_word(p.words, value)) return ok();
+    return *p.words == '\0'
+               ? unsupported("parameter '{}' is '{}', which is not supported; leave it empty",
+                             p.key, value)
+               : unsupported("parameter '{}' is '{}', which is not supported; only {} works", p.key,
+                             value, listed(p.words));
+  }
+  const auto wrong = [&](std::string_view expected) {
+    return invalid_argument("parameter '{}' is '{}', expected {}", p.key, value, expected);
+  };
+  switch (p.kind) {
+    case ParameterKind::kInteger: {
+      int64_t number = 0;
+      if (parse(value, number) && static_cast<double>(number) >= p.low &&
+          static_cast<double>(number) <= p.high) {
+        return ok();
+      }
+      return wrong(fmt::format("an integer from {:.0f} to {:.0f}", p.low, p.high));
+    }
+    case ParameterKind::kNumber: {
+      double number = 0;
+      if (parse(value, number) && number >= p.low && number <= p.high) return ok();
+      return wrong(fmt::format("a number from {} to {}", p.low, p.high));
+    }
+    case ParameterKind::kBoolean:
+      return is_boolean(value) ? ok() : wrong("true or false");
+    case ParameterKind::kWord:
+      // The words that users and tests of the replaced backend look for.
+      if (std::string_view(p.key) == "gpt_model_type" && !has_word(p.words, value)) {
+        return invalid_argument(
+            "Invalid gpt_model_type. Must be v1/inflight_batching/inflight_fused_batching. (It is "
+            "'{}')",
+            value);
+      }
+      return has_word(p.words, value) ? ok() : wrong("one of " + listed(p.words));
+    case ParameterKind::kText:
+    case ParameterKind::kFolder:
+      return ok();
+  }
+  return ok();
+}
+
+}  // namespace nereid::backend

@@ -1,0 +1,74 @@
+#include "backend/parameters/parameters.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/file.h"
+
+namespace nereid::backend {
+namespace {
+
+using testing::HasSubstr;
+
+std::string error(const char* backend, const char* key, const char* value) {
+  const Parameter* parameter = find_parameter(backend, key);
+  if (parameter == nullptr) return "no such parameter";
+  return std::string(message(check_parameter(*parameter, value)));
+}
+
+TEST(Parameters, ValuesAreCheckedByKind) {
+  EXPECT_EQ(error("tensorrtllm", "max_beam_width", "4"), "");
+  EXPECT_EQ(error("tensorrtllm", "max_beam_width", ""), "");
+  EXPECT_EQ(error("tensorrtllm", "max_beam_width", "${max_beam_width}"), "");
+  EXPECT_EQ(error("tensorrtllm", "max_beam_width", "17"),
+            "parameter 'max_beam_width' is '17', expected an integer from 1 to 16");
+  EXPECT_THAT(error("tensorrtllm", "max_beam_width", "4x"), HasSubstr("expected an integer"));
+  EXPECT_THAT(error("tensorrtllm", "enable_chunked_context", "maybe"), HasSubstr("true or false"));
+  EXPECT_EQ(error("tensorrtllm", "enable_chunked_context", "True"), "");
+  EXPECT_THAT(error("tensorrtllm", "gpt_model_type", "INVALID"),
+              HasSubstr("Invalid gpt_model_type"));
+  EXPECT_THAT(error("tensorrtllm", "kv_cache_free_gpu_mem_fraction", "1.5"),
+              HasSubstr("a number from 0 to 1"));
+  EXPECT_THAT(error("tensorrtllm", "num_nodes", "2"), HasSubstr("only 1 works"));
+  EXPECT_EQ(error("tensorrtllm", "num_nodes", "1"), "");
+  EXPECT_THAT(error("tensorrtllm", "medusa_choices", "{0}"), HasSubstr("not supported"));
+}
+
+// Key -> placeholder of each parameter in a template.
+std::map<std::string, std::string> template_parameters(const std::string& text) {
+  std::map<std::string, std::string> out;
+  const std::string key = "parameters { key: \"", value = "string_value: \"";
+  for (size_t at = 0; (at = text.find(key, at)) != std::string::npos;) {
+    at += key.size();
+    const std::string name = text.substr(at, text.find('"', at) - at);
+    const size_t begin = text.find(value, at) + value.size();
+    out[name] = text.substr(begin, text.find('"', begin) - begin);
+  }
+  return out;
+}
+
+TEST(Parameters, TemplatesHaveExactlyThese) {
+  const std::pair<const char*, const char*> models[] = {{"tensorrt_llm", "tensorrtllm"},
+                                                        {"preprocessing", "preprocessing"},
+                                                        {"postprocessing", "postprocessing"},
+                                                        {"tensorrt_llm_bls", "tensorrt_llm_bls"}};
+  for (const auto& [model, backend] : models) {
+    const auto text = read_file(std::string(NEREID_SOURCE_DIR "/all_models/inflight_batcher_llm/") +
+                                model + "/config.pbtxt");
+    ASSERT_TRUE(text.ok());
+    auto found = template_parameters(*text);
+    found.erase("FORCE_CPU_ONLY_INPUT_TENSORS");  // a constant
+    size_t count = 0;
+    for (const auto& p : parameters_of(backend)) {
+      if (*p.placeholder == '\0') continue;
+      ++count;
+      EXPECT_EQ(found[p.key], std::string("${") + p.placeholder + "}") << model;
+    }
+    EXPECT_EQ(found.size(), count) << model;
+  }
+}
+
+}  // namespace
+}  // namespace nereid::backend

@@ -1,0 +1,68 @@
+// The command line of `tritonserver`: what it says, as options of the core and of the endpoints.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "front/grpc/options.h"
+#include "front/server.h"
+
+struct TRITONSERVER_Error;
+struct TRITONSERVER_ServerOptions;
+
+namespace nereid::cli {
+
+struct TritonOptions {
+  // Calls on the core's options in the order of the command line, each with the flag that asked for
+  // it.
+  using CoreSetting = std::function<TRITONSERVER_Error*(TRITONSERVER_ServerOptions*)>;
+  std::vector<std::pair<std::string, CoreSetting>> core;
+
+  std::vector<std::string> repositories;
+  std::string control_mode = "none";
+  std::vector<std::string> load_models;
+  std::chrono::seconds poll_interval{15};
+  std::chrono::seconds exit_timeout{30};
+  std::string cache_name;  // of --cache-config
+  std::vector<std::pair<std::string, std::string>> cache_settings;
+  bool has_old_cache_size = false;  // --response-cache-byte-size
+  bool allow_http = true, allow_grpc = true, allow_metrics = true;
+  bool allow_grpc_shared_memory = true;
+  bool has_metrics_address = false;
+  front::HttpOptions http;
+  front::GrpcOptions grpc;
+  std::vector<std::string> trace;  // of --trace-config, as written
+  bool wants_help = false;
+  std::vector<std::string> warnings;  // about flags that change nothing here
+
+  void set_core(std::string flag, CoreSetting setting) {
+    core.emplace_back(std::move(flag), std::move(setting));
+  }
+};
+
+// One flag: its value's placeholder ("" = takes none), a line of help, and what it does.
+struct TritonFlag {
+  const char* name;
+  const char* value;
+  const char* help;
+  Status (*set)(TritonOptions& options, const std::string& value);
+};
+
+// Every flag, in the groups of the usage text.
+std::vector<TritonFlag> server_flags();    // repository, core
+std::vector<TritonFlag> endpoint_flags();  // HTTP, gRPC
+std::vector<TritonFlag> report_flags();    // metrics, logging, tracing
+std::vector<TritonFlag> triton_flags();    // all of them
+
+// Long options with "=" or a blank and unambiguous prefixes; a later one wins where one value is
+// kept. The error's text is what the stock server prints below its usage.
+StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv);
+
+std::string triton_usage(const std::string& program);
+
+}  // namespace nereid::cli

@@ -1,0 +1,224 @@
+// Flags of the HTTP and gRPC ports.
+#include <limits>
+
+#include "cli/flag_values.h"
+#include "cli/triton_flags.h"
+
+namespace nereid::cli {
+namespace {
+
+constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+
+Status port(const std::string& v, int& to) {
+  ASSIGN_OR_RETURN(const int64_t value, parse_integer(v, 0, 65535));
+  to = static_cast<int>(value);
+  return ok();
+}
+
+Status boolean(const std::string& v, bool& to) {
+  ASSIGN_OR_RETURN(to, parse_bool(v));
+  return ok();
+}
+
+Status milliseconds(const std::string& v, std::chrono::milliseconds& to, int64_t low = 0) {
+  ASSIGN_OR_RETURN(const int64_t value, parse_integer(v, low, kMaxInt));
+  to = std::chrono::milliseconds(value);
+  return ok();
+}
+
+Status small_count(const std::string& v, int64_t low, int64_t high, int& to) {
+  ASSIGN_OR_RETURN(const int64_t value, parse_integer(v, low, high));
+  to = static_cast<int>(value);
+  return ok();
+}
+
+// An API may be in one group only.
+template <class Restriction, class Names>
+Status check_groups(const std::vector<Restriction>& groups, Names names, const char* what) {
+  std::vector<std::string> seen;
+  for (const auto& group : groups) {
+    for (const auto& name : group.*names) {
+      for (const auto& other : seen) {
+        if (name == other) {
+          return invalid_argument(
+              "restricted {} '{}' can not be specified in multiple config groups", what, name);
+        }
+      }
+      seen.push_back(name);
+    }
+  }
+  return ok();
+}
+
+Status restrict_http(TritonOptions& o, const std::string& v) {
+  ASSIGN_OR_RETURN(auto group, parse_restricted(v, "api"));
+  o.http.restrictions.push_back(
+      {std::move(group.apis), std::move(group.key), std::move(group.value)});
+  return check_groups(o.http.restrictions, &front::HttpRestriction::apis, "api");
+}
+
+Status restrict_grpc(TritonOptions& o, const std::string& v) {
+  ASSIGN_OR_RETURN(auto group, parse_restricted(v, "protocol"));
+  o.grpc.restrictions.push_back(
+      {std::move(group.apis), std::move(group.key), std::move(group.value)});
+  return check_groups(o.grpc.restrictions, &front::GrpcRestriction::protocols, "protocol");
+}
+
+Status set_compression(TritonOptions& o, const std::string& v) {
+  for (const char* level : {"none", "low", "medium", "high"}) {
+    if (v == level) {
+      o.grpc.response_compression_level = v;
+      return ok();
+    }
+  }
+  return invalid_argument(
+      "invalid argument for --grpc-infer-response-compression-level: {} (allowed: none, low, "
+      "medium, high)",
+      v);
+}
+
+Status refuse_tls(const char* flag, const std::string& v) {
+  ASSIGN_OR_RETURN(const bool on, parse_bool(v));
+  return on ? unsupported(
+                  "{}: TLS is not supported, put a proxy that ends it in front (allowed: "
+                  "false)",
+                  flag)
+            : ok();
+}
+
+Status refuse_reuse(const std::string& v) {
+  ASSIGN_OR_RETURN(const bool on, parse_bool(v));
+  return on ? unsupported("--reuse-http-port: not supported (allowed: false)") : ok();
+}
+
+Status unused_file(TritonOptions& o, const char* flag, const std::string& v) {
+  o.warnings.push_back(fmt::format("{}={}: no effect without TLS", flag, v));
+  return ok();
+}
+
+// Pools of the stock server's request states; here memory follows the requests.
+Status unused_pool(const std::string& v) { return parse_integer(v, 1, kMaxInt).status(); }
+
+std::vector<TritonFlag> http_flags() {
+  return {
+      {"allow-http", "BOOL", "default true",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_http); }},
+      {"http-address", "ADDRESS", "default 0.0.0.0",
+       [](TritonOptions& o, const std::string& v) {
+         o.http.host = v;
+         return ok();
+       }},
+      {"http-port", "PORT", "default 8000; 0 = any free one",
+       [](TritonOptions& o, const std::string& v) { return port(v, o.http.http_port); }},
+      {"reuse-http-port", "BOOL", "not supported; default false",
+       [](TritonOptions&, const std::string& v) { return refuse_reuse(v); }},
+      {"http-thread-count", "N", "threads that serve HTTP; default 8",
+       [](TritonOptions& o, const std::string& v) {
+         return small_count(v, 1, 1024, o.http.threads);
+       }},
+      {"http-header-forward-pattern", "REGEX", "headers that become request parameters",
+       [](TritonOptions& o, const std::string& v) {
+         o.http.header_forward_pattern = v;
+         return ok();
+       }},
+      {"http-max-input-size", "BYTES", "largest body; default 67108864",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 1, int64_t{1} << 40));
+         o.http.max_body_bytes = static_cast<size_t>(bytes);
+         return ok();
+       }},
+      {"http-restricted-api", "API,..:K=V", "APIs that need header K with value V", restrict_http},
+  };
+}
+
+std::vector<TritonFlag> grpc_flags() {
+  return {
+      {"allow-grpc", "BOOL", "default true",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_grpc); }},
+      {"grpc-address", "ADDRESS", "default 0.0.0.0",
+       [](TritonOptions& o, const std::string& v) {
+         o.grpc.host = v;
+         return ok();
+       }},
+      {"grpc-port", "PORT", "default 8001; 0 = any free one",
+       [](TritonOptions& o, const std::string& v) { return port(v, o.grpc.port); }},
+      {"reuse-grpc-port", "BOOL", "several servers may share the port; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.reuse_port); }},
+      {"grpc-header-forward-pattern", "REGEX", "metadata that becomes request parameters",
+       [](TritonOptions& o, const std::string& v) {
+         o.grpc.header_forward_pattern = v;
+         return ok();
+       }},
+      {"grpc-infer-thread-count", "N", "threads that serve gRPC, 2 to 128; default 2",
+       [](TritonOptions& o, const std::string& v) {
+         return small_count(v, 2, 128, o.grpc.threads);
+       }},
+      {"grpc-infer-allocation-pool-size", "N", "no effect here: memory follows the requests",
+       [](TritonOptions&, const std::string& v) { return unused_pool(v); }},
+      {"grpc-max-response-pool-size", "N", "no effect here: unread answers are bounded by bytes",
+       [](TritonOptions&, const std::string& v) { return unused_pool(v); }},
+      {"grpc-use-ssl", "BOOL", "not supported; default false",
+       [](TritonOptions&, const std::string& v) { return refuse_tls("--grpc-use-ssl", v); }},
+      {"grpc-use-ssl-mutual", "BOOL", "not supported; default false",
+       [](TritonOptions&, const std::string& v) { return refuse_tls("--grpc-use-ssl-mutual", v); }},
+      {"grpc-server-cert", "FILE", "no effect without TLS",
+       [](TritonOptions& o, const std::string& v) {
+         return unused_file(o, "--grpc-server-cert", v);
+       }},
+      {"grpc-server-key", "FILE", "no effect without TLS",
+       [](TritonOptions& o, const std::string& v) {
+         return unused_file(o, "--grpc-server-key", v);
+       }},
+      {"grpc-root-cert", "FILE", "no effect without TLS",
+       [](TritonOptions& o, const std::string& v) {
+         return unused_file(o, "--grpc-root-cert", v);
+       }},
+      {"grpc-infer-response-compression-level", "LEVEL", "none (default), low, medium or high",
+       set_compression},
+      {"grpc-keepalive-time", "MS", "silence before a ping; default 7200000",
+       [](TritonOptions& o, const std::string& v) {
+         return milliseconds(v, o.grpc.keepalive_time, 1);
+       }},
+      {"grpc-keepalive-timeout", "MS", "wait for the ping's answer; default 20000",
+       [](TritonOptions& o, const std::string& v) {
+         return milliseconds(v, o.grpc.keepalive_timeout, 1);
+       }},
+      {"grpc-keepalive-permit-without-calls", "BOOL", "default false",
+       [](TritonOptions& o, const std::string& v) {
+         return boolean(v, o.grpc.keepalive_permit_without_calls);
+       }},
+      {"grpc-http2-max-pings-without-data", "N", "default 2; 0 = any number",
+       [](TritonOptions& o, const std::string& v) {
+         return small_count(v, 0, kMaxInt, o.grpc.max_pings_without_data);
+       }},
+      {"grpc-http2-min-recv-ping-interval-without-data", "MS", "default 300000",
+       [](TritonOptions& o, const std::string& v) {
+         return milliseconds(v, o.grpc.min_recv_ping_interval_without_data);
+       }},
+      {"grpc-http2-max-ping-strikes", "N", "default 2; 0 = any number",
+       [](TritonOptions& o, const std::string& v) {
+         return small_count(v, 0, kMaxInt, o.grpc.max_ping_strikes);
+       }},
+      {"grpc-max-connection-age", "MS", "default: no limit",
+       [](TritonOptions& o, const std::string& v) {
+         return milliseconds(v, o.grpc.max_connection_age);
+       }},
+      {"grpc-max-connection-age-grace", "MS", "after it, for running calls; default: no limit",
+       [](TritonOptions& o, const std::string& v) {
+         return milliseconds(v, o.grpc.max_connection_age_grace);
+       }},
+      {"grpc-restricted-protocol", "API,..:K=V",
+       "protocols that need metadata triton-grpc-protocol-K with value V", restrict_grpc},
+  };
+}
+
+}  // namespace
+
+std::vector<TritonFlag> endpoint_flags() {
+  auto flags = http_flags();
+  const auto more = grpc_flags();
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+}  // namespace nereid::cli

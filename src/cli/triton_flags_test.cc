@@ -1,0 +1,120 @@
+#include "cli/triton_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace nereid::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+StatusOr<TritonOptions> parse(std::vector<std::string> words, bool with_repository = true) {
+  words.insert(words.begin(), "tritonserver");
+  if (with_repository) words.insert(words.begin() + 1, "--model-repository=/r");
+  std::vector<char*> argv;
+  for (auto& word : words) argv.push_back(word.data());
+  return parse_triton_flags(static_cast<int>(argv.size()), argv.data());
+}
+
+std::string error(std::vector<std::string> words) {
+  return std::string(message(parse(std::move(words)).status()));
+}
+
+TEST(TritonFlags, ValuesComeAfterEqualsOrABlankAndNamesMayBeShortened) {
+  const auto got = parse({"--http-port", "9000", "--grpc-port=9001", "--metrics-p=9002",
+                          "--http-port=9003", "--http-thread-count=3", "--allow-grpc", "OFF",
+                          "--model-control-mode=explicit", "--load-model=a", "--load-model=b"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->http.http_port, 9003);  // the last one
+  EXPECT_EQ(got->grpc.port, 9001);
+  EXPECT_EQ(got->http.metrics_port, 9002);
+  EXPECT_EQ(got->http.threads, 3);
+  EXPECT_FALSE(got->allow_grpc);
+  EXPECT_THAT(got->load_models, ElementsAre("a", "b"));
+}
+
+// The lines of launch_triton_server and of the guides.
+TEST(TritonFlags, CommandLinesOfTheField) {
+  EXPECT_TRUE(
+      parse({"--grpc-port=8001", "--http-port=8000", "--metrics-port=8002", "--log-verbose=3",
+             "--log-file=/tmp/f", "--cuda-memory-pool-byte-size=0:300000000",
+             "--pinned-memory-pool-byte-size=0", "--enable-peer-access=false", "--grpc-port=8001",
+             "--http-port=8000", "--metrics-port=8002", "--disable-auto-complete-config",
+             "--backend-config=python,shm-region-prefix-name=prefix0_", ":"})
+          .ok());
+  EXPECT_TRUE(parse({"--cache-config", "local,size=1048576", "--http-header-forward-pattern",
+                     "x-fwd-.*", "--grpc-header-forward-pattern", "x-fwd-.*"})
+                  .ok());
+  EXPECT_EQ(
+      parse({"--trace-file=/t", "--trace-level=TIMESTAMPS", "--trace-config", "rate=5"})->trace,
+      (std::vector<std::string>{"triton,file=/t", "level=TIMESTAMPS", "rate=5"}));
+}
+
+TEST(TritonFlags, EveryFlagHasOneDeclarationAndHelp) {
+  std::set<std::string> names;
+  for (const auto& flag : triton_flags()) {
+    EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
+    EXPECT_NE(std::string(flag.help), "") << flag.name;
+  }
+  const std::string usage = triton_usage("tritonserver");
+  for (const auto& name : names) EXPECT_THAT(usage, HasSubstr("--" + name));
+}
+
+TEST(TritonFlags, BooleansAndNumbersAreChecked) {
+  for (const char* yes : {"true", "TRUE", "on", "1"}) {
+    EXPECT_TRUE(parse({std::string("--reuse-grpc-port=") + yes})->grpc.reuse_port) << yes;
+  }
+  EXPECT_THAT(error({"--allow-http=maybe"}),
+              HasSubstr("Bad option: \"--allow-http\".\ninvalid value for bool option: maybe"));
+  EXPECT_THAT(error({"--http-port=abc"}), HasSubstr("Invalid option value. Got abc"));
+  EXPECT_THAT(error({"--http-port=70000"}), HasSubstr("0 to 65535"));
+  EXPECT_THAT(error({"--grpc-infer-thread-count=1"}), HasSubstr("2 to 128"));
+  EXPECT_THAT(error({"--metrics-config=foo"}), HasSubstr("format is --metrics-config="));
+  EXPECT_THAT(error({"--rate-limit=sometimes"}), HasSubstr("invalid argument for --rate-limit"));
+  EXPECT_THAT(error({"--log-format=json"}), HasSubstr("default, ISO8601"));
+}
+
+TEST(TritonFlags, MistakesAreNamed) {
+  EXPECT_THAT(error({"--x"}), HasSubstr("unrecognized option '--x'"));
+  EXPECT_THAT(error({"--http-prot=1"}), HasSubstr("Did you mean 'http-port'?"));
+  EXPECT_THAT(error({"--allow=1"}), HasSubstr("ambiguous"));
+  EXPECT_THAT(error({"stray"}), HasSubstr("Unexpected argument: stray"));
+  EXPECT_THAT(error({"--http-port"}), HasSubstr("requires an argument"));
+  EXPECT_THAT(error({"--load-model=a"}),
+              HasSubstr("requires setting '--model-control-mode=explicit'"));
+  EXPECT_THAT(error({"--grpc-port=8000"}),
+              HasSubstr("cannot listen to HTTP requests and GRPC requests at the same address and "
+                        "port 0.0.0.0:8000"));
+  EXPECT_THAT(error({"--response-cache-byte-size=1", "--cache-config=local,size=1"}),
+              HasSubstr("Incompatible flags"));
+  EXPECT_THAT(std::string(message(parse({}, /*with_repository=*/false).status())),
+              HasSubstr("--model-repository must be specified"));
+}
+
+TEST(TritonFlags, RestrictedApis) {
+  const auto got = parse({"--http-restricted-api=model-repository,logging:admin-key=s=1"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->http.restrictions.size(), 1u);
+  EXPECT_THAT(got->http.restrictions[0].apis, ElementsAre("model-repository", "logging"));
+  EXPECT_EQ(got->http.restrictions[0].key, "admin-key");
+  EXPECT_EQ(got->http.restrictions[0].value, "s=1");
+  EXPECT_THAT(error({"--http-restricted-api=nope:k=v"}),
+              HasSubstr("unknown restricted api 'nope'"));
+  EXPECT_THAT(error({"--http-restricted-api=health:k=v", "--http-restricted-api=health:l=w"}),
+              HasSubstr("restricted api 'health' can not be specified in multiple config groups"));
+  EXPECT_THAT(error({"--grpc-restricted-protocol=health"}), HasSubstr("Got health"));
+}
+
+TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
+  EXPECT_THAT(error({"--grpc-use-ssl=true"}), HasSubstr("TLS is not supported"));
+  EXPECT_TRUE(parse({"--grpc-use-ssl=false", "--allow-sagemaker=false"}).ok());
+  EXPECT_THAT(error({"--allow-sagemaker=true"}), HasSubstr("--allow-sagemaker"));
+  EXPECT_THAT(error({"--model-load-gpu-limit=0:0.5"}), HasSubstr("--model-load-gpu-limit"));
+  EXPECT_EQ(parse({"--cuda-memory-pool-byte-size=0:5"})->warnings.size(), 1u);
+}
+
+}  // namespace
+}  // namespace nereid::cli

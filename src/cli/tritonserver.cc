@@ -1,0 +1,233 @@
+// tritonserver: the core and its endpoints under Triton's command line.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/server_process.h"
+#include "cli/tools.h"
+#include "cli/triton_flags.h"
+#include "front/grpc/server.h"
+#include "front/kserve/extensions.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::cli {
+namespace {
+
+// "<code> - <message>" of an error, which it deletes; "" for none.
+std::string text_of(TRITONSERVER_Error* error) {
+  if (!error) return "";
+  const std::string text =
+      fmt::format("{} - {}", TRITONSERVER_ErrorCodeString(error), TRITONSERVER_ErrorMessage(error));
+  TRITONSERVER_ErrorDelete(error);
+  return text;
+}
+
+struct CoreOptionsDelete {
+  void operator()(TRITONSERVER_ServerOptions* options) const {
+    static_cast<void>(text_of(TRITONSERVER_ServerOptionsDelete(options)));
+  }
+};
+using CoreOptions = std::unique_ptr<TRITONSERVER_ServerOptions, CoreOptionsDelete>;
+
+// The text of what went wrong, or "".
+std::string make_core_options(const TritonOptions& options, CoreOptions& out) {
+  TRITONSERVER_ServerOptions* core = nullptr;
+  if (const auto text = text_of(TRITONSERVER_ServerOptionsNew(&core)); !text.empty()) return text;
+  out.reset(core);
+  const std::string backends = default_backend_dir().string();
+  for (TRITONSERVER_Error* error :
+       {TRITONSERVER_ServerOptionsSetLogFormat(core, TRITONSERVER_LOG_DEFAULT),
+        TRITONSERVER_ServerOptionsSetStrictModelConfig(core, false),
+        TRITONSERVER_ServerOptionsSetBackendDirectory(core, backends.c_str())}) {
+    if (const auto text = text_of(error); !text.empty()) return text;
+  }
+  for (const auto& [flag, set] : options.core) {
+    if (const auto text = text_of(set(core)); !text.empty()) {
+      return fmt::format("{}: {}", flag, text);
+    }
+  }
+  if (options.cache_name.empty()) return "";
+  json::object settings;
+  for (const auto& [key, value] : options.cache_settings) settings[key] = value;
+  const auto text = text_of(TRITONSERVER_ServerOptionsSetCacheConfig(
+      core, options.cache_name.c_str(), json::serialize(settings).c_str()));
+  return text.empty() ? "" : "--cache-config: " + text;
+}
+
+// The running server, stopped in order within one budget of time.
+class TritonProcess {
+ public:
+  explicit TritonProcess(TRITONSERVER_Server* core) : core_(core) {}
+
+  // Opens the ports and says so; false, logged, when one cannot be opened.
+  bool open(const TritonOptions& options) {
+    const auto extensions = std::make_shared<front::Extensions>();
+    if (options.allow_grpc && !open_grpc(options, extensions)) return false;
+    if (!options.allow_http && !options.allow_metrics) return true;
+    front::HttpOptions http = options.http;
+    http.extensions = extensions;
+    if (!options.allow_http) http.http_port = -1;
+    if (!options.allow_metrics) http.metrics_port = -1;
+    auto server = front::HttpServer::start(core_, http);
+    if (!server.ok()) {
+      log_error("failed to start HTTP service: {}", message(server.status()));
+      return false;
+    }
+    http_ = *std::move(server);
+    if (options.allow_http) {
+      log_info("Started HTTPService at {}:{}", http.host, http_->http_port());
+    }
+    if (options.allow_metrics) {
+      log_info("Started Metrics Service at {}:{}", http.metrics_host, http_->metrics_port());
+    }
+    return true;
+  }
+
+  void poll() {
+    if (const auto text = text_of(TRITONSERVER_ServerPollModelRepository(core_)); !text.empty()) {
+      log_error("failed to poll the model repository: {}", text);
+    }
+  }
+
+  // The exit code: 0 when everything ended in time.
+  int stop(std::chrono::seconds budget) {
+    const Time deadline = now() + budget;
+    const auto left = [&] {
+      return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()),
+                      std::chrono::milliseconds(0));
+    };
+    // Both at once: one must not use up the other's time.
+    std::thread grpc;
+    if (grpc_) grpc = std::thread([&] { grpc_->stop(left()); });
+    if (http_) http_->stop(left());
+    if (grpc.joinable()) grpc.join();
+    // Requests that were cancelled just now may still end.
+    const auto seconds =
+        std::max(std::chrono::ceil<std::chrono::seconds>(left()), std::chrono::seconds(1));
+    static_cast<void>(
+        text_of(TRITONSERVER_ServerSetExitTimeout(core_, static_cast<unsigned>(seconds.count()))));
+    if (const auto text = text_of(TRITONSERVER_ServerStop(core_)); !text.empty()) {
+      log_error("failed to stop server: {}", text);
+      std::fflush(nullptr);
+      ::_exit(1);  // what still runs must not see its surroundings destroyed
+    }
+    grpc_.reset();
+    http_.reset();
+    static_cast<void>(text_of(TRITONSERVER_ServerDelete(core_)));
+    return 0;
+  }
+
+ private:
+  bool open_grpc(const TritonOptions& options,
+                 const std::shared_ptr<front::Extensions>& extensions) {
+    front::GrpcOptions grpc = options.grpc;
+    grpc.extensions = extensions;
+    if (!options.allow_grpc_shared_memory) {
+      // A secret that nobody is told.
+      std::random_device random;
+      std::string secret;
+      for (int i = 0; i < 8; ++i) secret += std::to_string(random());
+      grpc.restrictions.push_back({{"shared-memory"}, "allow-client-shm", secret});
+    }
+    auto server = front::GrpcServer::start(core_, grpc);
+    if (!server.ok()) {
+      log_error("failed to start GRPC service: {}", message(server.status()));
+      return false;
+    }
+    grpc_ = *std::move(server);
+    log_info("Started GRPCInferenceService at {}:{}", grpc.host, grpc_->port());
+    return true;
+  }
+
+  TRITONSERVER_Server* core_;
+  std::unique_ptr<front::GrpcServer> grpc_;
+  std::unique_ptr<front::HttpServer> http_;
+};
+
+// Waits for SIGINT or SIGTERM and calls `poll` each time that the interval passes without one.
+template <class Poll>
+int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds interval, Poll poll) {
+  while (true) {
+    int received = 0;
+    if (polls) {
+      const timespec time{static_cast<time_t>(interval.count()), 0};
+      received = ::sigtimedwait(&signals, nullptr, &time);
+    } else {
+      received = ::sigwaitinfo(&signals, nullptr);
+    }
+    if (received > 0) return received;
+    if (polls && errno == EAGAIN) poll();
+  }
+}
+
+int serve(const TritonOptions& options) {
+  // Before any thread starts, so that all inherit the mask. A signal that comes while models load
+  // is taken when they have; later ones stay pending for ever.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  CoreOptions core_options;
+  if (const auto text = make_core_options(options, core_options); !text.empty()) {
+    std::fprintf(stderr, "error: %s\n", text.c_str());
+    return 1;
+  }
+  if (!options.trace.empty()) {
+    std::fprintf(stderr, "error: --trace-config %s: request tracing is not part of this server\n",
+                 options.trace[0].c_str());
+    return 1;
+  }
+  for (const auto& warning : options.warnings) log_warn("{}", warning);
+  TRITONSERVER_Server* core = nullptr;
+  const auto failure = text_of(TRITONSERVER_ServerNew(&core, core_options.get()));
+  if (!failure.empty()) {
+    std::fprintf(stderr, "error: creating server: %s\n", failure.c_str());
+    return 1;
+  }
+  TritonProcess process(core);
+  if (!process.open(options)) {
+    static_cast<void>(process.stop(options.exit_timeout));
+    return 1;
+  }
+  const int received = wait_for_signal(signals, options.control_mode == "poll",
+                                       options.poll_interval, [&] { process.poll(); });
+  std::printf("Signal (%d) received.\n", received);
+  std::fflush(stdout);
+  return process.stop(options.exit_timeout);
+}
+
+}  // namespace
+
+int tritonserver_main(int argc, char** argv) {
+  // Launchers and people look for the process by this name, whatever the file is called.
+  ::prctl(PR_SET_NAME, "tritonserver");
+  const auto options = parse_triton_flags(argc, argv);
+  const std::string usage = triton_usage(argv[0]);
+  if (!options.ok()) {
+    std::fprintf(stderr, "%s\n%s: %s\n", usage.c_str(), argv[0],
+                 std::string(message(options.status())).c_str());
+    return 1;
+  }
+  if (options->wants_help) {
+    std::fprintf(stderr, "%s", usage.c_str());
+    return 1;
+  }
+  return serve(*options);
+}
+
+}  // namespace nereid::cli

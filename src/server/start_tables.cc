@@ -1,0 +1,102 @@
+#include "server/start_tables.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+
+namespace nereid::server {
+namespace {
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t begin = 0, end = 0; end != std::string::npos; begin = end + 1) {
+    end = text.find('\n', begin);
+    out.push_back(text.substr(begin, end - begin));
+  }
+  return out;
+}
+
+const char* mode_name(TRITONSERVER_ModelControlMode mode) {
+  switch (mode) {
+    case TRITONSERVER_MODEL_CONTROL_NONE:
+      return "MODE_NONE";
+    case TRITONSERVER_MODEL_CONTROL_POLL:
+      return "MODE_POLL";
+    case TRITONSERVER_MODEL_CONTROL_EXPLICIT:
+      return "MODE_EXPLICIT";
+  }
+  return "MODE_NONE";
+}
+
+}  // namespace
+
+std::string format_table(const std::vector<TableRow>& rows) {
+  const size_t num_columns = rows.front().size();
+  std::vector<size_t> width(num_columns, 0);
+  std::vector<std::vector<std::vector<std::string>>> cells;  // row, column, line
+  for (const auto& row : rows) {
+    auto& lines = cells.emplace_back();
+    for (size_t c = 0; c < num_columns; ++c) {
+      lines.push_back(lines_of(row[c]));
+      for (const auto& line : lines.back()) width[c] = std::max(width[c], line.size());
+    }
+  }
+  std::string rule = "+";
+  for (const size_t w : width) rule += fmt::format("{:-^{}}+", "", w + 2);
+  std::string text = "\n" + rule + "\n";
+  for (size_t r = 0; r < cells.size(); ++r) {
+    size_t height = 0;
+    for (const auto& lines : cells[r]) height = std::max(height, lines.size());
+    for (size_t line = 0; line < height; ++line) {
+      text += "|";
+      for (size_t c = 0; c < num_columns; ++c) {
+        const auto& lines = cells[r][c];
+        text += fmt::format(" {:{}} |", line < lines.size() ? lines[line] : "", width[c]);
+      }
+      text += "\n";
+    }
+    if (r == 0) text += rule + "\n";
+  }
+  return text + rule + "\n";
+}
+
+void log_loaded(const ModelManager& models) {
+  log_info("{}", format_table({{"Repository Agent", "Path"}}));
+  std::vector<TableRow> rows = {{"Model", "Version", "Status"}};
+  for (const auto& model : models.table()) {
+    std::string status = model.reason;
+    if (model.version > 0) {
+      status = state_name(model.state) + (status.empty() ? "" : ": " + status);
+    }
+    rows.push_back({model.name, model.version > 0 ? std::to_string(model.version) : "-", status});
+  }
+  log_info("{}", format_table(rows));
+}
+
+void log_options(const ServerOptions& options, std::string_view version,
+                 const std::vector<std::string>& extensions) {
+  std::vector<TableRow> rows = {
+      {"Option", "Value"},
+      {"server_id", options.id},
+      {"server_version", std::string(version)},
+      {"server_extensions", fmt::format("{}", fmt::join(extensions, " "))}};
+  for (size_t i = 0; i < options.repositories.size(); ++i) {
+    rows.push_back({fmt::format("model_repository_path[{}]", i), options.repositories[i]});
+  }
+  rows.push_back({"model_control_mode", mode_name(options.control_mode)});
+  size_t number = 0;
+  for (const auto& model : options.startup_models) {
+    rows.push_back({fmt::format("startup_models_{}", number++), model});
+  }
+  const auto flag = [](bool on) { return std::string(on ? "1" : "0"); };
+  rows.push_back({"strict_model_config", flag(options.strict_model_config)});
+  rows.push_back({"model_config_name", options.model_config_name});
+  rows.push_back({"strict_readiness", flag(options.strict_readiness)});
+  rows.push_back({"exit_timeout", std::to_string(options.exit_timeout_s)});
+  rows.push_back({"cache_enabled", flag(options.cache_bytes > 0)});
+  log_info("{}", format_table(rows));
+}
+
+}  // namespace nereid::server
