@@ -2,12 +2,20 @@
 #include "server/backend_model.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "server/error.h"
+#include "server/request_queue.h"
 #include "server/response.h"
 #include "server/response_cache.h"
+#include "server/sequence_batcher.h"
 #include "server/server.h"
 #include "server/warmup.h"
 
@@ -30,7 +38,7 @@ std::string backend_config_json(const std::string& name, const ServerOptions& op
   json::object settings;
   settings["auto-complete-config"] = options.strict_model_config ? "false" : "true";
   settings["backend-directory"] = options.backend_dir;
-  settings["min-compute-capability"] = "6.000000";
+  settings["min-compute-capability"] = fmt::format("{:.6f}", options.min_compute_capability);
   settings["default-max-batch-size"] = "4";
   for (const std::string& section : {std::string(), name}) {
     const auto it = options.backend_settings.find(section);
@@ -48,6 +56,45 @@ std::string host_policy_json(const InstanceGroup& group, const ServerOptions& op
     for (const auto& [key, value] : it->second) settings[key] = value;
   }
   return json::serialize(json::object{{name, std::move(settings)}});
+}
+
+// "0-3,8" as a set of CPUs; InvalidArgument for anything else.
+StatusOr<cpu_set_t> parse_cpus(const std::string& text) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  const char* at = text.c_str();
+  const char* const end = at + text.size();
+  while (true) {
+    int first = -1;
+    auto read = std::from_chars(at, end, first);
+    int last = first;
+    if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') {
+      read = std::from_chars(read.ptr + 1, end, last);
+    }
+    if (read.ec != std::errc() || first < 0 || last < first || last >= CPU_SETSIZE) break;
+    for (int cpu = first; cpu <= last; ++cpu) CPU_SET(cpu, &cpus);
+    if (read.ptr == end) return cpus;
+    if (*read.ptr != ',') break;
+    at = read.ptr + 1;
+  }
+  return invalid_argument(
+      "host policy 'cpu-cores' must be a list of CPUs and ranges, like 0-3,8, got '{}'", text);
+}
+
+// Moves the calling thread, an instance's, to the CPUs that its host policy names.
+Status apply_host_policy(const std::string& policy) {
+  const auto parsed = parse_json(policy);
+  if (!parsed.ok() || !parsed->is_object()) return ok();
+  for (const auto& [name, settings] : parsed->get_object()) {
+    const auto* cores = settings.as_object().if_contains("cpu-cores");
+    if (cores == nullptr) continue;
+    ASSIGN_OR_RETURN(const cpu_set_t cpus, parse_cpus(std::string(cores->as_string())));
+    const int error = pthread_setaffinity_np(pthread_self(), sizeof cpus, &cpus);
+    if (error == 0) continue;
+    return invalid_argument("host policy 'cpu-cores' '{}': {}", std::string(cores->as_string()),
+                            std::strerror(error));
+  }
+  return ok();
 }
 
 }  // namespace
@@ -104,35 +151,61 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   if (backend->model_initialize != nullptr) RETURN_IF_ERROR(take(backend->model_initialize(self)));
   may_auto_complete_ = false;
   RETURN_IF_ERROR(config().deferred);
-  queue_ = std::make_unique<RequestQueue>(
-      config(), [this](InferenceRequest* request, const Status& status) {
-        statistics().pending(-1);
-        drop(request, status,
-             absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kRejected);
-      });
-  if (config().batching && config().batching->preserve_ordering) {
-    order_ = std::make_unique<ResponseOrder>();
-  }
+  RETURN_IF_ERROR(make_batcher());
   std::vector<std::future<Status>> pending;
+  Status status;
   for (const auto& group : config().groups) {
-    for (int32_t i = 0; i < group.count; ++i) {
-      Instance& instance = instances_.emplace_back();
-      instance.model = this;
-      instance.name = fmt::format("{}_{}", group.name, i);
-      instance.kind = group.kind;
-      instance.host_policy.text = host_policy_json(group, options);
+    for (int32_t i = 0; i < group.count && status.ok(); ++i) {
+      auto instance = add_instance(group, i, options);
+      status = instance.status();
+      if (!status.ok()) break;
       std::promise<Status> initialised;
       pending.push_back(initialised.get_future());
-      instance.thread = std::thread(
-          [this, &instance, p = std::move(initialised)]() mutable { run(instance, std::move(p)); });
+      (*instance)->thread =
+          std::thread([this, instance = *instance, p = std::move(initialised)]() mutable {
+            run(*instance, std::move(p));
+          });
       if (!backend->parallel_instances) pending.back().wait();
     }
   }
-  Status status;
   for (auto& p : pending) {
     if (Status s = p.get(); status.ok()) status = s;
   }
   return status;
+}
+
+Status BackendModel::make_batcher() {
+  auto drop_queued = [this](InferenceRequest* request, const Status& status) {
+    statistics().pending(-1);
+    drop(request, status,
+         absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kRejected);
+  };
+  if (config().sequences) {
+    size_t num_instances = 0;
+    for (const auto& group : config().groups) num_instances += static_cast<size_t>(group.count);
+    ASSIGN_OR_RETURN(queue_, SequenceBatcher::create(*this, num_instances, std::move(drop_queued)));
+    return ok();
+  }
+  queue_ = std::make_unique<RequestQueue>(config(), std::move(drop_queued));
+  if (config().batching && config().batching->preserve_ordering) {
+    order_ = std::make_unique<ResponseOrder>();
+  }
+  return ok();
+}
+
+StatusOr<Instance*> BackendModel::add_instance(const InstanceGroup& group, int32_t number,
+                                               const ServerOptions& options) {
+  Instance& instance = instances_.emplace_back();
+  instance.model = this;
+  instance.index = instances_.size() - 1;
+  instance.name = fmt::format("{}_{}", group.name, number);
+  instance.kind = group.kind;
+  instance.host_policy.text = host_policy_json(group, options);
+  if (RateLimiter* limiter = server()->limiter()) {
+    constexpr int kDevice = 0;  // where instances on the CPU count
+    ASSIGN_OR_RETURN(instance.gate, limiter->add_instance(group.limits, kDevice));
+  }
+  return &instance;
 }
 
 Status BackendModel::auto_complete(std::string_view json) {
@@ -147,24 +220,41 @@ Status BackendModel::auto_complete(std::string_view json) {
   return ok();
 }
 
+Status BackendModel::warm_up(Instance& instance) {
+  const auto* sequences = dynamic_cast<const SequenceBatcher*>(queue_.get());
+  return run_warmup(shared_from_this(), [&](std::vector<InferenceRequest*> batch) {
+    if (sequences != nullptr) {
+      for (InferenceRequest* request : batch) sequences->add_warmup_inputs(*request);
+    }
+    if (instance.gate != nullptr) instance.gate->enter();
+    execute(instance, std::move(batch));
+    if (instance.gate != nullptr) instance.gate->leave();
+  });
+}
+
+bool BackendModel::continues(const InferenceRequest& request) {
+  return queue_ != nullptr && queue_->continues(request);
+}
+
 void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance);
-  Status status;
-  if (backend_->instance_initialize != nullptr) status = take(backend_->instance_initialize(self));
-  if (status.ok() && !config().warmup.empty()) {
-    status = run_warmup(shared_from_this(), [&](std::vector<InferenceRequest*> batch) {
-      execute(instance, std::move(batch));
-    });
-  }
+  Status status = apply_host_policy(instance.host_policy.text);
+  const bool is_placed = status.ok();
+  if (is_placed && backend_->instance_initialize != nullptr)
+    status = take(backend_->instance_initialize(self));
+  if (status.ok() && !config().warmup.empty()) status = warm_up(instance);
   const bool usable = status.ok();
   initialised.set_value(std::move(status));
   while (usable) {
-    auto batch = queue_->take();
+    auto batch = queue_->take(instance.index, instance.gate.get());
     if (batch.empty()) break;
-    statistics().pending(-static_cast<int64_t>(batch.size()));
+    const auto num_queued = std::count_if(batch.begin(), batch.end(),
+                                          [](const auto* request) { return !request->is_padding; });
+    statistics().pending(-static_cast<int64_t>(num_queued));
     execute(instance, std::move(batch));
+    if (instance.gate != nullptr) instance.gate->leave();
   }
-  if (backend_->instance_finalize != nullptr) {
+  if (is_placed && backend_->instance_finalize != nullptr) {
     if (Status s = take(backend_->instance_finalize(self)); !s.ok()) {
       log_error("instance '{}': finalize: {}", instance.name, message(s));
     }
@@ -189,7 +279,7 @@ Status BackendModel::accept(InferenceRequest* request,
 }
 
 void BackendModel::drop(InferenceRequest* request, const Status& status, FailureReason reason) {
-  statistics().failure(reason, request->start_ns);
+  if (!request->is_padding) statistics().failure(reason, request->start_ns);
   const auto context = request->context();
   context->fail(status);
   request->release(TRITONSERVER_REQUEST_RELEASE_ALL);

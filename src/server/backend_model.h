@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "server/batcher.h"
 #include "server/model.h"
 #include "server/options.h"
-#include "server/request_queue.h"
 #include "server/response_order.h"
 #include "server/values.h"
 #include "triton/core/tritonbackend.h"
@@ -53,10 +53,12 @@ class BackendModel;
 
 struct Instance {
   BackendModel* model = nullptr;
+  size_t index = 0;  // among the model's
   std::string name;
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
   TRITONSERVER_Message host_policy;
   void* state = nullptr;
+  std::unique_ptr<Gate> gate;  // with the rate limiter
   std::thread thread;
 };
 
@@ -83,9 +85,14 @@ class BackendModel : public Model {
  protected:
   Status accept(InferenceRequest* request,
                 const std::shared_ptr<ResponseContext>& context) override;
+  bool continues(const InferenceRequest& request) override;
   void unload() override;
 
  private:
+  Status make_batcher();
+  StatusOr<Instance*> add_instance(const InstanceGroup& group, int32_t number,
+                                   const ServerOptions& options);
+  Status warm_up(Instance& instance);
   void run(Instance& instance, std::promise<Status> initialised);
   void execute(Instance& instance, std::vector<InferenceRequest*> batch);
   void drop(InferenceRequest* request, const Status& status, FailureReason reason);
@@ -94,7 +101,7 @@ class BackendModel : public Model {
   bool model_initialised_ = false;
   bool may_auto_complete_ = false;
   std::deque<Instance> instances_;        // addresses are stable
-  std::unique_ptr<RequestQueue> queue_;   // while loaded
+  std::unique_ptr<Batcher> queue_;        // while loaded
   std::unique_ptr<ResponseOrder> order_;  // with preserve_ordering
   std::atomic<bool> calls_models_{false};
 };

@@ -74,23 +74,23 @@ TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* requ
 
 TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request,
                                                     uint32_t* count) {
-  *count = static_cast<uint32_t>(of(request)->inputs.size());
+  *count = static_cast<uint32_t>(of(request)->num_inputs());
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* request,
                                                       uint32_t index, TRITONBACKEND_Input** input) {
-  auto& inputs = of(request)->inputs;
-  if (index >= inputs.size()) return out_of_bounds("inputs", index, inputs.size());
-  *input = reinterpret_cast<TRITONBACKEND_Input*>(&inputs[index]);
+  const size_t count = of(request)->num_inputs();
+  if (index >= count) return out_of_bounds("inputs", index, count);
+  *input = reinterpret_cast<TRITONBACKEND_Input*>(&of(request)->input_at(index));
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_RequestInputName(TRITONBACKEND_Request* request, uint32_t index,
                                                    const char** input_name) {
-  auto& inputs = of(request)->inputs;
-  if (index >= inputs.size()) return out_of_bounds("inputs", index, inputs.size());
-  *input_name = inputs[index].name.c_str();
+  const size_t count = of(request)->num_inputs();
+  if (index >= count) return out_of_bounds("inputs", index, count);
+  *input_name = of(request)->input_at(index).name.c_str();
   return nullptr;
 }
 
@@ -137,10 +137,14 @@ TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKEND_Request* request,
 
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request,
                                                  uint32_t release_flags) {
+  if (release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE) {
+    return to_error(of(request)->reschedule());
+  }
   if (release_flags != TRITONSERVER_REQUEST_RELEASE_ALL) {
     return to_error(
-        invalid_argument("only TRITONSERVER_REQUEST_RELEASE_ALL works: models with "
-                         "iterative sequences are not supported"));
+        invalid_argument("release flags {}: one of TRITONSERVER_REQUEST_RELEASE_ALL and "
+                         "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE must be given",
+                         release_flags));
   }
   of(request)->release(release_flags);
   return nullptr;

@@ -115,7 +115,12 @@ Status fill_groups(const Parsed& p, ModelConfig& out) {
     const auto kind = g.kind() == inference::ModelInstanceGroup::KIND_MODEL
                           ? TRITONSERVER_INSTANCEGROUPKIND_MODEL
                           : TRITONSERVER_INSTANCEGROUPKIND_CPU;
-    out.groups.push_back({g.name(), kind, g.count(), g.host_policy()});
+    InstanceGroup& group =
+        out.groups.emplace_back(InstanceGroup{g.name(), kind, g.count(), g.host_policy(), {}});
+    group.limits.priority = std::max(1u, g.rate_limiter().priority());
+    for (const auto& r : g.rate_limiter().resources()) {
+      group.limits.resources.push_back({r.name(), r.global(), r.count()});
+    }
   }
   return ok();
 }
@@ -334,6 +339,7 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
                             p.where("model_warmup"));
   }
   RETURN_IF_ERROR(fill_batching(p, out));
+  RETURN_IF_ERROR(fill_sequences(p, out));
   RETURN_IF_ERROR(fill_cache(p, out));
   RETURN_IF_ERROR(fill_warmup(p, out));
   RETURN_IF_ERROR(fill_metrics(p, out));

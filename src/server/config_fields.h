@@ -25,4 +25,7 @@ struct Parsed {
 // groups go to out.deferred.
 Status fill_config(const Parsed& parsed, ModelConfig& out);
 
+// Its part for sequence_batching. Needs out.name and out.max_batch_size.
+Status fill_sequences(const Parsed& parsed, ModelConfig& out);
+
 }  // namespace nereid::server

@@ -2,46 +2,19 @@
 #include "server/ensemble_run.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
+#include "server/host_allocator.h"
 
 namespace nereid::server {
 namespace {
 
 constexpr size_t kDefaultInflight = 16;  // forked branches of one request that run steps at a time
 
-// Buffers of step responses are plain host memory.
-TRITONSERVER_Error* allocate_host(TRITONSERVER_ResponseAllocator*, const char*, size_t byte_size,
-                                  TRITONSERVER_MemoryType, int64_t, void*, void** buffer,
-                                  void** buffer_userp, TRITONSERVER_MemoryType* memory_type,
-                                  int64_t* memory_type_id) {
-  *buffer = byte_size == 0 ? nullptr : std::malloc(byte_size);
-  *buffer_userp = nullptr;
-  *memory_type = TRITONSERVER_MEMORY_CPU;
-  *memory_type_id = 0;
-  if (byte_size > 0 && *buffer == nullptr) {
-    return to_error(resource_exhausted("out of memory for a tensor of {} bytes", byte_size));
-  }
-  return nullptr;
-}
-
-TRITONSERVER_Error* release_host(TRITONSERVER_ResponseAllocator*, void* buffer, void*, size_t,
-                                 TRITONSERVER_MemoryType, int64_t) {
-  std::free(buffer);
-  return nullptr;
-}
-
-ResponseAllocator* host_allocator() {
-  static ResponseAllocator allocator = [] {
-    ResponseAllocator a;
-    a.alloc = allocate_host;
-    a.release = release_host;
-    return a;
-  }();
-  return &allocator;
-}
+// Depth of event handling of this thread: a thread that moves an ensemble on must not wait for one.
+thread_local int event_depth = 0;
 
 }  // namespace
 
@@ -63,9 +36,49 @@ struct EnsembleRun::StepCall {
 
 EnsembleRun::EnsembleRun(const EnsembleModel& model, InferenceRequest* request,
                          std::shared_ptr<ResponseContext> context)
-    : model_(model), request_(request), context_(std::move(context)) {}
+    : model_(model),
+      request_(request),
+      context_(std::move(context)),
+      room_limit_(model.config().max_inflight_requests) {}
 
-void EnsembleRun::post(std::function<void()> event) { events_.post(std::move(event)); }
+void EnsembleRun::post(std::function<void()> event) {
+  events_.post([event = std::move(event)] {
+    ++event_depth;
+    event();
+    --event_depth;
+  });
+}
+
+void EnsembleRun::enter_room() {
+  std::lock_guard lock(room_mutex_);
+  ++num_inside_;
+}
+
+void EnsembleRun::wait_for_room(const EnsembleModel::Step& step) {
+  // A thread that moves some ensemble on must not wait, nor one that may be needed in a later step.
+  const auto& steps = model_.plan().steps;
+  const auto same = [&](const auto& s) { return s.model == step.model; };
+  if (event_depth > 0 || std::count_if(steps.begin(), steps.end(), same) > 1) return;
+  std::unique_lock lock(room_mutex_);
+  room_changed_.wait(lock, [&] { return is_room_open_ || num_inside_ < room_limit_; });
+}
+
+void EnsembleRun::leave_room(Branch& branch) {
+  if (!std::exchange(branch.inside, false)) return;
+  {
+    std::lock_guard lock(room_mutex_);
+    --num_inside_;
+  }
+  room_changed_.notify_all();
+}
+
+void EnsembleRun::open_room() {
+  {
+    std::lock_guard lock(room_mutex_);
+    is_room_open_ = true;
+  }
+  room_changed_.notify_all();
+}
 
 void EnsembleRun::start() {
   const auto& plan = model_.plan();
@@ -139,6 +152,7 @@ void EnsembleRun::advance(const BranchPtr& branch) {
 
 void EnsembleRun::complete(Branch& branch) {
   branch.complete = true;
+  leave_room(branch);
   if (!branch.counted) return;
   branch.counted = false;
   --num_active_;
@@ -187,17 +201,22 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
   }
   for (const auto& link : step.outputs) request.requested_outputs.push_back(link.name);
   add_inputs(*branch, step, request);
-  request.deliver = [call, branch, index](std::unique_ptr<InferenceResponse> response,
-                                          uint32_t flags) {
+  const bool is_bounded = room_limit_ > 0 && branch == root_ && step.model->decoupled();
+  request.deliver = [call, branch, index, is_bounded](std::unique_ptr<InferenceResponse> response,
+                                                      uint32_t flags) {
     auto run = call->run;
     const bool is_final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
     std::shared_ptr<InferenceResponse> shared(std::move(response));
-    run->post([run, call, branch, index, shared, is_final] {
+    const bool enters = is_bounded && !is_final && shared != nullptr;
+    if (enters) run->enter_room();
+    run->post([run, call, branch, index, shared, is_final, enters] {
       call->is_final = call->is_final || is_final;
-      run->on_response(branch, index, shared, is_final);
+      run->on_response(branch, index, shared, is_final, enters);
       call->maybe_over(call);
       run->finish_if_over();
     });
+    // Without FINAL the step is open, and so is the ensemble's request with all that it refers to.
+    if (enters) run->wait_for_room(run->model_.plan().steps[index]);
   };
   // The release callback owns this reference; without a release it is freed below.
   auto* userp = new std::shared_ptr<StepCall>(call);
@@ -226,7 +245,8 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
 }
 
 void EnsembleRun::on_response(const BranchPtr& branch, size_t index,
-                              std::shared_ptr<InferenceResponse> response, bool is_final) {
+                              std::shared_ptr<InferenceResponse> response, bool is_final,
+                              bool is_inside) {
   if (is_final) --branch->num_running;
   if (failed_) return;
   if (response != nullptr && response->error != nullptr) {
@@ -241,6 +261,7 @@ void EnsembleRun::on_response(const BranchPtr& branch, size_t index,
       child->done = branch->done;
       child->started = branch->started;
       child->done[index] = true;
+      child->inside = is_inside;
       store_outputs(*child, step, response);
       branch->children.push_back(child);
       waiting_.push_back(std::move(child));
@@ -249,6 +270,7 @@ void EnsembleRun::on_response(const BranchPtr& branch, size_t index,
       branch->counted = false;
       --num_active_;
     }
+    leave_room(*branch);
     start_waiting();
     return flush_all();
   }
@@ -372,6 +394,7 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
 }
 
 void EnsembleRun::cancel_steps() {
+  open_room();  // a producer that waits must see that it is to stop
   for (InferenceRequest* request : running_) request->cancel();
   if (!waiting_.empty()) fail(cancelled("request was cancelled"));
 }
@@ -379,6 +402,7 @@ void EnsembleRun::cancel_steps() {
 void EnsembleRun::fail(const Status& status) {
   if (failed_ || final_sent_) return;
   failed_ = final_sent_ = true;
+  open_room();
   waiting_.clear();
   request_->model->statistics().failure(FailureReason::kOther, request_->start_ns);
   context_->fail(Status(
@@ -389,6 +413,7 @@ void EnsembleRun::fail(const Status& status) {
 void EnsembleRun::finish_if_over() {
   if (!final_sent_ || num_open_ > 0 || released_) return;
   released_ = true;
+  open_room();
   root_.reset();
   auto context = std::move(context_);
   request_->release(TRITONSERVER_REQUEST_RELEASE_ALL);

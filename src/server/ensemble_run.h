@@ -1,9 +1,11 @@
 // One request on its way through an ensemble.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -42,6 +44,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
     bool fork_final = false;
     std::deque<std::shared_ptr<Branch>> children;
     bool counted = false;   // in num_active_
+    bool inside = false;    // in num_inside_
     bool complete = false;  // nothing left to run: its response may leave
   };
   using BranchPtr = std::shared_ptr<Branch>;
@@ -53,7 +56,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
                   InferenceRequest& request) const;
   bool settled(const Branch& branch, const EnsembleModel::Step& step) const;
   void on_response(const BranchPtr& branch, size_t step,
-                   std::shared_ptr<InferenceResponse> response, bool is_final);
+                   std::shared_ptr<InferenceResponse> response, bool is_final, bool is_inside);
   void store_outputs(Branch& branch, const EnsembleModel::Step& step,
                      const std::shared_ptr<InferenceResponse>& response) const;
   void complete(Branch& branch);
@@ -65,6 +68,14 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void emit(Branch& branch, bool is_final);
   void fail(const Status& status);
   void finish_if_over();
+
+  // Backpressure, with max_inflight_requests: the thread that brings responses of a decoupled step
+  // waits until fewer than that many are on their way. Only before the first fork: steps behind one
+  // have to run for room to come.
+  void enter_room();
+  void wait_for_room(const EnsembleModel::Step& step);
+  void leave_room(Branch& branch);
+  void open_room();  // for ever: the request is over
 
   struct StepCall;
   const EnsembleModel& model_;
@@ -78,6 +89,11 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   bool failed_ = false, final_sent_ = false, released_ = false;
 
   SerialEvents events_;
+  std::mutex room_mutex_;
+  std::condition_variable room_changed_;
+  const size_t room_limit_;  // 0 = none
+  size_t num_inside_ = 0;
+  bool is_room_open_ = false;
 };
 
 }  // namespace nereid::server

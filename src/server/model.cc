@@ -38,8 +38,15 @@ Status Model::read_class_names() {
 Status Model::enqueue(InferenceRequest* request) {
   RETURN_IF_ERROR(request->validate());
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    bool is_welcome = !stopping_;
     if (stopping_) {
+      lock.unlock();
+      is_welcome = continues(*request);
+      lock.lock();
+    }
+    // A stopped model has no sequences left.
+    if (!is_welcome || (stopping_ && num_running_ == 0)) {
       return unavailable(
           "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
           request->log_id());
@@ -61,6 +68,11 @@ Status Model::enqueue(InferenceRequest* request) {
     request_ended();
   }
   return status;
+}
+
+void Model::sequence_began() {
+  std::lock_guard lock(mutex_);
+  ++num_running_;
 }
 
 void Model::request_ended() {

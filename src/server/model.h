@@ -35,8 +35,10 @@ class Model : public std::enable_shared_from_this<Model> {
   // backend still uses it.
   bool stop(Time deadline);
 
-  // One accepted request is over: released and nothing left that could respond.
+  // One accepted request is over: released and nothing left that could respond. Or one sequence.
   void request_ended();
+  // A sequence has begun: stop() waits for its end, and its requests are welcome until then.
+  void sequence_began();
 
   const ModelConfig& config() const { return config_; }
   int64_t version() const { return version_; }
@@ -56,6 +58,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // `context` is armed. OK: the request is taken over.
   virtual Status accept(InferenceRequest* request,
                         const std::shared_ptr<ResponseContext>& context) = 0;
+  // Whether `request` belongs to a sequence that runs.
+  virtual bool continues(const InferenceRequest&) { return false; }
   void set_config(ModelConfig config) { config_ = std::move(config); }  // before requests come
   // Called by stop() when no request runs.
   virtual void unload() {}

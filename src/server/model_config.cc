@@ -19,6 +19,7 @@ namespace {
 namespace pb = google::protobuf;
 constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr int kMaxNesting = 64;
+constexpr uint64_t kDefaultIdleUs = 1'000'000;  // of a sequence
 
 class FirstError : public pb::io::ErrorCollector {
  public:
@@ -56,7 +57,6 @@ Status refuse_unsupported(const Parsed& p) {
   const auto no = [&](const char* field, std::string_view what) {
     return unsupported("model '{}': {} is not supported{}", c.name(), what, p.where(field));
   };
-  if (c.has_sequence_batching()) return no("sequence_batching", "sequence_batching");
   if (c.batch_input_size() > 0) return no("batch_input", "batch_input");
   if (c.batch_output_size() > 0) return no("batch_output", "batch_output");
   if (c.model_repository_agents().agents_size() > 0) {
@@ -64,7 +64,6 @@ Status refuse_unsupported(const Parsed& p) {
   }
   for (int i = 0; i < c.instance_group_size(); ++i) {
     const auto& group = c.instance_group(i);
-    if (group.has_rate_limiter()) return no("instance_group", "instance_group.rate_limiter");
     if (group.passive()) return no("instance_group", "instance_group.passive");
     if (group.secondary_devices_size() > 0) {
       return no("instance_group", "instance_group.secondary_devices");
@@ -123,6 +122,16 @@ void normalise(inference::ModelConfig& c) {
   if (c.has_dynamic_batching() && c.dynamic_batching().preferred_batch_size_size() == 0 &&
       c.max_batch_size() > 0) {
     c.mutable_dynamic_batching()->add_preferred_batch_size(c.max_batch_size());
+  }
+  if (c.has_sequence_batching()) {
+    auto* sequences = c.mutable_sequence_batching();
+    if (sequences->max_sequence_idle_microseconds() == 0) {
+      sequences->set_max_sequence_idle_microseconds(kDefaultIdleUs);
+    }
+    if (sequences->has_oldest() && sequences->oldest().preferred_batch_size_size() == 0 &&
+        c.max_batch_size() > 0) {
+      sequences->mutable_oldest()->add_preferred_batch_size(c.max_batch_size());
+    }
   }
   if (c.platform() == "ensemble") return;
   if (c.instance_group_size() == 0) c.add_instance_group()->set_name(c.name());

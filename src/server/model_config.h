@@ -33,11 +33,23 @@ struct EnsembleStep {
   std::map<std::string, std::string> output_map;  // model output -> ensemble tensor
 };
 
+// What an instance needs to execute, when the server limits rates.
+struct RateLimits {
+  struct Resource {
+    std::string name;
+    bool is_global = false;  // else one pool for each device
+    uint32_t count = 0;
+  };
+  std::vector<Resource> resources;
+  uint32_t priority = 1;  // p gets 1/p of the turns of 1
+};
+
 struct InstanceGroup {
   std::string name;
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
   int32_t count = 1;
   std::string host_policy;
+  RateLimits limits;
 };
 
 struct VersionPolicy {
@@ -61,6 +73,38 @@ struct DynamicBatching {
   uint64_t priority_levels = 0, default_priority = 0;
   QueuePolicy queue;
   std::map<uint64_t, QueuePolicy> level_queues;
+};
+
+// An input by which a sequence model is told what a request is in its sequence: [1], or [1, 1] in
+// a batching model.
+struct SequenceControl {
+  enum class Kind { kStart, kReady, kEnd, kId } kind = Kind::kStart;
+  std::string name;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::string no, yes;  // the bytes of the two values; not for kId
+};
+
+// A tensor that one request of a sequence leaves for the next.
+struct SequenceState {
+  std::string input_name, output_name;
+  TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
+  std::vector<int64_t> dims;          // without the batch dimension; -1 = any
+  std::vector<int64_t> initial_dims;  // of the first request: dims with 1 for -1
+  std::string initial_file;           // in <model>/initial_state; empty = zeros
+  bool same_buffer = false;           // output is written over the input
+};
+
+struct SequenceBatching {
+  uint64_t max_idle_us = 1'000'000;
+  bool oldest = false;     // candidates batched like single requests; else fixed slots of a batch
+  bool iterative = false;  // a sequence is one request that is run until it is done
+  uint64_t max_delay_us = 0;
+  float min_utilization = 0;             // direct: share of slots that need not wait for the delay
+  uint32_t max_candidates = 1;           // oldest: sequences of an instance that run
+  std::vector<int32_t> preferred_sizes;  // oldest
+  bool preserve_ordering = false;        // oldest
+  std::vector<SequenceControl> controls;
+  std::vector<SequenceState> states;
 };
 
 // One input of a warm-up request.
@@ -88,6 +132,7 @@ struct ModelConfig {
   std::vector<EnsembleStep> steps;     // not empty: an ensemble
   uint32_t max_inflight_requests = 0;  // ensemble; 0 = the core's own bound
   std::optional<DynamicBatching> batching;
+  std::optional<SequenceBatching> sequences;
   bool response_cache = false;
   std::vector<WarmupSample> warmup;
   std::map<std::string, std::string> metric_tags;

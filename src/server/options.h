@@ -34,6 +34,9 @@ struct ServerOptions {
   std::map<std::string, BackendSettings>
       backend_settings;  // backend ("" = all) -> setting -> value
   std::map<std::string, BackendSettings> host_policies;
+  bool limit_rates = false;  // instances wait for the resources that they name
+  std::map<std::pair<int, std::string>, uint64_t> rate_resources;  // RateLimiter::Capacities
+  double min_compute_capability = 6.0;                             // of GPUs, told to backends
 };
 
 }  // namespace nereid::server

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "server/model.h"
 #include "server/response.h"
+#include "server/sequence_batcher.h"
 
 namespace nereid::server {
 
@@ -29,9 +30,12 @@ std::string InferenceRequest::log_id() const {
 }
 
 InputTensor* InferenceRequest::input(std::string_view name) {
-  const auto it = std::find_if(inputs.begin(), inputs.end(),
-                               [&](const InputTensor& t) { return t.name == name; });
-  return it == inputs.end() ? nullptr : &*it;
+  for (auto* list : {&inputs, &core_inputs}) {
+    const auto it = std::find_if(list->begin(), list->end(),
+                                 [&](const InputTensor& t) { return t.name == name; });
+    if (it != list->end()) return &*it;
+  }
+  return nullptr;
 }
 
 std::shared_ptr<ResponseContext> InferenceRequest::arm() {
@@ -72,7 +76,29 @@ void InferenceRequest::report_queued() const {
   }
 }
 
+Status InferenceRequest::reschedule() {
+  if (turn == nullptr || !model->config().sequences->iterative) {
+    return invalid_argument(
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
+        "configured to handle such a flag");
+  }
+  if (context_->is_final()) {
+    return invalid_argument("{}a request cannot be rescheduled after its final response", log_id());
+  }
+  core_inputs.clear();
+  core_memory.clear();
+  const auto ended = std::move(turn);
+  ended->batcher->reschedule(*ended, this);
+  return ok();
+}
+
 void InferenceRequest::release(uint32_t release_flags) {
+  core_inputs.clear();
+  core_memory.clear();
+  if (turn != nullptr) {
+    const auto ended = std::move(turn);
+    ended->batcher->released(*ended, this);
+  }
   report(TRITONSERVER_TRACE_REQUEST_END);
   // The context leaves first but dies last: if nobody else holds it, a missing FINAL goes out after
   // the release.

@@ -21,6 +21,8 @@ namespace nereid::server {
 
 class Model;
 class InferenceResponse;
+class ImplicitStates;
+struct SequenceTurn;
 
 // The caller's functions that hand out and take back output buffers.
 struct ResponseAllocator {
@@ -65,6 +67,7 @@ class ResponseContext {
   explicit ResponseContext(std::shared_ptr<CancelState> cancel) : cancel_(std::move(cancel)) {}
   CancelState& cancel_state() const { return *cancel_; }
   bool is_cancelled() const { return cancel_->is_cancelled(); }
+  bool is_final() const { return final_sent_.load(); }
 
   // Index of the response that a backend's response statistics are about: it reports them in order.
   uint64_t next_reported_response() { return num_reported_.fetch_add(1); }
@@ -112,7 +115,12 @@ class InferenceRequest {
 
   // "[request id: <id>] "
   std::string log_id() const;
-  InputTensor* input(std::string_view name);
+  InputTensor* input(std::string_view name);  // the client's, then the core's; null = none
+  // What a backend sees: the client's inputs, then the core's.
+  size_t num_inputs() const { return inputs.size() + core_inputs.size(); }
+  InputTensor& input_at(size_t i) {
+    return i < inputs.size() ? inputs[i] : core_inputs[i - inputs.size()];
+  }
 
   // Checks inputs and requested outputs against the model (server protocol's messages) and sets the
   // batch size.
@@ -125,6 +133,9 @@ class InferenceRequest {
   void report(TRITONSERVER_InferenceTraceActivity activity, uint64_t ns = 0) const;
   // QUEUE_START and the inputs.
   void report_queued() const;
+  // Gives the request to its sequence batcher again instead of releasing it. InvalidArgument when
+  // the model has no iterative sequences or FINAL was sent.
+  Status reschedule();
 
   // Ends the core's ownership: calls the release callback, after which `this` may be gone.
   void release(uint32_t flags);
@@ -162,6 +173,12 @@ class InferenceRequest {
   int64_t batch_size = 0;                   // 0: the model has no batch dimension
   uint64_t start_ns = 0;                    // accepted
   bool reported = false;                    // the backend reported its statistics
+  // Sequence controls and state, and what holds their bytes; while a sequence's turn lasts.
+  std::vector<InputTensor> core_inputs;
+  std::vector<std::shared_ptr<const std::string>> core_memory;
+  std::shared_ptr<SequenceTurn> turn;
+  bool is_padding = false;                         // nobody's: fills a slot of a sequence batch
+  std::shared_ptr<ImplicitStates> unowned_states;  // of a request that belongs to no sequence
 
  private:
   Status deduce_raw_input();

@@ -2,8 +2,6 @@
 #include "server/request_queue.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
 
 #include "base/clock.h"
 
@@ -11,52 +9,20 @@ namespace nereid::server {
 namespace {
 
 constexpr uint64_t kMaxLevels = 1 << 16;
-constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
-
-uint64_t size_of(const InferenceRequest& request) {
-  return static_cast<uint64_t>(std::max<int64_t>(1, request.batch_size));
-}
-
-bool same_bytes(const InputTensor& a, const InputTensor& b) {
-  const auto joined = [](const InputTensor& t) {
-    std::string out;
-    for (const auto& buffer : t.buffers) {
-      if (buffer.memory_type == TRITONSERVER_MEMORY_GPU) return std::string();
-      out.append(static_cast<const char*>(buffer.base), buffer.byte_size);
-    }
-    return out;
-  };
-  return joined(a) == joined(b);
-}
-
-void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
-                uint64_t wake_ns) {
-  if (wake_ns == kNever) {
-    changed.wait(lock);
-  } else {
-    changed.wait_until(lock, Time(std::chrono::nanoseconds(wake_ns)));
-  }
-}
 
 }  // namespace
 
 RequestQueue::RequestQueue(const ModelConfig& config, Drop drop)
-    : config_(config), drop_(std::move(drop)) {
+    : Batcher(std::move(drop)), config_(config) {
   const DynamicBatching batching = config.batching.value_or(DynamicBatching());
+  rule_ = {batching.preferred_sizes, batching.max_delay_us};
   const uint64_t num_levels = std::clamp<uint64_t>(batching.priority_levels, 1, kMaxLevels);
-  bool has_timeouts = false;
   for (uint64_t i = 1; i <= num_levels; ++i) {
     const auto own = batching.level_queues.find(i);
-    Level& level = levels_.emplace_back();
-    level.policy = own == batching.level_queues.end() ? batching.queue : own->second;
-    has_timeouts = has_timeouts || level.policy.timeout_us > 0;
+    levels_.emplace_back().policy =
+        own == batching.level_queues.end() ? batching.queue : own->second;
   }
-  if (has_timeouts) expirer_ = std::thread([this] { expire(); });
-}
-
-RequestQueue::~RequestQueue() {
-  close();
-  if (expirer_.joinable()) expirer_.join();
+  start();
 }
 
 RequestQueue::Level& RequestQueue::level_of(const InferenceRequest& request) {
@@ -67,6 +33,7 @@ RequestQueue::Level& RequestQueue::level_of(const InferenceRequest& request) {
 }
 
 Status RequestQueue::push(InferenceRequest* request) {
+  watch(*request);
   {
     std::lock_guard lock(mutex_);
     if (closed_) return unavailable("model '{}' is unloading", config_.name);
@@ -81,166 +48,72 @@ Status RequestQueue::push(InferenceRequest* request) {
       timeout_us = std::min(timeout_us, request->timeout_us);
     }
     const bool expires = timeout_us > 0 && timeout_us < kNever / 4000;
-    level.waiting.push_back({request, expires ? request->start_ns + timeout_us * 1000 : 0});
+    const uint64_t deadline_ns = expires ? request->start_ns + timeout_us * 1000 : 0;
+    level.waiting.push_back({request, deadline_ns});
+    if (expires) wake_at(deadline_ns);
+    watched(*request);
   }
-  changed_.notify_all();
+  changed();
   return ok();
 }
 
-void RequestQueue::close() {
-  {
-    std::lock_guard lock(mutex_);
-    closed_ = true;
-  }
-  changed_.notify_all();
-}
-
-void RequestQueue::sweep(uint64_t now, std::vector<Dropped>& dropped) {
+uint64_t RequestQueue::sweep(uint64_t now) {
+  uint64_t next = kNever;
   for (Level& level : levels_) {
     const auto take_cancelled = [&](const Waiting& w) {
       if (!w.request->context()->is_cancelled()) return false;
-      dropped.push_back({w.request, cancelled("request cancelled while it was queued")});
+      reject(w.request, cancelled("request cancelled while it was queued"));
       return true;
     };
     std::erase_if(level.waiting, take_cancelled);
     std::erase_if(level.delayed, take_cancelled);
     std::erase_if(level.waiting, [&](const Waiting& w) {
-      if (w.deadline_ns == 0 || now < w.deadline_ns) return false;
+      if (w.deadline_ns == 0) return false;
+      if (now < w.deadline_ns) {
+        next = std::min(next, w.deadline_ns);
+        return false;
+      }
       if (level.policy.delay_on_timeout) {
         level.delayed.push_back({w.request, 0});
       } else {
-        dropped.push_back({w.request, unavailable("Request timeout expired")});
+        reject(w.request, unavailable("Request timeout expired"));
       }
       return true;
     });
   }
-}
-
-void RequestQueue::drop_all(Lock& lock, std::vector<Dropped>& dropped) {
-  if (dropped.empty()) return;
-  lock.unlock();
-  for (const auto& d : dropped) drop_(d.request, d.status);
-  dropped.clear();
-  lock.lock();
-}
-
-uint64_t RequestQueue::next_deadline() const {
-  uint64_t next = kNever;
-  for (const Level& level : levels_) {
-    for (const Waiting& w : level.waiting) {
-      if (w.deadline_ns > 0) next = std::min(next, w.deadline_ns);
-    }
-  }
   return next;
 }
 
-std::vector<InferenceRequest*> RequestQueue::take() {
-  std::vector<Dropped> dropped;
-  Lock lock(mutex_);
-  while (true) {
-    const uint64_t now = now_ns();
-    sweep(now, dropped);
-    if (!dropped.empty()) {
-      drop_all(lock, dropped);
-      continue;
-    }
-    uint64_t wake_ns = kNever;
-    auto batch = form_batch(now, wake_ns);
-    if (!batch.empty()) return batch;
-    if (closed_ && wake_ns == kNever) return {};
-    wait_until(changed_, lock, std::min(wake_ns, next_deadline()));
-  }
-}
-
-bool RequestQueue::fits(const InferenceRequest& first, const InferenceRequest& next) const {
-  if (first.inputs.size() != next.inputs.size()) return false;
-  for (const auto& input : first.inputs) {
-    const auto other = std::find_if(next.inputs.begin(), next.inputs.end(),
-                                    [&](const auto& t) { return t.name == input.name; });
-    if (other == next.inputs.end()) return false;
-    const TensorSpec* spec = config_.input(input.name);
-    if (spec == nullptr || spec->allow_ragged) continue;
-    if (spec->is_shape_tensor) {
-      if (input.shape != other->shape || !same_bytes(input, *other)) return false;
-      continue;
-    }
-    // The first dimension is the batch.
-    if (input.shape.size() != other->shape.size() ||
-        !std::equal(input.shape.begin() + 1, input.shape.end(), other->shape.begin() + 1)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-std::vector<InferenceRequest*> RequestQueue::form_batch(uint64_t now, uint64_t& wake_ns) {
-  std::vector<const Waiting*> order;
+bool RequestQueue::plan(size_t, uint64_t now, uint64_t& wake_ns) {
+  std::vector<const InferenceRequest*> order;
   const uint64_t max_size = static_cast<uint64_t>(std::max<int64_t>(1, config_.max_batch_size));
   // Higher levels first; inside one, late requests after the others. No batch is longer than this.
   for (const Level& level : levels_) {
     for (const auto* list : {&level.waiting, &level.delayed}) {
       for (const Waiting& w : *list) {
         if (order.size() > max_size) break;
-        order.push_back(&w);
+        order.push_back(w.request);
       }
     }
   }
-  if (order.empty()) return {};
-  if (!config_.batching || config_.max_batch_size < 1) return remove_first(1);
-  const DynamicBatching& batching = *config_.batching;
-  uint64_t limit = 0;
-  for (int32_t size : batching.preferred_sizes) {
-    limit = std::max(limit, static_cast<uint64_t>(size));
+  planned_ = std::min<size_t>(order.size(), 1);
+  if (planned_ > 0 && config_.batching && config_.max_batch_size > 0) {
+    planned_ = size_of_batch(config_, rule_, order, now, closed_, wake_ns);
   }
-  if (limit == 0) limit = max_size;
-  uint64_t total = 0, oldest_ns = kNever;
-  size_t count = 0, preferred_count = 0;
-  bool cannot_grow = false;
-  for (const Waiting* w : order) {
-    const uint64_t size = size_of(*w->request);
-    if (count > 0 && (total + size > max_size || total + size > std::max(limit, total) ||
-                      !fits(*order[0]->request, *w->request))) {
-      cannot_grow = true;
-      break;
-    }
-    total += size;
-    ++count;
-    oldest_ns = std::min(oldest_ns, w->request->start_ns);
-    const auto is_total = [&](int32_t s) { return static_cast<uint64_t>(s) == total; };
-    if (std::any_of(batching.preferred_sizes.begin(), batching.preferred_sizes.end(), is_total)) {
-      preferred_count = count;
-    }
-  }
-  const uint64_t due_ns = oldest_ns + batching.max_delay_us * 1000;
-  const bool is_due = closed_ || batching.max_delay_us == 0 || now >= due_ns;
-  if (preferred_count > 0 && !is_due) return remove_first(preferred_count);
-  if (cannot_grow || is_due || total >= limit) return remove_first(count);
-  wake_ns = due_ns;
-  return {};
+  return planned_ > 0;
 }
 
-std::vector<InferenceRequest*> RequestQueue::remove_first(size_t count) {
+std::vector<InferenceRequest*> RequestQueue::take_planned(size_t) {
   std::vector<InferenceRequest*> out;
   for (Level& level : levels_) {
     for (auto* list : {&level.waiting, &level.delayed}) {
-      while (out.size() < count && !list->empty()) {
+      while (out.size() < planned_ && !list->empty()) {
         out.push_back(list->front().request);
         list->pop_front();
       }
     }
   }
   return out;
-}
-
-void RequestQueue::expire() {
-  std::vector<Dropped> dropped;
-  Lock lock(mutex_);
-  while (!closed_) {
-    sweep(now_ns(), dropped);
-    drop_all(lock, dropped);
-    if (closed_) break;
-    wait_until(changed_, lock, next_deadline());
-  }
 }
 
 }  // namespace nereid::server

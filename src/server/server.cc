@@ -39,6 +39,9 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   server->system_metrics_ =
       std::make_unique<SystemMetrics>(server->options_.metrics, server->cache_.get());
   PinnedPool::get().resize(server->options_.pinned_pool_bytes);
+  if (server->options_.limit_rates) {
+    server->limiter_ = std::make_unique<RateLimiter>(server->options_.rate_resources);
+  }
   server->models_ = std::make_unique<ModelManager>(server.get(), server->options_);
   RETURN_IF_ERROR(server->models_->start());
   server->log_table();

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "server/model_manager.h"
 #include "server/options.h"
+#include "server/rate_limiter.h"
 #include "server/response_cache.h"
 #include "server/system_metrics.h"
 
@@ -31,7 +32,8 @@ class Server {
     return models_->find(name, version);
   }
 
-  ResponseCache* cache() { return cache_.get(); }  // null: off
+  RateLimiter* limiter() { return limiter_.get(); }  // null: off
+  ResponseCache* cache() { return cache_.get(); }    // null: off
 
   bool is_live() const { return !stopping_.load(); }
   Status check_running() const;  // Unavailable while exiting
@@ -56,6 +58,7 @@ class Server {
 
   ServerOptions options_;
   std::unique_ptr<ResponseCache> cache_;
+  std::unique_ptr<RateLimiter> limiter_;
   std::unique_ptr<ModelManager> models_;
   std::unique_ptr<SystemMetrics> system_metrics_;
   std::atomic<bool> stopping_{false};

@@ -96,6 +96,7 @@ NEREID_STORE_OPTION(SetModelLoadRetryCount, unsigned int, model_load_retries)
 NEREID_STORE_OPTION(SetResponseCacheByteSize, uint64_t, cache_bytes)
 NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
 NEREID_STORE_OPTION(SetStrictReadiness, bool, strict_readiness)
+NEREID_STORE_OPTION(SetMinSupportedComputeCapability, double, min_compute_capability)
 NEREID_STORE_OPTION(SetExitTimeout, unsigned int, exit_timeout_s)
 NEREID_STORE_OPTION(SetMetrics, bool, metrics.enabled)
 NEREID_STORE_OPTION(SetGpuMetrics, bool, metrics.gpu)
@@ -110,26 +111,18 @@ NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
                                                          type value) {                \
     return only(condition, "TRITONSERVER_ServerOptions" #setter);                     \
   }
-NEREID_FIXED_OPTION(SetRateLimiterMode, TRITONSERVER_RateLimitMode,
-                    value == TRITONSERVER_RATE_LIMIT_OFF)
 NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
 #undef NEREID_FIXED_OPTION
 
-// A setter about something that this core has none of: GPU memory pools, GPUs of backends, copy
-// threads, shared objects of caches and agents. Any value works, because there is nothing that it
-// could change.
+// A setter about something that this core has none of: GPUs of its own whose memories could reach
+// each other, shared objects of caches and agents. Any value works, because there is nothing that
+// it could change.
 #define NEREID_MOOT_OPTION(setter, ...)                                               \
   TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
                                                          __VA_ARGS__) {               \
     return nullptr;                                                                   \
   }
-NEREID_MOOT_OPTION(SetCudaMemoryPoolByteSize, int, uint64_t)
-NEREID_MOOT_OPTION(SetCudaVirtualAddressSize, int, size_t)
-NEREID_MOOT_OPTION(SetMinSupportedComputeCapability, double)
 NEREID_MOOT_OPTION(SetEnablePeerAccess, bool)
-NEREID_MOOT_OPTION(SetModelLoadDeviceLimit, const TRITONSERVER_InstanceGroupKind, const int,
-                   const double)
-NEREID_MOOT_OPTION(SetBufferManagerThreadCount, unsigned int)
 NEREID_MOOT_OPTION(SetCacheDirectory, const char*)
 NEREID_MOOT_OPTION(SetRepoAgentDirectory, const char*)
 #undef NEREID_MOOT_OPTION
@@ -147,6 +140,69 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsConfig(TRITONSERVER_Serv
                                                                const char*, const char* setting,
                                                                const char* value) {
   return to_error(set_metrics_config(of(options)->metrics, setting, value));
+}
+
+// Options of memory and threads that this core does not have; 0 asks for none.
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(TRITONSERVER_ServerOptions*,
+                                                                        int gpu_device,
+                                                                        uint64_t size) {
+  if (size == 0) return nullptr;
+  return to_error(
+      unsupported("CUDA memory pool of {} bytes on GPU {}: the core has no pools of GPU memory, "
+                  "backends allocate their own; only 0 is allowed",
+                  size, gpu_device));
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(TRITONSERVER_ServerOptions*,
+                                                                        int gpu_device,
+                                                                        size_t size) {
+  if (size == 0) return nullptr;
+  return to_error(
+      unsupported("CUDA virtual address size of {} bytes on GPU {}: the core keeps implicit state "
+                  "in host memory; only 0 is allowed",
+                  size, gpu_device));
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(
+    TRITONSERVER_ServerOptions*, unsigned int thread_count) {
+  if (thread_count == 0) return nullptr;
+  return to_error(
+      unsupported("buffer manager thread count {}: tensors are handed on without copies, there is "
+                  "no buffer manager; only 0 is allowed",
+                  thread_count));
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
+    TRITONSERVER_ServerOptions*, const TRITONSERVER_InstanceGroupKind kind, const int device_id,
+    const double fraction) {
+  if (fraction >= 1) return nullptr;
+  return to_error(
+      unsupported("model load limit of {} for {} {}: the core does not watch device memory; only "
+                  "fractions of 1 and more are allowed",
+                  fraction, TRITONSERVER_InstanceGroupKindString(kind), device_id));
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetRateLimiterMode(
+    TRITONSERVER_ServerOptions* options, TRITONSERVER_RateLimitMode mode) {
+  if (mode != TRITONSERVER_RATE_LIMIT_OFF && mode != TRITONSERVER_RATE_LIMIT_EXEC_COUNT) {
+    return to_error(
+        invalid_argument("TRITONSERVER_ServerOptionsSetRateLimiterMode: unknown rate limit mode {}",
+                         static_cast<int>(mode)));
+  }
+  of(options)->limit_rates = mode == TRITONSERVER_RATE_LIMIT_EXEC_COUNT;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsAddRateLimiterResource(
+    TRITONSERVER_ServerOptions* options, const char* name, size_t count, int device) {
+  if (device < RateLimiter::kGlobal) {
+    return to_error(invalid_argument(
+        "rate limiter resource '{}': device {}, allowed are devices from 0, -1 (every device) and "
+        "-2 (global)",
+        name, device));
+  }
+  of(options)->rate_resources[{device, name}] = count;
+  return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelRepositoryPath(

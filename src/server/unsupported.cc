@@ -10,17 +10,6 @@
     return nereid::server::to_error(nereid::unsupported(#function " is not supported")); \
   }
 
-NEREID_UNSUPPORTED(TRITONSERVER_ServerOptionsAddRateLimiterResource,
-                   (TRITONSERVER_ServerOptions*, const char*, size_t, int))
-NEREID_UNSUPPORTED(TRITONBACKEND_StateNew,
-                   (TRITONBACKEND_State**, TRITONBACKEND_Request*, const char*,
-                    TRITONSERVER_DataType, const int64_t*, uint32_t))
-NEREID_UNSUPPORTED(TRITONBACKEND_StateUpdate, (TRITONBACKEND_State*))
-NEREID_UNSUPPORTED(TRITONBACKEND_StateBuffer,
-                   (TRITONBACKEND_State*, void**, uint64_t, TRITONSERVER_MemoryType*, int64_t*))
-NEREID_UNSUPPORTED(TRITONBACKEND_StateBufferAttributes,
-                   (TRITONBACKEND_State*, TRITONSERVER_BufferAttributes**))
-
 // Repository agents: config.pbtxt may not name any, so none ever runs.
 NEREID_UNSUPPORTED(TRITONREPOAGENT_ModelRepositoryLocation,
                    (TRITONREPOAGENT_Agent*, TRITONREPOAGENT_AgentModel*,

@@ -147,6 +147,23 @@ TEST(Batching, LateRequestsMayOnlyBeDelayed) {
   EXPECT_LT(fresh->joined()[1], late->joined()[1]);
 }
 
+TEST(Batching, ACancelledRequestIsAnsweredWhileTheInstanceIsBusy) {
+  TestServer server({{"m", batching("")}});
+  const auto busy = block(server, 1500);
+  const auto queued = ask(server, 0), other = ask(server, 0);
+  ASSERT_TRUE(queued->send().ok());
+  ASSERT_TRUE(other->send().ok());
+  const auto start = std::chrono::steady_clock::now();
+  queued->cancel();
+  ASSERT_TRUE(queued->wait());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(700));
+  EXPECT_EQ(queued->replies()[0].code, TRITONSERVER_ERROR_CANCELLED);
+  EXPECT_EQ(other->num_finals(), 0);
+  ASSERT_TRUE(other->wait());
+  EXPECT_EQ(other->replies()[0].code, -1);
+  ASSERT_TRUE(busy->wait());
+}
+
 // With two instances the quick second request is done first, but answered second.
 TEST(Batching, OrderIsPreserved) {
   TestServer server({{"m", test_model("count",

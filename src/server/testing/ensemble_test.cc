@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "server/testing/client.h"
 
@@ -116,6 +119,40 @@ TEST(Ensemble, BadOnesAreNamed) {
   EXPECT_THAT(error(text), HasSubstr("inconsistent data type: TYPE_FP32 is inferred from model e"));
   EXPECT_THAT(error(chain("i", "e")),
               HasSubstr("circular dependency between ensembles: e -> ... -> e -> e"));
+}
+
+// The source counts how far it is ahead of the sink when it sends.
+TEST(Ensemble, AFastProducerWaitsForRoom) {
+  std::string bounded = chain("source", "sink");
+  bounded.insert(bounded.find("step ["), "max_inflight_requests: 3 ");
+  TestServer server({{"source", test_model("lag_source")},
+                     {"sink", test_model("lag_sink")},
+                     {"free", chain("source", "sink")},
+                     {"bounded", bounded}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto most_ahead = [&](const char* model) {
+    int32_t most = 0;
+    const Result result = run(server, model, {40});
+    EXPECT_EQ(result.joined.size(), 80u);
+    for (size_t i = 1; i < result.joined.size(); i += 2) most = std::max(most, result.joined[i]);
+    return most;
+  };
+  EXPECT_GT(most_ahead("free"), 8) << "or the test shows nothing";
+  EXPECT_LE(most_ahead("bounded"), 4);
+}
+
+TEST(Ensemble, AProducerThatWaitsSeesTheCancel) {
+  std::string bounded = chain("source", "stuck");
+  bounded.insert(bounded.find("step ["), "max_inflight_requests: 1 ");
+  TestServer server(
+      {{"source", test_model("lag_source")}, {"stuck", test_model("wait_cancel")}, {"e", bounded}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TestCall call(server.get(), "e", {1000});
+  ASSERT_TRUE(call.send().ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  call.cancel();
+  EXPECT_TRUE(call.wait());
+  EXPECT_EQ(call.replies().back().code, TRITONSERVER_ERROR_CANCELLED);
 }
 
 }  // namespace

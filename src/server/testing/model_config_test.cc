@@ -68,8 +68,8 @@ TEST(ModelConfig, ValuesAreChecked) {
   EXPECT_THAT(error("backend: \"../x\""), HasSubstr("plain names"));
   EXPECT_THAT(error("backend: \"x\" instance_group { kind: KIND_GPU }"),
               HasSubstr("no GPUs are available"));
-  EXPECT_THAT(error("backend: \"x\" sequence_batching { }"),
-              HasSubstr("sequence_batching is not supported"));
+  EXPECT_THAT(error("backend: \"x\" batch_input { target_name: \"t\" }"),
+              HasSubstr("batch_input is not supported"));
   EXPECT_THAT(
       error("backend: \"x\" max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }"),
       HasSubstr("preferred size must be <= max batch size"));
@@ -171,6 +171,59 @@ TEST(ModelConfig, TemplatesAreValid) {
     ++count;
   }
   EXPECT_EQ(count, 5);
+}
+
+std::string sequence_error(const std::string& more) {
+  const auto config = parse_model_config(
+      "name: \"m\" backend: \"b\" max_batch_size: 2 sequence_batching { " + more + " }", "p", "m");
+  return std::string(message(config.status()));
+}
+
+TEST(ModelConfig, SequenceBatchingIsRead) {
+  const auto config = parse_model_config(
+      "name: \"m\" backend: \"b\" max_batch_size: 2 sequence_batching { oldest { "
+      "max_candidate_sequences: 3 } control_input { name: \"S\" control { kind: "
+      "CONTROL_SEQUENCE_START bool_false_true: [ false, true ] } } state { input_name: \"i\" "
+      "output_name: \"o\" data_type: TYPE_FP32 dims: [ -1, 2 ] } }",
+      "p", "m");
+  ASSERT_TRUE(config.ok()) << config.status();
+  ASSERT_TRUE(config->sequences.has_value());
+  const auto& s = *config->sequences;
+  EXPECT_TRUE(s.oldest);
+  EXPECT_EQ(s.max_idle_us, 1000000u);
+  EXPECT_EQ(s.max_candidates, 3u);
+  EXPECT_EQ(s.preferred_sizes, std::vector<int32_t>{2});
+  ASSERT_EQ(s.controls.size(), 1u);
+  EXPECT_EQ(s.controls[0].datatype, TRITONSERVER_TYPE_BOOL);
+  EXPECT_EQ(s.controls[0].yes, std::string(1, 1));
+  ASSERT_EQ(s.states.size(), 1u);
+  EXPECT_EQ(s.states[0].initial_dims, (std::vector<int64_t>{1, 2}));
+  EXPECT_NE(config->json.find("\"max_sequence_idle_microseconds\":1000000"), std::string::npos);
+}
+
+TEST(ModelConfig, SequenceBatchingErrorsNameTheField) {
+  EXPECT_THAT(sequence_error("direct { minimum_slot_utilization: 2 }"),
+              testing::HasSubstr("minimum slot utilization must be in range (0.0, 1.0] for m"));
+  EXPECT_THAT(sequence_error("oldest { preferred_batch_size: 3 }"),
+              testing::HasSubstr("preferred batch size must be <= max batch size for m"));
+  EXPECT_THAT(sequence_error("control_input { name: \"A\" control { kind: "
+                             "CONTROL_SEQUENCE_START } }"),
+              testing::HasSubstr("must specify either 'int32_false_true', 'fp32_false_true' or "
+                                 "'bool_false_true' for CONTROL_SEQUENCE_START for m"));
+  EXPECT_THAT(sequence_error("control_input { name: \"A\" control { kind: "
+                             "CONTROL_SEQUENCE_END int32_false_true: [ 0, 1, 2 ] } }"),
+              testing::HasSubstr("must have exactly 2 entries for CONTROL_SEQUENCE_END for m"));
+  EXPECT_THAT(sequence_error("control_input { name: \"A\" control { kind: "
+                             "CONTROL_SEQUENCE_CORRID data_type: TYPE_FP32 } }"),
+              testing::HasSubstr("unexpected data type for control CONTROL_SEQUENCE_CORRID for m"));
+  EXPECT_THAT(sequence_error("state { input_name: \"i\" output_name: \"o\" data_type: TYPE_FP32 "
+                             "dims: 2 initial_state { name: \"x\" data_type: TYPE_FP32 dims: 3 "
+                             "zero_data: true } }"),
+              testing::HasSubstr("doesn't match 'state' dim description. 3 != 2"));
+  EXPECT_THAT(sequence_error("state { input_name: \"i\" output_name: \"o\" data_type: TYPE_FP32 "
+                             "dims: 2 initial_state { name: \"x\" data_type: TYPE_FP32 dims: 2 "
+                             "data_file: \"../x\" } }"),
+              testing::HasSubstr("is not a file below initial_state"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/testing/test_sequences.h"
 #include "triton/core/tritonbackend.h"
 
 namespace {
@@ -33,40 +34,12 @@ std::string behavior_of(TRITONBACKEND_Model* model) {
 }
 
 std::vector<int32_t> read_input(TRITONBACKEND_Request* request) {
-  TRITONBACKEND_Input* input = nullptr;
-  if (auto* error = TRITONBACKEND_RequestInput(request, "IN", &input)) {
-    TRITONSERVER_ErrorDelete(error);
-    return {};
-  }
-  uint32_t buffers = 0;
-  TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr, nullptr, &buffers);
-  std::vector<int32_t> out;
-  for (uint32_t i = 0; i < buffers; ++i) {
-    const void* base = nullptr;
-    uint64_t size = 0;
-    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
-    int64_t id = 0;
-    TRITONBACKEND_InputBuffer(input, i, &base, &size, &type, &id);
-    const size_t begin = out.size();
-    out.resize(begin + size / sizeof(int32_t));
-    std::memcpy(out.data() + begin, base, size);
-  }
-  return out;
+  return read_tensor(request, "IN");
 }
 
 void send(TRITONBACKEND_ResponseFactory* factory, const std::vector<int32_t>& values,
           uint32_t flags) {
-  TRITONBACKEND_Response* response = nullptr;
-  TRITONBACKEND_ResponseNewFromFactory(&response, factory);
-  TRITONBACKEND_Output* output = nullptr;
-  const auto count = static_cast<int64_t>(values.size());
-  TRITONBACKEND_ResponseOutput(response, &output, "OUT", TRITONSERVER_TYPE_INT32, &count, 1);
-  void* buffer = nullptr;
-  TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
-  int64_t id = 0;
-  TRITONBACKEND_OutputBuffer(output, &buffer, values.size() * sizeof(int32_t), &type, &id);
-  if (!values.empty()) std::memcpy(buffer, values.data(), values.size() * sizeof(int32_t));
-  TRITONSERVER_ErrorDelete(TRITONBACKEND_ResponseSend(response, flags, nullptr));
+  send_values(factory, values, flags, false);
 }
 
 void send_error(TRITONBACKEND_ResponseFactory* factory, TRITONSERVER_Error_Code code,
@@ -157,6 +130,45 @@ void count_requests(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request
 
 }  // namespace
 
+std::vector<int32_t> read_tensor(TRITONBACKEND_Request* request, const char* name) {
+  TRITONBACKEND_Input* input = nullptr;
+  if (auto* error = TRITONBACKEND_RequestInput(request, name, &input)) {
+    TRITONSERVER_ErrorDelete(error);
+    return {};
+  }
+  uint32_t buffers = 0;
+  TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr, nullptr, &buffers);
+  std::string bytes;
+  for (uint32_t i = 0; i < buffers; ++i) {
+    const void* base = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    int64_t id = 0;
+    TRITONBACKEND_InputBuffer(input, i, &base, &size, &type, &id);
+    bytes.append(static_cast<const char*>(base), size);
+  }
+  // A BOOL, too, is read as a number.
+  std::vector<int32_t> out((bytes.size() + sizeof(int32_t) - 1) / sizeof(int32_t));
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+void send_values(TRITONBACKEND_ResponseFactory* factory, const std::vector<int32_t>& values,
+                 uint32_t flags, bool batched) {
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONBACKEND_ResponseNewFromFactory(&response, factory);
+  TRITONBACKEND_Output* output = nullptr;
+  const int64_t shape[] = {1, static_cast<int64_t>(values.size())};
+  TRITONBACKEND_ResponseOutput(response, &output, "OUT", TRITONSERVER_TYPE_INT32,
+                               batched ? shape : shape + 1, batched ? 2 : 1);
+  void* buffer = nullptr;
+  TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+  int64_t id = 0;
+  TRITONBACKEND_OutputBuffer(output, &buffer, values.size() * sizeof(int32_t), &type, &id);
+  if (!values.empty()) std::memcpy(buffer, values.data(), values.size() * sizeof(int32_t));
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ResponseSend(response, flags, nullptr));
+}
+
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   auto* state = new ModelState{behavior_of(model)};
   TRITONBACKEND_ModelSetState(model, state);
@@ -188,6 +200,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
     count_requests(instance, requests, request_count);
     return nullptr;
   }
+  if (execute_sequences(instance, behavior, requests, request_count)) return nullptr;
   if (behavior == "leak") return nullptr;  // keeps the requests for ever
   for (uint32_t i = 0; i < request_count; ++i) execute_one(instance, requests[i], behavior);
   return nullptr;
