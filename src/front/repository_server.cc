@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   nereid::front::GrpcOptions grpc;
   grpc.host = http.host;
   grpc.port = -1;  // none
+  std::vector<std::string> trace;
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);
   TRITONSERVER_ServerOptionsSetStrictModelConfig(options, false);
@@ -56,6 +57,8 @@ int main(int argc, char** argv) {
           TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", json.c_str()));
     } else if (name == "--http-header-forward-pattern") {
       http.header_forward_pattern = value;
+    } else if (name == "--trace-config") {
+      trace.push_back(value);
     } else if (name == "--http-port") {
       http.http_port = std::stoi(value);
     } else if (name == "--grpc-port") {
@@ -86,6 +89,17 @@ int main(int argc, char** argv) {
     return 1;
   }
   {
+    auto trace_options = nereid::front::parse_trace_config(trace);
+    if (!trace_options.ok()) {
+      std::fprintf(stderr, "%s\n", trace_options.status().ToString().c_str());
+      return 1;
+    }
+    auto tracer = nereid::front::Tracer::create(server, *trace_options);
+    if (!tracer.ok()) {
+      std::fprintf(stderr, "%s\n", tracer.status().ToString().c_str());
+      return 1;
+    }
+    http.tracer = grpc.tracer = *tracer;
     http.extensions = grpc.extensions = std::make_shared<nereid::front::Extensions>();
     std::unique_ptr<nereid::front::GrpcServer> grpc_server;
     if (grpc.port >= 0) {

@@ -128,6 +128,10 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   if (!options.header_forward_pattern.empty()) {
     ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
   }
+  kserve.tracer = options.tracer;
+  if (kserve.tracer == nullptr) {
+    ASSIGN_OR_RETURN(kserve.tracer, Tracer::create(server, {}));
+  }
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
   add_openai_routes(router, server, options.model_name);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
@@ -41,6 +42,8 @@ struct HttpOptions {
   std::shared_ptr<Extensions> extensions;  // shared with gRPC; null: own ones
   std::vector<HttpRestriction> restrictions;
   bool allow_shared_memory = true;  // clients may name regions of shared memory
+  // Of all front ends of the server; null: one of its own, with tracing off.
+  std::shared_ptr<Tracer> tracer;
 };
 
 class HttpServer {

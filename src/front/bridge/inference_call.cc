@@ -175,9 +175,12 @@ StatusOr<std::shared_ptr<InferenceCall>> InferenceCall::start(TRITONSERVER_Serve
   call->on_reply_ = std::move(on_reply);
   RETURN_IF_ERROR(call->build(server));
   call->self_ = call;
+  const RequestTracePtr trace = call->spec_.trace;
+  TRITONSERVER_InferenceTrace* core_trace = trace == nullptr ? nullptr : trace->begin();
   // Responses may arrive, and the call may even end, before this returns.
-  const Status sent = take_error(TRITONSERVER_ServerInferAsync(server, call->request_, nullptr));
+  const Status sent = take_error(TRITONSERVER_ServerInferAsync(server, call->request_, core_trace));
   if (!sent.ok()) {
+    if (core_trace != nullptr) trace->drop(core_trace);
     call->self_.reset();
     return sent;
   }
@@ -266,6 +269,7 @@ void InferenceCall::on_release(TRITONSERVER_InferenceRequest*, uint32_t flags, v
 void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32_t flags,
                                 void* self) {
   auto* call = static_cast<InferenceCall*>(self);
+  if (call->spec_.trace != nullptr) call->spec_.trace->report_now("INFER_RESPONSE_COMPLETE");
   InferenceReply reply;
   reply.final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
   if (response == nullptr) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "front/bridge/request_trace.h"
 #include "front/bridge/tensor.h"
 
 namespace nereid::front {
@@ -38,6 +39,7 @@ struct InferenceSpec {
   std::map<std::string, ExternalMemory> input_memory;  // by input: instead of its bytes
   std::map<std::string, ExternalMemory> output_memory;  // by output: where the data goes
   std::set<std::string> labelled_outputs;               // outputs whose class names are wanted
+  RequestTracePtr trace;                                // null: not traced
 };
 
 class InferenceCall : public std::enable_shared_from_this<InferenceCall> {

@@ -20,6 +20,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace nereid::front {
@@ -109,6 +110,8 @@ class LiveExchange final : public Exchange {
   }
 
   bool disconnected() const override { return answer_->gone; }
+
+  void on_written(OnWritten callback) override { answer_->on_written = std::move(callback); }
 
  private:
   void finish() {
@@ -327,6 +330,7 @@ asio::awaitable<bool> Connection::serve_one() {
   const bool got_byte = co_await wait_first_byte();
   if (!got_byte) co_return false;
   auto answer = std::make_shared<Answer>();
+  answer->request.begin_ns = now_ns();
   bool keep_alive = false;
   int http_version = 11;
   const bool complete = co_await read_request(answer->request, keep_alive, http_version);
@@ -403,6 +407,7 @@ asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_aliv
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
   }
   request.body = std::move(parser.get().body());
+  request.end_ns = now_ns();
   co_return true;
 }
 
@@ -474,7 +479,16 @@ asio::awaitable<void> Connection::write_whole(Answer& answer, bool keep_alive, i
   std::string text = format_head(head, framing, keep_alive, http_version);
   const bool has_body = answer.request.method != "HEAD" && head.status != 204;
   const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
-  co_await write_text(std::move(text), body);
+  co_await write_answer(answer, std::move(text), body);
+  answer.on_written = nullptr;  // what it holds need not wait for the next request
+}
+
+asio::awaitable<bool> Connection::write_answer(Answer& answer, std::string text,
+                                               std::string_view more) {
+  const uint64_t begin_ns = answer.on_written ? now_ns() : 0;
+  const bool sent = co_await write_text(std::move(text), more);
+  if (sent && answer.on_written) answer.on_written(begin_ns, now_ns());
+  co_return sent;
 }
 
 asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, int http_version) {
@@ -492,7 +506,7 @@ asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, 
     if (last && chunked) text += "0\r\n\r\n";
     if (!text.empty()) {
       const size_t handed_over = answer.unread_bytes;
-      const bool sent = co_await write_text(std::move(text));
+      const bool sent = co_await write_answer(answer, std::move(text));
       text.clear();
       answer.unread_bytes -= std::min(handed_over, answer.unread_bytes);
       if (!sent) co_return;

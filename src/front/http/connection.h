@@ -87,6 +87,7 @@ struct Answer {
   bool finished = false;
   bool gone = false;  // client left or stalled; nothing is written any more
   std::function<void()> on_disconnect;
+  Exchange::OnWritten on_written;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -118,6 +119,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work refuse(const Request& request, int status, std::string message);
   // Writes `text`, then `more`, which must outlive the call. False: the client is gone.
   Flag write_text(std::string text, std::string_view more = {});
+  Flag write_answer(Answer& answer, std::string text, std::string_view more = {});
   Work linger();
   Work wait_for_news();
   Work stop_watching();

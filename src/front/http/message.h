@@ -29,6 +29,7 @@ struct Request {
   Headers headers;
   std::string body;
   std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
+  uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte seen, last one read
 
   // The text that a route's {name} matched; empty when the route has no such parameter.
   std::string_view param(std::string_view name) const;
@@ -76,6 +77,11 @@ class Exchange {
   // before the answer is complete; at once if that has happened already.
   virtual void on_disconnect(std::function<void()> callback) = 0;
   virtual bool disconnected() const = 0;
+
+  // Called on the strand after each write of the answer (or a part of it) with the steady-clock
+  // nanoseconds before and after; not when the client is gone. Freed with the answer.
+  using OnWritten = std::function<void(uint64_t begin_ns, uint64_t end_ns)>;
+  virtual void on_written(OnWritten) {}
 };
 
 using ExchangePtr = std::shared_ptr<Exchange>;

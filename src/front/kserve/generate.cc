@@ -6,6 +6,7 @@
 #include "front/http/json_text.h"
 #include "front/kserve/generate_mapping.h"
 #include "front/kserve/model_path.h"
+#include "front/kserve/request_tracing.h"
 #include "front/kserve/routes.h"
 
 namespace nereid::front {
@@ -88,12 +89,14 @@ StatusOr<InferenceSpec> read_request(TRITONSERVER_Server* server, const Request&
 
 }  // namespace
 
-void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream) {
+void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream,
+                    const KserveOptions& options) {
   StatusOr<InferenceSpec> spec = read_request(server, exchange->request());
   if (!spec.ok()) {
     exchange->send(kserve_error(spec.status()));
     return;
   }
+  spec->trace = trace_exchange(*options.tracer, spec->model, *exchange);
   auto state = std::make_shared<Generate>(exchange, stream);
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));

@@ -7,6 +7,7 @@
 #include "front/http/compression.h"
 #include "front/kserve/infer_message.h"
 #include "front/kserve/model_path.h"
+#include "front/kserve/request_tracing.h"
 
 namespace nereid::front {
 namespace {
@@ -128,6 +129,7 @@ void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
   }
   InferenceSpec spec = std::move(request->spec);
   request->spec = {};
+  spec.trace = trace_exchange(*options.tracer, spec.model, *exchange);
   auto state = std::make_shared<Infer>(exchange, *std::move(request));
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));

@@ -93,7 +93,7 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
   add_repository_routes(router, server);
   if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
   add_logging_routes(router, options.extensions);
-  add_trace_routes(router, server);
+  add_trace_routes(router, options.tracer);
   add_shared_memory_routes(router, options.extensions);
   const std::shared_ptr<SharedMemory> regions(options.extensions, &options.extensions->regions());
   // Before the model routes: "stats" here is no model's name.
@@ -115,10 +115,12 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     });
     router.add("GET", base + "/ready",
                [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });
-    router.add("POST", base + "/generate",
-               [server](const ExchangePtr& x) { start_generate(server, x, /*stream=*/false); });
-    router.add("POST", base + "/generate_stream",
-               [server](const ExchangePtr& x) { start_generate(server, x, /*stream=*/true); });
+    router.add("POST", base + "/generate", [server, options](const ExchangePtr& x) {
+      start_generate(server, x, /*stream=*/false, options);
+    });
+    router.add("POST", base + "/generate_stream", [server, options](const ExchangePtr& x) {
+      start_generate(server, x, /*stream=*/true, options);
+    });
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "front/http/router.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
@@ -17,6 +18,7 @@ struct KserveOptions {
   size_t max_body_bytes = size_t{64} << 20;                      // after decompression
   std::function<bool(const std::string& name)> forwards_header;  // infer: headers -> parameters
   std::shared_ptr<Extensions> extensions;                        // null: own ones
+  std::shared_ptr<Tracer> tracer;                                // not null
 };
 
 // `draining` turns readiness and liveness into 503 "Server exiting". `server` must outlive the

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "front/http/router.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
@@ -14,7 +15,7 @@ class Extensions;
 void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions);
 
 // GET and POST /v2/trace/setting and its form for one model. A trace file cannot be named over the
-// network, and the server has none from its start: trace levels other than OFF are refused.
-void add_trace_routes(Router& router, TRITONSERVER_Server* server);
+// network.
+void add_trace_routes(Router& router, std::shared_ptr<Tracer> tracer);
 
 }  // namespace nereid::front

@@ -1,0 +1,46 @@
+// See url.h.
+#include "front/trace/url.h"
+
+#include <algorithm>
+
+namespace nereid::front {
+
+StatusOr<Url> parse_url(std::string_view text) {
+  const auto bad = [&](std::string_view why) {
+    return invalid_argument("URL '{}': {}; allowed is http://HOST[:PORT][/PATH]", text, why);
+  };
+  constexpr std::string_view kScheme = "http://";
+  if (text.starts_with("https://")) return bad("TLS is not supported");
+  if (!text.starts_with(kScheme)) return bad("not http");
+  const auto is_odd = [](char c) { return c <= ' ' || c == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), is_odd)) return bad("space or control character");
+  std::string_view rest = text.substr(kScheme.size());
+  Url url;
+  const size_t slash = std::min(rest.find_first_of("/?"), rest.size());
+  if (slash < rest.size()) url.target = rest.substr(slash);
+  if (url.target[0] == '?') url.target.insert(0, "/");
+  std::string_view authority = rest.substr(0, slash);
+  if (authority.find('@') != std::string_view::npos) return bad("user names are not supported");
+  size_t colon = authority.rfind(':');
+  if (authority.starts_with('[')) {
+    const size_t close = authority.find(']');
+    if (close == std::string_view::npos) return bad("missing ']'");
+    url.host = authority.substr(1, close - 1);
+    colon = close + 1 < authority.size() ? close + 1 : std::string_view::npos;
+  } else {
+    url.host = authority.substr(0, colon);
+  }
+  if (colon != std::string_view::npos) {
+    const std::string_view port = authority.substr(colon + 1);
+    const bool digits =
+        std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (authority[colon] != ':' || port.empty() || port.size() > 5 || !digits) {
+      return bad("the port is not a number");
+    }
+    url.port = port;
+  }
+  if (url.host.empty()) return bad("no host");
+  return url;
+}
+
+}  // namespace nereid::front

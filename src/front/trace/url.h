@@ -1,0 +1,20 @@
+// The parts of an http:// URL.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace nereid::front {
+
+struct Url {
+  std::string host;  // without the brackets of an IPv6 address
+  std::string port = "80";
+  std::string target = "/";  // path and query
+};
+
+// InvalidArgument for anything but http://HOST[:PORT][/PATH].
+StatusOr<Url> parse_url(std::string_view text);
+
+}  // namespace nereid::front
