@@ -1,7 +1,7 @@
 # The commands a person types. Everything they do is in CMake presets and tools/*.sh.
 BUILD := build/release
 
-.PHONY: all setup quickstart test unit e2e bundle gpu-bundle gpu-test format lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e stock bundle gpu-bundle gpu-test format lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -25,6 +25,11 @@ unit: $(BUILD)/build.ninja
 e2e: all
 	tests/e2e/run.sh $(BUILD)
 	tests/e2e/triton.sh $(BUILD)
+
+# Against a stock Triton server, which it installs: proofs, recorded corpus, differential test.
+stock: all
+	cmake --build $(BUILD) --target repository_server
+	tests/stock/run.sh $(BUILD)
 
 # A relocatable folder, build/bundle/nereid, that runs on x86-64 Linux with glibc 2.36 or newer and nothing installed.
 bundle: all

@@ -21,3 +21,5 @@ cmake --build "build/$preset" --target "${targets[@]}"
 echo "sanitize: exactness_test is left to 'make test'; see the top of tools/sanitize.sh"
 ctest --test-dir "build/$preset" --output-on-failure "${filter[@]}"
 NEREID_E2E_SLOW=1 tests/e2e/run.sh "build/$preset"
+# Damaged requests; the long form of the same is 100000.
+if [ "$preset" = asan ]; then tests/stock/run.sh "build/$preset" mutations 4000; fi

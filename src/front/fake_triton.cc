@@ -521,7 +521,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceR
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
-  return response->error;
+  return response->error == nullptr ? nullptr : new TRITONSERVER_Error(*response->error);
 }
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,
                                                         const char** name, int64_t* version) {

@@ -2,6 +2,7 @@
 #include "server/model_manager.h"
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 
 #include "base/log.h"
@@ -17,6 +18,21 @@ void keep_for_ever(std::shared_ptr<Model> model) {
   std::lock_guard lock(mutex);
   kept->push_back(std::move(model));
 }
+
+// work(0) ... work(count - 1) on up to `max_threads` threads, this one included.
+void in_parallel(size_t count, size_t max_threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min(count, max_threads); ++i) threads.emplace_back(run);
+  run();
+  for (auto& thread : threads) thread.join();
+}
+
+// A backend may take a second to let go of a model.
+constexpr size_t kStopThreads = 8;
 
 constexpr char kNotExplicit[] = "explicit model load / unload is not allowed if polling is enabled";
 
@@ -85,20 +101,11 @@ void ModelManager::load_all(const std::set<std::string>& names) {
     (files->config.is_ensemble() ? ensembles : plain).push_back(name);
     found.emplace(name, *std::move(files));
   }
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < plain.size(); i = next++) {
-      Names path;
-      // What went wrong is in the log and in the table.
-      (void)load_files(plain[i], found.at(plain[i]), path, true);
-    }
-  };
-  const size_t num_threads =
-      std::min<size_t>(std::max(1u, options_.model_load_threads), plain.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
-  work();
-  for (auto& thread : threads) thread.join();
+  in_parallel(plain.size(), std::max(1u, options_.model_load_threads), [&](size_t i) {
+    Names path;
+    // What went wrong is in the log and in the table.
+    (void)load_files(plain[i], found.at(plain[i]), path, true);
+  });
   for (const auto& name : ensembles) {
     Names path;
     (void)load_files(name, found.at(name), path, true);
@@ -316,14 +323,18 @@ bool ModelManager::stop(Time deadline) {
     }
   }
   // Models that send requests to others go first, ensembles before what they are made of.
-  std::stable_partition(models.begin(), models.end(),
-                        [](const auto& model) { return !model->calls_models(); });
-  bool all = true;
-  for (auto it = models.rbegin(); it != models.rend(); ++it) {
-    if ((*it)->stop(deadline)) continue;
+  const auto callers = std::stable_partition(
+      models.begin(), models.end(), [](const auto& model) { return !model->calls_models(); });
+  std::atomic<bool> all{true};
+  const auto stop_one = [&](const std::shared_ptr<Model>& model) {
+    if (model->stop(deadline)) return;
     all = false;
-    keep_for_ever(*it);
-  }
+    keep_for_ever(model);
+  };
+  std::for_each(models.rbegin(), std::make_reverse_iterator(callers), stop_one);
+  models.erase(callers, models.end());
+  // The others know nothing of each other.
+  in_parallel(models.size(), kStopThreads, [&](size_t i) { stop_one(models[i]); });
   return all;
 }
 

@@ -4,19 +4,22 @@
 namespace nereid::server {
 
 Reaper::Reaper() {
-  thread_ = std::thread([items = items_] {
-    while (auto item = items->take()) {
-      (*item)->model.reset();
-      (*item)->gone();
-    }
-  });
+  for (int i = 0; i < kNumThreads; ++i) {
+    threads_.emplace_back([items = items_] {
+      while (auto item = items->take()) {
+        (*item)->model.reset();
+        (*item)->gone();
+      }
+    });
+  }
 }
 
 Reaper::~Reaper() { close(); }
 
 void Reaper::close() {
   items_->close();
-  if (thread_.joinable()) thread_.join();
+  for (auto& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 std::shared_ptr<Model> Reaper::adopt(std::unique_ptr<Model> model, std::function<void()> gone) {

@@ -295,7 +295,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceR
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
-  return of(response)->error.get();
+  const TRITONSERVER_Error* error = of(response)->error.get();
+  return error == nullptr ? nullptr : new TRITONSERVER_Error(*error);
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,

@@ -283,7 +283,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestIsCancelled(
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(
     TRITONSERVER_InferenceResponse* inference_response);
-// Null when the response is a result. The error belongs to the response: do not delete it.
+// Null when the response is a result. The caller deletes the error, which outlives the response.
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(
     TRITONSERVER_InferenceResponse* inference_response);
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(

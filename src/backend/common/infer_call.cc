@@ -110,9 +110,7 @@ void InferCall::on_response(TRITONSERVER_InferenceResponse* response, const uint
   if (response != nullptr) {
     reply.has_content = true;
     if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {
-      // The error belongs to the response, so it is copied before take() deletes it.
-      reply.status = take(
-          TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error)));
+      reply.status = take(error);
     } else {
       reply.status = copy_outputs(response, reply.outputs);
     }

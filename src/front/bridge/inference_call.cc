@@ -137,10 +137,8 @@ Status read_response(TRITONSERVER_InferenceResponse* response, const InferenceSp
   if (take_error(TRITONSERVER_InferenceResponseId(response, &text)).ok() && text != nullptr) {
     reply.id = text;
   }
-  // The error stays owned by the response.
   if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {
-    return take_error(
-        TRITONSERVER_ErrorNew(TRITONSERVER_ErrorCode(error), TRITONSERVER_ErrorMessage(error)));
+    return take_error(error);
   }
   text = nullptr;
   RETURN_IF_ERROR(

@@ -90,9 +90,13 @@ class LiveExchange final : public Exchange {
 
   void write(std::string_view text) override {
     if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
-    answer_->chunks.emplace_back(text);
-    answer_->unread_bytes += text.size();
-    if (answer_->unread_bytes > listener_->options.max_unread_bytes) connection_->give_up(*answer_);
+    // One piece may be larger than the limit: only what is left over of earlier ones counts.
+    if (answer_->unread_bytes > listener_->options.max_unread_bytes) {
+      connection_->give_up(*answer_);
+    } else {
+      answer_->chunks.emplace_back(text);
+      answer_->unread_bytes += text.size();
+    }
     connection_->notify();
   }
 

@@ -100,6 +100,11 @@ StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelI
   if (!root->is_object()) {
     return invalid_argument("the request must be a JSON object, got {}", json_kind_name(*root));
   }
+  if (const auto name = duplicate_key(body)) {
+    if (model.input(*name) == nullptr) return invalid_argument("'{}' is given twice", *name);
+    return invalid_argument("[request id: <id_unknown>] input '{}' already exists in request",
+                            *name);
+  }
   InferenceSpec spec;
   spec.model = model.name;
   RETURN_IF_ERROR(add_members(root->get_object(), model, true, spec));

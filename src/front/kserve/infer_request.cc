@@ -88,8 +88,10 @@ StatusOr<ExternalMemory> region_of(const json::value& parameters, const std::str
                                    const SharedMemory& regions) {
   ASSIGN_OR_RETURN(const auto size, uint_member(parameters, "shared_memory_byte_size"));
   ASSIGN_OR_RETURN(const auto offset, uint_member(parameters, "shared_memory_offset"));
-  if (!size) return missing("shared_memory_byte_size");
-  return regions.find(region, offset.value_or(0), *size);
+  // An unknown region is the first thing to say.
+  StatusOr<ExternalMemory> memory = regions.find(region, offset.value_or(0), size.value_or(0));
+  if (memory.ok() && !size) return missing("shared_memory_byte_size");
+  return memory;
 }
 
 Status parse_input(const json::value& input, const std::string& model, const SharedMemory& regions,

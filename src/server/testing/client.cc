@@ -156,6 +156,7 @@ void TestCall::on_response(TRITONSERVER_InferenceResponse* response, const uint3
     if (auto* error = TRITONSERVER_InferenceResponseError(response)) {
       reply.code = TRITONSERVER_ErrorCode(error);
       reply.text = TRITONSERVER_ErrorMessage(error);
+      TRITONSERVER_ErrorDelete(error);
     }
     uint32_t count = 0;
     TRITONSERVER_InferenceResponseOutputCount(response, &count);

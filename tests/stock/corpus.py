@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Replays the recorded corpus against our server with the stock Python backend running its model.py models.
+
+usage: corpus.py BUILD_DIR [--only TEXT] [--show N] [--dump FILE]
+"""
+import argparse
+import json
+import os
+import sys
+
+import compare
+import deliberate
+import stock
+import wire
+
+OPTIONS = ["--model-control-mode=explicit", "--load-model=*", "--cache-config=local,size=1048576",
+           "--http-header-forward-pattern=x-fwd-.*", "--grpc-header-forward-pattern=x-fwd-.*"]
+
+
+def replay(name, send, args, table):
+    cases = [c for c in wire.load_cases(os.path.join(stock.HERE, name)) if args.only in c["name"]]
+    unlisted = listed = 0
+    for case in cases:
+        answer, answers = wire.run_case(send, case)
+        for part, got_answer in [(case, answer)] + list(zip(case.get("with", []), answers)):
+            want, got = compare.form(part, part), compare.form(part, got_answer)
+            differing = compare.differences(want, got)
+            if not differing:
+                continue
+            left = table.unexplained(part, want, got, differing)
+            if not left:
+                listed += 1
+                continue
+            unlisted += 1
+            if args.dump:
+                args.dump.write(json.dumps([case["name"], differing, left, want, got]) + "\n")
+            if unlisted <= args.show:
+                print("DIFFERS %s: %s" % (name, case["name"]))
+                for k in left:
+                    print("  %s\n    expected %s\n    got      %s" % (
+                        k, json.dumps(want.get(k))[:700], json.dumps(got.get(k))[:700]))
+    print("%s: %d cases, %d listed differences, %d unlisted" % (name, len(cases), listed, unlisted))
+    return unlisted
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--show", type=int, default=20)
+    parser.add_argument("--dump", type=argparse.FileType("w"))
+    parser.add_argument("--protocols", default=stock.PROTOCOLS)
+    args = parser.parse_args()
+    parts = stock.Parts(args.build)
+    table = deliberate.Table()
+    unlisted = 0
+    server = stock.our_server(parts, stock.repository_copy(parts), parts.our_backends(), OPTIONS, "corpus")
+    with server:
+        if "http" in args.protocols:
+            unlisted += replay("corpus_http.jsonl", wire.Http(server.http), args, table)
+        if "grpc" in args.protocols:
+            unlisted += replay("corpus_grpc.jsonl", wire.Grpc(server.grpc), args, table)
+        code = server.stop()
+    if code != 0:
+        print("the server ended with code %d\n%s" % (code, server.tail()))
+    if not args.only:
+        for rule in table.unused():
+            print("rule without a case: %s" % rule)
+    return 1 if unlisted or code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
