@@ -12,7 +12,7 @@ import time
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROTOCOLS = "http"  # what our server is asked over
+PROTOCOLS = "http,grpc"  # what our server is asked over
 OUR_BACKENDS = ("tensorrtllm", "preprocessing", "postprocessing", "tensorrt_llm_bls")
 
 
@@ -195,10 +195,9 @@ def our_command(build, server, repository, backends, more):
     if os.path.exists(binary):
         return [binary, *flags(server, repository, backends, more)]
     # The tests' own server, which knows few flags.
-    kept = ["--cache-size=" + re.sub(r".*size=", "", f) if f.startswith("--cache-config") else f
-            for f in more if not f.startswith("--grpc")]
+    kept = ["--cache-size=" + re.sub(r".*size=", "", f) if f.startswith("--cache-config") else f for f in more]
     return [os.path.join(build, "bin/repository_server"), "--model-repository=" + repository,
-            "--backend-directory=" + backends, "--http-port=%d" % server.http, *kept]
+            "--backend-directory=" + backends, "--http-port=%d" % server.http, "--grpc-port=%d" % server.grpc, *kept]
 
 
 def repository_copy(parts, name="repository"):
