@@ -69,6 +69,10 @@ def out_of_range(case, want, got):
     return got.get("status") == 400 and want.get("status") in (200, 400) and bool(RANGE.search(body_error(got)))
 
 
+def grpc_out_of_range(case, want, got):
+    return want.get("code") == "OK" and got.get("code") == "INVALID_ARGUMENT" and bool(RANGE.search(got["message"]))
+
+
 def not_json(case, want, got):
     body = request_bytes(case)
     return (got.get("status") == 400 and "syntax error" in body_error(got) and
@@ -100,11 +104,11 @@ def allow_header(case, want, got):
 
 def output_order(case, want, got):
     def ordered(form):
-        body = form.get("body")
-        if not isinstance(body, dict) or not isinstance(body.get("outputs"), list):
-            return None
-        return dict(body, outputs=sorted(body["outputs"], key=lambda o: o["name"]))
-    return ordered(want) is not None and "binary" not in want and ordered(want) == ordered(got)
+        answer = form.get("body") or form["reply"]
+        outputs = answer["outputs"]
+        pairs = list(zip(outputs, answer.get("raw_output_contents", [""] * len(outputs))))
+        return dict(answer, outputs=sorted(pairs, key=lambda p: p[0]["name"]), raw_output_contents=[])
+    return "binary" not in want and ordered(want) == ordered(got)
 
 
 def inflight_field(case, want, got):
@@ -138,7 +142,8 @@ def first_fault(case, want, got):
 
 def missing_list(case, want, got):
     """An input too many: stock's message ends its empty list of missing inputs with half a bracket."""
-    return body_error(want).replace("input(s) ]", "input(s) []") == body_error(got) != ""
+    texts = [body_error(form) + form.get("message", "") for form in (want, got)]
+    return texts[0].replace("input(s) ]", "input(s) []") == texts[1] != ""
 
 
 def optional_counted(case, want, got):
@@ -162,6 +167,11 @@ RULES = [
     ("not-one-response", "a failure must not look like success", ("status",), not_one_response),
     ("range", "numbers beyond the input's type are refused instead of silently wrapped",
      ("status", "body") + FRAMING, out_of_range),
+    ("grpc-range", "the same over gRPC", ("code", "message", "reply"), grpc_out_of_range),
+    ("reflection", "served, stock has none", ("code", "message", "reply"),
+     lambda case, want, got: "grpc.reflection" in case.get("rpc", "") and got["code"] == "OK"),
+    ("grpc-trace", "TraceSetting is not served over gRPC yet", ("code", "message", "reply"),
+     lambda case, want, got: case.get("rpc") == "TraceSetting" and got["code"] == "UNIMPLEMENTED"),
     ("not-json", "NaN, Infinity, byte order marks and broken UTF-8 are not JSON", ("status", "body") + FRAMING, not_json),
     ("empty-body", "an empty or broken body must not pass for a request of size zero", ("status", "body"), empty_or_broken),
     ("unparsable-http", "says what was wrong before it closes", ("status", "body", "headers"), unparsable),
@@ -170,11 +180,12 @@ RULES = [
     ("allow", "a 405 says what is allowed (RFC 9110)", ("headers",), allow_header),
     ("openai-routes", "ours has /v1 on the same port", ("status", "body", "headers"),
      lambda case, want, got: path(case).startswith("/v1/") and want["status"] == 404),
-    ("output-order", "inputs reach a model in the order given, in stock in that of a hash table", ("body",), output_order),
+    ("output-order", "inputs reach a model in the order given, in stock in that of a hash table", ("body", "reply"),
+     output_order),
     ("inflight-field", "ensembles have one field more", ("body", "reply"), inflight_field),
     ("first-fault", "of several faults of a request, or several unexpected inputs, another one is named; an unknown datatype "
      "is named as given", ("body", "message", "replies"), first_fault),
-    ("missing-list", "half a bracket", ("body",), missing_list),
+    ("missing-list", "half a bracket", ("body", "message"), missing_list),
     ("required-inputs", "a required input is not made up for by an optional one", ("status", "body") + FRAMING,
      optional_counted),
     ("extensions", "only what is served: no cuda_shared_memory without a GPU, where stock offers it and refuses every use",
