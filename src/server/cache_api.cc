@@ -1,21 +1,11 @@
 // C API for caches: the entry objects that a cache fills and reads.
-#include <vector>
+#include <cstring>
 
+#include "server/cache_entry.h"
 #include "server/error.h"
-#include "server/values.h"
-#include "triton/core/tritoncache.h"
 
 using namespace nereid;          // NOLINT: this file is the C face of what is in there
 using namespace nereid::server;  // NOLINT
-
-// Buffers of one cached response; the memory is the cache's or the core's.
-struct TRITONCACHE_CacheEntry {
-  struct Buffer {
-    void* base = nullptr;
-    TRITONSERVER_BufferAttributes attributes;
-  };
-  std::vector<Buffer> buffers;
-};
 
 namespace {
 
@@ -81,5 +71,44 @@ TRITONSERVER_Error* TRITONCACHE_CacheEntrySetBuffer(
   if (new_base == nullptr) return to_error(invalid_argument("new_base was nullptr"));
   entry->buffers[index].base = new_base;
   if (buffer_attributes != nullptr) entry->buffers[index].attributes = *buffer_attributes;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONCACHE_Copy(TRITONCACHE_Allocator* allocator,
+                                     TRITONCACHE_CacheEntry* entry) {
+  if (allocator == nullptr || entry == nullptr) {
+    return to_error(invalid_argument("allocator or entry was nullptr"));
+  }
+  size_t total = 0;
+  for (const auto& b : entry->buffers) {
+    if (b.attributes.memory_type == TRITONSERVER_MEMORY_GPU) {
+      return to_error(unsupported("cache entries in device memory are not supported"));
+    }
+    if (b.base == nullptr && b.attributes.byte_size > 0) {
+      return to_error(invalid_argument("a buffer of the cache entry has no memory"));
+    }
+    total += b.attributes.byte_size;
+  }
+  if (allocator->to != nullptr) {
+    allocator->to->clear();
+    allocator->to->reserve(total);
+    for (const auto& b : entry->buffers) {
+      allocator->to->append(static_cast<const char*>(b.base), b.attributes.byte_size);
+    }
+  } else {
+    if (total != allocator->from->size()) {
+      return to_error(invalid_argument("the cache entry holds {} bytes, the response has {}", total,
+                                       allocator->from->size()));
+    }
+    const char* from = allocator->from->data();
+    for (auto& b : entry->buffers) {
+      // An entry that still shows the core's own bytes needs no copy.
+      if (b.base != from && b.attributes.byte_size > 0) {
+        std::memcpy(b.base, from, b.attributes.byte_size);
+      }
+      from += b.attributes.byte_size;
+    }
+  }
+  allocator->done = true;
   return nullptr;
 }

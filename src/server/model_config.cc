@@ -59,9 +59,6 @@ Status refuse_unsupported(const Parsed& p) {
   };
   if (c.batch_input_size() > 0) return no("batch_input", "batch_input");
   if (c.batch_output_size() > 0) return no("batch_output", "batch_output");
-  if (c.model_repository_agents().agents_size() > 0) {
-    return no("model_repository_agents", "model_repository_agents");
-  }
   for (int i = 0; i < c.instance_group_size(); ++i) {
     const auto& group = c.instance_group(i);
     if (group.passive()) return no("instance_group", "instance_group.passive");

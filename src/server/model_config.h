@@ -122,6 +122,12 @@ struct WarmupSample {
   std::vector<WarmupInput> inputs;
 };
 
+// A repository agent that a model names.
+struct AgentSpec {
+  std::string name;
+  std::map<std::string, std::string> parameters;
+};
+
 struct ModelConfig {
   std::string name, platform, backend, runtime;
   int64_t max_batch_size = 0;  // 0 = tensors have no batch dimension
@@ -134,6 +140,7 @@ struct ModelConfig {
   std::optional<DynamicBatching> batching;
   std::optional<SequenceBatching> sequences;
   bool response_cache = false;
+  std::vector<AgentSpec> agents;  // in the order in which they see the model
   std::vector<WarmupSample> warmup;
   std::map<std::string, std::string> metric_tags;
   std::vector<double> first_response_buckets = {100, 500, 2000, 5000};  // ms; of the histogram

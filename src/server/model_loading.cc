@@ -55,6 +55,10 @@ bool ModelManager::unchanged(const std::string& name, const ModelFiles& files) c
   if (it == table_->entries.end() || !it->second.files || files.overridden) return false;
   const Entry& entry = it->second;
   if (entry.files->overridden || entry.files->fingerprint != files.fingerprint) return false;
+  if (entry.files->agents != nullptr) {  // the versions are those of the agents' folder
+    return std::any_of(entry.versions.begin(), entry.versions.end(),
+                       [](const auto& v) { return v.second.state == ModelState::kReady; });
+  }
   return std::all_of(files.versions.begin(), files.versions.end(), [&](int64_t number) {
     const auto v = entry.versions.find(number);
     return v != entry.versions.end() && v->second.state == ModelState::kReady;
@@ -70,6 +74,21 @@ Status ModelManager::load_files(const std::string& name, ModelFiles files, Names
     entry.wanted = true;
     entry.is_explicit = entry.is_explicit || is_explicit;
   }
+  if (!files.config.agents.empty() && files.agents == nullptr) {
+    ASSIGN_OR_RETURN(files.agents, AgentChain::load(agents_, files.config, files.dir));
+    if (files.agents->location() != files.dir) {
+      RETURN_IF_ERROR(repositories_.reread(files, files.agents->location()));
+    }
+  }
+  Status status = load_checked(name, files, path);
+  if (files.agents != nullptr) {
+    files.agents->act(status.ok() ? TRITONREPOAGENT_ACTION_LOAD_COMPLETE
+                                  : TRITONREPOAGENT_ACTION_LOAD_FAIL);
+  }
+  return status;
+}
+
+Status ModelManager::load_checked(const std::string& name, ModelFiles& files, Names& path) {
   if (files.versions.empty()) {
     return invalid_argument(
         "at least one version must be available under the version policy of model '{}'", name);
@@ -181,6 +200,8 @@ Status ModelManager::load_versions(const std::string& name, const ModelFiles& fi
     made.clear();
     return Status(absl::StatusCode::kInvalidArgument, errors);
   }
+  std::shared_ptr<AgentChain> old_agents = entry.files ? entry.files->agents : nullptr;
+  if (old_agents == files.agents) old_agents.reset();  // the same files once more
   entry.files = files;
   std::vector<std::shared_ptr<Model>> replaced;  // let go outside the lock
   for (auto& [number, result] : made) {
@@ -200,6 +221,7 @@ Status ModelManager::load_versions(const std::string& name, const ModelFiles& fi
     retire(entry, number);
   }
   lock.unlock();
+  if (old_agents != nullptr) old_agents->act(TRITONREPOAGENT_ACTION_UNLOAD);
   return ok();
 }
 
@@ -224,7 +246,7 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
                                                           uint64_t serial) {
   const ModelConfig& config = files.config;
   auto statistics = std::make_unique<ModelStatistics>(
-      options_.metrics, config, version, config.response_cache && options_.cache_bytes > 0);
+      options_.metrics, config, version, config.response_cache && !options_.cache_name.empty());
   if (config.is_ensemble()) {
     RETURN_IF_ERROR(config.deferred);
     ASSIGN_OR_RETURN(auto parts, find_parts(config));
@@ -251,9 +273,10 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
 
 std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const ModelFiles& files,
                                            uint64_t serial) {
-  // The folder of an override lives as long as the model; the table may be gone before the model.
+  // The folder of an override and the agents live as long as the model; the table may be gone
+  // before the model.
   auto gone = [table = std::weak_ptr<Table>(table_), name = files.config.name,
-               number = model->version(), serial, scratch = files.scratch] {
+               number = model->version(), serial, scratch = files.scratch, agents = files.agents] {
     const auto alive = table.lock();
     if (alive == nullptr) return;
     std::unique_lock lock(alive->mutex);
@@ -278,7 +301,10 @@ void ModelManager::note_failure(const std::string& name, const ModelFiles& files
   Entry& entry = table_->entries[name];
   Version& version = entry.versions[number];
   if (version.model != nullptr) return;  // the old one goes on
-  if (!entry.files) entry.files = files;
+  if (!entry.files) {
+    entry.files = files;
+    entry.files->agents.reset();
+  }
   version.state = ModelState::kUnavailable;
   version.reason = with_code(status);
 }
@@ -300,7 +326,10 @@ void ModelManager::retire_all(const std::string& name) {
     gone.push_back(version.model);
     retire(it->second, number);
   }
+  std::shared_ptr<AgentChain> agents;
+  if (it->second.files) agents = std::move(it->second.files->agents);
   lock.unlock();
+  if (agents != nullptr) agents->act(TRITONREPOAGENT_ACTION_UNLOAD);
 }
 
 ModelManager::Names ModelManager::users_of(const std::string& name) const {

@@ -53,7 +53,7 @@ const char* state_name(ModelState state) {
 }
 
 ModelManager::ModelManager(Server* server, const ServerOptions& options)
-    : server_(server), options_(options), repositories_(options) {}
+    : server_(server), options_(options), repositories_(options), agents_(options.agent_dir) {}
 
 ModelManager::~ModelManager() {
   std::map<std::string, Entry> gone;

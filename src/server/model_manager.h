@@ -94,6 +94,7 @@ class ModelManager {
   Status bring_up(const std::string& name, const ModelOverride& changes, Names& path,
                   bool is_explicit);
   Status load_files(const std::string& name, ModelFiles files, Names& path, bool is_explicit);
+  Status load_checked(const std::string& name, ModelFiles& files, Names& path);
   Status load_parts(const ModelFiles& files, Names& path);
   StatusOr<std::vector<std::shared_ptr<Model>>> find_parts(const ModelConfig& config) const;
   Status load_versions(const std::string& name, const ModelFiles& files);
@@ -115,6 +116,7 @@ class ModelManager {
   Server* server_;
   const ServerOptions& options_;
   Repositories repositories_;
+  RepoAgents agents_;
   std::mutex backends_mutex_;
   std::map<std::string, std::unique_ptr<Backend>> backends_;  // by path; destroyed after the models
   std::shared_ptr<Table> table_ = std::make_shared<Table>();

@@ -29,7 +29,9 @@ struct ServerOptions {
   uint32_t model_load_retries = 0;
   MetricsConfig metrics;
   uint64_t pinned_pool_bytes = uint64_t{256} << 20;
-  size_t cache_bytes = 0;  // of the response cache; 0 = none
+  std::string cache_name, cache_config = "{}";  // of the response cache; "" = none; JSON
+  std::string cache_dir = "/opt/tritonserver/caches";
+  std::string agent_dir = "/opt/tritonserver/repoagents";
   std::string backend_dir = "/opt/tritonserver/backends";
   std::map<std::string, BackendSettings>
       backend_settings;  // backend ("" = all) -> setting -> value

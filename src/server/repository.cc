@@ -179,25 +179,44 @@ StatusOr<ModelFiles> Repositories::read(const std::string& name,
   } else {
     ASSIGN_OR_RETURN(out.dir, find(name));
   }
-  ConfigSource source;
-  source.model = name;
-  source.dir = out.dir;
   if (changes.config) {
+    ConfigSource source;
+    source.model = name;
+    source.dir = out.dir;
     source.is_json = true;
     source.text = *changes.config;
+    ASSIGN_OR_RETURN(out.config, parse_model_config(source));
   } else {
-    std::error_code error;
-    fs::path path = out.dir / "configs" / (config_name_ + ".pbtxt");
-    if (config_name_.empty() || !fs::exists(path, error)) path = out.dir / "config.pbtxt";
-    if (strict_config_ || fs::exists(path, error)) {
-      ASSIGN_OR_RETURN(source.text, read_file(path, kMaxConfigBytes));
-    }
-    source.path = path.string();
+    ASSIGN_OR_RETURN(out.config, read_config(name, out.dir));
   }
-  ASSIGN_OR_RETURN(out.config, parse_model_config(source));
   ASSIGN_OR_RETURN(out.versions, versions_in(out.dir, out.config.versions));
   out.fingerprint = fingerprint_of(out.dir);
   return out;
+}
+
+StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
+                                                const fs::path& dir) const {
+  ConfigSource source;
+  source.model = name;
+  source.dir = dir;
+  std::error_code error;
+  fs::path path = dir / "configs" / (config_name_ + ".pbtxt");
+  if (config_name_.empty() || !fs::exists(path, error)) path = dir / "config.pbtxt";
+  if (strict_config_ || fs::exists(path, error)) {
+    ASSIGN_OR_RETURN(source.text, read_file(path, kMaxConfigBytes));
+  }
+  source.path = path.string();
+  return parse_model_config(source);
+}
+
+Status Repositories::reread(ModelFiles& files, const fs::path& dir) const {
+  if (!files.overridden) {
+    const std::string name = files.config.name;
+    ASSIGN_OR_RETURN(files.config, read_config(name, dir));
+  }
+  files.dir = dir;
+  ASSIGN_OR_RETURN(files.versions, versions_in(dir, files.config.versions));
+  return ok();
 }
 
 Status Repositories::add_root(const std::string& root) {

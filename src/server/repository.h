@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "server/model_config.h"
 #include "server/options.h"
+#include "server/repo_agent.h"
 
 namespace nereid::server {
 
@@ -47,6 +48,7 @@ struct ModelFiles {
   uint64_t fingerprint = 0;       // changes when a file appears, disappears or is written
   bool overridden = false;
   std::shared_ptr<ScratchFolder> scratch;  // holds the files of an override
+  std::shared_ptr<AgentChain> agents;      // null: none, or not called yet
 };
 
 class Repositories {
@@ -63,10 +65,16 @@ class Repositories {
   // it.
   StatusOr<ModelFiles> read(const std::string& name, const ModelOverride& changes) const;
 
+  // Moves a model that its agents replaced: reads what lies in `dir`. The configuration of an
+  // override stays.
+  Status reread(ModelFiles& files, const std::filesystem::path& dir) const;
+
   Status add_root(const std::string& root);     // AlreadyExists
   Status remove_root(const std::string& root);  // NotFound
 
  private:
+  StatusOr<ModelConfig> read_config(const std::string& name,
+                                    const std::filesystem::path& dir) const;
   StatusOr<std::filesystem::path> find(const std::string& name) const;
 
   mutable std::mutex mutex_;

@@ -6,12 +6,12 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
+#include "server/cached_response.h"
 #include "server/model.h"
 
 namespace nereid::server {
 namespace {
-
-constexpr size_t kEntryOverhead = 256;  // bytes of bookkeeping, roughly
 
 // Appends a field such that no two sequences of fields give the same text.
 void add_field(std::string& text, std::string_view field) {
@@ -34,8 +34,9 @@ std::string parameter_text(const TRITONSERVER_Parameter& p) {
   return std::visit(as_text, p.value);
 }
 
-// Everything that the answer may depend on. Device memory cannot be read: false.
-bool key_of(const InferenceRequest& request, ResponseCache::Key& key) {
+// Everything that the answer may depend on, as 128 bits in hexadecimal: an accidental collision is
+// out of the question. Device memory cannot be read: false.
+bool key_of(const InferenceRequest& request, std::string& key) {
   std::string text;
   add_field(text, request.model->config().name);
   add_field(text, std::to_string(request.model->version()));
@@ -60,23 +61,8 @@ bool key_of(const InferenceRequest& request, ResponseCache::Key& key) {
   auto outputs = request.wanted_outputs;
   std::sort(outputs.begin(), outputs.end());
   for (const auto& name : outputs) add_field(text, name);
-  key = {hash64(text, 0), hash64(text, 1)};
+  key = fmt::format("{:016x}{:016x}", hash64(text, 0), hash64(text, 1));
   return true;
-}
-
-// Null when an output lies in device memory.
-std::shared_ptr<const CachedResponse> copy_of(const InferenceResponse& response) {
-  auto out = std::make_shared<CachedResponse>();
-  for (const auto& t : response.outputs) {
-    if (t.memory_type == TRITONSERVER_MEMORY_GPU) return nullptr;
-    CachedOutput& copy = out->outputs.emplace_back();
-    copy.name = t.name;
-    copy.datatype = t.datatype;
-    copy.shape = t.shape;
-    if (t.buffer != nullptr) copy.bytes.assign(static_cast<const char*>(t.buffer), t.byte_size);
-  }
-  out->parameters = response.parameters;
-  return out;
 }
 
 Status send_copy(const CachedResponse& cached, const std::shared_ptr<ResponseContext>& context) {
@@ -96,61 +82,17 @@ Status send_copy(const CachedResponse& cached, const std::shared_ptr<ResponseCon
 
 }  // namespace
 
-size_t CachedResponse::byte_size() const {
-  size_t total = kEntryOverhead;
-  for (const auto& output : outputs) total += kEntryOverhead + output.bytes.size();
-  return total;
-}
-
-std::shared_ptr<const CachedResponse> ResponseCache::find(const Key& key) {
-  const uint64_t start = now_ns();
-  std::lock_guard lock(mutex_);
-  ++totals_.num_lookups;
-  const auto it = index_.find(key);
-  std::shared_ptr<const CachedResponse> found;
-  if (it != index_.end()) {
-    ++totals_.num_hits;
-    entries_.splice(entries_.begin(), entries_, it->second);
-    found = it->second->response;
-  }
-  totals_.lookup_ns += now_ns() - start;
-  return found;
-}
-
-ResponseCache::Stats ResponseCache::stats() const {
-  std::lock_guard lock(mutex_);
-  Stats s = totals_;
-  s.max_bytes = max_bytes_;
-  s.num_bytes = num_bytes_;
-  s.num_entries = entries_.size();
-  return s;
-}
-
-void ResponseCache::insert(const Key& key, std::shared_ptr<const CachedResponse> response) {
-  const size_t size = response->byte_size();
-  const uint64_t start = now_ns();
-  std::lock_guard lock(mutex_);
-  if (size > max_bytes_ || index_.contains(key)) return;
-  while (num_bytes_ + size > max_bytes_) {
-    num_bytes_ -= entries_.back().response->byte_size();
-    index_.erase(entries_.back().key);
-    entries_.pop_back();
-    ++totals_.num_evictions;
-  }
-  num_bytes_ += size;
-  entries_.push_front({key, std::move(response)});
-  index_[key] = entries_.begin();
-  totals_.insertion_ns += now_ns() - start;
-}
-
 bool answer_from_cache(ResponseCache& cache, InferenceRequest* request,
                        const std::shared_ptr<ResponseContext>& context) {
-  ResponseCache::Key key;
+  std::string key;
   const uint64_t begin = now_ns();
   if (!key_of(*request, key)) return false;
-  const auto cached = cache.find(key);
+  const auto bytes = cache.find(key);
+  StatusOr<CachedResponse> cached = not_found("no entry");
+  if (bytes) cached = parse_cached_response(*bytes);
+  if (bytes && !cached.ok()) log_error("cache '{}': {}", cache.name(), message(cached.status()));
   ModelStatistics& statistics = request->model->statistics();
-  if (cached != nullptr) {
+  if (cached.ok()) {
     const Status status = send_copy(*cached, context);
     if (!status.ok()) {
       context->fail(status);
@@ -168,7 +110,7 @@ bool answer_from_cache(ResponseCache& cache, InferenceRequest* request,
                          std::unique_ptr<InferenceResponse> response, uint32_t flags) {
     if (response != nullptr && response->error == nullptr) {
       const uint64_t start = now_ns();
-      if (auto copy = copy_of(*response)) cache.insert(key, std::move(copy));
+      if (auto copy = serialize(*response)) cache.insert(key, *std::move(copy));
       model->statistics().cache_miss(lookup_ns + now_ns() - start);
     }
     deliver(std::move(response), flags);

@@ -26,6 +26,7 @@ constexpr std::array kExtensions = {"classification",
                                     "binary_tensor_data",
                                     "parameters",
                                     "statistics",
+                                    "trace",
                                     "logging"};
 
 }  // namespace
@@ -33,8 +34,10 @@ constexpr std::array kExtensions = {"classification",
 StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   if (options.repositories.empty()) return invalid_argument("--model-repository must be specified");
   std::unique_ptr<Server> server(new Server(std::move(options)));
-  if (server->options_.cache_bytes > 0) {
-    server->cache_ = std::make_unique<ResponseCache>(server->options_.cache_bytes);
+  const ServerOptions& given = server->options_;
+  if (!given.cache_name.empty()) {
+    ASSIGN_OR_RETURN(server->cache_,
+                     ResponseCache::open(given.cache_name, given.cache_config, given.cache_dir));
   }
   server->system_metrics_ =
       std::make_unique<SystemMetrics>(server->options_.metrics, server->cache_.get());

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "base/status.h"
+#include "server/cache.h"
 #include "server/model_manager.h"
 #include "server/options.h"
 #include "server/rate_limiter.h"
-#include "server/response_cache.h"
 #include "server/system_metrics.h"
 
 namespace nereid::server {

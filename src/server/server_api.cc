@@ -93,7 +93,6 @@ NEREID_STORE_OPTION(SetModelConfigName, const char*, model_config_name)
 NEREID_STORE_OPTION(SetStrictModelConfig, bool, strict_model_config)
 NEREID_STORE_OPTION(SetModelLoadThreadCount, unsigned int, model_load_threads)
 NEREID_STORE_OPTION(SetModelLoadRetryCount, unsigned int, model_load_retries)
-NEREID_STORE_OPTION(SetResponseCacheByteSize, uint64_t, cache_bytes)
 NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
 NEREID_STORE_OPTION(SetStrictReadiness, bool, strict_readiness)
 NEREID_STORE_OPTION(SetMinSupportedComputeCapability, double, min_compute_capability)
@@ -103,6 +102,8 @@ NEREID_STORE_OPTION(SetGpuMetrics, bool, metrics.gpu)
 NEREID_STORE_OPTION(SetCpuMetrics, bool, metrics.cpu)
 NEREID_STORE_OPTION(SetPinnedMemoryPoolByteSize, uint64_t, pinned_pool_bytes)
 NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
+NEREID_STORE_OPTION(SetCacheDirectory, const char*, cache_dir)
+NEREID_STORE_OPTION(SetRepoAgentDirectory, const char*, agent_dir)
 #undef NEREID_STORE_OPTION
 
 // A setter that accepts only what this server does anyway.
@@ -115,16 +116,13 @@ NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
 #undef NEREID_FIXED_OPTION
 
 // A setter about something that this core has none of: GPUs of its own whose memories could reach
-// each other, shared objects of caches and agents. Any value works, because there is nothing that
-// it could change.
+// each other. Any value works, because there is nothing that it could change.
 #define NEREID_MOOT_OPTION(setter, ...)                                               \
   TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
                                                          __VA_ARGS__) {               \
     return nullptr;                                                                   \
   }
 NEREID_MOOT_OPTION(SetEnablePeerAccess, bool)
-NEREID_MOOT_OPTION(SetCacheDirectory, const char*)
-NEREID_MOOT_OPTION(SetRepoAgentDirectory, const char*)
 #undef NEREID_MOOT_OPTION
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsInterval(
@@ -257,21 +255,29 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(TRITONSERVER_ServerO
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCacheConfig(TRITONSERVER_ServerOptions* options,
                                                              const char* cache_name,
                                                              const char* config_json) {
-  if (std::string_view(cache_name) != "local") {
-    return to_error(unsupported("cache '{}': only 'local' is built in", cache_name));
+  ServerOptions& o = *of(options);
+  if (cache_name == nullptr || *cache_name == 0) {
+    return to_error(invalid_argument("the cache has no name"));
   }
-  const auto config = parse_json(config_json);
-  const json::value* size =
-      !config.ok() || !config->is_object() ? nullptr : config->get_object().if_contains("size");
-  size_t bytes = 0;
-  const char* text = size != nullptr && size->is_string() ? size->get_string().c_str() : "";
-  const auto parsed = std::from_chars(text, text + std::strlen(text), bytes);
-  if (parsed.ec != std::errc() || *parsed.ptr != 0 || *text == 0) {
-    return to_error(invalid_argument(
-        "cache 'local': \"size\" must be a number of bytes as a string, got {}", config_json));
+  if (!o.cache_name.empty() && o.cache_name != cache_name) {
+    return to_error(invalid_argument("cache '{}': only one cache is possible, and '{}' is set",
+                                     cache_name, o.cache_name));
   }
-  of(options)->cache_bytes = bytes;
+  const auto config = parse_json(config_json == nullptr ? "" : config_json);
+  if (!config.ok() || !config->is_object()) {
+    return to_error(invalid_argument("cache '{}': the configuration is no JSON object: {}",
+                                     cache_name, config_json == nullptr ? "" : config_json));
+  }
+  o.cache_name = cache_name;
+  o.cache_config = config_json;
   return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetResponseCacheByteSize(
+    TRITONSERVER_ServerOptions* options, uint64_t size) {
+  if (size == 0) return nullptr;
+  const std::string config = fmt::format(R"({{"size":"{}"}})", size);
+  return TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", config.c_str());
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFormat(TRITONSERVER_ServerOptions*,

@@ -73,14 +73,18 @@ void add_cache(std::vector<prom::MetricFamily>& page, const ResponseCache& cache
   };
   const ResponseCache::Stats s = cache.stats();
   const auto of = [](uint64_t n) { return static_cast<double>(n); };
-  gauge("nv_cache_util", "Cache utilization [0.0 - 1.0]", of(s.num_bytes) / of(s.max_bytes));
-  gauge("nv_cache_num_entries", "Number of responses stored in response cache", of(s.num_entries));
+  const bool is_known = s.max_bytes > 0;  // only the built-in cache tells what is in it
+  if (is_known) {
+    gauge("nv_cache_util", "Cache utilization [0.0 - 1.0]", of(s.num_bytes) / of(s.max_bytes));
+    gauge("nv_cache_num_entries", "Number of responses stored in response cache",
+          of(s.num_entries));
+    gauge("nv_cache_num_evictions", "Number of cache evictions in response cache",
+          of(s.num_evictions));
+  }
   gauge("nv_cache_num_hits", "Number of cache hits in response cache", of(s.num_hits));
   gauge("nv_cache_num_misses", "Number of cache misses in response cache",
         of(s.num_lookups - s.num_hits));
   gauge("nv_cache_num_lookups", "Number of cache lookups in response cache", of(s.num_lookups));
-  gauge("nv_cache_num_evictions", "Number of cache evictions in response cache",
-        of(s.num_evictions));
   gauge("nv_cache_lookup_duration", "Total cache lookup duration (hit and miss), in microseconds",
         of(s.lookup_ns / 1000));
   gauge("nv_cache_insertion_duration", "Total cache insertion duration, in microseconds",

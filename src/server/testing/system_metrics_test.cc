@@ -88,19 +88,20 @@ TEST(SystemMetrics, Gpu) {
 }
 
 TEST(SystemMetrics, Cache) {
-  ResponseCache cache(2000);
-  const auto entry = std::make_shared<CachedResponse>();
-  cache.insert({1, 1}, entry);
-  EXPECT_NE(cache.find({1, 1}), nullptr);
-  EXPECT_EQ(cache.find({2, 2}), nullptr);
-  for (uint64_t i = 3; i < 20; ++i) cache.insert({i, i}, entry);
-  const std::string text = text_of(SystemMetrics({}, &cache, "no-such-library.so"));
+  auto cache = ResponseCache::open("local", R"({"size":"2000"})", "");
+  ASSERT_TRUE(cache.ok());
+  const std::string entry(20, 'x');  // and 256 for bookkeeping
+  (*cache)->insert("k101", entry);
+  EXPECT_EQ((*cache)->find("k101"), entry);
+  EXPECT_EQ((*cache)->find("k102"), std::nullopt);
+  for (int i = 103; i < 120; ++i) (*cache)->insert("k" + std::to_string(i), entry);
+  const std::string text = text_of(SystemMetrics({}, cache->get(), "no-such-library.so"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_lookups 2"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_hits 1"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_misses 1"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_entries 7"));
   EXPECT_THAT(text, HasSubstr("nv_cache_num_evictions 11"));
-  EXPECT_THAT(text, HasSubstr("nv_cache_util 0.896"));
+  EXPECT_THAT(text, HasSubstr("nv_cache_util 0.98"));
 }
 
 TEST(PinnedPool, Bounds) {
