@@ -144,10 +144,12 @@ def check_grpc(grpc):
     check(reply["code"] == "NOT_FOUND" or "nope" in reply.get("message", ""), "gRPC unknown model", reply)
 
 
-VALUES = {"triton_max_batch_size": "4", "decoupled_mode": "true", "logits_datatype": "TYPE_FP32",
+VALUES = {"triton_backend": "tensorrtllm", "triton_max_batch_size": "4", "decoupled_mode": "true",
+          "logits_datatype": "TYPE_FP32", "encoder_input_features_data_type": "TYPE_FP16",
+          "prompt_embedding_table_data_type": "TYPE_FP16", "max_queue_size": "0", "max_queue_delay_microseconds": "0",
           "batching_strategy": "inflight_fused_batching", "preprocessing_instance_count": "1",
           "postprocessing_instance_count": "1", "bls_instance_count": "1", "accumulate_tokens": "false",
-          "tensorrt_llm_model_name": "tensorrt_llm", "max_queue_delay_microseconds": "0"}
+          "tensorrt_llm_model_name": "tensorrt_llm"}
 
 
 def text_repository(parts, source):
