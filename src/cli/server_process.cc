@@ -51,6 +51,8 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
   front::HttpOptions http = options.http;
   front::GrpcOptions grpc = options.grpc;
   http.extensions = grpc.extensions = std::make_shared<front::Extensions>();
+  ASSIGN_OR_RETURN(http.tracer, front::Tracer::create(process->server_, {}));
+  grpc.tracer = http.tracer;
   if (grpc.port >= 0) {
     ASSIGN_OR_RETURN(process->grpc_, front::GrpcServer::start(process->server_, std::move(grpc)));
   }

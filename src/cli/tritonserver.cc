@@ -20,6 +20,8 @@
 #include "cli/triton_flags.h"
 #include "front/grpc/server.h"
 #include "front/kserve/extensions.h"
+#include "front/trace/options.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::cli {
@@ -72,12 +74,18 @@ class TritonProcess {
   explicit TritonProcess(TRITONSERVER_Server* core) : core_(core) {}
 
   // Opens the ports and says so; false, logged, when one cannot be opened.
-  bool open(const TritonOptions& options) {
+  bool open(const TritonOptions& options, const front::TraceOptions& trace) {
     const auto extensions = std::make_shared<front::Extensions>();
-    if (options.allow_grpc && !open_grpc(options, extensions)) return false;
+    auto tracer = front::Tracer::create(core_, trace);
+    if (!tracer.ok()) {
+      log_error("failed to set up tracing: {}", message(tracer.status()));
+      return false;
+    }
+    if (options.allow_grpc && !open_grpc(options, extensions, *tracer)) return false;
     if (!options.allow_http && !options.allow_metrics) return true;
     front::HttpOptions http = options.http;
     http.extensions = extensions;
+    http.tracer = *std::move(tracer);
     if (!options.allow_http) http.http_port = -1;
     if (!options.allow_metrics) http.metrics_port = -1;
     auto server = front::HttpServer::start(core_, http);
@@ -130,10 +138,11 @@ class TritonProcess {
   }
 
  private:
-  bool open_grpc(const TritonOptions& options,
-                 const std::shared_ptr<front::Extensions>& extensions) {
+  bool open_grpc(const TritonOptions& options, const std::shared_ptr<front::Extensions>& extensions,
+                 const std::shared_ptr<front::Tracer>& tracer) {
     front::GrpcOptions grpc = options.grpc;
     grpc.extensions = extensions;
+    grpc.tracer = tracer;
     if (!options.allow_grpc_shared_memory) {
       // A secret that nobody is told.
       std::random_device random;
@@ -187,9 +196,10 @@ int serve(const TritonOptions& options) {
     std::fprintf(stderr, "error: %s\n", text.c_str());
     return 1;
   }
-  if (!options.trace.empty()) {
-    std::fprintf(stderr, "error: --trace-config %s: request tracing is not part of this server\n",
-                 options.trace[0].c_str());
+  const auto trace = front::parse_trace_config(options.trace);
+  if (!trace.ok()) {
+    std::fprintf(stderr, "error: --trace-config: %s\n",
+                 std::string(message(trace.status())).c_str());
     return 1;
   }
   for (const auto& warning : options.warnings) log_warn("{}", warning);
@@ -200,7 +210,7 @@ int serve(const TritonOptions& options) {
     return 1;
   }
   TritonProcess process(core);
-  if (!process.open(options)) {
+  if (!process.open(options, *trace)) {
     static_cast<void>(process.stop(options.exit_timeout));
     return 1;
   }

@@ -11,6 +11,7 @@
 #include "front/grpc/call.h"
 #include "front/grpc/messages.h"
 #include "front/kserve/extensions.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
@@ -18,6 +19,7 @@ namespace nereid::front {
 struct ControlContext {
   TRITONSERVER_Server* server = nullptr;
   std::shared_ptr<Extensions> extensions;
+  std::shared_ptr<Tracer> tracer;
   std::function<bool()> stopping;
   ProtoMessages messages;
 };

@@ -1,4 +1,4 @@
-// The log setting rpc; see control.h.
+// The log and trace setting rpcs; see control.h.
 #include "front/grpc/control.h"
 #include "front/kserve/json_body.h"
 
@@ -48,8 +48,28 @@ StatusOr<std::string> log_settings(const ControlContext& c, const json::value& r
   return json::serialize(json::object{{"settings", std::move(settings)}});
 }
 
+StatusOr<std::string> trace_settings(const ControlContext& c, const json::value& request) {
+  Tracer::Changes changes;
+  if (const json::value* settings = member(request, "settings")) {
+    for (const auto& entry : settings->as_object()) {
+      auto& values = changes[std::string(entry.key())];
+      const json::value* list = member(entry.value(), "value");
+      if (list != nullptr) values = json::value_to<std::vector<std::string>>(*list);
+    }
+  }
+  ASSIGN_OR_RETURN(const auto model, string_member(request, "model_name"));
+  ASSIGN_OR_RETURN(const auto all, c.tracer->update(model.value_or(""), changes));
+  json::object settings;
+  for (const auto& [key, values] : all) {
+    settings[key] = json::object{{"value", json::array(values.begin(), values.end())}};
+  }
+  return json::serialize(json::object{{"settings", std::move(settings)}});
+}
+
 }  // namespace
 
-std::vector<ControlRpc> setting_rpcs() { return {{"LogSettings", "logging", log_settings}}; }
+std::vector<ControlRpc> setting_rpcs() {
+  return {{"LogSettings", "logging", log_settings}, {"TraceSetting", "trace", trace_settings}};
+}
 
 }  // namespace nereid::front

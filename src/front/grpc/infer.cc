@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "front/bridge/inference_call.h"
 
 namespace nereid::front {
@@ -29,8 +30,10 @@ class ModelInfer {
     }
     if (!first_.status.ok()) return call_->finish(first_.status);
     StatusOr<std::string> message = format_infer_response(first_, ticket_);
+    if (ticket_.trace != nullptr) ticket_.trace->report_now("GRPC_SEND_START");
     if (message.ok()) call_->send(*std::move(message));
     call_->finish(message.status());
+    if (ticket_.trace != nullptr) ticket_.trace->report_now("GRPC_SEND_END");
   }
 
   const CallPtr call_;
@@ -39,10 +42,25 @@ class ModelInfer {
   InferenceReply first_;
 };
 
+// A trace when the request is sampled, with the time that reading it took.
+RequestTracePtr trace_request(const InferContext& context, const Call& call,
+                              const std::string& model, uint64_t begin_ns) {
+  const std::string* parent = call.metadata_value("traceparent");
+  const std::string* state = call.metadata_value("tracestate");
+  RequestTracePtr trace = context.tracer->sample(model, parent == nullptr ? "" : *parent,
+                                                 state == nullptr ? "" : *state);
+  if (trace == nullptr) return nullptr;
+  trace->report("GRPC_WAITREAD_START", begin_ns);
+  trace->report_now("GRPC_WAITREAD_END");
+  return trace;
+}
+
 }  // namespace
 
 Status read_infer_request(const InferContext& context, const Call& call, std::string message,
                           bool accepts_decoupled, GrpcInferRequest& out) {
+  const bool traces = context.tracer->is_on();
+  const uint64_t begin_ns = traces ? now_ns() : 0;
   const auto check_model = [&](const InferenceSpec& spec, InferTicket& ticket) -> Status {
     uint32_t flags = 0;
     RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelTransactionProperties(
@@ -53,6 +71,9 @@ Status read_infer_request(const InferContext& context, const Call& call, std::st
   };
   RETURN_IF_ERROR(
       parse_infer_message(std::move(message), check_model, context.extensions->regions(), out));
+  if (traces) {
+    out.ticket.trace = out.spec.trace = trace_request(context, call, out.spec.model, begin_ns);
+  }
   if (!context.forwards_header) return ok();
   for (const auto& [name, value] : call.metadata()) {
     if (context.forwards_header(name)) out.spec.parameters.push_back({name, value});

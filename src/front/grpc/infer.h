@@ -8,6 +8,7 @@
 #include "front/grpc/call.h"
 #include "front/grpc/infer_message.h"
 #include "front/kserve/extensions.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
@@ -15,6 +16,7 @@ namespace nereid::front {
 struct InferContext {
   TRITONSERVER_Server* server = nullptr;
   std::shared_ptr<Extensions> extensions;
+  std::shared_ptr<Tracer> tracer;
   std::function<bool(const std::string& name)> forwards_header;  // metadata -> parameters; or null
 };
 using InferContextPtr = std::shared_ptr<const InferContext>;

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
+#include "front/bridge/request_trace.h"
 #include "front/grpc/call.h"
 #include "front/kserve/shared_memory.h"
 
@@ -23,6 +24,7 @@ struct InferTicket {
   bool empty_final = false;                         // a final flag alone is worth a message
   bool decoupled = false;                           // of the model
   std::map<std::string, uint64_t> classifications;  // by output: how many classes
+  RequestTracePtr trace;                            // null: not traced
 };
 
 struct GrpcInferRequest {

@@ -100,7 +100,9 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     // A final flag alone is told to those who asked.
     if (reply.empty && !(ticket.empty_final && ticket.decoupled)) return;
     StatusOr<std::string> message = format_stream_response(reply, ticket);
+    if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_START");
     write(key, *std::move(message));
+    if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_END");
   }
 
   // At once, or when the requests before it are complete.

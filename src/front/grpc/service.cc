@@ -59,13 +59,19 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
   ASSIGN_OR_RETURN(const Restrictions restrictions, read_restrictions(options.restrictions));
   auto extensions = options.extensions;
   if (extensions == nullptr) extensions = std::make_shared<Extensions>();
+  auto tracer = options.tracer;
+  if (tracer == nullptr) {
+    ASSIGN_OR_RETURN(tracer, Tracer::create(server, {}));
+  }
   auto infer = std::make_shared<InferContext>();
   infer->server = server;
   infer->extensions = extensions;
+  infer->tracer = tracer;
   ASSIGN_OR_RETURN(infer->forwards_header, header_filter(options.header_forward_pattern));
   auto control = std::make_shared<ControlContext>();
   control->server = server;
   control->extensions = extensions;
+  control->tracer = tracer;
   control->stopping = std::move(stopping);
 
   MethodTable methods;
