@@ -67,10 +67,7 @@ std::string_view api_of(std::string_view path) {
 
 // Why a request may not reach its handler, if so.
 std::optional<Response> refusal(const HttpOptions& options, const Request& request) {
-  const std::string_view path = request.path;
-  const std::string_view api =
-      path.ends_with("sharedmemory") || path.find("sharedmemory/") != path.npos ? "shared-memory"
-                                                                                : api_of(path);
+  const std::string_view api = api_of(request.path);
   if (api == "shared-memory" && !options.allow_shared_memory) {
     return kserve_error(400, "shared memory of clients is switched off (--allow-client-shm)");
   }

@@ -93,9 +93,11 @@ void log_options(const ServerOptions& options, std::string_view version,
   const auto flag = [](bool on) { return std::string(on ? "1" : "0"); };
   rows.push_back({"strict_model_config", flag(options.strict_model_config)});
   rows.push_back({"model_config_name", options.model_config_name});
+  rows.push_back({"rate_limit", options.limit_rates ? "EXEC_COUNT" : "OFF"});
+  rows.push_back({"pinned_memory_pool_byte_size", std::to_string(options.pinned_pool_bytes)});
   rows.push_back({"strict_readiness", flag(options.strict_readiness)});
   rows.push_back({"exit_timeout", std::to_string(options.exit_timeout_s)});
-  rows.push_back({"cache_enabled", flag(options.cache_bytes > 0)});
+  rows.push_back({"cache_enabled", flag(!options.cache_name.empty())});
   log_info("{}", format_table(rows));
 }
 
