@@ -18,6 +18,7 @@ namespace nereid::server {
 namespace {
 
 constexpr std::array kExtensions = {"classification",
+                                    "sequence",
                                     "model_repository",
                                     "model_repository(unload_dependents)",
                                     "schedule_policy",
