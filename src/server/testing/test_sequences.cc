@@ -107,6 +107,7 @@ void execute_source(TRITONBACKEND_Request* request) {
   TRITONBACKEND_ResponseFactoryNew(&factory, request);
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
   bool is_cancelled = false;
+  lag_sent = lag_seen = 0;  // what an earlier, cancelled request left
   for (int32_t i = 0; i < count && !is_cancelled; ++i) {
     const int32_t sent = ++lag_sent;
     send_values(factory, {sent, sent - lag_seen.load()}, 0, false);
