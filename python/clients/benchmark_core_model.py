@@ -125,12 +125,14 @@ class Load:
         self.flags = flags
         if flags.protocol == "grpc":
             import tritonclient.grpc as module
-            self.client = module.InferenceServerClient(flags.url, verbose=flags.verbose)
         else:
             import tritonclient.http as module
-            self.client = module.InferenceServerClient(flags.url, concurrency=flags.concurrency, verbose=flags.verbose)
         self.module = module
+        self.client = None if flags.protocol == "http" else self.connect()
         self.replies = queue.Queue()
+
+    def connect(self):
+        return self.module.InferenceServerClient(self.flags.url, verbose=self.flags.verbose)
 
     def inputs(self, ids, output_len):
         m = self.module
@@ -184,10 +186,11 @@ class Load:
         waiting = queue.Queue()
 
         def work():
+            client = self.connect()  # HTTP clients belong to the thread that made them
             while (job := waiting.get()) is not None:
                 number, sent, model = job
                 try:
-                    reply = self.client.infer(model, self.inputs(*prompts[number]), request_id=str(number))
+                    reply = client.infer(model, self.inputs(*prompts[number]), request_id=str(number))
                     response = reply.get_response()
                     assert response["id"] == str(number), "the answer's id is %s" % response["id"]
                     results[number] = (sent, time.time(), response["outputs"][0]["shape"][2], len(prompts[number][0]))

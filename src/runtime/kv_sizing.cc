@@ -83,6 +83,8 @@ Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::Runne
   const int32_t model = exec::model_window(plan), wanted = config.max_attention_window;
   limits.window = model > 0 && wanted > 0 ? std::min(model, wanted) : std::max(model, wanted);
   limits.sink = config.sink_token_length;
+  // One that covers every position hides nothing, and blocks behind a window cannot be reused.
+  if (limits.window >= plan.model.max_positions) limits.window = limits.sink = 0;
   if (limits.sink > 0 && limits.window == 0)
     return invalid_argument(
         "kv_cache.sink_token_length: {} needs kv_cache.max_attention_window above 0, since the "

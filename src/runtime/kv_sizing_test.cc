@@ -90,6 +90,12 @@ TEST_F(KvSizingTest, WindowsNeedFewerBlocks) {
   EXPECT_EQ(limits.num_blocks, 4 * 3);  // ceil((8 + 16) / 16) + 1 instead of 4
   config_.kv_cache.max_tokens = 48;
   EXPECT_EQ(size().max_sequence_length, 64);  // longer than the cache
+  config_.kv_cache.max_attention_window = plan_.model.max_positions;
+  config_.kv_cache.sink_token_length = 4;
+  EXPECT_EQ(size().window, 0);  // hides nothing
+  EXPECT_EQ(size().sink, 0);
+  config_.kv_cache.max_attention_window = 8;
+  config_.kv_cache.sink_token_length = 0;
   std::get<io::AttentionCall>(plan_.calls[3]).window = 5;
   EXPECT_EQ(size().window, 5);
   config_.kv_cache.max_attention_window = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "server/host_allocator.h"
 
 namespace nereid::server {
@@ -334,13 +335,20 @@ bool EnsembleRun::flush(Branch& branch, bool is_last) {
   return branch.fork_final;
 }
 
+// Each request is an execution of its own, and all of its time is spent in the steps.
+void EnsembleRun::report_success() {
+  RequestTimes times;
+  times.start = times.exec_start = times.compute_start = request_->start_ns;
+  times.compute_end = times.exec_end = now_ns();
+  request_->model->statistics().success(request_->batch_size, times);
+  request_->model->statistics().execution(request_->batch_size, times);
+}
+
 void EnsembleRun::flush_all() {
   if (failed_ || final_sent_) return;
   if (!flush(*root_, true) || failed_ || final_sent_) return;
   final_sent_ = true;  // nothing was left to carry it
-  RequestTimes times;
-  times.start = request_->start_ns;
-  request_->model->statistics().success(request_->batch_size, times);
+  report_success();
   (void)context_->send(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
 }
 
@@ -385,9 +393,7 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
   branch.tensors.clear();
   if (is_final) {
     final_sent_ = true;
-    RequestTimes times;
-    times.start = request_->start_ns;
-    request_->model->statistics().success(request_->batch_size, times);
+    report_success();
   }
   (void)InferenceResponse::send(std::move(response),
                                 is_final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, ok());

@@ -62,6 +62,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void complete(Branch& branch);
   void cancel_steps();
   void start_waiting();
+  void report_success();
   void flush_all();
   // Sends what is complete, in order; true when all of `branch` has left.
   bool flush(Branch& branch, bool is_last);

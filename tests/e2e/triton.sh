@@ -32,9 +32,11 @@ export NEREID_CACHE_DIR=$build/e2e/cache
 # The walk-through uses Triton's ports and stops servers by name: in a network and process space of its own where the
 # system lets us have one.
 own=()
+# bash stays as the first process there: it collects servers that end after their starters.
+inside='ip link set lo up 2>/dev/null || true; "$0" "$@"; exit $?'
 if unshare -n -p -f --mount-proc true 2>/dev/null; then own=(unshare -n -p -f --mount-proc --kill-child); fi
-"${own[@]}" bash -c 'ip link set lo up 2>/dev/null || true; exec "$0" "$@"' \
+"${own[@]}" bash -c "$inside" \
   "$venv/bin/python" "$here/triton_walkthrough.py" "$build"
-"${own[@]}" bash -c 'ip link set lo up 2>/dev/null || true; exec "$0" "$@"' \
+"${own[@]}" bash -c "$inside" \
   "$venv/bin/python" "$here/triton_scenarios.py" "$build" "${@:2}"
 echo "== e2e: Triton: all passed"

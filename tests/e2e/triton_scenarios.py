@@ -16,7 +16,7 @@ DATASET = os.path.join(WORK, "dataset.json")
 PROMPT = "What is machine learning?"
 LONG_PROMPT = ("Machine learning is a field of study that gives computers the ability to learn from data without being "
                "told every step, and people use it for many things, such as reading text, seeing pictures, hearing "
-               "speech, playing games, finding errors, and telling what the weather of the next days will be like.")
+               "speech, playing games, finding errors, and telling what the weather of the next")
 
 
 def repository(name, **how):
@@ -120,7 +120,7 @@ def base_metrics(server):
     models = ("ensemble", "preprocessing", "tensorrt_llm", "postprocessing")
 
     def of(family):
-        return [int(server.metric("nv_inference_" + family, model=model)) for model in models]
+        return [server.total("nv_inference_" + family, model=model) for model in models]
 
     before = {family: of(family) for family in ("request_success", "count", "exec_count", "request_failure")}
     requests = 8

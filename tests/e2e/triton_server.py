@@ -95,6 +95,13 @@ class Server:
                 out[match[1], frozenset(re.findall(r'(\w+)="([^"]*)"', match[2] or ""))] = match[3]
         return out
 
+    def total(self, family, **labels):
+        """The sum of a family's values whose labels contain these: failures are counted by reason."""
+        wanted = set(labels.items())
+        found = [int(value) for (name, has), value in self.metrics().items() if name == family and wanted <= has]
+        assert found, (family, labels)
+        return sum(found)
+
     def metric(self, family, **labels):
         """The one value of that family whose labels contain these."""
         wanted = set(labels.items())

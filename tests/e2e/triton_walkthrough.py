@@ -15,7 +15,7 @@ def blocks():
     heading = ""
     with open(DOCUMENT, encoding="utf-8") as file:
         text = file.read()
-    for match in re.finditer(r"^## (.*)$|^```sh\n(.*?)^```$", text, re.M | re.S):
+    for match in re.finditer(r"^## ([^\n]*)$|^```sh\n(.*?)^```$", text, re.M | re.S):
         if match[1]:
             heading = match[1]
         else:
