@@ -34,12 +34,13 @@ constexpr std::array kExtensions = {"classification",
 
 StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   if (options.repositories.empty()) return invalid_argument("--model-repository must be specified");
-  std::unique_ptr<Server> server(new Server(std::move(options)));
-  const ServerOptions& given = server->options_;
-  if (!given.cache_name.empty()) {
-    ASSIGN_OR_RETURN(server->cache_,
-                     ResponseCache::open(given.cache_name, given.cache_config, given.cache_dir));
+  std::unique_ptr<ResponseCache> cache;
+  if (!options.cache_name.empty()) {
+    ASSIGN_OR_RETURN(
+        cache, ResponseCache::open(options.cache_name, options.cache_config, options.cache_dir));
   }
+  std::unique_ptr<Server> server(new Server(std::move(options)));
+  server->cache_ = std::move(cache);
   server->system_metrics_ =
       std::make_unique<SystemMetrics>(server->options_.metrics, server->cache_.get());
   PinnedPool::get().resize(server->options_.pinned_pool_bytes);
