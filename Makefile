@@ -28,7 +28,6 @@ e2e: all
 
 # Against a stock Triton server, which it installs: proofs, recorded corpus, differential test.
 stock: all
-	cmake --build $(BUILD) --target repository_server
 	tests/stock/run.sh $(BUILD)
 
 # A relocatable folder, build/bundle/nereid, that runs on x86-64 Linux with glibc 2.36 or newer and nothing installed.

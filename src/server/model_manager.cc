@@ -273,6 +273,15 @@ std::vector<ModelRow> ModelManager::index(bool ready_only) const {
   return out;
 }
 
+std::vector<BackendRow> ModelManager::backends() {
+  std::vector<BackendRow> out;
+  std::lock_guard lock(backends_mutex_);
+  for (const auto& [path, backend] : backends_) {
+    out.push_back({backend->name, path, backend->config.text});
+  }
+  return out;
+}
+
 std::vector<ModelRow> ModelManager::table() const {
   std::vector<ModelRow> out;
   std::shared_lock lock(table_->mutex);

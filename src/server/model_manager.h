@@ -23,6 +23,12 @@ namespace nereid::server {
 enum class ModelState { kReady, kUnavailable, kLoading, kUnloading };
 const char* state_name(ModelState state);
 
+struct BackendRow {
+  std::string name;
+  std::string path;    // of the shared object
+  std::string config;  // JSON, as the backend sees it
+};
+
 // One line of the repository index. version 0: never loaded.
 struct ModelRow {
   std::string name;
@@ -58,6 +64,7 @@ class ModelManager {
   Status unregister_repository(const std::string& root);
 
   std::vector<ModelRow> index(bool ready_only) const;
+  std::vector<BackendRow> backends();   // those that models have opened
   std::vector<ModelRow> table() const;  // what is known, without a look at the disk
   bool all_ready() const;               // nothing known is missing, loading or failed
   std::string failures() const;         // "" when everything wanted is loaded

@@ -62,8 +62,13 @@ std::string format_table(const std::vector<TableRow>& rows) {
   return text + rule + "\n";
 }
 
-void log_loaded(const ModelManager& models) {
+void log_loaded(ModelManager& models) {
   log_info("{}", format_table({{"Repository Agent", "Path"}}));
+  std::vector<TableRow> backends = {{"Backend", "Path", "Config"}};
+  for (const auto& backend : models.backends()) {
+    backends.push_back({backend.name, backend.path, backend.config});
+  }
+  log_info("{}", format_table(backends));
   std::vector<TableRow> rows = {{"Model", "Version", "Status"}};
   for (const auto& model : models.table()) {
     std::string status = model.reason;

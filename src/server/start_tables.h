@@ -16,8 +16,8 @@ using TableRow = std::vector<std::string>;
 // below, with the others empty.
 std::string format_table(const std::vector<TableRow>& rows);
 
-// Repository agents and models, as log messages.
-void log_loaded(const ModelManager& models);
+// Repository agents, backends and models, as log messages.
+void log_loaded(ModelManager& models);
 
 // What the server was started with. `extensions` are the protocol extensions of its metadata.
 void log_options(const ServerOptions& options, std::string_view version,

@@ -27,12 +27,8 @@ BODY = json.dumps({"id": "r1", "inputs": [{"name": "IN", "datatype": "INT32", "s
 class Server:
     def __init__(self, build, root, *trace):
         self.log = tempfile.TemporaryFile("w+")
-        new = os.path.join(build, "bin/tritonserver")
         common = ["--model-repository=" + root, "--http-port=0", "--backend-directory=" + os.path.join(build, "test_backends")]
-        if os.path.exists(new):
-            command = [new, "--allow-grpc=false", "--allow-metrics=false", "--http-address=127.0.0.1"]
-        else:
-            command = [os.path.join(build, "bin/repository_server")]
+        command = [os.path.join(build, "bin/tritonserver"), "--allow-grpc=false", "--allow-metrics=false", "--http-address=127.0.0.1"]
         self.process = subprocess.Popen(command + common + ["--trace-config=" + t for t in trace], stdout=self.log, stderr=self.log)
         self.port = self.wait_for_port()
 
@@ -40,9 +36,9 @@ class Server:
         for _ in range(600):
             self.log.seek(0)
             text = self.log.read()
-            found = re.search(r"^http=(\d+)|Started HTTPService at \S+:(\d+)", text, re.M)
+            found = re.search(r"Started HTTPService at \S+:(\d+)", text)
             if found:
-                return int(found.group(1) or found.group(2))
+                return int(found.group(1))
             if self.process.poll() is not None:
                 break
             time.sleep(0.05)

@@ -113,7 +113,7 @@ def launched(nereid, work):
     expect(not find_server(repository), "the server does not stop")
     with open(log, encoding="utf-8") as f:
         text = f.read()
-    for line in ("| tensorrt_llm     | 1       | READY", "| Option", "model_control_mode"):
+    for line in ("| tensorrt_llm     | 1       | READY", "| Option", "model_control_mode", "| Backend"):
         expect(line in text, "the log lacks %r:\n%s" % (line, text[:3000]))
     return repository
 

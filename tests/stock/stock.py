@@ -1,7 +1,6 @@
 """The two servers of these tests: folders made of the stock wheel's parts and ours, and processes started on them."""
 import glob
 import os
-import re
 import shutil
 import signal
 import socket
@@ -186,18 +185,9 @@ def stock_server(parts, repository, backends=None, more=(), name="stock"):
 def our_server(parts, repository, backends, more=(), name="nereid", env=None):
     environment = parts.environment()
     environment.update(env or {})
-    return Server(name, lambda s: our_command(parts.build, s, repository, backends, more), environment,
+    binary = os.path.join(parts.build, "bin/tritonserver")
+    return Server(name, lambda s: [binary, *flags(s, repository, backends, more)], environment,
                   fresh_log(parts, name))
-
-
-def our_command(build, server, repository, backends, more):
-    binary = os.path.join(build, "bin/tritonserver")
-    if os.path.exists(binary):
-        return [binary, *flags(server, repository, backends, more)]
-    # The tests' own server, which knows few flags.
-    kept = ["--cache-size=" + re.sub(r".*size=", "", f) if f.startswith("--cache-config") else f for f in more]
-    return [os.path.join(build, "bin/repository_server"), "--model-repository=" + repository,
-            "--backend-directory=" + backends, "--http-port=%d" % server.http, "--grpc-port=%d" % server.grpc, *kept]
 
 
 def repository_copy(parts, name="repository"):

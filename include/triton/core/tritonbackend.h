@@ -9,7 +9,7 @@
 //  - call RequestRelease exactly once, after which the request, its inputs and strings are gone.
 // A ResponseFactory outlives its request. Errors passed to the core stay the caller's. Times are
 // steady-clock ns.
-// [-] marks functions that return TRITONSERVER_ERROR_UNSUPPORTED for now.
+// Memory that is not the CPU's is refused with TRITONSERVER_ERROR_UNSUPPORTED.
 #pragma once
 
 #include "triton/core/tritonserver.h"
@@ -57,7 +57,7 @@ typedef enum TRITONBACKEND_execpolicy_enum {
 // A backend built for (major, minor) works when major is equal and the core's minor is not smaller.
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 // The config message and the location are the core's. Location: the folder of the shared object.
-// SetExecutionPolicy only inside Initialize; only BLOCKING (one thread per instance) for now.
+// SetExecutionPolicy only inside Initialize; only BLOCKING (one thread per instance).
 TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
 TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend,
                                                 TRITONSERVER_Message** backend_config);
@@ -81,7 +81,7 @@ TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoadin
 
 // ---- Model ----
 // ModelRepository gives the model folder, without the version. ModelConfig: config_version must be
-// 1; the caller owns the message. ModelSetConfig [-].
+// 1; the caller owns the message. ModelSetConfig only inside ModelInitialize.
 
 TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name);
 TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version);
@@ -145,7 +145,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
     TRITONBACKEND_ModelInstance* model_instance, uint64_t batch_size, uint64_t exec_start_ns,
     uint64_t compute_start_ns, uint64_t compute_end_ns, uint64_t exec_end_ns);
-// [-] Statistics per response of a decoupled model.
+// Statistics per response of a decoupled model.
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsNew(
     TRITONBACKEND_ModelInstanceResponseStatistics** response_statistics);
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
@@ -281,7 +281,7 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
 TRITONSERVER_Error* TRITONBACKEND_OutputBufferAttributes(
     TRITONBACKEND_Output* output, TRITONSERVER_BufferAttributes** buffer_attributes);
 
-// ---- Implicit state [-] and memory pools (CPU only: others UNSUPPORTED, callers then allocate
+// ---- Implicit state and memory pools (CPU only: others UNSUPPORTED, callers then allocate
 // themselves) ----
 
 TRITONSERVER_Error* TRITONBACKEND_StateNew(TRITONBACKEND_State** state,

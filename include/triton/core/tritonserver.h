@@ -9,8 +9,8 @@
 //  who takes them over.
 //  - Thread safety: different objects may be used from different threads; one object only where a
 //  comment allows it.
-//  - Functions marked [-] are declared for binary compatibility and return
-//  TRITONSERVER_ERROR_UNSUPPORTED for now.
+//  - What this core has no use for (GPU memory pools, model load limits) is refused with
+//  TRITONSERVER_ERROR_UNSUPPORTED and a message that says so.
 #pragma once
 
 #include "triton/core/tritonserver_types.h"
@@ -151,7 +151,7 @@ typedef void (*TRITONSERVER_InferenceTraceReleaseFn_t)(TRITONSERVER_InferenceTra
 const char* TRITONSERVER_InferenceTraceLevelString(TRITONSERVER_InferenceTraceLevel level);
 const char* TRITONSERVER_InferenceTraceActivityString(TRITONSERVER_InferenceTraceActivity activity);
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(
-    TRITONSERVER_InferenceTrace** trace,  // [-] this and the next ten
+    TRITONSERVER_InferenceTrace** trace,  // the caller's until a request takes it
     TRITONSERVER_InferenceTraceLevel level, uint64_t parent_id,
     TRITONSERVER_InferenceTraceActivityFn_t activity_fn,
     TRITONSERVER_InferenceTraceReleaseFn_t release_fn, void* trace_userp);
@@ -230,7 +230,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(
     TRITONSERVER_InferenceRequest* inference_request, const char* name,
     const TRITONSERVER_DataType datatype, const int64_t* shape, uint64_t dim_count);
-// [-] An input whose datatype and shape come from the model.
+// An input whose datatype and shape come from the model.
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRawInput(
     TRITONSERVER_InferenceRequest* inference_request, const char* name);
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(
@@ -241,7 +241,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputs(
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(
     TRITONSERVER_InferenceRequest* inference_request, const char* name, const void* base,
     size_t byte_size, TRITONSERVER_MemoryType memory_type, int64_t memory_type_id);
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(  // [-]
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
     TRITONSERVER_InferenceRequest* inference_request, const char* name, const void* base,
     size_t byte_size, TRITONSERVER_MemoryType memory_type, int64_t memory_type_id,
     const char* host_policy_name);
@@ -304,7 +304,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(
     TRITONSERVER_InferenceResponse* inference_response, const uint32_t index, const char** name,
     TRITONSERVER_DataType* datatype, const int64_t** shape, uint64_t* dim_count, const void** base,
     size_t* byte_size, TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id, void** userp);
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(  // [-]
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(
     TRITONSERVER_InferenceResponse* inference_response, const uint32_t index,
     const size_t class_index, const char** label);
 
@@ -405,7 +405,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsConfig(TRITONSERVER_Serv
 // ---- Server ----
 
 // A request is the core's from a successful ServerInferAsync until its release callback; after an
-// error it is still the caller's and no callback comes. `inference_trace` must be null for now.
+// error it is still the caller's and no callback comes. `inference_trace` may be null.
 // model_version -1: the newest ready one. ServerNew loads every start-up model; INTERNAL "failed to
 // load all models" when one failed and exit-on-error is set. ServerStop refuses new requests, waits
 // for running ones, unloads, within the exit timeout; ServerDelete stops first. Messages are owned
@@ -451,7 +451,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server* server, u
                                                   TRITONSERVER_Message** model_index);
 TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server,
                                                TRITONSERVER_Metrics** metrics);
-// [-] Model control at run time (only control mode NONE for now).
+// Model control at run time, with control mode EXPLICIT.
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(
     TRITONSERVER_Server* server, const char* model_name, const TRITONSERVER_Parameter** parameters,
     uint64_t parameter_count);
