@@ -186,8 +186,9 @@ def token_histograms():
 
 
 def stop_and_cancel(server, *more):
-    """A running request is stopped by its id, or by cancelling the call: the client finds fewer tokens."""
-    words = ["-u", server.grpc, "--request-output-len", "1500", "--stop-after-ms", "100", "--request-id", "1",
+    """A running request is stopped by its id, or by cancelling the call: the client finds fewer tokens. The client's end
+    id ends the text after some 200 tokens, so the stop must come well before."""
+    words = ["-u", server.grpc, "--request-output-len", "1500", "--stop-after-ms", "5", "--request-id", "1",
              "--tokenizer-dir", MODEL, *more]
     out = client(CLIENTS, "inflight_batcher_llm_client.py", *words)
     assert "Got cancellation response from server" in out, out
