@@ -25,6 +25,7 @@ if [ "${2:-}" = mutations ]; then
   exit
 fi
 step "$python" "$here/proofs.py" "$build"
+mkdir -p "$build/stock"
 # Side by side: much of the corpus is waiting.
 step "$python" "$here/corpus.py" "$build" >"$build/stock/corpus.txt" 2>&1 &
 corpus=$!

@@ -20,7 +20,8 @@ class Parts:
 
     def __init__(self, build):
         self.build = os.path.abspath(build)
-        self.work = os.path.join(self.build, "stock")
+        script = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+        self.work = os.path.join(self.build, "stock", script)  # scripts run side by side
         site = sysconfig.get_path("purelib")
         self.root = os.path.join(site, "pytriton/tritonserver")
         self.libs = os.path.join(site, "nvidia_pytriton.libs")
