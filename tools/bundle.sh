@@ -30,7 +30,7 @@ cp docs/migrate-from-triton.md "$target/docs/"
 
 # What every system with glibc has, and what comes with the driver.
 skip='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|mvec|anl|nsl|thread_db|cuda|nvidia-.*))\.so'
-find "$target" -type f \( -perm -u+x -o -name '*.so*' \) -print0 | xargs -0 ldd 2>/dev/null |
+find "$target" -type f \( -name nereid -o -name '*.so*' \) -print0 | xargs -0 ldd 2>/dev/null |
   awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
   while read -r library; do
     name=$(basename "$library")

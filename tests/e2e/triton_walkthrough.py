@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 DOCUMENT = os.path.join(ROOT, "docs", "migrate-from-triton.md")
@@ -40,16 +41,20 @@ def main():
     text = "\n".join(script)
     build = os.path.relpath(os.path.abspath(sys.argv[1]), ROOT)
     text = text.replace("$PWD/build/release/", "$PWD/%s/" % build)
-    result = subprocess.run(["bash", "-c", text], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            timeout=600, stdin=subprocess.DEVNULL)
-    print(result.stdout)
+    # A file, not a pipe: a server that is left running by a failure would hold the pipe open.
+    with tempfile.TemporaryFile("w+") as output:
+        result = subprocess.run(["bash", "-c", text], cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, timeout=600,
+                                stdin=subprocess.DEVNULL)
+        output.seek(0)
+        printed = output.read()
+    print(printed)
     if result.returncode != 0:
         log = os.path.join(ROOT, "build", "walkthrough", "triton.log")
         if os.path.exists(log):
             with open(log, encoding="utf-8", errors="replace") as file:
                 print(file.read()[-4000:])
         sys.exit("walkthrough: a command of the document failed with status %d" % result.returncode)
-    check(result.stdout)
+    check(printed)
 
 
 def check(text):
