@@ -46,8 +46,9 @@ function(nereid_library)
       GTest::gmock GTest::gtest_main)
     target_compile_definitions(${short}_test PRIVATE
       NEREID_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-    # What is tested is in the libraries; the tests' own code has to compile quickly. UBSan alone doubles its time.
-    target_compile_options(${short}_test PRIVATE -O1 $<$<BOOL:${NEREID_SANITIZE}>:-fno-sanitize=undefined>)
+    # What is tested is in the libraries; the tests' own code has to compile quickly.
+    set_target_properties(${short}_test PROPERTIES NEREID_IS_TEST ON)
+    target_compile_options(${short}_test PRIVATE -O1)
     add_test(NAME ${short}_test COMMAND ${short}_test)
     set_tests_properties(${short}_test PROPERTIES TIMEOUT 900)
   endif()

@@ -185,6 +185,12 @@ void GrpcServer::stop(std::chrono::milliseconds grace) {
     log_error("gRPC requests did not end in time; their connections are abandoned");
     for (auto& loop : impl_->loops) static_cast<void>(loop.release());
   }
+  // A pending accept holds a socket of another loop, so it has to end before any loop goes.
+  const auto none_pending = [&] { return impl_->acceptor.use_count() == 1; };
+  if (!impl_->wait_until(std::chrono::seconds(5), none_pending)) {
+    log_error("the gRPC port's accept did not end in time; its loops are abandoned");
+    for (auto& loop : impl_->loops) static_cast<void>(loop.release());
+  }
   impl_->acceptor.reset();
   impl_->loops.clear();
 }

@@ -50,6 +50,7 @@ struct Listener::Impl {
   std::mutex mutex;
   std::condition_variable drained;
   std::unordered_set<Connection*> connections;  // each alive while listed
+  bool is_accepting = false;                    // the accept loop runs
 };
 
 // Held by the accept loop and the Listener handle.

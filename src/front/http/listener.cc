@@ -29,8 +29,20 @@ void raise_descriptor_limit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log_debug("cannot raise the descriptor limit");
 }
 
+// Tells the listener that no accept is pending any more: its socket-to-be belongs to another
+// thread's context, which must not go before it.
+struct AcceptEnd {
+  Listener::Impl& listener;
+  ~AcceptEnd() {
+    std::lock_guard lock(listener.mutex);
+    listener.is_accepting = false;
+    listener.drained.notify_all();
+  }
+};
+
 asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
                                   std::shared_ptr<Listener::Impl> listener) {
+  const AcceptEnd end{*listener};
   asio::steady_timer pause(acceptor->socket.get_executor());
   while (acceptor->socket.is_open()) {
     boost::system::error_code ec;
@@ -124,6 +136,7 @@ StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, Listener
   if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);
   if (ec) return unavailable("cannot listen on {}: {}", where, ec.message());
   impl->port = socket.local_endpoint().port();
+  impl->is_accepting = true;
   asio::co_spawn(socket.get_executor(), accept_loop(acceptor, impl), asio::detached);
   return std::unique_ptr<Listener>(new Listener(std::move(impl), std::move(acceptor)));
 }
@@ -163,7 +176,8 @@ void Listener::begin_stop() {
 
 bool Listener::wait_drained(std::chrono::milliseconds grace) {
   std::unique_lock lock(impl_->mutex);
-  return impl_->drained.wait_for(lock, grace, [&] { return impl_->connections.empty(); });
+  return impl_->drained.wait_for(
+      lock, grace, [&] { return impl_->connections.empty() && !impl_->is_accepting; });
 }
 
 void Listener::abort_all() {

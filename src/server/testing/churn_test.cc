@@ -116,8 +116,14 @@ TEST_F(Churn, LoadsAndUnloadsLeaveNothingBehind) {
   std::printf("%d loads, %d requests meanwhile, %d lost, resident %zu -> %zu KiB\n", num_loads,
               num_asked.load(), num_lost.load(), before >> 10, after >> 10);
   EXPECT_EQ(num_lost, 0);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::printf(
+      "resident memory is not judged: a sanitizer keeps what was freed and looks for leaks "
+      "itself\n");
+#else
   // Fragments of the allocator, not something for each load.
   EXPECT_LT(after, before + (size_t{4} << 20));
+#endif
 }
 
 }  // namespace

@@ -149,7 +149,7 @@ std::vector<int32_t> read_tensor(TRITONBACKEND_Request* request, const char* nam
   }
   // A BOOL, too, is read as a number.
   std::vector<int32_t> out((bytes.size() + sizeof(int32_t) - 1) / sizeof(int32_t));
-  std::memcpy(out.data(), bytes.data(), bytes.size());
+  if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
   return out;
 }
 
