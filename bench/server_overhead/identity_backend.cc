@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "nereid/backend.h"
 #include "triton/core/tritonbackend.h"
 
 namespace {
@@ -72,4 +73,16 @@ TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstance* instance,
   TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceReportBatchStatistics(
       instance, request_count, start, start, end, end));
   return nullptr;
+}
+
+bool NEREID_RequestIsQuick(TRITONBACKEND_Request* request) {
+  TRITONBACKEND_Input* input = nullptr;
+  uint64_t num_bytes = 0;
+  if (TRITONSERVER_Error* error = TRITONBACKEND_RequestInput(request, "INPUT0", &input)) {
+    TRITONSERVER_ErrorDelete(error);
+    return false;
+  }
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr,
+                                                         &num_bytes, nullptr));
+  return num_bytes <= (256 << 10);
 }

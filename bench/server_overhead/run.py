@@ -87,7 +87,7 @@ def measure(server, analyzer, protocol, connections, seconds, work):
         command.append("-a") if protocol == "grpc" else None
     before = server.cpu_seconds()
     begin = requests(server)
-    done = subprocess.run(command, env=analyzer["environment"], capture_output=True, text=True)
+    done = subprocess.run(command, env=analyzer["environment"], capture_output=True, text=True, timeout=300)
     if done.returncode != 0 and not os.path.exists(table):
         raise RuntimeError(done.stdout + done.stderr)
     with open(table) as file:
@@ -112,8 +112,9 @@ def main():
     parser.add_argument("--clients-venv", default="build/bench-venv")
     parser.add_argument("--protocols", default="http,grpc")
     parser.add_argument("--connections", default="1,16,64")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.15,
+                        help="a window of perf_analyzer, whose own work grows with the square of a window's requests")
     options = parser.parse_args()
 
     stock_site = ensure_venv(options.stock_venv, "nvidia-pytriton==0.7.0", "numpy<2")

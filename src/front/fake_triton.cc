@@ -411,6 +411,12 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRe
   --FakeTriton::get().num_live;
   return nullptr;
 }
+// Sequences are not part of the fake, nor running on the caller's thread.
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_InferenceRequest*,
+                                                          uint32_t) {
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request,
                                                        const char* id) {
   request->id = id;

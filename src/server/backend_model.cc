@@ -15,6 +15,7 @@
 #include "server/request_queue.h"
 #include "server/response.h"
 #include "server/response_cache.h"
+#include "server/run_here.h"
 #include "server/sequence_batcher.h"
 #include "server/server.h"
 #include "server/warmup.h"
@@ -118,6 +119,7 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   lookup(handle, "TRITONBACKEND_ModelInstanceFinalize", b->instance_finalize);
   lookup(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
   lookup(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
+  lookup(handle, "NEREID_RequestIsQuick", b->request_is_quick);
   if (b->execute == nullptr) {
     return not_found(
         "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",
@@ -152,6 +154,7 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   may_auto_complete_ = false;
   RETURN_IF_ERROR(config().deferred);
   RETURN_IF_ERROR(make_batcher());
+  may_run_here_ = may_run_here(options);
   std::vector<std::future<Status>> pending;
   Status status;
   for (const auto& group : config().groups) {
@@ -176,6 +179,7 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
 
 Status BackendModel::make_batcher() {
   auto drop_queued = [this](InferenceRequest* request, const Status& status) {
+    --num_queued_;
     statistics().pending(-1);
     drop(request, status,
          absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kRejected);
@@ -251,7 +255,11 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
     const auto num_queued = std::count_if(batch.begin(), batch.end(),
                                           [](const auto* request) { return !request->is_padding; });
     statistics().pending(-static_cast<int64_t>(num_queued));
+    std::unique_lock busy(instance.busy, std::defer_lock);
+    if (may_run_here_) busy.lock();
+    num_queued_ -= static_cast<int64_t>(num_queued);  // only now: nobody overtakes the batch
     execute(instance, std::move(batch));
+    if (busy) busy.unlock();
     if (instance.gate != nullptr) instance.gate->leave();
   }
   if (is_placed && backend_->instance_finalize != nullptr) {
@@ -268,14 +276,51 @@ Status BackendModel::accept(InferenceRequest* request,
       answer_from_cache(*server()->cache(), request, context)) {
     return ok();
   }
+  if (RunHere::allowed() && run_here(request)) return ok();
   statistics().pending(1);
+  ++num_queued_;
   std::shared_ptr<ResponseOrder::Place> place;
   if (order_ != nullptr) place = order_->enter(*context);
   Status status = queue_->push(request);
   if (status.ok()) return status;
+  --num_queued_;
   statistics().pending(-1);
   if (order_ != nullptr) order_->leave(place);
   return status;
+}
+
+// Where a request that finds an idle instance would start at once, on any thread.
+bool BackendModel::may_run_here(const ServerOptions& options) const {
+  if (backend_->request_is_quick == nullptr || config().sequences || !options.host_policies.empty())
+    return false;
+  const DynamicBatching batching = config().batching.value_or(DynamicBatching());
+  const auto on_cpu = [](const InstanceGroup& group) {
+    return group.kind == TRITONSERVER_INSTANCEGROUPKIND_CPU;
+  };
+  return batching.max_delay_us == 0 && !batching.preserve_ordering &&
+         server()->limiter() == nullptr &&
+         std::all_of(config().groups.begin(), config().groups.end(), on_cpu);
+}
+
+bool BackendModel::run_here(InferenceRequest* request) {
+  // Requests that wait go first.
+  if (!may_run_here_ || num_queued_.load() > 0) return false;
+  if (!backend_->request_is_quick(reinterpret_cast<TRITONBACKEND_Request*>(request))) return false;
+  for (Instance& instance : instances_) {
+    std::unique_lock busy(instance.busy, std::try_to_lock);
+    if (!busy) continue;
+    // The request may end inside; the model must not unload before this thread has left it.
+    const auto alive = shared_from_this();
+    execution_began();
+    {
+      const RunHere no_more(false);
+      execute(instance, {request});
+    }
+    busy.unlock();
+    request_ended();
+    return true;
+  }
+  return false;
 }
 
 void BackendModel::drop(InferenceRequest* request, const Status& status, FailureReason reason) {

@@ -36,6 +36,7 @@ class Backend {
   using InstanceFn = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*);
   using ExecuteFn = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request**,
                                             uint32_t);
+  using RequestIsQuickFn = bool (*)(TRITONBACKEND_Request*);
 
   std::string name;
   std::string dir;  // folder of the shared object
@@ -47,6 +48,7 @@ class Backend {
   ModelFn model_initialize = nullptr, model_finalize = nullptr;
   InstanceFn instance_initialize = nullptr, instance_finalize = nullptr, instance_ready = nullptr;
   ExecuteFn execute = nullptr;
+  RequestIsQuickFn request_is_quick = nullptr;  // nereid/backend.h; most have none
 };
 
 class BackendModel;
@@ -59,6 +61,7 @@ struct Instance {
   TRITONSERVER_Message host_policy;
   void* state = nullptr;
   std::unique_ptr<Gate> gate;  // with the rate limiter
+  std::mutex busy;             // held while it executes, where callers may
   std::thread thread;
 };
 
@@ -94,6 +97,9 @@ class BackendModel : public Model {
                                    const ServerOptions& options);
   Status warm_up(Instance& instance);
   void run(Instance& instance, std::promise<Status> initialised);
+  bool may_run_here(const ServerOptions& options) const;
+  // True: an idle instance has executed it, on this thread.
+  bool run_here(InferenceRequest* request);
   void execute(Instance& instance, std::vector<InferenceRequest*> batch);
   void drop(InferenceRequest* request, const Status& status, FailureReason reason);
 
@@ -103,6 +109,8 @@ class BackendModel : public Model {
   std::deque<Instance> instances_;        // addresses are stable
   std::unique_ptr<Batcher> queue_;        // while loaded
   std::unique_ptr<ResponseOrder> order_;  // with preserve_ordering
+  bool may_run_here_ = false;             // quick requests need not go to an instance's thread
+  std::atomic<int64_t> num_queued_{0};
   std::atomic<bool> calls_models_{false};
 };
 

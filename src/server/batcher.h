@@ -68,6 +68,8 @@ class Batcher {
   // sweep() is wanted at `at_ns`.
   void wake_at(uint64_t at_ns);
   void changed() { changed_.notify_all(); }
+  // The same, where any instance may run what is new: one of them suffices.
+  void changed_for_one() { changed_.notify_one(); }
 
   // Before a request is queued, without the lock: its cancellation will be noticed at once.
   void watch(const InferenceRequest& request);

@@ -4,9 +4,26 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 
 namespace nereid::server {
+namespace {
+
+json::array describe(const std::vector<TensorSpec>& specs, const ModelConfig& config) {
+  json::array out;
+  for (const auto& spec : specs) {
+    json::array shape;
+    if (config.max_batch_size > 0 && !spec.is_shape_tensor) shape.push_back(-1);
+    shape.insert(shape.end(), spec.dims.begin(), spec.dims.end());
+    out.push_back(json::object{{"name", spec.name},
+                               {"datatype", TRITONSERVER_DataTypeString(spec.datatype)},
+                               {"shape", std::move(shape)}});
+  }
+  return out;
+}
+
+}  // namespace
 
 Model::Model(Server* server, ModelConfig config, int64_t version, std::filesystem::path dir,
              std::unique_ptr<ModelStatistics> statistics)
@@ -33,6 +50,16 @@ Status Model::read_class_names() {
   }
   if (!names.empty()) class_names_ = std::make_shared<const ClassNames>(std::move(names));
   return ok();
+}
+
+const std::string& Model::tensors_json() {
+  std::call_once(tensors_once_, [this] {
+    const json::object members{{"inputs", describe(config_.inputs, config_)},
+                               {"outputs", describe(config_.outputs, config_)}};
+    const std::string text = json::serialize(members);
+    tensors_json_ = text.substr(1, text.size() - 2);
+  });
+  return tensors_json_;
 }
 
 Status Model::enqueue(InferenceRequest* request) {
@@ -70,7 +97,7 @@ Status Model::enqueue(InferenceRequest* request) {
   return status;
 }
 
-void Model::sequence_began() {
+void Model::hold() {
   std::lock_guard lock(mutex_);
   ++num_running_;
 }

@@ -38,7 +38,9 @@ class Model : public std::enable_shared_from_this<Model> {
   // One accepted request is over: released and nothing left that could respond. Or one sequence.
   void request_ended();
   // A sequence has begun: stop() waits for its end, and its requests are welcome until then.
-  void sequence_began();
+  void sequence_began() { hold(); }
+  // A thread of somebody else runs the model's code: stop() waits until request_ended().
+  void execution_began() { hold(); }
 
   const ModelConfig& config() const { return config_; }
   int64_t version() const { return version_; }
@@ -50,6 +52,9 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::shared_ptr<const ClassNames>& class_names() const { return class_names_; }
   // Reads the label files. Internal when one is missing.
   Status read_class_names();
+  // The metadata's members "inputs" and "outputs". Written once: front ends ask for every generate
+  // request.
+  const std::string& tensors_json();
   // True for models that send requests of their own: these stop before the others.
   virtual bool calls_models() const { return false; }
   virtual bool decoupled() const { return config_.decoupled; }
@@ -65,12 +70,16 @@ class Model : public std::enable_shared_from_this<Model> {
   virtual void unload() {}
 
  private:
+  void hold();
+
   Server* server_;
   ModelConfig config_;
   int64_t version_;
   std::filesystem::path dir_;
   std::unique_ptr<ModelStatistics> statistics_;
   std::shared_ptr<const ClassNames> class_names_;
+  std::once_flag tensors_once_;
+  std::string tensors_json_;
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t num_running_ = 0;

@@ -53,7 +53,7 @@ Status RequestQueue::push(InferenceRequest* request) {
     if (expires) wake_at(deadline_ns);
     watched(*request);
   }
-  changed();
+  changed_for_one();
   return ok();
 }
 

@@ -99,22 +99,6 @@ std::string Server::metadata() const {
       json::object{{"name", options_.id}, {"version", NEREID_VERSION}, {"extensions", extensions}});
 }
 
-namespace {
-// As text at once: front ends ask for every generate request.
-std::string tensors_json(const std::vector<TensorSpec>& specs, const ModelConfig& config) {
-  std::string out = "[";
-  for (const auto& spec : specs) {
-    const bool is_batched = config.max_batch_size > 0 && !spec.is_shape_tensor;
-    out += fmt::format("{}{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}{}{}]}}",
-                       out.size() > 1 ? "," : "", json::serialize(json::string(spec.name)),
-                       TRITONSERVER_DataTypeString(spec.datatype), is_batched ? "-1" : "",
-                       is_batched && !spec.dims.empty() ? "," : "", fmt::join(spec.dims, ","));
-  }
-  return out + "]";
-}
-
-}  // namespace
-
 StatusOr<std::string> Server::model_metadata(const std::string& name, int64_t version) const {
   ASSIGN_OR_RETURN(const auto model, find(name, version));
   json::array versions;
@@ -130,9 +114,8 @@ StatusOr<std::string> Server::model_metadata(const std::string& name, int64_t ve
                     {"versions", std::move(versions)},
                     {"platform", config.platform.empty() ? config.backend : config.platform}};
   std::string text = json::serialize(head);
-  text.pop_back();
-  return text + ",\"inputs\":" + tensors_json(config.inputs, config) +
-         ",\"outputs\":" + tensors_json(config.outputs, config) + "}";
+  text.back() = ',';
+  return text + model->tensors_json() + "}";
 }
 
 StatusOr<std::string> Server::statistics(const std::string& name, int64_t version) const {

@@ -6,9 +6,11 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/request_flags.h"
 #include "server/error.h"
 #include "server/log_switches.h"
 #include "server/request.h"
+#include "server/run_here.h"
 #include "server/server.h"
 #include "server/values.h"
 
@@ -410,6 +412,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
                                                   TRITONSERVER_InferenceRequest* request,
                                                   TRITONSERVER_InferenceTrace* trace) {
   InferenceRequest* r = server::of(request);
+  const RunHere here((r->flags & kMayRunHere) != 0);
+  r->flags &= ~kMayRunHere;
   if (trace == nullptr) return to_error(r->model->enqueue(r));
   return to_error(enqueue_traced(r, server::of(trace)));
 }

@@ -54,6 +54,13 @@ void set_dense_bias(Request& r, Dice& d) {
   for (float& b : r.embedding_bias) b = d.real(-2, 2);
 }
 
+// More than most: the sampler keeps the largest lists that a slot has had.
+void set_long_lists(Request& r, Dice& d) {
+  set_dense_bias(r, d);
+  r.bad_words = {d.word(), d.word(), d.word()};
+  r.logit_bias = {{d.token(), 4.0f}, {d.token(), -100.0f}};
+}
+
 void set_beams(Request& r, Dice& d) {
   SamplingConfig& s = r.sampling;
   constexpr int32_t kWidths[] = {2, 2, 3, 4, 4, 8, 16};
@@ -206,12 +213,12 @@ Order RequestMaker::make() {
 
 std::vector<std::vector<Request>> RequestMaker::peaks(int count) {
   Dice dice{rng_, limits_};
-  std::vector<std::vector<Request>> bursts(3);
+  std::vector<std::vector<Request>> bursts(4);
   for (int i = 0; i < count; ++i) {
     Request lists;
     lists.input_token_ids = tokens(4);  // short: all start in one step
     lists.max_tokens = 2;
-    set_dense_bias(lists, dice);
+    set_long_lists(lists, dice);
     lists.output.return_log_probs = true;
     lists.output.num_top_log_probs = 20;
     lists.output.log_probs_mode = LogProbsMode::kRaw;
@@ -223,11 +230,16 @@ std::vector<std::vector<Request>> RequestMaker::peaks(int count) {
     Request beams;
     beams.input_token_ids = tokens(limits_.max_prompt_tokens);
     beams.max_tokens = limits_.max_new_tokens;
+    set_long_lists(beams, dice);
     beams.sampling.beam_width = limits_.max_beam_width;
     beams.sampling.repetition_penalty = 1.5f;
     bursts[0].push_back(std::move(lists));
     bursts[1].push_back(std::move(logits));
+    Request short_beams = beams;  // as many at once as the pool has blocks for
+    short_beams.input_token_ids = tokens(4);
+    short_beams.max_tokens = 3;
     bursts[2].push_back(std::move(beams));
+    bursts[3].push_back(std::move(short_beams));
   }
   return bursts;
 }

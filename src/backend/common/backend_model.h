@@ -4,12 +4,13 @@
 #include <memory>
 
 #include "backend/common/triton.h"
+#include "nereid/backend.h"
 
-// Defines TRITONBACKEND_Initialize, ModelInitialize, ModelFinalize and ModelInstanceExecute for
-// class Model, which has
-//   static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*);
-//   void execute(std::unique_ptr<nereid::backend::Request>);   // owns it from here on; called on
-//   instance threads
+// Defines TRITONBACKEND_Initialize, ModelInitialize, ModelFinalize and ModelInstanceExecute, and
+// NEREID_RequestIsQuick, for class Model, which has
+//   static constexpr uint64_t kQuickBytes;  // with inputs of that size, execute() takes up to 0.1
+//   ms static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*); void
+//   execute(std::unique_ptr<nereid::backend::Request>);   // owns it from here on; any thread
 #define NEREID_DEFINE_BACKEND(Model)                                                              \
   TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend*) {                          \
     uint32_t major = 0, minor = 0;                                                                \
@@ -43,4 +44,7 @@
       static_cast<Model*>(state)->execute(                                                        \
           std::make_unique<::nereid::backend::Request>(instance, requests[i]));                   \
     return nullptr;                                                                               \
+  }                                                                                               \
+  bool NEREID_RequestIsQuick(TRITONBACKEND_Request* request) {                                    \
+    return ::nereid::backend::has_small_inputs(request, Model::kQuickBytes);                      \
   }

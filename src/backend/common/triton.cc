@@ -152,6 +152,21 @@ std::vector<std::string> Request::input_names() const {
   return names;
 }
 
+bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {
+  uint32_t count = 0;
+  check(TRITONBACKEND_RequestInputCount(request, &count));
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < count && total <= max_bytes; ++i) {
+    TRITONBACKEND_Input* input = nullptr;
+    uint64_t size = 0;
+    check(TRITONBACKEND_RequestInputByIndex(request, i, &input));
+    if (input == nullptr) return false;
+    check(TRITONBACKEND_InputProperties(input, nullptr, nullptr, nullptr, nullptr, &size, nullptr));
+    total += size;
+  }
+  return total <= max_bytes;
+}
+
 bool Request::wants_output(std::string_view wanted) const {
   uint32_t count = 0;
   check(TRITONBACKEND_RequestOutputCount(request_, &count));

@@ -74,6 +74,9 @@ class Request {
   bool report_ = false, success_ = true;
 };
 
+// Whether all inputs of `request` together have at most `max_bytes`.
+bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes);
+
 // One output tensor to send; bytes as they go on the wire.
 struct Output {
   std::string name;

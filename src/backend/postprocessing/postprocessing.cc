@@ -9,6 +9,8 @@ namespace {
 
 class Postprocessing {
  public:
+  static constexpr uint64_t kQuickBytes = 1024;  // some 250 tokens
+
   static StatusOr<std::unique_ptr<Postprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Postprocessing>();
     ASSIGN_OR_RETURN(const ModelSettings settings, ModelSettings::read(model));

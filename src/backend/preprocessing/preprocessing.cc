@@ -13,6 +13,8 @@ namespace {
 
 class Preprocessing {
  public:
+  static constexpr uint64_t kQuickBytes = 2048;  // text to tokenise, mostly
+
   static StatusOr<std::unique_ptr<Preprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Preprocessing>();
     ASSIGN_OR_RETURN(p->settings_, ModelSettings::read(model));

@@ -24,6 +24,8 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
 
 class TensorrtLlmModel {
  public:
+  static constexpr uint64_t kQuickBytes = 64 << 10;  // they are copied and checked
+
   static StatusOr<std::unique_ptr<TensorrtLlmModel>> create(TRITONBACKEND_Model* model);
   // Over an executor that exists already; what create() ends with.
   static StatusOr<std::unique_ptr<TensorrtLlmModel>> with_executor(

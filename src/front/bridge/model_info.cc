@@ -66,20 +66,21 @@ StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text) {
   return info;
 }
 
-StatusOr<ModelInfo> model_info(TRITONSERVER_Server* server, const std::string& name,
-                               int64_t version) {
+StatusOr<std::shared_ptr<const ModelInfo>> model_info(TRITONSERVER_Server* server,
+                                                      const std::string& name, int64_t version) {
   ASSIGN_OR_RETURN(std::string text, model_metadata_json(server, name, version));
   // Parsed once for each text and thread: asking is cheap, and tells when a model has changed.
   constexpr size_t kMaxKept = 64;
   struct Kept {
     std::string text;
-    ModelInfo info;
+    std::shared_ptr<const ModelInfo> info;
   };
   thread_local std::unordered_map<std::string, Kept> kept;
   if (const auto it = kept.find(name); it != kept.end() && it->second.text == text) {
     return it->second.info;
   }
-  ASSIGN_OR_RETURN(ModelInfo info, parse_model_metadata(text));
+  ASSIGN_OR_RETURN(ModelInfo parsed, parse_model_metadata(text));
+  const auto info = std::make_shared<const ModelInfo>(std::move(parsed));
   if (kept.size() >= kMaxKept) kept.clear();
   kept[name] = {std::move(text), info};
   return info;

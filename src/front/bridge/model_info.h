@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,9 @@ struct ModelInfo {
 // Parses KServe model metadata. Internal error when it is not what the protocol says.
 StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text);
 
-// version -1: newest ready one. NotFound / Unavailable as the server says.
-StatusOr<ModelInfo> model_info(TRITONSERVER_Server* server, const std::string& name,
-                               int64_t version);
+// version -1: newest ready one. NotFound / Unavailable as the server says. Never null.
+StatusOr<std::shared_ptr<const ModelInfo>> model_info(TRITONSERVER_Server* server,
+                                                      const std::string& name, int64_t version);
 
 // The JSON text of a message, which it deletes.
 StatusOr<std::string> take_message(TRITONSERVER_Message* message);

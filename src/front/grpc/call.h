@@ -24,6 +24,8 @@ class Mailbox {
  public:
   virtual ~Mailbox() = default;
   virtual void post(Work work) = 0;
+  // The same, but at once when called on that thread while nothing posted waits.
+  virtual void dispatch(Work work) { post(std::move(work)); }
 };
 
 // Counters of one port; any thread may read.
@@ -77,6 +79,7 @@ class Call {
 
   // Any thread. Work posted after the client has gone still runs; its answers go nowhere.
   void post(Work work) { mailbox_->post(std::move(work)); }
+  void dispatch(Work work) { mailbox_->dispatch(std::move(work)); }
 
   // For the connection: the client has gone, or may not wait any longer.
   void cancel();

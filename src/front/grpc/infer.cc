@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 
 namespace nereid::front {
@@ -87,9 +88,10 @@ void start_model_infer(const InferContextPtr& context, const CallPtr& call, std:
   if (!read.ok()) return call->finish(read);
   const auto state = std::make_shared<ModelInfer>(call, std::move(request.ticket));
   const auto on_reply = [state](InferenceReply reply) {
-    state->call().post(
+    state->call().dispatch(
         [state, reply = std::move(reply)]() mutable { state->take(std::move(reply)); });
   };
+  request.spec.flags |= kMayRunHere;
   auto started = InferenceCall::start(context->server, std::move(request.spec), on_reply);
   if (!started.ok()) return call->finish(started.status());
   call->on_cancel([started = *std::move(started)] { started->cancel(); });

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 #include "front/grpc/infer.h"
 
@@ -50,6 +51,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
         self->take(key, *ticket, std::move(reply));
       });
     };
+    request.spec.flags |= kMayRunHere;
     auto started = InferenceCall::start(context_->server, std::move(request.spec), on_reply);
     if (!started.ok()) {
       --num_running_;

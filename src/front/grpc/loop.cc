@@ -35,6 +35,16 @@ void LoopMailbox::post(Work work) {
   if (work_.size() == 1) asio::post(loop_->context_, [loop = loop_] { loop->run_mail(); });
 }
 
+void LoopMailbox::dispatch(Work work) {
+  bool may_run = false;
+  {
+    std::lock_guard lock(mutex_);
+    may_run = loop_ != nullptr && work_.empty() &&
+              loop_->context_.get_executor().running_in_this_thread();
+  }
+  may_run ? work() : post(std::move(work));
+}
+
 void LoopMailbox::close() {
   std::vector<Work> dropped;
   std::lock_guard lock(mutex_);

@@ -25,6 +25,7 @@ class LoopMailbox final : public Mailbox {
  public:
   explicit LoopMailbox(Loop* loop) : loop_(loop) {}
   void post(Work work) override;
+  void dispatch(Work work) override;
   // The loop is gone; what is posted from now on is dropped.
   void close();
 

@@ -65,13 +65,19 @@ class LiveExchange final : public Exchange {
   Request& request() override { return answer_->request; }
 
   void post(std::function<void()> work) override {
-    asio::post(connection_->executor(), [work = std::move(work)] {
-      try {
-        work();
-      } catch (const std::exception& e) {
-        log_error("while answering a request: {}", e.what());
-      }
+    ++answer_->num_posted;
+    asio::post(connection_->executor(), [work = std::move(work), answer = answer_] {
+      --answer->num_posted;
+      run(work);
     });
+  }
+
+  void dispatch(std::function<void()> work) override {
+    if (answer_->num_posted.load() > 0 || !connection_->is_on_strand()) {
+      post(std::move(work));
+    } else {
+      run(work);
+    }
   }
 
   void send(Response response) override {
@@ -118,6 +124,14 @@ class LiveExchange final : public Exchange {
   void on_written(OnWritten callback) override { answer_->on_written = std::move(callback); }
 
  private:
+  static void run(const std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::exception& e) {
+      log_error("while answering a request: {}", e.what());
+    }
+  }
+
   void finish() {
     answer_->finished = true;
     answer_->on_disconnect = nullptr;
@@ -195,9 +209,15 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> liste
     : listener_(std::move(listener), this),
       socket_(std::move(socket)),
       wake_(socket_.get_executor()),
-      deadline_(socket_.get_executor()) {
+      timer_(socket_.get_executor()) {
   error_code ec;
   socket_.non_blocking(true, ec);
+}
+
+bool Connection::is_on_strand() {
+  const auto any = socket_.get_executor();
+  const auto* loop = any.target<asio::io_context::executor_type>();
+  return loop != nullptr && loop->running_in_this_thread();
 }
 
 void Connection::start() {
@@ -246,20 +266,26 @@ void Connection::close() {
 
 void Connection::arm(milliseconds timeout) {
   timed_out_ = false;
-  const uint64_t generation = ++deadline_generation_;
-  deadline_.expires_after(timeout);
-  deadline_.async_wait([weak = weak_from_this(), generation](error_code ec) {
+  deadline_at_ = asio::steady_timer::clock_type::now() + timeout;
+  if (timer_at_ > deadline_at_) start_timer();
+}
+
+void Connection::disarm() { deadline_at_ = kNever; }
+
+void Connection::start_timer() {
+  timer_at_ = deadline_at_;
+  timer_.expires_at(timer_at_);  // replaces a later wait
+  timer_.async_wait([weak = weak_from_this()](error_code ec) {
     auto self = weak.lock();
-    if (ec || !self || generation != self->deadline_generation_) return;
+    if (ec || !self) return;
+    self->timer_at_ = kNever;
+    if (self->deadline_at_ == kNever) return;
+    if (self->deadline_at_ > asio::steady_timer::clock_type::now()) return self->start_timer();
+    self->disarm();
     self->timed_out_ = true;
     error_code ignored;
     self->socket_.cancel(ignored);
   });
-}
-
-void Connection::disarm() {
-  ++deadline_generation_;
-  deadline_.cancel();
 }
 
 asio::awaitable<void> Connection::wait_for_news() {

@@ -77,8 +77,9 @@ class Listing {
   Connection* const connection_;
 };
 
-// The state of one answer. Touched on the connection's strand only.
+// The state of one answer. Touched on the connection's strand only, but for num_posted.
 struct Answer {
+  std::atomic<int> num_posted{0};  // work on its way to the strand
   Request request;
   Response head;
   std::deque<std::string> chunks;
@@ -101,6 +102,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void refuse_full();  // spawns: answer 503 and close
 
   auto executor() { return socket_.get_executor(); }
+  bool is_on_strand();
   // The answer has news (head, chunk, end); on the strand.
   void notify() { wake_.cancel(); }
   // Tells the handler that the client is gone; once.
@@ -128,13 +130,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_available();  // what the kernel has, at most a few KiB
   void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
   void disarm();
+  void start_timer();
   void close();
 
   const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer wake_;  // used as a condition variable
-  boost::asio::steady_timer deadline_;
-  uint64_t deadline_generation_ = 0;
+  // Deadlines come and go with every request; the timer stays and looks at the deadline when it
+  // fires, so that most deadlines cost a store.
+  static constexpr auto kNever = boost::asio::steady_timer::time_point::max();
+  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer::time_point timer_at_ = kNever, deadline_at_ = kNever;
   boost::beast::flat_buffer buffer_;  // bytes received and not yet parsed
   std::shared_ptr<Answer> current_;
   bool watching_ = false;

@@ -62,6 +62,9 @@ class Exchange {
   // gone still runs (so that it can see the end of its inference); its writes go nowhere.
   virtual void post(std::function<void()> work) = 0;
 
+  // The same, but at once when called on the strand while nothing posted waits.
+  virtual void dispatch(std::function<void()> work) { post(std::move(work)); }
+
   // The whole answer. Later calls are ignored.
   virtual void send(Response response) = 0;
 

@@ -1,6 +1,7 @@
 // One generate request from body to last response; see generate.h.
 #include "front/kserve/generate.h"
 
+#include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 #include "front/bridge/model_info.h"
 #include "front/http/json_text.h"
@@ -82,8 +83,8 @@ StatusOr<InferenceSpec> read_request(TRITONSERVER_Server* server, const Request&
     return invalid_argument("Unsupported content-encoding, only 'identity' is supported.");
   }
   ASSIGN_OR_RETURN(const ModelPath path, model_path(request));
-  ASSIGN_OR_RETURN(const ModelInfo info, model_info(server, path.name, path.version));
-  ASSIGN_OR_RETURN(InferenceSpec spec, map_generate_request(request.body, info));
+  ASSIGN_OR_RETURN(const auto info, model_info(server, path.name, path.version));
+  ASSIGN_OR_RETURN(InferenceSpec spec, map_generate_request(request.body, *info));
   spec.model = path.name;
   spec.version = path.version;
   return spec;
@@ -104,6 +105,7 @@ void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bo
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
     exchange->post([state, shared] { state->take(std::move(*shared)); });
   };
+  spec->flags |= kMayRunHere;
   StatusOr<std::shared_ptr<InferenceCall>> call =
       InferenceCall::start(server, *std::move(spec), std::move(on_reply));
   if (!call.ok()) {

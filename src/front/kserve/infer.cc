@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 #include "front/http/compression.h"
 #include "front/kserve/infer_message.h"
@@ -133,8 +134,9 @@ void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
   auto state = std::make_shared<Infer>(exchange, *std::move(request));
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
-    exchange->post([state, shared] { state->take(std::move(*shared)); });
+    exchange->dispatch([state, shared] { state->take(std::move(*shared)); });
   };
+  spec.flags |= kMayRunHere;
   auto call = InferenceCall::start(server, std::move(spec), std::move(on_reply));
   if (!call.ok()) {
     exchange->send(kserve_error(call.status()));

@@ -178,7 +178,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
                                        const SamplingOptions& s, bool streaming) {
   InferenceSpec spec;
   spec.model = model.engine_name;
-  Inputs inputs(model.engine, spec);
+  Inputs inputs(*model.engine, spec);
   const auto length = static_cast<int64_t>(prompt.size());
   inputs.add("input_ids", {length}, prompt);
   inputs.scalar("input_lengths", static_cast<int32_t>(length));

@@ -20,7 +20,7 @@ namespace nereid::front {
 struct LanguageModel {
   std::string id;           // what /v1/models lists
   std::string engine_name;  // the model that takes token ids
-  ModelInfo engine;
+  std::shared_ptr<const ModelInfo> engine;
   bool decoupled = true;  // engine may answer many times, so tokens can be streamed
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;

@@ -92,8 +92,9 @@ TEST_F(Churn, LoadsAndUnloadsLeaveNothingBehind) {
   for (int t = 0; t < 2; ++t) {
     clients.emplace_back([&, t] {
       while (!is_over.load()) {
-        TestCall call(server.get(), "serving", {t, num_asked.load()});
-        if (!call.created.ok() || !call.send().ok() || !call.wait() || call.joined()[0] != t) {
+        TestCall call(server.get(), "serving", {t, num_asked.load()}, "quick");
+        if (!call.created.ok() || !(t == 0 ? call.send() : call.send_to_run_here()).ok() ||
+            !call.wait() || call.joined()[0] != t) {
           ++num_lost;
         }
         ++num_asked;
@@ -101,6 +102,14 @@ TEST_F(Churn, LoadsAndUnloadsLeaveNothingBehind) {
       }
     });
   }
+  // The model may be gone at any time; a request that it took has an answer.
+  clients.emplace_back([&] {
+    while (!is_over.load()) {
+      TestCall call(server.get(), "coming", {1}, "quick");
+      if (call.created.ok() && call.send_to_run_here().ok() && !call.wait()) ++num_lost;
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  });
   const int num_warm = std::min(20, num_loads / 2);  // what is made once exists after these
   for (int i = 0; i < num_warm && !HasFatalFailure(); ++i) cycle(server, i);
   const size_t before = resident_bytes();

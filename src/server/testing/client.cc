@@ -5,6 +5,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/request_flags.h"
+
 namespace nereid::server {
 namespace {
 
@@ -121,6 +123,11 @@ Outcome TestCall::send(TRITONSERVER_InferenceTrace* trace) {
   return Outcome(TRITONSERVER_ServerInferAsync(server_, request_, trace));
 }
 
+Outcome TestCall::send_to_run_here() {
+  TRITONSERVER_InferenceRequestSetFlags(request_, kMayRunHere);
+  return send();
+}
+
 void TestCall::cancel() { TRITONSERVER_InferenceRequestCancel(request_); }
 
 bool TestCall::wait() {
@@ -151,6 +158,7 @@ void TestCall::on_response(TRITONSERVER_InferenceResponse* response, const uint3
                            void* userp) {
   auto* self = static_cast<TestCall*>(userp);
   TestReply reply;
+  reply.thread = std::this_thread::get_id();
   reply.is_final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
   if (response != nullptr) {
     if (auto* error = TRITONSERVER_InferenceResponseError(response)) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "triton/core/tritonserver.h"
@@ -47,6 +48,7 @@ struct TestReply {
   std::string text;
   std::vector<int32_t> out;
   bool is_final = false, is_empty = false;
+  std::thread::id thread;  // that brought it
 };
 
 // One request with input IN, of shape [n] or (batched) [1, n]. Must be waited for before it goes.
@@ -57,6 +59,8 @@ class TestCall {
   ~TestCall();
   TRITONSERVER_InferenceRequest* request() const { return request_; }
   Outcome send(TRITONSERVER_InferenceTrace* trace = nullptr);
+  // As our front ends do: quick models may run before this returns.
+  Outcome send_to_run_here();
   void cancel();
   // Until FINAL and release; false after ten seconds.
   bool wait();

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "nereid/backend.h"
 #include "server/testing/test_sequences.h"
 #include "triton/core/tritonbackend.h"
 
@@ -204,4 +206,10 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
   if (behavior == "leak") return nullptr;  // keeps the requests for ever
   for (uint32_t i = 0; i < request_count; ++i) execute_one(instance, requests[i], behavior);
   return nullptr;
+}
+
+bool NEREID_RequestIsQuick(TRITONBACKEND_Request* request) {
+  const char* id = "";
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_RequestId(request, &id));
+  return std::string_view(id).starts_with("quick");
 }

@@ -1,0 +1,26 @@
+/* What a Triton backend may export for this server beyond tritonbackend.h. Other servers do not
+ * look for it. */
+#ifndef NEREID_BACKEND_H_
+#define NEREID_BACKEND_H_
+
+#include <stdbool.h>
+
+#include "triton/core/tritonbackend.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Whether executing `request` alone waits for nothing and takes some tens of microseconds at most.
+ * The server may then call TRITONBACKEND_ModelInstanceExecute for it on the thread that received
+ * the request, which saves waking the instance's own thread and costs every other client of that
+ * thread the time that it takes. Still one execution at a time for each instance. Called on any
+ * thread; must not keep or change the request. Without this function requests run on instance
+ * threads. */
+__attribute__((visibility("default"))) bool NEREID_RequestIsQuick(TRITONBACKEND_Request* request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* NEREID_BACKEND_H_ */

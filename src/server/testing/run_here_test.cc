@@ -1,0 +1,97 @@
+// Quick requests of our front ends run on the thread that brings them. The test backend says
+// "quick" of requests whose id begins with that word.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "server/testing/client.h"
+
+namespace nereid::server {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+const std::string kEnsemble =
+    "platform: \"ensemble\"\n"
+    "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+    "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+    "ensemble_scheduling { step ["
+    "{ model_name: \"one\" model_version: -1 input_map { key: \"IN\" value: \"IN\" }"
+    "  output_map { key: \"OUT\" value: \"mid\" } },"
+    "{ model_name: \"two\" model_version: -1 input_map { key: \"IN\" value: \"mid\" }"
+    "  output_map { key: \"OUT\" value: \"OUT\" } } ] }\n";
+
+// How many of 50 requests in a row were answered by the thread that sent them.
+int num_answered_here(TestServer& server, const std::string& model, const std::string& id,
+                      bool may_run_here) {
+  int count = 0;
+  for (int i = 0; i < 50; ++i) {
+    TestCall call(server.get(), model, {i, 2}, id);
+    EXPECT_TRUE(call.created.ok()) << call.created.text;
+    EXPECT_TRUE((may_run_here ? call.send_to_run_here() : call.send()).ok());
+    EXPECT_TRUE(call.wait());
+    EXPECT_THAT(call.joined(), ElementsAre(i, 2));
+    EXPECT_EQ(call.num_finals(), 1);
+    EXPECT_EQ(call.num_releases(), 1);
+    count += call.replies().at(0).thread == std::this_thread::get_id();
+  }
+  return count;
+}
+
+TEST(RunHere, NeedsTheCallersLeaveAndTheBackends) {
+  TestServer server({{"m", test_model("identity")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(num_answered_here(server, "m", "quick", true), 50);
+  EXPECT_EQ(num_answered_here(server, "m", "quick", false), 0);
+  EXPECT_EQ(num_answered_here(server, "m", "other", true), 0);
+}
+
+TEST(RunHere, WholeEnsembles) {
+  TestServer server(
+      {{"all", kEnsemble}, {"one", test_model("identity")}, {"two", test_model("identity")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(num_answered_here(server, "all", "quick", true), 50);
+}
+
+TEST(RunHere, NotWhereABatcherWaitsForMore) {
+  TestServer server(
+      {{"m", test_model("identity", "dynamic_batching { max_queue_delay_microseconds: 1000 }")},
+       {"plain", test_model("identity", "dynamic_batching { }")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(num_answered_here(server, "m", "quick", true), 0);
+  EXPECT_EQ(num_answered_here(server, "plain", "quick", true), 50);
+}
+
+TEST(RunHere, OvertakesNobody) {
+  TestServer server({{"m", test_model("slow")}});  // answers after as many ms as the first value
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TestCall first(server.get(), "m", {60});
+  TestCall second(server.get(), "m", {20});
+  TestCall quick(server.get(), "m", {0}, "quick");
+  ASSERT_TRUE(first.send().ok());
+  ASSERT_TRUE(second.send().ok());
+  ASSERT_TRUE(quick.send_to_run_here().ok());
+  EXPECT_TRUE(quick.replies().empty());
+  ASSERT_TRUE(quick.wait());
+  EXPECT_EQ(first.replies().size(), 1u);
+  EXPECT_EQ(second.replies().size(), 1u);
+  EXPECT_NE(quick.replies().at(0).thread, std::this_thread::get_id());
+}
+
+TEST(RunHere, OneExecutionAtATimeForEachInstance) {
+  TestServer server({{"m", test_model("slow")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TestCall here(server.get(), "m", {60}, "quick");
+  TestCall other(server.get(), "m", {0});
+  std::thread caller([&] { EXPECT_TRUE(here.send_to_run_here().ok()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it executes by now
+  ASSERT_TRUE(other.send().ok());
+  ASSERT_TRUE(other.wait());
+  EXPECT_EQ(here.replies().size(), 1u);
+  caller.join();
+}
+
+}  // namespace
+}  // namespace nereid::server
