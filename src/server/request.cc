@@ -115,32 +115,41 @@ std::string join_names(const std::vector<std::string>& names) {
   return out;
 }
 
-Status check_input_count(InferenceRequest& r, const ModelConfig& config) {
-  const size_t required = std::count_if(config.inputs.begin(), config.inputs.end(),
-                                        [](auto& i) { return !i.optional; });
+Status wrong_input_count(InferenceRequest& r, const ModelConfig& config, size_t num_required) {
   std::vector<std::string> got, missing;
   for (const auto& input : r.inputs) got.push_back(input.name);
   for (const auto& spec : config.inputs) {
     if (!spec.optional && r.input(spec.name) == nullptr) missing.push_back(spec.name);
   }
-  const size_t count = r.inputs.size();
-  if (count >= required && count <= config.inputs.size()) {
-    for (const auto& input : r.inputs) {
-      if (config.input(input.name) == nullptr) {
-        return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
-                                config.name);
-      }
-    }
-    if (missing.empty()) return ok();
-  }
-  const std::string expected = required == config.inputs.size()
-                                   ? fmt::format("expected {} inputs", required)
+  const std::string expected = num_required == config.inputs.size()
+                                   ? fmt::format("expected {} inputs", num_required)
                                    : fmt::format("expected number of inputs between {} and {}",
-                                                 required, config.inputs.size());
+                                                 num_required, config.inputs.size());
   return invalid_argument(
       "{}{} but got {} inputs for model '{}'. Got input(s) [{}], but missing required input(s) "
       "[{}]. Please provide all required input(s).",
       r.log_id(), expected, r.inputs.size(), config.name, join_names(got), join_names(missing));
+}
+
+Status check_input_count(InferenceRequest& r, const ModelConfig& config) {
+  size_t num_required = 0;
+  bool is_complete = true;
+  for (const auto& spec : config.inputs) {
+    if (spec.optional) continue;
+    ++num_required;
+    is_complete = is_complete && r.input(spec.name) != nullptr;
+  }
+  const size_t count = r.inputs.size();
+  if (count < num_required || count > config.inputs.size()) {
+    return wrong_input_count(r, config, num_required);
+  }
+  for (const auto& input : r.inputs) {
+    if (config.input(input.name) == nullptr) {
+      return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
+                              config.name);
+    }
+  }
+  return is_complete ? ok() : wrong_input_count(r, config, num_required);
 }
 
 bool dims_match(const std::vector<int64_t>& expected, const int64_t* got, size_t n) {
@@ -223,7 +232,7 @@ StatusOr<uint64_t> element_count(const InputTensor& input) {
 }
 
 // Walks the length-prefixed strings of a BYTES tensor in one CPU buffer.
-Status check_strings(const std::string& id, const InputTensor& input, uint64_t expected,
+Status check_strings(const InferenceRequest& r, const InputTensor& input, uint64_t expected,
                      const ModelConfig& config) {
   if (input.buffers.size() > 1) return ok();  // split strings are the backend's to join
   const char* p = input.buffers.empty() ? nullptr : static_cast<const char*>(input.buffers[0].base);
@@ -243,25 +252,25 @@ Status check_strings(const std::string& id, const InputTensor& input, uint64_t e
         "{}incomplete string length indicator for inference input '{}' for model '{}', expecting 4 "
         "bytes but only {} bytes available. Please make sure the string length indicator is in one "
         "buffer.",
-        id, input.name, config.name, left);
+        r.log_id(), input.name, config.name, left);
   }
   if (left > 0) {
     return invalid_argument(
         "{}incomplete string data for inference input '{}' for model '{}': {} bytes left after {} "
         "strings",
-        id, input.name, config.name, left, n);
+        r.log_id(), input.name, config.name, left, n);
   }
   if (n > expected) {
     return invalid_argument(
         "{}unexpected number of string elements {} for inference input '{}' for model '{}', "
         "expecting {}",
-        id, n, input.name, config.name, expected);
+        r.log_id(), n, input.name, config.name, expected);
   }
   if (n < expected) {
     return invalid_argument(
         "{}expected {} string elements for inference input '{}' for model "
         "'{}', got {}",
-        id, expected, input.name, config.name, n);
+        r.log_id(), expected, input.name, config.name, n);
   }
   return ok();
 }
@@ -273,7 +282,7 @@ Status check_bytes(const InferenceRequest& r, const InputTensor& input, const Mo
     for (const auto& buffer : input.buffers) {
       if (buffer.memory_type == TRITONSERVER_MEMORY_GPU) return ok();
     }
-    return check_strings(r.log_id(), input, elements, config);
+    return check_strings(r, input, elements, config);
   }
   if (elements * element != input.byte_size()) {
     return invalid_argument(

@@ -99,7 +99,18 @@ void log_warning(std::string_view text) { log(TRITONSERVER_LOG_WARN, text); }
 void log_verbose(std::string_view text) { log(TRITONSERVER_LOG_VERBOSE, text); }
 
 Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
-    : instance_(instance), request_(request), exec_start_(now_ns()) {}
+    : instance_(instance), request_(request), exec_start_(now_ns()) {
+  uint32_t count = 0;
+  check(TRITONBACKEND_RequestInputCount(request_, &count));
+  for (uint32_t i = 0; i < count; ++i) {
+    TRITONBACKEND_Input* input = nullptr;
+    const char* name = nullptr;
+    check(TRITONBACKEND_RequestInputByIndex(request_, i, &input));
+    if (input == nullptr) continue;
+    check(TRITONBACKEND_InputProperties(input, &name, nullptr, nullptr, nullptr, nullptr, nullptr));
+    inputs_.emplace_back(name, input);
+  }
+}
 
 std::string Request::id() const {
   const char* id = "";
@@ -108,11 +119,10 @@ std::string Request::id() const {
 }
 
 StatusOr<std::optional<InputView>> Request::input(const char* name) const {
-  TRITONBACKEND_Input* input = nullptr;
-  if (TRITONSERVER_Error* error = TRITONBACKEND_RequestInput(request_, name, &input)) {
-    TRITONSERVER_ErrorDelete(error);
-    return std::nullopt;
-  }
+  const auto found = std::find_if(inputs_.begin(), inputs_.end(),
+                                  [&](const auto& entry) { return entry.first == name; });
+  if (found == inputs_.end()) return std::nullopt;
+  TRITONBACKEND_Input* const input = found->second;
   InputView view;
   const int64_t* shape = nullptr;
   uint32_t rank = 0, num_buffers = 0;
@@ -138,18 +148,6 @@ StatusOr<std::optional<InputView>> Request::input(const char* name) const {
     }
   }
   return std::optional(std::move(view));
-}
-
-std::vector<std::string> Request::input_names() const {
-  uint32_t count = 0;
-  check(TRITONBACKEND_RequestInputCount(request_, &count));
-  std::vector<std::string> names;
-  for (uint32_t i = 0; i < count; ++i) {
-    const char* name = "";
-    check(TRITONBACKEND_RequestInputName(request_, i, &name));
-    names.emplace_back(name);
-  }
-  return names;
 }
 
 bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
@@ -50,7 +51,6 @@ class Request {
 
   // nullopt when the client did not send it. InvalidArgument for device memory.
   StatusOr<std::optional<InputView>> input(const char* name) const;
-  std::vector<std::string> input_names() const;
   bool wants_output(std::string_view name) const;
 
   // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
@@ -70,6 +70,8 @@ class Request {
  private:
   TRITONBACKEND_ModelInstance* instance_;
   TRITONBACKEND_Request* request_;
+  // By name: asking the server for an input that is not there costs it a message.
+  std::vector<std::pair<std::string_view, TRITONBACKEND_Input*>> inputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool report_ = false, success_ = true;
 };
