@@ -20,7 +20,7 @@ test: unit e2e
 
 unit: $(BUILD)/build.ninja
 	cmake --build $(BUILD)
-	ctest --test-dir $(BUILD) --output-on-failure
+	ctest --test-dir $(BUILD) -j 2 --output-on-failure
 
 e2e: all
 	tests/e2e/run.sh $(BUILD)

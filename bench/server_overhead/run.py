@@ -76,6 +76,10 @@ class Server:
             self.process.kill()
 
 
+def pinned(cpus, command):
+    return ["taskset", "-c", cpus, *command] if cpus else command
+
+
 def measure(server, analyzer, protocol, connections, seconds, work):
     """infer/s, p50 and p99 in microseconds, CPU microseconds of the server for each request."""
     table = os.path.join(work, "perf.csv")
@@ -83,8 +87,9 @@ def measure(server, analyzer, protocol, connections, seconds, work):
     command = [analyzer["binary"], "-m", "identity", "-u", f"127.0.0.1:{port}", "-i", protocol,
                "--concurrency-range", str(connections), "--measurement-interval", str(int(seconds * 1000)),
                "--percentile", "99", "-s", "999", "-r", "3", "-f", table]
-    if connections >= 16:
-        command.append("-a") if protocol == "grpc" else None
+    if protocol == "grpc" and connections >= 16:
+        command.append("-a")
+    command = pinned(analyzer["cpus"], command)
     before = server.cpu_seconds()
     begin = requests(server)
     done = subprocess.run(command, env=analyzer["environment"], capture_output=True, text=True, timeout=300)
@@ -110,6 +115,8 @@ def main():
                                          "{backends} are filled in")
     parser.add_argument("--stock-venv", default="build/stock-venv")
     parser.add_argument("--clients-venv", default="build/bench-venv")
+    parser.add_argument("--server-cpus", help="CPUs that each server may use, like 0,1; all of them by default")
+    parser.add_argument("--client-cpus", help="CPUs of perf_analyzer")
     parser.add_argument("--protocols", default="http,grpc")
     parser.add_argument("--connections", default="1,16,64")
     parser.add_argument("--rounds", type=int, default=5)
@@ -119,7 +126,7 @@ def main():
 
     stock_site = ensure_venv(options.stock_venv, "nvidia-pytriton==0.7.0", "numpy<2")
     client_site = ensure_venv(options.clients_venv, "tritonclient[http,grpc]==2.49.0", "nvidia-cuda-runtime-cu12")
-    analyzer = {"binary": os.path.join(options.clients_venv, "bin", "perf_analyzer"),
+    analyzer = {"cpus": options.client_cpus, "binary": os.path.join(options.clients_venv, "bin", "perf_analyzer"),
                 "environment": dict(os.environ, LD_LIBRARY_PATH=os.path.join(client_site, "nvidia/cuda_runtime/lib"))}
     os.chmod(analyzer["binary"], 0o755)
 
@@ -138,9 +145,9 @@ def main():
         ours = options.server.replace("{repository}", repository).replace("{backends}", backends).split()
     stock_root = os.path.join(stock_site, "pytriton", "tritonserver")
     libraries = [os.path.join(stock_site, "nvidia_pytriton.libs"), sysconfig.get_config_var("LIBDIR")]
-    stock = Server("stock", [os.path.join(stock_root, "bin", "tritonserver"), *flags, *more],
+    stock = Server("stock", pinned(options.server_cpus, [os.path.join(stock_root, "bin", "tritonserver"), *flags, *more]),
                    dict(os.environ, LD_LIBRARY_PATH=":".join(libraries)), os.path.join(work, "stock.log"))
-    ours = Server("nereid", ours, dict(os.environ), os.path.join(work, "nereid.log"))
+    ours = Server("nereid", pinned(options.server_cpus, ours), dict(os.environ), os.path.join(work, "nereid.log"))
     try:
         compare([stock, ours], analyzer, options, work)
     finally:

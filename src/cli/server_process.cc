@@ -1,10 +1,12 @@
 #include "cli/server_process.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
 #include "base/log.h"
 #include "front/kserve/extensions.h"
+#include "tensor/cpu_probe.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::cli {
@@ -81,6 +83,8 @@ void ServerProcess::drain() {
   if (const Status status = take(TRITONSERVER_ServerStop(server_)); !status.ok())
     log_error("{}", message(status));
 }
+
+int default_event_loops() { return std::clamp(num_usable_cores(), 2, 8); }
 
 std::filesystem::path default_backend_dir() {
   std::error_code error;

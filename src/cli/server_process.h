@@ -14,12 +14,16 @@ struct TRITONSERVER_Server;
 
 namespace nereid::cli {
 
+// Event loops of a port unless a flag says how many: one for each core, 2 to 8. More than cores
+// would take turns by the kernel's time slices, and some connections would wait for milliseconds.
+int default_event_loops();
+
 struct ServerProcessOptions {
   std::filesystem::path repository;
   std::filesystem::path backend_dir;
   std::chrono::seconds exit_timeout{30};
-  front::HttpOptions http;
-  front::GrpcOptions grpc{.port = -1};  // -1: no gRPC
+  front::HttpOptions http{.threads = default_event_loops()};
+  front::GrpcOptions grpc{.port = -1, .threads = default_event_loops()};  // -1: no gRPC
 };
 
 class ServerProcess {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/nearest.h"
+#include "cli/server_process.h"
 
 namespace nereid::cli {
 namespace {
@@ -81,10 +82,9 @@ std::vector<TritonFlag> triton_flags() {
 }
 
 StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
-  constexpr int kHttpThreads = 8;
   const auto flags = triton_flags();
   TritonOptions options;
-  options.http.threads = kHttpThreads;
+  options.http.threads = options.grpc.threads = default_event_loops();
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     // What separates the ranks of mpirun; the launchers also end the last rank with it.

@@ -112,7 +112,7 @@ std::vector<TritonFlag> http_flags() {
        [](TritonOptions& o, const std::string& v) { return port(v, o.http.http_port); }},
       {"reuse-http-port", "BOOL", "not supported; default false",
        [](TritonOptions&, const std::string& v) { return refuse_reuse(v); }},
-      {"http-thread-count", "N", "threads that serve HTTP; default 8",
+      {"http-thread-count", "N", "threads that serve HTTP; default one for each core, 2 to 8",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 1, 1024, o.http.threads);
        }},
@@ -149,7 +149,8 @@ std::vector<TritonFlag> grpc_flags() {
          o.grpc.header_forward_pattern = v;
          return ok();
        }},
-      {"grpc-infer-thread-count", "N", "threads that serve gRPC, 2 to 128; default 2",
+      {"grpc-infer-thread-count", "N",
+       "threads that serve gRPC, 2 to 128; default one for each core, 2 to 8",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 2, 128, o.grpc.threads);
        }},
