@@ -17,7 +17,7 @@ namespace {
 using enum ArgKind;
 using enum ArgUse;
 
-constexpr ArgFlag kFlags[] = {
+constexpr ArgFlag kConvertFlags[] = {
     {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
     {"--output_dir -o --output_model_dir", kText, kActed, "", "tllm_checkpoint",
      "where the checkpoint goes"},
@@ -164,8 +164,8 @@ Status convert(const Args& args) {
 }  // namespace
 
 int convert_checkpoint_main(int argc, char** argv) {
-  return run_tool("convert_checkpoint", kFlags, argc, argv, "Total time of converting checkpoints",
-                  convert);
+  return run_tool("convert_checkpoint", kConvertFlags, argc, argv,
+                  "Total time of converting checkpoints", convert);
 }
 
 }  // namespace nereid::cli

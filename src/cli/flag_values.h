@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,9 @@ namespace nereid::cli {
 
 // true, on, 1 / false, off, 0, in any case.
 StatusOr<bool> parse_bool(const std::string& text);
+
+// The largest value of a flag that the stock server keeps in an int.
+inline constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // The whole text as a decimal integer within [low, high].
 StatusOr<int64_t> parse_integer(const std::string& text, int64_t low, int64_t high);

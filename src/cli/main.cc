@@ -1,7 +1,5 @@
 // nereid: one program, a subcommand per task.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <exception>
 #include <string_view>

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/nearest.h"
+#include "cli/flag_values.h"
 #include "cli/server_process.h"
 
 namespace nereid::cli {
@@ -72,6 +73,13 @@ Status check(TritonOptions& o) {
 }
 
 }  // namespace
+
+Status TritonOptions::set_core_bool(const char* flag, const std::string& value,
+                                    TRITONSERVER_Error* (*set)(Core, bool)) {
+  ASSIGN_OR_RETURN(const bool on, parse_bool(value));
+  set_core(flag, [set, on](Core core) { return set(core, on); });
+  return ok();
+}
 
 std::vector<TritonFlag> triton_flags() {
   auto flags = server_flags();

@@ -17,10 +17,12 @@ struct TRITONSERVER_ServerOptions;
 
 namespace nereid::cli {
 
+using Core = TRITONSERVER_ServerOptions*;
+
 struct TritonOptions {
   // Calls on the core's options in the order of the command line, each with the flag that asked for
   // it.
-  using CoreSetting = std::function<TRITONSERVER_Error*(TRITONSERVER_ServerOptions*)>;
+  using CoreSetting = std::function<TRITONSERVER_Error*(Core)>;
   std::vector<std::pair<std::string, CoreSetting>> core;
 
   std::vector<std::string> repositories;
@@ -43,6 +45,9 @@ struct TritonOptions {
   void set_core(std::string flag, CoreSetting setting) {
     core.emplace_back(std::move(flag), std::move(setting));
   }
+  // InvalidArgument when `value` is no bool.
+  Status set_core_bool(const char* flag, const std::string& value,
+                       TRITONSERVER_Error* (*set)(Core, bool));
 };
 
 // One flag: its value's placeholder ("" = takes none), a line of help, and what it does.

@@ -1,13 +1,9 @@
 // Flags of the HTTP and gRPC ports.
-#include <limits>
-
 #include "cli/flag_values.h"
 #include "cli/triton_flags.h"
 
 namespace nereid::cli {
 namespace {
-
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 Status port(const std::string& v, int& to) {
   ASSIGN_OR_RETURN(const int64_t value, parse_integer(v, 0, 65535));

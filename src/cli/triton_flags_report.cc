@@ -1,21 +1,10 @@
 // Flags of metrics, logging and tracing.
-#include <limits>
-
 #include "cli/flag_values.h"
 #include "cli/triton_flags.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::cli {
 namespace {
-
-using Core = TRITONSERVER_ServerOptions*;
-using BoolSetter = TRITONSERVER_Error* (*)(Core, bool);
-
-Status boolean(TritonOptions& o, const char* flag, const std::string& v, BoolSetter set) {
-  ASSIGN_OR_RETURN(const bool value, parse_bool(v));
-  o.set_core(flag, [set, value](Core core) { return set(core, value); });
-  return ok();
-}
 
 Status set_metrics_config(TritonOptions& o, const std::string& v) {
   ASSIGN_OR_RETURN(const auto pair, parse_pair(v, '=', "--metrics-config=<setting>=<value>"));
@@ -31,7 +20,7 @@ Status set_log_verbose(TritonOptions& o, const std::string& v) {
   if (const auto on = parse_bool(v); on.ok()) {
     level = *on ? 1 : 0;
   } else {
-    ASSIGN_OR_RETURN(level, parse_integer(v, 0, std::numeric_limits<int32_t>::max()));
+    ASSIGN_OR_RETURN(level, parse_integer(v, 0, kMaxInt));
   }
   o.set_core("--log-verbose", [level](Core core) {
     return TRITONSERVER_ServerOptionsSetLogVerbose(core, static_cast<int>(level));
@@ -70,15 +59,15 @@ std::vector<TritonFlag> metrics_flags() {
       {"allow-metrics", "BOOL", "default true",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(o.allow_metrics, parse_bool(v));
-         return boolean(o, "--allow-metrics", v, TRITONSERVER_ServerOptionsSetMetrics);
+         return o.set_core_bool("--allow-metrics", v, TRITONSERVER_ServerOptionsSetMetrics);
        }},
       {"allow-gpu-metrics", "BOOL", "default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--allow-gpu-metrics", v, TRITONSERVER_ServerOptionsSetGpuMetrics);
+         return o.set_core_bool("--allow-gpu-metrics", v, TRITONSERVER_ServerOptionsSetGpuMetrics);
        }},
       {"allow-cpu-metrics", "BOOL", "default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--allow-cpu-metrics", v, TRITONSERVER_ServerOptionsSetCpuMetrics);
+         return o.set_core_bool("--allow-cpu-metrics", v, TRITONSERVER_ServerOptionsSetCpuMetrics);
        }},
       {"metrics-address", "ADDRESS", "default: that of HTTP",
        [](TritonOptions& o, const std::string& v) {
@@ -104,15 +93,15 @@ std::vector<TritonFlag> log_flags() {
       {"log-verbose", "N", "verbose messages when above 0; default 0", set_log_verbose},
       {"log-info", "BOOL", "default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--log-info", v, TRITONSERVER_ServerOptionsSetLogInfo);
+         return o.set_core_bool("--log-info", v, TRITONSERVER_ServerOptionsSetLogInfo);
        }},
       {"log-warning", "BOOL", "default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--log-warning", v, TRITONSERVER_ServerOptionsSetLogWarn);
+         return o.set_core_bool("--log-warning", v, TRITONSERVER_ServerOptionsSetLogWarn);
        }},
       {"log-error", "BOOL", "default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--log-error", v, TRITONSERVER_ServerOptionsSetLogError);
+         return o.set_core_bool("--log-error", v, TRITONSERVER_ServerOptionsSetLogError);
        }},
       {"log-format", "FORMAT", "default or ISO8601", set_log_format},
       {"log-file", "FILE", "instead of standard error",

@@ -1,6 +1,4 @@
 // Flags of the repository and of the core.
-#include <limits>
-
 #include "cli/flag_values.h"
 #include "cli/triton_flags.h"
 #include "triton/core/tritonserver.h"
@@ -8,22 +6,13 @@
 namespace nereid::cli {
 namespace {
 
-constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
-using Core = TRITONSERVER_ServerOptions*;
 using TextSetter = TRITONSERVER_Error* (*)(Core, const char*);
-using BoolSetter = TRITONSERVER_Error* (*)(Core, bool);
 using CountSetter = TRITONSERVER_Error* (*)(Core, unsigned int);
 
 Status text(TritonOptions& o, const char* flag, const std::string& v, TextSetter set) {
   o.set_core(flag, [set, v](Core core) { return set(core, v.c_str()); });
-  return ok();
-}
-
-Status boolean(TritonOptions& o, const char* flag, const std::string& v, BoolSetter set) {
-  ASSIGN_OR_RETURN(const bool value, parse_bool(v));
-  o.set_core(flag, [set, value](Core core) { return set(core, value); });
   return ok();
 }
 
@@ -161,21 +150,22 @@ std::vector<TritonFlag> model_flags() {
        }},
       {"exit-on-error", "BOOL", "exit when a model does not load; default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--exit-on-error", v, TRITONSERVER_ServerOptionsSetExitOnError);
+         return o.set_core_bool("--exit-on-error", v, TRITONSERVER_ServerOptionsSetExitOnError);
        }},
       {"disable-auto-complete-config", "", "use config.pbtxt as written",
        [](TritonOptions& o, const std::string&) {
-         return boolean(o, "--disable-auto-complete-config", "true",
-                        TRITONSERVER_ServerOptionsSetStrictModelConfig);
+         return o.set_core_bool("--disable-auto-complete-config", "true",
+                                TRITONSERVER_ServerOptionsSetStrictModelConfig);
        }},
       {"strict-model-config", "BOOL", "deprecated: true = --disable-auto-complete-config",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--strict-model-config", v,
-                        TRITONSERVER_ServerOptionsSetStrictModelConfig);
+         return o.set_core_bool("--strict-model-config", v,
+                                TRITONSERVER_ServerOptionsSetStrictModelConfig);
        }},
       {"strict-readiness", "BOOL", "ready only when every model is; default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--strict-readiness", v, TRITONSERVER_ServerOptionsSetStrictReadiness);
+         return o.set_core_bool("--strict-readiness", v,
+                                TRITONSERVER_ServerOptionsSetStrictReadiness);
        }},
       {"model-control-mode", "MODE", "none (default), poll or explicit", set_control_mode},
       {"repository-poll-secs", "N", "poll mode: seconds between looks; default 15",
@@ -205,7 +195,8 @@ std::vector<TritonFlag> model_flags() {
        }},
       {"model-namespacing", "BOOL", "same model names in several repositories; default false",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--model-namespacing", v, TRITONSERVER_ServerOptionsSetModelNamespacing);
+         return o.set_core_bool("--model-namespacing", v,
+                                TRITONSERVER_ServerOptionsSetModelNamespacing);
        }},
   };
 }
@@ -276,8 +267,8 @@ std::vector<TritonFlag> core_flags() {
        }},
       {"enable-peer-access", "BOOL", "GPUs may reach each other's memory; default true",
        [](TritonOptions& o, const std::string& v) {
-         return boolean(o, "--enable-peer-access", v,
-                        TRITONSERVER_ServerOptionsSetEnablePeerAccess);
+         return o.set_core_bool("--enable-peer-access", v,
+                                TRITONSERVER_ServerOptionsSetEnablePeerAccess);
        }},
       {"buffer-manager-thread-count", "N", "copy threads; no effect here",
        [](TritonOptions& o, const std::string& v) {

@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-StatusOr<TritonOptions> parse(std::vector<std::string> words, bool with_repository = true) {
+StatusOr<TritonOptions> parse_flags(std::vector<std::string> words, bool with_repository = true) {
   words.insert(words.begin(), "tritonserver");
   if (with_repository) words.insert(words.begin() + 1, "--model-repository=/r");
   std::vector<char*> argv;
@@ -20,13 +20,14 @@ StatusOr<TritonOptions> parse(std::vector<std::string> words, bool with_reposito
 }
 
 std::string error(std::vector<std::string> words) {
-  return std::string(message(parse(std::move(words)).status()));
+  return std::string(message(parse_flags(std::move(words)).status()));
 }
 
 TEST(TritonFlags, ValuesComeAfterEqualsOrABlankAndNamesMayBeShortened) {
-  const auto got = parse({"--http-port", "9000", "--grpc-port=9001", "--metrics-p=9002",
-                          "--http-port=9003", "--http-thread-count=3", "--allow-grpc", "OFF",
-                          "--model-control-mode=explicit", "--load-model=a", "--load-model=b"});
+  const auto got =
+      parse_flags({"--http-port", "9000", "--grpc-port=9001", "--metrics-p=9002",
+                   "--http-port=9003", "--http-thread-count=3", "--allow-grpc", "OFF",
+                   "--model-control-mode=explicit", "--load-model=a", "--load-model=b"});
   ASSERT_TRUE(got.ok()) << got.status();
   EXPECT_EQ(got->http.http_port, 9003);  // the last one
   EXPECT_EQ(got->grpc.port, 9001);
@@ -39,18 +40,19 @@ TEST(TritonFlags, ValuesComeAfterEqualsOrABlankAndNamesMayBeShortened) {
 // The lines of launch_triton_server and of the guides.
 TEST(TritonFlags, CommandLinesOfTheField) {
   EXPECT_TRUE(
-      parse({"--grpc-port=8001", "--http-port=8000", "--metrics-port=8002", "--log-verbose=3",
-             "--log-file=/tmp/f", "--cuda-memory-pool-byte-size=0:300000000",
-             "--pinned-memory-pool-byte-size=0", "--enable-peer-access=false", "--grpc-port=8001",
-             "--http-port=8000", "--metrics-port=8002", "--disable-auto-complete-config",
-             "--backend-config=python,shm-region-prefix-name=prefix0_", ":"})
+      parse_flags({"--grpc-port=8001", "--http-port=8000", "--metrics-port=8002", "--log-verbose=3",
+                   "--log-file=/tmp/f", "--cuda-memory-pool-byte-size=0:300000000",
+                   "--pinned-memory-pool-byte-size=0", "--enable-peer-access=false",
+                   "--grpc-port=8001", "--http-port=8000", "--metrics-port=8002",
+                   "--disable-auto-complete-config",
+                   "--backend-config=python,shm-region-prefix-name=prefix0_", ":"})
           .ok());
-  EXPECT_TRUE(parse({"--cache-config", "local,size=1048576", "--http-header-forward-pattern",
-                     "x-fwd-.*", "--grpc-header-forward-pattern", "x-fwd-.*"})
+  EXPECT_TRUE(parse_flags({"--cache-config", "local,size=1048576", "--http-header-forward-pattern",
+                           "x-fwd-.*", "--grpc-header-forward-pattern", "x-fwd-.*"})
                   .ok());
-  EXPECT_EQ(
-      parse({"--trace-file=/t", "--trace-level=TIMESTAMPS", "--trace-config", "rate=5"})->trace,
-      (std::vector<std::string>{"triton,file=/t", "level=TIMESTAMPS", "rate=5"}));
+  EXPECT_EQ(parse_flags({"--trace-file=/t", "--trace-level=TIMESTAMPS", "--trace-config", "rate=5"})
+                ->trace,
+            (std::vector<std::string>{"triton,file=/t", "level=TIMESTAMPS", "rate=5"}));
 }
 
 TEST(TritonFlags, EveryFlagHasOneDeclarationAndHelp) {
@@ -65,7 +67,7 @@ TEST(TritonFlags, EveryFlagHasOneDeclarationAndHelp) {
 
 TEST(TritonFlags, BooleansAndNumbersAreChecked) {
   for (const char* yes : {"true", "TRUE", "on", "1"}) {
-    EXPECT_TRUE(parse({std::string("--reuse-grpc-port=") + yes})->grpc.reuse_port) << yes;
+    EXPECT_TRUE(parse_flags({std::string("--reuse-grpc-port=") + yes})->grpc.reuse_port) << yes;
   }
   EXPECT_THAT(error({"--allow-http=maybe"}),
               HasSubstr("Bad option: \"--allow-http\".\ninvalid value for bool option: maybe"));
@@ -90,12 +92,12 @@ TEST(TritonFlags, MistakesAreNamed) {
                         "port 0.0.0.0:8000"));
   EXPECT_THAT(error({"--response-cache-byte-size=1", "--cache-config=local,size=1"}),
               HasSubstr("Incompatible flags"));
-  EXPECT_THAT(std::string(message(parse({}, /*with_repository=*/false).status())),
+  EXPECT_THAT(std::string(message(parse_flags({}, /*with_repository=*/false).status())),
               HasSubstr("--model-repository must be specified"));
 }
 
 TEST(TritonFlags, RestrictedApis) {
-  const auto got = parse({"--http-restricted-api=model-repository,logging:admin-key=s=1"});
+  const auto got = parse_flags({"--http-restricted-api=model-repository,logging:admin-key=s=1"});
   ASSERT_TRUE(got.ok()) << got.status();
   ASSERT_EQ(got->http.restrictions.size(), 1u);
   EXPECT_THAT(got->http.restrictions[0].apis, ElementsAre("model-repository", "logging"));
@@ -110,10 +112,10 @@ TEST(TritonFlags, RestrictedApis) {
 
 TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
   EXPECT_THAT(error({"--grpc-use-ssl=true"}), HasSubstr("TLS is not supported"));
-  EXPECT_TRUE(parse({"--grpc-use-ssl=false", "--allow-sagemaker=false"}).ok());
+  EXPECT_TRUE(parse_flags({"--grpc-use-ssl=false", "--allow-sagemaker=false"}).ok());
   EXPECT_THAT(error({"--allow-sagemaker=true"}), HasSubstr("--allow-sagemaker"));
   EXPECT_THAT(error({"--model-load-gpu-limit=0:0.5"}), HasSubstr("--model-load-gpu-limit"));
-  EXPECT_EQ(parse({"--cuda-memory-pool-byte-size=0:5"})->warnings.size(), 1u);
+  EXPECT_EQ(parse_flags({"--cuda-memory-pool-byte-size=0:5"})->warnings.size(), 1u);
 }
 
 }  // namespace

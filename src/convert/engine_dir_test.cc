@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kSource = NEREID_SOURCE_DIR;
+const std::string kSourceDir = NEREID_SOURCE_DIR;
 const char* const kModels[] = {"tests/models/llama", "tests/models/llama-rope-llama3",
                                "tests/models/llama-rope-yarn", "tests/models/mistral",
                                "models/quickstart"};
@@ -37,7 +37,7 @@ class EngineDirTest : public testing::Test {
 
   void convert(const std::string& model, const std::string& dtype = "auto") {
     const auto report = convert_checkpoint(
-        {.model_dir = kSource + "/" + model, .output_dir = dir_ / "ckpt", .dtype = dtype});
+        {.model_dir = kSourceDir + "/" + model, .output_dir = dir_ / "ckpt", .dtype = dtype});
     ASSERT_TRUE(report.ok()) << report.status();
   }
   Status build(json::object limits = {}) {
@@ -89,7 +89,7 @@ TEST_F(EngineDirTest, EveryPathGivesTheSameEngine) {
   for (const char* model : kModels) {
     convert(model);
     ASSERT_TRUE(build().ok());
-    const io::EngineFile direct = open(kSource + "/" + model);
+    const io::EngineFile direct = open(kSourceDir + "/" + model);
     expect_same(open(dir_ / "ckpt"), direct, model);
     expect_same(open(dir_ / "engine"), direct, model);
     std::filesystem::remove_all(dir_ / "ckpt");
@@ -99,7 +99,7 @@ TEST_F(EngineDirTest, EveryPathGivesTheSameEngine) {
 
 TEST_F(EngineDirTest, WiderTypesChangeNothing) {
   convert("tests/models/llama", "float32");
-  expect_same(open(dir_ / "ckpt"), open(kSource + "/tests/models/llama"), "float32");
+  expect_same(open(dir_ / "ckpt"), open(kSourceDir + "/tests/models/llama"), "float32");
 }
 
 TEST_F(EngineDirTest, TheCheckpointIsInTheLayout) {
@@ -224,7 +224,7 @@ TEST_F(EngineDirTest, DamagedEngineDirectoriesAreRefused) {
 TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {
   std::filesystem::create_directories(dir_ / "hf");
   std::filesystem::copy(
-      kSource + "/tests/models/llama", dir_ / "hf",
+      kSourceDir + "/tests/models/llama", dir_ / "hf",
       std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
   const auto file = io::SafetensorsFile::open(dir_ / "hf/model.safetensors");
   std::vector<io::StoredTensor> tensors = file->tensors();

@@ -16,7 +16,7 @@
 namespace nereid::convert {
 namespace {
 
-const std::string kSource = NEREID_SOURCE_DIR;
+const std::string kSourceRoot = NEREID_SOURCE_DIR;
 
 // One sequence on one thread; the arenas are filled with garbage so that reading what was never
 // written shows.
@@ -147,7 +147,7 @@ class ForwardTest : public testing::Test {
     BuildOptions options;
     options.cache_dir = dir_;
     options.compile.disabled_passes = std::move(disabled);
-    const auto path = ensure_engine(kSource + model, registry_, DeviceInfo{}, options);
+    const auto path = ensure_engine(kSourceRoot + model, registry_, DeviceInfo{}, options);
     EXPECT_TRUE(path.ok()) << path.status();
     auto file = io::EngineFile::open(path.value());
     EXPECT_TRUE(file.ok()) << file.status();
@@ -177,9 +177,9 @@ float worst_difference(const std::vector<float>& logits, const io::StoredTensor&
 // Greedy ids of every case and the logits of its first and last step; the tolerance is that of
 // activations rounded to bf16 before each product.
 void expect_golden(const io::EngineFile& engine, const std::string& name) {
-  const auto golden = read_json_file(kSource + "/tests/golden/arch/" + name + ".json");
+  const auto golden = read_json_file(kSourceRoot + "/tests/golden/arch/" + name + ".json");
   const auto logits =
-      io::SafetensorsFile::open(kSource + "/tests/golden/arch/" + name + ".safetensors");
+      io::SafetensorsFile::open(kSourceRoot + "/tests/golden/arch/" + name + ".safetensors");
   ASSERT_TRUE(golden.ok() && logits.ok());
   size_t index = 0;
   for (const json::value& item : golden->at("cases").as_array()) {
@@ -207,7 +207,7 @@ TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
 
 TEST_F(ForwardTest, QuickStartFollowsItsGolden) {
   const io::EngineFile file = engine("/models/quickstart");
-  const auto golden = read_json_file(kSource + "/tests/golden/target.json");
+  const auto golden = read_json_file(kSourceRoot + "/tests/golden/target.json");
   ASSERT_TRUE(golden.ok());
   const json::value& item = golden->at("cases").at(0);
   const std::vector<int32_t> greedy = ids(item.at("greedy_ids"));

@@ -15,7 +15,7 @@
 namespace nereid::convert {
 namespace {
 
-constexpr size_t kChunkElements = size_t{1} << 20;
+constexpr size_t kCopyElements = size_t{1} << 20;
 
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "tokenizer_config.json",
@@ -63,7 +63,7 @@ bool to_half(float value, uint16_t& out) {
   return true;
 }
 
-// Copies tensors into the writer, `kChunkElements` at a time.
+// Copies tensors into the writer, `kCopyElements` at a time.
 class TensorCopier {
  public:
   TensorCopier(const io::Checkpoint& checkpoint, DType to, io::SafetensorsWriter& writer)
@@ -74,8 +74,8 @@ class TensorCopier {
     if (!entry) return internal_error("tensor '{}' is missing", name);
     const io::StoredTensor& tensor = *entry->tensor;
     const size_t count = tensor.data.size() / size_of(*tensor.type);
-    for (size_t first = 0; first < count; first += kChunkElements) {
-      const size_t n = std::min(kChunkElements, count - first);
+    for (size_t first = 0; first < count; first += kCopyElements) {
+      const size_t n = std::min(kCopyElements, count - first);
       if (const size_t bad = convert(tensor, first, n); bad != n)
         return invalid_argument("{}: tensor '{}': element {} is {}, which {} cannot hold",
                                 entry->file->path().string(), name, first + bad, values_[bad],

@@ -13,7 +13,7 @@
 namespace nereid::convert {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{1} << 22;
+constexpr int64_t kConvertElements = int64_t{1} << 22;
 
 float half_to_float(uint16_t h) {
   const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 0x3ffu;
@@ -112,7 +112,7 @@ Status write_weight(const graph::Weight& weight, const WeightSource& source,
                     io::EngineWriter& writer) {
   const bool packed = weight.layout == kernels::WeightLayout::kPanel16;
   // Whole panels, so that packed chunks are pieces of the packed whole.
-  const int64_t panels = std::max<int64_t>(1, kChunkElements / weight.k / kernels::kPanelRows);
+  const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);
   const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
   std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
   std::vector<std::byte> panel_bytes(packed ? kernels::panel16_bytes(chunk, weight.k) : 0);

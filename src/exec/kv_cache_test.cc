@@ -15,19 +15,19 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr RunnerLimits kLimits{.max_rows = 1,
-                               .max_tokens = 8,
-                               .max_sequence_length = 8,
-                               .num_blocks = 4,
-                               .block_tokens = 4,
-                               .num_host_blocks = 3};
+constexpr RunnerLimits kCacheLimits{.max_rows = 1,
+                                    .max_tokens = 8,
+                                    .max_sequence_length = 8,
+                                    .num_blocks = 4,
+                                    .block_tokens = 4,
+                                    .num_host_blocks = 3};
 
 TEST(KvLayout, PlanesFollowEachOther) {
   io::Plan plan = io::test_plan();
   plan.model.num_layers = 3;
-  const KvLayout layout = KvLayout::of(plan, kLimits, 3);
+  const KvLayout layout = KvLayout::of(plan, kCacheLimits, 3);
   EXPECT_EQ(layout.data_block,
-            size_t{2} * plan.model.num_kv_heads * kLimits.block_tokens * plan.model.head_dim);
+            size_t{2} * plan.model.num_kv_heads * kCacheLimits.block_tokens * plan.model.head_dim);
   EXPECT_EQ(layout.data_plane % 256, 0u);
   EXPECT_GE(layout.data_plane, 3 * layout.data_block);
   EXPECT_EQ(layout.values(0), layout.data_plane);
@@ -61,18 +61,18 @@ class KvCacheTest : public ::testing::Test {
  protected:
   KvCacheTest() {
     opened_ = *kernels::open_device("cpu", {.num_threads = 1});
-    cache_ = *KvCache::create(plan_, kLimits, *opened_.device);
-    for (int32_t block = 0; block < kLimits.num_blocks; ++block)
+    cache_ = *KvCache::create(plan_, kCacheLimits, *opened_.device);
+    for (int32_t block = 0; block < kCacheLimits.num_blocks; ++block)
       for (std::byte& byte : keys(block)) byte = static_cast<std::byte>(block + 1);
   }
   std::span<std::byte> keys(int32_t block) {
-    const KvLayout layout = KvLayout::of(plan_, kLimits, kLimits.num_blocks);
+    const KvLayout layout = KvLayout::of(plan_, kCacheLimits, kCacheLimits.num_blocks);
     return {cache_.device() + static_cast<size_t>(block) * layout.data_block, layout.data_block};
   }
   // First byte of each device block's keys; the whole block holds it.
   std::vector<int> marks() {
     std::vector<int> out;
-    for (int32_t block = 0; block < kLimits.num_blocks; ++block) {
+    for (int32_t block = 0; block < kCacheLimits.num_blocks; ++block) {
       const auto bytes = keys(block);
       for (const std::byte byte : bytes) EXPECT_EQ(byte, bytes[0]);
       out.push_back(static_cast<int>(bytes[0]));
@@ -81,13 +81,13 @@ class KvCacheTest : public ::testing::Test {
   }
   std::vector<size_t> copy(const std::vector<BlockCopy>& copies) {
     CountingStream stream(*opened_.device);
-    EXPECT_TRUE(check_copies(copies, kLimits).ok());
+    EXPECT_TRUE(check_copies(copies, kCacheLimits).ok());
     EXPECT_TRUE(cache_.copy_blocks(copies, stream).ok());
     return stream.sizes;
   }
 
   const io::Plan plan_ = io::test_plan();
-  const size_t block_ = KvLayout::of(plan_, kLimits, 1).data_block;
+  const size_t block_ = KvLayout::of(plan_, kCacheLimits, 1).data_block;
   kernels::OpenedDevice opened_;
   KvCache cache_;
 };
@@ -113,9 +113,9 @@ TEST_F(KvCacheTest, RunsDoNotReachFromPoolToPool) {
 
 TEST_F(KvCacheTest, BlocksThatThereAreNot) {
   const std::vector<BlockCopy> negative = {{0, 1}, {-1, 2}}, beyond = {{0, 7}};
-  EXPECT_THAT(check_copies(negative, kLimits).ToString(),
+  EXPECT_THAT(check_copies(negative, kCacheLimits).ToString(),
               HasSubstr("copy 1: block -1 is not in [0, 7)"));
-  EXPECT_THAT(check_copies(beyond, kLimits).ToString(), HasSubstr("copy 0: block 7"));
+  EXPECT_THAT(check_copies(beyond, kCacheLimits).ToString(), HasSubstr("copy 0: block 7"));
 }
 
 }  // namespace

@@ -15,13 +15,13 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using Ids = std::vector<int32_t>;
 
-constexpr RunnerLimits kLimits{3, 8, 20, 10, 4};
+constexpr RunnerLimits kStepLimits{3, 8, 20, 10, 4};
 constexpr int32_t kVocab = 100;
 
 class StepDataTest : public ::testing::Test {
  protected:
   StatusOr<StepData> pack(const std::vector<StepRow>& rows) {
-    return StepData::pack(rows, kLimits, kVocab, block_.data());
+    return StepData::pack(rows, kStepLimits, kVocab, block_.data());
   }
   // The one error that packing gives.
   std::string error(const std::vector<StepRow>& rows) {
@@ -31,7 +31,8 @@ class StepDataTest : public ::testing::Test {
   }
   static Ids ints(const int32_t* data, size_t count) { return Ids(data, data + count); }
 
-  alignas(64) std::vector<std::byte> block_ = std::vector<std::byte>(StepData::max_bytes(kLimits));
+  alignas(64) std::vector<std::byte> block_ =
+      std::vector<std::byte>(StepData::max_bytes(kStepLimits));
   const Ids tokens_ = {7, 8, 9}, one_ = {kTokenOnDevice}, blocks_ = {5, 6, 7, 8, 9};
 };
 
@@ -45,7 +46,7 @@ TEST_F(StepDataTest, PacksRows) {
   EXPECT_EQ(step->max_length, 10);
   EXPECT_EQ(step->max_blocks, 3);
   EXPECT_EQ(step->num_positions, 6 + 1 + 10);
-  EXPECT_LE(step->bytes, StepData::max_bytes(kLimits));
+  EXPECT_LE(step->bytes, StepData::max_bytes(kStepLimits));
   const std::vector<std::byte> copy(block_.begin(), block_.end());
   std::fill(block_.begin(), block_.end(), std::byte{0xee});
   const StepData moved = step->at(block_.data(), copy.data());
@@ -89,7 +90,7 @@ TEST_F(StepDataTest, LooksOnlyAtBlocksInUse) {
 
 // With a window of 6 and a sink of 2: at position 11 on, [2, 6) is seen by nobody.
 TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
-  RunnerLimits limits = kLimits;
+  RunnerLimits limits = kStepLimits;
   limits.window = 6, limits.sink = 2, limits.block_tokens = 2;
   std::vector<std::byte> block(StepData::max_bytes(limits) + 64);
   const auto status = [&](const Ids& blocks, int32_t start) {
@@ -107,7 +108,7 @@ TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
 }
 
 TEST(Memory, WindowsHoldFewerBlocks) {
-  RunnerLimits limits = kLimits;  // 8 tokens a step, 20 positions, blocks of 4
+  RunnerLimits limits = kStepLimits;  // 8 tokens a step, 20 positions, blocks of 4
   EXPECT_EQ(blocks_held_per_sequence(limits), 5);
   limits.window = 3;
   EXPECT_EQ(blocks_held_per_sequence(limits), 4);
@@ -128,7 +129,7 @@ TEST(Memory, WindowsHoldFewerBlocks) {
 
 TEST(Memory, ScalesAreCounted) {
   const io::Plan plan = io::test_plan();
-  RunnerLimits limits = kLimits;
+  RunnerLimits limits = kStepLimits;
   EXPECT_EQ(kv_block_bytes(plan, limits), 2u * 4 * 16 * 2);
   limits.kv_type = DType::kI8;
   EXPECT_EQ(kv_block_bytes(plan, limits), 2u * 4 * (16 + 4));
@@ -141,7 +142,7 @@ TEST(Memory, LimitsNameTheField) {
   const auto error = [&](const RunnerLimits& limits) {
     return check_limits(plan, limits).ToString();
   };
-  EXPECT_TRUE(check_limits(plan, kLimits).ok());
+  EXPECT_TRUE(check_limits(plan, kStepLimits).ok());
   EXPECT_THAT(error({0, 8, 20, 10, 4}), HasSubstr("max_rows: 0"));
   EXPECT_THAT(error({3, -8, 20, 10, 4}), HasSubstr("max_tokens: -8"));
   EXPECT_THAT(error({3, 8, 65, 10, 4}), HasSubstr("max_sequence_length: 65 is not in [1, 64]"));
@@ -153,19 +154,19 @@ TEST(Memory, LimitsNameTheField) {
 TEST(Memory, AsManyBlocksAsFitAndNotOneMore) {
   const io::Plan plan = io::test_plan();
   const auto total = [&](int32_t num_blocks) {
-    RunnerLimits limits = kLimits;
+    RunnerLimits limits = kStepLimits;
     limits.num_blocks = num_blocks;
     size_t sum = 0;
     for (const MemoryItem& item : memory_table(plan, limits)) sum += item.bytes;
     return sum;
   };
   for (const size_t budget : {size_t{40000}, size_t{1} << 20, size_t{123456789}}) {
-    const auto num_blocks = num_blocks_that_fit(plan, kLimits, budget);
+    const auto num_blocks = num_blocks_that_fit(plan, kStepLimits, budget);
     ASSERT_TRUE(num_blocks.ok()) << num_blocks.status();
     EXPECT_LE(total(*num_blocks), budget);
     EXPECT_GT(total(*num_blocks + 5), budget);  // less the rounding of the planes
   }
-  const auto refused = num_blocks_that_fit(plan, kLimits, 12000).status();
+  const auto refused = num_blocks_that_fit(plan, kStepLimits, 12000).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.ToString(), HasSubstr("one sequence of 20 positions needs 5"));
   EXPECT_THAT(refused.ToString(), HasSubstr("weights"));

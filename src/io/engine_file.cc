@@ -5,14 +5,11 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/round_up.h"
 #include "io/engine_format.h"
 
 namespace nereid::io {
 namespace {
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 StatusOr<EnginePrefix> read_prefix(std::span<const std::byte> file) {
   EnginePrefix prefix;
@@ -51,10 +48,6 @@ StatusOr<std::string> string_field(const json::object& object, std::string_view 
   return std::string(value->get_string());
 }
 
-Status as_data_loss(const Status& status, const std::filesystem::path& path) {
-  return data_loss("{}: {}", path.string(), message(status));
-}
-
 }  // namespace
 
 StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
@@ -80,7 +73,7 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
   out.path_ = path;
   ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
   StatusOr<Engine> engine = parse_engine(out.file_.bytes());
-  if (!engine.ok()) return as_data_loss(engine.status(), path);
+  if (!engine.ok()) return data_loss("{}: {}", path.string(), message(engine.status()));
   out.engine_ = *std::move(engine);
   const bool small = out.engine_.plan.blob_bytes <= kAutoVerifyBytes;
   if (verify == Verify::kFull || (verify == Verify::kAuto && small))

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/round_up.h"
 #include "io/engine_file.h"
 #include "io/engine_format.h"
 
@@ -18,10 +19,6 @@ namespace nereid::io {
 namespace {
 
 constexpr uint64_t kWeightAlignment = 64;
-
-constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/round_up.h"
 #include "io/plan.h"
 
 namespace nereid::io {
@@ -12,8 +13,6 @@ constexpr int64_t kMaxDim = int64_t{1} << 31;
 constexpr int64_t kMaxArenaBytesPerRow = int64_t{1} << 34;
 constexpr size_t kMaxTableRows = 1'000'000;
 constexpr int64_t kAlignment = 64;
-
-constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 // One requirement of a table row or call; the first that fails is the message.
 #define NEREID_REQUIRE(condition, ...) \

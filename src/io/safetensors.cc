@@ -142,10 +142,6 @@ StatusOr<uint64_t> header_bytes(std::span<const std::byte> file) {
   return length;
 }
 
-Status as_data_loss(const Status& status, const std::filesystem::path& path) {
-  return data_loss("{}: {}", path.string(), message(status));
-}
-
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.size() < 256 &&
          name.find('/') == name.npos && name.find('\0') == name.npos;
@@ -202,7 +198,7 @@ StatusOr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& pat
   out.path_ = path;
   ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
   StatusOr<std::vector<StoredTensor>> tensors = parse_safetensors(out.file_.bytes());
-  if (!tensors.ok()) return as_data_loss(tensors.status(), path);
+  if (!tensors.ok()) return data_loss("{}: {}", path.string(), message(tensors.status()));
   out.tensors_ = *std::move(tensors);
   ASSIGN_OR_RETURN(const uint64_t length, header_bytes(out.file_.bytes()));
   out.header_ = out.file_.bytes().first(8 + length);

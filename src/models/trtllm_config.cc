@@ -116,7 +116,7 @@ json::value rope_scaling(const RopeTraits& rope) {
   return out;
 }
 
-const char* name_of(kernels::Activation activation) {
+const char* hf_name_of(kernels::Activation activation) {
   switch (activation) {
     case kernels::Activation::kSilu:
       return "silu";
@@ -188,7 +188,7 @@ json::object trtllm_config(const Model& model, std::string_view dtype) {
   config["head_size"] = t.head_dim;
   config["qk_layernorm"] = false;
   config["intermediate_size"] = t.intermediate_size;
-  config["hidden_act"] = name_of(t.activation);
+  config["hidden_act"] = hf_name_of(t.activation);
   config["norm_epsilon"] = std::stod(fmt::format("{}", t.norm_eps));
   config["position_embedding_type"] = "rope_gpt_neox";
   config["rotary_base"] = t.rope.theta;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kGarbage = 0xBAD;
 
-struct Text {
+struct FuzzText {
   std::string root;
   std::vector<TokenId> tokens;
   std::vector<BlockKey> keys;
@@ -40,7 +40,7 @@ struct Text {
 };
 
 struct Seq {
-  Text text;
+  FuzzText text;
   BlockTable table;
   int computed = 0, landed = 0;  // planned, and known to be written
   int earlier = 0;               // computed by earlier steps than the one that is planned
@@ -111,7 +111,7 @@ struct Mirror {
   }
 };
 
-struct Totals {
+struct PoolTotals {
   PoolStats stats;
   int64_t forks = 0, failures = 0, swaps = 0, drops = 0, collisions = 0;
 };
@@ -126,7 +126,7 @@ class PoolTraffic {
     for (int i = 0; i < 2; ++i) prefixes_.push_back(random_tokens(pick(1, 20)));
   }
 
-  void go(Totals& totals) {
+  void go(PoolTotals& totals) {
     const int turns = pick(20, 150);
     for (int turn = 0; turn < turns + 1000; ++turn) {
       if (turn >= turns && live_.empty() && flying_.empty()) break;
@@ -161,7 +161,7 @@ class PoolTraffic {
             .event_buffer_size = 1 << 20};
   }
 
-  void set_keys(Text& text) {
+  void set_keys(FuzzText& text) {
     text.keys.clear();
     BlockKey parent = root_key(text.root);
     for (size_t i = 0; (i + 1) * t_ <= text.tokens.size(); ++i) {
@@ -171,8 +171,8 @@ class PoolTraffic {
     }
   }
 
-  Text random_text() {
-    Text text;
+  FuzzText random_text() {
+    FuzzText text;
     if (pick(0, 3) == 0) text.root = pick(0, 1) ? "red" : "blue";
     if (pick(0, 3)) text.tokens = prefixes_[pick(0, 1)];
     if (!ended_.empty() && pick(0, 2) == 0) text = ended_[pick(0, ended_.size() - 1)];
@@ -368,7 +368,7 @@ class PoolTraffic {
     ASSERT_EQ(pool_.num_cached(), static_cast<int>(mirror_.entries.size()));
   }
 
-  void count(Totals& totals) const {
+  void count(PoolTotals& totals) const {
     const PoolStats& s = pool_.stats();
     totals.stats.reused += s.reused;
     totals.stats.copied += s.copied;
@@ -391,7 +391,7 @@ class PoolTraffic {
   std::vector<uint64_t> cells_;  // [block of either level, position]
   std::list<Seq> live_;
   std::deque<PlannedStep> flying_;
-  std::deque<Text> ended_;
+  std::deque<FuzzText> ended_;
   std::vector<std::vector<TokenId>> prefixes_;
   Mirror mirror_;
   uint64_t next_event_ = 0;
@@ -403,7 +403,7 @@ class PoolTraffic {
 TEST(BlockPoolFuzz, ContentsAndBooks) {
   const char* text = std::getenv("NEREID_FUZZ_SEEDS");
   const uint64_t num_seeds = text ? std::strtoull(text, nullptr, 10) : 10000;
-  Totals totals;
+  PoolTotals totals;
   for (uint64_t seed = 1; seed <= num_seeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PoolTraffic(seed).go(totals);

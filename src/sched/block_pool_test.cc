@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-constexpr int kT = 4;
+constexpr int kPoolBlock = 4;
 
 std::vector<TokenId> iota(int n, TokenId first = 0) {
   std::vector<TokenId> tokens(n);
@@ -18,7 +18,7 @@ std::vector<TokenId> iota(int n, TokenId first = 0) {
 }
 
 PoolConfig config(int num_blocks) {
-  return {.num_blocks = num_blocks, .tokens_per_block = kT, .enable_partial_reuse = false};
+  return {.num_blocks = num_blocks, .tokens_per_block = kPoolBlock, .enable_partial_reuse = false};
 }
 
 Contents text(std::span<const BlockKey> keys, const std::vector<TokenId>& tokens) {
@@ -145,7 +145,7 @@ TEST(BlockPool, SuspectContentsAreForgotten) {
 }
 
 TEST(BlockPool, WithoutReuseNothingIsFound) {
-  BlockPool pool({.num_blocks = 4, .tokens_per_block = kT, .enable_reuse = false});
+  BlockPool pool({.num_blocks = 4, .tokens_per_block = kPoolBlock, .enable_reuse = false});
   const std::vector<BlockKey> keys = {1, 2};
   BlockTable a;
   ASSERT_TRUE(pool.admit(a, {}, {}, 8, 0));
@@ -194,7 +194,7 @@ TEST(BlockPool, RootsShareNothing) {
 }
 
 TEST(BlockPool, RootOfAnotherSaltHidesPartialMatchesToo) {
-  BlockPool pool({.num_blocks = 4, .tokens_per_block = kT});
+  BlockPool pool({.num_blocks = 4, .tokens_per_block = kPoolBlock});
   const auto tokens = iota(3);
   BlockTable a;
   ASSERT_TRUE(pool.admit(a, {}, {}, 3, 0));
@@ -262,7 +262,7 @@ TEST(BlockPool, APublishedBlockIsForgottenBeforeItsLastHolderWritesIt) {
 }
 
 TEST(BlockPool, ATailNeverReplacesMoreInItsOwnBlock) {
-  BlockPool pool({.num_blocks = 64, .tokens_per_block = kT});
+  BlockPool pool({.num_blocks = 64, .tokens_per_block = kPoolBlock});
   auto tokens = iota(8);
   BlockTable a;
   ASSERT_TRUE(pool.admit(a, {}, {}, 8, 0));

@@ -29,7 +29,7 @@ struct Client {
   }
 };
 
-struct Totals {
+struct TrafficTotals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
   int64_t onboarded = 0, windowed = 0;
@@ -48,7 +48,7 @@ class Traffic {
     for (int i = 0; i < 3; ++i) prefixes_.push_back(random_tokens(pick(1, 24)));
   }
 
-  void go(Totals& totals) {
+  void go(TrafficTotals& totals) {
     int to_send = pick(1, 40);
     int64_t work = 0;  // rows that a fully serial run would have
     for (int64_t turn = 0; to_send > 0 || !sched_.idle() || !flying_.empty(); ++turn) {
@@ -147,7 +147,7 @@ class Traffic {
     s.streams_beams = pick(0, 1);
   }
 
-  int64_t submit(Totals& totals) {
+  int64_t submit(TrafficTotals& totals) {
     std::vector<SequenceSpec> group = {random_spec()};
     const int num_followers = group[0].sampling.beam_width == 1 && pick(0, 4) == 0 ? pick(1, 4) : 0;
     for (int i = 1; i <= num_followers; ++i) {
@@ -188,7 +188,7 @@ class Traffic {
     if (news) deliver(*std::move(news));
   }
 
-  void launch(Totals& totals) {
+  void launch(TrafficTotals& totals) {
     LaunchedStep step(sched_.plan(time_));
     launched_ = !step.plan.empty();
     ASSERT_TRUE(launched_ || step.plan.copies.empty());
@@ -217,7 +217,7 @@ class Traffic {
   }
 
   // The bounds of waiting; see README.md.
-  void watch_order(const StepPlan& plan, Totals& totals) {
+  void watch_order(const StepPlan& plan, TrafficTotals& totals) {
     std::set<RequestId> served, flying;
     const Client* last = nullptr;  // of those served, who comes last in order
     for (const Row& row : plan.rows) {
@@ -275,7 +275,7 @@ class Traffic {
     client.last = std::move(news);
   }
 
-  void finish(Totals& totals) {
+  void finish(TrafficTotals& totals) {
     for (const auto& [id, client] : clients_) {
       ASSERT_TRUE(client.last.finished) << "request " << id << " never ended";
       SCOPED_TRACE(testing::Message() << "request " << id);
@@ -351,7 +351,7 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
   const char* begin = std::getenv("NEREID_FUZZ_FIRST_SEED");
   const uint64_t num_seeds = text ? std::strtoull(text, nullptr, 10) : 10000;
   const uint64_t first = begin ? std::strtoull(begin, nullptr, 10) : 1;
-  Totals t;
+  TrafficTotals t;
   for (uint64_t seed = first; seed < first + num_seeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Traffic(seed).go(t);

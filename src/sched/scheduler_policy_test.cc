@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr int kT = 4;
+constexpr int kPolicyBlock = 4;
 
 // A scheduler whose steps are committed at once; every row that samples draws token 7.
 struct Loop {
@@ -151,7 +151,7 @@ TEST(Policy, EqualPromptsThatArriveTogetherAreComputedOnce) {
   ASSERT_TRUE(loop.sched.submit(spec(2, 17, 1)).ok());
   EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 8}));
   loop.run();
-  EXPECT_LT(loop.sched.stats().prompt_tokens, 2 * 17 - 3 * kT);
+  EXPECT_LT(loop.sched.stats().prompt_tokens, 2 * 17 - 3 * kPolicyBlock);
   EXPECT_GE(loop.ended[2].metrics.reused_blocks, 2);
 }
 
@@ -171,7 +171,7 @@ TEST(Policy, WhoeverWaitsForAPromptGoesOnWhenItIsCancelled) {
 
 TEST(Policy, NobodyWaitsForAPromptForEver) {
   Limits l = limits();
-  l.max_num_tokens = 2 * kT;
+  l.max_num_tokens = 2 * kPolicyBlock;
   l.max_sequence_length = 4000;
   l.num_blocks = 2000;
   l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
@@ -213,7 +213,7 @@ TEST(Policy, EqualProgressSharesTheStep) {
 
 TEST(Policy, ANewcomerOfHigherPriorityIsNotStarvedByDecodes) {
   Limits l = limits();
-  l.max_num_tokens = kT;
+  l.max_num_tokens = kPolicyBlock;
   Loop loop(l);
   for (RequestId id : {1, 2, 3}) ASSERT_TRUE(loop.sched.submit(spec(id, 1, 100, 500 * id)).ok());
   for (int i = 0; i < 3; ++i) next(loop);

@@ -22,7 +22,8 @@ std::vector<Part> parts(const StepPlan& plan) {
   return out;
 }
 
-std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token = 7) {
+std::vector<RowNews> commit_with_log_probs(Scheduler& sched, const StepPlan& plan,
+                                           TokenId token = 7) {
   const std::vector<TokenLogProb> top = {{1, -1.0f}, {2, -2.0f}, {3, -4.0f}, {4, -8.0f}};
   const Drawn drawn{.token = token, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
   std::vector<RowNews> all;
@@ -36,7 +37,7 @@ std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId 
 std::vector<Part> step(Scheduler& sched) {
   const StepPlan plan = sched.plan(Time{});
   std::vector<Part> planned = parts(plan);  // a row's sequence may be gone once it is committed
-  commit_all(sched, plan);
+  commit_with_log_probs(sched, plan);
   sched.check();
   return planned;
 }
@@ -117,7 +118,7 @@ TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
     EXPECT_EQ(plan.rows[0].start, position);
     EXPECT_EQ(plan.rows[0].num_logits(), expected);
     position += expected;
-    commit_all(sched, plan);
+    commit_with_log_probs(sched, plan);
   }
   EXPECT_FALSE(sched.plan(Time{}).rows[0].all_logits);
 }
@@ -138,7 +139,7 @@ TEST(SchedulerStep, FollowersComputeOneTokenOfThePrompt) {
     EXPECT_EQ(plan.rows[1].sequence->block_table()[block],
               plan.rows[0].sequence->block_table()[block]);
   EXPECT_NE(plan.rows[1].sequence->block_table()[2], plan.rows[2].sequence->block_table()[2]);
-  commit_all(sched, plan);
+  commit_with_log_probs(sched, plan);
   while (!sched.idle()) step(sched);
   EXPECT_EQ(sched.stats().prompt_tokens, 12);
 }
@@ -163,7 +164,7 @@ TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
   StepPlan plan = sched.plan(Time{});
   EXPECT_THAT(parts(plan), ElementsAre(Part{1, 0, 6}));
   EXPECT_TRUE(sched.plan(Time{}).empty()) << "the host decides between the steps of a search";
-  EXPECT_TRUE(commit_all(sched, plan).empty());
+  EXPECT_TRUE(commit_with_log_probs(sched, plan).empty());
   plan = sched.plan(Time{});
   EXPECT_THAT(parts(plan), ElementsAre(Part{1, 6, 1}, Part{1, 6, 1}));
   EXPECT_EQ(plan.copies.size(), 1u) << "one of two holders of the half filled block";
@@ -173,8 +174,8 @@ TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
   EXPECT_EQ(sequence.tokens(0).back(), 1);
   EXPECT_EQ(sequence.tokens(1).back(), 2);
   EXPECT_NE(plan.rows[0].slot, plan.rows[1].slot);
-  commit_all(sched, plan);
-  const auto news = commit_all(sched, sched.plan(Time{}));
+  commit_with_log_probs(sched, plan);
+  const auto news = commit_with_log_probs(sched, sched.plan(Time{}));
   ASSERT_EQ(news.size(), 1u);
   ASSERT_EQ(news[0].beams.size(), 2u);
   EXPECT_THAT(news[0].beams[0].tokens, ElementsAre(1, 1, 1));
@@ -215,7 +216,7 @@ TEST(SchedulerStep, TellsOfEachRequest) {
   EXPECT_TRUE(stats[0].scheduled);
   EXPECT_EQ(stats[0].alloc_total_blocks, 3);
   EXPECT_EQ(stats[1].stage, RequestStage::kQueued);
-  commit_all(sched, plan);
+  commit_with_log_probs(sched, plan);
   step(sched);
   stats = sched.request_stats();
   EXPECT_EQ(stats[0].stage, RequestStage::kGenerationInProgress);

@@ -18,21 +18,11 @@
 #include "server/run_here.h"
 #include "server/sequence_batcher.h"
 #include "server/server.h"
+#include "server/symbols.h"
 #include "server/warmup.h"
 
 namespace nereid::server {
 namespace {
-
-Status take(TRITONSERVER_Error* error) {
-  Status status = to_status(error);
-  delete error;
-  return status;
-}
-
-template <class Fn>
-void lookup(void* handle, const char* symbol, Fn& fn) {
-  fn = reinterpret_cast<Fn>(dlsym(handle, symbol));
-}
 
 // {"cmdline":{setting: value, ...}} as backends expect it.
 std::string backend_config_json(const std::string& name, const ServerOptions& options) {
@@ -111,15 +101,15 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   b->config.text = backend_config_json(name, options);
   BackendFn initialize = nullptr;
   AttributeFn attribute = nullptr;
-  lookup(handle, "TRITONBACKEND_Initialize", initialize);
-  lookup(handle, "TRITONBACKEND_GetBackendAttribute", attribute);
-  lookup(handle, "TRITONBACKEND_ModelInitialize", b->model_initialize);
-  lookup(handle, "TRITONBACKEND_ModelFinalize", b->model_finalize);
-  lookup(handle, "TRITONBACKEND_ModelInstanceInitialize", b->instance_initialize);
-  lookup(handle, "TRITONBACKEND_ModelInstanceFinalize", b->instance_finalize);
-  lookup(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
-  lookup(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
-  lookup(handle, "NEREID_RequestIsQuick", b->request_is_quick);
+  find_symbol(handle, "TRITONBACKEND_Initialize", initialize);
+  find_symbol(handle, "TRITONBACKEND_GetBackendAttribute", attribute);
+  find_symbol(handle, "TRITONBACKEND_ModelInitialize", b->model_initialize);
+  find_symbol(handle, "TRITONBACKEND_ModelFinalize", b->model_finalize);
+  find_symbol(handle, "TRITONBACKEND_ModelInstanceInitialize", b->instance_initialize);
+  find_symbol(handle, "TRITONBACKEND_ModelInstanceFinalize", b->instance_finalize);
+  find_symbol(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
+  find_symbol(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
+  find_symbol(handle, "NEREID_RequestIsQuick", b->request_is_quick);
   if (b->execute == nullptr) {
     return not_found(
         "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",
@@ -127,8 +117,8 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   }
   auto* self = reinterpret_cast<TRITONBACKEND_Backend*>(b.get());
   if (initialize != nullptr) RETURN_IF_ERROR(take(initialize(self)));
-  lookup(handle, "TRITONBACKEND_Finalize",
-         b->finalize);  // only now: a failed Initialize is not finalised
+  find_symbol(handle, "TRITONBACKEND_Finalize",
+              b->finalize);  // only now: a failed Initialize is not finalised
   if (attribute != nullptr) {
     RETURN_IF_ERROR(take(attribute(self, reinterpret_cast<TRITONBACKEND_BackendAttribute*>(self))));
   }

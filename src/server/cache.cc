@@ -7,19 +7,15 @@
 #include "base/log.h"
 #include "server/cache_entry.h"
 #include "server/error.h"
+#include "server/symbols.h"
 
 namespace nereid::server {
 namespace {
 
-Status take(TRITONSERVER_Error* error) {
-  Status status = to_status(error);
-  delete error;
-  return status;
-}
-
-template <class T>
-Status find_symbol(void* handle, const char* symbol, const std::filesystem::path& path, T& out) {
-  out = reinterpret_cast<T>(dlsym(handle, symbol));
+template <class Fn>
+Status require_symbol(void* handle, const char* symbol, const std::filesystem::path& path,
+                      Fn& out) {
+  find_symbol(handle, symbol, out);
   if (out != nullptr) return ok();
   return not_found("unable to find required entrypoint '{}' in {}", symbol, path.string());
 }
@@ -37,10 +33,10 @@ StatusOr<CacheFunctions> load(const std::string& name, const std::filesystem::pa
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return not_found("unable to load shared library: {}", dlerror());
   CacheFunctions out;
-  RETURN_IF_ERROR(find_symbol(handle, "TRITONCACHE_CacheInitialize", path, out.initialize));
-  RETURN_IF_ERROR(find_symbol(handle, "TRITONCACHE_CacheFinalize", path, out.finalize));
-  RETURN_IF_ERROR(find_symbol(handle, "TRITONCACHE_CacheLookup", path, out.lookup));
-  RETURN_IF_ERROR(find_symbol(handle, "TRITONCACHE_CacheInsert", path, out.insert));
+  RETURN_IF_ERROR(require_symbol(handle, "TRITONCACHE_CacheInitialize", path, out.initialize));
+  RETURN_IF_ERROR(require_symbol(handle, "TRITONCACHE_CacheFinalize", path, out.finalize));
+  RETURN_IF_ERROR(require_symbol(handle, "TRITONCACHE_CacheLookup", path, out.lookup));
+  RETURN_IF_ERROR(require_symbol(handle, "TRITONCACHE_CacheInsert", path, out.insert));
   return out;
 }
 

@@ -55,6 +55,12 @@ Status to_status(const TRITONSERVER_Error* error) {
   return Status(code, error->message);
 }
 
+Status take(TRITONSERVER_Error* error) {
+  Status status = to_status(error);
+  delete error;
+  return status;
+}
+
 const char* code_string(TRITONSERVER_Error_Code code) {
   switch (code) {
     case TRITONSERVER_ERROR_UNKNOWN:

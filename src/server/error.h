@@ -21,6 +21,9 @@ TRITONSERVER_Error* to_error(const Status& status);
 // A copy of what the error says; OK for null. Does not take ownership.
 Status to_status(const TRITONSERVER_Error* error);
 
+// The same, and deletes it: for what a function of the C API returned.
+Status take(TRITONSERVER_Error* error);
+
 // "Invalid argument" and friends.
 const char* code_string(TRITONSERVER_Error_Code code);
 

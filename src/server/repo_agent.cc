@@ -6,20 +6,10 @@
 #include "base/log.h"
 #include "server/error.h"
 #include "server/repository.h"
+#include "server/symbols.h"
 
 namespace nereid::server {
 namespace {
-
-Status take(TRITONSERVER_Error* error) {
-  Status status = to_status(error);
-  delete error;
-  return status;
-}
-
-template <class T>
-void lookup(void* handle, const char* symbol, T& out) {
-  out = reinterpret_cast<T>(dlsym(handle, symbol));
-}
 
 StatusOr<AgentFunctions> open_agent(const std::string& name, const std::filesystem::path& dir) {
   if (name.empty() || name.find('/') != std::string::npos || name.find("..") != std::string::npos) {
@@ -35,11 +25,11 @@ StatusOr<AgentFunctions> open_agent(const std::string& name, const std::filesyst
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return not_found("unable to load shared library: {}", dlerror());
   AgentFunctions out;
-  lookup(handle, "TRITONREPOAGENT_Initialize", out.initialize);
-  lookup(handle, "TRITONREPOAGENT_Finalize", out.finalize);
-  lookup(handle, "TRITONREPOAGENT_ModelInitialize", out.model_initialize);
-  lookup(handle, "TRITONREPOAGENT_ModelFinalize", out.model_finalize);
-  lookup(handle, "TRITONREPOAGENT_ModelAction", out.action);
+  find_symbol(handle, "TRITONREPOAGENT_Initialize", out.initialize);
+  find_symbol(handle, "TRITONREPOAGENT_Finalize", out.finalize);
+  find_symbol(handle, "TRITONREPOAGENT_ModelInitialize", out.model_initialize);
+  find_symbol(handle, "TRITONREPOAGENT_ModelFinalize", out.model_finalize);
+  find_symbol(handle, "TRITONREPOAGENT_ModelAction", out.action);
   if (out.action != nullptr) return out;
   return not_found("unable to find required entrypoint 'TRITONREPOAGENT_ModelAction' in {}",
                    path.string());

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/queue.h"
+#include "base/round_up.h"
 #include "tensor/cpu_probe.h"
 #include "tensor/thread_pool.h"
 
@@ -22,8 +23,6 @@ constexpr size_t kSmallAlignment = 256;
 constexpr size_t kHugePage = size_t{2} << 20;
 // The part of available memory that one allocation must leave to the rest of the system.
 constexpr size_t kReserve = size_t{64} << 20;
-
-constexpr size_t round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 // Zeroed, aligned to 2 MiB and backed by huge pages where the system allows it.
 StatusOr<Buffer> allocate_large(size_t bytes) {

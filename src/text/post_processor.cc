@@ -9,7 +9,7 @@ namespace nereid::text {
 
 namespace {
 
-constexpr int kMaxNesting = 8;
+constexpr int kMaxNestedProcessors = 8;
 constexpr size_t kMaxIds = 1024;  // before or after one text
 
 std::string_view token_text(const json::object& config, std::string_view name) {
@@ -28,8 +28,8 @@ StatusOr<PostProcessor> PostProcessor::from_json(const json::value& spec) {
 }
 
 Status PostProcessor::append(const json::value& spec, int depth) {
-  if (depth > kMaxNesting) {
-    return invalid_argument("post_processor: nested more than {} deep", kMaxNesting);
+  if (depth > kMaxNestedProcessors) {
+    return invalid_argument("post_processor: nested more than {} deep", kMaxNestedProcessors);
   }
   ASSIGN_OR_RETURN(const json::object* object, as_object(spec, "post_processor"));
   ASSIGN_OR_RETURN(const std::string_view type, string_field(*object, "type"));

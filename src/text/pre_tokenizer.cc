@@ -12,7 +12,7 @@ namespace nereid::text {
 
 namespace {
 
-constexpr int kMaxNesting = 8;
+constexpr int kMaxNestedSteps = 8;
 constexpr size_t kMaxSteps = 64;
 // GPT-2's word pattern, which ByteLevel applies when use_regex is set.
 constexpr std::string_view kGpt2Pattern =
@@ -42,9 +42,9 @@ StatusOr<PreTokenizer> PreTokenizer::from_json(const json::value& spec) {
 }
 
 Status PreTokenizer::append(const json::value& spec, int depth) {
-  if (depth > kMaxNesting || steps_.size() > kMaxSteps) {
-    return invalid_argument("pre_tokenizer: more than {} nested or {} chained steps", kMaxNesting,
-                            kMaxSteps);
+  if (depth > kMaxNestedSteps || steps_.size() > kMaxSteps) {
+    return invalid_argument("pre_tokenizer: more than {} nested or {} chained steps",
+                            kMaxNestedSteps, kMaxSteps);
   }
   ASSIGN_OR_RETURN(const json::object* object, as_object(spec, "pre_tokenizer"));
   ASSIGN_OR_RETURN(const std::string_view type, string_field(*object, "type"));

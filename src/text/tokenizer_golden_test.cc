@@ -9,7 +9,7 @@
 namespace nereid::text {
 namespace {
 
-const std::filesystem::path kSource = NEREID_SOURCE_DIR;
+const std::filesystem::path kSourceDir = NEREID_SOURCE_DIR;
 
 std::vector<int32_t> ids_of(const json::value& value) {
   std::vector<int32_t> ids;
@@ -24,10 +24,10 @@ std::string text_of(const json::value& value) {
 class TokenizerGolden : public testing::Test {
  protected:
   void SetUp() override {
-    auto tokenizer = Tokenizer::load(kSource / "models/quickstart");
+    auto tokenizer = Tokenizer::load(kSourceDir / "models/quickstart");
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     tokenizer_ = *tokenizer;
-    auto golden = read_json_file(kSource / "tests/golden/tokenizer.json");
+    auto golden = read_json_file(kSourceDir / "tests/golden/tokenizer.json");
     ASSERT_TRUE(golden.ok()) << golden.status();
     golden_ = *golden;
     ASSERT_GE(cases().size(), 300u);

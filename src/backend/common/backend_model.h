@@ -8,9 +8,11 @@
 
 // Defines TRITONBACKEND_Initialize, ModelInitialize, ModelFinalize and ModelInstanceExecute, and
 // NEREID_RequestIsQuick, for class Model, which has
-//   static constexpr uint64_t kQuickBytes;  // with inputs of that size, execute() takes up to 0.1
-//   ms static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*); void
-//   execute(std::unique_ptr<nereid::backend::Request>);   // owns it from here on; any thread
+//   static constexpr uint64_t kQuickBytes;
+//       with inputs of at most that size execute() takes up to 0.1 ms
+//   static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*);
+//   void execute(std::unique_ptr<nereid::backend::Request>);
+//       owns it from here on; any thread
 #define NEREID_DEFINE_BACKEND(Model)                                                              \
   TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend*) {                          \
     uint32_t major = 0, minor = 0;                                                                \

@@ -11,10 +11,9 @@
 #include "base/clock.h"
 
 namespace nereid::backend {
-namespace {
 
 // In the order in which the constructor adds them.
-enum Index : size_t {
+enum ModelMetrics::Index : size_t {
   kActive,
   kMax,
   kScheduled,
@@ -44,7 +43,9 @@ enum Index : size_t {
   kStepTime
 };
 
-const std::vector<double> kTokenBuckets = {10, 50, 100, 500, 1000};
+namespace {
+
+const std::vector<double> kLengthBuckets = {10, 50, 100, 500, 1000};
 const std::vector<double> kSecondsBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                              0.25,  0.5,    1,     2.5,  5,     10,   30};
 
@@ -89,9 +90,9 @@ ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_st
         "kind", kind);
   }
   add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nv_llm_output_token_len", "TRT LLM response metrics",
-      "response_metric_type", "total_output_tokens", kTokenBuckets);
+      "response_metric_type", "total_output_tokens", kLengthBuckets);
   add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nv_llm_input_token_len", "TRT LLM response metrics",
-      "response_metric_type", "total_input_tokens", kTokenBuckets);
+      "response_metric_type", "total_input_tokens", kLengthBuckets);
   add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nereid_step_seconds", "Duration of steps, sampled",
       nullptr, nullptr, kSecondsBuckets);
 }

@@ -31,6 +31,8 @@ class ModelMetrics {
   std::string figures() const;
 
  private:
+  enum Index : size_t;
+
   void set(size_t index, double value);
 
   bool is_static_;

@@ -6,10 +6,9 @@
 #include "base/clock.h"
 
 namespace nereid::backend {
-namespace {
 
 // In the order in which the constructor adds them.
-enum Index : size_t {
+enum VllmMetrics::Index : size_t {
   kRunning,
   kWaiting,
   kCacheUsage,
@@ -35,11 +34,13 @@ enum Index : size_t {
   kRequestGeneration
 };
 
+namespace {
+
 const std::vector<double> kFirstTokenBuckets = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
                                                 0.25,  0.5,   0.75, 1,    2.5,  5,    7.5,  10,
                                                 20,    40,    80,   160,  640,  2560};
-const std::vector<double> kTokenBuckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
-                                           0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
+const std::vector<double> kTokenTimeBuckets = {
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80};
 const std::vector<double> kRequestBuckets = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                              30,  40,  50,  60, 120, 240, 480, 960, 1920, 7680};
 const std::vector<double> kCountBuckets = {1,   2,    5,    10,   20,    50,    100,   200,
@@ -76,11 +77,11 @@ VllmMetrics::VllmMetrics(const std::string& model, int64_t version) {
   }
   histogram("vllm:time_to_first_token_seconds", "From arrival to the first token",
             kFirstTokenBuckets);
-  histogram("vllm:inter_token_latency_seconds", "Between tokens of a request", kTokenBuckets);
+  histogram("vllm:inter_token_latency_seconds", "Between tokens of a request", kTokenTimeBuckets);
   histogram("vllm:time_per_output_token_seconds", "Between tokens of a request (older name)",
-            kTokenBuckets);
+            kTokenTimeBuckets);
   histogram("vllm:request_time_per_output_token_seconds",
-            "Mean time between the tokens of a request", kTokenBuckets);
+            "Mean time between the tokens of a request", kTokenTimeBuckets);
   histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token", kRequestBuckets);
   histogram("vllm:request_queue_time_seconds", "From arrival to the first step", kRequestBuckets);
   histogram("vllm:request_inference_time_seconds", "From the first step to the last token",

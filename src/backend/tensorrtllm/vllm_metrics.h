@@ -23,6 +23,8 @@ class VllmMetrics {
   void finished(const Response& final_response, bool is_streamed);
 
  private:
+  enum Index : size_t;
+
   MetricSet set_;
   std::atomic<int64_t> tokens_per_block_{0};
 };

@@ -11,7 +11,7 @@
 namespace nereid::front {
 namespace {
 
-struct Choice {
+struct ChatChoice {
   ToolCallParser tools;
   std::string content;                 // whole when collecting; unused when streaming
   std::vector<ScoredToken> log_probs;  // likewise
@@ -73,7 +73,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       send_failure(exchange_, begun_, api_error(piece.status));
       return;
     }
-    Choice& choice = choices_[piece.index];
+    ChatChoice& choice = choices_[piece.index];
     choice.num_tokens = piece.num_tokens;
     ToolCallParser::Out out;
     if (request_.parse_tools) {
@@ -106,7 +106,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
   json::object usage() const {
     int64_t num_tokens = 0;
-    for (const Choice& choice : choices_) num_tokens += choice.num_tokens;
+    for (const ChatChoice& choice : choices_) num_tokens += choice.num_tokens;
     return usage_object(num_prompt_tokens_, num_tokens);
   }
 
@@ -123,7 +123,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   void write_last_chunk(size_t index) {
-    const Choice& from = choices_[index];
+    const ChatChoice& from = choices_[index];
     write_choice({{"index", index},
                   {"delta", json::object()},
                   {"logprobs", nullptr},
@@ -172,7 +172,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
   void answer() {
     json::array choices;
-    for (Choice& from : choices_) {
+    for (ChatChoice& from : choices_) {
       json::object answer_message = {{"role", "assistant"}, {"content", std::move(from.content)}};
       answer_message["tool_calls"] = std::move(from.calls);
       choices.push_back(json::object{{"index", choices.size()},
@@ -193,7 +193,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   LanguageModelPtr model_;
   const ChatRequest request_;
   Envelope envelope_;
-  std::vector<Choice> choices_;
+  std::vector<ChatChoice> choices_;
   size_t num_running_ = 0;
   int64_t num_prompt_tokens_ = 0;
   bool begun_ = false;

@@ -11,7 +11,7 @@
 namespace nereid::front {
 namespace {
 
-struct Choice {
+struct TextChoice {
   int64_t num_tokens = 0;
   std::string text;                    // whole when collecting; unused when streaming
   std::vector<ScoredToken> log_probs;  // likewise
@@ -96,7 +96,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
       fail(api_error(piece.status));
       return;
     }
-    Choice& choice = choices_[index];
+    TextChoice& choice = choices_[index];
     choice.num_tokens = piece.num_tokens;
     if (piece.done) {
       choice.finish_reason = piece.finish_reason;
@@ -115,7 +115,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   json::object choice_object(size_t index, std::string text,
                              const std::vector<ScoredToken>& log_probs) const {
-    const Choice& c = choices_[index];
+    const TextChoice& c = choices_[index];
     json::value scores;
     if (request_.common.sampling.log_probs) {
       scores = completion_log_probs(*model_->tokenizer, log_probs);
@@ -129,7 +129,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   json::object usage() const {
     int64_t completion_tokens = 0;
-    for (const Choice& c : choices_) completion_tokens += c.num_tokens;
+    for (const TextChoice& c : choices_) completion_tokens += c.num_tokens;
     return usage_object(num_prompt_tokens_, completion_tokens);
   }
 
@@ -192,7 +192,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const CompletionRequest request_;
   Envelope envelope_;
   std::vector<std::shared_ptr<Generation>> generations_;  // one for each prompt
-  std::vector<Choice> choices_;                           // n for each prompt
+  std::vector<TextChoice> choices_;                       // n for each prompt
   int64_t num_prompt_tokens_ = 0;
   size_t num_running_ = 0;
   bool begun_ = false;

@@ -6,14 +6,13 @@
 #include <variant>
 #include <vector>
 
+#include "base/round_up.h"
 #include "graph/passes/passes.h"
 
 namespace nereid::graph {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-
-constexpr int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 struct Buffer {
   ValueId root = kNone;

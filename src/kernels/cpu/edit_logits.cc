@@ -8,12 +8,12 @@
 namespace nereid::kernels::cpu {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kBanned = -std::numeric_limits<float>::infinity();
 constexpr float kMost = std::numeric_limits<float>::max();
 constexpr uint32_t kSeen = 1u << 31;  // beside the count in the lower bits
 
 float edited(float old, float value) {
-  return old == kNone ? kNone : value <= kMost ? value : kMost;
+  return old == kBanned ? kBanned : value <= kMost ? value : kMost;
 }
 
 bool knows(std::span<float> logits, int32_t id) {
@@ -21,7 +21,7 @@ bool knows(std::span<float> logits, int32_t id) {
 }
 
 void ban(std::span<float> logits, int32_t id) {
-  if (knows(logits, id)) logits[id] = kNone;
+  if (knows(logits, id)) logits[id] = kBanned;
 }
 
 void add_biases(const SampleParams& p, const SampleLists& lists, std::span<float> logits) {

@@ -13,7 +13,7 @@
 namespace nereid::kernels::cpu {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 constexpr float kTop = std::numeric_limits<float>::infinity();
 
 // Descending logits, ties by id.
@@ -86,7 +86,7 @@ void Drawer::collect(float from, float below) {
 // ids_ = the `count` largest, in order. The count-th largest of the pieces' largest is a lower
 // bound of the count-th largest of all.
 void Drawer::take_top(int64_t count) {
-  float from = kNone;
+  float from = kMinusInfinity;
   if (count <= static_cast<int64_t>(piece_largest_.size())) {
     sorted_pieces_ = piece_largest_;
     const auto nth = sorted_pieces_.begin() + (count - 1);
@@ -179,7 +179,7 @@ int32_t Drawer::draw_from_tail(double target, float below, float floor) {
 void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
                     int64_t top_stride) {
   int64_t num = 0;
-  const double log_sum = std::log(mass(kNone, &num));
+  const double log_sum = std::log(mass(kMinusInfinity, &num));
   const auto log_prob = [&](int32_t id) {
     return static_cast<float>((double{logits_[id]} - largest_) / temperature_ - log_sum);
   };
@@ -193,7 +193,7 @@ void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
   const int64_t num_top = std::min({top_stride, int64_t{p.num_top}, vocab_});
   if (num_top <= 0) return;
   take_top(num_top);
-  for (size_t t = 0; t < ids_.size() && logits_[ids_[t]] > kNone; ++t)
+  for (size_t t = 0; t < ids_.size() && logits_[ids_[t]] > kMinusInfinity; ++t)
     top[t] = {ids_[t], log_prob(ids_[t])};
 }
 
@@ -217,7 +217,7 @@ void Drawer::run(const Raw& raw, const Sample::Args& a, int64_t i) {
                  {logits, static_cast<size_t>(vocab_)});
     scan(logits, temperature_of(p));
   }
-  sound &= largest_ > kNone;
+  sound &= largest_ > kMinusInfinity;
   if (sound) result.token = p.draws ? draw(p, row, history) : argmax();
   if (sound && p.log_probs != LogProbs::kNone) {
     if (p.log_probs == LogProbs::kRaw)

@@ -15,7 +15,7 @@ struct Sequence {
   int32_t start, count;  // positions cached before, new tokens
 };
 
-struct Shape {
+struct AttentionShape {
   std::vector<Sequence> sequences;
   int32_t heads, kv_heads, d;
   int32_t block = 32, window = 0;
@@ -26,7 +26,7 @@ struct Shape {
 
 // What the arguments are made from; offsets into the image.
 struct Layout {
-  Shape shape;
+  AttentionShape shape;
   int64_t tokens = 0, qkv_width = 0;
   int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
   Offset qkv, k, v, k_scales = 0, v_scales = 0, table, positions, row_begin, row_of_token, one_row,
@@ -37,7 +37,7 @@ struct Layout {
 int64_t block_lines(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block; }
 
 // Whether any query of the sequence sees the position, or it is written.
-bool is_used(const Shape& s, const Sequence& sequence, int32_t position) {
+bool is_used(const AttentionShape& s, const Sequence& sequence, int32_t position) {
   return s.window == 0 || position > sequence.start - s.window || position < s.sink;
 }
 
@@ -75,7 +75,7 @@ Offset add_plane(const Layout& l, Image& image, size_t line_bytes) {
 void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64_t line,
                size_t& next) {
   static const std::vector<BF16> values = noise_bf16(9, 4096);
-  const Shape& s = l.shape;
+  const AttentionShape& s = l.shape;
   const auto some = [&] { return values[next++ * 7 % values.size()]; };
   const float limit = s.kv == DType::kI8 ? 127 : kLargestF8E4M3;
   if (has_kv_scales(s.kv)) image.at<float>(scales)[line] = std::fabs(to_float(some())) / limit;
@@ -92,7 +92,7 @@ void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64
 
 // A permutation of the blocks, and the cached positions that are looked at filled with values.
 void add_cache(Layout& l, Image& image) {
-  const Shape& s = l.shape;
+  const AttentionShape& s = l.shape;
   std::vector<int32_t> table;
   for (size_t r = 0; r < s.sequences.size(); ++r)
     for (int32_t b = 0; b < l.max_blocks; ++b)
@@ -128,7 +128,7 @@ void add_cache(Layout& l, Image& image) {
 }
 
 Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64_t count) {
-  const Shape& s = l.shape;
+  const AttentionShape& s = l.shape;
   const auto ints = [&](Offset offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const bool whole = count == l.tokens;
   Attention::Args a;
@@ -157,7 +157,7 @@ Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64
 // The output is a mean of values weighted by exp(scores). An error ds in the scores moves it by at
 // most 2 ds max|v|; scores are sums of d products.
 void set_tolerances(const Layout& l, const Image& after, std::vector<Region>& outputs) {
-  const Shape& s = l.shape;
+  const AttentionShape& s = l.shape;
   const double score =
       3.5 * 3.5 * std::sqrt(static_cast<double>(s.d));  // bound of |q||k| / sqrt(d)
   const double value = 3.5;
@@ -191,7 +191,7 @@ std::vector<Split> make_splits(const Layout& l) {
   return splits;
 }
 
-Case<Attention> make_case(const Shape& shape) {
+Case<Attention> make_case(const AttentionShape& shape) {
   Case<Attention> c;
   Layout l;
   l.shape = shape;
@@ -240,41 +240,42 @@ template <>
 const std::vector<Case<Attention>>& cases<Attention>() {
   static const std::vector<Case<Attention>> all = [] {
     std::vector<Case<Attention>> list;
-    for (const Shape& s :
-         {Shape{.sequences = {{0, 1}}, .heads = 1, .kv_heads = 1, .d = 2, .block = 4},
-          Shape{.sequences = {{0, 1}}, .heads = 4, .kv_heads = 2, .d = 64, .rope = true},
-          Shape{.sequences = {{200, 1}}, .heads = 8, .kv_heads = 2, .d = 64, .rope = true},
-          Shape{.sequences = {{0, 100}}, .heads = 4, .kv_heads = 2, .d = 64, .rope = true},
-          Shape{.sequences = {{63, 70}}, .heads = 3, .kv_heads = 1, .d = 80},
-          Shape{.sequences = {{5, 1}, {0, 40}, {130, 1}, {31, 33}, {64, 2}},
+    for (const AttentionShape& s :
+         {AttentionShape{.sequences = {{0, 1}}, .heads = 1, .kv_heads = 1, .d = 2, .block = 4},
+          AttentionShape{.sequences = {{0, 1}}, .heads = 4, .kv_heads = 2, .d = 64, .rope = true},
+          AttentionShape{.sequences = {{200, 1}}, .heads = 8, .kv_heads = 2, .d = 64, .rope = true},
+          AttentionShape{.sequences = {{0, 100}}, .heads = 4, .kv_heads = 2, .d = 64, .rope = true},
+          AttentionShape{.sequences = {{63, 70}}, .heads = 3, .kv_heads = 1, .d = 80},
+          AttentionShape{.sequences = {{5, 1}, {0, 40}, {130, 1}, {31, 33}, {64, 2}},
           .heads = 4,
           .kv_heads = 2,
           .d = 64,
           .rope = true},
-          Shape{.sequences = {{100, 30}, {3, 1}},
+          AttentionShape{.sequences = {{100, 30}, {3, 1}},
           .heads = 6,
           .kv_heads = 2,
           .d = 36,
           .block = 16,
           .window = 23,
           .rope = true},
-          Shape{.sequences = {{150, 1}, {10, 90}},
+          AttentionShape{.sequences = {{150, 1}, {10, 90}},
           .heads = 2,
           .kv_heads = 2,
           .d = 128,
           .block = 128,
           .window = 64},
-          Shape{.sequences = {{90, 20}, {1, 1}},
+          AttentionShape{.sequences = {{90, 20}, {1, 1}},
           .heads = 7,
           .kv_heads = 1,
           .d = 14,
           .block = 7,
           .rope = true},
-          Shape{.sequences = {{40, 3}, {2, 1}}, .heads = 22, .kv_heads = 2, .d = 256, .rope = true},
-          Shape{
+          AttentionShape{
+              .sequences = {{40, 3}, {2, 1}}, .heads = 22, .kv_heads = 2, .d = 256, .rope = true},
+          AttentionShape{
               .sequences = {{1023, 1}, {700, 3}}, .heads = 8, .kv_heads = 1, .d = 96, .rope = true},
           // Sinks: of a few positions, of more than a block, in the same tile as the window.
-          Shape{.sequences = {{300, 1}, {90, 40}, {2, 3}},
+          AttentionShape{.sequences = {{300, 1}, {90, 40}, {2, 3}},
           .heads = 4,
           .kv_heads = 2,
           .d = 64,
@@ -282,7 +283,7 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .window = 50,
           .rope = true,
           .sink = 4},
-          Shape{.sequences = {{150, 90}, {30, 2}, {0, 60}},
+          AttentionShape{.sequences = {{150, 90}, {30, 2}, {0, 60}},
           .heads = 8,
           .kv_heads = 1,
           .d = 48,
@@ -290,7 +291,7 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .window = 20,
           .sink = 37}})
       for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
-        Shape with = s;
+        AttentionShape with = s;
         with.kv = kv;
         list.push_back(make_case(with));
       }

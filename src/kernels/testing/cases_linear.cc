@@ -8,7 +8,7 @@
 namespace nereid::kernels::testing {
 namespace {
 
-struct Shape {
+struct LinearShape {
   int64_t tokens, n, k;
 };
 
@@ -17,7 +17,7 @@ struct Operands {
 };
 
 // Sum over k of |x w|: the scale of the rounding errors of one cell.
-void set_tolerance(const Shape& s, const Operands& o, const Image& after, Region& out) {
+void set_tolerance(const LinearShape& s, const Operands& o, const Image& after, Region& out) {
   std::vector<float> w(o.weight.size());
   for (size_t i = 0; i < w.size(); ++i) w[i] = std::fabs(to_float(o.weight[i]));
   const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8);
@@ -34,7 +34,7 @@ void set_tolerance(const Shape& s, const Operands& o, const Image& after, Region
   }
 }
 
-Case<Linear> make_case(const Shape& s, WeightLayout layout, bool has_bias, DType out_type) {
+Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias, DType out_type) {
   Case<Linear> result;
   result.name = fmt::format("tokens={} n={} k={} layout={} bias={} out={}", s.tokens, s.n, s.k,
                             static_cast<int>(layout), has_bias, name_of(out_type));
@@ -83,9 +83,11 @@ Case<Linear> make_case(const Shape& s, WeightLayout layout, bool has_bias, DType
 std::vector<Case<Linear>> make_cases() {
   std::vector<Case<Linear>> all;
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor}) {
-    for (const Shape& s : {Shape{1, 1, 1}, Shape{1, 16, 32}, Shape{2, 17, 33}, Shape{3, 40, 65},
-                           Shape{7, 130, 100}, Shape{13, 64, 257}, Shape{70, 112, 96},
-                           Shape{33, 200, 160}, Shape{1, 512, 256}, Shape{129, 48, 64}})
+    for (const LinearShape& s :
+         {LinearShape{1, 1, 1}, LinearShape{1, 16, 32}, LinearShape{2, 17, 33},
+          LinearShape{3, 40, 65}, LinearShape{7, 130, 100}, LinearShape{13, 64, 257},
+          LinearShape{70, 112, 96}, LinearShape{33, 200, 160}, LinearShape{1, 512, 256},
+          LinearShape{129, 48, 64}})
       all.push_back(make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32));
     all.push_back(make_case({5, 96, 2048}, layout, false, DType::kF32));
     all.push_back(make_case({70, 64, 768}, layout, true, DType::kBF16));

@@ -8,12 +8,12 @@
 namespace nereid::kernels::testing {
 namespace {
 
-struct Shape {
+struct RowsShape {
   int64_t tokens, width;
 };
 
-const Shape kShapes[] = {{1, 1},   {1, 16},  {2, 17},   {3, 31},  {1, 256},
-                         {5, 100}, {33, 64}, {70, 130}, {4, 768}, {2, 2048}};
+const RowsShape kRowsShapes[] = {{1, 1},   {1, 16},  {2, 17},   {3, 31},  {1, 256},
+                                 {5, 100}, {33, 64}, {70, 130}, {4, 768}, {2, 2048}};
 
 template <class Op>
 void finish(Case<Op>& c, int64_t tokens) {
@@ -43,7 +43,7 @@ const int32_t* ints(std::byte* base, Offset offset, int64_t begin) {
   return reinterpret_cast<const int32_t*>(base + offset) + begin;
 }
 
-Case<Embed> embed_case(const Shape& s, WeightLayout layout) {
+Case<Embed> embed_case(const RowsShape& s, WeightLayout layout) {
   Case<Embed> c;
   c.name =
       fmt::format("tokens={} hidden={} layout={}", s.tokens, s.width, static_cast<int>(layout));
@@ -80,7 +80,7 @@ Case<Embed> embed_case(const Shape& s, WeightLayout layout) {
   return c;
 }
 
-Case<Norm> norm_case(const Shape& s, bool has_add, DType out_type) {
+Case<Norm> norm_case(const RowsShape& s, bool has_add, DType out_type) {
   Case<Norm> c;
   c.name = fmt::format("tokens={} hidden={} add={} out={}", s.tokens, s.width, has_add,
                        name_of(out_type));
@@ -139,7 +139,7 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d)
   return c;
 }
 
-Case<Glu> glu_case(const Shape& s, Activation activation) {
+Case<Glu> glu_case(const RowsShape& s, Activation activation) {
   Case<Glu> c;
   c.name =
       fmt::format("tokens={} width={} act={}", s.tokens, s.width, static_cast<int>(activation));
@@ -173,7 +173,7 @@ Case<Glu> glu_case(const Shape& s, Activation activation) {
   return c;
 }
 
-Case<Add> add_case(const Shape& s) {
+Case<Add> add_case(const RowsShape& s) {
   Case<Add> c;
   c.name = fmt::format("tokens={} width={}", s.tokens, s.width);
   const int64_t n = s.tokens, width = s.width, stride = width + 1;
@@ -190,7 +190,7 @@ Case<Add> add_case(const Shape& s) {
   return c;
 }
 
-Case<GatherRows> gather_case(const Shape& s) {
+Case<GatherRows> gather_case(const RowsShape& s) {
   Case<GatherRows> c;
   c.name = fmt::format("rows={} width={}", s.tokens, s.width);
   const int64_t n = s.tokens + 2, width = s.width, stride = width + 1;
@@ -216,7 +216,7 @@ template <class Op, class Make>
 const std::vector<Case<Op>>& over_shapes(Make make) {
   static const std::vector<Case<Op>> all = [&] {
     std::vector<Case<Op>> list;
-    for (const Shape& s : kShapes) make(s, list);
+    for (const RowsShape& s : kRowsShapes) make(s, list);
     return list;
   }();
   return all;
@@ -226,7 +226,7 @@ const std::vector<Case<Op>>& over_shapes(Make make) {
 
 template <>
 const std::vector<Case<Embed>>& cases<Embed>() {
-  return over_shapes<Embed>([](const Shape& s, auto& list) {
+  return over_shapes<Embed>([](const RowsShape& s, auto& list) {
     list.push_back(embed_case(s, WeightLayout::kRowMajor));
     list.push_back(embed_case(s, WeightLayout::kPanel16));
   });
@@ -234,7 +234,7 @@ const std::vector<Case<Embed>>& cases<Embed>() {
 
 template <>
 const std::vector<Case<Norm>>& cases<Norm>() {
-  return over_shapes<Norm>([](const Shape& s, auto& list) {
+  return over_shapes<Norm>([](const RowsShape& s, auto& list) {
     for (const bool has_add : {false, true})
       for (const DType out : {DType::kF32, DType::kBF16})
         list.push_back(norm_case(s, has_add, out));
@@ -251,7 +251,7 @@ const std::vector<Case<Rope>>& cases<Rope>() {
 
 template <>
 const std::vector<Case<Glu>>& cases<Glu>() {
-  return over_shapes<Glu>([](const Shape& s, auto& list) {
+  return over_shapes<Glu>([](const RowsShape& s, auto& list) {
     for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
       list.push_back(glu_case(s, a));
   });
@@ -259,13 +259,13 @@ const std::vector<Case<Glu>>& cases<Glu>() {
 
 template <>
 const std::vector<Case<Add>>& cases<Add>() {
-  return over_shapes<Add>([](const Shape& s, auto& list) { list.push_back(add_case(s)); });
+  return over_shapes<Add>([](const RowsShape& s, auto& list) { list.push_back(add_case(s)); });
 }
 
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>() {
   return over_shapes<GatherRows>(
-      [](const Shape& s, auto& list) { list.push_back(gather_case(s)); });
+      [](const RowsShape& s, auto& list) { list.push_back(gather_case(s)); });
 }
 
 }  // namespace nereid::kernels::testing

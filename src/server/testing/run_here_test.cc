@@ -10,7 +10,6 @@
 namespace nereid::server {
 namespace {
 
-using testing::Each;
 using testing::ElementsAre;
 
 const std::string kEnsemble =

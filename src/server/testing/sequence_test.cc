@@ -71,8 +71,8 @@ std::vector<int32_t> result(const Call& call) {
   return out;
 }
 
-std::vector<int32_t> ask(TestServer& server, uint64_t id, uint32_t flags, int32_t value = 0,
-                         int32_t ms = 0) {
+std::vector<int32_t> send_step(TestServer& server, uint64_t id, uint32_t flags, int32_t value = 0,
+                               int32_t ms = 0) {
   return result(send(server, id, flags, value, ms));
 }
 
@@ -81,12 +81,12 @@ void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms));
 TEST(Sequence, ControlsTellWhatARequestIs) {
   TestServer server({{"m", sequences("")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  const auto first = ask(server, 7, kStart), second = ask(server, 7, 0),
-             last = ask(server, 7, kEnd);
+  const auto first = send_step(server, 7, kStart), second = send_step(server, 7, 0),
+             last = send_step(server, 7, kEnd);
   EXPECT_THAT(first, ElementsAre(0, 1, 0, 0, 1, 0, 7, 0));
   EXPECT_THAT(second, ElementsAre(0, 1, 0, 0, 0, 0, 7, 0));
   EXPECT_THAT(last, ElementsAre(0, 1, 0, 0, 0, 1, 7, 0));
-  EXPECT_THAT(ask(server, 8, kStart | kEnd), ElementsAre(0, 1, 0, 0, 1, 1, 8, 0));
+  EXPECT_THAT(send_step(server, 8, kStart | kEnd), ElementsAre(0, 1, 0, 0, 1, 1, 8, 0));
 }
 
 TEST(Sequence, RefusesWhatBelongsToNoSequence) {
@@ -100,7 +100,7 @@ TEST(Sequence, RefusesWhatBelongsToNoSequence) {
             "inference request to model 'm' must specify a non-zero or non-empty correlation ID");
   EXPECT_THAT(make(server, uint64_t{1} << 40, kStart)->send().text,
               HasSubstr("the correlation ID must be a number in range [1, 2147483647]"));
-  ask(server, 5, kStart | kEnd);
+  send_step(server, 5, kStart | kEnd);
   EXPECT_THAT(make(server, 5, 0)->send().text, HasSubstr("must specify the START flag"));
 }
 
@@ -124,8 +124,8 @@ TEST(Sequence, TextIdsHaveTheirOwnControl) {
 TEST(Sequence, ASlotIsAPlaceInTheBatch) {
   TestServer server({{"m", sequences("direct { }", 4)}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  EXPECT_EQ(ask(server, 1, kStart)[kPlace], 0);
-  const auto alone = ask(server, 2, kStart);
+  EXPECT_EQ(send_step(server, 1, kStart)[kPlace], 0);
+  const auto alone = send_step(server, 2, kStart);
   EXPECT_EQ(alone[kPlace], 1);
   EXPECT_EQ(alone[kBatch], 2);
   EXPECT_EQ(alone[kNotReady], 1);
@@ -135,18 +135,18 @@ TEST(Sequence, ASlotIsAPlaceInTheBatch) {
   EXPECT_EQ(result(a)[kNotReady], 0);
   EXPECT_EQ(result(b)[kBatch], 2);
   result(busy);
-  ask(server, 1, kEnd);
-  EXPECT_EQ(ask(server, 3, kStart)[kPlace], 0) << "the place that became free";
+  send_step(server, 1, kEnd);
+  EXPECT_EQ(send_step(server, 3, kStart)[kPlace], 0) << "the place that became free";
 }
 
 TEST(Sequence, SlotsAreSpreadOverInstancesAndKept) {
   TestServer server({{"m", sequences("", 2, 2)}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   for (uint64_t id = 1; id <= 2; ++id) {
-    EXPECT_EQ(ask(server, id, kStart)[kInstance], static_cast<int32_t>(id - 1));
+    EXPECT_EQ(send_step(server, id, kStart)[kInstance], static_cast<int32_t>(id - 1));
   }
   for (uint64_t id = 1; id <= 2; ++id) {
-    EXPECT_EQ(ask(server, id, 0)[kInstance], static_cast<int32_t>(id - 1));
+    EXPECT_EQ(send_step(server, id, 0)[kInstance], static_cast<int32_t>(id - 1));
   }
 }
 
@@ -155,7 +155,7 @@ TEST(Sequence, WaitsForUtilizationButNotForEver) {
                                      "minimum_slot_utilization: 1.0 }")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_EQ(ask(server, 1, kStart)[kBatch], 1);
+  EXPECT_EQ(send_step(server, 1, kStart)[kBatch], 1);
   EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(290));
   const auto a = send(server, 1, 0), b = send(server, 2, kStart);
   EXPECT_EQ(result(a)[kBatch], 2);
@@ -165,16 +165,16 @@ TEST(Sequence, WaitsForUtilizationButNotForEver) {
 TEST(Sequence, WithoutAFreeSlotItWaitsAndMayExpire) {
   TestServer server({{"m", sequences("max_sequence_idle_microseconds: 400000", 1)}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  ask(server, 1, kStart);
+  send_step(server, 1, kStart);
   const auto second = send(server, 2, kStart);
   pause(50);
   EXPECT_EQ(second->num_finals(), 0);
-  ask(server, 1, kEnd);
+  send_step(server, 1, kEnd);
   result(second);
   const auto third = send(server, 3, kStart);
   for (int i = 0; i < 8; ++i) {  // keeps the slot in use
     pause(80);
-    ask(server, 2, 0);
+    send_step(server, 2, 0);
   }
   ASSERT_TRUE(third->wait());
   EXPECT_EQ(third->replies()[0].code, TRITONSERVER_ERROR_UNAVAILABLE);
@@ -184,9 +184,9 @@ TEST(Sequence, WithoutAFreeSlotItWaitsAndMayExpire) {
 TEST(Sequence, AnIdleOneLosesItsSlot) {
   TestServer server({{"m", sequences("max_sequence_idle_microseconds: 200000", 1)}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  ask(server, 1, kStart);
+  send_step(server, 1, kStart);
   pause(80);
-  EXPECT_EQ(ask(server, 2, kStart | kEnd)[kId], 2) << "gets the slot when 1 is given up";
+  EXPECT_EQ(send_step(server, 2, kStart | kEnd)[kId], 2) << "gets the slot when 1 is given up";
   EXPECT_THAT(make(server, 1, 0)->send().text, HasSubstr("must specify the START flag"));
 }
 
@@ -209,14 +209,14 @@ TEST(Sequence, StateGoesFromRequestToRequest) {
   for (const char* strategy : {"direct { }", "oldest { max_candidate_sequences: 2 }"}) {
     TestServer server({{"m", sequences(std::string(strategy) + kSum)}});
     ASSERT_TRUE(server.started().ok()) << server.started().text;
-    EXPECT_EQ(ask(server, 1, kStart, 10)[kState], 10);
-    EXPECT_EQ(ask(server, 2, kStart, 1)[kState], 1);
-    EXPECT_EQ(ask(server, 1, 0, 5)[kState], 15);
-    EXPECT_EQ(ask(server, 2, 0, 1)[kState], 2);
+    EXPECT_EQ(send_step(server, 1, kStart, 10)[kState], 10);
+    EXPECT_EQ(send_step(server, 2, kStart, 1)[kState], 1);
+    EXPECT_EQ(send_step(server, 1, 0, 5)[kState], 15);
+    EXPECT_EQ(send_step(server, 2, 0, 1)[kState], 2);
     std::vector<Call> queued;
     for (int i = 0; i < 4; ++i) queued.push_back(send(server, 1, 0, 1, 20));
     for (int i = 0; i < 4; ++i) EXPECT_EQ(result(queued[i])[kState], 16 + i);
-    EXPECT_EQ(ask(server, 1, kStart | kEnd, 3)[kState], 3) << "a new sequence of the same id";
+    EXPECT_EQ(send_step(server, 1, kStart | kEnd, 3)[kState], 3) << "a new sequence of the same id";
   }
 }
 
@@ -235,9 +235,9 @@ TEST(Sequence, StateMayStartFromAFile) {
   {
     TestServer server(root, [](TRITONSERVER_ServerOptions*) {});
     ASSERT_TRUE(server.started().ok()) << server.started().text;
-    EXPECT_EQ(ask(server, 1, kStart, 1)[kState], 8);
-    EXPECT_EQ(ask(server, 1, kEnd, 1)[kState], 9);
-    EXPECT_EQ(ask(server, 2, kStart | kEnd, 0)[kState], 7)
+    EXPECT_EQ(send_step(server, 1, kStart, 1)[kState], 8);
+    EXPECT_EQ(send_step(server, 1, kEnd, 1)[kState], 9);
+    EXPECT_EQ(send_step(server, 2, kStart | kEnd, 0)[kState], 7)
         << "in place, but not in the first value";
   }
   std::ofstream(file, std::ios::app) << "x";
@@ -287,13 +287,13 @@ TEST(Sequence, ACancelledRequestEndsItsSequenceAtOnce) {
 TEST(Sequence, AStoppingServerFinishesWhatRuns) {
   TestServer server({{"m", sequences("max_sequence_idle_microseconds: 3000000")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  ask(server, 1, kStart);
+  send_step(server, 1, kStart);
   std::thread stopper([&] { EXPECT_TRUE(Outcome(TRITONSERVER_ServerStop(server.get())).ok()); });
   pause(200);
   EXPECT_THAT(make(server, 2, kStart)->send().text, HasSubstr("Server is stopping"));
-  EXPECT_EQ(ask(server, 1, 0)[kId], 1);
+  EXPECT_EQ(send_step(server, 1, 0)[kId], 1);
   const auto start = std::chrono::steady_clock::now();
-  ask(server, 1, kEnd);
+  send_step(server, 1, kEnd);
   stopper.join();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(2000));
 }

@@ -294,33 +294,33 @@ Value f_groupby(Evaluator& e, const Value& v, const Args& args) {
   return Value::list(std::move(groups));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {{"length", f_length},
-                                                            {"count", f_length},
-                                                            {"list", f_list},
-                                                            {"first", f_first},
-                                                            {"last", f_last},
-                                                            {"reverse", f_reverse},
-                                                            {"join", f_join},
-                                                            {"items", f_items},
-                                                            {"dictsort", f_dictsort},
-                                                            {"sort", f_sort},
-                                                            {"unique", f_unique},
-                                                            {"min", f_min},
-                                                            {"max", f_max},
-                                                            {"sum", f_sum},
-                                                            {"map", f_map},
-                                                            {"select", f_select},
-                                                            {"reject", f_reject},
-                                                            {"selectattr", f_selectattr},
-                                                            {"rejectattr", f_rejectattr},
-                                                            {"batch", f_batch},
-                                                            {"slice", f_slice},
-                                                            {"groupby", f_groupby}};
+constexpr std::pair<std::string_view, Filter> kSequenceFilters[] = {{"length", f_length},
+                                                                    {"count", f_length},
+                                                                    {"list", f_list},
+                                                                    {"first", f_first},
+                                                                    {"last", f_last},
+                                                                    {"reverse", f_reverse},
+                                                                    {"join", f_join},
+                                                                    {"items", f_items},
+                                                                    {"dictsort", f_dictsort},
+                                                                    {"sort", f_sort},
+                                                                    {"unique", f_unique},
+                                                                    {"min", f_min},
+                                                                    {"max", f_max},
+                                                                    {"sum", f_sum},
+                                                                    {"map", f_map},
+                                                                    {"select", f_select},
+                                                                    {"reject", f_reject},
+                                                                    {"selectattr", f_selectattr},
+                                                                    {"rejectattr", f_rejectattr},
+                                                                    {"batch", f_batch},
+                                                                    {"slice", f_slice},
+                                                                    {"groupby", f_groupby}};
 
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  for (const auto& [own, filter] : kFilters) {
+  for (const auto& [own, filter] : kSequenceFilters) {
     if (own == name) return filter;
   }
   return nullptr;

@@ -239,55 +239,55 @@ Value copy(Evaluator& evaluator, const Value& self, std::string_view name, const
   return self;  // values never change
 }
 
-using Entry = std::pair<std::string_view, Method>;
+using NamedMethod = std::pair<std::string_view, Method>;
 
-constexpr Entry kStringMethods[] = {{"strip", str_strip},
-                                    {"lstrip", str_strip},
-                                    {"rstrip", str_strip},
-                                    {"split", str_split},
-                                    {"rsplit", str_split},
-                                    {"partition", str_partition},
-                                    {"rpartition", str_partition},
-                                    {"splitlines", str_splitlines},
-                                    {"startswith", str_affix},
-                                    {"endswith", str_affix},
-                                    {"upper", str_case},
-                                    {"lower", str_case},
-                                    {"casefold", str_case},
-                                    {"title", str_case},
-                                    {"capitalize", str_case},
-                                    {"replace", str_replace},
-                                    {"find", str_find},
-                                    {"rfind", str_find},
-                                    {"index", str_find},
-                                    {"count", str_find},
-                                    {"join", str_join},
-                                    {"format", str_format},
-                                    {"isdigit", str_is},
-                                    {"isdecimal", str_is},
-                                    {"isnumeric", str_is},
-                                    {"isalpha", str_is},
-                                    {"isalnum", str_is},
-                                    {"isspace", str_is},
-                                    {"isascii", str_is},
-                                    {"isupper", str_is},
-                                    {"islower", str_is},
-                                    {"zfill", str_pad},
-                                    {"ljust", str_pad},
-                                    {"rjust", str_pad},
-                                    {"center", str_pad},
-                                    {"removeprefix", str_remove_affix},
-                                    {"removesuffix", str_remove_affix}};
-constexpr Entry kListMethods[] = {{"index", list_find}, {"count", list_find}, {"copy", copy}};
-constexpr Entry kDictMethods[] = {{"items", dict_view},
-                                  {"keys", dict_view},
-                                  {"values", dict_view},
-                                  {"get", dict_get},
-                                  {"copy", copy}};
+constexpr NamedMethod kStringMethods[] = {{"strip", str_strip},
+                                          {"lstrip", str_strip},
+                                          {"rstrip", str_strip},
+                                          {"split", str_split},
+                                          {"rsplit", str_split},
+                                          {"partition", str_partition},
+                                          {"rpartition", str_partition},
+                                          {"splitlines", str_splitlines},
+                                          {"startswith", str_affix},
+                                          {"endswith", str_affix},
+                                          {"upper", str_case},
+                                          {"lower", str_case},
+                                          {"casefold", str_case},
+                                          {"title", str_case},
+                                          {"capitalize", str_case},
+                                          {"replace", str_replace},
+                                          {"find", str_find},
+                                          {"rfind", str_find},
+                                          {"index", str_find},
+                                          {"count", str_find},
+                                          {"join", str_join},
+                                          {"format", str_format},
+                                          {"isdigit", str_is},
+                                          {"isdecimal", str_is},
+                                          {"isnumeric", str_is},
+                                          {"isalpha", str_is},
+                                          {"isalnum", str_is},
+                                          {"isspace", str_is},
+                                          {"isascii", str_is},
+                                          {"isupper", str_is},
+                                          {"islower", str_is},
+                                          {"zfill", str_pad},
+                                          {"ljust", str_pad},
+                                          {"rjust", str_pad},
+                                          {"center", str_pad},
+                                          {"removeprefix", str_remove_affix},
+                                          {"removesuffix", str_remove_affix}};
+constexpr NamedMethod kListMethods[] = {{"index", list_find}, {"count", list_find}, {"copy", copy}};
+constexpr NamedMethod kDictMethods[] = {{"items", dict_view},
+                                        {"keys", dict_view},
+                                        {"values", dict_view},
+                                        {"get", dict_get},
+                                        {"copy", copy}};
 
 Method find_method(const Value& self, std::string_view name) {
   const auto search = [name](const auto& table) -> Method {
-    for (const Entry& entry : table) {
+    for (const NamedMethod& entry : table) {
       if (entry.first == name) return entry.second;
     }
     return nullptr;

@@ -37,7 +37,7 @@ bool cased(Evaluator& evaluator, const Value& value, bool want_upper) {
   return call_method(evaluator, text, want_upper ? "isupper" : "islower", {}).truthy();
 }
 
-struct Entry {
+struct NamedTest {
   std::string_view name;
   size_t arguments;
   Test test;
@@ -62,7 +62,7 @@ constexpr Test kGreaterEqual = [](Evaluator& e, const Value& v, const ArgReader&
   return less(*a.get(0), v, e.budget()) || equals(v, *a.get(0), e.budget());
 };
 
-constexpr Entry kTests[] = {
+constexpr NamedTest kTests[] = {
     {"defined", 0, [](Evaluator&, const Value& v, const ArgReader&) { return !v.is_undefined(); }},
     {"undefined", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_undefined(); }},
     {"none", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_none(); }},
@@ -120,7 +120,7 @@ constexpr Entry kTests[] = {
 
 bool Evaluator::apply_test(std::string_view name, const Value& subject, const Args& args) {
   budget_.work();
-  for (const Entry& entry : kTests) {
+  for (const NamedTest& entry : kTests) {
     if (entry.name != name) continue;
     const ArgReader reader = entry.arguments == 0
                                  ? ArgReader(*this, args, name, {})
