@@ -222,7 +222,6 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
     uint64_t exec_end_ns) {
   InferenceRequest* r = of(request);
   auto& statistics = of(instance)->model->statistics();
-  r->reported = true;
   if (r->is_padding) return nullptr;
   r->report(TRITONSERVER_TRACE_COMPUTE_START, exec_start_ns);
   r->report(TRITONSERVER_TRACE_COMPUTE_INPUT_END, compute_start_ns);

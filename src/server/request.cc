@@ -60,7 +60,6 @@ std::shared_ptr<ResponseContext> InferenceRequest::arm() {
   c->armed = true;
   start_ns = now_ns();
   c->start_ns = start_ns;
-  reported = false;
   return c;
 }
 

@@ -172,7 +172,6 @@ class InferenceRequest {
   std::vector<std::string> wanted_outputs;  // requested, or all of the model's
   int64_t batch_size = 0;                   // 0: the model has no batch dimension
   uint64_t start_ns = 0;                    // accepted
-  bool reported = false;                    // the backend reported its statistics
   // Sequence controls and state, and what holds their bytes; while a sequence's turn lasts.
   std::vector<InputTensor> core_inputs;
   std::vector<std::shared_ptr<const std::string>> core_memory;

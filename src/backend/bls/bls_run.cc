@@ -121,7 +121,7 @@ BlsRun::BlsRun(const BlsSettings& settings, std::unique_ptr<Request> request, st
                std::function<void()> on_over)
     : settings_(settings),
       request_(std::move(request)),
-      responder_(request_->raw()),
+      responder_(*request_),
       id_(std::move(id)),
       on_over_(std::move(on_over)),
       start_ns_(now_ns()) {}
@@ -303,6 +303,7 @@ void BlsRun::on_text(Reply reply) {
     if (output.name == "output_ids" || output.name == "sequence_length") continue;
     if (request_->wants_output(output.name)) outputs.push_back(output);
   }
+  set_times();
   // Decoupled: FINAL follows alone.
   if (Status s = responder_.send(outputs, !settings_.decoupled); !s.ok()) return fail(s);
   next_text();
@@ -321,17 +322,22 @@ void BlsRun::check_cancelled() {
 void BlsRun::fail(const Status& status) {
   if (failed_) return;
   failed_ = true;
-  request_->set_failed();
+  set_times();
   responder_.fail(status);
   replies_.clear();
   if (current_ != nullptr) current_->cancel();
   if (llm_ != nullptr) llm_->cancel();
 }
 
+void BlsRun::set_times() {
+  request_->set_times(start_ns_, start_ns_, generated_ns_ == 0 ? now_ns() : generated_ns_);
+}
+
 void BlsRun::finish_if_over() {
   if (over_ || current_ != nullptr || llm_ != nullptr) return;
   if (!failed_ && (!llm_over_ || !replies_.empty())) return;
   over_ = true;
+  set_times();
   if (!failed_ && !responder_.is_final()) {
     if (settings_.decoupled) {
       responder_.finish();
@@ -339,7 +345,6 @@ void BlsRun::finish_if_over() {
       responder_.fail(internal_error("model '{}' gave no response", settings_.llm_model));
     }
   }
-  request_->set_times(start_ns_, start_ns_, generated_ns_ == 0 ? now_ns() : generated_ns_);
   on_over_();
   request_->release();
 }

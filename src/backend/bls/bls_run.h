@@ -46,6 +46,7 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   StatusOr<std::vector<Output>> text_inputs(const Reply& reply);
   Status cut_at_stop_words(size_t batch_index, Output& text) const;
   void fail(const Status& status);
+  void set_times();  // before what may be the last response
   void finish_if_over();
 
   const BlsSettings& settings_;

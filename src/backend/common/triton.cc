@@ -254,23 +254,25 @@ StatusOr<std::optional<std::vector<std::string>>> Request::strings(const char* n
 }
 
 void Request::set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end) {
-  report_ = true;
+  has_times_ = true;
   exec_start_ = exec_start;
   compute_start_ = compute_start;
   compute_end_ = compute_end;
 }
 
+void Request::report() {
+  if (!has_times_ || std::exchange(reported_, true)) return;
+  const uint64_t end = now_ns();
+  check(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, success_, exec_start_,
+                                                    compute_start_, compute_end_, end));
+  if (!success_) return;
+  check(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, 1, exec_start_, compute_start_,
+                                                         compute_end_, end));
+}
+
 void Request::release() {
   if (request_ == nullptr) return;
-  if (report_) {
-    const uint64_t end = now_ns();
-    check(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, success_, exec_start_,
-                                                      compute_start_, compute_end_, end));
-    if (success_) {
-      check(TRITONBACKEND_ModelInstanceReportBatchStatistics(instance_, 1, exec_start_,
-                                                             compute_start_, compute_end_, end));
-    }
-  }
+  report();
   check(TRITONBACKEND_RequestRelease(std::exchange(request_, nullptr),
                                      TRITONSERVER_REQUEST_RELEASE_ALL));
 }
@@ -296,8 +298,8 @@ Output make_output(std::string name, std::vector<int64_t> shape,
   return {std::move(name), TRITONSERVER_TYPE_BYTES, std::move(shape), std::move(bytes)};
 }
 
-Responder::Responder(TRITONBACKEND_Request* request) {
-  check(TRITONBACKEND_ResponseFactoryNew(&factory_, request));
+Responder::Responder(Request& request) : request_(request) {
+  check(TRITONBACKEND_ResponseFactoryNew(&factory_, request.raw()));
 }
 
 Responder::~Responder() { check(TRITONBACKEND_ResponseFactoryDelete(factory_)); }
@@ -338,7 +340,10 @@ Status Responder::send(const std::vector<Output>& outputs, bool is_final,
     check(TRITONBACKEND_ResponseDelete(response));
     return status;
   }
-  final_sent_ = final_sent_ || is_final;
+  if (is_final) {
+    final_sent_ = true;
+    request_.report();
+  }
   return take(TRITONBACKEND_ResponseSend(
       response, is_final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, nullptr));
 }
@@ -346,6 +351,8 @@ Status Responder::send(const std::vector<Output>& outputs, bool is_final,
 void Responder::fail(const Status& status, bool is_final) {
   if (final_sent_) return;
   final_sent_ = is_final;
+  request_.set_failed();
+  if (is_final) request_.report();
   TRITONBACKEND_Response* response = nullptr;
   check(TRITONBACKEND_ResponseNewFromFactory(&response, factory_));
   if (response == nullptr) return;
@@ -357,6 +364,7 @@ void Responder::fail(const Status& status, bool is_final) {
 
 void Responder::finish() {
   if (std::exchange(final_sent_, true)) return;
+  request_.report();
   check(TRITONBACKEND_ResponseFactorySendFlags(factory_, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
 }
 

@@ -36,8 +36,8 @@ StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view)
 // The elements of a BYTES tensor; views into it.
 StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view);
 
-// A request that the backend owns; released exactly once, at the latest by the destructor.
-// Statistics are reported at release, once set. Not thread safe.
+// A request that the backend owns; released exactly once, at the latest by the destructor. Not
+// thread safe.
 class Request {
  public:
   Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request);
@@ -61,11 +61,13 @@ class Request {
   StatusOr<std::optional<std::vector<T>>> values(const char* name) const;
   StatusOr<std::optional<std::vector<std::string>>> strings(const char* name) const;
 
-  // Steady-clock ns: [0] start of execution, [1] compute start, [2] compute end; the end is the
-  // time of release.
+  // Steady-clock ns: start of execution, compute start, compute end.
   void set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end);
   void set_failed() { success_ = false; }
-  void release();
+  // Books the request, once and if times are set. Comes before the last response, so that who has
+  // the answer finds it counted.
+  void report();
+  void release();  // reports first
 
  private:
   TRITONBACKEND_ModelInstance* instance_;
@@ -73,7 +75,7 @@ class Request {
   // By name: asking the server for an input that is not there costs it a message.
   std::vector<std::pair<std::string_view, TRITONBACKEND_Input*>> inputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
-  bool report_ = false, success_ = true;
+  bool has_times_ = false, reported_ = false, success_ = true;
 };
 
 // Whether all inputs of `request` together have at most `max_bytes`.
@@ -96,24 +98,26 @@ struct StringParameter {
   std::string name, value;
 };
 
-// Where a request's responses go; outlives the request. Sends FINAL at most once; the core supplies
-// a missing one.
+// Where a request's responses go. Books the request with the last one and releases it with none.
+// Sends FINAL at most once, while the request is there; the core supplies a missing one.
 class Responder {
  public:
-  explicit Responder(TRITONBACKEND_Request* request);
+  explicit Responder(Request& request);
   ~Responder();
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
   Status send(const std::vector<Output>& outputs, bool is_final,
               const std::vector<StringParameter>& parameters = {});
-  void fail(const Status& status) { fail(status, /*is_final=*/true); }  // error response
+  // An error response; the request counts as failed.
+  void fail(const Status& status) { fail(status, /*is_final=*/true); }
   void fail(const Status& status, bool is_final);
   void finish();  // FINAL alone
   bool is_cancelled() const;
   bool is_final() const { return final_sent_; }
 
  private:
+  Request& request_;
   TRITONBACKEND_ResponseFactory* factory_ = nullptr;
   bool final_sent_ = false;
 };

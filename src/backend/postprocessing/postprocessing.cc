@@ -25,16 +25,12 @@ class Postprocessing {
 
   void execute(std::unique_ptr<Request> request) {
     const uint64_t start = now_ns();
-    Responder responder(request->raw());
+    Responder responder(*request);
     std::vector<Output> outputs;
     Status status = guarded([&]() -> Status { return run(*request, outputs); });
-    const uint64_t computed = now_ns();
+    request->set_times(start, start, now_ns());
     if (status.ok()) status = responder.send(outputs, true);
-    if (!status.ok()) {
-      request->set_failed();
-      responder.fail(status);
-    }
-    request->set_times(start, start, computed);
+    if (!status.ok()) responder.fail(status);
   }
 
  private:

@@ -42,15 +42,11 @@ class Preprocessing {
 
   void execute(std::unique_ptr<Request> request) {
     const uint64_t start = now_ns();
-    Responder responder(request->raw());
+    Responder responder(*request);
     auto outputs = guarded_outputs(*request);
-    const uint64_t computed = now_ns();
+    request->set_times(start, start, now_ns());
     Status status = outputs.ok() ? responder.send(*outputs, true) : outputs.status();
-    if (!status.ok()) {
-      request->set_failed();
-      responder.fail(status);
-    }
-    request->set_times(start, start, computed);
+    if (!status.ok()) responder.fail(status);
   }
 
  private:

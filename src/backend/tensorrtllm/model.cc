@@ -81,7 +81,7 @@ TensorrtLlmModel::~TensorrtLlmModel() {
 void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
   const uint64_t exec_start = now_ns();
   const auto refuse = [&](const Status& status) {
-    Responder responder(request->raw());
+    Responder responder(*request);
     responder.fail(status);
   };
   const auto stopping = request->scalar<bool>("stop");
@@ -148,7 +148,6 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
 
 void TensorrtLlmModel::abandon(const std::shared_ptr<Active>& active, const Status& status) {
   active->over = true;
-  active->request->set_failed();
   active->responder.fail(status);
   std::vector<RequestId> left;
   {
@@ -166,12 +165,11 @@ void TensorrtLlmModel::end(const std::shared_ptr<Active>& active) {
     std::lock_guard lock(mutex_);
     active_.erase(active);
   }
-  active->request->set_times(active->exec_start, active->compute_start, now_ns());
   active->request->release();
 }
 
 void TensorrtLlmModel::stop(Request& request) {
-  Responder responder(request.raw());
+  Responder responder(request);
   const std::string id = request.id();
   if (id.empty()) {
     return responder.fail(
@@ -192,7 +190,6 @@ void TensorrtLlmModel::stop(Request& request) {
 }
 
 void TensorrtLlmModel::fail_item(Active& active, const Response& response, bool is_last) {
-  active.request->set_failed();
   active.responder.fail(
       Status(response.status.code(),
              fmt::format("Executor failed process requestId {} due to the following error: {}",
@@ -217,6 +214,7 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
   if (active->over || item.over) return;
   const bool item_ends = response.is_final || !response.status.ok();
   const bool is_last = item_ends && active->num_open == 1;
+  if (is_last) active->request->set_times(active->exec_start, active->compute_start, now_ns());
   if (!response.status.ok()) {
     fail_item(*active, response, is_last);
   } else {

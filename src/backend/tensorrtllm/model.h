@@ -38,8 +38,7 @@ class TensorrtLlmModel {
  private:
   // A request that the executor has.
   struct Active {
-    explicit Active(std::unique_ptr<Request> r)
-        : request(std::move(r)), responder(request->raw()) {}
+    explicit Active(std::unique_ptr<Request> r) : request(std::move(r)), responder(*request) {}
     std::unique_ptr<Request> request;  // under `mutex`
     Responder responder;               // is_cancelled(): also the watch thread
     std::string id;                    // the client's; may be empty

@@ -172,6 +172,47 @@ TEST_F(BackendTest, CancelEndsAStream) {
   }
 }
 
+// Requests of `model` that the server has booked as successes.
+int64_t num_successes(TRITONSERVER_Server* server, const char* model) {
+  TRITONSERVER_Message* message = nullptr;
+  EXPECT_TRUE(take(TRITONSERVER_ServerModelStatistics(server, model, -1, &message)).ok());
+  const char* text = nullptr;
+  size_t size = 0;
+  TRITONSERVER_MessageSerializeToJson(message, &text, &size);
+  const auto all = parse_json({text, size});
+  TRITONSERVER_MessageDelete(message);
+  return all->at_pointer("/model_stats/0/inference_stats/success/count").to_number<int64_t>();
+}
+
+TEST_F(BackendTest, TheLastResponseComesAfterTheStatistics) {
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    for (const bool stream : {false, true}) {
+      const char* const counted[] = {model, "preprocessing", "tensorrt_llm"};
+      std::vector<int64_t> before, at_end;
+      for (const char* name : counted) before.push_back(num_successes(server_, name));
+      std::mutex mutex;
+      std::condition_variable changed;
+      bool over = false;
+      auto call = InferCall::start(server_, model, "test",
+                                   {text_input("text_input", {kPrompt}), int_input("max_tokens", 4),
+                                    bool_input("stream", stream)},
+                                   [&](Reply reply) {
+                                     if (!reply.is_final) return;
+                                     std::lock_guard lock(mutex);
+                                     for (const char* name : counted)
+                                       at_end.push_back(num_successes(server_, name));
+                                     over = true;
+                                     changed.notify_all();
+                                   });
+      ASSERT_TRUE(call.ok()) << call.status();
+      std::unique_lock lock(mutex);
+      ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return over; }));
+      for (auto& count : before) ++count;
+      EXPECT_EQ(at_end, before) << model << (stream ? ", streamed" : "");
+    }
+  }
+}
+
 TEST_F(BackendTest, MetricsAreThere) {
   ask("ensemble", kPrompt, 4);
   TRITONSERVER_Metrics* metrics = nullptr;
