@@ -6,10 +6,13 @@
 
 namespace nereid {
 
-StatusOr<json::value> parse_json(std::string_view text, size_t max_depth) {
+StatusOr<json::value> parse_json(std::string_view text, size_t max_depth,
+                                 json::storage_ptr storage) {
   json::parse_options options;
   options.max_depth = max_depth;
-  json::stream_parser parser({}, options);
+  unsigned char scratch[2048];
+  json::stream_parser parser({}, options, scratch);
+  parser.reset(std::move(storage));
   json::error_code error;
   size_t used = parser.write_some(text.data(), text.size(), error);
   if (!error && used < text.size()) error = json::error::extra_data;
@@ -21,6 +24,12 @@ StatusOr<json::value> parse_json(std::string_view text, size_t max_depth) {
   const size_t newline = before.rfind('\n');
   const size_t column = used - (newline == before.npos ? 0 : newline + 1) + 1;
   return invalid_argument("{} at line {}, column {}", error.message(), line, column);
+}
+
+StatusOr<json::value> parse_json_once(std::string_view text, size_t max_depth) {
+  constexpr size_t kFirstBlock = 2048;
+  return parse_json(text, max_depth,
+                    json::make_shared_resource<json::monotonic_resource>(kFirstBlock));
 }
 
 StatusOr<json::value> read_json_file(const std::filesystem::path& path) {

@@ -12,7 +12,12 @@ namespace nereid {
 namespace json = boost::json;
 
 // Parses one JSON document. InvalidArgument: "<reason> at line L, column C".
-StatusOr<json::value> parse_json(std::string_view text, size_t max_depth = 128);
+// The value's memory comes from `storage`.
+StatusOr<json::value> parse_json(std::string_view text, size_t max_depth = 128,
+                                 json::storage_ptr storage = {});
+// The same for a document that is read and dropped: its parts are neither allocated nor freed one
+// by one. What is moved out of it keeps all of it.
+StatusOr<json::value> parse_json_once(std::string_view text, size_t max_depth = 128);
 
 // Reads and parses a file; errors begin with its path.
 StatusOr<json::value> read_json_file(const std::filesystem::path& path);

@@ -157,13 +157,14 @@ const std::string& http_date() {
 // Status line and headers up to the empty line; `framing` is the length or encoding header.
 std::string format_head(const Response& head, std::string_view framing, bool keep_alive,
                         int http_version) {
-  std::string out = fmt::format("HTTP/1.{} {} {}\r\nDate: {}\r\n", http_version == 10 ? 0 : 1,
-                                head.status, reason_phrase(head.status), http_date());
-  if (!head.content_type.empty()) {
-    out += fmt::format("Content-Type: {}\r\n", head.content_type);
-  }
-  for (const Header& h : head.headers) out += fmt::format("{}: {}\r\n", h.name, h.value);
-  out += framing;
+  std::string out;
+  out.reserve(512);
+  const auto add = [&out](const auto&... parts) { (out.append(std::string_view(parts)), ...); };
+  add(http_version == 10 ? "HTTP/1.0 " : "HTTP/1.1 ", fmt::format_int(head.status).c_str(), " ",
+      reason_phrase(head.status), "\r\nDate: ", http_date(), "\r\n");
+  if (!head.content_type.empty()) add("Content-Type: ", head.content_type, "\r\n");
+  for (const Header& h : head.headers) add(h.name, ": ", h.value, "\r\n");
+  add(framing);
   if (!keep_alive) {
     out += "Connection: close\r\n";
   } else if (http_version == 10) {
@@ -433,6 +434,7 @@ asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_aliv
 
   http_version = head.version() >= 11 ? 11 : 10;
   keep_alive = parser.keep_alive();
+  request.headers.reserve(16);
   for (const auto& field : head) {
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
   }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
+#include <list>
 #include <vector>
 
 namespace nereid::front {
@@ -98,7 +98,7 @@ void append_json(std::string& out, const json::value& value) {
 std::optional<std::string> duplicate_key(std::string_view text) {
   std::vector<std::string_view> keys;  // of all open objects
   std::vector<size_t> first_keys;      // of each open object
-  std::deque<std::string> without_escapes;
+  std::list<std::string> without_escapes;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '{') {

@@ -75,18 +75,19 @@ void Router::handle(const ExchangePtr& exchange) const {
   Request& request = exchange->request();
   const std::string_view wanted =
       request.method == "HEAD" ? std::string_view("GET") : request.method;
+  for (const Route& route : routes_) {
+    if (route.method != wanted || !match(route, request.path, request)) continue;
+    try {
+      route.handler(exchange);
+    } catch (const std::exception& e) {
+      log_error("{} {}: {}", request.method, request.path, e.what());
+      exchange->send(error_page_(request, 500, "internal error"));
+    }
+    return;
+  }
   std::string allow;
   for (const Route& route : routes_) {
     if (!match(route, request.path, request)) continue;
-    if (route.method == wanted) {
-      try {
-        route.handler(exchange);
-      } catch (const std::exception& e) {
-        log_error("{} {}: {}", request.method, request.path, e.what());
-        exchange->send(error_page_(request, 500, "internal error"));
-      }
-      return;
-    }
     const std::string methods = route.method == "GET" ? "GET, HEAD" : route.method;
     if (allow.find(methods) != std::string::npos) continue;  // several patterns match the path
     if (!allow.empty()) allow += ", ";

@@ -93,7 +93,7 @@ Status add_members(const json::object& object, const ModelInfo& model, bool top_
 }  // namespace
 
 StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model) {
-  StatusOr<json::value> root = parse_json(body, kMaxJsonDepth);
+  StatusOr<json::value> root = parse_json_once(body, kMaxJsonDepth);
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}", message(root.status()));
   }
