@@ -19,6 +19,13 @@ extern "C" {
  * threads. */
 __attribute__((visibility("default"))) bool NEREID_RequestIsQuick(TRITONBACKEND_Request* request);
 
+/* Whether the thread that sends a response of `model` may, before TRITONBACKEND_ResponseSend
+ * returns, execute quick requests of other models to which the response leads: the next step of an
+ * ensemble, a call of a model that calls models. Saves waking a thread for each response of a
+ * stream and delays the sender by what they take. Asked for each response; without this function
+ * the answer is no. */
+__attribute__((visibility("default"))) bool NEREID_LendsThread(TRITONBACKEND_Model* model);
+
 #ifdef __cplusplus
 }
 #endif

@@ -110,6 +110,7 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   find_symbol(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
   find_symbol(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
   find_symbol(handle, "NEREID_RequestIsQuick", b->request_is_quick);
+  find_symbol(handle, "NEREID_LendsThread", b->lends_thread);
   if (b->execute == nullptr) {
     return not_found(
         "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",
@@ -279,6 +280,11 @@ Status BackendModel::accept(InferenceRequest* request,
   return status;
 }
 
+bool BackendModel::lends_thread() {
+  return backend_->lends_thread != nullptr &&
+         backend_->lends_thread(reinterpret_cast<TRITONBACKEND_Model*>(this));
+}
+
 // Where a request that finds an idle instance would start at once, on any thread.
 bool BackendModel::may_run_here(const ServerOptions& options) const {
   if (backend_->request_is_quick == nullptr || config().sequences || !options.host_policies.empty())
@@ -302,10 +308,7 @@ bool BackendModel::run_here(InferenceRequest* request) {
     // The request may end inside; the model must not unload before this thread has left it.
     const auto alive = shared_from_this();
     execution_began();
-    {
-      const RunHere no_more(false);
-      execute(instance, {request});
-    }
+    execute(instance, {request});
     busy.unlock();
     request_ended();
     return true;
@@ -321,6 +324,7 @@ void BackendModel::drop(InferenceRequest* request, const Status& status, Failure
 }
 
 void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> batch) {
+  const auto here = RunHere::never();
   auto* requests = reinterpret_cast<TRITONBACKEND_Request**>(batch.data());
   const Status status =
       take(backend_->execute(reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), requests,

@@ -37,6 +37,7 @@ class Backend {
   using ExecuteFn = TRITONSERVER_Error* (*)(TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request**,
                                             uint32_t);
   using RequestIsQuickFn = bool (*)(TRITONBACKEND_Request*);
+  using LendsThreadFn = bool (*)(TRITONBACKEND_Model*);
 
   std::string name;
   std::string dir;  // folder of the shared object
@@ -49,6 +50,7 @@ class Backend {
   InstanceFn instance_initialize = nullptr, instance_finalize = nullptr, instance_ready = nullptr;
   ExecuteFn execute = nullptr;
   RequestIsQuickFn request_is_quick = nullptr;  // nereid/backend.h; most have none
+  LendsThreadFn lends_thread = nullptr;         // likewise
 };
 
 class BackendModel;
@@ -73,6 +75,7 @@ class BackendModel : public Model {
   // Initialises the model and its instances. On failure what was initialised is finalised again.
   Status load(Backend* backend, const ServerOptions& options);
 
+  bool lends_thread() override;
   bool calls_models() const override { return calls_models_.load(); }
   void mark_calls_models() { calls_models_.store(true); }
   // The backend's own readiness hook; true without one.

@@ -57,6 +57,8 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::string& tensors_json();
   // True for models that send requests of their own: these stop before the others.
   virtual bool calls_models() const { return false; }
+  // Whether a thread that sends a response may run what the response leads to; nereid/backend.h.
+  virtual bool lends_thread() { return false; }
   virtual bool decoupled() const { return config_.decoupled; }
 
  protected:

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "server/model.h"
+#include "server/run_here.h"
 
 namespace nereid::server {
 
@@ -186,6 +187,7 @@ Status InferenceResponse::send(std::unique_ptr<InferenceResponse> response, uint
       context->trace->get()->report_output(TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT, output);
     }
   }
+  const RunHere here(context->model->lends_thread());
   return context->send(std::move(response), flags);
 }
 

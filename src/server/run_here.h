@@ -1,23 +1,32 @@
-// Whether the calling thread may execute models: the one that brings a request that says so, as
-// long as it does not run a backend's code.
+// Whether the calling thread may execute quick requests: one that brings a request that says so, or
+// a response of a backend that lends its threads; never one that executes a backend's code already.
 #pragma once
 
 #include <utility>
 
 namespace nereid::server {
 
+// Holds for its scope.
 class RunHere {
  public:
-  explicit RunHere(bool allowed) : before_(std::exchange(allowed_, allowed)) {}
-  ~RunHere() { allowed_ = before_; }
+  // Changes nothing unless `allowed`.
+  explicit RunHere(bool allowed) : before_(mode_) {
+    if (allowed && mode_ == Mode::kNo) mode_ = Mode::kYes;
+  }
+  // The thread executes a backend's code.
+  static RunHere never() { return RunHere(Mode::kNever); }
+  ~RunHere() { mode_ = before_; }
   RunHere(const RunHere&) = delete;
   RunHere& operator=(const RunHere&) = delete;
 
-  static bool allowed() { return allowed_; }
+  static bool allowed() { return mode_ == Mode::kYes; }
 
  private:
-  static inline thread_local bool allowed_ = false;
-  const bool before_;
+  enum class Mode { kNo, kYes, kNever };
+  explicit RunHere(Mode mode) : before_(std::exchange(mode_, mode)) {}
+
+  static inline thread_local Mode mode_ = Mode::kNo;
+  const Mode before_;
 };
 
 }  // namespace nereid::server

@@ -146,6 +146,12 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
   }
 }
 
+bool TensorrtLlmModel::lends_thread() {
+  constexpr size_t kMostActive = 64;
+  std::lock_guard lock(mutex_);
+  return active_.size() <= kMostActive;
+}
+
 void TensorrtLlmModel::abandon(const std::shared_ptr<Active>& active, const Status& status) {
   active->over = true;
   active->responder.fail(status);

@@ -35,6 +35,10 @@ class TensorrtLlmModel {
 
   void execute(std::unique_ptr<Request> request);
 
+  // All responses come from one thread of the executor. What follows a response takes some 10 us,
+  // so with this many requests active it still keeps up with the steps.
+  bool lends_thread();
+
  private:
   // A request that the executor has.
   struct Active {

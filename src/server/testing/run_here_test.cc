@@ -1,8 +1,10 @@
 // Quick requests of our front ends run on the thread that brings them. The test backend says
-// "quick" of requests whose id begins with that word.
+// "quick" of requests whose id begins with that word, and lends the threads that send responses of
+// models whose name begins with "lender".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "server/testing/client.h"
@@ -12,15 +14,20 @@ namespace {
 
 using testing::ElementsAre;
 
-const std::string kEnsemble =
-    "platform: \"ensemble\"\n"
-    "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
-    "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
-    "ensemble_scheduling { step ["
-    "{ model_name: \"one\" model_version: -1 input_map { key: \"IN\" value: \"IN\" }"
-    "  output_map { key: \"OUT\" value: \"mid\" } },"
-    "{ model_name: \"two\" model_version: -1 input_map { key: \"IN\" value: \"mid\" }"
-    "  output_map { key: \"OUT\" value: \"OUT\" } } ] }\n";
+// First `one`, then "two" with its output.
+std::string ensemble_of(const std::string& one) {
+  return "platform: \"ensemble\"\n"
+         "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+         "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+         "ensemble_scheduling { step ["
+         "{ model_name: \"" +
+         one +
+         "\" model_version: -1"
+         "  input_map { key: \"IN\" value: \"IN\" } output_map { key: \"OUT\" value: \"mid\" } },"
+         "{ model_name: \"two\" model_version: -1"
+         "  input_map { key: \"IN\" value: \"mid\" } output_map { key: \"OUT\" value: \"OUT\" } } "
+         "] }\n";
+}
 
 // How many of 50 requests in a row were answered by the thread that sent them.
 int num_answered_here(TestServer& server, const std::string& model, const std::string& id,
@@ -48,8 +55,9 @@ TEST(RunHere, NeedsTheCallersLeaveAndTheBackends) {
 }
 
 TEST(RunHere, WholeEnsembles) {
-  TestServer server(
-      {{"all", kEnsemble}, {"one", test_model("identity")}, {"two", test_model("identity")}});
+  TestServer server({{"all", ensemble_of("one")},
+                     {"one", test_model("identity")},
+                     {"two", test_model("identity")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   EXPECT_EQ(num_answered_here(server, "all", "quick", true), 50);
 }
@@ -77,6 +85,33 @@ TEST(RunHere, OvertakesNobody) {
   EXPECT_EQ(first.replies().size(), 1u);
   EXPECT_EQ(second.replies().size(), 1u);
   EXPECT_NE(quick.replies().at(0).thread, std::this_thread::get_id());
+}
+
+// The first model's responses come from a thread of the test backend, the second tells its thread.
+TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
+  const std::string repeat = test_model("repeat");
+  TestServer server({{"with_lender", ensemble_of("lender")},
+                     {"lender", repeat},
+                     {"with_other", ensemble_of("other")},
+                     {"other", repeat},
+                     {"two", test_model("thread")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  // That executed "two".
+  const auto threads = [&](const std::string& model, bool may_run_here = false) {
+    TestCall call(server.get(), model, {7, 8, 9}, "quick");
+    EXPECT_TRUE((may_run_here ? call.send_to_run_here() : call.send()).ok());
+    EXPECT_TRUE(call.wait());
+    const std::vector<int32_t> all = call.joined();
+    return std::set<int32_t>(all.begin(), all.end());
+  };
+  const auto instance = threads("two");
+  ASSERT_EQ(instance.size(), 1u);
+  EXPECT_EQ(threads("with_other"), instance);
+  for (int i = 0; i < 20; ++i) {
+    // By the sender of the responses, or by the caller while it is still at work for the ensemble.
+    const auto lent = threads("with_lender", true);
+    EXPECT_FALSE(lent.contains(*instance.begin()));
+  }
 }
 
 TEST(RunHere, OneExecutionAtATimeForEachInstance) {

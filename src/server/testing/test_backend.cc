@@ -1,5 +1,7 @@
 // A backend for tests: what it does is the model parameter "behavior". Input IN INT32 [-1], output
 // OUT INT32 [-1].
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -105,6 +107,8 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
   if (behavior == "identity" || behavior == "slow") {
     respond(behavior, factory, values);
+  } else if (behavior == "thread") {
+    respond("identity", factory, {static_cast<int32_t>(gettid())});
   } else {
     std::thread(respond, behavior, factory, values).detach();
   }
@@ -166,9 +170,13 @@ void send_values(TRITONBACKEND_ResponseFactory* factory, const std::vector<int32
   void* buffer = nullptr;
   TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
   int64_t id = 0;
-  TRITONBACKEND_OutputBuffer(output, &buffer, values.size() * sizeof(int32_t), &type, &id);
-  if (!values.empty()) std::memcpy(buffer, values.data(), values.size() * sizeof(int32_t));
-  TRITONSERVER_ErrorDelete(TRITONBACKEND_ResponseSend(response, flags, nullptr));
+  TRITONSERVER_Error* error =
+      TRITONBACKEND_OutputBuffer(output, &buffer, values.size() * sizeof(int32_t), &type, &id);
+  if (error == nullptr && !values.empty()) {
+    std::memcpy(buffer, values.data(), values.size() * sizeof(int32_t));
+  }
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ResponseSend(response, flags, error));
+  TRITONSERVER_ErrorDelete(error);
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
@@ -206,6 +214,12 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
   if (behavior == "leak") return nullptr;  // keeps the requests for ever
   for (uint32_t i = 0; i < request_count; ++i) execute_one(instance, requests[i], behavior);
   return nullptr;
+}
+
+bool NEREID_LendsThread(TRITONBACKEND_Model* model) {
+  const char* name = "";
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelName(model, &name));
+  return std::string_view(name).starts_with("lender");
 }
 
 bool NEREID_RequestIsQuick(TRITONBACKEND_Request* request) {
