@@ -38,15 +38,13 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
     }
     plan_.steps.push_back(std::move(step));
   }
-  if (decoupled_ && !config().decoupled) {
-    // Clients read it from the configuration.
-    ModelConfig shown = config();
-    ASSIGN_OR_RETURN(json::value text, parse_json(shown.json));
-    text.as_object()["model_transaction_policy"] = json::object{{"decoupled", true}};
-    shown.json = json::serialize(text);
-    shown.decoupled = true;
-    set_config(std::move(shown));
-  }
+  // The steps decide, and clients read it from the configuration.
+  ModelConfig shown = config();
+  ASSIGN_OR_RETURN(json::value text, parse_json(shown.json));
+  text.as_object()["model_transaction_policy"] = json::object{{"decoupled", decoupled_}};
+  shown.json = json::serialize(text);
+  shown.decoupled = decoupled_;
+  set_config(std::move(shown));
   return ok();
 }
 

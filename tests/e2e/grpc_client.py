@@ -204,6 +204,12 @@ def test_system_shared_memory(server):
             triton.infer("one", [given], outputs=[wanted])
             out = shm.get_contents_as_numpy(region, np.int32, [8], offset=32)
             check((out == data).all(), "data in shared memory")
+            wanted.set_shared_memory("r", 4, offset=32)
+            try:
+                triton.infer("one", [given], outputs=[wanted])
+                check(False, "output region that is too small")
+            except client.InferenceServerException as error:
+                check("INVALID_ARGUMENT" in str(error.status()), error)
             triton.unregister_system_shared_memory("r")
     finally:
         shm.destroy_shared_memory_region(region)

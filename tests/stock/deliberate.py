@@ -15,7 +15,7 @@ CLIENT_MISTAKE = re.compile(
 CLASSES = [
     (re.compile(r".*(batch-size must be <=|batch size does not match|input byte size mismatch|string elements|"
                 r"unexpected shape for input|Shape does not match true shape|to tensor with proper shape|"
-                r"All input dimensions should be specified|has a negative dimension|data-type is|"
+                r"All input dimensions should be specified|has a negative dimension|has no shape but model|data-type is|invalid datatype for input|"
                 r"incomplete string data).*", re.S), "a tensor's type, shape and data do not agree"),
     (re.compile(r"expected datatype '[^']*'"), "expected another datatype"),
     (re.compile(r"unexpected inference input '[^']*'"), "unexpected inference input"),
@@ -89,7 +89,7 @@ def valid_utf8(body):
 
 
 def empty_or_broken(case, want, got):
-    return want.get("status") == 200 and got.get("status") == 400 and re.search(
+    return want.get("status") in (200, 400) and got.get("status") == 400 and re.search(
         r"The document is empty|not valid gzip or zlib", body_error(got)) is not None
 
 
@@ -151,6 +151,16 @@ def optional_counted(case, want, got):
         "but missing required input(s) ['" in body_error(got)) and "missing required" not in body_error(want)
 
 
+NO_NUMBER = re.compile(r"the correlation ID must be a number in range .*, because control 'CORRID' has data type")
+
+
+def correlation_text(case, want, got):
+    replies = got.get("replies")
+    if replies is None:
+        return got.get("status") == 400 and bool(NO_NUMBER.search(body_error(got)))
+    return bool(replies) and all(NO_NUMBER.search(reply.get("error_message", "")) for reply in replies)
+
+
 def extension_list(case, want, got):
     def others(form):
         return set((form.get("body") or form.get("reply") or {}).get("extensions", []))
@@ -171,7 +181,8 @@ RULES = [
     ("reflection", "served, stock has none", ("code", "message", "reply"),
      lambda case, want, got: "grpc.reflection" in case.get("rpc", "") and got["code"] == "OK"),
     ("not-json", "NaN, Infinity, byte order marks and broken UTF-8 are not JSON", ("status", "body") + FRAMING, not_json),
-    ("empty-body", "an empty or broken body must not pass for a request of size zero", ("status", "body"), empty_or_broken),
+    ("empty-body", "an empty or broken body must not pass for a request of size zero",
+     ("status", "body", "binary") + FRAMING, empty_or_broken),
     ("unparsable-http", "says what was wrong before it closes", ("status", "body", "headers"), unparsable),
     ("head-options", "RFC 9110", ("status", "body", "headers"),
      lambda case, want, got: case.get("method") in ("HEAD", "OPTIONS") and want["status"] == 405),
@@ -188,6 +199,13 @@ RULES = [
      optional_counted),
     ("extensions", "only what is served: no cuda_shared_memory without a GPU, where stock offers it and refuses every use",
      ("body", "reply"), extension_list),
+    ("correlation-text", "a text as correlation ID of a model that wants a number: in stock some bytes of the text, so that "
+     "sequences mix", ("status", "body", "replies") + FRAMING, correlation_text),
+    ("long-correlation-text", "too long is the client's mistake", ("status",),
+     lambda case, want, got: want["status"] == 501 and got["status"] == 400 and "cannot be longer than" in body_error(got)),
+    ("no-elements", "data for a shape without elements is refused, not dropped or given another shape", ("status", "body") + FRAMING,
+     lambda case, want, got: want.get("status") == 200 and got.get("status") == 400 and
+     re.search(r"Shape does not match true shape|batch-size must be", body_error(got)) is not None),
     ("header-length", "an Inference-Header-Content-Length that is no number is refused", ("status", "body"),
      lambda case, want, got: got.get("status") == 400 and
      body_error(got).startswith("Unable to parse Inference-Header-Content-Length")),

@@ -9,6 +9,7 @@ usage: differential.py BUILD_DIR [--count N] [--seed N] [--show N]
 """
 import argparse
 import json
+import os
 import sys
 import time
 
@@ -19,7 +20,7 @@ import stock
 import wire
 
 USED = ("types", "one", "core", "failing", "params", "llm", "llm_stream", "repeat", "failing_stream", "ensemble_plain",
-        "ensemble", "pre", "post", "core_stream")
+        "ensemble", "pre", "post", "core_stream", "seq", "seq_oldest")
 OPTIONS = ["--model-control-mode=explicit"] + ["--load-model=" + m for m in USED]
 
 
@@ -80,6 +81,14 @@ def grpc_question(maker, hostile):
     return {"rpc": rpc, "request": {"name": name, "version": maker.pick(["", "1"] if not hostile else ["", "1", "7", "x"])}}
 
 
+def http_sequence(maker, _):
+    return maker.sequence_http()
+
+
+def grpc_sequence(maker, _):
+    return {"rpc": "ModelStreamInfer", "requests": maker.sequence_requests()}
+
+
 def damaged_message(maker, request):
     """Wrong but well-formed protobuf: other names, types, shapes, sizes, counts."""
     request = json.loads(json.dumps(request))
@@ -108,7 +117,8 @@ def damaged_message(maker, request):
 
 KINDS = [("http json", http_json, 4), ("http binary", http_binary, 3), ("http generate", http_generate, 4),
          ("http garbled", http_garbled, 2), ("http question", http_question, 1), ("grpc infer", grpc_infer, 4),
-         ("grpc stream", grpc_stream, 3), ("grpc question", grpc_question, 1)]
+         ("grpc stream", grpc_stream, 3), ("grpc question", grpc_question, 1), ("http sequence", http_sequence, 1),
+         ("grpc sequence", grpc_sequence, 1)]
 
 
 def make_cases(seed, count, protocols):
@@ -171,12 +181,22 @@ CRASHERS = [
      "metadata": [["triton_grpc_error", "true"]],
      "requests": [{"model_name": "failing_stream", "inputs": [
          {"name": "CODE", "datatype": "INT32", "shape": [1], "contents": {"int_contents": [3]}}]}]},
+    {"name": "output region that is too small", "method": "POST", "path": "/v2/models/one/infer", "body": json.dumps({
+        "inputs": [{"name": "IN", "datatype": "INT32", "shape": [1, 8], "data": list(range(8))}],
+        "outputs": [{"name": "OUT", "parameters": {"shared_memory_region": "small", "shared_memory_byte_size": 4}}]})},
 ]
 
 
 def check_crashers(side, protocols):
-    """What ends the stock process gets an error here. (The third, an output region that is too small: shm_test.)"""
+    """What ends the stock process gets an error here."""
     failures = 0
+    key = "/nereid_small_%d" % os.getpid()
+    with open("/dev/shm" + key, "wb") as region:
+        region.write(bytes(64))
+    registered = side.send({"method": "POST", "path": "/v2/systemsharedmemory/region/small/register",
+                            "body": json.dumps({"key": key, "offset": 0, "byte_size": 64})})
+    assert registered.get("status") == 200, registered
+    os.unlink("/dev/shm" + key)
     for case in CRASHERS:
         if ("rpc" in case) != ("grpc" in protocols) and "rpc" in case:
             continue
@@ -199,7 +219,7 @@ def main():
     args = parser.parse_args()
     parts = stock.Parts(args.build)
     table = deliberate.Table()
-    repository = stock.repository_copy(parts, "repository_differential")
+    repository = stock.repository_copy(parts, "repository_differential", ("seq", "seq_oldest"))
     theirs = stock.stock_server(parts, repository, parts.stock_backends(), OPTIONS, "differential_stock")
     if args.self:
         ours = stock.stock_server(parts, repository, parts.stock_backends(), OPTIONS, "differential_self")

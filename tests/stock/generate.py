@@ -176,6 +176,38 @@ class Maker:
                  "contents": {"bool_contents": [self.random.random() < 0.7]}}]}
         return self.grpc_infer()
 
+    # Sequences: an id of its own for each case, and flags in any order
+
+    def sequence_flags(self):
+        return {name: True for name in ("sequence_start", "sequence_end") if self.random.random() < 0.5}
+
+    def sequence_id(self):
+        number = 1000 + self.count
+        return self.pick([number] * 8 + ["c%d" % number, 0, -1, "", "x" * 130])
+
+    def sequence_http(self):
+        model = self.pick(["seq", "seq_oldest"])
+        body = {"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [self.random.randint(0, 9)]}],
+                "parameters": self.sequence_flags()}
+        if self.random.random() < 0.9:
+            body["parameters"]["sequence_id"] = self.sequence_id()
+        return self.http(model, "infer", json.dumps(body).encode())
+
+    def sequence_requests(self):
+        """Requests of one sequence, mostly in the right order, for one stream."""
+        model = self.pick(["seq", "seq_oldest"])
+        who = self.sequence_id()
+        count = self.random.randint(1, 4)
+        out = []
+        for i in range(count):
+            flags = self.sequence_flags() if self.random.random() < 0.2 else {
+                name: True for name, at in (("sequence_start", 0), ("sequence_end", count - 1)) if i == at}
+            parameters = {name: {"bool_param": True} for name in flags}
+            parameters["sequence_id"] = {"int64_param": who} if isinstance(who, int) else {"string_param": who}
+            out.append({"model_name": model, "parameters": parameters, "inputs": [
+                {"name": "IN", "datatype": "INT32", "shape": [1], "contents": {"int_contents": [i + 1]}}]})
+        return out
+
     # Damage
 
     def spots(self, value, path=()):

@@ -191,9 +191,11 @@ def our_server(parts, repository, backends, more=(), name="nereid", env=None):
                   fresh_log(parts, name))
 
 
-def repository_copy(parts, name="repository"):
-    """A fresh copy of the recorded corpus's model repository."""
+def repository_copy(parts, name="repository", more=()):
+    """A fresh copy of the recorded corpus's model repository, and the models `more` of ours."""
     target = os.path.join(parts.work, name)
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(os.path.join(HERE, "repository"), target)
+    for model in more:
+        shutil.copytree(os.path.join(HERE, "models", model), os.path.join(target, model))
     return target

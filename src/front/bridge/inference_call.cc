@@ -23,7 +23,7 @@ TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char* name, 
           "shared memory size specified with the request for output '{}' ({} bytes) should be at "
           "least {} bytes to hold the results",
           name, at->second.size, byte_size);
-      return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
+      return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, text.c_str());
     }
     *buffer = at->second.base;
     return nullptr;
