@@ -33,7 +33,7 @@ struct HttpOptions {
   size_t max_connections = 16384;
   std::chrono::milliseconds idle_timeout{75000};    // kept connections between requests
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
-  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB
+  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
   std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
   std::string model_name = "model";                 // id in /v1/models
   // Request headers whose whole name matches this regular expression (case is ignored) become

@@ -411,9 +411,13 @@ asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_aliv
       const bool sent = co_await write_text("HTTP/1.1 100 Continue\r\n\r\n");
       if (!sent) co_return false;
     }
-    const uint64_t allowed = parser.content_length().value_or(options.max_body_bytes);
-    arm(options.body_timeout + milliseconds(1000 * (allowed / kSlowestBodyBytesPerSecond)));
-    co_await http::async_read(socket_, buffer_, parser, token);
+    const Time begin = now();
+    while (!ec && !parser.is_done()) {
+      const size_t received = parser.get().body().size();
+      arm(std::chrono::duration_cast<milliseconds>(begin - now()) + options.body_timeout +
+          milliseconds(1000 * received / kSlowestBodyBytesPerSecond));
+      co_await http::async_read_some(socket_, buffer_, parser, token);
+    }
     disarm();
   }
   if (ec == http::error::body_limit) {

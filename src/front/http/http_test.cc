@@ -1,5 +1,6 @@
 // The transport over real sockets: framing, limits, time-outs, disconnects, draining.
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -17,6 +18,7 @@ namespace nereid::front {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::HasSubstr;
 
 // A blocking client socket.
 class Client {
@@ -259,6 +261,33 @@ TEST_F(HttpTest, SlowClientsAreCut) {
   EXPECT_TRUE(slow.read().starts_with("HTTP/1.1 408"));
   EXPECT_EQ(idle.read(), "");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST_F(HttpTest, BodiesMustKeepComing) {
+  ListenerOptions options;
+  options.body_timeout = milliseconds(300);
+  start(options);
+  // However much is declared or, with chunks, allowed: bytes that come one by one do not count.
+  const auto trickle = [&](std::string_view head, std::string_view piece) {
+    Client c(listener_->port());
+    c.send(head);
+    for (int i = 0; i < 100; ++i) {
+      c.send(piece);
+      const std::string got = c.read("\r\n", /*timeout_ms=*/50);
+      if (got != "<timeout>") return got;
+    }
+    return std::string("still connected");
+  };
+  EXPECT_THAT(trickle("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
+              HasSubstr("HTTP/1.1 408"));
+  EXPECT_THAT(trickle("POST /echo HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n", "x"),
+              HasSubstr("HTTP/1.1 408"));
+  // 200 KiB may take three seconds more.
+  Client c(listener_->port());
+  c.send("POST /echo HTTP/1.1\r\nContent-Length: 204801\r\n\r\n" + std::string(204800, 'x'));
+  EXPECT_EQ(c.read("\r\n", 600), "<timeout>");
+  c.send("y");
+  EXPECT_THAT(c.read("y"), HasSubstr("200 OK"));
 }
 
 TEST_F(HttpTest, DisconnectReachesTheHandler) {

@@ -25,7 +25,7 @@ struct ListenerOptions {
   size_t max_unread_bytes = size_t{8} << 20;      // streamed text that the client has not read yet
   std::chrono::milliseconds idle_timeout{75000};  // between requests
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
-  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB declared or allowed
+  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
   std::chrono::milliseconds write_timeout{30000};   // for one write to be taken by the client
 };
 
