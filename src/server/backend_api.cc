@@ -228,8 +228,10 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
   r->report(TRITONSERVER_TRACE_COMPUTE_OUTPUT_START, compute_end_ns);
   r->report(TRITONSERVER_TRACE_COMPUTE_END, exec_end_ns);
   if (success) {
-    statistics.success(r->batch_size,
-                       {r->start_ns, exec_start_ns, compute_start_ns, compute_end_ns, exec_end_ns});
+    const RequestTimes times = {r->start_ns, exec_start_ns, compute_start_ns, compute_end_ns,
+                                exec_end_ns};
+    statistics.success(r->batch_size, times);
+    if (r->stage_sums != nullptr) r->stage_sums->add(times);
   } else {
     statistics.failure(
         r->context()->was_cancelled_by_error() ? FailureReason::kCanceled : FailureReason::kBackend,

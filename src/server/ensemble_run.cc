@@ -196,6 +196,7 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
   request.priority = request_->priority;
   request.timeout_us = request_->timeout_us;
   request.parameters = request_->parameters;
+  request.stage_sums = &stage_sums_;
   request.allocator = host_allocator();
   if (request_->trace != nullptr) {
     request.trace = std::make_shared<TraceHold>(request_->trace->get()->spawn_child());
@@ -335,13 +336,12 @@ bool EnsembleRun::flush(Branch& branch, bool is_last) {
   return branch.fork_final;
 }
 
-// Each request is an execution of its own, and all of its time is spent in the steps.
+// Each request is an execution of its own; its stages are those of its steps.
 void EnsembleRun::report_success() {
-  RequestTimes times;
-  times.start = times.exec_start = times.compute_start = request_->start_ns;
-  times.compute_end = times.exec_end = now_ns();
+  const RequestTimes times = stage_sums_.as_times(request_->start_ns);
   request_->model->statistics().success(request_->batch_size, times);
   request_->model->statistics().execution(request_->batch_size, times);
+  if (request_->stage_sums != nullptr) request_->stage_sums->add(times);
 }
 
 void EnsembleRun::flush_all() {

@@ -13,6 +13,7 @@
 #include "base/serial.h"
 #include "server/ensemble.h"
 #include "server/response.h"
+#include "server/statistics.h"
 
 namespace nereid::server {
 
@@ -82,6 +83,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   const EnsembleModel& model_;
   InferenceRequest* request_;  // the core's until release
   std::shared_ptr<ResponseContext> context_;
+  StageSums stage_sums_;
   BranchPtr root_;
   std::deque<BranchPtr> waiting_;        // forked, not yet allowed to run
   size_t num_active_ = 0;                // forked branches with steps to run

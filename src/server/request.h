@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "server/model_config.h"
+#include "server/statistics.h"
 #include "server/trace.h"
 #include "server/values.h"
 #include "triton/core/tritonbackend.h"
@@ -163,6 +164,9 @@ class InferenceRequest {
   void* response_userp = nullptr;
   // Set instead of response_fn by the core itself (ensembles).
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
+
+  // Of the ensemble's request that this one is a step of; null: of none.
+  StageSums* stage_sums = nullptr;
 
   // The trace that the next use of the request goes with: the core's when that was accepted. Null:
   // not traced.

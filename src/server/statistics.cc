@@ -34,6 +34,23 @@ void ModelStatistics::observe(ModelMetrics::Summary summary, uint64_t ns) {
   metrics_->observe(summary, static_cast<double>(ns / 1000));
 }
 
+void StageSums::add(const RequestTimes& t) {
+  queue_ += between(t.start, t.exec_start);
+  input_ += between(t.exec_start, t.compute_start);
+  infer_ += between(t.compute_start, t.compute_end);
+  output_ += between(t.compute_end, t.exec_end);
+}
+
+RequestTimes StageSums::as_times(uint64_t start) const {
+  RequestTimes t;
+  t.start = start;
+  t.exec_start = t.start + queue_;
+  t.compute_start = t.exec_start + input_;
+  t.compute_end = t.compute_start + infer_;
+  t.exec_end = t.compute_end + output_;
+  return t;
+}
+
 void ModelStatistics::success(uint64_t inferences, const RequestTimes& t) {
   const uint64_t end = now_ns();
   inferences = std::max<uint64_t>(1, inferences);

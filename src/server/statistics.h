@@ -1,6 +1,7 @@
 // Counters of one model version: the statistics extension's and the nv_inference_* metrics.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,6 +22,18 @@ enum class FailureReason { kRejected, kCanceled, kBackend, kOther };
 // cache hits) the last four are 0 or stand for sums.
 struct RequestTimes {
   uint64_t start = 0, exec_start = 0, compute_start = 0, compute_end = 0, exec_end = 0;
+};
+
+// Nanoseconds that the steps of an ensemble's request spent in each stage; they may run at the same
+// time.
+class StageSums {
+ public:
+  void add(const RequestTimes& step);  // any thread
+  // The stages one after the other from `start` on.
+  RequestTimes as_times(uint64_t start) const;
+
+ private:
+  std::atomic<uint64_t> queue_{0}, input_{0}, infer_{0}, output_{0};
 };
 
 // One response of a decoupled model. output_start 0: an empty response.

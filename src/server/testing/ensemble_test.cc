@@ -53,6 +53,22 @@ TEST(Ensemble, RunsStepsInOrder) {
   EXPECT_TRUE(result.replies[0].is_final);
 }
 
+TEST(Ensemble, SpendsWhatItsStepsSpend) {
+  TestServer server({{"a", test_model("identity")},
+                     {"b", test_model("identity")},
+                     {"inner", chain("a", "b")},
+                     {"e", chain("inner", "b")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  for (int i = 0; i < 5; ++i) run(server, "e", {4, 5});
+  TRITONSERVER_Message* message = nullptr;
+  TRITONSERVER_ErrorDelete(TRITONSERVER_ServerModelStatistics(server.get(), "e", -1, &message));
+  const std::string text = take_text(message);
+  // The test backend says 1000 ns for each stage of each of the three steps.
+  for (const std::string stage : {"compute_input", "compute_infer", "compute_output"}) {
+    EXPECT_THAT(text, HasSubstr("\"" + stage + "\":{\"count\":5,\"ns\":15000}"));
+  }
+}
+
 TEST(Ensemble, StreamsThroughInOrder) {
   TestServer server({{"r", test_model("repeat")},
                      {"alone", test_model("repeat_final_alone")},
