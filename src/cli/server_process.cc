@@ -57,6 +57,7 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
   grpc.tracer = http.tracer;
   if (grpc.port >= 0) {
     ASSIGN_OR_RETURN(process->grpc_, front::GrpcServer::start(process->server_, std::move(grpc)));
+    http.grpc_stats = process->grpc_->stats();
   }
   ASSIGN_OR_RETURN(process->http_, front::HttpServer::start(process->server_, std::move(http)));
   return process;

@@ -85,6 +85,7 @@ class TritonProcess {
     if (!options.allow_http && !options.allow_metrics) return true;
     front::HttpOptions http = options.http;
     http.extensions = extensions;
+    if (grpc_) http.grpc_stats = grpc_->stats();
     http.tracer = *std::move(tracer);
     if (!options.allow_http) http.http_port = -1;
     if (!options.allow_metrics) http.metrics_port = -1;

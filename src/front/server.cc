@@ -153,10 +153,11 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   if (options.metrics_port >= 0) {
     Router metrics_router(error_page);
     // The metrics listener is destroyed first, so the pointer outlives its handlers.
-    add_metrics_routes(metrics_router, server,
-                       [stats = impl->http ? &impl->http->stats() : nullptr] {
-                         return stats ? http_metrics_text(*stats) : std::string();
-                       });
+    add_metrics_routes(
+        metrics_router, server,
+        [http = impl->http ? &impl->http->stats() : nullptr, grpc = options.grpc_stats] {
+          return (http ? http_metrics_text(*http) : "") + (grpc ? grpc_metrics_text(*grpc) : "");
+        });
     ListenerOptions metrics = http;
     if (!options.metrics_host.empty()) metrics.host = options.metrics_host;
     metrics.port = options.metrics_port;

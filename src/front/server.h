@@ -15,6 +15,8 @@
 namespace nereid::front {
 
 class Extensions;
+struct GrpcStats;
+
 // A group of APIs that only callers with a secret may use: header `key` must be `value`.
 struct HttpRestriction {
   // Of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
@@ -41,7 +43,8 @@ struct HttpOptions {
   std::string header_forward_pattern;
   std::shared_ptr<Extensions> extensions;  // shared with gRPC; null: own ones
   std::vector<HttpRestriction> restrictions;
-  bool allow_shared_memory = true;  // clients may name regions of shared memory
+  std::shared_ptr<const GrpcStats> grpc_stats;  // for the metrics page; null: no gRPC port
+  bool allow_shared_memory = true;              // clients may name regions of shared memory
   // Of all front ends of the server; null: one of its own, with tracing off.
   std::shared_ptr<Tracer> tracer;
 };

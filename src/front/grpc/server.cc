@@ -157,7 +157,7 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* ser
 GrpcServer::~GrpcServer() { stop(std::chrono::milliseconds(0)); }
 
 int GrpcServer::port() const { return impl_->port; }
-const GrpcStats& GrpcServer::stats() const { return *impl_->shared->stats; }
+std::shared_ptr<const GrpcStats> GrpcServer::stats() const { return impl_->shared->stats; }
 
 void GrpcServer::stop(std::chrono::milliseconds grace) {
   if (impl_->loops.empty()) return;

@@ -22,7 +22,7 @@ class GrpcServer {
   GrpcServer& operator=(const GrpcServer&) = delete;
 
   int port() const;
-  const GrpcStats& stats() const;
+  std::shared_ptr<const GrpcStats> stats() const;  // never null
 
   // Closes the port, refuses new rpcs, lets running ones finish for at most `grace`, then cancels
   // the rest and ends the threads. Call it before stopping the core; a second call does nothing.

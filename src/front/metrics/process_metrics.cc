@@ -96,4 +96,23 @@ std::string http_metrics_text(const ListenerStats& stats) {
   return out;
 }
 
+std::string grpc_metrics_text(const GrpcStats& stats) {
+  std::string out;
+  add(out, "nereid_grpc_connections", "gauge", "Open client connections",
+      static_cast<double>(stats.connections_open.load()));
+  add(out, "nereid_grpc_connections_total", "counter", "Accepted client connections",
+      static_cast<double>(stats.connections_accepted.load()));
+  add(out, "nereid_grpc_connections_refused_total", "counter",
+      "Connections refused because of the connection limit",
+      static_cast<double>(stats.connections_refused.load()));
+  add(out, "nereid_grpc_calls_active", "gauge", "Calls being answered",
+      static_cast<double>(stats.calls_active.load()));
+  add(out, "nereid_grpc_calls_cancelled_total", "counter",
+      "Calls that the client or its deadline cancelled",
+      static_cast<double>(stats.calls_cancelled.load()));
+  add(out, "nereid_grpc_buffered_bytes", "gauge", "Bytes of requests that are not complete",
+      static_cast<double>(stats.buffered_bytes.load()));
+  return out;
+}
+
 }  // namespace nereid::front

@@ -1,8 +1,9 @@
-// Prometheus text for the process itself and for the HTTP listener.
+// Prometheus text for the process itself and for its ports.
 #pragma once
 
 #include <string>
 
+#include "front/grpc/call.h"
 #include "front/http/listener.h"
 
 namespace nereid::front {
@@ -12,5 +13,9 @@ std::string process_metrics_text();
 
 // nereid_http_*: connections, running requests, responses by status class, disconnects.
 std::string http_metrics_text(const ListenerStats& stats);
+
+// nereid_grpc_*: connections, running rpcs, cancelled rpcs, bytes of requests that are not
+// complete.
+std::string grpc_metrics_text(const GrpcStats& stats);
 
 }  // namespace nereid::front
