@@ -122,7 +122,14 @@ def base_metrics(server):
     def of(family):
         return [server.total("nv_inference_" + family, model=model) for model in models]
 
-    before = {family: of(family) for family in ("request_success", "count", "exec_count", "request_failure")}
+    def counts():
+        return {family: of(family) for family in ("request_success", "count", "exec_count", "request_failure")}
+
+    # What the scenario before cancelled may still end.
+    before, earlier = counts(), None
+    while before != earlier:
+        time.sleep(0.5)
+        before, earlier = counts(), before
     requests = 8
     processes = [subprocess.Popen(
         ["curl", "-sf", "-o", "/dev/null", "-X", "POST", "http://%s/v2/models/ensemble/generate" % server.http, "-d",
