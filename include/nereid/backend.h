@@ -26,6 +26,13 @@ __attribute__((visibility("default"))) bool NEREID_RequestIsQuick(TRITONBACKEND_
  * the answer is no. */
 __attribute__((visibility("default"))) bool NEREID_LendsThread(TRITONBACKEND_Model* model);
 
+/* What the loaded `model` makes of parameters that its configuration leaves open, as a JSON object
+ * of strings: {"max_seq_len": "2048"}. The server shows them in the model's configuration where the
+ * parameter is missing, empty or a placeholder that nobody filled in. Asked once, after
+ * TRITONBACKEND_ModelInitialize; the text belongs to the model. */
+__attribute__((visibility("default"))) const char* NEREID_OpenParameters(
+    TRITONBACKEND_Model* model);
+
 #ifdef __cplusplus
 }
 #endif

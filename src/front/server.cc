@@ -131,7 +131,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   }
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
-  add_openai_routes(router, server, options.model_name);
+  add_openai_routes(router, server, options.model_name, kserve.tracer);
 
   ListenerOptions http;
   http.host = options.host;

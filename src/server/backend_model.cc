@@ -111,6 +111,7 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   find_symbol(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
   find_symbol(handle, "NEREID_RequestIsQuick", b->request_is_quick);
   find_symbol(handle, "NEREID_LendsThread", b->lends_thread);
+  find_symbol(handle, "NEREID_OpenParameters", b->open_parameters);
   if (b->execute == nullptr) {
     return not_found(
         "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",
@@ -144,6 +145,7 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   if (backend->model_initialize != nullptr) RETURN_IF_ERROR(take(backend->model_initialize(self)));
   may_auto_complete_ = false;
   RETURN_IF_ERROR(config().deferred);
+  RETURN_IF_ERROR(show_open_parameters());
   RETURN_IF_ERROR(make_batcher());
   may_run_here_ = may_run_here(options);
   std::vector<std::future<Status>> pending;
@@ -201,6 +203,29 @@ StatusOr<Instance*> BackendModel::add_instance(const InstanceGroup& group, int32
     ASSIGN_OR_RETURN(instance.gate, limiter->add_instance(group.limits, kDevice));
   }
   return &instance;
+}
+
+Status BackendModel::show_open_parameters() {
+  if (backend_->open_parameters == nullptr) return ok();
+  const char* const text = backend_->open_parameters(reinterpret_cast<TRITONBACKEND_Model*>(this));
+  ASSIGN_OR_RETURN(const json::value open, parse_json(text == nullptr ? "" : text));
+  if (!open.is_object())
+    return internal_error("backend '{}': open parameters: {}", backend_->name, text);
+  ModelConfig shown = config();
+  ASSIGN_OR_RETURN(json::value root, parse_json(shown.json));
+  json::value& parameters = root.as_object()["parameters"];
+  if (!parameters.is_object()) parameters = json::object();
+  for (const auto& [key, value] : open.as_object()) {
+    json::value& parameter = parameters.as_object()[key];
+    if (!parameter.is_object()) parameter = json::object();
+    json::value& given = parameter.as_object()["string_value"];
+    if (!given.is_string() || given.as_string().empty() || given.as_string().starts_with("${")) {
+      given = value;
+    }
+  }
+  shown.json = json::serialize(root);
+  set_config(std::move(shown));
+  return ok();
 }
 
 Status BackendModel::auto_complete(std::string_view json) {

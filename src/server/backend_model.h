@@ -38,6 +38,7 @@ class Backend {
                                             uint32_t);
   using RequestIsQuickFn = bool (*)(TRITONBACKEND_Request*);
   using LendsThreadFn = bool (*)(TRITONBACKEND_Model*);
+  using OpenParametersFn = const char* (*)(TRITONBACKEND_Model*);
 
   std::string name;
   std::string dir;  // folder of the shared object
@@ -51,6 +52,7 @@ class Backend {
   ExecuteFn execute = nullptr;
   RequestIsQuickFn request_is_quick = nullptr;  // nereid/backend.h; most have none
   LendsThreadFn lends_thread = nullptr;         // likewise
+  OpenParametersFn open_parameters = nullptr;   // likewise
 };
 
 class BackendModel;
@@ -96,6 +98,7 @@ class BackendModel : public Model {
 
  private:
   Status make_batcher();
+  Status show_open_parameters();
   StatusOr<Instance*> add_instance(const InstanceGroup& group, int32_t number,
                                    const ServerOptions& options);
   Status warm_up(Instance& instance);

@@ -284,7 +284,29 @@ def perf_by_generate(server, decoupled, first):
         check_perf(json.loads(reply), first and model == "ensemble")
 
 
-SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics)
+def openai_traces():
+    """OpenAI's routes are traced like the others: one request of the engine's model for each prompt."""
+    file = os.path.join(WORK, "openai_trace.json")
+    if os.path.exists(file):
+        os.remove(file)
+    with Server(repository("trace", bls=False), "--trace-config=triton,file=" + file, "--trace-config=rate=1",
+                "--trace-config=level=TIMESTAMPS") as server:
+        for body in ({"prompt": ["The sea", "A tree"]}, {"prompt": "The sea", "stream": True}):
+            status, text = server.get("/v1/completions", dict(body, model="model", max_tokens=4))
+            assert status == 200, text
+        status, text = server.get("/v1/chat/completions", {
+            "model": "model", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]})
+        assert status == 200, text
+    with open(file, encoding="utf-8") as text:
+        traces = json.load(text)
+    requests = [trace["id"] for trace in traces if trace.get("model_name") == "tensorrt_llm"]
+    assert len(requests) == 4, traces
+    for request in requests:
+        names = {stamp["name"] for trace in traces if trace["id"] == request for stamp in trace.get("timestamps", [])}
+        assert {"HTTP_RECV_START", "REQUEST_START", "COMPUTE_START", "REQUEST_END", "HTTP_SEND_END"} <= names, names
+
+
+SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces)
 
 
 def main():

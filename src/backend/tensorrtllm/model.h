@@ -38,6 +38,8 @@ class TensorrtLlmModel {
   // All responses come from one thread of the executor. What follows a response takes some 10 us,
   // so with this many requests active it still keeps up with the steps.
   bool lends_thread();
+  // See NEREID_OpenParameters.
+  const std::string& open_parameters() const { return open_parameters_; }
 
  private:
   // A request that the executor has.
@@ -69,6 +71,7 @@ class TensorrtLlmModel {
   void watch();
 
   ModelSettings settings_;
+  std::string open_parameters_;
   ReadContext context_;
   int64_t max_queue_size_ = 0;
   std::chrono::milliseconds cancel_period_{100}, stats_period_{100};

@@ -4,11 +4,19 @@
 
 NEREID_DEFINE_BACKEND(nereid::backend::TensorrtLlmModel)
 
-bool NEREID_LendsThread(TRITONBACKEND_Model* model) {
+namespace {
+
+// What ModelInitialize made.
+nereid::backend::TensorrtLlmModel* model_of(TRITONBACKEND_Model* model) {
   void* state = nullptr;
-  if (auto* error = TRITONBACKEND_ModelState(model, &state)) {
-    TRITONSERVER_ErrorDelete(error);
-    return false;
-  }
-  return static_cast<nereid::backend::TensorrtLlmModel*>(state)->lends_thread();
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelState(model, &state));
+  return static_cast<nereid::backend::TensorrtLlmModel*>(state);
+}
+
+}  // namespace
+
+bool NEREID_LendsThread(TRITONBACKEND_Model* model) { return model_of(model)->lends_thread(); }
+
+const char* NEREID_OpenParameters(TRITONBACKEND_Model* model) {
+  return model_of(model)->open_parameters().c_str();
 }

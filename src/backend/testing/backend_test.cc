@@ -218,6 +218,27 @@ TEST_F(BackendTest, TheLastResponseComesAfterTheStatistics) {
   stop(server, dir);
 }
 
+TEST_F(BackendTest, TheConfigurationShowsWhatItLeavesOpen) {
+  const auto shown = [](TRITONSERVER_Server* server) {
+    TRITONSERVER_Message* message = nullptr;
+    EXPECT_TRUE(take(TRITONSERVER_ServerModelConfig(server, "tensorrt_llm", -1, 1, &message)).ok());
+    const char* text = nullptr;
+    size_t size = 0;
+    TRITONSERVER_MessageSerializeToJson(message, &text, &size);
+    const auto config = parse_json({text, size});
+    TRITONSERVER_MessageDelete(message);
+    return std::string(config->at_pointer("/parameters/max_seq_len/string_value").as_string());
+  };
+  const auto model = read_json_file(NEREID_SOURCE_DIR "/models/quickstart/config.json");
+  EXPECT_EQ(shown(server_),
+            std::to_string(model->at("max_position_embeddings").to_number<int64_t>()));
+  TRITONSERVER_Server* server = nullptr;
+  fs::path dir;
+  start(server, dir, {{"max_seq_len", "100"}});
+  EXPECT_EQ(shown(server), "100");
+  stop(server, dir);
+}
+
 TEST_F(BackendTest, MetricsAreThere) {
   ask("ensemble", kPrompt, 4);
   TRITONSERVER_Metrics* metrics = nullptr;

@@ -121,7 +121,9 @@ class LiveExchange final : public Exchange {
 
   bool disconnected() const override { return answer_->gone; }
 
-  void on_written(OnWritten callback) override { answer_->on_written = std::move(callback); }
+  void on_written(OnWritten callback) override {
+    answer_->on_written.push_back(std::move(callback));
+  }
 
  private:
   static void run(const std::function<void()>& work) {
@@ -516,14 +518,17 @@ asio::awaitable<void> Connection::write_whole(Answer& answer, bool keep_alive, i
   const bool has_body = answer.request.method != "HEAD" && head.status != 204;
   const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
   co_await write_answer(answer, std::move(text), body);
-  answer.on_written = nullptr;  // what it holds need not wait for the next request
+  answer.on_written.clear();  // what it holds need not wait for the next request
 }
 
 asio::awaitable<bool> Connection::write_answer(Answer& answer, std::string text,
                                                std::string_view more) {
-  const uint64_t begin_ns = answer.on_written ? now_ns() : 0;
+  if (answer.on_written.empty()) co_return co_await write_text(std::move(text), more);
+  const uint64_t begin_ns = now_ns();
   const bool sent = co_await write_text(std::move(text), more);
-  if (sent && answer.on_written) answer.on_written(begin_ns, now_ns());
+  const uint64_t end_ns = now_ns();
+  if (sent)
+    for (const auto& callback : answer.on_written) callback(begin_ns, end_ns);
   co_return sent;
 }
 

@@ -89,7 +89,7 @@ struct Answer {
   bool finished = false;
   bool gone = false;  // client left or stalled; nothing is written any more
   std::function<void()> on_disconnect;
-  Exchange::OnWritten on_written;
+  std::vector<Exchange::OnWritten> on_written;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {

@@ -82,7 +82,8 @@ class Exchange {
   virtual bool disconnected() const = 0;
 
   // Called on the strand after each write of the answer (or a part of it) with the steady-clock
-  // nanoseconds before and after; not when the client is gone. Freed with the answer.
+  // nanoseconds before and after; not when the client is gone. Each callback given is called, and
+  // freed with the answer.
   using OnWritten = std::function<void(uint64_t begin_ns, uint64_t end_ns)>;
   virtual void on_written(OnWritten) {}
 };

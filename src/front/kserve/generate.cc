@@ -7,8 +7,8 @@
 #include "front/http/json_text.h"
 #include "front/kserve/generate_mapping.h"
 #include "front/kserve/model_path.h"
-#include "front/kserve/request_tracing.h"
 #include "front/kserve/routes.h"
+#include "front/trace/exchange_trace.h"
 
 namespace nereid::front {
 namespace {

@@ -8,7 +8,7 @@
 #include "front/http/compression.h"
 #include "front/kserve/infer_message.h"
 #include "front/kserve/model_path.h"
-#include "front/kserve/request_tracing.h"
+#include "front/trace/exchange_trace.h"
 
 namespace nereid::front {
 namespace {

@@ -31,7 +31,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     envelope_.model = model_->id;
   }
 
-  void start(TRITONSERVER_Server* server) {
+  void start(TRITONSERVER_Server* server, Tracer& tracer) {
     auto prompt = render();
     if (const auto* error = std::get_if<ApiError>(&prompt)) {
       send_failure(exchange_, false, *error);
@@ -43,7 +43,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     num_running_ = choices_.size();
     auto self = shared_from_this();
     auto on_piece = [self](Piece piece) { self->take(std::move(piece)); };
-    const auto started = Generation::start(server, model_, exchange_, std::move(ids),
+    const auto started = Generation::start(server, tracer, model_, exchange_, std::move(ids),
                                            request_.common.sampling, std::move(on_piece));
     if (!started.ok()) {
       send_failure(exchange_, false, api_error(started.status()));
@@ -201,7 +201,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
 }  // namespace
 
-void handle_chat(LanguageModelCache& models, const ExchangePtr& exchange) {
+void handle_chat(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange) {
   Parsed<ChatRequest> request = parse_chat_request(exchange->request().body);
   if (const auto* error = std::get_if<ApiError>(&request)) {
     exchange->send(openai_error(*error));
@@ -214,7 +214,7 @@ void handle_chat(LanguageModelCache& models, const ExchangePtr& exchange) {
     return;
   }
   std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed))
-      ->start(models.server());
+      ->start(models.server(), tracer);
 }
 
 }  // namespace nereid::front

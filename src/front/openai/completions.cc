@@ -28,7 +28,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     envelope_.model = model_->id;
   }
 
-  void start(TRITONSERVER_Server* server) {
+  void start(TRITONSERVER_Server* server, Tracer& tracer) {
     std::vector<std::vector<int32_t>> prompts;
     if (const auto error = tokenize(prompts)) {
       send_failure(exchange_, false, *error);
@@ -43,7 +43,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
       auto on_piece = [self, first = i * n](Piece piece) {
         self->take(first + piece.index, std::move(piece));
       };
-      auto started = Generation::start(server, model_, exchange_, std::move(prompts[i]),
+      auto started = Generation::start(server, tracer, model_, exchange_, std::move(prompts[i]),
                                        request_.common.sampling, std::move(on_piece));
       if (!started.ok()) {
         fail(api_error(started.status()));
@@ -201,7 +201,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
 }  // namespace
 
-void handle_completion(LanguageModelCache& models, const ExchangePtr& exchange) {
+void handle_completion(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange) {
   Parsed<CompletionRequest> request = parse_completion_request(exchange->request().body);
   if (const auto* error = std::get_if<ApiError>(&request)) {
     exchange->send(openai_error(*error));
@@ -214,7 +214,7 @@ void handle_completion(LanguageModelCache& models, const ExchangePtr& exchange) 
     return;
   }
   std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed))
-      ->start(models.server());
+      ->start(models.server(), tracer);
 }
 
 }  // namespace nereid::front

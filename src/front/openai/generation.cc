@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "front/openai/engine_request.h"
+#include "front/trace/exchange_trace.h"
 
 namespace nereid::front {
 namespace {
@@ -72,9 +73,12 @@ Generation::Generation(std::shared_ptr<const LanguageModel> model, const Samplin
   num_open_ = sequences_.size();
 }
 
-StatusOr<std::shared_ptr<Generation>> Generation::start(
-    TRITONSERVER_Server* server, std::shared_ptr<const LanguageModel> model, ExchangePtr exchange,
-    std::vector<int32_t> prompt, const SamplingOptions& sampling, OnPiece on_piece) {
+StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* server, Tracer& tracer,
+                                                        std::shared_ptr<const LanguageModel> model,
+                                                        ExchangePtr exchange,
+                                                        std::vector<int32_t> prompt,
+                                                        const SamplingOptions& sampling,
+                                                        OnPiece on_piece) {
   if (sampling.n > 1 && !sampling.use_beam_search && !model->decoupled) {
     return unsupported("'n': {} needs a model '{}' that is deployed using decoupled mode",
                        sampling.n, model->engine_name);
@@ -86,6 +90,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(
       sampling.max_tokens.value_or(self->model_->max_seq_len - static_cast<int64_t>(prompt.size()));
   ASSIGN_OR_RETURN(InferenceSpec spec, engine_request(*self->model_, prompt, self->max_tokens_,
                                                       sampling, self->streaming_));
+  spec.trace = trace_exchange(tracer, spec.model, *exchange);
   auto on_reply = [self, exchange](InferenceReply reply) {
     auto shared = std::make_shared<const InferenceReply>(std::move(reply));
     exchange->post([self, shared] { self->take(*shared); });

@@ -16,6 +16,7 @@
 #include "front/openai/language_model.h"
 #include "front/openai/log_probs.h"
 #include "front/openai/requests.h"
+#include "front/trace/tracer.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
 
@@ -39,11 +40,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // last; a failure is one such piece for all.
   using OnPiece = std::function<void(Piece)>;
 
-  // `prompt` must fit the model (see check_prompt). An error means nothing was started and
-  // `on_piece` is never called.
-  static StatusOr<std::shared_ptr<Generation>> start(
-      TRITONSERVER_Server* server, std::shared_ptr<const LanguageModel> model, ExchangePtr exchange,
-      std::vector<int32_t> prompt, const SamplingOptions& sampling, OnPiece on_piece);
+  // `prompt` must fit the model (see check_prompt). Traced when `tracer` samples it. An error means
+  // nothing was started and `on_piece` is never called.
+  static StatusOr<std::shared_ptr<Generation>> start(TRITONSERVER_Server* server, Tracer& tracer,
+                                                     std::shared_ptr<const LanguageModel> model,
+                                                     ExchangePtr exchange,
+                                                     std::vector<int32_t> prompt,
+                                                     const SamplingOptions& sampling,
+                                                     OnPiece on_piece);
 
   // On the strand. No piece follows.
   void cancel();

@@ -101,7 +101,8 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
   return *std::move(model);
 }
 
-void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name) {
+void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
+                       std::shared_ptr<Tracer> tracer) {
   auto models = std::make_shared<LanguageModelCache>(server, std::move(model_name));
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models",
@@ -109,9 +110,9 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string 
   router.add("GET", "/v1/models/{id*}",
              [models, created](const ExchangePtr& x) { show_model(*models, created, x); });
   router.add("POST", "/v1/completions",
-             [models](const ExchangePtr& x) { handle_completion(*models, x); });
+             [models, tracer](const ExchangePtr& x) { handle_completion(*models, *tracer, x); });
   router.add("POST", "/v1/chat/completions",
-             [models](const ExchangePtr& x) { handle_chat(*models, x); });
+             [models, tracer](const ExchangePtr& x) { handle_chat(*models, *tracer, x); });
 }
 
 }  // namespace nereid::front

@@ -12,13 +12,14 @@
 #include "front/openai/error.h"
 #include "front/openai/language_model.h"
 #include "front/openai/requests.h"
+#include "front/trace/tracer.h"
 
 namespace nereid::front {
 
 using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
 
-void handle_completion(LanguageModelCache& models, const ExchangePtr& exchange);
-void handle_chat(LanguageModelCache& models, const ExchangePtr& exchange);
+void handle_completion(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange);
+void handle_chat(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange);
 
 // prefix + 32 random hex digits.
 std::string random_id(std::string_view prefix);

@@ -1,14 +1,17 @@
 // OpenAI routes: /v1/models, /v1/completions, /v1/chat/completions.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "front/http/router.h"
+#include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
 
 // `model_name` is the served id. `server` must outlive the router.
-void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name);
+void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
+                       std::shared_ptr<Tracer> tracer);
 
 }  // namespace nereid::front
