@@ -20,7 +20,7 @@ test: unit e2e
 
 unit: $(BUILD)/build.ninja
 	cmake --build $(BUILD)
-	ctest --test-dir $(BUILD) -j 2 --output-on-failure
+	tools/unit.sh $(BUILD)
 
 e2e: all
 	tests/e2e/run.sh $(BUILD)

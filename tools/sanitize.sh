@@ -19,7 +19,7 @@ export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/to
 cmake --preset "$preset"
 cmake --build "build/$preset" --target "${targets[@]}"
 echo "sanitize: exactness_test is left to 'make test'; see the top of tools/sanitize.sh"
-ctest --test-dir "build/$preset" -j 2 --output-on-failure "${filter[@]}"
+tools/unit.sh "build/$preset" "${filter[@]}"
 if [ "$preset" = asan ]; then
   NEREID_E2E_SLOW=1 tests/e2e/run.sh build/asan
   tests/stock/run.sh build/asan mutations 20000

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "server/testing/client.h"
+#include "server/testing/gate.h"
 
 namespace nereid::server {
 namespace {
@@ -21,7 +22,8 @@ std::string batching(const std::string& more, const std::string& behavior = "cou
   return test_model(behavior, "max_batch_size: 4\ndynamic_batching { " + more + " }\n");
 }
 
-// A request of batch size 1 whose execution takes `delay_ms` when it is the first of its batch.
+// A request of batch size 1 whose execution takes `delay_ms` (gate.h) when it is the first of its
+// batch.
 std::unique_ptr<TestCall> ask(TestServer& server, int32_t delay_ms, size_t width = 1,
                               uint64_t priority = 0, uint64_t timeout_us = 0) {
   auto call = std::make_unique<TestCall>(server.get(), "m", std::vector<int32_t>(width, delay_ms),
@@ -31,11 +33,11 @@ std::unique_ptr<TestCall> ask(TestServer& server, int32_t delay_ms, size_t width
   return call;
 }
 
-// Keeps the only instance busy while the test fills the queue.
-std::unique_ptr<TestCall> block(TestServer& server, int32_t ms) {
-  auto call = ask(server, ms);
+// Keeps the only instance busy, until the gate opens, while the test fills the queue.
+std::unique_ptr<TestCall> block(TestServer& server) {
+  auto call = ask(server, kUntilOpen);
   EXPECT_TRUE(call->send().ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(ms / 4));
+  EXPECT_TRUE(wait_until_held());
   return call;
 }
 
@@ -48,12 +50,13 @@ std::string statistics(TestServer& server) {
 TEST(Batching, TakesWhatIsQueued) {
   TestServer server({{"m", batching("")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  const auto busy = block(server, 400);
+  const auto busy = block(server);
   std::vector<std::unique_ptr<TestCall>> calls;
   for (int i = 0; i < 6; ++i) {
     calls.push_back(ask(server, 0));
     ASSERT_TRUE(calls.back()->send().ok());
   }
+  open_gate();
   std::vector<int32_t> sizes;
   for (auto& call : calls) {
     ASSERT_TRUE(call->wait());
@@ -69,30 +72,36 @@ TEST(Batching, TakesWhatIsQueued) {
 
 TEST(Batching, DifferentShapesDoNotMix) {
   TestServer server({{"m", batching("")}});
-  const auto busy = block(server, 300);
+  const auto busy = block(server);
   const auto a = ask(server, 0, 1), b = ask(server, 0, 1), c = ask(server, 0, 2);
   for (auto* call : {a.get(), b.get(), c.get()}) ASSERT_TRUE(call->send().ok());
+  open_gate();
   for (auto* call : {a.get(), b.get(), c.get(), busy.get()}) ASSERT_TRUE(call->wait());
   EXPECT_EQ(a->joined()[0], 2);
   EXPECT_EQ(b->joined()[0], 2);
   EXPECT_EQ(c->joined()[0], 1);
 }
 
-TEST(Batching, WaitsForMoreButNotForEver) {
+TEST(Batching, WaitsForMore) {
   TestServer server(
-      {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 300000")}});
+      {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: " + kAnHour)}});
+  const auto a = ask(server, 0), b = ask(server, 0);
+  ASSERT_TRUE(a->send().ok());
+  ASSERT_TRUE(b->send().ok());
+  ASSERT_TRUE(a->wait());
+  EXPECT_EQ(a->joined()[0], 2);
+  ASSERT_TRUE(b->wait());
+}
+
+TEST(Batching, DoesNotWaitForEver) {
+  TestServer server(
+      {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 100000")}});
   const auto start = std::chrono::steady_clock::now();
   const auto a = ask(server, 0);
   ASSERT_TRUE(a->send().ok());
   ASSERT_TRUE(a->wait());
-  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(290));
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(90));
   EXPECT_EQ(a->joined()[0], 1);
-  const auto b = ask(server, 0), c = ask(server, 0);
-  ASSERT_TRUE(b->send().ok());
-  ASSERT_TRUE(c->send().ok());
-  ASSERT_TRUE(b->wait());
-  EXPECT_EQ(b->joined()[0], 2);
-  ASSERT_TRUE(c->wait());
 }
 
 TEST(Batching, PrioritiesGoFirstAndHaveTheirOwnQueues) {
@@ -102,63 +111,70 @@ TEST(Batching, PrioritiesGoFirstAndHaveTheirOwnQueues) {
                                       "default_priority_level: 2 priority_queue_policy { key: 3 "
                                       "value { max_queue_size: 1 } } }")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  const auto busy = block(server, 400);
+  const auto busy = block(server);
   const auto low = ask(server, 0, 1, 3), middle = ask(server, 0), high = ask(server, 0, 1, 1);
   for (auto* call : {low.get(), middle.get(), high.get()}) ASSERT_TRUE(call->send().ok());
   const auto refused = ask(server, 0, 1, 3);
   EXPECT_EQ(refused->send().text, "[request id: <id_unknown>] Exceeds maximum queue size");
+  open_gate();
   for (auto* call : {low.get(), middle.get(), high.get(), busy.get()}) ASSERT_TRUE(call->wait());
   EXPECT_LT(high->joined()[1], middle->joined()[1]);
   EXPECT_LT(middle->joined()[1], low->joined()[1]);
 }
 
 TEST(Batching, LateRequestsAreRejectedWhileTheInstanceIsBusy) {
-  TestServer server({{"m", batching("default_queue_policy { default_timeout_microseconds: 300000 "
-                                    "allow_timeout_override: true }")}});
-  const auto busy = block(server, 1200);
-  const auto start = std::chrono::steady_clock::now();
-  const auto late = ask(server, 0), sooner = ask(server, 0, 1, 0, 50000);
-  ASSERT_TRUE(late->send().ok());
-  ASSERT_TRUE(sooner->send().ok());
-  ASSERT_TRUE(sooner->wait());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(250));
-  ASSERT_TRUE(late->wait());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(800));
-  for (auto* call : {late.get(), sooner.get()}) {
-    EXPECT_EQ(call->replies()[0].text, "Request timeout expired");
-    EXPECT_EQ(call->replies()[0].code, TRITONSERVER_ERROR_UNAVAILABLE);
+  const auto policy = [](const std::string& timeout_us, const std::string& may_override) {
+    return batching("default_queue_policy { default_timeout_microseconds: " + timeout_us +
+                    " allow_timeout_override: " + may_override + " }");
+  };
+  // The model's default counts here, the request's own time there.
+  TestServer of_model({{"m", policy("1000000", "false")}});
+  TestServer of_request({{"m", policy(kAnHour, "true")}});
+  for (TestServer* server : {&of_model, &of_request}) {
+    const auto busy = block(*server);
+    const bool is_own = server == &of_request;
+    const auto late = ask(*server, 0, 1, 0, is_own ? 100000 : 0), other = ask(*server, 0);
+    ASSERT_TRUE(late->send().ok());
+    if (is_own) EXPECT_TRUE(other->send().ok());
+    ASSERT_TRUE(late->wait());
+    EXPECT_EQ(late->replies()[0].text, "Request timeout expired");
+    EXPECT_EQ(late->replies()[0].code, TRITONSERVER_ERROR_UNAVAILABLE);
+    EXPECT_EQ(busy->num_finals(), 0);
+    EXPECT_EQ(other->num_finals(), 0);
+    open_gate();
+    ASSERT_TRUE(busy->wait());
+    if (is_own) EXPECT_TRUE(other->wait());
   }
-  ASSERT_TRUE(busy->wait());
 }
 
 TEST(Batching, LateRequestsMayOnlyBeDelayed) {
   TestServer server(
       {{"m", test_model("count",
                         "max_batch_size: 1\ndynamic_batching { default_queue_policy { "
-                        "timeout_action: DELAY default_timeout_microseconds: 200000 "
-                        "allow_timeout_override: true } }")}});
-  const auto busy = block(server, 400);
-  const auto late = ask(server, 0, 1, 0, 1000);
+                        "timeout_action: DELAY default_timeout_microseconds: " +
+                            kAnHour + " allow_timeout_override: true } }")}});
+  const auto busy = block(server);
+  const auto late = ask(server, 0, 1, 0, 1000), fresh = ask(server, 0);
   ASSERT_TRUE(late->send().ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
-  const auto fresh = ask(server, 0);
   ASSERT_TRUE(fresh->send().ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  open_gate();
   for (auto* call : {late.get(), fresh.get(), busy.get()}) ASSERT_TRUE(call->wait());
   EXPECT_LT(fresh->joined()[1], late->joined()[1]);
 }
 
 TEST(Batching, ACancelledRequestIsAnsweredWhileTheInstanceIsBusy) {
   TestServer server({{"m", batching("")}});
-  const auto busy = block(server, 1500);
+  const auto busy = block(server);
   const auto queued = ask(server, 0), other = ask(server, 0);
   ASSERT_TRUE(queued->send().ok());
   ASSERT_TRUE(other->send().ok());
-  const auto start = std::chrono::steady_clock::now();
   queued->cancel();
   ASSERT_TRUE(queued->wait());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(700));
   EXPECT_EQ(queued->replies()[0].code, TRITONSERVER_ERROR_CANCELLED);
+  EXPECT_EQ(busy->num_finals(), 0);
   EXPECT_EQ(other->num_finals(), 0);
+  open_gate();
   ASSERT_TRUE(other->wait());
   EXPECT_EQ(other->replies()[0].code, -1);
   ASSERT_TRUE(busy->wait());
@@ -170,9 +186,14 @@ TEST(Batching, OrderIsPreserved) {
                                       "max_batch_size: 1\ninstance_group [ { count: 2 } ]\n"
                                       "dynamic_batching { preserve_ordering: true }")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  const auto slow = ask(server, 300), quick = ask(server, 0);
-  ASSERT_TRUE(slow->send().ok());
+  const auto slow = block(server), quick = ask(server, 0);
   ASSERT_TRUE(quick->send().ok());
+  const auto is_done = [&] {
+    return statistics(server).find(R"("inference_count":1)") != std::string::npos;
+  };
+  EXPECT_TRUE(eventually(is_done));
+  EXPECT_EQ(quick->num_finals(), 0);
+  open_gate();
   ASSERT_TRUE(quick->wait());
   EXPECT_EQ(slow->num_finals(), 1);
   ASSERT_TRUE(slow->wait());

@@ -67,10 +67,7 @@ class Churn : public testing::Test {
       ASSERT_EQ(call.joined(), std::vector<int32_t>{i});
     }
     ASSERT_TRUE(Outcome(TRITONSERVER_ServerUnloadModel(server.get(), "coming")).ok());
-    for (int wait = 0; wait < 5000 && !is_gone(server); ++wait) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    ASSERT_TRUE(is_gone(server));
+    ASSERT_TRUE(eventually([&] { return is_gone(server); }));
   }
 
   std::filesystem::path root_;

@@ -79,6 +79,15 @@ TestServer::~TestServer() {
   if (!dir_.empty()) std::filesystem::remove_all(dir_);
 }
 
+bool eventually(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 std::string take_text(TRITONSERVER_Message* message) {
   const char* base = nullptr;
   size_t size = 0;
@@ -132,7 +141,7 @@ void TestCall::cancel() { TRITONSERVER_InferenceRequestCancel(request_); }
 
 bool TestCall::wait() {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(10),
+  return changed_.wait_for(lock, std::chrono::minutes(1),
                            [&] { return num_finals_ > 0 && num_releases_ > 0; });
 }
 

@@ -62,7 +62,7 @@ class TestCall {
   // As our front ends do: quick models may run before this returns.
   Outcome send_to_run_here();
   void cancel();
-  // Until FINAL and release; false after ten seconds.
+  // Until FINAL and release; false after a minute.
   bool wait();
   // Complete after wait(): replies with content, in order.
   std::vector<TestReply> replies() const;
@@ -85,6 +85,12 @@ class TestCall {
   std::vector<TestReply> replies_;
   int num_finals_ = 0, num_releases_ = 0;
 };
+
+// Of microseconds, for timeouts that a test never meets.
+inline const std::string kAnHour = "3600000000";
+
+// Until the condition holds; false after a minute.
+bool eventually(const std::function<bool()>& condition);
 
 // Text of a message, which it deletes.
 std::string take_text(TRITONSERVER_Message* message);

@@ -5,11 +5,11 @@
 #include <stdlib.h>
 
 #include <atomic>
-#include <chrono>
 #include <fstream>
 #include <thread>
 
 #include "server/testing/client.h"
+#include "server/testing/gate.h"
 
 namespace nereid::server {
 namespace {
@@ -64,13 +64,6 @@ class Control : public testing::Test {
                                  ? TRITONSERVER_ServerIsReady(s.get(), &yes)
                                  : TRITONSERVER_ServerModelIsReady(s.get(), model, version, &yes));
     return yes;
-  }
-  static bool eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 1000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
   }
   static std::vector<int32_t> ask(TestServer& s, const char* model, std::vector<int32_t> values) {
     TestCall call(s.get(), model, std::move(values));
@@ -274,8 +267,9 @@ TEST_F(Control, NoRequestIsLostWhileModelsComeAndGo) {
   write("changing", test_model("identity"));
   write("slow", test_model("slow"));
   auto server = start(kExplicit, {"*"});
-  TestCall held(server->get(), "slow", {300});
+  TestCall held(server->get(), "slow", {kUntilOpen});
   ASSERT_TRUE(held.send().ok());
+  ASSERT_TRUE(wait_until_held());
   ASSERT_TRUE(unload(*server, "slow").ok());
   EXPECT_THAT(index(*server), HasSubstr(R"("name":"slow","version":"1","state":"UNLOADING")"));
   std::atomic<bool> over{false};
@@ -298,12 +292,13 @@ TEST_F(Control, NoRequestIsLostWhileModelsComeAndGo) {
                                      std::to_string(i) + "\" } }"));
     EXPECT_EQ(load(*server, "changing").ok(), i % 10 != 9);
   }
+  EXPECT_TRUE(eventually([&] { return served > 100; }));
   over = true;
   for (auto& client : clients) client.join();
   EXPECT_EQ(lost, 0);
-  EXPECT_GT(served, 100);
+  open_gate();
   ASSERT_TRUE(held.wait());
-  EXPECT_THAT(held.joined(), ElementsAre(300));
+  EXPECT_THAT(held.joined(), ElementsAre(kUntilOpen));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "server/testing/client.h"
+#include "server/testing/gate.h"
 
 namespace nereid::server {
 namespace {
@@ -146,15 +147,25 @@ TEST(Ensemble, AFastProducerWaitsForRoom) {
                      {"free", chain("source", "sink")},
                      {"bounded", bounded}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  const auto most_ahead = [&](const char* model) {
+  const auto most_ahead = [&](const char* model, const std::function<bool()>& is_far_enough) {
+    TestCall call(server.get(), model, {40});
+    EXPECT_TRUE(call.send().ok());
+    EXPECT_TRUE(wait_until_held());
+    EXPECT_TRUE(eventually(is_far_enough));
+    open_gate();
+    EXPECT_TRUE(call.wait());
+    const std::vector<int32_t> joined = call.joined();
+    EXPECT_EQ(joined.size(), 80u);
     int32_t most = 0;
-    const Result result = run(server, model, {40});
-    EXPECT_EQ(result.joined.size(), 80u);
-    for (size_t i = 1; i < result.joined.size(); i += 2) most = std::max(most, result.joined[i]);
+    for (size_t i = 1; i < joined.size(); i += 2) most = std::max(most, joined[i]);
     return most;
   };
-  EXPECT_GT(most_ahead("free"), 8) << "or the test shows nothing";
-  EXPECT_LE(most_ahead("bounded"), 4);
+  EXPECT_EQ(most_ahead("free", [] { return num_sent() == 40; }), 40);
+  const auto a_while = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return true;
+  };
+  EXPECT_LE(most_ahead("bounded", a_while), 4);
 }
 
 TEST(Ensemble, AProducerThatWaitsSeesTheCancel) {

@@ -98,7 +98,8 @@ TEST(Metrics, Histograms) {
 }
 
 TEST(Metrics, OptionsOfTheServer) {
-  const auto dir = std::filesystem::path(testing::TempDir()) / "metrics_options";
+  std::string name = (std::filesystem::temp_directory_path() / "nereid-metrics-XXXXXX").string();
+  const std::filesystem::path dir = mkdtemp(name.data());
   std::filesystem::create_directories(dir / "streams" / "1");
   std::ofstream(dir / "streams" / "config.pbtxt")
       << test_model("stream",
@@ -128,6 +129,7 @@ TEST(Metrics, OptionsOfTheServer) {
   EXPECT_THAT(text, HasSubstr("nv_inference_queue_summary_us{model=\"streams\""));
   EXPECT_THAT(text, HasSubstr("nv_pinned_memory_pool_total_bytes 12345"));
   EXPECT_THAT(text, Not(HasSubstr("nv_cpu_utilization")));
+  std::filesystem::remove_all(dir);
 }
 
 }  // namespace

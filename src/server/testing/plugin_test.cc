@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <iterator>
-#include <thread>
 
 #include "server/testing/client.h"
 #include "triton/core/tritoncache.h"
@@ -123,11 +122,10 @@ bool ready(TestServer& server, const char* model, int64_t version = -1) {
 
 std::string wait_for(const Scratch& scratch, const std::string& end) {
   std::string calls;
-  for (int i = 0; i < 5000; ++i) {
+  eventually([&] {
     calls = scratch.calls();
-    if (calls.ends_with(end)) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+    return calls.ends_with(end);
+  });
   return calls;
 }
 

@@ -28,18 +28,23 @@ TEST(RateLimiter, RefusesWhatCanNeverRun) {
               HasSubstr("present as both global and device-specific resource"));
 }
 
-// Runs `num_turns` turns in all on the gates and counts those of each.
-std::vector<int> race(std::vector<std::unique_ptr<Gate>>& gates, int num_turns, int& most_inside) {
+// Runs `num_turns` turns in all on the gates and counts those of each. `is_full`: a turn ends only
+// when all others want one, so that there always is a choice.
+std::vector<int> race(std::vector<std::unique_ptr<Gate>>& gates, int num_turns, int& most_inside,
+                      bool is_full = false) {
   std::vector<int> turns(gates.size());
   std::atomic<int> inside{0}, most{0}, left{num_turns};
+  std::atomic<size_t> num_wanting{0};  // or at their end
   std::vector<std::thread> threads;
   for (size_t i = 0; i < gates.size(); ++i) {
     threads.emplace_back([&, i] {
-      while (left.fetch_sub(1) > 0) {
+      while (++num_wanting, left.fetch_sub(1) > 0) {
         gates[i]->enter();
+        --num_wanting;
         const int now_inside = ++inside;
         int seen = most.load();
         while (now_inside > seen && !most.compare_exchange_weak(seen, now_inside)) continue;
+        while (is_full && num_wanting + 1 < gates.size()) std::this_thread::yield();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         ++turns[i];
         --inside;
@@ -85,13 +90,13 @@ TEST(RateLimiter, PriorityDividesTheTurns) {
     auto gate = limiter.add_instance(needs("R", 1, false, priority), 0);
     ASSERT_TRUE(gate.ok());
     gates.push_back(*std::move(gate));
-    // Two threads of each wait, so that there always is a choice.
+    // Two of each, so that the one that leaves is not missed.
     auto twin = limiter.add_instance(needs("R", 1, false, priority), 0);
     ASSERT_TRUE(twin.ok());
     gates.push_back(*std::move(twin));
   }
   int most = 0;
-  const auto turns = race(gates, 200, most);
+  const auto turns = race(gates, 200, most, true);
   EXPECT_EQ(most, 1);
   const double ratio =
       static_cast<double>(turns[0] + turns[1]) / static_cast<double>(turns[2] + turns[3]);

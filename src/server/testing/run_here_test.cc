@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "server/testing/client.h"
+#include "server/testing/gate.h"
 
 namespace nereid::server {
 namespace {
@@ -72,15 +73,17 @@ TEST(RunHere, NotWhereABatcherWaitsForMore) {
 }
 
 TEST(RunHere, OvertakesNobody) {
-  TestServer server({{"m", test_model("slow")}});  // answers after as many ms as the first value
+  TestServer server({{"m", test_model("slow")}});  // takes the time that the first value says
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  TestCall first(server.get(), "m", {60});
-  TestCall second(server.get(), "m", {20});
+  TestCall first(server.get(), "m", {kUntilOpen});
+  TestCall second(server.get(), "m", {0});
   TestCall quick(server.get(), "m", {0}, "quick");
   ASSERT_TRUE(first.send().ok());
+  ASSERT_TRUE(wait_until_held());
   ASSERT_TRUE(second.send().ok());
   ASSERT_TRUE(quick.send_to_run_here().ok());
   EXPECT_TRUE(quick.replies().empty());
+  open_gate();
   ASSERT_TRUE(quick.wait());
   EXPECT_EQ(first.replies().size(), 1u);
   EXPECT_EQ(second.replies().size(), 1u);
@@ -107,6 +110,8 @@ TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
   const auto instance = threads("two");
   ASSERT_EQ(instance.size(), 1u);
   EXPECT_EQ(threads("with_other"), instance);
+  // The instance may still be at the end of its last execution.
+  EXPECT_TRUE(eventually([&] { return threads("two", true) != instance; }));
   for (int i = 0; i < 20; ++i) {
     // By the sender of the responses, or by the caller while it is still at work for the ensemble.
     const auto lent = threads("with_lender", true);
@@ -117,12 +122,15 @@ TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
 TEST(RunHere, OneExecutionAtATimeForEachInstance) {
   TestServer server({{"m", test_model("slow")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  TestCall here(server.get(), "m", {60}, "quick");
+  TestCall here(server.get(), "m", {kUntilOpen}, "quick");
   TestCall other(server.get(), "m", {0});
   std::thread caller([&] { EXPECT_TRUE(here.send_to_run_here().ok()); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it executes by now
-  ASSERT_TRUE(other.send().ok());
-  ASSERT_TRUE(other.wait());
+  EXPECT_TRUE(wait_until_held());
+  EXPECT_TRUE(other.send().ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(other.num_finals(), 0);
+  open_gate();
+  EXPECT_TRUE(other.wait());
   EXPECT_EQ(here.replies().size(), 1u);
   caller.join();
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "nereid/backend.h"
+#include "server/testing/gate.h"
 #include "server/testing/test_sequences.h"
 #include "triton/core/tritonbackend.h"
 
@@ -88,7 +89,7 @@ void respond(const std::string& behavior, TRITONBACKEND_ResponseFactory* factory
     send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
     send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
   } else if (behavior != "no_final") {
-    if (behavior == "slow") std::this_thread::sleep_for(std::chrono::milliseconds(values.at(0)));
+    if (behavior == "slow") nereid::server::take_time(values.at(0));
     send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
   }
   TRITONBACKEND_ResponseFactoryDelete(factory);
@@ -114,14 +115,14 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   }
 }
 
-// Answers {requests of this execution, number of this execution} after as many milliseconds as the
-// first request's last value says.
+// Answers {requests of this execution, number of this execution} after the time that the first
+// request's last value says.
 void count_requests(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
                     uint32_t count) {
   static std::atomic<int32_t> executions{0};
   const int32_t number = ++executions;
   const auto first = read_input(requests[0]);
-  if (!first.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(first.back()));
+  if (!first.empty()) nereid::server::take_time(first.back());
   TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, count, 1000, 2000, 3000, 4000);
   for (uint32_t i = 0; i < count; ++i) {
     TRITONBACKEND_ResponseFactory* factory = nullptr;

@@ -2,10 +2,10 @@
 #include "server/testing/test_sequences.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
+
+#include "server/testing/gate.h"
 
 namespace {
 
@@ -55,15 +55,17 @@ int32_t number_of(TRITONBACKEND_ModelInstance* instance) {
 void execute_sequence(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
                       uint32_t count) {
   int32_t not_ready = 0, delay_ms = 0;
+  bool is_held = false;
   for (uint32_t i = 0; i < count; ++i) {
     const auto values = read_tensor(requests[i], "IN");
     if (!is_ready(requests[i])) {
       ++not_ready;
     } else if (!values.empty()) {
       delay_ms = std::max(delay_ms, values.back());
+      is_held |= values.back() == nereid::server::kUntilOpen;
     }
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+  nereid::server::take_time(is_held ? nereid::server::kUntilOpen : delay_ms);
   TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, count, 1000, 2000, 3000, 4000);
   for (uint32_t i = 0; i < count; ++i) {
     TRITONBACKEND_Request* request = requests[i];
@@ -99,7 +101,7 @@ void execute_iteration(TRITONBACKEND_Request* request) {
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
 }
 
-std::atomic<int32_t> lag_sent{0}, lag_seen{0};
+std::atomic<int32_t> num_seen{0};
 
 void execute_source(TRITONBACKEND_Request* request) {
   const int32_t count = first_of(request, "IN");
@@ -107,10 +109,11 @@ void execute_source(TRITONBACKEND_Request* request) {
   TRITONBACKEND_ResponseFactoryNew(&factory, request);
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
   bool is_cancelled = false;
-  lag_sent = lag_seen = 0;  // what an earlier, cancelled request left
+  nereid::server::num_sent() = num_seen = 0;  // what an earlier, cancelled request left
   for (int32_t i = 0; i < count && !is_cancelled; ++i) {
-    const int32_t sent = ++lag_sent;
-    send_values(factory, {sent, sent - lag_seen.load()}, 0, false);
+    const int32_t sent = i + 1;
+    send_values(factory, {sent, sent - num_seen.load()}, 0, false);
+    nereid::server::num_sent() = sent;
     TRITONBACKEND_ResponseFactoryIsCancelled(factory, &is_cancelled);
   }
   TRITONSERVER_ErrorDelete(
@@ -119,8 +122,8 @@ void execute_source(TRITONBACKEND_Request* request) {
 }
 
 void execute_sink(TRITONBACKEND_Request* request) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  ++lag_seen;
+  if (num_seen == 0) nereid::server::take_time(nereid::server::kUntilOpen);
+  ++num_seen;
   TRITONBACKEND_ResponseFactory* factory = nullptr;
   TRITONBACKEND_ResponseFactoryNew(&factory, request);
   send_values(factory, read_tensor(request, "IN"), TRITONSERVER_RESPONSE_COMPLETE_FINAL, false);

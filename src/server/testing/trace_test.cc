@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <thread>
 
 #include "server/testing/client.h"
 
@@ -40,16 +39,12 @@ class Recorder {
     return trace;
   }
 
-  // Until the root is released; false after five seconds.
+  // Until the root is released; false after a minute.
   bool wait(uint64_t root) {
-    for (int i = 0; i < 5000; ++i) {
-      {
-        std::lock_guard lock(mutex_);
-        if (seen_[root].released) return true;
-      }
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
+    return eventually([&] {
+      std::lock_guard lock(mutex_);
+      return seen_[root].released;
+    });
   }
   std::map<uint64_t, Seen> seen() {
     std::lock_guard lock(mutex_);
