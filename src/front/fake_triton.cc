@@ -1,6 +1,7 @@
 #include "front/fake_triton.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -80,9 +81,9 @@ FakeTriton& FakeTriton::get() {
 void FakeTriton::reset() {
   std::lock_guard lock(mutex);
   script.clear();
-  token_delay = std::chrono::milliseconds(0);
   fail_after = -1;
   ready = true;
+  max_tokens_now = INT_MAX;
   max_seq_len = 64;
   queue_full = false;
   num_cancelled = 0;
@@ -162,7 +163,6 @@ struct LlmRequest {
   std::vector<int32_t> script;
   int32_t max_tokens = 0, end_id = -1, num_sequences = 1, beam_width = 1, num_top = 0;
   bool log_probs = false;
-  std::chrono::milliseconds delay{0};
   int fail_after = -1;
 };
 
@@ -202,7 +202,8 @@ void run_llm(Job job, const LlmRequest& r) {
          final);
   };
   for (int32_t i = 0; i <= r.max_tokens; ++i) {
-    std::this_thread::sleep_for(r.delay);
+    while (i >= FakeTriton::get().max_tokens_now && !*job.cancelled)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (i == r.fail_after) {
       job.send({}, true, fail(TRITONSERVER_ERROR_INTERNAL, "engine failed"));
       return;
@@ -504,7 +505,6 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     r.beam_width = int_input(*request, "beam_width", 1);
     r.num_top = int_input(*request, "num_top_log_probs", 0);
     r.log_probs = find(request->inputs, "return_log_probs") != nullptr;
-    r.delay = fake.token_delay;
     r.fail_after = fake.fail_after;
     std::thread(r.beam_width > 1 ? run_beams : run_llm, job, r).detach();
   } else {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
+#include <climits>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -28,9 +28,9 @@ struct FakeTriton {
   std::vector<int32_t> last_prompt;
   std::string last_inputs;                        // "name[shape]" of the last request, sorted
   std::map<std::string, std::string> last_bytes;  // of the last request's inputs
-  std::chrono::milliseconds token_delay{0};
-  int fail_after = -1;  // tokens before an error response
+  int fail_after = -1;                            // tokens before an error response
   std::string tokenizer_dir;
+  std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation
   std::atomic<int> max_seq_len{64};
   std::atomic<bool> ready{true};
   std::atomic<bool> queue_full{false};

@@ -1,8 +1,6 @@
 // The quick-start model's tokenizer and detokeniser against goldens of the reference library.
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
@@ -114,20 +112,18 @@ TEST_F(TokenizerGolden, InvalidUtf8CountsAsReplacementCharacters) {
             *tokenizer_->encode("a\xEF\xBF\xBD\xEF\xBF\xBDz"));
 }
 
-// A mebibyte that is one word for the merge loop, or one run for the regular expression.
-TEST_F(TokenizerGolden, LongRunsEncodeQuickly) {
+// A mebibyte that is one word for the merge loop, or one run for the regular expression: work that
+// grows with the square of it would not end in the time that a test binary has.
+TEST_F(TokenizerGolden, LongRunsEncode) {
   constexpr size_t kSize = size_t{1} << 20;
   std::string mixed;
   while (mixed.size() < kSize) mixed += "a \n";
   for (const std::string& text :
        {std::string(kSize, 'a'), std::string(kSize, ' '), std::string(kSize - 1, '\n') + "x",
         std::string(kSize, '<'), std::string(kSize - 1, ' ') + "x", mixed}) {
-    const auto start = std::chrono::steady_clock::now();
     const auto ids = tokenizer_->encode(text);
     ASSERT_TRUE(ids.ok()) << ids.status();
     EXPECT_EQ(tokenizer_->decode(*ids, false), text);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 60.0);  // generous: sanitizers and busy machines
   }
 }
 

@@ -68,7 +68,7 @@ struct Record {
 // little for the engine's last report; the final responses may overtake it.
 void check_books(const Executor& executor, Record& record) {
   ExecutorStats s;
-  const Time end = now() + std::chrono::seconds(5);
+  const Time end = now() + std::chrono::seconds(60);
   do {
     s = executor.stats();
     if (s.num_active == 0 && s.num_waiting == 0 && s.kv_blocks_free == s.kv_blocks_total) return;
