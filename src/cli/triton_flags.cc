@@ -62,9 +62,16 @@ Status check(TritonOptions& o) {
         "Please provide one or the other.");
   }
   if (o.has_old_cache_size) o.cache_name = "local";
+  front::TlsOptions& tls = o.grpc.tls;
+  tls.enabled |= tls.is_mutual;
+  if (!tls.enabled && !(tls.server_cert + tls.server_key + tls.root_cert).empty()) {
+    o.warnings.push_back(
+        "--grpc-server-cert, --grpc-server-key, --grpc-root-cert: no effect without "
+        "--grpc-use-ssl");
+  }
   if (!o.has_metrics_address) o.http.metrics_host = o.http.host;
   std::vector<Port> ports;
-  if (o.allow_http) ports.push_back({"HTTP", o.http.host, o.http.http_port, false});
+  if (o.allow_http) ports.push_back({"HTTP", o.http.host, o.http.http_port, o.http.reuse_port});
   if (o.allow_grpc) ports.push_back({"GRPC", o.grpc.host, o.grpc.port, o.grpc.reuse_port});
   if (o.allow_metrics) {
     ports.push_back({"metrics", o.http.metrics_host, o.http.metrics_port, false});

@@ -73,25 +73,6 @@ Status set_compression(TritonOptions& o, const std::string& v) {
       v);
 }
 
-Status refuse_tls(const char* flag, const std::string& v) {
-  ASSIGN_OR_RETURN(const bool on, parse_bool(v));
-  return on ? unsupported(
-                  "{}: TLS is not supported, put a proxy that ends it in front (allowed: "
-                  "false)",
-                  flag)
-            : ok();
-}
-
-Status refuse_reuse(const std::string& v) {
-  ASSIGN_OR_RETURN(const bool on, parse_bool(v));
-  return on ? unsupported("--reuse-http-port: not supported (allowed: false)") : ok();
-}
-
-Status unused_file(TritonOptions& o, const char* flag, const std::string& v) {
-  o.warnings.push_back(fmt::format("{}={}: no effect without TLS", flag, v));
-  return ok();
-}
-
 // Pools of the stock server's request states; here memory follows the requests.
 Status unused_pool(const std::string& v) { return parse_integer(v, 1, kMaxInt).status(); }
 
@@ -106,8 +87,8 @@ std::vector<TritonFlag> http_flags() {
        }},
       {"http-port", "PORT", "default 8000; 0 = any free one",
        [](TritonOptions& o, const std::string& v) { return port(v, o.http.http_port); }},
-      {"reuse-http-port", "BOOL", "not supported; default false",
-       [](TritonOptions&, const std::string& v) { return refuse_reuse(v); }},
+      {"reuse-http-port", "BOOL", "several servers may share the port; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.reuse_port); }},
       {"http-thread-count", "N", "threads that serve HTTP; default one for each core, 2 to 8",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 1, 1024, o.http.threads);
@@ -154,21 +135,24 @@ std::vector<TritonFlag> grpc_flags() {
        [](TritonOptions&, const std::string& v) { return unused_pool(v); }},
       {"grpc-max-response-pool-size", "N", "no effect here: unread answers are bounded by bytes",
        [](TritonOptions&, const std::string& v) { return unused_pool(v); }},
-      {"grpc-use-ssl", "BOOL", "not supported; default false",
-       [](TritonOptions&, const std::string& v) { return refuse_tls("--grpc-use-ssl", v); }},
-      {"grpc-use-ssl-mutual", "BOOL", "not supported; default false",
-       [](TritonOptions&, const std::string& v) { return refuse_tls("--grpc-use-ssl-mutual", v); }},
-      {"grpc-server-cert", "FILE", "no effect without TLS",
+      {"grpc-use-ssl", "BOOL", "TLS with the server's certificate; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.enabled); }},
+      {"grpc-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.is_mutual); }},
+      {"grpc-server-cert", "FILE", "PEM, the server's certificate and those behind it",
        [](TritonOptions& o, const std::string& v) {
-         return unused_file(o, "--grpc-server-cert", v);
+         o.grpc.tls.server_cert = v;
+         return ok();
        }},
-      {"grpc-server-key", "FILE", "no effect without TLS",
+      {"grpc-server-key", "FILE", "PEM, the certificate's private key",
        [](TritonOptions& o, const std::string& v) {
-         return unused_file(o, "--grpc-server-key", v);
+         o.grpc.tls.server_key = v;
+         return ok();
        }},
-      {"grpc-root-cert", "FILE", "no effect without TLS",
+      {"grpc-root-cert", "FILE", "PEM, who signs clients' certificates",
        [](TritonOptions& o, const std::string& v) {
-         return unused_file(o, "--grpc-root-cert", v);
+         o.grpc.tls.root_cert = v;
+         return ok();
        }},
       {"grpc-infer-response-compression-level", "LEVEL", "none (default), low, medium or high",
        set_compression},

@@ -110,8 +110,20 @@ TEST(TritonFlags, RestrictedApis) {
   EXPECT_THAT(error({"--grpc-restricted-protocol=health"}), HasSubstr("Got health"));
 }
 
+TEST(TritonFlags, Tls) {
+  const auto got = parse_flags({"--grpc-use-ssl-mutual=true", "--grpc-server-cert=c",
+                                "--grpc-server-key=k", "--grpc-root-cert=r"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_TRUE(got->grpc.tls.enabled);
+  EXPECT_TRUE(got->grpc.tls.is_mutual);
+  EXPECT_EQ(got->grpc.tls.server_cert, "c");
+  EXPECT_EQ(got->grpc.tls.server_key, "k");
+  EXPECT_EQ(got->grpc.tls.root_cert, "r");
+  EXPECT_TRUE(got->warnings.empty());
+  EXPECT_EQ(parse_flags({"--grpc-server-cert=c"})->warnings.size(), 1u);
+}
+
 TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
-  EXPECT_THAT(error({"--grpc-use-ssl=true"}), HasSubstr("TLS is not supported"));
   EXPECT_TRUE(parse_flags({"--grpc-use-ssl=false", "--allow-sagemaker=false"}).ok());
   EXPECT_THAT(error({"--allow-sagemaker=true"}), HasSubstr("--allow-sagemaker"));
   EXPECT_THAT(error({"--model-load-gpu-limit=0:0.5"}), HasSubstr("--model-load-gpu-limit"));

@@ -146,7 +146,9 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
     if (!options.restrictions.empty() || !options.allow_shared_memory) {
       router = guarded(std::move(router), options);
     }
+    http.reuse_port = options.reuse_port;
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
+    http.reuse_port = false;
     impl->http_port = impl->http->port();
   }
 

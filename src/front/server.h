@@ -28,6 +28,7 @@ struct HttpRestriction {
 struct HttpOptions {
   std::string host = "0.0.0.0";
   int http_port = 8000;      // 0: any free one; -1: no HTTP port
+  bool reuse_port = false;   // of HTTP: other processes may listen on it too
   std::string metrics_host;  // "": as host
   int metrics_port = 8002;   // 0: any free one; -1: no metrics port
   int threads = 2;

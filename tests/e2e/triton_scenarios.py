@@ -2,10 +2,15 @@
 usage: triton_scenarios.py BUILD_DIR [SCENARIO...]"""
 import json
 import os
+import queue
 import re
 import subprocess
 import sys
 import time
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import np_to_triton_dtype
 
 from triton_server import MODEL, ROOT, Server, make_repository
 
@@ -306,7 +311,55 @@ def openai_traces():
         assert {"HTTP_RECV_START", "REQUEST_START", "COMPUTE_START", "REQUEST_END", "HTTP_SEND_END"} <= names, names
 
 
-SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces)
+def certificate(name):
+    """(certificate, key) of a self-signed certificate for this machine."""
+    paths = tuple(os.path.join(WORK, name + end) for end in (".crt", ".key"))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days",
+                    "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-out",
+                    paths[0], "-keyout", paths[1]], check=True, capture_output=True)
+    return paths
+
+
+def ask_by_tls(address, **ssl):
+    """What the ensemble streams to tritonclient; the error's text when there is no connection."""
+    replies = queue.Queue()
+    with grpcclient.InferenceServerClient(address, ssl=bool(ssl), **ssl) as triton:
+        try:
+            assert triton.is_server_live(client_timeout=20)
+        except grpcclient.InferenceServerException as error:
+            return str(error)
+        triton.start_stream(callback=lambda result, error: replies.put(str(error).encode() if error else result.as_numpy("text_output")[0]))
+        inputs = []
+        for name, value in (("text_input", np.array([[PROMPT.encode()]], object)), ("max_tokens", np.int32([[8]])),
+                            ("stream", np.array([[True]]))):
+            inputs.append(grpcclient.InferInput(name, value.shape, np_to_triton_dtype(value.dtype)))
+            inputs[-1].set_data_from_numpy(value)
+        triton.async_stream_infer("ensemble", inputs)
+        triton.stop_stream()
+    return b"".join(replies.queue).decode()
+
+
+def grpc_tls():
+    """The gRPC port with TLS, of the server only and mutual, for tritonclient."""
+    (cert, key), (own_cert, own_key) = certificate("server"), certificate("client")
+    path = repository("tls", decoupled_mode="true", bls=False)
+    flags = ["--grpc-server-cert=" + cert, "--grpc-server-key=" + key]
+    with Server(path, "--grpc-use-ssl=true", *flags) as server:
+        text = server.generate("ensemble", PROMPT, 8)["text_output"]
+        assert text.endswith(ask_by_tls(server.grpc, root_certificates=cert)), text
+        assert "UNAVAILABLE" in ask_by_tls(server.grpc)
+        assert "UNAVAILABLE" in ask_by_tls(server.grpc, root_certificates=own_cert)
+    with Server(path, "--grpc-use-ssl-mutual=true", "--grpc-root-cert=" + own_cert, *flags) as server:
+        own = {"private_key": own_key, "certificate_chain": own_cert}
+        assert text.endswith(ask_by_tls(server.grpc, root_certificates=cert, **own)), text
+        assert "UNAVAILABLE" in ask_by_tls(server.grpc, root_certificates=cert)
+        assert "UNAVAILABLE" in ask_by_tls(server.grpc, root_certificates=cert, private_key=key, certificate_chain=cert)
+    server = Server(path, "--grpc-use-ssl=true")
+    assert server.process.wait(timeout=60) > 0
+    assert "--grpc-server-cert: TLS needs a file" in server.log(), server.log()[-2000:]
+
+
+SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls)
 
 
 def main():

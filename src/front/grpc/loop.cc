@@ -55,7 +55,9 @@ void LoopMailbox::close() {
 GrpcConnection::GrpcConnection(tcp::socket socket, Loop& loop)
     : socket_(std::move(socket)),
       loop_(loop),
-      last_progress_(now()),
+      created_(now()),
+      last_progress_(created_),
+      tls_(loop.shared_->tls ? std::make_unique<TlsStream>(loop.shared_->tls) : nullptr),
       session_(loop.shared_, loop.mailbox_, last_progress_, [this] { mark_dirty(); }) {}
 
 void GrpcConnection::start() {
@@ -87,11 +89,34 @@ void GrpcConnection::on_readable() {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
     if (n <= 0) return close();
-    session_.receive({buffer.data(), static_cast<size_t>(n)}, now());
+    receive({buffer.data(), static_cast<size_t>(n)});
     if (closed_) return;
     if (static_cast<size_t>(n) < buffer.size()) break;
   }
   wait_readable();
+}
+
+void GrpcConnection::receive(std::string_view bytes) {
+  if (tls_ == nullptr) return session_.receive(bytes, now());
+  std::string& plain = loop_.plain_;
+  plain.clear();
+  const bool is_well = tls_->receive(bytes, plain);
+  if (!plain.empty()) session_.receive(plain, now());
+  if (is_well) return mark_dirty();  // the handshake may have something to say
+  fill();
+  send_some();  // an alert
+  close();
+}
+
+void GrpcConnection::fill() {
+  if (tls_ == nullptr) return session_.fill(out_, kFillBytes);
+  if (tls_->is_ready()) {
+    std::string plain;
+    session_.fill(plain, kFillBytes);
+    tls_->send(plain, out_);
+    if (session_.is_over()) tls_->shut();
+  }
+  tls_->take(out_);
 }
 
 bool GrpcConnection::send_some() {
@@ -118,7 +143,7 @@ void GrpcConnection::flush() {
   dirty_ = false;
   if (closed_ || waiting_to_write_) return;
   for (;;) {
-    session_.fill(out_, kFillBytes);
+    fill();
     if (out_.empty()) break;
     if (!send_some()) {
       if (closed_) return;
@@ -138,7 +163,9 @@ void GrpcConnection::flush() {
 
 void GrpcConnection::tick(Session::Time time) {
   session_.tick(time);
-  if (waiting_to_write_ && time - last_progress_ > loop_.shared_->options.write_timeout) close();
+  const auto& options = loop_.shared_->options;
+  if (tls_ && !tls_->is_ready() && time - created_ > options.handshake_timeout) return close();
+  if (waiting_to_write_ && time - last_progress_ > options.write_timeout) close();
 }
 
 void GrpcConnection::drain() { session_.drain(); }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "front/grpc/session.h"
+#include "front/grpc/tls.h"
 
 namespace nereid::front {
 
@@ -50,6 +51,8 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
  private:
   void wait_readable();
   void on_readable();
+  void receive(std::string_view bytes);
+  void fill();
   bool send_some();  // false: the socket takes no more now
   void mark_dirty();
 
@@ -58,7 +61,9 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   std::string out_;
   size_t out_at_ = 0;
   bool waiting_to_write_ = false, dirty_ = false, closed_ = false;
+  const Session::Time created_;
   Session::Time last_progress_;
+  std::unique_ptr<TlsStream> tls_;  // null: plain text
   Session session_;
 };
 
@@ -94,6 +99,7 @@ class Loop {
   std::unordered_set<std::shared_ptr<GrpcConnection>> connections_;
   std::vector<std::shared_ptr<GrpcConnection>> dirty_;  // have something to send
   std::vector<char> buffer_;                            // what a read brings; one for all
+  std::string plain_;                                   // with TLS: what a read said
   std::thread thread_;
 };
 

@@ -22,6 +22,13 @@ struct GrpcRestriction {
   std::string value;
 };
 
+// Files are PEM.
+struct TlsOptions {
+  bool enabled = false;
+  bool is_mutual = false;  // clients must show a certificate that root_cert signed
+  std::string server_cert, server_key, root_cert;
+};
+
 struct GrpcOptions {
   using Milliseconds = std::chrono::milliseconds;
 
@@ -48,6 +55,7 @@ struct GrpcOptions {
   Milliseconds message_timeout{30000};       // for a unary request to arrive, plus 1 s per 64 KiB
   Milliseconds write_timeout{30000};         // for a client that does not read
   std::vector<GrpcRestriction> restrictions;
+  TlsOptions tls;
 
   std::shared_ptr<Extensions> extensions;  // shared with HTTP; null: own ones
   std::shared_ptr<Tracer> tracer;          // shared with HTTP; null: own, off

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "front/grpc/loop.h"
 #include "front/grpc/service.h"
+#include "front/grpc/tls.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -128,6 +129,9 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* ser
   GrpcShared& shared = *impl->shared;
   ASSIGN_OR_RETURN(shared.methods,
                    make_methods(server, options, [s = &shared.stopping] { return s->load(); }));
+  if (options.tls.enabled) {
+    ASSIGN_OR_RETURN(shared.tls, TlsContext::create(options.tls));
+  }
   shared.options = std::move(options);
   for (int i = 0; i < shared.options.threads; ++i) {
     impl->loops.push_back(std::make_unique<Loop>(impl->shared));

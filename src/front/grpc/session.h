@@ -21,10 +21,13 @@ namespace nereid::front {
 class GrpcStream;
 
 // What the connections of a port have in common.
+class TlsContext;
+
 struct GrpcShared {
   GrpcOptions options;
   MethodTable methods;
   std::shared_ptr<GrpcStats> stats = std::make_shared<GrpcStats>();
+  std::shared_ptr<TlsContext> tls;    // null: plain text
   std::atomic<bool> stopping{false};  // new rpcs are refused
 };
 

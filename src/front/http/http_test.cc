@@ -390,6 +390,19 @@ TEST_F(HttpTest, DroppedExchangeIs500) {
   EXPECT_TRUE(c.read().starts_with("HTTP/1.1 500"));
 }
 
+TEST_F(HttpTest, APortMayBeShared) {
+  ListenerOptions options = patient();
+  options.host = "127.0.0.1";
+  const auto listen = [&] { return Listener::start(threads_, options, Router(nullptr)); };
+  options.reuse_port = true;
+  const auto first = listen();
+  ASSERT_TRUE(first.ok());
+  options.port = (*first)->port();
+  EXPECT_TRUE(listen().ok());
+  options.reuse_port = false;
+  EXPECT_TRUE(absl::IsUnavailable(listen().status()));
+}
+
 TEST_F(HttpTest, TooManyConnectionsGet503) {
   ListenerOptions options = patient();
   options.max_connections = 2;

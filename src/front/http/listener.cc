@@ -125,12 +125,15 @@ StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, Listener
                    resolve(*io.contexts.front(), options.host, options.port));
   raise_descriptor_limit();
   const std::string where = fmt::format("{}:{}", options.host, options.port);
+  const bool reuse_port = options.reuse_port;
   auto impl = std::make_shared<Impl>(std::move(options), std::move(router));
   auto acceptor = std::make_shared<Acceptor>(io);
   tcp::acceptor& socket = acceptor->socket;
   boost::system::error_code ec;
   socket.open(endpoint.protocol(), ec);
   if (!ec) socket.set_option(tcp::acceptor::reuse_address(true), ec);
+  using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+  if (!ec && reuse_port) socket.set_option(ReusePort(true), ec);
   if (!ec) socket.bind(endpoint, ec);
   if (!ec) socket.listen(1024, ec);
   if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);

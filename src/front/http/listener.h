@@ -18,7 +18,8 @@ namespace nereid::front {
 
 struct ListenerOptions {
   std::string host = "0.0.0.0";
-  int port = 0;  // 0: any free one
+  int port = 0;             // 0: any free one
+  bool reuse_port = false;  // other processes may listen on the same port
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = size_t{64} << 20;
   size_t max_connections = 16384;                 // beyond: 503 and close
