@@ -3,6 +3,7 @@
 #include "front/http/connection.h"
 
 #include <fmt/chrono.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -36,6 +37,9 @@ constexpr size_t kReadBytes = 4096;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
 constexpr size_t kMaxLingerBytes = size_t{1} << 20;
+// Streams at once whose pieces are sent by who brings them; with more of them the event loops work
+// at the same time, which that thread alone could not.
+constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
 
 // What handlers hold. The connection keeps the Answer; this handle turns "handler dropped it" into
@@ -67,6 +71,7 @@ class LiveExchange final : public Exchange {
   void post(std::function<void()> work) override {
     ++answer_->num_posted;
     asio::post(connection_->executor(), [work = std::move(work), answer = answer_] {
+      answer->close();
       --answer->num_posted;
       run(work);
     });
@@ -76,8 +81,22 @@ class LiveExchange final : public Exchange {
     if (answer_->num_posted.load() > 0 || !connection_->is_on_strand()) {
       post(std::move(work));
     } else {
+      answer_->close();
       run(work);
     }
+  }
+
+  void deliver(std::function<void()> work) override {
+    {
+      std::lock_guard lock(answer_->turn);
+      if (answer_->is_open && answer_->num_posted.load() == 0) {
+        answer_->is_inside = true;
+        run(work);
+        answer_->is_inside = false;
+        return;
+      }
+    }
+    post(std::move(work));
   }
 
   void send(Response response) override {
@@ -96,14 +115,19 @@ class LiveExchange final : public Exchange {
 
   void write(std::string_view text) override {
     if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
+    if (answer_->is_open) {
+      connection_->send_now(*answer_, text);
+      if (!answer_->is_open) news();
+      return;
+    }
     // One piece may be larger than the limit: only what is left over of earlier ones counts.
-    if (answer_->unread_bytes > listener_->options.max_unread_bytes) {
+    if (!answer_->is_inside && answer_->unread_bytes > listener_->options.max_unread_bytes) {
       connection_->give_up(*answer_);
     } else {
       answer_->chunks.emplace_back(text);
       answer_->unread_bytes += text.size();
     }
-    connection_->notify();
+    news();
   }
 
   void end() override {
@@ -137,7 +161,13 @@ class LiveExchange final : public Exchange {
   void finish() {
     answer_->finished = true;
     answer_->on_disconnect = nullptr;
-    connection_->notify();
+    answer_->is_open = false;
+    news();
+  }
+
+  void news() {
+    if (!answer_->is_inside) return connection_->notify();
+    asio::post(connection_->executor(), [c = connection_] { c->notify(); });
   }
 
   std::shared_ptr<Connection> connection_;
@@ -189,12 +219,26 @@ void split_target(std::string_view target, Request& request) {
   if (query < target.size()) request.query = target.substr(query + 1);
 }
 
+std::string chunk_of(std::string_view text) {
+  return fmt::format("{:x}\r\n{}\r\n", text.size(), text);
+}
+
 void count_response(ListenerStats& stats, int status) {
   const size_t bucket = static_cast<size_t>(status) / 100;
   if (bucket < stats.responses.size()) ++stats.responses[bucket];
 }
 
 }  // namespace
+
+void Answer::open() {
+  std::lock_guard lock(turn);
+  is_open = true;
+}
+
+void Answer::close() {
+  std::lock_guard lock(turn);
+  is_open = false;
+}
 
 Listing::Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection)
     : listener_(std::move(listener)), connection_(connection) {
@@ -211,6 +255,7 @@ Listing::~Listing() {
 Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> listener)
     : listener_(std::move(listener), this),
       socket_(std::move(socket)),
+      fd_(socket_.native_handle()),
       wake_(socket_.get_executor()),
       timer_(socket_.get_executor()) {
   error_code ec;
@@ -253,6 +298,7 @@ void Connection::abort() {
 }
 
 void Connection::give_up(Answer& answer) {
+  answer.close();
   if (answer.gone || answer.finished) return;
   answer.gone = true;
   answer.chunks.clear();
@@ -537,10 +583,9 @@ asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, 
   std::string text = format_head(answer.head, chunked ? "Transfer-Encoding: chunked\r\n" : "",
                                  keep_alive, http_version);
   for (;;) {
+    text += std::exchange(answer.rest, {});
     for (const std::string& chunk : answer.chunks) {
-      if (chunked) text += fmt::format("{:x}\r\n", chunk.size());
-      text += chunk;
-      if (chunked) text += "\r\n";
+      text += chunked ? chunk_of(chunk) : chunk;
     }
     answer.chunks.clear();
     const bool last = answer.finished;
@@ -555,9 +600,27 @@ asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, 
     if (last) co_return;
     watch();
     if (peer_gone_ || answer.gone) co_return;
-    if (answer.chunks.empty() && !answer.finished) co_await wait_for_news();
+    if (answer.chunks.empty() && !answer.finished) {
+      if (chunked && answer.on_written.empty() &&
+          listener_->stats.requests_active <= kMaxDelivered) {
+        answer.open();
+      }
+      co_await wait_for_news();
+      answer.close();
+    }
     if (peer_gone_ || answer.gone) co_return;
   }
+}
+
+void Connection::send_now(Answer& answer, std::string_view chunk) {
+  std::string text = chunk_of(chunk);
+  const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  text.erase(0, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  if (text.empty()) return;
+  // The strand goes on, and finds out what is wrong if it is.
+  answer.is_open = false;
+  answer.unread_bytes += text.size();
+  answer.rest = std::move(text);
 }
 
 asio::awaitable<void> Connection::refuse(const Request& request, int status, std::string message) {

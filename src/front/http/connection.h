@@ -78,11 +78,20 @@ class Listing {
 };
 
 // The state of one answer. Touched on the connection's strand only, but for num_posted.
+// Belongs to the strand, but while it is open: then to the thread that has `turn`.
 struct Answer {
+  void open();
+  void close();  // waits for a thread that is inside
+
+  std::mutex turn;
+  bool is_open = false;    // the connection waits for a piece of this stream, and nothing is queued
+  bool is_inside = false;  // a thread delivers one
+
   std::atomic<int> num_posted{0};  // work on its way to the strand
   Request request;
   Response head;
   std::deque<std::string> chunks;
+  std::string rest;  // bytes that the socket did not take at once; before the chunks
   size_t unread_bytes = 0;
   bool started = false;
   bool streaming = false;
@@ -105,6 +114,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_on_strand();
   // The answer has news (head, chunk, end); on the strand.
   void notify() { wake_.cancel(); }
+  // Any thread, while the answer is open: what the socket does not take is left in its `rest`.
+  void send_now(Answer& answer, std::string_view chunk);
   // Tells the handler that the client is gone; once.
   void give_up(Answer& answer);
 
@@ -135,6 +146,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
+  const int fd_;                    // of socket_
   boost::asio::steady_timer wake_;  // used as a condition variable
   // Deadlines come and go with every request; the timer stays and looks at the deadline when it
   // fires, so that most deadlines cost a store.

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <latch>
@@ -101,6 +102,10 @@ class HttpTest : public ::testing::Test {
     router.add("GET", "/block", [this](const ExchangePtr& x) {
       hold(x);
       gate_.wait();
+    });
+    router.add("GET", "/open", [this](const ExchangePtr& x) {
+      x->begin_stream({200, "text/plain", {}, ""});
+      hold(x);
     });
     router.add("GET", "/stream", [](const ExchangePtr& x) {
       x->begin_stream({200, "text/plain", {}, ""});
@@ -366,6 +371,69 @@ TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
   EXPECT_FALSE(disconnected_);
   c.close();
   EXPECT_TRUE(wait_disconnected());
+}
+
+// The text of the chunks.
+std::string unchunked(std::string_view answer) {
+  std::string out;
+  answer.remove_prefix(answer.find("\r\n\r\n") + 4);
+  for (;;) {
+    const size_t size = std::stoul(std::string(answer.substr(0, answer.find("\r\n"))), nullptr, 16);
+    answer.remove_prefix(answer.find("\r\n") + 2);
+    out += answer.substr(0, size);
+    EXPECT_EQ(answer.substr(size, 2), "\r\n");
+    answer.remove_prefix(size + 2);
+    if (size == 0) return out;
+  }
+}
+
+// From one thread in every way, to a reader that is quick or has the kernel's buffers full.
+TEST_F(HttpTest, PiecesKeepTheirOrder) {
+  start();
+  for (const size_t size : {size_t{10}, size_t{40000}}) {
+    Client c(listener_->port());
+    c.send("GET /open HTTP/1.1\r\nConnection: close\r\n\r\n");
+    ExchangePtr x = wait_held();
+    std::string all;
+    std::atomic<int> num_here{0};
+    std::thread sender([&] {
+      // The small ones until the connection has waited for one.
+      for (int i = 0; i < 150 || (size < 1000 && num_here == 0 && i < 60000); ++i) {
+        const std::string piece(size + i, static_cast<char>('a' + i % 26));
+        all += piece;
+        const auto work = [&num_here, x, piece, here = std::this_thread::get_id()] {
+          num_here += std::this_thread::get_id() == here;
+          x->write(piece.substr(0, 5));
+          x->write(piece.substr(5));
+        };
+        i % 7 == 3 ? x->post(work) : x->deliver(work);
+        if (i % 10 == 0) std::this_thread::sleep_for(milliseconds(1));
+      }
+      x->deliver([x] { x->end(); });
+      x.reset();
+    });
+    if (size > 1000) std::this_thread::sleep_for(milliseconds(20));
+    const std::string got = c.read();
+    sender.join();
+    EXPECT_TRUE(unchunked(got) == all);
+    if (size < 1000) EXPECT_GT(num_here, 0);
+  }
+}
+
+TEST_F(HttpTest, PiecesForAClientThatHasGone) {
+  start();
+  for (int i = 0; i < 20; ++i) {
+    Client c(listener_->port());
+    c.send("GET /open HTTP/1.1\r\n\r\n");
+    ExchangePtr x = wait_held();
+    c.read("\r\n\r\n");
+    std::thread closer([&] { c.close(); });
+    for (int k = 0; k < 200; ++k) x->deliver([x] { x->write("piece"); });
+    closer.join();
+    EXPECT_TRUE(wait_disconnected());
+    std::lock_guard lock(mutex_);
+    disconnected_ = false;
+  }
 }
 
 TEST_F(HttpTest, ReaderThatDoesNotReadIsDropped) {

@@ -65,6 +65,10 @@ class Exchange {
   // The same, but at once when called on the strand while nothing posted waits.
   virtual void dispatch(std::function<void()> work) { post(std::move(work)); }
 
+  // The same for a piece of a stream: at once, on the calling thread, while the connection waits
+  // for it, so that no thread has to wake. `work` may write and end, nothing else of the exchange.
+  virtual void deliver(std::function<void()> work) { post(std::move(work)); }
+
   // The whole answer. Later calls are ignored.
   virtual void send(Response response) = 0;
 

@@ -103,7 +103,7 @@ void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bo
   auto state = std::make_shared<Generate>(exchange, stream);
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
-    exchange->post([state, shared] { state->take(std::move(*shared)); });
+    exchange->deliver([state, shared] { state->take(std::move(*shared)); });
   };
   spec->flags |= kMayRunHere;
   StatusOr<std::shared_ptr<InferenceCall>> call =
