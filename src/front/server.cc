@@ -8,6 +8,7 @@
 #include <regex>
 #include <utility>
 
+#include "base/countdown.h"
 #include "base/log.h"
 #include "front/http/listener.h"
 #include "front/http/router.h"
@@ -181,7 +182,15 @@ void HttpServer::stop(std::chrono::milliseconds grace) {
   if (!impl_->threads) return;
   impl_->draining->store(true);
   if (impl_->http) impl_->http->begin_stop();
-  bool drained = !impl_->http || impl_->http->wait_drained(grace);
+  bool drained = true;
+  if (impl_->http) {
+    const Countdown countdown(
+        now() + grace, [&connections = impl_->http->stats().connections_open](int64_t seconds) {
+          if (connections == 0) return;
+          log_info("Timeout {}: Found {} HTTP service connections", seconds, connections.load());
+        });
+    drained = impl_->http->wait_drained(grace);
+  }
   if (!drained) {
     log_info("cancelling requests that are still running");
     impl_->http->abort_all();

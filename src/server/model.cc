@@ -107,6 +107,11 @@ void Model::request_ended() {
   if (--num_running_ == 0) idle_.notify_all();
 }
 
+int64_t Model::num_running() {
+  std::lock_guard lock(mutex_);
+  return num_running_;
+}
+
 bool Model::stop(Time deadline) {
   {
     std::unique_lock lock(mutex_);

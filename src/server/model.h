@@ -37,6 +37,8 @@ class Model : public std::enable_shared_from_this<Model> {
 
   // One accepted request is over: released and nothing left that could respond. Or one sequence.
   void request_ended();
+  // Accepted requests that are not over, sequences, and executions by others' threads.
+  int64_t num_running();
   // A sequence has begun: stop() waits for its end, and its requests are welcome until then.
   void sequence_began() { hold(); }
   // A thread of somebody else runs the model's code: stop() waits until request_ended().

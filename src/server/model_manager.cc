@@ -321,6 +321,15 @@ std::string ModelManager::failures() const {
   return out;
 }
 
+std::vector<std::shared_ptr<Model>> ModelManager::busy_models() {
+  std::vector<std::shared_ptr<Model>> busy;
+  std::lock_guard lock(live_mutex_);
+  for (const auto& weak : live_) {
+    if (auto model = weak.lock(); model && model->num_running() > 0) busy.push_back(model);
+  }
+  return busy;
+}
+
 bool ModelManager::stop(Time deadline) {
   stopping_.store(true);
   std::lock_guard load_lock(load_mutex_);

@@ -69,6 +69,8 @@ class ModelManager {
   bool all_ready() const;               // nothing known is missing, loading or failed
   std::string failures() const;         // "" when everything wanted is loaded
 
+  // Models, of all that are in memory, in which something runs.
+  std::vector<std::shared_ptr<Model>> busy_models();
   // Stops all models; false when requests were still running at `deadline`: the models of these are
   // left for ever.
   bool stop(Time deadline);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/countdown.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "server/metrics.h"
@@ -72,6 +73,15 @@ Status Server::stop() {
   stopped_ = true;
   log_info("Waiting for in-flight requests to complete.");
   const Time deadline = now() + std::chrono::seconds(options_.exit_timeout_s);
+  const Countdown countdown(deadline, [this](int64_t seconds) {
+    const auto busy = models_->busy_models();
+    log_info("Timeout {}: Found {} model versions that have in-flight inferences", seconds,
+             busy.size());
+    for (const auto& model : busy) {
+      log_info("Model '{}' (version {}) has {} in-flight inferences", model->config().name,
+               model->version(), model->num_running());
+    }
+  });
   if (models_->stop(deadline)) return ok();
   models_->abandon_backends();
   return internal_error("Exit timeout expired. Exiting immediately.");

@@ -2,6 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
 #include "server/testing/client.h"
 #include "server/testing/gate.h"
 
@@ -193,6 +198,40 @@ TEST(Server, StopDrainsAndRefuses) {
   EXPECT_THAT(call.joined(), ElementsAre(200));
   TestCall late(server.get(), "slow", {1});
   EXPECT_THAT(late.send().text, HasSubstr("Server is stopping"));
+}
+
+void set_log_file(const std::string& path) {
+  TRITONSERVER_ServerOptions* options = nullptr;
+  TRITONSERVER_ServerOptionsNew(&options);
+  EXPECT_TRUE(Outcome(TRITONSERVER_ServerOptionsSetLogFile(options, path.c_str())).ok());
+  TRITONSERVER_ServerOptionsDelete(options);
+}
+
+TEST(Server, StopSaysWhatItWaitsFor) {
+  std::string name = (std::filesystem::temp_directory_path() / "nereid-log-XXXXXX").string();
+  const std::filesystem::path dir = mkdtemp(name.data());
+  const auto log_says = [&](const std::string& what) {
+    std::stringstream log;
+    log << std::ifstream(dir / "log").rdbuf();
+    return log.str().find(what) != std::string::npos;
+  };
+  TestServer server({{"slow", test_model("slow")}}, 60);
+  set_log_file(dir / "log");
+  TestCall call(server.get(), "slow", {kUntilOpen});
+  ASSERT_TRUE(call.send().ok());
+  ASSERT_TRUE(wait_until_held());
+  std::thread stopper([&] { EXPECT_TRUE(Outcome(TRITONSERVER_ServerStop(server.get())).ok()); });
+  EXPECT_TRUE(eventually([&] {
+    return log_says("Timeout 60: Found 1 model versions that have in-flight inferences");
+  }));
+  EXPECT_TRUE(
+      eventually([&] { return log_says("'slow' (version 1) has 1 in-flight inferences"); }));
+  EXPECT_TRUE(eventually([&] { return log_says("Timeout 59: Found 1 model versions"); }));
+  open_gate();
+  stopper.join();
+  EXPECT_TRUE(call.wait());
+  set_log_file("");
+  std::filesystem::remove_all(dir);
 }
 
 // The leaked request's memory is what the test is about.

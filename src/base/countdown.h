@@ -1,0 +1,47 @@
+// Tells whoever reads the log what a wait still waits for.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace nereid {
+
+class Countdown {
+ public:
+  // Calls `say` on a thread of its own with the seconds that are left until `deadline`, at once and
+  // every second until this goes.
+  Countdown(Time deadline, std::function<void(int64_t)> say)
+      : thread_([this, deadline, say = std::move(say)] { run(deadline, say); }) {}
+  ~Countdown() {
+    {
+      std::lock_guard lock(mutex_);
+      is_over_ = true;
+    }
+    over_.notify_all();
+    thread_.join();
+  }
+  Countdown(const Countdown&) = delete;
+  Countdown& operator=(const Countdown&) = delete;
+
+ private:
+  void run(Time deadline, const std::function<void(int64_t)>& say) {
+    std::unique_lock lock(mutex_);
+    do {
+      const auto left = std::chrono::round<std::chrono::seconds>(deadline - now());
+      say(std::max<int64_t>(0, left.count()));
+    } while (!over_.wait_for(lock, std::chrono::seconds(1), [this] { return is_over_; }));
+  }
+
+  std::mutex mutex_;
+  std::condition_variable over_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+}  // namespace nereid
