@@ -9,7 +9,6 @@
 #include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -41,139 +40,6 @@ constexpr size_t kMaxLingerBytes = size_t{1} << 20;
 // at the same time, which that thread alone could not.
 constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
-
-// What handlers hold. The connection keeps the Answer; this handle turns "handler dropped it" into
-// an end.
-class LiveExchange final : public Exchange {
- public:
-  LiveExchange(std::shared_ptr<Connection> connection, std::shared_ptr<Answer> answer,
-               std::shared_ptr<Listener::Impl> listener)
-      : connection_(std::move(connection)),
-        answer_(std::move(answer)),
-        listener_(std::move(listener)) {}
-
-  ~LiveExchange() override {
-    // The last reference may go on any thread.
-    asio::dispatch(connection_->executor(), [c = connection_, a = answer_, l = listener_] {
-      if (a->finished || a->gone) return;
-      if (a->started) {
-        c->give_up(*a);
-      } else {
-        a->head = l->router.error_page()(a->request, 500, "internal error: request was dropped");
-        a->started = a->finished = true;
-      }
-      c->notify();
-    });
-  }
-
-  Request& request() override { return answer_->request; }
-
-  void post(std::function<void()> work) override {
-    ++answer_->num_posted;
-    asio::post(connection_->executor(), [work = std::move(work), answer = answer_] {
-      answer->close();
-      --answer->num_posted;
-      run(work);
-    });
-  }
-
-  void dispatch(std::function<void()> work) override {
-    if (answer_->num_posted.load() > 0 || !connection_->is_on_strand()) {
-      post(std::move(work));
-    } else {
-      answer_->close();
-      run(work);
-    }
-  }
-
-  void deliver(std::function<void()> work) override {
-    {
-      std::lock_guard lock(answer_->turn);
-      if (answer_->is_open && answer_->num_posted.load() == 0) {
-        answer_->is_inside = true;
-        run(work);
-        answer_->is_inside = false;
-        return;
-      }
-    }
-    post(std::move(work));
-  }
-
-  void send(Response response) override {
-    if (answer_->started) return;
-    answer_->head = std::move(response);
-    answer_->started = true;
-    finish();
-  }
-
-  void begin_stream(Response head) override {
-    if (answer_->started) return;
-    answer_->head = std::move(head);
-    answer_->started = answer_->streaming = true;
-    connection_->notify();
-  }
-
-  void write(std::string_view text) override {
-    if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
-    if (answer_->is_open) {
-      connection_->send_now(*answer_, text);
-      if (!answer_->is_open) news();
-      return;
-    }
-    // One piece may be larger than the limit: only what is left over of earlier ones counts.
-    if (!answer_->is_inside && answer_->unread_bytes > listener_->options.max_unread_bytes) {
-      connection_->give_up(*answer_);
-    } else {
-      answer_->chunks.emplace_back(text);
-      answer_->unread_bytes += text.size();
-    }
-    news();
-  }
-
-  void end() override {
-    if (answer_->streaming && !answer_->finished) finish();
-  }
-
-  void on_disconnect(std::function<void()> callback) override {
-    if (answer_->finished) return;
-    if (answer_->gone) {
-      callback();
-    } else {
-      answer_->on_disconnect = std::move(callback);
-    }
-  }
-
-  bool disconnected() const override { return answer_->gone; }
-
-  void on_written(OnWritten callback) override {
-    answer_->on_written.push_back(std::move(callback));
-  }
-
- private:
-  static void run(const std::function<void()>& work) {
-    try {
-      work();
-    } catch (const std::exception& e) {
-      log_error("while answering a request: {}", e.what());
-    }
-  }
-
-  void finish() {
-    answer_->finished = true;
-    answer_->on_disconnect = nullptr;
-    answer_->is_open = false;
-    news();
-  }
-
-  void news() {
-    if (!answer_->is_inside) return connection_->notify();
-    asio::post(connection_->executor(), [c = connection_] { c->notify(); });
-  }
-
-  std::shared_ptr<Connection> connection_;
-  std::shared_ptr<Answer> answer_;
-  std::shared_ptr<Listener::Impl> listener_;
-};
 
 // Formatted once a second: the text costs more than the rest of a header.
 const std::string& http_date() {
@@ -229,16 +95,6 @@ void count_response(ListenerStats& stats, int status) {
 }
 
 }  // namespace
-
-void Answer::open() {
-  std::lock_guard lock(turn);
-  is_open = true;
-}
-
-void Answer::close() {
-  std::lock_guard lock(turn);
-  is_open = false;
-}
 
 Listing::Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection)
     : listener_(std::move(listener)), connection_(connection) {
@@ -500,8 +356,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer,
   current_ = answer;
   ++listener_->stats.requests_active;
   {
-    ExchangePtr exchange =
-        std::make_shared<LiveExchange>(shared_from_this(), answer, listener_.listener());
+    const ExchangePtr exchange = make_exchange(shared_from_this(), answer, listener_.listener());
     if (listener_->draining) {
       exchange->send(listener_->router.error_page()(answer->request, 503, "Server exiting"));
     } else {

@@ -161,4 +161,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool idle_ = true;
 };
 
+// For the handler of `answer`, which the connection keeps: a handler that drops it ends the answer.
+ExchangePtr make_exchange(std::shared_ptr<Connection> connection, std::shared_ptr<Answer> answer,
+                          std::shared_ptr<Listener::Impl> listener);
+
 }  // namespace nereid::front
