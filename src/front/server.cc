@@ -137,6 +137,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   ListenerOptions http;
   http.host = options.host;
   http.port = options.http_port;
+  http.reuse_port = options.reuse_port;
   http.max_body_bytes = options.max_body_bytes;
   http.max_connections = options.max_connections;
   http.idle_timeout = options.idle_timeout;
@@ -147,9 +148,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
     if (!options.restrictions.empty() || !options.allow_shared_memory) {
       router = guarded(std::move(router), options);
     }
-    http.reuse_port = options.reuse_port;
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
-    http.reuse_port = false;
     impl->http_port = impl->http->port();
   }
 
@@ -164,6 +163,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
     ListenerOptions metrics = http;
     if (!options.metrics_host.empty()) metrics.host = options.metrics_host;
     metrics.port = options.metrics_port;
+    metrics.reuse_port = false;
     metrics.max_connections = 256;
     metrics.max_body_bytes = 64 << 10;
     ASSIGN_OR_RETURN(impl->metrics,

@@ -2,7 +2,6 @@
 #include "front/grpc/server.h"
 
 #include <fmt/ranges.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -14,6 +13,7 @@
 #include "front/grpc/loop.h"
 #include "front/grpc/service.h"
 #include "front/grpc/tls.h"
+#include "front/http/listen.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -23,16 +23,6 @@ using error_code = boost::system::error_code;
 namespace {
 
 using SharedPtr = std::shared_ptr<GrpcShared>;
-
-StatusOr<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, int port) {
-  error_code ec;
-  const auto address = asio::ip::make_address(host, ec);
-  if (!ec) return tcp::endpoint(address, static_cast<unsigned short>(port));
-  tcp::resolver resolver(context);
-  const auto found = resolver.resolve(host, std::to_string(port), ec);
-  if (ec || found.empty()) return invalid_argument("host '{}': {}", host, ec.message());
-  return found.begin()->endpoint();
-}
 
 Status check_options(const GrpcOptions& o) {
   if (o.port < 0 || o.port > 65535) return invalid_argument("port {} is not in [0, 65535]", o.port);
@@ -141,18 +131,8 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* ser
   for (const auto& loop : impl->loops) impl->acceptor->loops.push_back(loop.get());
 
   const GrpcOptions& o = shared.options;
-  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(context, o.host, o.port));
-  const std::string where = fmt::format("{}:{}", o.host, o.port);
   tcp::acceptor& socket = impl->acceptor->socket;
-  error_code ec;
-  socket.open(endpoint.protocol(), ec);
-  if (!ec) socket.set_option(tcp::acceptor::reuse_address(true), ec);
-  using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
-  if (!ec && o.reuse_port) socket.set_option(ReusePort(true), ec);
-  if (!ec) socket.bind(endpoint, ec);
-  if (!ec) socket.listen(1024, ec);
-  if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);
-  if (ec) return unavailable("cannot listen on {}: {}", where, ec.message());
+  RETURN_IF_ERROR(listen_on(socket, o.host, o.port, o.reuse_port));
   impl->port = socket.local_endpoint().port();
   asio::post(context, [acceptor = impl->acceptor] { acceptor->accept_next(); });
   return std::unique_ptr<GrpcServer>(new GrpcServer(std::move(impl)));

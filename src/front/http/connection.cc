@@ -36,8 +36,8 @@ constexpr size_t kReadBytes = 4096;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
 constexpr size_t kMaxLingerBytes = size_t{1} << 20;
-// Streams at once whose pieces are sent by who brings them; with more of them the event loops work
-// at the same time, which that thread alone could not.
+// Up to so many active requests, pieces of streams are sent by the thread that brings them. With
+// more, the event loops share that work.
 constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
 

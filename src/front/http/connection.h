@@ -77,8 +77,8 @@ class Listing {
   Connection* const connection_;
 };
 
-// The state of one answer. Touched on the connection's strand only, but for num_posted.
-// Belongs to the strand, but while it is open: then to the thread that has `turn`.
+// The state of one answer. Touched on the connection's strand only, but for num_posted; while it is
+// open, by the thread that has `turn`.
 struct Answer {
   void open();
   void close();  // waits for a thread that is inside

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "front/http/connection.h"
+#include "front/http/listen.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -75,16 +76,6 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
   }
 }
 
-StatusOr<tcp::endpoint> resolve(asio::io_context& context, const std::string& host, int port) {
-  boost::system::error_code ec;
-  const auto address = asio::ip::make_address(host, ec);
-  if (!ec) return tcp::endpoint(address, static_cast<unsigned short>(port));
-  tcp::resolver resolver(context);
-  const auto found = resolver.resolve(host, std::to_string(port), ec);
-  if (ec || found.empty()) return invalid_argument("host '{}': {}", host, ec.message());
-  return found.begin()->endpoint();
-}
-
 }  // namespace
 
 IoThreads::Impl::Impl(size_t num_threads) {
@@ -120,24 +111,12 @@ StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, Listener
   if (options.port < 0 || options.port > 65535) {
     return invalid_argument("port {} is not in [0, 65535]", options.port);
   }
-  IoThreads::Impl& io = threads.impl();
-  ASSIGN_OR_RETURN(const tcp::endpoint endpoint,
-                   resolve(*io.contexts.front(), options.host, options.port));
   raise_descriptor_limit();
-  const std::string where = fmt::format("{}:{}", options.host, options.port);
-  const bool reuse_port = options.reuse_port;
   auto impl = std::make_shared<Impl>(std::move(options), std::move(router));
-  auto acceptor = std::make_shared<Acceptor>(io);
+  auto acceptor = std::make_shared<Acceptor>(threads.impl());
   tcp::acceptor& socket = acceptor->socket;
-  boost::system::error_code ec;
-  socket.open(endpoint.protocol(), ec);
-  if (!ec) socket.set_option(tcp::acceptor::reuse_address(true), ec);
-  using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
-  if (!ec && reuse_port) socket.set_option(ReusePort(true), ec);
-  if (!ec) socket.bind(endpoint, ec);
-  if (!ec) socket.listen(1024, ec);
-  if (ec == asio::error::address_in_use) return unavailable("Socket '{}' already in use", where);
-  if (ec) return unavailable("cannot listen on {}: {}", where, ec.message());
+  const ListenerOptions& o = impl->options;
+  RETURN_IF_ERROR(listen_on(socket, o.host, o.port, o.reuse_port));
   impl->port = socket.local_endpoint().port();
   impl->is_accepting = true;
   asio::co_spawn(socket.get_executor(), accept_loop(acceptor, impl), asio::detached);

@@ -1,0 +1,41 @@
+// See listen.h.
+#include "front/http/listen.h"
+
+#include <sys/socket.h>
+
+namespace nereid::front {
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+StatusOr<tcp::endpoint> resolve(const tcp::acceptor::executor_type& executor,
+                                const std::string& host, int port) {
+  boost::system::error_code ec;
+  const auto address = asio::ip::make_address(host, ec);
+  if (!ec) return tcp::endpoint(address, static_cast<unsigned short>(port));
+  tcp::resolver resolver(executor);
+  const auto found = resolver.resolve(host, std::to_string(port), ec);
+  if (ec || found.empty()) return invalid_argument("host '{}': {}", host, ec.message());
+  return found.begin()->endpoint();
+}
+
+}  // namespace
+
+Status listen_on(tcp::acceptor& socket, const std::string& host, int port, bool reuse_port) {
+  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(socket.get_executor(), host, port));
+  boost::system::error_code ec;
+  socket.open(endpoint.protocol(), ec);
+  if (!ec) socket.set_option(tcp::acceptor::reuse_address(true), ec);
+  using ReusePort = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
+  if (!ec && reuse_port) socket.set_option(ReusePort(true), ec);
+  if (!ec) socket.bind(endpoint, ec);
+  if (!ec) socket.listen(1024, ec);
+  if (ec == asio::error::address_in_use) {
+    return unavailable("Socket '{}:{}' already in use", host, port);
+  }
+  if (ec) return unavailable("cannot listen on {}:{}: {}", host, port, ec.message());
+  return ok();
+}
+
+}  // namespace nereid::front

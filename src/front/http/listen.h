@@ -1,0 +1,17 @@
+// How a port is opened, for HTTP and gRPC.
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <string>
+
+#include "base/status.h"
+
+namespace nereid::front {
+
+// Opens `socket`, of an address or a name that resolves to one. `reuse_port`: other processes may
+// listen there too. InvalidArgument: the host has no address; Unavailable: the port is in use or
+// cannot be had.
+Status listen_on(boost::asio::ip::tcp::acceptor& socket, const std::string& host, int port,
+                 bool reuse_port);
+
+}  // namespace nereid::front
