@@ -1,0 +1,192 @@
+// What the way through the server adds to a request of one token: its latency over HTTP on an open
+// connection beside that of the bare executor in this process, by turns. An echo over the same kind
+// of connection says what the socket and its two wake-ups cost on this machine, whatever the server.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <thread>
+
+#include "../stopwatch.h"
+#include "base/check.h"
+#include "text/tokenizer.h"
+
+namespace nereid::bench {
+namespace {
+
+constexpr char kText[] = "The sea";
+constexpr char kReplyEnd[] = "0\r\n\r\n";  // a generate reply is one chunk
+
+struct Options {
+  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string path = "/v2/models/ensemble/generate";
+  int port = 0;
+  int32_t rounds = 9;
+  int32_t requests = 200;
+  int32_t threads = 1;
+};
+
+sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  return address;
+}
+
+class Socket {
+ public:
+  explicit Socket(int fd) : fd_(fd) {
+    NEREID_CHECK(fd_ >= 0);
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  static Socket connect(int port) {
+    Socket out(socket(AF_INET, SOCK_STREAM, 0));
+    const sockaddr_in address = loopback(port);
+    NEREID_CHECK(::connect(out.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+    return out;
+  }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  void send(std::string_view bytes) const {
+    NEREID_CHECK(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(bytes.size()));
+  }
+  // What is there, at least one byte; "" at the end.
+  std::string_view receive() {
+    const ssize_t n = recv(fd_, buffer_.data(), buffer_.size(), 0);
+    return {buffer_.data(), static_cast<size_t>(std::max<ssize_t>(n, 0))};
+  }
+
+ private:
+  int fd_;
+  std::array<char, 65536> buffer_;
+};
+
+// Sends back what it gets, on a thread of its own, to one client.
+class Echo {
+ public:
+  Echo() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = loopback(0);
+    socklen_t size = sizeof(address);
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    NEREID_CHECK(bind(listener_, any, size) == 0 && listen(listener_, 1) == 0);
+    NEREID_CHECK(getsockname(listener_, any, &size) == 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] {
+      Socket client(accept(listener_, nullptr, nullptr));
+      for (auto bytes = client.receive(); !bytes.empty(); bytes = client.receive())
+        client.send(bytes);
+    });
+  }
+  ~Echo() {  // after its client's socket
+    thread_.join();
+    close(listener_);
+  }
+  int port() const { return port_; }
+
+ private:
+  const int listener_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+// Microseconds.
+class Latencies {
+ public:
+  void add(Time begin) { all_.push_back(1e6 * seconds(now() - begin)); }
+  double median() const { return bench::median(all_); }
+
+ private:
+  std::vector<double> all_;
+};
+
+Status ask_executor(Executor& executor, const std::vector<TokenId>& prompt, Latencies& out) {
+  Request request;
+  request.input_token_ids = prompt;
+  request.max_tokens = 1;
+  const Time begin = now();
+  ASSIGN_OR_RETURN(const RequestId id, executor.enqueue(std::move(request)));
+  const auto responses = executor.await_responses(id);
+  out.add(begin);
+  return responses.back().status;
+}
+
+Status ask_server(Socket& socket, std::string_view request, Latencies& out) {
+  std::string reply;
+  const Time begin = now();
+  socket.send(request);
+  while (!reply.ends_with(kReplyEnd)) {
+    const auto piece = socket.receive();
+    if (piece.empty()) return internal_error("the server closed after '{}'", reply);
+    reply += piece;
+  }
+  out.add(begin);
+  if (!reply.starts_with("HTTP/1.1 200")) return internal_error("the server said '{}'", reply);
+  return ok();
+}
+
+Status measure(const Options& o) {
+  ExecutorConfig config;
+  config.num_threads = o.threads;
+  ASSIGN_OR_RETURN(const auto executor, Executor::create(o.model, config));
+  ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(o.model));
+  ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, tokenizer->encode(kText));
+  const std::string body =
+      fmt::format(R"({{"text_input": "{}", "max_tokens": 1, "end_id": -1}})", kText);
+  const std::string request =
+      fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", o.path,
+                  body.size(), body);
+  Echo echo;
+  Socket echoed = Socket::connect(echo.port()), served = Socket::connect(o.port);
+  std::vector<double> bare, http, wire, added;
+  for (int32_t round = -1; round < o.rounds; ++round) {
+    Latencies of_executor, of_server, of_echo;
+    for (int32_t i = 0; i < o.requests; ++i)
+      RETURN_IF_ERROR(ask_executor(*executor, prompt, of_executor));
+    for (int32_t i = 0; i < o.requests; ++i)
+      RETURN_IF_ERROR(ask_server(served, request, of_server));
+    for (int32_t i = 0; i < o.requests; ++i) {
+      const Time begin = now();
+      echoed.send(request);
+      for (size_t n = 0; n < request.size();) n += echoed.receive().size();
+      of_echo.add(begin);
+    }
+    if (round < 0) continue;  // warm-up
+    bare.push_back(of_executor.median());
+    http.push_back(of_server.median());
+    wire.push_back(of_echo.median());
+    added.push_back(http.back() - bare.back());
+  }
+  fmt::print(
+      "a request of one token, {} rounds of {}, medians: bare executor {:.1f} us, over HTTP {:.1f} "
+      "us, added {:.1f} us, of which an echo over the same socket takes {:.1f} us\n",
+      o.rounds, o.requests, median(bare), median(http), median(added), median(wire));
+  return ok();
+}
+
+}  // namespace
+}  // namespace nereid::bench
+
+int main(int argc, char** argv) {
+  nereid::bench::Options o;
+  CLI::App app("latency that the server adds to a request of one token");
+  app.add_option("--model", o.model, "model directory")->capture_default_str();
+  app.add_option("--port", o.port, "HTTP port of a running server of that model")->required();
+  app.add_option("--path", o.path, "generate route")->capture_default_str();
+  app.add_option("--rounds", o.rounds, "rounds")->capture_default_str();
+  app.add_option("--requests", o.requests, "of each kind in a round")->capture_default_str();
+  app.add_option("--threads", o.threads, "compute threads")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const nereid::Status status = nereid::bench::measure(o);
+  if (!status.ok()) fmt::print(stderr, "request_cost: {}\n", nereid::message(status));
+  return status.ok() ? 0 : 1;
+}
