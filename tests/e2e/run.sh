@@ -18,6 +18,17 @@ if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
 fi
 python=$venv/bin/python
 
+# For dashboard.py. The package is unpacked, not installed: installing it would start it as a service.
+prometheus=$(command -v prometheus || echo "$PWD/build/prometheus/usr/bin/prometheus")
+if [ ! -x "$prometheus" ]; then
+  echo "e2e: unpacking prometheus into build/prometheus"
+  fresh=build/prometheus.new
+  rm -rf "$fresh" && mkdir -p "$fresh"
+  (cd "$fresh" && apt-get download -qq -o APT::Sandbox::User=root prometheus >/dev/null)
+  dpkg-deb -x "$fresh"/prometheus_*.deb "$fresh"
+  rm -rf "$fresh"/prometheus_*.deb build/prometheus && mv "$fresh" build/prometheus
+fi
+
 server=""
 stop_server() {
   [ -n "$server" ] || return 0
@@ -47,7 +58,7 @@ step "$here/routes.sh"
 step "$python" "$here/kserve_client.py"
 step "$python" "$here/openai_client.py"
 step "$python" "$here/concurrency.py"
-step python3 "$here/dashboard.py" "$NEREID_METRICS_URL" "$NEREID_URL"
+step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 stop_server
 step python3 "$here/robustness.py" "$build/bin/nereid"
 step "$python" "$here/lifecycle.py" "$build/bin/nereid"
