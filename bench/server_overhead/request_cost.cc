@@ -1,6 +1,7 @@
 // What the way through the server adds to a request of one token: its latency over HTTP on an open
 // connection beside that of the bare executor in this process, by turns. An echo over the same kind
-// of connection says what the socket and its two wake-ups cost on this machine, whatever the server.
+// of connection says what the socket and its two wake-ups cost on this machine, whatever the
+// server.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/tcp.h>
@@ -48,7 +49,8 @@ class Socket {
   static Socket connect(int port) {
     Socket out(socket(AF_INET, SOCK_STREAM, 0));
     const sockaddr_in address = loopback(port);
-    NEREID_CHECK(::connect(out.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+    NEREID_CHECK(::connect(out.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
+                 0);
     return out;
   }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -58,7 +60,7 @@ class Socket {
 
   void send(std::string_view bytes) const {
     NEREID_CHECK(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-          static_cast<ssize_t>(bytes.size()));
+                 static_cast<ssize_t>(bytes.size()));
   }
   // What is there, at least one byte; "" at the end.
   std::string_view receive() {

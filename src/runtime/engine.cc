@@ -60,7 +60,7 @@ void Engine::run() {
       finish(*std::move(next));
     }
     idle_ = !flying && sched_.idle();
-    if (idle_) sched_.check();
+    if (idle_) check_books();
     report();
   }
   if (flying) finish(*std::move(flying));
@@ -68,6 +68,15 @@ void Engine::run() {
   idle_ = true;
   sched_.check();
   report();
+}
+
+// Looking at every block takes a while; a request that comes meanwhile waits for it.
+void Engine::check_books() {
+  constexpr auto kPeriod = std::chrono::seconds(1);
+  const Time at = now();
+  if (at - books_checked_ < kPeriod) return;
+  books_checked_ = at;
+  sched_.check();
 }
 
 void Engine::apply(Command& command) {

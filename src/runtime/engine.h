@@ -53,6 +53,7 @@ class Engine {
   };
 
   void run();
+  void check_books();
   void apply(Command& command);
   void submit(std::vector<sched::SequenceSpec> group);
   void cancel(RequestId id);
@@ -83,6 +84,7 @@ class Engine {
   int64_t num_submitted_ = 0;   // taken from the inbox
   int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
   bool idle_ = true;
+  Time books_checked_{};
   std::thread thread_;
 };
 

@@ -112,7 +112,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* reque
                                                     const char** output_name) {
   const auto& outputs = of(request)->wanted_outputs;
   if (index >= outputs.size()) return out_of_bounds("requested outputs", index, outputs.size());
-  *output_name = outputs[index].c_str();
+  *output_name = outputs[index]->name.c_str();
   return nullptr;
 }
 

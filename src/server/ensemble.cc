@@ -1,6 +1,7 @@
 // Loading ensembles: names to indices, cross-model checks.
 #include "server/ensemble.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/json.h"
@@ -31,11 +32,14 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
     Step step;
     step.model = models[i];
     decoupled_ = decoupled_ || models[i]->decoupled();
-    for (const auto& [name, t] : from.input_map) step.inputs.push_back({name, tensor(t)});
+    for (const auto& [name, t] : from.input_map)
+      step.inputs.push_back({name, tensor(t), configs[i]->input(name)});
     for (const auto& [name, t] : from.output_map) {
-      step.outputs.push_back({name, tensor(t)});
+      step.outputs.push_back({name, tensor(t), configs[i]->output(name)});
+      step.wanted.push_back(step.outputs.back().spec);
       plan_.producer[step.outputs.back().tensor] = static_cast<int>(i);
     }
+    std::sort(step.wanted.begin(), step.wanted.end(), by_name);
     plan_.steps.push_back(std::move(step));
   }
   // The steps decide, and clients read it from the configuration.

@@ -25,10 +25,12 @@ class EnsembleModel : public Model {
   struct Link {
     std::string name;  // of the composing model's input or output
     size_t tensor = 0;
+    const TensorSpec* spec = nullptr;  // in the composing model's configuration
   };
   struct Step {
     std::shared_ptr<Model> model;
     std::vector<Link> inputs, outputs;
+    std::vector<const TensorSpec*> wanted;  // of the outputs, by name
   };
   struct Plan {
     std::vector<Step> steps;

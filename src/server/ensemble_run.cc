@@ -165,18 +165,19 @@ void EnsembleRun::add_inputs(const Branch& branch, const EnsembleModel::Step& st
   const ModelConfig& config = step.model->config();
   const bool prepend = model_.config().max_batch_size == 0 && config.max_batch_size > 0;
   const bool strip = model_.config().max_batch_size > 0 && config.max_batch_size == 0;
+  request.inputs.reserve(step.inputs.size());
   for (const auto& link : step.inputs) {
     const FlowTensor* tensor = branch.tensors[link.tensor].get();
     if (tensor == nullptr) continue;
     InputTensor& input = request.inputs.emplace_back();
     input.name = link.name;
+    input.spec = link.spec;
     input.datatype = tensor->datatype;
     input.shape = tensor->shape;
     input.buffers = tensor->buffers;
-    const TensorSpec* spec = config.input(link.name);
-    if (spec->is_shape_tensor) continue;
+    if (link.spec->is_shape_tensor) continue;
     if (prepend) input.shape.insert(input.shape.begin(), 1);
-    if (strip && input.shape.size() == spec->dims.size() + 1 && input.shape[0] == 1) {
+    if (strip && input.shape.size() == link.spec->dims.size() + 1 && input.shape[0] == 1) {
       input.shape.erase(input.shape.begin());
     }
   }
@@ -201,7 +202,7 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
   if (request_->trace != nullptr) {
     request.trace = std::make_shared<TraceHold>(request_->trace->get()->spawn_child());
   }
-  for (const auto& link : step.outputs) request.requested_outputs.push_back(link.name);
+  request.known_outputs = &step.wanted;
   add_inputs(*branch, step, request);
   const bool is_bounded = room_limit_ > 0 && branch == root_ && step.model->decoupled();
   request.deliver = [call, branch, index, is_bounded](std::unique_ptr<InferenceResponse> response,
@@ -355,7 +356,8 @@ void EnsembleRun::flush_all() {
 void EnsembleRun::emit(Branch& branch, bool is_final) {
   auto response = std::make_unique<InferenceResponse>(context_);
   const auto& names = model_.plan().tensors;
-  for (const auto& name : request_->wanted_outputs) {
+  for (const TensorSpec* wanted : request_->wanted_outputs) {
+    const std::string& name = wanted->name;
     const size_t index = std::find(names.begin(), names.end(), name) - names.begin();
     const FlowTensor* tensor = branch.tensors[index].get();
     if (tensor == nullptr) continue;

@@ -52,14 +52,17 @@ Status Model::read_class_names() {
   return ok();
 }
 
-const std::string& Model::tensors_json() {
-  std::call_once(tensors_once_, [this] {
-    const json::object members{{"inputs", describe(config_.inputs, config_)},
-                               {"outputs", describe(config_.outputs, config_)}};
-    const std::string text = json::serialize(members);
-    tensors_json_ = text.substr(1, text.size() - 2);
+const Model::MetadataText& Model::metadata_text() {
+  std::call_once(metadata_once_, [this] {
+    const std::string name = json::serialize(json::string(config_.name));
+    const json::object members{
+        {"platform", config_.platform.empty() ? config_.backend : config_.platform},
+        {"inputs", describe(config_.inputs, config_)},
+        {"outputs", describe(config_.outputs, config_)}};
+    metadata_text_.before_versions = "{\"name\":" + name + ",\"versions\":[";
+    metadata_text_.after_versions = "]," + json::serialize(members).substr(1);
   });
-  return tensors_json_;
+  return metadata_text_;
 }
 
 Status Model::enqueue(InferenceRequest* request) {

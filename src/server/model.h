@@ -54,9 +54,12 @@ class Model : public std::enable_shared_from_this<Model> {
   const std::shared_ptr<const ClassNames>& class_names() const { return class_names_; }
   // Reads the label files. Internal when one is missing.
   Status read_class_names();
-  // The metadata's members "inputs" and "outputs". Written once: front ends ask for every generate
-  // request.
-  const std::string& tensors_json();
+  // The metadata's JSON around the list of versions. Written once: front ends ask for every
+  // generate request.
+  struct MetadataText {
+    std::string before_versions, after_versions;
+  };
+  const MetadataText& metadata_text();
   // True for models that send requests of their own: these stop before the others.
   virtual bool calls_models() const { return false; }
   // Whether a thread that sends a response may run what the response leads to; nereid/backend.h.
@@ -82,8 +85,8 @@ class Model : public std::enable_shared_from_this<Model> {
   std::filesystem::path dir_;
   std::unique_ptr<ModelStatistics> statistics_;
   std::shared_ptr<const ClassNames> class_names_;
-  std::once_flag tensors_once_;
-  std::string tensors_json_;
+  std::once_flag metadata_once_;
+  MetadataText metadata_text_;
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t num_running_ = 0;

@@ -25,6 +25,7 @@ struct TensorSpec {
   bool allow_ragged = false;  // a batch may hold different sizes
   std::string label_file;     // outputs: class names, relative to the model's folder
 };
+inline bool by_name(const TensorSpec* a, const TensorSpec* b) { return a->name < b->name; }
 
 struct EnsembleStep {
   std::string model;

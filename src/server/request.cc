@@ -130,27 +130,6 @@ Status wrong_input_count(InferenceRequest& r, const ModelConfig& config, size_t 
       r.log_id(), expected, r.inputs.size(), config.name, join_names(got), join_names(missing));
 }
 
-Status check_input_count(InferenceRequest& r, const ModelConfig& config) {
-  size_t num_required = 0;
-  bool is_complete = true;
-  for (const auto& spec : config.inputs) {
-    if (spec.optional) continue;
-    ++num_required;
-    is_complete = is_complete && r.input(spec.name) != nullptr;
-  }
-  const size_t count = r.inputs.size();
-  if (count < num_required || count > config.inputs.size()) {
-    return wrong_input_count(r, config, num_required);
-  }
-  for (const auto& input : r.inputs) {
-    if (config.input(input.name) == nullptr) {
-      return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
-                              config.name);
-    }
-  }
-  return is_complete ? ok() : wrong_input_count(r, config, num_required);
-}
-
 bool dims_match(const std::vector<int64_t>& expected, const int64_t* got, size_t n) {
   if (expected.size() != n) return false;
   for (size_t i = 0; i < n; ++i) {
@@ -349,7 +328,50 @@ Status InferenceRequest::deduce_raw_input() {
         log_id(), input.name, config.name, wanted, input.byte_size());
   }
   input.name = spec.name;
+  input.spec = &spec;
   is_raw = false;
+  return ok();
+}
+
+// Finds every input's spec; all names are different.
+Status InferenceRequest::match_inputs() {
+  const ModelConfig& config = model->config();
+  const auto num_required = static_cast<size_t>(std::count_if(
+      config.inputs.begin(), config.inputs.end(), [](const auto& spec) { return !spec.optional; }));
+  if (inputs.size() < num_required || inputs.size() > config.inputs.size()) {
+    return wrong_input_count(*this, config, num_required);
+  }
+  size_t num_found = 0;
+  for (auto& input : inputs) {
+    if (input.spec == nullptr) input.spec = config.input(input.name);
+    if (input.spec == nullptr) {
+      return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
+                              config.name);
+    }
+    num_found += !input.spec->optional;
+  }
+  return num_found == num_required ? ok() : wrong_input_count(*this, config, num_required);
+}
+
+// Backends see outputs, and most answer, in order of their names whatever the request said.
+Status InferenceRequest::choose_outputs() {
+  const ModelConfig& config = model->config();
+  if (known_outputs != nullptr) {
+    wanted_outputs = *known_outputs;
+    return ok();
+  }
+  wanted_outputs.clear();
+  for (const auto& name : requested_outputs) {
+    wanted_outputs.push_back(config.output(name));
+    if (wanted_outputs.back() == nullptr) {
+      return invalid_argument("unexpected inference output '{}' for model '{}'", name, config.name);
+    }
+  }
+  if (requested_outputs.empty()) {
+    wanted_outputs.reserve(config.outputs.size());
+    for (const auto& output : config.outputs) wanted_outputs.push_back(&output);
+  }
+  std::sort(wanted_outputs.begin(), wanted_outputs.end(), by_name);
   return ok();
 }
 
@@ -360,35 +382,19 @@ Status InferenceRequest::validate() {
     return invalid_argument("the request has no response callback");
   }
   if (is_raw) RETURN_IF_ERROR(deduce_raw_input());
-  RETURN_IF_ERROR(check_input_count(*this, config));
+  RETURN_IF_ERROR(match_inputs());
   batch_size = 0;
   for (auto& input : inputs) {
-    const TensorSpec* spec = config.input(input.name);
-    if (spec == nullptr) {
-      return invalid_argument("unexpected inference input '{}' for model '{}'", input.name,
-                              config.name);
-    }
-    if (input.datatype != spec->datatype) {
+    if (input.datatype != input.spec->datatype) {
       return invalid_argument(
           "{}inference input '{}' data-type is '{}', but model '{}' expects '{}'", log_id(),
           input.name, TRITONSERVER_DataTypeString(input.datatype), config.name,
-          TRITONSERVER_DataTypeString(spec->datatype));
+          TRITONSERVER_DataTypeString(input.spec->datatype));
     }
-    RETURN_IF_ERROR(check_shape(*this, input, *spec, config));
+    RETURN_IF_ERROR(check_shape(*this, input, *input.spec, config));
     RETURN_IF_ERROR(check_bytes(*this, input, config));
   }
-  wanted_outputs = requested_outputs;
-  for (const auto& name : requested_outputs) {
-    if (config.output(name) == nullptr) {
-      return invalid_argument("unexpected inference output '{}' for model '{}'", name, config.name);
-    }
-  }
-  if (wanted_outputs.empty()) {
-    for (const auto& output : config.outputs) wanted_outputs.push_back(output.name);
-  }
-  // Backends see them, and most answer, in this order whatever the request said.
-  std::sort(wanted_outputs.begin(), wanted_outputs.end());
-  return ok();
+  return choose_outputs();
 }
 
 }  // namespace nereid::server

@@ -101,6 +101,7 @@ struct InputBuffer {
 
 struct InputTensor {
   std::string name;
+  const TensorSpec* spec = nullptr;  // of the model; null: not looked up yet
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
   std::vector<int64_t> shape;          // as the client gave it
   std::vector<int64_t> backend_shape;  // after the model's reshape; set by validate()
@@ -154,6 +155,9 @@ class InferenceRequest {
   uint64_t timeout_us = 0;
   std::vector<InputTensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all
+  // Of a step of an ensemble, instead of requested_outputs: checked and in order when it was
+  // loaded.
+  const std::vector<const TensorSpec*>* known_outputs = nullptr;
   std::vector<TRITONSERVER_Parameter> parameters;
   bool is_raw = false;  // the one input's type and shape follow from the model and its size
   TRITONSERVER_InferenceRequestReleaseFn_t release_fn = nullptr;
@@ -173,9 +177,9 @@ class InferenceRequest {
   std::shared_ptr<TraceHold> trace;
 
   // Set while the core owns the request.
-  std::vector<std::string> wanted_outputs;  // requested, or all of the model's
-  int64_t batch_size = 0;                   // 0: the model has no batch dimension
-  uint64_t start_ns = 0;                    // accepted
+  std::vector<const TensorSpec*> wanted_outputs;  // requested, or all of the model's; by name
+  int64_t batch_size = 0;                         // 0: the model has no batch dimension
+  uint64_t start_ns = 0;                          // accepted
   // Sequence controls and state, and what holds their bytes; while a sequence's turn lasts.
   std::vector<InputTensor> core_inputs;
   std::vector<std::shared_ptr<const std::string>> core_memory;
@@ -185,6 +189,8 @@ class InferenceRequest {
 
  private:
   Status deduce_raw_input();
+  Status match_inputs();
+  Status choose_outputs();
 
   std::string raw_prefix_;  // length of a raw BYTES element
   std::shared_ptr<ResponseContext> context_;

@@ -9,7 +9,7 @@
 namespace nereid::server {
 
 ResponseContext::~ResponseContext() {
-  if (armed)
+  if (armed && !is_final())
     fail(internal_error("model '{}' ended the request without a final response",
                         model->config().name));
   if (armed && counts_as_running) model->request_ended();

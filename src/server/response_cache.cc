@@ -58,9 +58,7 @@ bool key_of(const InferenceRequest& request, std::string& key) {
     add_field(text, p.name);
     add_field(text, parameter_text(p));
   }
-  auto outputs = request.wanted_outputs;
-  std::sort(outputs.begin(), outputs.end());
-  for (const auto& name : outputs) add_field(text, name);
+  for (const TensorSpec* output : request.wanted_outputs) add_field(text, output->name);
   key = fmt::format("{:016x}{:016x}", hash64(text, 0), hash64(text, 1));
   return true;
 }

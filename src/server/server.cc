@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/countdown.h"
 #include "base/json.h"
@@ -111,21 +112,22 @@ std::string Server::metadata() const {
 
 StatusOr<std::string> Server::model_metadata(const std::string& name, int64_t version) const {
   ASSIGN_OR_RETURN(const auto model, find(name, version));
-  json::array versions;
+  const Model::MetadataText& parts = model->metadata_text();
+  std::string text;
+  text.reserve(parts.before_versions.size() + parts.after_versions.size() + 64);
+  text += parts.before_versions;
+  auto add = [&, is_first = true](int64_t v) mutable {
+    text += std::exchange(is_first, false) ? "\"" : ",\"";
+    text += fmt::format_int(v).c_str();
+    text += '"';
+  };
   if (version > 0) {
-    versions.push_back(json::string(std::to_string(version)));
+    add(version);
   } else {
-    for (const auto& ready : models_->ready_versions(name)) {
-      versions.push_back(json::string(std::to_string(ready->version())));
-    }
+    for (const auto& ready : models_->ready_versions(name)) add(ready->version());
   }
-  const ModelConfig& config = model->config();
-  json::object head{{"name", name},
-                    {"versions", std::move(versions)},
-                    {"platform", config.platform.empty() ? config.backend : config.platform}};
-  std::string text = json::serialize(head);
-  text.back() = ',';
-  return text + model->tensors_json() + "}";
+  text += parts.after_versions;
+  return text;
 }
 
 StatusOr<std::string> Server::statistics(const std::string& name, int64_t version) const {

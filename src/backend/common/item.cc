@@ -4,13 +4,13 @@
 namespace nereid::backend {
 namespace {
 
-Status uneven(const char* name, int64_t batch) {
+Status uneven(std::string_view name, int64_t batch) {
   return invalid_argument("input '{}' does not divide into the {} items of the batch", name, batch);
 }
 
 }  // namespace
 
-StatusOr<std::optional<InputView>> Item::input(const char* name) const {
+StatusOr<std::optional<InputView>> Item::input(std::string_view name) const {
   ASSIGN_OR_RETURN(auto view, request_.input(name));
   if (!view || batch_ == 1) return view;
   if (view->shape.empty() || view->shape[0] != batch_) return uneven(name, batch_);

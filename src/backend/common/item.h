@@ -18,7 +18,7 @@ class Item {
 
   // This item's part; nullopt when the client did not send the input. InvalidArgument, naming the
   // input, when it cannot be cut into equal parts.
-  StatusOr<std::optional<InputView>> input(const char* name) const;
+  StatusOr<std::optional<InputView>> input(std::string_view name) const;
 
   // As in Request, of this item's part.
   template <class T>

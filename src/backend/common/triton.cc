@@ -110,6 +110,12 @@ Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
     check(TRITONBACKEND_InputProperties(input, &name, nullptr, nullptr, nullptr, nullptr, nullptr));
     inputs_.emplace_back(name, input);
   }
+  check(TRITONBACKEND_RequestOutputCount(request_, &count));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* name = "";
+    check(TRITONBACKEND_RequestOutputName(request_, i, &name));
+    outputs_.emplace_back(name);
+  }
 }
 
 std::string Request::id() const {
@@ -118,7 +124,7 @@ std::string Request::id() const {
   return id;
 }
 
-StatusOr<std::optional<InputView>> Request::input(const char* name) const {
+StatusOr<std::optional<InputView>> Request::input(std::string_view name) const {
   const auto found = std::find_if(inputs_.begin(), inputs_.end(),
                                   [&](const auto& entry) { return entry.first == name; });
   if (found == inputs_.end()) return std::nullopt;
@@ -165,15 +171,8 @@ bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {
   return total <= max_bytes;
 }
 
-bool Request::wants_output(std::string_view wanted) const {
-  uint32_t count = 0;
-  check(TRITONBACKEND_RequestOutputCount(request_, &count));
-  for (uint32_t i = 0; i < count; ++i) {
-    const char* name = "";
-    check(TRITONBACKEND_RequestOutputName(request_, i, &name));
-    if (name == wanted) return true;
-  }
-  return false;
+bool Request::wants_output(std::string_view name) const {
+  return std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end();
 }
 
 template <class T>

@@ -50,7 +50,7 @@ class Request {
   TRITONBACKEND_ModelInstance* instance() const { return instance_; }
 
   // nullopt when the client did not send it. InvalidArgument for device memory.
-  StatusOr<std::optional<InputView>> input(const char* name) const;
+  StatusOr<std::optional<InputView>> input(std::string_view name) const;
   bool wants_output(std::string_view name) const;
 
   // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
@@ -74,6 +74,7 @@ class Request {
   TRITONBACKEND_Request* request_;
   // By name: asking the server for an input that is not there costs it a message.
   std::vector<std::pair<std::string_view, TRITONBACKEND_Input*>> inputs_;
+  std::vector<std::string_view> outputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;
 };

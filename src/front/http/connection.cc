@@ -266,16 +266,14 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!got_byte) co_return false;
   auto answer = std::make_shared<Answer>();
   answer->request.begin_ns = now_ns();
-  bool keep_alive = false;
-  int http_version = 11;
-  const bool complete = co_await read_request(answer->request, keep_alive, http_version);
+  const bool complete = co_await read_request(*answer);
   if (!complete) co_return false;
-  co_await answer_request(answer, keep_alive, http_version);
-  co_return keep_alive && !peer_gone_;
+  co_await answer_request(answer);
+  co_return answer->keep_alive && !peer_gone_;
 }
 
-asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_alive,
-                                               int& http_version) {
+asio::awaitable<bool> Connection::read_request(Answer& answer) {
+  Request& request = answer.request;
   const ListenerOptions& options = listener_->options;
   http::request_parser<http::string_body> parser;
   parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
@@ -340,8 +338,8 @@ asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_aliv
   }
   if (ec) co_return false;
 
-  http_version = head.version() >= 11 ? 11 : 10;
-  keep_alive = parser.keep_alive();
+  answer.http_version = head.version() >= 11 ? 11 : 10;
+  answer.keep_alive = parser.keep_alive();
   request.headers.reserve(16);
   for (const auto& field : head) {
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
@@ -351,8 +349,14 @@ asio::awaitable<bool> Connection::read_request(Request& request, bool& keep_aliv
   co_return true;
 }
 
-asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer, bool& keep_alive,
-                                                 int http_version) {
+// While an answer is open, the thread that brings a piece of a stream sends it. With many active
+// requests the event loops share that work; HTTP/1.0 ends a stream by closing.
+bool Connection::may_open(const Answer& answer) const {
+  return answer.http_version >= 11 && answer.on_written.empty() &&
+         listener_->stats.requests_active <= kMaxDelivered;
+}
+
+asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer) {
   current_ = answer;
   ++listener_->stats.requests_active;
   {
@@ -365,16 +369,18 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer,
   }
   while (!answer->started && !peer_gone_ && !answer->gone) {
     watch();
+    if (may_open(*answer)) answer->open();
     co_await wait_for_news();
+    answer->close();
   }
-  if (listener_->draining) keep_alive = false;
+  if (listener_->draining) answer->keep_alive = false;
   if (answer->started && !answer->gone) {
     count_response(listener_->stats, answer->head.status);
     if (answer->streaming) {
-      if (http_version == 10) keep_alive = false;
-      co_await write_stream(*answer, keep_alive, http_version);
+      if (answer->http_version == 10) answer->keep_alive = false;
+      co_await write_stream(*answer);
     } else {
-      co_await write_whole(*answer, keep_alive, http_version);
+      co_await write_whole(*answer);
     }
   }
   if (!answer->finished) {
@@ -411,11 +417,11 @@ asio::awaitable<bool> Connection::write_text(std::string text, std::string_view 
   co_return !ec;
 }
 
-asio::awaitable<void> Connection::write_whole(Answer& answer, bool keep_alive, int http_version) {
+asio::awaitable<void> Connection::write_whole(Answer& answer) {
   const Response& head = answer.head;
   const std::string framing =
       head.status == 204 ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
-  std::string text = format_head(head, framing, keep_alive, http_version);
+  std::string text = format_head(head, framing, answer.keep_alive, answer.http_version);
   const bool has_body = answer.request.method != "HEAD" && head.status != 204;
   const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
   co_await write_answer(answer, std::move(text), body);
@@ -433,33 +439,35 @@ asio::awaitable<bool> Connection::write_answer(Answer& answer, std::string text,
   co_return sent;
 }
 
-asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, int http_version) {
-  const bool chunked = http_version >= 11;
-  std::string text = format_head(answer.head, chunked ? "Transfer-Encoding: chunked\r\n" : "",
-                                 keep_alive, http_version);
+// What a stream has for the socket: what it left over, the head, chunks, the end.
+std::string Connection::take_stream_text(Answer& answer) {
+  const bool chunked = answer.http_version >= 11;
+  std::string text = std::exchange(answer.rest, {});
+  if (!std::exchange(answer.head_written, true)) {
+    if (listener_->draining) answer.keep_alive = false;
+    text += format_head(answer.head, chunked ? "Transfer-Encoding: chunked\r\n" : "",
+                        answer.keep_alive, answer.http_version);
+  }
+  for (const std::string& chunk : answer.chunks) text += chunked ? chunk_of(chunk) : chunk;
+  answer.chunks.clear();
+  if (answer.finished && !std::exchange(answer.all_written, true) && chunked) text += "0\r\n\r\n";
+  return text;
+}
+
+asio::awaitable<void> Connection::write_stream(Answer& answer) {
   for (;;) {
-    text += std::exchange(answer.rest, {});
-    for (const std::string& chunk : answer.chunks) {
-      text += chunked ? chunk_of(chunk) : chunk;
-    }
-    answer.chunks.clear();
-    const bool last = answer.finished;
-    if (last && chunked) text += "0\r\n\r\n";
+    std::string text = take_stream_text(answer);
     if (!text.empty()) {
       const size_t handed_over = answer.unread_bytes;
       const bool sent = co_await write_answer(answer, std::move(text));
-      text.clear();
       answer.unread_bytes -= std::min(handed_over, answer.unread_bytes);
       if (!sent) co_return;
     }
-    if (last) co_return;
+    if (answer.all_written) co_return;
     watch();
     if (peer_gone_ || answer.gone) co_return;
     if (answer.chunks.empty() && !answer.finished) {
-      if (chunked && answer.on_written.empty() &&
-          listener_->stats.requests_active <= kMaxDelivered) {
-        answer.open();
-      }
+      if (may_open(answer)) answer.open();
       co_await wait_for_news();
       answer.close();
     }
@@ -467,14 +475,14 @@ asio::awaitable<void> Connection::write_stream(Answer& answer, bool keep_alive, 
   }
 }
 
-void Connection::send_now(Answer& answer, std::string_view chunk) {
-  std::string text = chunk_of(chunk);
+void Connection::send_now(Answer& answer) {
+  std::string text = take_stream_text(answer);
+  answer.unread_bytes = 0;
   const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   text.erase(0, static_cast<size_t>(std::max<ssize_t>(n, 0)));
   if (text.empty()) return;
   // The strand goes on, and finds out what is wrong if it is.
-  answer.is_open = false;
-  answer.unread_bytes += text.size();
+  answer.unread_bytes = text.size();
   answer.rest = std::move(text);
 }
 

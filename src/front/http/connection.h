@@ -84,18 +84,21 @@ struct Answer {
   void close();  // waits for a thread that is inside
 
   std::mutex turn;
-  bool is_open = false;    // the connection waits for a piece of this stream, and nothing is queued
-  bool is_inside = false;  // a thread delivers one
+  bool is_open = false;    // the connection waits for news of this answer, and nothing is queued
+  bool is_inside = false;  // a thread delivers some
 
   std::atomic<int> num_posted{0};  // work on its way to the strand
   Request request;
   Response head;
   std::deque<std::string> chunks;
-  std::string rest;  // bytes that the socket did not take at once; before the chunks
+  std::string rest;  // bytes that the socket did not take at once; before all others
   size_t unread_bytes = 0;
   bool started = false;
   bool streaming = false;
   bool finished = false;
+  int http_version = 11;
+  bool keep_alive = false;                         // of the connection, after this answer
+  bool head_written = false, all_written = false;  // of a stream; handed to the socket or `rest`
   bool gone = false;  // client left or stalled; nothing is written any more
   std::function<void()> on_disconnect;
   std::vector<Exchange::OnWritten> on_written;
@@ -114,8 +117,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_on_strand();
   // The answer has news (head, chunk, end); on the strand.
   void notify() { wake_.cancel(); }
-  // Any thread, while the answer is open: what the socket does not take is left in its `rest`.
-  void send_now(Answer& answer, std::string_view chunk);
+  // The thread that has the answer's turn: sends what there is of a stream. What the socket does
+  // not take is left in `rest`.
+  void send_now(Answer& answer);
   // Tells the handler that the client is gone; once.
   void give_up(Answer& answer);
 
@@ -125,11 +129,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Work run();
   Flag serve_one();  // false: close the connection
-  Flag read_request(Request& request, bool& keep_alive, int& http_version);
+  Flag read_request(Answer& answer);
   Flag wait_first_byte();
-  Work answer_request(std::shared_ptr<Answer> answer, bool& keep_alive, int http_version);
-  Work write_whole(Answer& answer, bool keep_alive, int http_version);
-  Work write_stream(Answer& answer, bool keep_alive, int http_version);
+  Work answer_request(std::shared_ptr<Answer> answer);
+  Work write_whole(Answer& answer);
+  Work write_stream(Answer& answer);
+  bool may_open(const Answer& answer) const;
+  std::string take_stream_text(Answer& answer);
   Work refuse(const Request& request, int status, std::string message);
   // Writes `text`, then `more`, which must outlive the call. False: the client is gone.
   Flag write_text(std::string text, std::string_view more = {});

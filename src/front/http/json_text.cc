@@ -12,7 +12,16 @@ namespace nereid::front {
 
 void append_json_string(std::string& out, std::string_view text) {
   out.push_back('"');
-  for (const char c : text) {
+  const auto is_plain = [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != '"' && c != '\\';
+  };
+  while (!text.empty()) {
+    const auto end = std::find_if_not(text.begin(), text.end(), is_plain);
+    out.append(text.begin(), end);
+    text.remove_prefix(static_cast<size_t>(end - text.begin()));
+    if (text.empty()) break;
+    const char c = text.front();
+    text.remove_prefix(1);
     switch (c) {
       case '"':
         out += "\\\"";
@@ -36,11 +45,7 @@ void append_json_string(std::string& out, std::string_view text) {
         out += "\\f";
         break;
       default:
-        if (static_cast<unsigned char>(c) < 0x20) {
-          out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
-        } else {
-          out.push_back(c);
-        }
+        out += fmt::format("\\u{:04X}", static_cast<unsigned>(c));
     }
   }
   out.push_back('"');

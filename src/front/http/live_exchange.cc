@@ -59,9 +59,7 @@ class LiveExchange final : public Exchange {
     {
       std::lock_guard lock(answer_->turn);
       if (answer_->is_open && answer_->num_posted.load() == 0) {
-        answer_->is_inside = true;
-        run(work);
-        answer_->is_inside = false;
+        take_turn(work);
         return;
       }
     }
@@ -79,16 +77,11 @@ class LiveExchange final : public Exchange {
     if (answer_->started) return;
     answer_->head = std::move(head);
     answer_->started = answer_->streaming = true;
-    connection_->notify();
+    news();
   }
 
   void write(std::string_view text) override {
     if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
-    if (answer_->is_open) {
-      connection_->send_now(*answer_, text);
-      if (!answer_->is_open) news();
-      return;
-    }
     // One piece may be larger than the limit: only what is left over of earlier ones counts.
     if (!answer_->is_inside && answer_->unread_bytes > listener_->options.max_unread_bytes) {
       connection_->give_up(*answer_);
@@ -119,6 +112,19 @@ class LiveExchange final : public Exchange {
   }
 
  private:
+  // With the turn: does `work`, and sends what it brings to a stream. The strand is told unless it
+  // would only go on waiting.
+  void take_turn(const std::function<void()>& work) {
+    const bool was_started = answer_->started;
+    answer_->is_inside = true;
+    run(work);
+    answer_->is_inside = false;
+    if (answer_->streaming && !answer_->gone) connection_->send_now(*answer_);
+    if (answer_->started == was_started && !answer_->finished && answer_->rest.empty()) return;
+    answer_->is_open = false;
+    asio::post(connection_->executor(), [c = connection_] { c->notify(); });
+  }
+
   static void run(const std::function<void()>& work) {
     try {
       work();
@@ -130,13 +136,11 @@ class LiveExchange final : public Exchange {
   void finish() {
     answer_->finished = true;
     answer_->on_disconnect = nullptr;
-    answer_->is_open = false;
     news();
   }
 
   void news() {
-    if (!answer_->is_inside) return connection_->notify();
-    asio::post(connection_->executor(), [c = connection_] { c->notify(); });
+    if (!answer_->is_inside) connection_->notify();  // else take_turn() tells
   }
 
   std::shared_ptr<Connection> connection_;

@@ -30,7 +30,11 @@ Router::Router(ErrorPage error_page) : error_page_(std::move(error_page)) {}
 
 void Router::add(std::string_view method, std::string_view pattern, Handler handler) {
   NEREID_CHECK(!pattern.empty() && pattern[0] == '/');
-  Route route{std::string(method), {}, std::move(handler)};
+  Route route{std::string(method), {}, {}, {}, std::move(handler)};
+  route.prefix = pattern.substr(0, pattern.find('{'));
+  if (const size_t last = pattern.rfind('}'); last != std::string_view::npos) {
+    route.suffix = pattern.substr(last + 1);
+  }
   for (std::string_view rest = pattern; !rest.empty();) {
     std::string_view text = take_segment(rest);
     Segment::Kind kind = Segment::Kind::kLiteral;
@@ -52,6 +56,7 @@ void Router::add(std::string_view method, std::string_view pattern, Handler hand
 }
 
 bool Router::match(const Route& route, std::string_view path, Request& request) {
+  if (!path.starts_with(route.prefix) || !path.ends_with(route.suffix)) return false;
   request.params.clear();
   for (const Segment& segment : route.segments) {
     if (path.empty() || path[0] != '/') return false;

@@ -37,6 +37,7 @@ class Router {
   };
   struct Route {
     std::string method;
+    std::string prefix, suffix;  // literal ends of the pattern, which tell most routes apart
     std::vector<Segment> segments;
     Handler handler;
   };

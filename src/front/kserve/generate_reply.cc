@@ -1,5 +1,6 @@
 // Inference replies -> generate reply objects; see generate_mapping.h.
-#include <map>
+#include <algorithm>
+#include <vector>
 
 #include "front/http/json_text.h"
 #include "front/kserve/generate_mapping.h"
@@ -17,21 +18,32 @@ StatusOr<std::string> format_tensor(const Tensor& t) {
 }  // namespace
 
 StatusOr<std::string> format_generate_reply(const InferenceReply& reply) {
-  std::map<std::string, std::string> members;
-  if (!reply.id.empty()) members["id"] = json_parameter(reply.id);
-  members["model_name"] = json_parameter(reply.model_name);
-  members["model_version"] = json_parameter(std::to_string(reply.model_version));
-  for (const Parameter& p : reply.parameters) members[p.name] = json_parameter(p.value);
+  struct Member {
+    std::string_view name;
+    std::string value;
+  };
+  std::vector<Member> members;
+  members.reserve(3 + reply.parameters.size() + reply.outputs.size());
+  if (!reply.id.empty()) members.push_back({"id", json_parameter(reply.id)});
+  members.push_back({"model_name", json_parameter(reply.model_name)});
+  members.push_back({"model_version", json_parameter(std::to_string(reply.model_version))});
+  for (const Parameter& p : reply.parameters) members.push_back({p.name, json_parameter(p.value)});
   for (const Tensor& t : reply.outputs) {
-    ASSIGN_OR_RETURN(members[t.name], format_tensor(t));
+    ASSIGN_OR_RETURN(std::string value, format_tensor(t));
+    members.push_back({t.name, std::move(value)});
   }
+  std::stable_sort(members.begin(), members.end(),
+                   [](const Member& a, const Member& b) { return a.name < b.name; });
   std::string out = "{";
-  for (const auto& [name, value] : members) {
-    if (out.size() > 1) out += ",";
-    append_json_string(out, name);
-    out += ":" + value;
+  out.reserve(512);
+  for (size_t i = 0; i < members.size(); ++i) {
+    if (i + 1 < members.size() && members[i + 1].name == members[i].name) continue;  // last counts
+    if (out.size() > 1) out += ',';
+    append_json_string(out, members[i].name);
+    out += ':';
+    out += members[i].value;
   }
-  out += "}";
+  out += '}';
   return out;
 }
 
