@@ -420,6 +420,34 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
   }
 }
 
+// The thread that brings an answer sends it while the connection's event loop is busy.
+TEST_F(OneThreadHttpTest, AnAnswerNeedsNoEventLoop) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  Client busy(listener_->port());
+  busy.send("GET /block HTTP/1.1\r\nConnection: close\r\n\r\n");
+  ExchangePtr blocked = wait_held();
+  ASSERT_NE(blocked, nullptr);
+  x->deliver([x] {
+    x->begin_stream({200, "text/plain", {}, ""});
+    x->write("all");
+    x->write(" of it");
+    x->end();
+  });
+  const std::string got = c.read("0\r\n\r\n");
+  EXPECT_THAT(got, StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(unchunked(got), "all of it");
+  gate_.count_down();
+  blocked->post([blocked] { blocked->send({200, "text/plain", {}, "free"}); });
+  EXPECT_THAT(busy.read(), HasSubstr("free"));
+  x.reset();
+  c.send("GET /hello HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(c.read("hi?"), HasSubstr("200 OK"));
+}
+
 TEST_F(HttpTest, PiecesForAClientThatHasGone) {
   start();
   for (int i = 0; i < 20; ++i) {
