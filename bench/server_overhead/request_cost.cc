@@ -2,18 +2,13 @@
 // connection beside that of the bare executor in this process, by turns. An echo over the same kind
 // of connection says what the socket and its two wake-ups cost on this machine, whatever the
 // server.
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <thread>
 
 #include "../stopwatch.h"
-#include "base/check.h"
+#include "loopback.h"
 #include "text/tokenizer.h"
 
 namespace nereid::bench {
@@ -31,73 +26,20 @@ struct Options {
   int32_t threads = 1;
 };
 
-sockaddr_in loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  return address;
-}
-
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {
-    NEREID_CHECK(fd_ >= 0);
-    const int on = 1;
-    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  }
-  static Socket connect(int port) {
-    Socket out(socket(AF_INET, SOCK_STREAM, 0));
-    const sockaddr_in address = loopback(port);
-    NEREID_CHECK(::connect(out.fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
-                 0);
-    return out;
-  }
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-
-  void send(std::string_view bytes) const {
-    NEREID_CHECK(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
-                 static_cast<ssize_t>(bytes.size()));
-  }
-  // What is there, at least one byte; "" at the end.
-  std::string_view receive() {
-    const ssize_t n = recv(fd_, buffer_.data(), buffer_.size(), 0);
-    return {buffer_.data(), static_cast<size_t>(std::max<ssize_t>(n, 0))};
-  }
-
- private:
-  int fd_;
-  std::array<char, 65536> buffer_;
-};
-
 // Sends back what it gets, on a thread of its own, to one client.
 class Echo {
  public:
-  Echo() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = loopback(0);
-    socklen_t size = sizeof(address);
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    NEREID_CHECK(bind(listener_, any, size) == 0 && listen(listener_, 1) == 0);
-    NEREID_CHECK(getsockname(listener_, any, &size) == 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] {
-      Socket client(accept(listener_, nullptr, nullptr));
-      for (auto bytes = client.receive(); !bytes.empty(); bytes = client.receive())
-        client.send(bytes);
-    });
-  }
-  ~Echo() {  // after its client's socket
-    thread_.join();
-    close(listener_);
-  }
-  int port() const { return port_; }
+  Echo()
+      : thread_([this] {
+          Socket client = listener_.accept();
+          for (auto bytes = client.receive(); !bytes.empty(); bytes = client.receive())
+            client.send(bytes);
+        }) {}
+  ~Echo() { thread_.join(); }  // after its client's socket
+  int port() const { return listener_.port(); }
 
  private:
-  const int listener_;
-  int port_ = 0;
+  LoopbackListener listener_;
   std::thread thread_;
 };
 

@@ -1,5 +1,6 @@
 """Throughput and latency of this server beside a stock Triton 2.51 on the same machine: one repository, one identity
-backend loaded in both, perf_analyzer, rounds that alternate between the servers.
+backend loaded in both, perf_analyzer, rounds that alternate between the servers. For HTTP also beside `replay_server`,
+which answers without doing anything: the bound that client, kernel and wake-ups set.
 
 usage: run.py [--build DIR] [--protocols http,grpc] [--connections 1,16,64] [--rounds N] [--seconds S]
 
@@ -48,8 +49,9 @@ def free_port():
 class Server:
     """A running server with HTTP, and with gRPC where it has it."""
 
-    def __init__(self, name, command, environment, log):
+    def __init__(self, name, command, environment, log, protocols=("http", "grpc")):
         self.name, self.http, self.grpc, metrics = name, free_port(), free_port(), free_port()
+        self.protocols = protocols
         ports = {"http": self.http, "grpc": self.grpc, "metrics": metrics}
         self.log = open(log, "w")
         self.process = subprocess.Popen([part.format(**ports) for part in command], env=environment, stdout=self.log,
@@ -148,30 +150,36 @@ def main():
     stock = Server("stock", pinned(options.server_cpus, [os.path.join(stock_root, "bin", "tritonserver"), *flags, *more]),
                    dict(os.environ, LD_LIBRARY_PATH=":".join(libraries)), os.path.join(work, "stock.log"))
     ours = Server("nereid", pinned(options.server_cpus, ours), dict(os.environ), os.path.join(work, "nereid.log"))
+    replay = Server("replay", pinned(options.server_cpus, [os.path.join(options.build, "bin", "replay_server"), "{http}",
+                                                           str(ours.http)]),
+                    dict(os.environ), os.path.join(work, "replay.log"), protocols=("http",))
     try:
-        compare([stock, ours], analyzer, options, work)
+        compare([stock, ours, replay], analyzer, options, work)
     finally:
-        stock.stop()
-        ours.stop()
+        for server in (replay, stock, ours):
+            server.stop()
 
 
 def compare(servers, analyzer, options, work):
-    print(f"{'':>14} | {'stock':^42} | {'nereid':^42} | {'ratio':^20}")
     head = f"{'infer/s':>9} {'p50 us':>9} {'p99 us':>9} {'CPU us/req':>12}"
+    print(f"{'':>14} | {'stock':^42} | {'nereid':^42} | {'nereid to stock':^20} | {'replay: infer/s, p50':^20}")
     print(f"{'connections':>14} | {head} | {head} | {'infer/s':>9} {'p99':>9}")
     for protocol in options.protocols.split(","):
+        asked = [server for server in servers if protocol in server.protocols]
         for connections in map(int, options.connections.split(",")):
-            rounds = {server.name: [] for server in servers}
+            rounds = {server.name: [] for server in asked}
             for number in range(options.rounds):
-                for server in (servers if number % 2 == 0 else servers[::-1]):
+                for server in (asked if number % 2 == 0 else asked[::-1]):
                     rounds[server.name].append(
                         measure(server, analyzer, protocol, connections, options.seconds, work))
             median = {name: {key: statistics.median(row[key] for row in rows) for key in rows[0]}
                       for name, rows in rounds.items()}
-            cells = [f"{m['rate']:9.0f} {m['p50']:9.0f} {m['p99']:9.0f} {m['cpu']:12.1f}" for m in median.values()]
             a, b = median["stock"], median["nereid"]
+            cells = [f"{m['rate']:9.0f} {m['p50']:9.0f} {m['p99']:9.0f} {m['cpu']:12.1f}" for m in (a, b)]
+            bound = median.get("replay")
             print(f"{protocol + ' ' + str(connections):>14} | {cells[0]} | {cells[1]} | "
-                  f"{b['rate'] / a['rate']:8.2f}x {b['p99'] / a['p99']:8.2f}x", flush=True)
+                  f"{b['rate'] / a['rate']:8.2f}x {b['p99'] / a['p99']:8.2f}x | "
+                  + (f"{bound['rate']:9.0f} {bound['p50']:9.0f}" if bound else ""), flush=True)
 
 
 if __name__ == "__main__":

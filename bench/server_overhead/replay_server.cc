@@ -1,0 +1,70 @@
+// The fastest answer to an HTTP inference that a server could give: it parses nothing, runs nothing
+// and sends the first reply of a real server again, from a thread that waits in recv(). Everything
+// else is passed on to the real server. What perf_analyzer measures against it is the bound that
+// the client, the kernel and two wake-ups set.   usage: replay_server PORT REAL_SERVER_PORT
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "loopback.h"
+
+namespace nereid::bench {
+namespace {
+
+// One message with a Content-Length, or none, from the bytes at the front of `text`; reads more
+// when it is not complete. "": the peer has closed.
+std::string take_message(Socket& socket, std::string& text) {
+  for (;;) {
+    const size_t head = text.find("\r\n\r\n");
+    size_t size = std::string::npos;
+    if (head != std::string::npos) {
+      size_t length = 0;
+      for (const char* name : {"\r\nContent-Length: ", "\r\ncontent-length: "}) {
+        const size_t at = text.find(name);
+        if (at < head) std::from_chars(&text[at + 18], text.data() + head, length);
+      }
+      size = head + 4 + length;
+    }
+    if (text.size() >= size) {
+      std::string message = text.substr(0, size);
+      text.erase(0, size);
+      return message;
+    }
+    const auto more = socket.receive();
+    if (more.empty()) return "";
+    text += more;
+  }
+}
+
+void serve(Socket client, int real_port) {
+  Socket real = Socket::connect(real_port);
+  std::string unread, unread_of_real, inference;
+  for (;;) {
+    const std::string request = take_message(client, unread);
+    if (request.empty()) return;
+    const bool is_inference =
+        request.substr(0, request.find("\r\n")).find("/infer ") != std::string::npos;
+    if (!is_inference || inference.empty()) {
+      real.send(request);
+      const std::string reply = take_message(real, unread_of_real);
+      if (is_inference) inference = reply;
+      client.send(reply);
+    } else {
+      client.send(inference);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereid::bench
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: replay_server PORT REAL_SERVER_PORT\n");
+    return 2;
+  }
+  const nereid::bench::LoopbackListener listener(std::atoi(argv[1]));
+  for (;;) std::thread(nereid::bench::serve, listener.accept(), std::atoi(argv[2])).detach();
+}
