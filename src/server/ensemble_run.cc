@@ -87,14 +87,12 @@ void EnsembleRun::start() {
   root_->tensors.resize(plan.tensors.size());
   root_->done.resize(plan.steps.size());
   root_->started.resize(plan.steps.size());
-  for (size_t i = 0; i < plan.num_inputs; ++i) {
-    const InputTensor* input = request_->input(plan.tensors[i]);
-    if (input == nullptr) continue;
+  for (const InputTensor& input : request_->inputs) {
     auto tensor = std::make_shared<FlowTensor>();
-    tensor->datatype = input->datatype;
-    tensor->shape = input->shape;
-    tensor->buffers = input->buffers;
-    root_->tensors[i] = std::move(tensor);
+    tensor->datatype = input.datatype;
+    tensor->shape = input.shape;
+    tensor->buffers = input.buffers;
+    root_->tensors[input.spec - model_.config().inputs.data()] = std::move(tensor);
   }
   auto self = shared_from_this();
   context_->cancel_state().on_cancel([weak = weak_from_this()] {

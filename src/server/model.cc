@@ -65,6 +65,14 @@ const Model::MetadataText& Model::metadata_text() {
   return metadata_text_;
 }
 
+const std::vector<const TensorSpec*>& Model::sorted_outputs() {
+  std::call_once(outputs_once_, [this] {
+    for (const auto& output : config_.outputs) sorted_outputs_.push_back(&output);
+    std::sort(sorted_outputs_.begin(), sorted_outputs_.end(), by_name);
+  });
+  return sorted_outputs_;
+}
+
 Status Model::enqueue(InferenceRequest* request) {
   RETURN_IF_ERROR(request->validate());
   {

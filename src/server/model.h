@@ -60,6 +60,8 @@ class Model : public std::enable_shared_from_this<Model> {
     std::string before_versions, after_versions;
   };
   const MetadataText& metadata_text();
+  // All outputs, by name.
+  const std::vector<const TensorSpec*>& sorted_outputs();
   // True for models that send requests of their own: these stop before the others.
   virtual bool calls_models() const { return false; }
   // Whether a thread that sends a response may run what the response leads to; nereid/backend.h.
@@ -87,6 +89,8 @@ class Model : public std::enable_shared_from_this<Model> {
   std::shared_ptr<const ClassNames> class_names_;
   std::once_flag metadata_once_;
   MetadataText metadata_text_;
+  std::once_flag outputs_once_;
+  std::vector<const TensorSpec*> sorted_outputs_;
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t num_running_ = 0;

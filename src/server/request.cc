@@ -356,8 +356,8 @@ Status InferenceRequest::match_inputs() {
 // Backends see outputs, and most answer, in order of their names whatever the request said.
 Status InferenceRequest::choose_outputs() {
   const ModelConfig& config = model->config();
-  if (known_outputs != nullptr) {
-    wanted_outputs = *known_outputs;
+  if (known_outputs != nullptr || requested_outputs.empty()) {
+    wanted_outputs = known_outputs != nullptr ? *known_outputs : model->sorted_outputs();
     return ok();
   }
   wanted_outputs.clear();
@@ -366,10 +366,6 @@ Status InferenceRequest::choose_outputs() {
     if (wanted_outputs.back() == nullptr) {
       return invalid_argument("unexpected inference output '{}' for model '{}'", name, config.name);
     }
-  }
-  if (requested_outputs.empty()) {
-    wanted_outputs.reserve(config.outputs.size());
-    for (const auto& output : config.outputs) wanted_outputs.push_back(&output);
   }
   std::sort(wanted_outputs.begin(), wanted_outputs.end(), by_name);
   return ok();

@@ -98,6 +98,17 @@ void log_info(std::string_view text) { log(TRITONSERVER_LOG_INFO, text); }
 void log_warning(std::string_view text) { log(TRITONSERVER_LOG_WARN, text); }
 void log_verbose(std::string_view text) { log(TRITONSERVER_LOG_VERBOSE, text); }
 
+namespace {
+
+uint64_t bit_of(std::string_view name) {
+  if (name.empty()) return 1;
+  return uint64_t{1} << ((name.size() * 7 + static_cast<unsigned char>(name.front()) * 5 +
+                          static_cast<unsigned char>(name.back())) %
+                         64);
+}
+
+}  // namespace
+
 Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
     : instance_(instance), request_(request), exec_start_(now_ns()) {
   uint32_t count = 0;
@@ -109,6 +120,7 @@ Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
     if (input == nullptr) continue;
     check(TRITONBACKEND_InputProperties(input, &name, nullptr, nullptr, nullptr, nullptr, nullptr));
     inputs_.emplace_back(name, input);
+    name_bits_ |= bit_of(name);
   }
   check(TRITONBACKEND_RequestOutputCount(request_, &count));
   for (uint32_t i = 0; i < count; ++i) {
@@ -125,6 +137,7 @@ std::string Request::id() const {
 }
 
 StatusOr<std::optional<InputView>> Request::input(std::string_view name) const {
+  if ((name_bits_ & bit_of(name)) == 0) return std::nullopt;
   const auto found = std::find_if(inputs_.begin(), inputs_.end(),
                                   [&](const auto& entry) { return entry.first == name; });
   if (found == inputs_.end()) return std::nullopt;

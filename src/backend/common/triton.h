@@ -74,6 +74,8 @@ class Request {
   TRITONBACKEND_Request* request_;
   // By name: asking the server for an input that is not there costs it a message.
   std::vector<std::pair<std::string_view, TRITONBACKEND_Input*>> inputs_;
+  // A bit for each of these names: most that are asked for are not there.
+  uint64_t name_bits_ = 0;
   std::vector<std::string_view> outputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;
