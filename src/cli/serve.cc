@@ -5,7 +5,10 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -15,6 +18,7 @@
 #include "base/log.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/process_signals.h"
 #include "cli/repository.h"
 #include "cli/server_process.h"
 #include "convert/engine_dir.h"
@@ -137,14 +141,14 @@ Status serve(ServeOptions& options) {
         std::filesystem::weakly_canonical(options.model.model_dir).filename().string();
 
   // Before any thread starts, so that all inherit the mask and only this one takes the signals.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
+  const sigset_t signals = block_stop_signals();
+  print_stack_on_crash();
 
   ASSIGN_OR_RETURN(const ScratchDir repository, ScratchDir::create());
+  std::optional<EndOnSignal> end_on_signal(std::in_place, signals, [&repository] {
+    std::error_code error;
+    std::filesystem::remove_all(repository.path(), error);
+  });
   ASSIGN_OR_RETURN(const TemplateValues values, template_values(options));
   RETURN_IF_ERROR(write_repository(repository.path(), values));
 
@@ -153,6 +157,7 @@ Status serve(ServeOptions& options) {
   options.process.http.model_name = options.model_name;
   options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(const auto process, ServerProcess::start(options.process));
+  end_on_signal.reset();
   print_addresses(options, *process, seconds(now() - start));
   if (!options.port_file.empty())
     RETURN_IF_ERROR(write_file_atomic(

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "front/grpc/options.h"
+#include "front/kserve/extensions.h"
 #include "front/server.h"
 
 struct TRITONSERVER_Error;
@@ -34,8 +35,8 @@ struct TritonOptions {
   std::vector<std::pair<std::string, std::string>> cache_settings;
   bool has_old_cache_size = false;  // --response-cache-byte-size
   bool allow_http = true, allow_grpc = true, allow_metrics = true;
-  bool allow_grpc_shared_memory = true;
   bool has_metrics_address = false;
+  front::LogStart log;  // also in `core`
   front::HttpOptions http;
   front::GrpcOptions grpc;
   std::vector<std::string> trace;  // of --trace-config, as written

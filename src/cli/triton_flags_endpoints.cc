@@ -73,8 +73,18 @@ Status set_compression(TritonOptions& o, const std::string& v) {
       v);
 }
 
-// Pools of the stock server's request states; here memory follows the requests.
-Status unused_pool(const std::string& v) { return parse_integer(v, 1, kMaxInt).status(); }
+// Pools of the stock server's request states.
+Status note_pool(TritonOptions& o, const char* flag, const std::string& v, const char* why) {
+  RETURN_IF_ERROR(parse_integer(v, 1, kMaxInt).status());
+  o.warnings.push_back(fmt::format("{}={}: no effect, {}", flag, v, why));
+  return ok();
+}
+
+Status refuse_when_on(const char* flag, const std::string& v) {
+  ASSIGN_OR_RETURN(const bool on, parse_bool(v));
+  return on ? unsupported("{}: this endpoint is not part of this server (allowed: false)", flag)
+            : ok();
+}
 
 std::vector<TritonFlag> http_flags() {
   return {
@@ -132,9 +142,14 @@ std::vector<TritonFlag> grpc_flags() {
          return small_count(v, 2, 128, o.grpc.threads);
        }},
       {"grpc-infer-allocation-pool-size", "N", "no effect here: memory follows the requests",
-       [](TritonOptions&, const std::string& v) { return unused_pool(v); }},
+       [](TritonOptions& o, const std::string& v) {
+         return note_pool(o, "--grpc-infer-allocation-pool-size", v, "memory follows the requests");
+       }},
       {"grpc-max-response-pool-size", "N", "no effect here: unread answers are bounded by bytes",
-       [](TritonOptions&, const std::string& v) { return unused_pool(v); }},
+       [](TritonOptions& o, const std::string& v) {
+         return note_pool(o, "--grpc-max-response-pool-size", v,
+                          "a stream's unread answers are bounded by their bytes");
+       }},
       {"grpc-use-ssl", "BOOL", "TLS with the server's certificate; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.enabled); }},
       {"grpc-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
@@ -193,12 +208,41 @@ std::vector<TritonFlag> grpc_flags() {
   };
 }
 
+// The details of endpoints that cannot be switched on are checked and change nothing.
+std::vector<TritonFlag> cloud_flags() {
+  constexpr auto any_port = [](TritonOptions&, const std::string& v) {
+    return parse_integer(v, 0, 65535).status();
+  };
+  constexpr auto threads = [](TritonOptions&, const std::string& v) {
+    return parse_integer(v, 1, kMaxInt).status();
+  };
+  return {
+      {"allow-sagemaker", "BOOL", "not supported; default false",
+       [](TritonOptions&, const std::string& v) { return refuse_when_on("--allow-sagemaker", v); }},
+      {"sagemaker-port", "PORT", "no effect without --allow-sagemaker", any_port},
+      {"sagemaker-safe-port-range", "N-M", "no effect without --allow-sagemaker",
+       [](TritonOptions&, const std::string& v) -> Status {
+         ASSIGN_OR_RETURN(const auto range, parse_pair(v, '-', "<integer>-<integer>"));
+         ASSIGN_OR_RETURN(const int64_t low, parse_integer(range.first, 0, 65535));
+         return parse_integer(range.second, low, 65535).status();
+       }},
+      {"sagemaker-thread-count", "N", "no effect without --allow-sagemaker", threads},
+      {"allow-vertex-ai", "BOOL", "not supported; default false",
+       [](TritonOptions&, const std::string& v) { return refuse_when_on("--allow-vertex-ai", v); }},
+      {"vertex-ai-port", "PORT", "no effect without --allow-vertex-ai", any_port},
+      {"vertex-ai-thread-count", "N", "no effect without --allow-vertex-ai", threads},
+      {"vertex-ai-default-model", "NAME", "no effect without --allow-vertex-ai",
+       [](TritonOptions&, const std::string&) { return ok(); }},
+  };
+}
+
 }  // namespace
 
 std::vector<TritonFlag> endpoint_flags() {
   auto flags = http_flags();
-  const auto more = grpc_flags();
-  flags.insert(flags.end(), more.begin(), more.end());
+  for (const auto& more : {grpc_flags(), cloud_flags()}) {
+    flags.insert(flags.end(), more.begin(), more.end());
+  }
   return flags;
 }
 

@@ -22,6 +22,7 @@ Status set_log_verbose(TritonOptions& o, const std::string& v) {
   } else {
     ASSIGN_OR_RETURN(level, parse_integer(v, 0, kMaxInt));
   }
+  o.log.verbose_level = static_cast<int>(level);
   o.set_core("--log-verbose", [level](Core core) {
     return TRITONSERVER_ServerOptionsSetLogVerbose(core, static_cast<int>(level));
   });
@@ -32,6 +33,7 @@ Status set_log_format(TritonOptions& o, const std::string& v) {
   if (v != "default" && v != "ISO8601") {
     return invalid_argument("invalid argument for --log-format: {} (allowed: default, ISO8601)", v);
   }
+  o.log.format = v;
   const auto format = v == "default" ? TRITONSERVER_LOG_DEFAULT : TRITONSERVER_LOG_ISO8601;
   o.set_core("--log-format",
              [format](Core core) { return TRITONSERVER_ServerOptionsSetLogFormat(core, format); });
@@ -106,6 +108,7 @@ std::vector<TritonFlag> log_flags() {
       {"log-format", "FORMAT", "default or ISO8601", set_log_format},
       {"log-file", "FILE", "instead of standard error",
        [](TritonOptions& o, const std::string& v) {
+         o.log.file = v;
          o.set_core("--log-file", [v](Core core) {
            return TRITONSERVER_ServerOptionsSetLogFile(core, v.c_str());
          });

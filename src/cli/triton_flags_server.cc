@@ -130,10 +130,21 @@ Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
   return ok();
 }
 
-Status refuse_when_on(const char* flag, const std::string& v) {
-  ASSIGN_OR_RETURN(const bool on, parse_bool(v));
-  return on ? unsupported("{}: this endpoint is not part of this server (allowed: false)", flag)
-            : ok();
+// <gpu>:<fraction>: each model's own parameters say how much it takes.
+Status set_gpu_limit(TritonOptions& o, const std::string& v) {
+  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', "<GPU device ID>:<fraction>"));
+  RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
+  ASSIGN_OR_RETURN(const double fraction, parse_number(pair.second));
+  if (fraction < 0 || fraction > 1) {
+    return invalid_argument("Invalid option value. Got {} (allowed: fractions from 0 to 1)", v);
+  }
+  if (fraction < 1) {
+    o.warnings.push_back(fmt::format(
+        "--model-load-gpu-limit={}: no effect, GPU memory is bounded by each model's own "
+        "parameters (memory_bytes, kv_cache_free_gpu_mem_fraction)",
+        v));
+  }
+  return ok();
 }
 
 std::vector<TritonFlag> model_flags() {
@@ -282,23 +293,14 @@ std::vector<TritonFlag> core_flags() {
        }},
       {"host-policy", "POLICY,K=V", "numa-node or cpu-cores of a policy; may be repeated",
        set_host_policy},
-      {"model-load-gpu-limit", "GPU:FRACTION", "not supported",
-       [](TritonOptions&, const std::string& v) -> Status {
-         return unsupported(
-             "--model-load-gpu-limit={}: GPU memory is bounded by each model's own "
-             "parameters (memory_bytes, kv_cache_free_gpu_mem_fraction)",
-             v);
-       }},
+      {"model-load-gpu-limit", "GPU:FRACTION", "share of a GPU's memory; no effect here",
+       set_gpu_limit},
       {"allow-client-shm", "BOOL", "clients may name shared memory; default true",
        [](TritonOptions& o, const std::string& v) {
          ASSIGN_OR_RETURN(o.http.allow_shared_memory, parse_bool(v));
-         o.allow_grpc_shared_memory = o.http.allow_shared_memory;
+         o.grpc.allow_shared_memory = o.http.allow_shared_memory;
          return ok();
        }},
-      {"allow-sagemaker", "BOOL", "not supported; default false",
-       [](TritonOptions&, const std::string& v) { return refuse_when_on("--allow-sagemaker", v); }},
-      {"allow-vertex-ai", "BOOL", "not supported; default false",
-       [](TritonOptions&, const std::string& v) { return refuse_when_on("--allow-vertex-ai", v); }},
   };
 }
 

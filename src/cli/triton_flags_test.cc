@@ -55,6 +55,105 @@ TEST(TritonFlags, CommandLinesOfTheField) {
             (std::vector<std::string>{"triton,file=/t", "level=TIMESTAMPS", "rate=5"}));
 }
 
+// Those of the stock server's command line, deprecated ones too.
+TEST(TritonFlags, EveryFlagOfTheStockServerIsKnown) {
+  constexpr const char* kStockFlags[] = {
+      "allow-client-shm",
+      "allow-cpu-metrics",
+      "allow-gpu-metrics",
+      "allow-grpc",
+      "allow-http",
+      "allow-metrics",
+      "allow-sagemaker",
+      "allow-vertex-ai",
+      "backend-config",
+      "backend-directory",
+      "buffer-manager-thread-count",
+      "cache-config",
+      "cache-directory",
+      "cuda-memory-pool-byte-size",
+      "cuda-virtual-address-size",
+      "disable-auto-complete-config",
+      "enable-peer-access",
+      "exit-on-error",
+      "exit-timeout-secs",
+      "grpc-address",
+      "grpc-header-forward-pattern",
+      "grpc-http2-max-ping-strikes",
+      "grpc-http2-max-pings-without-data",
+      "grpc-http2-min-recv-ping-interval-without-data",
+      "grpc-infer-allocation-pool-size",
+      "grpc-infer-response-compression-level",
+      "grpc-infer-thread-count",
+      "grpc-keepalive-permit-without-calls",
+      "grpc-keepalive-time",
+      "grpc-keepalive-timeout",
+      "grpc-max-connection-age",
+      "grpc-max-connection-age-grace",
+      "grpc-max-response-pool-size",
+      "grpc-port",
+      "grpc-restricted-protocol",
+      "grpc-root-cert",
+      "grpc-server-cert",
+      "grpc-server-key",
+      "grpc-use-ssl",
+      "grpc-use-ssl-mutual",
+      "host-policy",
+      "http-address",
+      "http-header-forward-pattern",
+      "http-max-input-size",
+      "http-port",
+      "http-restricted-api",
+      "http-thread-count",
+      "id",
+      "load-model",
+      "log-error",
+      "log-file",
+      "log-format",
+      "log-info",
+      "log-verbose",
+      "log-warning",
+      "metrics-address",
+      "metrics-config",
+      "metrics-interval-ms",
+      "metrics-port",
+      "min-supported-compute-capability",
+      "model-config-name",
+      "model-control-mode",
+      "model-load-gpu-limit",
+      "model-load-retry-count",
+      "model-load-thread-count",
+      "model-namespacing",
+      "model-repository",
+      "model-store",
+      "pinned-memory-pool-byte-size",
+      "rate-limit",
+      "rate-limit-resource",
+      "repoagent-directory",
+      "repository-poll-secs",
+      "response-cache-byte-size",
+      "reuse-grpc-port",
+      "reuse-http-port",
+      "sagemaker-port",
+      "sagemaker-safe-port-range",
+      "sagemaker-thread-count",
+      "strict-model-config",
+      "strict-readiness",
+      "trace-config",
+      "trace-count",
+      "trace-file",
+      "trace-level",
+      "trace-log-frequency",
+      "trace-rate",
+      "vertex-ai-default-model",
+      "vertex-ai-port",
+      "vertex-ai-thread-count",
+  };
+  std::set<std::string> names;
+  for (const auto& flag : triton_flags()) names.insert(flag.name);
+  for (const char* name : kStockFlags) EXPECT_TRUE(names.contains(name)) << name;
+}
+
 TEST(TritonFlags, EveryFlagHasOneDeclarationAndHelp) {
   std::set<std::string> names;
   for (const auto& flag : triton_flags()) {
@@ -126,8 +225,55 @@ TEST(TritonFlags, Tls) {
 TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
   EXPECT_TRUE(parse_flags({"--grpc-use-ssl=false", "--allow-sagemaker=false"}).ok());
   EXPECT_THAT(error({"--allow-sagemaker=true"}), HasSubstr("--allow-sagemaker"));
-  EXPECT_THAT(error({"--model-load-gpu-limit=0:0.5"}), HasSubstr("--model-load-gpu-limit"));
-  EXPECT_EQ(parse_flags({"--cuda-memory-pool-byte-size=0:5"})->warnings.size(), 1u);
+  EXPECT_THAT(error({"--allow-vertex-ai=true"}), HasSubstr("--allow-vertex-ai"));
+  // What is said of an endpoint that is off changes nothing, but has to make sense.
+  EXPECT_TRUE(parse_flags({"--sagemaker-port=8080", "--sagemaker-safe-port-range=5000-6000",
+                           "--sagemaker-thread-count=8", "--vertex-ai-port=8080",
+                           "--vertex-ai-thread-count=8", "--vertex-ai-default-model=m"})
+                  .ok());
+  EXPECT_THAT(error({"--sagemaker-port=x"}), HasSubstr("--sagemaker-port"));
+  EXPECT_THAT(error({"--sagemaker-safe-port-range=9-5"}), HasSubstr("9 to 65535"));
+  EXPECT_THAT(error({"--vertex-ai-thread-count=0"}), HasSubstr("--vertex-ai-thread-count"));
+}
+
+TEST(TritonFlags, WhatChangesNothingIsNamedInAWarning) {
+  for (const std::string flag :
+       {"--cuda-memory-pool-byte-size=0:5", "--cuda-virtual-address-size=1:5",
+        "--buffer-manager-thread-count=2", "--model-load-gpu-limit=0:0.5",
+        "--grpc-max-response-pool-size=10", "--grpc-infer-allocation-pool-size=8"}) {
+    const auto got = parse_flags({flag});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_THAT(got->warnings, ElementsAre(HasSubstr(flag + ": no effect")));
+  }
+  // These ask for what is there anyway.
+  for (const char* flag : {"--cuda-memory-pool-byte-size=0:0", "--cuda-virtual-address-size=0:0",
+                           "--buffer-manager-thread-count=0", "--model-load-gpu-limit=0:1.0"}) {
+    const auto got = parse_flags({flag});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(got->warnings.empty()) << flag;
+  }
+  for (const char* flag : {"--model-load-gpu-limit=0:1.5", "--model-load-gpu-limit=0.5",
+                           "--cuda-memory-pool-byte-size=x:5", "--grpc-max-response-pool-size=0"}) {
+    EXPECT_FALSE(parse_flags({flag}).ok()) << flag;
+  }
+}
+
+// /v2/logging tells them.
+TEST(TritonFlags, LogFlagsAreKeptForTheLoggingExtension) {
+  const auto got = parse_flags({"--log-verbose=3", "--log-format=ISO8601", "--log-file=/f"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->log.verbose_level, 3);
+  EXPECT_EQ(got->log.format, "ISO8601");
+  EXPECT_EQ(got->log.file, "/f");
+  EXPECT_EQ(parse_flags({"--log-verbose=true"})->log.verbose_level, 1);
+  EXPECT_EQ(parse_flags({})->log.format, "default");
+}
+
+TEST(TritonFlags, SharedMemoryIsSwitchedForBothProtocols) {
+  const auto got = parse_flags({"--allow-client-shm=false"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_FALSE(got->http.allow_shared_memory);
+  EXPECT_FALSE(got->grpc.allow_shared_memory);
 }
 
 }  // namespace

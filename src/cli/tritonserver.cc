@@ -7,14 +7,16 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "cli/process_signals.h"
+#include "cli/ranks.h"
 #include "cli/server_process.h"
 #include "cli/tools.h"
 #include "cli/triton_flags.h"
@@ -75,7 +77,7 @@ class TritonProcess {
 
   // Opens the ports and says so; false, logged, when one cannot be opened.
   bool open(const TritonOptions& options, const front::TraceOptions& trace) {
-    const auto extensions = std::make_shared<front::Extensions>();
+    const auto extensions = std::make_shared<front::Extensions>(options.log);
     auto tracer = front::Tracer::create(core_, trace);
     if (!tracer.ok()) {
       log_error("failed to set up tracing: {}", message(tracer.status()));
@@ -144,13 +146,6 @@ class TritonProcess {
     front::GrpcOptions grpc = options.grpc;
     grpc.extensions = extensions;
     grpc.tracer = tracer;
-    if (!options.allow_grpc_shared_memory) {
-      // A secret that nobody is told.
-      std::random_device random;
-      std::string secret;
-      for (int i = 0; i < 8; ++i) secret += std::to_string(random());
-      grpc.restrictions.push_back({{"shared-memory"}, "allow-client-shm", secret});
-    }
     auto server = front::GrpcServer::start(core_, grpc);
     if (!server.ok()) {
       log_error("failed to start GRPC service: {}", message(server.status()));
@@ -183,14 +178,10 @@ int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds in
 }
 
 int serve(const TritonOptions& options) {
-  // Before any thread starts, so that all inherit the mask. A signal that comes while models load
-  // is taken when they have; later ones stay pending for ever.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
+  // Before any thread starts, so that all inherit the mask. Signals after the first stay pending
+  // for ever.
+  const sigset_t signals = block_stop_signals();
+  print_stack_on_crash();
 
   CoreOptions core_options;
   if (const auto text = make_core_options(options, core_options); !text.empty()) {
@@ -205,7 +196,10 @@ int serve(const TritonOptions& options) {
   }
   for (const auto& warning : options.warnings) log_warn("{}", warning);
   TRITONSERVER_Server* core = nullptr;
-  const auto failure = text_of(TRITONSERVER_ServerNew(&core, core_options.get()));
+  const auto failure = [&] {
+    const EndOnSignal end_on_signal(signals);
+    return text_of(TRITONSERVER_ServerNew(&core, core_options.get()));
+  }();
   if (!failure.empty()) {
     std::fprintf(stderr, "error: creating server: %s\n", failure.c_str());
     return 1;
@@ -236,6 +230,11 @@ int tritonserver_main(int argc, char** argv) {
   }
   if (options->wants_help) {
     std::fprintf(stderr, "%s", usage.c_str());
+    return 1;
+  }
+  if (const Status status = check_ranks([](const char* name) { return std::getenv(name); });
+      !status.ok()) {
+    std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
     return 1;
   }
   return serve(*options);

@@ -14,8 +14,6 @@ NEREID_FAKE(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerModelStatistics,
             (TRITONSERVER_Server*, const char*, int64_t, TRITONSERVER_Message**))
-NEREID_FAKE(TRITONSERVER_ServerModelTransactionProperties,
-            (TRITONSERVER_Server*, const char*, int64_t, uint32_t*, void**))
 NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationId,
             (TRITONSERVER_InferenceRequest*, uint64_t))
 NEREID_FAKE(TRITONSERVER_InferenceRequestSetCorrelationIdString,

@@ -81,6 +81,7 @@ FakeTriton& FakeTriton::get() {
 void FakeTriton::reset() {
   std::lock_guard lock(mutex);
   script.clear();
+  metrics.clear();
   fail_after = -1;
   ready = true;
   max_tokens_now = INT_MAX;
@@ -375,8 +376,16 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
       FakeTriton::get().tokenizer_dir + R"("}}})"};
   return nullptr;
 }
+TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server*,
+                                                                  const char* name, int64_t version,
+                                                                  uint32_t* flags, void**) {
+  *flags = std::string(name) == "tensorrt_llm" ? TRITONSERVER_TXN_DECOUPLED
+                                               : TRITONSERVER_TXN_ONE_TO_ONE;
+  return check_model(name, version);
+}
 TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server*, TRITONSERVER_Metrics** out) {
-  *out = new TRITONSERVER_Metrics{"# HELP nv_fake x\n# TYPE nv_fake gauge\nnv_fake 1\n"};
+  *out = new TRITONSERVER_Metrics{"# HELP nv_fake x\n# TYPE nv_fake gauge\nnv_fake 1\n" +
+                                  FakeTriton::get().metrics};
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics,

@@ -28,6 +28,7 @@ struct FakeTriton {
   std::vector<int32_t> last_prompt;
   std::string last_inputs;                        // "name[shape]" of the last request, sorted
   std::map<std::string, std::string> last_bytes;  // of the last request's inputs
+  std::string metrics;                            // families beside nv_fake
   int fail_after = -1;                            // tokens before an error response
   std::string tokenizer_dir;
   std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation

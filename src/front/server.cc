@@ -13,6 +13,7 @@
 #include "front/http/listener.h"
 #include "front/http/router.h"
 #include "front/kserve/routes.h"
+#include "front/kserve/shared_memory.h"
 #include "front/metrics/process_metrics.h"
 #include "front/metrics/routes.h"
 #include "front/openai/error.h"
@@ -69,15 +70,15 @@ std::string_view api_of(std::string_view path) {
 // Why a request may not reach its handler, if so.
 std::optional<Response> refusal(const HttpOptions& options, const Request& request) {
   const std::string_view api = api_of(request.path);
-  if (api == "shared-memory" && !options.allow_shared_memory) {
-    return kserve_error(400, "shared memory of clients is switched off (--allow-client-shm)");
-  }
   for (const auto& group : options.restrictions) {
     if (std::find(group.apis.begin(), group.apis.end(), api) == group.apis.end()) continue;
     const std::string* sent = find_header(request.headers, group.key);
     if (sent != nullptr && *sent == group.value) continue;
     return kserve_error(403,
                         fmt::format("This API is restricted, expecting header '{}'", group.key));
+  }
+  if (api == "shared-memory" && !options.allow_shared_memory) {
+    return kserve_error(unsupported("{}", kSharedMemoryIsOff));
   }
   return std::nullopt;
 }

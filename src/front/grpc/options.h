@@ -55,6 +55,7 @@ struct GrpcOptions {
   Milliseconds message_timeout{30000};       // for a unary request to arrive, plus 1 s per 64 KiB
   Milliseconds write_timeout{30000};         // for a client that does not read
   std::vector<GrpcRestriction> restrictions;
+  bool allow_shared_memory = true;  // clients may name regions of shared memory
   TlsOptions tls;
 
   std::shared_ptr<Extensions> extensions;  // shared with HTTP; null: own ones

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/countdown.h"
 #include "base/log.h"
 #include "front/grpc/loop.h"
 #include "front/grpc/service.h"
@@ -153,6 +155,12 @@ void GrpcServer::stop(std::chrono::milliseconds grace) {
   });
   const GrpcStats& stats = *impl_->shared->stats;
   for (const auto& loop : impl_->loops) loop->drain();
+  std::optional<Countdown> countdown;
+  countdown.emplace(now() + grace, [&stats](int64_t seconds) {
+    const int64_t left = stats.connections_open + stats.calls_active;
+    if (left == 0) return;
+    log_info("Timeout {}: Found {} gRPC service connections and inference handlers", seconds, left);
+  });
   const auto no_calls = [&] { return stats.calls_active == 0; };
   const auto none_open = [&] { return no_calls() && stats.connections_open == 0; };
   if (impl_->wait_until(grace, no_calls)) {
@@ -162,6 +170,7 @@ void GrpcServer::stop(std::chrono::milliseconds grace) {
   } else {
     log_info("cancelling gRPC requests that are still running");
   }
+  countdown.reset();
   for (const auto& loop : impl_->loops) loop->abort();
   // Cancelled requests still end with a response of the core.
   if (!impl_->wait_until(std::chrono::seconds(5), none_open)) {

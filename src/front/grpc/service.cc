@@ -101,11 +101,15 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
     return start_model_stream_infer(context, call);
   };
   add(service + "ModelStreamInfer", "inference", std::move(model_stream_infer));
+  const ControlHandler no_shared_memory = [](const ControlContext&, const json::value&) {
+    return StatusOr<std::string>(unsupported("{}", kSharedMemoryIsOff));
+  };
   for (const auto& list : {control_rpcs(), repository_rpcs(), setting_rpcs()}) {
     for (const ControlRpc& rpc : list) {
+      const bool is_off = rpc.protocol == "shared-memory" && !options.allow_shared_memory;
       add(service + rpc.name, rpc.protocol,
           unary("inference." + rpc.name + "Request", "inference." + rpc.name + "Response",
-                rpc.handler, rpc.may_block));
+                is_off ? no_shared_memory : rpc.handler, rpc.may_block));
     }
   }
   add("/grpc.health.v1.Health/Check", "health",

@@ -5,17 +5,25 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "front/kserve/shared_memory.h"
 
 namespace nereid::front {
 
+// What the log was started with and the core does not tell.
+struct LogStart {
+  int verbose_level = 0;
+  std::string format = "default";  // or ISO8601
+  std::string file;                // "": standard error
+};
+
 // The log switches are the core's and hold for the whole process; this remembers what cannot be
 // read back from it.
 class LogSettings {
  public:
-  LogSettings();
+  explicit LogSettings(LogStart start) : state_(std::move(start)) {}
 
   // Sets the members of a JSON object (log_info, log_verbose_level, ...; null and absent ones stay)
   // and returns all of them as a JSON object's text. InvalidArgument names the member;
@@ -27,12 +35,13 @@ class LogSettings {
   std::string text() const;
 
   std::mutex mutex_;
-  int verbose_;
-  std::string format_ = "default";
+  LogStart state_;
 };
 
 class Extensions {
  public:
+  explicit Extensions(LogStart log = {}) : log_(std::move(log)) {}
+
   SharedMemory& regions() { return regions_; }
   LogSettings& log() { return log_; }
 

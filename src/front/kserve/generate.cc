@@ -6,6 +6,7 @@
 #include "front/bridge/model_info.h"
 #include "front/http/json_text.h"
 #include "front/kserve/generate_mapping.h"
+#include "front/kserve/load_report.h"
 #include "front/kserve/model_path.h"
 #include "front/kserve/routes.h"
 #include "front/trace/exchange_trace.h"
@@ -20,7 +21,8 @@ constexpr char kNotOneResponse[] =
 // Lives from the request to the final reply; used on the exchange's strand only.
 class Generate {
  public:
-  Generate(ExchangePtr exchange, bool stream) : exchange_(std::move(exchange)), stream_(stream) {}
+  Generate(ExchangePtr exchange, bool stream, LoadReport load)
+      : exchange_(std::move(exchange)), stream_(stream), load_(std::move(load)) {}
 
   void take(InferenceReply reply) {
     if (stream_) {
@@ -44,6 +46,7 @@ class Generate {
     if (!begun_) {
       Response head{status, "text/event-stream; charset=utf-8", {}, ""};
       if (status == 503) head.headers.push_back({"Retry-After", "1"});
+      load_.add_to(head);
       exchange_->begin_stream(std::move(head));
       begun_ = true;
     }
@@ -65,6 +68,7 @@ class Generate {
   // As one chunk: Triton's clients have never seen another framing here.
   void answer(Response response) {
     const std::string body = std::move(response.body);
+    load_.add_to(response);
     exchange_->begin_stream(std::move(response));
     exchange_->write(body);
     exchange_->end();
@@ -72,6 +76,7 @@ class Generate {
 
   ExchangePtr exchange_;
   const bool stream_;
+  const LoadReport load_;
   bool begun_ = false;
   size_t num_replies_ = 0;
   InferenceReply first_;
@@ -100,7 +105,8 @@ void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bo
     return;
   }
   spec->trace = trace_exchange(*options.tracer, spec->model, *exchange);
-  auto state = std::make_shared<Generate>(exchange, stream);
+  auto state =
+      std::make_shared<Generate>(exchange, stream, LoadReport(server, exchange->request()));
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
     exchange->deliver([state, shared] { state->take(std::move(*shared)); });

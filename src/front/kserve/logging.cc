@@ -6,9 +6,6 @@
 #include "front/kserve/settings.h"
 
 namespace nereid::front {
-LogSettings::LogSettings()
-    : verbose_(TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE) ? 1 : 0) {}
-
 StatusOr<std::string> LogSettings::update(const json::value& root) {
   if (const json::value* file = member(root, "log_file"); file != nullptr && !file->is_null()) {
     return unsupported("log file location can not be updated through network protocol");
@@ -32,13 +29,15 @@ StatusOr<std::string> LogSettings::update(const json::value& root) {
   }
   if (error) RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogError(nullptr, *error)));
   if (verbose) {
-    verbose_ = static_cast<int>(*verbose);
-    RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogVerbose(nullptr, verbose_)));
+    state_.verbose_level = static_cast<int>(*verbose);
+    RETURN_IF_ERROR(
+        take_error(TRITONSERVER_ServerOptionsSetLogVerbose(nullptr, state_.verbose_level)));
   }
   if (format) {
-    format_ = *format;
+    state_.format = *format;
     RETURN_IF_ERROR(take_error(TRITONSERVER_ServerOptionsSetLogFormat(
-        nullptr, format_ == "default" ? TRITONSERVER_LOG_DEFAULT : TRITONSERVER_LOG_ISO8601)));
+        nullptr,
+        state_.format == "default" ? TRITONSERVER_LOG_DEFAULT : TRITONSERVER_LOG_ISO8601)));
   }
   return text();
 }
@@ -50,12 +49,12 @@ std::string LogSettings::show() {
 
 std::string LogSettings::text() const {
   return json::serialize(
-      json::object{{"log_file", ""},
+      json::object{{"log_file", state_.file},
                    {"log_info", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_INFO)},
                    {"log_warning", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_WARN)},
                    {"log_error", TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_ERROR)},
-                   {"log_verbose_level", verbose_},
-                   {"log_format", format_}});
+                   {"log_verbose_level", state_.verbose_level},
+                   {"log_format", state_.format}});
 }
 
 void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions) {

@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kMaxRegions = 4096;
 constexpr size_t kCudaHandleBytes = 64;
+constexpr std::string_view kReservedPrefix = "triton_python_backend_shm_region_";
 
 StatusOr<std::shared_ptr<char>> map_region(const std::string& key, uint64_t offset,
                                            uint64_t byte_size) {
@@ -83,6 +84,14 @@ Response status_page(const StatusOr<std::string>& text) {
 
 Status SharedMemory::add(const std::string& name, const std::string& key, uint64_t offset,
                          uint64_t byte_size) {
+  // shm_open() takes the same object with and without the slash.
+  const std::string_view object = std::string_view(key).substr(key.starts_with('/') ? 1 : 0);
+  if (object.starts_with(kReservedPrefix)) {
+    return invalid_argument(
+        "cannot register shared memory region '{}' with key '{}' as the key contains the reserved "
+        "prefix '{}'",
+        name, key, kReservedPrefix);
+  }
   std::lock_guard lock(mutex_);
   if (regions_.contains(name)) {
     return already_exists("shared memory region '{}' already in manager", name);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
@@ -15,9 +16,14 @@ namespace nereid::front {
 
 class Extensions;
 
+// What clients are told (Unimplemented) when shared memory is switched off.
+inline constexpr std::string_view kSharedMemoryIsOff =
+    "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
+
 class SharedMemory {
  public:
-  // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or what is wrong with it.
+  // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or what is wrong with it;
+  // InvalidArgument for keys of Triton's python backend, which are not the clients' to read.
   Status add(const std::string& name, const std::string& key, uint64_t offset, uint64_t byte_size);
   // Unknown names are fine. A region in use is unmapped when the last request that uses it is over.
   void remove(const std::string& name);

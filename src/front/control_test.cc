@@ -1,0 +1,173 @@
+// What a server says of its settings and refuses because of them, the same over HTTP and gRPC.
+#include <gtest/gtest.h>
+
+#include "front/fake_triton.h"
+#include "front/grpc/messages.h"
+#include "front/grpc/service.h"
+#include "front/grpc/test_client.h"
+#include "front/kserve/extensions.h"
+#include "front/server.h"
+#include "front/test_socket.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr char kSharedMemoryOffText[] =
+    "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
+
+// The rpcs of a server, called without sockets.
+class ControlTest : public ::testing::Test {
+ protected:
+  void SetUp() override { FakeTriton::get().reset(); }
+
+  void start(GrpcOptions grpc, HttpOptions http = {}) {
+    auto shared = std::make_shared<GrpcShared>();
+    auto methods = make_methods(fake_server(), grpc, [] { return false; });
+    ASSERT_TRUE(methods.ok()) << methods.status();
+    shared->methods = *std::move(methods);
+    client_ = std::make_unique<TestClient>(shared);
+    http.host = "127.0.0.1";
+    http.http_port = 0;
+    http.metrics_port = -1;
+    http.extensions = grpc.extensions;
+    auto server = HttpServer::start(fake_server(), http);
+    ASSERT_TRUE(server.ok()) << server.status();
+    http_ = *std::move(server);
+  }
+
+  ClientReply call(const std::string& rpc, const std::string& json = "{}",
+                   const TestClient::Headers& metadata = {}) {
+    const ProtoMessages messages;
+    const auto bytes = messages.from_json("inference." + rpc + "Request", json);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    return client_->call("/inference.GRPCInferenceService/" + rpc, bytes->substr(kGrpcPrefixBytes),
+                         metadata);
+  }
+  std::string answer_json(const std::string& rpc) {
+    const ClientReply reply = call(rpc);
+    if (reply.messages.size() != 1) return reply.headers.at("grpc-message");
+    return *ProtoMessages().to_json("inference." + rpc + "Response", reply.messages[0]);
+  }
+  Reply get(std::string_view path) { return ask(http_->http_port(), "GET", path); }
+  Reply post(std::string_view path, std::string_view body, std::string_view headers = "") {
+    return ask(http_->http_port(), "POST", path, body, headers);
+  }
+
+  std::unique_ptr<TestClient> client_;
+  std::unique_ptr<HttpServer> http_;
+};
+
+TEST_F(ControlTest, LogSettingsBeginAsTheServerWasStarted) {
+  GrpcOptions grpc;
+  grpc.extensions = std::make_shared<Extensions>(LogStart{3, "ISO8601", "/var/log/server"});
+  start(grpc);
+  const json::value seen = get("/v2/logging").json();
+  EXPECT_EQ(seen.at("log_verbose_level").as_int64(), 3);
+  EXPECT_EQ(seen.at("log_format").as_string(), "ISO8601");
+  EXPECT_EQ(seen.at("log_file").as_string(), "/var/log/server");
+  // What a change leaves out stays.
+  EXPECT_TRUE(post("/v2/logging", "{}").json() == seen);
+  const json::value settings = parse_json(answer_json("LogSettings"))->at("settings");
+  EXPECT_EQ(settings.at("log_verbose_level").at("uint32_param").as_int64(), 3);
+  EXPECT_EQ(settings.at("log_format").at("string_param").as_string(), "ISO8601");
+  EXPECT_EQ(settings.at("log_file").at("string_param").as_string(), "/var/log/server");
+}
+
+TEST_F(ControlTest, SharedMemorySwitchedOff) {
+  GrpcOptions grpc;
+  grpc.allow_shared_memory = false;
+  HttpOptions http;
+  http.allow_shared_memory = false;
+  start(grpc, http);
+  for (const std::string kind : {"system", "cuda"}) {
+    const std::string root = "/v2/" + kind + "sharedmemory";
+    for (const Reply& reply :
+         {get(root + "/status"), get(root + "/region/r/status"), post(root + "/unregister", ""),
+          post(root + "/region/r/register", R"({"key": "/k", "byte_size": 4})")}) {
+      EXPECT_EQ(reply.status, 501);
+      EXPECT_EQ(reply.json().at("error").as_string(), kSharedMemoryOffText);
+    }
+  }
+  for (const std::string kind : {"System", "Cuda"}) {
+    for (const std::string action : {"Status", "Register", "Unregister"}) {
+      const ClientReply reply = call(kind + "SharedMemory" + action);
+      EXPECT_EQ(reply.headers.at("grpc-status"), "12") << kind << action;
+      EXPECT_EQ(reply.headers.at("grpc-message"), kSharedMemoryOffText);
+    }
+  }
+  EXPECT_EQ(call("ServerLive").headers.at("grpc-status"), "0");
+  EXPECT_EQ(get("/v2/health/live").status, 200);
+}
+
+// Who may not use the API is not told whether it is on.
+TEST_F(ControlTest, RestrictionsComeBeforeSwitches) {
+  GrpcOptions grpc;
+  grpc.allow_shared_memory = false;
+  grpc.restrictions = {{{"shared-memory"}, "key", "secret"}};
+  HttpOptions http;
+  http.allow_shared_memory = false;
+  http.restrictions = {{{"shared-memory"}, "key", "secret"}};
+  start(grpc, http);
+  EXPECT_EQ(get("/v2/systemsharedmemory/status").status, 403);
+  EXPECT_EQ(post("/v2/systemsharedmemory/unregister", "", "key: secret\r\n").status, 501);
+  EXPECT_EQ(call("SystemSharedMemoryStatus").headers.at("grpc-status"), "14");
+  const TestClient::Headers secret = {{"triton-grpc-protocol-key", "secret"}};
+  EXPECT_EQ(call("SystemSharedMemoryStatus", "{}", secret).headers.at("grpc-status"), "12");
+}
+
+TEST_F(ControlTest, RegionsOfThePythonBackendAreNotForClients) {
+  start({});
+  for (const std::string slash : {"", "/"}) {
+    const std::string key = slash + "triton_python_backend_shm_region_1";
+    const std::string wanted = "cannot register shared memory region 'r' with key '" + key +
+                               "' as the key contains the reserved prefix "
+                               "'triton_python_backend_shm_region_'";
+    const Reply reply = post("/v2/systemsharedmemory/region/r/register",
+                             R"({"byte_size": 4, "key": ")" + key + "\"}");
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(reply.json().at("error").as_string(), wanted);
+    const ClientReply refused = call("SystemSharedMemoryRegister",
+                                     R"({"name": "r", "byte_size": 4, "key": ")" + key + "\"}");
+    EXPECT_EQ(refused.headers.at("grpc-status"), "3");
+    EXPECT_EQ(refused.headers.at("grpc-message"), wanted);
+  }
+}
+
+TEST_F(ControlTest, GenerateTellsTheLoadToWhoAsks) {
+  start({});
+  const auto load = [this](const std::string& path, const std::string& format) {
+    const Reply reply = post("/v2/models/types/" + path, R"({"count": 1})",
+                             "endpoint-load-metrics-format: " + format + "\r\n");
+    EXPECT_EQ(reply.status, 200);
+    const std::string name = "endpoint-load-metrics: ";
+    const size_t at = reply.head.find(name);
+    if (at == std::string::npos) return std::string();
+    return reply.head.substr(at + name.size(), reply.head.find('\r', at) - at - name.size());
+  };
+  EXPECT_EQ(load("generate", "json"), "");  // nobody has a cache
+  const auto series = [](const char* model, const char* kind, int value) {
+    return fmt::format(
+        "nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type=\"{}\",model=\"{}\",version=\"1\"}}"
+        " "
+        "{}\n",
+        kind, model, value);
+  };
+  FakeTriton& fake = FakeTriton::get();
+  fake.metrics = "# TYPE nv_trt_llm_kv_cache_block_metrics gauge\n" + series("a", "max", 100) +
+                 series("a", "used", 25) + series("a", "free", 75) + series("a", "tokens_per", 64);
+  const std::string json =
+      R"(JSON {"named_metrics":{"kv_cache_utilization":0.25,"max_token_capacity":6400}})";
+  EXPECT_EQ(load("generate", "json"), json);
+  EXPECT_EQ(load("generate_stream", "json"), json);
+  EXPECT_EQ(load("generate", "text"),
+            "TEXT named_metrics.kv_cache_utilization=0.25, named_metrics.max_token_capacity=6400");
+  EXPECT_EQ(load("generate", "xml"), "");
+  // Two caches count by their tokens.
+  fake.metrics += series("b", "max", 50) + series("b", "used", 50) + series("b", "tokens_per", 128);
+  EXPECT_EQ(load("generate", "text"),
+            "TEXT named_metrics.kv_cache_utilization=0.625, "
+            "named_metrics.max_token_capacity=12800");
+}
+
+}  // namespace
+}  // namespace nereid::front
