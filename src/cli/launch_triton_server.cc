@@ -114,7 +114,7 @@ Status start(const LaunchPlan& plan) {
   return ok();
 }
 
-Status run(const ParsedArguments& arguments) {
+Status launch(const ParsedArguments& arguments) {
   if (!arguments.words.empty()) {
     return invalid_argument("unrecognized arguments: {}", arguments.words[0]);
   }
@@ -207,7 +207,7 @@ int launch_triton_server_main(int argc, char** argv) {
     std::printf("%s", usage.c_str());
     return 0;
   }
-  if (const Status status = run(*arguments); !status.ok()) {
+  if (const Status status = launch(*arguments); !status.ok()) {
     std::fprintf(stderr, "launch_triton_server: %s\n", std::string(message(status)).c_str());
     return 1;
   }

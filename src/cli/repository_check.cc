@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "backend/parameters/parameters.h"
 #include "base/file.h"
 #include "base/nearest.h"
+#include "cli/config_text_check.h"
 #include "cli/ensemble_text_check.h"
+#include "cli/server_check.h"
 #include "server/scripts/known_scripts.h"
 
 namespace nereid::cli {
@@ -33,22 +36,23 @@ bool is_version(const std::string& name) {
   return !name.empty() && name[0] != '0' && name.find_first_not_of("0123456789") == name.npos;
 }
 
-int64_t number_of(const std::string& text) {
-  return text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != text.npos
-             ? 0
-             : std::stoll(text);
-}
-
 class Checker {
  public:
   Checker(const fs::path& repository, const fs::path& backend_dir)
       : repository_(repository), backend_dir_(backend_dir) {}
 
   RepositoryCheck run() {
-    for (const auto& name : folders_in(repository_)) check_model(name);
+    std::set<std::string> config_names = {""};
+    for (const auto& name : folders_in(repository_)) {
+      check_model(name);
+      for (const auto& config : configs_of(name)) config_names.insert(config);
+    }
     for (const auto& [name, model] : models_) {
       check_ensemble_text(name, models_, report_to(model.path));
     }
+    for (const auto& config : config_names) ask_server(config);
+    out_.problems.insert(out_.problems.end(), parameter_problems_.begin(),
+                         parameter_problems_.end());
     std::stable_sort(out_.problems.begin(), out_.problems.end(), [](const auto& a, const auto& b) {
       return std::tie(a.file, a.line) < std::tie(b.file, b.line);
     });
@@ -62,17 +66,58 @@ class Checker {
     };
   }
 
+  // Names of the configurations that --model-config-name may choose.
+  std::vector<std::string> configs_of(const std::string& model) const {
+    std::vector<std::string> out;
+    std::error_code error;
+    const fs::path dir = repository_ / model / "configs";
+    for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() == ".pbtxt") out.push_back(it->path().stem().string());
+    }
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+
+  // What only the server's own checks find, where those of the text have found nothing: they know
+  // every line, the server knows every rule.
+  void ask_server(const std::string& config_name) {
+    const auto refused = refused_configurations(repository_, config_name);
+    if (!refused.ok()) {
+      return report_to(repository_.string())(0, "", std::string(message(refused.status())));
+    }
+    for (const auto& [model, reason] : *refused) {
+      const fs::path dir = repository_ / model;
+      const fs::path path =
+          config_name.empty() ? dir / "config.pbtxt" : dir / "configs" / (config_name + ".pbtxt");
+      const auto is_here = [&](const Problem& problem) { return problem.file == path.string(); };
+      std::error_code error;
+      if (!fs::exists(path, error) ||
+          std::any_of(out_.problems.begin(), out_.problems.end(), is_here)) {
+        continue;
+      }
+      report_to(path.string())(0, "", reason);
+    }
+  }
+
   void check_model(const std::string& name) {
     ++out_.num_models;
     const fs::path dir = repository_ / name;
-    const fs::path path = dir / "config.pbtxt";
-    const Report report = report_to(path.string());
     check_versions(dir);
+    if (auto model = check_config(name, dir / "config.pbtxt")) models_[name] = *std::move(model);
+    for (const auto& config : configs_of(name)) {
+      check_config(name, dir / "configs" / (config + ".pbtxt"));
+    }
+  }
+
+  // nullopt, reported, when it cannot be read.
+  std::optional<TextModel> check_config(const std::string& name, const fs::path& path) {
+    const fs::path dir = repository_ / name;
+    const Report report = report_to(path.string());
     const auto text = read_file(path, kMaxConfigBytes);
     if (!text.ok()) {
       const bool is_missing = absl::IsNotFound(text.status());
       report(0, "", is_missing ? "there is no such file" : std::string(message(text.status())));
-      return;
+      return std::nullopt;
     }
     TextModel model{path.string(), parse_text_config(*text, report)};
     const TextField& config = model.config;
@@ -85,12 +130,13 @@ class Checker {
       report(config.find("max_batch_size")->line, "max_batch_size",
              "is the placeholder ${triton_max_batch_size}, expected an integer");
     }
-    check_tensors(config, "input", report);
-    check_tensors(config, "output", report);
-    check_batching(config, report);
+    check_config_text(config, report);
     const std::string backend = check_backend(config, dir, report);
-    check_parameters(config, backend, report);
-    models_[name] = std::move(model);
+    check_parameters(config, backend,
+                     [&](int line, const std::string& field, const std::string& what) {
+                       parameter_problems_.push_back({path.string(), line, field, what});
+                     });
+    return model;
   }
 
   void check_versions(const fs::path& dir) {
@@ -106,40 +152,6 @@ class Checker {
     }
     if (!has_version) {
       report_to(dir.string())(0, "", "there is no version folder, such as 1 (it may be empty)");
-    }
-  }
-
-  void check_tensors(const TextField& config, const char* kind, const Report& report) {
-    std::set<std::string> seen;
-    for (const auto* tensor : config.all(kind)) {
-      const std::string name = tensor->text("name");
-      const std::string field = fmt::format("{} '{}'", kind, name);
-      if (name.empty()) report(tensor->line, kind, "has no name");
-      if (tensor->find("data_type") == nullptr) report(tensor->line, field, "has no data_type");
-      if (tensor->find("dims") == nullptr) report(tensor->line, field, "has no dims");
-      for (const auto* dim : tensor->all("dims")) {
-        if (dim->value != "-1" && number_of(dim->value) < 1 && !dim->value.starts_with("${")) {
-          report(dim->line, field + " dims",
-                 fmt::format("is {}, expected an integer of at least 1, or -1", dim->value));
-        }
-      }
-      // Outputs given twice are in wide-spread repositories: the first one counts.
-      if (!seen.insert(name).second && std::string_view(kind) == "input") {
-        report(tensor->line, field, "is declared twice");
-      }
-    }
-  }
-
-  void check_batching(const TextField& config, const Report& report) {
-    const TextField* batching = config.find("dynamic_batching");
-    if (batching == nullptr || config.text("max_batch_size").starts_with("${")) return;
-    const int64_t limit = number_of(config.text("max_batch_size"));
-    for (const auto* size : batching->all("preferred_batch_size")) {
-      if (size->value.starts_with("${")) continue;
-      if (number_of(size->value) < 1 || number_of(size->value) > limit) {
-        report(size->line, "dynamic_batching.preferred_batch_size",
-               fmt::format("is {}, expected 1 to {}, the max_batch_size", size->value, limit));
-      }
     }
   }
 
@@ -236,6 +248,7 @@ class Checker {
 
   fs::path repository_, backend_dir_;
   RepositoryCheck out_;
+  std::vector<Problem> parameter_problems_;  // of backends, which the server does not read
   TextModels models_;
 };
 

@@ -134,6 +134,57 @@ TEST_F(RepositoryCheckTest, EnsemblesReferToWhatIsThere) {
                   "you mean 'IN'?"));
 }
 
+// Each alone is enough for the server to refuse the model.
+TEST_F(RepositoryCheckTest, WhatTheServerRefusesIsReported) {
+  const std::string begin =
+      "backend: \"preprocessing\"\nparameters { key: \"tokenizer_dir\" value { string_value: \"/\" "
+      "} }\n";
+  const std::string io =
+      "input { name: \"IN\" data_type: TYPE_INT32 dims: [ 2 ] }\n"
+      "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ 2 ] }\n";
+  add("m", begin + io + "max_batch_size: 4");
+  EXPECT_THAT(problems(), IsEmpty());
+  const std::pair<const char*, const char*> rows[] = {
+      {"max_batch_size: -1", "'max_batch_size' must be non-negative value for m"},
+      {"instance_group { kind: KIND_GPU }", "config.pbtxt:5: instance_group.kind: is KIND_GPU"},
+      {"instance_group { kind: KIND_CPU gpus: [ 0 ] }", "instance_group.gpus: is given"},
+      {"dynamic_batching { priority_levels: 2 default_priority_level: 3 } max_batch_size: 4",
+       "default priority level must be in range [1, 2]"},
+      {"response_cache { enable: true } model_transaction_policy { decoupled: true }",
+       "Response Cache does not currently support model m with 'decoupled'"},
+      {"model_warmup { name: \"w\" inputs { key: \"INN\" value { data_type: TYPE_INT32 dims: [ 2 ] "
+       "zero_data: true } } }",
+       "model_warmup 'w': has 'INN', which is no input. Did you mean 'IN'?"},
+      {"model_warmup { name: \"w\" batch_size: 5 } max_batch_size: 4",
+       "model_warmup 'w' batch_size: is 5, more than the max_batch_size 4"},
+      {"sequence_batching { control_input { name: \"C\" control { kind: CONTROL_SEQUENCE_START } } "
+       "}",
+       "must specify either 'int32_false_true'"},
+      {"input { name: \"X\" data_type: TYPE_INT32 dims: [ 4 ] reshape { shape: [ 2, 3 ] } }",
+       "input 'X' reshape: has another number of elements"}};
+  for (const auto& [text, wanted] : rows) {
+    add("m", begin + io + text);
+    EXPECT_THAT(problems(), ElementsAre(HasSubstr(wanted))) << text;
+  }
+}
+
+TEST_F(RepositoryCheckTest, OtherConfigurationsAreCheckedToo) {
+  const std::string good =
+      "backend: \"preprocessing\"\nparameters { key: \"tokenizer_dir\" value { string_value: \"/\" "
+      "} }\n";
+  add("m", good);
+  add("n", good);
+  const auto add_config = [&](const std::string& name, const std::string& text) {
+    write(repository() / "m" / "configs" / name, text);
+  };
+  add_config("large.pbtxt", good + "max_batch_size: -1");
+  add_config("small.pbtxt", good + "max_batch_sise: 1");
+  add_config("fine.pbtxt", good);
+  EXPECT_THAT(problems(),
+              ElementsAre(HasSubstr("m/configs/large.pbtxt: 'max_batch_size' must be non-negative"),
+                          HasSubstr("m/configs/small.pbtxt:3: max_batch_sise: ")));
+}
+
 TEST_F(RepositoryCheckTest, HostileTextsAreReportedNotFollowed) {
   std::string deep = "backend: \"preprocessing\" input ";
   for (int i = 0; i < 5000; ++i) deep += "{ input ";

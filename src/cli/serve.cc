@@ -1,6 +1,5 @@
 // nereid serve: a model folder becomes endpoints.
 #include <signal.h>
-#include <stdlib.h>
 
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
@@ -20,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/process_signals.h"
 #include "cli/repository.h"
+#include "cli/scratch_dir.h"
 #include "cli/server_process.h"
 #include "convert/engine_dir.h"
 
@@ -32,26 +32,6 @@ struct ServeOptions {
   std::string port_file;
   ServerProcessOptions process;
   int32_t exit_timeout_seconds = 30;
-};
-
-// A folder of its own for the generated repository, gone with the process.
-class ScratchDir {
- public:
-  static StatusOr<ScratchDir> create() {
-    std::string name = (std::filesystem::temp_directory_path() / "nereid-XXXXXX").string();
-    if (!::mkdtemp(name.data())) return unavailable("{}: cannot create a folder", name);
-    return ScratchDir(name);
-  }
-  ScratchDir(ScratchDir&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ~ScratchDir() {
-    std::error_code error;
-    if (!path_.empty()) std::filesystem::remove_all(path_, error);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  explicit ScratchDir(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
 };
 
 // What the templates need to know about this model and these flags; empty = the template's default.
