@@ -1,7 +1,8 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
 // generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not said) to
-// tensors, c = completion request, h = chat request, t = tool-call markup, anything else = a
-// request line for the router.
+// tensors, c = completion request, h = chat request, t = tool-call markup, l = body of a load, x =
+// trace settings, e = log settings, s = registration of shared memory, z = compressed body (the
+// next byte: g or d), m = lines of a header, anything else = a request line for the router.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +14,15 @@
 #include <string_view>
 
 #include "front/bridge/model_info.h"
+#include "front/http/compression.h"
 #include "front/http/json_text.h"
 #include "front/http/router.h"
+#include "front/kserve/extensions.h"
 #include "front/kserve/generate_mapping.h"
 #include "front/kserve/infer_message.h"
+#include "front/kserve/repository.h"
+#include "front/kserve/settings.h"
+#include "front/kserve/shared_memory.h"
 #include "front/openai/requests.h"
 #include "front/openai/tool_calls.h"
 
@@ -118,6 +124,61 @@ void check_route(std::string_view text) {
   if (sink->num_answers != 1) std::abort();
 }
 
+// Sends `body` to one route of those that need no server behind them.
+void check_control(const char* path, std::string_view body) {
+  static const Router router = [] {
+    Router r([](const Request&, int status, std::string_view message) {
+      return Response{status, "", {}, kserve_error_body(message)};
+    });
+    const auto extensions = std::make_shared<Extensions>();
+    add_logging_routes(r, extensions);
+    add_shared_memory_routes(r, extensions);
+    add_trace_routes(r, *Tracer::create(nullptr, {}));
+    return r;
+  }();
+  auto sink = std::make_shared<Sink>();
+  sink->request().method = "POST";
+  sink->request().path = path;
+  sink->request().body = body;
+  router.handle(sink);
+  if (sink->num_answers != 1) std::abort();
+}
+
+// What comes out stays within the limit and can be packed again.
+void check_compressed(std::string_view text) {
+  constexpr size_t kMaxBytes = 1 << 16;
+  if (text.empty()) return;
+  const Encoding encoding = text[0] == 'g' ? Encoding::kGzip : Encoding::kDeflate;
+  const auto plain = decompress(text.substr(1), encoding, kMaxBytes);
+  if (!plain.ok()) return;
+  if (plain->size() > kMaxBytes) std::abort();
+  const auto again = decompress(compress(*plain, encoding), encoding, kMaxBytes);
+  if (!again.ok() || *again != *plain) std::abort();
+}
+
+// "name:value" lines: found by name in any case, the first of several.
+void check_headers(std::string_view text) {
+  Headers headers;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    const size_t colon = std::min(line.find(':'), line.size());
+    headers.push_back({std::string(line.substr(0, colon)),
+                       std::string(line.substr(std::min(colon + 1, line.size())))});
+    at = end + 1;
+  }
+  for (const Header& header : headers) {
+    std::string upper = header.name;
+    for (char& c : upper) {
+      if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    }
+    if (find_header(headers, upper) != find_header(headers, header.name)) std::abort();
+    (void)preferred_encoding(header.value);
+    const auto decoded = percent_decode(header.value);
+    if (decoded && decoded->size() > header.value.size()) std::abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -138,6 +199,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 't':
       check_tools(rest);
+      break;
+    case 'l': {
+      LoadParameters parameters;
+      (void)read_load_parameters(std::string(rest), parameters);
+      break;
+    }
+    case 'x':
+      check_control("/v2/trace/setting", rest);
+      break;
+    case 'e':
+      check_control("/v2/logging", rest);
+      check_control("/v2/logging", R"({"log_verbose_level": 0})");  // not for all that follows
+      break;
+    case 's':
+      check_control("/v2/systemsharedmemory/region/r/register", rest);
+      check_control("/v2/cudasharedmemory/region/r/register", rest);
+      break;
+    case 'z':
+      check_compressed(rest);
+      break;
+    case 'm':
+      check_headers(rest);
       break;
     default:
       check_route(rest);

@@ -23,29 +23,6 @@ StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request)
   return take_message(message);
 }
 
-Status read_load_parameters(const std::string& body, LoadParameters& out) {
-  if (body.empty()) return ok();
-  ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
-  const json::value* parameters = member(root, "parameters");
-  if (parameters == nullptr) return ok();
-  if (!parameters->is_object()) return wrong_member("parameters", "an object", *parameters);
-  for (const auto& entry : parameters->get_object()) {
-    const std::string key(entry.key());
-    if (!entry.value().is_string()) return wrong_member(key, "a string", entry.value());
-    const std::string_view text(entry.value().get_string());
-    if (key == "config") {
-      out.add_config(std::string(text));
-    } else if (key.starts_with("file:")) {
-      ASSIGN_OR_RETURN(std::string content, decode_base64(text));
-      out.add_file(key, std::move(content));
-    } else {
-      return invalid_argument("unknown load parameter '{}': 'config' and 'file:<path>' are allowed",
-                              key);
-    }
-  }
-  return ok();
-}
-
 // Runs `work` elsewhere and sends what it says.
 void answer_later(const ExchangePtr& exchange, std::function<Status()> work) {
   std::thread([exchange, work = std::move(work)]() mutable {
@@ -87,6 +64,29 @@ void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
 }
 
 }  // namespace
+
+Status read_load_parameters(const std::string& body, LoadParameters& out) {
+  if (body.empty()) return ok();
+  ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
+  const json::value* parameters = member(root, "parameters");
+  if (parameters == nullptr) return ok();
+  if (!parameters->is_object()) return wrong_member("parameters", "an object", *parameters);
+  for (const auto& entry : parameters->get_object()) {
+    const std::string key(entry.key());
+    if (!entry.value().is_string()) return wrong_member(key, "a string", entry.value());
+    const std::string_view text(entry.value().get_string());
+    if (key == "config") {
+      out.add_config(std::string(text));
+    } else if (key.starts_with("file:")) {
+      ASSIGN_OR_RETURN(std::string content, decode_base64(text));
+      out.add_file(key, std::move(content));
+    } else {
+      return invalid_argument("unknown load parameter '{}': 'config' and 'file:<path>' are allowed",
+                              key);
+    }
+  }
+  return ok();
+}
 
 void LoadParameters::add_config(const std::string& json) {
   owned_.emplace_back(

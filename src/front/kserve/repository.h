@@ -28,6 +28,9 @@ class LoadParameters {
   std::vector<std::unique_ptr<TRITONSERVER_Parameter, Delete>> owned_;
 };
 
+// The body of a load request; an empty one asks for nothing. InvalidArgument names the member.
+Status read_load_parameters(const std::string& body, LoadParameters& out);
+
 // Loads and unloads run on threads of their own: they may take minutes.
 void add_repository_routes(Router& router, TRITONSERVER_Server* server);
 
