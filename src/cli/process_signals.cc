@@ -50,6 +50,7 @@ sigset_t block_stop_signals() {
 
 EndOnSignal::EndOnSignal(const sigset_t& signals, std::function<void()> clean_up)
     : signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC)), done_fd_(::eventfd(0, EFD_CLOEXEC)) {
+  if (signal_fd_ < 0 || done_fd_ < 0) return;  // out of descriptors: the start will say so
   thread_ = std::thread([this, signals, clean_up = std::move(clean_up)] {
     pollfd files[] = {{done_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
     while (::poll(files, 2, -1) < 0 && errno == EINTR) {
@@ -67,9 +68,9 @@ EndOnSignal::EndOnSignal(const sigset_t& signals, std::function<void()> clean_up
 EndOnSignal::~EndOnSignal() {
   const uint64_t one = 1;
   static_cast<void>(!::write(done_fd_, &one, sizeof one));
-  thread_.join();
-  ::close(signal_fd_);
-  ::close(done_fd_);
+  if (thread_.joinable()) thread_.join();
+  if (signal_fd_ >= 0) ::close(signal_fd_);
+  if (done_fd_ >= 0) ::close(done_fd_);
 }
 
 void print_stack_on_crash() {

@@ -1,5 +1,5 @@
-// Starts a core that finds no backend, so that every load ends once the configurations are read,
-// and takes their faults from its log; see server_check.h.
+// Starts a core that finds no backend (but those that a model brings along), so that loads end once
+// the configurations are read, and takes their faults from its log; see server_check.h.
 #include "cli/server_check.h"
 
 #include <algorithm>

@@ -23,6 +23,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 // An HTTP/2 client on a socket of its own; blocks until what it waits for is there.
 class SocketClient {
@@ -80,6 +81,11 @@ class SocketClient {
 
   // A call with what `body` has of its message; the grpc-status, or "" when the connection ended.
   std::string call(const std::string& path, std::string body, bool is_whole = true) {
+    const int32_t id = begin(path, std::move(body), is_whole);
+    return wait([&] { return closed_[id]; }) ? statuses_[id] : "";
+  }
+  // The call's stream. What it sends goes out when something is waited for.
+  int32_t begin(const std::string& path, std::string body, bool is_whole = true) {
     std::vector<std::pair<std::string, std::string>> headers = {
         {":method", "POST"},
         {":scheme", "http"},
@@ -97,9 +103,7 @@ class SocketClient {
     ends_ = is_whole;
     nghttp2_data_provider provider = {};
     provider.read_callback = read_body;
-    const int32_t id =
-        nghttp2_submit_request(h2_, nullptr, pairs.data(), pairs.size(), &provider, nullptr);
-    return wait([&] { return closed_[id]; }) ? statuses_[id] : "";
+    return nghttp2_submit_request(h2_, nullptr, pairs.data(), pairs.size(), &provider, nullptr);
   }
 
  private:
@@ -144,6 +148,14 @@ class SocketClient {
   std::map<int32_t, std::string> statuses_;
   std::map<int32_t, bool> closed_;
 };
+
+std::string framed_request(const std::string& json) {
+  const ProtoMessages messages;
+  auto bytes = messages.from_json("inference.ModelInferRequest", json);
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  write_grpc_prefix(*bytes, /*compressed=*/false);
+  return *bytes;
+}
 
 class GrpcSocketTest : public ::testing::Test {
  protected:
@@ -212,6 +224,23 @@ TEST_F(GrpcSocketTest, RequestsThatStopHalfWay) {
   EXPECT_EQ(server_->stats()->buffered_bytes, 0u);
 }
 
+TEST_F(GrpcSocketTest, AStopSaysWhatItWaitsFor) {
+  FakeTriton::get().max_tokens_now = 0;  // so the request lasts until it is cancelled
+  start();
+  const auto client = connect();
+  client->begin("/inference.GRPCInferenceService/ModelStreamInfer",
+                framed_request(R"({"model_name": "tensorrt_llm", "inputs": [
+{"name": "input_ids", "datatype": "INT32", "shape": [1, 2], "contents": {"int_contents": [1, 2]}},
+{"name": "input_lengths", "datatype": "INT32", "shape": [1, 1], "contents": {"int_contents": [2]}}]})"));
+  // A ping overtakes what waits to be sent, so the second one comes behind the request.
+  EXPECT_TRUE(client->ping() && client->ping());
+  EXPECT_EQ(server_->stats()->calls_active, 1);
+  testing::internal::CaptureStdout();
+  server_->stop(milliseconds(0));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              HasSubstr("Timeout 0: Found 2 gRPC service connections and inference handlers"));
+}
+
 // A trace file that is whole once the traced requests are over.
 class TraceScratch {
  public:
@@ -261,16 +290,11 @@ class TraceScratch {
 };
 
 std::string infer_message(int replies) {
-  const ProtoMessages messages;
-  auto bytes = messages.from_json(
-      "inference.ModelInferRequest",
+  return framed_request(
       fmt::format(R"({{"model_name": "types", "parameters": {{"replies": {{"int64_param": "{}"}}}},
 "inputs": [{{"name": "count", "datatype": "INT32", "shape": ["1", "1"],
              "contents": {{"int_contents": [1]}}}}]}})",
                   replies));
-  EXPECT_TRUE(bytes.ok()) << bytes.status();
-  write_grpc_prefix(*bytes, /*compressed=*/false);
-  return *bytes;
 }
 
 TEST_F(GrpcSocketTest, TracesOfUnaryCallsHaveTheTimesOfReadingAndSending) {

@@ -23,7 +23,7 @@ struct LogStart {
 // read back from it.
 class LogSettings {
  public:
-  explicit LogSettings(LogStart start) : state_(std::move(start)) {}
+  explicit LogSettings(LogStart start);
 
   // Sets the members of a JSON object (log_info, log_verbose_level, ...; null and absent ones stay)
   // and returns all of them as a JSON object's text. InvalidArgument names the member;

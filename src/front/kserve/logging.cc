@@ -6,6 +6,13 @@
 #include "front/kserve/settings.h"
 
 namespace nereid::front {
+LogSettings::LogSettings(LogStart start) : state_(std::move(start)) {
+  // The environment may switch verbose messages on, too.
+  if (state_.verbose_level == 0 && TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE)) {
+    state_.verbose_level = 1;
+  }
+}
+
 StatusOr<std::string> LogSettings::update(const json::value& root) {
   if (const json::value* file = member(root, "log_file"); file != nullptr && !file->is_null()) {
     return unsupported("log file location can not be updated through network protocol");
