@@ -221,6 +221,8 @@ RULES = [
      named("config after plain load", "config after scratch back")),
     ("path-tricks", "no model name leaves the repository", ("status", "body"), named("load name with dots")),
     ("base64", "a file that is not base64 is refused", ("body",), named("load file bad base64")),
+    ("python-backend-memory", "the python backend's memory is not the clients' to map, as in later releases", ("status", "body"),
+     named("shm register python backend key")),
     ("warmup-name", "names the unknown input, not the missing one", ("body",),
      named("load scratch config: warm-up wrong input")),
 ]
