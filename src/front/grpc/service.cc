@@ -52,11 +52,13 @@ StatusOr<std::function<bool(const std::string&)>> header_filter(const std::strin
   }
 }
 
-}  // namespace
+struct Contexts {
+  InferContextPtr infer;
+  ControlContextPtr control;
+};
 
-StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOptions& options,
-                                   std::function<bool()> stopping) {
-  ASSIGN_OR_RETURN(const Restrictions restrictions, read_restrictions(options.restrictions));
+StatusOr<Contexts> make_contexts(TRITONSERVER_Server* server, const GrpcOptions& options,
+                                 std::function<bool()> stopping) {
   auto extensions = options.extensions;
   if (extensions == nullptr) extensions = std::make_shared<Extensions>();
   auto tracer = options.tracer;
@@ -73,7 +75,16 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
   control->extensions = extensions;
   control->tracer = tracer;
   control->stopping = std::move(stopping);
+  return Contexts{std::move(infer), std::move(control)};
+}
 
+}  // namespace
+
+StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOptions& options,
+                                   std::function<bool()> stopping) {
+  ASSIGN_OR_RETURN(const Restrictions restrictions, read_restrictions(options.restrictions));
+  ASSIGN_OR_RETURN(const Contexts contexts, make_contexts(server, options, std::move(stopping)));
+  const ControlContextPtr& control = contexts.control;
   MethodTable methods;
   const auto add = [&](const std::string& path, const std::string& protocol, Method method) {
     if (const auto it = restrictions.find(protocol); it != restrictions.end()) {
@@ -91,7 +102,7 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
     return method;
   };
   const std::string service = "/inference.GRPCInferenceService/";
-  const InferContextPtr context = infer;
+  const InferContextPtr& context = contexts.infer;
   Method model_infer, model_stream_infer;
   model_infer.unary = [context](const CallPtr& call, std::string message) {
     start_model_infer(context, call, std::move(message));
