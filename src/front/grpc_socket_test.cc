@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "front/fake_triton.h"
+#include "front/grpc/call.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/server.h"
 #include "front/grpc/wire.h"
