@@ -37,7 +37,7 @@ enum class KvCacheType : uint8_t { kAuto, kInt8, kFp8 };  // kAuto: the model's 
 struct KvCacheConfig {
   std::optional<int64_t> max_tokens;  // KV capacity in tokens; unset: by memory
   std::optional<double>
-      memory_fraction;               // of what is free after weights and buffers; valid: (0, 1)
+      memory_fraction;               // of what is free after weights and buffers; valid: (0, 1]
   bool enable_block_reuse = true;    // prefix cache
   bool enable_partial_reuse = true;  // leading tokens of a block are copied from a cached one
   int32_t tokens_per_block = 32;     // 16 | 32 | 64 | 128

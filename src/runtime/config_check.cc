@@ -32,8 +32,8 @@ Status check_scheduler(const SchedulerConfig& s, const KvCacheConfig& kv) {
 Status check_kv_cache(const KvCacheConfig& kv) {
   if (kv.max_tokens)
     RETURN_IF_ERROR(check_range("kv_cache.max_tokens", *kv.max_tokens, 1, 1 << 30));
-  if (kv.memory_fraction && !(*kv.memory_fraction > 0 && *kv.memory_fraction < 1))
-    return invalid_argument("kv_cache.memory_fraction: {} is not in (0, 1)", *kv.memory_fraction);
+  if (kv.memory_fraction && !(*kv.memory_fraction > 0 && *kv.memory_fraction <= 1))
+    return invalid_argument("kv_cache.memory_fraction: {} is not in (0, 1]", *kv.memory_fraction);
   const int32_t t = kv.tokens_per_block;
   if (t != 16 && t != 32 && t != 64 && t != 128)
     return invalid_argument("kv_cache.tokens_per_block: {} is not one of 16, 32, 64, 128", t);

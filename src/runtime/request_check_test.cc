@@ -303,7 +303,9 @@ TEST(ConfigCheck, EveryRange) {
     c.kv_cache.enable_block_reuse = false;
   });
   expect("kv_cache.max_tokens: 0", [](auto& c) { c.kv_cache.max_tokens = 0; });
-  expect("kv_cache.memory_fraction: 1", [](auto& c) { c.kv_cache.memory_fraction = 1.0; });
+  expect("kv_cache.memory_fraction: 0 is not in (0, 1]",
+         [](auto& c) { c.kv_cache.memory_fraction = 0.0; });
+  expect("kv_cache.memory_fraction: 1.5", [](auto& c) { c.kv_cache.memory_fraction = 1.5; });
   expect("kv_cache.tokens_per_block: 20 is not one of 16, 32, 64, 128",
          [](auto& c) { c.kv_cache.tokens_per_block = 20; });
   expect("kv_cache.max_attention_window: -1",

@@ -47,12 +47,15 @@ Status check_demand(const Limits& limits, int64_t num_prompt_tokens, int32_t max
                             num_sequences, limits.max_queue_size);
   if (num_prompt_tokens >= limits.max_sequence_length)
     return invalid_argument(
-        "prompt: {} tokens leave no room for output; max_sequence_length is {} (prompt + output)",
-        num_prompt_tokens, limits.max_sequence_length);
+        "prompt: {} tokens leave no room for output; max_sequence_length is {} (prompt + output). "
+        "Prompt length ({}) exceeds maximum input length ({}).",
+        num_prompt_tokens, limits.max_sequence_length, num_prompt_tokens,
+        limits.max_sequence_length - 1);
   if (!limits.policy.enable_chunked_context && num_prompt_tokens > limits.max_num_tokens)
     return invalid_argument(
-        "prompt: {} tokens do not fit in one step of max_num_tokens {}, and chunked context is off",
-        num_prompt_tokens, limits.max_num_tokens);
+        "prompt: {} tokens do not fit in one step of max_num_tokens {}, and chunked context is "
+        "off. Prompt length ({}) exceeds maximum input length ({}).",
+        num_prompt_tokens, limits.max_num_tokens, num_prompt_tokens, limits.max_num_tokens);
   const auto prompt = static_cast<int32_t>(num_prompt_tokens);
   const int32_t limit = length_limit(limits, num_prompt_tokens, max_new_tokens);
   const int32_t worst = worst_case_blocks(limits, prompt, limit, beam_width);
