@@ -31,8 +31,8 @@ class BlsModel {
     s.decoupled = config.decoupled;
     s.llm_model = config.parameter("tensorrt_llm_model_name").value_or(s.llm_model);
     ASSIGN_OR_RETURN(s.accumulate_tokens, config.boolean("accumulate_tokens", false));
-    s.llm_has_input = [self = m.get()](const std::string& name) {
-      return self->llm_has_input(name);
+    s.has_input = [self = m.get()](const std::string& model, const std::string& name) {
+      return self->has_input(model, name);
     };
     m->watch_ = std::thread([self = m.get()] { self->watch(); });
     return m;
@@ -62,6 +62,8 @@ class BlsModel {
   }
 
  private:
+  using Names = std::set<std::string, std::less<>>;
+
   void watch() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, kCancelPeriod, [&] { return closing_; })) {
@@ -74,22 +76,23 @@ class BlsModel {
     }
   }
 
-  // Asked of the server once: the generating model may load after this one.
-  bool llm_has_input(const std::string& name) {
+  // Asked of the server once: the other models may load after this one.
+  bool has_input(const std::string& model, const std::string& name) {
     std::lock_guard lock(inputs_mutex_);
-    if (llm_inputs_.empty()) {
-      if (Status s = read_llm_inputs(); !s.ok()) {
-        log_warning(fmt::format("model '{}': {}", settings_.llm_model, message(s)));
+    auto& known = inputs_[model];
+    if (known.empty()) {
+      if (Status s = read_inputs(model, known); !s.ok()) {
+        log_warning(fmt::format("model '{}': {}", model, message(s)));
         return true;  // the call itself will say what is wrong
       }
     }
-    return llm_inputs_.contains(name);
+    return known.contains(name);
   }
 
-  Status read_llm_inputs() {
+  Status read_inputs(const std::string& model, Names& to) {
     TRITONSERVER_Message* config = nullptr;
-    RETURN_IF_ERROR(take(TRITONSERVER_ServerModelConfig(
-        settings_.server, settings_.llm_model.c_str(), -1, 1, &config)));
+    RETURN_IF_ERROR(
+        take(TRITONSERVER_ServerModelConfig(settings_.server, model.c_str(), -1, 1, &config)));
     const char* text = nullptr;
     size_t size = 0;
     Status status = take(TRITONSERVER_MessageSerializeToJson(config, &text, &size));
@@ -99,7 +102,7 @@ class BlsModel {
     return guarded([&]() -> Status {
       ASSIGN_OR_RETURN(const json::value root, parse_json(copy));
       for (const auto& input : root.as_object().at("input").as_array()) {
-        llm_inputs_.emplace(input.as_object().at("name").as_string());
+        to.emplace(input.as_object().at("name").as_string());
       }
       return ok();
     });
@@ -113,7 +116,7 @@ class BlsModel {
   bool closing_ = false;
   std::thread watch_;
   std::mutex inputs_mutex_;
-  std::set<std::string, std::less<>> llm_inputs_;
+  std::map<std::string, Names> inputs_;  // by model
 };
 
 }  // namespace

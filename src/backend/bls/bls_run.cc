@@ -49,6 +49,7 @@ constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
                              {"prompt_ignore_length", "prompt_ignore_length"},
                              {"no_repeat_ngram_size", "no_repeat_ngram_size"},
                              {"length_penalty", "len_penalty"},
+                             {"len_penalty", "len_penalty"},
                              {"early_stopping", "early_stopping"},
                              {"beam_search_diversity_rate", "beam_search_diversity_rate"},
                              {"min_length", "min_length"},
@@ -61,10 +62,12 @@ constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
                              {"return_context_logits", "return_context_logits"},
                              {"return_generation_logits", "return_generation_logits"},
                              {"return_perf_metrics", "return_perf_metrics"},
+                             {"return_kv_cache_reuse_stats", "return_kv_cache_reuse_stats"},
                              {"return_num_input_tokens", "return_num_input_tokens"},
                              {"return_num_output_tokens", "return_num_output_tokens"},
                              {"beam_width", "beam_width"},
                              {"stream", "streaming"},
+                             {"streaming", "streaming"},
                              {"priority", "priority"},
                              {"allotted_time_ms", "allotted_time_ms"},
                              {"cache_salt", "cache_salt"},
@@ -75,6 +78,13 @@ constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
                              {"lora_config", "lora_config"},
                              {"guided_decoding_guide_type", "guided_decoding_guide_type"},
                              {"guided_decoding_guide", "guided_decoding_guide"}};
+
+// Postprocessing models of v0.6 to v0.13 take these, some as mandatory inputs.
+constexpr Rename kGeneratedToText[] = {{"cum_log_probs", "CUM_LOG_PROBS"},
+                                       {"output_log_probs", "OUTPUT_LOG_PROBS"},
+                                       {"context_logits", "CONTEXT_LOGITS"},
+                                       {"generation_logits", "GENERATION_LOGITS"},
+                                       {"batch_index", "BATCH_INDEX"}};
 
 // Declared so that a client that sends one is answered with its name.
 constexpr const char* kRefused[] = {"decoder_text_input", "image_input",
@@ -155,27 +165,41 @@ Status BlsRun::read() {
       *std::min_element(max_tokens->begin(), max_tokens->end()) <= 0) {
     return invalid_argument("max_tokens must be a single value > 0");
   }
-  ASSIGN_OR_RETURN(const auto stream, first.scalar<bool>("stream"));
-  streaming_ = stream.value_or(false);
+  for (const char* name : {"stream", "streaming"}) {
+    ASSIGN_OR_RETURN(const auto stream, first.scalar<bool>(name));
+    streaming_ = streaming_ || stream.value_or(false);
+  }
   if (streaming_ && !settings_.decoupled) {
     return invalid_argument(
         "Streaming is only supported if model is deployed using decoupled mode.");
   }
   ASSIGN_OR_RETURN(const auto exclude, first.scalar<bool>("exclude_input_in_output"));
   exclude_input_ = exclude;
+  RETURN_IF_ERROR(read_lists());
+  const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
+    ASSIGN_OR_RETURN(const auto view, request_->input(rename.from));
+    // Of two names for the same, the first counts.
+    if (view && find(to, rename.to) == nullptr)
+      to.push_back({rename.to, view->datatype, view->shape, std::string(view->bytes)});
+    return ok();
+  };
+  for (const auto& rename : kToPreprocessing) RETURN_IF_ERROR(collect(rename, for_preprocessing_));
+  for (const auto& rename : kToLlm) RETURN_IF_ERROR(collect(rename, for_llm_));
+  return ok();
+}
+
+// The stop words of each item, and how many streams there are to stop.
+Status BlsRun::read_lists() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const Item item(*request_, static_cast<int64_t>(i), static_cast<int64_t>(prompts_.size()));
     ASSIGN_OR_RETURN(auto words, item.strings("stop_words"));
     if (words) std::erase(*words, "");
     stop_words_.push_back(words ? *std::move(words) : std::vector<std::string>());
+    ASSIGN_OR_RETURN(const auto beams, item.scalar<int32_t>("beam_width"));
+    ASSIGN_OR_RETURN(const auto sequences, item.scalar<int32_t>("num_return_sequences"));
+    // Beams come together, whatever number of them.
+    num_streams_ += beams.value_or(1) > 1 ? 1 : static_cast<size_t>(sequences.value_or(1));
   }
-  const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
-    ASSIGN_OR_RETURN(const auto view, request_->input(rename.from));
-    if (view) to.push_back({rename.to, view->datatype, view->shape, std::string(view->bytes)});
-    return ok();
-  };
-  for (const auto& rename : kToPreprocessing) RETURN_IF_ERROR(collect(rename, for_preprocessing_));
-  for (const auto& rename : kToLlm) RETURN_IF_ERROR(collect(rename, for_llm_));
   return ok();
 }
 
@@ -205,7 +229,7 @@ void BlsRun::on_preprocessed(Reply reply) {
   if (!reply.status.ok()) return fail(reply.status);
   for (const auto& rename : kPreprocessedToLlm) {
     const Output* output = find(reply.outputs, rename.from);
-    if (output == nullptr || !settings_.llm_has_input(rename.to)) continue;
+    if (output == nullptr || !settings_.has_input(settings_.llm_model, rename.to)) continue;
     for_llm_.push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
   llm_over_ = false;
@@ -218,7 +242,7 @@ void BlsRun::on_generated(Reply reply) {
     llm_.reset();
     generated_ns_ = now_ns();
   }
-  if (failed_) return;
+  if (failed_ || is_stopped_) return;
   if (!reply.status.ok()) return fail(reply.status);
   if (reply.has_content) replies_.push_back(std::move(reply));
   next_text();
@@ -228,6 +252,11 @@ void BlsRun::next_text() {
   if (failed_ || in_postprocessing_ || replies_.empty()) return;
   auto inputs = text_inputs(replies_.front());
   if (!inputs.ok()) return fail(inputs.status());
+  for (const auto& rename : kGeneratedToText) {
+    const Output* output = find(replies_.front().outputs, rename.from);
+    if (output == nullptr || !settings_.has_input("postprocessing", rename.to)) continue;
+    inputs->push_back({rename.to, output->datatype, output->shape, output->bytes});
+  }
   in_postprocessing_ = true;
   call("postprocessing", *std::move(inputs), &BlsRun::on_text);
 }
@@ -260,26 +289,55 @@ StatusOr<std::vector<Output>> BlsRun::text_inputs(const Reply& reply) {
   return inputs;
 }
 
-// Without streaming a text may go on after the stop word, up to the end of the token that completed
-// it.
-Status BlsRun::cut_at_stop_words(size_t batch_index, Output& text) const {
+// A text may go on after the stop word: up to the end of the token that completed it, or further
+// when the generating model only looks at tokens.
+Status BlsRun::cut_at_stop_words(const Stream& stream, Output& text) {
+  if (stop_words_[stream.first].empty()) return ok();
   const InputView view{text.datatype, text.shape, text.bytes, nullptr};
-  ASSIGN_OR_RETURN(const auto wholes, strings_of(text.name, view));
+  ASSIGN_OR_RETURN(const auto parts, strings_of(text.name, view));
+  // Beams, and accumulated texts, are whole in each response; else it brings the next piece.
+  const bool is_whole = !streaming_ || settings_.accumulate_tokens || parts.size() > 1;
+  size_t num_ended = 0;
   std::vector<std::string> cut;
-  for (const std::string_view whole : wholes) {
-    // Unless the client says so, the generating model's own default decides.
-    const std::string& prompt = prompts_[batch_index];
-    const bool excluded = exclude_input_.value_or(!whole.starts_with(prompt));
-    const size_t from = excluded ? 0 : std::min(prompt.size(), whole.size());
-    size_t end = whole.size();
-    for (const auto& word : stop_words_[batch_index]) {
-      const size_t at = whole.find(word, from);
-      if (at != std::string_view::npos) end = std::min(end, at + word.size());
-    }
-    cut.emplace_back(whole.substr(0, end));
+  for (std::string_view part : parts) {
+    num_ended += ends_at_stop_word(stream, is_whole, part);
+    cut.emplace_back(part);
   }
   text = make_output(text.name, text.shape, cut);
+  if (streaming_ && num_ended == parts.size()) stopped_.insert(stream);
   return ok();
+}
+
+// Whether `part` has a stop word; cuts it just after the one that is complete first.
+bool BlsRun::ends_at_stop_word(const Stream& stream, bool is_whole, std::string_view& part) {
+  const auto& words = stop_words_[stream.first];
+  size_t from = 0;
+  if (!streaming_) {
+    // Unless the client says so, the generating model's own default decides.
+    const std::string& prompt = prompts_[stream.first];
+    const bool excluded = exclude_input_.value_or(!part.starts_with(prompt));
+    from = excluded ? 0 : std::min(prompt.size(), part.size());
+  }
+  text::StopStrings fresh;
+  text::StopStrings* matcher = &fresh;
+  if (is_whole) {
+    fresh = text::StopStrings(words);
+  } else {
+    matcher = &matchers_.try_emplace(stream, words).first->second;
+  }
+  for (size_t i = from; i < part.size(); ++i) {
+    if (!matcher->push(part.substr(i, 1), false).stopped) continue;
+    part = part.substr(0, i + 1);
+    return true;
+  }
+  return false;
+}
+
+// What the generating model still sends is dropped, its error about the cancellation too.
+void BlsRun::stop_generating() {
+  is_stopped_ = true;
+  replies_.clear();
+  if (llm_ != nullptr) llm_->cancel();
 }
 
 void BlsRun::on_text(Reply reply) {
@@ -289,14 +347,15 @@ void BlsRun::on_text(Reply reply) {
   if (!reply.status.ok()) return fail(reply.status);
   const Reply generated = std::move(replies_.front());
   replies_.pop_front();
+  const auto last = static_cast<uint32_t>(prompts_.size() - 1);
+  const Stream stream = {std::min(index_of(generated, "batch_index"), last),
+                         index_of(generated, "sequence_index")};
+  if (stopped_.contains(stream)) return next_text();
   std::vector<Output> outputs;
   for (auto& output : reply.outputs) {
     if (output.name != "OUTPUT" || !request_->wants_output("text_output")) continue;
     output.name = "text_output";
-    if (!streaming_) {
-      const size_t item = std::min<size_t>(index_of(generated, "batch_index"), prompts_.size() - 1);
-      if (Status s = cut_at_stop_words(item, output); !s.ok()) return fail(s);
-    }
+    if (Status s = cut_at_stop_words(stream, output); !s.ok()) return fail(s);
     outputs.push_back(std::move(output));
   }
   for (const auto& output : generated.outputs) {
@@ -306,6 +365,7 @@ void BlsRun::on_text(Reply reply) {
   set_times();
   // Decoupled: FINAL follows alone.
   if (Status s = responder_.send(outputs, !settings_.decoupled); !s.ok()) return fail(s);
+  if (stopped_.size() == num_streams_) stop_generating();
   next_text();
 }
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "backend/common/item.h"
 #include "backend/common/triton.h"
 #include "base/serial.h"
+#include "text/stop_strings.h"
 
 namespace nereid::backend {
 
@@ -22,8 +24,8 @@ struct BlsSettings {
   std::string llm_model = "tensorrt_llm";
   bool decoupled = false;
   bool accumulate_tokens = false;
-  // Whether the generating model has an input of this name.
-  std::function<bool(const std::string&)> llm_has_input;
+  // Whether a model has an input of this name.
+  std::function<bool(const std::string& model, const std::string& name)> has_input;
 };
 
 // Everything happens in serial events; nothing blocks.
@@ -37,14 +39,19 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   void check_cancelled();
 
  private:
+  using Stream = std::pair<uint32_t, uint32_t>;  // batch index, sequence index
+
   Status read();
+  Status read_lists();
   void call(const std::string& model, std::vector<Output> inputs, void (BlsRun::*on_reply)(Reply));
   void on_preprocessed(Reply reply);
   void on_generated(Reply reply);
   void on_text(Reply reply);
   void next_text();
   StatusOr<std::vector<Output>> text_inputs(const Reply& reply);
-  Status cut_at_stop_words(size_t batch_index, Output& text) const;
+  Status cut_at_stop_words(const Stream& stream, Output& text);
+  bool ends_at_stop_word(const Stream& stream, bool is_whole, std::string_view& part);
+  void stop_generating();
   void fail(const Status& status);
   void set_times();  // before what may be the last response
   void finish_if_over();
@@ -67,8 +74,12 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   std::deque<Reply> replies_;                 // generated, not yet text; front is in postprocessing
   bool in_postprocessing_ = false, llm_over_ = false, failed_ = false, over_ = false;
   bool is_cancelled_ = false;
-  // All tokens so far of each (batch index, sequence index).
-  std::map<std::pair<uint32_t, uint32_t>, std::vector<int32_t>> accumulated_;
+  std::map<Stream, std::vector<int32_t>> accumulated_;  // all tokens so far
+  // Streams end at stop words here too: the generating model may not look at text.
+  size_t num_streams_ = 0;  // that there will be
+  std::map<Stream, text::StopStrings> matchers_;
+  std::set<Stream> stopped_;
+  bool is_stopped_ = false;  // all are; what still comes is dropped
 };
 
 }  // namespace nereid::backend

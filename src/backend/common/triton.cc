@@ -419,7 +419,8 @@ StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
     settings.outputs.push_back(
         {std::string(spec.at("name").as_string()),
          is_string ? TRITONSERVER_TYPE_BYTES
-                   : TRITONSERVER_StringToDataType(type.substr(type.find('_') + 1).c_str())});
+                   : TRITONSERVER_StringToDataType(type.substr(type.find('_') + 1).c_str()),
+         spec.at("dims").as_array().size()});
   }
   return settings;
 }

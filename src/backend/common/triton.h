@@ -145,6 +145,7 @@ class ModelSettings {
   struct OutputSpec {
     std::string name;
     TRITONSERVER_DataType datatype;
+    size_t rank;  // without the batch dimension
   };
   std::vector<OutputSpec> outputs;
   // The declared output of that name; nullptr when there is none.

@@ -1,5 +1,7 @@
 // Backend "postprocessing": token ids to text. Streams stay whole because the tensorrt_llm backend
 // sends tokens in groups that end where a character ends.
+#include <algorithm>
+
 #include "backend/common/backend_model.h"
 #include "base/clock.h"
 #include "text/tokenizer.h"
@@ -13,13 +15,15 @@ class Postprocessing {
 
   static StatusOr<std::unique_ptr<Postprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Postprocessing>();
-    ASSIGN_OR_RETURN(const ModelSettings settings, ModelSettings::read(model));
+    ASSIGN_OR_RETURN(ModelSettings settings, ModelSettings::read(model));
     const auto dir = settings.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory", settings.name);
     }
     ASSIGN_OR_RETURN(p->tokenizer_, text::Tokenizer::load(*dir));
     ASSIGN_OR_RETURN(p->skip_special_tokens_, settings.boolean("skip_special_tokens", true));
+    std::erase_if(settings.outputs, [](const auto& o) { return !o.name.starts_with(kPassed); });
+    p->passed_ = std::move(settings.outputs);
     return p;
   }
 
@@ -34,21 +38,23 @@ class Postprocessing {
   }
 
  private:
+  static constexpr std::string_view kPassed = "OUT_";
+
   // One string per (batch item, beam), in order, in a one-dimensional tensor.
   Status run(const Request& request, std::vector<Output>& outputs) const {
     ASSIGN_OR_RETURN(const auto view, request.input("TOKENS_BATCH"));
     ASSIGN_OR_RETURN(const auto tokens, request.values<int32_t>("TOKENS_BATCH"));
-    ASSIGN_OR_RETURN(const auto lengths, request.values<int32_t>("SEQUENCE_LENGTH"));
-    if (!tokens || !lengths) {
-      return invalid_argument("TOKENS_BATCH and SEQUENCE_LENGTH must be present in the request");
-    }
+    if (!tokens) return invalid_argument("TOKENS_BATCH must be present in the request");
     if (view->shape.size() != 3) {
       return invalid_argument("TOKENS_BATCH must have 3 dimensions, got {}", view->shape.size());
     }
     const auto width = static_cast<size_t>(view->shape[2]);
-    if (static_cast<size_t>(view->shape[0] * view->shape[1]) != lengths->size()) {
+    ASSIGN_OR_RETURN(auto lengths, request.values<int32_t>("SEQUENCE_LENGTH"));
+    const auto rows = static_cast<size_t>(view->shape[0] * view->shape[1]);
+    if (!lengths) lengths = lengths_of(*tokens, rows, width);
+    if (rows != lengths->size()) {
       return invalid_argument("SEQUENCE_LENGTH has {} values for {} sequences", lengths->size(),
-                              view->shape[0] * view->shape[1]);
+                              rows);
     }
     std::vector<std::string> texts;
     for (size_t i = 0; i < lengths->size(); ++i) {
@@ -61,11 +67,39 @@ class Postprocessing {
     }
     const auto count = static_cast<int64_t>(texts.size());
     outputs.push_back(make_output("OUTPUT", {count}, texts));
+    return pass_on(request, outputs);
+  }
+
+  // The oldest configurations have no SEQUENCE_LENGTH: a row ends where its padding begins.
+  static std::vector<int32_t> lengths_of(const std::vector<int32_t>& tokens, size_t rows,
+                                         size_t width) {
+    std::vector<int32_t> lengths;
+    for (size_t i = 0; i < rows; ++i) {
+      const std::span<const int32_t> row(tokens.data() + i * width, width);
+      lengths.push_back(static_cast<int32_t>(std::ranges::find(row, -1) - row.begin()));
+    }
+    return lengths;
+  }
+
+  // Ensembles of v0.6 to v0.13 route log-probabilities, logits and the batch index through this
+  // model: OUT_X is the input X, or one zero when there is none, as clients of then expect it.
+  Status pass_on(const Request& request, std::vector<Output>& outputs) const {
+    for (const auto& spec : passed_) {
+      if (!request.wants_output(spec.name)) continue;
+      ASSIGN_OR_RETURN(const auto view, request.input(spec.name.c_str() + kPassed.size()));
+      if (view) {
+        outputs.push_back({spec.name, view->datatype, view->shape, std::string(view->bytes)});
+        continue;
+      }
+      outputs.push_back({spec.name, spec.datatype, std::vector<int64_t>(spec.rank + 1, 1),
+                         std::string(TRITONSERVER_DataTypeByteSize(spec.datatype), '\0')});
+    }
     return ok();
   }
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool skip_special_tokens_ = true;
+  std::vector<ModelSettings::OutputSpec> passed_;  // the declared outputs OUT_*
 };
 
 }  // namespace

@@ -57,15 +57,13 @@ Status check_values(const ModelSettings& settings) {
 }
 
 Status read_scheduler(const ModelSettings& settings, SchedulerConfig& out) {
-  const auto type = settings.parameter("gpt_model_type");
-  const bool is_static = type && (*type == "V1" || *type == "v1");
   out.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
   constexpr Choice<CapacityPolicy> kPolicies[] = {
       {"guaranteed_no_evict", CapacityPolicy::kGuaranteedNoEvict},
       {"max_utilization", CapacityPolicy::kMaxUtilization},
       {"static_batch", CapacityPolicy::kStaticBatch}};
   RETURN_IF_ERROR(choice(settings, "batch_scheduler_policy", kPolicies, out.capacity_policy));
-  if (is_static) out.capacity_policy = CapacityPolicy::kStaticBatch;
+  if (is_v1(settings)) out.capacity_policy = CapacityPolicy::kStaticBatch;
   constexpr Choice<ChunkingPolicy> kChunking[] = {
       {"first_come_first_served", ChunkingPolicy::kFirstComeFirstServed},
       {"equal_progress", ChunkingPolicy::kEqualProgress}};
@@ -114,13 +112,7 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
   if (tokens != 0) out.max_tokens = tokens;
   if (settings.parameter("kv_cache_free_gpu_mem_fraction")) {
     ASSIGN_OR_RETURN(const double fraction, settings.number("kv_cache_free_gpu_mem_fraction", 0));
-    if (!(fraction > 0 && fraction < 1)) {
-      return invalid_argument(
-          "model '{}': parameter 'kv_cache_free_gpu_mem_fraction' is {}, expected a value in "
-          "(0, 1)",
-          settings.name, fraction);
-    }
-    out.memory_fraction = fraction;
+    if (fraction > 0) out.memory_fraction = fraction;  // 0: by default
   }
   RETURN_IF_ERROR(integer(settings, "tokens_per_block", out.tokens_per_block));
   ASSIGN_OR_RETURN(out.enable_block_reuse,
@@ -196,6 +188,11 @@ Status read_device(const ModelSettings& settings, ExecutorConfig& out) {
 }
 
 }  // namespace
+
+bool is_v1(const ModelSettings& settings) {
+  const auto type = settings.parameter("gpt_model_type");
+  return type && (*type == "V1" || *type == "v1");
+}
 
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(check_values(settings));

@@ -49,6 +49,15 @@ const std::vector<double> kLengthBuckets = {10, 50, 100, 500, 1000};
 const std::vector<double> kSecondsBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                              0.25,  0.5,    1,     2.5,  5,     10,   30};
 
+int64_t microseconds_of(std::chrono::system_clock::time_point at) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
+}
+
+// Of microseconds since the epoch: "MM-DD-YYYY HH:MM:SS.ffffff", UTC.
+std::string time_text(int64_t micros) {
+  return fmt::format("{:%m-%d-%Y %H:%M:%S}.{:06}", fmt::gmtime(micros / 1000000), micros % 1000000);
+}
+
 }  // namespace
 
 ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_static)
@@ -103,13 +112,21 @@ void ModelMetrics::set(size_t index, double value) {
   set_.set(index, value);
 }
 
-void ModelMetrics::publish(const ExecutorStats& s, const IterationStats* last_step) {
+std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
+                                               std::span<const IterationStats> steps,
+                                               bool wants_lines) {
   const bool is_same = !values_.empty() && s.num_steps == last_.num_steps &&
                        s.num_active == last_.num_active && s.num_waiting == last_.num_waiting &&
                        s.kv_blocks_free == last_.kv_blocks_free;
-  if (is_same && last_step == nullptr) return;  // idle: the last figures and their time stay
+  if (is_same && steps.empty()) return {};  // idle: the last figures and their time stay
+  std::vector<std::string> lines;
+  for (const IterationStats& step : steps) {
+    // The last call's snapshot may have been newer than its steps.
+    const bool is_told = step.iter <= last_.num_steps || step.iter >= s.num_steps;
+    if (wants_lines && !is_told) lines.push_back(figures(step));
+  }
   const auto of = [](int64_t v) { return static_cast<double>(v); };
-  if (last_step != nullptr) last_step_ = *last_step;
+  if (!steps.empty()) last_step_ = steps.back();
   const int64_t used = s.kv_blocks_total - s.kv_blocks_free;
   const bool is_busy = s.num_active > 0;  // the figures of the last step hold while one runs
   set(kActive, of(s.num_active + s.num_waiting));
@@ -135,58 +152,83 @@ void ModelMetrics::publish(const ExecutorStats& s, const IterationStats* last_st
     set(kMicroBatch, 0);
     set(kPaused, is_busy ? of(last_step_.num_paused_requests) : 0);
   }
-  const auto at = std::chrono::system_clock::now();
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch());
-  set(kTimestamp, of(micros.count()));
+  const int64_t micros = microseconds_of(std::chrono::system_clock::now());
+  set(kTimestamp, of(micros));
   set(kIteration, of(s.num_steps));
   set_.increment(kPromptTokens, of(s.prompt_tokens - last_.prompt_tokens));
   set_.increment(kGeneratedTokens, of(s.generated_tokens - last_.generated_tokens));
   if (s.num_steps > last_.num_steps) set_.observe(kStepTime, s.last_step_seconds);
   vllm_.publish(last_, s);
   last_ = s;
-  timestamp_ = fmt::format("{:%m-%d-%Y %H:%M:%S}.{:06}", fmt::gmtime(micros.count() / 1000000),
-                           micros.count() % 1000000);
-  if (TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE)) log_verbose(figures());
+  timestamp_ = time_text(micros);
+  if (wants_lines) lines.push_back(figures());
+  return lines;
 }
 
-// So that scripts can compare both.
-std::string ModelMetrics::figures() const {
-  std::string line = "{";
+std::string ModelMetrics::figures(const IterationStats& step) const {
+  const auto of = [](int64_t v) { return static_cast<double>(v); };
+  std::vector<double> v(kIteration + 1);
+  v[kActive] = step.num_active_requests + step.num_queued_requests;
+  v[kMax] = step.max_num_active_requests;
+  v[kScheduled] = step.num_active_requests;
+  v[kContext] = step.num_context_requests;
+  v[kWaiting] = step.num_queued_requests;
+  v[kMemoryCpu] = of(step.cpu_mem_usage);
+  v[kMemoryGpu] = of(step.gpu_mem_usage);
+  v[kMemoryPinned] = of(step.pinned_mem_usage);
+  v[kBlocksMax] = of(step.kv_max_blocks);
+  v[kBlocksFree] = of(step.kv_free_blocks);
+  v[kBlocksUsed] = of(step.kv_used_blocks);
+  v[kBlockTokens] = of(step.kv_tokens_per_block);
+  v[kBlocksReused] = of(step.kv_reused_blocks);
+  v[kBlockFraction] = step.kv_max_blocks > 0 ? of(step.kv_used_blocks) / of(step.kv_max_blocks) : 0;
+  v[kContextTokens] = step.num_ctx_tokens;
+  v[kGenerationRequests] = step.num_gen_requests;  // static: each draws one token
+  v[kMicroBatch] = is_static_ ? step.max_num_active_requests - step.num_active_requests : 0;
+  v[kPaused] = step.num_paused_requests;
+  v[kIteration] = of(step.iter);
+  return line(v, time_text(microseconds_of(step.timestamp)));
+}
+
+// So that scripts can compare lines and metrics.
+std::string ModelMetrics::line(const std::vector<double>& values,
+                               const std::string& timestamp) const {
+  std::string text = "{";
   const auto number = [&](const char* key, double value) {
-    line += fmt::format(
-        "{}\"{}\":{}", line.size() > 1 ? "," : "", key,
+    text += fmt::format(
+        "{}\"{}\":{}", text.size() > 1 ? "," : "", key,
         std::trunc(value) == value ? fmt::format("{:.0f}", value) : fmt::format("{:.6f}", value));
   };
-  number("Active Request Count", values_[kActive]);
-  number("Iteration Counter", values_[kIteration]);
-  number("Max Request Count", values_[kMax]);
-  number("Runtime CPU Memory Usage", values_[kMemoryCpu]);
-  number("Runtime GPU Memory Usage", values_[kMemoryGpu]);
-  number("Runtime Pinned Memory Usage", values_[kMemoryPinned]);
-  line += fmt::format(",\"Timestamp\":\"{}\"", timestamp_);
-  number("Context Requests", values_[kContext]);
+  number("Active Request Count", values[kActive]);
+  number("Iteration Counter", values[kIteration]);
+  number("Max Request Count", values[kMax]);
+  number("Runtime CPU Memory Usage", values[kMemoryCpu]);
+  number("Runtime GPU Memory Usage", values[kMemoryGpu]);
+  number("Runtime Pinned Memory Usage", values[kMemoryPinned]);
+  text += fmt::format(",\"Timestamp\":\"{}\"", timestamp);
+  number("Context Requests", values[kContext]);
   if (is_static_) {
-    number("Scheduled Requests", values_[kScheduled]);
-    number("Total Context Tokens", values_[kContextTokens]);
-    number("Total Generation Tokens", values_[kGenerationRequests]);
-    number("Empty Generation Slots", values_[kMicroBatch]);
+    number("Scheduled Requests", values[kScheduled]);
+    number("Total Context Tokens", values[kContextTokens]);
+    number("Total Generation Tokens", values[kGenerationRequests]);
+    number("Empty Generation Slots", values[kMicroBatch]);
   } else {
-    number("Generation Requests", values_[kGenerationRequests]);
-    number("MicroBatch ID", values_[kMicroBatch]);
-    number("Paused Requests", values_[kPaused]);
-    number("Scheduled Requests", values_[kScheduled]);
-    number("Total Context Tokens", values_[kContextTokens]);
+    number("Generation Requests", values[kGenerationRequests]);
+    number("MicroBatch ID", values[kMicroBatch]);
+    number("Paused Requests", values[kPaused]);
+    number("Scheduled Requests", values[kScheduled]);
+    number("Total Context Tokens", values[kContextTokens]);
   }
-  number("Waiting Requests", values_[kWaiting]);
-  number("Free KV cache blocks", values_[kBlocksFree]);
-  number("Max KV cache blocks", values_[kBlocksMax]);
-  number("Tokens per KV cache block", values_[kBlockTokens]);
-  number("Used KV cache blocks", values_[kBlocksUsed]);
-  number("Reused KV cache blocks", values_[kBlocksReused]);
-  number("Fraction used KV cache blocks", values_[kBlockFraction]);
+  number("Waiting Requests", values[kWaiting]);
+  number("Free KV cache blocks", values[kBlocksFree]);
+  number("Max KV cache blocks", values[kBlocksMax]);
+  number("Tokens per KV cache block", values[kBlockTokens]);
+  number("Used KV cache blocks", values[kBlocksUsed]);
+  number("Reused KV cache blocks", values[kBlocksReused]);
+  number("Fraction used KV cache blocks", values[kBlockFraction]);
   number("KV cache transfer time", 0);
   number("Request count", 0);
-  return line + "}";
+  return text + "}";
 }
 
 void ModelMetrics::finished(const Response& r, int64_t num_tokens_sent) {

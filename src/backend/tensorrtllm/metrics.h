@@ -1,6 +1,7 @@
 // The metrics of a model: the nv_trt_llm_* and nv_llm_* families, and those with vLLM's names.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,24 +17,29 @@ class ModelMetrics {
   // `is_static`: the model batches statically (V1), which has figures of its own.
   ModelMetrics(const std::string& model, int64_t version, bool is_static);
 
-  // A newer snapshot of the executor and its last step (nullptr: none since the call before). Also
-  // writes the figures as one line of JSON to the verbose log. One caller at a time.
-  void publish(const ExecutorStats& stats, const IterationStats* last_step);
+  // A newer snapshot of the executor and its steps since the call before. Returns, if wanted, the
+  // figures of each step that no line told of yet, as one line of JSON for the log; the last line
+  // is that of the snapshot, and what the metrics show. One caller at a time.
+  std::vector<std::string> publish(const ExecutorStats& stats,
+                                   std::span<const IterationStats> steps, bool wants_lines);
   // A request that ended with a result. `num_tokens_sent`: in all its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
   // One item of a request's batch ended with a result, or sent its next token.
-  void item_finished(const Response& final_response, bool is_streamed) {
-    vllm_.finished(final_response, is_streamed);
+  void item_finished(const Response& final_response, int64_t num_generated, bool is_streamed) {
+    vllm_.finished(final_response, num_generated, is_streamed);
   }
   void next_token(double seconds) { vllm_.next_token(seconds); }
 
   // Every gauge and counter of the nv_trt_llm families as one line of JSON, as last published.
-  std::string figures() const;
+  std::string figures() const { return line(values_, timestamp_); }
+  // The same of one step.
+  std::string figures(const IterationStats& step) const;
 
  private:
   enum Index : size_t;
 
   void set(size_t index, double value);
+  std::string line(const std::vector<double>& values, const std::string& timestamp) const;
 
   bool is_static_;
   MetricSet set_;

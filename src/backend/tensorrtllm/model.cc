@@ -53,6 +53,9 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   ASSIGN_OR_RETURN(const ExecutorConfig config, read_executor_config(m->settings_));
   m->max_queue_size_ = config.max_queue_size;
   m->context_.max_beam_width = config.max_beam_width;
+  const bool is_static = config.scheduler.capacity_policy == CapacityPolicy::kStaticBatch;
+  m->context_.is_v1 = is_v1(m->settings_);
+  m->context_.declares_lengths = m->settings_.output("sequence_length") != nullptr;
   for (const auto& [key, period] : {std::pair{"cancellation_check_period_ms", &m->cancel_period_},
                                     std::pair{"stats_check_period_ms", &m->stats_period_}}) {
     ASSIGN_OR_RETURN(const int64_t ms, m->settings_.integer(key, 100));
@@ -62,10 +65,8 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
     }
     *period = std::chrono::milliseconds(ms);
   }
-  m->metrics_ = std::make_unique<ModelMetrics>(
-      m->settings_.name, m->settings_.version,
-      config.scheduler.capacity_policy == CapacityPolicy::kStaticBatch);
-  m->metrics_->publish(m->executor_->stats(), nullptr);
+  m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static);
+  m->metrics_->publish(m->executor_->stats(), {}, false);
   m->watch_ = std::thread([model = m.get()] { model->watch(); });
   return m;
 }
@@ -126,6 +127,7 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
   active->compute_start = now_ns();
   {
     std::lock_guard lock(mutex_);
+    active->number = ++num_started_;
     active_.insert(active);
   }
   // All items are queued or none: answers to the first wait until the last is accepted.
@@ -138,7 +140,8 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
       const bool full = absl::IsResourceExhausted(id.status());
       abandon(active,
               full
-                  ? unavailable("Maximum queue size of {} has been reached, please try again later",
+                  ? unavailable("Maximum queue size of {} has been reached, please try again later "
+                                "(Exceeds maximum queue size)",
                                 max_queue_size_)
                   : id.status());
       return;
@@ -186,10 +189,14 @@ void TensorrtLlmModel::stop(Request& request) {
   std::vector<RequestId> found;
   {
     std::lock_guard lock(mutex_);
+    Active* newest = nullptr;  // of several live requests with one id, the one it refers to
     for (const auto& active : active_) {
-      if (active->id != id) continue;
-      active->cancelled = true;
-      found.insert(found.end(), active->executor_ids.begin(), active->executor_ids.end());
+      if (active->id != id || (newest != nullptr && active->number < newest->number)) continue;
+      newest = active.get();
+    }
+    if (newest != nullptr) {
+      newest->cancelled = true;
+      found = newest->executor_ids;
     }
   }
   for (RequestId executor_id : found) executor_->cancel(executor_id);
@@ -212,7 +219,10 @@ void TensorrtLlmModel::count_tokens(ActiveItem& item, const Response& response) 
     if (item.last_token != Time{}) metrics_->next_token(seconds(at - item.last_token));
     item.last_token = at;
   }
-  if (response.is_final) metrics_->item_finished(response, is_streamed);
+  if (response.is_final || response.is_sequence_final) {
+    for (const auto& output : response.outputs) item.num_generated += output.num_output_tokens;
+  }
+  if (response.is_final) metrics_->item_finished(response, item.num_generated, is_streamed);
 }
 
 void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t item_index,
@@ -260,8 +270,12 @@ void TensorrtLlmModel::watch() {
     lock.unlock();
     for (RequestId id : left) executor_->cancel(id);
     if (now() >= next_stats) {
+      // Taken first: the snapshot is then never older than the last of them.
       const auto steps = executor_->latest_iteration_stats();
-      metrics_->publish(executor_->stats(), steps.empty() ? nullptr : &steps.back());
+      const bool is_logged = TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE);
+      for (const auto& line : metrics_->publish(executor_->stats(), steps, is_logged)) {
+        log_verbose(line);
+      }
       next_stats = now() + stats_period_;
     }
     lock.lock();

@@ -19,6 +19,9 @@
 
 namespace nereid::backend {
 
+// Whether the model asks for static batches by their old name, "V1".
+bool is_v1(const ModelSettings& settings);
+
 // The executor's options from the model's parameters; errors name the parameter.
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
 
@@ -51,6 +54,7 @@ class TensorrtLlmModel {
     uint64_t exec_start = 0, compute_start = 0;
     std::vector<RequestId> executor_ids;  // guarded by mutex_ of the model; one for each item
     bool cancelled = false;               // guarded by mutex_ of the model
+    uint64_t number = 0;                  // in the order of arrival; likewise
 
     // The rest, and `request`, under `mutex`: start() holds it until all items are queued.
     std::mutex mutex;
@@ -81,6 +85,7 @@ class TensorrtLlmModel {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::set<std::shared_ptr<Active>> active_;
+  uint64_t num_started_ = 0;
   bool closing_ = false;
   std::thread watch_;
   std::unique_ptr<Executor> executor_;

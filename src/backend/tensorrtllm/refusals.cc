@@ -8,7 +8,8 @@
 namespace nereid::backend {
 namespace {
 
-// Refused unless empty, or a single zero (an identifier, count or flag that says "no").
+// Refused unless empty, or a single zero for each item of the batch (an identifier, count or flag
+// that says "no").
 constexpr const char* kRefused[] = {"draft_input_ids",
                                     "draft_logits",
                                     "draft_acceptance_threshold",
@@ -23,6 +24,9 @@ constexpr const char* kRefused[] = {"draft_input_ids",
                                     "prompt_table_extra_ids",
                                     "prompt_vocab_size",
                                     "multimodal_embedding",
+                                    "multimodal_hashes",
+                                    "multimodal_positions",
+                                    "multimodal_lengths",
                                     "mrope_rotary_cos_sin",
                                     "mrope_position_deltas",
                                     "lora_task_id",
@@ -39,16 +43,17 @@ bool says_no(const InputView& view) {
     return strings.ok() && std::all_of(strings->begin(), strings->end(),
                                        [](std::string_view s) { return s.empty(); });
   }
-  const uint32_t size = TRITONSERVER_DataTypeByteSize(view.datatype);
-  return view.bytes.size() == size &&
+  const uint64_t size = TRITONSERVER_DataTypeByteSize(view.datatype);
+  const auto items = static_cast<uint64_t>(view.shape.empty() ? 1 : view.shape[0]);
+  return view.bytes.size() == size * items &&
          std::all_of(view.bytes.begin(), view.bytes.end(), [](char c) { return c == 0; });
 }
 
 }  // namespace
 
-Status refuse_unsupported(const Item& item) {
+Status refuse_unsupported(const Request& request) {
   for (const char* name : kRefused) {
-    ASSIGN_OR_RETURN(const auto view, item.input(name));
+    ASSIGN_OR_RETURN(const auto view, request.input(name));
     if (view && !says_no(*view)) return unsupported("input '{}' is not supported", name);
   }
   return ok();

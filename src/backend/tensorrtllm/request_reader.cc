@@ -51,12 +51,18 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
                                 {0, static_cast<double>(ids->size())}));
     ids->resize(static_cast<size_t>(*length));
   }
+  if (ids->empty()) {
+    return invalid_argument(
+        "input 'input_ids' has no tokens, expected at least 1 (!mInputTokenIds.empty())");
+  }
   bring_into_vocabulary(*ids, context.vocab_size);
   out.input_token_ids = *std::move(ids);
   ASSIGN_OR_RETURN(const auto max_tokens, item.scalar<int32_t>("request_output_len"));
   if (!max_tokens) return invalid_argument("request_output_len is not present in the request");
-  RETURN_IF_ERROR(
-      check_value("request_output_len", *max_tokens, {1, std::numeric_limits<int32_t>::max()}));
+  if (*max_tokens < 1) {
+    return invalid_argument(
+        "input 'request_output_len' is {}, expected at least 1 (mMaxNewTokens > 0)", *max_tokens);
+  }
   out.max_tokens = *max_tokens;
   const int64_t room = static_cast<int64_t>(context.max_sequence_length) -
                        static_cast<int64_t>(out.input_token_ids.size());
@@ -122,7 +128,6 @@ Status read_handling(const Item& item, nereid::Request& out) {
 StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& context) {
   GenerationRequest out;
   nereid::Request& r = out.request;
-  RETURN_IF_ERROR(refuse_unsupported(item));
   RETURN_IF_ERROR(read_prompt(item, context, r));
   const auto flag = [](const StatusOr<std::optional<bool>>& value, bool fallback,
                        bool& to) -> Status {
@@ -140,6 +145,10 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   }
   RETURN_IF_ERROR(flag(item.scalar<bool>("exclude_input_in_output"), context.exclude_input_default,
                        out.exclude_input));
+  if (r.streaming && context.is_v1) {  // one response, which like a stream has no prompt
+    r.streaming = false;
+    out.exclude_input = true;
+  }
   RETURN_IF_ERROR(flag(item.scalar<bool>("return_perf_metrics"), false, out.return_perf_metrics));
   if (!out.return_perf_metrics) {  // the name until v0.18
     RETURN_IF_ERROR(
@@ -165,6 +174,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
 StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request& request,
                                                                   const ReadContext& context) {
   RETURN_IF_ERROR(refuse_request_type(request));
+  RETURN_IF_ERROR(refuse_unsupported(request));
   ASSIGN_OR_RETURN(const int64_t batch, read_batch(request, context));
   std::vector<GenerationRequest> out;
   for (int64_t i = 0; i < batch; ++i) {
@@ -172,6 +182,7 @@ StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request&
     out.push_back(std::move(item));
   }
   for (const char* name : {"output_ids", "sequence_length"}) {
+    if (name == std::string_view("sequence_length") && !context.declares_lengths) continue;
     if (!request.wants_output(name)) {
       return invalid_argument(
           "Error encountered while populating response: {} tensor must be "

@@ -13,6 +13,8 @@ namespace nereid::backend {
 struct ReadContext {
   bool decoupled = false;
   bool exclude_input_default = false;
+  bool is_v1 = false;                    // does not stream
+  bool declares_lengths = true;          // the oldest configurations have no output sequence_length
   std::vector<TokenId> default_end_ids;  // of the checkpoint
   int32_t vocab_size = 0;
   int32_t max_sequence_length = 0;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <numeric>
 
 #include "backend/tensorrtllm/half.h"
 #include "base/clock.h"
@@ -160,9 +162,12 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
     item.num_tokens_sent += static_cast<int64_t>(tokens.size());
   }
   out.push_back(padded<TokenId>("output_ids", ids, -1));
-  out.push_back(make_output("sequence_length", {1, static_cast<int64_t>(lengths.size())}, lengths));
+  if (settings_.output("sequence_length") != nullptr) {
+    out.push_back(
+        make_output("sequence_length", {1, static_cast<int64_t>(lengths.size())}, lengths));
+  }
   add_logits(request, item, response, rows, out);
-  add_log_probs(request, item, rows, out);
+  add_log_probs(request, item, response, rows, out);
   add_numbers(request, item, response, out);
   return out;
 }
@@ -175,19 +180,29 @@ Output ResponseWriter::logits_output(const char* name, std::vector<int64_t> shap
   return make_output(name, std::move(shape), values);
 }
 
+void ResponseWriter::add_absent(const Request& request, const char* name,
+                                std::vector<int64_t> shape, std::vector<Output>& out) const {
+  if (!fills_in_ || !wants(request, name)) return;
+  const auto count = static_cast<size_t>(
+      std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
+  out.push_back(logits_output(name, std::move(shape), std::vector<float>(count)));
+}
+
 void ResponseWriter::add_logits(const Request& request, const ActiveItem& item,
                                 const Response& response, const Rows& rows,
                                 std::vector<Output>& out) const {
   const auto& wanted = item.generation.request;
   const int64_t vocab = vocab_size_;
-  if (item.context_logits != nullptr && wants(request, "context_logits")) {
+  if (item.context_logits == nullptr) {
+    add_absent(request, "context_logits", {1, 1, 1}, out);
+  } else if (wants(request, "context_logits")) {
     out.push_back(logits_output("context_logits", {1, response.num_input_tokens, vocab},
                                 *item.context_logits));
   }
-  if (!wanted.output.return_generation_logits || rows.tokens.size() != 1 ||
-      !wants(request, "generation_logits")) {
-    return;
+  if (!wanted.output.return_generation_logits || rows.tokens.size() != 1) {
+    return add_absent(request, "generation_logits", {1, 1, 1, 1}, out);
   }
+  if (!wants(request, "generation_logits")) return;
   const auto count = static_cast<int64_t>(rows.logits.size()) / vocab;
   if (wanted.streaming) {
     out.push_back(logits_output("generation_logits", {1, count, 1, vocab}, rows.logits));
@@ -200,11 +215,18 @@ void ResponseWriter::add_logits(const Request& request, const ActiveItem& item,
   }
 }
 
-void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& item, const Rows& rows,
+void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& item,
+                                   const Response& response, const Rows& rows,
                                    std::vector<Output>& out) const {
   const OutputConfig& config = item.generation.request.output;
-  if (config.return_log_probs && wants(request, "output_log_probs")) {
-    out.push_back(padded<float>("output_log_probs", rows.log_probs, -1.0f));
+  // The second is the name in the oldest set of models.
+  for (const char* name : {"output_log_probs", "log_probs"}) {
+    if (!config.return_log_probs || !wants(request, name)) continue;
+    out.push_back(padded<float>(name, rows.log_probs, -1.0f));
+  }
+  if (!config.return_log_probs) {
+    add_absent(request, "output_log_probs", {1, 1, response.num_input_tokens}, out);
+    add_absent(request, "cum_log_probs", {1, 1}, out);
   }
   if (config.return_log_probs && wants(request, "cum_log_probs") && !rows.cum_log_probs.empty()) {
     out.push_back(make_output("cum_log_probs", {1, static_cast<int64_t>(rows.cum_log_probs.size())},

@@ -33,6 +33,7 @@ struct ActiveItem {
   std::vector<SequenceState> sequences;  // by sequence index, grown when first heard of
   std::shared_ptr<const std::vector<float>> context_logits;
   int64_t num_tokens_sent = 0;  // in all rows of all responses, prompts left out
+  int64_t num_generated = 0;    // by all sequences and beams that ended
   Time last_token{};            // of a stream; zero: none came yet
   RequestId executor_id = 0;    // 0 until enqueue returned
   bool over = false;
@@ -43,7 +44,11 @@ class ResponseWriter {
   // `settings` must outlive the writer. Without a tokenizer streamed tokens leave one by one.
   ResponseWriter(const ModelSettings& settings, int32_t vocab_size,
                  std::shared_ptr<const text::Tokenizer> tokenizer)
-      : settings_(settings), vocab_size_(vocab_size), tokenizer_(std::move(tokenizer)) {}
+      : settings_(settings),
+        vocab_size_(vocab_size),
+        tokenizer_(std::move(tokenizer)),
+        fills_in_(settings.output("cum_log_probs") != nullptr &&
+                  settings.output("sequence_index") == nullptr) {}
 
   // InvalidArgument when the configuration gives logits another type than FP32 or FP16.
   Status check() const;
@@ -57,17 +62,23 @@ class ResponseWriter {
   Rows rows_of(ActiveItem& item, Response& response, SequenceState& state) const;
   void add_logits(const Request& request, const ActiveItem& item, const Response& response,
                   const Rows& rows, std::vector<Output>& out) const;
-  void add_log_probs(const Request& request, const ActiveItem& item, const Rows& rows,
-                     std::vector<Output>& out) const;
+  void add_log_probs(const Request& request, const ActiveItem& item, const Response& response,
+                     const Rows& rows, std::vector<Output>& out) const;
   void add_numbers(const Request& request, const ActiveItem& item, const Response& response,
                    std::vector<Output>& out) const;
   bool wants(const Request& request, const char* name) const;
+  // A wanted output that the client did not switch on: zeros of that shape, or nothing.
+  void add_absent(const Request& request, const char* name, std::vector<int64_t> shape,
+                  std::vector<Output>& out) const;
   Output logits_output(const char* name, std::vector<int64_t> shape,
                        const std::vector<float>& values) const;
 
   const ModelSettings& settings_;
   int32_t vocab_size_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
+  // Configurations of v0.6 to v0.13: zeros stand for log-probabilities and logits that were not
+  // asked for, and the postprocessing models of then take them as mandatory inputs.
+  bool fills_in_;
 };
 
 // "end_id", "length", ...; of each beam, joined by commas.

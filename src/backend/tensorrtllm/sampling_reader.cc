@@ -110,7 +110,8 @@ Status read_sampling(const Item& item, const ReadContext& context, SamplingConfi
   if (s.no_repeat_ngram_size && *s.no_repeat_ngram_size >= 1 << 30) s.no_repeat_ngram_size.reset();
   ASSIGN_OR_RETURN(const auto last, item.scalar<bool>("temperature_last"));
   if (last.value_or(false)) s.order = SamplingOrder::kTemperatureLast;
-  RETURN_IF_ERROR(read_number(item, "len_penalty", kNotNegative, s.length_penalty));
+  RETURN_IF_ERROR(
+      read_either(item, "len_penalty", "length_penalty", kNotNegative, s.length_penalty));
   RETURN_IF_ERROR(read_early_stopping(item, s));
   return read_number(item, "beam_search_diversity_rate", kNotNegative,
                      s.beam_search_diversity_rate);
@@ -124,6 +125,9 @@ Status read_output_config(const Item& item, const SamplingConfig& sampling, bool
     return ok();
   };
   RETURN_IF_ERROR(flag("return_log_probs", output.return_log_probs));
+  if (!output.return_log_probs) {  // the name in the oldest set of models
+    RETURN_IF_ERROR(flag("output_log_probs", output.return_log_probs));
+  }
   RETURN_IF_ERROR(flag("return_context_logits", output.return_context_logits));
   RETURN_IF_ERROR(flag("return_generation_logits", output.return_generation_logits));
   bool raw = false;

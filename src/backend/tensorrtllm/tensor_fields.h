@@ -54,7 +54,7 @@ Status read_biases(const Item& item, const ReadContext& context, nereid::Request
 StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item);
 
 // Unimplemented, naming the first input or request type that asks for what later releases bring.
-Status refuse_unsupported(const Item& item);
+Status refuse_unsupported(const Request& request);
 Status refuse_request_type(const Request& request);
 
 }  // namespace nereid::backend

@@ -113,7 +113,7 @@ void VllmMetrics::next_token(double seconds) {
   set_.observe(kPerToken, seconds);
 }
 
-void VllmMetrics::finished(const Response& r, bool is_streamed) {
+void VllmMetrics::finished(const Response& r, int64_t num_generated, bool is_streamed) {
   const SequenceOutput& output = r.outputs[0];
   switch (output.finish_reason) {
     case FinishReason::kEndId:
@@ -127,7 +127,7 @@ void VllmMetrics::finished(const Response& r, bool is_streamed) {
       set_.increment(kAborted, 1);
   }
   set_.observe(kRequestPrompt, r.num_input_tokens);
-  set_.observe(kRequestGeneration, output.num_output_tokens);
+  set_.observe(kRequestGeneration, static_cast<double>(num_generated));
   const RequestMetrics& m = r.metrics;
   // The last block found may be one of which only a part fits; the last token is always computed.
   const int64_t hits = std::min<int64_t>(m.reused_blocks * tokens_per_block_.load(),

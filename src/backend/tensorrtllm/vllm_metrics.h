@@ -19,8 +19,9 @@ class VllmMetrics {
   void publish(const ExecutorStats& before, const ExecutorStats& now);
   // A streamed request's next token came `seconds` after the one before it.
   void next_token(double seconds);
-  // A request ended with a result. `is_streamed`: its tokens went through next_token().
-  void finished(const Response& final_response, bool is_streamed);
+  // A request ended with a result. `num_generated`: tokens of all its sequences and beams;
+  // `is_streamed`: its tokens went through next_token().
+  void finished(const Response& final_response, int64_t num_generated, bool is_streamed);
 
  private:
   enum Index : size_t;
