@@ -24,6 +24,18 @@ TEST_F(AccumulateTest, EachTextContainsTheOneBefore) {
   EXPECT_EQ(stream.num_finals, 1);
 }
 
+TEST_F(AccumulateTest, TheLastTextEndsWithTheStopWord) {
+  const auto words = text_input("stop_words", {"ntelligence"});
+  const auto whole =
+      ask("tensorrt_llm_bls", kPrompt, 48, {words, bool_input("exclude_input_in_output", true)});
+  const auto stream = ask("tensorrt_llm_bls", kPrompt, 48, {words, bool_input("stream", true)});
+  ASSERT_TRUE(stream.status.ok()) << stream.status;
+  ASSERT_GT(stream.texts.size(), 3u);
+  EXPECT_THAT(stream.texts.back(), testing::EndsWith("ntelligence"));
+  EXPECT_EQ(stream.texts.back(), whole.joined());
+  EXPECT_EQ(stream.num_finals, 1);
+}
+
 TEST_F(AccumulateTest, TheEnsembleStillSendsPieces) {
   const auto whole = ask("ensemble", kPrompt, 12, {bool_input("exclude_input_in_output", true)});
   const auto stream = ask("ensemble", kPrompt, 12, {bool_input("stream", true)});

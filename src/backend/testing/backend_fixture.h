@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -21,12 +22,12 @@ namespace nereid::backend {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using Ids = std::vector<int32_t>;
 
-// Replaces the placeholders given; the rest stay and mean "default".
-inline void write_repository(const fs::path& dir,
-                             const std::map<std::string, std::string>& values) {
-  for (const auto& entry :
-       fs::directory_iterator(NEREID_SOURCE_DIR "/all_models/inflight_batcher_llm")) {
+// Replaces the placeholders given; the rest stay and mean "default". `set`: of all_models.
+inline void write_repository(const fs::path& dir, const std::map<std::string, std::string>& values,
+                             const std::string& set = "inflight_batcher_llm") {
+  for (const auto& entry : fs::directory_iterator(NEREID_SOURCE_DIR "/all_models/" + set)) {
     std::string text = *read_file(entry.path() / "config.pbtxt");
     for (const auto& [name, value] : values) {
       for (size_t at; (at = text.find("${" + name + "}")) != std::string::npos;) {
@@ -37,6 +38,29 @@ inline void write_repository(const fs::path& dir,
     fs::create_directories(to / "1");
     ASSERT_TRUE(write_file_atomic(to / "config.pbtxt", text).ok());
   }
+}
+
+// Puts `to` in the place of every `from` in a model's configuration.
+inline void edit_config(const fs::path& model, const std::string& from, const std::string& to) {
+  std::string text = *read_file(model / "config.pbtxt");
+  ASSERT_NE(text.find(from), std::string::npos) << from;
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  ASSERT_TRUE(write_file_atomic(model / "config.pbtxt", text).ok());
+}
+// Leaves out every line with `part`.
+inline void drop_lines(const fs::path& model, const std::string& part) {
+  const std::string text = *read_file(model / "config.pbtxt");
+  std::string kept;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size() - 1) + 1;
+    const std::string line = text.substr(begin, end - begin);
+    if (line.find(part) == std::string::npos) kept += line;
+    begin = end;
+  }
+  ASSERT_NE(kept, text) << part;
+  ASSERT_TRUE(write_file_atomic(model / "config.pbtxt", kept).ok());
 }
 
 struct Conversation {
@@ -92,6 +116,10 @@ class Talk {
         changed_.wait_for(lock, std::chrono::seconds(60), [&] { return result_.num_finals > 0; }));
     return std::move(result_);
   }
+  bool is_over() {
+    std::lock_guard lock(mutex_);
+    return call_ == nullptr || result_.num_finals > 0;
+  }
   void wait_for_output() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::seconds(60), [&] { return !result_.outputs.empty(); });
@@ -123,13 +151,17 @@ class BackendTest : public testing::Test {
   static void SetUpTestSuite() { start(server_, dir_, {}); }
   static void TearDownTestSuite() { stop(server_, dir_); }
 
+  // Changes the repository at the folder before it is loaded.
+  using Edit = std::function<void(const fs::path&)>;
+
   static void start(TRITONSERVER_Server*& server, fs::path& dir,
-                    std::map<std::string, std::string> values) {
-    const Status status = try_to_start(server, dir, std::move(values));
+                    std::map<std::string, std::string> values, const Edit& edit = nullptr) {
+    const Status status = try_to_start(server, dir, std::move(values), edit);
     ASSERT_TRUE(status.ok()) << status;
   }
   static Status try_to_start(TRITONSERVER_Server*& server, fs::path& dir,
-                             std::map<std::string, std::string> values) {
+                             std::map<std::string, std::string> values,
+                             const Edit& edit = nullptr) {
     std::string name = (fs::temp_directory_path() / "nereid-backend-XXXXXX").string();
     dir = mkdtemp(name.data());
     const std::string model = NEREID_SOURCE_DIR "/models/quickstart";
@@ -146,6 +178,7 @@ class BackendTest : public testing::Test {
                                                     {"cache_dir", (dir / ".cache").string()},
                                                     {"logits_datatype", "TYPE_FP32"}});
     write_repository(dir, values);
+    if (edit != nullptr) edit(dir);
     TRITONSERVER_ServerOptions* options = nullptr;
     TRITONSERVER_ServerOptionsNew(&options);
     TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, dir.c_str());
@@ -187,6 +220,26 @@ std::vector<T> elements(const std::vector<Output>& outputs, std::string_view nam
     if (!out.empty()) std::memcpy(out.data(), output.bytes.data(), out.size() * sizeof(T));
   }
   return out;
+}
+
+// The page of the metrics port.
+inline std::string metrics_page(TRITONSERVER_Server* server) {
+  TRITONSERVER_Metrics* metrics = nullptr;
+  TRITONSERVER_ServerMetrics(server, &metrics);
+  const char* base = nullptr;
+  size_t size = 0;
+  TRITONSERVER_MetricsFormatted(metrics, TRITONSERVER_METRIC_PROMETHEUS, &base, &size);
+  std::string text(base, size);
+  TRITONSERVER_MetricsDelete(metrics);
+  return text;
+}
+// The value of the first series that starts so, its labels included.
+inline double metric(const std::string& page, const std::string& series) {
+  const size_t at = page.find("\n" + series);
+  EXPECT_NE(at, std::string::npos) << series;
+  if (at == std::string::npos) return NAN;
+  const size_t space = page.find("} ", at);
+  return std::strtod(page.c_str() + space + 2, nullptr);
 }
 
 inline std::vector<int64_t> shape_of(const std::vector<Output>& outputs, std::string_view name) {

@@ -246,13 +246,7 @@ TEST_F(BackendTest, TheConfigurationShowsWhatItLeavesOpen) {
 
 TEST_F(BackendTest, MetricsAreThere) {
   ask("ensemble", kPrompt, 4);
-  TRITONSERVER_Metrics* metrics = nullptr;
-  TRITONSERVER_ServerMetrics(server_, &metrics);
-  const char* base = nullptr;
-  size_t size = 0;
-  TRITONSERVER_MetricsFormatted(metrics, TRITONSERVER_METRIC_PROMETHEUS, &base, &size);
-  const std::string text(base, size);
-  TRITONSERVER_MetricsDelete(metrics);
+  const std::string text = metrics_page(server_);
   EXPECT_THAT(text, HasSubstr("nv_trt_llm_request_metrics{model=\"tensorrt_llm\",request_type="
                               "\"active\",version=\"1\"}"));
   EXPECT_THAT(text, HasSubstr("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=\"tokens_"

@@ -37,6 +37,8 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
       {{"max_beam_width", "2"}, {"decoding_mode", "beam_search"}},
       {{"enable_chunked_context", "false"}, {"enable_overlap", "False"}},
       {{"max_tokens_in_paged_kv_cache", ""}, {"kv_cache_free_gpu_mem_fraction", "0.01"}},
+      {{"kv_cache_free_gpu_mem_fraction", "1.0"}},
+      {{"kv_cache_free_gpu_mem_fraction", "0"}},
       {{"normalize_log_probs", "false"}, {"request_stats_max_iterations", "10"}},
       {{"multi_block_mode", "true"}, {"lora_cache_max_adapter_size", "64"}, {"num_nodes", "1"}},
   };

@@ -1,64 +1,8 @@
 // Every tensor of the tensorrt_llm model through the server and the real executor.
-#include "backend/testing/backend_fixture.h"
-#include "text/tokenizer.h"
+#include "backend/testing/feature_fixture.h"
 
 namespace nereid::backend {
 namespace {
-
-using Ids = std::vector<int32_t>;
-
-Output ids_input(const char* name, const Ids& ids) {
-  return make_output(name, {1, static_cast<int64_t>(ids.size())}, ids);
-}
-Output seed_input(uint64_t seed) {
-  return {"random_seed",
-          TRITONSERVER_TYPE_UINT64,
-          {1, 1},
-          std::string(reinterpret_cast<const char*>(&seed), sizeof(seed))};
-}
-// The [1, 2, n] form of a list of words.
-Output words_input(const char* name, const std::vector<Ids>& words) {
-  Ids flat, ends;
-  for (const Ids& word : words) {
-    flat.insert(flat.end(), word.begin(), word.end());
-    ends.push_back(static_cast<int32_t>(flat.size()));
-  }
-  const auto width = static_cast<int64_t>(flat.size());
-  ends.resize(flat.size(), -1);
-  flat.insert(flat.end(), ends.begin(), ends.end());
-  return make_output(name, {1, 2, width}, flat);
-}
-
-class FeatureTest : public BackendTest {
- protected:
-  static void SetUpTestSuite() {
-    start(server_, dir_, {{"max_beam_width", "4"}, {"iter_stats_max_iterations", "100"}});
-    tokenizer_ = *text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart");
-  }
-
-  static Ids prompt() { return *tokenizer_->encode("What is machine learning?"); }
-
-  // The tensorrt_llm model, without the prompt in the output.
-  static Conversation ask_ids(const Ids& ids, int32_t max_tokens, std::vector<Output> more = {}) {
-    more.push_back(ids_input("input_ids", ids));
-    more.push_back(int_input("input_lengths", static_cast<int32_t>(ids.size())));
-    more.push_back(int_input("request_output_len", max_tokens));
-    more.push_back(bool_input("exclude_input_in_output", true));
-    Talk talk(server_, "tensorrt_llm", std::move(more));
-    return talk.wait();
-  }
-  // Its one response's tokens.
-  static Ids tokens_of(const Conversation& c) {
-    EXPECT_TRUE(c.status.ok()) << c.status;
-    EXPECT_EQ(c.outputs.size(), 1u);
-    return c.outputs.empty() ? Ids() : elements<int32_t>(c.outputs[0], "output_ids");
-  }
-  static Ids generate(int32_t max_tokens, std::vector<Output> more = {}) {
-    return tokens_of(ask_ids(prompt(), max_tokens, std::move(more)));
-  }
-
-  static inline std::shared_ptr<const text::Tokenizer> tokenizer_;
-};
 
 TEST_F(FeatureTest, PenaltiesChangeWhatIsDrawn) {
   const Ids plain = generate(32);
@@ -258,21 +202,6 @@ TEST_F(FeatureTest, SequencesHaveSeedsInOrder) {
   }
 }
 
-// Rows of a [1, rows, width] tensor cut to the lengths that came with it.
-std::vector<Ids> rows_of(const std::vector<Output>& outputs) {
-  const Ids ids = elements<int32_t>(outputs, "output_ids");
-  std::vector<Ids> rows;
-  const Ids lengths = elements<int32_t>(outputs, "sequence_length");
-  const size_t width = lengths.empty() ? 0 : ids.size() / lengths.size();
-  for (size_t r = 0; r < lengths.size(); ++r) {
-    const auto begin = ids.begin() + static_cast<ptrdiff_t>(r * width);
-    rows.emplace_back(begin, begin + lengths[r]);
-    EXPECT_TRUE(std::all_of(begin + lengths[r], begin + static_cast<ptrdiff_t>(width),
-                            [](int32_t id) { return id == -1; }));
-  }
-  return rows;
-}
-
 TEST_F(FeatureTest, BeamsComeBestFirst) {
   const std::vector<Output> options = {int_input("beam_width", 3), float_input("len_penalty", 1.0f),
                                        bool_input("return_log_probs", true)};
@@ -390,123 +319,6 @@ TEST_F(FeatureTest, SaltsAndRetention) {
   EXPECT_THAT(error(ranges({0}, {32}, {101})), HasSubstr("Must be between 0 and 100"));
   EXPECT_THAT(error(ranges({0, 1}, {32}, {1})), HasSubstr("retention_token_range_ends must be"));
   EXPECT_THAT(error(ranges({5}, {5}, {1})), HasSubstr("retention_token_range_starts[0]"));
-}
-
-TEST_F(FeatureTest, BatchesAreSplit) {
-  const Ids a = prompt(), b = *tokenizer_->encode("Paris is the capital of");
-  const size_t width = std::max(a.size(), b.size());
-  Ids both = a;
-  both.resize(width, 0);
-  both.insert(both.end(), b.begin(), b.end());
-  both.resize(2 * width, 0);
-  const auto pair_of = [](const char* name, int32_t x, int32_t y) {
-    return make_output(name, {2, 1}, Ids{x, y});
-  };
-  Talk talk(
-      server_, "tensorrt_llm",
-      {make_output("input_ids", {2, static_cast<int64_t>(width)}, both),
-       pair_of("input_lengths", static_cast<int32_t>(a.size()), static_cast<int32_t>(b.size())),
-       pair_of("request_output_len", 6, 9)});
-  const auto got = talk.wait();
-  ASSERT_TRUE(got.status.ok()) << got.status;
-  ASSERT_EQ(got.outputs.size(), 2u);
-  EXPECT_EQ(got.num_finals, 1);
-  std::map<int32_t, Ids> rows;
-  for (const auto& outputs : got.outputs) {
-    EXPECT_EQ(shape_of(outputs, "batch_index"), (std::vector<int64_t>{1, 1}));
-    rows[elements<int32_t>(outputs, "batch_index").at(0)] =
-        elements<int32_t>(outputs, "output_ids");
-  }
-  Ids first = a, second = b;
-  for (const int32_t id : tokens_of(ask_ids(a, 6))) first.push_back(id);
-  for (const int32_t id : tokens_of(ask_ids(b, 9))) second.push_back(id);
-  EXPECT_EQ(rows[0], first);
-  EXPECT_EQ(rows[1], second);
-  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
-    Talk texts(server_, model,
-               {make_output("text_input", {2, 1}, std::vector<std::string>{"One", "Two three"}),
-                pair_of("max_tokens", 4, 4)});
-    const auto answer = texts.wait();
-    EXPECT_TRUE(answer.status.ok()) << model << answer.status;
-    EXPECT_EQ(answer.texts.size(), 2u) << model;
-  }
-}
-
-// Blocks of the prompt, whatever the length of the output; a partly filled block that matches
-// counts as reused and costs a new one for its copy.
-TEST_F(FeatureTest, PerfMetricsCountThePromptsBlocks) {
-  Ids ids;
-  for (int32_t i = 0; i < 100; ++i) ids.push_back(100 + i * 7);  // three blocks and a part
-  const auto ask_blocks = [&](int32_t max_tokens, bool streaming) {
-    const auto got = ask_ids(ids, max_tokens,
-                             {bool_input("return_perf_metrics", true), int_input("end_id", -1),
-                              bool_input("streaming", streaming)});
-    EXPECT_TRUE(got.status.ok()) << got.status;
-    std::vector<Ids> blocks;
-    for (const auto& part : got.outputs) {
-      EXPECT_EQ(elements<float>(part, "acceptance_rate"), std::vector<float>{0.0f});
-      EXPECT_GT(elements<int64_t>(part, "first_token_time_ns").at(0), 0);
-      blocks.push_back({elements<int32_t>(part, "kv_cache_alloc_new_blocks").at(0),
-                        elements<int32_t>(part, "kv_cache_reused_blocks").at(0),
-                        elements<int32_t>(part, "kv_cache_alloc_total_blocks").at(0)});
-    }
-    EXPECT_GT(elements<int64_t>(got.outputs.back(), "last_token_time_ns").at(0), 0);
-    return blocks;
-  };
-  EXPECT_EQ(ask_blocks(4, false), (std::vector<Ids>{{4, 0, 4}}));
-  EXPECT_EQ(ask_blocks(100, false), (std::vector<Ids>{{1, 4, 1}}));
-  const auto streamed = ask_blocks(40, true);  // every response repeats them
-  ASSERT_GT(streamed.size(), 20u);
-  for (const Ids& blocks : streamed) EXPECT_EQ(blocks, (Ids{1, 4, 1}));
-}
-
-// A single stop may come when the request has ended by itself.
-TEST_F(FeatureTest, StopRequestEndsByName) {
-  const std::vector<Output> inputs = {ids_input("input_ids", prompt()),
-                                      int_input("input_lengths", 5),
-                                      int_input("request_output_len", 1500),
-                                      int_input("end_id", -1), bool_input("streaming", true)};
-  Conversation got;
-  for (int i = 0; i < 20 && (i == 0 || got.outputs.size() >= 1400); ++i) {
-    Talk talk(server_, "tensorrt_llm", inputs);
-    talk.wait_for_output();
-    Talk stop(server_, "tensorrt_llm",
-              {ids_input("input_ids", {0}), int_input("input_lengths", 0),
-               int_input("request_output_len", 0), bool_input("stop", true)});
-    const auto stopped = stop.wait();
-    EXPECT_TRUE(stopped.status.ok()) << stopped.status;
-    EXPECT_TRUE(stopped.outputs.empty());
-    got = talk.wait();
-    EXPECT_TRUE(got.status.ok()) << got.status;
-    ASSERT_FALSE(got.outputs.empty());
-  }
-  EXPECT_LT(got.outputs.size(), 1400u);
-  EXPECT_EQ(elements<int32_t>(got.outputs.back(), "sequence_length"), Ids{0});
-}
-
-TEST_F(FeatureTest, OutputsAreCutToTheContext) {
-  // 2048 positions: what does not fit is left out instead of refused.
-  const auto got = ask_ids(Ids(2040, 5), 100, {int_input("end_id", -1)});
-  EXPECT_EQ(tokens_of(got).size(), 8u);
-  EXPECT_EQ(tokens_of(ask_ids({-5, 1 << 30, 7}, 2)).size(), 2u);  // any id is accepted
-  const auto timed = ask_ids(
-      prompt(), 1500,
-      {int_input("allotted_time_ms", 30), int_input("end_id", -1), float_input("priority", 1.0f)});
-  EXPECT_TRUE(timed.status.ok()) << timed.status;
-  EXPECT_LT(tokens_of(timed).size(), 1500u);
-}
-
-TEST_F(FeatureTest, MetricsHaveEverySeries) {
-  TRITONSERVER_Metrics* metrics = nullptr;
-  TRITONSERVER_ServerMetrics(server_, &metrics);
-  const char* base = nullptr;
-  size_t size = 0;
-  TRITONSERVER_MetricsFormatted(metrics, TRITONSERVER_METRIC_PROMETHEUS, &base, &size);
-  const std::string text(base, size);
-  TRITONSERVER_MetricsDelete(metrics);
-  int count = 0;
-  for (size_t at = 0; (at = text.find("\nnv_trt_llm", at)) != std::string::npos; ++at) ++count;
-  EXPECT_EQ(count, 22);
 }
 
 }  // namespace

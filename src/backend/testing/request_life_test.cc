@@ -1,0 +1,256 @@
+// Batches, names of options, and requests that are stopped or fail, through the server and the real
+// executor.
+#include "backend/testing/feature_fixture.h"
+
+namespace nereid::backend {
+namespace {
+
+TEST_F(FeatureTest, BatchesAreSplit) {
+  const Ids a = prompt(), b = *tokenizer_->encode("Paris is the capital of");
+  const size_t width = std::max(a.size(), b.size());
+  Ids both = a;
+  both.resize(width, 0);
+  both.insert(both.end(), b.begin(), b.end());
+  both.resize(2 * width, 0);
+  const auto pair_of = [](const char* name, int32_t x, int32_t y) {
+    return make_output(name, {2, 1}, Ids{x, y});
+  };
+  Talk talk(
+      server_, "tensorrt_llm",
+      {make_output("input_ids", {2, static_cast<int64_t>(width)}, both),
+       pair_of("input_lengths", static_cast<int32_t>(a.size()), static_cast<int32_t>(b.size())),
+       pair_of("request_output_len", 6, 9)});
+  const auto got = talk.wait();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  ASSERT_EQ(got.outputs.size(), 2u);
+  EXPECT_EQ(got.num_finals, 1);
+  std::map<int32_t, Ids> rows;
+  for (const auto& outputs : got.outputs) {
+    EXPECT_EQ(shape_of(outputs, "batch_index"), (std::vector<int64_t>{1, 1}));
+    rows[elements<int32_t>(outputs, "batch_index").at(0)] =
+        elements<int32_t>(outputs, "output_ids");
+  }
+  Ids first = a, second = b;
+  for (const int32_t id : tokens_of(ask_ids(a, 6))) first.push_back(id);
+  for (const int32_t id : tokens_of(ask_ids(b, 9))) second.push_back(id);
+  EXPECT_EQ(rows[0], first);
+  EXPECT_EQ(rows[1], second);
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    Talk texts(server_, model,
+               {make_output("text_input", {2, 1}, std::vector<std::string>{"One", "Two three"}),
+                pair_of("max_tokens", 4, 4)});
+    const auto answer = texts.wait();
+    EXPECT_TRUE(answer.status.ok()) << model << answer.status;
+    EXPECT_EQ(answer.texts.size(), 2u) << model;
+  }
+}
+
+// Blocks of the prompt, whatever the length of the output; a partly filled block that matches
+// counts as reused and costs a new one for its copy.
+TEST_F(FeatureTest, PerfMetricsCountThePromptsBlocks) {
+  Ids ids;
+  for (int32_t i = 0; i < 100; ++i) ids.push_back(100 + i * 7);  // three blocks and a part
+  const auto ask_blocks = [&](int32_t max_tokens, bool streaming) {
+    const auto got = ask_ids(ids, max_tokens,
+                             {bool_input("return_perf_metrics", true), int_input("end_id", -1),
+                              bool_input("streaming", streaming)});
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    std::vector<Ids> blocks;
+    for (const auto& part : got.outputs) {
+      EXPECT_EQ(elements<float>(part, "acceptance_rate"), std::vector<float>{0.0f});
+      EXPECT_GT(elements<int64_t>(part, "first_token_time_ns").at(0), 0);
+      blocks.push_back({elements<int32_t>(part, "kv_cache_alloc_new_blocks").at(0),
+                        elements<int32_t>(part, "kv_cache_reused_blocks").at(0),
+                        elements<int32_t>(part, "kv_cache_alloc_total_blocks").at(0)});
+    }
+    EXPECT_GT(elements<int64_t>(got.outputs.back(), "last_token_time_ns").at(0), 0);
+    return blocks;
+  };
+  EXPECT_EQ(ask_blocks(4, false), (std::vector<Ids>{{4, 0, 4}}));
+  EXPECT_EQ(ask_blocks(100, false), (std::vector<Ids>{{1, 4, 1}}));
+  const auto streamed = ask_blocks(40, true);  // every response repeats them
+  ASSERT_GT(streamed.size(), 20u);
+  for (const Ids& blocks : streamed) EXPECT_EQ(blocks, (Ids{1, 4, 1}));
+}
+
+// A single stop may come when the request has ended by itself.
+TEST_F(FeatureTest, StopRequestEndsByName) {
+  const std::vector<Output> inputs = {ids_input("input_ids", prompt()),
+                                      int_input("input_lengths", 5),
+                                      int_input("request_output_len", 1500),
+                                      int_input("end_id", -1), bool_input("streaming", true)};
+  Conversation got;
+  for (int i = 0; i < 20 && (i == 0 || got.outputs.size() >= 1400); ++i) {
+    Talk talk(server_, "tensorrt_llm", inputs);
+    talk.wait_for_output();
+    Talk stop(server_, "tensorrt_llm", kStop);
+    const auto stopped = stop.wait();
+    EXPECT_TRUE(stopped.status.ok()) << stopped.status;
+    EXPECT_TRUE(stopped.outputs.empty());
+    got = talk.wait();
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    ASSERT_FALSE(got.outputs.empty());
+  }
+  EXPECT_LT(got.outputs.size(), 1400u);
+  EXPECT_EQ(elements<int32_t>(got.outputs.back(), "sequence_length"), Ids{0});
+}
+
+TEST_F(FeatureTest, OutputsAreCutToTheContext) {
+  // 2048 positions: what does not fit is left out instead of refused.
+  const auto got = ask_ids(Ids(2040, 5), 100, {int_input("end_id", -1)});
+  EXPECT_EQ(tokens_of(got).size(), 8u);
+  EXPECT_EQ(tokens_of(ask_ids({-5, 1 << 30, 7}, 2)).size(), 2u);  // any id is accepted
+  const auto timed = ask_ids(
+      prompt(), 1500,
+      {int_input("allotted_time_ms", 30), int_input("end_id", -1), float_input("priority", 1.0f)});
+  EXPECT_TRUE(timed.status.ok()) << timed.status;
+  EXPECT_LT(tokens_of(timed).size(), 1500u);
+}
+
+// Its result: what went in, and nothing of what was generated.
+TEST_F(FeatureTest, StopRequestEndsWhatDoesNotStream) {
+  for (const bool excluded : {false, true}) {
+    Ids ids(1500);
+    for (int i = 0; i < 20 && ids.size() >= 1500; ++i) {  // it may have ended by itself
+      Talk talk(server_, "tensorrt_llm",
+                {ids_input("input_ids", prompt()), int_input("input_lengths", 5),
+                 int_input("request_output_len", 1500), int_input("end_id", -1),
+                 bool_input("exclude_input_in_output", excluded)});
+      while (!talk.is_over()) {
+        const auto stopped = Talk(server_, "tensorrt_llm", kStop).wait();
+        EXPECT_TRUE(stopped.status.ok()) << stopped.status;
+      }
+      const auto got = talk.wait();
+      ASSERT_TRUE(got.status.ok()) << got.status;
+      ASSERT_EQ(got.outputs.size(), 1u);
+      ids = elements<int32_t>(got.outputs[0], "output_ids");
+      EXPECT_EQ(elements<int32_t>(got.outputs[0], "sequence_length"),
+                Ids{static_cast<int32_t>(ids.size())});
+    }
+    EXPECT_EQ(ids, excluded ? Ids() : prompt());
+  }
+}
+
+// Of two live requests with the same name.
+TEST_F(FeatureTest, StopRequestMeansTheNewest) {
+  const std::vector<Output> inputs = {ids_input("input_ids", prompt()),
+                                      int_input("input_lengths", 5),
+                                      int_input("request_output_len", 1500),
+                                      int_input("end_id", -1), bool_input("streaming", true)};
+  const auto num_tokens = [](const Conversation& c) {
+    size_t count = 0;
+    for (const auto& outputs : c.outputs) count += elements<int32_t>(outputs, "output_ids").size();
+    return count;
+  };
+  bool was_seen = false;
+  for (int i = 0; i < 20 && !was_seen; ++i) {
+    Talk older(server_, "tensorrt_llm", inputs);
+    older.wait_for_output();
+    Talk newer(server_, "tensorrt_llm", inputs);
+    newer.wait_for_output();
+    EXPECT_TRUE(Talk(server_, "tensorrt_llm", kStop).wait().status.ok());
+    const size_t of_newer = num_tokens(newer.wait()), of_older = num_tokens(older.wait());
+    was_seen = of_newer < 1500;  // or it had ended by itself
+    EXPECT_TRUE(!was_seen || of_older == 1500u) << of_older;
+  }
+  EXPECT_TRUE(was_seen);
+}
+
+TEST_F(FeatureTest, OtherNamesOfTheSame) {
+  const std::vector<Output> hot = {float_input("temperature", 5.0f),
+                                   float_input("runtime_top_p", 1.0f)};
+  const auto drawn = [&](std::vector<Output> more, bool seeded = true) {
+    more.insert(more.end(), hot.begin(), hot.end());
+    if (seeded) more.push_back(seed_input(3));
+    return generate(8, std::move(more));
+  };
+  auto seed = seed_input(3);
+  seed.name = "seed";
+  EXPECT_EQ(drawn({seed}, /*seeded=*/false), drawn({}));
+  EXPECT_NE(drawn({}, /*seeded=*/false), drawn({}));
+  const auto decay = float_input("runtime_top_p_decay", 1e-5f);
+  EXPECT_NE(drawn({decay}), drawn({}));
+  EXPECT_EQ(drawn({decay, float_input("runtime_top_k_min", 1.0f)}), drawn({}));
+  const auto end = int_input("end_id", generate(4)[2]);
+  EXPECT_EQ(generate(12, {end}).size(), 2u);
+  EXPECT_EQ(generate(12, {end, int_input("min_tokens", 8)}),
+            generate(12, {end, int_input("min_length", 8)}));
+  EXPECT_GE(generate(12, {end, int_input("min_tokens", 8)}).size(), 8u);
+}
+
+TEST_F(FeatureTest, BeamsByOtherRules) {
+  const auto beams = [](std::vector<Output> more) {
+    more.push_back(int_input("beam_width", 3));
+    const auto got = ask_ids(prompt(), 24, std::move(more));
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return rows_of(got.outputs.at(0));
+  };
+  const auto plain = beams({});
+  EXPECT_NE(beams({float_input("beam_search_diversity_rate", 5.0f)}), plain);
+  EXPECT_EQ(beams({float_input("beam_search_diversity_rate", 0.0f)}), plain);
+  // With an end token that comes early the default stops at the first rows that have it.
+  const std::vector<Output> ending = {int_input("end_id", plain[0][4]),
+                                      float_input("len_penalty", 2.0f)};
+  const auto stopping = [&](std::optional<bool> early) {
+    auto more = ending;
+    if (early) more.push_back(bool_input("early_stopping", *early));
+    return beams(std::move(more));
+  };
+  EXPECT_EQ(stopping(true), stopping(std::nullopt));
+  EXPECT_NE(stopping(false), stopping(true));
+}
+
+TEST_F(FeatureTest, DurationOfDecodedBlocks) {
+  EXPECT_TRUE(ask_ids(prompt(), 2, {int_input("retention_decode_duration_ms", 50)}).status.ok());
+  EXPECT_TRUE(ask_ids(prompt(), 2, {int_input("retention_decode_duration_ms", -1)}).status.ok());
+  const auto never = ask_ids(prompt(), 2, {int_input("retention_decode_duration_ms", 0)});
+  EXPECT_THAT(std::string(message(never.status)), HasSubstr("decode_duration: 0 ms"));
+}
+
+// A batch of two: of the second nothing may be drawn.
+TEST_F(FeatureTest, OneItemFailsAndTheOtherGoesOn) {
+  const auto vocab = static_cast<size_t>(tokenizer_->vocab_size());
+  std::vector<float> bias(2 * vocab, 0.0f);
+  std::fill(bias.begin() + static_cast<ptrdiff_t>(vocab), bias.end(), -INFINITY);
+  const auto got = Talk(server_, "tensorrt_llm",
+                        {make_output("input_ids", {2, 1}, Ids{5, 6}),
+                         make_output("input_lengths", {2, 1}, Ids{1, 1}),
+                         make_output("request_output_len", {2, 1}, Ids{40, 40}),
+                         make_output("end_id", {2, 1}, Ids{-1, -1}),
+                         make_output("embedding_bias", {2, static_cast<int64_t>(vocab)}, bias)})
+                       .wait();
+  EXPECT_THAT(std::string(message(got.status)), HasSubstr("Executor failed process requestId"));
+  EXPECT_EQ(got.num_finals, 1);
+  ASSERT_EQ(got.outputs.size(), 1u);
+  EXPECT_EQ(elements<int32_t>(got.outputs[0], "batch_index"), Ids{0});
+  EXPECT_EQ(elements<int32_t>(got.outputs[0], "output_ids").size(), 41u);
+}
+
+TEST_F(FeatureTest, TensorsComeInOrder) {
+  std::vector<Output> inputs = {make_output("input_ids", {2, 1}, Ids{5, 6})};
+  for (const char* name : {"input_lengths", "request_output_len"}) {
+    inputs.push_back(make_output(name, {2, 1}, Ids{1, 1}));
+  }
+  inputs.push_back(make_output("num_return_sequences", {2, 1}, Ids{2, 2}));
+  for (const char* name : {"return_log_probs", "return_context_logits", "return_generation_logits",
+                           "return_perf_metrics"}) {
+    inputs.push_back({name, TRITONSERVER_TYPE_BOOL, {2, 1}, "\1\1"});
+  }
+  const auto got = Talk(server_, "tensorrt_llm", std::move(inputs)).wait();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  ASSERT_EQ(got.outputs.size(), 4u);
+  for (const auto& outputs : got.outputs) {
+    std::vector<std::string> names;
+    for (const auto& output : outputs) names.push_back(output.name);
+    EXPECT_THAT(names, testing::ElementsAre(
+                           "output_ids", "sequence_length", "context_logits", "generation_logits",
+                           "output_log_probs", "cum_log_probs", "batch_index", "sequence_index",
+                           "kv_cache_alloc_new_blocks", "kv_cache_reused_blocks",
+                           "kv_cache_alloc_total_blocks", "arrival_time_ns",
+                           "first_scheduled_time_ns", "first_token_time_ns", "last_token_time_ns",
+                           "acceptance_rate", "total_accepted_draft_tokens", "total_draft_tokens"));
+  }
+}
+
+}  // namespace
+}  // namespace nereid::backend
