@@ -4,7 +4,7 @@
 namespace nereid::backend {
 namespace {
 
-// One sequence at a time and one in the queue; inputs that the template leaves out are declared.
+// Declares inputs that the template leaves out.
 void declare_more(const fs::path& dir) {
   const fs::path llm = dir / "tensorrt_llm";
   fs::remove_all(dir / "ensemble");  // it has other types
@@ -28,8 +28,6 @@ class RefusalTest : public BackendTest {
     start(server_, dir_,
           {{"encoder_input_features_data_type", "TYPE_FP16"},
            {"prompt_embedding_table_data_type", "TYPE_FP16"},
-           {"max_queue_size", "1"},
-           {"max_batch_size", "2"},
            {"max_beam_width", "2"}},
           declare_more);
   }
@@ -222,21 +220,6 @@ TEST_F(RefusalTest, KnownWords) {
               HasSubstr("input lengths tensor not provided"));
 }
 
-TEST_F(RefusalTest, AFullQueueInBothWordings) {
-  const Ids each(4, 1);
-  const auto got = Talk(server_, "tensorrt_llm",
-                        {make_output("input_ids", {4, 1}, Ids{5, 6, 7, 8}),
-                         make_output("input_lengths", {4, 1}, each),
-                         make_output("request_output_len", {4, 1}, Ids(4, 1000)),
-                         make_output("end_id", {4, 1}, Ids(4, -1)),
-                         make_output("beam_width", {4, 1}, Ids(4, 2))})
-                       .wait();
-  EXPECT_THAT(std::string(message(got.status)), HasSubstr("Maximum queue size of 1 has been"));
-  EXPECT_THAT(std::string(message(got.status)), HasSubstr("Exceeds maximum queue size"));
-  EXPECT_EQ(got.status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(got.num_finals, 1);
-}
-
 TEST_F(RefusalTest, EarlyStoppingAsNumber) {
   const auto beams = [](int32_t early) {
     const auto got = with({int_input("beam_width", 2), int_input("early_stopping", early)});
@@ -251,6 +234,30 @@ TEST_F(RefusalTest, OldNameOfThePerfMetrics) {
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(elements<int32_t>(got.outputs.at(0), "kv_cache_alloc_total_blocks").size(), 1u);
   EXPECT_TRUE(elements<int32_t>(with({}).outputs.at(0), "kv_cache_alloc_total_blocks").empty());
+}
+
+// Of its own: what is cancelled when a request is refused leaves the queue a little later.
+class FullQueueTest : public BackendTest {
+ protected:
+  static void SetUpTestSuite() {
+    start(server_, dir_,
+          {{"max_queue_size", "1"}, {"max_batch_size", "2"}, {"max_beam_width", "2"}});
+  }
+};
+
+TEST_F(FullQueueTest, IsToldInBothWordings) {
+  const Ids each(4, 1);
+  const auto got = Talk(server_, "tensorrt_llm",
+                        {make_output("input_ids", {4, 1}, Ids{5, 6, 7, 8}),
+                         make_output("input_lengths", {4, 1}, each),
+                         make_output("request_output_len", {4, 1}, Ids(4, 1000)),
+                         make_output("end_id", {4, 1}, Ids(4, -1)),
+                         make_output("beam_width", {4, 1}, Ids(4, 2))})
+                       .wait();
+  EXPECT_THAT(std::string(message(got.status)), HasSubstr("Maximum queue size of 1 has been"));
+  EXPECT_THAT(std::string(message(got.status)), HasSubstr("Exceeds maximum queue size"));
+  EXPECT_EQ(got.status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(got.num_finals, 1);
 }
 
 }  // namespace
