@@ -1,8 +1,8 @@
 """Hostile and broken clients against `nereid serve models/quickstart`: every request gets the right status, the server
 stays up, and afterwards connections, KV blocks and memory are back where they were.
 
-usage: robustness.py NEREID_BINARY [--full]     --full: 10,000 idle connections instead of 1,000 (needs that many
-descriptors), and more rounds"""
+usage: robustness.py NEREID_BINARY [--idle N] [--full]     --idle: idle connections on each port, 10,000 unless told (1,000
+with NEREID_E2E_SLOW=1); needs that many descriptors. --full: more rounds"""
 import argparse
 import json
 import os
@@ -15,6 +15,8 @@ import tempfile
 import threading
 import time
 import urllib.request
+
+import robustness_grpc
 
 SLOW = os.environ.get("NEREID_E2E_SLOW") == "1"
 MIB = 1 << 20
@@ -30,15 +32,15 @@ class Server:
         ports = os.path.join(folder, "ports")
         self.log_path = os.path.join(folder, "log")
         self.process = subprocess.Popen(
-            [binary, "serve", "models/quickstart", "--host", "127.0.0.1", "--http-port", "0", "--metrics-port", "0",
-             "--port-file", ports], stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT)
+            [binary, "serve", "models/quickstart", "--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--metrics-port",
+             "0", "--port-file", ports], stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT)
         deadline = time.monotonic() + 300
         while not os.path.exists(ports):
             assert self.process.poll() is None and time.monotonic() < deadline, self.log()
             time.sleep(0.02)
         with open(ports) as file:
             numbers = dict(line.strip().split("=") for line in file)
-        self.port, self.metrics_port = int(numbers["http"]), int(numbers["metrics"])
+        self.port, self.grpc_port, self.metrics_port = (int(numbers[name]) for name in ("http", "grpc", "metrics"))
         while self.get("/v2/health/ready") != 200:
             time.sleep(0.05)
 
@@ -295,19 +297,30 @@ def check_leaving_clients(server, count):
         s.close()
 
 
-def check_idle_connections(server, count):
+def allow_descriptors(idle):
+    """Lets this process and the server, which inherits it, have so many connections."""
+    needed = idle + 1000
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert hard == resource.RLIM_INFINITY or hard > count + 100, f"{count} connections need a higher `ulimit -Hn`"
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count + 100), hard))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (needed, needed))  # root may
+        except (OSError, ValueError):
+            raise SystemExit(f"robustness: {idle} idle connections need {needed} file descriptors and the hard limit is {hard}: "
+                             "raise it (`ulimit -Hn`) or ask for fewer by --idle") from None
+    elif soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def check_idle_connections(server, count):
     before = server.rss()
-    sockets = []
-    for _ in range(count):
-        sockets.append(server.connect())
+    sockets = [server.connect() for _ in range(count)]
     for s in sockets[::10]:  # some have been used
         s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
         assert status_of(read_answer(s)) == 200
     assert server.get("/v2/health/live") == 200
     assert status_of(server.send(post(GENERATE, PROMPT))) == 200
+    open_now = server.metrics()["nereid_http_connections"]
+    assert open_now >= count, f"{open_now} connections of {count}"
     used = (server.rss() - before) / count
     print(f"   {count} idle connections: {used / 1024:.1f} KiB each")
     assert SLOW or used < 16 * 1024, f"{used} bytes of memory for an idle connection"
@@ -317,13 +330,14 @@ def check_idle_connections(server, count):
 
 def settled(server, baseline):
     """Waits for connections and blocks to go; then memory may exceed the baseline by little."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         m = server.metrics()
-        left = (m["nereid_http_connections"], m["nereid_http_requests_active"], server.used_blocks())
-        if left == (0, 0, 0):
+        left = tuple(m[f"nereid_{what}"] for what in ("http_connections", "http_requests_active", "grpc_connections"))
+        left += (server.used_blocks(),)
+        if not any(left):
             break
-        assert time.monotonic() < deadline, f"connections, requests, KV blocks left: {left}"
+        assert time.monotonic() < deadline, f"connections, requests, gRPC connections, KV blocks left: {left}"
         time.sleep(0.2)
     grown = (server.rss() - baseline) / MIB
     print(f"   memory: {baseline / MIB:.0f} MiB before, {grown:+.0f} MiB after")
@@ -333,12 +347,14 @@ def settled(server, baseline):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
+    parser.add_argument("--idle", type=int, default=1000 if SLOW else 10000)
     parser.add_argument("--full", action="store_true")
     options = parser.parse_args()
+    allow_descriptors(options.idle)
     with tempfile.TemporaryDirectory() as folder:
         server = Server(options.binary, folder)
         try:
-            run(server, options.full)
+            run(server, options.full, options.idle)
         except BaseException:
             print(server.log()[-3000:])
             raise
@@ -349,30 +365,32 @@ def main():
     print("robustness: all passed")
 
 
-def run(server, full):
+def run(server, full, idle):
     for _ in range(20):
         assert status_of(server.send(post(GENERATE, PROMPT))) == 200
-    check_large_bodies(server, 1)  # what the allocator keeps for large bodies belongs to the baseline
-    baseline = server.rss()
-    failures = []
+    check_large_bodies(server, 1)  # what the allocator keeps of it, and of connections, belongs to the baseline
+    for check in (check_idle_connections, *[robustness_grpc.check_idle] * 3):
+        check(server, idle)
+    baseline, failures = server.rss(), []
 
-    def slow():
+    def slow(check):
         try:
-            check_slow_clients(server)
+            check(server)
         except BaseException as e:  # reported by the main thread
             failures.append(e)
 
-    background = threading.Thread(target=slow)
-    background.start()
-    for check, arguments in ((check_tensors, ()), (check_names, ()), (check_framing, ()), (check_continue, ()),
-                             (check_pipelining, ()), (check_leaving_clients, (200 if full else 30,)),
-                             (check_large_bodies, (10 if full else 2,)),
-                             (check_idle_connections, (10000 if full else 1000,))):
+    background = [threading.Thread(target=slow, args=(check,)) for check in (check_slow_clients, robustness_grpc.check_slow)]
+    for thread in background:
+        thread.start()
+    for check, *arguments in ((check_tensors,), (check_names,), (check_framing,), (check_continue,), (check_pipelining,),
+                              (check_leaving_clients, 200 if full else 30), (check_large_bodies, 10 if full else 2),
+                              (check_idle_connections, idle), (robustness_grpc.check_idle, idle)):
         begin = time.monotonic()
         check(server, *arguments)
         assert server.process.poll() is None, "the server is gone"
         print(f"   {check.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
-    background.join()
+    for thread in background:
+        thread.join()
     if failures:
         raise failures[0]
     settled(server, baseline)
