@@ -12,43 +12,23 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import np_to_triton_dtype
 
-from triton_server import MODEL, ROOT, Server, make_repository
+from churn import churn
+from triton_metrics import Histogram, base_metrics, custom_metrics
+from triton_server import CLIENTS, MODEL, PROMPT, TOOLS, WORK, Server, client, repository, tokenize
 
-WORK = os.path.join(os.path.abspath(sys.argv[1]), "e2e", "triton")
-CLIENTS = os.path.join(ROOT, "inflight_batcher_llm", "client")
-TOOLS = os.path.join(ROOT, "tools", "inflight_batcher_llm")
 DATASET = os.path.join(WORK, "dataset.json")
-PROMPT = "What is machine learning?"
 LONG_PROMPT = ("Machine learning is a field of study that gives computers the ability to learn from data without being "
                "told every step, and people use it for many things, such as reading text, seeing pictures, hearing "
                "speech, playing games, finding errors, and telling what the weather of the next")
 
 
-def repository(name, **how):
-    path = os.path.join(WORK, name)
-    make_repository(path, **how)
-    return path
-
-
-def client(folder, name, *words, status=0):
-    result = subprocess.run([sys.executable, os.path.join(folder, name), *words], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, timeout=240)
-    assert result.returncode == status, "%s %s: status %d\n%s" % (name, words, result.returncode, result.stdout)
-    return result.stdout
-
-
-def tokenize(server, text):
-    body = {"inputs": [{"name": "QUERY", "datatype": "BYTES", "shape": [1, 1], "data": [text]},
-                       {"name": "REQUEST_OUTPUT_LEN", "datatype": "INT32", "shape": [1, 1], "data": [1]}],
-            "outputs": [{"name": "REQUEST_INPUT_LEN"}]}
-    reply = json.loads(server.get("/v2/models/preprocessing/infer", body)[1])
-    return reply["outputs"][0]["data"][0]
-
-
-def histogram(server, side):
-    family = "nv_llm_%s_token_len" % side
-    return int(server.metric(family + "_count", model="tensorrt_llm")), float(server.metric(family + "_sum",
-                                                                                              model="tensorrt_llm"))
+def tensor_inputs(tensors):
+    """gRPC inputs of (name, array) pairs."""
+    inputs = []
+    for name, value in tensors:
+        inputs.append(grpcclient.InferInput(name, value.shape, np_to_triton_dtype(value.dtype)))
+        inputs[-1].set_data_from_numpy(value)
+    return inputs
 
 
 def invalid_strategy():
@@ -69,8 +49,9 @@ def benchmark(server, protocol, *words):
     return out
 
 
-def by_hand_equals_ensemble(server):
-    """What end_to_end_test.py checks: the three models called one by one give the ensemble's text."""
+def by_hand_equals_ensemble(server, beams=1, models=("ensemble",)):
+    """What end_to_end_test.py checks: the three models called one by one give the text, log probabilities and logits of
+    `models`."""
     def infer(model, tensors, outputs):
         body = {"inputs": [{"name": n, "datatype": t, "shape": s, "data": d} for n, t, s, d in tensors],
                 "outputs": [{"name": name} for name in outputs]}
@@ -78,113 +59,63 @@ def by_hand_equals_ensemble(server):
         assert status == 200, reply
         return {o["name"]: (o["shape"], o["data"]) for o in json.loads(reply)["outputs"]}
 
-    tokens = 12
+    tokens, words = 12, [("BAD_WORDS_DICT", "BYTES", [1, 1], [""]), ("STOP_WORDS_DICT", "BYTES", [1, 1], [""])]
+    logits = ["context_logits", "generation_logits"] if beams == 1 else []  # the latter are refused for beams
+    wanted = [("beam_width", "INT32", [1, 1], [beams])] + [
+        ("return_" + name, "BOOL", [1, 1], [True]) for name in ["log_probs"] + logits]
+    extras = logits + ["output_log_probs", "cum_log_probs"]
     pre = infer("preprocessing", [("QUERY", "BYTES", [1, 1], [PROMPT]),
-                                  ("REQUEST_OUTPUT_LEN", "INT32", [1, 1], [tokens]),
-                                  ("BAD_WORDS_DICT", "BYTES", [1, 1], [""]),
-                                  ("STOP_WORDS_DICT", "BYTES", [1, 1], [""])],
+                                  ("REQUEST_OUTPUT_LEN", "INT32", [1, 1], [tokens])] + words,
                 ["INPUT_ID", "REQUEST_INPUT_LEN", "DECODER_INPUT_ID"])
     length = pre["REQUEST_INPUT_LEN"][1][0]
     core = infer("tensorrt_llm", [("input_ids", "INT32", *pre["INPUT_ID"]),
                                   ("input_lengths", "INT32", [1, 1], [length]),
                                   ("decoder_input_ids", "INT32", *pre["DECODER_INPUT_ID"]),
-                                  ("request_output_len", "INT32", [1, 1], [tokens]),
-                                  ("return_log_probs", "BOOL", [1, 1], [True]),
-                                  ("return_context_logits", "BOOL", [1, 1], [True]),
-                                  ("return_generation_logits", "BOOL", [1, 1], [True])],
-                 ["output_ids", "sequence_length", "context_logits", "generation_logits", "output_log_probs"])
-    vocabulary = core["context_logits"][0][-1]
-    assert core["context_logits"][0] == [1, length, vocabulary], core["context_logits"][0]
-    assert core["generation_logits"][0] == [1, 1, tokens, vocabulary], core["generation_logits"][0]
+                                  ("end_id", "INT32", [1, 1], [-1]),
+                                  ("request_output_len", "INT32", [1, 1], [tokens])] + wanted,
+                 ["output_ids", "sequence_length"] + extras)
+    if logits:
+        vocabulary = core["context_logits"][0][-1]
+        assert core["context_logits"][0] == [1, length, vocabulary], core["context_logits"][0]
+        assert core["generation_logits"][0] == [1, 1, tokens, vocabulary], core["generation_logits"][0]
+    assert core["output_log_probs"][0] == [1, beams, tokens] and core["cum_log_probs"][0] == [1, beams], core.keys()
     ids, lengths = core["output_ids"], core["sequence_length"]
-    assert ids[0][:2] == [1, 1] and lengths[1][0] <= length + tokens
+    assert ids[0][:2] == [1, beams] and lengths[1] == [length + tokens] * beams
     text = infer("postprocessing", [("TOKENS_BATCH", "INT32", *ids), ("SEQUENCE_LENGTH", "INT32", *lengths)], ["OUTPUT"])
-    assert text["OUTPUT"][1][0] == server.generate("ensemble", PROMPT, tokens)["text_output"]
+    for model in models:
+        whole = infer(model, [("text_input", "BYTES", [1, 1], [PROMPT]), ("max_tokens", "INT32", [1, 1], [tokens]),
+                              ("end_id", "INT32", [1, 1], [-1])] + wanted, ["text_output"] + extras)
+        assert whole["text_output"][1] == text["OUTPUT"][1], (model, whole["text_output"], text["OUTPUT"])
+        for name in extras:
+            assert whole[name] == core[name], (model, name)
+
+
+STRATEGIES = ("V1", "inflight_fused_batching")
 
 
 def not_streaming():
     """2 and 3: V1 and in-flight batching, not decoupled: benchmark, functionality, metrics."""
-    for strategy, marker in (("V1", "v1_specific_metric"), ("inflight_fused_batching", "inflight_batcher_specific_metric")):
-        with Server(repository("plain", batching_strategy=strategy, bls=False)) as server:
+    for strategy in STRATEGIES:
+        with Server(repository("plain", batching_strategy=strategy)) as server:
             status, _ = server.get("/v2/logging", {"log_verbose_level": 1})
             assert status == 200
             benchmark(server, "http")
-            by_hand_equals_ensemble(server)
-            markers = {key for _, labels in server.metrics() for key, _ in labels}
-            assert marker in markers
-            assert len(markers & {"v1_specific_metric", "inflight_batcher_specific_metric"}) == 1, markers
+            by_hand_equals_ensemble(server, models=("ensemble", "tensorrt_llm_bls"))
             if strategy != "V1":
                 benchmark(server, "grpc")
                 stop_and_cancel(server)
-                base_metrics(server)
-                custom_metrics(server)
-
-
-def base_metrics(server):
-    """5: the four models of an ensemble count alike."""
-    models = ("ensemble", "preprocessing", "tensorrt_llm", "postprocessing")
-
-    def of(family):
-        return [server.total("nv_inference_" + family, model=model) for model in models]
-
-    def counts():
-        return {family: of(family) for family in ("request_success", "count", "exec_count", "request_failure")}
-
-    # What the scenario before cancelled may still end.
-    before, earlier = counts(), None
-    while before != earlier:
-        time.sleep(0.5)
-        before, earlier = counts(), before
-    requests = 8
-    processes = [subprocess.Popen(
-        ["curl", "-sf", "-o", "/dev/null", "-X", "POST", "http://%s/v2/models/ensemble/generate" % server.http, "-d",
-         json.dumps({"id": str(i), "text_input": PROMPT, "max_tokens": 8})]) for i in range(requests)]
-    for process in processes:
-        assert process.wait(timeout=60) == 0
-    for family in ("request_success", "count"):
-        assert [b - a for a, b in zip(before[family], of(family))] == [requests] * 4, (family, of(family))
-    assert of("request_failure") == before["request_failure"] and of("pending_request_count") == [0] * 4
-    grown = [b - a for a, b in zip(before["exec_count"], of("exec_count"))]
-    assert grown[0] == grown[2] == requests, grown
-    for family in ("request_duration_us", "compute_infer_duration_us"):
-        assert all(value > 0 for value in of(family)), (family, of(family))
-    names = {model: sorted(name for name, labels in server.metrics()
-                           if name.startswith("nv_inference_") and ("model", model) in labels) for model in models}
-    assert all(names[model] == names["ensemble"] for model in models), names
-
-
-def custom_metrics(server):
-    """10: the last statistics line of the log says what the metrics say."""
-    time.sleep(0.4)
-    metrics = {key: value for key, value in server.metrics().items() if key[0].startswith("nv_trt_llm")}
-    lines = [line for line in server.log().splitlines() if "Active Request Count" in line]
-    assert lines, "no statistics in the log"
-    line = lines[-1]
-    statistics = json.loads(line[line.index("{"):line.rindex("}") + 1].replace('\\"', '"'))
-    assert len(statistics) == len(metrics) == 22, (len(statistics), len(metrics))
-    assert all(re.fullmatch(r"\d+(\.\d+)?", value) for value in metrics.values()), metrics
-    pairs = {"Active Request Count": {"request_type": "active"}, "Max Request Count": {"request_type": "max"},
-             "Scheduled Requests": {"request_type": "scheduled"}, "Context Requests": {"request_type": "context"},
-             "Free KV cache blocks": {"kv_cache_block_type": "free"},
-             "Max KV cache blocks": {"kv_cache_block_type": "max"},
-             "Used KV cache blocks": {"kv_cache_block_type": "used"},
-             "Tokens per KV cache block": {"kv_cache_block_type": "tokens_per"},
-             "Iteration Counter": {"general_type": "iteration_counter"},
-             "Generation Requests": {"inflight_batcher_specific_metric": "generation_requests"},
-             "Total Context Tokens": {"inflight_batcher_specific_metric": "total_context_tokens"}}
-    for key, labels in pairs.items():
-        found = [int(float(v)) for (_, has), v in metrics.items() if set(labels.items()) <= has]
-        assert found == [int(statistics[key])], (key, found, statistics[key])
-    assert not any("nv_trt_llm" in name for name, _ in server.metrics() if name.endswith("_bucket"))
+            base_metrics(server)
+            custom_metrics(server, strategy)
 
 
 def token_histograms():
     """4 and 8: one streamed request is one observation each; a decoupled model answers unstreamed requests."""
     with Server(repository("decoupled", decoupled_mode="true", max_queue_size=4)) as server:
+        inputs, outputs = Histogram(server, "input"), Histogram(server, "output")
         client(CLIENTS, "end_to_end_grpc_client.py", "-u", server.grpc, "--prompt=" + PROMPT, "--streaming", "-o=20",
                "--end-id", "-1")
-        assert histogram(server, "input") == (1, tokenize(server, PROMPT))
-        assert histogram(server, "output") == (1, 20)
+        inputs.expect([tokenize(server, PROMPT)])
+        outputs.expect([20])
         for model in ("ensemble", "tensorrt_llm_bls"):
             out = client(CLIENTS, "end_to_end_grpc_client.py", "-u", server.grpc, "--prompt=" + PROMPT, "--model-name",
                          model)
@@ -197,37 +128,68 @@ def token_histograms():
         full_queue(server)
 
 
+def new_tokens(printed):
+    return len(json.loads(re.findall(r"^Output sequence:  (\[.*\])$", printed, re.M)[-1]))
+
+
 def stop_and_cancel(server, *more):
-    """A running request is stopped by its id, or by cancelling the call: the client finds fewer tokens. The client's end
-    id ends the text after some 200 tokens, so the stop must come well before."""
-    words = ["-u", server.grpc, "--request-output-len", "1500", "--stop-after-ms", "5", "--request-id", "1",
-             "--tokenizer-dir", MODEL, *more]
+    """A running request is stopped by its id, or by cancelling the call: fewer tokens come than the same request has when
+    it is left alone, which nothing else ends."""
+    asked = 1500
+    prompt = os.path.join(WORK, "prompt.csv")
+    with open(prompt, "w", encoding="utf-8") as file:
+        file.write("11, 12, 13\n14, 15\n")
+    words = ["-u", server.grpc, "--request-output-len", str(asked), "--request-id", "1", "--input-tokens-csv", prompt,
+             "--end-id", "-1", *more]
+    assert new_tokens(client(CLIENTS, "inflight_batcher_llm_client.py", *words)) == asked
+    words += ["--stop-after-ms", "5"]
     out = client(CLIENTS, "inflight_batcher_llm_client.py", *words)
-    assert "Got cancellation response from server" in out, out
+    assert "Got cancellation response from server" in out and new_tokens(out) < asked, out
     out = client(CLIENTS, "inflight_batcher_llm_client.py", *words, "--stop-via-request-cancel")
     assert "Request is cancelled" in out, out
+    while int(server.metric("nv_trt_llm_request_metrics", request_type="active")) > 0:
+        time.sleep(0.05)
+    assert server.generate("ensemble", PROMPT, 4)["text_output"]
 
 
 def full_queue(server):
-    """More requests than run and wait are refused with the known words."""
+    """More requests than run and wait are refused, over HTTP and on a gRPC stream, with the words that the backend's test
+    client looks for."""
     body = json.dumps({"text_input": PROMPT, "max_tokens": 400, "end_id": -1})
     processes = [subprocess.Popen(["curl", "-s", "-X", "POST", "http://%s/v2/models/ensemble/generate" % server.http,
                                    "-d", body], stdout=subprocess.PIPE, text=True) for _ in range(60)]
     replies = [process.communicate(timeout=120)[0] for process in processes]
-    refused = [reply for reply in replies if "aximum queue size" in reply]
-    assert refused, "Expected requests to be rejected due to a full queue, but that didn't happen!"
-    assert any("text_output" in reply for reply in replies)
+    assert any("Maximum queue size of 4" in reply for reply in replies), "nothing was refused: %s" % set(replies)
+    assert any("text_output" in reply for reply in replies), replies
+    replies = queue.Queue()
+    tensors = (("input_ids", np.int32([[11, 12, 13]])), ("input_lengths", np.int32([[3]])),
+               ("request_output_len", np.int32([[400]])), ("streaming", np.array([[True]])))
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        triton.start_stream(callback=lambda result, error: replies.put(error and str(error)))
+        for number in range(60):
+            triton.async_stream_infer("tensorrt_llm", tensor_inputs(tensors), request_id=str(number))
+        triton.stop_stream()
+    errors = [error for error in replies.queue if error]
+    assert errors and all("Exceeds maximum queue size" in error for error in errors), set(errors)
+    assert None in replies.queue
 
 
 def beams():
-    """6: beam width 2; every beam's tokens count."""
-    with Server(repository("beams", max_beam_width=2, bls=False)) as server:
-        reply = server.generate("ensemble", PROMPT, 10, beam_width=2, end_id=-1)
-        assert len(reply["text_output"]) == 2, reply
-        assert histogram(server, "output") == (1, 20)
-        status, text = server.get("/v2/models/ensemble/generate",
-                                  {"text_input": PROMPT, "max_tokens": 10, "beam_width": 3})
-        assert status >= 400 and "beam" in text, text
+    """6: beam width 2, in both strategies: every beam's tokens count, and the checks of 2, 3, 5 and 10 hold."""
+    for strategy in STRATEGIES:
+        with Server(repository("beams", max_beam_width=2, bls=False, batching_strategy=strategy)) as server:
+            assert server.get("/v2/logging", {"log_verbose_level": 1})[0] == 200
+            outputs = Histogram(server, "output")
+            reply = server.generate("ensemble", PROMPT, 10, beam_width=2, end_id=-1)
+            assert len(reply["text_output"]) == 2, reply
+            outputs.expect([20])
+            status, text = server.get("/v2/models/ensemble/generate",
+                                      {"text_input": PROMPT, "max_tokens": 10, "beam_width": 3})
+            assert status >= 400 and "beam" in text, text
+            benchmark(server, "grpc")
+            by_hand_equals_ensemble(server, beams=2)
+            base_metrics(server, beams=2)
+            custom_metrics(server, strategy)
 
 
 PERF_VALUES = {"max_tokens_in_paged_kv_cache": 2560, "max_attention_window_size": 2560,
@@ -289,6 +251,11 @@ def perf_by_generate(server, decoupled, first):
         check_perf(json.loads(reply), first and model == "ensemble")
 
 
+def loads_beside_streams():
+    """Models come and go while others work (churn.py, which takes longer when told)."""
+    churn(os.path.join(WORK, "churn"))
+
+
 def openai_traces():
     """OpenAI's routes are traced like the others: one request of the engine's model for each prompt."""
     file = os.path.join(WORK, "openai_trace.json")
@@ -329,11 +296,8 @@ def ask_by_tls(address, **ssl):
         except grpcclient.InferenceServerException as error:
             return str(error)
         triton.start_stream(callback=lambda result, error: replies.put(str(error).encode() if error else result.as_numpy("text_output")[0]))
-        inputs = []
-        for name, value in (("text_input", np.array([[PROMPT.encode()]], object)), ("max_tokens", np.int32([[8]])),
-                            ("stream", np.array([[True]]))):
-            inputs.append(grpcclient.InferInput(name, value.shape, np_to_triton_dtype(value.dtype)))
-            inputs[-1].set_data_from_numpy(value)
+        inputs = tensor_inputs((("text_input", np.array([[PROMPT.encode()]], object)), ("max_tokens", np.int32([[8]])),
+                                ("stream", np.array([[True]]))))
         triton.async_stream_infer("ensemble", inputs)
         triton.stop_stream()
     return b"".join(replies.queue).decode()
@@ -359,7 +323,8 @@ def grpc_tls():
     assert "--grpc-server-cert: TLS needs a file" in server.log(), server.log()[-2000:]
 
 
-SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls)
+SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls,
+             loads_beside_streams)
 
 
 def main():

@@ -1,15 +1,21 @@
-"""A model repository filled from all_models/ with fill_template, and a tritonserver on it, for the scenarios."""
+"""A model repository filled from all_models/ with fill_template, a tritonserver on it, and the clients of this project,
+for the scenarios. The server is the one on the PATH; what the scenarios write goes into its build folder."""
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 MODEL = os.path.join(ROOT, "models", "quickstart")
+WORK = os.path.join(os.path.dirname(os.path.dirname(shutil.which("tritonserver"))), "e2e", "triton")
+CLIENTS = os.path.join(ROOT, "inflight_batcher_llm", "client")
+TOOLS = os.path.join(ROOT, "tools", "inflight_batcher_llm")
+PROMPT = "What is machine learning?"
 
 
 def fill(path, values):
@@ -124,3 +130,24 @@ class Server:
             print(self.log()[-3000:])
         elif kind is None:
             self.stop()
+
+
+def repository(name, **how):
+    path = os.path.join(WORK, name)
+    make_repository(path, **how)
+    return path
+
+
+def client(folder, name, *words, status=0):
+    result = subprocess.run([sys.executable, os.path.join(folder, name), *words], stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, timeout=240)
+    assert result.returncode == status, "%s %s: status %d\n%s" % (name, words, result.returncode, result.stdout)
+    return result.stdout
+
+
+def tokenize(server, text):
+    body = {"inputs": [{"name": "QUERY", "datatype": "BYTES", "shape": [1, 1], "data": [text]},
+                       {"name": "REQUEST_OUTPUT_LEN", "datatype": "INT32", "shape": [1, 1], "data": [1]}],
+            "outputs": [{"name": "REQUEST_INPUT_LEN"}]}
+    reply = json.loads(server.get("/v2/models/preprocessing/infer", body)[1])
+    return reply["outputs"][0]["data"][0]
