@@ -4,11 +4,10 @@ usage: churn.py BUILD_DIR [--loads N]     --loads: 200 unless told; the programs
 import argparse
 import json
 import os
-import shutil
 import threading
 import time
 
-from triton_server import Server, make_repository
+from triton_server import Server, copy_model, make_repository
 
 SLOW = os.environ.get("NEREID_E2E_SLOW") == "1"
 PROMPT = "What is machine learning?"
@@ -110,21 +109,10 @@ def own_memory_mib(server):
     return int(fields["RssAnon"].split()[0]) / 1024
 
 
-def repository(folder):
-    make_repository(folder, bls=False, decoupled_mode="true")
-    copy = os.path.join(folder, COPY)
-    shutil.copytree(os.path.join(folder, "tensorrt_llm"), copy)
-    path = os.path.join(copy, "config.pbtxt")
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    assert 'name: "tensorrt_llm"' in text and "decoupled: true" in text
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text.replace('name: "tensorrt_llm"', 'name: "%s"' % COPY).replace("decoupled: true", "decoupled: false"))
-    return folder
-
-
 def churn(folder, loads=200):
-    with Server(repository(folder), "--model-control-mode=explicit", "--load-model=ensemble") as server:
+    make_repository(folder, bls=False, decoupled_mode="true")
+    copy_model(folder, "tensorrt_llm", COPY, ("decoupled: true", "decoupled: false"))
+    with Server(folder, "--model-control-mode=explicit", "--load-model=ensemble") as server:
         streams = Streams(server)
         try:
             ids = load(server, None)

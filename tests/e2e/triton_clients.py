@@ -137,9 +137,10 @@ def perf_analyzer():
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(data, file)
         file.flush()
-        run_tool(["perf_analyzer", "-m", "ensemble", "-i", "grpc", "-u", GRPC, "--streaming", "--async", "--input-data",
-                  file.name, "--shape", "max_tokens:1", "--shape", "text_input:1", "--shape", "stream:1",
-                  "--concurrency-range", "2", "--request-count", "10"], ["Throughput:"])
+        for model in MODELS:
+            run_tool(["perf_analyzer", "-m", model, "-i", "grpc", "-u", GRPC, "--streaming", "--async", "--input-data",
+                      file.name, "--shape", "max_tokens:1", "--shape", "text_input:1", "--shape", "stream:1",
+                      "--concurrency-range", "2", "--request-count", "10"], ["Throughput:"])
     run_tool(["perf_analyzer", "-m", "postprocessing", "-i", "http", "-u", HTTP, "--shape", "TOKENS_BATCH:1,4", "--shape",
               "SEQUENCE_LENGTH:1", "--concurrency-range", "2", "--request-count", "50", "--input-data", "zero"],
              ["Throughput:"])

@@ -15,6 +15,8 @@ from tritonclient.utils import np_to_triton_dtype
 from churn import churn
 from triton_metrics import Histogram, base_metrics, custom_metrics
 from triton_server import CLIENTS, MODEL, PROMPT, TOOLS, WORK, Server, client, repository, tokenize
+from triton_several import behind_a_proxy, two_models
+from triton_unary import unary_clients
 
 DATASET = os.path.join(WORK, "dataset.json")
 LONG_PROMPT = ("Machine learning is a field of study that gives computers the ability to learn from data without being "
@@ -324,7 +326,7 @@ def grpc_tls():
 
 
 SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls,
-             loads_beside_streams)
+             loads_beside_streams, unary_clients, two_models, behind_a_proxy)
 
 
 def main():

@@ -51,8 +51,8 @@ def make_repository(folder, bls=True, **changes):
 class Server:
     """tritonserver on free ports; stopped, and checked for a clean end, on exit."""
 
-    def __init__(self, repository, *flags):
-        self.log_path = repository + ".log"
+    def __init__(self, repository, *flags, log_path=None):
+        self.log_path = log_path or repository + ".log"
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 ["tritonserver", "--model-repository=" + repository, "--http-port=0", "--grpc-port=0",
@@ -136,6 +136,19 @@ def repository(name, **how):
     path = os.path.join(WORK, name)
     make_repository(path, **how)
     return path
+
+
+def copy_model(folder, source, target, *changes):
+    """Another model in the repository `folder`; `changes` are (old, new) in its configuration."""
+    shutil.copytree(os.path.join(folder, source), os.path.join(folder, target))
+    path = os.path.join(folder, target, "config.pbtxt")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    for old, new in [('name: "%s"' % source, 'name: "%s"' % target), *changes]:
+        assert old in text, (old, path)
+        text = text.replace(old, new)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 def client(folder, name, *words, status=0):
