@@ -153,31 +153,39 @@ def run(client, flags, prompts):
     stream.close()
     many = (flags.num_return_sequences or 1) > 1
     for (batch, sequence), text in sorted(texts.items()):
-        print("%d [%d]: %s" % (batch, sequence, text) if many else "%d: %s" % (batch, text))
+        if flags.streaming and flags.beam_width == 1:
+            print(text)
+        else:
+            print("%d [%d]: %s" % (batch, sequence, text) if many else "%d: %s" % (batch, text))
     return texts
 
 
 def check(flags, prompts, texts):
+    """`texts`: {(prompt, sequence): text}; every sequence of a prompt must have the expected text."""
+    if len(flags.expected_outputs) != len(prompts):
+        print("FAIL: %d expected outputs for %d prompts" % (len(flags.expected_outputs), len(prompts)))
+        return False
     for number, (prompt, expected) in enumerate(zip(prompts, flags.expected_outputs)):
         wanted = expected if flags.streaming or flags.exclude_input_in_output else prompt + expected
-        if texts.get(number) != wanted:
-            print("FAIL: prompt %d: got %r, expected %r" % (number, texts.get(number), wanted))
+        got = [texts.get((number, sequence)) for sequence in range(flags.num_return_sequences or 1)]
+        if any(text != wanted for text in got):
+            print("FAIL: prompt %d: got %r, expected %r" % (number, got, wanted))
             return False
     return True
 
 
 def main():
     flags = parse_arguments()
+    if flags.beam_width > 1 and flags.check_outputs:
+        sys.exit("--check-outputs works with a beam width of 1, not %d" % flags.beam_width)
     prompts = read_prompts(flags.prompt)
     groups = [prompts] if flags.batch_inputs else [[prompt] for prompt in prompts]
     texts = {}
     with grpcclient.InferenceServerClient(url=flags.url, verbose=flags.verbose) as client:
         try:
-            for group in groups:
-                first = len(texts)
+            for number, group in enumerate(groups):
                 for (batch, sequence), text in run(client, flags, group).items():
-                    if sequence == 0:
-                        texts[first + batch] = text
+                    texts[number + batch, sequence] = text
         except triton_io.ServerError as error:
             print("Received an error from server:")
             print(error)

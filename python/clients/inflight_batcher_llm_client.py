@@ -32,7 +32,7 @@ def parse_arguments():
     add("-p", "--private-key")
     add("-x", "--certificate-chain")
     add("-t", "--stream-timeout", type=float)
-    add("-C", "--grpc-compression-algorithm")
+    add("-C", "--grpc-compression-algorithm", help="gzip or deflate")
     add("-S", "--streaming", action="store_true")
     add("-c", "--check-output", action="store_true")
     add("--correctness-threshold", type=float, default=1.0)
@@ -46,15 +46,16 @@ def parse_arguments():
     add("--stop-after-ms", type=int, default=0)
     add("--stop-via-request-cancel", action="store_true")
     add("--tokenizer-dir", default="")
-    add("--tokenizer-type", default="auto", choices=["auto", "t5", "llama"])
+    add("--tokenizer-type", default="auto", choices=["auto", "t5", "llama"],
+        help="accepted; tokenizer.json says what it is")
     add("--request-id", default="")
     add("--prompt-embedding-table-path", default="")
-    add("--prompt-task-id", type=int, default=0)
+    add("--prompt-task-id", type=int, default=0, help="row of the prompt embedding table")
     add("--prompt_table_extra_id", type=int)
     add("--lora-path", default="")
     add("--lora-task-id", type=int)
     add("--exclude-input-in-output", action="store_true")
-    add("--dtype", default="float16", choices=["float16", "float32", "bfloat16"])
+    add("--dtype", default="float16", choices=["float16", "float32", "bfloat16"], help="of the prompt embedding table")
     add("--return-log-probs", action="store_true")
     add("--return-context-logits", action="store_true")
     add("--return-generation-logits", action="store_true")
@@ -140,9 +141,12 @@ class Run:
     def tables(self):
         flags = self.flags
         if flags.prompt_embedding_table_path:
-            table = np.load(flags.prompt_embedding_table_path).astype(np.float16)
-            yield tensor(grpcclient, "prompt_embedding_table", table.reshape(1, -1, table.shape[-1]))
-            yield scalar(grpcclient, "prompt_vocab_size", table.shape[-2], np.int32)
+            # [tasks, virtual tokens, hidden size]
+            table = np.load(flags.prompt_embedding_table_path)[[flags.prompt_task_id]]
+            is_bf16 = flags.dtype == "bfloat16"
+            table = table.astype(np.float32 if is_bf16 else flags.dtype)
+            yield tensor(grpcclient, "prompt_embedding_table", table, "BF16" if is_bf16 else None)
+            yield scalar(grpcclient, "prompt_vocab_size", table.shape[1], np.int32)
         if flags.prompt_table_extra_id is not None:
             vocab = flags.vocab_size or (self.tokenizer.vocab_size if self.tokenizer else 50257)
             extra = [flags.prompt_table_extra_id if token >= vocab else 0 for token in self.prompt]
@@ -232,7 +236,7 @@ class Run:
 def stream(client, run, inputs):
     """Responses come on a bidirectional stream; so do those of a stop request."""
     flags = run.flags
-    replies = triton_io.Stream(client, flags.stream_timeout)
+    replies = triton_io.Stream(client, flags.stream_timeout, flags.grpc_compression_algorithm)
     options = {"request_id": flags.request_id, "outputs": run.outputs(), "parameters": {"Streaming": True}}
     stopper = None
     expected = 1

@@ -22,10 +22,11 @@ class ServerError(Exception):
     """An error that the server answered with."""
 
 
-def tensor(client, name, data):
-    """An input of the client module (tritonclient.grpc or .http) from an array."""
+def tensor(client, name, data, datatype=None):
+    """An input of the client module (tritonclient.grpc or .http) from an array; `datatype` where numpy has none: "BF16"
+    from float32."""
     data = np.asarray(data)
-    infer_input = client.InferInput(name, list(data.shape), TYPES[data.dtype])
+    infer_input = client.InferInput(name, list(data.shape), datatype or TYPES[data.dtype])
     infer_input.set_data_from_numpy(data)
     return infer_input
 
@@ -72,10 +73,11 @@ class Tokenizer:
 class Stream:
     """One ModelStreamInfer stream: responses come out of a queue, in order."""
 
-    def __init__(self, client, timeout=None):
+    def __init__(self, client, timeout=None, compression=None):
         self._client = client
         self._replies = queue.Queue()
-        client.start_stream(callback=lambda result, error: self._replies.put((result, error)), stream_timeout=timeout)
+        client.start_stream(callback=lambda result, error: self._replies.put((result, error)), stream_timeout=timeout,
+                            compression_algorithm=compression)
 
     def send(self, model, inputs, **options):
         try:

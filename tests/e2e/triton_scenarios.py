@@ -13,6 +13,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import np_to_triton_dtype
 
 from churn import churn
+from triton_flags import client_flags
 from triton_metrics import Histogram, base_metrics, custom_metrics
 from triton_server import CLIENTS, MODEL, PROMPT, TOOLS, WORK, Server, client, repository, tokenize
 from triton_several import behind_a_proxy, two_models
@@ -326,7 +327,7 @@ def grpc_tls():
 
 
 SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls,
-             loads_beside_streams, unary_clients, two_models, behind_a_proxy)
+             loads_beside_streams, unary_clients, two_models, behind_a_proxy, client_flags)
 
 
 def main():

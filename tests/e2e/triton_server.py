@@ -151,9 +151,9 @@ def copy_model(folder, source, target, *changes):
         file.write(text)
 
 
-def client(folder, name, *words, status=0):
+def client(folder, name, *words, status=0, cwd=None):
     result = subprocess.run([sys.executable, os.path.join(folder, name), *words], stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, timeout=240)
+                            stderr=subprocess.STDOUT, text=True, timeout=240, cwd=cwd)
     assert result.returncode == status, "%s %s: status %d\n%s" % (name, words, result.returncode, result.stdout)
     return result.stdout
 
