@@ -15,6 +15,7 @@ from tritonclient.utils import np_to_triton_dtype
 from churn import churn
 from triton_flags import client_flags
 from triton_metrics import Histogram, base_metrics, custom_metrics
+from triton_ports import grpc_restricted, start_up_lines
 from triton_server import CLIENTS, MODEL, PROMPT, TOOLS, WORK, Server, client, repository, tokenize
 from triton_several import behind_a_proxy, two_models
 from triton_unary import unary_clients
@@ -327,7 +328,8 @@ def grpc_tls():
 
 
 SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls,
-             loads_beside_streams, unary_clients, two_models, behind_a_proxy, client_flags)
+             loads_beside_streams, unary_clients, two_models, behind_a_proxy, client_flags,
+             start_up_lines, grpc_restricted)
 
 
 def main():

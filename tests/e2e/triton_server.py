@@ -68,12 +68,13 @@ class Server:
         for _ in range(600):
             if self.process.poll() is not None:
                 raise AssertionError("the server ended with %d:\n%s" % (self.process.returncode, self.log()[-3000:]))
-            found = {name: re.search(r"Started %s at \S*?:(\d+)" % name, self.log())
+            found = {name: re.search(r"Started %s at (\S*?):(\d+)\n" % name, self.log())
                      for name in ("GRPCInferenceService", "HTTPService", "Metrics Service")}
             if all(found.values()):
                 break
             time.sleep(0.1)
-        self.grpc, self.http, self.metrics_address = ("127.0.0.1:" + found[name][1] for name in found)
+        self.grpc, self.http, self.metrics_address = (
+            "%s:%s" % (match[1].replace("0.0.0.0", "127.0.0.1"), match[2]) for match in found.values())
         assert self.get("/v2/health/ready")[0] == 200
         return self
 
