@@ -2,6 +2,7 @@
 """Sends damaged requests to our server over HTTP and gRPC; it must answer or close, live on, and end well.
 
 The requests of the recorded corpus are damaged on the wire: bits, cuts, repetitions, pieces of other requests, numbers.
+Loads and unloads are turned to one model, which comes and goes meanwhile; settings of the log change too.
 The models are the corpus's with the identity-like backend of the tests, so any build can run it, a sanitizer's above all.
 
 usage: mutate.py BUILD_DIR [--count N] [--seed N]
@@ -28,6 +29,7 @@ import wire
 PARALLEL = 32
 QUIET_S = 0.25  # a request cut short gets no answer for good reason
 FINDING = re.compile(r"ERROR: \w+Sanitizer|runtime error:|WARNING: ThreadSanitizer|CHECK failed|terminate called")
+SCRATCH = "scratch"  # the model that loads and unloads are about
 SERVICE = "/inference.GRPCInferenceService/"
 
 
@@ -87,13 +89,13 @@ class Mutator:
 
 
 def http_pool():
-    """(head, body) of the recorded requests that change no model; slow ones are of no use here."""
+    """(head, body) of the recorded requests."""
     pool = []
     for case in wire.load_cases(os.path.join(stock.HERE, "corpus_http.jsonl")):
-        if "raw" in case or "/repository/models" in case["path"] or "/v2/logging" in case["path"]:
-            continue
-        head, body = wire.http_bytes(case).split(b"\r\n\r\n", 1)
-        pool.append((head, body))
+        if "raw" not in case:
+            path = re.sub(r"(/repository/models/).+(/\w+)$", r"\1%s\2" % SCRATCH, case["path"])
+            head, body = wire.http_bytes(dict(case, path=path)).split(b"\r\n\r\n", 1)
+            pool.append((head, body))
     return pool
 
 
@@ -136,11 +138,13 @@ def grpc_pool():
     """(method, serialized request, is a stream)."""
     pool = []
     for case in wire.load_cases(os.path.join(stock.HERE, "corpus_grpc.jsonl")):
-        if case["rpc"].startswith(("RepositoryModel", "LogSettings")) or "request_b64" in case:
+        if "request_b64" in case:
             continue
         is_stream = case["rpc"] == "ModelStreamInfer"
         kind = service_pb2.ModelInferRequest if is_stream else getattr(service_pb2, case["rpc"] + "Request")
         for request in case["requests"] if is_stream else [case.get("request", {})]:
+            if case["rpc"].startswith("RepositoryModel"):
+                request = dict(request, model_name=SCRATCH)
             if "wait_ms" not in request:
                 data = json_format.ParseDict(request, kind()).SerializeToString()
                 pool.append((case["rpc"], data, is_stream))
