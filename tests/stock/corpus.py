@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Replays the recorded corpus against our server with the stock Python backend running its model.py models.
+"""Replays the recorded corpus against our server with the stock Python backend running its model.py models; what the log
+says at the start and the metrics page at the end are compared too, when all of the corpus ran.
 
 usage: corpus.py BUILD_DIR [--only TEXT] [--show N] [--dump FILE]
 """
@@ -7,9 +8,12 @@ import argparse
 import json
 import os
 import sys
+import urllib.request
 
 import compare
 import deliberate
+import figures
+import startup
 import stock
 import wire
 
@@ -43,6 +47,20 @@ def replay(name, send, args, table):
     return unlisted
 
 
+def recorded(name):
+    with open(os.path.join(stock.HERE, name), encoding="utf-8") as f:
+        return f.read()
+
+
+def whole_run(server, table):
+    """Problems of a run of all cases: start-up lines, metrics, and rules that nothing needs any more."""
+    with open(server.log, encoding="utf-8", errors="replace") as f:
+        problems = startup.compare(recorded("corpus_startup.log"), f.read())
+    with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % server.metrics) as page:
+        problems += figures.compare(recorded("corpus_metrics.txt"), page.read().decode())
+    return problems + ["a rule without a case: %s" % rule for rule in table.unused(deliberate.GENERATED)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("build")
@@ -60,13 +78,13 @@ def main():
             unlisted += replay("corpus_http.jsonl", wire.Http(server.http), args, table)
         if "grpc" in args.protocols:
             unlisted += replay("corpus_grpc.jsonl", wire.Grpc(server.grpc), args, table)
+        is_whole = not args.only and args.protocols == stock.PROTOCOLS
+        problems = whole_run(server, table) if is_whole else []
         code = server.stop()
     if code != 0:
         print("the server ended with code %d\n%s" % (code, server.tail()))
-    if not args.only:
-        for rule in table.unused():
-            print("rule without a case: %s" % rule)
-    return 1 if unlisted or code else 0
+    print("\n".join(problems + ["start-up lines, metrics and rules: %d problems" % len(problems)]))
+    return 1 if unlisted or code or problems else 0
 
 
 if __name__ == "__main__":
