@@ -208,7 +208,7 @@ Status ModelManager::load_versions(const std::string& name, const ModelFiles& fi
     Version& version = entry.versions[number];
     replaced.push_back(std::move(version.model));
     version = {ModelState::kReady, "", *std::move(result.second), result.first};
-    log_info("successfully loaded '{}' version {}", name, number);
+    log_info("successfully loaded '{}'", name);
   }
   for (auto& [number, version] : entry.versions) {
     if (made.contains(number)) continue;

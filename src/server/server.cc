@@ -51,6 +51,9 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
   }
   server->models_ = std::make_unique<ModelManager>(server.get(), server->options_);
   RETURN_IF_ERROR(server->models_->start());
+  if (server->options_.metrics.enabled && server->options_.metrics.cpu) {
+    log_info("Collecting CPU metrics");
+  }
   server->log_table();
   if (const std::string failed = server->models_->failures(); !failed.empty()) {
     const Status status = internal_error("failed to load all models: {}", failed);

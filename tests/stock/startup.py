@@ -35,8 +35,8 @@ def loading(log):
 
 
 def loaded(log):
-    """The models that came up; ours also says which version."""
-    names = [re.match(r"successfully loaded '([^']+)'", text) for text in start_messages(log)]
+    """The models that came up."""
+    names = [re.match(r"successfully loaded '([^']+)'$", text) for text in start_messages(log)]
     return sorted({match[1] for match in names if match})
 
 

@@ -390,7 +390,7 @@ void BlsRun::fail(const Status& status) {
 }
 
 void BlsRun::set_times() {
-  request_->set_times(start_ns_, start_ns_, generated_ns_ == 0 ? now_ns() : generated_ns_);
+  request_->set_times(start_ns_, generated_ns_ == 0 ? now_ns() : generated_ns_);
 }
 
 void BlsRun::finish_if_over() {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <limits>
 
 #include "base/clock.h"
 
@@ -190,7 +191,9 @@ bool Request::wants_output(std::string_view name) const {
 
 template <class T>
 StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view) {
-  if (view.datatype != type_of<T>() || view.bytes.size() % sizeof(T) != 0) {
+  // The oldest repositories declare lengths and counts as UINT32.
+  const bool is_unsigned = std::is_same_v<T, int32_t> && view.datatype == TRITONSERVER_TYPE_UINT32;
+  if ((view.datatype != type_of<T>() && !is_unsigned) || view.bytes.size() % sizeof(T) != 0) {
     return invalid_argument("input '{}' has type {}, expected {}", name,
                             TRITONSERVER_DataTypeString(view.datatype),
                             TRITONSERVER_DataTypeString(type_of<T>()));
@@ -202,6 +205,10 @@ StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view)
       out[i] = view.bytes[i] != 0;
     } else {
       std::memcpy(&out[i], view.bytes.data() + i * sizeof(T), sizeof(T));
+      if (is_unsigned && out[i] < T{}) {
+        return invalid_argument("input '{}' is {}, expected at most {}", name,
+                                static_cast<uint32_t>(out[i]), std::numeric_limits<T>::max());
+      }
     }
   }
   return out;
@@ -265,9 +272,8 @@ StatusOr<std::optional<std::vector<std::string>>> Request::strings(const char* n
   return std::optional(std::vector<std::string>(parts.begin(), parts.end()));
 }
 
-void Request::set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end) {
+void Request::set_times(uint64_t compute_start, uint64_t compute_end) {
   has_times_ = true;
-  exec_start_ = exec_start;
   compute_start_ = compute_start;
   compute_end_ = compute_end;
 }

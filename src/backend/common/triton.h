@@ -61,8 +61,8 @@ class Request {
   StatusOr<std::optional<std::vector<T>>> values(const char* name) const;
   StatusOr<std::optional<std::vector<std::string>>> strings(const char* name) const;
 
-  // Steady-clock ns: start of execution, compute start, compute end.
-  void set_times(uint64_t exec_start, uint64_t compute_start, uint64_t compute_end);
+  // Steady-clock ns. The execution began when this was made.
+  void set_times(uint64_t compute_start, uint64_t compute_end);
   void set_failed() { success_ = false; }
   // Books the request, once and if times are set. Comes before the last response, so that who has
   // the answer finds it counted.

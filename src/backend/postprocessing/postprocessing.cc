@@ -32,7 +32,7 @@ class Postprocessing {
     Responder responder(*request);
     std::vector<Output> outputs;
     Status status = guarded([&]() -> Status { return run(*request, outputs); });
-    request->set_times(start, start, now_ns());
+    request->set_times(start, now_ns());
     if (status.ok()) status = responder.send(outputs, true);
     if (!status.ok()) responder.fail(status);
   }

@@ -44,7 +44,7 @@ class Preprocessing {
     const uint64_t start = now_ns();
     Responder responder(*request);
     auto outputs = guarded_outputs(*request);
-    request->set_times(start, start, now_ns());
+    request->set_times(start, now_ns());
     Status status = outputs.ok() ? responder.send(*outputs, true) : outputs.status();
     if (!status.ok()) responder.fail(status);
   }

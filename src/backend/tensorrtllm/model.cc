@@ -82,7 +82,6 @@ TensorrtLlmModel::~TensorrtLlmModel() {
 }
 
 void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
-  const uint64_t exec_start = now_ns();
   const auto refuse = [&](const Status& status) {
     Responder responder(*request);
     responder.fail(status);
@@ -101,7 +100,6 @@ void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
   }
   active->num_open = active->items.size();
   active->id = active->request->id();
-  active->exec_start = exec_start;
   start(std::move(active));
 }
 
@@ -232,7 +230,7 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
   if (active->over || item.over) return;
   const bool item_ends = response.is_final || !response.status.ok();
   const bool is_last = item_ends && active->num_open == 1;
-  if (is_last) active->request->set_times(active->exec_start, active->compute_start, now_ns());
+  if (is_last) active->request->set_times(active->compute_start, now_ns());
   if (!response.status.ok()) {
     fail_item(*active, response, is_last);
   } else {

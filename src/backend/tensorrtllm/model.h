@@ -51,7 +51,7 @@ class TensorrtLlmModel {
     std::unique_ptr<Request> request;  // under `mutex`
     Responder responder;               // is_cancelled(): also the watch thread
     std::string id;                    // the client's; may be empty
-    uint64_t exec_start = 0, compute_start = 0;
+    uint64_t compute_start = 0;
     std::vector<RequestId> executor_ids;  // guarded by mutex_ of the model; one for each item
     bool cancelled = false;               // guarded by mutex_ of the model
     uint64_t number = 0;                  // in the order of arrival; likewise

@@ -40,6 +40,16 @@ TEST(CheckValue, NamesTensorValueAndRange) {
   EXPECT_FALSE(check_value("x", INFINITY, {}).ok());
 }
 
+TEST(ValuesOf, TakesUnsignedCountsThatFit) {
+  InputView view;
+  view.datatype = TRITONSERVER_TYPE_UINT32;
+  view.bytes = std::string_view("\x07\0\0\0\xff\xff\xff\x7f", 8);
+  EXPECT_EQ(*values_of<int32_t>("REQUEST_OUTPUT_LEN", view), (std::vector<int32_t>{7, 2147483647}));
+  view.bytes = std::string_view("\0\0\0\x80", 4);
+  EXPECT_EQ(message(values_of<int32_t>("REQUEST_OUTPUT_LEN", view).status()),
+            "input 'REQUEST_OUTPUT_LEN' is 2147483648, expected at most 2147483647");
+}
+
 TEST(Half, RoundsToNearestEven) {
   const std::pair<float, uint16_t> cases[] = {
       {0.0f, 0x0000},      {-0.0f, 0x8000},    {1.0f, 0x3C00},         {-2.0f, 0xC000},
