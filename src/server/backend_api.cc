@@ -1,4 +1,5 @@
 // C API for backends: backend, model and instance objects, statistics, memory.
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -12,6 +13,15 @@
 using namespace nereid;          // NOLINT: this file is the C face of what is in there
 using namespace nereid::server;  // NOLINT
 using nereid::server::of;
+
+namespace {
+
+TRITONSERVER_Error* outside(uint32_t index, size_t count, const char* what) {
+  return to_error(
+      invalid_argument("out of bounds index {}, instance has {} {}", index, count, what));
+}
+
+}  // namespace
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor) {
   *major = TRITONBACKEND_API_VERSION_MAJOR;
@@ -31,15 +41,21 @@ TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend,
 }
 
 TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
-    TRITONBACKEND_Backend*, TRITONBACKEND_ExecutionPolicy* execution_policy) {
-  *execution_policy = TRITONBACKEND_EXECUTION_BLOCKING;
+    TRITONBACKEND_Backend* backend, TRITONBACKEND_ExecutionPolicy* execution_policy) {
+  *execution_policy = of(backend)->policy;
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_BackendSetExecutionPolicy(TRITONBACKEND_Backend*,
+TRITONSERVER_Error* TRITONBACKEND_BackendSetExecutionPolicy(TRITONBACKEND_Backend* backend,
                                                             TRITONBACKEND_ExecutionPolicy policy) {
-  if (policy == TRITONBACKEND_EXECUTION_BLOCKING) return nullptr;
-  return to_error(unsupported("TRITONBACKEND_BackendSetExecutionPolicy: only BLOCKING works"));
+  if (policy != TRITONBACKEND_EXECUTION_BLOCKING &&
+      policy != TRITONBACKEND_EXECUTION_DEVICE_BLOCKING) {
+    return to_error(
+        invalid_argument("TRITONBACKEND_BackendSetExecutionPolicy: unknown execution policy {}",
+                         static_cast<int>(policy)));
+  }
+  of(backend)->policy = policy;
+  return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_BackendArtifacts(TRITONBACKEND_Backend* backend,
@@ -73,9 +89,14 @@ TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoadin
 }
 
 TRITONSERVER_Error* TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
-    TRITONBACKEND_BackendAttribute*, TRITONSERVER_InstanceGroupKind, uint64_t, const uint64_t*,
-    uint64_t) {
-  return nullptr;  // a preference; instance groups come from the configuration
+    TRITONBACKEND_BackendAttribute* attribute, TRITONSERVER_InstanceGroupKind kind, uint64_t count,
+    const uint64_t* device_ids, uint64_t id_count) {
+  PreferredGroup group;
+  group.kind = kind;
+  group.count = static_cast<int32_t>(std::min<uint64_t>(count, INT32_MAX));
+  group.gpus.assign(device_ids, device_ids + id_count);
+  reinterpret_cast<Backend*>(attribute)->preferred_groups.push_back(std::move(group));
+  return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name) {
@@ -153,13 +174,13 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance*
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance* instance,
                                                     TRITONSERVER_InstanceGroupKind* kind) {
-  *kind = of(instance)->kind;
+  *kind = of(instance)->group->kind;
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance*,
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance* instance,
                                                         int32_t* device_id) {
-  *device_id = 0;
+  *device_id = of(instance)->device;
   return nullptr;
 }
 
@@ -169,32 +190,39 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(TRITONBACKEND_ModelIns
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceIsPassive(TRITONBACKEND_ModelInstance*,
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceIsPassive(TRITONBACKEND_ModelInstance* instance,
                                                          bool* is_passive) {
-  *is_passive = false;
+  *is_passive = of(instance)->group->is_passive;
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(TRITONBACKEND_ModelInstance*,
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(TRITONBACKEND_ModelInstance* instance,
                                                             uint32_t* count) {
-  *count = 0;
+  *count = static_cast<uint32_t>(of(instance)->group->profiles.size());
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileName(TRITONBACKEND_ModelInstance*,
-                                                           const uint32_t index, const char**) {
-  return to_error(invalid_argument("out of bounds index {}, instance has 0 profiles", index));
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileName(TRITONBACKEND_ModelInstance* instance,
+                                                           const uint32_t index,
+                                                           const char** profile_name) {
+  const auto& profiles = of(instance)->group->profiles;
+  if (index >= profiles.size()) return outside(index, profiles.size(), "profiles");
+  *profile_name = profiles[index].c_str();
+  return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
-    TRITONBACKEND_ModelInstance*, uint32_t index, const char**, int64_t*) {
-  return to_error(
-      invalid_argument("out of bounds index {}, instance has 0 secondary devices", index));
+    TRITONBACKEND_ModelInstance* instance, uint32_t index, const char** kind, int64_t* id) {
+  const auto& devices = of(instance)->group->secondary_devices;
+  if (index >= devices.size()) return outside(index, devices.size(), "secondary devices");
+  *kind = devices[index].kind.c_str();
+  *id = devices[index].id;
+  return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(TRITONBACKEND_ModelInstance*,
-                                                                    uint32_t* count) {
-  *count = 0;
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
+    TRITONBACKEND_ModelInstance* instance, uint32_t* count) {
+  *count = static_cast<uint32_t>(of(instance)->group->secondary_devices.size());
   return nullptr;
 }
 

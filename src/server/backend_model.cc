@@ -39,8 +39,12 @@ std::string backend_config_json(const std::string& name, const ServerOptions& op
   return json::serialize(json::object{{"cmdline", std::move(settings)}});
 }
 
-std::string host_policy_json(const InstanceGroup& group, const ServerOptions& options) {
+std::string host_policy_json(const InstanceGroup& group, int32_t device,
+                             const ServerOptions& options) {
   std::string name = group.host_policy;
+  if (name.empty() && group.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
+    name = fmt::format("gpu_{}", device);
+  }
   if (name.empty()) name = group.kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "model" : "cpu";
   json::object settings;
   if (const auto it = options.host_policies.find(name); it != options.host_policies.end()) {
@@ -148,20 +152,29 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   RETURN_IF_ERROR(show_open_parameters());
   RETURN_IF_ERROR(make_batcher());
   may_run_here_ = may_run_here(options);
+  return start_instances(options);
+}
+
+Status BackendModel::start_instances(const ServerOptions& options) {
   std::vector<std::future<Status>> pending;
   Status status;
+  const auto start = [&](const InstanceGroup& group, int32_t number, int32_t device) {
+    auto instance = add_instance(group, number, device, options);
+    if (!instance.ok()) return instance.status();
+    std::promise<Status> initialised;
+    pending.push_back(initialised.get_future());
+    (*instance)->thread =
+        std::thread([this, instance = *instance, p = std::move(initialised)]() mutable {
+          run(*instance, std::move(p));
+        });
+    if (!backend_->parallel_instances) pending.back().wait();
+    return ok();
+  };
   for (const auto& group : config().groups) {
-    for (int32_t i = 0; i < group.count && status.ok(); ++i) {
-      auto instance = add_instance(group, i, options);
-      status = instance.status();
-      if (!status.ok()) break;
-      std::promise<Status> initialised;
-      pending.push_back(initialised.get_future());
-      (*instance)->thread =
-          std::thread([this, instance = *instance, p = std::move(initialised)]() mutable {
-            run(*instance, std::move(p));
-          });
-      if (!backend->parallel_instances) pending.back().wait();
+    for (int32_t i = 0; i < group.count; ++i) {
+      for (const int32_t device : group.devices()) {
+        if (status.ok()) status = start(group, i, device);
+      }
     }
   }
   for (auto& p : pending) {
@@ -179,7 +192,9 @@ Status BackendModel::make_batcher() {
   };
   if (config().sequences) {
     size_t num_instances = 0;
-    for (const auto& group : config().groups) num_instances += static_cast<size_t>(group.count);
+    for (const auto& group : config().groups) {
+      if (!group.is_passive) num_instances += group.num_instances();
+    }
     ASSIGN_OR_RETURN(queue_, SequenceBatcher::create(*this, num_instances, std::move(drop_queued)));
     return ok();
   }
@@ -191,16 +206,21 @@ Status BackendModel::make_batcher() {
 }
 
 StatusOr<Instance*> BackendModel::add_instance(const InstanceGroup& group, int32_t number,
-                                               const ServerOptions& options) {
+                                               int32_t device, const ServerOptions& options) {
   Instance& instance = instances_.emplace_back();
   instance.model = this;
-  instance.index = instances_.size() - 1;
   instance.name = fmt::format("{}_{}", group.name, number);
-  instance.kind = group.kind;
-  instance.host_policy.text = host_policy_json(group, options);
+  instance.group = &group;
+  instance.device = device;
+  instance.host_policy.text = host_policy_json(group, device, options);
+  if (group.is_passive) return &instance;
+  instance.index = num_active_++;
+  if (backend_->policy == TRITONBACKEND_EXECUTION_DEVICE_BLOCKING &&
+      group.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
+    instance.device_busy = &device_busy_[device];
+  }
   if (RateLimiter* limiter = server()->limiter()) {
-    constexpr int kDevice = 0;  // where instances on the CPU count
-    ASSIGN_OR_RETURN(instance.gate, limiter->add_instance(group.limits, kDevice));
+    ASSIGN_OR_RETURN(instance.gate, limiter->add_instance(group.limits, device));
   }
   return &instance;
 }
@@ -262,10 +282,21 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   const bool is_placed = status.ok();
   if (is_placed && backend_->instance_initialize != nullptr)
     status = take(backend_->instance_initialize(self));
-  if (status.ok() && !config().warmup.empty()) status = warm_up(instance);
+  const bool is_passive = instance.group->is_passive;
+  if (status.ok() && !config().warmup.empty() && !is_passive) status = warm_up(instance);
   const bool usable = status.ok();
   initialised.set_value(std::move(status));
-  while (usable) {
+  if (usable && is_passive) is_unloading_.wait(false);
+  if (usable && !is_passive) serve(instance);
+  if (is_placed && backend_->instance_finalize != nullptr) {
+    if (Status s = take(backend_->instance_finalize(self)); !s.ok()) {
+      log_error("instance '{}': finalize: {}", instance.name, message(s));
+    }
+  }
+}
+
+void BackendModel::serve(Instance& instance) {
+  while (true) {
     auto batch = queue_->take(instance.index, instance.gate.get());
     if (batch.empty()) break;
     const auto num_queued = std::count_if(batch.begin(), batch.end(),
@@ -277,11 +308,6 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
     execute(instance, std::move(batch));
     if (busy) busy.unlock();
     if (instance.gate != nullptr) instance.gate->leave();
-  }
-  if (is_placed && backend_->instance_finalize != nullptr) {
-    if (Status s = take(backend_->instance_finalize(self)); !s.ok()) {
-      log_error("instance '{}': finalize: {}", instance.name, message(s));
-    }
   }
 }
 
@@ -315,12 +341,8 @@ bool BackendModel::may_run_here(const ServerOptions& options) const {
   if (backend_->request_is_quick == nullptr || config().sequences || !options.host_policies.empty())
     return false;
   const DynamicBatching batching = config().batching.value_or(DynamicBatching());
-  const auto on_cpu = [](const InstanceGroup& group) {
-    return group.kind == TRITONSERVER_INSTANCEGROUPKIND_CPU;
-  };
   return batching.max_delay_us == 0 && !batching.preserve_ordering &&
-         server()->limiter() == nullptr &&
-         std::all_of(config().groups.begin(), config().groups.end(), on_cpu);
+         server()->limiter() == nullptr;
 }
 
 bool BackendModel::run_here(InferenceRequest* request) {
@@ -328,6 +350,7 @@ bool BackendModel::run_here(InferenceRequest* request) {
   if (!may_run_here_ || num_queued_.load() > 0) return false;
   if (!backend_->request_is_quick(reinterpret_cast<TRITONBACKEND_Request*>(request))) return false;
   for (Instance& instance : instances_) {
+    if (instance.group->is_passive) continue;
     std::unique_lock busy(instance.busy, std::try_to_lock);
     if (!busy) continue;
     // The request may end inside; the model must not unload before this thread has left it.
@@ -350,6 +373,8 @@ void BackendModel::drop(InferenceRequest* request, const Status& status, Failure
 
 void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> batch) {
   const auto here = RunHere::never();
+  std::unique_lock<std::mutex> device;
+  if (instance.device_busy != nullptr) device = std::unique_lock(*instance.device_busy);
   auto* requests = reinterpret_cast<TRITONBACKEND_Request**>(batch.data());
   const Status status =
       take(backend_->execute(reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), requests,
@@ -363,6 +388,8 @@ void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> ba
 
 void BackendModel::unload() {
   if (queue_ != nullptr) queue_->close();
+  is_unloading_.store(true);
+  is_unloading_.notify_all();
   for (auto& instance : instances_) {
     if (instance.thread.joinable()) instance.thread.join();
   }

@@ -45,6 +45,8 @@ class Backend {
   TRITONSERVER_Message config;
   void* state = nullptr;
   bool parallel_instances = false;
+  TRITONBACKEND_ExecutionPolicy policy = TRITONBACKEND_EXECUTION_BLOCKING;
+  std::vector<PreferredGroup> preferred_groups;
 
   BackendFn finalize = nullptr;
   ModelFn model_initialize = nullptr, model_finalize = nullptr;
@@ -59,13 +61,15 @@ class BackendModel;
 
 struct Instance {
   BackendModel* model = nullptr;
-  size_t index = 0;  // among the model's
+  size_t index = 0;  // among the model's that are not passive
   std::string name;
-  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
+  const InstanceGroup* group = nullptr;  // of the model's configuration
+  int32_t device = 0;                    // GPU; 0 for other kinds
   TRITONSERVER_Message host_policy;
   void* state = nullptr;
-  std::unique_ptr<Gate> gate;  // with the rate limiter
-  std::mutex busy;             // held while it executes, where callers may
+  std::unique_ptr<Gate> gate;         // with the rate limiter
+  std::mutex busy;                    // held while it executes, where callers may
+  std::mutex* device_busy = nullptr;  // likewise, of all instances on its GPU; null: may overlap
   std::thread thread;
 };
 
@@ -99,8 +103,11 @@ class BackendModel : public Model {
  private:
   Status make_batcher();
   Status show_open_parameters();
-  StatusOr<Instance*> add_instance(const InstanceGroup& group, int32_t number,
+  // `number` counts the group's instances on `device`.
+  StatusOr<Instance*> add_instance(const InstanceGroup& group, int32_t number, int32_t device,
                                    const ServerOptions& options);
+  Status start_instances(const ServerOptions& options);
+  void serve(Instance& instance);  // until the queue is closed and drained
   Status warm_up(Instance& instance);
   void run(Instance& instance, std::promise<Status> initialised);
   bool may_run_here(const ServerOptions& options) const;
@@ -112,10 +119,13 @@ class BackendModel : public Model {
   Backend* backend_ = nullptr;
   bool model_initialised_ = false;
   bool may_auto_complete_ = false;
-  std::deque<Instance> instances_;        // addresses are stable
-  std::unique_ptr<Batcher> queue_;        // while loaded
-  std::unique_ptr<ResponseOrder> order_;  // with preserve_ordering
-  bool may_run_here_ = false;             // quick requests need not go to an instance's thread
+  std::deque<Instance> instances_;             // addresses are stable
+  size_t num_active_ = 0;                      // of these, not passive
+  std::map<int32_t, std::mutex> device_busy_;  // by GPU; of a backend that blocks whole devices
+  std::atomic<bool> is_unloading_{false};      // passive instances wait for it
+  std::unique_ptr<Batcher> queue_;             // while loaded
+  std::unique_ptr<ResponseOrder> order_;       // with preserve_ordering
+  bool may_run_here_ = false;                  // quick requests need not go to an instance's thread
   std::atomic<int64_t> num_queued_{0};
   std::atomic<bool> calls_models_{false};
 };

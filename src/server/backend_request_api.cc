@@ -18,6 +18,10 @@ TRITONSERVER_Error* out_of_bounds(const char* what, uint32_t index, size_t count
       invalid_argument("out of bounds index {}, request has {} {}", index, count, what));
 }
 
+const std::vector<InputBuffer>& buffers_of(const InputTensor& input, const char* host_policy) {
+  return host_policy == nullptr ? input.buffers : input.buffers_for(host_policy);
+}
+
 }  // namespace
 
 TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, const char** id) {
@@ -154,28 +158,40 @@ TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input* input, co
                                                   TRITONSERVER_DataType* datatype,
                                                   const int64_t** shape, uint32_t* dims_count,
                                                   uint64_t* byte_size, uint32_t* buffer_count) {
+  return TRITONBACKEND_InputPropertiesForHostPolicy(input, nullptr, name, datatype, shape,
+                                                    dims_count, byte_size, buffer_count);
+}
+
+TRITONSERVER_Error* TRITONBACKEND_InputPropertiesForHostPolicy(
+    TRITONBACKEND_Input* input, const char* host_policy_name, const char** name,
+    TRITONSERVER_DataType* datatype, const int64_t** shape, uint32_t* dims_count,
+    uint64_t* byte_size, uint32_t* buffer_count) {
   const InputTensor& t = *of(input);
+  const auto& buffers = buffers_of(t, host_policy_name);
   if (name != nullptr) *name = t.name.c_str();
   if (datatype != nullptr) *datatype = t.datatype;
   if (shape != nullptr) *shape = t.backend_shape.data();
   if (dims_count != nullptr) *dims_count = static_cast<uint32_t>(t.backend_shape.size());
-  if (byte_size != nullptr) *byte_size = t.byte_size();
-  if (buffer_count != nullptr) *buffer_count = static_cast<uint32_t>(t.buffers.size());
+  if (byte_size != nullptr) {
+    *byte_size = 0;
+    for (const InputBuffer& buffer : buffers) *byte_size += buffer.byte_size;
+  }
+  if (buffer_count != nullptr) *buffer_count = static_cast<uint32_t>(buffers.size());
   return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_InputPropertiesForHostPolicy(
-    TRITONBACKEND_Input* input, const char*, const char** name, TRITONSERVER_DataType* datatype,
-    const int64_t** shape, uint32_t* dims_count, uint64_t* byte_size, uint32_t* buffer_count) {
-  return TRITONBACKEND_InputProperties(input, name, datatype, shape, dims_count, byte_size,
-                                       buffer_count);
 }
 
 TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32_t index,
                                               const void** buffer, uint64_t* buffer_byte_size,
                                               TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_type_id) {
-  const auto& buffers = of(input)->buffers;
+  return TRITONBACKEND_InputBufferForHostPolicy(input, nullptr, index, buffer, buffer_byte_size,
+                                                memory_type, memory_type_id);
+}
+
+TRITONSERVER_Error* TRITONBACKEND_InputBufferForHostPolicy(
+    TRITONBACKEND_Input* input, const char* host_policy_name, uint32_t index, const void** buffer,
+    uint64_t* buffer_byte_size, TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+  const auto& buffers = buffers_of(*of(input), host_policy_name);
   if (buffers.empty() && index == 0) {  // an input without elements
     *buffer = nullptr;
     *buffer_byte_size = 0;
@@ -189,15 +205,6 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_InputBufferForHostPolicy(TRITONBACKEND_Input* input, const char*,
-                                                           uint32_t index, const void** buffer,
-                                                           uint64_t* buffer_byte_size,
-                                                           TRITONSERVER_MemoryType* memory_type,
-                                                           int64_t* memory_type_id) {
-  return TRITONBACKEND_InputBuffer(input, index, buffer, buffer_byte_size, memory_type,
-                                   memory_type_id);
-}
-
 TRITONSERVER_Error* TRITONBACKEND_InputBufferAttributes(
     TRITONBACKEND_Input* input, uint32_t index, const void** buffer,
     TRITONSERVER_BufferAttributes** attributes) {
@@ -207,6 +214,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBufferAttributes(
   }
   const InputBuffer& b = t.buffers[index];
   t.attributes = {b.memory_type, b.memory_type_id, b.byte_size, {}};
+  if (b.ipc_handle != nullptr) t.attributes.cuda_ipc_handle = *b.ipc_handle;
   *buffer = b.base;
   *attributes = &t.attributes;
   return nullptr;
@@ -315,7 +323,9 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
 TRITONSERVER_Error* TRITONBACKEND_OutputBufferAttributes(
     TRITONBACKEND_Output* output, TRITONSERVER_BufferAttributes** attributes) {
   OutputTensor& t = *of(output);
-  t.attributes = {t.memory_type, t.memory_type_id, t.byte_size, {}};
+  t.attributes.memory_type = t.memory_type;
+  t.attributes.memory_type_id = t.memory_type_id;
+  t.attributes.byte_size = t.byte_size;
   *attributes = &t.attributes;
   return nullptr;
 }

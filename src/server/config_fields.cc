@@ -10,7 +10,6 @@
 namespace nereid::server {
 namespace {
 
-constexpr int kMaxInstances = 1024;
 constexpr int kMaxDims = 32;
 constexpr uint32_t kMaxWarmupBatch = 1 << 16;
 
@@ -84,43 +83,6 @@ Status fill_tensors(const Parsed& p, ModelConfig& out) {
     spec.label_file = p.config.output(i).label_filename();
     // The same output written twice is in wide-spread repositories; the first one counts.
     if (out.output(spec.name) == nullptr) out.outputs.push_back(std::move(spec));
-  }
-  return ok();
-}
-
-Status fill_groups(const Parsed& p, ModelConfig& out) {
-  for (int i = 0; i < p.config.instance_group_size(); ++i) {
-    const auto& g = p.config.instance_group(i);
-    const std::string where = p.where("instance_group", i);
-    if (g.kind() == inference::ModelInstanceGroup::KIND_GPU && g.gpus_size() > 0) {
-      return invalid_argument(
-          "instance group {} of model {} specifies invalid or unsupported gpu id {}. GPUs with at "
-          "least the minimum required CUDA compute compatibility of 6.000000 are: {}",
-          g.name(), out.name, g.gpus(0), where);
-    }
-    if (g.kind() == inference::ModelInstanceGroup::KIND_GPU) {
-      return invalid_argument(
-          "instance group {} of model {} has kind KIND_GPU but no GPUs are available{}", g.name(),
-          out.name, where);
-    }
-    if (g.kind() == inference::ModelInstanceGroup::KIND_CPU && g.gpus_size() > 0) {
-      return invalid_argument(
-          "instance group {} of model {} has kind KIND_CPU but specifies one or more GPUs{}",
-          g.name(), out.name, where);
-    }
-    if (g.count() > kMaxInstances) {
-      return invalid_argument("instance group {} of model {}: count {} is more than {}{}", g.name(),
-                              out.name, g.count(), kMaxInstances, where);
-    }
-    const auto kind = g.kind() == inference::ModelInstanceGroup::KIND_MODEL
-                          ? TRITONSERVER_INSTANCEGROUPKIND_MODEL
-                          : TRITONSERVER_INSTANCEGROUPKIND_CPU;
-    InstanceGroup& group =
-        out.groups.emplace_back(InstanceGroup{g.name(), kind, g.count(), g.host_policy(), {}});
-    group.limits.priority = std::max(1u, g.rate_limiter().priority());
-    for (const auto& r : g.rate_limiter().resources()) {
-      group.limits.resources.push_back({r.name(), r.global(), r.count()});
-    }
   }
   return ok();
 }
@@ -347,6 +309,7 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
   RETURN_IF_ERROR(fill_warmup(p, out));
   RETURN_IF_ERROR(fill_metrics(p, out));
   out.deferred = fill_tensors(p, out);
+  if (out.deferred.ok()) out.deferred = check_batch_tensors(p, out);
   if (out.deferred.ok()) out.deferred = fill_groups(p, out);
   if (!out.deferred.ok() && c.platform() == "ensemble") return out.deferred;
   return fill_steps(p, out);

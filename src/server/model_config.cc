@@ -51,24 +51,6 @@ Status parse_text(std::string_view text, Parsed& out) {
   return ok();
 }
 
-// Fields that change what a client sees and that this server does not act on yet.
-Status refuse_unsupported(const Parsed& p) {
-  const auto& c = p.config;
-  const auto no = [&](const char* field, std::string_view what) {
-    return unsupported("model '{}': {} is not supported{}", c.name(), what, p.where(field));
-  };
-  if (c.batch_input_size() > 0) return no("batch_input", "batch_input");
-  if (c.batch_output_size() > 0) return no("batch_output", "batch_output");
-  for (int i = 0; i < c.instance_group_size(); ++i) {
-    const auto& group = c.instance_group(i);
-    if (group.passive()) return no("instance_group", "instance_group.passive");
-    if (group.secondary_devices_size() > 0) {
-      return no("instance_group", "instance_group.secondary_devices");
-    }
-  }
-  return ok();
-}
-
 // A backend from the platform, from a default file in a version folder, or from a name like
 // "x.<backend>"; nothing changes when there is none.
 void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
@@ -103,7 +85,7 @@ void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) 
 }
 
 // Defaults that the config endpoint shows as if they had been written.
-void normalise(inference::ModelConfig& c) {
+void normalise(const UsableGpus& gpus, inference::ModelConfig& c) {
   if (c.version_policy().policy_choice_case() ==
       inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {
     c.mutable_version_policy()->mutable_latest()->set_num_versions(1);
@@ -131,15 +113,7 @@ void normalise(inference::ModelConfig& c) {
     }
   }
   if (c.platform() == "ensemble") return;
-  if (c.instance_group_size() == 0) c.add_instance_group()->set_name(c.name());
-  for (int i = 0; i < c.instance_group_size(); ++i) {
-    auto* group = c.mutable_instance_group(i);
-    if (group->name().empty()) group->set_name(fmt::format("{}_{}", c.name(), i));
-    if (group->count() < 1) group->set_count(1);
-    if (group->kind() == inference::ModelInstanceGroup::KIND_AUTO) {
-      group->set_kind(inference::ModelInstanceGroup::KIND_CPU);
-    }
-  }
+  normalise_groups(gpus, c);
 }
 
 const TensorSpec* find(const std::vector<TensorSpec>& specs, std::string_view name) {
@@ -159,9 +133,10 @@ const TensorSpec* ModelConfig::output(std::string_view tensor) const {
 namespace {
 
 StatusOr<ModelConfig> finish(Parsed& parsed) {
-  RETURN_IF_ERROR(refuse_unsupported(parsed));
-  normalise(parsed.config);
   ModelConfig out;
+  out.has_own_groups = parsed.config.instance_group_size() > 0;
+  out.gpus = parsed.gpus;
+  normalise(parsed.gpus, parsed.config);
   RETURN_IF_ERROR(fill_config(parsed, out));
   pb::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -173,6 +148,12 @@ StatusOr<ModelConfig> finish(Parsed& parsed) {
   ASSIGN_OR_RETURN(out.json, numbers_in_config_json(printed));
   out.proto = parsed.config.SerializeAsString();
   return out;
+}
+
+Status parse_again(const ModelConfig& config, Parsed& out) {
+  out.gpus = config.gpus;
+  if (out.config.ParseFromString(config.proto)) return ok();
+  return internal_error("cannot read back a configuration");
 }
 
 Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
@@ -196,6 +177,7 @@ Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
 StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
   Parsed parsed;
   parsed.path = source.path;
+  parsed.gpus = source.gpus;
   if (source.is_json) {
     RETURN_IF_ERROR(parse_json_text(source.text, parsed.config));
   } else {
@@ -220,12 +202,21 @@ StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::strin
   return config;
 }
 
-StatusOr<ModelConfig> adopt_auto_complete(const ModelConfig& config, std::string_view json) {
+StatusOr<ModelConfig> adopt_preferred_groups(const ModelConfig& config,
+                                             const std::vector<PreferredGroup>& preferred) {
+  if (config.has_own_groups || preferred.empty()) return config;
   Parsed parsed;
+  RETURN_IF_ERROR(parse_again(config, parsed));
+  add_preferred_group(preferred, parsed.gpus, parsed.config);
+  return finish(parsed);
+}
+
+StatusOr<ModelConfig> adopt_auto_complete(const ModelConfig& config, std::string_view json) {
   inference::ModelConfig completed;
   RETURN_IF_ERROR(parse_json_text(std::string(json), completed));
+  Parsed parsed;
+  RETURN_IF_ERROR(parse_again(config, parsed));
   auto& to = parsed.config;
-  if (!to.ParseFromString(config.proto)) return internal_error("cannot read back a configuration");
   to.set_max_batch_size(completed.max_batch_size());
   to.mutable_input()->Swap(completed.mutable_input());
   to.mutable_output()->Swap(completed.mutable_output());

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,11 +47,36 @@ struct RateLimits {
 };
 
 struct InstanceGroup {
+  struct SecondaryDevice {
+    std::string kind;  // "KIND_NVDLA"
+    int64_t id = 0;
+  };
   std::string name;
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;
-  int32_t count = 1;
-  std::string host_policy;
+  int32_t count = 1;          // on each device
+  std::vector<int32_t> gpus;  // KIND_GPU: not empty; else empty
+  std::string host_policy;    // "": after the device
+  bool is_passive = false;    // initialised, but never given requests
+  std::vector<std::string> profiles;
+  std::vector<SecondaryDevice> secondary_devices;
   RateLimits limits;
+
+  // 0 stands for what is no GPU.
+  std::vector<int32_t> devices() const { return gpus.empty() ? std::vector<int32_t>{0} : gpus; }
+  size_t num_instances() const { return static_cast<size_t>(count) * devices().size(); }
+};
+
+// An instance group that a backend prefers for models that name none.
+struct PreferredGroup {
+  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
+  int32_t count = 0;  // 0: the default
+  std::vector<int32_t> gpus;
+};
+
+// GPUs that instances may use: those with at least the minimum compute capability.
+struct UsableGpus {
+  std::set<int32_t> ids;
+  double min_capability = 6.0;
 };
 
 struct VersionPolicy {
@@ -136,6 +162,8 @@ struct ModelConfig {
   VersionPolicy versions;
   std::vector<TensorSpec> inputs, outputs;
   std::vector<InstanceGroup> groups;
+  bool has_own_groups = false;         // else the one of `groups` is a default
+  UsableGpus gpus;                     // that the groups were checked against
   std::vector<EnsembleStep> steps;     // not empty: an ensemble
   uint32_t max_inflight_requests = 0;  // ensemble; 0 = the core's own bound
   std::optional<DynamicBatching> batching;
@@ -161,17 +189,22 @@ struct ConfigSource {
   std::string path;           // named in errors; empty = a load override
   std::string model;          // the model's (folder's) name
   std::filesystem::path dir;  // its folder, to guess a missing backend from; may be empty
+  UsableGpus gpus;
 };
 
 // Parses, applies defaults and validates. InvalidArgument for wrong values
-// ("<path>:<line>:<column>: <reason>" for syntax), Unimplemented for fields that this server does
-// not act on, each naming the field. Problems of tensors and instance groups end up in
-// ModelConfig::deferred.
+// ("<path>:<line>:<column>: <reason>" for syntax), each naming the field. Problems of tensors and
+// instance groups end up in ModelConfig::deferred.
 StatusOr<ModelConfig> parse_model_config(const ConfigSource& source);
 
 // The same for text format, deferred problems included.
 StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
                                          const std::string& directory_name);
+
+// `config` with the first of a backend's preferred groups that the GPUs allow, where the model
+// names none itself.
+StatusOr<ModelConfig> adopt_preferred_groups(const ModelConfig& config,
+                                             const std::vector<PreferredGroup>& preferred);
 
 // `config` with what a backend's auto-completion may set taken from its JSON: max_batch_size,
 // inputs, outputs, transaction policy, and the scheduling choice where none was made.

@@ -257,8 +257,9 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
     return adopt(std::move(ensemble), files, serial);
   }
   ASSIGN_OR_RETURN(Backend * backend, backend_for(config, files.dir, version));
-  auto model =
-      std::make_unique<BackendModel>(server_, config, version, files.dir, std::move(statistics));
+  ASSIGN_OR_RETURN(ModelConfig placed, adopt_preferred_groups(config, backend->preferred_groups));
+  auto model = std::make_unique<BackendModel>(server_, std::move(placed), version, files.dir,
+                                              std::move(statistics));
   BackendModel* raw = model.get();
   RETURN_IF_ERROR(raw->read_class_names());
   // Shared before it loads: the requests of a warm-up refer to their model.

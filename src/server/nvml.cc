@@ -30,6 +30,7 @@ struct Nvml::Functions {
   int (*count)(unsigned int*) = nullptr;
   int (*device)(unsigned int, Device*) = nullptr;
   int (*uuid)(Device, char*, unsigned int) = nullptr;
+  int (*capability)(Device, int*, int*) = nullptr;
   int (*utilization)(Device, Utilization*) = nullptr;
   int (*memory)(Device, Memory*) = nullptr;
   int (*power)(Device, unsigned int*) = nullptr;
@@ -51,13 +52,14 @@ std::unique_ptr<Nvml> Nvml::open(const std::string& library) {
                          f->find("nvmlDeviceGetCount_v2", f->count) &&
                          f->find("nvmlDeviceGetHandleByIndex_v2", f->device) &&
                          f->find("nvmlDeviceGetUUID", f->uuid);
+  f->find("nvmlDeviceGetCudaComputeCapability", f->capability);
   f->find("nvmlDeviceGetUtilizationRates", f->utilization);
   f->find("nvmlDeviceGetMemoryInfo", f->memory);
   f->find("nvmlDeviceGetPowerUsage", f->power);
   f->find("nvmlDeviceGetPowerManagementLimit", f->power_limit);
   f->find("nvmlDeviceGetTotalEnergyConsumption", f->energy);
   if (!is_usable || f->init() != kSuccess) {
-    log_warn("{} cannot be used: no GPU metrics", library);
+    log_warn("{} cannot be used: no GPU is seen", library);
     dlclose(f->handle);
     return nullptr;
   }
@@ -69,6 +71,25 @@ Nvml::Nvml(std::unique_ptr<Functions> functions) : functions_(std::move(function
 Nvml::~Nvml() {
   functions_->shutdown();
   dlclose(functions_->handle);
+}
+
+std::vector<GpuDevice> Nvml::devices() const {
+  const Functions& f = *functions_;
+  std::vector<GpuDevice> out;
+  unsigned int count = 0;
+  if (f.count(&count) != kSuccess) return out;
+  for (unsigned int i = 0; i < count; ++i) {
+    GpuDevice& gpu = out.emplace_back();
+    Device device = nullptr;
+    if (f.device(i, &device) != kSuccess) continue;
+    std::array<char, 97> uuid{};
+    if (f.uuid(device, uuid.data(), uuid.size() - 1) == kSuccess) gpu.uuid = uuid.data();
+    int major = 0, minor = 0;
+    if (f.capability != nullptr && f.capability(device, &major, &minor) == kSuccess) {
+      gpu.capability = major + minor / 10.0;
+    }
+  }
+  return out;
 }
 
 std::vector<GpuSample> Nvml::sample() const {

@@ -18,6 +18,11 @@ struct GpuSample {
   std::optional<double> energy;                     // joules, of the driver's lifetime
 };
 
+struct GpuDevice {
+  std::string uuid;
+  double capability = 0;  // 8.6; 0: unknown
+};
+
 class Nvml {
  public:
   // Null without the library or without a usable driver.
@@ -26,7 +31,8 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  std::vector<GpuSample> sample() const;  // empty: no GPU
+  std::vector<GpuDevice> devices() const;  // empty: no GPU
+  std::vector<GpuSample> sample() const;   // likewise
 
  private:
   struct Functions;

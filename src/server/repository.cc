@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "server/gpus.h"
 
 namespace nereid::server {
 namespace {
@@ -119,7 +120,9 @@ ScratchFolder::~ScratchFolder() {
 Repositories::Repositories(const ServerOptions& options)
     : roots_(options.repositories.begin(), options.repositories.end()),
       strict_config_(options.strict_model_config),
-      config_name_(options.model_config_name) {}
+      config_name_(options.model_config_name),
+      gpus_(usable_gpus(Nvml::open().get(), options.min_compute_capability,
+                        getenv("CUDA_VISIBLE_DEVICES"))) {}
 
 Status Repositories::check_roots() const {
   std::lock_guard lock(mutex_);
@@ -182,6 +185,7 @@ StatusOr<ModelFiles> Repositories::read(const std::string& name,
   if (changes.config) {
     ConfigSource source;
     source.model = name;
+    source.gpus = gpus_;
     source.dir = out.dir;
     source.is_json = true;
     source.text = *changes.config;
@@ -198,6 +202,7 @@ StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
                                                 const fs::path& dir) const {
   ConfigSource source;
   source.model = name;
+  source.gpus = gpus_;
   source.dir = dir;
   std::error_code error;
   fs::path path = dir / "configs" / (config_name_ + ".pbtxt");

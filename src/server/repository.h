@@ -81,6 +81,7 @@ class Repositories {
   std::set<std::string> roots_;
   const bool strict_config_;
   const std::string config_name_;
+  const UsableGpus gpus_;
 };
 
 }  // namespace nereid::server

@@ -17,6 +17,13 @@ size_t InputTensor::byte_size() const {
   return total;
 }
 
+const std::vector<InputBuffer>& InputTensor::buffers_for(std::string_view host_policy) const {
+  for (const auto& [name, own] : policy_buffers) {
+    if (name == host_policy) return own;
+  }
+  return buffers;
+}
+
 InferenceRequest::InferenceRequest(std::shared_ptr<Model> m)
     : model(std::move(m)), cancel_(std::make_shared<CancelState>()) {}
 
@@ -271,6 +278,24 @@ Status check_bytes(const InferenceRequest& r, const InputTensor& input, const Mo
   return ok();
 }
 
+// Each host policy's data must be the whole tensor; the data for all may be missing then.
+Status check_policy_data(const InferenceRequest& r, const InputTensor& input,
+                         const ModelConfig& config) {
+  if (input.buffers.empty() && config.is_ensemble()) {
+    return invalid_argument(
+        "{}input '{}' for ensemble '{}' has data for host policies only, but must have data that "
+        "names none",
+        r.log_id(), input.name, config.name);
+  }
+  InputTensor one = input;
+  if (!input.buffers.empty()) RETURN_IF_ERROR(check_bytes(r, one, config));
+  for (const auto& [name, own] : input.policy_buffers) {
+    one.buffers = own;
+    RETURN_IF_ERROR(annotate(check_bytes(r, one, config), fmt::format("host policy '{}'", name)));
+  }
+  return ok();
+}
+
 }  // namespace
 
 // A raw request: bytes for the model's only input, of which one dimension may vary.
@@ -388,7 +413,8 @@ Status InferenceRequest::validate() {
           TRITONSERVER_DataTypeString(input.spec->datatype));
     }
     RETURN_IF_ERROR(check_shape(*this, input, *input.spec, config));
-    RETURN_IF_ERROR(check_bytes(*this, input, config));
+    RETURN_IF_ERROR(input.policy_buffers.empty() ? check_bytes(*this, input, config)
+                                                 : check_policy_data(*this, input, config));
   }
   return choose_outputs();
 }

@@ -97,6 +97,7 @@ struct InputBuffer {
   size_t byte_size = 0;
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
   int64_t memory_type_id = 0;
+  std::shared_ptr<const CudaIpcHandle> ipc_handle;  // null: none
 };
 
 struct InputTensor {
@@ -106,9 +107,13 @@ struct InputTensor {
   std::vector<int64_t> shape;          // as the client gave it
   std::vector<int64_t> backend_shape;  // after the model's reshape; set by validate()
   std::vector<InputBuffer> buffers;
+  // The same data once more for instances of a host policy, in memory that is near them.
+  std::vector<std::pair<std::string, std::vector<InputBuffer>>> policy_buffers;
   TRITONSERVER_BufferAttributes attributes;  // scratch for InputBufferAttributes
 
   size_t byte_size() const;
+  // Those of the host policy; `buffers` when there are none for it.
+  const std::vector<InputBuffer>& buffers_for(std::string_view host_policy) const;
 };
 
 class InferenceRequest {

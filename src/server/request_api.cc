@@ -196,29 +196,51 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id) {
   return with_input(request, name, [&](InputTensor& input) {
-    if (byte_size > 0) input.buffers.push_back({base, byte_size, memory_type, memory_type_id});
+    if (byte_size > 0) input.buffers.push_back({base, byte_size, memory_type, memory_type_id, {}});
   });
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base,
     TRITONSERVER_BufferAttributes* attributes) {
-  return TRITONSERVER_InferenceRequestAppendInputData(request, name, base, attributes->byte_size,
-                                                      attributes->memory_type,
-                                                      attributes->memory_type_id);
+  return with_input(request, name, [&](InputTensor& input) {
+    if (attributes->byte_size == 0) return;
+    InputBuffer& buffer = input.buffers.emplace_back();
+    buffer.base = base;
+    buffer.byte_size = attributes->byte_size;
+    buffer.memory_type = attributes->memory_type;
+    buffer.memory_type_id = attributes->memory_type_id;
+    if (attributes->cuda_ipc_handle) {
+      buffer.ipc_handle = std::make_shared<const CudaIpcHandle>(*attributes->cuda_ipc_handle);
+    }
+  });
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
-    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char*) {
-  // Every host policy sees the same memory.
-  return TRITONSERVER_InferenceRequestAppendInputData(request, name, base, byte_size, memory_type,
-                                                      memory_type_id);
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char* host_policy_name) {
+  if (of(request)->is_raw) {
+    return to_error(invalid_argument(
+        "raw input '{}' takes no data for a host policy ('{}'): its shape follows from data that "
+        "names none",
+        name, host_policy_name));
+  }
+  return with_input(request, name, [&](InputTensor& input) {
+    if (byte_size == 0) return;
+    auto& lists = input.policy_buffers;
+    auto list = std::find_if(lists.begin(), lists.end(),
+                             [&](const auto& row) { return row.first == host_policy_name; });
+    if (list == lists.end()) list = lists.insert(list, {host_policy_name, {}});
+    list->second.push_back({base, byte_size, memory_type, memory_type_id, {}});
+  });
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputData(
     TRITONSERVER_InferenceRequest* request, const char* name) {
-  return with_input(request, name, [](InputTensor& input) { input.buffers.clear(); });
+  return with_input(request, name, [](InputTensor& input) {
+    input.buffers.clear();
+    input.policy_buffers.clear();
+  });
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(

@@ -87,7 +87,16 @@ StatusOr<void*> OutputTensor::allocate(size_t size, TRITONSERVER_MemoryType pref
   if (buffer == nullptr && size > 0) {
     return internal_error("allocator gave no buffer of {} bytes for output '{}'", size, name);
   }
+  if (allocator->attributes != nullptr) RETURN_IF_ERROR(ask_attributes());
   return buffer;
+}
+
+Status OutputTensor::ask_attributes() {
+  auto* allocator = response->allocator_;
+  attributes = {memory_type, memory_type_id, byte_size, {}};
+  return take(allocator->attributes(reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator),
+                                    name.c_str(), &attributes, response->allocator_userp_,
+                                    buffer_userp));
 }
 
 InferenceResponse::InferenceResponse(std::shared_ptr<ResponseContext> context)

@@ -23,11 +23,13 @@ struct OutputTensor {
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
   int64_t memory_type_id = 0;
   void* buffer_userp = nullptr;
-  TRITONSERVER_BufferAttributes attributes;
+  TRITONSERVER_BufferAttributes attributes;  // as the allocator completed them
 
   // The buffer, from the client's allocator; once per output.
   StatusOr<void*> allocate(size_t byte_size, TRITONSERVER_MemoryType preferred,
                            int64_t preferred_id);
+  // What the allocator alone knows of the buffer: its CUDA IPC handle.
+  Status ask_attributes();
 };
 
 class InferenceResponse {

@@ -35,7 +35,8 @@ std::string parameter_text(const TRITONSERVER_Parameter& p) {
 }
 
 // Everything that the answer may depend on, as 128 bits in hexadecimal: an accidental collision is
-// out of the question. Device memory cannot be read: false.
+// out of the question. False: device memory, which cannot be read, or data for host policies, of
+// which the instance is not known yet.
 bool key_of(const InferenceRequest& request, std::string& key) {
   std::string text;
   add_field(text, request.model->config().name);
@@ -44,6 +45,7 @@ bool key_of(const InferenceRequest& request, std::string& key) {
   for (const auto& input : request.inputs) inputs.push_back(&input);
   std::sort(inputs.begin(), inputs.end(), [](auto* a, auto* b) { return a->name < b->name; });
   for (const InputTensor* input : inputs) {
+    if (!input->policy_buffers.empty()) return false;
     add_field(text, input->name);
     add_field(text, fmt::format("{}:{}", static_cast<int>(input->datatype),
                                 fmt::join(input->shape, ",")));

@@ -170,8 +170,10 @@ TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryType(
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetCudaIpcHandle(
     TRITONSERVER_BufferAttributes* attributes, void* cuda_ipc_handle) {
-  attributes->cuda_ipc_handle.emplace();
-  std::memcpy(attributes->cuda_ipc_handle->data(), cuda_ipc_handle, 64);
+  attributes->cuda_ipc_handle.reset();
+  if (cuda_ipc_handle == nullptr) return nullptr;
+  auto& handle = attributes->cuda_ipc_handle.emplace();
+  std::memcpy(handle.data(), cuda_ipc_handle, handle.size());
   return nullptr;
 }
 

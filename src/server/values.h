@@ -30,9 +30,13 @@ struct TRITONSERVER_Message {
   std::string text;
 };
 
+namespace nereid::server {
+using CudaIpcHandle = std::array<char, 64>;
+}
+
 struct TRITONSERVER_BufferAttributes {
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
   int64_t memory_type_id = 0;
   size_t byte_size = 0;
-  std::optional<std::array<char, 64>> cuda_ipc_handle;
+  std::optional<nereid::server::CudaIpcHandle> cuda_ipc_handle;
 };

@@ -1,5 +1,6 @@
 // Loads and unloads of one model while another serves: no request is lost and memory comes back.
-// NEREID_CHURN_LOADS sets how many: 1000, or 60 under a sanitizer, which makes each many times dearer.
+// NEREID_CHURN_LOADS sets how many: 1000, or 60 under a sanitizer, which makes each many times
+// dearer.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <stdlib.h>

@@ -65,6 +65,8 @@ TestServer::TestServer(const std::filesystem::path& repository,
 
 void TestServer::start(const std::filesystem::path& repository,
                        const std::function<void(TRITONSERVER_ServerOptions*)>& set) {
+  // Tests count on one instance for each group, whatever GPUs the machine has.
+  setenv("CUDA_VISIBLE_DEVICES", "", /*overwrite=*/0);
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);
   TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, repository.c_str());
@@ -138,6 +140,10 @@ Outcome TestCall::send_to_run_here() {
 }
 
 void TestCall::cancel() { TRITONSERVER_InferenceRequestCancel(request_); }
+
+void TestCall::use_allocator(TRITONSERVER_ResponseAllocator* allocator, void* userp) {
+  TRITONSERVER_InferenceRequestSetResponseCallback(request_, allocator, userp, on_response, this);
+}
 
 bool TestCall::wait() {
   std::unique_lock lock(mutex_);

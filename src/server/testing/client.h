@@ -62,6 +62,8 @@ class TestCall {
   // As our front ends do: quick models may run before this returns.
   Outcome send_to_run_here();
   void cancel();
+  // Output buffers come from there; `userp` is handed to its functions.
+  void use_allocator(TRITONSERVER_ResponseAllocator* allocator, void* userp);
   // Until FINAL and release; false after a minute.
   bool wait();
   // Complete after wait(): replies with content, in order.

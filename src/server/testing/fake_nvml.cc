@@ -23,6 +23,11 @@ EXPORT int nvmlDeviceGetUUID(void* device, char* uuid, unsigned int) {
   std::strcpy(uuid, *static_cast<int*>(device) == 0 ? "GPU-a" : "GPU-b");
   return 0;
 }
+EXPORT int nvmlDeviceGetCudaComputeCapability(void* device, int* major, int* minor) {
+  *major = *static_cast<int*>(device) == 0 ? 9 : 8;
+  *minor = *static_cast<int*>(device) == 0 ? 0 : 6;
+  return 0;
+}
 EXPORT int nvmlDeviceGetUtilizationRates(void*, unsigned int* rates) {
   rates[0] = 25;
   rates[1] = 50;

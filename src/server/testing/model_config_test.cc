@@ -68,8 +68,8 @@ TEST(ModelConfig, ValuesAreChecked) {
   EXPECT_THAT(error("backend: \"../x\""), HasSubstr("plain names"));
   EXPECT_THAT(error("backend: \"x\" instance_group { kind: KIND_GPU }"),
               HasSubstr("no GPUs are available"));
-  EXPECT_THAT(error("backend: \"x\" batch_input { target_name: \"t\" }"),
-              HasSubstr("batch_input is not supported"));
+  EXPECT_THAT(error("backend: \"x\"\ninstance_group { passive: true }"),
+              HasSubstr("every instance group of model m is passive"));
   EXPECT_THAT(
       error("backend: \"x\" max_batch_size: 4 dynamic_batching { preferred_batch_size: 8 }"),
       HasSubstr("preferred size must be <= max batch size"));
@@ -82,6 +82,33 @@ TEST(ModelConfig, ValuesAreChecked) {
                     "model_transaction_policy { decoupled: true }"),
               HasSubstr("Response Cache does not currently support"));
   EXPECT_THAT(error(""), HasSubstr("Could not determine backend for model 'm'"));
+}
+
+// Backends make these tensors themselves; they find them in the JSON.
+TEST(ModelConfig, BatchTensorsAreCheckedAndPassedOn) {
+  const auto with = [](const std::string& more) {
+    return "backend: \"x\" input { name: \"I\" data_type: TYPE_INT32 dims: -1 }\n"
+           "output { name: \"O\" data_type: TYPE_INT32 dims: -1 }\n" +
+           more;
+  };
+  const std::string input =
+      "batch_input { kind: BATCH_ACCUMULATED_ELEMENT_COUNT target_name: \"T\" ";
+  const auto config = parse_model_config(
+      with(input + "data_type: TYPE_FP32 source_input: \"I\" }\nbatch_output { target_name: \"O\" "
+                   "kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \"I\" }"),
+      "m/config.pbtxt", "m");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->json, HasSubstr(R"("kind":"BATCH_ACCUMULATED_ELEMENT_COUNT")"));
+  EXPECT_THAT(config->json, HasSubstr(R"("batch_output":[{"target_name":["O"])"));
+  EXPECT_THAT(
+      error(with(input + "data_type: TYPE_INT8 source_input: \"I\" }")),
+      HasSubstr("'data_type' TYPE_INT8 must be TYPE_INT32 or TYPE_FP32 (m/config.pbtxt:3)"));
+  EXPECT_THAT(error(with(input + "data_type: TYPE_FP32 }")),
+              HasSubstr("expects 1 'source_input', got 0"));
+  EXPECT_THAT(error(with(input + "data_type: TYPE_FP32 source_input: \"J\" }")),
+              HasSubstr("'source_input' 'J' is no input"));
+  EXPECT_THAT(error(with("batch_output { target_name: \"P\" source_input: \"I\" }")),
+              HasSubstr("'target_name' 'P' must be an output of the model, once"));
 }
 
 TEST(ModelConfig, UnfilledDataTypesAreFloats) {

@@ -1,0 +1,222 @@
+// Where a model's instances run: kinds, GPUs, profiles, passive instances, and what a backend
+// prefers.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <mutex>
+
+#include "server/testing/client.h"
+#include "server/testing/probe.h"
+
+namespace nereid::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+std::string model_with(const std::string& groups) {
+  return "backend: \"nereid_probe\"\n"
+         "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+         "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n" +
+         groups;
+}
+
+// "<name> <kind> <device> <host policy>"
+std::string describe(TRITONBACKEND_ModelInstance* instance) {
+  const char* name = nullptr;
+  TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_AUTO;
+  int32_t device = -1;
+  TRITONSERVER_Message* policy = nullptr;
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceName(instance, &name));
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceKind(instance, &kind));
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceDeviceId(instance, &device));
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceHostPolicy(instance, &policy));
+  const char* base = nullptr;
+  size_t size = 0;
+  TRITONSERVER_ErrorDelete(TRITONSERVER_MessageSerializeToJson(policy, &base, &size));
+  return std::string(name) + " " + TRITONSERVER_InstanceGroupKindString(kind) + " " +
+         std::to_string(device) + " " + std::string(base, size);
+}
+
+class Instances : public testing::Test {
+ protected:
+  Instances() {
+    probe() = {};
+    probe().instance = [this](TRITONBACKEND_ModelInstance* instance) {
+      std::lock_guard lock(mutex_);
+      made_.push_back(describe(instance));
+      return nullptr;
+    };
+  }
+  ~Instances() override {
+    probe() = {};
+    if (nvml_ != nullptr) dlclose(nvml_);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+  }
+
+  // Two GPUs, of compute capability 9.0 and 8.6.
+  void add_gpus() {
+    nvml_ = dlopen(NEREID_FAKE_NVML, RTLD_NOW | RTLD_LOCAL);
+    setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+  }
+
+  // Descriptions of the instances of a model with these groups, or what was wrong.
+  std::vector<std::string> made(const std::string& groups) {
+    made_.clear();
+    const TestServer server({{"m", model_with(groups)}});
+    if (server.started().ok()) return made_;
+    return {server.started().text};
+  }
+
+  std::mutex mutex_;
+  std::vector<std::string> made_;
+  void* nvml_ = nullptr;
+};
+
+TEST_F(Instances, WithoutGpusTheyRunOnTheCpu) {
+  EXPECT_THAT(made(""), ElementsAre(R"(m_0 CPU 0 {"cpu":{}})"));
+  EXPECT_THAT(made("instance_group [ { count: 2 host_policy: \"near\" }, { kind: KIND_MODEL } ]"),
+              ElementsAre(R"(m_0_0 CPU 0 {"near":{}})", R"(m_0_1 CPU 0 {"near":{}})",
+                          R"(m_1_0 MODEL 0 {"model":{}})"));
+  EXPECT_THAT(
+      made("instance_group { kind: KIND_GPU }")[0],
+      HasSubstr("instance group m_0 of model m has kind KIND_GPU but no GPUs are available"));
+}
+
+TEST_F(Instances, OneForEachGpu) {
+  add_gpus();
+  const auto both = ElementsAre(R"(m_0 GPU 0 {"gpu_0":{}})", R"(m_0 GPU 1 {"gpu_1":{}})");
+  EXPECT_THAT(made(""), both) << "a model that leaves the kind open";
+  EXPECT_THAT(made("instance_group { name: \"g\" kind: KIND_GPU count: 2 }"),
+              UnorderedElementsAre(R"(g_0 GPU 0 {"gpu_0":{}})", R"(g_0 GPU 1 {"gpu_1":{}})",
+                                   R"(g_1 GPU 0 {"gpu_0":{}})", R"(g_1 GPU 1 {"gpu_1":{}})"));
+  EXPECT_THAT(made("instance_group { name: \"g\" kind: KIND_GPU gpus: 1 }"),
+              ElementsAre(R"(g_0 GPU 1 {"gpu_1":{}})"));
+  EXPECT_THAT(made("instance_group { kind: KIND_CPU }"), ElementsAre(R"(m_0_0 CPU 0 {"cpu":{}})"));
+}
+
+TEST_F(Instances, GpusMustExist) {
+  add_gpus();
+  EXPECT_THAT(made("instance_group { kind: KIND_GPU gpus: [ 0, 2 ] }")[0],
+              HasSubstr("instance group m_0 of model m specifies invalid or unsupported gpu id 2. "
+                        "GPUs with at least the minimum required CUDA compute compatibility of "
+                        "6.000000 are: 0, 1 ("));
+  EXPECT_THAT(made("instance_group { kind: KIND_CPU gpus: 0 }")[0],
+              HasSubstr("has kind KIND_CPU but specifies one or more GPUs"));
+  EXPECT_THAT(made("instance_group { kind: KIND_GPU count: 513 }")[0],
+              HasSubstr("has count 513 on 2 devices: more than 1024 instances"));
+}
+
+TEST_F(Instances, TheEnvironmentHidesGpus) {
+  add_gpus();
+  setenv("CUDA_VISIBLE_DEVICES", "GPU-b", 1);
+  EXPECT_THAT(made("instance_group { kind: KIND_GPU }"),
+              ElementsAre(R"(m_0_0 GPU 0 {"gpu_0":{}})"));
+  setenv("CUDA_VISIBLE_DEVICES", "1, 0, 7, 0", 1);
+  EXPECT_EQ(made("instance_group { kind: KIND_GPU }").size(), 2u);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  EXPECT_THAT(made(""), ElementsAre(R"(m_0 CPU 0 {"cpu":{}})"));
+}
+
+TEST_F(Instances, BackendsPreferGroupsForModelsThatNameNone) {
+  probe().attribute = [](TRITONBACKEND_BackendAttribute* attribute) {
+    const uint64_t gpus[] = {1, 5};
+    TRITONSERVER_ErrorDelete(TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+        attribute, TRITONSERVER_INSTANCEGROUPKIND_GPU, 2, gpus, 2));
+    return TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
+        attribute, TRITONSERVER_INSTANCEGROUPKIND_CPU, 3, nullptr, 0);
+  };
+  EXPECT_EQ(made("").size(), 3u) << "the first that is possible";
+  EXPECT_THAT(made("instance_group { count: 1 }"), ElementsAre(R"(m_0_0 CPU 0 {"cpu":{}})"));
+  add_gpus();
+  EXPECT_THAT(made(""), ElementsAre(R"(m_0 GPU 1 {"gpu_1":{}})", R"(m_1 GPU 1 {"gpu_1":{}})"));
+}
+
+TEST_F(Instances, ProfilesAndSecondaryDevicesAreToldToTheBackend) {
+  std::vector<std::string> seen;
+  probe().instance = [&](TRITONBACKEND_ModelInstance* instance) {
+    uint32_t count = 0;
+    TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceProfileCount(instance, &count));
+    for (uint32_t i = 0; i <= count; ++i) {
+      const char* name = nullptr;
+      const Outcome read(TRITONBACKEND_ModelInstanceProfileName(instance, i, &name));
+      seen.push_back(read.ok() ? name : read.text);
+    }
+    TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceSecondaryDeviceCount(instance, &count));
+    for (uint32_t i = 0; i <= count; ++i) {
+      const char* kind = nullptr;
+      int64_t id = 0;
+      const Outcome read(
+          TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(instance, i, &kind, &id));
+      seen.push_back(read.ok() ? kind + std::to_string(id) : read.text);
+    }
+    return nullptr;
+  };
+  const TestServer server({{"m", model_with("instance_group { profile: [ \"0\", \"big\" ] "
+                                            "secondary_devices { device_id: 3 } }")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_THAT(
+      seen, ElementsAre("0", "big", "out of bounds index 2, instance has 2 profiles", "KIND_NVDLA3",
+                        "out of bounds index 1, instance has 1 secondary devices"));
+}
+
+TEST_F(Instances, PassiveOnesAreNeverGivenRequests) {
+  std::vector<std::string> executed;
+  probe().request = [&](TRITONBACKEND_ModelInstance* instance, auto*) {
+    bool is_passive = true;
+    TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelInstanceIsPassive(instance, &is_passive));
+    EXPECT_FALSE(is_passive);
+    executed.push_back(describe(instance));
+  };
+  TestServer server({{"m", model_with("instance_group [ { name: \"idle\" passive: true count: 2 }, "
+                                      "{ name: \"busy\" } ]")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(made_.size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    TestCall call(server.get(), "m", {i});
+    ASSERT_TRUE(call.send().ok() && call.wait());
+  }
+  EXPECT_THAT(executed, testing::Each(R"(busy_0 CPU 0 {"cpu":{}})"));
+  EXPECT_EQ(executed.size(), 3u);
+}
+
+TEST_F(Instances, ABackendMayBlockItsDevice) {
+  TRITONBACKEND_ExecutionPolicy policies[2] = {};
+  std::string refused;
+  probe().initialize = [&](TRITONBACKEND_Backend* backend) -> TRITONSERVER_Error* {
+    TRITONSERVER_ErrorDelete(TRITONBACKEND_BackendExecutionPolicy(backend, &policies[0]));
+    refused = Outcome(TRITONBACKEND_BackendSetExecutionPolicy(
+                          backend, static_cast<TRITONBACKEND_ExecutionPolicy>(7)))
+                  .text;
+    TRITONSERVER_ErrorDelete(
+        TRITONBACKEND_BackendSetExecutionPolicy(backend, TRITONBACKEND_EXECUTION_DEVICE_BLOCKING));
+    return TRITONBACKEND_BackendExecutionPolicy(backend, &policies[1]);
+  };
+  add_gpus();
+  std::atomic<int> inside{0}, most{0};
+  probe().request = [&](auto*, auto*) {
+    const int now = ++inside;
+    for (int seen = most.load(); seen < now && !most.compare_exchange_weak(seen, now);) {
+    }
+    std::this_thread::yield();
+    --inside;
+  };
+  TestServer server({{"m", model_with("instance_group { kind: KIND_GPU gpus: 0 count: 4 }")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(policies[0], TRITONBACKEND_EXECUTION_BLOCKING);
+  EXPECT_EQ(policies[1], TRITONBACKEND_EXECUTION_DEVICE_BLOCKING);
+  EXPECT_THAT(refused, HasSubstr("unknown execution policy 7"));
+  std::vector<std::unique_ptr<TestCall>> calls;
+  for (int i = 0; i < 100; ++i) {
+    calls.push_back(std::make_unique<TestCall>(server.get(), "m", std::vector<int32_t>{i}));
+    ASSERT_TRUE(calls.back()->send().ok());
+  }
+  for (auto& call : calls) ASSERT_TRUE(call->wait());
+  EXPECT_EQ(most, 1) << "instances on one GPU take turns";
+}
+
+}  // namespace
+}  // namespace nereid::server

@@ -1,0 +1,11 @@
+// See probe.h.
+#include "server/testing/probe.h"
+
+namespace nereid::server {
+
+Probe& probe() {
+  static Probe shared;
+  return shared;
+}
+
+}  // namespace nereid::server
