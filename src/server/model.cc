@@ -123,6 +123,11 @@ int64_t Model::num_running() {
   return num_running_;
 }
 
+bool Model::is_stopping() {
+  std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
 bool Model::stop(Time deadline) {
   {
     std::unique_lock lock(mutex_);

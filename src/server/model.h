@@ -34,6 +34,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // False when requests were still running: the model is then left as it is, for ever, because a
   // backend still uses it.
   bool stop(Time deadline);
+  bool is_stopping();  // stop() was called
 
   // One accepted request is over: released and nothing left that could respond. Or one sequence.
   void request_ended();

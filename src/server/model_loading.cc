@@ -1,5 +1,6 @@
 // How a model gets from its files to ready versions: the part of ModelManager that loads.
 #include <algorithm>
+#include <memory>
 
 #include "base/log.h"
 #include "server/ensemble.h"
@@ -231,6 +232,10 @@ StatusOr<std::shared_ptr<Model>> ModelManager::make_model(const ModelFiles& file
   log_info("loading: {}:{}", name, version);
   const Time start = now();
   StatusOr<std::shared_ptr<Model>> made = internal_error("not tried");
+  load_slots_.acquire();
+  const std::unique_ptr<std::counting_semaphore<>, void (*)(std::counting_semaphore<>*)> slot(
+      &load_slots_, [](auto* slots) { slots->release(); });
+  if (stopping_.load()) return unavailable("Server exiting");
   for (uint32_t attempt = 0; attempt <= options_.model_load_retries && !made.ok(); ++attempt) {
     made = load_model(files, version, serial);
   }

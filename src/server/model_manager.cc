@@ -53,7 +53,11 @@ const char* state_name(ModelState state) {
 }
 
 ModelManager::ModelManager(Server* server, const ServerOptions& options)
-    : server_(server), options_(options), repositories_(options), agents_(options.agent_dir) {}
+    : server_(server),
+      options_(options),
+      repositories_(options),
+      agents_(options.agent_dir),
+      load_slots_(std::max(1u, options.model_load_threads)) {}
 
 ModelManager::~ModelManager() {
   std::map<std::string, Entry> gone;
@@ -72,7 +76,6 @@ Status ModelManager::check_control(TRITONSERVER_ModelControlMode mode, const cha
 
 Status ModelManager::start() {
   RETURN_IF_ERROR(repositories_.check_roots());
-  std::lock_guard load_lock(load_mutex_);
   std::set<std::string> duplicates;
   ASSIGN_OR_RETURN(std::set<std::string> names, repositories_.names(&duplicates));
   if (options_.control_mode == TRITONSERVER_MODEL_CONTROL_EXPLICIT) {
@@ -81,6 +84,7 @@ Status ModelManager::start() {
   } else {
     names.merge(duplicates);
   }
+  ASSIGN_OR_RETURN(const auto claim, claims_.take(names));
   load_all(names);
   return ok();
 }
@@ -161,14 +165,54 @@ std::vector<std::shared_ptr<Model>> ModelManager::ready_models() const {
 
 Status ModelManager::load(const std::string& name, const ModelOverride& changes) {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
-  std::lock_guard load_lock(load_mutex_);
+  ASSIGN_OR_RETURN(const auto claim, claim_related(name, changes));
   Names path;
   return bring_up(name, changes, path, true);
 }
 
+StatusOr<ModelClaims::Claim> ModelManager::claim_related(const std::string& name,
+                                                         const ModelOverride& changes) {
+  std::set<std::string> wanted = related_to(name, changes);
+  while (true) {
+    auto claim = claims_.take(wanted);
+    if (!claim.ok()) return claim;
+    // What they are made of may have changed while this waited.
+    const auto needed = related_to(name, changes);
+    if (std::includes(wanted.begin(), wanted.end(), needed.begin(), needed.end())) return claim;
+    wanted.insert(needed.begin(), needed.end());
+  }
+}
+
+std::set<std::string> ModelManager::related_to(const std::string& name,
+                                               const ModelOverride& changes) const {
+  std::set<std::string> found;
+  Names todo = {name};
+  const auto add_steps = [&](const ModelConfig& config) {
+    for (const auto& step : config.steps) todo.push_back(step.model);
+  };
+  while (!todo.empty()) {
+    const std::string next = std::move(todo.back());
+    todo.pop_back();
+    if (!found.insert(next).second) continue;
+    for (auto& user : users_of(next)) todo.push_back(std::move(user));
+    bool is_known = false;
+    {
+      std::shared_lock lock(table_->mutex);
+      const auto it = table_->entries.find(next);
+      is_known = it != table_->entries.end() && it->second.files && it->second.wanted;
+      if (is_known) add_steps(it->second.files->config);
+    }
+    if (is_known && next != name) continue;
+    // What cannot be read has no steps, and its load says why.
+    const auto config = repositories_.read_config(next, next == name ? changes : ModelOverride());
+    if (config.ok()) add_steps(*config);
+  }
+  return found;
+}
+
 Status ModelManager::unload(const std::string& name, bool dependents) {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
-  std::lock_guard load_lock(load_mutex_);
+  ASSIGN_OR_RETURN(const auto claim, claim_related(name, {}));
   std::vector<EnsembleStep> steps;
   {
     std::unique_lock lock(table_->mutex);
@@ -197,9 +241,11 @@ Status ModelManager::unload(const std::string& name, bool dependents) {
 
 Status ModelManager::poll() {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_POLL, "polling is disabled"));
-  std::lock_guard load_lock(load_mutex_);
   std::set<std::string> duplicates;
   ASSIGN_OR_RETURN(const std::set<std::string> names, repositories_.names(&duplicates));
+  std::set<std::string> all = names;
+  for (const auto& row : table()) all.insert(row.name);
+  ASSIGN_OR_RETURN(const auto claim, claims_.take(std::move(all)));
   Names vanished;
   {
     std::shared_lock lock(table_->mutex);
@@ -332,12 +378,19 @@ std::vector<std::shared_ptr<Model>> ModelManager::busy_models() {
 
 bool ModelManager::stop(Time deadline) {
   stopping_.store(true);
-  std::lock_guard load_lock(load_mutex_);
+  claims_.close();
+  // A load may take minutes: what it has made is stopped when it ends in time.
+  const bool all = stop_live(deadline);
+  return claims_.wait_until_free(deadline) && stop_live(deadline) && all;
+}
+
+bool ModelManager::stop_live(Time deadline) {
   std::vector<std::shared_ptr<Model>> models;
   {
     std::lock_guard lock(live_mutex_);
     for (const auto& weak : live_) {
-      if (auto model = weak.lock()) models.push_back(std::move(model));
+      auto model = weak.lock();
+      if (model && !model->is_stopping()) models.push_back(std::move(model));
     }
   }
   // Models that send requests to others go first, ensembles before what they are made of.

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <semaphore>
 #include <set>
 #include <shared_mutex>
 #include <string>
@@ -14,6 +15,7 @@
 #include "base/status.h"
 #include "server/backend_model.h"
 #include "server/model.h"
+#include "server/model_claims.h"
 #include "server/options.h"
 #include "server/reaper.h"
 #include "server/repository.h"
@@ -71,9 +73,12 @@ class ModelManager {
 
   // Models, of all that are in memory, in which something runs.
   std::vector<std::shared_ptr<Model>> busy_models();
-  // Stops all models; false when requests were still running at `deadline`: the models of these are
-  // left for ever.
+  // Stops all models; false when requests or loads were still running at `deadline`: the models of
+  // these are left for ever.
   bool stop(Time deadline);
+  // Something is still being loaded or unloaded; after a stop() that failed, the manager must then
+  // be left for ever.
+  bool is_changing() const { return claims_.any(); }
   // After a stop() that failed: backends must not be finalised.
   void abandon_backends();
 
@@ -98,6 +103,10 @@ class ModelManager {
   using Names = std::vector<std::string>;
 
   Status check_control(TRITONSERVER_ModelControlMode mode, const char* message) const;
+  // Claims the model and all that a load or unload of it may touch: what it is made of, and what is
+  // made of it.
+  StatusOr<ModelClaims::Claim> claim_related(const std::string& name, const ModelOverride& changes);
+  std::set<std::string> related_to(const std::string& name, const ModelOverride& changes) const;
   void load_all(const std::set<std::string>& names);
   // Reads and loads one model; `path` are the ensembles that wait for it.
   Status bring_up(const std::string& name, const ModelOverride& changes, Names& path,
@@ -129,9 +138,11 @@ class ModelManager {
   std::mutex backends_mutex_;
   std::map<std::string, std::unique_ptr<Backend>> backends_;  // by path; destroyed after the models
   std::shared_ptr<Table> table_ = std::make_shared<Table>();
-  std::mutex load_mutex_;  // one load, unload or poll at a time
+  ModelClaims claims_;
+  std::counting_semaphore<> load_slots_;  // versions that may load at a time
   std::mutex live_mutex_;
   std::vector<std::weak_ptr<Model>> live_;  // in the order of loading
+  bool stop_live(Time deadline);            // those that stop() has not stopped yet
   std::atomic<uint64_t> next_serial_{1};
   std::atomic<bool> stopping_{false};
   Reaper reaper_;

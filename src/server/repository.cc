@@ -182,24 +182,35 @@ StatusOr<ModelFiles> Repositories::read(const std::string& name,
   } else {
     ASSIGN_OR_RETURN(out.dir, find(name));
   }
-  if (changes.config) {
-    ConfigSource source;
-    source.model = name;
-    source.gpus = gpus_;
-    source.dir = out.dir;
-    source.is_json = true;
-    source.text = *changes.config;
-    ASSIGN_OR_RETURN(out.config, parse_model_config(source));
-  } else {
-    ASSIGN_OR_RETURN(out.config, read_config(name, out.dir));
-  }
+  ASSIGN_OR_RETURN(out.config, config_of(name, out.dir, changes));
   ASSIGN_OR_RETURN(out.versions, versions_in(out.dir, out.config.versions));
   out.fingerprint = fingerprint_of(out.dir);
   return out;
 }
 
 StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
-                                                const fs::path& dir) const {
+                                                const ModelOverride& changes) const {
+  if (!is_plain_name(name)) return invalid_argument("not a model's name: '{}'", name);
+  fs::path dir;
+  if (!changes.config) {
+    ASSIGN_OR_RETURN(dir, find(name));
+  }
+  return config_of(name, dir, changes);
+}
+
+StatusOr<ModelConfig> Repositories::config_of(const std::string& name, const fs::path& dir,
+                                              const ModelOverride& changes) const {
+  if (!changes.config) return config_in(name, dir);
+  ConfigSource source;
+  source.model = name;
+  source.gpus = gpus_;
+  source.dir = dir;
+  source.is_json = true;
+  source.text = *changes.config;
+  return parse_model_config(source);
+}
+
+StatusOr<ModelConfig> Repositories::config_in(const std::string& name, const fs::path& dir) const {
   ConfigSource source;
   source.model = name;
   source.gpus = gpus_;
@@ -217,7 +228,7 @@ StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
 Status Repositories::reread(ModelFiles& files, const fs::path& dir) const {
   if (!files.overridden) {
     const std::string name = files.config.name;
-    ASSIGN_OR_RETURN(files.config, read_config(name, dir));
+    ASSIGN_OR_RETURN(files.config, config_in(name, dir));
   }
   files.dir = dir;
   ASSIGN_OR_RETURN(files.versions, versions_in(dir, files.config.versions));

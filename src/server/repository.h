@@ -65,6 +65,9 @@ class Repositories {
   // it.
   StatusOr<ModelFiles> read(const std::string& name, const ModelOverride& changes) const;
 
+  // The configuration alone.
+  StatusOr<ModelConfig> read_config(const std::string& name, const ModelOverride& changes) const;
+
   // Moves a model that its agents replaced: reads what lies in `dir`. The configuration of an
   // override stays.
   Status reread(ModelFiles& files, const std::filesystem::path& dir) const;
@@ -73,8 +76,9 @@ class Repositories {
   Status remove_root(const std::string& root);  // NotFound
 
  private:
-  StatusOr<ModelConfig> read_config(const std::string& name,
-                                    const std::filesystem::path& dir) const;
+  StatusOr<ModelConfig> config_in(const std::string& name, const std::filesystem::path& dir) const;
+  StatusOr<ModelConfig> config_of(const std::string& name, const std::filesystem::path& dir,
+                                  const ModelOverride& changes) const;
   StatusOr<std::filesystem::path> find(const std::string& name) const;
 
   mutable std::mutex mutex_;

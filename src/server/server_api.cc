@@ -302,7 +302,10 @@ TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server,
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerDelete(TRITONSERVER_Server* server) {
-  delete of(server);
+  const Status stopped = of(server)->stop();
+  if (!stopped.ok()) log_error("failed to stop server: {}", message(stopped));
+  // A load that did not end in time goes on in there.
+  if (!of(server)->models().is_changing()) delete of(server);
   return nullptr;
 }
 
