@@ -1,8 +1,88 @@
 #include "base/log.h"
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 namespace nereid {
+namespace {
+
+// In the place of a function's name: a message may pass from one shared library's copy of this file
+// to another's.
+constexpr char kLines[] = "lines";
+
+bool has_lines(const spdlog::details::log_msg& message) {
+  return message.source.funcname != nullptr && std::string_view(message.source.funcname) == kLines;
+}
+
+void append(spdlog::memory_buf_t& to, std::string_view text) {
+  to.append(text.data(), text.data() + text.size());
+}
+
+// `extra`: characters to put a backslash before.
+void append_escaped(spdlog::memory_buf_t& to, std::string_view text, std::string_view extra,
+                    bool keeps_lines) {
+  constexpr std::string_view kCodes = "\n\r\t\b\f", kLetters = "nrtbf";
+  for (const char c : text) {
+    const size_t code = kCodes.find(c);
+    if (c == '\n' && keeps_lines) {
+      to.push_back(c);
+    } else if (code != kCodes.npos) {
+      to.push_back('\\');
+      to.push_back(kLetters[code]);
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      append(to, fmt::format("\\u{:04x}", static_cast<unsigned>(c)));
+    } else {
+      if (extra.find(c) != extra.npos) to.push_back('\\');
+      to.push_back(c);
+    }
+  }
+}
+
+class TextFlag : public spdlog::custom_flag_formatter {
+ public:
+  explicit TextFlag(bool quotes) : quotes_(quotes) {}
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& to) override {
+    const std::string_view text(message.payload.data(), message.payload.size());
+    const bool has_quotes = quotes_ && !has_lines(message);
+    if (has_quotes) to.push_back('"');
+    append_escaped(to, text, has_quotes ? "\"\\" : "", has_lines(message));
+    if (has_quotes) to.push_back('"');
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<TextFlag>(quotes_);
+  }
+
+ private:
+  const bool quotes_;
+};
+
+class LetterFlag : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&,
+              spdlog::memory_buf_t& to) override {
+    to.push_back(message.level >= spdlog::level::err    ? 'E'
+                 : message.level == spdlog::level::warn ? 'W'
+                                                        : 'I');
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override {
+    return std::make_unique<LetterFlag>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<spdlog::formatter> log_formatter(const std::string& pattern,
+                                                 spdlog::pattern_time_type time) {
+  auto out = std::make_unique<spdlog::pattern_formatter>(time);
+  out->add_flag<TextFlag>('*', false).add_flag<TextFlag>('&', true).add_flag<LetterFlag>('~');
+  out->set_pattern(pattern);
+  return out;
+}
+
+void log_lines(std::string_view text) {
+  spdlog::log(spdlog::source_loc{"", 0, kLines}, spdlog::level::info, "{}", text);
+}
 
 Status set_log_level(std::string_view level) {
   for (auto [name, value] : {std::pair{"debug", spdlog::level::debug},
@@ -21,7 +101,8 @@ Status set_log_level(std::string_view level) {
 void init_logging() {
   auto logger =
       std::make_shared<spdlog::logger>("nereid", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%L %Y-%m-%d %H:%M:%S.%e %v");
+  logger->set_formatter(
+      log_formatter("%L %Y-%m-%d %H:%M:%S.%e %*", spdlog::pattern_time_type::local));
   logger->flush_on(spdlog::level::warn);
   spdlog::set_default_logger(std::move(logger));
 }

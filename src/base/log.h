@@ -3,6 +3,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -14,6 +16,15 @@ Status set_log_level(std::string_view level);
 
 // Sends the default logger to stderr with "LEVEL time message" lines; call once in main.
 void init_logging();
+
+// A formatter of spdlog's patterns with three flags more: %* is the text with its control
+// characters escaped, so that nobody's data can look like another line; %& the same as a JSON
+// string, in quotes; %~ the level as Triton writes it: I, W or E.
+std::unique_ptr<spdlog::formatter> log_formatter(const std::string& pattern,
+                                                 spdlog::pattern_time_type time);
+
+// Several lines of our own at level info, such as a table: their breaks stay, whatever the pattern.
+void log_lines(std::string_view text);
 
 template <class... Args>
 void log_debug(spdlog::format_string_t<Args...> format, Args&&... args) {

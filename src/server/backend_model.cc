@@ -96,12 +96,13 @@ Status apply_host_policy(const std::string& policy) {
 
 StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
                                                  const std::filesystem::path& path,
+                                                 const std::filesystem::path& dir,
                                                  const ServerOptions& options) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return not_found("unable to load shared library: {}", dlerror());
   auto b = std::make_unique<Backend>();
   b->name = name;
-  b->dir = path.parent_path().string();
+  b->dir = dir.string();
   b->config.text = backend_config_json(name, options);
   BackendFn initialize = nullptr;
   AttributeFn attribute = nullptr;

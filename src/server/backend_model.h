@@ -24,8 +24,10 @@ namespace nereid::server {
 // code.
 class Backend {
  public:
+  // `dir` is what the backend is told its folder is.
   static StatusOr<std::unique_ptr<Backend>> open(const std::string& name,
                                                  const std::filesystem::path& path,
+                                                 const std::filesystem::path& dir,
                                                  const ServerOptions& options);
   ~Backend();
 
@@ -41,7 +43,7 @@ class Backend {
   using OpenParametersFn = const char* (*)(TRITONBACKEND_Model*);
 
   std::string name;
-  std::string dir;  // folder of the shared object
+  std::string dir;  // folder of the shared object, or of a backend in Python
   TRITONSERVER_Message config;
   void* state = nullptr;
   bool parallel_instances = false;

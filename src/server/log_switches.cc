@@ -1,21 +1,23 @@
 // See log_switches.h.
 #include "server/log_switches.h"
 
-#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
+
+#include "base/log.h"
 
 namespace nereid::server {
 namespace {
 
 // What scripts that read the stock server's log expect; our own messages name no place.
-constexpr char kPattern[] = "%L%m%d %H:%M:%S.%f %P %@] %v";
-constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %L %P %@] %v";
+constexpr char kPattern[] = "%~%m%d %H:%M:%S.%f %P %@] ";
+constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %~ %P %@] ";
 
 std::array<std::atomic<bool>, 4> switches;  // by TRITONSERVER_LogLevel
 
@@ -62,8 +64,12 @@ std::shared_ptr<SwitchSink> installed;
 TRITONSERVER_LogFormat format = TRITONSERVER_LOG_DEFAULT;
 
 std::unique_ptr<spdlog::formatter> formatter_of(TRITONSERVER_LogFormat of) {
-  return std::make_unique<spdlog::pattern_formatter>(
-      of == TRITONSERVER_LOG_ISO8601 ? kIsoPattern : kPattern, spdlog::pattern_time_type::utc);
+  // The stock server's variable, which takes the quotes away.
+  const char* const escape = std::getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES");
+  const char* const text = escape != nullptr && std::string_view(escape) == "0" ? "%*" : "%&";
+  return log_formatter(
+      (of == TRITONSERVER_LOG_ISO8601 ? kIsoPattern : kPattern) + std::string(text),
+      spdlog::pattern_time_type::utc);
 }
 
 void apply_level() {

@@ -7,20 +7,9 @@
 #include "server/ensemble_check.h"
 #include "server/error.h"
 #include "server/model_manager.h"
-#include "server/scripts/known_scripts.h"
 
 namespace nereid::server {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Off with --backend-config=python,native-scripts=false.
-bool runs_known_scripts(const ServerOptions& options) {
-  const auto python = options.backend_settings.find("python");
-  if (python == options.backend_settings.end()) return true;
-  const auto setting = python->second.find("native-scripts");
-  return setting == python->second.end() || setting->second != "false";
-}
 
 std::string with_code(const Status& status) {
   return fmt::format("{}: {}", code_string(to_code(status.code())), message(status));
@@ -350,62 +339,6 @@ ModelManager::Names ModelManager::users_of(const std::string& name) const {
     }
   }
   return out;
-}
-
-StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs::path& dir,
-                                             int64_t version) {
-  std::string name = config.backend;
-  KnownScript script;
-  if (name == "python" && runs_known_scripts(options_)) {
-    script = identify_script(dir / std::to_string(version));
-    if (!script.backend.empty()) {
-      name = script.backend;
-      log_info(
-          "model '{}': its model.py is a script of the TensorRT-LLM backend that backend '{}' "
-          "replaces: served natively, without Python",
-          config.name, name);
-    }
-  }
-  std::string backend_dir = options_.backend_dir;
-  for (const std::string& section : {std::string(), name}) {
-    const auto it = options_.backend_settings.find(section);
-    if (it == options_.backend_settings.end()) continue;
-    const auto setting = it->second.find("backend-directory");
-    if (setting != it->second.end()) backend_dir = setting->second;
-  }
-  // A runtime that is no shared object ("model.py") is the backend's own affair.
-  const std::string file =
-      config.runtime.ends_with(".so") ? config.runtime : fmt::format("libtriton_{}.so", name);
-  const fs::path candidates[] = {dir / std::to_string(version) / file, dir / file,
-                                 fs::path(backend_dir) / name / file};
-  std::lock_guard lock(backends_mutex_);
-  for (const auto& path : candidates) {
-    std::error_code error;
-    if (!fs::exists(path, error)) continue;
-    const fs::path real = fs::canonical(path, error);
-    auto& slot = backends_[real.string()];
-    if (slot == nullptr) {
-      auto opened = Backend::open(name, real, options_);
-      if (!opened.ok()) {
-        backends_.erase(real.string());
-        return opened.status();
-      }
-      slot = *std::move(opened);
-    }
-    return slot.get();
-  }
-  log_error("backend '{}': no {}", name, candidates[2].string());
-  if (name == "python" && !script.resembles.empty()) {
-    return invalid_argument(
-        "unable to find backend library for backend 'python': model.py of '{}' is a changed or "
-        "newer version of the TensorRT-LLM backend's script and needs {}; to use the built-in "
-        "replacement instead, set backend: \"{}\" in config.pbtxt",
-        config.name, candidates[2].string(), script.resembles);
-  }
-  return invalid_argument(
-      "unable to find backend library for backend '{}', try specifying runtime on the model "
-      "configuration.",
-      name);
 }
 
 }  // namespace nereid::server

@@ -66,7 +66,9 @@ class ModelManager {
   Status unregister_repository(const std::string& root);
 
   std::vector<ModelRow> index(bool ready_only) const;
-  std::vector<BackendRow> backends();   // those that models have opened
+  std::vector<BackendRow> backends();  // those that models have opened
+  std::vector<AgentRow> agents() { return agents_.in_use(); }
+  const UsableGpus& gpus() const { return repositories_.gpus(); }
   std::vector<ModelRow> table() const;  // what is known, without a look at the disk
   bool all_ready() const;               // nothing known is missing, loading or failed
   std::string failures() const;         // "" when everything wanted is loaded
@@ -124,6 +126,10 @@ class ModelManager {
                                uint64_t serial);
   StatusOr<Backend*> backend_for(const ModelConfig& config, const std::filesystem::path& dir,
                                  int64_t version);
+  // The backend of `library`, opened once for each path that is `shown` to administrators; its
+  // folder is `home`.
+  StatusOr<Backend*> opened(const std::string& name, const std::filesystem::path& library,
+                            const std::filesystem::path& shown, const std::filesystem::path& home);
   bool unchanged(const std::string& name, const ModelFiles& files) const;
   void note_failure(const std::string& name, const ModelFiles& files, int64_t version,
                     const Status& status);

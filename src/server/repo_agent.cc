@@ -11,17 +11,20 @@
 namespace nereid::server {
 namespace {
 
-StatusOr<AgentFunctions> open_agent(const std::string& name, const std::filesystem::path& dir) {
+StatusOr<AgentFunctions> open_agent(const std::string& name, const std::filesystem::path& dir,
+                                    std::string& where) {
   if (name.empty() || name.find('/') != std::string::npos || name.find("..") != std::string::npos) {
     return invalid_argument("repo agent '{}': not a name", name);
   }
   const auto path = dir / name / ("libtritonrepoagent_" + name + ".so");
   std::error_code error;
   if (!std::filesystem::exists(path, error)) {
+    where = "built in";
     if (name == "checksum") return checksum_agent_functions();
     return invalid_argument("unable to find '{}' for repo agent '{}', searched: {}",
                             path.filename().string(), name, dir.string());
   }
+  where = path.string();
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return not_found("unable to load shared library: {}", dlerror());
   AgentFunctions out;
@@ -56,13 +59,22 @@ StatusOr<std::shared_ptr<RepoAgent>> RepoAgents::get(const std::string& name) {
   if (auto alive = agents_[name].lock()) return alive;
   auto agent = std::make_shared<RepoAgent>();
   agent->name = name;
-  ASSIGN_OR_RETURN(agent->functions, open_agent(name, dir_));
+  ASSIGN_OR_RETURN(agent->functions, open_agent(name, dir_, agent->path));
   if (agent->functions.initialize != nullptr) {
     RETURN_IF_ERROR(take(agent->functions.initialize(handle(agent.get()))));
   }
   agent->initialised = true;
   agents_[name] = agent;
   return agent;
+}
+
+std::vector<AgentRow> RepoAgents::in_use() {
+  std::vector<AgentRow> out;
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, weak] : agents_) {
+    if (const auto agent = weak.lock()) out.push_back({name, agent->path});
+  }
+  return out;
 }
 
 AgentModel::AgentModel(std::shared_ptr<RepoAgent> agent, const AgentSpec& spec,

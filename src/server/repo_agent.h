@@ -33,9 +33,14 @@ const AgentFunctions& checksum_agent_functions();
 struct RepoAgent {
   ~RepoAgent();
   std::string name;
+  std::string path;  // of the shared object; "built in"
   AgentFunctions functions;
   void* state = nullptr;
   bool initialised = false;
+};
+
+struct AgentRow {
+  std::string name, path;
 };
 
 // The agents in use; one object for each name while models hold it.
@@ -44,6 +49,7 @@ class RepoAgents {
   explicit RepoAgents(std::filesystem::path dir) : dir_(std::move(dir)) {}
   // From <dir>/<name>/libtritonrepoagent_<name>.so; "checksum" without one is built in.
   StatusOr<std::shared_ptr<RepoAgent>> get(const std::string& name);
+  std::vector<AgentRow> in_use();
 
  private:
   const std::filesystem::path dir_;

@@ -55,6 +55,8 @@ class Repositories {
  public:
   explicit Repositories(const ServerOptions& options);
 
+  const UsableGpus& gpus() const { return gpus_; }
+
   // Internal when a root is missing or no folder.
   Status check_roots() const;
 

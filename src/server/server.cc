@@ -167,7 +167,7 @@ std::string Server::index(bool ready_only) const {
 
 void Server::log_table() const {
   log_loaded(*models_);
-  log_options(options_, NEREID_VERSION, {kExtensions.begin(), kExtensions.end()});
+  log_options(options_, models_->gpus(), NEREID_VERSION, {kExtensions.begin(), kExtensions.end()});
 }
 
 }  // namespace nereid::server

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "server/rate_limiter.h"
 
 namespace nereid::server {
 namespace {
@@ -63,12 +64,14 @@ std::string format_table(const std::vector<TableRow>& rows) {
 }
 
 void log_loaded(ModelManager& models) {
-  log_info("{}", format_table({{"Repository Agent", "Path"}}));
+  std::vector<TableRow> agents = {{"Repository Agent", "Path"}};
+  for (const auto& agent : models.agents()) agents.push_back({agent.name, agent.path});
+  log_lines(format_table(agents));
   std::vector<TableRow> backends = {{"Backend", "Path", "Config"}};
   for (const auto& backend : models.backends()) {
     backends.push_back({backend.name, backend.path, backend.config});
   }
-  log_info("{}", format_table(backends));
+  log_lines(format_table(backends));
   std::vector<TableRow> rows = {{"Model", "Version", "Status"}};
   for (const auto& model : models.table()) {
     std::string status = model.reason;
@@ -77,10 +80,10 @@ void log_loaded(ModelManager& models) {
     }
     rows.push_back({model.name, model.version > 0 ? std::to_string(model.version) : "-", status});
   }
-  log_info("{}", format_table(rows));
+  log_lines(format_table(rows));
 }
 
-void log_options(const ServerOptions& options, std::string_view version,
+void log_options(const ServerOptions& options, const UsableGpus& gpus, std::string_view version,
                  const std::vector<std::string>& extensions) {
   std::vector<TableRow> rows = {
       {"Option", "Value"},
@@ -99,11 +102,26 @@ void log_options(const ServerOptions& options, std::string_view version,
   rows.push_back({"strict_model_config", flag(options.strict_model_config)});
   rows.push_back({"model_config_name", options.model_config_name});
   rows.push_back({"rate_limit", options.limit_rates ? "EXEC_COUNT" : "OFF"});
+  number = 0;
+  for (const auto& [key, count] : options.rate_resources) {
+    const auto& [device, name] = key;
+    const std::string where = device == RateLimiter::kGlobal ? "global"
+                              : device == RateLimiter::kEveryDevice
+                                  ? "every device"
+                                  : fmt::format("device {}", device);
+    rows.push_back({fmt::format("rate_limit_resource[{}]", number++),
+                    fmt::format("{}: {}, {}", name, count, where)});
+  }
   rows.push_back({"pinned_memory_pool_byte_size", std::to_string(options.pinned_pool_bytes)});
+  for (const int32_t gpu : gpus.ids) {
+    rows.push_back({fmt::format("cuda_memory_pool_byte_size{{{}}}", gpu), "0"});
+  }
+  rows.push_back(
+      {"min_supported_compute_capability", fmt::format("{:.1f}", options.min_compute_capability)});
   rows.push_back({"strict_readiness", flag(options.strict_readiness)});
   rows.push_back({"exit_timeout", std::to_string(options.exit_timeout_s)});
   rows.push_back({"cache_enabled", flag(!options.cache_name.empty())});
-  log_info("{}", format_table(rows));
+  log_lines(format_table(rows));
 }
 
 }  // namespace nereid::server

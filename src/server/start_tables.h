@@ -20,7 +20,7 @@ std::string format_table(const std::vector<TableRow>& rows);
 void log_loaded(ModelManager& models);
 
 // What the server was started with. `extensions` are the protocol extensions of its metadata.
-void log_options(const ServerOptions& options, std::string_view version,
+void log_options(const ServerOptions& options, const UsableGpus& gpus, std::string_view version,
                  const std::vector<std::string>& extensions);
 
 }  // namespace nereid::server

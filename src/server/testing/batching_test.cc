@@ -82,6 +82,80 @@ TEST(Batching, DifferentShapesDoNotMix) {
   EXPECT_EQ(c->joined()[0], 1);
 }
 
+// A batching model whose IN says `in` more, and with another input.
+std::string with_inputs(const std::string& in, const std::string& other = "") {
+  std::string text = batching("");
+  const std::string dims = "dims: [ -1 ] }";
+  return text.replace(text.find(dims), dims.size(), "dims: [ -1 ] " + in + " }\n" + other);
+}
+
+// Sizes of the batches of the calls, which wait together while the instance is busy.
+std::vector<int32_t> sizes_of(TestServer& server, TestCall& busy,
+                              const std::vector<TestCall*>& calls) {
+  EXPECT_TRUE(server.started().ok()) << server.started().text;
+  for (TestCall* call : calls) {
+    const Outcome sent = call->send();
+    EXPECT_TRUE(sent.ok()) << sent.text;
+  }
+  open_gate();
+  std::vector<int32_t> sizes;
+  for (TestCall* call : calls) {
+    EXPECT_TRUE(call->wait());
+    sizes.push_back(call->joined().empty() ? 0 : call->joined()[0]);
+  }
+  EXPECT_TRUE(busy.wait());
+  return sizes;
+}
+
+void add_input(TestCall& call, const char* name, const std::vector<int64_t>& shape,
+               const int32_t* value) {
+  const Outcome added(TRITONSERVER_InferenceRequestAddInput(
+      call.request(), name, TRITONSERVER_TYPE_INT32, shape.data(), shape.size()));
+  EXPECT_TRUE(added.ok()) << added.text;
+  TRITONSERVER_InferenceRequestAppendInputData(call.request(), name, value, sizeof(int32_t),
+                                               TRITONSERVER_MEMORY_CPU, 0);
+}
+
+TEST(Batching, RaggedShapesMix) {
+  TestServer server({{"m", with_inputs("allow_ragged_batch: true")}});
+  const auto busy = block(server);
+  const auto a = ask(server, 0, 1), b = ask(server, 0, 3), c = ask(server, 0, 2);
+  EXPECT_THAT(sizes_of(server, *busy, {a.get(), b.get(), c.get()}), ElementsAre(3, 3, 3));
+}
+
+TEST(Batching, ValuesOfShapeTensorsDoNotMix) {
+  TestServer server({{"m", with_inputs("",
+                                       "input { name: \"S\" data_type: TYPE_INT32 dims: [ 1 ] "
+                                       "is_shape_tensor: true }\n")}});
+  const int32_t small = 3, same = 3, large = 4;
+  const auto busy = ask(server, kUntilOpen);
+  add_input(*busy, "S", {1}, &small);
+  ASSERT_TRUE(busy->send().ok());
+  ASSERT_TRUE(wait_until_held());
+  const auto a = ask(server, 0), b = ask(server, 0), c = ask(server, 0);
+  add_input(*a, "S", {1}, &small);
+  add_input(*b, "S", {1}, &same);
+  add_input(*c, "S", {1}, &large);
+  EXPECT_THAT(sizes_of(server, *busy, {a.get(), b.get(), c.get()}), ElementsAre(2, 2, 1));
+}
+
+TEST(Batching, DifferentSetsOfInputsDoNotMix) {
+  const auto optional = [](const char* name) {
+    return std::string("input { name: \"") + name +
+           "\" data_type: TYPE_INT32 dims: [ 1 ] optional: true }\n";
+  };
+  TestServer server({{"m", with_inputs("", optional("P") + optional("Q"))}});
+  const auto busy = block(server);
+  const int32_t value = 0;
+  const auto without = ask(server, 0), p = ask(server, 0), also_p = ask(server, 0),
+             q = ask(server, 0);
+  add_input(*p, "P", {1, 1}, &value);
+  add_input(*also_p, "P", {1, 1}, &value);
+  add_input(*q, "Q", {1, 1}, &value);
+  EXPECT_THAT(sizes_of(server, *busy, {without.get(), p.get(), also_p.get(), q.get()}),
+              ElementsAre(1, 2, 2, 1));
+}
+
 TEST(Batching, WaitsForMore) {
   TestServer server(
       {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: " + kAnHour)}});
