@@ -114,6 +114,7 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   find_symbol(handle, "TRITONBACKEND_ModelInstanceFinalize", b->instance_finalize);
   find_symbol(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
   find_symbol(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
+  ASSIGN_OR_RETURN(b->batching, BatchFunctions::of_library(handle, path.string()));
   find_symbol(handle, "NEREID_RequestIsQuick", b->request_is_quick);
   find_symbol(handle, "NEREID_LendsThread", b->lends_thread);
   find_symbol(handle, "NEREID_OpenParameters", b->open_parameters);
@@ -199,10 +200,41 @@ Status BackendModel::make_batcher() {
     ASSIGN_OR_RETURN(queue_, SequenceBatcher::create(*this, num_instances, std::move(drop_queued)));
     return ok();
   }
-  queue_ = std::make_unique<RequestQueue>(config(), std::move(drop_queued));
+  RETURN_IF_ERROR(make_strategy());
+  queue_ = std::make_unique<RequestQueue>(config(), strategy_.get(), std::move(drop_queued));
   if (config().batching && config().batching->preserve_ordering) {
     order_ = std::make_unique<ResponseOrder>();
   }
+  return ok();
+}
+
+Status BackendModel::make_strategy() {
+  if (!config().batching) return ok();
+  constexpr char kName[] = "batchstrategy.so";
+  std::vector<std::filesystem::path> libraries = {dir() / std::to_string(version()) / kName,
+                                                  dir() / kName,
+                                                  std::filesystem::path(backend_->dir) / kName};
+  if (const std::string& given = config().batch_strategy; !given.empty()) {
+    // Whoever may write a configuration must not thereby run any library of the machine.
+    std::error_code error;
+    const auto home = std::filesystem::weakly_canonical(dir(), error);
+    const auto path = std::filesystem::weakly_canonical(dir() / given, error);
+    if (std::mismatch(home.begin(), home.end(), path.begin(), path.end()).first != home.end()) {
+      return invalid_argument(
+          "model '{}': TRITON_BATCH_STRATEGY_PATH '{}' must be below the model's folder {}",
+          config().name, given, home.string());
+    }
+    if (!std::filesystem::exists(path, error)) {
+      return not_found("model '{}': TRITON_BATCH_STRATEGY_PATH '{}' does not exist", config().name,
+                       given);
+    }
+    libraries = {path};
+  }
+  ASSIGN_OR_RETURN(const BatchFunctions functions,
+                   find_batch_functions(libraries, backend_->batching));
+  if (!functions.any()) return ok();
+  ASSIGN_OR_RETURN(strategy_,
+                   BatchStrategy::create(functions, reinterpret_cast<TRITONBACKEND_Model*>(this)));
   return ok();
 }
 
@@ -396,6 +428,7 @@ void BackendModel::unload() {
   }
   instances_.clear();
   queue_.reset();
+  strategy_.reset();
   if (model_initialised_ && backend_->model_finalize != nullptr) {
     if (Status s = take(backend_->model_finalize(reinterpret_cast<TRITONBACKEND_Model*>(this)));
         !s.ok()) {

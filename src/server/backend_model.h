@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/batch_strategy.h"
 #include "server/batcher.h"
 #include "server/model.h"
 #include "server/options.h"
@@ -54,6 +55,7 @@ class Backend {
   ModelFn model_initialize = nullptr, model_finalize = nullptr;
   InstanceFn instance_initialize = nullptr, instance_finalize = nullptr, instance_ready = nullptr;
   ExecuteFn execute = nullptr;
+  BatchFunctions batching;                      // most have none
   RequestIsQuickFn request_is_quick = nullptr;  // nereid/backend.h; most have none
   LendsThreadFn lends_thread = nullptr;         // likewise
   OpenParametersFn open_parameters = nullptr;   // likewise
@@ -104,6 +106,7 @@ class BackendModel : public Model {
 
  private:
   Status make_batcher();
+  Status make_strategy();
   Status show_open_parameters();
   // `number` counts the group's instances on `device`.
   StatusOr<Instance*> add_instance(const InstanceGroup& group, int32_t number, int32_t device,
@@ -125,6 +128,7 @@ class BackendModel : public Model {
   size_t num_active_ = 0;                      // of these, not passive
   std::map<int32_t, std::mutex> device_busy_;  // by GPU; of a backend that blocks whole devices
   std::atomic<bool> is_unloading_{false};      // passive instances wait for it
+  std::unique_ptr<BatchStrategy> strategy_;    // null: none
   std::unique_ptr<Batcher> queue_;             // while loaded
   std::unique_ptr<ResponseOrder> order_;       // with preserve_ordering
   bool may_run_here_ = false;                  // quick requests need not go to an instance's thread

@@ -64,10 +64,16 @@ size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
   uint64_t total = 0, oldest_ns = std::numeric_limits<uint64_t>::max();
   size_t count = 0, preferred_count = 0;
   bool cannot_grow = false;
+  BatchStrategy::Batch batch(rule.strategy);
   for (const InferenceRequest* request : order) {
     const uint64_t size = size_of(*request);
     if (count > 0 && (total + size > max_size || total + size > std::max(limit, total) ||
                       !fit_together(config, *order[0], *request))) {
+      cannot_grow = true;
+      break;
+    }
+    // The first one goes in any case: nothing behind it could go otherwise.
+    if (!batch.join(*request) && count > 0) {
       cannot_grow = true;
       break;
     }

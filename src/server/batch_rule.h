@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/batch_strategy.h"
 #include "server/model_config.h"
 #include "server/request.h"
 
@@ -13,6 +14,7 @@ namespace nereid::server {
 struct BatchRule {
   std::vector<int32_t> preferred_sizes;  // none: up to the model's max_batch_size
   uint64_t max_delay_us = 0;
+  const BatchStrategy* strategy = nullptr;  // asked as well; null: none
 };
 
 // Whether two requests have the same inputs, of the same shapes where the model does not allow

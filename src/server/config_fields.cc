@@ -256,6 +256,10 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
   }
   out.backend = c.backend();
   out.runtime = c.runtime();
+  if (const auto it = c.parameters().find("TRITON_BATCH_STRATEGY_PATH");
+      it != c.parameters().end()) {
+    out.batch_strategy = it->second.string_value();
+  }
   out.decoupled = c.model_transaction_policy().decoupled();
   out.metric_tags = {c.metric_tags().begin(), c.metric_tags().end()};
   if (c.max_batch_size() < 0) {

@@ -167,6 +167,7 @@ struct ModelConfig {
   std::vector<EnsembleStep> steps;     // not empty: an ensemble
   uint32_t max_inflight_requests = 0;  // ensemble; 0 = the core's own bound
   std::optional<DynamicBatching> batching;
+  std::string batch_strategy;  // path of a batching library, "": the usual places
   std::optional<SequenceBatching> sequences;
   bool response_cache = false;
   std::vector<AgentSpec> agents;  // in the order in which they see the model

@@ -12,10 +12,10 @@ constexpr uint64_t kMaxLevels = 1 << 16;
 
 }  // namespace
 
-RequestQueue::RequestQueue(const ModelConfig& config, Drop drop)
+RequestQueue::RequestQueue(const ModelConfig& config, const BatchStrategy* strategy, Drop drop)
     : Batcher(std::move(drop)), config_(config) {
   const DynamicBatching batching = config.batching.value_or(DynamicBatching());
-  rule_ = {batching.preferred_sizes, batching.max_delay_us};
+  rule_ = {batching.preferred_sizes, batching.max_delay_us, strategy};
   const uint64_t num_levels = std::clamp<uint64_t>(batching.priority_levels, 1, kMaxLevels);
   for (uint64_t i = 1; i <= num_levels; ++i) {
     const auto own = batching.level_queues.find(i);

@@ -13,8 +13,8 @@ namespace nereid::server {
 
 class RequestQueue : public Batcher {
  public:
-  // `config` must outlive the queue.
-  RequestQueue(const ModelConfig& config, Drop drop);
+  // `config` and `strategy`, which may be null, must outlive the queue.
+  RequestQueue(const ModelConfig& config, const BatchStrategy* strategy, Drop drop);
   ~RequestQueue() override { shut(); }
 
   // Unavailable: the queue is closed, or full by its policy.

@@ -156,6 +156,38 @@ TEST(Batching, DifferentSetsOfInputsDoNotMix) {
               ElementsAre(1, 2, 2, 1));
 }
 
+TEST(Batching, ALibrarySaysWhatGoesTogether) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "nereid-strategy-XXXXXX").string();
+  const fs::path root = mkdtemp(name.data());
+  fs::create_directories(root / "m" / "1");
+  const auto configure = [&](const std::string& path) {
+    std::ofstream(root / "m" / "config.pbtxt")
+        << batching("")
+        << "parameters { key: \"TRITON_BATCH_STRATEGY_PATH\" value { string_value: \"" << path
+        << "\" } }";
+  };
+  fs::copy_file(NEREID_TEST_STRATEGY, root / "m" / "batchstrategy.so");
+  fs::copy_file(NEREID_TEST_STRATEGY, root / "m" / "1" / "mine.so");
+  for (const char* path : {"", "1/mine.so"}) {
+    configure(path);
+    TestServer server(root, [](auto*) {});
+    ASSERT_TRUE(server.started().ok()) << server.started().text;
+    const auto busy = block(server);
+    const auto a = ask(server, 0), b = ask(server, 0), c = ask(server, 0), d = ask(server, 0);
+    TRITONSERVER_InferenceRequestSetId(d->request(), "alone");
+    EXPECT_THAT(sizes_of(server, *busy, {a.get(), b.get(), c.get(), d.get()}),
+                ElementsAre(2, 2, 1, 1));
+  }
+  for (const auto& [path, error] : {std::pair("/etc/passwd", "must be below the model's folder"),
+                                    {"../other.so", "must be below the model's folder"},
+                                    {"none.so", "does not exist"}}) {
+    configure(path);
+    EXPECT_THAT(TestServer(root, [](auto*) {}).started().text, HasSubstr(error));
+  }
+  fs::remove_all(root);
+}
+
 TEST(Batching, WaitsForMore) {
   TestServer server(
       {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: " + kAnHour)}});
