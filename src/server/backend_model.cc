@@ -1,7 +1,6 @@
-// Opening backends and running their models.
+// Running the models of backends.
 #include "server/backend_model.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -18,26 +17,10 @@
 #include "server/run_here.h"
 #include "server/sequence_batcher.h"
 #include "server/server.h"
-#include "server/symbols.h"
 #include "server/warmup.h"
 
 namespace nereid::server {
 namespace {
-
-// {"cmdline":{setting: value, ...}} as backends expect it.
-std::string backend_config_json(const std::string& name, const ServerOptions& options) {
-  json::object settings;
-  settings["auto-complete-config"] = options.strict_model_config ? "false" : "true";
-  settings["backend-directory"] = options.backend_dir;
-  settings["min-compute-capability"] = fmt::format("{:.6f}", options.min_compute_capability);
-  settings["default-max-batch-size"] = "4";
-  for (const std::string& section : {std::string(), name}) {
-    const auto it = options.backend_settings.find(section);
-    if (it == options.backend_settings.end()) continue;
-    for (const auto& [key, value] : it->second) settings[key] = value;
-  }
-  return json::serialize(json::object{{"cmdline", std::move(settings)}});
-}
 
 std::string host_policy_json(const InstanceGroup& group, int32_t device,
                              const ServerOptions& options) {
@@ -93,52 +76,6 @@ Status apply_host_policy(const std::string& policy) {
 }
 
 }  // namespace
-
-StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
-                                                 const std::filesystem::path& path,
-                                                 const std::filesystem::path& dir,
-                                                 const ServerOptions& options) {
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return not_found("unable to load shared library: {}", dlerror());
-  auto b = std::make_unique<Backend>();
-  b->name = name;
-  b->dir = dir.string();
-  b->config.text = backend_config_json(name, options);
-  BackendFn initialize = nullptr;
-  AttributeFn attribute = nullptr;
-  find_symbol(handle, "TRITONBACKEND_Initialize", initialize);
-  find_symbol(handle, "TRITONBACKEND_GetBackendAttribute", attribute);
-  find_symbol(handle, "TRITONBACKEND_ModelInitialize", b->model_initialize);
-  find_symbol(handle, "TRITONBACKEND_ModelFinalize", b->model_finalize);
-  find_symbol(handle, "TRITONBACKEND_ModelInstanceInitialize", b->instance_initialize);
-  find_symbol(handle, "TRITONBACKEND_ModelInstanceFinalize", b->instance_finalize);
-  find_symbol(handle, "TRITONBACKEND_ModelInstanceReady", b->instance_ready);
-  find_symbol(handle, "TRITONBACKEND_ModelInstanceExecute", b->execute);
-  ASSIGN_OR_RETURN(b->batching, BatchFunctions::of_library(handle, path.string()));
-  find_symbol(handle, "NEREID_RequestIsQuick", b->request_is_quick);
-  find_symbol(handle, "NEREID_LendsThread", b->lends_thread);
-  find_symbol(handle, "NEREID_OpenParameters", b->open_parameters);
-  if (b->execute == nullptr) {
-    return not_found(
-        "unable to find required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in '{}'",
-        path.string());
-  }
-  auto* self = reinterpret_cast<TRITONBACKEND_Backend*>(b.get());
-  if (initialize != nullptr) RETURN_IF_ERROR(take(initialize(self)));
-  find_symbol(handle, "TRITONBACKEND_Finalize",
-              b->finalize);  // only now: a failed Initialize is not finalised
-  if (attribute != nullptr) {
-    RETURN_IF_ERROR(take(attribute(self, reinterpret_cast<TRITONBACKEND_BackendAttribute*>(self))));
-  }
-  return b;
-}
-
-Backend::~Backend() {
-  if (finalize == nullptr) return;
-  if (Status s = take(finalize(reinterpret_cast<TRITONBACKEND_Backend*>(this))); !s.ok()) {
-    log_error("backend '{}': finalize: {}", name, message(s));
-  }
-}
 
 BackendModel::~BackendModel() { unload(); }
 
