@@ -115,18 +115,31 @@ TEST_F(Loads, ASlowOneHoldsUpNoOther) {
 }
 
 TEST_F(Loads, OfOneModelGoOneAfterTheOther) {
-  add("slow");
+  for (const char* model : {"slow", "other"}) add(model);
   auto server = start();
-  std::atomic<int> num_loaded{0};
+  std::atomic<int> num_loaded{0}, num_begun{0};
   std::vector<std::thread> loaders;
-  for (int i = 0; i < 3; ++i) {
-    loaders.emplace_back([&] { num_loaded += load(*server, "slow").ok(); });
-  }
+  const auto begin_load = [&] {
+    loaders.emplace_back([&] {
+      ++num_begun;
+      num_loaded += load(*server, "slow").ok();
+    });
+  };
+  begin_load();
   barrier_.wait_for(1);
+  begin_load();
+  begin_load();
+  EXPECT_TRUE(eventually([&] { return num_begun == 3; }));
+  constexpr int kOthers = 20;  // meanwhile the two get as far as they can
+  for (int i = 0; i < kOthers; ++i) {
+    EXPECT_TRUE(load(*server, "other").ok());
+    EXPECT_TRUE(Outcome(TRITONSERVER_ServerUnloadModel(server->get(), "other")).ok());
+  }
+  EXPECT_EQ(barrier_.most(), 1);
   barrier_.open();
   for (auto& loader : loaders) loader.join();
   EXPECT_EQ(num_loaded, 3);
-  EXPECT_EQ(barrier_.num_loads(), 1) << "the files had not changed";
+  EXPECT_EQ(barrier_.num_loads(), 1 + kOthers) << "the files had not changed";
 }
 
 // Whoever comes first, the part is loaded once and the ensembles stand on it.
