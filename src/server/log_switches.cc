@@ -90,6 +90,7 @@ void install_log_switches() {
     auto& sinks = spdlog::default_logger()->sinks();
     installed = std::make_shared<SwitchSink>(sinks);
     sinks = {installed};
+    spdlog::flush_on(spdlog::level::trace);  // who follows a log file sees whole lines, at once
     apply_level();
   });
 }
@@ -120,7 +121,6 @@ Status set_log_file(const std::string& path) {
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     sink->set_formatter(formatter_of(format));
     installed->replace(std::move(sink));
-    spdlog::flush_every(std::chrono::seconds(1));
   } catch (const std::exception& e) {
     return unavailable("log file '{}': {}", path, e.what());
   }
