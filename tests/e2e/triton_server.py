@@ -68,7 +68,7 @@ class Server:
         for _ in range(600):
             if self.process.poll() is not None:
                 raise AssertionError("the server ended with %d:\n%s" % (self.process.returncode, self.log()[-3000:]))
-            found = {name: re.search(r"Started %s at (\S*?):(\d+)\n" % name, self.log())
+            found = {name: re.search(r"Started %s at (\S*?):(\d+)\"?\n" % name, self.log())
                      for name in ("GRPCInferenceService", "HTTPService", "Metrics Service")}
             if all(found.values()):
                 break
