@@ -1,10 +1,13 @@
 // What the way through the server adds to a request of one token: its latency over HTTP on an open
-// connection beside that of the bare executor in this process, by turns. An echo over the same kind
-// of connection says what the socket and its two wake-ups cost on this machine, whatever the
-// server.
+// connection less what the executor in that server took, from enqueue() to the callback. Beside it,
+// by turns, the same request to a bare executor in this process, and an echo over the same kind of
+// connection: what the socket and its two wake-ups cost on this machine, whatever the server.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "../stopwatch.h"
@@ -21,8 +24,8 @@ struct Options {
   std::string model = NEREID_SOURCE_DIR "/models/quickstart";
   std::string path = "/v2/models/ensemble/generate";
   int port = 0;
-  int32_t rounds = 9;
-  int32_t requests = 200;
+  int32_t rounds = 99;
+  int32_t requests = 20;
   int32_t threads = 1;
 };
 
@@ -47,7 +50,9 @@ class Echo {
 class Latencies {
  public:
   void add(Time begin) { all_.push_back(1e6 * seconds(now() - begin)); }
-  double median() const { return bench::median(all_); }
+  double mean() const {
+    return std::accumulate(all_.begin(), all_.end(), 0.0) / static_cast<double>(all_.size());
+  }
 
  private:
   std::vector<double> all_;
@@ -78,6 +83,21 @@ Status ask_server(Socket& socket, std::string_view request, Latencies& out) {
   return ok();
 }
 
+struct ExecutorTime {
+  double count = 0, microseconds = 0;
+};
+
+// What the server's statistics say of all requests so far.
+ExecutorTime executor_time(Socket& socket) {
+  socket.send("GET /v2/models/tensorrt_llm/stats HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  std::string reply;
+  while (!reply.ends_with("]}")) reply += socket.receive();
+  const auto number = [&, at = reply.find("\"compute_infer\"")](const char* name) {
+    return std::strtod(&reply[reply.find(name, at) + std::strlen(name)], nullptr);
+  };
+  return {number("\"count\":"), number("\"ns\":") / 1e3};
+}
+
 Status measure(const Options& o) {
   ExecutorConfig config;
   config.num_threads = o.threads;
@@ -96,8 +116,10 @@ Status measure(const Options& o) {
     Latencies of_executor, of_server, of_echo;
     for (int32_t i = 0; i < o.requests; ++i)
       RETURN_IF_ERROR(ask_executor(*executor, prompt, of_executor));
+    const ExecutorTime before = executor_time(served);
     for (int32_t i = 0; i < o.requests; ++i)
       RETURN_IF_ERROR(ask_server(served, request, of_server));
+    const ExecutorTime after = executor_time(served);
     for (int32_t i = 0; i < o.requests; ++i) {
       const Time begin = now();
       echoed.send(request);
@@ -105,15 +127,18 @@ Status measure(const Options& o) {
       of_echo.add(begin);
     }
     if (round < 0) continue;  // warm-up
-    bare.push_back(of_executor.median());
-    http.push_back(of_server.median());
-    wire.push_back(of_echo.median());
-    added.push_back(http.back() - bare.back());
+    bare.push_back(of_executor.mean());
+    http.push_back(of_server.mean());
+    wire.push_back(of_echo.mean());
+    added.push_back(http.back() -
+                    (after.microseconds - before.microseconds) / (after.count - before.count));
   }
   fmt::print(
-      "a request of one token, {} rounds of {}, medians: bare executor {:.1f} us, over HTTP {:.1f} "
-      "us, added {:.1f} us, of which an echo over the same socket takes {:.1f} us\n",
-      o.rounds, o.requests, median(bare), median(http), median(added), median(wire));
+      "a request of one token, {} rounds of {}, medians of their means: over HTTP {:.1f} us, "
+      "{:.1f} "
+      "us more than its executor, of which an echo over the same socket takes {:.1f} us; a bare "
+      "executor in another process {:.1f} us\n",
+      o.rounds, o.requests, median(http), median(added), median(wire), median(bare));
   return ok();
 }
 

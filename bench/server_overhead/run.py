@@ -1,6 +1,6 @@
 """Throughput and latency of this server beside a stock Triton 2.51 on the same machine: one repository, one identity
-backend loaded in both, perf_analyzer, rounds that alternate between the servers. For HTTP also beside `replay_server`,
-which answers without doing anything: the bound that client, kernel and wake-ups set.
+backend loaded in both, perf_analyzer, rounds that alternate between the servers. One HTTP connection also beside
+`replay_server`, which answers without doing anything: the bound that client, kernel and wake-ups set.
 
 usage: run.py [--build DIR] [--protocols http,grpc] [--connections 1,16,64] [--rounds N] [--seconds S]
 
@@ -49,9 +49,9 @@ def free_port():
 class Server:
     """A running server with HTTP, and with gRPC where it has it."""
 
-    def __init__(self, name, command, environment, log, protocols=("http", "grpc")):
+    def __init__(self, name, command, environment, log, protocols=("http", "grpc"), max_connections=1000):
         self.name, self.http, self.grpc, metrics = name, free_port(), free_port(), free_port()
-        self.protocols = protocols
+        self.protocols, self.max_connections = protocols, max_connections
         ports = {"http": self.http, "grpc": self.grpc, "metrics": metrics}
         self.log = open(log, "w")
         self.process = subprocess.Popen([part.format(**ports) for part in command], env=environment, stdout=self.log,
@@ -152,7 +152,7 @@ def main():
     ours = Server("nereid", pinned(options.server_cpus, ours), dict(os.environ), os.path.join(work, "nereid.log"))
     replay = Server("replay", pinned(options.server_cpus, [os.path.join(options.build, "bin", "replay_server"), "{http}",
                                                            str(ours.http)]),
-                    dict(os.environ), os.path.join(work, "replay.log"), protocols=("http",))
+                    dict(os.environ), os.path.join(work, "replay.log"), protocols=("http",), max_connections=1)
     try:
         compare([stock, ours, replay], analyzer, options, work)
     finally:
@@ -165,8 +165,8 @@ def compare(servers, analyzer, options, work):
     print(f"{'':>14} | {'stock':^42} | {'nereid':^42} | {'nereid to stock':^20} | {'replay: infer/s, p50':^20}")
     print(f"{'connections':>14} | {head} | {head} | {'infer/s':>9} {'p99':>9}")
     for protocol in options.protocols.split(","):
-        asked = [server for server in servers if protocol in server.protocols]
         for connections in map(int, options.connections.split(",")):
+            asked = [s for s in servers if protocol in s.protocols and connections <= s.max_connections]
             rounds = {server.name: [] for server in asked}
             for number in range(options.rounds):
                 for server in (asked if number % 2 == 0 else asked[::-1]):

@@ -1,13 +1,10 @@
 """What serving adds to generation. For each streamed token: CPU time of every server thread other than the engine's.
-For a request of one token on an open connection: latency at the client beside what the engine's model says that the
-executor took, and CPU time of the other threads.
+For a request of one token on an open connection: what request_cost.cc says.
 
-usage: token_cost.py [--build DIR] [--streams N] [--tokens N] [--requests N] [--path PATH]"""
+usage: token_cost.py [--build DIR] [--streams N] [--tokens N] [--path PATH]"""
 import argparse
 import json
 import os
-import socket
-import statistics
 import subprocess
 import tempfile
 import threading
@@ -34,13 +31,6 @@ def stream(url, path, tokens, counts):
     counts.append(count)
 
 
-def engine_time(url):
-    """Requests that the engine's model has computed, and their time in ns."""
-    with urllib.request.urlopen(url + "/v2/models/tensorrt_llm/stats") as reply:
-        infer = json.load(reply)["model_stats"][0]["inference_stats"]["compute_infer"]
-    return infer["count"], infer["ns"]
-
-
 def measure(pid, work, num_compute):
     """ns of the busiest `num_compute` threads and of the others while `work` runs."""
     before = thread_times(pid)
@@ -55,7 +45,6 @@ def main():
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=400)
-    parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--path", default="/v2/models/ensemble/generate_stream")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -95,36 +84,8 @@ def run(options, pid, url):
     print(f"  engine {compute / 1e3 / pieces:.1f} us, serving {others / 1e3 / pieces:.1f} us of CPU for each piece; "
           f"threads: {', '.join(f'{ns / 1e3 / pieces:.1f}' for ns in spent[1:10])}")
 
-    latencies = []
-    host, port = url.removeprefix("http://").split(":")
-    body = json.dumps({"text_input": "The sea", "max_tokens": 1, "end_id": -1})
-    text = (f"POST {options.path.replace('_stream', '')} HTTP/1.1\r\nHost: {host}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n{body}").encode()
-
-    def requests():
-        with socket.create_connection((host, int(port))) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for _ in range(options.requests):
-                begin = time.perf_counter_ns()
-                connection.sendall(text)
-                reply = b""
-                while not reply.endswith(b"0\r\n\r\n"):
-                    piece = connection.recv(65536)
-                    assert piece, reply
-                    reply += piece
-                latencies.append(time.perf_counter_ns() - begin)
-                assert reply.startswith(b"HTTP/1.1 200"), reply
-
-    requests()
-    latencies.clear()
-    before = engine_time(url)
-    _, others, spent = measure(pid, requests, 1)
-    count, ns = (after - at for after, at in zip(engine_time(url), before))
-    mean = sum(latencies) / len(latencies)
-    print(f"  a request of one token: {mean / 1e3:.1f} us at the client (median {statistics.median(latencies) / 1e3:.1f}), "
-          f"of which the executor {ns / 1e3 / count:.1f} us: {(mean - ns / count) / 1e3:.1f} us added; serving "
-          f"{others / 1e3 / len(latencies):.1f} us of CPU; "
-          f"threads: {', '.join(f'{ns / 1e3 / len(latencies):.1f}' for ns in spent[1:10])}")
+    subprocess.run([os.path.join(options.build, "bin", "request_cost"), "--port", url.rpartition(":")[2],
+                    "--path", options.path.replace("_stream", "")], check=True)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ def grpc_restricted():
         assert asyncio.run(streamed(server, good)) == text
         # Nothing is sent: a message that meets the refusal half way fails in the client.
         with grpc.insecure_channel(server.grpc) as channel:
-            refused(lambda: list(channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")(iter(()))), "infer-key")
+            stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+            refused(lambda: list(stream(iter(()))), "infer-key")
         # The same api over HTTP has no secret.
         assert server.generate("ensemble", PROMPT, 16, exclude_input_in_output=True)["text_output"] == text
     twice = Server(repository("restricted", bls=False), flags[0], "--grpc-restricted-protocol=inference:other=x")

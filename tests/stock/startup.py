@@ -6,7 +6,6 @@ OPTIONS = {
     "server_version": "each server's own",
     "model_repository_path[0]": "where the copy lies",
     "server_extensions": "only what is served: no cuda_shared_memory without a GPU",
-    "min_supported_compute_capability": "nothing here looks at it",
 }
 LANDMARKS = ("| Repository Agent ", "| Backend ", "| Model ", "| Option ", "Started GRPCInferenceService at",
              "Started HTTPService at", "Started Metrics Service at")
