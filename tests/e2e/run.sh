@@ -24,7 +24,8 @@ if [ ! -x "$prometheus" ]; then
   echo "e2e: unpacking prometheus into build/prometheus"
   fresh=build/prometheus.new
   rm -rf "$fresh" && mkdir -p "$fresh"
-  (cd "$fresh" && apt-get download -qq -o APT::Sandbox::User=root prometheus >/dev/null)
+  download() { (cd "$fresh" && apt-get download -qq -o APT::Sandbox::User=root prometheus >/dev/null); }
+  download || { apt-get update -qq && download; }  # the list of packages may be missing or old
   dpkg-deb -x "$fresh"/prometheus_*.deb "$fresh"
   rm -rf "$fresh"/prometheus_*.deb build/prometheus && mv "$fresh" build/prometheus
 fi
