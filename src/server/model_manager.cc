@@ -11,12 +11,12 @@
 namespace nereid::server {
 namespace {
 
-// A backend still holds requests of this model: its memory must outlive every use of it.
-void keep_for_ever(std::shared_ptr<Model> model) {
+// A backend still holds requests of a model: the memory of both must outlive every use of it.
+void keep_for_ever(std::shared_ptr<void> what) {
   static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<Model>>;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
   std::lock_guard lock(mutex);
-  kept->push_back(std::move(model));
+  kept->push_back(std::move(what));
 }
 
 // work(0) ... work(count - 1) on up to `max_threads` threads, this one included.
@@ -67,6 +67,8 @@ ModelManager::~ModelManager() {
   }
   gone.clear();
   reaper_.close();
+  if (!are_backends_abandoned_) return;
+  for (auto& [_, backend] : backends_) keep_for_ever(std::move(backend));
 }
 
 Status ModelManager::check_control(TRITONSERVER_ModelControlMode mode, const char* message) const {
@@ -407,10 +409,6 @@ bool ModelManager::stop_live(Time deadline) {
   // The others know nothing of each other.
   in_parallel(models.size(), kStopThreads, [&](size_t i) { stop_one(models[i]); });
   return all;
-}
-
-void ModelManager::abandon_backends() {
-  for (auto& [_, backend] : backends_) (void)backend.release();
 }
 
 }  // namespace nereid::server

@@ -2,6 +2,7 @@
 // them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -82,7 +83,7 @@ class ModelManager {
   // be left for ever.
   bool is_changing() const { return claims_.any(); }
   // After a stop() that failed: backends must not be finalised.
-  void abandon_backends();
+  void abandon_backends() { are_backends_abandoned_ = true; }
 
  private:
   struct Version {
@@ -143,6 +144,7 @@ class ModelManager {
   RepoAgents agents_;
   std::mutex backends_mutex_;
   std::map<std::string, std::unique_ptr<Backend>> backends_;  // by path; destroyed after the models
+  std::atomic<bool> are_backends_abandoned_{false};
   std::shared_ptr<Table> table_ = std::make_shared<Table>();
   ModelClaims claims_;
   std::counting_semaphore<> load_slots_;  // versions that may load at a time
