@@ -84,10 +84,9 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   command
-      .add_option(
-          "--kv-cache-fraction", kv_cache_fraction,
-          "KV cache as a share of what is free after weights and buffers, above 0 and below "
-          "1; default: by --memory")
+      .add_option("--kv-cache-fraction", kv_cache_fraction,
+                  "KV cache as a share of what is free after weights and buffers, above 0, at "
+                  "most 1; default: by --memory")
       ->check(CLI::Range(0.0, 1.0));
   command
       .add_option("--kv-cache-type", kv_cache_type,
@@ -152,10 +151,6 @@ Status ModelOptions::finish() {
   KvCacheConfig& kv = executor.kv_cache;
   SchedulerConfig& scheduler = executor.scheduler;
   if (kv_cache_tokens > 0) kv.max_tokens = kv_cache_tokens;
-  if (kv_cache_fraction == 1) {
-    return invalid_argument(
-        "--kv-cache-fraction: 1 leaves nothing for the rest; allowed is (0, 1)");
-  }
   if (kv_cache_fraction > 0) kv.memory_fraction = kv_cache_fraction;
   kv.type = value_of<KvCacheType>(kKvTypes, kv_cache_type);
   kv.enable_block_reuse = !no_kv_cache_reuse;

@@ -18,7 +18,7 @@ TRITONSERVER_Error* out_of_bounds(const char* what, uint32_t index, size_t count
       invalid_argument("out of bounds index {}, request has {} {}", index, count, what));
 }
 
-const std::vector<InputBuffer>& buffers_of(const InputTensor& input, const char* host_policy) {
+const InputBuffers& buffers_of(const InputTensor& input, const char* host_policy) {
   return host_policy == nullptr ? input.buffers : input.buffers_for(host_policy);
 }
 

@@ -24,7 +24,7 @@ bool same_bytes(const InputTensor& a, const InputTensor& b) {
   return a.policy_buffers.empty() && b.policy_buffers.empty() && joined(a) == joined(b);
 }
 
-bool same_shape_behind_batch(const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+bool same_shape_behind_batch(const Shape& a, const Shape& b) {
   return a.size() == b.size() && (a.empty() || std::equal(a.begin() + 1, a.end(), b.begin() + 1));
 }
 

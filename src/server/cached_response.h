@@ -13,7 +13,7 @@ namespace nereid::server {
 struct CachedOutput {
   std::string name;
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  std::vector<int64_t> shape;
+  Shape shape;
   std::string_view bytes;
 };
 

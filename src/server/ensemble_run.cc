@@ -410,7 +410,8 @@ void EnsembleRun::fail(const Status& status) {
   failed_ = final_sent_ = true;
   open_room();
   waiting_.clear();
-  request_->model->statistics().failure(FailureReason::kOther, request_->start_ns);
+  const auto reason = absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kOther;
+  request_->model->statistics().failure(reason, request_->start_ns);
   context_->fail(Status(
       status.code(), fmt::format("in ensemble '{}', {}", model_.config().name, message(status))));
   cancel_steps();

@@ -20,8 +20,8 @@ namespace nereid::server {
 // A tensor between steps: shape with its owner's memory; cheap to copy.
 struct FlowTensor {
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  std::vector<int64_t> shape;  // as the ensemble sees it
-  std::vector<InputBuffer> buffers;
+  Shape shape;  // as the ensemble sees it
+  InputBuffers buffers;
   std::shared_ptr<InferenceResponse> owner;  // null: memory of the ensemble's request
 };
 

@@ -17,7 +17,7 @@ size_t InputTensor::byte_size() const {
   return total;
 }
 
-const std::vector<InputBuffer>& InputTensor::buffers_for(std::string_view host_policy) const {
+const InputBuffers& InputTensor::buffers_for(std::string_view host_policy) const {
   for (const auto& [name, own] : policy_buffers) {
     if (name == host_policy) return own;
   }
@@ -146,8 +146,8 @@ bool dims_match(const std::vector<int64_t>& expected, const int64_t* got, size_t
 }
 
 // The spec's reshape with its variable dims taken, in order, from the client's.
-std::vector<int64_t> reshaped(const TensorSpec& spec, const int64_t* got) {
-  std::vector<int64_t> variable, out;
+Shape reshaped(const TensorSpec& spec, const int64_t* got) {
+  Shape variable, out;
   for (size_t i = 0; i < spec.dims.size(); ++i) {
     if (spec.dims[i] == -1) variable.push_back(got[i]);
   }
@@ -196,10 +196,12 @@ Status check_shape(InferenceRequest& r, InputTensor& input, const TensorSpec& sp
                   "max_batch_size."
                 : "");
   }
+  if (!spec.reshape) {
+    input.backend_shape = input.shape;
+    return ok();
+  }
+  const Shape rest = reshaped(spec, input.shape.data() + skip);
   input.backend_shape.assign(input.shape.begin(), input.shape.begin() + skip);
-  const auto rest = spec.reshape
-                        ? reshaped(spec, input.shape.data() + skip)
-                        : std::vector<int64_t>(input.shape.begin() + skip, input.shape.end());
   input.backend_shape.insert(input.backend_shape.end(), rest.begin(), rest.end());
   return ok();
 }

@@ -99,21 +99,22 @@ struct InputBuffer {
   int64_t memory_type_id = 0;
   std::shared_ptr<const CudaIpcHandle> ipc_handle;  // null: none
 };
+using InputBuffers = absl::InlinedVector<InputBuffer, 1>;
 
 struct InputTensor {
   std::string name;
   const TensorSpec* spec = nullptr;  // of the model; null: not looked up yet
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  std::vector<int64_t> shape;          // as the client gave it
-  std::vector<int64_t> backend_shape;  // after the model's reshape; set by validate()
-  std::vector<InputBuffer> buffers;
+  Shape shape;          // as the client gave it
+  Shape backend_shape;  // after the model's reshape; set by validate()
+  InputBuffers buffers;
   // The same data once more for instances of a host policy, in memory that is near them.
-  std::vector<std::pair<std::string, std::vector<InputBuffer>>> policy_buffers;
+  std::vector<std::pair<std::string, InputBuffers>> policy_buffers;
   TRITONSERVER_BufferAttributes attributes;  // scratch for InputBufferAttributes
 
   size_t byte_size() const;
   // Those of the host policy; `buffers` when there are none for it.
-  const std::vector<InputBuffer>& buffers_for(std::string_view host_policy) const;
+  const InputBuffers& buffers_for(std::string_view host_policy) const;
 };
 
 class InferenceRequest {

@@ -136,11 +136,10 @@ namespace {
 
 // The shape that the model's dims declare for what the backend made in the spec's reshape: sizes of
 // the variable dims come, in order, from the backend's shape. Other shapes stay as they are.
-std::vector<int64_t> as_declared(const TensorSpec& spec, bool batched,
-                                 const std::vector<int64_t>& made) {
+Shape as_declared(const TensorSpec& spec, bool batched, const Shape& made) {
   const size_t skip = batched && !spec.is_shape_tensor ? 1 : 0;
   if (made.size() != skip + spec.reshape->size()) return made;
-  std::vector<int64_t> variable;
+  Shape variable;
   for (size_t i = 0; i < spec.reshape->size(); ++i) {
     const int64_t dim = (*spec.reshape)[i];
     if (dim == -1) {
@@ -149,7 +148,7 @@ std::vector<int64_t> as_declared(const TensorSpec& spec, bool batched,
       return made;
     }
   }
-  std::vector<int64_t> out(made.begin(), made.begin() + static_cast<ptrdiff_t>(skip));
+  Shape out(made.begin(), made.begin() + static_cast<ptrdiff_t>(skip));
   size_t next = 0;
   for (int64_t dim : spec.dims) {
     out.push_back(dim == -1 && next < variable.size() ? variable[next++] : dim);
@@ -160,8 +159,7 @@ std::vector<int64_t> as_declared(const TensorSpec& spec, bool batched,
 }  // namespace
 
 StatusOr<OutputTensor*> InferenceResponse::add_output(const std::string& name,
-                                                      TRITONSERVER_DataType datatype,
-                                                      std::vector<int64_t> shape) {
+                                                      TRITONSERVER_DataType datatype, Shape shape) {
   const ModelConfig& config = context_->model->config();
   const TensorSpec* spec = config.output(name);
   if (spec == nullptr) {

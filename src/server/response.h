@@ -16,7 +16,7 @@ struct OutputTensor {
   InferenceResponse* response = nullptr;
   std::string name;
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  std::vector<int64_t> shape;
+  Shape shape;
   bool allocated = false;
   void* buffer = nullptr;
   size_t byte_size = 0;
@@ -42,7 +42,7 @@ class InferenceResponse {
   // InvalidArgument when the model declares no such output. The pointer lives as long as the
   // response.
   StatusOr<OutputTensor*> add_output(const std::string& name, TRITONSERVER_DataType datatype,
-                                     std::vector<int64_t> shape);
+                                     Shape shape);
   void set_parameter(TRITONSERVER_Parameter parameter);  // replaces one of the same name
 
   // Hands `response` to its context; always consumes it. A non-OK `error` makes it an error

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <span>
 
 #include "base/file.h"
 #include "server/host_allocator.h"
@@ -54,7 +55,7 @@ uint64_t largest(TRITONSERVER_DataType datatype) {
 }
 
 void add_input(InferenceRequest& request, const std::string& name, TRITONSERVER_DataType datatype,
-               std::vector<int64_t> shape, std::shared_ptr<const std::string> data) {
+               Shape shape, std::shared_ptr<const std::string> data) {
   InputTensor& input = request.core_inputs.emplace_back();
   input.name = name;
   input.datatype = datatype;
@@ -64,7 +65,7 @@ void add_input(InferenceRequest& request, const std::string& name, TRITONSERVER_
   request.core_memory.push_back(std::move(data));
 }
 
-uint64_t elements(const std::vector<int64_t>& dims) {
+uint64_t elements(std::span<const int64_t> dims) {
   uint64_t n = 1;
   for (int64_t d : dims) n *= static_cast<uint64_t>(d);
   return n;
@@ -97,7 +98,7 @@ void add_controls(const ModelConfig& config, const ControlValues& values,
                   InferenceRequest& request) {
   using Kind = SequenceControl::Kind;
   for (const auto& control : config.sequences->controls) {
-    std::vector<int64_t> shape = {1};
+    Shape shape = {1};
     if (config.max_batch_size > 0) shape.insert(shape.begin(), 1);
     std::string bytes;
     if (control.kind == Kind::kId) {
@@ -179,7 +180,8 @@ void ImplicitStates::reset() {
     // A sequence that writes in place must not write into what all start with.
     if (state.spec->same_buffer) state.data = std::make_shared<std::string>(*state.data);
     state.next = nullptr;
-    state.shape = state.spec->initial_dims;
+    const auto& dims = state.spec->initial_dims;
+    state.shape.assign(dims.begin(), dims.end());
     if (state.batched) state.shape.insert(state.shape.begin(), 1);
   }
 }
@@ -191,8 +193,7 @@ void ImplicitStates::add_inputs(InferenceRequest& request) const {
 }
 
 StatusOr<ImplicitState*> ImplicitStates::write(std::string_view name,
-                                               TRITONSERVER_DataType datatype,
-                                               std::vector<int64_t> shape) {
+                                               TRITONSERVER_DataType datatype, Shape shape) {
   const auto it = std::find_if(states_.begin(), states_.end(),
                                [&](const auto& s) { return s.spec->output_name == name; });
   if (it == states_.end()) {

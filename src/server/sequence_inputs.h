@@ -31,7 +31,7 @@ struct ImplicitState {
   const SequenceState* spec = nullptr;
   bool batched = false;
   std::shared_ptr<std::string> data, next;  // next: null until StateBuffer
-  std::vector<int64_t> shape, next_shape;   // with the batch dimension
+  Shape shape, next_shape;                  // with the batch dimension
   TRITONSERVER_BufferAttributes attributes;
 
   // Memory for what the request writes. InvalidArgument, or ResourceExhausted.
@@ -55,7 +55,7 @@ class ImplicitStates {
   void add_inputs(InferenceRequest& request) const;
   // A new value for output state `name`. InvalidArgument with the reason.
   StatusOr<ImplicitState*> write(std::string_view name, TRITONSERVER_DataType datatype,
-                                 std::vector<int64_t> shape);
+                                 Shape shape);
 
  private:
   const ModelConfig& config_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "absl/container/inlined_vector.h"
 #include "triton/core/tritonserver.h"
 
 // A named value; `pointer` is what the API hands out for it.
@@ -32,7 +33,9 @@ struct TRITONSERVER_Message {
 
 namespace nereid::server {
 using CudaIpcHandle = std::array<char, 64>;
-}
+// Of a tensor of a request or response. Every request has dozens, most of them of two dimensions.
+using Shape = absl::InlinedVector<int64_t, 4>;
+}  // namespace nereid::server
 
 struct TRITONSERVER_BufferAttributes {
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;

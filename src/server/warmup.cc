@@ -101,7 +101,7 @@ class Sample {
         InputTensor& tensor = request->inputs.emplace_back();
         tensor.name = spec.inputs[i].name;
         tensor.datatype = spec.inputs[i].datatype;
-        tensor.shape = spec.inputs[i].dims;
+        tensor.shape.assign(spec.inputs[i].dims.begin(), spec.inputs[i].dims.end());
         if (batched) tensor.shape.insert(tensor.shape.begin(), 1);
         if (!sample->data_[i].empty()) {
           tensor.buffers = {

@@ -6,8 +6,8 @@
 #include "backend/common/triton.h"
 #include "nereid/backend.h"
 
-// Defines TRITONBACKEND_Initialize, ModelInitialize, ModelFinalize and ModelInstanceExecute, and
-// NEREID_RequestIsQuick, for class Model, which has
+// Defines TRITONBACKEND_Initialize, GetBackendAttribute, ModelInitialize, ModelFinalize and
+// ModelInstanceExecute, and NEREID_RequestIsQuick, for class Model, which has
 //   static constexpr uint64_t kQuickBytes;
 //       with inputs of at most that size execute() takes up to 0.1 ms
 //   static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*);
@@ -22,6 +22,12 @@
     return ::nereid::backend::give(                                                               \
         ::nereid::unsupported("backend API {}.{} is older than {}.{}", major, minor,              \
                               TRITONBACKEND_API_VERSION_MAJOR, TRITONBACKEND_API_VERSION_MINOR)); \
+  }                                                                                               \
+  /* Tensors are in host memory whatever the model computes on. */                                \
+  TRITONSERVER_Error* TRITONBACKEND_GetBackendAttribute(                                          \
+      TRITONBACKEND_Backend*, TRITONBACKEND_BackendAttribute* attribute) {                        \
+    return TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(                               \
+        attribute, TRITONSERVER_INSTANCEGROUPKIND_CPU, 0, nullptr, 0);                            \
   }                                                                                               \
   TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {                 \
     return ::nereid::backend::give(::nereid::backend::guarded([&]() -> ::nereid::Status {         \

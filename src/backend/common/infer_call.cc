@@ -50,7 +50,7 @@ Status copy_outputs(TRITONSERVER_InferenceResponse* response, std::vector<Output
     void* userp = nullptr;
     RETURN_IF_ERROR(take(TRITONSERVER_InferenceResponseOutput(
         response, i, &name, &datatype, &shape, &rank, &base, &size, &memory, &memory_id, &userp)));
-    outputs.push_back({name, datatype, std::vector<int64_t>(shape, shape + rank),
+    outputs.push_back({name, datatype, Shape(shape, shape + rank),
                        std::string(static_cast<const char*>(base), size)});
   }
   return ok();

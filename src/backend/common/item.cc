@@ -11,8 +11,10 @@ Status uneven(std::string_view name, int64_t batch) {
 }  // namespace
 
 StatusOr<std::optional<InputView>> Item::input(std::string_view name) const {
-  ASSIGN_OR_RETURN(auto view, request_.input(name));
-  if (!view || batch_ == 1) return view;
+  ASSIGN_OR_RETURN(const InputView* whole, request_.input(name));
+  if (whole == nullptr) return std::nullopt;
+  std::optional view(*whole);
+  if (batch_ == 1) return view;
   if (view->shape.empty() || view->shape[0] != batch_) return uneven(name, batch_);
   view->shape[0] = 1;
   if (view->datatype != TRITONSERVER_TYPE_BYTES) {
@@ -37,6 +39,7 @@ StatusOr<std::optional<InputView>> Item::input(std::string_view name) const {
 
 template <class T>
 StatusOr<std::optional<std::vector<T>>> Item::values(const char* name) const {
+  if (batch_ == 1) return request_.values<T>(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
   ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
@@ -45,6 +48,7 @@ StatusOr<std::optional<std::vector<T>>> Item::values(const char* name) const {
 
 template <class T>
 StatusOr<std::optional<T>> Item::scalar(const char* name) const {
+  if (batch_ == 1) return request_.scalar<T>(name);
   ASSIGN_OR_RETURN(const auto all, values<T>(name));
   if (!all) return std::nullopt;
   if (all->size() != 1) return invalid_argument("Invalid size for tensor {}", name);
@@ -60,6 +64,7 @@ template StatusOr<std::optional<std::vector<uint64_t>>> Item::values(const char*
 template StatusOr<std::optional<std::vector<float>>> Item::values(const char*) const;
 
 StatusOr<std::optional<std::vector<std::string>>> Item::strings(const char* name) const {
+  if (batch_ == 1) return request_.strings(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
   ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));

@@ -10,8 +10,7 @@
 
 namespace nereid::backend {
 
-Status take(TRITONSERVER_Error* error) {
-  if (error == nullptr) return ok();
+Status take_error(TRITONSERVER_Error* error) {
   const std::string text = TRITONSERVER_ErrorMessage(error);
   const auto code = TRITONSERVER_ErrorCode(error);
   TRITONSERVER_ErrorDelete(error);
@@ -101,29 +100,67 @@ void log_verbose(std::string_view text) { log(TRITONSERVER_LOG_VERBOSE, text); }
 
 namespace {
 
-uint64_t bit_of(std::string_view name) {
-  if (name.empty()) return 1;
-  return uint64_t{1} << ((name.size() * 7 + static_cast<unsigned char>(name.front()) * 5 +
-                          static_cast<unsigned char>(name.back())) %
-                         64);
+size_t hash_of(std::string_view name) {
+  if (name.empty()) return 0;
+  return (name.size() * 7 + static_cast<unsigned char>(name.front()) * 5 +
+          static_cast<unsigned char>(name.back())) %
+         64;
+}
+
+Status read_input(TRITONBACKEND_Input* input, const char*& name, InputView& view) {
+  const int64_t* shape = nullptr;
+  uint32_t rank = 0, num_buffers = 0;
+  RETURN_IF_ERROR(take(TRITONBACKEND_InputProperties(input, &name, &view.datatype, &shape, &rank,
+                                                     nullptr, &num_buffers)));
+  view.shape.assign(shape, shape + rank);
+  for (uint32_t i = 0; i < num_buffers; ++i) {
+    const void* base = nullptr;
+    uint64_t size = 0;
+    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
+    int64_t memory_id = 0;
+    RETURN_IF_ERROR(take(TRITONBACKEND_InputBuffer(input, i, &base, &size, &memory, &memory_id)));
+    if (memory == TRITONSERVER_MEMORY_GPU) {
+      view.in_device_memory = true;
+      view.bytes = {};
+      return ok();
+    }
+    const std::string_view part(static_cast<const char*>(base), size);
+    if (num_buffers == 1) {
+      view.bytes = part;
+    } else {
+      if (view.joined == nullptr) view.joined = std::make_shared<std::string>();
+      view.joined->append(part);
+      view.bytes = *view.joined;
+    }
+  }
+  return ok();
 }
 
 }  // namespace
 
 Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request)
     : instance_(instance), request_(request), exec_start_(now_ns()) {
+  first_of_hash_.fill(-1);
   uint32_t count = 0;
   check(TRITONBACKEND_RequestInputCount(request_, &count));
+  inputs_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     TRITONBACKEND_Input* input = nullptr;
     const char* name = nullptr;
     check(TRITONBACKEND_RequestInputByIndex(request_, i, &input));
     if (input == nullptr) continue;
-    check(TRITONBACKEND_InputProperties(input, &name, nullptr, nullptr, nullptr, nullptr, nullptr));
-    inputs_.emplace_back(name, input);
-    name_bits_ |= bit_of(name);
+    Input& entry = inputs_.emplace_back();
+    if (const Status status = read_input(input, name, entry.view); !status.ok()) {
+      log(TRITONSERVER_LOG_ERROR, message(status));
+      inputs_.pop_back();
+      continue;
+    }
+    entry.name = name;
+    entry.next =
+        std::exchange(first_of_hash_[hash_of(name)], static_cast<int16_t>(inputs_.size() - 1));
   }
   check(TRITONBACKEND_RequestOutputCount(request_, &count));
+  outputs_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     const char* name = "";
     check(TRITONBACKEND_RequestOutputName(request_, i, &name));
@@ -137,37 +174,16 @@ std::string Request::id() const {
   return id;
 }
 
-StatusOr<std::optional<InputView>> Request::input(std::string_view name) const {
-  if ((name_bits_ & bit_of(name)) == 0) return std::nullopt;
-  const auto found = std::find_if(inputs_.begin(), inputs_.end(),
-                                  [&](const auto& entry) { return entry.first == name; });
-  if (found == inputs_.end()) return std::nullopt;
-  TRITONBACKEND_Input* const input = found->second;
-  InputView view;
-  const int64_t* shape = nullptr;
-  uint32_t rank = 0, num_buffers = 0;
-  RETURN_IF_ERROR(take(TRITONBACKEND_InputProperties(input, nullptr, &view.datatype, &shape, &rank,
-                                                     nullptr, &num_buffers)));
-  view.shape.assign(shape, shape + rank);
-  for (uint32_t i = 0; i < num_buffers; ++i) {
-    const void* base = nullptr;
-    uint64_t size = 0;
-    TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
-    int64_t memory_id = 0;
-    RETURN_IF_ERROR(take(TRITONBACKEND_InputBuffer(input, i, &base, &size, &memory, &memory_id)));
-    if (memory == TRITONSERVER_MEMORY_GPU) {
+StatusOr<const InputView*> Request::input(std::string_view name) const {
+  for (int16_t i = first_of_hash_[hash_of(name)]; i >= 0; i = inputs_[i].next) {
+    const Input& input = inputs_[i];
+    if (input.name != name) continue;
+    if (input.view.in_device_memory) {
       return invalid_argument("input '{}' is in device memory; only host memory works", name);
     }
-    const std::string_view part(static_cast<const char*>(base), size);
-    if (num_buffers == 1) {
-      view.bytes = part;
-    } else {
-      if (view.joined == nullptr) view.joined = std::make_shared<std::string>();
-      view.joined->append(part);
-      view.bytes = *view.joined;
-    }
+    return &input.view;
   }
-  return std::optional(std::move(view));
+  return nullptr;
 }
 
 bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {
@@ -189,27 +205,47 @@ bool Request::wants_output(std::string_view name) const {
   return std::find(outputs_.begin(), outputs_.end(), name) != outputs_.end();
 }
 
+namespace {
+
+// The oldest repositories declare lengths and counts as UINT32.
+template <class T>
+bool is_unsigned(const InputView& view) {
+  return std::is_same_v<T, int32_t> && view.datatype == TRITONSERVER_TYPE_UINT32;
+}
+
+template <class T>
+Status check_elements(std::string_view name, const InputView& view) {
+  const bool has_type = view.datatype == type_of<T>() || is_unsigned<T>(view);
+  if (has_type && view.bytes.size() % sizeof(T) == 0) return ok();
+  return invalid_argument("input '{}' has type {}, expected {}", name,
+                          TRITONSERVER_DataTypeString(view.datatype),
+                          TRITONSERVER_DataTypeString(type_of<T>()));
+}
+
+template <class T>
+StatusOr<T> element(std::string_view name, const InputView& view, size_t i) {
+  // A bool on the wire is a byte of any value, so it is not copied as it stands.
+  if constexpr (std::is_same_v<T, bool>) {
+    return view.bytes[i] != 0;
+  } else {
+    T out;
+    std::memcpy(&out, view.bytes.data() + i * sizeof(T), sizeof(T));
+    if (is_unsigned<T>(view) && out < T{}) {
+      return invalid_argument("input '{}' is {}, expected at most {}", name,
+                              static_cast<uint32_t>(out), std::numeric_limits<T>::max());
+    }
+    return out;
+  }
+}
+
+}  // namespace
+
 template <class T>
 StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view) {
-  // The oldest repositories declare lengths and counts as UINT32.
-  const bool is_unsigned = std::is_same_v<T, int32_t> && view.datatype == TRITONSERVER_TYPE_UINT32;
-  if ((view.datatype != type_of<T>() && !is_unsigned) || view.bytes.size() % sizeof(T) != 0) {
-    return invalid_argument("input '{}' has type {}, expected {}", name,
-                            TRITONSERVER_DataTypeString(view.datatype),
-                            TRITONSERVER_DataTypeString(type_of<T>()));
-  }
+  RETURN_IF_ERROR(check_elements<T>(name, view));
   std::vector<T> out(view.bytes.size() / sizeof(T));
   for (size_t i = 0; i < out.size(); ++i) {
-    // A bool on the wire is a byte of any value, so it is not copied as it stands.
-    if constexpr (std::is_same_v<T, bool>) {
-      out[i] = view.bytes[i] != 0;
-    } else {
-      std::memcpy(&out[i], view.bytes.data() + i * sizeof(T), sizeof(T));
-      if (is_unsigned && out[i] < T{}) {
-        return invalid_argument("input '{}' is {}, expected at most {}", name,
-                                static_cast<uint32_t>(out[i]), std::numeric_limits<T>::max());
-      }
-    }
+    ASSIGN_OR_RETURN(out[i], element<T>(name, view, i));
   }
   return out;
 }
@@ -244,18 +280,20 @@ StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const 
 
 template <class T>
 StatusOr<std::optional<std::vector<T>>> Request::values(const char* name) const {
-  ASSIGN_OR_RETURN(const auto view, input(name));
-  if (!view) return std::nullopt;
+  ASSIGN_OR_RETURN(const InputView* view, input(name));
+  if (view == nullptr) return std::nullopt;
   ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
   return std::optional(std::move(out));
 }
 
 template <class T>
 StatusOr<std::optional<T>> Request::scalar(const char* name) const {
-  ASSIGN_OR_RETURN(const auto all, values<T>(name));
-  if (!all) return std::nullopt;
-  if (all->size() != 1) return invalid_argument("Invalid size for tensor {}", name);
-  return std::optional<T>((*all)[0]);
+  ASSIGN_OR_RETURN(const InputView* view, input(name));
+  if (view == nullptr) return std::nullopt;
+  RETURN_IF_ERROR(check_elements<T>(name, *view));
+  if (view->bytes.size() != sizeof(T)) return invalid_argument("Invalid size for tensor {}", name);
+  ASSIGN_OR_RETURN(const T value, element<T>(name, *view, 0));
+  return std::optional<T>(value);
 }
 
 template StatusOr<std::optional<int32_t>> Request::scalar(const char*) const;
@@ -263,11 +301,12 @@ template StatusOr<std::optional<uint64_t>> Request::scalar(const char*) const;
 template StatusOr<std::optional<float>> Request::scalar(const char*) const;
 template StatusOr<std::optional<bool>> Request::scalar(const char*) const;
 template StatusOr<std::optional<std::vector<int32_t>>> Request::values(const char*) const;
+template StatusOr<std::optional<std::vector<uint64_t>>> Request::values(const char*) const;
 template StatusOr<std::optional<std::vector<float>>> Request::values(const char*) const;
 
 StatusOr<std::optional<std::vector<std::string>>> Request::strings(const char* name) const {
-  ASSIGN_OR_RETURN(const auto view, input(name));
-  if (!view) return std::nullopt;
+  ASSIGN_OR_RETURN(const InputView* view, input(name));
+  if (view == nullptr) return std::nullopt;
   ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));
   return std::optional(std::vector<std::string>(parts.begin(), parts.end()));
 }
@@ -296,17 +335,16 @@ void Request::release() {
 }
 
 template <class T>
-Output make_output(std::string name, std::vector<int64_t> shape, const std::vector<T>& values) {
+Output make_output(std::string name, Shape shape, const std::vector<T>& values) {
   return {std::move(name), type_of<T>(), std::move(shape),
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
 }
 
-template Output make_output(std::string, std::vector<int64_t>, const std::vector<int32_t>&);
-template Output make_output(std::string, std::vector<int64_t>, const std::vector<int64_t>&);
-template Output make_output(std::string, std::vector<int64_t>, const std::vector<float>&);
+template Output make_output(std::string, Shape, const std::vector<int32_t>&);
+template Output make_output(std::string, Shape, const std::vector<int64_t>&);
+template Output make_output(std::string, Shape, const std::vector<float>&);
 
-Output make_output(std::string name, std::vector<int64_t> shape,
-                   const std::vector<std::string>& values) {
+Output make_output(std::string name, Shape shape, const std::vector<std::string>& values) {
   std::string bytes;
   for (const auto& value : values) {
     const auto length = static_cast<uint32_t>(value.size());

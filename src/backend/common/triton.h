@@ -2,6 +2,7 @@
 // after themselves.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,24 +11,31 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "triton/core/tritonbackend.h"
 
 namespace nereid::backend {
 
+Status take_error(TRITONSERVER_Error* error);  // not null
 // The error as a Status; deletes it. OK for null.
-Status take(TRITONSERVER_Error* error);
+inline Status take(TRITONSERVER_Error* error) {
+  return error == nullptr ? ok() : take_error(error);
+}
 // A new error for the core; null for OK.
 TRITONSERVER_Error* give(const Status& status);
+
+using Shape = absl::InlinedVector<int64_t, 4>;
 
 // One input of a request; `bytes` lives as long as the request unless it had several buffers (then
 // `joined` holds it).
 struct InputView {
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  std::vector<int64_t> shape;  // with the batch dimension
+  Shape shape;  // with the batch dimension
   std::string_view bytes;
   std::shared_ptr<std::string> joined;
+  bool in_device_memory = false;  // then there are no bytes
 };
 
 // All elements of a tensor of type T. InvalidArgument, naming the input, for another type or size.
@@ -49,8 +57,8 @@ class Request {
   TRITONBACKEND_Request* raw() const { return request_; }
   TRITONBACKEND_ModelInstance* instance() const { return instance_; }
 
-  // nullopt when the client did not send it. InvalidArgument for device memory.
-  StatusOr<std::optional<InputView>> input(std::string_view name) const;
+  // Null when the client did not send it; else as long as this. InvalidArgument for device memory.
+  StatusOr<const InputView*> input(std::string_view name) const;
   bool wants_output(std::string_view name) const;
 
   // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
@@ -72,10 +80,15 @@ class Request {
  private:
   TRITONBACKEND_ModelInstance* instance_;
   TRITONBACKEND_Request* request_;
-  // By name: asking the server for an input that is not there costs it a message.
-  std::vector<std::pair<std::string_view, TRITONBACKEND_Input*>> inputs_;
-  // A bit for each of these names: most that are asked for are not there.
-  uint64_t name_bits_ = 0;
+  struct Input {
+    std::string_view name;
+    InputView view;
+    int16_t next = -1;  // in `inputs_`, of the same hash
+  };
+  // All of them, read once: most names that are asked for are not there, and asking the server for
+  // such a one costs it a message.
+  std::vector<Input> inputs_;
+  std::array<int16_t, 64> first_of_hash_;  // in `inputs_`; -1: none
   std::vector<std::string_view> outputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;
@@ -88,14 +101,13 @@ bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes);
 struct Output {
   std::string name;
   TRITONSERVER_DataType datatype;
-  std::vector<int64_t> shape;
+  Shape shape;
   std::string bytes;
 };
 
 template <class T>
-Output make_output(std::string name, std::vector<int64_t> shape, const std::vector<T>& values);
-Output make_output(std::string name, std::vector<int64_t> shape,
-                   const std::vector<std::string>& values);
+Output make_output(std::string name, Shape shape, const std::vector<T>& values);
+Output make_output(std::string name, Shape shape, const std::vector<std::string>& values);
 
 struct StringParameter {
   std::string name, value;

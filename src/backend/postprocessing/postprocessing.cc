@@ -91,7 +91,7 @@ class Postprocessing {
         outputs.push_back({spec.name, view->datatype, view->shape, std::string(view->bytes)});
         continue;
       }
-      outputs.push_back({spec.name, spec.datatype, std::vector<int64_t>(spec.rank + 1, 1),
+      outputs.push_back({spec.name, spec.datatype, Shape(spec.rank + 1, 1),
                          std::string(TRITONSERVER_DataTypeByteSize(spec.datatype), '\0')});
     }
     return ok();

@@ -172,7 +172,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   return out;
 }
 
-Output ResponseWriter::logits_output(const char* name, std::vector<int64_t> shape,
+Output ResponseWriter::logits_output(const char* name, Shape shape,
                                      const std::vector<float>& values) const {
   if (settings_.output(name)->datatype == TRITONSERVER_TYPE_FP16) {
     return {name, TRITONSERVER_TYPE_FP16, std::move(shape), to_half_bytes(values)};
@@ -180,8 +180,8 @@ Output ResponseWriter::logits_output(const char* name, std::vector<int64_t> shap
   return make_output(name, std::move(shape), values);
 }
 
-void ResponseWriter::add_absent(const Request& request, const char* name,
-                                std::vector<int64_t> shape, std::vector<Output>& out) const {
+void ResponseWriter::add_absent(const Request& request, const char* name, Shape shape,
+                                std::vector<Output>& out) const {
   if (!fills_in_ || !wants(request, name)) return;
   const auto count = static_cast<size_t>(
       std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
@@ -247,8 +247,8 @@ void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& ite
       }
     }
   }
-  const std::vector<int64_t> shape = {1, static_cast<int64_t>(rows.tops.size()),
-                                      static_cast<int64_t>(width), static_cast<int64_t>(depth)};
+  const Shape shape = {1, static_cast<int64_t>(rows.tops.size()), static_cast<int64_t>(width),
+                       static_cast<int64_t>(depth)};
   out.push_back(make_output("top_log_probs", shape, values));
   out.push_back(make_output("top_log_prob_ids", shape, ids));
 }

@@ -68,10 +68,9 @@ class ResponseWriter {
                    std::vector<Output>& out) const;
   bool wants(const Request& request, const char* name) const;
   // A wanted output that the client did not switch on: zeros of that shape, or nothing.
-  void add_absent(const Request& request, const char* name, std::vector<int64_t> shape,
+  void add_absent(const Request& request, const char* name, Shape shape,
                   std::vector<Output>& out) const;
-  Output logits_output(const char* name, std::vector<int64_t> shape,
-                       const std::vector<float>& values) const;
+  Output logits_output(const char* name, Shape shape, const std::vector<float>& values) const;
 
   const ModelSettings& settings_;
   int32_t vocab_size_;

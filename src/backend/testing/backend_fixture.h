@@ -112,17 +112,28 @@ class Talk {
   Conversation wait() {
     std::unique_lock lock(mutex_);
     if (call_ == nullptr) return std::move(result_);
-    EXPECT_TRUE(
-        changed_.wait_for(lock, std::chrono::seconds(60), [&] { return result_.num_finals > 0; }));
+    const auto is_over = [&] { return result_.num_finals > 0; };
+    if (!changed_.wait_for(lock, std::chrono::seconds(60), is_over)) {
+      ADD_FAILURE() << "a call is not over after 60 s";
+      call_->cancel();
+      changed_.wait(lock, is_over);  // it answers to this object
+    }
     return std::move(result_);
   }
   bool is_over() {
     std::lock_guard lock(mutex_);
     return call_ == nullptr || result_.num_finals > 0;
   }
-  void wait_for_output() {
+  // Until that many responses had outputs. False: the call was over before.
+  bool wait_for_outputs(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, std::chrono::seconds(60), [&] { return !result_.outputs.empty(); });
+    changed_.wait_for(lock, std::chrono::seconds(60),
+                      [&] { return result_.outputs.size() >= count || result_.num_finals > 0; });
+    return result_.outputs.size() >= count;
+  }
+  size_t num_outputs() {
+    std::lock_guard lock(mutex_);
+    return result_.outputs.size();
   }
   void wait_for_text() {
     std::unique_lock lock(mutex_);
@@ -242,7 +253,7 @@ inline double metric(const std::string& page, const std::string& series) {
   return std::strtod(page.c_str() + space + 2, nullptr);
 }
 
-inline std::vector<int64_t> shape_of(const std::vector<Output>& outputs, std::string_view name) {
+inline Shape shape_of(const std::vector<Output>& outputs, std::string_view name) {
   for (const auto& output : outputs) {
     if (output.name == name) return output.shape;
   }

@@ -143,9 +143,9 @@ TEST_F(FeatureTest, LogProbs) {
       prompt(), 8, {bool_input("return_log_probs", true), int_input("num_top_log_probs", 3)});
   const Ids tokens = tokens_of(got);
   const auto& outputs = got.outputs[0];
-  EXPECT_EQ(shape_of(outputs, "output_log_probs"), (std::vector<int64_t>{1, 1, 8}));
-  EXPECT_EQ(shape_of(outputs, "cum_log_probs"), (std::vector<int64_t>{1, 1}));
-  EXPECT_EQ(shape_of(outputs, "top_log_probs"), (std::vector<int64_t>{1, 1, 8, 3}));
+  EXPECT_EQ(shape_of(outputs, "output_log_probs"), (Shape{1, 1, 8}));
+  EXPECT_EQ(shape_of(outputs, "cum_log_probs"), (Shape{1, 1}));
+  EXPECT_EQ(shape_of(outputs, "top_log_probs"), (Shape{1, 1, 8, 3}));
   const auto log_probs = elements<float>(outputs, "output_log_probs");
   const auto top = elements<float>(outputs, "top_log_probs");
   const auto top_ids = elements<int32_t>(outputs, "top_log_prob_ids");
@@ -211,7 +211,7 @@ TEST_F(FeatureTest, BeamsComeBestFirst) {
   const auto rows = rows_of(got.outputs[0]);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(shape_of(got.outputs[0], "output_ids").size(), 3u);
-  EXPECT_EQ(shape_of(got.outputs[0], "cum_log_probs"), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(shape_of(got.outputs[0], "cum_log_probs"), (Shape{1, 3}));
   const auto sums = elements<float>(got.outputs[0], "cum_log_probs");
   const auto scores = elements<float>(got.outputs[0], "output_log_probs");
   const auto score = [&](size_t r) { return sums[r] / static_cast<float>(rows[r].size()); };
@@ -254,7 +254,7 @@ TEST_F(FeatureTest, BeamsComeBestFirst) {
             {int_input("beam_width", 3), float_input("length_penalty", 1.0f),
              bool_input("exclude_input_in_output", true), text_input("stop_words", {"zqzq"})});
     ASSERT_TRUE(texts.status.ok()) << model << texts.status;
-    EXPECT_EQ(shape_of(texts.outputs[0], "text_output"), std::vector<int64_t>{3}) << model;
+    EXPECT_EQ(shape_of(texts.outputs[0], "text_output"), Shape{3}) << model;
     EXPECT_EQ(texts.texts.at(0), tokenizer_->decode(rows[0], true)) << model;
   }
 }
@@ -266,8 +266,8 @@ TEST_F(FeatureTest, Logits) {
   const auto got = ask_ids(prompt(), 4, options);
   const Ids tokens = tokens_of(got);
   const auto count = static_cast<int64_t>(prompt().size());
-  EXPECT_EQ(shape_of(got.outputs[0], "context_logits"), (std::vector<int64_t>{1, count, vocab}));
-  EXPECT_EQ(shape_of(got.outputs[0], "generation_logits"), (std::vector<int64_t>{1, 1, 4, vocab}));
+  EXPECT_EQ(shape_of(got.outputs[0], "context_logits"), (Shape{1, count, vocab}));
+  EXPECT_EQ(shape_of(got.outputs[0], "generation_logits"), (Shape{1, 1, 4, vocab}));
   const auto context = elements<float>(got.outputs[0], "context_logits");
   const auto generated = elements<float>(got.outputs[0], "generation_logits");
   const auto likeliest = [&](const std::vector<float>& logits, int64_t row) {
@@ -283,7 +283,7 @@ TEST_F(FeatureTest, Logits) {
   std::vector<float> joined;
   for (const auto& part : ask_ids(prompt(), 4, streaming).outputs) {
     const auto ids = static_cast<int64_t>(elements<int32_t>(part, "output_ids").size());
-    EXPECT_EQ(shape_of(part, "generation_logits"), (std::vector<int64_t>{1, ids, 1, vocab}));
+    EXPECT_EQ(shape_of(part, "generation_logits"), (Shape{1, ids, 1, vocab}));
     EXPECT_EQ(elements<float>(part, "context_logits"), context);
     const auto rows = elements<float>(part, "generation_logits");
     joined.insert(joined.end(), rows.begin(), rows.end());

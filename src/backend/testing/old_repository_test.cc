@@ -48,8 +48,6 @@ class OldRepositoryTest : public BackendTest {
   static void SetUpTestSuite() { start(server_, dir_, {}, make_old); }
 };
 
-using Shape = std::vector<int64_t>;
-
 TEST_F(OldRepositoryTest, PostprocessingPassesOnWhatItIsGiven) {
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
     const auto got = ask(

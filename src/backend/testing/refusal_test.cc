@@ -42,8 +42,7 @@ class RefusalTest : public BackendTest {
   }
 };
 
-Output bytes_input(const char* name, TRITONSERVER_DataType type, std::vector<int64_t> shape,
-                   char fill = '\1') {
+Output bytes_input(const char* name, TRITONSERVER_DataType type, Shape shape, char fill = '\1') {
   size_t size = TRITONSERVER_DataTypeByteSize(type);
   for (const int64_t d : shape) size *= static_cast<size_t>(d);
   return {name, type, std::move(shape), std::string(size, fill)};

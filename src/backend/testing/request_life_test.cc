@@ -26,7 +26,7 @@ TEST_F(FeatureTest, BatchesAreSplit) {
   EXPECT_EQ(got.num_finals, 1);
   std::map<int32_t, Ids> rows;
   for (const auto& outputs : got.outputs) {
-    EXPECT_EQ(shape_of(outputs, "batch_index"), (std::vector<int64_t>{1, 1}));
+    EXPECT_EQ(shape_of(outputs, "batch_index"), (Shape{1, 1}));
     rows[elements<int32_t>(outputs, "batch_index").at(0)] =
         elements<int32_t>(outputs, "output_ids");
   }
@@ -82,7 +82,7 @@ TEST_F(FeatureTest, StopRequestEndsByName) {
   Conversation got;
   for (int i = 0; i < 20 && (i == 0 || got.outputs.size() >= 1400); ++i) {
     Talk talk(server_, "tensorrt_llm", inputs);
-    talk.wait_for_output();
+    talk.wait_for_outputs(1);
     Talk stop(server_, "tensorrt_llm", kStop);
     const auto stopped = stop.wait();
     EXPECT_TRUE(stopped.status.ok()) << stopped.status;
@@ -131,12 +131,13 @@ TEST_F(FeatureTest, StopRequestEndsWhatDoesNotStream) {
   }
 }
 
-// Of two live requests with the same name.
+// Of two live requests with the same name; the older one goes on.
 TEST_F(FeatureTest, StopRequestMeansTheNewest) {
   const std::vector<Output> inputs = {ids_input("input_ids", prompt()),
                                       int_input("input_lengths", 5),
                                       int_input("request_output_len", 1500),
                                       int_input("end_id", -1), bool_input("streaming", true)};
+  const auto stop = [] { EXPECT_TRUE(Talk(server_, "tensorrt_llm", kStop).wait().status.ok()); };
   const auto num_tokens = [](const Conversation& c) {
     size_t count = 0;
     for (const auto& outputs : c.outputs) count += elements<int32_t>(outputs, "output_ids").size();
@@ -145,13 +146,16 @@ TEST_F(FeatureTest, StopRequestMeansTheNewest) {
   bool was_seen = false;
   for (int i = 0; i < 20 && !was_seen; ++i) {
     Talk older(server_, "tensorrt_llm", inputs);
-    older.wait_for_output();
+    older.wait_for_outputs(1);
     Talk newer(server_, "tensorrt_llm", inputs);
-    newer.wait_for_output();
-    EXPECT_TRUE(Talk(server_, "tensorrt_llm", kStop).wait().status.ok());
-    const size_t of_newer = num_tokens(newer.wait()), of_older = num_tokens(older.wait());
-    was_seen = of_newer < 1500;  // or it had ended by itself
-    EXPECT_TRUE(!was_seen || of_older == 1500u) << of_older;
+    newer.wait_for_outputs(1);
+    stop();
+    const size_t of_newer = num_tokens(newer.wait());
+    const bool went_on = older.wait_for_outputs(older.num_outputs() + 8);
+    stop();
+    const size_t of_older = num_tokens(older.wait());
+    EXPECT_TRUE(went_on || of_older == 1500u) << of_older;  // or it had ended by itself
+    was_seen = went_on && of_newer < 1500;
   }
   EXPECT_TRUE(was_seen);
 }

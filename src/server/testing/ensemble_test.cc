@@ -120,6 +120,9 @@ TEST(Ensemble, CancelReachesTheSteps) {
   ASSERT_TRUE(call.wait());
   EXPECT_EQ(call.replies().back().code, TRITONSERVER_ERROR_CANCELLED);
   EXPECT_EQ(call.num_finals(), 1);
+  EXPECT_THAT(
+      server.metrics(),
+      HasSubstr("nv_inference_request_failure{model=\"e\",reason=\"CANCELED\",version=\"1\"} 1"));
 }
 
 TEST(Ensemble, BadOnesAreNamed) {

@@ -1,0 +1,15 @@
+// Building errors, out of line: callers keep one call, placed among what seldom runs.
+#include "base/status.h"
+
+namespace nereid {
+
+Status make_error(absl::StatusCode code, fmt::string_view format, fmt::format_args args) {
+  return Status(code, fmt::vformat(format, args));
+}
+
+Status annotate(const Status& status, std::string_view context) {
+  if (status.ok()) return status;
+  return Status(status.code(), fmt::format("{}: {}", context, message(status)));
+}
+
+}  // namespace nereid
