@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "front/grpc/infer.pb.h"
+#include "front/grpc/messages.h"
 
 namespace nereid::front {
 namespace {
@@ -47,6 +48,18 @@ ModelInferRequest request_of(const std::string& datatype, std::vector<int64_t> s
   input->set_datatype(datatype);
   for (const int64_t dim : shape) input->add_shape(dim);
   return request;
+}
+
+TEST(InferMessage, TextThatIsNoUtf8FillsNoLog) {
+  const ProtoMessages messages;
+  ModelInferRequest request = request_of("INT32", {2});
+  request.set_id("id");
+  std::string bytes = request.SerializeAsString();
+  bytes[bytes.find("id")] = '\xff';
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(message(parse(bytes).status), "Unable to parse request");
+  EXPECT_FALSE(messages.to_json("inference.ModelReadyRequest", "\x0a\x01\xff").ok());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(InferMessage, RawDataIsNotCopied) {

@@ -4,11 +4,13 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 #include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <set>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "front/grpc/wire.h"
 
 namespace nereid::front {
@@ -18,6 +20,11 @@ namespace {
 constexpr unsigned char kDescriptors[] = {
 #include "grpc_descriptors.inc"
 };
+
+// Protobuf prints a line about a client's text that is no UTF-8; the client has its answer.
+void log_quietly(pb::LogLevel, const char*, int, const std::string& text) {
+  log_debug("protobuf: {}", text);
+}
 
 std::string text_of(pb::StringPiece piece) { return std::string(piece.data(), piece.size()); }
 
@@ -55,6 +62,7 @@ struct ProtoMessages::Impl {
 };
 
 ProtoMessages::ProtoMessages() : impl_(std::make_unique<Impl>()) {
+  pb::SetLogHandler(log_quietly);
   pb::FileDescriptorSet set;
   NEREID_CHECK(set.ParseFromArray(kDescriptors, sizeof kDescriptors));
   for (const pb::FileDescriptorProto& file : set.file()) {
