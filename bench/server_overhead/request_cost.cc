@@ -1,7 +1,9 @@
 // What the way through the server adds to a request of one token: its latency over HTTP on an open
 // connection less what the executor in that server took, from enqueue() to the callback. Beside it,
-// by turns, the same request to a bare executor in this process, and an echo over the same kind of
-// connection: what the socket and its two wake-ups cost on this machine, whatever the server.
+// by turns, the same request to a bare executor in this process, and echoes over the same kind of
+// connection: what the socket and its two wake-ups cost on this machine, whatever the server. One
+// echo comes at once; the other, like an answer, from a second thread that is busy for as long as
+// the executor takes, while client and server sleep.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -29,21 +31,47 @@ struct Options {
   int32_t threads = 1;
 };
 
-// Sends back what it gets, on a thread of its own, to one client.
+// Sends back what it gets, to one client: at once, or on a second thread and after `work`.
 class Echo {
  public:
-  Echo()
-      : thread_([this] {
-          Socket client = listener_.accept();
-          for (auto bytes = client.receive(); !bytes.empty(); bytes = client.receive())
-            client.send(bytes);
-        }) {}
-  ~Echo() { thread_.join(); }  // after its client's socket
+  explicit Echo(Duration work = {})
+      : work_(work), reader_([this] { read(); }), worker_([this] { answer(); }) {}
+  ~Echo() {  // after its client's socket
+    reader_.join();
+    worker_.join();
+  }
   int port() const { return listener_.port(); }
+  // From reading to answering, all of them.
+  double work_seconds() const { return work_seconds_; }
 
  private:
+  void read() {
+    client_.emplace(listener_.accept());
+    for (;;) {
+      const auto bytes = client_->receive();
+      if (bytes.empty()) return texts_.close();
+      if (work_ == Duration{}) {
+        client_->send(bytes);
+      } else {
+        texts_.push({std::string(bytes), now()});
+      }
+    }
+  }
+  void answer() {
+    while (const auto text = texts_.take()) {
+      const Time end = now() + work_;
+      while (now() < end) continue;
+      work_seconds_ = work_seconds_ + seconds(now() - text->second);
+      client_->send(text->first);
+    }
+  }
+
+  const Duration work_;
   LoopbackListener listener_;
-  std::thread thread_;
+  std::optional<Socket> client_;
+  Queue<std::pair<std::string, Time>> texts_;
+  std::atomic<double> work_seconds_ = 0;
+  std::thread reader_, worker_;
 };
 
 // Microseconds.
@@ -83,6 +111,13 @@ Status ask_server(Socket& socket, std::string_view request, Latencies& out) {
   return ok();
 }
 
+void ask_echo(Socket& socket, std::string_view request, Latencies& out) {
+  const Time begin = now();
+  socket.send(request);
+  for (size_t n = 0; n < request.size();) n += socket.receive().size();
+  out.add(begin);
+}
+
 struct ExecutorTime {
   double count = 0, microseconds = 0;
 };
@@ -109,36 +144,39 @@ Status measure(const Options& o) {
   const std::string request =
       fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", o.path,
                   body.size(), body);
-  Echo echo;
-  Socket echoed = Socket::connect(echo.port()), served = Socket::connect(o.port);
-  std::vector<double> bare, http, wire, added;
+  Latencies first;
+  for (int32_t i = 0; i < o.requests; ++i) RETURN_IF_ERROR(ask_executor(*executor, prompt, first));
+  Echo echo, late_echo(std::chrono::microseconds(static_cast<int64_t>(first.mean())));
+  Socket served = Socket::connect(o.port), echoed = Socket::connect(echo.port()),
+         echoed_late = Socket::connect(late_echo.port());
+  std::vector<double> bare, http, wire, late_wire, added;
   for (int32_t round = -1; round < o.rounds; ++round) {
-    Latencies of_executor, of_server, of_echo;
+    Latencies of_executor, of_server, of_echo, of_late_echo;
     for (int32_t i = 0; i < o.requests; ++i)
       RETURN_IF_ERROR(ask_executor(*executor, prompt, of_executor));
     const ExecutorTime before = executor_time(served);
     for (int32_t i = 0; i < o.requests; ++i)
       RETURN_IF_ERROR(ask_server(served, request, of_server));
     const ExecutorTime after = executor_time(served);
-    for (int32_t i = 0; i < o.requests; ++i) {
-      const Time begin = now();
-      echoed.send(request);
-      for (size_t n = 0; n < request.size();) n += echoed.receive().size();
-      of_echo.add(begin);
-    }
+    for (int32_t i = 0; i < o.requests; ++i) ask_echo(echoed, request, of_echo);
+    const double worked = late_echo.work_seconds();
+    for (int32_t i = 0; i < o.requests; ++i) ask_echo(echoed_late, request, of_late_echo);
     if (round < 0) continue;  // warm-up
     bare.push_back(of_executor.mean());
     http.push_back(of_server.mean());
     wire.push_back(of_echo.mean());
+    late_wire.push_back(of_late_echo.mean() -
+                        1e6 * (late_echo.work_seconds() - worked) / o.requests);
     added.push_back(http.back() -
                     (after.microseconds - before.microseconds) / (after.count - before.count));
   }
   fmt::print(
       "a request of one token, {} rounds of {}, medians of their means: over HTTP {:.1f} us, "
       "{:.1f} "
-      "us more than its executor, of which an echo over the same socket takes {:.1f} us; a bare "
-      "executor in another process {:.1f} us\n",
-      o.rounds, o.requests, median(http), median(added), median(wire), median(bare));
+      "us more than its executor; of that an echo over the same socket takes {:.1f} us, {:.1f} us "
+      "when it comes as late; a bare executor in another process {:.1f} us\n",
+      o.rounds, o.requests, median(http), median(added), median(wire), median(late_wire),
+      median(bare));
   return ok();
 }
 

@@ -58,14 +58,15 @@ void store_line(DType kv, const std::vector<float>& x, int64_t line, void* cache
 
 std::vector<double> load_line(DType kv, int64_t line, int64_t d, const void* cache,
                               const float* scales) {
-  std::vector<double> x;
-  for (int64_t c = line * d; c < (line + 1) * d; ++c) {
+  std::vector<double> x(static_cast<size_t>(d));
+  for (int64_t c = 0; c < d; ++c) {
+    const int64_t at = line * d + c;
     if (kv == DType::kBF16)
-      x.push_back(to_float(static_cast<const BF16*>(cache)[c]));
+      x[c] = to_float(static_cast<const BF16*>(cache)[at]);
     else if (kv == DType::kI8)
-      x.push_back(double{scales[line]} * static_cast<const int8_t*>(cache)[c]);
+      x[c] = double{scales[line]} * static_cast<const int8_t*>(cache)[at];
     else
-      x.push_back(double{scales[line]} * to_float(static_cast<const F8E4M3*>(cache)[c]));
+      x[c] = double{scales[line]} * to_float(static_cast<const F8E4M3*>(cache)[at]);
   }
   return x;
 }

@@ -84,8 +84,9 @@ void ban_bad_words(Draw& d) {
 std::vector<int32_t> sorted(std::span<const float> logits) {
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
+  const float* const l = logits.data();
+  std::stable_sort(order.data(), order.data() + order.size(),
+                   [l](int32_t a, int32_t b) { return l[a] > l[b]; });
   return order;
 }
 
