@@ -49,10 +49,10 @@ StatusOr<std::optional<std::vector<T>>> Item::values(const char* name) const {
 template <class T>
 StatusOr<std::optional<T>> Item::scalar(const char* name) const {
   if (batch_ == 1) return request_.scalar<T>(name);
-  ASSIGN_OR_RETURN(const auto all, values<T>(name));
-  if (!all) return std::nullopt;
-  if (all->size() != 1) return invalid_argument("Invalid size for tensor {}", name);
-  return std::optional<T>((*all)[0]);
+  ASSIGN_OR_RETURN(const auto view, input(name));
+  if (!view) return std::nullopt;
+  ASSIGN_OR_RETURN(const T value, value_of<T>(name, *view));
+  return std::optional<T>(value);
 }
 
 template StatusOr<std::optional<int32_t>> Item::scalar(const char*) const;

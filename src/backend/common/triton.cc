@@ -222,20 +222,24 @@ Status check_elements(std::string_view name, const InputView& view) {
                           TRITONSERVER_DataTypeString(type_of<T>()));
 }
 
+// The elements into `to`.
 template <class T>
-StatusOr<T> element(std::string_view name, const InputView& view, size_t i) {
-  // A bool on the wire is a byte of any value, so it is not copied as it stands.
-  if constexpr (std::is_same_v<T, bool>) {
-    return view.bytes[i] != 0;
-  } else {
-    T out;
-    std::memcpy(&out, view.bytes.data() + i * sizeof(T), sizeof(T));
-    if (is_unsigned<T>(view) && out < T{}) {
-      return invalid_argument("input '{}' is {}, expected at most {}", name,
-                              static_cast<uint32_t>(out), std::numeric_limits<T>::max());
-    }
-    return out;
-  }
+Status copy_elements(std::string_view name, const InputView& view, T* to) {
+  const size_t count = view.bytes.size() / sizeof(T);
+  if (count == 0) return ok();
+  std::memcpy(to, view.bytes.data(), view.bytes.size());
+  if (!is_unsigned<T>(view)) return ok();
+  const T* const wrapped = std::find_if(to, to + count, [](T value) { return value < T{}; });
+  if (wrapped == to + count) return ok();
+  return invalid_argument("input '{}' is {}, expected at most {}", name,
+                          static_cast<uint32_t>(*wrapped), std::numeric_limits<T>::max());
+}
+
+// A bool on the wire is a byte of any value, so it is not copied as it stands.
+template <>
+Status copy_elements(std::string_view, const InputView& view, bool* to) {
+  for (const char byte : view.bytes) *to++ = byte != 0;
+  return ok();
 }
 
 }  // namespace
@@ -244,16 +248,26 @@ template <class T>
 StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view) {
   RETURN_IF_ERROR(check_elements<T>(name, view));
   std::vector<T> out(view.bytes.size() / sizeof(T));
-  for (size_t i = 0; i < out.size(); ++i) {
-    ASSIGN_OR_RETURN(out[i], element<T>(name, view, i));
-  }
+  RETURN_IF_ERROR(copy_elements(name, view, out.data()));
   return out;
 }
 
+template <class T>
+StatusOr<T> value_of(std::string_view name, const InputView& view) {
+  RETURN_IF_ERROR(check_elements<T>(name, view));
+  if (view.bytes.size() != sizeof(T)) return invalid_argument("Invalid size for tensor {}", name);
+  T value;
+  RETURN_IF_ERROR(copy_elements(name, view, &value));
+  return value;
+}
+
+template StatusOr<int32_t> value_of(std::string_view, const InputView&);
+template StatusOr<uint64_t> value_of(std::string_view, const InputView&);
+template StatusOr<float> value_of(std::string_view, const InputView&);
+template StatusOr<bool> value_of(std::string_view, const InputView&);
 template StatusOr<std::vector<int32_t>> values_of(std::string_view, const InputView&);
 template StatusOr<std::vector<uint64_t>> values_of(std::string_view, const InputView&);
 template StatusOr<std::vector<float>> values_of(std::string_view, const InputView&);
-template StatusOr<std::vector<bool>> values_of(std::string_view, const InputView&);
 
 StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view) {
   if (view.datatype != TRITONSERVER_TYPE_BYTES) {
@@ -290,9 +304,7 @@ template <class T>
 StatusOr<std::optional<T>> Request::scalar(const char* name) const {
   ASSIGN_OR_RETURN(const InputView* view, input(name));
   if (view == nullptr) return std::nullopt;
-  RETURN_IF_ERROR(check_elements<T>(name, *view));
-  if (view->bytes.size() != sizeof(T)) return invalid_argument("Invalid size for tensor {}", name);
-  ASSIGN_OR_RETURN(const T value, element<T>(name, *view, 0));
+  ASSIGN_OR_RETURN(const T value, value_of<T>(name, *view));
   return std::optional<T>(value);
 }
 

@@ -41,6 +41,9 @@ struct InputView {
 // All elements of a tensor of type T. InvalidArgument, naming the input, for another type or size.
 template <class T>
 StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view);
+// The one element. InvalidArgument for more or none, too.
+template <class T>
+StatusOr<T> value_of(std::string_view name, const InputView& view);
 // The elements of a BYTES tensor; views into it.
 StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view);
 
