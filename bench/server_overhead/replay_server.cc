@@ -1,7 +1,8 @@
-// The fastest answer to an HTTP inference that a server could give: it parses nothing, runs nothing
-// and sends the first reply of a real server again, from a thread that waits in recv(). Everything
-// else is passed on to the real server. What perf_analyzer measures against it is the bound that
-// the client, the kernel and two wake-ups set.   usage: replay_server PORT REAL_SERVER_PORT
+// The fastest answer to an inference that a server could give: it parses nothing (over gRPC: what
+// nghttp2 parses), runs nothing and sends the first reply of a real server again, from a thread
+// that waits in recv(). Everything else is passed on to the real server. What perf_analyzer
+// measures against it is the bound that the client, the kernel and two wake-ups set.
+// usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <thread>
 
 #include "loopback.h"
+#include "replay_grpc.h"
 
 namespace nereid::bench {
 namespace {
@@ -72,10 +74,17 @@ void serve(Socket client, int real_port) {
 }  // namespace nereid::bench
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: replay_server PORT REAL_SERVER_PORT\n");
+  using nereid::bench::LoopbackListener;
+  if (argc != 5) {
+    std::fprintf(stderr,
+                 "usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT\n");
     return 2;
   }
-  const nereid::bench::LoopbackListener listener(std::atoi(argv[1]));
-  for (;;) std::thread(nereid::bench::serve, listener.accept(), std::atoi(argv[2])).detach();
+  const auto serve_all = [&](const LoopbackListener& listener, const auto& serve, int real_port) {
+    for (;;) std::thread(serve, listener.accept(), real_port).detach();
+  };
+  const LoopbackListener http(std::atoi(argv[1])), grpc(std::atoi(argv[3]));
+  std::thread grpc_clients(
+      [&] { serve_all(grpc, nereid::bench::replay_grpc, std::atoi(argv[4])); });
+  serve_all(http, nereid::bench::serve, std::atoi(argv[2]));
 }

@@ -1,5 +1,5 @@
 """Throughput and latency of this server beside a stock Triton 2.51 on the same machine: one repository, one identity
-backend loaded in both, perf_analyzer, rounds that alternate between the servers. One HTTP connection also beside
+backend loaded in both, perf_analyzer, rounds that alternate between the servers. One connection also beside
 `replay_server`, which answers without doing anything: the bound that client, kernel and wake-ups set.
 
 usage: run.py [--build DIR] [--protocols http,grpc] [--connections 1,16,64] [--rounds N] [--seconds S]
@@ -47,11 +47,11 @@ def free_port():
 
 
 class Server:
-    """A running server with HTTP, and with gRPC where it has it."""
+    """A running server."""
 
-    def __init__(self, name, command, environment, log, protocols=("http", "grpc"), max_connections=1000):
+    def __init__(self, name, command, environment, log, max_connections=1000):
         self.name, self.http, self.grpc, metrics = name, free_port(), free_port(), free_port()
-        self.protocols, self.max_connections = protocols, max_connections
+        self.max_connections = max_connections
         ports = {"http": self.http, "grpc": self.grpc, "metrics": metrics}
         self.log = open(log, "w")
         self.process = subprocess.Popen([part.format(**ports) for part in command], env=environment, stdout=self.log,
@@ -151,8 +151,8 @@ def main():
                    dict(os.environ, LD_LIBRARY_PATH=":".join(libraries)), os.path.join(work, "stock.log"))
     ours = Server("nereid", pinned(options.server_cpus, ours), dict(os.environ), os.path.join(work, "nereid.log"))
     replay = Server("replay", pinned(options.server_cpus, [os.path.join(options.build, "bin", "replay_server"), "{http}",
-                                                           str(ours.http)]),
-                    dict(os.environ), os.path.join(work, "replay.log"), protocols=("http",), max_connections=1)
+                                                           str(ours.http), "{grpc}", str(ours.grpc)]),
+                    dict(os.environ), os.path.join(work, "replay.log"), max_connections=1)
     try:
         compare([stock, ours, replay], analyzer, options, work)
     finally:
@@ -166,7 +166,7 @@ def compare(servers, analyzer, options, work):
     print(f"{'connections':>14} | {head} | {head} | {'infer/s':>9} {'p99':>9}")
     for protocol in options.protocols.split(","):
         for connections in map(int, options.connections.split(",")):
-            asked = [s for s in servers if protocol in s.protocols and connections <= s.max_connections]
+            asked = [s for s in servers if connections <= s.max_connections]
             rounds = {server.name: [] for server in asked}
             for number in range(options.rounds):
                 for server in (asked if number % 2 == 0 else asked[::-1]):
