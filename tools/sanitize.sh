@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Unit tests under a sanitizer, end-to-end tests and damaged requests too with address.  usage: sanitize.sh address|thread
-# Threads: the tests of folders that start threads; kernels run on the pool in runtime_test and soak. Not exactness_test:
-# under a sanitizer it takes a quarter of an hour for what runtime_test and soak also run.
+# Threads: the tests of folders that start threads; kernels run on the pool, and the scheduler on the engine's thread, in
+# runtime_test and soak (sched_test has one thread). Not exactness_test: under a sanitizer it takes a quarter of an hour
+# for what runtime_test and soak also run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "$1" in
   address) preset=asan targets=(all) filter=(-E '^exactness_test$') ;;
   thread)
     preset=tsan
-    tests=(base_test tensor_test sched_test runtime_test capi_test server_test server_backend_test
+    tests=(base_test tensor_test runtime_test capi_test server_test server_backend_test
       server_plugin_test backend_testing_test front_http_test front_grpc_test front_trace_test front_test soak)
     targets=("${tests[@]}") filter=(-R "^($(IFS='|'; echo "${tests[*]}"))$") ;;
   *) echo "usage: sanitize.sh address|thread" >&2; exit 2 ;;
@@ -18,7 +19,7 @@ export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp
 cmake --preset "$preset"
 cmake --build "build/$preset" --target "${targets[@]}"
-echo "sanitize: exactness_test is left to 'make test'; see the top of tools/sanitize.sh"
+echo "sanitize: exactness_test is left to 'make test' (sched_test too, with thread); see the top of tools/sanitize.sh"
 tools/unit.sh "build/$preset" "${filter[@]}"
 if [ "$preset" = asan ]; then
   NEREID_E2E_SLOW=1 tests/e2e/run.sh build/asan
