@@ -59,7 +59,8 @@ void send_error(TRITONBACKEND_ResponseFactory* factory, TRITONSERVER_Error_Code 
 
 void wait_for_cancel(TRITONBACKEND_ResponseFactory* factory) {
   bool cancelled = false;
-  for (int i = 0; i < 10000 && !cancelled; ++i) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!cancelled && std::chrono::steady_clock::now() < end) {
     TRITONBACKEND_ResponseFactoryIsCancelled(factory, &cancelled);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
