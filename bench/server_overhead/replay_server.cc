@@ -80,7 +80,7 @@ int main(int argc, char** argv) {
                  "usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT\n");
     return 2;
   }
-  const auto serve_all = [&](const LoopbackListener& listener, const auto& serve, int real_port) {
+  const auto serve_all = [](const LoopbackListener& listener, const auto& serve, int real_port) {
     for (;;) std::thread(serve, listener.accept(), real_port).detach();
   };
   const LoopbackListener http(std::atoi(argv[1])), grpc(std::atoi(argv[3]));

@@ -293,7 +293,7 @@ StatusOr<std::vector<Output>> BlsRun::text_inputs(const Reply& reply) {
 // when the generating model only looks at tokens.
 Status BlsRun::cut_at_stop_words(const Stream& stream, Output& text) {
   if (stop_words_[stream.first].empty()) return ok();
-  const InputView view{text.datatype, text.shape, text.bytes, nullptr, false};
+  const InputView view{text.datatype, text.shape, text.bytes, nullptr};
   ASSIGN_OR_RETURN(const auto parts, strings_of(text.name, view));
   // Beams, and accumulated texts, are whole in each response; else it brings the next piece.
   const bool is_whole = !streaming_ || settings_.accumulate_tokens || parts.size() > 1;

@@ -107,11 +107,13 @@ size_t hash_of(std::string_view name) {
          64;
 }
 
-Status read_input(TRITONBACKEND_Input* input, const char*& name, InputView& view) {
+Status read_input(TRITONBACKEND_Input* input, std::string_view& name, InputView& view) {
+  const char* text = "";
   const int64_t* shape = nullptr;
   uint32_t rank = 0, num_buffers = 0;
-  RETURN_IF_ERROR(take(TRITONBACKEND_InputProperties(input, &name, &view.datatype, &shape, &rank,
+  RETURN_IF_ERROR(take(TRITONBACKEND_InputProperties(input, &text, &view.datatype, &shape, &rank,
                                                      nullptr, &num_buffers)));
+  name = text;
   view.shape.assign(shape, shape + rank);
   for (uint32_t i = 0; i < num_buffers; ++i) {
     const void* base = nullptr;
@@ -120,9 +122,7 @@ Status read_input(TRITONBACKEND_Input* input, const char*& name, InputView& view
     int64_t memory_id = 0;
     RETURN_IF_ERROR(take(TRITONBACKEND_InputBuffer(input, i, &base, &size, &memory, &memory_id)));
     if (memory == TRITONSERVER_MEMORY_GPU) {
-      view.in_device_memory = true;
-      view.bytes = {};
-      return ok();
+      return invalid_argument("input '{}' is in device memory; only host memory works", name);
     }
     const std::string_view part(static_cast<const char*>(base), size);
     if (num_buffers == 1) {
@@ -146,18 +146,12 @@ Request::Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   inputs_.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     TRITONBACKEND_Input* input = nullptr;
-    const char* name = nullptr;
     check(TRITONBACKEND_RequestInputByIndex(request_, i, &input));
     if (input == nullptr) continue;
+    const auto index = static_cast<int32_t>(inputs_.size());
     Input& entry = inputs_.emplace_back();
-    if (const Status status = read_input(input, name, entry.view); !status.ok()) {
-      log(TRITONSERVER_LOG_ERROR, message(status));
-      inputs_.pop_back();
-      continue;
-    }
-    entry.name = name;
-    entry.next =
-        std::exchange(first_of_hash_[hash_of(name)], static_cast<int16_t>(inputs_.size() - 1));
+    entry.status = read_input(input, entry.name, entry.view);
+    entry.next = std::exchange(first_of_hash_[hash_of(entry.name)], index);
   }
   check(TRITONBACKEND_RequestOutputCount(request_, &count));
   outputs_.reserve(count);
@@ -175,12 +169,10 @@ std::string Request::id() const {
 }
 
 StatusOr<const InputView*> Request::input(std::string_view name) const {
-  for (int16_t i = first_of_hash_[hash_of(name)]; i >= 0; i = inputs_[i].next) {
+  for (int32_t i = first_of_hash_[hash_of(name)]; i >= 0; i = inputs_[i].next) {
     const Input& input = inputs_[i];
     if (input.name != name) continue;
-    if (input.view.in_device_memory) {
-      return invalid_argument("input '{}' is in device memory; only host memory works", name);
-    }
+    RETURN_IF_ERROR(input.status);
     return &input.view;
   }
   return nullptr;

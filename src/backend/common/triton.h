@@ -35,7 +35,6 @@ struct InputView {
   Shape shape;  // with the batch dimension
   std::string_view bytes;
   std::shared_ptr<std::string> joined;
-  bool in_device_memory = false;  // then there are no bytes
 };
 
 // All elements of a tensor of type T. InvalidArgument, naming the input, for another type or size.
@@ -86,12 +85,13 @@ class Request {
   struct Input {
     std::string_view name;
     InputView view;
-    int16_t next = -1;  // in `inputs_`, of the same hash
+    Status status;      // why there is no view
+    int32_t next = -1;  // in `inputs_`, of the same hash
   };
   // All of them, read once: most names that are asked for are not there, and asking the server for
   // such a one costs it a message.
   std::vector<Input> inputs_;
-  std::array<int16_t, 64> first_of_hash_;  // in `inputs_`; -1: none
+  std::array<int32_t, 64> first_of_hash_;  // in `inputs_`; -1: none
   std::vector<std::string_view> outputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;
