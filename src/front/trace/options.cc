@@ -133,6 +133,11 @@ Status read_environment(TraceOptions& out) {
     }
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
+  for (const char* name :
+       {"OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE"}) {
+    if (const char* file = std::getenv(name); file != nullptr && *file != 0)
+      out.otlp.ca_file = file;
+  }
   for (const auto& [name, prefix] : kNames) {
     if (const char* value = std::getenv(name); value != nullptr && *value != 0) {
       RETURN_IF_ERROR(read_entry(prefix + std::string(value), out));

@@ -15,11 +15,16 @@ enum class TraceMode { kTriton, kOpenTelemetry };
 // Export of spans as OTLP/HTTP JSON. The bsp_* members are the batch span processor's.
 struct OtlpOptions {
   std::string url = "http://localhost:4318/v1/traces";
+  std::string ca_file;  // PEM, whom to trust over https; "": whom the system trusts
   // Resource attributes.
   std::map<std::string, std::string> resource = {{"service.name", "triton-inference-server"}};
   uint32_t max_queue_size = 2048;     // bsp_max_queue_size: more finished spans are dropped
   uint32_t schedule_delay_ms = 5000;  // bsp_schedule_delay: longest wait of a finished span
   uint32_t max_batch_size = 512;      // bsp_max_export_batch_size: spans in one POST
+  // A collector that cannot be reached or says that it is busy is asked again after this, then
+  // after twice as long, and so on.
+  uint32_t retry_delay_ms = 1000;
+  uint32_t max_retries = 5;
 };
 
 struct TraceOptions {

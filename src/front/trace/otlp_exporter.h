@@ -1,16 +1,19 @@
-// Sends finished spans to an OpenTelemetry collector: OTLP over HTTP, in JSON, in batches, from a
-// thread of its own.
+// Sends finished spans to an OpenTelemetry collector: OTLP over HTTP or HTTPS, in JSON, in batches,
+// from a thread of its own.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "front/trace/options.h"
 #include "front/trace/url.h"
@@ -31,9 +34,9 @@ std::string otlp_body(const OtlpOptions& options, const std::vector<Span>& spans
 
 class OtlpExporter {
  public:
-  // InvalidArgument: the URL is unusable.
+  // InvalidArgument: the URL or the certificates are unusable.
   static StatusOr<std::unique_ptr<OtlpExporter>> create(OtlpOptions options);
-  ~OtlpExporter();  // sends what waits, unless the collector does not answer
+  ~OtlpExporter();  // sends what waits, once, unless the collector does not answer
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
 
@@ -41,18 +44,26 @@ class OtlpExporter {
   void add(std::vector<Span> spans);
 
  private:
-  OtlpExporter(OtlpOptions options, Url url);
+  struct Tls;
+  OtlpExporter(OtlpOptions options, Url url, std::unique_ptr<Tls> tls);
   void run();
+  // Until it is sent, refused, or tried too often; when stopping, once more. Not locked.
+  Status send(const std::string& body);
   std::vector<Span> take_batch();  // locked
-  Status post(const std::string& body) const;
+  // Unavailable: worth another try, after at least `pause` if the collector says so.
+  Status post(const std::string& body, Duration& pause) const;
 
   const OtlpOptions options_;
   const Url url_;
+  const std::unique_ptr<Tls> tls_;  // null: plain text
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Span> queue_;
   uint64_t num_dropped_ = 0;
   bool stopping_ = false;
+  bool is_down_ = false;  // the last batch is lost; the exporter's thread only
+  // Servers should not come all at once. The exporter's thread only.
+  std::minstd_rand random_{std::random_device{}()};
   std::thread thread_;
 };
 

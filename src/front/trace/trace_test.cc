@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -13,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "front/http/self_signed.h"
 #include "front/trace/otel_trace.h"
 #include "front/trace/setting.h"
 #include "front/trace/tensor_text.h"
@@ -24,6 +27,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 namespace fs = std::filesystem;
 
 class Scratch {
@@ -75,7 +79,7 @@ TEST(TraceOptions, RefusesByName) {
   EXPECT_THAT(error({"level"}), HasSubstr("KEY=VALUE"));
   EXPECT_THAT(error({"level=TIMESTAMPS"}), HasSubstr("triton,file=PATH"));
   EXPECT_THAT(error({"mode=opentelemetry", "level=TENSORS"}), HasSubstr("TIMESTAMPS only"));
-  EXPECT_THAT(error({"mode=opentelemetry", "opentelemetry,url=https://x"}), HasSubstr("TLS"));
+  EXPECT_THAT(error({"mode=opentelemetry", "opentelemetry,url=ftp://x"}), HasSubstr("http[s]"));
   EXPECT_THAT(error({"mode=opentelemetry", "opentelemetry,url=http://x:1a"}), HasSubstr("port"));
   EXPECT_THAT(error({"opentelemetry,resource=x"}), HasSubstr("KEY=VALUE"));
 }
@@ -184,26 +188,42 @@ TEST(TraceParent, OnlyWhatTheFormatAllows) {
       parse_traceparent("00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").has_value());
 }
 
-// Takes one POST, answers 200, and gives its body.
-std::string take_post(boost::asio::ip::tcp::acceptor& acceptor) {
+namespace asio = boost::asio;
+
+// Takes one POST from `stream`, answers with `status`, and gives its body.
+std::string take_post(auto& stream, unsigned status = 200) {
   namespace http = boost::beast::http;
-  auto socket = acceptor.accept();
   boost::beast::flat_buffer buffer;
   http::request<http::string_body> request;
-  http::read(socket, buffer, request);
-  http::response<http::string_body> response(http::status::ok, 11);
+  http::read(stream, buffer, request);
+  http::response<http::string_body> response(static_cast<http::status>(status), 11);
   response.body() = "{}";
   response.prepare_payload();
-  http::write(socket, response);
+  http::write(stream, response);
   return request.target() == "/v1/traces" ? request.body() : "wrong target";
 }
 
+class Collector {
+ public:
+  OtlpOptions options(const std::string& scheme, const std::string& host = "127.0.0.1") const {
+    OtlpOptions out;
+    out.url = fmt::format("{}://{}:{}/v1/traces", scheme, host, acceptor_.local_endpoint().port());
+    return out;
+  }
+  asio::ip::tcp::socket accept() { return acceptor_.accept(); }
+
+ private:
+  asio::io_context io_;
+  asio::ip::tcp::acceptor acceptor_{io_, {asio::ip::make_address("127.0.0.1"), 0}};
+};
+
 TEST(OtelTrace, ReachesTheCollector) {
-  boost::asio::io_context io;
-  boost::asio::ip::tcp::acceptor acceptor(io, {boost::asio::ip::make_address("127.0.0.1"), 0});
-  auto body = std::async(std::launch::async, [&] { return take_post(acceptor); });
-  OtlpOptions options;
-  options.url = fmt::format("http://127.0.0.1:{}/v1/traces", acceptor.local_endpoint().port());
+  Collector collector;
+  auto body = std::async(std::launch::async, [&] {
+    auto socket = collector.accept();
+    return take_post(socket);
+  });
+  const OtlpOptions options = collector.options("http");
   auto exporter = OtlpExporter::create(options);
   ASSERT_TRUE(exporter.ok());
   std::shared_ptr<OtlpExporter> shared(std::move(*exporter));
@@ -225,6 +245,84 @@ TEST(OtelTrace, ReachesTheCollector) {
   EXPECT_EQ(span.at("spanId").as_string().size(), 16u);
   EXPECT_EQ(span.at("events").at(0).at("name"), "HTTP_RECV_START");
   EXPECT_GT(std::stoull(std::string(span.at("startTimeUnixNano").as_string())), 1700000000u);
+}
+
+TEST(OtlpExporter, AsksABusyCollectorAgain) {
+  Collector collector;
+  auto options = collector.options("http");
+  options.retry_delay_ms = options.schedule_delay_ms = 1;
+  auto exporter = OtlpExporter::create(options);
+  ASSERT_TRUE(exporter.ok());
+  (*exporter)->add({Span{.name = "first"}});
+  std::vector<std::string> bodies;
+  for (const unsigned status : {503, 429, 200}) {
+    auto socket = collector.accept();
+    bodies.push_back(take_post(socket, status));
+  }
+  EXPECT_THAT(bodies[0], HasSubstr("first"));
+  EXPECT_EQ(bodies[1], bodies[0]);
+  EXPECT_EQ(bodies[2], bodies[0]);
+  // What is wrong with a request stays wrong.
+  (*exporter)->add({Span{.name = "second"}});
+  auto socket = collector.accept();
+  EXPECT_THAT(take_post(socket, 400), HasSubstr("second"));
+  (*exporter)->add({Span{.name = "third"}});
+  socket = collector.accept();
+  EXPECT_THAT(take_post(socket), Not(HasSubstr("second")));
+}
+
+TEST(OtlpExporter, TriesOnceMoreWhenItEnds) {
+  Collector collector;
+  auto options = collector.options("http");
+  options.schedule_delay_ms = 1;
+  options.retry_delay_ms = 3600000;
+  auto exporter = OtlpExporter::create(options);
+  ASSERT_TRUE(exporter.ok());
+  (*exporter)->add({Span{.name = "late"}});
+  auto socket = collector.accept();
+  take_post(socket, 503);
+  auto again = std::async(std::launch::async, [&] {
+    auto next = collector.accept();
+    return take_post(next);
+  });
+  exporter->reset();
+  EXPECT_THAT(again.get(), HasSubstr("late"));
+}
+
+TEST(OtlpExporter, Tls) {
+  const fs::path dir = fs::temp_directory_path() / ("otlp_test." + std::to_string(::getpid()));
+  fs::create_directories(dir);
+  const SelfSigned server(dir, "server"), other(dir, "other");
+  asio::ssl::context context(asio::ssl::context::tls_server);
+  context.use_certificate_file(server.cert, asio::ssl::context::pem);
+  context.use_private_key_file(server.key, asio::ssl::context::pem);
+  Collector collector;
+  const auto serve = [&] {
+    asio::ssl::stream<asio::ip::tcp::socket> stream(collector.accept(), context);
+    boost::system::error_code error;
+    stream.handshake(asio::ssl::stream_base::server, error);
+    return error ? "no handshake" : take_post(stream);
+  };
+  const auto sent = [&](const OtlpOptions& options) {
+    auto body = std::async(std::launch::async, serve);
+    auto exporter = OtlpExporter::create(options);
+    if (!exporter.ok()) return std::string(message(exporter.status()));
+    (*exporter)->add({Span{.name = "one"}});
+    exporter->reset();  // sends it, once
+    return body.get();
+  };
+  auto options = collector.options("https", "localhost");
+  options.ca_file = server.cert;
+  EXPECT_THAT(sent(options), HasSubstr("\"one\""));
+  auto other_name = collector.options("https", "127.0.0.1");
+  other_name.ca_file = server.cert;
+  EXPECT_EQ(sent(other_name), "no handshake");
+  options.ca_file = other.cert;
+  EXPECT_EQ(sent(options), "no handshake");
+  options.ca_file = (dir / "none").string();
+  EXPECT_THAT(std::string(message(OtlpExporter::create(options).status())),
+              HasSubstr("OTEL_EXPORTER_OTLP_CERTIFICATE"));
+  fs::remove_all(dir);
 }
 
 TEST(OtlpExporter, FullQueueAndDeadCollectorNeverBlock) {

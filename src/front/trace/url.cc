@@ -7,15 +7,16 @@ namespace nereid::front {
 
 StatusOr<Url> parse_url(std::string_view text) {
   const auto bad = [&](std::string_view why) {
-    return invalid_argument("URL '{}': {}; allowed is http://HOST[:PORT][/PATH]", text, why);
+    return invalid_argument("URL '{}': {}; allowed is http[s]://HOST[:PORT][/PATH]", text, why);
   };
-  constexpr std::string_view kScheme = "http://";
-  if (text.starts_with("https://")) return bad("TLS is not supported");
-  if (!text.starts_with(kScheme)) return bad("not http");
+  const std::string_view scheme = text.starts_with("https://") ? "https://" : "http://";
+  if (!text.starts_with(scheme)) return bad("not http");
   const auto is_odd = [](char c) { return c <= ' ' || c == 0x7f; };
   if (std::any_of(text.begin(), text.end(), is_odd)) return bad("space or control character");
-  std::string_view rest = text.substr(kScheme.size());
+  std::string_view rest = text.substr(scheme.size());
   Url url;
+  url.is_tls = scheme == "https://";
+  if (url.is_tls) url.port = "443";
   const size_t slash = std::min(rest.find_first_of("/?"), rest.size());
   if (slash < rest.size()) url.target = rest.substr(slash);
   if (url.target[0] == '?') url.target.insert(0, "/");

@@ -1,4 +1,4 @@
-// The parts of an http:// URL.
+// The parts of an http:// or https:// URL.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 namespace nereid::front {
 
 struct Url {
-  std::string host;  // without the brackets of an IPv6 address
-  std::string port = "80";
+  bool is_tls = false;
+  std::string host;          // without the brackets of an IPv6 address
+  std::string port = "80";   // 443 with TLS
   std::string target = "/";  // path and query
 };
 
-// InvalidArgument for anything but http://HOST[:PORT][/PATH].
+// InvalidArgument for anything but http[s]://HOST[:PORT][/PATH].
 StatusOr<Url> parse_url(std::string_view text);
 
 }  // namespace nereid::front
