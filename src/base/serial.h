@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <utility>
 
 namespace nereid {
 
@@ -12,11 +13,20 @@ class SerialEvents {
  public:
   // Runs `event` now, or leaves it to the thread that is running events. The owner must outlive the
   // call.
-  void post(std::function<void()> event) {
+  template <class Event>
+  void post(Event event) {
     std::unique_lock lock(mutex_);
-    events_.push_back(std::move(event));
-    if (handling_) return;
+    if (handling_) {
+      events_.emplace_back(std::move(event));
+      return;
+    }
     handling_ = true;
+    lock.unlock();
+    {
+      Event first(std::move(event));
+      first();
+    }
+    lock.lock();
     while (!events_.empty()) {
       auto next = std::move(events_.front());
       events_.pop_front();

@@ -42,6 +42,7 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
     std::sort(step.wanted.begin(), step.wanted.end(), by_name);
     plan_.steps.push_back(std::move(step));
   }
+  for (const auto& output : config().outputs) plan_.outputs.push_back(tensor(output.name));
   // The steps decide, and clients read it from the configuration.
   ModelConfig shown = config();
   ASSIGN_OR_RETURN(json::value text, parse_json(shown.json));

@@ -37,6 +37,7 @@ class EnsembleModel : public Model {
     std::vector<std::string> tensors;
     std::vector<int> producer;  // step that writes the tensor; -1 = input of the ensemble
     size_t num_inputs = 0;  // tensors [0, num_inputs) are the ensemble's inputs, in config order
+    std::vector<size_t> outputs;  // the tensors that are the ensemble's outputs, in config order
   };
   const Plan& plan() const { return plan_; }
 

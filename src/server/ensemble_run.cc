@@ -23,6 +23,7 @@ thread_local int event_depth = 0;
 struct EnsembleRun::StepCall {
   std::shared_ptr<EnsembleRun> run;
   std::unique_ptr<InferenceRequest> request;
+  std::vector<std::shared_ptr<const FlowTensor>> inputs;  // whose memory the request refers to
   bool is_released = false, is_final = false;
 
   // On the event queue.
@@ -31,6 +32,7 @@ struct EnsembleRun::StepCall {
     run->running_.erase(request.get());
     --run->num_open_;
     request.reset();
+    inputs.clear();
     self->run.reset();
   }
 };
@@ -42,7 +44,8 @@ EnsembleRun::EnsembleRun(const EnsembleModel& model, InferenceRequest* request,
       context_(std::move(context)),
       room_limit_(model.config().max_inflight_requests) {}
 
-void EnsembleRun::post(std::function<void()> event) {
+template <class Event>
+void EnsembleRun::post(Event event) {
   events_.post([event = std::move(event)] {
     ++event_depth;
     event();
@@ -88,11 +91,8 @@ void EnsembleRun::start() {
   root_->done.resize(plan.steps.size());
   root_->started.resize(plan.steps.size());
   for (const InputTensor& input : request_->inputs) {
-    auto tensor = std::make_shared<FlowTensor>();
-    tensor->datatype = input.datatype;
-    tensor->shape = input.shape;
-    tensor->buffers = input.buffers;
-    root_->tensors[input.spec - model_.config().inputs.data()] = std::move(tensor);
+    root_->tensors[input.spec - model_.config().inputs.data()] =
+        std::make_shared<FlowTensor>(input.datatype, input.shape, input.buffers);
   }
   auto self = shared_from_this();
   context_->cancel_state().on_cancel([weak = weak_from_this()] {
@@ -159,20 +159,19 @@ void EnsembleRun::complete(Branch& branch) {
 }
 
 void EnsembleRun::add_inputs(const Branch& branch, const EnsembleModel::Step& step,
-                             InferenceRequest& request) const {
+                             StepCall& call) const {
   const ModelConfig& config = step.model->config();
   const bool prepend = model_.config().max_batch_size == 0 && config.max_batch_size > 0;
   const bool strip = model_.config().max_batch_size > 0 && config.max_batch_size == 0;
+  InferenceRequest& request = *call.request;
   request.inputs.reserve(step.inputs.size());
+  call.inputs.reserve(step.inputs.size());
   for (const auto& link : step.inputs) {
-    const FlowTensor* tensor = branch.tensors[link.tensor].get();
+    const auto& tensor = branch.tensors[link.tensor];
     if (tensor == nullptr) continue;
-    InputTensor& input = request.inputs.emplace_back();
-    input.name = link.name;
-    input.spec = link.spec;
-    input.datatype = tensor->datatype;
-    input.shape = tensor->shape;
-    input.buffers = tensor->buffers;
+    call.inputs.push_back(tensor);
+    InputTensor& input = request.inputs.emplace_back(link.name, link.spec, tensor->datatype,
+                                                     tensor->shape, Shape(), tensor->buffers);
     if (link.spec->is_shape_tensor) continue;
     if (prepend) input.shape.insert(input.shape.begin(), 1);
     if (strip && input.shape.size() == link.spec->dims.size() + 1 && input.shape[0] == 1) {
@@ -201,7 +200,7 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
     request.trace = std::make_shared<TraceHold>(request_->trace->get()->spawn_child());
   }
   request.known_outputs = &step.wanted;
-  add_inputs(*branch, step, request);
+  add_inputs(*branch, step, *call);
   const bool is_bounded = room_limit_ > 0 && branch == root_ && step.model->decoupled();
   request.deliver = [call, branch, index, is_bounded](std::unique_ptr<InferenceResponse> response,
                                                       uint32_t flags) {
@@ -258,7 +257,8 @@ void EnsembleRun::on_response(const BranchPtr& branch, size_t index,
     branch->fork_final = is_final;
     if (response != nullptr) {
       auto child = std::make_shared<Branch>();
-      child->tensors = branch->tensors;
+      // Nothing looks at the tensors of a branch that is over.
+      child->tensors = is_final ? std::move(branch->tensors) : branch->tensors;
       child->done = branch->done;
       child->started = branch->started;
       child->done[index] = true;
@@ -293,16 +293,13 @@ void EnsembleRun::store_outputs(Branch& branch, const EnsembleModel::Step& step,
     const auto link = std::find_if(step.outputs.begin(), step.outputs.end(),
                                    [&](const auto& l) { return l.name == output.name; });
     if (link == step.outputs.end()) continue;
-    auto tensor = std::make_shared<FlowTensor>();
-    tensor->datatype = output.datatype;
-    tensor->shape = output.shape;
+    const InputBuffers buffers = {
+        {output.buffer, output.byte_size, output.memory_type, output.memory_type_id}};
+    auto tensor = std::make_shared<FlowTensor>(output.datatype, output.shape, buffers, response);
     if (prepend) tensor->shape.insert(tensor->shape.begin(), 1);
     if (strip && !tensor->shape.empty() && tensor->shape[0] == 1) {
       tensor->shape.erase(tensor->shape.begin());
     }
-    tensor->buffers = {
-        {output.buffer, output.byte_size, output.memory_type, output.memory_type_id}};
-    tensor->owner = response;
     branch.tensors[link->tensor] = std::move(tensor);
   }
 }
@@ -353,20 +350,17 @@ void EnsembleRun::flush_all() {
 
 void EnsembleRun::emit(Branch& branch, bool is_final) {
   auto response = std::make_unique<InferenceResponse>(context_);
-  const auto& names = model_.plan().tensors;
+  const TensorSpec* const outputs = model_.config().outputs.data();
   for (const TensorSpec* wanted : request_->wanted_outputs) {
-    const std::string& name = wanted->name;
-    const size_t index = std::find(names.begin(), names.end(), name) - names.begin();
-    const FlowTensor* tensor = branch.tensors[index].get();
+    const FlowTensor* tensor = branch.tensors[model_.plan().outputs[wanted - outputs]].get();
     if (tensor == nullptr) continue;
-    auto output = response->add_output(name, tensor->datatype, tensor->shape);
-    if (!output.ok()) return fail(output.status());
+    OutputTensor& output = response->add_output(*wanted, tensor->datatype, tensor->shape);
     size_t size = 0;
     for (const auto& b : tensor->buffers) size += b.byte_size;
-    auto buffer = (*output)->allocate(size, TRITONSERVER_MEMORY_CPU, 0);
+    auto buffer = output.allocate(size, TRITONSERVER_MEMORY_CPU, 0);
     if (!buffer.ok()) return fail(buffer.status());
-    if ((*output)->memory_type == TRITONSERVER_MEMORY_GPU) {
-      return fail(unsupported("output '{}' cannot be copied to device memory", name));
+    if (output.memory_type == TRITONSERVER_MEMORY_GPU) {
+      return fail(unsupported("output '{}' cannot be copied to device memory", wanted->name));
     }
     char* to = static_cast<char*>(*buffer);
     for (const auto& b : tensor->buffers) {
@@ -380,6 +374,7 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
                          "more ensemble steps can be made",
                          request_->log_id()));
   }
+  response->parameters.reserve(3);
   if (const auto* text = std::get_if<std::string>(&request_->correlation_id)) {
     response->set_parameter({"sequence_id", *text});
   } else {
@@ -390,7 +385,8 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
       {"sequence_start", (request_->flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START) != 0});
   response->set_parameter(
       {"sequence_end", (request_->flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) != 0});
-  branch.tensors.clear();
+  // Goes when the client has its answer.
+  const auto sent = std::exchange(branch.tensors, {});
   if (is_final) {
     final_sent_ = true;
     report_success();

@@ -49,12 +49,13 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
     bool complete = false;  // nothing left to run: its response may leave
   };
   using BranchPtr = std::shared_ptr<Branch>;
+  struct StepCall;
 
-  void post(std::function<void()> event);
+  template <class Event>
+  void post(Event event);
   void advance(const BranchPtr& branch);
   void launch(const BranchPtr& branch, size_t step);
-  void add_inputs(const Branch& branch, const EnsembleModel::Step& step,
-                  InferenceRequest& request) const;
+  void add_inputs(const Branch& branch, const EnsembleModel::Step& step, StepCall& call) const;
   bool settled(const Branch& branch, const EnsembleModel::Step& step) const;
   void on_response(const BranchPtr& branch, size_t step,
                    std::shared_ptr<InferenceResponse> response, bool is_final, bool is_inside);
@@ -79,7 +80,6 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void leave_room(Branch& branch);
   void open_room();  // for ever: the request is over
 
-  struct StepCall;
   const EnsembleModel& model_;
   InferenceRequest* request_;  // the core's until release
   std::shared_ptr<ResponseContext> context_;

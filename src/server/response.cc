@@ -160,18 +160,18 @@ Shape as_declared(const TensorSpec& spec, bool batched, const Shape& made) {
 
 StatusOr<OutputTensor*> InferenceResponse::add_output(const std::string& name,
                                                       TRITONSERVER_DataType datatype, Shape shape) {
-  const ModelConfig& config = context_->model->config();
-  const TensorSpec* spec = config.output(name);
+  const TensorSpec* spec = context_->model->config().output(name);
   if (spec == nullptr) {
     return invalid_argument("unexpected inference output '{}' for model '{}'", name, model_name);
   }
-  if (spec->reshape) shape = as_declared(*spec, config.max_batch_size > 0, shape);
-  OutputTensor& output = outputs.emplace_back();
-  output.response = this;
-  output.name = name;
-  output.datatype = datatype;
-  output.shape = std::move(shape);
-  return &output;
+  return &add_output(*spec, datatype, std::move(shape));
+}
+
+OutputTensor& InferenceResponse::add_output(const TensorSpec& spec, TRITONSERVER_DataType datatype,
+                                            Shape shape) {
+  const bool is_batched = context_->model->config().max_batch_size > 0;
+  if (spec.reshape) shape = as_declared(spec, is_batched, shape);
+  return outputs.emplace_back(this, spec.name, datatype, std::move(shape));
 }
 
 void InferenceResponse::set_parameter(TRITONSERVER_Parameter parameter) {

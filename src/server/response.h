@@ -43,6 +43,8 @@ class InferenceResponse {
   // response.
   StatusOr<OutputTensor*> add_output(const std::string& name, TRITONSERVER_DataType datatype,
                                      Shape shape);
+  // Of a spec of the model.
+  OutputTensor& add_output(const TensorSpec& spec, TRITONSERVER_DataType datatype, Shape shape);
   void set_parameter(TRITONSERVER_Parameter parameter);  // replaces one of the same name
 
   // Hands `response` to its context; always consumes it. A non-OK `error` makes it an error

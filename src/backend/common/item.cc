@@ -38,7 +38,7 @@ StatusOr<std::optional<InputView>> Item::input(std::string_view name) const {
 }
 
 template <class T>
-StatusOr<std::optional<std::vector<T>>> Item::values(const char* name) const {
+StatusOr<std::optional<std::vector<T>>> Item::read_values(std::string_view name) const {
   if (batch_ == 1) return request_.values<T>(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
@@ -47,7 +47,7 @@ StatusOr<std::optional<std::vector<T>>> Item::values(const char* name) const {
 }
 
 template <class T>
-StatusOr<std::optional<T>> Item::scalar(const char* name) const {
+StatusOr<std::optional<T>> Item::read_scalar(std::string_view name) const {
   if (batch_ == 1) return request_.scalar<T>(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
@@ -55,15 +55,15 @@ StatusOr<std::optional<T>> Item::scalar(const char* name) const {
   return std::optional<T>(value);
 }
 
-template StatusOr<std::optional<int32_t>> Item::scalar(const char*) const;
-template StatusOr<std::optional<uint64_t>> Item::scalar(const char*) const;
-template StatusOr<std::optional<float>> Item::scalar(const char*) const;
-template StatusOr<std::optional<bool>> Item::scalar(const char*) const;
-template StatusOr<std::optional<std::vector<int32_t>>> Item::values(const char*) const;
-template StatusOr<std::optional<std::vector<uint64_t>>> Item::values(const char*) const;
-template StatusOr<std::optional<std::vector<float>>> Item::values(const char*) const;
+template StatusOr<std::optional<int32_t>> Item::read_scalar(std::string_view) const;
+template StatusOr<std::optional<uint64_t>> Item::read_scalar(std::string_view) const;
+template StatusOr<std::optional<float>> Item::read_scalar(std::string_view) const;
+template StatusOr<std::optional<bool>> Item::read_scalar(std::string_view) const;
+template StatusOr<std::optional<std::vector<int32_t>>> Item::read_values(std::string_view) const;
+template StatusOr<std::optional<std::vector<uint64_t>>> Item::read_values(std::string_view) const;
+template StatusOr<std::optional<std::vector<float>>> Item::read_values(std::string_view) const;
 
-StatusOr<std::optional<std::vector<std::string>>> Item::strings(const char* name) const {
+StatusOr<std::optional<std::vector<std::string>>> Item::read_strings(std::string_view name) const {
   if (batch_ == 1) return request_.strings(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;

@@ -19,19 +19,35 @@ class Item {
   // This item's part; nullopt when the client did not send the input. InvalidArgument, naming the
   // input, when it cannot be cut into equal parts.
   StatusOr<std::optional<InputView>> input(std::string_view name) const;
+  bool lacks(std::string_view name) const { return request_.lacks(name); }
 
   // As in Request, of this item's part.
   template <class T>
-  StatusOr<std::optional<T>> scalar(const char* name) const;
+  StatusOr<std::optional<T>> scalar(std::string_view name) const {
+    if (lacks(name)) return std::optional<T>();
+    return read_scalar<T>(name);
+  }
   template <class T>
-  StatusOr<std::optional<std::vector<T>>> values(const char* name) const;
-  StatusOr<std::optional<std::vector<std::string>>> strings(const char* name) const;
+  StatusOr<std::optional<std::vector<T>>> values(std::string_view name) const {
+    if (lacks(name)) return std::optional<std::vector<T>>();
+    return read_values<T>(name);
+  }
+  StatusOr<std::optional<std::vector<std::string>>> strings(std::string_view name) const {
+    if (lacks(name)) return std::optional<std::vector<std::string>>();
+    return read_strings(name);
+  }
 
   const Request& request() const { return request_; }
   int64_t index() const { return index_; }
   int64_t batch() const { return batch_; }
 
  private:
+  template <class T>
+  StatusOr<std::optional<T>> read_scalar(std::string_view name) const;
+  template <class T>
+  StatusOr<std::optional<std::vector<T>>> read_values(std::string_view name) const;
+  StatusOr<std::optional<std::vector<std::string>>> read_strings(std::string_view name) const;
+
   const Request& request_;
   int64_t index_, batch_;
 };

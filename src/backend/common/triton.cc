@@ -100,13 +100,6 @@ void log_verbose(std::string_view text) { log(TRITONSERVER_LOG_VERBOSE, text); }
 
 namespace {
 
-size_t hash_of(std::string_view name) {
-  if (name.empty()) return 0;
-  return (name.size() * 7 + static_cast<unsigned char>(name.front()) * 5 +
-          static_cast<unsigned char>(name.back())) %
-         64;
-}
-
 Status read_input(TRITONBACKEND_Input* input, std::string_view& name, InputView& view) {
   const char* text = "";
   const int64_t* shape = nullptr;
@@ -285,7 +278,7 @@ StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const 
 }
 
 template <class T>
-StatusOr<std::optional<std::vector<T>>> Request::values(const char* name) const {
+StatusOr<std::optional<std::vector<T>>> Request::read_values(std::string_view name) const {
   ASSIGN_OR_RETURN(const InputView* view, input(name));
   if (view == nullptr) return std::nullopt;
   ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
@@ -293,22 +286,24 @@ StatusOr<std::optional<std::vector<T>>> Request::values(const char* name) const 
 }
 
 template <class T>
-StatusOr<std::optional<T>> Request::scalar(const char* name) const {
+StatusOr<std::optional<T>> Request::read_scalar(std::string_view name) const {
   ASSIGN_OR_RETURN(const InputView* view, input(name));
   if (view == nullptr) return std::nullopt;
   ASSIGN_OR_RETURN(const T value, value_of<T>(name, *view));
   return std::optional<T>(value);
 }
 
-template StatusOr<std::optional<int32_t>> Request::scalar(const char*) const;
-template StatusOr<std::optional<uint64_t>> Request::scalar(const char*) const;
-template StatusOr<std::optional<float>> Request::scalar(const char*) const;
-template StatusOr<std::optional<bool>> Request::scalar(const char*) const;
-template StatusOr<std::optional<std::vector<int32_t>>> Request::values(const char*) const;
-template StatusOr<std::optional<std::vector<uint64_t>>> Request::values(const char*) const;
-template StatusOr<std::optional<std::vector<float>>> Request::values(const char*) const;
+template StatusOr<std::optional<int32_t>> Request::read_scalar(std::string_view) const;
+template StatusOr<std::optional<uint64_t>> Request::read_scalar(std::string_view) const;
+template StatusOr<std::optional<float>> Request::read_scalar(std::string_view) const;
+template StatusOr<std::optional<bool>> Request::read_scalar(std::string_view) const;
+template StatusOr<std::optional<std::vector<int32_t>>> Request::read_values(std::string_view) const;
+template StatusOr<std::optional<std::vector<uint64_t>>> Request::read_values(
+    std::string_view) const;
+template StatusOr<std::optional<std::vector<float>>> Request::read_values(std::string_view) const;
 
-StatusOr<std::optional<std::vector<std::string>>> Request::strings(const char* name) const {
+StatusOr<std::optional<std::vector<std::string>>> Request::read_strings(
+    std::string_view name) const {
   ASSIGN_OR_RETURN(const InputView* view, input(name));
   if (view == nullptr) return std::nullopt;
   ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));

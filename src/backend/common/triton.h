@@ -59,17 +59,29 @@ class Request {
   TRITONBACKEND_Request* raw() const { return request_; }
   TRITONBACKEND_ModelInstance* instance() const { return instance_; }
 
+  // True: the client did not send it. Most inputs that are asked for are not there, so this costs
+  // next to nothing for a name that is known when compiling.
+  bool lacks(std::string_view name) const { return first_of_hash_[hash_of(name)] < 0; }
   // Null when the client did not send it; else as long as this. InvalidArgument for device memory.
   StatusOr<const InputView*> input(std::string_view name) const;
   bool wants_output(std::string_view name) const;
 
   // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
   template <class T>
-  StatusOr<std::optional<T>> scalar(const char* name) const;
+  StatusOr<std::optional<T>> scalar(std::string_view name) const {
+    if (lacks(name)) return std::optional<T>();
+    return read_scalar<T>(name);
+  }
   // All elements; nullopt when absent.
   template <class T>
-  StatusOr<std::optional<std::vector<T>>> values(const char* name) const;
-  StatusOr<std::optional<std::vector<std::string>>> strings(const char* name) const;
+  StatusOr<std::optional<std::vector<T>>> values(std::string_view name) const {
+    if (lacks(name)) return std::optional<std::vector<T>>();
+    return read_values<T>(name);
+  }
+  StatusOr<std::optional<std::vector<std::string>>> strings(std::string_view name) const {
+    if (lacks(name)) return std::optional<std::vector<std::string>>();
+    return read_strings(name);
+  }
 
   // Steady-clock ns. The execution began when this was made.
   void set_times(uint64_t compute_start, uint64_t compute_end);
@@ -80,6 +92,19 @@ class Request {
   void release();  // reports first
 
  private:
+  static constexpr size_t kNumHashes = 64;
+  static constexpr size_t hash_of(std::string_view name) {
+    if (name.empty()) return 0;
+    return (name.size() * 7 + static_cast<unsigned char>(name.front()) * 5 +
+            static_cast<unsigned char>(name.back())) %
+           kNumHashes;
+  }
+  template <class T>
+  StatusOr<std::optional<T>> read_scalar(std::string_view name) const;
+  template <class T>
+  StatusOr<std::optional<std::vector<T>>> read_values(std::string_view name) const;
+  StatusOr<std::optional<std::vector<std::string>>> read_strings(std::string_view name) const;
+
   TRITONBACKEND_ModelInstance* instance_;
   TRITONBACKEND_Request* request_;
   struct Input {
@@ -91,7 +116,7 @@ class Request {
   // All of them, read once: most names that are asked for are not there, and asking the server for
   // such a one costs it a message.
   std::vector<Input> inputs_;
-  std::array<int32_t, 64> first_of_hash_;  // in `inputs_`; -1: none
+  std::array<int32_t, kNumHashes> first_of_hash_;  // in `inputs_`; -1: none
   std::vector<std::string_view> outputs_;
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;

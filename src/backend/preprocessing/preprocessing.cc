@@ -147,8 +147,10 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
 
 // Inputs that the model may declare and that this release does not act on.
 Status refuse_unsupported(const Request& request) {
-  for (const char* name :
-       {"DECODER_QUERY", "IMAGE_BYTES", "IMAGE_URL", "VIDEO_BYTES", "PROMPT_TABLE_EXTRA_ID"}) {
+  using std::string_view_literals::operator""sv;
+  for (const auto name : {"DECODER_QUERY"sv, "IMAGE_BYTES"sv, "IMAGE_URL"sv, "VIDEO_BYTES"sv,
+                          "PROMPT_TABLE_EXTRA_ID"sv}) {
+    if (request.lacks(name)) continue;
     ASSIGN_OR_RETURN(const auto view, request.input(name));
     if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
   }
@@ -187,6 +189,7 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   ASSIGN_OR_RETURN(Output bias, embedding_bias(request, batch));
 
   std::vector<Output> outputs;
+  outputs.reserve(11);
   const auto add = [&](Output output) {
     if (request.wants_output(output.name)) outputs.push_back(std::move(output));
   };

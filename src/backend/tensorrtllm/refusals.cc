@@ -10,31 +10,31 @@ namespace {
 
 // Refused unless empty, or a single zero for each item of the batch (an identifier, count or flag
 // that says "no").
-constexpr const char* kRefused[] = {"draft_input_ids",
-                                    "draft_logits",
-                                    "draft_acceptance_threshold",
-                                    "lookahead_window_size",
-                                    "lookahead_ngram_size",
-                                    "lookahead_verification_set_size",
-                                    "encoder_input_features",
-                                    "encoder_output_lengths",
-                                    "cross_attention_mask",
-                                    "skip_cross_attn_blocks",
-                                    "prompt_embedding_table",
-                                    "prompt_table_extra_ids",
-                                    "prompt_vocab_size",
-                                    "multimodal_embedding",
-                                    "multimodal_hashes",
-                                    "multimodal_positions",
-                                    "multimodal_lengths",
-                                    "mrope_rotary_cos_sin",
-                                    "mrope_position_deltas",
-                                    "lora_task_id",
-                                    "lora_weights",
-                                    "lora_config",
-                                    "guided_decoding_guide_type",
-                                    "guided_decoding_guide",
-                                    "context_phase_params"};
+constexpr std::string_view kRefused[] = {"draft_input_ids",
+                                         "draft_logits",
+                                         "draft_acceptance_threshold",
+                                         "lookahead_window_size",
+                                         "lookahead_ngram_size",
+                                         "lookahead_verification_set_size",
+                                         "encoder_input_features",
+                                         "encoder_output_lengths",
+                                         "cross_attention_mask",
+                                         "skip_cross_attn_blocks",
+                                         "prompt_embedding_table",
+                                         "prompt_table_extra_ids",
+                                         "prompt_vocab_size",
+                                         "multimodal_embedding",
+                                         "multimodal_hashes",
+                                         "multimodal_positions",
+                                         "multimodal_lengths",
+                                         "mrope_rotary_cos_sin",
+                                         "mrope_position_deltas",
+                                         "lora_task_id",
+                                         "lora_weights",
+                                         "lora_config",
+                                         "guided_decoding_guide_type",
+                                         "guided_decoding_guide",
+                                         "context_phase_params"};
 
 bool says_no(const InputView& view) {
   if (view.bytes.empty()) return true;
@@ -52,7 +52,8 @@ bool says_no(const InputView& view) {
 }  // namespace
 
 Status refuse_unsupported(const Request& request) {
-  for (const char* name : kRefused) {
+  for (const std::string_view name : kRefused) {
+    if (request.lacks(name)) continue;
     ASSIGN_OR_RETURN(const auto view, request.input(name));
     if (view && !says_no(*view)) return unsupported("input '{}' is not supported", name);
   }

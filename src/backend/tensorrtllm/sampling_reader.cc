@@ -15,8 +15,8 @@ constexpr Range kAboveZeroToOne{0, 1, /*above_low=*/true};
 
 // Of two names for the same value, the one that the client sent.
 template <class T>
-Status read_either(const Item& item, const char* name, const char* alias, const Range& range,
-                   std::optional<T>& to) {
+Status read_either(const Item& item, std::string_view name, std::string_view alias,
+                   const Range& range, std::optional<T>& to) {
   RETURN_IF_ERROR(read_number(item, name, range, to));
   return to ? ok() : read_number(item, alias, range, to);
 }

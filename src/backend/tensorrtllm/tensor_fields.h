@@ -28,7 +28,9 @@ Status check_value(std::string_view name, double value, const Range& range);
 
 // Reads the scalar `name` into `to`, which keeps its value when the client did not send it.
 template <class T>
-Status read_number(const Item& item, const char* name, const Range& range, std::optional<T>& to) {
+Status read_number(const Item& item, std::string_view name, const Range& range,
+                   std::optional<T>& to) {
+  if (item.lacks(name)) return ok();
   ASSIGN_OR_RETURN(const std::optional<T> value, item.scalar<T>(name));
   if (!value) return ok();
   RETURN_IF_ERROR(check_value(name, static_cast<double>(*value), range));

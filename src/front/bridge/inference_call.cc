@@ -278,7 +278,6 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     } catch (const std::exception& e) {
       reply.status = internal_error("reading a response: {}", e.what());
     }
-    take_error(TRITONSERVER_InferenceResponseDelete(response)).IgnoreError();
   }
   const bool final = reply.final;
   if (!final && reply.empty) return;
@@ -288,6 +287,10 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     on_reply(std::move(reply));
   } catch (const std::exception& e) {
     log_error("reply handler: {}", e.what());
+  }
+  // Only now: the client need not wait for it.
+  if (response != nullptr) {
+    take_error(TRITONSERVER_InferenceResponseDelete(response)).IgnoreError();
   }
   if (final) call->finish_part(false);
 }

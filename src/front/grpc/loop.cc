@@ -93,7 +93,8 @@ void GrpcConnection::on_readable() {
     if (closed_) return;
     if (static_cast<size_t>(n) < buffer.size()) break;
   }
-  wait_readable();
+  loop_.flush_dirty();  // before the wait, which is a system call
+  if (!closed_) wait_readable();
 }
 
 void GrpcConnection::receive(std::string_view bytes) {

@@ -206,15 +206,19 @@ void Connection::watch() {
   // Waits without a buffer: idle connections hold none.
   auto readable = [self = shared_from_this()](error_code ec) {
     self->watching_ = false;
-    if (!ec) {
-      self->read_available();
-      if (self->current_) self->watch();
-    } else if (ec != asio::error::operation_aborted) {
-      self->peer_gone_ = true;
-    }
+    self->on_readable(ec);
+    if (!ec && self->current_) self->watch();
     self->notify();
   };
   socket_.async_wait(tcp::socket::wait_read, std::move(readable));
+}
+
+void Connection::on_readable(error_code ec) {
+  if (!ec) {
+    read_available();
+  } else if (ec != asio::error::operation_aborted) {
+    peer_gone_ = true;
+  }
 }
 
 void Connection::read_available() {
@@ -254,8 +258,14 @@ asio::awaitable<bool> Connection::wait_first_byte() {
   if (listener_->draining || peer_gone_) co_return false;
   idle_ = true;
   arm(listener_->options.idle_timeout);
-  watch();
-  while (watching_) co_await wait_for_news();
+  if (watching_) {
+    while (watching_) co_await wait_for_news();
+  } else {  // nothing but input can come: the shortest way from the event to the parser
+    error_code ec;
+    auto token = asio::redirect_error(asio::use_awaitable, ec);
+    co_await socket_.async_wait(tcp::socket::wait_read, token);
+    on_readable(ec);
+  }
   disarm();
   idle_ = false;
   co_return buffer_.size() > 0;

@@ -143,9 +143,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work linger();
   Work wait_for_news();
   Work stop_watching();
-  void watch();           // pending wait that notices input, and a leaving client
-  void read_available();  // what the kernel has, at most a few KiB
-  void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
+  void watch();  // pending wait that notices input, and a leaving client
+  void on_readable(boost::system::error_code ec);  // of a wait for input
+  void read_available();                           // what the kernel has, at most a few KiB
+  void arm(std::chrono::milliseconds timeout);     // cancels socket operations when it passes
   void disarm();
   void start_timer();
   void close();

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <list>
-#include <vector>
+#include <span>
+
+#include "absl/container/inlined_vector.h"
 
 namespace nereid::front {
 
@@ -100,20 +102,38 @@ void append_json(std::string& out, const json::value& value) {
   }
 }
 
+namespace {
+
+// One that is there twice, or null; the order of `keys` is lost.
+const std::string_view* find_twice(std::span<std::string_view> keys) {
+  constexpr size_t kFew = 12;
+  if (keys.size() <= kFew) {
+    for (size_t i = 1; i < keys.size(); ++i) {
+      if (std::find(keys.begin(), keys.begin() + i, keys[i]) != keys.begin() + i) return &keys[i];
+    }
+    return nullptr;
+  }
+  std::sort(keys.begin(), keys.end());
+  const auto twice = std::adjacent_find(keys.begin(), keys.end());
+  return twice == keys.end() ? nullptr : &*twice;
+}
+
+}  // namespace
+
 std::optional<std::string> duplicate_key(std::string_view text) {
-  std::vector<std::string_view> keys;  // of all open objects
-  std::vector<size_t> first_keys;      // of each open object
+  absl::InlinedVector<std::string_view, 32> keys;  // of all open objects
+  absl::InlinedVector<size_t, 16> first_keys;      // of each open object
   std::list<std::string> without_escapes;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (c == '{') {
       first_keys.push_back(keys.size());
     } else if (c == '}' && !first_keys.empty()) {
-      const auto first = keys.begin() + static_cast<ptrdiff_t>(first_keys.back());
-      std::sort(first, keys.end());
-      const auto twice = std::adjacent_find(first, keys.end());
-      if (twice != keys.end()) return std::string(*twice);
-      keys.erase(first, keys.end());
+      const size_t first = first_keys.back();
+      if (const auto* twice = find_twice(std::span(keys).subspan(first))) {
+        return std::string(*twice);
+      }
+      keys.resize(first);
       first_keys.pop_back();
     } else if (c == '"') {
       const size_t begin = i;

@@ -1,5 +1,6 @@
 #include "front/http/json_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -45,6 +46,10 @@ TEST(JsonText, DuplicateKeys) {
   EXPECT_EQ(duplicate_key(R"({"a\"b": 1, "a\u0022b": 2})"), "a\"b");
   EXPECT_EQ(duplicate_key(R"({"in": {"x": 1}, "x": 2, "in": 3})"), "in");
   EXPECT_EQ(duplicate_key("7"), std::nullopt);
+  std::string many = "{";
+  for (int i = 0; i < 40; ++i) many += fmt::format("\"k{}\": {{\"k0\": 0}}, ", i);
+  EXPECT_EQ(duplicate_key(many + "\"k40\": 0}"), std::nullopt);
+  EXPECT_EQ(duplicate_key(many + "\"k31\": 0}"), "k31");
 }
 
 }  // namespace

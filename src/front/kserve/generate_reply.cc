@@ -1,5 +1,6 @@
 // Inference replies -> generate reply objects; see generate_mapping.h.
 #include <algorithm>
+#include <variant>
 #include <vector>
 
 #include "front/http/json_text.h"
@@ -9,29 +10,40 @@
 namespace nereid::front {
 namespace {
 
-StatusOr<std::string> format_tensor(const Tensor& t) {
-  size_t count = 0;
-  ASSIGN_OR_RETURN(std::string out, json_elements(t, count));
-  return count == 1 ? out : "[" + out + "]";
+struct Member {
+  std::string_view name;
+  std::variant<const std::string*, const ParameterValue*, const Tensor*> value;
+};
+
+// One element as a scalar, others as an array.
+Status append_value(std::string& out, const Member& member) {
+  if (const auto* text = std::get_if<const std::string*>(&member.value)) {
+    append_json_string(out, **text);
+    return ok();
+  }
+  if (const auto* parameter = std::get_if<const ParameterValue*>(&member.value)) {
+    append_parameter(out, **parameter);
+    return ok();
+  }
+  const size_t begin = out.size();
+  ASSIGN_OR_RETURN(const size_t count, append_tensor(out, *std::get<const Tensor*>(member.value)));
+  if (count == 1) return ok();
+  out.insert(begin, 1, '[');
+  out += ']';
+  return ok();
 }
 
 }  // namespace
 
 StatusOr<std::string> format_generate_reply(const InferenceReply& reply) {
-  struct Member {
-    std::string_view name;
-    std::string value;
-  };
+  const std::string version = std::to_string(reply.model_version);
   std::vector<Member> members;
   members.reserve(3 + reply.parameters.size() + reply.outputs.size());
-  if (!reply.id.empty()) members.push_back({"id", json_parameter(reply.id)});
-  members.push_back({"model_name", json_parameter(reply.model_name)});
-  members.push_back({"model_version", json_parameter(std::to_string(reply.model_version))});
-  for (const Parameter& p : reply.parameters) members.push_back({p.name, json_parameter(p.value)});
-  for (const Tensor& t : reply.outputs) {
-    ASSIGN_OR_RETURN(std::string value, format_tensor(t));
-    members.push_back({t.name, std::move(value)});
-  }
+  if (!reply.id.empty()) members.push_back({"id", &reply.id});
+  members.push_back({"model_name", &reply.model_name});
+  members.push_back({"model_version", &version});
+  for (const Parameter& p : reply.parameters) members.push_back({p.name, &p.value});
+  for (const Tensor& t : reply.outputs) members.push_back({t.name, &t});
   std::stable_sort(members.begin(), members.end(),
                    [](const Member& a, const Member& b) { return a.name < b.name; });
   std::string out = "{";
@@ -41,7 +53,7 @@ StatusOr<std::string> format_generate_reply(const InferenceReply& reply) {
     if (out.size() > 1) out += ',';
     append_json_string(out, members[i].name);
     out += ':';
-    out += members[i].value;
+    RETURN_IF_ERROR(append_value(out, members[i]));
   }
   out += '}';
   return out;

@@ -7,25 +7,30 @@
 namespace nereid::front {
 namespace {
 
-std::string head_of(const Tensor& t) {
-  std::string out = "{\"name\":";
-  append_json_string(out, t.name);
-  out += fmt::format(",\"datatype\":\"{}\",\"shape\":[{}]", TRITONSERVER_DataTypeString(t.type),
-                     fmt::join(t.shape, ","));
-  return out;
+void append_head(const Tensor& t, std::string& json) {
+  json += "{\"name\":";
+  append_json_string(json, t.name);
+  json += ",\"datatype\":\"";
+  json += TRITONSERVER_DataTypeString(t.type);
+  json += "\",\"shape\":[";
+  for (size_t i = 0; i < t.shape.size(); ++i) {
+    if (i > 0) json += ",";
+    json += std::to_string(t.shape[i]);
+  }
+  json += "]";
 }
 
 Status append_output(const Tensor& t, bool is_binary, std::string& json, std::string& blobs) {
-  json += head_of(t);
+  append_head(t, json);
   if (t.is_external) {
     json += "}";
   } else if (is_binary) {
-    json += fmt::format(",\"parameters\":{{\"binary_data_size\":{}}}}}", t.bytes.size());
+    json += ",\"parameters\":{\"binary_data_size\":" + std::to_string(t.bytes.size()) + "}}";
     blobs += t.bytes;
   } else {
-    size_t count = 0;
-    ASSIGN_OR_RETURN(const std::string elements, json_elements(t, count));
-    json += ",\"data\":[" + elements + "]}";
+    json += ",\"data\":[";
+    RETURN_IF_ERROR(append_tensor(json, t).status());
+    json += "]}";
   }
   return ok();
 }
@@ -36,7 +41,8 @@ void append_parameters(const std::vector<Parameter>& parameters, std::string& js
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (i > 0) json += ",";
     append_json_string(json, parameters[i].name);
-    json += ":" + json_parameter(parameters[i].value);
+    json += ":";
+    append_parameter(json, parameters[i].value);
   }
   json += "}";
 }
@@ -46,6 +52,7 @@ void append_parameters(const std::vector<Parameter>& parameters, std::string& js
 StatusOr<InferReplyBody> format_infer_reply(const InferenceReply& reply,
                                             const InferRequest& request) {
   std::string json = "{", blobs;
+  json.reserve(512);
   if (!reply.id.empty()) {
     json += "\"id\":";
     append_json_string(json, reply.id);
@@ -53,7 +60,7 @@ StatusOr<InferReplyBody> format_infer_reply(const InferenceReply& reply,
   }
   json += "\"model_name\":";
   append_json_string(json, reply.model_name);
-  json += fmt::format(",\"model_version\":\"{}\"", reply.model_version);
+  json += ",\"model_version\":\"" + std::to_string(reply.model_version) + "\"";
   append_parameters(reply.parameters, json);
   json += ",\"outputs\":[";
   bool is_first = true;

@@ -155,9 +155,8 @@ Status append_json_elements(std::string_view input, DataType type, const json::v
   return ok();
 }
 
-StatusOr<std::string> json_elements(const Tensor& t, size_t& count) {
-  std::string out;
-  count = 0;
+StatusOr<size_t> append_tensor(std::string& out, const Tensor& t) {
+  size_t count = 0;
   const auto separate = [&] {
     if (count++ > 0) out += ",";
   };
@@ -167,7 +166,7 @@ StatusOr<std::string> json_elements(const Tensor& t, size_t& count) {
       separate();
       append_json_string(out, text);
     }
-    return out;
+    return count;
   }
   if (t.type == TRITONSERVER_TYPE_FP16 || t.type == TRITONSERVER_TYPE_BF16 ||
       t.type == TRITONSERVER_TYPE_INVALID) {
@@ -181,21 +180,19 @@ StatusOr<std::string> json_elements(const Tensor& t, size_t& count) {
     separate();
     append_fixed(out, t.type, t.bytes.data(), i);
   }
-  return out;
+  return count;
 }
 
-std::string json_parameter(const ParameterValue& value) {
-  std::string out;
+void append_parameter(std::string& out, const ParameterValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) {
     append_json_string(out, *text);
   } else if (const auto* number = std::get_if<int64_t>(&value)) {
-    out = std::to_string(*number);
+    out += std::to_string(*number);
   } else if (const auto* flag = std::get_if<bool>(&value)) {
-    out = *flag ? "true" : "false";
+    out += *flag ? "true" : "false";
   } else {
     append_json_double(out, std::get<double>(value));
   }
-  return out;
 }
 
 StatusOr<Parameter> parse_parameter(std::string_view key, const json::value& value) {

@@ -15,12 +15,12 @@ namespace nereid::front {
 Status append_json_elements(std::string_view input, DataType type, const json::value& value,
                             std::string& bytes, int64_t& count);
 
-// The elements of a tensor, separated by commas; `count` is set. InvalidArgument for types that
-// JSON cannot carry.
-StatusOr<std::string> json_elements(const Tensor& tensor, size_t& count);
+// Appends the elements of a tensor, separated by commas; their number. InvalidArgument for types
+// that JSON cannot carry.
+StatusOr<size_t> append_tensor(std::string& out, const Tensor& tensor);
 
-// A parameter's value as JSON.
-std::string json_parameter(const ParameterValue& value);
+// Appends a parameter's value as JSON.
+void append_parameter(std::string& out, const ParameterValue& value);
 
 // The parameter in a JSON value: string, bool, integer (double above int64), double.
 // InvalidArgument for other types.

@@ -209,7 +209,7 @@ void TestCall::on_response(TRITONSERVER_InferenceResponse* response, const uint3
 std::string test_model(const std::string& behavior, const std::string& more) {
   const bool decoupled = behavior != "count" && behavior != "identity" && behavior != "slow" &&
                          behavior != "fail" && behavior != "sequence" && behavior != "iterate" &&
-                         behavior != "lag_sink";
+                         behavior != "lag_sink" && behavior != "read_late";
   return "backend: \"nereid_test\"\n"
          "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
          "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"

@@ -92,6 +92,23 @@ TEST(Ensemble, StreamsThroughInOrder) {
   EXPECT_THAT(run(server, "e2", {}).joined, ElementsAre());  // FINAL alone
 }
 
+TEST(Ensemble, InputsLiveUntilTheirStepReleasesThem) {
+  TestServer server(
+      {{"i", test_model("identity")},
+       {"r", test_model("repeat")},
+       {"late", test_model("read_late")},
+       {"fork", test_model("read_late", "model_transaction_policy { decoupled: true }")},
+       {"e1", chain("i", "late")},
+       {"e2", chain("i", "fork")},
+       {"e3", chain("r", "fork")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  std::vector<int32_t> values(100);
+  std::iota(values.begin(), values.end(), 0);
+  for (const char* model : {"e1", "e2", "e3"}) {
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(run(server, model, values).joined, values) << model;
+  }
+}
+
 TEST(Ensemble, StepErrorsEndTheRequest) {
   TestServer server({{"i", test_model("identity")},
                      {"fail", test_model("fail")},

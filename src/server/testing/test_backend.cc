@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -106,7 +107,13 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   if (trace != nullptr) TRITONSERVER_InferenceTraceReportActivity(trace, 1500, "own_event");
   TRITONBACKEND_ModelInstanceReportStatistics(instance, request, true, 1000, 2000, 3000, 4000);
   TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, 1, 1000, 2000, 3000, 4000);
+  if (behavior == "read_late") {
+    respond("identity", factory, values);
+    // The request is still ours, and with it its input.
+    if (read_input(request) != values) std::abort();
+  }
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
+  if (behavior == "read_late") return;
   if (behavior == "identity" || behavior == "slow") {
     respond(behavior, factory, values);
   } else if (behavior == "thread") {
