@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace nereid::bench {
 
@@ -46,8 +48,11 @@ class Socket {
     NEREID_CHECK(::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
                  static_cast<ssize_t>(bytes.size()));
   }
-  // What is there, at least one byte; "" at the end.
-  std::string_view receive() {
+  // What is there, at least one byte; "" at the end. Looks for it for up to `spin` before it
+  // sleeps.
+  std::string_view receive(Duration spin = {}) {
+    pollfd readable{fd_, POLLIN, 0};
+    for (const Time end = now() + spin; now() < end && poll(&readable, 1, 0) == 0;) continue;
     const ssize_t n = recv(fd_, buffer_.data(), buffer_.size(), 0);
     return {buffer_.data(), static_cast<size_t>(std::max<ssize_t>(n, 0))};
   }

@@ -28,7 +28,8 @@ nghttp2_nv field(std::string_view name, std::string_view value) {
 
 class Http2 {
  public:
-  Http2(Socket& socket, bool is_server) : socket_(socket), is_server_(is_server) {
+  Http2(Socket& socket, bool is_server, Duration spin = {})
+      : socket_(socket), is_server_(is_server), spin_(spin) {
     nghttp2_session_callbacks* callbacks = nullptr;
     NEREID_CHECK(nghttp2_session_callbacks_new(&callbacks) == 0);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
@@ -48,7 +49,7 @@ class Http2 {
   std::optional<int32_t> wait() {
     while (whole_.empty()) {
       flush();
-      const auto bytes = socket_.receive();
+      const auto bytes = socket_.receive(spin_);
       if (bytes.empty()) return std::nullopt;
       const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
       if (nghttp2_session_mem_recv(h2_, data, bytes.size()) < 0) return std::nullopt;
@@ -136,6 +137,7 @@ class Http2 {
 
   Socket& socket_;
   const bool is_server_;
+  const Duration spin_;
   nghttp2_session* h2_ = nullptr;
   std::map<int32_t, Side> received_;
   std::map<int32_t, std::pair<const Side*, size_t>> sending_;  // and what has left of it
@@ -144,9 +146,9 @@ class Http2 {
 
 }  // namespace
 
-void replay_grpc(Socket client, int real_port) {
+void replay_grpc(Socket client, int real_port, Duration spin) {
   Socket real_socket = Socket::connect(real_port);
-  Http2 peer(client, /*is_server=*/true), real(real_socket, /*is_server=*/false);
+  Http2 peer(client, /*is_server=*/true, spin), real(real_socket, /*is_server=*/false);
   std::map<std::string, Side> last;  // by path: replies must live until they have left
   Side inference;
   while (const auto id = peer.wait()) {

@@ -1,8 +1,10 @@
 // The fastest answer to an inference that a server could give: it parses nothing (over gRPC: what
 // nghttp2 parses), runs nothing and sends the first reply of a real server again, from a thread
 // that waits in recv(). Everything else is passed on to the real server. What perf_analyzer
-// measures against it is the bound that the client, the kernel and two wake-ups set.
-// usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT
+// measures against it is the bound that the client, the kernel and two wake-ups set. With SPIN_US
+// it looks for a request for so many microseconds before it waits: one wake-up.
+//
+// usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT [SPIN_US]
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +27,7 @@ const std::string kAnyInference = [] {
 
 // One message with a Content-Length, or none, from the bytes at the front of `text`; reads more
 // when it is not complete. "": the peer has closed.
-std::string take_message(Socket& socket, std::string& text) {
+std::string take_message(Socket& socket, std::string& text, Duration spin = {}) {
   for (;;) {
     const size_t head = text.find("\r\n\r\n");
     size_t size = std::string::npos;
@@ -42,13 +44,13 @@ std::string take_message(Socket& socket, std::string& text) {
       text.erase(0, size);
       return message;
     }
-    const auto more = socket.receive();
+    const auto more = socket.receive(spin);
     if (more.empty()) return "";
     text += more;
   }
 }
 
-void serve(Socket client, int real_port) {
+void serve(Socket client, int real_port, Duration spin) {
   Socket real = Socket::connect(real_port);
   std::string unread, unread_of_real, answer;
   const auto ask_real = [&](const std::string& request) {
@@ -56,7 +58,7 @@ void serve(Socket client, int real_port) {
     return take_message(real, unread_of_real);
   };
   for (;;) {
-    std::string request = take_message(client, unread);
+    std::string request = take_message(client, unread, spin);
     if (request.empty()) return;
     const std::string_view line = std::string_view(request).substr(0, request.find("\r\n"));
     if (line.find("/infer ") == std::string_view::npos) {
@@ -75,13 +77,15 @@ void serve(Socket client, int real_port) {
 
 int main(int argc, char** argv) {
   using nereid::bench::LoopbackListener;
-  if (argc != 5) {
+  if (argc != 5 && argc != 6) {
     std::fprintf(stderr,
-                 "usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT\n");
+                 "usage: replay_server HTTP_PORT REAL_HTTP_PORT GRPC_PORT REAL_GRPC_PORT "
+                 "[SPIN_US]\n");
     return 2;
   }
-  const auto serve_all = [](const LoopbackListener& listener, const auto& serve, int real_port) {
-    for (;;) std::thread(serve, listener.accept(), real_port).detach();
+  const nereid::Duration spin = std::chrono::microseconds(argc == 6 ? std::atoi(argv[5]) : 0);
+  const auto serve_all = [&](const LoopbackListener& listener, const auto& serve, int real_port) {
+    for (;;) std::thread(serve, listener.accept(), real_port, spin).detach();
   };
   const LoopbackListener http(std::atoi(argv[1])), grpc(std::atoi(argv[3]));
   std::thread grpc_clients(

@@ -121,6 +121,8 @@ def main():
     parser.add_argument("--client-cpus", help="CPUs of perf_analyzer")
     parser.add_argument("--protocols", default="http,grpc")
     parser.add_argument("--connections", default="1,16,64")
+    parser.add_argument("--spin", type=int, default=0, metavar="US",
+                        help="replay_server looks for a request for so long before it sleeps")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.15,
                         help="a window of perf_analyzer, whose own work grows with the square of a window's requests")
@@ -151,7 +153,7 @@ def main():
                    dict(os.environ, LD_LIBRARY_PATH=":".join(libraries)), os.path.join(work, "stock.log"))
     ours = Server("nereid", pinned(options.server_cpus, ours), dict(os.environ), os.path.join(work, "nereid.log"))
     replay = Server("replay", pinned(options.server_cpus, [os.path.join(options.build, "bin", "replay_server"), "{http}",
-                                                           str(ours.http), "{grpc}", str(ours.grpc)]),
+                                                           str(ours.http), "{grpc}", str(ours.grpc), str(options.spin)]),
                     dict(os.environ), os.path.join(work, "replay.log"), max_connections=1)
     try:
         compare([stock, ours, replay], analyzer, options, work)

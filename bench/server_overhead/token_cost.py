@@ -1,8 +1,10 @@
 """What serving adds to generation. For each streamed token: CPU time of every server thread other than the engine's.
-For a request of one token on an open connection: what request_cost.cc says.
+For a request of one token on an open connection: what request_cost.cc says, of a server that computes on all cores as
+it does by default, and of one with one compute thread, while whose step the other CPUs sleep.
 
 usage: token_cost.py [--build DIR] [--streams N] [--tokens N] [--path PATH]"""
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -47,25 +49,36 @@ def main():
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--path", default="/v2/models/ensemble/generate_stream")
     options = parser.parse_args()
+    # One compute thread: the engine thread computes, so that exactly one thread is not the server's.
+    with serving(options, 1) as (pid, port):
+        tokens(options, pid, f"http://127.0.0.1:{port}")
+    for threads in (0, 1):
+        with serving(options, threads) as (_, port):
+            print("all cores compute:" if threads == 0 else "one thread computes:", flush=True)
+            subprocess.run([os.path.join(options.build, "bin", "request_cost"), "--port", port, "--path",
+                            options.path.replace("_stream", ""), "--threads", str(threads)], check=True)
+
+
+@contextlib.contextmanager
+def serving(options, threads):
+    """(pid, HTTP port) of a server with so many compute threads; 0: one for each core."""
     with tempfile.TemporaryDirectory() as folder:
         ports = os.path.join(folder, "ports")
-        # One compute thread: the engine thread computes, so that exactly one thread is not the server's.
         server = subprocess.Popen([os.path.join(options.build, "bin", "nereid"), "serve", "models/quickstart", "--host",
-                                   "127.0.0.1", "--http-port", "0", "--metrics-port", "0", "--threads", "1",
+                                   "127.0.0.1", "--http-port", "0", "--metrics-port", "0", "--threads", str(threads),
                                    "--port-file", ports], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             while not os.path.exists(ports):
                 assert server.poll() is None, "the server ended early"
                 time.sleep(0.05)
             with open(ports) as file:
-                url = "http://127.0.0.1:" + dict(line.strip().split("=") for line in file)["http"]
-            run(options, server.pid, url)
+                yield server.pid, dict(line.strip().split("=") for line in file)["http"]
         finally:
             server.terminate()
             server.wait()
 
 
-def run(options, pid, url):
+def tokens(options, pid, url):
     counts = []
 
     def streams():
@@ -83,9 +96,6 @@ def run(options, pid, url):
     print(f"{options.path}: {options.streams} streams, {pieces} pieces of text")
     print(f"  engine {compute / 1e3 / pieces:.1f} us, serving {others / 1e3 / pieces:.1f} us of CPU for each piece; "
           f"threads: {', '.join(f'{ns / 1e3 / pieces:.1f}' for ns in spent[1:10])}")
-
-    subprocess.run([os.path.join(options.build, "bin", "request_cost"), "--port", url.rpartition(":")[2],
-                    "--path", options.path.replace("_stream", "")], check=True)
 
 
 if __name__ == "__main__":
