@@ -79,8 +79,7 @@ def check_idle(server, count):
     connections = [Connection(server.grpc_port) for _ in range(count)]
     for connection in connections[::10]:
         connection.ping()
-    open_now = server.metrics()["nereid_grpc_connections"]
-    assert open_now >= count, f"{open_now} connections of {count}"
+    server.wait_for_connections("grpc", count)
     assert is_live(server.grpc_port)
     for connection in connections[::100]:
         connection.ping()
