@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "kernels/api/keys.h"
 #include "kernels/api/pack.h"
 #include "kernels/open.h"
 #include "kernels/roofline.h"
@@ -53,6 +54,8 @@ class Bench {
       print(name, std::string(kernel.name), time, bytes, flops);
     }
   }
+
+  DeviceKind device() const { return opened_.device->info().kind; }
 
   Buffer memory(size_t bytes, int byte) {
     StatusOr<Buffer> buffer = opened_.device->allocate(bytes);
@@ -240,6 +243,7 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
   const Buffer qkv = bench.memory(static_cast<size_t>(tokens * qkv_width) * 4, kOne);
   const Buffer out = bench.memory(static_cast<size_t>(tokens * m.heads * m.head_dim) * 2, 0);
   const Buffer angles = bench.memory(static_cast<size_t>(context) * m.head_dim * 4, kOne);
+  const KeyLayout keys = key_layout(bench.device(), m.head_dim, kBlock);
   double pairs = 0;  // query-key pairs
   for (int32_t p : positions) pairs += p + 1;
   const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) * 2 *
@@ -250,7 +254,7 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
                   count),
       bytes, flops, [&](int) {
         Attention::Args a;
-        a.problem = {tokens, m.heads, m.kv_heads, m.head_dim, kBlock, 0, true, 0, kv};
+        a.problem = {tokens, m.heads, m.kv_heads, m.head_dim, kBlock, 0, true, 0, kv, keys};
         a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, qkv_width);
         a.k_cache = k.data();
         a.v_cache = v.data();

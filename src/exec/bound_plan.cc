@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
+#include "kernels/api/keys.h"
 
 namespace nereid::exec {
 namespace {
@@ -146,7 +147,8 @@ class BoundPlan::Binder {
                  .window = window_of(c, limits_),
                  .has_rope = c.has_rope,
                  .sink = limits_.sink,
-                 .kv = limits_.kv_type};
+                 .kv = limits_.kv_type,
+                 .keys = kernels::key_layout(device_.kind, c.head_dim, limits_.block_tokens)};
     a.qkv = view(c.qkv);
     const KvLayout cache = KvLayout::of(plan_, limits_, limits_.num_blocks);
     a.k_cache = memory_.kv_cache + cache.keys(c.layer);

@@ -15,8 +15,9 @@
 namespace nereid::exec {
 
 // Where the parts of a pool lie. A layer is four planes of whole alignment units: keys and values,
-// [num_blocks, kv_heads, block_tokens, head_dim] each, then their scales, f32 [num_blocks,
-// kv_heads, block_tokens] each, for a cache type that has them.
+// [num_blocks, kv_heads, block_tokens, head_dim] each (keys of a block's head perhaps in panels,
+// see kernels::KeyLayout), then their scales, f32 [num_blocks, kv_heads, block_tokens] each, for a
+// cache type that has them.
 struct KvLayout {
   int32_t num_layers = 0;
   size_t data_block = 0, data_plane = 0;    // bytes of one block and of all in a plane

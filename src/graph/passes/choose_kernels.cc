@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "graph/passes/passes.h"
+#include "kernels/api/keys.h"
 
 namespace nereid::graph {
 namespace {
@@ -75,6 +76,8 @@ class Chooser {
     problem.head_dim = x.heads.dim;
     problem.window = x.window;
     problem.has_rope = x.has_rope;
+    problem.keys =
+        kernels::key_layout(context_.device.kind, problem.head_dim, problem.block_tokens);
     return choose<kernels::Attention>(context_, problem);
   }
   StatusOr<Choice> operator()(const Glu& x) const {

@@ -97,11 +97,21 @@ struct Rope {
   };
 };
 
+// How the keys of a block's head lie.
+enum class KeyLayout : uint8_t {
+  kLines = 0,  // [block, d]
+  // [block / 16, d / w, 16, w], w elements in 32 bits: sixteen keys side by side, so that a vector
+  // of a query's scores takes no transposition. For blocks of a multiple of 16 positions and a d
+  // that is a multiple of 4.
+  kPanels = 1,
+};
+
 // Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
 // then the query at position i attends to the cached positions j <= i with j > i - window or j <
 // sink (without a window: all). A block that no query of the call sees is not looked at: its entry
 // in the table may be anything. With rope_table set, Q and K are rotated on the way (the fused form
-// of Rope). Cache of one layer: K blocks [num_blocks, kv_heads, block, d] of type `kv`, V likewise.
+// of Rope). Cache of one layer: V blocks [num_blocks, kv_heads, block, d] of type `kv`, K likewise
+// or in panels (KeyLayout).
 // A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector x of one token and
 // head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; it stands
 // for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with scale 0; one
@@ -116,6 +126,7 @@ struct Attention {
     bool has_rope = false;
     int32_t sink = 0;  // leading positions that stay visible beyond the window
     DType kv = DType::kBF16;
+    KeyLayout keys = KeyLayout::kLines;
   };
   struct Args {
     Problem problem;

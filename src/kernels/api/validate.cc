@@ -3,6 +3,8 @@
 
 #include <initializer_list>
 
+#include "kernels/api/keys.h"
+
 namespace nereid::kernels {
 namespace {
 
@@ -88,6 +90,9 @@ Status validate(const Attention::Args& a) {
                           p.num_kv_heads, p.head_dim, p.window, p.sink);
   if (p.kv != DType::kBF16 && !has_kv_scales(p.kv))
     return internal_error("attention: a cache of type {}", name_of(p.kv));
+  if (p.keys == KeyLayout::kPanels && !make_panels(p.head_dim, p.block_tokens))
+    return internal_error("attention: blocks of {} tokens and head_dim {} do not make panels",
+                          p.block_tokens, p.head_dim);
   if (has_kv_scales(p.kv)) {
     RETURN_IF_ERROR(check_pointer(kOp, "k_scales", a.k_scales));
     RETURN_IF_ERROR(check_pointer(kOp, "v_scales", a.v_scales));

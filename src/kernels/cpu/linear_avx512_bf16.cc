@@ -10,21 +10,20 @@ struct PairDot {
   static constexpr int kMaxRows = 12;
   static constexpr int kWideRows = 4;
 
-  template <int kRows, int kVecs>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const uint16_t* w,
-                                                int64_t panel_stride, int64_t k,
+  template <int kRows, int kVecs, class Panels>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride,
+                                                const PanelGroup<Panels, kVecs>& w, int64_t k,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
-    for (int64_t i = 0; i < k; i += 2, w += 32) {
+    for (int64_t i = 0; i < k; i += 2) {
       __m512bh pairs[kVecs];
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) {
-        const uint16_t* p = w + vec_offset(v, panel_stride);
-        _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
-        pairs[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
+        w.prefetch(v, i);
+        pairs[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(w.at(v, i)));
       }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {

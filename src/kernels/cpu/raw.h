@@ -58,11 +58,11 @@ struct LinearRaw {
 // Element types of a KV cache, see Attention in ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
 constexpr float kSmallestScaledVector = 0x1p-100f;
-constexpr int64_t kMaxScaledHeadDim = 1024;
+constexpr int64_t kMaxHeadDim = 1024;
 
 struct AttentionRaw {
   const float* qkv;
-  void* k_cache;
+  void* k_cache;  // in panels of 16 keys
   void* v_cache;
   float* k_scales;  // one for each line of the cache, or null
   float* v_scales;

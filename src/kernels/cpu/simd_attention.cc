@@ -1,7 +1,8 @@
-// Paged attention over tiles of keys at fixed positions: scores by the register tiles of linear,
-// online softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"), values
-// accumulated in the order of positions. A query's arithmetic depends on its own position only:
-// every tile starts at a multiple of kTile, and keys a query may not see take no part.
+// Paged attention over tiles of keys at fixed positions: scores by the register tiles of linear
+// over the cache's panels of keys, online softmax (Milakov and Gimelshein 2018, "Online normalizer
+// calculation for softmax"), values accumulated in the order of positions. A query's arithmetic
+// depends on its own position only: every tile starts at a multiple of kTile, and keys a query may
+// not see take no part.
 #include "kernels/cpu/simd_kv.h"
 #include "kernels/cpu/simd_raw.h"
 
@@ -14,13 +15,6 @@ constexpr int64_t kHeads = kRegisters == 32 ? 4 : 2;  // rows whose values are s
 
 int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// 32-bit words of a key in a panel.
-template <class Cache>
-int64_t key_words(int64_t head_dim) {
-  constexpr int64_t kPerWord = 4 / sizeof(typename Cache::Cell);
-  return (head_dim + kPerWord - 1) / kPerWord;
-}
-
 // One call's scratch: `rows` = tokens x query heads of the kv head, token-major.
 struct Scratch {
   float* q;              // [rows, q_stride], zeros past d
@@ -31,7 +25,6 @@ struct Scratch {
   float* sums;           // [rows]
   float* k_scales;       // [kTile], 0 where no key is
   float* v_scales;       // [kTile]
-  uint32_t* keys;        // kTilePanels panels of [words of a key, 16 keys]
   const void** v_lines;  // [kTile]
   int64_t q_stride;
 };
@@ -53,7 +46,6 @@ int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
   s->sums = take(rows);
   s->k_scales = take(kTile);
   s->v_scales = take(kTile);
-  s->keys = reinterpret_cast<uint32_t*>(take(kTile * key_words<Bf16Cache>(s->q_stride)));
   s->v_lines = reinterpret_cast<const void**>(take(2 * kTile));
   return next - base;
 }
@@ -64,48 +56,20 @@ int64_t cache_line(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t 
   return (block * a.kv_heads + kv_head) * a.block_tokens + position % a.block_tokens;
 }
 
-// Eight rows of eight 32-bit words become eight columns, `stride` words apart.
-void transpose8(const void* const* rows, int64_t word, uint32_t* out, int64_t stride) {
-  __m256 r[8], t[8];
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(static_cast<const float*>(rows[i]) + word);
-#pragma GCC unroll 4
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-    t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 8; i += 4) {
-    r[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
-    r[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
-    r[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
-    r[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    float* p = reinterpret_cast<float*>(out) + i * stride;
-    _mm256_storeu_ps(p, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
-    _mm256_storeu_ps(p + 4 * stride, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
-  }
+// Where the panel of a line's key begins.
+template <class Cache>
+typename Cache::Cell* key_panel(const AttentionRaw& a, int64_t line) {
+  return static_cast<typename Cache::Cell*>(a.k_cache) +
+         line / kKeysPerPanel * kKeysPerPanel * a.head_dim;
 }
 
-// Packs sixteen key lines into one panel.
+// Writes a key to its column of the panel.
 template <class Cache>
-void pack_keys(const void* const* lines, int64_t head_dim, uint32_t* panel) {
-  constexpr int64_t kPerWord = 4 / sizeof(typename Cache::Cell);
-  const int64_t whole = head_dim / kPerWord;
-  int64_t word = 0;
-  for (; word + 8 <= whole; word += 8)
-    for (int half = 0; half < 2; ++half)
-      transpose8(lines + 8 * half, word, panel + word * 16 + 8 * half, 16);
-  for (; word * kPerWord < head_dim; ++word)
-    for (int i = 0; i < 16; ++i) {
-      const int64_t cells = min_of(kPerWord, head_dim - word * kPerWord);
-      uint32_t bits = 0;
-      __builtin_memcpy(&bits, static_cast<const char*>(lines[i]) + 4 * word,
-                       static_cast<size_t>(cells) * sizeof(typename Cache::Cell));
-      panel[word * 16 + i] = bits;
-    }
+void store_key(const AttentionRaw& a, const typename Cache::Cell* key, int64_t line) {
+  constexpr int64_t kWord = 4 / sizeof(typename Cache::Cell);  // cells
+  typename Cache::Cell* to = key_panel<Cache>(a, line) + line % kKeysPerPanel * kWord;
+  for (int64_t c = 0; c < a.head_dim; c += kWord, to += kKeysPerPanel * kWord)
+    __builtin_memcpy(to, key + c, 4);
 }
 
 template <class Cache>
@@ -125,6 +89,7 @@ void copy_scales(const float* from, int64_t count, float unit, float* to) {
 struct Ranges {
   int64_t begin[2], end[2];
   bool empty() const { return begin[0] >= end[0] && begin[1] >= end[1]; }
+  bool operator==(const Ranges&) const = default;
 };
 
 // What the queries at positions [oldest, newest] together see of the tile that starts at `first`:
@@ -139,25 +104,28 @@ Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t fi
   return r;
 }
 
-// Loads the keys and values of a tile that are in the ranges. The other lines are copies of one of
-// them: their scores are masked and their values never read. Values are widened when `widen`.
+// Finds the keys and values of a tile that are in the ranges. A panel without such a key is
+// replaced by another one: the scores of keys that are not seen are masked and their values never
+// read. Values are widened when `widen`.
 template <class Cache>
-void load_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first,
-               const Ranges& ranges, bool widen, const Scratch& s) {
+void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first,
+               const Ranges& ranges, bool widen, const Scratch& s,
+               const uint16_t* (&panels)[kTilePanels]) {
   using Cell = typename Cache::Cell;
   const int64_t width = padded(a.head_dim);
-  const void* lines[kTile];
-  const void* any = nullptr;
-  for (int64_t i = 0; i < kTile; ++i) lines[i] = nullptr;
+  const uint16_t* any = nullptr;
+  for (int64_t p = 0; p < kTilePanels; ++p) panels[p] = nullptr;
+  if constexpr (Cache::kHasScales)
+    for (int64_t i = 0; i < kTile; ++i) s.k_scales[i] = s.v_scales[i] = 0;
   for (int part = 0; part < 2; ++part)
     for (int64_t i = ranges.begin[part]; i < ranges.end[part];) {
       const int64_t run =
           min_of(a.block_tokens - (first + i) % a.block_tokens, ranges.end[part] - i);
       const int64_t line = cache_line(a, row, kv_head, first + i);
-      const Cell* const keys = static_cast<const Cell*>(a.k_cache) + line * a.head_dim;
+      for (int64_t p = i / kKeysPerPanel; p * kKeysPerPanel < i + run; ++p)
+        any = panels[p] =
+            reinterpret_cast<const uint16_t*>(key_panel<Cache>(a, line - i + p * kKeysPerPanel));
       const Cell* const values = static_cast<const Cell*>(a.v_cache) + line * a.head_dim;
-      any = keys;
-      for (int64_t j = 0; j < run; ++j) lines[i + j] = keys + j * a.head_dim;
       for (int64_t j = 0; j < run; ++j) s.v_lines[i + j] = values + j * a.head_dim;
       if (widen)
         for (int64_t j = 0; j < run; ++j)
@@ -168,13 +136,8 @@ void load_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
       }
       i += run;
     }
-  for (int64_t i = 0; i < kTile; ++i) {
-    if (lines[i]) continue;
-    lines[i] = any;
-    s.k_scales[i] = s.v_scales[i] = 0;
-  }
   for (int64_t p = 0; p < kTilePanels; ++p)
-    pack_keys<Cache>(lines + 16 * p, a.head_dim, s.keys + p * 16 * key_words<Cache>(a.head_dim));
+    if (!panels[p]) panels[p] = any;
 }
 
 // Scores of one query become its weights, for a type with scales in units of them; its sum and
@@ -270,35 +233,43 @@ template <class Values>
 void weigh_rows(const Values& values, const Ranges& seen, int64_t width, int64_t row, int64_t end,
                 const Scratch& s) {
   for (; row + kHeads <= end; row += kHeads) weigh_row<kHeads>(values, seen, width, row, s);
+  if constexpr (kHeads > 2)
+    for (; row + 2 <= end; row += 2) weigh_row<2>(values, seen, width, row, s);
   for (; row < end; ++row) weigh_row<1>(values, seen, width, row, s);
 }
 
 // One tile of keys for all queries of the call.
 template <class Cache>
 void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int64_t first_key,
-                 bool widened, const Scratch& s) {
+                 const uint16_t* const (&panels)[kTilePanels], bool widened, const Scratch& s) {
   const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
   const LinearRaw scores = {.x = s.q,
                             .x_stride = s.q_stride,
-                            .weight = reinterpret_cast<const uint16_t*>(s.keys),
-                            .panel_stride = 2 * kKeysPerPanel * key_words<Cache>(a.head_dim),
+                            .weight = nullptr,
+                            .panel_stride = 0,
                             .k = a.head_dim,
                             .bias = nullptr,
                             .out = s.scores,
                             .out_stride = kTile,
                             .n = kTile,
                             .out_bf16 = false};
-  linear_block<typename Cache::Dot>(scores, 0, count * group, 0, kTilePanels);
-  for (int64_t t = 0; t < count; ++t) {
-    const int64_t position = a.positions[first_token + t];
-    const Ranges seen = visible(a, position, position, first_key);
-    if (seen.empty()) continue;
+  linear_block<typename Cache::Dot>(scores, ScatteredPanels{panels}, 0, count * group, 0,
+                                    kTilePanels);
+  const auto seen_by = [&](int64_t token) {
+    const int64_t position = a.positions[first_token + token];
+    return visible(a, position, position, first_key);
+  };
+  for (int64_t t = 0; t < count;) {
+    const Ranges seen = seen_by(t);
     const int64_t row = t * group;
-    for (int64_t h = row; h < row + group; ++h) soften<Cache>(a, seen, s, h);
+    do ++t;
+    while (t < count && seen_by(t) == seen);
+    if (seen.empty()) continue;
+    for (int64_t h = row; h < t * group; ++h) soften<Cache>(a, seen, s, h);
     if (widened)
-      weigh_rows(WidenedValues{s.values, width}, seen, width, row, row + group, s);
+      weigh_rows(WidenedValues{s.values, width}, seen, width, row, t * group, s);
     else
-      weigh_rows(CachedValues<Cache>{s.v_lines}, seen, width, row, row + group, s);
+      weigh_rows(CachedValues<Cache>{s.v_lines}, seen, width, row, t * group, s);
   }
 }
 
@@ -337,20 +308,21 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
       const int64_t line = cache_line(a, a.row_of_token[token], head, position);
       const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
       const float* v = k + a.kv_heads * a.head_dim;
-      Cell* const k_out = static_cast<Cell*>(a.k_cache) + line * a.head_dim;
+      Cell key[kMaxHeadDim];
       Cell* const v_out = static_cast<Cell*>(a.v_cache) + line * a.head_dim;
       if constexpr (Cache::kHasScales) {
-        float rotated[kMaxScaledHeadDim];
+        float rotated[kMaxHeadDim];
         if (angles) rotate(k, angles, a.head_dim, rotated);
-        a.k_scales[line] = write_scaled<Cache>(angles ? rotated : k, a.head_dim, k_out);
+        a.k_scales[line] = write_scaled<Cache>(angles ? rotated : k, a.head_dim, key);
         a.v_scales[line] = write_scaled<Cache>(v, a.head_dim, v_out);
       } else {
         if (angles)
-          rotate_bf16(k, angles, a.head_dim, k_out);
+          rotate_bf16(k, angles, a.head_dim, key);
         else
-          write_line<Cache>(k, a.head_dim, set1(1), k_out);
+          write_line<Cache>(k, a.head_dim, set1(1), key);
         write_line<Cache>(v, a.head_dim, set1(1), v_out);
       }
+      store_key<Cache>(a, key, line);
     }
   }
 }
@@ -368,8 +340,9 @@ void attend(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head
   for (int64_t first = 0; first <= newest; first += kTile) {
     const Ranges ranges = visible(a, oldest, newest, first);
     if (ranges.empty()) continue;
-    load_tile<Cache>(a, row, kv_head, first, ranges, widen, s);
-    attend_tile<Cache>(a, begin, count, first, widen, s);
+    const uint16_t* panels[kTilePanels];
+    find_tile<Cache>(a, row, kv_head, first, ranges, widen, s, panels);
+    attend_tile<Cache>(a, begin, count, first, panels, widen, s);
   }
   for (int64_t r = 0; r < count * group; ++r) {
     uint16_t* out =

@@ -10,7 +10,7 @@ namespace nereid::kernels::cpu::NEREID_SIMD {
 inline constexpr int64_t kKeysPerPanel = 16;
 
 // Dot products of f32 rows with panels of quads: words of four one-byte elements of a key, sixteen
-// keys side by side. As F32Dot, with half the memory for twice the elements.
+// keys side by side. As F32Dot, with twice the elements in a word.
 template <class Cache>
 struct QuadDot {
   using X = float;
@@ -32,18 +32,18 @@ struct QuadDot {
     }
   }
 
-  template <int kRows, int kVecs>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const uint16_t* w,
-                                                int64_t panel_stride, int64_t k,
+  template <int kRows, int kVecs, class Panels>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride,
+                                                const PanelGroup<Panels, kVecs>& w, int64_t k,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
-    for (int64_t i = 0; i < k; i += 4, w += 2 * kKeysPerPanel) {
+    for (int64_t i = 0; i < k; i += 4) {
       I words[kVecs];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) words[v] = load_words(w + vec_offset(v, panel_stride));
+      for (int v = 0; v < kVecs; ++v) words[v] = load_words(w.at(v, i / 2));
       add_byte<0>(x + i, x_stride, words, acc);
       add_byte<1>(x + i, x_stride, words, acc);
       add_byte<2>(x + i, x_stride, words, acc);

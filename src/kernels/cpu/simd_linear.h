@@ -7,13 +7,45 @@
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-// How far ahead of its use a line of weights is asked for, in bytes of one panel.
-inline constexpr int64_t kPrefetchBytes = 2048;
+// Panels one behind the other, as weights lie in memory.
+struct WeightPanels {
+  // How far ahead of its use a line is asked for, in bytes of one panel.
+  static constexpr int64_t kPrefetchBytes = 2048;
 
-// Offset in elements of vector v of a group of panels.
-inline int64_t vec_offset(int v, int64_t panel_stride) {
-  return v / kVecsPerPanel * panel_stride + v % kVecsPerPanel * (2 * kLanes);
-}
+  const uint16_t* data;
+  int64_t stride;
+
+  const uint16_t* at(int64_t panel) const { return data + panel * stride; }
+};
+
+// Panels at any addresses.
+struct ScatteredPanels {
+  static constexpr int64_t kPrefetchBytes = 0;  // too short to ask ahead
+
+  const uint16_t* const* panels;
+
+  const uint16_t* at(int64_t panel) const { return panels[panel]; }
+};
+
+// The panels of kVecs vectors that one register tile reads side by side.
+template <class Panels, int kVecs>
+struct PanelGroup {
+  const uint16_t* panels[kVecs / kVecsPerPanel];
+
+  PanelGroup(const Panels& all, int64_t first) {
+    for (int i = 0; i < kVecs / kVecsPerPanel; ++i) panels[i] = all.at(first + i);
+  }
+  // Vector v of the pairs at i, an even index along k.
+  const uint16_t* at(int v, int64_t i) const {
+    return panels[v / kVecsPerPanel] + v % kVecsPerPanel * (2 * kLanes) + 16 * i;
+  }
+  // Always inline: GCC 12 takes a function that only prefetches for one without effects, and drops
+  // its calls.
+  [[gnu::always_inline]] void prefetch(int v, int64_t i) const {
+    if constexpr (Panels::kPrefetchBytes > 0)
+      _mm_prefetch(reinterpret_cast<const char*>(at(v, i)) + Panels::kPrefetchBytes, _MM_HINT_T0);
+  }
+};
 
 // f32 products: weights are widened in registers, x is f32.
 struct F32Dot {
@@ -21,23 +53,21 @@ struct F32Dot {
   static constexpr int kMaxRows = kRegisters == 32 ? 12 : 5;  // at two vectors of panels
   static constexpr int kWideRows = kRegisters == 32 ? 4 : 2;  // at four
 
-  template <int kRows, int kVecs>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const uint16_t* w,
-                                                int64_t panel_stride, int64_t k,
+  template <int kRows, int kVecs, class Panels>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride,
+                                                const PanelGroup<Panels, kVecs>& w, int64_t k,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
-    for (int64_t i = 0; i < k; i += 2, w += 32) {
+    for (int64_t i = 0; i < k; i += 2) {
       F low[kVecs], high[kVecs];
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) {
-        const uint16_t* p = w + vec_offset(v, panel_stride);
-        if (v % kVecsPerPanel == 0)
-          _mm_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes, _MM_HINT_T0);
-        low[v] = pair_low(p);
-        high[v] = pair_high(p);
+        if (v % kVecsPerPanel == 0) w.prefetch(v, i);
+        low[v] = pair_low(w.at(v, i));
+        high[v] = pair_high(w.at(v, i));
       }
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
@@ -76,47 +106,56 @@ inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[
   }
 }
 
-template <class Dot, int kRows, int kVecs>
-void linear_tile(const LinearRaw& a, int64_t row, int64_t panel) {
+template <class Dot, int kRows, int kVecs, class Panels>
+void linear_tile(const LinearRaw& a, const Panels& panels, int64_t row, int64_t panel) {
   F acc[kRows][kVecs];
-  Dot::template run<kRows, kVecs>(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride,
-                                  a.x_stride, a.weight + panel * a.panel_stride, a.panel_stride,
-                                  a.k, acc);
+  Dot::run(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride, a.x_stride,
+           PanelGroup<Panels, kVecs>(panels, panel), a.k, acc);
   store_tile(a, row, panel, acc);
 }
 
 // linear_tile for `rows` <= kRows rows.
-template <class Dot, int kRows, int kVecs>
-inline void linear_rows(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
+template <class Dot, int kRows, int kVecs, class Panels>
+inline void linear_rows(const LinearRaw& a, const Panels& panels, int64_t rows, int64_t row,
+                        int64_t panel) {
   if constexpr (kRows > 1)
-    if (rows < kRows) return linear_rows<Dot, kRows - 1, kVecs>(a, rows, row, panel);
-  linear_tile<Dot, kRows, kVecs>(a, row, panel);
+    if (rows < kRows) return linear_rows<Dot, kRows - 1, kVecs>(a, panels, rows, row, panel);
+  linear_tile<Dot, kRows, kVecs>(a, panels, row, panel);
 }
 
 // All rows by the panels [begin, end) in groups of kVecs vectors; returns the first panel left.
-template <class Dot, int kMaxRows, int kVecs>
-inline int64_t linear_groups(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t begin,
-                             int64_t end) {
+template <class Dot, int kMaxRows, int kVecs, class Panels>
+inline int64_t linear_groups(const LinearRaw& a, const Panels& panels, int64_t row_begin,
+                             int64_t row_end, int64_t begin, int64_t end) {
   constexpr int64_t kPanels = kVecs / kVecsPerPanel;
   const int64_t rows = row_end - row_begin;
   const int64_t tiles = (rows + kMaxRows - 1) / kMaxRows;
   for (; begin + kPanels <= end; begin += kPanels)
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
-      linear_rows<Dot, kMaxRows, kVecs>(a, last - first, row_begin + first, begin);
+      linear_rows<Dot, kMaxRows, kVecs>(a, panels, last - first, row_begin + first, begin);
     }
   return begin;
+}
+
+// a's rows [row_begin, row_end) by `panels`, which are in the place of a's weight.
+template <class Dot, class Panels>
+inline void linear_block(const LinearRaw& a, const Panels& panels, int64_t row_begin,
+                         int64_t row_end, int64_t panel_begin, int64_t panel_end) {
+  if (row_end - row_begin <= Dot::kWideRows)
+    panel_begin = linear_groups<Dot, Dot::kWideRows, 4>(a, panels, row_begin, row_end, panel_begin,
+                                                        panel_end);
+  panel_begin =
+      linear_groups<Dot, Dot::kMaxRows, 2>(a, panels, row_begin, row_end, panel_begin, panel_end);
+  if constexpr (kVecsPerPanel == 1)
+    linear_groups<Dot, Dot::kMaxRows, 1>(a, panels, row_begin, row_end, panel_begin, panel_end);
 }
 
 template <class Dot>
 inline void linear_block(const LinearRaw& a, int64_t row_begin, int64_t row_end,
                          int64_t panel_begin, int64_t panel_end) {
-  if (row_end - row_begin <= Dot::kWideRows)
-    panel_begin =
-        linear_groups<Dot, Dot::kWideRows, 4>(a, row_begin, row_end, panel_begin, panel_end);
-  panel_begin = linear_groups<Dot, Dot::kMaxRows, 2>(a, row_begin, row_end, panel_begin, panel_end);
-  if constexpr (kVecsPerPanel == 1)
-    linear_groups<Dot, Dot::kMaxRows, 1>(a, row_begin, row_end, panel_begin, panel_end);
+  linear_block<Dot>(a, WeightPanels{a.weight, a.panel_stride}, row_begin, row_end, panel_begin,
+                    panel_end);
 }
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

@@ -45,7 +45,7 @@ Status run(const typename Op::Args& args, Stream& stream) {
 }
 
 bool fits(const Attention::Problem& p) {
-  return !has_kv_scales(p.kv) || p.head_dim <= kMaxScaledHeadDim;
+  return p.keys == KeyLayout::kPanels && p.head_dim <= kMaxHeadDim;
 }
 
 bool panels(const Linear::Problem& p) { return p.layout == WeightLayout::kPanel16; }

@@ -86,7 +86,7 @@ double rope_cost(const Rope::Problem& p, const DeviceInfo&) {
 }
 
 bool can_attention(const Attention::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.tokens <= kMaxRows && p.num_kv_heads > 0 &&
+  return is_cuda(d) && p.keys == KeyLayout::kLines && p.tokens <= kMaxRows && p.num_kv_heads > 0 &&
          p.num_heads % p.num_kv_heads == 0 && p.num_heads <= 65535 &&
          p.head_dim % kHeadDimUnit == 0 && p.head_dim <= kMaxHeadDim && p.block_tokens > 0 &&
          (p.kv == DType::kBF16 || has_kv_scales(p.kv));

@@ -4,6 +4,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/api/keys.h"
 #include "kernels/ref/ref.h"
 
 namespace nereid::kernels::ref {
@@ -30,10 +31,20 @@ std::vector<float> head_vector(const Attention::Args& a, int64_t i, int64_t head
   return y;
 }
 
-void store_line(DType kv, const std::vector<float>& x, int64_t line, void* cache, float* scales) {
+// Elements of a line, by c, in a cache of layout `keys`.
+struct Line {
+  DType kv;
+  KeyLayout keys;
+  int64_t number, d;
+
+  int64_t operator[](int64_t c) const { return key_index(keys, number, c, d, size_of(kv)); }
+};
+
+void store_line(const std::vector<float>& x, const Line& line, void* cache, float* scales) {
   const auto d = static_cast<int64_t>(x.size());
+  const DType kv = line.kv;
   if (kv == DType::kBF16) {
-    for (int64_t c = 0; c < d; ++c) static_cast<BF16*>(cache)[line * d + c] = to_bf16(x[c]);
+    for (int64_t c = 0; c < d; ++c) static_cast<BF16*>(cache)[line[c]] = to_bf16(x[c]);
     return;
   }
   const float limit = kv == DType::kI8 ? 127 : kLargestF8E4M3;
@@ -44,29 +55,30 @@ void store_line(DType kv, const std::vector<float>& x, int64_t line, void* cache
     finite &= std::isfinite(v);
   }
   const bool is_zero = !finite || amax < kSmallestScaled;
-  scales[line] = !finite ? std::numeric_limits<float>::quiet_NaN() : is_zero ? 0 : amax / limit;
+  scales[line.number] = !finite   ? std::numeric_limits<float>::quiet_NaN()
+                        : is_zero ? 0
+                                  : amax / limit;
   const float factor = is_zero ? 0 : limit / amax;
   for (int64_t c = 0; c < d; ++c) {
     const float y = is_zero ? 0 : x[c] * factor;
     if (kv == DType::kI8)
-      static_cast<int8_t*>(cache)[line * d + c] =
+      static_cast<int8_t*>(cache)[line[c]] =
           static_cast<int8_t>(std::clamp(std::nearbyint(y), -limit, limit));
     else
-      static_cast<F8E4M3*>(cache)[line * d + c] = to_f8e4m3(y);
+      static_cast<F8E4M3*>(cache)[line[c]] = to_f8e4m3(y);
   }
 }
 
-std::vector<double> load_line(DType kv, int64_t line, int64_t d, const void* cache,
-                              const float* scales) {
-  std::vector<double> x(static_cast<size_t>(d));
-  for (int64_t c = 0; c < d; ++c) {
-    const int64_t at = line * d + c;
-    if (kv == DType::kBF16)
+std::vector<double> load_line(const Line& line, const void* cache, const float* scales) {
+  std::vector<double> x(static_cast<size_t>(line.d));
+  for (int64_t c = 0; c < line.d; ++c) {
+    const int64_t at = line[c];
+    if (line.kv == DType::kBF16)
       x[c] = to_float(static_cast<const BF16*>(cache)[at]);
-    else if (kv == DType::kI8)
-      x[c] = double{scales[line]} * static_cast<const int8_t*>(cache)[at];
+    else if (line.kv == DType::kI8)
+      x[c] = double{scales[line.number]} * static_cast<const int8_t*>(cache)[at];
     else
-      x[c] = double{scales[line]} * to_float(static_cast<const F8E4M3*>(cache)[at]);
+      x[c] = double{scales[line.number]} * to_float(static_cast<const F8E4M3*>(cache)[at]);
   }
   return x;
 }
@@ -76,10 +88,10 @@ void store_kv(const Attention::Args& a) {
   for (int64_t i = 0; i < p.tokens; ++i) {
     for (int64_t head = 0; head < p.num_kv_heads; ++head) {
       const int64_t line = cache_line(a, a.row_of_token[i], a.positions[i], head);
-      store_line(p.kv, head_vector(a, i, p.num_heads + head, p.has_rope), line, a.k_cache,
-                 a.k_scales);
-      store_line(p.kv, head_vector(a, i, p.num_heads + p.num_kv_heads + head, false), line,
-                 a.v_cache, a.v_scales);
+      store_line(head_vector(a, i, p.num_heads + head, p.has_rope),
+                 {p.kv, p.keys, line, p.head_dim}, a.k_cache, a.k_scales);
+      store_line(head_vector(a, i, p.num_heads + p.num_kv_heads + head, false),
+                 {p.kv, KeyLayout::kLines, line, p.head_dim}, a.v_cache, a.v_scales);
     }
   }
 }
@@ -96,7 +108,7 @@ void attend(const Attention::Args& a, int64_t i, int64_t head) {
   for (int64_t at = 0; at <= position; ++at) {
     if (p.window > 0 && at <= position - p.window && at >= p.sink) continue;
     lines.push_back(cache_line(a, row, at, kv_head));
-    const auto k = load_line(p.kv, lines.back(), p.head_dim, a.k_cache, a.k_scales);
+    const auto k = load_line({p.kv, p.keys, lines.back(), p.head_dim}, a.k_cache, a.k_scales);
     double dot = 0;
     for (int64_t c = 0; c < p.head_dim; ++c) dot += double{q[c]} * k[c];
     weights.push_back(dot * a.scale);
@@ -106,7 +118,8 @@ void attend(const Attention::Args& a, int64_t i, int64_t head) {
 
   std::vector<double> values(static_cast<size_t>(p.head_dim));
   for (size_t j = 0; j < lines.size(); ++j) {
-    const auto v = load_line(p.kv, lines[j], p.head_dim, a.v_cache, a.v_scales);
+    const auto v =
+        load_line({p.kv, KeyLayout::kLines, lines[j], p.head_dim}, a.v_cache, a.v_scales);
     for (int64_t c = 0; c < p.head_dim; ++c) values[c] += weights[j] * v[c];
   }
   for (int64_t c = 0; c < p.head_dim; ++c)

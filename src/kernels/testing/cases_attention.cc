@@ -3,8 +3,10 @@
 // lines.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
+#include "kernels/api/keys.h"
 #include "kernels/ref/ref.h"
 #include "kernels/testing/cases.h"
 
@@ -22,6 +24,7 @@ struct AttentionShape {
   bool rope = false;
   int32_t sink = 0;
   DType kv = DType::kBF16;
+  KeyLayout keys = KeyLayout::kLines;
 };
 
 // What the arguments are made from; offsets into the image.
@@ -132,7 +135,7 @@ Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64
   const auto ints = [&](Offset offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const bool whole = count == l.tokens;
   Attention::Args a;
-  a.problem = {count, s.heads, s.kv_heads, s.d, s.block, s.window, s.rope, s.sink, s.kv};
+  a.problem = {count, s.heads, s.kv_heads, s.d, s.block, s.window, s.rope, s.sink, s.kv, s.keys};
   a.qkv = {base + l.qkv + begin * l.qkv_width * 4, DType::kF32, count, l.qkv_width, l.qkv_width};
   a.k_cache = base + l.k;
   a.v_cache = base + l.v;
@@ -191,7 +194,46 @@ std::vector<Split> make_splits(const Layout& l) {
   return splits;
 }
 
-Case<Attention> make_case(const AttentionShape& shape) {
+// Moves the elements of all keys from where kLines has them to where `keys` has them.
+void lay_out_keys(const Layout& l, KeyLayout keys, Image& image) {
+  const size_t size = size_of(l.shape.kv);
+  const int64_t d = l.shape.d, lines = l.num_blocks * block_lines(l);
+  std::byte* const at = image.bytes.data() + l.k;
+  const std::vector<std::byte> from(at, at + static_cast<size_t>(lines * d) * size);
+  for (int64_t line = 0; line < lines; ++line)
+    for (int64_t c = 0; c < d; ++c)
+      std::memcpy(at + static_cast<size_t>(key_index(keys, line, c, d, size)) * size,
+                  from.data() + static_cast<size_t>(line * d + c) * size, size);
+}
+
+// What follows from the layout, to a case that has its images.
+Case<Attention> finish(Case<Attention> c, const Layout& l) {
+  const AttentionShape& s = l.shape;
+  c.name = fmt::format(
+      "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
+      "sink={} rope={} kv={} keys={}",
+      s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
+      s.block, s.window, s.sink, s.rope, name_of(s.kv),
+      s.keys == KeyLayout::kPanels ? "panels" : "lines");
+  c.tokens = l.tokens;
+  c.args = [l](std::byte* base, int64_t begin, int64_t count) {
+    return make_args(l, base, begin, count);
+  };
+  const int64_t lines = l.num_blocks * block_lines(l), width = int64_t{s.heads} * s.d;
+  c.outputs = {{"out", l.out, DType::kBF16, l.tokens, width, width, {}, {}},
+               {"k_cache", l.k, s.kv, lines, s.d, s.d, {}, {}},
+               {"v_cache", l.v, s.kv, lines, s.d, s.d, {}, {}}};
+  if (has_kv_scales(s.kv)) {
+    c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, lines, 1, 1, {}, {}});
+    c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, lines, 1, 1, {}, {}});
+  }
+  set_tolerances(l, c.after, c.outputs);
+  c.splits = make_splits(l);
+  return c;
+}
+
+// The case with keys in lines, and in panels where the shape allows it.
+void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) {
   Case<Attention> c;
   Layout l;
   l.shape = shape;
@@ -206,32 +248,15 @@ Case<Attention> make_case(const AttentionShape& shape) {
       angles.push_back(static_cast<float>(j < shape.d / 2 ? std::cos(angle) : std::sin(angle)));
     }
   l.table = c.before.add(angles);
-  const int64_t width = int64_t{shape.heads} * shape.d;
-  l.out = c.before.add(static_cast<size_t>(l.tokens * width) * 2);
-
-  c.name = fmt::format(
-      "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
-      "sink={} rope={} kv={}",
-      shape.sequences.size(), shape.sequences[0].start, shape.sequences[0].count, shape.heads,
-      shape.kv_heads, shape.d, shape.block, shape.window, shape.sink, shape.rope,
-      name_of(shape.kv));
-  c.tokens = l.tokens;
-  c.args = [l](std::byte* base, int64_t begin, int64_t count) {
-    return make_args(l, base, begin, count);
-  };
+  l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * shape.d) * 2);
   c.after = c.before;
-  ref::run(c.args(c.after.bytes.data(), 0, l.tokens));
-  const int64_t lines = l.num_blocks * block_lines(l);
-  c.outputs = {{"out", l.out, DType::kBF16, l.tokens, width, width, {}, {}},
-               {"k_cache", l.k, shape.kv, lines, shape.d, shape.d, {}, {}},
-               {"v_cache", l.v, shape.kv, lines, shape.d, shape.d, {}, {}}};
-  if (has_kv_scales(shape.kv)) {
-    c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, lines, 1, 1, {}, {}});
-    c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, lines, 1, 1, {}, {}});
-  }
-  set_tolerances(l, c.after, c.outputs);
-  c.splits = make_splits(l);
-  return c;
+  ref::run(make_args(l, c.after.bytes.data(), 0, l.tokens));
+  list.push_back(finish(c, l));
+  if (!make_panels(shape.d, shape.block)) return;
+  l.shape.keys = KeyLayout::kPanels;
+  lay_out_keys(l, l.shape.keys, c.before);
+  lay_out_keys(l, l.shape.keys, c.after);
+  list.push_back(finish(std::move(c), l));
 }
 
 }  // namespace
@@ -293,7 +318,7 @@ const std::vector<Case<Attention>>& cases<Attention>() {
       for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
         AttentionShape with = s;
         with.kv = kv;
-        list.push_back(make_case(with));
+        add_cases(with, list);
       }
     return list;
   }();
