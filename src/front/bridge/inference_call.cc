@@ -271,6 +271,7 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
   InferenceReply reply;
   reply.final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
   if (response == nullptr) {
+    if (!reply.final) return;
     reply.empty = true;
   } else {
     try {
@@ -280,7 +281,6 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     }
   }
   const bool final = reply.final;
-  if (!final && reply.empty) return;
   // The closure usually refers back to this call: let it go with the last reply.
   const OnReply on_reply = final ? std::exchange(call->on_reply_, nullptr) : call->on_reply_;
   try {

@@ -1,6 +1,7 @@
 // KeyLayout: who uses which, and element positions.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/api/ops.h"

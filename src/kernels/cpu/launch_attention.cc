@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/api/keys.h"
 #include "kernels/api/validate.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/scratch.h"
@@ -10,6 +11,7 @@ namespace nereid::kernels::cpu {
 namespace {
 
 static_assert(kSmallestScaledVector == kSmallestScaled);
+static_assert(cpu::kKeysPerPanel == kernels::kKeysPerPanel);
 
 constexpr int64_t kTileRows = 48;  // tokens x query heads that share a tile of keys
 

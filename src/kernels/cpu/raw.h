@@ -59,10 +59,11 @@ struct LinearRaw {
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
 constexpr float kSmallestScaledVector = 0x1p-100f;
 constexpr int64_t kMaxHeadDim = 1024;
+constexpr int64_t kKeysPerPanel = 16;
 
 struct AttentionRaw {
   const float* qkv;
-  void* k_cache;  // in panels of 16 keys
+  void* k_cache;  // in panels
   void* v_cache;
   float* k_scales;  // one for each line of the cache, or null
   float* v_scales;
@@ -72,7 +73,10 @@ struct AttentionRaw {
   const int32_t* row_of_token;
   const int32_t* block_table;
   int64_t qkv_stride, out_stride, max_blocks;
-  int64_t heads, kv_heads, head_dim, block_tokens, window, sink;
+  int64_t heads, kv_heads;
+  int64_t head_dim;      // a multiple of 4
+  int64_t block_tokens;  // a multiple of kKeysPerPanel
+  int64_t window, sink;
   float scale;
   CacheType cache;
 };

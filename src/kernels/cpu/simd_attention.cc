@@ -17,7 +17,7 @@ int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
 // One call's scratch: `rows` = tokens x query heads of the kv head, token-major.
 struct Scratch {
-  float* q;              // [rows, q_stride], zeros past d
+  float* q;              // [rows, d]
   float* scores;         // [rows, kTile]
   float* values;         // [kTile, padded d], f32
   float* acc;            // [rows, padded d]
@@ -26,7 +26,6 @@ struct Scratch {
   float* k_scales;       // [kTile], 0 where no key is
   float* v_scales;       // [kTile]
   const void** v_lines;  // [kTile]
-  int64_t q_stride;
 };
 
 int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
@@ -37,8 +36,7 @@ int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
     next += (count + 15) / 16 * 16;
     return p;
   };
-  s->q_stride = (a.head_dim + 3) / 4 * 4;
-  s->q = take(rows * s->q_stride);
+  s->q = take(rows * a.head_dim);
   s->scores = take(rows * kTile);
   s->values = take(kTile * width);
   s->acc = take(rows * width);
@@ -244,7 +242,7 @@ void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int6
                  const uint16_t* const (&panels)[kTilePanels], bool widened, const Scratch& s) {
   const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
   const LinearRaw scores = {.x = s.q,
-                            .x_stride = s.q_stride,
+                            .x_stride = a.head_dim,
                             .weight = nullptr,
                             .panel_stride = 0,
                             .k = a.head_dim,
@@ -283,12 +281,11 @@ void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t k
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = t * group + g;
       const float* x = a.qkv + (begin + t) * a.qkv_stride + (kv_head * group + g) * a.head_dim;
-      float* q = s.q + row * s.q_stride;
+      float* q = s.q + row * a.head_dim;
       if (angles)
         rotate(x, angles, a.head_dim, q);
       else
         __builtin_memcpy(q, x, static_cast<size_t>(a.head_dim) * sizeof(float));
-      for (int64_t c = a.head_dim; c < s.q_stride; ++c) q[c] = 0;
       if constexpr (Cache::kUnit != 1)
         for (int64_t c = 0; c < a.head_dim; ++c) q[c] *= Cache::kUnit;
       s.largest[row] = -kInfinity;

@@ -7,8 +7,6 @@
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-inline constexpr int64_t kKeysPerPanel = 16;
-
 // Dot products of f32 rows with panels of quads: words of four one-byte elements of a key, sixteen
 // keys side by side. As F32Dot, with twice the elements in a word.
 template <class Cache>
