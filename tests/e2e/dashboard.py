@@ -23,7 +23,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "..", "..", "deploy", "grafana")
 SLOW = os.environ.get("NEREID_E2E_SLOW") == "1"
 STEP = 3 if SLOW else 1  # seconds: the scrape interval, and with it Grafana's $__interval
-BUILT_IN = {"__interval": f"{STEP}s", "__rate_interval": f"{max(STEP + STEP, 4 * STEP)}s"}
+RATE_INTERVAL = 4 * STEP
+BUILT_IN = {"__interval": f"{STEP}s", "__rate_interval": f"{RATE_INTERVAL}s"}
 UNITS = {"short", "reqps", "ops", "s", "µs", "bytes", "percentunit", "watt"}
 # Legends of counters that may stay at zero: nothing that this test sends moves them.
 MAY_BE_ZERO = {"paused", "HTTP, refused", "gRPC, cancelled", "gRPC, refused"}
@@ -55,11 +56,13 @@ class Prometheus:
         self.url = None
 
     def wait_until_ready(self):
-        """Returns when the first scrape is in: what is counted later is an increase."""
+        """Returns when scrapes fill a window of rate(): what is counted later is an increase. How far rate() extrapolates
+        a window that begins before the first scrape differs from counter to counter, so that a share can pass 1."""
         self.wait("port", lambda: re.search(r'"Listening on" address=(127\.0\.0\.1:\d+)', self.log()))
         self.url = "http://" + re.search(r'"Listening on" address=(\S+)', self.log())[1]
         self.wait("readiness", lambda: fetch(self.url + "/-/ready")[0] == 200)
         self.wait_for_scrape(0)
+        self.wait_for_scrape(time.time() + RATE_INTERVAL)
 
     def wait_for_scrape(self, after):
         self.wait("a scrape", lambda: any(float(s["value"][1]) > after
