@@ -258,10 +258,12 @@ asio::awaitable<bool> Connection::wait_first_byte() {
   if (listener_->draining || peer_gone_) co_return false;
   idle_ = true;
   arm(listener_->options.idle_timeout);
-  if (watching_) {
-    while (watching_) co_await wait_for_news();
-  } else {  // nothing but input can come: the shortest way from the event to the parser
-    error_code ec;
+  while (watching_) co_await wait_for_news();  // begun while the last answer ran
+  // Nothing but input can come: the shortest way from the event to the parser. A wait may end
+  // without any: Asio keeps the states of closed descriptors for new ones, and an event that was on
+  // its way to a connection that has gone then wakes the one in its place.
+  error_code ec;
+  while (!ec && !peer_gone_ && !timed_out_ && buffer_.size() == 0) {
     auto token = asio::redirect_error(asio::use_awaitable, ec);
     co_await socket_.async_wait(tcp::socket::wait_read, token);
     on_readable(ec);

@@ -54,6 +54,19 @@ class Client {
     }
   }
   void half_close() { shutdown(fd_, SHUT_WR); }
+  // Reads one byte of what was sent here, in the server's place.
+  bool steal_byte() const {
+    sockaddr_in own{}, peer{};
+    socklen_t size = sizeof own;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &size);
+    for (int fd = 0; fd < 1024; ++fd) {
+      size = sizeof peer;
+      if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+      char byte;
+      if (peer.sin_port == own.sin_port) return recv(fd, &byte, 1, MSG_DONTWAIT) == 1;
+    }
+    return false;
+  }
 
   // Reads until `until` was seen or the server closed; "" `until` means to the close.
   std::string read(std::string_view until = "", int timeout_ms = 60000) {
@@ -102,6 +115,10 @@ class HttpTest : public ::testing::Test {
     router.add("GET", "/block", [this](const ExchangePtr& x) {
       hold(x);
       gate_.wait();
+    });
+    router.add("GET", "/block_again", [this](const ExchangePtr& x) {
+      hold(x);
+      gate_again_.wait();
     });
     router.add("GET", "/open", [this](const ExchangePtr& x) {
       x->begin_stream({200, "text/plain", {}, ""});
@@ -152,7 +169,7 @@ class HttpTest : public ::testing::Test {
   std::condition_variable changed_;
   ExchangePtr held_;
   bool disconnected_ = false;
-  std::latch gate_{1};  // of /block
+  std::latch gate_{1}, gate_again_{1};  // of /block and /block_again
   IoThreads threads_;
   std::unique_ptr<Listener> listener_;
 };
@@ -344,6 +361,27 @@ TEST_F(OneThreadHttpTest, BytesOfABodyBuyTime) {
   EXPECT_EQ(c.read("\r\n", 600), "<timeout>");
   c.send("y");
   EXPECT_THAT(c.read("y"), HasSubstr("200 OK"));
+}
+
+TEST_F(OneThreadHttpTest, AnEventWithoutInputClosesNothing) {
+  start();
+  Client first(listener_->port()), second(listener_->port()), blocker(listener_->port());
+  for (Client* c : {&first, &second}) {
+    c->send(kHello);
+    EXPECT_THAT(c->read("hi?a=1"), HasSubstr("200 OK"));
+  }
+  // The event loop learns of both at once, and is kept from the second one's input until it is
+  // gone.
+  blocker.send("GET /block HTTP/1.1\r\n\r\n");
+  ASSERT_NE(wait_held(), nullptr);
+  first.send("GET /block_again HTTP/1.1\r\n\r\n");
+  second.send("x");
+  gate_.count_down();
+  ASSERT_NE(wait_held(), nullptr);
+  EXPECT_TRUE(second.steal_byte());
+  gate_again_.count_down();
+  second.send(kHello);
+  EXPECT_THAT(second.read("hi?a=1"), HasSubstr("200 OK"));
 }
 
 TEST_F(HttpTest, DisconnectReachesTheHandler) {
