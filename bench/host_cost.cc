@@ -128,6 +128,7 @@ class Host {
     ASSIGN_OR_RETURN(
         sampler_, Sampler::create(*device_.device, device_.registry, {},
                                   {.max_rows = options_.sequences,
+                                   .max_logits = options_.sequences,
                                    .vocab_size = options_.vocab,
                                    .max_sequence_length = options_.prompt + options_.steps + 64}));
     slot_tokens_.resize(static_cast<size_t>(options_.sequences));

@@ -194,7 +194,7 @@ class BoundPlan::Binder {
 
  private:
   int64_t max_rows(io::Extent extent) const {
-    return extent == io::Extent::kTokens ? limits_.max_tokens : limits_.max_rows;
+    return extent == io::Extent::kTokens ? limits_.max_tokens : limits_.num_logits_rows();
   }
 
   kernels::WeightView weight(io::WeightId id) const {

@@ -46,6 +46,7 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
                             name_of(limits.kv_type));
   RETURN_IF_ERROR(check_range("window", limits.window, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("sink", limits.sink, 0, kMaxWindow));
+  RETURN_IF_ERROR(check_range("max_logits", limits.max_logits, 0, kMaxTokens));
   const double blocks = static_cast<double>(limits.num_blocks) + limits.num_host_blocks;
   const double cache = blocks * static_cast<double>(kv_block_bytes(plan, limits));
   if (cache > kMaxCacheBytes)
@@ -90,7 +91,7 @@ size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
 }
 
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent) {
-  const int32_t rows = extent == io::Extent::kTokens ? limits.max_tokens : limits.max_rows;
+  const int32_t rows = extent == io::Extent::kTokens ? limits.max_tokens : limits.num_logits_rows();
   return static_cast<size_t>(plan.arena_bytes_per_row[static_cast<int>(extent)]) * rows;
 }
 

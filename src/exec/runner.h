@@ -1,6 +1,7 @@
 // Runs steps of one loaded engine on one device. Owned and called by the engine thread alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -54,6 +55,9 @@ struct RunnerLimits {
   // layer's own window may be shorter. 0 = no such bound.
   int32_t window = 0;
   int32_t sink = 0;
+  int32_t max_logits = 0;  // rows of logits per step; smaller than max_rows: as many as that
+
+  int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };
 
 // One line of what a runner holds on its device (and, for staging, in host memory).
@@ -92,9 +96,9 @@ class Runner {
 
   // Stages the rows (the spans may die on return), submits the copies in their order, then forward
   // and `post`, which may be empty and is not called for a step without logits. A step may have
-  // copies and no rows; the logits of a step are at most max_rows. At most two tickets may be in
-  // flight, and each must be waited for. InvalidArgument only for our own misuse; device errors
-  // come from wait().
+  // copies and no rows; the logits of a step are at most num_logits_rows(). At most two tickets may
+  // be in flight, and each must be waited for. InvalidArgument only for our own misuse; device
+  // errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const StepRow> rows, std::span<const BlockCopy> copies,
                                   PostForward post) = 0;
 

@@ -97,6 +97,25 @@ TEST_F(RunnerTest, BatchIsBitForBitTheSingle) {
   EXPECT_EQ(batch, expected);
 }
 
+TEST_F(RunnerTest, MoreLogitsThanSequences) {
+  RunnerLimits limits = kLimits;
+  limits.max_rows = 1;
+  limits.max_logits = static_cast<int32_t>(kPrompt.size());
+  Harness harness(engine_, limits, kernels::open_device("cpu", {.num_threads = 1}));
+  std::vector<float> expected, all;
+  for (size_t n = 1; n <= kPrompt.size(); ++n) {
+    const Ids prefix(kPrompt.begin(), kPrompt.begin() + static_cast<ptrdiff_t>(n));
+    const auto logits = harness_.prefill(Sequence(0, kLimits), prefix, 32);
+    expected.insert(expected.end(), logits.begin(), logits.end());
+  }
+  harness.step({Sequence(0, limits).row(kPrompt, 0, limits.max_logits)}, &all);
+  EXPECT_EQ(all, expected);
+  const Ids longer(kPrompt.size() + 1, 3);
+  const auto refused = harness.runner().launch(
+      {{Sequence(0, limits).row(longer, 0, limits.max_logits + 1)}}, {}, nullptr);
+  EXPECT_THAT(refused.status().ToString(), HasSubstr("12 logits; at most 11 are allowed"));
+}
+
 // The second step is launched before the first is done, with its token known to the device only.
 TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   const Sequence sequence(1, kLimits);

@@ -54,7 +54,7 @@ Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_s
 
 size_t StepData::max_bytes(const RunnerLimits& limits) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
-  return 3 * padded(tokens) + padded(rows + 1) + padded(rows) +
+  return 3 * padded(tokens) + padded(rows + 1) + padded(limits.num_logits_rows()) +
          padded(rows * blocks_per_sequence(limits));
 }
 
@@ -77,9 +77,9 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
   if (num_tokens > static_cast<size_t>(limits.max_tokens))
     return invalid_argument("a step of {} tokens; at most {} are allowed", num_tokens,
                             limits.max_tokens);
-  if (num_logits > limits.max_rows)
+  if (num_logits > limits.num_logits_rows())
     return invalid_argument("a step of {} logits; at most {} are allowed", num_logits,
-                            limits.max_rows);
+                            limits.num_logits_rows());
   step.num_logits = static_cast<int32_t>(num_logits);
   step.num_rows = static_cast<int32_t>(rows.size());
   step.num_tokens = static_cast<int32_t>(num_tokens);

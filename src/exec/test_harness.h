@@ -60,8 +60,8 @@ class Harness {
     auto runner = make_runner(engine, *device_, registry_, limits);
     if (!runner.ok()) fail(runner.status());
     runner_ = *std::move(runner);
-    auto staging = device_->allocate_host(static_cast<size_t>(limits.max_rows) * (vocab() + 1) *
-                                          sizeof(float));
+    auto staging = device_->allocate_host(static_cast<size_t>(limits.num_logits_rows()) *
+                                          (vocab() + 1) * sizeof(float));
     if (!staging.ok()) fail(staging.status());
     staging_ = *std::move(staging);
   }

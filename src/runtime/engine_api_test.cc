@@ -216,6 +216,7 @@ TEST(EngineApi, ContextLogitsOfThePromptComeOnce) {
   for (const int max_tokens : {64, 5}) {
     exec::RunnerLimits limits = roomy();
     limits.max_tokens = max_tokens;
+    limits.max_logits = 3 * max_tokens / 4;  // more than slots, or fewer
     Fixture f(limits);
     Request r = request(prompt, 3);
     f.client.run(*f.executor, r);  // a prefix to be found, which must not be used

@@ -38,6 +38,7 @@ struct Fixture {
     model.runner = std::move(fake);
     model.sampler = Sampler::create(*model.device.device, model.device.registry, {},
                                     {.max_rows = limits.max_rows,
+                                     .max_logits = limits.num_logits_rows(),
                                      .vocab_size = kVocab,
                                      .max_sequence_length = limits.max_sequence_length,
                                      .normalize_log_probs = config.normalize_log_probs})

@@ -36,6 +36,7 @@ sched::Limits limits_of(const exec::RunnerLimits& runner, const ExecutorConfig& 
           .event_buffer_size = config.kv_cache.event_buffer_size,
           .attention_window = runner.window,
           .sink_tokens = runner.sink,
+          .max_logits = runner.num_logits_rows(),
           .policy = config.scheduler};
 }
 

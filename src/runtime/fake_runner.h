@@ -33,7 +33,7 @@ class FakeRunner : public exec::Runner {
     NEREID_CHECK(stream.ok());
     stream_ = *std::move(stream);
     for (Staging& s : staging_) {
-      s.logits.resize(static_cast<size_t>(limits.max_rows) * vocab_size);
+      s.logits.resize(static_cast<size_t>(limits.num_logits_rows()) * vocab_size);
     }
   }
 
@@ -56,7 +56,7 @@ class FakeRunner : public exec::Runner {
                    r.num_logits == static_cast<int32_t>(r.tokens.size()));
       num_logits += r.num_logits;
     }
-    NEREID_CHECK(num_logits <= limits_.max_rows);
+    NEREID_CHECK(num_logits <= limits_.num_logits_rows());
     auto event = stream_->submit([this, &s, step, num_logits, post](Stream& stream) -> Status {
       wait_while_held();
       if (step == fail_step_) return internal_error("step {} fails", step);

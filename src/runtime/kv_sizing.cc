@@ -17,6 +17,11 @@ namespace {
 constexpr double kHostShare = 0.5;
 constexpr double kDeviceShare = 0.9;
 
+// Rows of logits beyond the batch are for context logits; with more than this many the product with
+// the head is no faster. They take at most this share of the memory.
+constexpr int32_t kEnoughLogits = 256;
+constexpr size_t kLogitsShare = 64;
+
 size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, bool with_host_pool) {
   size_t total = 0;
   for (const exec::MemoryItem& item : exec::memory_table(plan, limits))
@@ -93,6 +98,18 @@ Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::Runne
   return ok();
 }
 
+void set_max_logits(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
+                    exec::RunnerLimits& limits) {
+  const size_t available =
+      config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes();
+  const int64_t row_bytes =
+      std::max<int64_t>(plan.arena_bytes_per_row[static_cast<int>(io::Extent::kSampled)], 1);
+  const auto affordable = static_cast<int64_t>(available / kLogitsShare) / row_bytes;
+  const int32_t enough = std::min(limits.max_tokens, kEnoughLogits);
+  limits.max_logits =
+      std::max(limits.max_rows, static_cast<int32_t>(std::min<int64_t>(affordable, enough)));
+}
+
 Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
                        exec::RunnerLimits& limits) {
   if (config.host_cache_bytes == 0) return ok();
@@ -160,6 +177,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
   limits.kv_type = cache_type(config.kv_cache.type, plan);
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
+  set_max_logits(plan, config, device, limits);
   RETURN_IF_ERROR(set_blocks(plan, config, device, limits));
   RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
   fit_sequences(limits);

@@ -61,6 +61,18 @@ TEST_F(KvSizingTest, FractionOfWhatIsLeft) {
   EXPECT_EQ(size().num_blocks, half.num_blocks);
 }
 
+TEST_F(KvSizingTest, RowsOfLogitsFollowMemoryAndTokens) {
+  const auto row_bytes = plan_.arena_bytes_per_row[static_cast<int>(io::Extent::kSampled)];
+  EXPECT_EQ(size().max_logits, 16);  // max_num_tokens
+  config_.max_num_tokens = 1000;
+  config_.memory_bytes = 64 * 100 * row_bytes;
+  EXPECT_EQ(size().max_logits, 100);
+  config_.memory_bytes = int64_t{1} << 30;
+  EXPECT_EQ(size().max_logits, 256);
+  config_.max_num_tokens = 2;
+  EXPECT_EQ(size().max_logits, 4);  // one for each sequence
+}
+
 TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
   config_.kv_cache.memory_fraction = .5;
   const int32_t plain = size().num_blocks;

@@ -94,6 +94,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(model.sampler,
                    Sampler::create(device, model.device.registry, config.forced_kernels,
                                    {.max_rows = limits.max_rows,
+                                    .max_logits = limits.num_logits_rows(),
                                     .vocab_size = facts.vocab_size,
                                     .max_sequence_length = limits.max_sequence_length,
                                     .normalize_log_probs = config.normalize_log_probs}));

@@ -30,7 +30,8 @@ StatusOr<std::unique_ptr<Sampler>> Sampler::create(Device& device,
                                                    const kernels::Registry& registry,
                                                    const kernels::Choices& forced,
                                                    const Options& options) {
-  NEREID_CHECK(options.max_rows > 0 && options.max_sequence_length > 0);
+  NEREID_CHECK(options.max_rows > 0 && options.max_logits >= options.max_rows &&
+               options.max_sequence_length > 0);
   auto sampler = std::unique_ptr<Sampler>(new Sampler(device, options));
   const auto& table = registry.table<Sample>();
   Sample::Problem problem{.rows = options.max_rows, .vocab = options.vocab_size};
@@ -77,7 +78,7 @@ Status Sampler::add_rows(Area& area, std::span<const sched::Row> rows) {
     const sched::Row& row = rows[i];
     const int64_t first = area.num_logits;
     area.num_logits += row.num_logits();
-    NEREID_CHECK(area.num_logits <= options_.max_rows);
+    NEREID_CHECK(area.num_logits <= options_.max_logits);
     if (row.samples) RETURN_IF_ERROR(add_row(area, row, area.num_logits - 1));
     const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
     const int64_t wanted = row.all_logits ? row.num_tokens : generation ? 1 : 0;
@@ -155,7 +156,7 @@ Status Sampler::stage(Area& area) {
   }
   std::memcpy(area.staging.data(), bytes_.data(), bytes_.size());
   if (!area.wants_raw || raw_logits_.data()) return ok();
-  const auto cells = static_cast<size_t>(options_.max_rows * vocab());
+  const auto cells = static_cast<size_t>(options_.max_logits * vocab());
   ASSIGN_OR_RETURN(raw_logits_, device_.allocate(cells * sizeof(float)));
   return ok();
 }

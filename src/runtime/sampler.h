@@ -21,7 +21,8 @@ namespace nereid::runtime {
 class Sampler {
  public:
   struct Options {
-    int32_t max_rows = 0;  // logits rows per step; also the number of slots
+    int32_t max_rows = 0;    // that sample in a step; also the number of slots
+    int32_t max_logits = 0;  // rows of logits per step, at least max_rows
     int32_t vocab_size = 0;
     int32_t max_sequence_length = 0;
     bool normalize_log_probs = true;  // see ExecutorConfig
@@ -78,7 +79,7 @@ class Sampler {
   struct Area {
     Buffer staging;       // host: rows and uploads of the step
     Buffer results, top;  // host: SampleResult [max_rows], TopToken [max_rows, kMaxTopTokens]
-    Buffer logits;        // host: what is read back, grows up to [max_rows, vocab]
+    Buffer logits;        // host: what is read back, grows up to [max_logits, vocab]
     std::vector<kernels::SampleRow> rows;
     std::vector<Upload> uploads;
     std::vector<LogitsCopy> copies;
@@ -110,7 +111,7 @@ class Sampler {
   // On the device, used by one step at a time in the stream's order.
   Buffer rows_, params_, results_, top_;
   Buffer history_;                // int32 [max_rows, max_sequence_length]
-  Buffer raw_logits_;             // f32 [max_rows, vocab], allocated when first needed
+  Buffer raw_logits_;             // f32 [max_logits, vocab], allocated when first needed
   std::vector<std::byte> bytes_;  // what stage() copies to the area
   std::array<Area, 2> areas_;
   int32_t turn_ = 0;

@@ -77,6 +77,7 @@ class SamplerTest : public ::testing::Test {
     stream_ = opened_.device->create_stream().value();
     sampler_ = Sampler::create(*opened_.device, opened_.registry, {},
                                {.max_rows = kSlots,
+                                .max_logits = kSlots,
                                 .vocab_size = kVocab,
                                 .max_sequence_length = kMaxLength,
                                 .normalize_log_probs = normalize})

@@ -1,6 +1,7 @@
 // How much the scheduler may use, and how many blocks a request can come to need.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/status.h"
@@ -10,7 +11,7 @@ namespace nereid::sched {
 
 struct Limits {
   int32_t max_batch_size = 32;      // sequences (beams: beams) that hold memory at once; also the
-                                    // number of slots and of logits rows in a step
+                                    // number of slots
   int32_t max_num_tokens = 2048;    // per step
   int32_t max_queue_size = 1024;    // sequences that wait for their first step
   int32_t max_sequence_length = 0;  // prompt + output tokens
@@ -24,7 +25,12 @@ struct Limits {
   int32_t event_buffer_size = 0;
   int32_t attention_window = 0;  // positions a token sees, itself included; 0 = all
   int32_t sink_tokens = 0;       // leading positions that stay visible beyond the window
-  SchedulerConfig policy;        // kSwap needs enable_reuse and num_host_blocks > 0
+  // Rows of logits per step: one for each running sequence, the others for context logits. Smaller
+  // than max_batch_size: as many as that.
+  int32_t max_logits = 0;
+  SchedulerConfig policy;  // kSwap needs enable_reuse and num_host_blocks > 0
+
+  int32_t num_logits_rows() const { return std::max(max_logits, max_batch_size); }
 };
 
 // Length at which a sequence ends, prompt included.

@@ -56,8 +56,9 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 void Scheduler::plan_shares(StepPlan& plan) {
   // Room was made for someone at the cost of those that are gone or going.
   std::erase_if(shares_, [&](const Share& share) { return !can_go_on(*share.sequence); });
-  // Rows of logits are as many as slots: the free ones are for context logits.
-  auto spare = static_cast<int32_t>(free_slots_.size());
+  // Each slot in use has a row of logits; what is left of them is for context logits.
+  int32_t spare =
+      limits_.num_logits_rows() - limits_.max_batch_size + static_cast<int32_t>(free_slots_.size());
   for (Share& share : shares_) {
     if (!share.sequence->wants_context_logits()) continue;
     share.wanted = std::min(share.wanted, spare + 1);

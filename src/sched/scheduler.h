@@ -46,8 +46,8 @@ class Scheduler {
     return check_demand(limits, num_prompt_tokens, max_new_tokens, beam_width, num_sequences);
   }
 
-  // The rows of the next step; empty when there is nothing to do before the next commit. Rows that
-  // sample are at most max_batch_size, context logits included.
+  // The rows of the next step; empty when there is nothing to do before the next commit. Their
+  // logits, context logits included, are at most Limits::num_logits_rows().
   StepPlan plan(Time now);
 
   // The device has finished `row`; `drawn` is what it drew, null when the row does not sample. With

@@ -99,6 +99,7 @@ class Traffic {
     if (pick(0, 1)) l.num_host_blocks = pick(1, 2 * one);
     if (pick(0, 4) == 0) l.attention_window = pick(2, 24);
     if (l.attention_window > 0 && pick(0, 1)) l.sink_tokens = pick(1, 6);
+    if (pick(0, 1)) l.max_logits = pick(1, 24);
     l.offload_min_priority = pick(0, 1) ? 0 : 30;
     l.policy.capacity_policy = static_cast<CapacityPolicy>(std::max(0, pick(-1, 2)));
     l.policy.chunking_policy = static_cast<ChunkingPolicy>(pick(0, 1));
@@ -211,7 +212,7 @@ class Traffic {
       num_logits += row.num_logits();
     }
     ASSERT_EQ(num_tokens, step.plan.num_tokens);
-    ASSERT_LE(num_logits, limits_.max_batch_size);
+    ASSERT_LE(num_logits, limits_.num_logits_rows());
     step.fails = pick(0, 99) < fail_rate_;
     flying_.push_back(std::move(step));
   }

@@ -142,6 +142,22 @@ TEST(Policy, ContextLogitsNeedTheWholePromptComputed) {
   EXPECT_THAT(positions, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
 }
 
+// Even where every slot is taken.
+TEST(Policy, ContextLogitsAdvanceByTheRowsOfLogits) {
+  Limits l = limits();
+  l.max_batch_size = 1;
+  l.max_num_tokens = 64;
+  l.max_logits = 8;
+  Loop loop(l);
+  SequenceSpec wants = spec(1, 20);
+  wants.output.return_context_logits = true;
+  ASSERT_TRUE(loop.sched.submit(wants).ok());
+  std::vector<int> chunks;
+  while (!loop.sched.idle()) chunks.push_back(loop.step().rows.at(0).num_tokens);
+  chunks.resize(3);
+  EXPECT_THAT(chunks, ElementsAre(8, 8, 4));
+}
+
 TEST(Policy, EqualPromptsThatArriveTogetherAreComputedOnce) {
   Limits l = limits();
   l.max_num_tokens = 8;
