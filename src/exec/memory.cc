@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/round_up.h"
 #include "exec/kv_cache.h"
 #include "exec/step_data.h"
+#include "kernels/api/sample.h"
 
 namespace nereid::exec {
 namespace {
@@ -99,7 +101,25 @@ size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits) {
   return static_cast<size_t>(limits.max_sequence_length) * plan.model.head_dim * sizeof(float);
 }
 
-std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits) {
+size_t SamplingBytes::total() const {
+  return rows + params + results + top + history + kNumStaging * (staging + results + top);
+}
+
+SamplingBytes sampling_bytes(int32_t max_rows, int32_t max_sequence_length) {
+  const auto slots = static_cast<size_t>(max_rows);
+  SamplingBytes bytes{
+      .rows = slots * sizeof(kernels::SampleRow),
+      .params = slots * sizeof(kernels::SampleParams),
+      .results = slots * sizeof(kernels::SampleResult),
+      .top = slots * kernels::kMaxTopTokens * sizeof(kernels::TopToken),
+      .history = slots * static_cast<size_t>(max_sequence_length) * sizeof(int32_t)};
+  bytes.staging = round_up(bytes.rows, kUploadAlignment) +
+                  slots * round_up(sizeof(kernels::SampleParams), kUploadAlignment);
+  return bytes;
+}
+
+std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits,
+                                     const DeviceInfo& device) {
   // The staging areas in host memory, the device's copy, slot tokens.
   const size_t slots = static_cast<size_t>(limits.max_rows) * sizeof(int32_t);
   const size_t step_data = (kNumStaging + 1) * StepData::max_bytes(limits) + slots;
@@ -108,16 +128,18 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
           {"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
                               arena_bytes(plan, limits, io::Extent::kSampled)},
           {"step data", step_data},
+          {"sampling", sampling_bytes(limits.max_rows, limits.max_sequence_length).total()},
           {"rope table", rope_table_bytes(plan, limits)},
+          {"kernel workspace", device.workspace_bytes},
           {"host KV cache", KvLayout::of(plan, limits, limits.num_host_blocks).bytes()}};
 }
 
 StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
-                                      size_t budget_bytes) {
+                                      const DeviceInfo& device, size_t budget_bytes) {
   RunnerLimits without = limits;
   without.num_blocks = without.num_host_blocks = 0;
   RETURN_IF_ERROR(check_limits(plan, without));
-  const std::vector<MemoryItem> table = memory_table(plan, without);
+  const std::vector<MemoryItem> table = memory_table(plan, without, device);
   size_t fixed = KvLayout::max_padding(plan);
   for (const MemoryItem& item : table) fixed += item.bytes;
   const size_t block = kv_block_bytes(plan, limits);

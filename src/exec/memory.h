@@ -35,13 +35,26 @@ size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
-// Everything that a runner holds, "host KV cache" last; `limits` must have passed check_limits().
-std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits);
+inline constexpr size_t kUploadAlignment = 16;  // of each piece of a sampler's staging
+
+// What sampling keeps for all slots, in bytes. On the device: `rows`, `params`, `results`, `top`
+// (lists of likeliest tokens) and `history` (tokens so far). In host memory, for each step in
+// flight: `staging` (what every step may upload), `results` and `top` again.
+struct SamplingBytes {
+  size_t rows = 0, params = 0, results = 0, top = 0, history = 0, staging = 0;
+  size_t total() const;
+};
+SamplingBytes sampling_bytes(int32_t max_rows, int32_t max_sequence_length);
+
+// Everything that a runner and its sampler hold on a device, "host KV cache" last; `limits` must
+// have passed check_limits().
+std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits,
+                                     const DeviceInfo& device);
 
 // Most KV blocks such that all of memory_table() fits in `budget_bytes`; limits.num_blocks is not
 // looked at, its num_host_blocks are not part of the budget. ResourceExhausted with the table when
 // the budget does not even hold the blocks of one sequence of max_sequence_length.
 StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
-                                      size_t budget_bytes);
+                                      const DeviceInfo& device, size_t budget_bytes);
 
 }  // namespace nereid::exec

@@ -27,6 +27,7 @@ class EngineRunner : public Runner {
       : file_(std::move(file)), limits_(limits) {}
 
   Status load(Device& device, const kernels::Registry& registry) {
+    device_info_ = device.info();
     RETURN_IF_ERROR(allocate(device));
     DeviceMemory memory;
     memory.weights = weights_.bytes();
@@ -75,7 +76,9 @@ class EngineRunner : public Runner {
 
   const RunnerLimits& limits() const override { return limits_; }
   int32_t vocab_size() const override { return plan().model.vocab_size; }
-  std::vector<MemoryItem> memory() const override { return memory_table(plan(), limits_); }
+  std::vector<MemoryItem> memory() const override {
+    return memory_table(plan(), limits_, device_info_);
+  }
 
   void set_profiling(bool on) override {
     profile_ = on ? std::make_unique<Profile>(bound_.profile_entries()) : nullptr;
@@ -121,6 +124,7 @@ class EngineRunner : public Runner {
 
   const io::EngineFile file_;
   const RunnerLimits limits_;
+  DeviceInfo device_info_;
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
   KvCache cache_;
   Buffer arenas_[io::kNumExtents];

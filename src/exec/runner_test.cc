@@ -445,12 +445,15 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
 
 TEST_F(RunnerTest, MemoryTableNamesEverything) {
   const auto table = harness_.runner().memory();
-  ASSERT_EQ(table.size(), 6u);
+  ASSERT_EQ(table.size(), 8u);
   EXPECT_EQ(table[0].what, "weights");
   EXPECT_EQ(table[1].what, "KV cache");
   EXPECT_EQ(table[1].bytes, 2u * kLimits.num_blocks * 4 * 16 * 2);
-  EXPECT_EQ(table[4].bytes, 64u * 16 * 4);
-  EXPECT_EQ(table[5].bytes, 0u);
+  EXPECT_EQ(table[4].what, "sampling");
+  EXPECT_EQ(table[5].bytes, 64u * 16 * 4);
+  EXPECT_EQ(table[6].what, "kernel workspace");
+  EXPECT_EQ(table[6].bytes, 0u);
+  EXPECT_EQ(table[7].bytes, 0u);
 }
 
 }  // namespace

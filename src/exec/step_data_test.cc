@@ -157,19 +157,23 @@ TEST(Memory, AsManyBlocksAsFitAndNotOneMore) {
     RunnerLimits limits = kStepLimits;
     limits.num_blocks = num_blocks;
     size_t sum = 0;
-    for (const MemoryItem& item : memory_table(plan, limits)) sum += item.bytes;
+    for (const MemoryItem& item : memory_table(plan, limits, DeviceInfo())) sum += item.bytes;
     return sum;
   };
   for (const size_t budget : {size_t{40000}, size_t{1} << 20, size_t{123456789}}) {
-    const auto num_blocks = num_blocks_that_fit(plan, kStepLimits, budget);
+    const auto num_blocks = num_blocks_that_fit(plan, kStepLimits, DeviceInfo(), budget);
     ASSERT_TRUE(num_blocks.ok()) << num_blocks.status();
     EXPECT_LE(total(*num_blocks), budget);
     EXPECT_GT(total(*num_blocks + 5), budget);  // less the rounding of the planes
   }
-  const auto refused = num_blocks_that_fit(plan, kStepLimits, 12000).status();
+  const auto refused = num_blocks_that_fit(plan, kStepLimits, DeviceInfo(), 12000).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.ToString(), HasSubstr("one sequence of 20 positions needs 5"));
   EXPECT_THAT(refused.ToString(), HasSubstr("weights"));
+  DeviceInfo device;
+  device.workspace_bytes = 20000;
+  EXPECT_EQ(num_blocks_that_fit(plan, kStepLimits, device, 123456789).value(),
+            num_blocks_that_fit(plan, kStepLimits, DeviceInfo(), 123456789 - 20000).value());
 }
 
 }  // namespace

@@ -22,10 +22,11 @@ constexpr double kDeviceShare = 0.9;
 constexpr int32_t kEnoughLogits = 256;
 constexpr size_t kLogitsShare = 64;
 
-size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, bool with_host_pool) {
+// Without the pool in host memory.
+size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, const Device& device) {
   size_t total = 0;
-  for (const exec::MemoryItem& item : exec::memory_table(plan, limits))
-    if (with_host_pool || item.what != "host KV cache") total += item.bytes;
+  for (const exec::MemoryItem& item : exec::memory_table(plan, limits, device.info()))
+    if (item.what != "host KV cache") total += item.bytes;
   return total;
 }
 
@@ -43,10 +44,9 @@ size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
   if (config.kv_cache.memory_fraction) {
     exec::RunnerLimits without = limits;
     without.num_blocks = without.num_host_blocks = 0;
-    const size_t fixed = total_bytes(plan, without, false);
-    const size_t left = available - std::min(available, fixed);
-    return fixed +
-           static_cast<size_t>(*config.kv_cache.memory_fraction * static_cast<double>(left));
+    const size_t fixed = std::min(available, total_bytes(plan, without, device));
+    return fixed + static_cast<size_t>(*config.kv_cache.memory_fraction *
+                                       static_cast<double>(available - fixed));
   }
   if (config.memory_bytes > 0) return available;
   const double share = on_cpu ? kHostShare : kDeviceShare;
@@ -58,8 +58,9 @@ int32_t blocks_for(int64_t tokens, int32_t block_tokens) {
   return static_cast<int32_t>(std::min<int64_t>(blocks, std::numeric_limits<int32_t>::max()));
 }
 
-Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, size_t budget) {
-  const size_t total = total_bytes(plan, limits, false);
+Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, const Device& device,
+                    size_t budget) {
+  const size_t total = total_bytes(plan, limits, device);
   if (total <= budget) return ok();
   return resource_exhausted(
       "kv_cache.max_tokens: {} blocks of {} tokens need {} bytes with weights and activations; "
@@ -67,15 +68,32 @@ Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, size
       limits.num_blocks, limits.block_tokens, total, budget);
 }
 
-// Most blocks that fit, for the longest sequences for which that is enough.
-StatusOr<int32_t> fit(const io::Plan& plan, exec::RunnerLimits limits, size_t budget) {
-  StatusOr<int32_t> blocks = exec::num_blocks_that_fit(plan, limits, budget);
-  const Status first = blocks.status();
-  while (!blocks.ok() && limits.max_sequence_length > limits.block_tokens) {
-    limits.max_sequence_length /= 2;
-    blocks = exec::num_blocks_that_fit(plan, limits, budget);
+void shorten_sequences(int64_t length, exec::RunnerLimits& limits) {
+  if (length >= limits.max_sequence_length) return;
+  log_warn("KV cache of {} tokens: sequences are limited to that; the model would allow {}", length,
+           limits.max_sequence_length);
+  limits.max_sequence_length = static_cast<int32_t>(length);
+}
+
+// Most blocks that fit; sequences are shortened when it takes that to hold one of them.
+StatusOr<int32_t> fit(const io::Plan& plan, const Device& device, size_t budget,
+                      exec::RunnerLimits& limits) {
+  const auto fit_for = [&](int32_t length) {
+    exec::RunnerLimits shorter = limits;
+    shorter.max_sequence_length = length;
+    return exec::num_blocks_that_fit(plan, shorter, device.info(), budget);
+  };
+  StatusOr<int32_t> blocks = fit_for(limits.max_sequence_length);
+  if (blocks.ok()) return blocks;
+  // The longest that fit, in blocks; `high` do not.
+  int32_t low = 0, high = exec::blocks_per_sequence(limits);
+  while (high - low > 1) {
+    const int32_t middle = low + (high - low) / 2;
+    (fit_for(middle * limits.block_tokens).ok() ? low : high) = middle;
   }
-  return blocks.ok() ? blocks : StatusOr<int32_t>(first);
+  if (low == 0) return blocks;
+  shorten_sequences(int64_t{low} * limits.block_tokens, limits);
+  return fit_for(limits.max_sequence_length);
 }
 
 DType cache_type(KvCacheType type, const io::Plan& plan) {
@@ -141,12 +159,12 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
   if (max_tokens) {
     limits.num_blocks = blocks_for(*max_tokens, limits.block_tokens);
     if (!config.kv_cache.memory_fraction)
-      return config.memory_bytes > 0 ? check_budget(plan, limits, budget) : ok();
-    ASSIGN_OR_RETURN(const int32_t most, fit(plan, limits, budget));
+      return config.memory_bytes > 0 ? check_budget(plan, limits, device, budget) : ok();
+    ASSIGN_OR_RETURN(const int32_t most, fit(plan, device, budget, limits));
     limits.num_blocks = std::min(limits.num_blocks, most);
     return ok();
   }
-  ASSIGN_OR_RETURN(limits.num_blocks, fit(plan, limits, budget));
+  ASSIGN_OR_RETURN(limits.num_blocks, fit(plan, device, budget, limits));
   if (config.kv_cache.memory_fraction) return ok();
   // More than a full batch of the longest sequences is never used, but for cached prefixes.
   const int64_t one = exec::blocks_held_per_sequence(limits);
@@ -154,16 +172,6 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
   const int64_t enough = budget_given ? full : std::max(full / 2, one);
   limits.num_blocks = static_cast<int32_t>(std::min<int64_t>(limits.num_blocks, enough));
   return ok();
-}
-
-// Shortens sequences to what the cache holds.
-void fit_sequences(exec::RunnerLimits& limits) {
-  if (limits.num_blocks >= exec::blocks_held_per_sequence(limits)) return;
-  const int64_t capacity = int64_t{limits.num_blocks} * limits.block_tokens;
-  log_warn("KV cache of {} tokens: sequences are limited to that; the model would allow {}",
-           capacity, limits.max_sequence_length);
-  limits.max_sequence_length =
-      static_cast<int32_t>(std::min<int64_t>(capacity, limits.max_sequence_length));
 }
 
 }  // namespace
@@ -180,7 +188,8 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
   set_max_logits(plan, config, device, limits);
   RETURN_IF_ERROR(set_blocks(plan, config, device, limits));
   RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
-  fit_sequences(limits);
+  if (limits.num_blocks < exec::blocks_held_per_sequence(limits))
+    shorten_sequences(int64_t{limits.num_blocks} * limits.block_tokens, limits);
   return limits;
 }
 

@@ -2,15 +2,54 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "exec/memory.h"
+#include "io/engine_writer.h"
 #include "io/test_plan.h"
 #include "kernels/open.h"
+#include "runtime/sampler.h"
+#include "sched/sequence.h"
 
 namespace nereid::runtime {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Refuses what is over its budget.
+class TightDevice : public Device {
+ public:
+  TightDevice(Device& inner, size_t budget)
+      : inner_(inner), left_(std::make_shared<std::atomic<size_t>>(budget)) {}
+  const DeviceInfo& info() const override { return inner_.info(); }
+  StatusOr<Buffer> allocate(size_t bytes) override {
+    if (bytes > *left_) return resource_exhausted("{} bytes wanted, {} are left", bytes, *left_);
+    ASSIGN_OR_RETURN(Buffer buffer, inner_.allocate(bytes));
+    *left_ -= bytes;
+    auto held = std::make_shared<Buffer>(std::move(buffer));
+    void* const data = held->data();
+    return Buffer(data, bytes, [held, bytes, left = left_](void*) {
+      *held = {};
+      *left += bytes;
+    });
+  }
+  StatusOr<Buffer> allocate_host(size_t bytes) override { return allocate(bytes); }
+  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
+    return inner_.upload(host, bytes);
+  }
+  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_.create_stream(); }
+  size_t free_bytes() const override { return *left_; }
+
+ private:
+  Device& inner_;
+  const std::shared_ptr<std::atomic<size_t>> left_;
+};
 
 class KvSizingTest : public ::testing::Test {
  protected:
@@ -29,7 +68,7 @@ class KvSizingTest : public ::testing::Test {
   std::string error() { return size_kv_cache(plan_, config_, *opened_.device).status().ToString(); }
   size_t total(const exec::RunnerLimits& limits) {
     size_t sum = 0;
-    for (const exec::MemoryItem& item : exec::memory_table(plan_, limits))
+    for (const exec::MemoryItem& item : exec::memory_table(plan_, limits, opened_.device->info()))
       if (item.what != "host KV cache") sum += item.bytes;
     return sum;
   }
@@ -73,6 +112,44 @@ TEST_F(KvSizingTest, RowsOfLogitsFollowMemoryAndTokens) {
   EXPECT_EQ(size().max_logits, 4);  // one for each sequence
 }
 
+// All of the memory given to the cache: whatever is needed to load and to run a step is in the
+// table, and nothing beside it.
+TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("nereid_kv_sizing_test." + std::to_string(::getpid()));
+  auto writer = io::EngineWriter::create(path, plan_, "test").value();
+  for (const io::Weight& weight : plan_.weights)
+    ASSERT_TRUE(writer.append(std::vector<std::byte>(weight.bytes)).ok());
+  ASSERT_TRUE(writer.finish().ok());
+  config_.kv_cache.memory_fraction = 1;
+  const size_t memory = size_t{1} << 17;
+  config_.memory_bytes = static_cast<int64_t>(memory);
+  // Long histories, and lengths that are shortened to what fits.
+  for (const int32_t batch : {1, 50, 64}) {
+    config_.max_batch_size = batch;
+    const auto limits = size_kv_cache(plan_, config_, *opened_.device).value();
+    EXPECT_LE(total(limits), memory);
+    TightDevice device(*opened_.device, memory - plan_.blob_bytes);
+    const auto runner = exec::make_runner(path, device, opened_.registry, limits);
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const auto sampler = Sampler::create(device, opened_.registry, {},
+                                         {.max_rows = limits.max_rows,
+                                          .max_logits = limits.num_logits_rows(),
+                                          .vocab_size = plan_.model.vocab_size,
+                                          .max_sequence_length = limits.max_sequence_length});
+    ASSERT_TRUE(sampler.ok()) << sampler.status();
+    const sched::Sequence sequence({.id = 1, .prompt = {1, 2, 3}}, 8, 16, 0);
+    std::vector<sched::Row> rows;
+    for (int32_t slot = 0; slot < batch; ++slot)
+      rows.push_back({.sequence = const_cast<sched::Sequence*>(&sequence),
+                      .slot = slot,
+                      .num_tokens = 3,
+                      .samples = true});
+    EXPECT_TRUE((*sampler)->prepare(rows).ok());
+  }
+  std::filesystem::remove(path);
+}
+
 TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
   config_.kv_cache.memory_fraction = .5;
   const int32_t plain = size().num_blocks;
@@ -87,7 +164,7 @@ TEST_F(KvSizingTest, HostBlocks) {
   config_.kv_cache.host_cache_bytes = 100'000;
   const exec::RunnerLimits limits = size();
   EXPECT_GT(limits.num_host_blocks, 90);
-  EXPECT_LE(exec::memory_table(plan_, limits).back().bytes, 100'000u);
+  EXPECT_LE(exec::memory_table(plan_, limits, opened_.device->info()).back().bytes, 100'000u);
   config_.kv_cache.host_cache_bytes = 1000;
   EXPECT_THAT(error(), HasSubstr("kv_cache.host_cache_bytes: 1000 bytes hold no block"));
   config_.kv_cache.host_cache_bytes = 100'000;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/round_up.h"
+#include "exec/memory.h"
 #include "runtime/sample_params.h"
 #include "sched/sequence.h"
 
@@ -19,10 +21,7 @@ using kernels::SampleResult;
 using kernels::SampleRow;
 using kernels::TopToken;
 
-constexpr size_t kAlignment = 16;         // of each upload in the staging
 constexpr size_t kKeptListBytes = 65536;  // a slot's longer lists go when the next one has none
-
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 }  // namespace
 
@@ -38,19 +37,18 @@ StatusOr<std::unique_ptr<Sampler>> Sampler::create(Device& device,
   ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, problem, device.info(), forced));
   problem.all_greedy = true;
   ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, problem, device.info(), forced));
-  const auto rows = static_cast<size_t>(options.max_rows);
-  const size_t result_bytes = rows * sizeof(SampleResult);
-  const size_t top_bytes = rows * kernels::kMaxTopTokens * sizeof(TopToken);
-  sampler->slots_.resize(rows);
-  ASSIGN_OR_RETURN(sampler->rows_, device.allocate(rows * sizeof(SampleRow)));
-  ASSIGN_OR_RETURN(sampler->params_, device.allocate(rows * sizeof(SampleParams)));
-  ASSIGN_OR_RETURN(sampler->results_, device.allocate(result_bytes));
-  ASSIGN_OR_RETURN(sampler->top_, device.allocate(top_bytes));
-  const size_t history = rows * static_cast<size_t>(options.max_sequence_length);
-  ASSIGN_OR_RETURN(sampler->history_, device.allocate(history * sizeof(int32_t)));
+  sampler->slots_.resize(static_cast<size_t>(options.max_rows));
+  const exec::SamplingBytes bytes =
+      exec::sampling_bytes(options.max_rows, options.max_sequence_length);
+  ASSIGN_OR_RETURN(sampler->rows_, device.allocate(bytes.rows));
+  ASSIGN_OR_RETURN(sampler->params_, device.allocate(bytes.params));
+  ASSIGN_OR_RETURN(sampler->results_, device.allocate(bytes.results));
+  ASSIGN_OR_RETURN(sampler->top_, device.allocate(bytes.top));
+  ASSIGN_OR_RETURN(sampler->history_, device.allocate(bytes.history));
   for (Area& area : sampler->areas_) {
-    ASSIGN_OR_RETURN(area.results, device.allocate_host(result_bytes));
-    ASSIGN_OR_RETURN(area.top, device.allocate_host(top_bytes));
+    ASSIGN_OR_RETURN(area.staging, device.allocate_host(bytes.staging));
+    ASSIGN_OR_RETURN(area.results, device.allocate_host(bytes.results));
+    ASSIGN_OR_RETURN(area.top, device.allocate_host(bytes.top));
   }
   return sampler;
 }
@@ -143,7 +141,7 @@ Status Sampler::load(Area& area, const sched::Row& row, Slot& slot) {
 
 void Sampler::upload(Area& area, void* to, const void* from, size_t bytes) {
   area.uploads.push_back({to, bytes_.size(), bytes});
-  bytes_.resize(aligned(bytes_.size() + bytes));
+  bytes_.resize(round_up(bytes_.size() + bytes, exec::kUploadAlignment));
   std::memcpy(bytes_.data() + area.uploads.back().offset, from, bytes);
 }
 

@@ -144,6 +144,7 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
   info.sm = properties.major * 10 + properties.minor;
   info.num_units = properties.multiProcessorCount;
   info.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
+  info.workspace_bytes = kCudaWorkspaceBytes;
   RETURN_IF_CUDA_ERROR(index, cudaMemGetInfo(&info.free_bytes, &info.memory_bytes));
   if (info.sm < 80)
     return unsupported("cuda:{} ({}): compute capability {}.{}; 8.0 or newer is needed", index,
@@ -151,19 +152,19 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(info)));
 }
 
-StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(const Device& device) {
+StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device) {
   const int index = device.info().index;
+  ASSIGN_OR_RETURN(Buffer workspace, device.allocate(kCudaWorkspaceBytes));
   RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
   cudaStream_t stream = nullptr;
   RETURN_IF_CUDA_ERROR(index, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return std::unique_ptr<CudaStream>(new CudaStream(device, stream));
+  return std::unique_ptr<CudaStream>(new CudaStream(device, stream, std::move(workspace)));
 }
 
 CudaStream::~CudaStream() {
   cudaSetDevice(device_.info().index);
   cudaStreamSynchronize(stream_);
   locals_.clear();
-  if (workspace_) cudaFree(workspace_);
   cudaStreamDestroy(stream_);
 }
 
@@ -203,18 +204,6 @@ Status CudaStream::fill(void* dst, int byte, size_t bytes) {
 Status CudaStream::synchronize() {
   RETURN_IF_CUDA_ERROR(device_.info().index, cudaStreamSynchronize(stream_));
   return ok();
-}
-
-StatusOr<void*> CudaStream::workspace(size_t bytes) {
-  if (bytes <= workspace_bytes_) return workspace_;
-  const int index = device_.info().index;
-  RETURN_IF_CUDA_ERROR(index, cudaStreamSynchronize(stream_));
-  if (workspace_) RETURN_IF_CUDA_ERROR(index, cudaFree(workspace_));
-  workspace_ = nullptr;
-  workspace_bytes_ = 0;
-  RETURN_IF_CUDA_ERROR(index, cudaMalloc(&workspace_, bytes));
-  workspace_bytes_ = bytes;
-  return workspace_;
 }
 
 }  // namespace nereid

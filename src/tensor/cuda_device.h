@@ -8,10 +8,14 @@
 #include <memory>
 #include <typeindex>
 #include <unordered_map>
+#include <utility>
 
 #include "tensor/device.h"
 
 namespace nereid {
+
+// Of each stream: what cuBLASLt's vendor advises for Hopper.
+inline constexpr size_t kCudaWorkspaceBytes = size_t{32} << 20;
 
 // GPUs that the driver shows; 0 when there is no driver.
 int num_cuda_devices();
@@ -22,7 +26,7 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index);
 
 class CudaStream final : public Stream {
  public:
-  static StatusOr<std::unique_ptr<CudaStream>> create(const Device& device);
+  static StatusOr<std::unique_ptr<CudaStream>> create(Device& device);
   ~CudaStream() override;
 
   const Device& device() const override { return device_; }
@@ -34,10 +38,9 @@ class CudaStream final : public Stream {
 
   cudaStream_t handle() const { return stream_; }
 
-  // Device scratch for the kernel about to be enqueued, 256-byte aligned. The next kernel of this
-  // stream gets the same bytes, which is safe because they run in order. Growing waits for the
-  // stream, so it happens a few times per process and not in steady state.
-  StatusOr<void*> workspace(size_t bytes);
+  // Device scratch for the kernel about to be enqueued, kCudaWorkspaceBytes, 256-byte aligned. The
+  // next kernel of this stream gets the same bytes, which is safe because they run in order.
+  void* workspace() const { return workspace_.data(); }
 
   // State that kernels keep with the stream (library handles, caches): one T per stream, made on
   // first use and destroyed before the stream.
@@ -49,12 +52,12 @@ class CudaStream final : public Stream {
   }
 
  private:
-  CudaStream(const Device& device, cudaStream_t stream) : device_(device), stream_(stream) {}
+  CudaStream(const Device& device, cudaStream_t stream, Buffer workspace)
+      : device_(device), stream_(stream), workspace_(std::move(workspace)) {}
 
   const Device& device_;
   cudaStream_t stream_;
-  void* workspace_ = nullptr;
-  size_t workspace_bytes_ = 0;
+  Buffer workspace_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;
 };
 

@@ -35,6 +35,7 @@ struct DeviceInfo {
   size_t memory_bytes = 0;  // total
   size_t free_bytes = 0;    // when the device was opened
   size_t l2_bytes = 0;
+  size_t workspace_bytes = 0;  // scratch memory that each stream has for its kernels
 
   std::string id() const;  // "cpu" | "cuda:0"
 };

@@ -18,7 +18,6 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // the library's advice for Hopper
 constexpr int kHeuristics = 8;
 constexpr size_t kMaxChoices = 16384;
 
@@ -192,7 +191,7 @@ class Chooser {
       return lt_status(api()->preference_set(preference, attribute, &value, sizeof(value)),
                        "cublasLtMatmulPreferenceSetAttribute", p);
     };
-    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kWorkspaceBytes}));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kCudaWorkspaceBytes}));
     // Partial sums are added in f32 only, never in the output's type.
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
@@ -224,7 +223,6 @@ Status run_cublaslt(const Linear::Args& a, CudaStream& stream) {
   const Linear::Problem& p = a.problem;
   auto& chooser = stream.local<Chooser>();
   ASSIGN_OR_RETURN(const cublasLtHandle_t handle, chooser.handle(p));
-  ASSIGN_OR_RETURN(void* const workspace, stream.workspace(kWorkspaceBytes));
   // The bias is laid down first and added to: exact, and free of the epilogue's type rules.
   const float one = 1, beta = p.has_bias ? 1 : 0;
   if (p.has_bias)
@@ -233,8 +231,8 @@ Status run_cublaslt(const Linear::Args& a, CudaStream& stream) {
   RETURN_IF_ERROR(d.make(a, p.tokens));
   const auto product = [&](const cublasLtMatmulAlgo_t& algorithm) {
     return api()->matmul(handle, d.operation, &one, a.weight.data, d.weight, a.x.data, d.x, &beta,
-                         a.out.data, d.out, a.out.data, d.out, &algorithm, workspace,
-                         kWorkspaceBytes, stream.handle());
+                         a.out.data, d.out, a.out.data, d.out, &algorithm, stream.workspace(),
+                         kCudaWorkspaceBytes, stream.handle());
   };
   const int64_t bucket = bucket_of(p.tokens);
   ASSIGN_OR_RETURN(cublasLtMatmulAlgo_t algorithm, chooser.choose(a, bucket));
