@@ -88,7 +88,7 @@ class Host {
     const double began = cpu_seconds();
     sched::StepPlan plan = scheduler_.plan(now());
     const double planned = cpu_seconds();
-    ASSIGN_OR_RETURN(const Sampler::Prepared prepared, sampler_->prepare(plan.rows));
+    const Sampler::Prepared prepared = sampler_->prepare(plan.rows);
     const double staged = cpu_seconds();
     RETURN_IF_ERROR(draw(plan, prepared.hook));
     const double drawn = cpu_seconds();

@@ -146,13 +146,11 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
   std::vector<exec::BlockCopy> copies;
   copies.reserve(plan.copies.size());
   for (const sched::BlockCopy& copy : plan.copies) copies.push_back({copy.from, copy.to});
-  auto sampling = sampler_.prepare(plan.rows);
-  if (!sampling.ok())
-    return {.plan = std::move(plan), .ticket = sampling.status(), .record = std::move(record)};
-  auto ticket = runner_.launch(rows, copies, std::move(sampling->hook));
+  Sampler::Prepared sampling = sampler_.prepare(plan.rows);
+  auto ticket = runner_.launch(rows, copies, std::move(sampling.hook));
   return {.plan = std::move(plan),
           .ticket = std::move(ticket),
-          .area = sampling->area,
+          .area = sampling.area,
           .record = std::move(record)};
 }
 
@@ -170,11 +168,13 @@ void Engine::finish(Step step) {
 void Engine::commit(const Step& step) {
   const std::span<const sched::Drawn> drawn = sampler_.results(step.area);
   const auto& rows = step.plan.rows;
-  NEREID_CHECK(drawn.size() ==
-               static_cast<size_t>(std::ranges::count_if(rows, &sched::Row::samples)));
   size_t num_drawn = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     const sched::Row& row = rows[i];
+    if (const Status& status = sampler_.status(step.area, i); !status.ok()) {
+      tell({.row = sched_.abort(row, status)});
+      continue;
+    }
     // Before the commit, which may destroy the sequence.
     ContextLogits context = take_context_logits(step, i);
     const sched::Drawn* one = row.samples ? &drawn[num_drawn++] : nullptr;
@@ -188,6 +188,7 @@ void Engine::commit(const Step& step) {
       news.generation_logits.assign(logits.begin(), logits.end());
     tell(std::move(news));
   }
+  NEREID_CHECK(num_drawn == drawn.size());
 }
 
 void Engine::fail_numerically(const sched::Row& row) {

@@ -11,6 +11,7 @@
 #include "runtime/fake_runner.h"
 #include "runtime/model_instance.h"
 #include "runtime/test_client.h"
+#include "runtime/tight_device.h"
 #include "tensor/cpu_device.h"
 
 namespace nereid::runtime {
@@ -31,7 +32,10 @@ inline exec::RunnerLimits roomy() {
 struct Fixture {
   explicit Fixture(const exec::RunnerLimits& limits = roomy(), const ExecutorConfig& config = {}) {
     ModelInstance model;
-    model.device.device = make_cpu_device({.num_threads = 1}).value();
+    auto tight =
+        std::make_unique<TightDevice>(make_cpu_device({.num_threads = 1}).value(), size_t{1} << 40);
+    device = tight.get();
+    model.device.device = std::move(tight);
     add_test_kernels(model.device.registry);
     auto fake = std::make_unique<FakeRunner>(*model.device.device, limits, kVocab);
     runner = fake.get();
@@ -56,6 +60,7 @@ struct Fixture {
   }
 
   TestClient client;  // outlives the executor
+  TightDevice* device = nullptr;
   FakeRunner* runner = nullptr;
   std::unique_ptr<Executor> executor;
 };

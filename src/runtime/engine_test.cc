@@ -145,6 +145,58 @@ TEST(Engine, NanLogitsFailOnlyTheirRequest) {
   EXPECT_EQ(f.executor->stats().num_failed, 1);
 }
 
+// What the sampler keeps for a row only when it needs it: the row fails, with what was too large.
+TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
+  for (const bool overlap : {true, false}) {
+    ExecutorConfig config;
+    config.enable_overlap = overlap;
+    Fixture f(roomy(), config);
+    std::vector<TokenId> prompt;
+    for (int i = 0; i < 100; ++i) prompt.push_back(8 + i % 50);
+    const Received expected = f.client.run(*f.executor, request(prompt, 20));
+    const int64_t reused = f.executor->stats().kv_blocks_reused;
+    const struct {
+      const char* what;
+      std::function<void(Request&)> set;
+    } cases[] = {
+        {"bytes of biases, bad words and end ids",
+         [](Request& r) { r.embedding_bias.assign(kVocab, 0.5f); }},
+        {"400 of tokens to upload", [](Request& r) { r.sampling.repetition_penalty = 2; }},
+        {"log_probs_mode raw",
+         [](Request& r) {
+           r.output.return_log_probs = true;
+           r.output.log_probs_mode = LogProbsMode::kRaw;
+           r.sampling.presence_penalty = 1;
+         }},
+        {"bytes of logits", [](Request& r) { r.output.return_context_logits = true; }},
+        {"bytes of logits", [](Request& r) { r.output.return_generation_logits = true; }},
+    };
+    f.device->set_budget(0);
+    f.runner->hold(true);  // until all are there
+    const RequestId plain = f.client.send(*f.executor, request(prompt, 20));
+    std::vector<RequestId> ids;
+    for (const auto& c : cases) {
+      ids.push_back(f.client.send(*f.executor, [&] {
+        Request r = request(prompt, 20);
+        c.set(r);
+        return r;
+      }()));
+    }
+    f.runner->hold(false);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Status status = f.client.wait(ids[i]).last.status;
+      EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+      EXPECT_THAT(status.ToString(), HasSubstr(cases[i].what));
+    }
+    EXPECT_EQ(f.client.wait(plain).tokens, expected.tokens);
+    EXPECT_EQ(f.client.run(*f.executor, request(prompt, 20)).tokens, expected.tokens);
+    EXPECT_GT(f.executor->stats().kv_blocks_reused, reused) << "the prefix cache is still there";
+    EXPECT_EQ(f.executor->stats().num_preemptions, 0);
+    EXPECT_EQ(f.executor->stats().num_failed, 5);
+    f.expect_books_balance();
+  }
+}
+
 TEST(Engine, FailedStepFailsItsRequestsAndTheNextOnesRun) {
   for (const bool at_launch : {false, true}) {
     Fixture f;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -15,41 +14,13 @@
 #include "io/test_plan.h"
 #include "kernels/open.h"
 #include "runtime/sampler.h"
+#include "runtime/tight_device.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Refuses what is over its budget.
-class TightDevice : public Device {
- public:
-  TightDevice(Device& inner, size_t budget)
-      : inner_(inner), left_(std::make_shared<std::atomic<size_t>>(budget)) {}
-  const DeviceInfo& info() const override { return inner_.info(); }
-  StatusOr<Buffer> allocate(size_t bytes) override {
-    if (bytes > *left_) return resource_exhausted("{} bytes wanted, {} are left", bytes, *left_);
-    ASSIGN_OR_RETURN(Buffer buffer, inner_.allocate(bytes));
-    *left_ -= bytes;
-    auto held = std::make_shared<Buffer>(std::move(buffer));
-    void* const data = held->data();
-    return Buffer(data, bytes, [held, bytes, left = left_](void*) {
-      *held = {};
-      *left += bytes;
-    });
-  }
-  StatusOr<Buffer> allocate_host(size_t bytes) override { return allocate(bytes); }
-  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
-    return inner_.upload(host, bytes);
-  }
-  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_.create_stream(); }
-  size_t free_bytes() const override { return *left_; }
-
- private:
-  Device& inner_;
-  const std::shared_ptr<std::atomic<size_t>> left_;
-};
 
 class KvSizingTest : public ::testing::Test {
  protected:
@@ -129,7 +100,8 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
     config_.max_batch_size = batch;
     const auto limits = size_kv_cache(plan_, config_, *opened_.device).value();
     EXPECT_LE(total(limits), memory);
-    TightDevice device(*opened_.device, memory - plan_.blob_bytes);
+    auto cpu = kernels::open_device("cpu", {.num_threads = 1}).value();
+    TightDevice device(std::move(cpu.device), memory - plan_.blob_bytes);
     const auto runner = exec::make_runner(path, device, opened_.registry, limits);
     ASSERT_TRUE(runner.ok()) << runner.status();
     const auto sampler = Sampler::create(device, opened_.registry, {},
@@ -145,7 +117,8 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
                       .slot = slot,
                       .num_tokens = 3,
                       .samples = true});
-    EXPECT_TRUE((*sampler)->prepare(rows).ok());
+    const auto prepared = (*sampler)->prepare(rows);
+    for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE((*sampler)->status(prepared.area, i).ok());
   }
   std::filesystem::remove(path);
 }

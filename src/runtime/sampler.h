@@ -11,6 +11,7 @@
 #include "kernels/api/kernel.h"
 #include "kernels/api/ops.h"
 #include "kernels/api/registry.h"
+#include "runtime/sample_params.h"
 #include "sched/step_plan.h"
 
 namespace nereid::runtime {
@@ -42,11 +43,15 @@ class Sampler {
 
   // Everything that the step's device work reads is staged now, in one of two areas by turns: the
   // step of a hook must have been waited for (or never launched) before the next but one is made.
-  // ResourceExhausted: no memory for what a row needs for the first time.
-  StatusOr<Prepared> prepare(std::span<const sched::Row> rows);
+  // A row for which there is no memory is left out; its status() says so.
+  Prepared prepare(std::span<const sched::Row> rows);
+
+  // Of the i-th row that was given to prepare(): OK, or ResourceExhausted with what was too large.
+  // Such a row has no result and no logits, and its sequence must be ended.
+  const Status& status(int32_t area, size_t i) const;
 
   // The following are for a step that has been waited for, and valid until its area is prepared
-  // again. One result for each row that samples, in order.
+  // again. One result for each row that samples and is OK, in order.
   std::span<const sched::Drawn> results(int32_t area);
   // Raw f32 logits of the i-th row that was given to prepare(), sampling or not: [num_tokens,
   // vocab] when it has all_logits, else empty; and [vocab] when it samples and its request wants
@@ -84,20 +89,27 @@ class Sampler {
     std::vector<Upload> uploads;
     std::vector<LogitsCopy> copies;
     std::vector<LogitsPlace> context, generation;  // by row given to prepare()
+    std::vector<Status> status;                    // by the same
     std::vector<Buffer> retired;                   // device memory that the former step may read
     std::vector<sched::Drawn> drawn;
     std::vector<TokenLogProb> drawn_top;
-    int64_t num_logits = 0;
+    int64_t num_logits = 0;  // rows of logits of the step
+    int64_t num_read = 0;    // of those, rows of Area::logits
+    size_t num_staged = 0;   // bytes of staging in use
+    size_t num_extra = 0;    // of those, bytes for lists and tokens
     bool all_greedy = true, wants_top = false, wants_raw = false;
   };
 
   explicit Sampler(Device& device, const Options& options) : device_(device), options_(options) {}
 
-  Status add_rows(Area& area, std::span<const sched::Row> rows);
-  Status add_row(Area& area, const sched::Row& row, int64_t logits_row);
-  Status load(Area& area, const sched::Row& row, Slot& slot);
+  Status add_row(Area& area, size_t i, const sched::Row& row, int64_t first);
+  Status add_sample(Area& area, const sched::Row& row, int64_t logits_row);
+  Status reserve_logits(Area& area, int64_t num_rows);
+  Status reserve_raw_logits();
+  Status reserve_lists(Area& area, size_t bytes, Slot& slot);
+  Status reserve_staging(Area& area, size_t list_bytes, size_t history_bytes);
+  void load(Area& area, const sched::Row& row, SlotParams wanted, Slot& slot);
   void upload(Area& area, void* to, const void* from, size_t bytes);
-  Status stage(Area& area);
   Status run(const Area& area, const exec::Logits& in, Stream& stream) const;
   Status copy_logits(const Area& area, const View& logits, Stream& stream) const;
   std::span<const float> logits_at(const Area& area, const LogitsPlace& place) const;
@@ -110,9 +122,9 @@ class Sampler {
   std::vector<Slot> slots_;
   // On the device, used by one step at a time in the stream's order.
   Buffer rows_, params_, results_, top_;
-  Buffer history_;                // int32 [max_rows, max_sequence_length]
-  Buffer raw_logits_;             // f32 [max_logits, vocab], allocated when first needed
-  std::vector<std::byte> bytes_;  // what stage() copies to the area
+  Buffer history_;            // int32 [max_rows, max_sequence_length]
+  Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
+  size_t staging_bytes_ = 0;  // of an area, without lists and tokens
   std::array<Area, 2> areas_;
   int32_t turn_ = 0;
 };

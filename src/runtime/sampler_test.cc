@@ -95,10 +95,9 @@ class SamplerTest : public ::testing::Test {
                 const std::vector<std::vector<float>>& logits) {
     Flying step{.logits = std::make_shared<std::vector<float>>()};
     for (const auto& x : logits) step.logits->insert(step.logits->end(), x.begin(), x.end());
-    auto prepared = sampler_->prepare(rows);
-    EXPECT_TRUE(prepared.ok());
-    step.area = prepared->area;
-    step.event = *stream_->submit([hook = prepared->hook, data = step.logits->data(),
+    const Sampler::Prepared prepared = sampler_->prepare(rows);
+    step.area = prepared.area;
+    step.event = *stream_->submit([hook = prepared.hook, data = step.logits->data(),
                                    count = static_cast<int64_t>(logits.size()), this](Stream& s) {
       return hook({.logits = View::matrix(data, DType::kF32, count, kVocab),
                    .slot_tokens = slot_tokens_.data()},
