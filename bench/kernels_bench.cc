@@ -45,11 +45,11 @@ class Bench {
   // that weights do not stay in a cache. `bytes`, `flops`: what one call has to move and compute.
   template <class Op>
   void run(const std::string& shape, double bytes, double flops,
-           const std::function<typename Op::Args(int)>& args) {
+           const std::function<Op(int)>& args) {
     for (const Kernel<Op>& kernel : opened_.registry.table<Op>()) {
       const std::string name = fmt::format("{:<12}{:<12} {}", Op::kName, kernel.name, shape);
       if (kernel.name == "ref" || name.find(filter_) == std::string::npos) continue;
-      if (!kernel.can(args(0).problem, opened_.device->info())) continue;
+      if (!kernel.can(args(0), opened_.device->info())) continue;
       const double time = median_seconds([&](Stream& s, int i) { return kernel.run(args(i), s); });
       print(name, std::string(kernel.name), time, bytes, flops);
     }
@@ -149,8 +149,7 @@ void bench_linear(Bench& bench, const Model& m, const char* name, int64_t n, int
     for (const int64_t tokens : {1, 8, 32, 128, 512}) {
       if (tokens > most) continue;
       const auto args = [&](int i) {
-        Linear::Args a;
-        a.problem = {tokens, n, k, layout, false, DType::kF32};
+        Linear a;
         a.x = View::matrix(x.data(), DType::kBF16, tokens, k);
         a.weight = {weights.bytes() + static_cast<size_t>(i % copies) * weight_bytes, layout, n, k};
         a.out = View::matrix(out.data(), DType::kF32, tokens, n);
@@ -174,42 +173,38 @@ void bench_rows(Bench& bench, const Model& m, int64_t tokens) {
     return View::matrix(buffer.data(), type, tokens, cols);
   };
   bench.run<Norm>(shape, rows * m.hidden * 14, rows * m.hidden * 5, [&](int) {
-    Norm::Args n;
-    n.problem = {tokens, m.hidden, true, DType::kBF16};
-    n.residual = view(a, DType::kF32, m.hidden);
+    Norm n;
+    n.x = n.sum = view(a, DType::kF32, m.hidden);
     n.add = {a.bytes() + tokens * m.hidden * 4, DType::kF32, tokens, m.hidden, m.hidden};
-    n.weight = b.data();
+    n.weight = {b.data(), WeightLayout::kRowMajor, 1, m.hidden};
     n.eps = 1e-5f;
     n.out = {b.bytes() + m.hidden * 4, DType::kBF16, tokens, m.hidden, m.hidden};
     return n;
   });
   bench.run<Glu>(shape, rows * m.ffn * 10, rows * m.ffn * 2, [&](int) {
-    Glu::Args g;
-    g.problem = {tokens, m.ffn, Activation::kSilu};
+    Glu g;
     g.x = view(a, DType::kF32, 2 * m.ffn);
     g.out = view(b, DType::kBF16, m.ffn);
     return g;
   });
   bench.run<Add>(shape, rows * m.hidden * 12, rows * m.hidden, [&](int) {
-    Add::Args x;
-    x.problem = {tokens, m.hidden};
-    x.x = view(a, DType::kF32, m.hidden);
+    Add x;
+    x.x = x.out = view(a, DType::kF32, m.hidden);
     x.y = view(b, DType::kF32, m.hidden);
     return x;
   });
   bench.run<Rope>(shape, rows * static_cast<double>(qkv_width) * 8,
                   rows * static_cast<double>(qkv_width) * 3, [&](int) {
-                    Rope::Args r;
-                    r.problem = {tokens, m.heads, m.kv_heads, m.head_dim};
-                    r.qkv = view(a, DType::kF32, qkv_width);
-                    r.positions = static_cast<const int32_t*>(positions.data());
-                    r.table = static_cast<const float*>(b.data());
+                    Rope r;
+                    r.heads = {m.heads, m.kv_heads, m.head_dim};
+                    r.qkv = r.out = view(a, DType::kF32, qkv_width);
+                    r.step.positions = static_cast<const int32_t*>(positions.data());
+                    r.angles = {static_cast<const float*>(b.data()), m.head_dim};
                     return r;
                   });
   bench.run<Embed>(shape, rows * m.hidden * 6, 0, [&](int) {
-    Embed::Args e;
-    e.problem = {tokens, 16, m.hidden, WeightLayout::kPanel16};
-    e.tokens = static_cast<const int32_t*>(positions.data());
+    Embed e;
+    e.step.tokens = static_cast<const int32_t*>(positions.data());
     e.table = {b.data(), WeightLayout::kPanel16, 16, m.hidden};
     e.out = view(a, DType::kF32, m.hidden);
     return e;
@@ -249,29 +244,31 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
   const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) * 2 *
                        static_cast<double>(size_of(kv));
   const double flops = pairs * m.heads * m.head_dim * 4;
-  bench.run<Attention>(
-      fmt::format("{} {} sequences={} context={} new={}", m.name, name_of(kv), sequences, context,
-                  count),
-      bytes, flops, [&](int) {
-        Attention::Args a;
-        a.problem = {tokens, m.heads, m.kv_heads, m.head_dim, kBlock, 0, true, 0, kv, keys};
-        a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, qkv_width);
-        a.k_cache = k.data();
-        a.v_cache = v.data();
-        a.k_scales = static_cast<float*>(k_scales.data());
-        a.v_scales = static_cast<float*>(v_scales.data());
-        a.scale = 0.125f;
-        a.rope_table = static_cast<const float*>(angles.data());
-        a.positions = static_cast<const int32_t*>(d_positions.data());
-        a.num_rows = sequences;
-        a.row_begin = static_cast<const int32_t*>(d_begin.data());
-        a.row_of_token = static_cast<const int32_t*>(d_rows.data());
-        a.block_table = static_cast<const int32_t*>(d_table.data());
-        a.max_blocks = blocks;
-        a.max_length = context;
-        a.out = View::matrix(out.data(), DType::kBF16, tokens, int64_t{m.heads} * m.head_dim);
-        return a;
-      });
+  bench.run<Attention>(fmt::format("{} {} sequences={} context={} new={}", m.name, name_of(kv),
+                                   sequences, context, count),
+                       bytes, flops, [&](int) {
+                         Attention a;
+                         a.heads = {m.heads, m.kv_heads, m.head_dim};
+                         a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, qkv_width);
+                         a.cache = {.keys = k.data(),
+                                    .values = v.data(),
+                                    .key_scales = static_cast<float*>(k_scales.data()),
+                                    .value_scales = static_cast<float*>(v_scales.data()),
+                                    .block_tokens = kBlock,
+                                    .type = kv,
+                                    .layout = keys};
+                         a.scale = 0.125f;
+                         a.angles = {static_cast<const float*>(angles.data()), m.head_dim};
+                         a.step.positions = static_cast<const int32_t*>(d_positions.data());
+                         a.step.num_rows = sequences;
+                         a.step.row_begin = static_cast<const int32_t*>(d_begin.data());
+                         a.step.row_of_token = static_cast<const int32_t*>(d_rows.data());
+                         a.step.block_table = static_cast<const int32_t*>(d_table.data());
+                         a.step.max_blocks = blocks;
+                         a.out = View::matrix(out.data(), DType::kBF16, tokens,
+                                              int64_t{m.heads} * m.head_dim);
+                         return a;
+                       });
 }
 
 // `history`: tokens of each row before the drawn one.
@@ -298,7 +295,7 @@ void bench_sample(Bench& bench, const Model& m, const char* name, int64_t rows, 
   const double bytes = static_cast<double>(rows) * m.vocab * 4;
   bench.run<Sample>(fmt::format("{} {} rows={} vocab={}", m.name, name, rows, m.vocab), bytes, 0,
                     [&](int) {
-                      Sample::Args a;
+                      Sample a;
                       a.problem = {rows, m.vocab, wish.temperature == 0};
                       a.logits = View::matrix(d_logits.data(), DType::kF32, rows, m.vocab);
                       a.rows = static_cast<const SampleRow*>(d_rows.data());

@@ -34,9 +34,9 @@ class Interpreter {
     for (int32_t i = 0; i < kMaxTokens / kBlockTokens; ++i) blocks_.push_back(i);
     for (int32_t p = 0; p < kMaxTokens; ++p)
       for (const auto f : {0, 1})
-        for (const float w : m.rope.inverse_frequencies) {
+        for (const float w : m.ropes[0].inverse_frequencies) {
           const float angle = static_cast<float>(p) * w;
-          rope_.push_back((f ? std::sin(angle) : std::cos(angle)) * m.rope.attention_factor);
+          rope_.push_back((f ? std::sin(angle) : std::cos(angle)) * m.ropes[0].attention_factor);
         }
   }
 
@@ -47,89 +47,62 @@ class Interpreter {
     positions_.clear();
     for (int64_t i = 0; i < n_; ++i) positions_.push_back(length_ + static_cast<int32_t>(i));
     length_ += static_cast<int32_t>(n_);
-    for (const io::Call& call : plan_.calls) std::visit([&](const auto& c) { execute(c); }, call);
-    const View logits = view(plan_.logits);
+    row_begin_ = {0, static_cast<int32_t>(n_)}, row_of_token_.assign(tokens.size(), 0);
+    logit_tokens_ = {static_cast<int32_t>(n_ - 1)};
+    for (const io::Call& call : plan_.calls)
+      std::visit([&](const auto& op) { execute(op); }, call.op);
+    const View logits = value(plan_.logits);
     return {logits.row<float>(0), logits.row<float>(0) + logits.cols};
   }
 
- private:
-  static constexpr int64_t kMaxSampled = 4;
-
-  View view(io::ValueId id) {
+  // For kernels::look_up().
+  View value(io::ValueId id) const {
     const io::Value& v = plan_.values[id];
     const bool sampled = v.extent == io::Extent::kSampled;
     std::byte* base = arena_[sampled].data() + v.offset * (sampled ? kMaxSampled : kMaxTokens);
     return {base + v.column * static_cast<int64_t>(size_of(v.dtype)), v.dtype, sampled ? 1 : n_,
             v.cols, v.stride};
   }
-  kernels::WeightView weight(io::WeightId id) {
+  kernels::WeightView weight(io::WeightId id) const {
     const io::Weight& w = plan_.weights[id];
     return {engine_.weight(id).data(), w.layout, w.n, w.k};
   }
-  const void* vector(io::WeightId id) {
-    return id == io::kNone ? nullptr : engine_.weight(id).data();
+  kernels::AnglesView angles(int32_t) const {
+    return {rope_.data(),
+            static_cast<int64_t>(2 * plan_.model.ropes[0].inverse_frequencies.size())};
+  }
+  template <class Op>
+  kernels::CacheView cache(int32_t layer, const Op& op) const {
+    return {.keys = k_cache_[layer].data(),
+            .values = v_cache_[layer].data(),
+            .block_tokens = kBlockTokens,
+            .window = op.window};
   }
 
-  void execute(const io::EmbedCall& c) {
-    const kernels::WeightView w = weight(c.table);
-    kernels::ref::run(
-        kernels::Embed::Args{{n_, w.n, w.k, w.layout}, tokens_.data(), nullptr, w, view(c.out)});
-  }
-  void execute(const io::NormCall& c) {
-    const View x = view(c.residual), out = view(c.out);
-    const bool has_add = c.add != io::kNone;
-    kernels::ref::run(kernels::Norm::Args{{x.rows, x.cols, has_add, out.dtype},
-                                          x,
-                                          has_add ? view(c.add) : View{},
-                                          vector(c.weight),
-                                          c.eps,
-                                          out});
-  }
-  void execute(const io::LinearCall& c) {
-    const kernels::WeightView w = weight(c.weight);
-    const View x = view(c.x), out = view(c.out);
-    kernels::ref::run(kernels::Linear::Args{
-        {x.rows, w.n, w.k, w.layout, c.bias != io::kNone, out.dtype}, x, w, vector(c.bias), out});
-  }
-  void execute(const io::RopeCall& c) {
-    kernels::ref::run(kernels::Rope::Args{{n_, c.num_heads, c.num_kv_heads, c.head_dim},
-                                          view(c.qkv),
-                                          positions_.data(),
-                                          rope_.data()});
-  }
-  void execute(const io::AttentionCall& c) {
-    kernels::Attention::Args a;
-    a.problem = {n_, c.num_heads, c.num_kv_heads, c.head_dim, kBlockTokens, c.window, c.has_rope};
-    a.qkv = view(c.qkv), a.out = view(c.out), a.scale = c.scale;
-    a.k_cache = k_cache_[c.layer].data(), a.v_cache = v_cache_[c.layer].data();
-    a.rope_table = c.has_rope ? rope_.data() : nullptr;
-    a.positions = positions_.data(), a.block_table = blocks_.data();
-    const int32_t row_begin[] = {0, static_cast<int32_t>(n_)};
-    const std::vector<int32_t> row_of_token(n_, 0);
-    a.num_rows = 1, a.row_begin = row_begin, a.row_of_token = row_of_token.data();
-    a.max_blocks = static_cast<int32_t>(blocks_.size()), a.max_length = length_;
-    kernels::ref::run(a);
-  }
-  void execute(const io::GluCall& c) {
-    const View out = view(c.out);
-    kernels::ref::run(kernels::Glu::Args{{out.rows, out.cols, c.activation}, view(c.x), out});
-  }
-  void execute(const io::AddCall& c) {
-    const View x = view(c.x);
-    kernels::ref::run(kernels::Add::Args{{x.rows, x.cols}, x, view(c.y)});
-  }
-  void execute(const io::GatherRowsCall& c) {
-    const auto last = static_cast<int32_t>(n_ - 1);
-    const View out = view(c.out);
-    kernels::ref::run(kernels::GatherRows::Args{{1, out.cols}, view(c.x), &last, out});
+ private:
+  static constexpr int64_t kMaxSampled = 4;
+
+  template <class Op>
+  void execute(const Op& ids) const {
+    auto op = kernels::look_up(ids, *this);
+    if constexpr (requires { op.step; })
+      op.step = {.tokens = tokens_.data(),
+                 .positions = positions_.data(),
+                 .row_of_token = row_of_token_.data(),
+                 .row_begin = row_begin_.data(),
+                 .block_table = blocks_.data(),
+                 .logit_tokens = logit_tokens_.data(),
+                 .num_rows = 1,
+                 .max_blocks = static_cast<int32_t>(blocks_.size())};
+    reference(op);
   }
 
   const io::EngineFile& engine_;
   const io::Plan& plan_;
-  std::vector<std::byte> arena_[2];
-  std::vector<std::vector<BF16>> k_cache_, v_cache_;
+  mutable std::vector<std::byte> arena_[2];
+  mutable std::vector<std::vector<BF16>> k_cache_, v_cache_;
   std::vector<float> rope_;
-  std::vector<int32_t> blocks_, tokens_, positions_;
+  std::vector<int32_t> blocks_, tokens_, positions_, row_begin_, row_of_token_, logit_tokens_;
   int64_t n_ = 0;
   int32_t length_ = 0;
 };

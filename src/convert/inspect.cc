@@ -27,50 +27,64 @@ std::string passes_text(const std::vector<graph::PassReport>& reports) {
   return text;
 }
 
-// Operands of a call by name.
+// A call's outputs, then its other operands and attributes by name.
 class CallText {
  public:
   explicit CallText(const io::Plan& plan) : plan_(plan) {}
 
-  std::string operator()(const io::EmbedCall& c) const { return row(c.out, "tokens", c.table); }
-  std::string operator()(const io::NormCall& c) const {
-    const std::string in =
-        c.add == kNone ? value(c.residual) : value(c.residual) + " += " + value(c.add);
-    return row(c.out, in, c.weight);
-  }
-  std::string operator()(const io::LinearCall& c) const {
-    return row(c.out, value(c.x), c.weight) + (c.bias == kNone ? "" : " + bias");
-  }
-  std::string operator()(const io::RopeCall& c) const { return value(c.qkv); }
-  std::string operator()(const io::AttentionCall& c) const {
-    return row(c.out, value(c.qkv), kNone) + (c.has_rope ? ", rope" : "") +
-           (c.window ? fmt::format(", window {}", c.window) : "");
-  }
-  std::string operator()(const io::GluCall& c) const { return row(c.out, value(c.x), kNone); }
-  std::string operator()(const io::AddCall& c) const { return value(c.x) + " += " + value(c.y); }
-  std::string operator()(const io::GatherRowsCall& c) const {
-    return row(c.out, value(c.x), kNone);
+  template <class Op>
+  std::string operator()(const Op& op) const {
+    std::string outputs, rest;
+    kernels::for_fields(op, [&](const auto& field, const auto& x) {
+      using kernels::Role;
+      constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+      if constexpr (kRole != Role::kStep) {
+        std::string text = operand<kRole>(field.name, x);
+        if (text.empty()) return;
+        std::string& list = kRole == Role::kOut ? outputs : rest;
+        list += (list.empty() ? "" : ", ") + text;
+      }
+    });
+    return fmt::format("{} <- {}", outputs, rest);
   }
 
  private:
+  template <kernels::Role kRole, class T>
+  std::string operand(std::string_view name, const T& x) const {
+    using kernels::Role;
+    if constexpr (std::is_same_v<T, kernels::Id>) {
+      if (x == kNone) return "";
+      if constexpr (kRole == Role::kIn || kRole == Role::kOut) return value(x);
+      if constexpr (kRole == Role::kMatrix || kRole == Role::kVector) return weight(x);
+      return fmt::format("{} {}", name, x.index);
+    } else if constexpr (std::is_same_v<T, kernels::Heads>) {
+      return fmt::format("{} + 2 * {} heads of {}", x.num, x.num_kv, x.dim);
+    } else if constexpr (std::is_enum_v<T>) {
+      return fmt::format("{} {}", name, names_of(x)[static_cast<size_t>(x)]);
+    } else {
+      return x == T{} ? "" : fmt::format("{} {}", name, x);
+    }
+  }
   std::string value(io::ValueId id) const {
     const io::Value& v = plan_.values[id];
     return fmt::format("{}@{}{}", v.name, v.extent == io::Extent::kTokens ? "t" : "s", v.offset);
   }
-  std::string row(io::ValueId out, std::string_view in, io::WeightId weight) const {
-    std::string text = fmt::format("{} <- {}", value(out), in);
-    if (weight == kNone) return text;
-    const io::Weight& w = plan_.weights[weight];
-    return text + fmt::format(", {} [{}, {}] {}", w.name, w.n, w.k, name_of(w.layout));
+  std::string weight(io::WeightId id) const {
+    const io::Weight& w = plan_.weights[id];
+    return fmt::format("{} [{}, {}] {}", w.name, w.n, w.k, name_of(w.layout));
   }
   const io::Plan& plan_;
 };
 
+std::string kernel_text(const io::Call& call) {
+  return call.kernel.empty() ? "(when loaded)" : call.kernel;
+}
+
 std::string plan_text(const io::Plan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.calls.size(); ++i)
-    text += fmt::format("{:>4} {:<12}{:<16}{}\n", i, io::op_name(plan.calls[i]),
-                        io::kernel_name(plan.calls[i]), std::visit(CallText(plan), plan.calls[i]));
+    text += fmt::format("{:>4} {:<12}{:<16}{}\n", i, io::name_of(plan.calls[i].op),
+                        kernel_text(plan.calls[i]), std::visit(CallText(plan), plan.calls[i].op));
   return text;
 }
 
@@ -78,11 +92,11 @@ std::string kernels_text(const io::Plan& plan) {
   std::map<std::tuple<std::string, std::string, std::string>, int> counts;
   for (const io::Call& call : plan.calls) {
     std::string shape = "-";
-    if (const auto* linear = std::get_if<io::LinearCall>(&call)) {
+    if (const auto* linear = std::get_if<kernels::ids::Linear>(&call.op)) {
       const io::Weight& w = plan.weights[linear->weight];
       shape = fmt::format("[{}, {}] {}", w.n, w.k, name_of(w.layout));
     }
-    ++counts[{std::string(io::op_name(call)), io::kernel_name(call), shape}];
+    ++counts[{std::string(io::name_of(call.op)), kernel_text(call), shape}];
   }
   std::string text;
   for (const auto& [key, count] : counts)
@@ -101,7 +115,10 @@ std::string memory_text(const io::Plan& plan, const InspectOptions& options) {
   const uint64_t weights = plan.blob_bytes;
   const uint64_t tokens = rows(plan.arena_bytes_per_row[0], options.max_num_tokens);
   const uint64_t sampled = rows(plan.arena_bytes_per_row[1], options.max_batch_size);
-  const uint64_t rope = rows(int64_t{m.head_dim} * 4, m.max_positions);
+  int64_t angles = 0;
+  for (const io::RopeTable& rope : m.ropes)
+    angles += static_cast<int64_t>(2 * rope.inverse_frequencies.size());
+  const uint64_t rope = rows(angles * 4, m.max_positions);
   const uint64_t kv = kv_row * static_cast<uint64_t>(options.kv_cache_tokens);
   std::string text;
   const auto line = [&](std::string_view name, uint64_t bytes, const std::string& note) {

@@ -46,19 +46,22 @@ class BoundPlan {
  private:
   template <class Op>
   struct Bound {
-    using Operation = Op;
-    Status (*run)(const typename Op::Args&, Stream&) = nullptr;
-    typename Op::Args args;  // all but what changes from step to step
+    Status (*run)(const Op&, Stream&) = nullptr;
+    Op op;  // all but rows and the step's arrays
     io::Extent extent = io::Extent::kTokens;
     int32_t profile_entry = 0;
   };
-  using AnyBound =
-      std::variant<Bound<kernels::Embed>, Bound<kernels::Norm>, Bound<kernels::Linear>,
-                   Bound<kernels::Rope>, Bound<kernels::Attention>, Bound<kernels::Glu>,
-                   Bound<kernels::Add>, Bound<kernels::GatherRows>>;
+  template <class Variant>
+  struct AnyOf;
+  template <class... Ops>
+  struct AnyOf<std::variant<Ops...>> {
+    using type = std::variant<Bound<Ops>...>;
+  };
+  using AnyBound = AnyOf<kernels::OpIn<kernels::Views>>::type;
   class Binder;
 
   std::vector<AnyBound> calls_;
+  const int32_t* slot_tokens_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;
   View logits_;
 };

@@ -71,15 +71,15 @@ int32_t blocks_held_per_sequence(const RunnerLimits& limits) {
   return static_cast<int32_t>(std::min<int64_t>(all, held));
 }
 
-int32_t window_of(const io::AttentionCall& call, const RunnerLimits& limits) {
-  if (call.window == 0 || limits.window == 0) return std::max(call.window, limits.window);
-  return std::min(call.window, limits.window);
+int32_t window_of(int32_t window, const RunnerLimits& limits) {
+  if (window == 0 || limits.window == 0) return std::max(window, limits.window);
+  return std::min(window, limits.window);
 }
 
 int32_t model_window(const io::Plan& plan) {
   int32_t longest = 0;
   for (const io::Call& call : plan.calls) {
-    const auto* attention = std::get_if<io::AttentionCall>(&call);
+    const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
     if (!attention) continue;
     if (attention->window == 0) return 0;
     longest = std::max(longest, attention->window);
@@ -97,8 +97,14 @@ size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent 
   return static_cast<size_t>(plan.arena_bytes_per_row[static_cast<int>(extent)]) * rows;
 }
 
+size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits) {
+  return static_cast<size_t>(limits.max_sequence_length) * 2 * rope.inverse_frequencies.size();
+}
+
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits) {
-  return static_cast<size_t>(limits.max_sequence_length) * plan.model.head_dim * sizeof(float);
+  size_t floats = 0;
+  for (const io::RopeTable& rope : plan.model.ropes) floats += rope_table_floats(rope, limits);
+  return floats * sizeof(float);
 }
 
 size_t SamplingBytes::total() const {

@@ -23,8 +23,8 @@ int32_t blocks_per_sequence(const RunnerLimits& limits);
 // a step of max_tokens may have to be computed before that.
 int32_t blocks_held_per_sequence(const RunnerLimits& limits);
 
-// The window that a call's tokens have under the limits; 0 = all positions.
-int32_t window_of(const io::AttentionCall& call, const RunnerLimits& limits);
+// The window that tokens of a layer with `window` have under the limits; 0 = all positions.
+int32_t window_of(int32_t window, const RunnerLimits& limits);
 
 // Most positions that any layer looks back at when limits.window is 0; 0 = all.
 int32_t model_window(const io::Plan& plan);
@@ -33,6 +33,8 @@ int32_t model_window(const io::Plan& plan);
 size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
+// Floats of one table, and bytes of all, end to end.
+size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits);
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
 inline constexpr size_t kUploadAlignment = 16;  // of each piece of a sampler's staging

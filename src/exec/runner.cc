@@ -99,8 +99,11 @@ class EngineRunner : public Runner {
     }
     ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
     ASSIGN_OR_RETURN(rope_host_, device.allocate_host(rope_table_bytes(plan(), limits_)));
-    fill_rope_table(plan().model.rope, limits_.max_sequence_length,
-                    static_cast<float*>(rope_host_.data()));
+    auto* angles = static_cast<float*>(rope_host_.data());
+    for (const io::RopeTable& rope : plan().model.ropes) {
+      fill_rope_table(rope, limits_.max_sequence_length, angles);
+      angles += rope_table_floats(rope, limits_);
+    }
     ASSIGN_OR_RETURN(rope_table_, device.upload(rope_host_.data(), rope_host_.size()));
     ASSIGN_OR_RETURN(slot_tokens_,
                      device.allocate(static_cast<size_t>(limits_.max_rows) * sizeof(int32_t)));

@@ -41,7 +41,8 @@ io::Plan small_plan() {
   plan.arena_bytes_per_row[0] += 128;
   plan.weights.push_back({"proj", DType::kBF16, 32, 32, kernels::WeightLayout::kRowMajor});
   plan.calls.insert(plan.calls.begin() + 4,
-                    {io::LinearCall{3, weight, io::kNone, y, "ref"}, io::AddCall{0, y, "ref"}});
+                    {{kernels::ids::Linear{.x = 3, .weight = weight, .out = y}, "ref"},
+                     {kernels::ids::Add{.x = 0, .y = y, .out = 0}, "ref"}});
   io::place_weights(plan);
   NEREID_CHECK(io::check_plan(plan).ok());
   return plan;
@@ -342,9 +343,8 @@ TEST_F(RunnerTest, RefusesEnginesThatDoNotFit) {
   const auto none = [](io::Plan&) {};
   EXPECT_THAT(error([](io::Plan& p) { p.device = "cuda"; }, kLimits),
               HasSubstr("built for 'cuda', the device is 'cpu'"));
-  EXPECT_THAT(
-      error([](io::Plan& p) { std::get<io::NormCall>(p.calls[1]).kernel = "turbo"; }, kLimits),
-      HasSubstr("call 1: kernel 'norm:turbo' is not known on cpu; known: "));
+  EXPECT_THAT(error([](io::Plan& p) { p.calls[1].kernel = "turbo"; }, kLimits),
+              HasSubstr("call 1: kernel 'norm:turbo' is not known on cpu; known: "));
   EXPECT_THAT(error(none, {4, 32, 65, 16, 4}), HasSubstr("max_sequence_length: 65"));
   EXPECT_THAT(error(none, {4, 32, 64, 0, 4}), HasSubstr("num_blocks: 0"));
   EXPECT_THAT(error(none, {4, 32, 64, 2000000000, 1024}), HasSubstr("GiB"));
@@ -371,19 +371,18 @@ std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
   }
   for (int64_t& bytes : plan.arena_bytes_per_row) add(bytes);
   add(plan.logits);
-  add(std::get<io::EmbedCall>(plan.calls[0]).out);
-  auto& norm = std::get<io::NormCall>(plan.calls[1]);
-  for (int32_t* field : {&norm.residual, &norm.add, &norm.weight, &norm.out}) add(*field);
-  auto& linear = std::get<io::LinearCall>(plan.calls[2]);
-  for (int32_t* field : {&linear.x, &linear.weight, &linear.bias, &linear.out}) add(*field);
-  auto& attention = std::get<io::AttentionCall>(plan.calls[3]);
-  for (int32_t* field : {&attention.qkv, &attention.out, &attention.layer, &attention.num_heads,
-                         &attention.num_kv_heads, &attention.head_dim, &attention.window})
-    add(*field);
-  auto& sum = std::get<io::AddCall>(plan.calls[5]);
-  for (int32_t* field : {&sum.x, &sum.y}) add(*field);
-  auto& gather = std::get<io::GatherRowsCall>(plan.calls[6]);
-  for (int32_t* field : {&gather.x, &gather.out}) add(*field);
+  for (io::Call& call : plan.calls)
+    std::visit(
+        [&](auto& op) {
+          kernels::for_fields(op, [&](const auto&, auto& x) {
+            using Operand = std::remove_cvref_t<decltype(x)>;
+            if constexpr (std::is_same_v<Operand, kernels::Id>) add(x.index);
+            if constexpr (std::is_same_v<Operand, int32_t>) add(x);
+            if constexpr (std::is_same_v<Operand, kernels::Heads>)
+              add(x.num), add(x.num_kv), add(x.dim);
+          });
+        },
+        call.op);
   return out;
 }
 

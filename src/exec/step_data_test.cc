@@ -117,14 +117,14 @@ TEST(Memory, WindowsHoldFewerBlocks) {
   limits.max_tokens = 1;
   EXPECT_EQ(blocks_held_per_sequence(limits), 3);
   io::Plan plan = io::test_plan();
-  auto& call = std::get<io::AttentionCall>(plan.calls[3]);
+  auto& call = std::get<kernels::ids::Attention>(plan.calls[3].op);
   EXPECT_EQ(model_window(plan), 0);
-  EXPECT_EQ(window_of(call, limits), 3);
+  EXPECT_EQ(window_of(call.window, limits), 3);
   call.window = 2;
   EXPECT_EQ(model_window(plan), 2);
-  EXPECT_EQ(window_of(call, limits), 2);
+  EXPECT_EQ(window_of(call.window, limits), 2);
   limits.window = 0;
-  EXPECT_EQ(window_of(call, limits), 2);
+  EXPECT_EQ(window_of(call.window, limits), 2);
 }
 
 TEST(Memory, ScalesAreCounted) {

@@ -30,13 +30,13 @@ WeightId Builder::vector(std::string name, std::string tensor, int64_t k) {
 ValueId Builder::embed(std::string name, WeightId table) {
   const ValueId out =
       value(std::move(name), io::Extent::kTokens, DType::kF32, graph_.weights[table].k);
-  graph_.nodes.push_back({Embed{table, out}});
+  graph_.nodes.push_back({Embed{.table = table, .out = out}});
   return out;
 }
 
 ValueId Builder::norm(std::string name, ValueId x, WeightId weight, float eps) {
   const ValueId out = value(std::move(name), extent(x), DType::kBF16, cols(x));
-  graph_.nodes.push_back({Norm{x, kNone, weight, eps, out, kNone}});
+  graph_.nodes.push_back({Norm{.x = x, .weight = weight, .eps = eps, .out = out}});
   return out;
 }
 
@@ -57,7 +57,7 @@ ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
 
 ValueId Builder::rope(std::string name, ValueId qkv) {
   const ValueId out = value(std::move(name), extent(qkv), DType::kF32, cols(qkv));
-  graph_.nodes.push_back({Rope{qkv, heads(), out}});
+  graph_.nodes.push_back({Rope{.qkv = qkv, .heads = heads(), .angles = 0, .out = out}});
   return out;
 }
 
@@ -65,7 +65,8 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
                            int32_t window) {
   const Heads h = heads();
   const ValueId out = value(std::move(name), extent(qkv), DType::kBF16, int64_t{h.num} * h.dim);
-  graph_.nodes.push_back({Attention{qkv, h, layer, window, scale, false, out}});
+  graph_.nodes.push_back({Attention{
+      .qkv = qkv, .heads = h, .cache = layer, .window = window, .scale = scale, .out = out}});
   return out;
 }
 
@@ -83,7 +84,7 @@ ValueId Builder::add(std::string name, ValueId x, ValueId y) {
 
 ValueId Builder::sampled_rows(std::string name, ValueId x) {
   const ValueId out = value(std::move(name), io::Extent::kSampled, DType::kF32, cols(x));
-  graph_.nodes.push_back({GatherRows{x, out}});
+  graph_.nodes.push_back({GatherRows{.x = x, .out = out}});
   return out;
 }
 

@@ -9,27 +9,23 @@
 namespace nereid::graph {
 namespace {
 
-// The operand lists of every op, once: f(ValueId&) for values in and out, w(WeightId&) for weights.
+// Calls in(id) and out(id) for values, w(id) for weights.
 template <class In, class Out, class W>
 void visit_operands(Op& op, In in, Out out, W w) {
   std::visit(
       [&](auto& x) {
         using T = std::decay_t<decltype(x)>;
-        if constexpr (std::is_same_v<T, Embed>) {
-          w(x.table), out(x.out);
-        } else if constexpr (std::is_same_v<T, Norm>) {
-          in(x.x), in(x.add), w(x.weight), out(x.out), out(x.sum_out);
-        } else if constexpr (std::is_same_v<T, Linear>) {
-          in(x.x), w(x.weight), w(x.bias), out(x.out);
-        } else if constexpr (std::is_same_v<T, Concat>) {
+        if constexpr (std::is_same_v<T, Concat>) {
           for (ValueId& part : x.parts) in(part);
           out(x.out);
-        } else if constexpr (std::is_same_v<T, Rope> || std::is_same_v<T, Attention>) {
-          in(x.qkv), out(x.out);
-        } else if constexpr (std::is_same_v<T, Add>) {
-          in(x.x), in(x.y), out(x.out);
         } else {
-          in(x.x), out(x.out);
+          kernels::for_fields(x, [&](const auto& field, auto& operand) {
+            using kernels::Role;
+            constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+            if constexpr (kRole == Role::kIn) in(operand.index);
+            if constexpr (kRole == Role::kOut) out(operand.index);
+            if constexpr (kRole == Role::kMatrix || kRole == Role::kVector) w(operand.index);
+          });
         }
       },
       op);
@@ -53,7 +49,7 @@ std::string operands_text(const Graph& graph, const Op& op) {
     text += fmt::format("{}{}", text.empty() ? "" : ", ", graph.values[id].name);
   for (const WeightId id : weights(op))
     text += fmt::format("{}@{}", text.empty() ? "" : ", ", graph.weights[id].name);
-  if (const auto* attention = std::get_if<Attention>(&op); attention && attention->has_rope)
+  if (const auto* attention = std::get_if<Attention>(&op); attention && is_given(attention->angles))
     text += ", rope";
   return text;
 }
@@ -61,10 +57,10 @@ std::string operands_text(const Graph& graph, const Op& op) {
 }  // namespace
 
 std::string_view name_of(const Op& op) {
-  static constexpr std::string_view kNames[] = {"embed",     "norm", "linear", "concat",     "rope",
-                                                "attention", "glu",  "add",    "gather_rows"};
-  static_assert(std::size(kNames) == std::variant_size_v<Op>);
-  return kNames[op.index()];
+  return std::visit([](const auto& x) { return std::decay_t<decltype(x)>::kName; }, op);
+}
+bool is_row_wise(const Op& op) {
+  return std::visit([](const auto& x) { return std::decay_t<decltype(x)>::kRowsIndependent; }, op);
 }
 
 std::vector<ValueId> inputs(const Op& op) {
@@ -75,6 +71,44 @@ std::vector<ValueId> outputs(const Op& op) {
 }
 std::vector<WeightId> weights(const Op& op) {
   return collect(op, [](Op& o, auto keep) { visit_operands(o, kIgnore, kIgnore, keep); });
+}
+
+std::vector<WeightId> matrices(const Op& op) {
+  std::vector<WeightId> found;
+  std::visit(
+      [&](const auto& x) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(x)>, Concat>)
+          kernels::for_fields(x, [&](const auto& field, const auto& operand) {
+            if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kMatrix)
+              if (operand != kNone) found.push_back(operand);
+          });
+      },
+      op);
+  return found;
+}
+
+std::vector<std::pair<ValueId, ValueId>> updates_in_place(const Op& op) {
+  using kernels::Role;
+  std::vector<std::pair<ValueId, ValueId>> found;
+  const auto input_named = [](const auto& x, std::string_view name) {
+    ValueId id = kNone;
+    kernels::for_fields(x, [&](const auto& field, const auto& operand) {
+      if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kIn)
+        if (field.name == name) id = operand;
+    });
+    return id;
+  };
+  std::visit(
+      [&](const auto& x) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(x)>, Concat>)
+          kernels::for_fields(x, [&](const auto& field, const auto& operand) {
+            if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kOut)
+              if (operand != kNone && !field.replaces.empty())
+                found.emplace_back(input_named(x, field.replaces), operand);
+          });
+      },
+      op);
+  return found;
 }
 
 void replace_inputs(Op& op, ValueId from, ValueId to) {

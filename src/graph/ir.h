@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -20,17 +21,8 @@ using ValueId = io::ValueId;
 using WeightId = io::WeightId;
 using io::kNone;
 
-// A matrix [rows of extent, cols].
-struct Value {
-  std::string name;
-  io::Extent extent = io::Extent::kTokens;
-  DType dtype = DType::kF32;
-  int64_t cols = 0;
-
-  // Set by plan_memory; see io::Value.
-  int64_t stride = 0, column = 0;
-  int64_t offset = kNone;
-};
+// stride, column and offset are set by plan_memory.
+using Value = io::Value;
 
 // What one checkpoint tensor gives to a weight: rows of a matrix, elements of a vector.
 struct WeightPart {
@@ -48,68 +40,28 @@ struct Weight {
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
 };
 
-// f32 rows of the table for the step's tokens.
-struct Embed {
-  WeightId table = kNone;
-  ValueId out = kNone;
-};
-// sum = x + add; out = sum / rms(sum) * weight. Without `add`: sum is x, sum_out is kNone.
-struct Norm {
-  ValueId x = kNone;
-  ValueId add = kNone;
-  WeightId weight = kNone;
-  float eps = 0;
-  ValueId out = kNone;
-  ValueId sum_out = kNone;
-};
-struct Linear {
-  ValueId x = kNone;
-  WeightId weight = kNone;
-  WeightId bias = kNone;
-  ValueId out = kNone;
-};
+using namespace kernels::ids;  // Embed, Norm, ...: the ops of a plan
+using kernels::Heads;
+
 // Columns side by side. Costs nothing at run time: the parts are written where the whole will be.
 struct Concat {
+  static constexpr std::string_view kName = "concat";
+  static constexpr bool kRowsIndependent = true;
   std::vector<ValueId> parts;
   ValueId out = kNone;
 };
-struct Heads {
-  int32_t num = 0, num_kv = 0, dim = 0;
-  int64_t width() const { return (int64_t{num} + 2 * int64_t{num_kv}) * dim; }
-  bool operator==(const Heads&) const = default;
+
+template <class Variant, class... More>
+struct Joined;
+template <class... Ops, class... More>
+struct Joined<std::variant<Ops...>, More...> {
+  using type = std::variant<Ops..., More...>;
 };
-struct Rope {
-  ValueId qkv = kNone;
-  Heads heads;
-  ValueId out = kNone;
-};
-struct Attention {
-  ValueId qkv = kNone;
-  Heads heads;
-  int32_t layer = 0;
-  int32_t window = 0;  // 0 = all
-  float scale = 0;
-  bool has_rope = false;
-  ValueId out = kNone;
-};
-struct Glu {
-  ValueId x = kNone;
-  kernels::Activation activation = kernels::Activation::kSilu;
-  ValueId out = kNone;
-};
-struct Add {
-  ValueId x = kNone, y = kNone;
-  ValueId out = kNone;
-};
-struct GatherRows {
-  ValueId x = kNone;
-  ValueId out = kNone;
-};
-using Op = std::variant<Embed, Norm, Linear, Concat, Rope, Attention, Glu, Add, GatherRows>;
+using Op = Joined<io::Op, Concat>::type;
 
 struct Node {
   Op op;
-  std::string kernel;  // set by choose_kernels
+  std::string kernel;  // set by choose_kernels; see io::Call
 };
 
 struct Graph {
@@ -122,11 +74,16 @@ struct Graph {
 };
 
 std::string_view name_of(const Op& op);  // "embed", ..., "concat"
+bool is_row_wise(const Op& op);          // kRowsIndependent
 
 // Operands of an op in declaration order; absent ones (kNone) are left out.
 std::vector<ValueId> inputs(const Op& op);
 std::vector<ValueId> outputs(const Op& op);
 std::vector<WeightId> weights(const Op& op);
+std::vector<WeightId> matrices(const Op& op);  // those of `weights` that are matrices
+
+// (input, output) pairs of an op whose output takes over the input's memory.
+std::vector<std::pair<ValueId, ValueId>> updates_in_place(const Op& op);
 
 // Renames: every use of `from` as an input (of one op; or of all and the logits) becomes `to`.
 void replace_inputs(Op& op, ValueId from, ValueId to);

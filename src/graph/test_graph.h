@@ -11,7 +11,7 @@ inline Graph test_graph(bool biased = false) {
   m.name = "test", m.architecture = "TestForCausalLM", m.source_dir = "/nowhere";
   m.vocab_size = 48, m.hidden_size = 32, m.num_layers = 2;
   m.num_heads = 2, m.num_kv_heads = 1, m.head_dim = 16, m.max_positions = 64;
-  m.rope.inverse_frequencies.assign(8, 1.0f);
+  m.ropes = {{std::vector<float>(8, 1.0f)}};
   Builder b(m);
   const auto matrix = [&](const std::string& name, int64_t n, int64_t k) {
     return b.matrix(name, name, n, k);

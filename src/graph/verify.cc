@@ -2,16 +2,27 @@
 
 #include <vector>
 
+#include "io/op_check.h"
+
 namespace nereid::graph {
 namespace {
 
 #define NEREID_REQUIRE(condition, ...) \
   if (!(condition)) return internal_error(__VA_ARGS__)
 
+std::vector<kernels::WeightView> shapes_of(const Graph& graph) {
+  std::vector<kernels::WeightView> shapes;
+  for (const Weight& w : graph.weights) shapes.push_back({nullptr, w.layout, w.n, w.k});
+  return shapes;
+}
+
 class Verifier {
  public:
   explicit Verifier(const Graph& graph)
-      : graph_(graph), written_(graph.values.size()), used_(graph.weights.size()) {}
+      : graph_(graph),
+        ops_(graph.model, graph.values, shapes_of(graph)),
+        written_(graph.values.size()),
+        used_(graph.weights.size()) {}
 
   Status run() {
     for (const Weight& w : graph_.weights) RETURN_IF_ERROR(check(w));
@@ -73,38 +84,10 @@ class Verifier {
                    nereid::name_of(dtype), cols, static_cast<int>(extent));
     return ok();
   }
-  Status expect_vector(WeightId id, int64_t size) const {
-    NEREID_REQUIRE(id != kNone, "a weight is missing");
-    NEREID_REQUIRE(weight(id).is_vector && weight(id).k == size,
-                   "'{}' [{}, {}] is not a vector of {}", weight(id).name, weight(id).n,
-                   weight(id).k, size);
-    return ok();
-  }
-
-  Status shapes(const Embed& x) const {
-    NEREID_REQUIRE(x.table != kNone, "a weight is missing");
-    NEREID_REQUIRE(weight(x.table).n == graph_.model.vocab_size, "table has {} rows",
-                   weight(x.table).n);
-    return expect(x.out, io::Extent::kTokens, DType::kF32, weight(x.table).k);
-  }
-  Status shapes(const Norm& x) const {
-    NEREID_REQUIRE((x.add == kNone) == (x.sum_out == kNone), "'add' without 'sum_out'");
-    NEREID_REQUIRE(x.x != kNone && x.out != kNone, "an operand is missing");
-    const Value& in = value(x.x);
-    RETURN_IF_ERROR(expect(x.x, in.extent, DType::kF32, in.cols));
-    RETURN_IF_ERROR(expect(x.out, in.extent, value(x.out).dtype, in.cols));
-    RETURN_IF_ERROR(expect_vector(x.weight, in.cols));
-    if (x.add == kNone) return ok();
-    RETURN_IF_ERROR(expect(x.add, in.extent, DType::kF32, in.cols));
-    return expect(x.sum_out, in.extent, DType::kF32, in.cols);
-  }
-  Status shapes(const Linear& x) const {
-    NEREID_REQUIRE(x.weight != kNone && x.x != kNone && x.out != kNone, "an operand is missing");
-    const Weight& w = weight(x.weight);
-    const io::Extent extent = value(x.x).extent;
-    RETURN_IF_ERROR(expect(x.x, extent, DType::kBF16, w.k));
-    RETURN_IF_ERROR(expect(x.out, extent, value(x.out).dtype, w.n));
-    return x.bias == kNone ? ok() : expect_vector(x.bias, w.n);
+  template <class T>
+  Status shapes(const T& x) const {
+    const Status status = ops_.check(x);
+    return status.ok() ? ok() : internal_error("{}", message(status));
   }
   Status shapes(const Concat& x) const {
     NEREID_REQUIRE(!x.parts.empty() && x.out != kNone, "an operand is missing");
@@ -117,42 +100,8 @@ class Verifier {
     NEREID_REQUIRE(cols == out.cols, "parts have {} columns, the whole {}", cols, out.cols);
     return ok();
   }
-  Status shapes(const Rope& x) const {
-    RETURN_IF_ERROR(heads(x.heads));
-    RETURN_IF_ERROR(expect(x.qkv, io::Extent::kTokens, DType::kF32, x.heads.width()));
-    return expect(x.out, io::Extent::kTokens, DType::kF32, x.heads.width());
-  }
-  Status shapes(const Attention& x) const {
-    RETURN_IF_ERROR(heads(x.heads));
-    RETURN_IF_ERROR(expect(x.qkv, io::Extent::kTokens, DType::kF32, x.heads.width()));
-    return expect(x.out, io::Extent::kTokens, DType::kBF16, int64_t{x.heads.num} * x.heads.dim);
-  }
-  Status shapes(const Glu& x) const {
-    NEREID_REQUIRE(x.x != kNone && x.out != kNone, "an operand is missing");
-    const Value& out = value(x.out);
-    RETURN_IF_ERROR(expect(x.x, out.extent, DType::kF32, 2 * out.cols));
-    return expect(x.out, out.extent, DType::kBF16, out.cols);
-  }
-  Status shapes(const Add& x) const {
-    NEREID_REQUIRE(x.out != kNone, "an operand is missing");
-    const Value& out = value(x.out);
-    for (const ValueId id : {x.x, x.y, x.out})
-      RETURN_IF_ERROR(expect(id, out.extent, DType::kF32, out.cols));
-    return ok();
-  }
-  Status shapes(const GatherRows& x) const {
-    NEREID_REQUIRE(x.out != kNone, "an operand is missing");
-    RETURN_IF_ERROR(expect(x.x, io::Extent::kTokens, DType::kF32, value(x.out).cols));
-    return expect(x.out, io::Extent::kSampled, DType::kF32, value(x.out).cols);
-  }
-  Status heads(const Heads& h) const {
-    const io::ModelFacts& m = graph_.model;
-    NEREID_REQUIRE(h == (Heads{m.num_heads, m.num_kv_heads, m.head_dim}),
-                   "{} + 2 * {} heads of {} differ from the model's", h.num, h.num_kv, h.dim);
-    return ok();
-  }
-
   const Graph& graph_;
+  const io::OpChecker ops_;
   std::vector<bool> written_;
   std::vector<bool> used_;
 };

@@ -6,17 +6,9 @@
 #include "kernels/api/pack.h"
 
 namespace nereid::io {
-std::string_view op_name(const Call& call) {
-  static constexpr std::string_view kNames[] = {
-      kernels::Embed::kName, kernels::Norm::kName,      kernels::Linear::kName,
-      kernels::Rope::kName,  kernels::Attention::kName, kernels::Glu::kName,
-      kernels::Add::kName,   kernels::GatherRows::kName};
-  static_assert(std::size(kNames) == std::variant_size_v<Call>);
-  return kNames[call.index()];
-}
 
-const std::string& kernel_name(const Call& call) {
-  return std::visit([](const auto& c) -> const std::string& { return c.kernel; }, call);
+std::string_view name_of(const Op& op) {
+  return std::visit([](const auto& x) { return std::remove_cvref_t<decltype(x)>::kName; }, op);
 }
 
 uint64_t stored_bytes(DType dtype, int64_t n, int64_t k, kernels::WeightLayout layout) {

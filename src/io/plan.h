@@ -17,15 +17,15 @@ namespace nereid::io {
 
 using ValueId = int32_t;   // index in Plan::values
 using WeightId = int32_t;  // index in Plan::weights
-inline constexpr int32_t kNone = -1;
+using kernels::kNone;
 
 // What the rows of a value are: all tokens of a step, or only the positions whose logits are
 // wanted. Each extent has an arena of its own.
 enum class Extent : uint8_t { kTokens = 0, kSampled = 1 };
 inline constexpr int kNumExtents = 2;
 
-// A token-packed matrix in the arena of its extent. The plan does not know how many rows a server
-// will allow, so offsets are per row. Element (row, col) is at
+// A token-packed matrix [rows of extent, cols] in the arena of its extent. The plan does not know
+// how many rows a server will allow, so offsets are per row. Element (row, col) is at
 //   arena + offset * max_rows + (row * stride + column + col) * size_of(dtype)
 // with max_rows = the most rows of that extent (tokens per step, or sequences per step). With an
 // arena aligned to 64 bytes every value's first row (column 0) is aligned to 64 bytes. Values
@@ -36,9 +36,9 @@ struct Value {
   Extent extent = Extent::kTokens;
   DType dtype = DType::kF32;
   int64_t cols = 0;
-  int64_t stride = 0;  // elements between rows, >= column + cols
-  int64_t column = 0;  // first element within a row of the wider matrix
-  int64_t offset = 0;  // bytes per row, a multiple of 64
+  int64_t stride = 0;      // elements between rows, >= column + cols
+  int64_t column = 0;      // first element within a row of the wider matrix
+  int64_t offset = kNone;  // bytes per row, a multiple of 64; in a graph kNone until it is planned
 };
 
 // A matrix [n, k] (vectors: n = 1) in the weight blob.
@@ -52,65 +52,18 @@ struct Weight {
   uint64_t checksum = 0;  // weight_checksum() of the stored bytes
 };
 
-// One struct per op of kernels/api/ops.h; `kernel` is the row chosen for it. Operands are read or
-// updated exactly as the op's contract says. A call whose extent has no rows in a step is skipped.
-struct EmbedCall {
-  WeightId table = kNone;
-  ValueId out = kNone;
-  std::string kernel;
+// One kernel call: an op of kernels/api/ops.h. Operands are read or updated exactly as the op's
+// contract says; an output in place of an input is a value with the same place. A call whose extent
+// has no rows in a step is skipped.
+using Op = kernels::OpIn<kernels::Ids>;
+struct Call {
+  Op op;
+  std::string kernel;  // the row chosen for it; "" = chosen when the plan is bound (Role::kCache)
 };
-struct NormCall {
-  ValueId residual = kNone;  // updated in place when `add` is given
-  ValueId add = kNone;       // optional
-  WeightId weight = kNone;
-  float eps = 0;
-  ValueId out = kNone;
-  std::string kernel;
-};
-struct LinearCall {
-  ValueId x = kNone;
-  WeightId weight = kNone;
-  WeightId bias = kNone;  // optional
-  ValueId out = kNone;
-  std::string kernel;
-};
-struct RopeCall {
-  ValueId qkv = kNone;  // in place
-  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  std::string kernel;
-};
-struct AttentionCall {
-  ValueId qkv = kNone;
-  ValueId out = kNone;
-  int32_t layer = 0;  // which layer's KV cache
-  int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  int32_t window = 0;     // 0 = all positions
-  float scale = 0;        // of q . k
-  bool has_rope = false;  // rotates on the way
-  std::string kernel;
-};
-struct GluCall {
-  ValueId x = kNone;
-  ValueId out = kNone;
-  kernels::Activation activation = kernels::Activation::kSilu;
-  std::string kernel;
-};
-struct AddCall {
-  ValueId x = kNone;  // in place
-  ValueId y = kNone;
-  std::string kernel;
-};
-struct GatherRowsCall {
-  ValueId x = kNone;    // extent kTokens
-  ValueId out = kNone;  // extent kSampled
-  std::string kernel;
-};
-using Call = std::variant<EmbedCall, NormCall, LinearCall, RopeCall, AttentionCall, GluCall,
-                          AddCall, GatherRowsCall>;
 
 // Angles of rotary position embedding: at position p the table row is
 //   attention_factor * cos(p * inverse_frequencies[i]), then attention_factor * sin(...),
-// i < head_dim / 2, computed in f32.
+// computed in f32.
 struct RopeTable {
   std::vector<float> inverse_frequencies;
   float attention_factor = 1;
@@ -127,9 +80,9 @@ struct ModelFacts {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
-  int32_t max_positions = 0;   // longest sequence, prompt and output together
-  int32_t sliding_window = 0;  // 0 = none
-  RopeTable rope;
+  int32_t max_positions = 0;     // longest sequence, prompt and output together
+  int32_t sliding_window = 0;    // 0 = none
+  std::vector<RopeTable> ropes;  // what the calls' angles name
   int32_t bos_id = kNone;        // kNone = the model has none
   int32_t pad_id = kNone;        // likewise
   std::vector<int32_t> end_ids;  // generation_config.json's eos ids, else config.json's
@@ -148,9 +101,8 @@ struct Plan {
   std::string target;                             // instruction set or SM it was chosen for
 };
 
-// "embed", "norm", ...: kName of the op that the call runs.
-std::string_view op_name(const Call& call);
-const std::string& kernel_name(const Call& call);
+// "embed", "norm", ...: kName of the op.
+std::string_view name_of(const Op& op);
 
 // Bytes that a [n, k] matrix occupies in `layout`.
 uint64_t stored_bytes(DType dtype, int64_t n, int64_t k, kernels::WeightLayout layout);

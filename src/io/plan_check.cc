@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/round_up.h"
+#include "io/op_check.h"
 #include "io/plan.h"
 
 namespace nereid::io {
@@ -13,6 +14,7 @@ constexpr int64_t kMaxDim = int64_t{1} << 31;
 constexpr int64_t kMaxArenaBytesPerRow = int64_t{1} << 34;
 constexpr size_t kMaxTableRows = 1'000'000;
 constexpr int64_t kAlignment = 64;
+constexpr size_t kMaxRopes = 16;
 
 // One requirement of a table row or call; the first that fails is the message.
 #define NEREID_REQUIRE(condition, ...) \
@@ -35,14 +37,15 @@ Status check_model(const ModelFacts& m) {
                  "model.num_heads: {} is not a multiple of num_kv_heads {}", m.num_heads,
                  m.num_kv_heads);
   NEREID_REQUIRE(m.sliding_window >= 0, "model.sliding_window: {} is negative", m.sliding_window);
-  NEREID_REQUIRE(m.head_dim % 2 == 0 &&
-                     m.rope.inverse_frequencies.size() == static_cast<size_t>(m.head_dim / 2),
-                 "model.rope: {} frequencies for head_dim {}", m.rope.inverse_frequencies.size(),
-                 m.head_dim);
-  for (const float f : m.rope.inverse_frequencies)
-    NEREID_REQUIRE(std::isfinite(f) && f >= 0, "model.rope: {} is not a frequency", f);
-  NEREID_REQUIRE(std::isfinite(m.rope.attention_factor) && m.rope.attention_factor > 0,
-                 "model.rope.attention_factor: {} is not positive", m.rope.attention_factor);
+  NEREID_REQUIRE(m.ropes.size() <= kMaxRopes, "model.ropes: {} tables", m.ropes.size());
+  for (const RopeTable& rope : m.ropes) {
+    const size_t size = rope.inverse_frequencies.size();
+    NEREID_REQUIRE(size >= 1 && size <= 2048, "model.ropes: {} frequencies", size);
+    for (const float f : rope.inverse_frequencies)
+      NEREID_REQUIRE(std::isfinite(f) && f >= 0, "model.ropes: {} is not a frequency", f);
+    NEREID_REQUIRE(std::isfinite(rope.attention_factor) && rope.attention_factor > 0,
+                   "model.ropes: attention_factor {} is not positive", rope.attention_factor);
+  }
   std::vector<int32_t> ids = m.end_ids;
   if (m.bos_id != kNone) ids.push_back(m.bos_id);
   if (m.pad_id != kNone) ids.push_back(m.pad_id);
@@ -92,118 +95,67 @@ Status check_weights(const Plan& plan) {
   return ok();
 }
 
-// Checks one call's operands; ids are resolved here so that the op checks read like the contracts.
+std::vector<kernels::WeightView> shapes_of(const Plan& plan) {
+  std::vector<kernels::WeightView> shapes;
+  for (const Weight& w : plan.weights) shapes.push_back({nullptr, w.layout, w.n, w.k});
+  return shapes;
+}
+
+// What a plan needs beyond a graph: outputs lie where they are said to, each layer's cache belongs
+// to one call.
 class CallChecker {
  public:
-  explicit CallChecker(const Plan& plan) : plan_(plan), layer_seen_(plan.model.num_layers) {}
+  explicit CallChecker(const Plan& plan)
+      : plan_(plan),
+        ops_(plan.model, plan.values, shapes_of(plan)),
+        layer_seen_(static_cast<size_t>(plan.model.num_layers)) {}
 
-  Status operator()(const EmbedCall& c) {
-    ASSIGN_OR_RETURN(const Weight* table, weight(c.table));
-    ASSIGN_OR_RETURN(const Value* out, value(c.out));
-    NEREID_REQUIRE(table->n == plan_.model.vocab_size, "table has {} rows, the vocabulary {}",
-                   table->n, plan_.model.vocab_size);
-    RETURN_IF_ERROR(expect(*out, DType::kF32, table->k));
-    return extent(*out, Extent::kTokens);
-  }
-  Status operator()(const NormCall& c) {
-    ASSIGN_OR_RETURN(const Value* residual, value(c.residual));
-    ASSIGN_OR_RETURN(const Value* out, value(c.out));
-    RETURN_IF_ERROR(expect(*residual, DType::kF32, residual->cols));
-    RETURN_IF_ERROR(expect(*out, out->dtype, residual->cols));
-    RETURN_IF_ERROR(extent(*out, residual->extent));
-    RETURN_IF_ERROR(vector(c.weight, residual->cols));
-    NEREID_REQUIRE(std::isfinite(c.eps) && c.eps >= 0, "eps {} is not a small number", c.eps);
-    if (c.add == kNone) return ok();
-    ASSIGN_OR_RETURN(const Value* add, value(c.add));
-    RETURN_IF_ERROR(expect(*add, DType::kF32, residual->cols));
-    return extent(*add, residual->extent);
-  }
-  Status operator()(const LinearCall& c) {
-    ASSIGN_OR_RETURN(const Weight* w, weight(c.weight));
-    ASSIGN_OR_RETURN(const Value* x, value(c.x));
-    ASSIGN_OR_RETURN(const Value* out, value(c.out));
-    RETURN_IF_ERROR(expect(*x, DType::kBF16, w->k));
-    RETURN_IF_ERROR(expect(*out, out->dtype, w->n));
-    RETURN_IF_ERROR(extent(*out, x->extent));
-    return c.bias == kNone ? ok() : vector(c.bias, w->n);
-  }
-  Status operator()(const RopeCall& c) {
-    ASSIGN_OR_RETURN(const Value* qkv, value(c.qkv));
-    return heads(c, *qkv);
-  }
-  Status operator()(const AttentionCall& c) {
-    ASSIGN_OR_RETURN(const Value* qkv, value(c.qkv));
-    ASSIGN_OR_RETURN(const Value* out, value(c.out));
-    RETURN_IF_ERROR(heads(c, *qkv));
-    RETURN_IF_ERROR(expect(*out, DType::kBF16, int64_t{c.num_heads} * c.head_dim));
-    RETURN_IF_ERROR(extent(*out, Extent::kTokens));
-    NEREID_REQUIRE(c.window >= 0, "window {} is negative", c.window);
-    NEREID_REQUIRE(std::isfinite(c.scale) && c.scale > 0, "scale {} is not positive", c.scale);
-    NEREID_REQUIRE(c.layer >= 0 && c.layer < plan_.model.num_layers && !layer_seen_[c.layer],
-                   "layer {} is out of range or used twice", c.layer);
-    layer_seen_[c.layer] = true;
-    return ok();
-  }
-  Status operator()(const GluCall& c) {
-    ASSIGN_OR_RETURN(const Value* x, value(c.x));
-    ASSIGN_OR_RETURN(const Value* out, value(c.out));
-    RETURN_IF_ERROR(expect(*out, DType::kBF16, out->cols));
-    RETURN_IF_ERROR(expect(*x, DType::kF32, 2 * out->cols));
-    return extent(*out, x->extent);
-  }
-  Status operator()(const AddCall& c) {
-    ASSIGN_OR_RETURN(const Value* x, value(c.x));
-    ASSIGN_OR_RETURN(const Value* y, value(c.y));
-    RETURN_IF_ERROR(expect(*x, DType::kF32, x->cols));
-    RETURN_IF_ERROR(expect(*y, DType::kF32, x->cols));
-    return extent(*y, x->extent);
-  }
-  Status operator()(const GatherRowsCall& c) {
-    ASSIGN_OR_RETURN(const Value* x, value(c.x));
-    ASSIGN_OR_RETURN(const Value* out, value(c.out));
-    RETURN_IF_ERROR(expect(*x, DType::kF32, x->cols));
-    RETURN_IF_ERROR(expect(*out, DType::kF32, x->cols));
-    RETURN_IF_ERROR(extent(*x, Extent::kTokens));
-    return extent(*out, Extent::kSampled);
+  template <class Op>
+  Status check(const Op& op, const std::string& kernel) {
+    using kernels::Role;
+    RETURN_IF_ERROR(ops_.check(op));
+    NEREID_REQUIRE(!kernel.empty() || (kernels::has_role<Op, Role::kCache>()),
+                   "no kernel is chosen");
+    Status status;
+    kernels::for_fields(op, [&](const auto& field, const auto& id) {
+      constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+      if constexpr (kRole == Role::kCache) status.Update(take_layer(id, op.heads));
+      if constexpr (kRole == Role::kOut)
+        if (id != kNone && !field.replaces.empty())
+          status.Update(check_place(op, field.name, field.replaces, id));
+    });
+    return status;
   }
 
  private:
-  StatusOr<const Value*> value(ValueId id) const {
-    NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan_.values.size(), "no value {}", id);
-    return &plan_.values[id];
-  }
-  StatusOr<const Weight*> weight(WeightId id) const {
-    NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan_.weights.size(), "no weight {}", id);
-    return &plan_.weights[id];
-  }
-  Status vector(WeightId id, int64_t size) const {
-    ASSIGN_OR_RETURN(const Weight* w, weight(id));
-    NEREID_REQUIRE(w->n == 1 && w->k == size && w->layout == kernels::WeightLayout::kRowMajor,
-                   "weight '{}' [{}, {}] is not a vector of {}", w->name, w->n, w->k, size);
-    return ok();
-  }
-  static Status expect(const Value& v, DType dtype, int64_t cols) {
-    NEREID_REQUIRE(v.dtype == dtype && v.cols == cols, "value '{}' is {} [{}], not {} [{}]", v.name,
-                   name_of(v.dtype), v.cols, name_of(dtype), cols);
-    return ok();
-  }
-  static Status extent(const Value& v, Extent wanted) {
-    NEREID_REQUIRE(v.extent == wanted, "value '{}' has the wrong kind of rows", v.name);
-    return ok();
-  }
-  template <class C>
-  Status heads(const C& c, const Value& qkv) const {
+  Status take_layer(int32_t layer, const kernels::Heads& h) {
     const ModelFacts& m = plan_.model;
-    NEREID_REQUIRE(
-        c.num_heads == m.num_heads && c.num_kv_heads == m.num_kv_heads && c.head_dim == m.head_dim,
-        "{} heads, {} kv heads of {} differ from the model's", c.num_heads, c.num_kv_heads,
-        c.head_dim);
-    RETURN_IF_ERROR(expect(qkv, DType::kF32,
-                           (int64_t{c.num_heads} + 2 * int64_t{c.num_kv_heads}) * c.head_dim));
-    return extent(qkv, Extent::kTokens);
+    NEREID_REQUIRE(h.num_kv == m.num_kv_heads && h.dim == m.head_dim,
+                   "{} key heads of {} differ from the model's", h.num_kv, h.dim);
+    NEREID_REQUIRE(!layer_seen_[static_cast<size_t>(layer)], "layer {} is used twice", layer);
+    layer_seen_[static_cast<size_t>(layer)] = true;
+    return ok();
+  }
+
+  template <class Op>
+  Status check_place(const Op& op, std::string_view name, std::string_view replaces,
+                     ValueId out) const {
+    Status status;
+    kernels::for_fields(op, [&](const auto& field, const auto& id) {
+      if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kIn) {
+        if (field.name != replaces) return;
+        const Value& a = plan_.values[static_cast<size_t>(id)];
+        const Value& b = plan_.values[static_cast<size_t>(out)];
+        if (a.offset != b.offset || a.column != b.column || a.stride != b.stride ||
+            a.dtype != b.dtype || a.extent != b.extent)
+          status = invalid_argument("'{}' does not lie in place of '{}'", name, replaces);
+      }
+    });
+    return status;
   }
 
   const Plan& plan_;
+  const OpChecker ops_;
   std::vector<bool> layer_seen_;
 };
 
@@ -221,11 +173,10 @@ Status check_plan(const Plan& plan) {
   RETURN_IF_ERROR(check_weights(plan));
   CallChecker checker(plan);
   for (size_t i = 0; i < plan.calls.size(); ++i) {
-    Status status = std::visit(checker, plan.calls[i]);
-    if (status.ok() && kernel_name(plan.calls[i]).empty())
-      status = invalid_argument("no kernel is chosen");
-    if (!status.ok())
-      return annotate(status, fmt::format("call {} ({})", i, op_name(plan.calls[i])));
+    const Call& call = plan.calls[i];
+    const Status status =
+        std::visit([&](const auto& op) { return checker.check(op, call.kernel); }, call.op);
+    if (!status.ok()) return annotate(status, fmt::format("call {} ({})", i, name_of(call.op)));
   }
   NEREID_REQUIRE(plan.logits >= 0 && static_cast<size_t>(plan.logits) < plan.values.size(),
                  "logits: no value {}", plan.logits);

@@ -2,6 +2,7 @@
 // they cannot disagree. Fields are append-only within a format version.
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "base/hash.h"
 #include "io/plan.h"
@@ -13,7 +14,8 @@ template <class E>
 struct Names;
 template <>
 struct Names<DType> {
-  static constexpr std::string_view kNames[] = {"f32", "bf16", "f16", "i32", "i64", "u8", "i8"};
+  static constexpr std::string_view kNames[] = {"f32", "bf16", "f16", "i32",
+                                                "i64", "u8",   "i8",  "f8e4m3"};
 };
 template <>
 struct Names<Extent> {
@@ -23,14 +25,17 @@ template <>
 struct Names<kernels::WeightLayout> {
   static constexpr std::string_view kNames[] = {"row_major", "panel16"};
 };
-template <>
-struct Names<kernels::Activation> {
-  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu"};
-};
-
+// Attributes of ops bring their names along.
+template <class E>
+std::span<const std::string_view> names_in_file(E e) {
+  if constexpr (requires { names_of(e); })
+    return names_of(e);
+  else
+    return Names<E>::kNames;
+}
 template <class E>
 std::string_view name_in_file(E e) {
-  return Names<E>::kNames[static_cast<size_t>(e)];
+  return names_in_file(e)[static_cast<size_t>(e)];
 }
 
 // A checksum, written as 16 hex digits: the text's length never depends on the value.
@@ -49,40 +54,20 @@ void fields(V& v, Weight& x) {
   v("offset", x.offset), v("bytes", x.bytes), v("checksum", Hex{x.checksum});
 }
 template <class V>
-void fields(V& v, EmbedCall& x) {
-  v("table", x.table), v("out", x.out), v("kernel", x.kernel);
+void fields(V& v, kernels::Heads& x) {
+  v("num", x.num), v("num_kv", x.num_kv), v("dim", x.dim);
 }
-template <class V>
-void fields(V& v, NormCall& x) {
-  v("residual", x.residual), v("add", x.add), v("weight", x.weight), v("eps", x.eps);
-  v("out", x.out), v("kernel", x.kernel);
-}
-template <class V>
-void fields(V& v, LinearCall& x) {
-  v("x", x.x), v("weight", x.weight), v("bias", x.bias), v("out", x.out), v("kernel", x.kernel);
-}
-template <class V>
-void fields(V& v, RopeCall& x) {
-  v("qkv", x.qkv), v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads);
-  v("head_dim", x.head_dim), v("kernel", x.kernel);
-}
-template <class V>
-void fields(V& v, AttentionCall& x) {
-  v("qkv", x.qkv), v("out", x.out), v("layer", x.layer), v("num_heads", x.num_heads);
-  v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim), v("window", x.window);
-  v("scale", x.scale), v("has_rope", x.has_rope), v("kernel", x.kernel);
-}
-template <class V>
-void fields(V& v, GluCall& x) {
-  v("x", x.x), v("out", x.out), v("activation", x.activation), v("kernel", x.kernel);
-}
-template <class V>
-void fields(V& v, AddCall& x) {
-  v("x", x.x), v("y", x.y), v("kernel", x.kernel);
-}
-template <class V>
-void fields(V& v, GatherRowsCall& x) {
-  v("x", x.x), v("out", x.out), v("kernel", x.kernel);
+// What an op is made of, apart from what it gets at run time.
+template <class V, class Op>
+void op_fields(V& v, Op& op) {
+  kernels::for_fields(op, [&](const auto& field, auto& x) {
+    using Operand = std::remove_cvref_t<decltype(x)>;
+    constexpr kernels::Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+    if constexpr (std::is_same_v<Operand, kernels::Id>)
+      v(field.name, x.index);
+    else if constexpr (kRole != kernels::Role::kStep)
+      v(field.name, x);
+  });
 }
 template <class V>
 void fields(V& v, RopeTable& x) {
@@ -93,7 +78,7 @@ void fields(V& v, ModelFacts& x) {
   v("name", x.name), v("architecture", x.architecture), v("source_dir", x.source_dir);
   v("vocab_size", x.vocab_size), v("hidden_size", x.hidden_size), v("num_layers", x.num_layers);
   v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim);
-  v("max_positions", x.max_positions), v("sliding_window", x.sliding_window), v("rope", x.rope);
+  v("max_positions", x.max_positions), v("sliding_window", x.sliding_window), v("ropes", x.ropes);
   v("bos_id", x.bos_id), v("pad_id", x.pad_id), v("end_ids", x.end_ids);
   v("kv_dtype", x.kv_dtype);
 }
@@ -141,8 +126,9 @@ class Writer {
  private:
   static json::value write_call(Call& call) {
     Writer inner;
-    inner.object_["op"] = op_name(call);
-    std::visit([&](auto& c) { fields(inner, c); }, call);
+    inner.object_["op"] = name_of(call.op);
+    std::visit([&](auto& op) { op_fields(inner, op); }, call.op);
+    inner("kernel", call.kernel);
     return inner.take();
   }
   json::object object_;
@@ -216,8 +202,9 @@ class Reader {
   }
   template <class E>
   static Status read_enum(const json::value& value, E& x) {
-    for (size_t i = 0; value.is_string() && i < std::size(Names<E>::kNames); ++i) {
-      if (std::string_view(value.get_string()) != Names<E>::kNames[i]) continue;
+    const std::span<const std::string_view> names = names_in_file(x);
+    for (size_t i = 0; value.is_string() && i < names.size(); ++i) {
+      if (std::string_view(value.get_string()) != names[i]) continue;
       x = static_cast<E>(i);
       return ok();
     }
@@ -236,15 +223,18 @@ class Reader {
   }
   template <size_t I = 0>
   static Status read_call(const json::value& value, Call& call) {
-    if constexpr (I == std::variant_size_v<Call>) {
+    if constexpr (I == std::variant_size_v<Op>) {
       return invalid_argument("is not a call of a known op");
     } else {
-      Call candidate(std::in_place_index<I>);
+      Op candidate(std::in_place_index<I>);
       const json::value* op = value.is_object() ? value.get_object().if_contains("op") : nullptr;
-      if (!op || !op->is_string() || std::string_view(op->get_string()) != op_name(candidate))
+      if (!op || !op->is_string() || std::string_view(op->get_string()) != name_of(candidate))
         return read_call<I + 1>(value, call);
-      call = std::move(candidate);
-      return read(value, std::get<I>(call));
+      call.op = std::move(candidate);
+      Reader inner(value);
+      op_fields(inner, std::get<I>(call.op));
+      inner("kernel", call.kernel);
+      return inner.status();
     }
   }
 

@@ -19,8 +19,8 @@ TEST(Plan, JsonRoundTripKeepsEverything) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(json::serialize(plan_to_json(*again)), json::serialize(first));
   EXPECT_EQ(again->weights[0].checksum, 0xfedcba9876543210);
-  EXPECT_EQ(again->model.rope.inverse_frequencies, plan.model.rope.inverse_frequencies);
-  EXPECT_EQ(std::get<AttentionCall>(again->calls[3]).scale, .25f);
+  EXPECT_EQ(again->model.ropes[0].inverse_frequencies, plan.model.ropes[0].inverse_frequencies);
+  EXPECT_EQ(std::get<kernels::ids::Attention>(again->calls[3].op).scale, .25f);
 }
 
 TEST(Plan, EveryMissingFieldIsNamed) {
@@ -41,10 +41,11 @@ TEST(Plan, CheckRefusesUnsafePlans) {
     damage(plan);
     return std::string(message(check_plan(plan)));
   };
-  EXPECT_THAT(error([](Plan& p) { p.model.vocab_size = 33; }), HasSubstr("table has 32 rows"));
+  EXPECT_THAT(error([](Plan& p) { p.model.vocab_size = 33; }),
+              HasSubstr("is not f32 [sampled, 33]"));
   EXPECT_THAT(error([](Plan& p) { p.model.num_layers = 0; }), HasSubstr("num_layers"));
-  EXPECT_THAT(error([](Plan& p) { p.model.rope.inverse_frequencies.pop_back(); }),
-              HasSubstr("7 frequencies"));
+  EXPECT_THAT(error([](Plan& p) { p.model.ropes[0].inverse_frequencies.pop_back(); }),
+              HasSubstr("the angles are not as wide as a head"));
   EXPECT_THAT(error([](Plan& p) { p.model.end_ids = {32}; }), HasSubstr("id 32"));
   EXPECT_THAT(error([](Plan& p) { p.values[2].offset = 256; }), HasSubstr("value 'qkv'"));
   EXPECT_THAT(error([](Plan& p) { p.values[2].offset = -64; }), HasSubstr("value 'qkv'"));
@@ -53,18 +54,18 @@ TEST(Plan, CheckRefusesUnsafePlans) {
   EXPECT_THAT(error([](Plan& p) { p.weights[1].offset = 0; }), HasSubstr("overlap"));
   EXPECT_THAT(error([](Plan& p) { p.weights[1].bytes += 1; }), HasSubstr("weight 'norm'"));
   EXPECT_THAT(error([](Plan& p) { p.blob_bytes -= 1; }), HasSubstr("does not fit in the blob"));
-  EXPECT_THAT(error([](Plan& p) { std::get<EmbedCall>(p.calls[0]).table = 3; }),
-              HasSubstr("call 0 (embed): no weight 3"));
-  EXPECT_THAT(error([](Plan& p) { std::get<LinearCall>(p.calls[2]).x = 0; }),
-              HasSubstr("call 2 (linear): value 'x' is f32 [32], not bf16 [32]"));
-  EXPECT_THAT(error([](Plan& p) { std::get<LinearCall>(p.calls[6]).x = 1; }),
+  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Embed>(p.calls[0].op).table = 3; }),
+              HasSubstr("call 0 (embed): 'table': no weight 3"));
+  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Linear>(p.calls[2].op).x = 0; }),
+              HasSubstr("call 2 (linear): 'x' is f32 [32], wanted bf16"));
+  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Linear>(p.calls[6].op).x = 1; }),
               HasSubstr("wrong kind of rows"));
-  EXPECT_THAT(error([](Plan& p) { std::get<AttentionCall>(p.calls[3]).layer = 1; }),
-              HasSubstr("layer 1"));
-  EXPECT_THAT(error([](Plan& p) { std::get<AttentionCall>(p.calls[3]).num_heads = 1; }),
-              HasSubstr("differ from the model's"));
-  EXPECT_THAT(error([](Plan& p) { std::get<NormCall>(p.calls[1]).kernel = ""; }),
-              HasSubstr("no kernel"));
+  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).cache = 1; }),
+              HasSubstr("no layer 1"));
+  EXPECT_THAT(
+      error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).heads.num = 1; }),
+      HasSubstr("out is not as wide as its heads"));
+  EXPECT_THAT(error([](Plan& p) { p.calls[1].kernel = ""; }), HasSubstr("no kernel"));
   EXPECT_THAT(error([](Plan& p) {
                 p.logits = 4;
                 p.model.vocab_size = 32;

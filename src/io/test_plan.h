@@ -14,7 +14,7 @@ inline Plan test_plan() {
   m.name = "test", m.architecture = "TestForCausalLM", m.source_dir = "/nowhere";
   m.vocab_size = 32, m.hidden_size = 32, m.num_layers = 1;
   m.num_heads = 2, m.num_kv_heads = 1, m.head_dim = 16, m.max_positions = 64;
-  m.rope.inverse_frequencies = {1, .5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f};
+  m.ropes = {{{1, .5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f}}};
   m.end_ids = {3};
   plan.values = {{"x", Extent::kTokens, DType::kF32, 32, 32, 0, 0},
                  {"h", Extent::kTokens, DType::kBF16, 32, 32, 0, 128},
@@ -26,13 +26,16 @@ inline Plan test_plan() {
   plan.weights = {{"embed", DType::kBF16, 32, 32, WeightLayout::kPanel16},
                   {"norm", DType::kBF16, 1, 32, WeightLayout::kRowMajor},
                   {"qkv", DType::kBF16, 64, 32, WeightLayout::kPanel16}};
-  plan.calls = {EmbedCall{0, 0, "ref"},
-                NormCall{0, kNone, 1, 1e-5f, 1, "ref"},
-                LinearCall{1, 2, kNone, 2, "ref"},
-                AttentionCall{2, 3, 0, 2, 1, 16, 0, .25f, true, "ref"},
-                GatherRowsCall{0, 4, "ref"},
-                NormCall{4, kNone, 1, 1e-5f, 5, "ref"},
-                LinearCall{5, 0, kNone, 6, "ref"}};
+  using namespace kernels::ids;
+  plan.calls = {
+      {Embed{.table = 0, .out = 0}, "ref"},
+      {Norm{.x = 0, .weight = 1, .eps = 1e-5f, .out = 1}, "ref"},
+      {Linear{.x = 1, .weight = 2, .out = 2}, "ref"},
+      {Attention{.qkv = 2, .heads = {2, 1, 16}, .cache = 0, .scale = .25f, .angles = 0, .out = 3},
+       "ref"},
+      {GatherRows{.x = 0, .out = 4}, "ref"},
+      {Norm{.x = 4, .weight = 1, .eps = 1e-5f, .out = 5}, "ref"},
+      {Linear{.x = 5, .weight = 0, .out = 6}, "ref"}};
   plan.logits = 6;
   plan.arena_bytes_per_row[0] = 448, plan.arena_bytes_per_row[1] = 320;
   plan.device = "cpu", plan.target = "generic";

@@ -25,7 +25,10 @@ TEST(Open, CpuHasARefRowForEveryOp) {
 TEST(Open, ForcedInstructionSetLimitsTheChoice) {
   StatusOr<OpenedDevice> opened = open_device("cpu", {.num_threads = 1, .isa = "generic"});
   ASSERT_TRUE(opened.ok()) << opened.status();
-  const Linear::Problem problem{.tokens = 1, .n = 16, .k = 32, .layout = WeightLayout::kPanel16};
+  Linear problem;
+  problem.x = {nullptr, DType::kBF16, 1, 32, 32};
+  problem.weight = {nullptr, WeightLayout::kPanel16, 16, 32};
+  problem.out = {nullptr, DType::kF32, 1, 16, 16};
   const DeviceInfo& info = opened->device->info();
   const auto chosen = select(opened->registry.table<Linear>(), problem, info);
   ASSERT_TRUE(chosen.ok());

@@ -205,7 +205,7 @@ class Batches {
   const std::vector<SampleResult>& run(uint64_t seed) {
     for (size_t i = 0; i < num_rows(); ++i) params_[i].seed = seed + i / ways_.size();
     std::vector<float> scratch = logits_;
-    Sample::Args a;
+    Sample a;
     a.problem = {static_cast<int64_t>(num_rows()), kVocab};
     a.logits = View::matrix(scratch.data(), DType::kF32, a.problem.rows, kVocab);
     a.raw_logits = View::matrix(logits_.data(), DType::kF32, a.problem.rows, kVocab);

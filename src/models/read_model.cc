@@ -93,7 +93,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   facts.head_dim = t.head_dim;
   facts.max_positions = t.max_positions;
   facts.sliding_window = t.sliding_window;
-  facts.rope = rope_table(t.rope, t.head_dim);
+  facts.ropes = {rope_table(t.rope, t.head_dim)};
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   ASSIGN_OR_RETURN(model.graph, model.family->build(t, std::move(facts)));
   return model;

@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 class KvSizingTest : public ::testing::Test {
  protected:
   KvSizingTest() {
-    std::get<io::AttentionCall>(plan_.calls[3]).window = 0;
+    std::get<kernels::ids::Attention>(plan_.calls[3].op).window = 0;
     config_.max_batch_size = 4;
     config_.max_num_tokens = 16;
     config_.kv_cache.tokens_per_block = 16;
@@ -158,12 +158,12 @@ TEST_F(KvSizingTest, WindowsNeedFewerBlocks) {
   EXPECT_EQ(size().sink, 0);
   config_.kv_cache.max_attention_window = 8;
   config_.kv_cache.sink_token_length = 0;
-  std::get<io::AttentionCall>(plan_.calls[3]).window = 5;
+  std::get<kernels::ids::Attention>(plan_.calls[3].op).window = 5;
   EXPECT_EQ(size().window, 5);
   config_.kv_cache.max_attention_window = 0;
   config_.kv_cache.sink_token_length = 4;
   EXPECT_EQ(size().sink, 4);
-  std::get<io::AttentionCall>(plan_.calls[3]).window = 0;
+  std::get<kernels::ids::Attention>(plan_.calls[3].op).window = 0;
   EXPECT_THAT(error(), HasSubstr("kv_cache.sink_token_length: 4 needs"));
 }
 

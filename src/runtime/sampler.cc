@@ -33,10 +33,11 @@ StatusOr<std::unique_ptr<Sampler>> Sampler::create(Device& device,
                options.max_sequence_length > 0);
   auto sampler = std::unique_ptr<Sampler>(new Sampler(device, options));
   const auto& table = registry.table<Sample>();
-  Sample::Problem problem{.rows = options.max_rows, .vocab = options.vocab_size};
-  ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, problem, device.info(), forced));
-  problem.all_greedy = true;
-  ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, problem, device.info(), forced));
+  Sample sample;
+  sample.problem = {.rows = options.max_rows, .vocab = options.vocab_size};
+  ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, sample, device.info(), forced));
+  sample.problem.all_greedy = true;
+  ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, sample, device.info(), forced));
   sampler->slots_.resize(static_cast<size_t>(options.max_rows));
   const exec::SamplingBytes bytes =
       exec::sampling_bytes(options.max_rows, options.max_sequence_length);
@@ -213,7 +214,7 @@ Status Sampler::run(const Area& area, const exec::Logits& in, Stream& stream) co
   if (num_rows == 0) return ok();
   for (const Upload& u : area.uploads)
     RETURN_IF_ERROR(stream.copy(u.to, area.staging.bytes() + u.offset, u.bytes));
-  Sample::Args args;
+  Sample args;
   args.problem = {static_cast<int64_t>(num_rows), vocab(), area.all_greedy};
   args.logits = in.logits;
   if (area.wants_raw) {

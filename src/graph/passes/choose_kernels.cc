@@ -1,9 +1,9 @@
 // Picks a kernel for every node and a layout for every matrix. One kernel serves all row counts of
 // a call, so that a row's bits never depend on how many others share the step.
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "graph/passes/passes.h"
@@ -24,73 +24,64 @@ struct Choice {
   double cost = 0;
 };
 
-template <class Problem>
-Problem with_rows(Problem problem, int64_t rows) {
-  if constexpr (requires { problem.tokens; })
-    problem.tokens = rows;
-  else
-    problem.rows = rows;
-  return problem;
-}
-
-template <class K>
-StatusOr<Choice> choose(const PassContext& context, const typename K::Problem& problem) {
-  kernels::Table<K> usable;
-  for (const kernels::Kernel<K>& row : context.registry->table<K>()) {
-    bool can = row.device == context.device.kind;
-    for (const int64_t rows : kRowCounts)
-      can = can && row.can(with_rows(problem, rows), context.device);
-    if (can) usable.push_back(row);
-  }
-  const auto typical = with_rows(problem, kTypicalRows);
-  ASSIGN_OR_RETURN(const kernels::Kernel<K>* best,
-                   kernels::select(usable, typical, context.device, context.forced));
-  return Choice{std::string(best->name), best->cost(typical, context.device)};
+template <class Op>
+Op with_rows(Op op, int64_t rows) {
+  kernels::set_rows(op, rows, rows);
+  return op;
 }
 
 class Chooser {
  public:
   Chooser(Graph& graph, const PassContext& context) : graph_(graph), context_(context) {}
 
-  StatusOr<Choice> operator()(const Embed& x) const {
-    const Weight& w = graph_.weights[x.table];
-    return choose<kernels::Embed>(context_, {1, w.n, w.k, w.layout});
-  }
-  StatusOr<Choice> operator()(const Norm& x) const {
-    const Value& out = graph_.values[x.out];
-    return choose<kernels::Norm>(context_, {1, out.cols, x.add != kNone, out.dtype});
-  }
-  StatusOr<Choice> operator()(const Linear& x) const {
-    const Weight& w = graph_.weights[x.weight];
-    return choose<kernels::Linear>(
-        context_, {1, w.n, w.k, w.layout, x.bias != kNone, graph_.values[x.out].dtype});
+  template <class Op>
+  StatusOr<Choice> operator()(const Op& op) const {
+    using K = kernels::in_form<Op, kernels::Views>;
+    const K problem = kernels::look_up(op, *this);
+    kernels::Table<K> usable;
+    for (const kernels::Kernel<K>& row : context_.registry->template table<K>()) {
+      bool can = row.device == context_.device.kind;
+      for (const int64_t rows : kRowCounts)
+        can = can && row.can(with_rows(problem, rows), context_.device);
+      if (can) usable.push_back(row);
+    }
+    const K typical = with_rows(problem, kTypicalRows);
+    ASSIGN_OR_RETURN(const kernels::Kernel<K>* best,
+                     kernels::select(usable, typical, context_.device, context_.forced));
+    Choice choice{std::string(best->name), best->cost(typical, context_.device)};
+    // What depends on the server's options is chosen when the plan is bound, unless it is forced.
+    if (kernels::has_role<K, kernels::Role::kCache>() && !is_forced(K::kName)) choice.kernel = "";
+    return choice;
   }
   StatusOr<Choice> operator()(const Concat&) const { return Choice{}; }
-  StatusOr<Choice> operator()(const Rope& x) const {
-    return choose<kernels::Rope>(context_, {1, x.heads.num, x.heads.num_kv, x.heads.dim});
+
+  // For look_up(): no addresses, a server with default options.
+  View value(ValueId id) const {
+    const Value& v = graph_.values[id];
+    return {nullptr, v.dtype, 1, v.cols, v.cols};
   }
-  StatusOr<Choice> operator()(const Attention& x) const {
-    kernels::Attention::Problem problem;
-    problem.num_heads = x.heads.num;
-    problem.num_kv_heads = x.heads.num_kv;
-    problem.head_dim = x.heads.dim;
-    problem.window = x.window;
-    problem.has_rope = x.has_rope;
-    problem.keys =
-        kernels::key_layout(context_.device.kind, problem.head_dim, problem.block_tokens);
-    return choose<kernels::Attention>(context_, problem);
+  kernels::WeightView weight(WeightId id) const {
+    const Weight& w = graph_.weights[id];
+    return {nullptr, w.layout, w.n, w.k};
   }
-  StatusOr<Choice> operator()(const Glu& x) const {
-    return choose<kernels::Glu>(context_, {1, graph_.values[x.out].cols, x.activation});
+  kernels::AnglesView angles(int32_t id) const {
+    const auto size = graph_.model.ropes[static_cast<size_t>(id)].inverse_frequencies.size();
+    return {nullptr, static_cast<int64_t>(2 * size)};
   }
-  StatusOr<Choice> operator()(const Add& x) const {
-    return choose<kernels::Add>(context_, {1, graph_.values[x.out].cols});
-  }
-  StatusOr<Choice> operator()(const GatherRows& x) const {
-    return choose<kernels::GatherRows>(context_, {1, graph_.values[x.out].cols});
+  kernels::CacheView cache(int32_t, const Attention& op) const {
+    kernels::CacheView cache;
+    cache.window = op.window;
+    cache.layout = kernels::key_layout(context_.device.kind, op.heads.dim, cache.block_tokens);
+    return cache;
   }
 
  private:
+  bool is_forced(std::string_view op) const {
+    return std::any_of(context_.forced.begin(), context_.forced.end(), [&](const std::string& c) {
+      return c.size() > op.size() && c.starts_with(op) && c[op.size()] == ':';
+    });
+  }
+
   Graph& graph_;
   const PassContext& context_;
 };
@@ -124,9 +115,8 @@ Status choose_layout(Graph& graph, const Chooser& chooser, WeightId id) {
     double cost = 0;
     bool can = true;
     for (const Node& node : graph.nodes) {
-      const auto* embed = std::get_if<Embed>(&node.op);
-      const auto* linear = std::get_if<Linear>(&node.op);
-      if (!(embed && embed->table == id) && !(linear && linear->weight == id)) continue;
+      const std::vector<WeightId> used = matrices(node.op);
+      if (std::find(used.begin(), used.end(), id) == used.end()) continue;
       const StatusOr<Choice> choice = std::visit(chooser, node.op);
       if (!choice.ok()) {
         reason = choice.status();

@@ -22,7 +22,7 @@ Status fold_residual_norm(Graph& graph, const PassContext&) {
       continue;
     norm->x = add->x;
     norm->add = add->y;
-    norm->sum_out = add->out;
+    norm->sum = add->out;
     dropped[writer] = true;
   }
   drop_nodes(graph, dropped);

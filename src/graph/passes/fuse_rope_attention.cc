@@ -11,12 +11,12 @@ Status fuse_rope_attention(Graph& graph, const PassContext&) {
   std::vector<bool> dropped(graph.nodes.size());
   for (Node& node : graph.nodes) {
     auto* attention = std::get_if<Attention>(&node.op);
-    if (!attention || attention->has_rope) continue;
+    if (!attention || is_given(attention->angles)) continue;
     const int32_t writer = uses.writer[attention->qkv];
     const auto* rope = std::get_if<Rope>(&graph.nodes[writer].op);
     if (!rope || uses.readers[rope->out].size() != 1) continue;
     attention->qkv = rope->qkv;
-    attention->has_rope = true;
+    attention->angles = rope->angles;
     dropped[writer] = true;
   }
   drop_nodes(graph, dropped);

@@ -11,12 +11,6 @@
 namespace nereid::graph {
 namespace {
 
-bool is_row_wise(const Op& op) {
-  return std::holds_alternative<Norm>(op) || std::holds_alternative<Linear>(op) ||
-         std::holds_alternative<Concat>(op) || std::holds_alternative<Glu>(op) ||
-         std::holds_alternative<Add>(op);
-}
-
 class Mover {
  public:
   Mover(Graph& graph, int32_t gather)
@@ -70,7 +64,7 @@ class Mover {
           out.extent = io::Extent::kSampled;
           graph_.values.push_back(out);
           gathered[id] = static_cast<ValueId>(graph_.values.size() - 1);
-          nodes.push_back({GatherRows{id, gathered[id]}});
+          nodes.push_back({GatherRows{.x = id, .out = gathered[id]}});
         }
         for (const ValueId id : outputs(graph_.nodes[i].op))
           graph_.values[id].extent = io::Extent::kSampled;

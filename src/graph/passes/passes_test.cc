@@ -91,7 +91,7 @@ TEST_F(PassesTest, FoldResidualNormRemovesEverySumBeforeANorm) {
 TEST_F(PassesTest, FuseRopeAttention) {
   const Graph g = after(fuse_rope_attention);
   EXPECT_TRUE(all<Rope>(g).empty());
-  EXPECT_TRUE(all<Attention>(g)[1].has_rope);
+  EXPECT_TRUE(is_given(all<Attention>(g)[1].angles));
 }
 
 // Residual and last attention output are gathered; all that follows runs on sampled rows.
@@ -128,10 +128,10 @@ TEST_F(PassesTest, ReportListsAllInOrder) {
 TEST_F(PassesTest, ForcedKernelsAreCheckedAndUsed) {
   registry_.add<kernels::Linear>(
       {{"panels", DeviceKind::kCpu,
-        [](const kernels::Linear::Problem& p, const DeviceInfo&) {
-          return p.layout == kernels::WeightLayout::kPanel16;
+        [](const kernels::Linear& a, const DeviceInfo&) {
+          return a.weight.layout == kernels::WeightLayout::kPanel16;
         },
-        [](const kernels::Linear::Problem&, const DeviceInfo&) { return 1.0; }, nullptr}});
+        [](const kernels::Linear&, const DeviceInfo&) { return 1.0; }, nullptr}});
   Graph g = compile(test_graph());
   EXPECT_EQ(g.nodes[2].kernel, "panels");
   EXPECT_EQ(g.weights[all<Linear>(g)[0].weight].layout, kernels::WeightLayout::kPanel16);
@@ -164,10 +164,10 @@ class LabelMachine {
 
  private:
   static bool becomes_output(const Op& op, ValueId id) {
-    const auto* norm = std::get_if<Norm>(&op);
-    const auto* add = std::get_if<Add>(&op);
-    return (norm && norm->add != kNone && norm->x == id) || (add && add->x == id) ||
-           std::holds_alternative<Rope>(op) || std::holds_alternative<Concat>(op);
+    if (std::holds_alternative<Concat>(op)) return true;
+    for (const auto& [in, out] : updates_in_place(op))
+      if (in == id) return true;
+    return false;
   }
   std::span<int32_t> bytes(ValueId id) {
     const Value& v = graph_.values[id];

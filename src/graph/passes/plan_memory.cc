@@ -58,10 +58,7 @@ class Planner {
 
   Status alias(int32_t node) {
     const Op& op = graph_.nodes[node].op;
-    if (const auto* add = std::get_if<Add>(&op)) return in_place(node, add->x, add->out);
-    if (const auto* rope = std::get_if<Rope>(&op)) return in_place(node, rope->qkv, rope->out);
-    if (const auto* norm = std::get_if<Norm>(&op); norm && norm->add != kNone)
-      return in_place(node, norm->x, norm->sum_out);
+    for (const auto& [in, out] : updates_in_place(op)) RETURN_IF_ERROR(in_place(node, in, out));
     if (const auto* concat = std::get_if<Concat>(&op)) {
       int64_t column = 0;
       for (const ValueId part : concat->parts) {

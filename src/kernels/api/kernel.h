@@ -1,6 +1,5 @@
-// The registry's vocabulary. One op = one struct with Problem (what selection may look at) and Args
-// (pointers). One kernel = one row. `can` is the only answer to "supported?"; `ref` rows define
-// each op.
+// The registry's vocabulary. One op = one struct (op.h, ops.h). One kernel = one row. `can` is the
+// only answer to "supported?"; `ref` rows define each op.
 #pragma once
 
 #include <algorithm>
@@ -20,10 +19,10 @@ struct Kernel {
   std::string_view
       name;  // "avx512_bf16": printed, forced as "linear:avx512_bf16", stored in the engine file
   DeviceKind device = DeviceKind::kCpu;
-  bool (*can)(const typename Op::Problem&, const DeviceInfo&) = nullptr;
-  double (*cost)(const typename Op::Problem&,
-                 const DeviceInfo&) = nullptr;                 // estimated seconds, for ranking
-  Status (*run)(const typename Op::Args&, Stream&) = nullptr;  // checked launcher
+  bool (*can)(const Op&, const DeviceInfo&) = nullptr;
+  double (*cost)(const Op&,
+                 const DeviceInfo&) = nullptr;  // estimated seconds, for ranking
+  Status (*run)(const Op&, Stream&) = nullptr;  // checked launcher
 };
 
 // Rows of one op for one or more devices; preferred order is decided by cost, not position.
@@ -36,8 +35,8 @@ using Choices = std::vector<std::string>;
 // The kernel for a problem: the forced one if it can, else the cheapest that can. InvalidArgument
 // when a forced name does not exist or cannot, listing the names that can.
 template <class Op>
-StatusOr<const Kernel<Op>*> select(const Table<Op>& table, const typename Op::Problem& problem,
-                                   const DeviceInfo& device, const Choices& forced = {}) {
+StatusOr<const Kernel<Op>*> select(const Table<Op>& table, const Op& op, const DeviceInfo& device,
+                                   const Choices& forced = {}) {
   const Kernel<Op>* best = nullptr;
   double best_cost = 0;
   std::string_view wanted;
@@ -47,11 +46,11 @@ StatusOr<const Kernel<Op>*> select(const Table<Op>& table, const typename Op::Pr
       wanted = std::string_view(choice).substr(Op::kName.size() + 1);
   std::string names;
   for (const Kernel<Op>& kernel : table) {
-    if (kernel.device != device.kind || !kernel.can(problem, device)) continue;
+    if (kernel.device != device.kind || !kernel.can(op, device)) continue;
     names += names.empty() ? "" : ", ";
     names += kernel.name;
     if (!wanted.empty() && kernel.name != wanted) continue;
-    const double cost = kernel.cost(problem, device);
+    const double cost = kernel.cost(op, device);
     if (!best || cost < best_cost) best = &kernel, best_cost = cost;
   }
   if (best) return best;

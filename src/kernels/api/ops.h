@@ -1,151 +1,179 @@
-// Op contracts. Activations are token-packed: n rows, no padding. Sums are accumulated in f32;
-// every op fixes its reduction order independently of n, so a row's result never depends on its
-// neighbours (on CPU).
+// The ops: declarations and contracts (op.h says how they are read). Activations are token-packed:
+// n rows, no padding. Sums are accumulated in f32; every op fixes its reduction order independently
+// of n, so a row's result never depends on its neighbours (on CPU).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <span>
 #include <string_view>
+#include <tuple>
+#include <variant>
 
+#include "kernels/api/op.h"
 #include "kernels/api/sample.h"
-#include "tensor/view.h"
 
 namespace nereid::kernels {
 
-// How a [N, K] bf16 weight matrix is stored.
-enum class WeightLayout : uint8_t {
-  kRowMajor = 0,  // N rows of K
-  // ceil(N/16) panels, each ceil32(K)/2 groups of 16 rows x 2 consecutive k: the B tile of AMX and
-  // the operand of vdpbf16ps; rows and columns past N and K are zero.
-  kPanel16 = 1,
-};
-
-struct WeightView {
-  const void* data = nullptr;  // bf16
-  WeightLayout layout = WeightLayout::kRowMajor;
-  int64_t n = 0, k = 0;
-};
-
 // out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
-// before, host unaware). An id outside the vocabulary (such as the -1 of a failed draw) gives
-// zeros.
-struct Embed {
+// before, host unaware). An id outside the table (such as the -1 of a failed draw) gives zeros.
+template <class F>
+struct EmbedOf {
   static constexpr std::string_view kName = "embed";
-  struct Problem {
-    int64_t tokens = 1, vocab = 0, hidden = 0;
-    WeightLayout layout = WeightLayout::kRowMajor;
-  };
-  struct Args {
-    Problem problem;
-    const int32_t* tokens = nullptr;       // [n]
-    const int32_t* slot_tokens = nullptr;  // [slots]
-    WeightView table;                      // [vocab, hidden]
-    View out;                              // f32 [n, hidden]
-  };
+  static constexpr bool kRowsIndependent = false;  // it reads the step's tokens
+  typename F::Weight table;                        // [vocab, hidden]
+  typename F::Value out;                           // f32 [n, hidden]
+  typename F::Step step = {};                      // tokens, slot_tokens
+
+  static constexpr auto fields() {
+    return std::tuple(matrix("table", &EmbedOf::table),
+                      kernels::out("out", &EmbedOf::out, {DType::kF32}).of(Rows::kTokens),
+                      kernels::step(&EmbedOf::step));
+  }
+  static std::string_view check(const EmbedOf<Views>& a) {
+    if (a.out.cols != a.table.k) return "out is not as wide as the table";
+    return {};
+  }
+  friend void reference(const EmbedOf<Views>& a);
 };
 
-// residual += add (when add is given); out = residual / rms(residual) * weight, rms over hidden
-// with eps.
-struct Norm {
+// sum = x + add (when add is given); out = sum / rms(sum) * weight, rms over the columns with eps.
+template <class F>
+struct NormOf {
   static constexpr std::string_view kName = "norm";
-  struct Problem {
-    int64_t tokens = 1, hidden = 0;
-    bool has_add = false;
-    DType out = DType::kBF16;
-  };
-  struct Args {
-    Problem problem;
-    View residual;                 // f32 [n, hidden], updated in place when has_add
-    View add;                      // f32 [n, hidden]
-    const void* weight = nullptr;  // bf16 [hidden]
-    float eps = 0;
-    View out;  // bf16 or f32 [n, hidden]
-  };
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;        // f32 [n, hidden]
+  typename F::Value add;      // f32 [n, hidden], optional
+  typename F::Weight weight;  // [hidden]
+  float eps = 0;
+  typename F::Value out;  // bf16 or f32 [n, hidden]
+  typename F::Value sum;  // f32 [n, hidden] in place of x, given when add is
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &NormOf::x, {DType::kF32}),
+                      in("add", &NormOf::add, {DType::kF32}).maybe(),
+                      vector("weight", &NormOf::weight), attribute("eps", &NormOf::eps),
+                      kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32}),
+                      kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"));
+  }
+  static std::string_view check(const NormOf<Views>& a) {
+    if (is_given(a.add) != is_given(a.sum)) return "'add' and 'sum' come together";
+    if (a.out.cols != a.x.cols || a.weight.k != a.x.cols)
+      return "out or weight is not as wide as x";
+    if (is_given(a.add) && (a.add.cols != a.x.cols || a.sum.cols != a.x.cols))
+      return "add or sum is not as wide as x";
+    if (!std::isfinite(a.eps) || a.eps < 0) return "eps is not a small number";
+    return {};
+  }
+  friend void reference(const NormOf<Views>& a);
 };
 
 // out = x . weight^T + bias. Products bf16 x bf16, sums f32.
-struct Linear {
+template <class F>
+struct LinearOf {
   static constexpr std::string_view kName = "linear";
-  struct Problem {
-    int64_t tokens = 1, n = 0, k = 0;
-    WeightLayout layout = WeightLayout::kRowMajor;
-    bool has_bias = false;
-    DType out = DType::kF32;
-  };
-  struct Args {
-    Problem problem;
-    View x;                      // bf16 [n, k]
-    WeightView weight;           // [n_out, k]
-    const void* bias = nullptr;  // bf16 [n_out]
-    View out;                    // f32 or bf16 [n, n_out]
-  };
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;        // bf16 [n, k]
+  typename F::Weight weight;  // [n_out, k]
+  typename F::Weight bias;    // [n_out], optional
+  typename F::Value out;      // f32 or bf16 [n, n_out]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &LinearOf::x, {DType::kBF16}), matrix("weight", &LinearOf::weight),
+                      vector("bias", &LinearOf::bias).maybe(),
+                      kernels::out("out", &LinearOf::out, {DType::kF32, DType::kBF16}));
+  }
+  static std::string_view check(const LinearOf<Views>& a) {
+    if (a.x.cols != a.weight.k) return "x is not as wide as the weight's rows";
+    if (a.out.cols != a.weight.n) return "out has not one column for each row of the weight";
+    if (is_given(a.bias) && a.bias.k != a.weight.n) return "bias is not as wide as out";
+    return {};
+  }
+  friend void reference(const LinearOf<Views>& a);
 };
 
-// Rotates pairs (i, i + d/2) of each query and key head by the angle table row of the token's
-// position. Table: f32 [max_positions, d] = d/2 cosines, then d/2 sines (scaling such as YaRN's
-// attention factor included).
-struct Rope {
+// Query, key and value heads side by side: [q heads | k heads | v heads], each of head_dim columns.
+struct Heads {
+  int32_t num = 0, num_kv = 0, dim = 0;
+  constexpr int64_t width() const { return (int64_t{num} + 2 * int64_t{num_kv}) * dim; }
+  bool operator==(const Heads&) const = default;
+};
+
+inline std::string_view check_heads(const Heads& h, int64_t width) {
+  if (h.num < 1 || h.num_kv < 1 || h.dim < 1 || h.num % h.num_kv != 0)
+    return "the query heads are not a multiple of the key heads";
+  if (h.dim % 2 != 0) return "the width of a head is odd";
+  if (h.width() != width) return "qkv is not as wide as its heads";
+  return {};
+}
+
+// Rotates pairs (i, i + d/2) of each query and key head by the row of the angles for the token's
+// position.
+template <class F>
+struct RopeOf {
   static constexpr std::string_view kName = "rope";
-  struct Problem {
-    int64_t tokens = 1;
-    int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-  };
-  struct Args {
-    Problem problem;
-    View qkv;                            // f32 [n, (heads + 2 kv_heads) * d], in place
-    const int32_t* positions = nullptr;  // [n]
-    const float* table = nullptr;
-  };
-};
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value qkv;  // f32 [n, heads.width()]
+  Heads heads;
+  typename F::Angles angles;   // as wide as a head
+  typename F::Value out;       // in place of qkv
+  typename F::Step step = {};  // positions
 
-// How the keys of a block's head lie.
-enum class KeyLayout : uint8_t {
-  kLines = 0,  // [block, d]
-  // [block / 16, d / w, 16, w], w elements in 32 bits: sixteen keys side by side, so that a vector
-  // of a query's scores takes no transposition. For blocks of a multiple of 16 positions and a d
-  // that is a multiple of 4.
-  kPanels = 1,
+  static constexpr auto fields() {
+    return std::tuple(
+        in("qkv", &RopeOf::qkv, {DType::kF32}).of(Rows::kTokens),
+        attribute("heads", &RopeOf::heads), kernels::angles("angles", &RopeOf::angles),
+        kernels::out("out", &RopeOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("qkv"),
+        kernels::step(&RopeOf::step));
+  }
+  static std::string_view check(const RopeOf<Views>& a) {
+    if (a.out.cols != a.qkv.cols) return "out is not as wide as qkv";
+    if (a.angles.cols != a.heads.dim) return "the angles are not as wide as a head";
+    return check_heads(a.heads, a.qkv.cols);
+  }
+  friend void reference(const RopeOf<Views>& a);
 };
 
 // Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
 // then the query at position i attends to the cached positions j <= i with j > i - window or j <
 // sink (without a window: all). A block that no query of the call sees is not looked at: its entry
-// in the table may be anything. With rope_table set, Q and K are rotated on the way (the fused form
-// of Rope). Cache of one layer: V blocks [num_blocks, kv_heads, block, d] of type `kv`, K likewise
-// or in panels (KeyLayout).
+// in the table may be anything. With angles given, Q and K are rotated on the way (the fused form
+// of Rope).
 // A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector x of one token and
 // head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; it stands
 // for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with scale 0; one
 // that is not finite gets the scale NaN.
-struct Attention {
+template <class F>
+struct AttentionOf {
   static constexpr std::string_view kName = "attention";
-  struct Problem {
-    int64_t tokens = 1;
-    int32_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
-    int32_t block_tokens = 32;  // positions per block
-    int32_t window = 0;         // 0 = all
-    bool has_rope = false;
-    int32_t sink = 0;  // leading positions that stay visible beyond the window
-    DType kv = DType::kBF16;
-    KeyLayout keys = KeyLayout::kLines;
-  };
-  struct Args {
-    Problem problem;
-    View qkv;                   // f32 [n, (heads + 2 kv_heads) * d]
-    void* k_cache = nullptr;    // of type kv
-    void* v_cache = nullptr;    // of type kv
-    float* k_scales = nullptr;  // [num_blocks, kv_heads, block] for the types that have scales
-    float* v_scales = nullptr;
-    float scale = 0;  // of the scores, usually 1 / sqrt(d)
-    const float* rope_table = nullptr;
-    const int32_t* positions = nullptr;     // [n]
-    int32_t num_rows = 0;                   // sequences in this step
-    const int32_t* row_begin = nullptr;     // [num_rows + 1] first token of each row
-    const int32_t* row_of_token = nullptr;  // [n]
-    const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
-    int32_t max_blocks = 0;
-    int32_t max_length = 0;  // longest sequence in the step after it, in positions
-    View out;                // bf16 [n, heads * d]
-  };
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value qkv;  // f32 [n, heads.width()]
+  Heads heads;
+  typename F::Cache cache;     // the window in force is the cache's: it depends on the server, too
+  int32_t window = 0;          // the model's own; 0 = all positions
+  float scale = 0;             // of the scores, usually 1 / sqrt(d)
+  typename F::Angles angles;   // optional, as wide as a head
+  typename F::Value out;       // bf16 [n, heads.num * heads.dim]
+  typename F::Step step = {};  // positions, row_begin, row_of_token, block_table
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("qkv", &AttentionOf::qkv, {DType::kF32}).of(Rows::kTokens),
+        attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
+        attribute("window", &AttentionOf::window), attribute("scale", &AttentionOf::scale),
+        kernels::angles("angles", &AttentionOf::angles).maybe(),
+        kernels::out("out", &AttentionOf::out, {DType::kBF16}).of(Rows::kTokens),
+        kernels::step(&AttentionOf::step));
+  }
+  static std::string_view check(const AttentionOf<Views>& a) {
+    if (a.out.cols != int64_t{a.heads.num} * a.heads.dim) return "out is not as wide as its heads";
+    if (is_given(a.angles) && a.angles.cols != a.heads.dim)
+      return "the angles are not as wide as a head";
+    if (a.window < 0) return "the window is negative";
+    if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
+    return check_heads(a.heads, a.qkv.cols);
+  }
+  friend void reference(const AttentionOf<Views>& a);
 };
 
 inline constexpr float kSmallestScaled = 0x1p-100f;
@@ -154,46 +182,97 @@ inline constexpr float kSmallestScaled = 0x1p-100f;
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
 enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
+inline std::span<const std::string_view> names_of(Activation) {
+  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu"};
+  return kNames;
+}
 
 // out = act(gate) * up, with x = [gate | up].
-struct Glu {
+template <class F>
+struct GluOf {
   static constexpr std::string_view kName = "glu";
-  struct Problem {
-    int64_t tokens = 1, width = 0;
-    Activation activation = Activation::kSilu;
-  };
-  struct Args {
-    Problem problem;
-    View x;    // f32 [n, 2 * width]
-    View out;  // bf16 [n, width]
-  };
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;  // f32 [n, 2 * width]
+  Activation activation = Activation::kSilu;
+  typename F::Value out;  // bf16 [n, width]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &GluOf::x, {DType::kF32}),
+                      attribute("activation", &GluOf::activation),
+                      kernels::out("out", &GluOf::out, {DType::kBF16}));
+  }
+  static std::string_view check(const GluOf<Views>& a) {
+    if (a.x.cols != 2 * a.out.cols) return "x is not twice as wide as out";
+    return {};
+  }
+  friend void reference(const GluOf<Views>& a);
 };
 
-// x += y.
-struct Add {
+// out = x + y.
+template <class F>
+struct AddOf {
   static constexpr std::string_view kName = "add";
-  struct Problem {
-    int64_t tokens = 1, width = 0;
-  };
-  struct Args {
-    Problem problem;
-    View x;  // f32 [n, width], in place
-    View y;  // f32 [n, width]
-  };
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x, y;  // f32 [n, width]
+  typename F::Value out;   // in place of x
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &AddOf::x, {DType::kF32}), in("y", &AddOf::y, {DType::kF32}),
+                      kernels::out("out", &AddOf::out, {DType::kF32}).in_place_of("x"));
+  }
+  static std::string_view check(const AddOf<Views>& a) {
+    if (a.y.cols != a.x.cols || a.out.cols != a.x.cols) return "x, y and out differ in width";
+    return {};
+  }
+  friend void reference(const AddOf<Views>& a);
 };
 
-// out[i] = x[rows[i]].
-struct GatherRows {
+// out[i] = x[step.logit_tokens[i]].
+template <class F>
+struct GatherRowsOf {
   static constexpr std::string_view kName = "gather_rows";
-  struct Problem {
-    int64_t rows = 1, width = 0;
-  };
-  struct Args {
-    Problem problem;
-    View x;                         // f32 [n, width]
-    const int32_t* rows = nullptr;  // [m]
-    View out;                       // f32 [m, width]
-  };
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;         // f32 [n, width]
+  typename F::Value out;       // f32 [m, width]
+  typename F::Step step = {};  // logit_tokens
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &GatherRowsOf::x, {DType::kF32}).of(Rows::kTokens),
+                      kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(Rows::kSampled),
+                      kernels::step(&GatherRowsOf::step));
+  }
+  static std::string_view check(const GatherRowsOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    return {};
+  }
+  friend void reference(const GatherRowsOf<Views>& a);
 };
+
+// All ops of a plan, in the form F.
+template <class F>
+using OpIn = std::variant<EmbedOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>, GluOf<F>,
+                          AddOf<F>, GatherRowsOf<F>>;
+
+// Nodes of a graph and calls of a plan.
+namespace ids {
+using Embed = EmbedOf<Ids>;
+using Norm = NormOf<Ids>;
+using Linear = LinearOf<Ids>;
+using Rope = RopeOf<Ids>;
+using Attention = AttentionOf<Ids>;
+using Glu = GluOf<Ids>;
+using Add = AddOf<Ids>;
+using GatherRows = GatherRowsOf<Ids>;
+}  // namespace ids
+
+// What kernels get.
+using Embed = EmbedOf<Views>;
+using Norm = NormOf<Views>;
+using Linear = LinearOf<Views>;
+using Rope = RopeOf<Views>;
+using Attention = AttentionOf<Views>;
+using Glu = GluOf<Views>;
+using Add = AddOf<Views>;
+using GatherRows = GatherRowsOf<Views>;
 
 }  // namespace nereid::kernels

@@ -2,13 +2,21 @@
 #pragma once
 
 #include <tuple>
+#include <variant>
 
 #include "kernels/api/kernel.h"
 #include "kernels/api/ops.h"
 
 namespace nereid::kernels {
 
-using AllOps = std::tuple<Embed, Norm, Linear, Rope, Attention, Glu, Add, GatherRows, Sample>;
+template <class Variant>
+struct OpsOf;
+template <class... Ops>
+struct OpsOf<std::variant<Ops...>> {
+  using type = std::tuple<Ops..., Sample>;
+};
+// Every op of a plan, and sampling.
+using AllOps = OpsOf<OpIn<Views>>::type;
 
 template <class Tuple>
 struct RegistryOf;

@@ -100,7 +100,7 @@ struct SampleLists {
 struct SampleRow {
   int32_t slot = 0;
   int32_t position = 0;    // of the drawn token in its sequence: the counter of the draw
-  int32_t logits_row = 0;  // of Args::logits; no two rows share one
+  int32_t logits_row = 0;  // of logits; no two rows share one
 };
 
 struct SampleResult {
@@ -142,21 +142,21 @@ struct Sample {
     // Every row is greedy without lists, penalties, n-gram, log-probs or top list.
     bool all_greedy = false;
   };
-  struct Args {
-    Problem problem;
-    View logits;      // f32 [logits rows, vocab]; rows that are sampled may be overwritten
-    View raw_logits;  // the same before this op, in other memory; needed when a kRaw row has
-                      // anything of steps 1 to 3
-    const SampleRow* rows = nullptr;       // [m]
-    const SampleParams* params = nullptr;  // [slots]
-    const void* lists_base = nullptr;
-    int32_t* history = nullptr;  // [slots, history_stride]; needed when a row keeps history
-    int64_t history_stride = 0;
-    SampleResult* results = nullptr;  // [m]
-    TopToken* top = nullptr;          // [m, top_stride]; needed when a row has a top list
-    int64_t top_stride = 0;
-    int32_t* slot_tokens = nullptr;  // [slots]: every drawn token
-  };
+  Problem problem;
+  View logits;      // f32 [logits rows, vocab]; rows that are sampled may be overwritten
+  View raw_logits;  // the same before this op, in other memory; needed when a kRaw row has
+                    // anything of steps 1 to 3
+  const SampleRow* rows = nullptr;       // [m]
+  const SampleParams* params = nullptr;  // [slots]
+  const void* lists_base = nullptr;
+  int32_t* history = nullptr;  // [slots, history_stride]; needed when a row keeps history
+  int64_t history_stride = 0;
+  SampleResult* results = nullptr;  // [m]
+  TopToken* top = nullptr;          // [m, top_stride]; needed when a row has a top list
+  int64_t top_stride = 0;
+  int32_t* slot_tokens = nullptr;  // [slots]: every drawn token
+
+  friend void reference(const Sample& a);  // the definition, in kernels/ref
 };
 
 }  // namespace nereid::kernels

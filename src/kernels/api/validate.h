@@ -1,20 +1,106 @@
-// Checks of a kernel call's arguments against its problem, shared by every launcher of an op. A
-// failure is an Internal error: plans are made by this program.
+// Checks of a kernel call's operands against its op's declaration.
 #pragma once
 
+#include <string>
+
 #include "base/status.h"
+#include "kernels/api/keys.h"
 #include "kernels/api/ops.h"
 
 namespace nereid::kernels {
 
-Status validate(const Embed::Args& args);
-Status validate(const Norm::Args& args);
-Status validate(const Linear::Args& args);
-Status validate(const Rope::Args& args);
-Status validate(const Attention::Args& args);
-Status validate(const Glu::Args& args);
-Status validate(const Add::Args& args);
-Status validate(const GatherRows::Args& args);
-Status validate(const Sample::Args& args);
+inline std::string operand_text(const View& v) {
+  return fmt::format("{} [{}, {}]", name_of(v.dtype), v.rows, v.cols);
+}
+inline std::string operand_text(const WeightView& w) { return fmt::format("[{}, {}]", w.n, w.k); }
+inline std::string operand_text(const AnglesView& a) { return fmt::format("[{}]", a.cols); }
+
+// "x f32 [4, 64], weight [32, 64], ...": the given operands of a call.
+template <class Op>
+std::string operands_text(const Op& op) {
+  std::string text;
+  for_fields(op, [&](const auto& field, const auto& operand) {
+    if constexpr (requires { operand_text(operand); })
+      if (is_given(operand))
+        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name, operand_text(operand));
+  });
+  return text;
+}
+
+// What is wrong with the operands' presence, types and widths (addresses and rows apart): "" when
+// nothing is. `op` may lack addresses.
+template <class Op>
+std::string shape_error(const Op& op) {
+  std::string wrong;
+  for_fields(op, [&](const auto& field, const auto& operand) {
+    constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+    if constexpr (requires { operand_text(operand); }) {
+      if (!wrong.empty()) return;
+      if (!is_given(operand)) {
+        if (!field.optional) wrong = fmt::format("'{}' is missing", field.name);
+        return;
+      }
+      if constexpr (kRole == Role::kIn || kRole == Role::kOut)
+        if (!field.types.has(operand.dtype))
+          wrong = fmt::format("'{}' is {} [{}], wanted {}", field.name, name_of(operand.dtype),
+                              operand.cols, name_of(field.types.types[0]));
+      if constexpr (kRole == Role::kVector)
+        if (operand.n != 1 || operand.layout != WeightLayout::kRowMajor)
+          wrong = fmt::format("'{}' [{}, {}] is not a vector", field.name, operand.n, operand.k);
+    }
+  });
+  if (!wrong.empty()) return wrong;
+  const std::string_view text = Op::check(op);
+  return text.empty() ? std::string() : fmt::format("{} ({})", text, operands_text(op));
+}
+
+inline std::string_view cache_error(const CacheView& c) {
+  if (c.type != DType::kBF16 && !has_kv_scales(c.type)) return "a cache of this type";
+  if (c.block_tokens < 1 || c.window < 0 || c.sink < 0) return "sizes of the cache";
+  if (!c.keys || !c.values) return "a cache without address";
+  if (has_kv_scales(c.type) && (!c.key_scales || !c.value_scales)) return "a cache without scales";
+  return {};
+}
+
+// Every operand has an address, enough rows and stride, and lies where an update in place needs it.
+// An Internal error: plans are made by this program.
+template <class Op>
+Status validate(const Op& op) {
+  std::string wrong = shape_error(op);
+  const int64_t rows = rows_of(op);
+  if (wrong.empty() && rows < 1) wrong = fmt::format("{} rows", rows);
+  for_fields(op, [&](const auto& field, const auto& operand) {
+    constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+    if (!wrong.empty()) return;
+    if constexpr (kRole == Role::kCache) {
+      wrong = std::string(cache_error(operand));
+      if (wrong.empty() && operand.layout == KeyLayout::kPanels &&
+          !make_panels(op.heads.dim, operand.block_tokens))
+        wrong = fmt::format("blocks of {} tokens and heads of {} do not make panels",
+                            operand.block_tokens, op.heads.dim);
+    } else if constexpr (requires { operand_text(operand); }) {
+      if (!is_given(operand)) return;
+      bool good = operand.data != nullptr;
+      if constexpr (kRole == Role::kIn || kRole == Role::kOut)
+        good = good && operand.stride >= operand.cols &&
+               (field.rows == Rows::kTokens ? operand.rows >= 1 : operand.rows >= rows);
+      if (!good)
+        wrong = fmt::format("'{}' {} has no address or too few rows", field.name,
+                            operand_text(operand));
+      if constexpr (kRole == Role::kOut) {
+        for_fields(op, [&](const auto& other, const auto& input) {
+          if constexpr (std::remove_cvref_t<decltype(other)>::kRole == Role::kIn)
+            if (!field.replaces.empty() && other.name == field.replaces &&
+                (input.data != operand.data || input.stride != operand.stride))
+              wrong = fmt::format("'{}' does not lie in place of '{}'", field.name, other.name);
+        });
+      }
+    }
+  });
+  return wrong.empty() ? ok() : internal_error("{}: {}", Op::kName, wrong);
+}
+
+// sample.h.
+Status validate(const Sample& args);
 
 }  // namespace nereid::kernels

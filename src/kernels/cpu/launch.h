@@ -8,16 +8,16 @@
 
 namespace nereid::kernels::cpu {
 
-Status launch_norm(const Raw& raw, const Norm::Args& args, ThreadPool& pool);
-Status launch_rope(const Raw& raw, const Rope::Args& args, ThreadPool& pool);
-Status launch_glu(const Raw& raw, const Glu::Args& args, ThreadPool& pool);
-Status launch_add(const Raw& raw, const Add::Args& args, ThreadPool& pool);
-Status launch_attention(const Raw& raw, const Attention::Args& args, ThreadPool& pool);
-Status launch_sample(const Raw& raw, const Sample::Args& args, ThreadPool& pool);
+Status launch_norm(const Raw& raw, const Norm& args, ThreadPool& pool);
+Status launch_rope(const Raw& raw, const Rope& args, ThreadPool& pool);
+Status launch_glu(const Raw& raw, const Glu& args, ThreadPool& pool);
+Status launch_add(const Raw& raw, const Add& args, ThreadPool& pool);
+Status launch_attention(const Raw& raw, const Attention& args, ThreadPool& pool);
+Status launch_sample(const Raw& raw, const Sample& args, ThreadPool& pool);
 
 // Copies; the same on every instruction set.
-Status launch_embed(const Embed::Args& args, ThreadPool& pool);
-Status launch_gather_rows(const GatherRows::Args& args, ThreadPool& pool);
+Status launch_embed(const Embed& args, ThreadPool& pool);
+Status launch_gather_rows(const GatherRows& args, ThreadPool& pool);
 
 // How a linear kernel takes x.
 enum class RowForm {
@@ -33,6 +33,6 @@ struct LinearKernel {
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
 };
-Status launch_linear(const LinearKernel& kernel, const Linear::Args& args, ThreadPool& pool);
+Status launch_linear(const LinearKernel& kernel, const Linear& args, ThreadPool& pool);
 
 }  // namespace nereid::kernels::cpu

@@ -20,10 +20,10 @@ struct TokenTile {
 };
 
 // The longest tiles of a prefill come last in a sequence; they are handed out first.
-void cut_tokens(const Attention::Args& a, int64_t tile_tokens, std::vector<TokenTile>& tiles) {
+void cut_tokens(const Attention& a, int64_t tile_tokens, std::vector<TokenTile>& tiles) {
   tiles.clear();
-  for (int32_t row = 0; row < a.num_rows; ++row) {
-    const int64_t begin = a.row_begin[row], end = a.row_begin[row + 1];
+  for (int32_t row = 0; row < a.step.num_rows; ++row) {
+    const int64_t begin = a.step.row_begin[row], end = a.step.row_begin[row + 1];
     for (int64_t t = begin; t < end; t += tile_tokens)
       tiles.push_back(
           {static_cast<int32_t>(t), static_cast<int32_t>(std::min(tile_tokens, end - t))});
@@ -31,62 +31,62 @@ void cut_tokens(const Attention::Args& a, int64_t tile_tokens, std::vector<Token
   std::reverse(tiles.begin(), tiles.end());
 }
 
-AttentionRaw raw_args(const Attention::Args& a) {
-  const Attention::Problem& p = a.problem;
+AttentionRaw raw_args(const Attention& a) {
+  const CacheView& c = a.cache;
   return {
       .qkv = a.qkv.as<float>(),
-      .k_cache = a.k_cache,
-      .v_cache = a.v_cache,
-      .k_scales = a.k_scales,
-      .v_scales = a.v_scales,
+      .k_cache = c.keys,
+      .v_cache = c.values,
+      .k_scales = c.key_scales,
+      .v_scales = c.value_scales,
       .out = a.out.as<uint16_t>(),
-      .rope_table = p.has_rope ? a.rope_table : nullptr,
-      .positions = a.positions,
-      .row_of_token = a.row_of_token,
-      .block_table = a.block_table,
+      .rope_table = is_given(a.angles) ? a.angles.data : nullptr,
+      .positions = a.step.positions,
+      .row_of_token = a.step.row_of_token,
+      .block_table = a.step.block_table,
       .qkv_stride = a.qkv.stride,
       .out_stride = a.out.stride,
-      .max_blocks = a.max_blocks,
-      .heads = p.num_heads,
-      .kv_heads = p.num_kv_heads,
-      .head_dim = p.head_dim,
-      .block_tokens = p.block_tokens,
-      .window = p.window,
-      .sink = p.sink,
+      .max_blocks = a.step.max_blocks,
+      .heads = a.heads.num,
+      .kv_heads = a.heads.num_kv,
+      .head_dim = a.heads.dim,
+      .block_tokens = c.block_tokens,
+      .window = c.window,
+      .sink = c.sink,
       .scale = a.scale,
-      .cache = p.kv == DType::kI8       ? CacheType::kInt8
-               : p.kv == DType::kF8E4M3 ? CacheType::kFp8
-                                        : CacheType::kBf16,
+      .cache = c.type == DType::kI8       ? CacheType::kInt8
+               : c.type == DType::kF8E4M3 ? CacheType::kFp8
+                                          : CacheType::kBf16,
   };
 }
 
 }  // namespace
 
-Status launch_attention(const Raw& raw, const Attention::Args& a, ThreadPool& pool) {
+Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const Attention::Problem& p = a.problem;
+  const int64_t tokens = a.qkv.rows, kv_heads = a.heads.num_kv;
   const AttentionRaw args = raw_args(a);
   constexpr int64_t kStoreGrain = 8;
-  if (p.tokens <= kStoreGrain)
-    raw.attention_store(args, 0, p.tokens);
+  if (tokens <= kStoreGrain)
+    raw.attention_store(args, 0, tokens);
   else
-    pool.parallel_for(p.tokens, kStoreGrain, [&](int64_t begin, int64_t end, int) {
+    pool.parallel_for(tokens, kStoreGrain, [&](int64_t begin, int64_t end, int) {
       raw.attention_store(args, begin, end);
     });
 
   thread_local std::vector<TokenTile> tiles;
   thread_local Scratch scratch;
-  const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / (p.num_heads / p.num_kv_heads));
+  const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / (a.heads.num / kv_heads));
   cut_tokens(a, tile_tokens, tiles);
-  const int64_t floats = raw.attention_scratch(args, std::min(tile_tokens, p.tokens));
+  const int64_t floats = raw.attention_scratch(args, std::min(tile_tokens, tokens));
   ASSIGN_OR_RETURN(void* const memory,
                    scratch.get(static_cast<size_t>(floats * pool.num_threads()) * sizeof(float)));
   const TokenTile* const first = tiles.data();
-  const auto items = static_cast<int64_t>(tiles.size()) * p.num_kv_heads;
+  const auto items = static_cast<int64_t>(tiles.size()) * kv_heads;
   pool.parallel_for(items, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t item = begin; item < end; ++item) {
-      const TokenTile& tile = first[item / p.num_kv_heads];
-      raw.attention_tile(args, tile.begin, tile.count, item % p.num_kv_heads,
+      const TokenTile& tile = first[item / kv_heads];
+      raw.attention_tile(args, tile.begin, tile.count, item % kv_heads,
                          static_cast<float*>(memory) + thread * floats);
     }
   });

@@ -31,9 +31,9 @@ void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
 }
 
 // x in the form that the kernel reads: itself or a converted copy.
-StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear::Args& a, int64_t begin,
+StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear& a, int64_t begin,
                             int64_t count, ThreadPool& pool) {
-  const int64_t k = a.problem.k, even_k = (k + 1) / 2 * 2;
+  const int64_t k = a.weight.k, even_k = (k + 1) / 2 * 2;
   if (kernel.form == RowForm::kPairs && even_k == k) return Rows{a.x.row<BF16>(begin), a.x.stride};
   thread_local Scratch scratch;
   const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
@@ -87,24 +87,24 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, Th
 
 }  // namespace
 
-Status launch_linear(const LinearKernel& kernel, const Linear::Args& a, ThreadPool& pool) {
+Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const Linear::Problem& p = a.problem;
-  for (int64_t begin = 0; begin < p.tokens; begin += kChunkRows) {
-    const int64_t rows = std::min(kChunkRows, p.tokens - begin);
+  const int64_t tokens = a.x.rows, k = a.weight.k;
+  for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
+    const int64_t rows = std::min(kChunkRows, tokens - begin);
     ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a, begin, rows, pool));
     const LinearRaw raw = {
         .x = x.data,
         .x_stride = x.stride,
         .weight = static_cast<const uint16_t*>(a.weight.data),
-        .panel_stride = panel_elements(p.k),
-        .k = p.k,
-        .bias = p.has_bias ? static_cast<const uint16_t*>(a.bias) : nullptr,
+        .panel_stride = panel_elements(k),
+        .k = k,
+        .bias = static_cast<const uint16_t*>(a.bias.data),
         .out = static_cast<std::byte*>(a.out.data) +
-               begin * a.out.stride * static_cast<int64_t>(size_of(p.out)),
+               begin * a.out.stride * static_cast<int64_t>(size_of(a.out.dtype)),
         .out_stride = a.out.stride,
-        .n = p.n,
-        .out_bf16 = p.out == DType::kBF16,
+        .n = a.weight.n,
+        .out_bf16 = a.out.dtype == DType::kBF16,
     };
     multiply(kernel, raw, rows, pool);
   }

@@ -36,89 +36,90 @@ void embed_row(const WeightView& table, int64_t id, float* out) {
 
 }  // namespace
 
-Status launch_embed(const Embed::Args& a, ThreadPool& pool) {
+Status launch_embed(const Embed& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
+  const StepView& step = a.step;
   // A row of a panel touches one cache line per two elements.
-  for_rows(pool, a.problem.tokens, a.problem.hidden * 8, [&](int64_t begin, int64_t end) {
+  for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      int64_t id = a.tokens[i];
-      if (id < 0) id = a.slot_tokens ? a.slot_tokens[-1 - id] : -1;
+      int64_t id = step.tokens[i];
+      if (id < 0) id = step.slot_tokens ? step.slot_tokens[-1 - id] : -1;
       embed_row(a.table, id, a.out.row<float>(i));
     }
   });
   return ok();
 }
 
-Status launch_gather_rows(const GatherRows::Args& a, ThreadPool& pool) {
+Status launch_gather_rows(const GatherRows& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const auto bytes = static_cast<size_t>(a.problem.width) * sizeof(float);
-  for_rows(pool, a.problem.rows, a.problem.width, [&](int64_t begin, int64_t end) {
+  const auto bytes = static_cast<size_t>(a.out.cols) * sizeof(float);
+  for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      std::memcpy(a.out.row<float>(i), a.x.row<float>(a.rows[i]), bytes);
+      std::memcpy(a.out.row<float>(i), a.x.row<float>(a.step.logit_tokens[i]), bytes);
   });
   return ok();
 }
 
-Status launch_norm(const Raw& raw, const Norm::Args& a, ThreadPool& pool) {
+Status launch_norm(const Raw& raw, const Norm& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const NormRaw n = {
-      .residual = a.residual.as<float>(),
-      .add = a.problem.has_add ? a.add.as<float>() : nullptr,
-      .weight = static_cast<const uint16_t*>(a.weight),
+      .residual = a.x.as<float>(),
+      .add = is_given(a.add) ? a.add.as<float>() : nullptr,
+      .weight = static_cast<const uint16_t*>(a.weight.data),
       .out = a.out.data,
-      .out_bf16 = a.problem.out == DType::kBF16,
-      .hidden = a.problem.hidden,
-      .residual_stride = a.residual.stride,
+      .out_bf16 = a.out.dtype == DType::kBF16,
+      .hidden = a.x.cols,
+      .residual_stride = a.x.stride,
       .add_stride = a.add.stride,
       .out_stride = a.out.stride,
       .eps = a.eps,
   };
-  for_rows(pool, a.problem.tokens, a.problem.hidden,
+  for_rows(pool, a.out.rows, a.out.cols,
            [&](int64_t begin, int64_t end) { raw.norm(n, begin, end); });
   return ok();
 }
 
-Status launch_rope(const Raw& raw, const Rope::Args& a, ThreadPool& pool) {
+Status launch_rope(const Raw& raw, const Rope& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const RopeRaw r = {
       .x = a.qkv.as<float>(),
       .stride = a.qkv.stride,
-      .heads = a.problem.num_heads + a.problem.num_kv_heads,
-      .head_dim = a.problem.head_dim,
-      .positions = a.positions,
-      .table = a.table,
+      .heads = a.heads.num + a.heads.num_kv,
+      .head_dim = a.heads.dim,
+      .positions = a.step.positions,
+      .table = a.angles.data,
   };
-  for_rows(pool, a.problem.tokens, a.qkv.cols,
+  for_rows(pool, a.qkv.rows, a.qkv.cols,
            [&](int64_t begin, int64_t end) { raw.rope(r, begin, end); });
   return ok();
 }
 
-Status launch_glu(const Raw& raw, const Glu::Args& a, ThreadPool& pool) {
+Status launch_glu(const Raw& raw, const Glu& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const GluRaw g = {
       .x = a.x.as<float>(),
       .out = a.out.as<uint16_t>(),
-      .width = a.problem.width,
+      .width = a.out.cols,
       .x_stride = a.x.stride,
       .out_stride = a.out.stride,
-      .activation = static_cast<int>(a.problem.activation),
+      .activation = static_cast<int>(a.activation),
   };
   // An activation costs about as much as eight copies.
-  for_rows(pool, a.problem.tokens, a.problem.width * 8,
+  for_rows(pool, a.out.rows, a.out.cols * 8,
            [&](int64_t begin, int64_t end) { raw.glu(g, begin, end); });
   return ok();
 }
 
-Status launch_add(const Raw& raw, const Add::Args& a, ThreadPool& pool) {
+Status launch_add(const Raw& raw, const Add& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const AddRaw r = {
       .x = a.x.as<float>(),
       .y = a.y.as<float>(),
-      .width = a.problem.width,
+      .width = a.out.cols,
       .x_stride = a.x.stride,
       .y_stride = a.y.stride,
   };
-  for_rows(pool, a.problem.tokens, a.problem.width,
+  for_rows(pool, a.out.rows, a.out.cols,
            [&](int64_t begin, int64_t end) { raw.add(r, begin, end); });
   return ok();
 }

@@ -25,7 +25,7 @@ struct Order {
 // Scratch of one thread; looks at one row of logits at a time.
 class Drawer {
  public:
-  void run(const Raw& raw, const Sample::Args& args, int64_t i);
+  void run(const Raw& raw, const Sample& args, int64_t i);
 
  private:
   bool scan(const float* logits, float temperature);
@@ -197,7 +197,7 @@ void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
     top[t] = {ids_[t], log_prob(ids_[t])};
 }
 
-void Drawer::run(const Raw& raw, const Sample::Args& a, int64_t i) {
+void Drawer::run(const Raw& raw, const Sample& a, int64_t i) {
   raw_ = &raw, vocab_ = a.problem.vocab;
   const SampleRow& row = a.rows[i];
   const SampleParams& p = a.params[row.slot];
@@ -232,7 +232,7 @@ void Drawer::run(const Raw& raw, const Sample::Args& a, int64_t i) {
 
 }  // namespace
 
-Status launch_sample(const Raw& raw, const Sample::Args& a, ThreadPool& pool) {
+Status launch_sample(const Raw& raw, const Sample& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const auto run_rows = [&](int64_t begin, int64_t end, int) {
     thread_local Drawer drawer;

@@ -13,51 +13,51 @@ constexpr DeviceKind kCpu = DeviceKind::kCpu;
 ThreadPool& pool_of(Stream& stream) { return *static_cast<ThreadPool*>(stream.native()); }
 
 template <class Op>
-bool any(const typename Op::Problem&, const DeviceInfo&) {
+bool any(const Op&, const DeviceInfo&) {
   return true;
 }
 template <class Op>
-bool has_avx2(const typename Op::Problem&, const DeviceInfo& d) {
+bool has_avx2(const Op&, const DeviceInfo& d) {
   return d.has_avx2;
 }
 template <class Op>
-bool has_avx512(const typename Op::Problem&, const DeviceInfo& d) {
+bool has_avx512(const Op&, const DeviceInfo& d) {
   return d.has_avx512;
 }
 
 // Seconds do not matter where the wider vectors always win; the order does.
 template <class Op>
-double first(const typename Op::Problem&, const DeviceInfo&) {
+double first(const Op&, const DeviceInfo&) {
   return 1;
 }
 template <class Op>
-double second(const typename Op::Problem&, const DeviceInfo&) {
+double second(const Op&, const DeviceInfo&) {
   return 2;
 }
 
 template <class Op, auto kLaunch, const Raw& kRaw>
-Status run(const typename Op::Args& args, Stream& stream) {
+Status run(const Op& args, Stream& stream) {
   return kLaunch(kRaw, args, pool_of(stream));
 }
 template <class Op, auto kLaunch>
-Status run(const typename Op::Args& args, Stream& stream) {
+Status run(const Op& args, Stream& stream) {
   return kLaunch(args, pool_of(stream));
 }
 
-bool fits(const Attention::Problem& p) {
-  return p.keys == KeyLayout::kPanels && p.head_dim <= kMaxHeadDim;
+bool fits(const Attention& p) {
+  return p.cache.layout == KeyLayout::kPanels && p.heads.dim <= kMaxHeadDim;
 }
 
-bool panels(const Linear::Problem& p) { return p.layout == WeightLayout::kPanel16; }
+bool panels(const Linear& p) { return p.weight.layout == WeightLayout::kPanel16; }
 
-Status linear_f32(const Raw& raw, const Linear::Args& args, ThreadPool& pool) {
+Status linear_f32(const Raw& raw, const Linear& args, ThreadPool& pool) {
   return launch_linear({.block = raw.linear, .form = RowForm::kF32, .widen_row = raw.widen_row},
                        args, pool);
 }
-Status linear_pairs(const Linear::Args& args, ThreadPool& pool) {
+Status linear_pairs(const Linear& args, ThreadPool& pool) {
   return launch_linear({.block = linear_avx512_bf16}, args, pool);
 }
-Status linear_tiles(const Linear::Args& args, ThreadPool& pool) {
+Status linear_tiles(const Linear& args, ThreadPool& pool) {
   return launch_linear(
       {.block = linear_amx, .form = RowForm::kTiles, .row_unit = 32, .row_block_bytes = 1 << 20},
       args, pool);
@@ -83,29 +83,28 @@ bool pairs_are_fast() {
 
 // Ranks of linear, nominal seconds for a multiply-add. They must not depend on the number of rows:
 // kernels differ in their order of summation, and a row's result may not depend on its neighbours.
-double multiply_adds(const Linear::Problem& p) {
-  return static_cast<double>(p.n) * static_cast<double>(p.k);
+double multiply_adds(const Linear& p) {
+  return static_cast<double>(p.weight.n) * static_cast<double>(p.weight.k);
 }
-double tiles_cost(const Linear::Problem& p, const DeviceInfo&) { return multiply_adds(p) * 1e-12; }
-double f32_cost(const Linear::Problem& p, const DeviceInfo&) { return multiply_adds(p) * 1e-11; }
-double pairs_cost(const Linear::Problem& p, const DeviceInfo&) {
+double tiles_cost(const Linear& p, const DeviceInfo&) { return multiply_adds(p) * 1e-12; }
+double f32_cost(const Linear& p, const DeviceInfo&) { return multiply_adds(p) * 1e-11; }
+double pairs_cost(const Linear& p, const DeviceInfo&) {
   return multiply_adds(p) * (pairs_are_fast() ? 0.5e-11 : 2e-11);
 }
-double avx2_cost(const Linear::Problem& p, const DeviceInfo&) { return multiply_adds(p) * 3e-11; }
+double avx2_cost(const Linear& p, const DeviceInfo&) { return multiply_adds(p) * 3e-11; }
 
 void add_linear(Registry& registry) {
   registry.add<Linear>({
       {"amx_bf16", kCpu,
-       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_amx && panels(p); },
-       tiles_cost, run<Linear, linear_tiles>},
+       [](const Linear& p, const DeviceInfo& d) { return d.has_amx && panels(p); }, tiles_cost,
+       run<Linear, linear_tiles>},
       {"avx512_bf16", kCpu,
-       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_avx512_bf16 && panels(p); },
+       [](const Linear& p, const DeviceInfo& d) { return d.has_avx512_bf16 && panels(p); },
        pairs_cost, run<Linear, linear_pairs>},
       {"avx512", kCpu,
-       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_avx512 && panels(p); },
-       f32_cost, run<Linear, linear_f32, kAvx512>},
-      {"avx2", kCpu,
-       [](const Linear::Problem& p, const DeviceInfo& d) { return d.has_avx2 && panels(p); },
+       [](const Linear& p, const DeviceInfo& d) { return d.has_avx512 && panels(p); }, f32_cost,
+       run<Linear, linear_f32, kAvx512>},
+      {"avx2", kCpu, [](const Linear& p, const DeviceInfo& d) { return d.has_avx2 && panels(p); },
        avx2_cost, run<Linear, linear_f32, kAvx2>},
   });
 }
@@ -130,10 +129,9 @@ void add_kernels(Registry& registry) {
   add_vectors<Rope, launch_rope>(registry);
   registry.add<Attention>({
       {"avx512", kCpu,
-       [](const Attention::Problem& p, const DeviceInfo& d) { return d.has_avx512 && fits(p); },
+       [](const Attention& p, const DeviceInfo& d) { return d.has_avx512 && fits(p); },
        first<Attention>, run<Attention, launch_attention, kAvx512>},
-      {"avx2", kCpu,
-       [](const Attention::Problem& p, const DeviceInfo& d) { return d.has_avx2 && fits(p); },
+      {"avx2", kCpu, [](const Attention& p, const DeviceInfo& d) { return d.has_avx2 && fits(p); },
        second<Attention>, run<Attention, launch_attention, kAvx2>},
   });
   add_vectors<Glu, launch_glu>(registry);

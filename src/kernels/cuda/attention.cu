@@ -352,31 +352,30 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
   merge(p, w, state, values, largest, sums);
 }
 
-Params params_of(const Attention::Args& a) {
-  const Attention::Problem& problem = a.problem;
-  const int group = problem.num_heads / problem.num_kv_heads;
+Params params_of(const Attention& a) {
+  const int group = a.heads.num / a.heads.num_kv;
   Params p = {};
   p.qkv = static_cast<const float*>(a.qkv.data);
   p.qkv_stride = a.qkv.stride;
-  p.k_cache = a.k_cache;
-  p.v_cache = a.v_cache;
-  p.k_scales = a.k_scales;
-  p.v_scales = a.v_scales;
-  p.rope_table = problem.has_rope ? a.rope_table : nullptr;
-  p.positions = a.positions;
-  p.row_begin = a.row_begin;
-  p.row_of_token = a.row_of_token;
-  p.block_table = a.block_table;
+  p.k_cache = a.cache.keys;
+  p.v_cache = a.cache.values;
+  p.k_scales = a.cache.key_scales;
+  p.v_scales = a.cache.value_scales;
+  p.rope_table = is_given(a.angles) ? a.angles.data : nullptr;
+  p.positions = a.step.positions;
+  p.row_begin = a.step.row_begin;
+  p.row_of_token = a.step.row_of_token;
+  p.block_table = a.step.block_table;
   p.out = static_cast<__nv_bfloat16*>(a.out.data);
   p.out_stride = a.out.stride;
-  p.num_rows = a.num_rows;
-  p.max_blocks = a.max_blocks;
-  p.num_heads = problem.num_heads;
-  p.num_kv_heads = problem.num_kv_heads;
-  p.head_dim = problem.head_dim;
-  p.block_tokens = problem.block_tokens;
-  p.window = problem.window;
-  p.sink = problem.sink;
+  p.num_rows = a.step.num_rows;
+  p.max_blocks = a.step.max_blocks;
+  p.num_heads = a.heads.num;
+  p.num_kv_heads = a.heads.num_kv;
+  p.head_dim = a.heads.dim;
+  p.block_tokens = a.cache.block_tokens;
+  p.window = a.cache.window;
+  p.sink = a.cache.sink;
   p.heads_per_block = group < kQueries ? group : kQueries;
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
   p.tile_tokens = kQueries / p.heads_per_block;
@@ -404,10 +403,10 @@ cudaError_t launch_typed(const Params& p, unsigned tokens, cudaStream_t stream) 
 
 }  // namespace
 
-cudaError_t launch(const Attention::Args& a, cudaStream_t stream) {
+cudaError_t launch(const Attention& a, cudaStream_t stream) {
   const Params p = params_of(a);
-  const auto tokens = static_cast<unsigned>(a.problem.tokens);
-  switch (a.problem.kv) {
+  const auto tokens = static_cast<unsigned>(a.qkv.rows);
+  switch (a.cache.type) {
     case DType::kI8:
       return launch_typed<Int8Cache>(p, tokens, stream);
     case DType::kF8E4M3:

@@ -87,13 +87,13 @@ const Api* api() {
   return loaded;
 }
 
-Status lt_status(cublasStatus_t status, const char* call, const Linear::Problem& p) {
+Status lt_status(cublasStatus_t status, const char* call, const Linear& a) {
   if (status == CUBLAS_STATUS_SUCCESS) return ok();
-  return internal_error("linear [{}, {}] x [{}, {}]: {}: {}", p.tokens, p.k, p.n, p.k, call,
-                        api()->status_string(status));
+  return internal_error("linear [{}, {}] x [{}, {}]: {}: {}", a.x.rows, a.weight.k, a.weight.n,
+                        a.weight.k, call, api()->status_string(status));
 }
 
-#define RETURN_IF_LT_ERROR(problem, call) RETURN_IF_ERROR(lt_status((call), #call, (problem)))
+#define RETURN_IF_LT_ERROR(product, call) RETURN_IF_ERROR(lt_status((call), #call, (product)))
 
 // Owns the descriptors of one product D [n, m] = W^T [n, k] . X [k, m], all column-major: the
 // row-major matrices of the op read the other way round.
@@ -108,18 +108,17 @@ class Descriptors {
       if (layout) api()->layout_destroy(layout);
   }
 
-  Status make(const Linear::Args& a, int64_t tokens) {
-    const Linear::Problem& p = a.problem;
-    const cudaDataType_t type = p.out == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
-    const auto n = static_cast<uint64_t>(p.n), k = static_cast<uint64_t>(p.k);
+  Status make(const Linear& a, int64_t tokens) {
+    const cudaDataType_t type = a.out.dtype == DType::kBF16 ? CUDA_R_16BF : CUDA_R_32F;
+    const auto n = static_cast<uint64_t>(a.weight.n), k = static_cast<uint64_t>(a.weight.k);
     const auto m = static_cast<uint64_t>(tokens);
-    RETURN_IF_LT_ERROR(p, api()->desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    RETURN_IF_LT_ERROR(a, api()->desc_create(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t transposed = CUBLAS_OP_T;
-    RETURN_IF_LT_ERROR(p, api()->desc_set(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+    RETURN_IF_LT_ERROR(a, api()->desc_set(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                           sizeof(transposed)));
-    RETURN_IF_LT_ERROR(p, api()->layout_create(&weight, CUDA_R_16BF, k, n, p.k));
-    RETURN_IF_LT_ERROR(p, api()->layout_create(&x, CUDA_R_16BF, k, m, a.x.stride));
-    RETURN_IF_LT_ERROR(p, api()->layout_create(&out, type, n, m, a.out.stride));
+    RETURN_IF_LT_ERROR(a, api()->layout_create(&weight, CUDA_R_16BF, k, n, a.weight.k));
+    RETURN_IF_LT_ERROR(a, api()->layout_create(&x, CUDA_R_16BF, k, m, a.x.stride));
+    RETURN_IF_LT_ERROR(a, api()->layout_create(&out, type, n, m, a.out.stride));
     return ok();
   }
 
@@ -151,20 +150,19 @@ class Chooser {
     if (handle_) api()->destroy(handle_);
   }
 
-  StatusOr<cublasLtHandle_t> handle(const Linear::Problem& p) {
-    if (!handle_) RETURN_IF_LT_ERROR(p, api()->create(&handle_));
+  StatusOr<cublasLtHandle_t> handle(const Linear& a) {
+    if (!handle_) RETURN_IF_LT_ERROR(a, api()->create(&handle_));
     return handle_;
   }
 
   // The best algorithm for this product with `tokens` rows.
-  StatusOr<cublasLtMatmulAlgo_t> choose(const Linear::Args& a, int64_t tokens) {
-    const Linear::Problem& p = a.problem;
+  StatusOr<cublasLtMatmulAlgo_t> choose(const Linear& a, int64_t tokens) {
     const Key key = {tokens,
-                     p.n,
-                     p.k,
+                     a.weight.n,
+                     a.weight.k,
                      a.x.stride,
                      a.out.stride,
-                     static_cast<int64_t>(p.out),
+                     static_cast<int64_t>(a.out.dtype),
                      alignment_of(a.x.data),
                      alignment_of(a.weight.data),
                      alignment_of(a.out.data)};
@@ -178,18 +176,17 @@ class Chooser {
  private:
   using Key = std::array<int64_t, 9>;
 
-  StatusOr<cublasLtMatmulAlgo_t> ask(const Linear::Args& a, int64_t tokens) {
-    const Linear::Problem& p = a.problem;
+  StatusOr<cublasLtMatmulAlgo_t> ask(const Linear& a, int64_t tokens) {
     Descriptors d;
     RETURN_IF_ERROR(d.make(a, tokens));
     cublasLtMatmulPreference_t preference = nullptr;
-    RETURN_IF_LT_ERROR(p, api()->preference_create(&preference));
+    RETURN_IF_LT_ERROR(a, api()->preference_create(&preference));
     const std::unique_ptr<void, cublasStatus_t (*)(void*)> release(preference, [](void* it) {
       return api()->preference_destroy(static_cast<cublasLtMatmulPreference_t>(it));
     });
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
       return lt_status(api()->preference_set(preference, attribute, &value, sizeof(value)),
-                       "cublasLtMatmulPreferenceSetAttribute", p);
+                       "cublasLtMatmulPreferenceSetAttribute", a);
     };
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kCudaWorkspaceBytes}));
     // Partial sums are added in f32 only, never in the output's type.
@@ -205,10 +202,11 @@ class Chooser {
         api()->get_heuristic(handle_, d.operation, d.weight, d.x, d.out, d.out, preference,
                              kHeuristics, results.data(), &count);
     if (asked != CUBLAS_STATUS_NOT_SUPPORTED)
-      RETURN_IF_ERROR(lt_status(asked, "cublasLtMatmulAlgoGetHeuristic", p));
+      RETURN_IF_ERROR(lt_status(asked, "cublasLtMatmulAlgoGetHeuristic", a));
     for (int i = 0; i < count; ++i)
       if (results[i].state == CUBLAS_STATUS_SUCCESS) return results[i].algo;
-    return unsupported("cublasLt has no algorithm for [{}, {}] x [{}, {}]", tokens, p.k, p.n, p.k);
+    return unsupported("cublasLt has no algorithm for [{}, {}] x [{}, {}]", tokens, a.weight.k,
+                       a.weight.n, a.weight.k);
   }
 
   cublasLtHandle_t handle_ = nullptr;
@@ -219,30 +217,29 @@ class Chooser {
 
 bool has_cublaslt() { return api() != nullptr; }
 
-Status run_cublaslt(const Linear::Args& a, CudaStream& stream) {
-  const Linear::Problem& p = a.problem;
+Status run_cublaslt(const Linear& a, CudaStream& stream) {
   auto& chooser = stream.local<Chooser>();
-  ASSIGN_OR_RETURN(const cublasLtHandle_t handle, chooser.handle(p));
+  ASSIGN_OR_RETURN(const cublasLtHandle_t handle, chooser.handle(a));
   // The bias is laid down first and added to: exact, and free of the epilogue's type rules.
-  const float one = 1, beta = p.has_bias ? 1 : 0;
-  if (p.has_bias)
+  const float one = 1, beta = is_given(a.bias) ? 1 : 0;
+  if (is_given(a.bias))
     RETURN_IF_CUDA_ERROR(stream.device().info().index, launch_bias(a, stream.handle()));
   Descriptors d;
-  RETURN_IF_ERROR(d.make(a, p.tokens));
+  RETURN_IF_ERROR(d.make(a, a.x.rows));
   const auto product = [&](const cublasLtMatmulAlgo_t& algorithm) {
     return api()->matmul(handle, d.operation, &one, a.weight.data, d.weight, a.x.data, d.x, &beta,
                          a.out.data, d.out, a.out.data, d.out, &algorithm, stream.workspace(),
                          kCudaWorkspaceBytes, stream.handle());
   };
-  const int64_t bucket = bucket_of(p.tokens);
+  const int64_t bucket = bucket_of(a.x.rows);
   ASSIGN_OR_RETURN(cublasLtMatmulAlgo_t algorithm, chooser.choose(a, bucket));
   cublasStatus_t status = product(algorithm);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
     // The bucket's algorithm does not take this very count.
-    ASSIGN_OR_RETURN(algorithm, chooser.choose(a, p.tokens));
+    ASSIGN_OR_RETURN(algorithm, chooser.choose(a, a.x.rows));
     status = product(algorithm);
   }
-  return lt_status(status, "cublasLtMatmul", p);
+  return lt_status(status, "cublasLtMatmul", a);
 }
 
 }  // namespace nereid::kernels::cuda

@@ -14,6 +14,6 @@ bool has_cublaslt();
 // Enqueues the product. Algorithms are chosen by the library's heuristic, once per shape and bucket
 // of token counts, and kept with the stream. Unimplemented when the library has none for this shape
 // or alignment, Internal with its reason on failure.
-Status run_cublaslt(const Linear::Args& args, CudaStream& stream);
+Status run_cublaslt(const Linear& args, CudaStream& stream);
 
 }  // namespace nereid::kernels::cuda

@@ -52,16 +52,16 @@ dim3 grid_for(int64_t rows, int64_t width) {
 }
 
 template <Activation kActivation>
-void enqueue(const Glu::Args& a, cudaStream_t stream) {
-  glu_kernel<kActivation><<<grid_for(a.problem.tokens, a.problem.width), kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, a.problem.width,
+void enqueue(const Glu& a, cudaStream_t stream) {
+  glu_kernel<kActivation><<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
+      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
       static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
 }
 
 }  // namespace
 
-cudaError_t launch(const Glu::Args& a, cudaStream_t stream) {
-  switch (a.problem.activation) {
+cudaError_t launch(const Glu& a, cudaStream_t stream) {
+  switch (a.activation) {
     case Activation::kSilu:
       enqueue<Activation::kSilu>(a, stream);
       break;
@@ -75,18 +75,17 @@ cudaError_t launch(const Glu::Args& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t launch(const Add::Args& a, cudaStream_t stream) {
-  add_kernel<<<grid_for(a.problem.tokens, a.problem.width), kThreads, 0, stream>>>(
+cudaError_t launch(const Add& a, cudaStream_t stream) {
+  add_kernel<<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
       static_cast<float*>(a.x.data), a.x.stride, static_cast<const float*>(a.y.data), a.y.stride,
-      a.problem.width);
+      a.out.cols);
   return cudaGetLastError();
 }
 
-cudaError_t launch(const Rope::Args& a, cudaStream_t stream) {
-  const Rope::Problem& p = a.problem;
-  rope_kernel<<<static_cast<unsigned>(p.tokens), kThreads, 0, stream>>>(
-      static_cast<float*>(a.qkv.data), a.qkv.stride, a.positions, a.table,
-      p.num_heads + p.num_kv_heads, p.head_dim);
+cudaError_t launch(const Rope& a, cudaStream_t stream) {
+  rope_kernel<<<static_cast<unsigned>(a.qkv.rows), kThreads, 0, stream>>>(
+      static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions, a.angles.data,
+      a.heads.num + a.heads.num_kv, a.heads.dim);
   return cudaGetLastError();
 }
 

@@ -8,18 +8,18 @@
 
 namespace nereid::kernels::cuda {
 
-cudaError_t launch(const Embed::Args& args, cudaStream_t stream);
-cudaError_t launch(const Norm::Args& args, cudaStream_t stream);
-cudaError_t launch(const Linear::Args& args, cudaStream_t stream);
-cudaError_t launch(const Rope::Args& args, cudaStream_t stream);
-cudaError_t launch(const Attention::Args& args, cudaStream_t stream);
-cudaError_t launch(const Glu::Args& args, cudaStream_t stream);
-cudaError_t launch(const Add::Args& args, cudaStream_t stream);
-cudaError_t launch(const GatherRows::Args& args, cudaStream_t stream);
-cudaError_t launch(const Sample::Args& args, cudaStream_t stream);
+cudaError_t launch(const Embed& args, cudaStream_t stream);
+cudaError_t launch(const Norm& args, cudaStream_t stream);
+cudaError_t launch(const Linear& args, cudaStream_t stream);
+cudaError_t launch(const Rope& args, cudaStream_t stream);
+cudaError_t launch(const Attention& args, cudaStream_t stream);
+cudaError_t launch(const Glu& args, cudaStream_t stream);
+cudaError_t launch(const Add& args, cudaStream_t stream);
+cudaError_t launch(const GatherRows& args, cudaStream_t stream);
+cudaError_t launch(const Sample& args, cudaStream_t stream);
 
 // Writes the bias in every row of `out`: what a product with beta = 1 adds to.
-cudaError_t launch_bias(const Linear::Args& args, cudaStream_t stream);
+cudaError_t launch_bias(const Linear& args, cudaStream_t stream);
 
 // Limits of the kernels, for `can`.
 inline constexpr int32_t kMaxHeadDim = 256;

@@ -118,14 +118,14 @@ __global__ void bias_kernel(const __nv_bfloat16* bias, int64_t n, Out* out, int6
     store(out + blockIdx.x * out_stride + c, load(bias + c));
 }
 
-Product product_of(const Linear::Args& a) {
+Product product_of(const Linear& a) {
   return {static_cast<const __nv_bfloat16*>(a.x.data),
           a.x.stride,
           static_cast<const __nv_bfloat16*>(a.weight.data),
-          a.problem.has_bias ? static_cast<const __nv_bfloat16*>(a.bias) : nullptr,
-          a.problem.tokens,
-          a.problem.n,
-          a.problem.k,
+          static_cast<const __nv_bfloat16*>(a.bias.data),
+          a.x.rows,
+          a.weight.n,
+          a.weight.k,
           a.out.stride};
 }
 
@@ -142,7 +142,7 @@ void enqueue_few(const Product& p, Out* out, cudaStream_t stream) {
 }
 
 template <class Out>
-void enqueue(const Linear::Args& a, cudaStream_t stream) {
+void enqueue(const Linear& a, cudaStream_t stream) {
   const Product p = product_of(a);
   auto* out = static_cast<Out*>(a.out.data);
   if (p.tokens == 1) return enqueue_few<1>(p, out, stream);
@@ -154,22 +154,22 @@ void enqueue(const Linear::Args& a, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t launch(const Linear::Args& a, cudaStream_t stream) {
-  if (a.problem.out == DType::kBF16)
+cudaError_t launch(const Linear& a, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16)
     enqueue<__nv_bfloat16>(a, stream);
   else
     enqueue<float>(a, stream);
   return cudaGetLastError();
 }
 
-cudaError_t launch_bias(const Linear::Args& a, cudaStream_t stream) {
-  const auto tokens = static_cast<unsigned>(a.problem.tokens);
-  const auto* bias = static_cast<const __nv_bfloat16*>(a.bias);
-  if (a.problem.out == DType::kBF16)
+cudaError_t launch_bias(const Linear& a, cudaStream_t stream) {
+  const auto tokens = static_cast<unsigned>(a.out.rows);
+  const auto* bias = static_cast<const __nv_bfloat16*>(a.bias.data);
+  if (a.out.dtype == DType::kBF16)
     bias_kernel<<<tokens, kThreads, 0, stream>>>(
-        bias, a.problem.n, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+        bias, a.weight.n, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
   else
-    bias_kernel<<<tokens, kThreads, 0, stream>>>(bias, a.problem.n, static_cast<float*>(a.out.data),
+    bias_kernel<<<tokens, kThreads, 0, stream>>>(bias, a.weight.n, static_cast<float*>(a.out.data),
                                                  a.out.stride);
   return cudaGetLastError();
 }

@@ -34,18 +34,18 @@ __global__ void norm_kernel(float* residual, int64_t residual_stride, const floa
 }
 
 template <class Out>
-void enqueue(const Norm::Args& a, cudaStream_t stream) {
-  norm_kernel<Out><<<static_cast<unsigned>(a.problem.tokens), kThreads, 0, stream>>>(
-      static_cast<float*>(a.residual.data), a.residual.stride,
-      a.problem.has_add ? static_cast<const float*>(a.add.data) : nullptr, a.add.stride,
-      static_cast<const __nv_bfloat16*>(a.weight), a.eps, a.problem.hidden,
+void enqueue(const Norm& a, cudaStream_t stream) {
+  norm_kernel<Out><<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
+      static_cast<float*>(a.x.data), a.x.stride,
+      is_given(a.add) ? static_cast<const float*>(a.add.data) : nullptr, a.add.stride,
+      static_cast<const __nv_bfloat16*>(a.weight.data), a.eps, a.x.cols,
       static_cast<Out*>(a.out.data), a.out.stride);
 }
 
 }  // namespace
 
-cudaError_t launch(const Norm::Args& a, cudaStream_t stream) {
-  if (a.problem.out == DType::kBF16)
+cudaError_t launch(const Norm& a, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16)
     enqueue<__nv_bfloat16>(a, stream);
   else
     enqueue<float>(a, stream);

@@ -28,16 +28,16 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
 
 }  // namespace
 
-cudaError_t launch(const Embed::Args& a, cudaStream_t stream) {
-  embed_kernel<<<static_cast<unsigned>(a.problem.tokens), kThreads, 0, stream>>>(
-      a.tokens, a.slot_tokens, static_cast<const __nv_bfloat16*>(a.table.data), a.problem.vocab,
-      a.problem.hidden, static_cast<float*>(a.out.data), a.out.stride);
+cudaError_t launch(const Embed& a, cudaStream_t stream) {
+  embed_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
+      a.step.tokens, a.step.slot_tokens, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
+      a.table.k, static_cast<float*>(a.out.data), a.out.stride);
   return cudaGetLastError();
 }
 
-cudaError_t launch(const GatherRows::Args& a, cudaStream_t stream) {
-  gather_kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, a.rows, a.problem.width,
+cudaError_t launch(const GatherRows& a, cudaStream_t stream) {
+  gather_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
+      static_cast<const float*>(a.x.data), a.x.stride, a.step.logit_tokens, a.out.cols,
       static_cast<float*>(a.out.data), a.out.stride);
   return cudaGetLastError();
 }

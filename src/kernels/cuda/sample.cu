@@ -363,8 +363,8 @@ __device__ void ban_ids(const Edit& e) {
   __syncthreads();
 }
 
-__device__ void edit(const Sample::Args& a, const SampleParams& p, const int32_t* history,
-                     int position, float* logits, Scratch& s) {
+__device__ void edit(const Sample& a, const SampleParams& p, const int32_t* history, int position,
+                     float* logits, Scratch& s) {
   const uint64_t lists = reinterpret_cast<uint64_t>(a.lists_base) + p.lists;
   const Edit e = {p,
                   SampleLists(p, reinterpret_cast<const int32_t*>(lists),
@@ -386,7 +386,7 @@ __device__ int choose(const Row& row, uint64_t best, const SampleParams& p, cons
   return draw(row, p, position, since_reset(p, history, position, s), s);
 }
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(const Sample::Args a) {
+__global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
   __shared__ Scratch s;
   const SampleRow wish = a.rows[blockIdx.x];
   const SampleParams& p = a.params[wish.slot];
@@ -429,7 +429,7 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const Sample::Args a) 
 
 }  // namespace
 
-cudaError_t launch(const Sample::Args& a, cudaStream_t stream) {
+cudaError_t launch(const Sample& a, cudaStream_t stream) {
   sample_kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(a);
   return cudaGetLastError();
 }

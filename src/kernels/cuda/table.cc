@@ -25,121 +25,90 @@ double seconds_for(double bytes) { return kLaunchSeconds + bytes / kBytesPerSeco
 bool is_cuda(const DeviceInfo& device) { return device.kind == DeviceKind::kCuda; }
 
 template <class Op>
-Status run(const typename Op::Args& args, Stream& stream) {
+Status run(const Op& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const cudaError_t error = launch(args, static_cast<cudaStream_t>(stream.native()));
   if (error == cudaSuccess) return ok();
   return annotate(cuda_status(error, "launch", stream.device().info().index), Op::kName);
 }
 
-Status run_attention(const Attention::Args& args, Stream& stream) {
-  for (const void* cache : {args.k_cache, args.v_cache})
+Status run_attention(const Attention& args, Stream& stream) {
+  for (const void* cache : {args.cache.keys, args.cache.values})
     if (reinterpret_cast<uintptr_t>(cache) % 16 != 0)
       return internal_error("attention: a cache is not 16-byte aligned");
   return run<Attention>(args, stream);
 }
 
-Status run_library_product(const Linear::Args& args, Stream& stream) {
+Status run_library_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const Status status = run_cublaslt(args, static_cast<CudaStream&>(stream));
-  // Strides and alignments are not part of the problem, so `can` could not know.
+  // `can` does not look at strides and alignments.
   return absl::IsUnimplemented(status) ? run<Linear>(args, stream) : status;
 }
 
-bool can_embed(const Embed::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.layout == WeightLayout::kRowMajor && p.tokens <= kMaxRows;
+template <class Op>
+bool can_run(const Op& a, const DeviceInfo& d) {
+  return is_cuda(d) && rows_of(a) <= kMaxRows;
 }
-double embed_cost(const Embed::Problem& p, const DeviceInfo&) {
-  return seconds_for(6.0 * static_cast<double>(p.tokens * p.hidden));
-}
-
-bool can_norm(const Norm::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.tokens <= kMaxRows && (p.out == DType::kF32 || p.out == DType::kBF16);
-}
-double norm_cost(const Norm::Problem& p, const DeviceInfo&) {
-  return seconds_for((p.has_add ? 14.0 : 6.0) * static_cast<double>(p.tokens * p.hidden));
+// Seconds to move `bytes` for each element of the output.
+template <class Op, int kBytes>
+double cost_of(const Op& a, const DeviceInfo&) {
+  return seconds_for(static_cast<double>(kBytes) * static_cast<double>(a.out.rows * a.out.cols));
 }
 
-bool can_product(const Linear::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.layout == WeightLayout::kRowMajor && p.tokens <= kMaxRows &&
-         p.n <= kMaxLinearOutputs && (p.out == DType::kF32 || p.out == DType::kBF16);
+bool can_embed(const Embed& a, const DeviceInfo& d) {
+  return can_run(a, d) && a.table.layout == WeightLayout::kRowMajor;
 }
-double product_cost(const Linear::Problem& p, double flops_per_second) {
-  const double bytes = 2.0 * static_cast<double>(p.n * p.k + p.tokens * p.k) +
-                       static_cast<double>(p.tokens * p.n) * static_cast<double>(size_of(p.out));
-  const double flops = 2.0 * static_cast<double>(p.tokens * p.n) * static_cast<double>(p.k);
+
+bool can_product(const Linear& a, const DeviceInfo& d) {
+  return can_run(a, d) && a.weight.layout == WeightLayout::kRowMajor &&
+         a.weight.n <= kMaxLinearOutputs;
+}
+double product_cost(const Linear& a, double flops_per_second) {
+  const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
+  const auto k = static_cast<double>(a.weight.k);
+  const double bytes =
+      2.0 * (n * k + tokens * k) + tokens * n * static_cast<double>(size_of(a.out.dtype));
+  const double flops = 2.0 * tokens * n * k;
   return kLaunchSeconds + std::max(bytes / kBytesPerSecond, flops / flops_per_second);
 }
-double plain_product_cost(const Linear::Problem& p, const DeviceInfo&) {
-  return 2 * product_cost(p, kPlainFlops);  // always behind the library
+double plain_product_cost(const Linear& a, const DeviceInfo&) {
+  return 2 * product_cost(a, kPlainFlops);  // always behind the library
 }
-double library_product_cost(const Linear::Problem& p, const DeviceInfo&) {
-  return product_cost(p, kTensorFlops);
-}
-
-bool can_rope(const Rope::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.tokens <= kMaxRows && p.head_dim % 2 == 0;
-}
-double rope_cost(const Rope::Problem& p, const DeviceInfo&) {
-  return seconds_for(8.0 * static_cast<double>(p.tokens * p.head_dim) *
-                     (p.num_heads + p.num_kv_heads));
+double library_product_cost(const Linear& a, const DeviceInfo&) {
+  return product_cost(a, kTensorFlops);
 }
 
-bool can_attention(const Attention::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.keys == KeyLayout::kLines && p.tokens <= kMaxRows && p.num_kv_heads > 0 &&
-         p.num_heads % p.num_kv_heads == 0 && p.num_heads <= 65535 &&
-         p.head_dim % kHeadDimUnit == 0 && p.head_dim <= kMaxHeadDim && p.block_tokens > 0 &&
-         (p.kv == DType::kBF16 || has_kv_scales(p.kv));
-}
-double attention_cost(const Attention::Problem& p, const DeviceInfo&) {
-  return seconds_for(8.0 * static_cast<double>(p.tokens * p.head_dim) *
-                     (p.num_heads + p.num_kv_heads));
+bool can_attention(const Attention& a, const DeviceInfo& d) {
+  return can_run(a, d) && a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
+         a.heads.dim % kHeadDimUnit == 0 && a.heads.dim <= kMaxHeadDim;
 }
 
-bool can_glu(const Glu::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.tokens <= kMaxRows;
+bool can_sample(const Sample& a, const DeviceInfo& d) {
+  return is_cuda(d) && a.problem.rows <= kMaxRows && a.problem.vocab <= kMaxVocab;
 }
-double glu_cost(const Glu::Problem& p, const DeviceInfo&) {
-  return seconds_for(10.0 * static_cast<double>(p.tokens * p.width));
-}
-
-bool can_add(const Add::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.tokens <= kMaxRows;
-}
-double add_cost(const Add::Problem& p, const DeviceInfo&) {
-  return seconds_for(12.0 * static_cast<double>(p.tokens * p.width));
-}
-
-bool can_gather(const GatherRows::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.rows <= kMaxRows;
-}
-double gather_cost(const GatherRows::Problem& p, const DeviceInfo&) {
-  return seconds_for(8.0 * static_cast<double>(p.rows * p.width));
-}
-
-bool can_sample(const Sample::Problem& p, const DeviceInfo& d) {
-  return is_cuda(d) && p.rows <= kMaxRows && p.vocab <= kMaxVocab;
-}
-double sample_cost(const Sample::Problem& p, const DeviceInfo&) {
-  return seconds_for((p.all_greedy ? 8.0 : 160.0) * static_cast<double>(p.rows * p.vocab));
+double sample_cost(const Sample& a, const DeviceInfo&) {
+  return seconds_for((a.problem.all_greedy ? 8.0 : 160.0) *
+                     static_cast<double>(a.problem.rows * a.problem.vocab));
 }
 
 }  // namespace
 
 void add_kernels(Registry& registry) {
   constexpr DeviceKind kCuda = DeviceKind::kCuda;
-  registry.add<Embed>({{"cuda", kCuda, can_embed, embed_cost, run<Embed>}});
-  registry.add<Norm>({{"cuda", kCuda, can_norm, norm_cost, run<Norm>}});
+  registry.add<Embed>({{"cuda", kCuda, can_embed, cost_of<Embed, 6>, run<Embed>}});
+  registry.add<Norm>({{"cuda", kCuda, can_run<Norm>, cost_of<Norm, 14>, run<Norm>}});
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())
     registry.add<Linear>(
         {{"cublaslt", kCuda, can_product, library_product_cost, run_library_product}});
   registry.add<Linear>({{"plain", kCuda, can_product, plain_product_cost, run<Linear>}});
-  registry.add<Rope>({{"cuda", kCuda, can_rope, rope_cost, run<Rope>}});
-  registry.add<Attention>({{"cuda", kCuda, can_attention, attention_cost, run_attention}});
-  registry.add<Glu>({{"cuda", kCuda, can_glu, glu_cost, run<Glu>}});
-  registry.add<Add>({{"cuda", kCuda, can_add, add_cost, run<Add>}});
-  registry.add<GatherRows>({{"cuda", kCuda, can_gather, gather_cost, run<GatherRows>}});
+  registry.add<Rope>({{"cuda", kCuda, can_run<Rope>, cost_of<Rope, 8>, run<Rope>}});
+  registry.add<Attention>({{"cuda", kCuda, can_attention, cost_of<Attention, 8>, run_attention}});
+  registry.add<Glu>({{"cuda", kCuda, can_run<Glu>, cost_of<Glu, 10>, run<Glu>}});
+  registry.add<Add>({{"cuda", kCuda, can_run<Add>, cost_of<Add, 12>, run<Add>}});
+  registry.add<GatherRows>(
+      {{"cuda", kCuda, can_run<GatherRows>, cost_of<GatherRows, 8>, run<GatherRows>}});
   registry.add<Sample>({{"cuda", kCuda, can_sample, sample_cost, run<Sample>}});
 }
 

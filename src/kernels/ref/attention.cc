@@ -7,23 +7,23 @@
 #include "kernels/api/keys.h"
 #include "kernels/ref/ref.h"
 
-namespace nereid::kernels::ref {
+namespace nereid::kernels {
 namespace {
 
 // Number of a position's head vector in one layer's K or V cache.
-int64_t cache_line(const Attention::Args& a, int64_t row, int64_t position, int64_t kv_head) {
-  const Attention::Problem& p = a.problem;
-  const int64_t block = a.block_table[row * a.max_blocks + position / p.block_tokens];
-  return (block * p.num_kv_heads + kv_head) * p.block_tokens + position % p.block_tokens;
+int64_t cache_line(const Attention& a, int64_t row, int64_t position, int64_t kv_head) {
+  const int64_t tokens = a.cache.block_tokens;
+  const int64_t block = a.step.block_table[row * a.step.max_blocks + position / tokens];
+  return (block * a.heads.num_kv + kv_head) * tokens + position % tokens;
 }
 
 // One head vector of token i, rotated when `rotate`.
-std::vector<float> head_vector(const Attention::Args& a, int64_t i, int64_t head, bool rotate) {
-  const int64_t d = a.problem.head_dim, half = d / 2;
+std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool rotate) {
+  const int64_t d = a.heads.dim, half = d / 2;
   const float* x = a.qkv.row<float>(i) + head * d;
   std::vector<float> y(x, x + d);
   if (!rotate) return y;
-  const float* angles = a.rope_table + int64_t{a.positions[i]} * d;
+  const float* angles = a.angles.data + int64_t{a.step.positions[i]} * d;
   for (int64_t c = 0; c < half; ++c) {
     y[c] = x[c] * angles[c] - x[c + half] * angles[c + half];
     y[c + half] = x[c + half] * angles[c] + x[c] * angles[c + half];
@@ -83,55 +83,64 @@ std::vector<double> load_line(const Line& line, const void* cache, const float* 
   return x;
 }
 
-void store_kv(const Attention::Args& a) {
-  const Attention::Problem& p = a.problem;
-  for (int64_t i = 0; i < p.tokens; ++i) {
-    for (int64_t head = 0; head < p.num_kv_heads; ++head) {
-      const int64_t line = cache_line(a, a.row_of_token[i], a.positions[i], head);
-      store_line(head_vector(a, i, p.num_heads + head, p.has_rope),
-                 {p.kv, p.keys, line, p.head_dim}, a.k_cache, a.k_scales);
-      store_line(head_vector(a, i, p.num_heads + p.num_kv_heads + head, false),
-                 {p.kv, KeyLayout::kLines, line, p.head_dim}, a.v_cache, a.v_scales);
+// A position's key and value in the cache.
+Line key_line(const CacheView& c, int64_t number, int64_t d) {
+  return {c.type, c.layout, number, d};
+}
+Line value_line(const CacheView& c, int64_t number, int64_t d) {
+  return {c.type, KeyLayout::kLines, number, d};
+}
+
+void store_kv(const Attention& a) {
+  const Heads& h = a.heads;
+  const CacheView& cache = a.cache;
+  for (int64_t i = 0; i < a.qkv.rows; ++i) {
+    for (int64_t head = 0; head < h.num_kv; ++head) {
+      const int64_t line = cache_line(a, a.step.row_of_token[i], a.step.positions[i], head);
+      store_line(head_vector(a, i, h.num + head, is_given(a.angles)), key_line(cache, line, h.dim),
+                 cache.keys, cache.key_scales);
+      store_line(head_vector(a, i, h.num + h.num_kv + head, false), value_line(cache, line, h.dim),
+                 cache.values, cache.value_scales);
     }
   }
 }
 
-void attend(const Attention::Args& a, int64_t i, int64_t head) {
-  const Attention::Problem& p = a.problem;
-  const int64_t row = a.row_of_token[i], position = a.positions[i];
-  const int64_t kv_head = head / (p.num_heads / p.num_kv_heads);
-  const std::vector<float> q = head_vector(a, i, head, p.has_rope);
+void attend(const Attention& a, int64_t i, int64_t head) {
+  const CacheView& cache = a.cache;
+  const int64_t d = a.heads.dim;
+  const int64_t row = a.step.row_of_token[i], position = a.step.positions[i];
+  const int64_t kv_head = head / (a.heads.num / a.heads.num_kv);
+  const std::vector<float> q = head_vector(a, i, head, is_given(a.angles));
 
   std::vector<int64_t> lines;
   std::vector<double> weights;
   double largest = -INFINITY, sum = 0;
   for (int64_t at = 0; at <= position; ++at) {
-    if (p.window > 0 && at <= position - p.window && at >= p.sink) continue;
+    if (cache.window > 0 && at <= position - cache.window && at >= cache.sink) continue;
     lines.push_back(cache_line(a, row, at, kv_head));
-    const auto k = load_line({p.kv, p.keys, lines.back(), p.head_dim}, a.k_cache, a.k_scales);
+    const auto k = load_line(key_line(cache, lines.back(), d), cache.keys, cache.key_scales);
     double dot = 0;
-    for (int64_t c = 0; c < p.head_dim; ++c) dot += double{q[c]} * k[c];
+    for (int64_t c = 0; c < d; ++c) dot += double{q[c]} * k[c];
     weights.push_back(dot * a.scale);
     largest = std::max(largest, weights.back());
   }
   for (double& w : weights) sum += w = std::exp(w - largest);
 
-  std::vector<double> values(static_cast<size_t>(p.head_dim));
+  std::vector<double> values(static_cast<size_t>(d));
   for (size_t j = 0; j < lines.size(); ++j) {
-    const auto v =
-        load_line({p.kv, KeyLayout::kLines, lines[j], p.head_dim}, a.v_cache, a.v_scales);
-    for (int64_t c = 0; c < p.head_dim; ++c) values[c] += weights[j] * v[c];
+    const auto v = load_line(value_line(cache, lines[j], d), cache.values, cache.value_scales);
+    for (int64_t c = 0; c < d; ++c) values[c] += weights[j] * v[c];
   }
-  for (int64_t c = 0; c < p.head_dim; ++c)
-    a.out.row<BF16>(i)[head * p.head_dim + c] = to_bf16(static_cast<float>(values[c] / sum));
+  for (int64_t c = 0; c < d; ++c)
+    a.out.row<BF16>(i)[head * d + c] = to_bf16(static_cast<float>(values[c] / sum));
 }
 
 }  // namespace
 
-void run(const Attention::Args& a) {
+void reference(const Attention& a) {
   store_kv(a);
-  for (int64_t i = 0; i < a.problem.tokens; ++i)
-    for (int64_t head = 0; head < a.problem.num_heads; ++head) attend(a, i, head);
+  for (int64_t i = 0; i < a.qkv.rows; ++i)
+    for (int64_t head = 0; head < a.heads.num; ++head) attend(a, i, head);
 }
 
-}  // namespace nereid::kernels::ref
+}  // namespace nereid::kernels

@@ -5,7 +5,7 @@
 
 #include "kernels/api/pack.h"
 
-namespace nereid::kernels::ref {
+namespace nereid::kernels {
 namespace {
 
 float weight_at(const WeightView& w, int64_t row, int64_t col) {
@@ -35,24 +35,24 @@ double activate(Activation activation, double x) {
 
 }  // namespace
 
-void run(const Embed::Args& a) {
-  for (int64_t i = 0; i < a.problem.tokens; ++i) {
-    int64_t id = a.tokens[i];
-    if (id < 0) id = a.slot_tokens ? a.slot_tokens[-1 - id] : -1;
-    const bool known = id >= 0 && id < a.problem.vocab;
-    for (int64_t c = 0; c < a.problem.hidden; ++c)
+void reference(const Embed& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    int64_t id = a.step.tokens[i];
+    if (id < 0) id = a.step.slot_tokens ? a.step.slot_tokens[-1 - id] : -1;
+    const bool known = id >= 0 && id < a.table.n;
+    for (int64_t c = 0; c < a.out.cols; ++c)
       a.out.row<float>(i)[c] = known ? weight_at(a.table, id, c) : 0;
   }
 }
 
-void run(const Norm::Args& a) {
-  const int64_t hidden = a.problem.hidden;
-  const auto* weight = static_cast<const BF16*>(a.weight);
-  for (int64_t i = 0; i < a.problem.tokens; ++i) {
-    float* x = a.residual.row<float>(i);
+void reference(const Norm& a) {
+  const int64_t hidden = a.x.cols;
+  const BF16* weight = a.weight.as_bf16();
+  for (int64_t i = 0; i < a.x.rows; ++i) {
+    float* x = a.x.row<float>(i);
     double squares = 0;
     for (int64_t c = 0; c < hidden; ++c) {
-      if (a.problem.has_add) x[c] += a.add.row<float>(i)[c];
+      if (is_given(a.add)) x[c] += a.add.row<float>(i)[c];
       squares += double{x[c]} * x[c];
     }
     const auto scale = static_cast<float>(1 / std::sqrt(squares / hidden + a.eps));
@@ -60,25 +60,24 @@ void run(const Norm::Args& a) {
   }
 }
 
-void run(const Linear::Args& a) {
-  for (int64_t i = 0; i < a.problem.tokens; ++i) {
+void reference(const Linear& a) {
+  for (int64_t i = 0; i < a.x.rows; ++i) {
     const BF16* x = a.x.row<BF16>(i);
-    for (int64_t n = 0; n < a.problem.n; ++n) {
-      double sum = a.problem.has_bias ? to_float(static_cast<const BF16*>(a.bias)[n]) : 0;
-      for (int64_t k = 0; k < a.problem.k; ++k)
+    for (int64_t n = 0; n < a.weight.n; ++n) {
+      double sum = is_given(a.bias) ? to_float(a.bias.as_bf16()[n]) : 0;
+      for (int64_t k = 0; k < a.weight.k; ++k)
         sum += double{to_float(x[k])} * weight_at(a.weight, n, k);
       store(a.out, i, n, static_cast<float>(sum));
     }
   }
 }
 
-void run(const Rope::Args& a) {
-  const Rope::Problem& p = a.problem;
-  const int64_t half = p.head_dim / 2;
-  for (int64_t i = 0; i < p.tokens; ++i) {
-    const float* angles = a.table + int64_t{a.positions[i]} * p.head_dim;
-    for (int64_t head = 0; head < p.num_heads + p.num_kv_heads; ++head) {
-      float* x = a.qkv.row<float>(i) + head * p.head_dim;
+void reference(const Rope& a) {
+  const int64_t d = a.heads.dim, half = d / 2;
+  for (int64_t i = 0; i < a.qkv.rows; ++i) {
+    const float* angles = a.angles.data + int64_t{a.step.positions[i]} * d;
+    for (int64_t head = 0; head < a.heads.num + a.heads.num_kv; ++head) {
+      float* x = a.qkv.row<float>(i) + head * d;
       for (int64_t c = 0; c < half; ++c) {
         const float low = x[c], high = x[c + half];
         x[c] = low * angles[c] - high * angles[c + half];
@@ -88,24 +87,25 @@ void run(const Rope::Args& a) {
   }
 }
 
-void run(const Glu::Args& a) {
-  const int64_t width = a.problem.width;
-  for (int64_t i = 0; i < a.problem.tokens; ++i) {
+void reference(const Glu& a) {
+  const int64_t width = a.out.cols;
+  for (int64_t i = 0; i < a.out.rows; ++i) {
     const float* x = a.x.row<float>(i);
     for (int64_t c = 0; c < width; ++c)
-      store(a.out, i, c, static_cast<float>(activate(a.problem.activation, x[c]) * x[width + c]));
+      store(a.out, i, c, static_cast<float>(activate(a.activation, x[c]) * x[width + c]));
   }
 }
 
-void run(const Add::Args& a) {
-  for (int64_t i = 0; i < a.problem.tokens; ++i)
-    for (int64_t c = 0; c < a.problem.width; ++c) a.x.row<float>(i)[c] += a.y.row<float>(i)[c];
+void reference(const Add& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = a.x.row<float>(i)[c] + a.y.row<float>(i)[c];
 }
 
-void run(const GatherRows::Args& a) {
-  for (int64_t i = 0; i < a.problem.rows; ++i)
-    for (int64_t c = 0; c < a.problem.width; ++c)
-      a.out.row<float>(i)[c] = a.x.row<float>(a.rows[i])[c];
+void reference(const GatherRows& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = a.x.row<float>(a.step.logit_tokens[i])[c];
 }
 
-}  // namespace nereid::kernels::ref
+}  // namespace nereid::kernels

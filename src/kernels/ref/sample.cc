@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "kernels/ref/ref.h"
 
-namespace nereid::kernels::ref {
+namespace nereid::kernels {
 namespace {
 
 constexpr float kMost = std::numeric_limits<float>::max();
@@ -170,7 +170,7 @@ SampleResult run_row(Draw& d, std::span<TopToken> top) {
 
 }  // namespace
 
-void run(const Sample::Args& a) {
+void reference(const Sample& a) {
   for (int64_t i = 0; i < a.problem.rows; ++i) {
     const SampleRow& row = a.rows[i];
     const SampleParams& params = a.params[row.slot];
@@ -191,4 +191,4 @@ void run(const Sample::Args& a) {
   }
 }
 
-}  // namespace nereid::kernels::ref
+}  // namespace nereid::kernels

@@ -9,12 +9,11 @@ constexpr double kSlowest = 1e9;  // seconds: chosen only when nothing else can
 
 template <class Op>
 void add_row(Registry& registry) {
-  registry.add<Op>({{"ref", DeviceKind::kCpu,
-                     [](const typename Op::Problem&, const DeviceInfo&) { return true; },
-                     [](const typename Op::Problem&, const DeviceInfo&) { return kSlowest; },
-                     [](const typename Op::Args& args, Stream&) {
+  registry.add<Op>({{"ref", DeviceKind::kCpu, [](const Op&, const DeviceInfo&) { return true; },
+                     [](const Op&, const DeviceInfo&) { return kSlowest; },
+                     [](const Op& args, Stream&) {
                        RETURN_IF_ERROR(validate(args));
-                       run(args);
+                       reference(args);
                        return ok();
                      }}});
 }
@@ -22,15 +21,9 @@ void add_row(Registry& registry) {
 }  // namespace
 
 void add_kernels(Registry& registry) {
-  add_row<Embed>(registry);
-  add_row<Norm>(registry);
-  add_row<Linear>(registry);
-  add_row<Rope>(registry);
-  add_row<Attention>(registry);
-  add_row<Glu>(registry);
-  add_row<Add>(registry);
-  add_row<GatherRows>(registry);
-  add_row<Sample>(registry);
+  [&]<class... Ops>(std::tuple<Ops...>*) {
+    (add_row<Ops>(registry), ...);
+  }(static_cast<AllOps*>(nullptr));
 }
 
 }  // namespace nereid::kernels::ref

@@ -26,7 +26,7 @@ struct Case {
   Image before;
   Image after;  // what ref makes of it
   // Arguments for the tokens [begin, begin + count) with the image at `base`.
-  std::function<typename Op::Args(std::byte* base, int64_t begin, int64_t count)> args;
+  std::function<Op(std::byte* base, int64_t begin, int64_t count)> args;
   int64_t tokens = 0;
   std::vector<Region> outputs;
   std::vector<Region> scratch;  // may hold anything afterwards

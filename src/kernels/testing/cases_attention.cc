@@ -130,28 +130,34 @@ void add_cache(Layout& l, Image& image) {
   l.blocks = image.add(table);
 }
 
-Attention::Args make_args(const Layout& l, std::byte* base, int64_t begin, int64_t count) {
+Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t count) {
   const AttentionShape& s = l.shape;
   const auto ints = [&](Offset offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const bool whole = count == l.tokens;
-  Attention::Args a;
-  a.problem = {count, s.heads, s.kv_heads, s.d, s.block, s.window, s.rope, s.sink, s.kv, s.keys};
+  Attention a;
+  a.heads = {s.heads, s.kv_heads, s.d};
   a.qkv = {base + l.qkv + begin * l.qkv_width * 4, DType::kF32, count, l.qkv_width, l.qkv_width};
-  a.k_cache = base + l.k;
-  a.v_cache = base + l.v;
+  a.cache = {.keys = base + l.k,
+             .values = base + l.v,
+             .block_tokens = s.block,
+             .window = s.window,
+             .sink = s.sink,
+             .type = s.kv,
+             .layout = s.keys};
   if (has_kv_scales(s.kv)) {
-    a.k_scales = reinterpret_cast<float*>(base + l.k_scales);
-    a.v_scales = reinterpret_cast<float*>(base + l.v_scales);
+    a.cache.key_scales = reinterpret_cast<float*>(base + l.k_scales);
+    a.cache.value_scales = reinterpret_cast<float*>(base + l.v_scales);
   }
+  a.window = s.window;
   a.scale = 1 / std::sqrt(static_cast<float>(s.d));
-  a.rope_table = s.rope ? reinterpret_cast<const float*>(base + l.table) : nullptr;
-  a.positions = ints(l.positions) + begin;
-  a.num_rows = whole ? static_cast<int32_t>(s.sequences.size()) : 1;
-  a.row_begin = whole ? ints(l.row_begin) : ints(l.one_row) + 2 * count;
-  a.row_of_token = whole ? ints(l.row_of_token) : ints(l.zeros);
-  a.block_table = ints(l.blocks) + (whole ? 0 : l.rows[static_cast<size_t>(begin)] * l.max_blocks);
-  a.max_blocks = l.max_blocks;
-  a.max_length = l.max_length;
+  if (s.rope) a.angles = {reinterpret_cast<const float*>(base + l.table), s.d};
+  a.step.positions = ints(l.positions) + begin;
+  a.step.num_rows = whole ? static_cast<int32_t>(s.sequences.size()) : 1;
+  a.step.row_begin = whole ? ints(l.row_begin) : ints(l.one_row) + 2 * count;
+  a.step.row_of_token = whole ? ints(l.row_of_token) : ints(l.zeros);
+  a.step.block_table =
+      ints(l.blocks) + (whole ? 0 : l.rows[static_cast<size_t>(begin)] * l.max_blocks);
+  a.step.max_blocks = l.max_blocks;
   const int64_t width = int64_t{s.heads} * s.d;
   a.out = {base + l.out + begin * width * 2, DType::kBF16, count, width, width};
   return a;
@@ -250,7 +256,7 @@ void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) 
   l.table = c.before.add(angles);
   l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * shape.d) * 2);
   c.after = c.before;
-  ref::run(make_args(l, c.after.bytes.data(), 0, l.tokens));
+  reference(make_args(l, c.after.bytes.data(), 0, l.tokens));
   list.push_back(finish(c, l));
   if (!make_panels(shape.d, shape.block)) return;
   l.shape.keys = KeyLayout::kPanels;

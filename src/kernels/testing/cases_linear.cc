@@ -61,17 +61,16 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
 
   result.tokens = s.tokens;
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    Linear::Args a;
-    a.problem = {count, s.n, s.k, layout, has_bias, out_type};
+    Linear a;
     a.x = {base + x + begin * x_stride * 2, DType::kBF16, count, s.k, x_stride};
     a.weight = {base + weight, layout, s.n, s.k};
-    a.bias = has_bias ? base + bias : nullptr;
+    if (has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
     a.out = {base + out + begin * out_stride * static_cast<int64_t>(size_of(out_type)), out_type,
              count, s.n, out_stride};
     return a;
   };
   result.after = image;
-  ref::run(result.args(result.after.bytes.data(), 0, s.tokens));
+  reference(result.args(result.after.bytes.data(), 0, s.tokens));
   result.outputs = {{"out", out, out_type, s.tokens, s.n, out_stride, {}, {}}};
   set_tolerance(s, o, result.after, result.outputs[0]);
   if (s.tokens > 1)

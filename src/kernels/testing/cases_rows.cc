@@ -19,7 +19,7 @@ template <class Op>
 void finish(Case<Op>& c, int64_t tokens) {
   c.tokens = tokens;
   c.after = c.before;
-  ref::run(c.args(c.after.bytes.data(), 0, tokens));
+  reference(c.args(c.after.bytes.data(), 0, tokens));
   if (tokens > 1)
     for (int64_t size : {1, 3, 16})
       if (size < tokens) c.splits.push_back(pieces(tokens, size));
@@ -67,10 +67,9 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout) {
   }
   const Offset out = c.before.add(static_cast<size_t>(s.tokens * stride) * 4);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    Embed::Args a;
-    a.problem = {count, vocab, hidden, layout};
-    a.tokens = ints(base, ids, begin);
-    a.slot_tokens = ints(base, slots, 0);
+    Embed a;
+    a.step.tokens = ints(base, ids, begin);
+    a.step.slot_tokens = ints(base, slots, 0);
     a.table = {base + table, layout, vocab, hidden};
     a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
     return a;
@@ -90,11 +89,13 @@ Case<Norm> norm_case(const RowsShape& s, bool has_add, DType out_type) {
   const Offset weight = c.before.add(noise_bf16(3, hidden));
   const Offset out = c.before.add(static_cast<size_t>(n * stride) * 4);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    Norm::Args a;
-    a.problem = {count, hidden, has_add, out_type};
-    a.residual = view(base, residual, DType::kF32, begin, count, hidden, stride);
-    if (has_add) a.add = view(base, add, DType::kF32, begin, count, hidden, stride);
-    a.weight = base + weight;
+    Norm a;
+    a.x = view(base, residual, DType::kF32, begin, count, hidden, stride);
+    if (has_add) {
+      a.add = view(base, add, DType::kF32, begin, count, hidden, stride);
+      a.sum = a.x;
+    }
+    a.weight = {base + weight, WeightLayout::kRowMajor, 1, hidden};
     a.eps = 1e-5f;
     a.out = view(base, out, out_type, begin, count, hidden, stride);
     return a;
@@ -124,11 +125,12 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d)
     }
   const Offset table = c.before.add(angles);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    Rope::Args a;
-    a.problem = {count, heads, kv_heads, d};
+    Rope a;
+    a.heads = {heads, kv_heads, d};
     a.qkv = view(base, qkv, DType::kF32, begin, count, width, width);
-    a.positions = ints(base, position, begin);
-    a.table = reinterpret_cast<const float*>(base + table);
+    a.out = a.qkv;
+    a.step.positions = ints(base, position, begin);
+    a.angles = {reinterpret_cast<const float*>(base + table), d};
     return a;
   };
   finish(c, tokens);
@@ -153,8 +155,8 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation) {
   const Offset in = c.before.add(x);
   const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    Glu::Args a;
-    a.problem = {count, width, activation};
+    Glu a;
+    a.activation = activation;
     a.x = view(base, in, DType::kF32, begin, count, 2 * width, 2 * width);
     a.out = view(base, out, DType::kBF16, begin, count, width, width);
     return a;
@@ -179,9 +181,9 @@ Case<Add> add_case(const RowsShape& s) {
   const int64_t n = s.tokens, width = s.width, stride = width + 1;
   const Offset x = c.before.add(noise(1, n * stride)), y = c.before.add(noise(2, n * width));
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    Add::Args a;
-    a.problem = {count, width};
+    Add a;
     a.x = view(base, x, DType::kF32, begin, count, width, stride);
+    a.out = a.x;
     a.y = view(base, y, DType::kF32, begin, count, width, width);
     return a;
   };
@@ -200,10 +202,9 @@ Case<GatherRows> gather_case(const RowsShape& s) {
   const Offset rows = c.before.add(picked);
   const Offset out = c.before.add(static_cast<size_t>(s.tokens * width) * 4);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
-    GatherRows::Args a;
-    a.problem = {count, width};
+    GatherRows a;
     a.x = view(base, x, DType::kF32, 0, n, width, stride);
-    a.rows = ints(base, rows, begin);
+    a.step.logit_tokens = ints(base, rows, begin);
     a.out = view(base, out, DType::kF32, begin, count, width, width);
     return a;
   };

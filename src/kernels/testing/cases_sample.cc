@@ -218,7 +218,7 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
   l.slot_tokens = c.before.add(static_cast<size_t>(l.slots) * 4);
   c.tokens = rows;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
-    Sample::Args a;
+    Sample a;
     a.problem = {count, l.vocab, l.all_greedy};
     a.logits = View::matrix(base + l.logits, DType::kF32, l.rows, l.vocab);
     a.raw_logits = View::matrix(base + l.raw_logits, DType::kF32, l.rows, l.vocab);
@@ -234,7 +234,7 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
     return a;
   };
   c.after = c.before;
-  ref::run(c.args(c.after.bytes.data(), 0, rows));
+  reference(c.args(c.after.bytes.data(), 0, rows));
   add_regions(c, l);
   c.check = [l](const Case<Sample>& self, const Image& got, double epsilon) {
     return check_sample(self.after, l, got, epsilon);

@@ -53,7 +53,7 @@ bool can_run(const OpenedDevice& opened, const Kernel<Op>& kernel, const Case<Op
              const Split& split) {
   std::byte base[1];  // the problem does not depend on the address
   for (const auto& [begin, count] : split)
-    if (!kernel.can(c.args(base, begin, count).problem, opened.device->info())) return false;
+    if (!kernel.can(c.args(base, begin, count), opened.device->info())) return false;
   return true;
 }
 
