@@ -77,10 +77,12 @@ struct ExecutorConfig {
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
   PeftCacheConfig peft_cache;
-  int32_t max_batch_size = 32;      // sequences (with beams: beams) per step
-  int32_t max_beam_width = 1;       // valid: 1 to 16, at most max_batch_size
-  int32_t max_num_tokens = 2048;    // tokens per step; longer prompts are chunked
-  int32_t max_queue_size = 1024;    // accepted requests that wait; full: kResourceExhausted
+  int32_t max_batch_size = 32;    // sequences (with beams: beams) per step
+  int32_t max_beam_width = 1;     // valid: 1 to 16, at most max_batch_size
+  int32_t max_num_tokens = 2048;  // tokens per step; longer prompts are chunked
+  int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
+  // Bytes of f32 logits that all requests under way together, and so each of them, may ask for.
+  int64_t max_logits_bytes = int64_t{2} << 30;
   bool enable_overlap = true;       // host work of the next step beside device work of this one
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
   int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none

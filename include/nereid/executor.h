@@ -19,8 +19,9 @@
 namespace nereid {
 
 // Called on the executor's outbox thread, in order for one request; must not block. It may call the
-// executor, but not destroy it, shut it down or await responses. What it throws is logged and
-// swallowed.
+// executor, but not destroy it, shut it down or await responses. A callback that throws has not
+// taken its response: the request ends, with one final error response in its place
+// (ResourceExhausted for std::bad_alloc, else Internal); what is thrown at that one is logged.
 using ResponseCallback = std::function<void(Response)>;
 
 // How long a call may wait; none: until there is something to return.
@@ -42,7 +43,7 @@ class Executor {
   // is_final. Each of num_return_sequences (best_of) takes one place in the queue and one id: the
   // next request's id is that much higher.
   // InvalidArgument: a field of the request; ResourceExhausted: the queue is full; Unavailable:
-  // shutting down.
+  // shutting down, or the logits asked for do not fit beside those of other requests.
   virtual absl::StatusOr<RequestId> enqueue(Request request, ResponseCallback callback) = 0;
 
   // The same without a callback: the responses are kept until await_responses() takes them or the

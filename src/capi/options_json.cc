@@ -67,6 +67,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("max_beam_width", c.max_beam_width);
   in.read("max_num_tokens", c.max_num_tokens);
   in.read("max_queue_size", c.max_queue_size);
+  in.read("max_logits_bytes", c.max_logits_bytes);
   in.read("enable_overlap", c.enable_overlap);
   in.read("normalize_log_probs", c.normalize_log_probs);
   in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);

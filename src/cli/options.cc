@@ -55,6 +55,11 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
       ->check(CLI::Range(1, kMax))
       ->capture_default_str();
   command
+      .add_option("--max-logits-bytes", executor.max_logits_bytes,
+                  "bytes of logits that all requests under way together may ask for (2G, 512M)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command
       .add_option("--scheduler-policy", scheduler_policy,
                   "who may run, by KV memory: " + one_of(kPolicies))
       ->check(CLI::IsMember(kPolicies))

@@ -77,6 +77,7 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
       {"max_batch_size", number(config.max_batch_size)},
       {"max_num_tokens", number(config.max_num_tokens)},
       {"max_queue_size", number(config.max_queue_size)},
+      {"max_logits_bytes", number(config.max_logits_bytes)},
       {"exclude_input_in_output", "true"},
       {"forced_kernels", escape_text(fmt::format("{}", fmt::join(config.forced_kernels, ",")))},
       {"cache_dir", escape_text(config.cache_dir.string())},

@@ -92,6 +92,7 @@ Status check_config(const ExecutorConfig& c) {
     return invalid_argument("max_num_tokens: {} is less than max_beam_width {}", c.max_num_tokens,
                             c.max_beam_width);
   RETURN_IF_ERROR(check_range("max_queue_size", c.max_queue_size, 1, 1 << 24));
+  RETURN_IF_ERROR(check_range("max_logits_bytes", c.max_logits_bytes, 0, int64_t{1} << 50));
   RETURN_IF_ERROR(
       check_range("iter_stats_max_iterations", c.iter_stats_max_iterations, 0, 1 << 20));
   return check_range("request_stats_max_iterations", c.request_stats_max_iterations, 0, 1 << 20);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -175,17 +176,19 @@ void Engine::commit(const Step& step) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
-    // Before the commit, which may destroy the sequence.
-    ContextLogits context = take_context_logits(step, i);
     const sched::Drawn* one = row.samples ? &drawn[num_drawn++] : nullptr;
     if (one && one->token < 0) {
       fail_numerically(row);
       continue;
     }
-    SequenceNews news{.row = sched_.commit(row, one), .context_logits = std::move(context)};
-    if (const auto logits = sampler_.generation_logits(step.area, i);
-        !logits.empty() && !news.row.tokens.empty())
-      news.generation_logits.assign(logits.begin(), logits.end());
+    // Before the commit, which may destroy the sequence.
+    SequenceNews news;
+    if (Status status = copy_logits(step, i, news); !status.ok()) {
+      tell({.row = sched_.abort(row, status)});
+      continue;
+    }
+    news.row = sched_.commit(row, one);
+    if (news.row.tokens.empty()) news.generation_logits.clear();
     tell(std::move(news));
   }
   NEREID_CHECK(num_drawn == drawn.size());
@@ -200,6 +203,22 @@ void Engine::fail_numerically(const sched::Row& row) {
   // It may have ended by itself while the row was under way.
   if (news.finished) recorder_.count_numeric_failure();
   tell({.row = std::move(news)});
+}
+
+// What the i-th row of the step has for its client, from the sampler's memory.
+Status Engine::copy_logits(const Step& step, size_t i, SequenceNews& news) {
+  const std::span<const float> generation = sampler_.generation_logits(step.area, i);
+  try {
+    news.context_logits = take_context_logits(step, i);
+    news.generation_logits.assign(generation.begin(), generation.end());
+  } catch (const std::bad_alloc&) {
+    const size_t num_context = sampler_.context_logits(step.area, i).empty()
+                                   ? 0
+                                   : static_cast<size_t>(step.plan.rows[i].sequence->num_prompt());
+    return resource_exhausted("there is no memory for {} rows of context logits and {} of others",
+                              num_context, generation.empty() ? 0 : 1);
+  }
+  return ok();
 }
 
 // Gathers what the i-th row of the step knows; not null when that completes the prompt.

@@ -61,6 +61,7 @@ class Engine {
   void finish(Step step);
   void commit(const Step& step);
   void fail_numerically(const sched::Row& row);
+  Status copy_logits(const Step& step, size_t i, SequenceNews& news);
   ContextLogits take_context_logits(const Step& step, size_t i);
   void tell(SequenceNews news);
   void tell(std::vector<sched::RowNews> rows);

@@ -243,6 +243,35 @@ TEST(EngineApi, ContextLogitsOfThePromptComeOnce) {
   }
 }
 
+TEST(EngineApi, LogitsAreBoundedByBytes) {
+  ExecutorConfig config;
+  config.max_logits_bytes = int64_t{50} * kVocab * 4;
+  Fixture f(roomy(), config);
+  f.runner->hold(true);
+  Request r = request(std::vector<TokenId>(20, 9), 10);
+  r.output.return_context_logits = r.output.return_generation_logits = true;
+  const RequestId first = f.client.send(*f.executor, r);
+  const auto refused = f.executor->enqueue(r);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.status().ToString(),
+              HasSubstr("7680 bytes of logits do not fit beside 7680 bytes for other requests; at "
+                        "most 12800 together are allowed (max_logits_bytes)"));
+  r.output.return_generation_logits = false;
+  const RequestId second = f.client.send(*f.executor, r);
+  f.runner->hold(false);
+  for (const RequestId id : {first, second}) {
+    const Response last = f.client.wait(id).last;
+    ASSERT_TRUE(last.context_logits);
+    EXPECT_EQ(last.context_logits->size(), 20u * kVocab);
+  }
+  // The room comes back with the final responses.
+  for (int i = 0; i < 5; ++i)
+    while (!f.executor->enqueue(r, [](Response) {}).ok()) std::this_thread::yield();
+  r.input_token_ids.assign(51, 9);
+  EXPECT_EQ(f.executor->enqueue(r).status().code(), absl::StatusCode::kInvalidArgument);
+  f.expect_books_balance();
+}
+
 TEST(EngineApi, BeamsComeTogetherBestFirst) {
   ExecutorConfig config;
   config.max_beam_width = 4;

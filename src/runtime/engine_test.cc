@@ -2,7 +2,9 @@
 // failures, limits.
 #include <gmock/gmock.h>
 
+#include <new>
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 #include "kernels/ref/ref.h"
@@ -272,6 +274,35 @@ TEST(Engine, CallbacksMayThrowCancelAndEnqueue) {
   while (!second) std::this_thread::yield();
   EXPECT_EQ(f.client.wait(second).tokens.size(), 3u);
   f.expect_books_balance();
+}
+
+// A response that the callback did not take, first or final, becomes one error.
+TEST(Engine, WhatACallbackThrowsEndsItsRequestWithOneError) {
+  for (const bool streaming : {true, false}) {
+    for (const bool memory : {true, false}) {
+      Fixture f;
+      Request r = request({9, 10}, 50);
+      r.streaming = streaming;
+      std::atomic<int> num_calls = 0, num_errors = 0;
+      Status status;
+      ASSERT_TRUE(f.executor
+                      ->enqueue(r,
+                                [&](Response response) {
+                                  if (num_calls++ == 0 && memory) throw std::bad_alloc();
+                                  if (num_calls == 1)
+                                    throw std::runtime_error("as ordered by the test");
+                                  num_errors += response.is_final && !response.status.ok();
+                                  status = response.status;
+                                })
+                      .ok());
+      f.expect_books_balance();
+      EXPECT_EQ(num_calls, 2);
+      EXPECT_EQ(num_errors, 1);
+      EXPECT_EQ(status.code(),
+                memory ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kInternal);
+      EXPECT_THAT(status.ToString(), HasSubstr(memory ? "no memory" : "as ordered by the test"));
+    }
+  }
 }
 
 TEST(Engine, MaxSequenceLengthEndsWithLength) {

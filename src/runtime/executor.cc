@@ -59,7 +59,8 @@ class ExecutorImpl : public Executor {
       : model_(std::move(model)),
         bounds_{.limits = limits_of(model_.runner->limits(), config),
                 .vocab_size = model_.runner->vocab_size(),
-                .has_tokenizer = model_.tokenizer != nullptr},
+                .has_tokenizer = model_.tokenizer != nullptr,
+                .max_logits_bytes = config.max_logits_bytes},
         rings_{.iterations = Ring<IterationStats>(config.iter_stats_max_iterations),
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
@@ -153,18 +154,28 @@ class ExecutorImpl : public Executor {
   // Takes checked requests, all or none. Without a callback their responses go to the store.
   StatusOr<std::vector<RequestId>> accept(std::vector<Request> requests,
                                           ResponseCallback callback) {
-    int64_t count = 0;
-    for (const Request& r : requests) count += num_sequences(r);
+    int64_t count = 0, logits = 0;
+    for (const Request& r : requests) {
+      count += num_sequences(r);
+      logits += logits_bytes(r, bounds_);
+    }
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
     // Under the lock, ids enter the inbox in order, and nothing enters after close().
     std::lock_guard lock(mutex_);
     if (closed_) return unavailable("shutting down: no new requests");
+    if (!progress_.promise_logits(logits, bounds_.max_logits_bytes))
+      return unavailable(
+          "{} bytes of logits do not fit beside {} bytes for other requests; at most {} together "
+          "are allowed (max_logits_bytes)",
+          logits, progress_.promised_logits(), bounds_.max_logits_bytes);
     const int32_t most = bounds_.limits.max_queue_size;
-    if (!progress_.enter_queue(count, most))
+    if (!progress_.enter_queue(count, most)) {
+      progress_.promise_logits(-logits, bounds_.max_logits_bytes);
       return resource_exhausted(
           "queue is full: {} requests wait, {} more would be over {} (max_queue_size)",
           progress_.num_queued(), count, most);
+    }
     for (Request& request : requests) {
       const RequestId id = last_id_ + 1;
       last_id_ += static_cast<RequestId>(num_sequences(request));
@@ -175,14 +186,14 @@ class ExecutorImpl : public Executor {
         call = [this](Response response) { store_.put(std::move(response)); };
       }
       progress_.opened();
-      outbox_.open(subscription(id, request, std::move(call)));
+      outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
       inbox_.push(Submit{sequences(id, std::move(request))});
     }
     return ids;
   }
 
-  static Subscription subscription(RequestId id, const Request& request,
-                                   ResponseCallback callback) {
+  static Subscription subscription(RequestId id, const Request& request, ResponseCallback callback,
+                                   int64_t logits_bytes) {
     const SamplingConfig& sampling = request.sampling;
     const bool beams = sampling.beam_width > 1;
     Subscription s{.id = id, .callback = std::move(callback), .streaming = request.streaming};
@@ -196,6 +207,7 @@ class ExecutorImpl : public Executor {
     s.min_tokens = sampling.min_tokens.value_or(0);
     s.stop_strings = request.stop_strings;
     s.client_id = request.client_id;
+    s.logits_bytes = logits_bytes;
     return s;
   }
 

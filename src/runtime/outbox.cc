@@ -2,6 +2,8 @@
 #include "runtime/outbox.h"
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <numeric>
 #include <utility>
 
@@ -29,6 +31,7 @@ struct Outbox::Client {
   void respond(int32_t index, int32_t as_index);
   void respond_with_best();
   void fail(const Status& status);
+  void give_up(const Status& status);
   void call(Response response);
 
   Subscription subscription;
@@ -37,7 +40,6 @@ struct Outbox::Client {
   int32_t num_over = 0;                                      // sequences
   int32_t num_finals = 0;                                    // responses with is_sequence_final
   bool ended = false;  // the final response is out; the engine's news may still come
-  bool threw = false;  // logged once
 };
 
 Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress)
@@ -86,28 +88,48 @@ void Outbox::deliver(SequenceNews& news, Time time) {
   const std::shared_ptr<Client> holder = found->second;
   if (news.row.finished) clients_.erase(found);
   Client& client = *holder;
-  const auto index = static_cast<int32_t>(news.row.id - client.subscription.id);
-  OutputBuilder& sequence = client.sequences[static_cast<size_t>(index)];
-  if (client.ended || sequence.over()) return;
-  if (!news.row.status.ok()) {
-    // The others would be cut off from their request.
-    if (client.subscription.num_sequences > 1) inbox_.push(Cancel{client.subscription.id});
-    client.fail(news.row.status);
-  } else {
-    if (news.context_logits) client.context_logits = std::move(news.context_logits);
-    sequence.add(news, time);
-    if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});
-    client.num_over += sequence.over();
-    if (!client.selects()) {
-      if (sequence.over() || (client.subscription.streaming && sequence.grown()))
-        client.respond(index, index);
-    } else if (client.num_over == client.subscription.num_sequences) {
-      client.respond_with_best();
-    }
+  const auto index = static_cast<size_t>(news.row.id - client.subscription.id);
+  if (client.ended || client.sequences[index].over()) return;
+  Status status;
+  try {
+    take_in(client, news, time);
+  } catch (const std::bad_alloc&) {
+    status = resource_exhausted("there is no memory for a response");
+    if (client.subscription.logits_bytes > 0)
+      status = annotate(status, fmt::format("logits of up to {} bytes were asked for",
+                                            client.subscription.logits_bytes));
+  } catch (const std::exception& e) {
+    status = internal_error("a response was not taken: {}", e.what());
+  } catch (...) {
+    status = internal_error("a response was not taken");
+  }
+  if (!status.ok()) {
+    inbox_.push(Cancel{client.subscription.id});
+    client.give_up(status);
   }
   if (!client.ended) return;
   client.subscription.callback = nullptr;  // what it holds is let go before drain() may return
-  progress_.closed();
+  progress_.closed(client.subscription.logits_bytes);
+}
+
+void Outbox::take_in(Client& client, SequenceNews& news, Time time) {
+  const auto index = static_cast<int32_t>(news.row.id - client.subscription.id);
+  OutputBuilder& sequence = client.sequences[static_cast<size_t>(index)];
+  if (!news.row.status.ok()) {
+    // The others would be cut off from their request.
+    if (client.subscription.num_sequences > 1) inbox_.push(Cancel{client.subscription.id});
+    return client.fail(news.row.status);
+  }
+  if (news.context_logits) client.context_logits = std::move(news.context_logits);
+  sequence.add(news, time);
+  if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});
+  client.num_over += sequence.over();
+  if (!client.selects()) {
+    if (sequence.over() || (client.subscription.streaming && sequence.grown()))
+      client.respond(index, index);
+  } else if (client.num_over == client.subscription.num_sequences) {
+    client.respond_with_best();
+  }
 }
 
 void Outbox::Client::respond(int32_t index, int32_t as_index) {
@@ -143,15 +165,23 @@ void Outbox::Client::fail(const Status& status) {
   call(std::move(response));
 }
 
+// In place of a response that could not be made, or that the callback did not take.
+void Outbox::Client::give_up(const Status& status) {
+  log_error("request {}: {}", subscription.id, message(status));
+  ended = true;
+  try {
+    sequences.clear();
+    context_logits = nullptr;
+    fail(status);
+  } catch (...) {
+    log_error("the callback of request {} does not take its error either", subscription.id);
+  }
+}
+
 void Outbox::Client::call(Response response) {
   response.request_id = subscription.id;
   response.client_id = subscription.client_id;
-  try {
-    subscription.callback(std::move(response));
-  } catch (...) {
-    if (!std::exchange(threw, true))
-      log_error("the callback of request {} throws; the executor goes on", subscription.id);
-  }
+  subscription.callback(std::move(response));
 }
 
 }  // namespace nereid::runtime

@@ -35,6 +35,7 @@ struct Subscription {
   int32_t min_tokens = 0;  // output tokens in whose text no stop string is looked for
   std::vector<std::string> stop_strings;
   std::optional<uint64_t> client_id;
+  int64_t logits_bytes = 0;  // most that the responses hold together
 };
 
 // What the engine has to tell of one sequence.
@@ -71,6 +72,7 @@ class Outbox {
   void run();
   void begin(Subscription subscription);
   void deliver(SequenceNews& news, Time time);
+  void take_in(Client& client, SequenceNews& news, Time time);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   Inbox& inbox_;

@@ -22,15 +22,28 @@ void Progress::leave_queue(int32_t count) {
   num_queued_ -= count;
 }
 
+bool Progress::promise_logits(int64_t bytes, int64_t max_logits_bytes) {
+  std::lock_guard lock(mutex_);
+  if (bytes > max_logits_bytes - promised_logits_) return false;
+  promised_logits_ += bytes;
+  return true;
+}
+
+int64_t Progress::promised_logits() const {
+  std::lock_guard lock(mutex_);
+  return promised_logits_;
+}
+
 void Progress::opened() {
   std::lock_guard lock(mutex_);
   ++num_open_;
 }
 
-void Progress::closed() {
+void Progress::closed(int64_t logits_bytes) {
   {
     std::lock_guard lock(mutex_);
     --num_open_;
+    promised_logits_ -= logits_bytes;
   }
   changed_.notify_all();
 }

@@ -20,9 +20,15 @@ class Progress {
   // The engine: `count` requests started, or ended without starting.
   void leave_queue(int32_t count);
 
-  // A request was accepted; it stays open until its final response was delivered.
+  // Counts `bytes` of logits as promised to a client; false and none when they are more than are
+  // left of `max_logits_bytes`. Any thread.
+  bool promise_logits(int64_t bytes, int64_t max_logits_bytes);
+  int64_t promised_logits() const;
+
+  // A request was accepted; it stays open until its final response was delivered, which keeps the
+  // promise of its logits.
   void opened();
-  void closed();
+  void closed(int64_t logits_bytes);
 
   // The engine, once per turn. `idle`: nothing waits, runs or is in flight.
   void publish(const ExecutorStats& stats, bool idle);
@@ -39,6 +45,7 @@ class Progress {
   bool idle_ = true;
   int64_t num_open_ = 0;
   int32_t num_queued_ = 0;
+  int64_t promised_logits_ = 0;  // bytes
 };
 
 }  // namespace nereid::runtime

@@ -68,6 +68,10 @@ Status check_bias(std::string_view field, size_t index, float value) {
                           value);
 }
 
+int64_t logits_row_bytes(const RequestBounds& bounds) {
+  return int64_t{bounds.vocab_size} * static_cast<int64_t>(sizeof(float));
+}
+
 Status check_sequences(const Request& r) {
   const SamplingConfig& s = r.sampling;
   const bool beams = s.beam_width > 1;
@@ -133,6 +137,18 @@ Status check_output(const Request& r) {
     return invalid_argument("stop_strings: not with beam_width {}; only with 1 (stop_words work)",
                             r.sampling.beam_width);
   return ok();
+}
+
+Status check_logits(const Request& r, const RequestBounds& bounds) {
+  const int64_t bytes = logits_bytes(r, bounds);
+  if (bytes <= bounds.max_logits_bytes) return ok();
+  const char* const field = !r.output.return_generation_logits ? "return_context_logits"
+                            : !r.output.return_context_logits
+                                ? "return_generation_logits"
+                                : "return_context_logits, return_generation_logits";
+  return invalid_argument(
+      "{}: {} rows of {} logits are {} bytes; at most {} are allowed (max_logits_bytes)", field,
+      bytes / logits_row_bytes(bounds), bounds.vocab_size, bytes, bounds.max_logits_bytes);
 }
 
 Status check_stops(const Request& r, const RequestBounds& bounds) {
@@ -214,6 +230,15 @@ int32_t num_sequences(const Request& request) {
   return s.best_of.value_or(s.num_return_sequences.value_or(1));
 }
 
+int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
+  const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
+  int64_t rows = r.output.return_context_logits ? num_prompt : 0;
+  if (r.output.return_generation_logits)
+    rows += num_sequences(r) *
+            (sched::length_limit(bounds.limits, num_prompt, r.max_tokens) - num_prompt);
+  return rows * logits_row_bytes(bounds);
+}
+
 Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits,
                                              static_cast<int64_t>(r.input_token_ids.size()),
@@ -226,6 +251,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
                             bounds.limits.max_queue_size);
   RETURN_IF_ERROR(check_sampling(r.sampling));
   RETURN_IF_ERROR(check_output(r));
+  RETURN_IF_ERROR(check_logits(r, bounds));
   RETURN_IF_ERROR(check_stops(r, bounds));
   RETURN_IF_ERROR(check_biases(r, bounds.vocab_size));
   return check_service(r);

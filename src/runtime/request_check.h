@@ -29,10 +29,14 @@ struct RequestBounds {
   sched::Limits limits;
   int32_t vocab_size = 0;
   bool has_tokenizer = false;
+  int64_t max_logits_bytes = 0;
 };
 
 // InvalidArgument naming field, value and what is allowed.
 Status check_request(const Request& request, const RequestBounds& bounds);
+
+// Most bytes of logits that the responses to such a request can hold, all its sequences together.
+int64_t logits_bytes(const Request& request, const RequestBounds& bounds);
 
 // The same for the options of an executor.
 Status check_config(const ExecutorConfig& config);

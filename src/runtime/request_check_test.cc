@@ -26,6 +26,7 @@ RequestBounds bounds() {
               .tokens_per_block = 16};
   b.vocab_size = kVocab;
   b.has_tokenizer = true;
+  b.max_logits_bytes = 40000;
   return b;
 }
 
@@ -114,6 +115,28 @@ TEST(RequestCheck, SequencesAndBeams) {
        [](Request& r) {
          r.streaming = true;
          r.sampling.num_return_sequences = r.sampling.best_of = 3;
+       }},
+      {"return_context_logits: 101 rows of 100 logits are 40400 bytes; at most 40000 are allowed "
+       "(max_logits_bytes)",
+       [](Request& r) {
+         r.input_token_ids.assign(101, 1);
+         r.output.return_context_logits = true;
+       }},
+      {nullptr,
+       [](Request& r) {
+         r.input_token_ids.assign(100, 1);
+         r.output.return_context_logits = true;
+       }},
+      {"return_context_logits, return_generation_logits: 103 rows of 100 logits are 41200 bytes",
+       [](Request& r) {
+         r.max_tokens = 50;
+         r.sampling.num_return_sequences = 2;
+         r.output.return_context_logits = r.output.return_generation_logits = true;
+       }},
+      {"return_generation_logits: 253 rows",  // to the longest sequence
+       [](Request& r) {
+         r.max_tokens = 1 << 30;
+         r.output.return_generation_logits = true;
        }},
       {"return_generation_logits: not with beam_width 2",
        [](Request& r) {
@@ -292,6 +315,7 @@ TEST(ConfigCheck, EveryRange) {
     c.max_num_tokens = 3;
   });
   expect("max_queue_size: 0", [](auto& c) { c.max_queue_size = 0; });
+  expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
   expect("iter_stats_max_iterations: -1", [](auto& c) { c.iter_stats_max_iterations = -1; });
   expect("request_stats_max_iterations: -1", [](auto& c) { c.request_stats_max_iterations = -1; });
   expect("scheduler.capacity_policy: 9",

@@ -53,6 +53,7 @@ constexpr Parameter kTensorrtLlm[] = {
      "auto|top_k|top_p|top_k_top_p|beam_search|medusa|redrafter|lookahead|eagle"},
     {"max_num_tokens", "max_num_tokens", Kind::kInteger, Use::kActs, 1, kMaxInt},
     {"max_queue_size", "max_queue_size", Kind::kInteger, Use::kActs, 0, kMaxInt},
+    {"max_logits_bytes", "max_logits_bytes", Kind::kInteger, Use::kActs, 0, kMaxBytes},
     {"normalize_log_probs", "normalize_log_probs", Kind::kBoolean},
     {"exclude_input_in_output", "exclude_input_in_output", Kind::kBoolean},
     {"iter_stats_max_iterations", "iter_stats_max_iterations", Kind::kInteger, Use::kActs, 0,

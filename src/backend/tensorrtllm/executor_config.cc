@@ -210,6 +210,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   int32_t queue = 0;
   RETURN_IF_ERROR(integer(settings, "max_queue_size", queue));
   if (queue > 0) config.max_queue_size = queue;
+  RETURN_IF_ERROR(integer(settings, "max_logits_bytes", config.max_logits_bytes));
   ASSIGN_OR_RETURN(config.normalize_log_probs,
                    settings.boolean("normalize_log_probs", config.normalize_log_probs));
   RETURN_IF_ERROR(integer(settings, "iter_stats_max_iterations", config.iter_stats_max_iterations));

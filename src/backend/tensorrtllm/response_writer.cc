@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "backend/tensorrtllm/half.h"
 #include "base/clock.h"
@@ -188,16 +189,15 @@ void ResponseWriter::add_absent(const Request& request, const char* name, Shape 
   out.push_back(logits_output(name, std::move(shape), std::vector<float>(count)));
 }
 
-void ResponseWriter::add_logits(const Request& request, const ActiveItem& item,
-                                const Response& response, const Rows& rows,
-                                std::vector<Output>& out) const {
+void ResponseWriter::add_logits(const Request& request, ActiveItem& item, const Response& response,
+                                const Rows& rows, std::vector<Output>& out) const {
   const auto& wanted = item.generation.request;
   const int64_t vocab = vocab_size_;
-  if (item.context_logits == nullptr) {
+  const auto context = std::exchange(item.context_logits, nullptr);
+  if (context == nullptr) {
     add_absent(request, "context_logits", {1, 1, 1}, out);
   } else if (wants(request, "context_logits")) {
-    out.push_back(logits_output("context_logits", {1, response.num_input_tokens, vocab},
-                                *item.context_logits));
+    out.push_back(logits_output("context_logits", {1, response.num_input_tokens, vocab}, *context));
   }
   if (!wanted.output.return_generation_logits || rows.tokens.size() != 1) {
     return add_absent(request, "generation_logits", {1, 1, 1, 1}, out);

@@ -31,7 +31,7 @@ struct ActiveItem {
   std::vector<TokenId> prompt;   // what goes in front of each output; empty when nothing does
   int64_t batch_index = 0, batch = 1;
   std::vector<SequenceState> sequences;  // by sequence index, grown when first heard of
-  std::shared_ptr<const std::vector<float>> context_logits;
+  std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
   int64_t num_tokens_sent = 0;  // in all rows of all responses, prompts left out
   int64_t num_generated = 0;    // by all sequences and beams that ended
   Time last_token{};            // of a stream; zero: none came yet
@@ -60,7 +60,7 @@ class ResponseWriter {
  private:
   struct Rows;
   Rows rows_of(ActiveItem& item, Response& response, SequenceState& state) const;
-  void add_logits(const Request& request, const ActiveItem& item, const Response& response,
+  void add_logits(const Request& request, ActiveItem& item, const Response& response,
                   const Rows& rows, std::vector<Output>& out) const;
   void add_log_probs(const Request& request, const ActiveItem& item, const Response& response,
                      const Rows& rows, std::vector<Output>& out) const;
