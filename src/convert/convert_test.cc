@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "convert/build_lock.h"
 #include "convert/engine_cache.h"
 #include "convert/inspect.h"
 #include "io/engine_file.h"
@@ -256,6 +257,21 @@ TEST_F(ConvertTest, ConcurrentBuildersAgree) {
       });
   }
   EXPECT_EQ(built, 1);
+}
+
+TEST_F(ConvertTest, BuildersOfDifferentEnginesDoNotWaitForEachOther) {
+  const std::filesystem::path engines = dir_ / "cache/engines";
+  std::filesystem::create_directories(engines);
+  ASSERT_TRUE(write_file_atomic(engines / "00c0ffee00c0ffee.engine.tmp.live", "x").ok());
+  ASSERT_TRUE(write_file_atomic(engines / "00000000deadbeef.engine.tmp.dead", "x").ok());
+  const BuildLock other(engines, "00c0ffee00c0ffee");
+  ASSERT_TRUE(other.held());
+  good();
+  EXPECT_TRUE(report_.built);
+  EXPECT_FALSE(BuildLock(engines, "00c0ffee00c0ffee", BuildLock::Wait::kNo).held());
+  EXPECT_TRUE(BuildLock(engines, report_.key, BuildLock::Wait::kNo).held());
+  EXPECT_TRUE(std::filesystem::exists(engines / "00c0ffee00c0ffee.engine.tmp.live"));
+  EXPECT_FALSE(std::filesystem::exists(engines / "00000000deadbeef.engine.tmp.dead"));
 }
 
 TEST_F(ConvertTest, AnEngineIsUsedAsItIs) {

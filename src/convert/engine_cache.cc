@@ -1,15 +1,12 @@
 #include "convert/engine_cache.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <optional>
 #include <utility>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "convert/build_lock.h"
 #include "convert/engine_key.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
@@ -19,33 +16,18 @@ namespace {
 
 constexpr std::string_view kGivenName = "rank0.engine";
 
-// Serialises builders of one cache directory, in this process and in others. Where locks do not
-// work (some network file systems) builders merely do the same work twice: files are renamed into
-// place.
-class BuildLock {
- public:
-  explicit BuildLock(const std::filesystem::path& dir)
-      : fd_(::open((dir / "build.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-    if (fd_ >= 0) locked_ = ::flock(fd_, LOCK_EX) == 0;
-  }
-  BuildLock(const BuildLock&) = delete;
-  BuildLock& operator=(const BuildLock&) = delete;
-  ~BuildLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  bool locked() const { return locked_; }
-
- private:
-  int fd_ = -1;
-  bool locked_ = false;
-};
-
-// What builders that died left behind; nobody else builds while we hold the lock.
-void remove_unfinished(const std::filesystem::path& dir) {
+// What builders that died left behind: pieces of engines that nobody builds now.
+void remove_unfinished(const std::filesystem::path& dir, const std::string& own_key) {
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error))
-    if (entry.path().filename().string().find(".engine.tmp.") != std::string::npos)
-      std::filesystem::remove(entry.path(), error);
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t end = name.find(".engine.tmp.");
+    if (end == std::string::npos) continue;
+    const std::string key = name.substr(0, end);
+    std::error_code ignored;
+    if (key == own_key || BuildLock(dir, key, BuildLock::Wait::kNo).held())
+      std::filesystem::remove(entry.path(), ignored);
+  }
 }
 
 std::string_view device_name(const DeviceInfo& device) {
@@ -138,8 +120,8 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
     if (error)
       return unavailable("{}: {} (set NEREID_CACHE_DIR to a directory that can be written)",
                          dir.string(), error.message());
-    const BuildLock lock(dir);
-    if (lock.locked()) remove_unfinished(dir);
+    const BuildLock lock(dir, out.key);
+    if (lock.held()) remove_unfinished(dir, out.key);
     // Another builder may have finished it while we waited.
     if (options.rebuild || !check_cached(out.path, out.key).ok()) {
       RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, registry, device, options));

@@ -46,7 +46,7 @@ struct BuildReport {
 //
 // A cached engine's plan and (up to io::kAutoVerifyBytes) weights are verified here; a damaged,
 // foreign or outdated file is logged and replaced. Any number of threads and processes may ask for
-// the same engine at once: one builds, the others wait.
+// the same engine at once: one builds, the others wait. Different engines are built side by side.
 //
 // InvalidArgument/DataLoss: the model directory is at fault, naming file and tensor or field.
 // Unavailable: the cache cannot be written.
