@@ -43,13 +43,15 @@ StatusOr<Buffer> allocate_large(size_t bytes) {
 
 StatusOr<Buffer> allocate_host_memory(size_t bytes) {
   if (bytes == 0) return Buffer();
-  const size_t available = host_memory().free_bytes;
-  if (bytes >= kHugePage && (available < kReserve || bytes > available - kReserve))
-    return resource_exhausted(
-        "cpu: {} bytes ({:.1f} GiB) asked for, {} bytes ({:.1f} GiB) of memory available", bytes,
-        static_cast<double>(bytes) / (1 << 30), available,
-        static_cast<double>(available) / (1 << 30));
-  if (bytes >= kHugePage) return allocate_large(bytes);
+  if (bytes >= kHugePage) {
+    const size_t available = host_memory().free_bytes;
+    if (available < kReserve || bytes > available - kReserve)
+      return resource_exhausted(
+          "cpu: {} bytes ({:.1f} GiB) asked for, {} bytes ({:.1f} GiB) of memory available", bytes,
+          static_cast<double>(bytes) / (1 << 30), available,
+          static_cast<double>(available) / (1 << 30));
+    return allocate_large(bytes);
+  }
   void* const data = std::aligned_alloc(kSmallAlignment, round_up(bytes, kSmallAlignment));
   if (!data) return resource_exhausted("cpu: out of memory for {} bytes", bytes);
   std::memset(data, 0, bytes);

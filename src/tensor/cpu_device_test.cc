@@ -8,9 +8,11 @@
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "base/check.h"
+#include "base/file.h"
 #include "tensor/cpu_probe.h"
 #include "tensor/thread_pool.h"
 
@@ -39,6 +41,21 @@ TEST(CpuProbe, LimitsAreSane) {
   EXPECT_GT(memory.total_bytes, size_t{16} << 20);
   EXPECT_LE(memory.free_bytes, memory.total_bytes);
   EXPECT_FALSE(processor_name().empty());
+}
+
+// Calls of read() by this process so far.
+int64_t num_reads() {
+  const auto text = read_file("/proc/self/io");
+  const size_t at = text.ok() ? text->find("syscr: ") : std::string::npos;
+  return at == std::string::npos ? -1 : std::stoll(text->substr(at + 7));
+}
+
+TEST(CpuDevice, SmallAllocationsReadNoFiles) {
+  if (num_reads() < 0) GTEST_SKIP() << "/proc/self/io does not count";
+  const auto device = open_cpu(1);
+  const int64_t before = num_reads();
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(device->allocate(1000).ok());
+  EXPECT_LT(num_reads() - before, 100);
 }
 
 TEST(CpuDevice, RefusesWhatItCannotDo) {

@@ -32,7 +32,8 @@ struct HostMemory {
   size_t total_bytes = 0;
   size_t free_bytes = 0;  // available without swapping
 };
-// /proc/meminfo, narrowed by the limits of this process's control groups (v1 and v2).
+// /proc/meminfo, narrowed by the limits of this process's control groups (v1 and v2), which are
+// looked up once a second at most.
 HostMemory host_memory();
 
 }  // namespace nereid

@@ -3,14 +3,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "tensor/cpu_probe.h"
 
@@ -90,6 +95,49 @@ std::optional<int> processor_quota() {
   return std::max(1, static_cast<int>(quota));
 }
 
+// A control group that allows less than what the machine, or the groups inside it, have.
+struct LimitedGroup {
+  uint64_t limit = 0;
+  fs::path used, stat;
+};
+
+struct Limits {
+  size_t total_bytes = 0;
+  std::vector<LimitedGroup> groups;
+};
+
+Limits read_limits() {
+  Limits out;
+  if (const auto text = read_file("/proc/meminfo", kMaxProcFile); text.ok())
+    out.total_bytes = field(*text, "MemTotal:").value_or(0) * 1024;
+  for (const fs::path& group : group_directories("memory")) {
+    LimitedGroup found{.used = group / "memory.current", .stat = group / "memory.stat"};
+    auto limit = number_in_file(group / "memory.max");
+    if (!limit) {
+      limit = number_in_file(group / "memory.limit_in_bytes");
+      found.used = group / "memory.usage_in_bytes";
+    }
+    if (!limit || *limit >= out.total_bytes) continue;
+    out.total_bytes = found.limit = *limit;
+    out.groups.push_back(std::move(found));
+  }
+  return out;
+}
+
+// Limits hardly ever change, and finding them takes a file or two for each level of the hierarchy.
+std::shared_ptr<const Limits> current_limits() {
+  constexpr auto kLast = std::chrono::seconds(1);
+  static std::mutex mutex;
+  static std::shared_ptr<const Limits> limits;
+  static Time looked_up;
+  std::lock_guard lock(mutex);
+  if (!limits || now() - looked_up > kLast) {
+    limits = std::make_shared<const Limits>(read_limits());
+    looked_up = now();
+  }
+  return limits;
+}
+
 }  // namespace
 
 int num_usable_cores() {
@@ -115,26 +163,18 @@ int num_usable_cores() {
 }
 
 HostMemory host_memory() {
-  HostMemory out;
-  if (const auto text = read_file("/proc/meminfo", kMaxProcFile); text.ok()) {
-    out.total_bytes = field(*text, "MemTotal:").value_or(0) * 1024;
+  const std::shared_ptr<const Limits> limits = current_limits();
+  HostMemory out{.total_bytes = limits->total_bytes};
+  if (const auto text = read_file("/proc/meminfo", kMaxProcFile); text.ok())
     out.free_bytes = field(*text, "MemAvailable:").value_or(0) * 1024;
-  }
-  for (const fs::path& group : group_directories("memory")) {
-    auto limit = number_in_file(group / "memory.max");
-    auto used = number_in_file(group / "memory.current");
-    if (!limit) {
-      limit = number_in_file(group / "memory.limit_in_bytes");
-      used = number_in_file(group / "memory.usage_in_bytes");
-    }
-    if (!limit || *limit >= out.total_bytes) continue;
+  for (const LimitedGroup& group : limits->groups) {
+    const uint64_t used = number_in_file(group.used).value_or(0);
     // Page cache counts as used but is given back under pressure.
     uint64_t cache = 0;
-    if (const auto text = read_file(group / "memory.stat", kMaxProcFile); text.ok())
+    if (const auto text = read_file(group.stat, kMaxProcFile); text.ok())
       cache = field(*text, "inactive_file ").value_or(0);
-    const uint64_t held = used.value_or(0) > cache ? used.value_or(0) - cache : 0;
-    out.total_bytes = *limit;
-    out.free_bytes = std::min<size_t>(out.free_bytes, *limit > held ? *limit - held : 0);
+    const uint64_t held = used > cache ? used - cache : 0;
+    out.free_bytes = std::min<size_t>(out.free_bytes, group.limit > held ? group.limit - held : 0);
   }
   return out;
 }
