@@ -10,7 +10,6 @@
 #include "exec/profile.h"
 #include "exec/rope_table.h"
 #include "exec/step_data.h"
-#include "io/engine_file.h"
 
 namespace nereid::exec {
 namespace {
@@ -146,22 +145,29 @@ Status check_device(const io::Plan& plan, const DeviceInfo& device) {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
+StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits) {
-  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine));
+  const std::string path = engine.path().string();
   const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
-    RETURN_IF_ERROR(check_device(file.plan(), device.info()));
-    RETURN_IF_ERROR(check_limits(file.plan(), limits));
+    RETURN_IF_ERROR(check_device(engine.plan(), device.info()));
+    RETURN_IF_ERROR(check_limits(engine.plan(), limits));
     if (limits.num_blocks < 1)
       return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks);
-    auto runner = std::make_unique<EngineRunner>(std::move(file), limits);
+    auto runner = std::make_unique<EngineRunner>(std::move(engine), limits);
     RETURN_IF_ERROR(runner->load(device, registry));
     return runner;
   };
   auto runner = prepare();
-  if (!runner.ok()) return annotate(runner.status(), engine.string());
+  if (!runner.ok()) return annotate(runner.status(), path);
   return runner;
+}
+
+StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
+                                              const kernels::Registry& registry,
+                                              const RunnerLimits& limits) {
+  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine));
+  return make_runner(std::move(file), device, registry, limits);
 }
 
 }  // namespace nereid::exec

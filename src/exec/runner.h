@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "io/engine_file.h"
 #include "kernels/api/registry.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
@@ -120,11 +121,17 @@ class Runner {
   static int32_t staging_of(const Ticket& t) { return t.staging_; }
 };
 
-// Loads an engine file: opens and verifies it, checks every operand, resolves the kernels it names,
-// allocates all memory that steps will use. `device` and `registry` must outlive the runner.
+// Loads an engine file, whose weights are taken as they are: whoever opens it says how much of them
+// is verified. Checks every operand, resolves the kernels it names, allocates all memory that steps
+// will use. `device` and `registry` must outlive the runner.
 // DataLoss/NotFound: the file; InvalidArgument: limits out of range (naming field, value and what
 // is allowed), an engine for another kind of device or for instructions this one lacks;
 // ResourceExhausted: not enough memory.
+StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
+                                              const kernels::Registry& registry,
+                                              const RunnerLimits& limits);
+
+// The same for a path, opened with io::Verify::kAuto.
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits);

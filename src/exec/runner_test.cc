@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <random>
 
@@ -440,6 +441,23 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
   }
   EXPECT_GT(num_run, 20);
   EXPECT_GT(num_refused, 200);
+}
+
+// So that weights are hashed once, by whoever opens the file.
+TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
+  const auto path = test_directory() / "altered.engine";
+  std::filesystem::copy(engine_, path);
+  std::fstream(path, std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(-1, std::ios::end)
+      .put('\x7f');
+  EXPECT_THAT(
+      make_runner(path, harness_.device(), harness_.registry(), kLimits).status().ToString(),
+      HasSubstr("is damaged"));
+  auto file = io::EngineFile::open(path, io::Verify::kHeader);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const auto runner =
+      make_runner(*std::move(file), harness_.device(), harness_.registry(), kLimits);
+  EXPECT_TRUE(runner.ok()) << runner.status();
 }
 
 TEST_F(RunnerTest, MemoryTableNamesEverything) {

@@ -87,10 +87,12 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   build.random_weights = config.random_weights;
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
-  ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(engine, io::Verify::kHeader));
-  const io::ModelFacts& facts = file.plan().model;
+  // Its weights were verified, or just written, by ensure_engine().
+  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+  const io::ModelFacts facts = file.plan().model;
   ASSIGN_OR_RETURN(const auto limits, size_kv_cache(file.plan(), config, device));
-  ASSIGN_OR_RETURN(model.runner, exec::make_runner(engine, device, model.device.registry, limits));
+  ASSIGN_OR_RETURN(model.runner,
+                   exec::make_runner(std::move(file), device, model.device.registry, limits));
   ASSIGN_OR_RETURN(model.sampler,
                    Sampler::create(device, model.device.registry, config.forced_kernels,
                                    {.max_rows = limits.max_rows,
