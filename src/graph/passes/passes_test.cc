@@ -48,6 +48,17 @@ TEST_F(PassesTest, TieEmbeddingKeepsOneCopy) {
   EXPECT_EQ(all<Embed>(g)[0].table, all<Linear>(g).back().weight);
 }
 
+// The work does not grow with the square of the number of weights.
+TEST_F(PassesTest, TieEmbeddingTakesManyWeights) {
+  Graph many = test_graph();
+  for (int i = 0; i < 200'000; ++i) {
+    const std::string name = fmt::format("experts.{}", i);
+    many.weights.push_back({.name = name, .parts = {{name, 1}}, .n = 1, .k = 1});
+  }
+  const Graph g = after(tie_embedding, many);
+  EXPECT_EQ(all<Embed>(g)[0].table, all<Linear>(g).back().weight);
+}
+
 TEST_F(PassesTest, MergeQkvStacksWeightsAndBiases) {
   const Graph g = after(merge_qkv, test_graph(/*biased=*/true));
   const Linear qkv = all<Linear>(g)[0];

@@ -1,17 +1,30 @@
 // A checkpoint with tied embeddings uses one matrix as the table and as the head: keep one copy.
+#include <algorithm>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
 #include "graph/passes/passes.h"
 
 namespace nereid::graph {
 
 Status tie_embedding(Graph& graph, const PassContext&) {
-  for (size_t i = 0; i < graph.weights.size(); ++i)
-    for (size_t j = 0; j < i; ++j) {
-      const Weight& a = graph.weights[j];
-      const Weight& b = graph.weights[i];
-      if (a.parts != b.parts || a.is_vector != b.is_vector) continue;
-      replace_weight(graph, static_cast<WeightId>(i), static_cast<WeightId>(j));
-      break;
-    }
+  // Weights that begin with the same tensor; each of them differs from the others.
+  std::unordered_map<std::string_view, std::vector<WeightId>> seen;
+  for (size_t i = 0; i < graph.weights.size(); ++i) {
+    const Weight& weight = graph.weights[i];
+    std::vector<WeightId>& others =
+        seen[weight.parts.empty() ? std::string_view() : weight.parts[0].tensor];
+    const auto equal = [&](WeightId id) {
+      const Weight& other = graph.weights[static_cast<size_t>(id)];
+      return other.parts == weight.parts && other.is_vector == weight.is_vector;
+    };
+    const auto found = std::ranges::find_if(others, equal);
+    if (found == others.end())
+      others.push_back(static_cast<WeightId>(i));
+    else
+      replace_weight(graph, static_cast<WeightId>(i), *found);
+  }
   sweep(graph);
   return ok();
 }
