@@ -5,13 +5,16 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
 #include "convert/build_lock.h"
 #include "convert/engine_cache.h"
+#include "convert/engine_key.h"
 #include "convert/inspect.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
@@ -126,9 +129,9 @@ TEST_F(ConvertTest, EverythingThatMattersChangesTheKey) {
   options_.compile.disabled_passes = {"merge_gate_up"};
   add();
   options_.compile.disabled_passes = {};
-  options_.compile.forced = {"linear:ref"};
+  options_.compile.max_positions = 32;
   add();
-  options_.compile.forced = {};
+  options_.compile.max_positions = 0;
   ASSERT_TRUE(
       write_file_atomic(dir_ / "model/generation_config.json", R"({"eos_token_id":5})").ok());
   add();
@@ -137,6 +140,49 @@ TEST_F(ConvertTest, EverythingThatMattersChangesTheKey) {
       t.data = converted<BF16>(t, [](float x) { return to_bf16(x + 1); });
   });
   add();
+}
+
+// A second kernel of linear, at a share of the cost of ref.
+template <int kPercent>
+kernels::Registry with_twin() {
+  kernels::Registry registry;
+  kernels::ref::add_kernels(registry);
+  auto twin = registry.table<kernels::Linear>()[0];
+  twin.name = "twin";
+  twin.cost = [](const kernels::Linear& p, const DeviceInfo& d) {
+    kernels::Registry ref;
+    kernels::ref::add_kernels(ref);
+    return ref.table<kernels::Linear>()[0].cost(p, d) * kPercent / 100;
+  };
+  registry.add<kernels::Linear>({twin});
+  return registry;
+}
+
+// An engine that another version of the compiler, with the same number, left in the cache.
+TEST_F(ConvertTest, WhatTheCompilerWouldDoIsInTheKey) {
+  std::set<std::string> keys;
+  const auto key_of = [&](const kernels::Registry& registry) {
+    registry_ = registry;
+    good();
+    return report_.key;
+  };
+  const std::string dear = key_of(with_twin<200>()), cheap = key_of(with_twin<50>());
+  EXPECT_NE(dear, cheap) << "another cost, another kernel";
+  options_.compile.forced = {"linear:twin"};
+  EXPECT_EQ(key_of(with_twin<200>()), cheap) << "the same plan";
+  options_.compile.forced = {};
+  const auto compiled = compile_model(dir_ / "model", registry_, DeviceInfo{}).value();
+  const std::string key = engine_key(compiled, nullptr);
+  EXPECT_EQ(engine_key(compiled, nullptr), key);
+  const auto changed = [&](const std::function<void(Compiled&)>& change) {
+    Compiled other = compiled;
+    change(other);
+    EXPECT_NE(engine_key(other, nullptr), key);
+  };
+  changed([](Compiled& c) { c.plan.weights[1].layout = kernels::WeightLayout::kPanel16; });
+  changed([](Compiled& c) { c.plan.values[1].offset += 64; });
+  changed([](Compiled& c) { std::swap(c.plan.calls[1], c.plan.calls[2]); });
+  changed([](Compiled& c) { c.graph.weights[1].parts[0].tensor += "x"; });
 }
 
 TEST_F(ConvertTest, DamagedForeignAndTruncatedEnginesAreRebuilt) {

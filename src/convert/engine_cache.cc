@@ -51,10 +51,7 @@ bool is_cached(const std::filesystem::path& path, const std::string& key) {
 
 Status build(const std::filesystem::path& path, const std::string& key,
              const std::filesystem::path& model_dir, const io::Checkpoint* checkpoint,
-             const kernels::Registry& registry, const DeviceInfo& device,
-             const BuildOptions& options) {
-  ASSIGN_OR_RETURN(const Compiled compiled,
-                   compile_model(model_dir, registry, device, options.compile));
+             const Compiled& compiled, const DeviceInfo& device) {
   log_info("building the engine of {} for {}: {} MiB of weights, {} calls", model_dir.string(),
            device.id(), compiled.plan.blob_bytes >> 20, compiled.plan.calls.size());
   return write_engine(path, key, compiled, checkpoint);
@@ -102,13 +99,14 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
   out = {};
   if (const std::filesystem::path given = given_engine(model_dir); !given.empty())
     return use_given(given, device, out);
+  ASSIGN_OR_RETURN(const Compiled compiled,
+                   compile_model(model_dir, registry, device, options.compile));
   std::optional<io::Checkpoint> checkpoint;
   if (!options.random_weights) {
-    ASSIGN_OR_RETURN(const models::Model model, models::read_model(model_dir));
-    ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(model, model_dir));
+    ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(compiled.model, model_dir));
   }
   const io::Checkpoint* weights = checkpoint ? &*checkpoint : nullptr;
-  ASSIGN_OR_RETURN(out.key, engine_key(model_dir, weights, registry, device, options));
+  out.key = engine_key(compiled, weights);
   const std::filesystem::path dir =
       (options.cache_dir.empty() ? cache_dir() : options.cache_dir) / "engines";
   out.path = dir / (out.key + ".engine");
@@ -124,7 +122,7 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
     if (lock.held()) remove_unfinished(dir, out.key);
     // Another builder may have finished it while we waited.
     if (options.rebuild || !check_cached(out.path, out.key).ok()) {
-      RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, registry, device, options));
+      RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, compiled, device));
       out.built = true;
       out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     }

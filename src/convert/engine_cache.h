@@ -1,10 +1,11 @@
 // Engines are built when first needed and kept; nobody has to build one by hand, and a stale or
 // damaged one is rebuilt, not refused.
 //
-// The key of a cached engine is a hash of all that decides its bytes: nereid's version, the model
-// directory's path, config.json and generation_config.json, the checkpoint, the device's kind and
-// instruction set, the kernels there are, forced kernels, disabled passes. Of the checkpoint it
-// covers file names, sizes and headers, and
+// The key of a cached engine is a hash of all that decides its bytes: nereid's version, what the
+// compiler makes of the model directory for the device (the whole plan, which tensors become which
+// weight, how weights are packed), and the checkpoint. So a change of a pass, of a packing, of a
+// kernel's cost or of a choice that is measured gives another key, and so does an option, as far as
+// it changes the plan. Of the checkpoint it covers file names, sizes and headers, and
 //   - all weights, when they are at most kHashAllBytes together;
 //   - else each file's modification time and kSamples evenly spread pieces of kSampleBytes.
 #pragma once

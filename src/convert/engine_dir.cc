@@ -34,17 +34,15 @@ StatusOr<json::object> pretrained_config(const models::Model& model,
 Status build_engine_file(const EngineDirOptions& options, const models::Model& model,
                          const kernels::Registry& registry, const DeviceInfo& device,
                          BuildReport& report) {
-  BuildOptions build;
-  build.compile = options.compile;
+  CompileOptions build = options.compile;
   if (const json::value* length = options.build_config.if_contains("max_seq_len");
       length && length->is_int64())
-    build.compile.max_positions = static_cast<int32_t>(length->get_int64());
+    build.max_positions = static_cast<int32_t>(length->get_int64());
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.checkpoint_dir));
-  ASSIGN_OR_RETURN(report.key,
-                   engine_key(options.checkpoint_dir, &checkpoint, registry, device, build));
   ASSIGN_OR_RETURN(Compiled compiled,
-                   compile_model(options.checkpoint_dir, registry, device, build.compile));
+                   compile_model(options.checkpoint_dir, registry, device, build));
+  report.key = engine_key(compiled, &checkpoint);
   std::error_code error;
   if (std::filesystem::exists(options.output_dir / "tokenizer.json", error))
     compiled.plan.model.source_dir =

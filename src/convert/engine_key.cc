@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <tuple>
-#include <type_traits>
+#include <vector>
 
-#include "base/file.h"
+#include "base/check.h"
 #include "base/hash.h"
-#include "graph/lower.h"
+#include "base/json.h"
+#include "convert/engine_cache.h"
 #include "io/engine_file.h"
+#include "kernels/api/pack.h"
 
 namespace nereid::convert {
 namespace {
@@ -31,16 +32,33 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-void add_device(Key& key, const kernels::Registry& registry, const DeviceInfo& device) {
-  key.add("device", device.kind == DeviceKind::kCpu ? "cpu" : "cuda");
-  key.add("target", graph::target_of(device));
-  key.add("isa", fmt::format("{}{}{}{}", device.has_amx, device.has_avx512_bf16, device.has_avx512,
-                             device.has_avx2));
-  const auto add_names = [&]<class Op>(const kernels::Table<Op>& table) {
-    for (const kernels::Kernel<Op>& row : table)
-      if (row.device == device.kind) key.add(Op::kName, row.name);
-  };
-  std::apply([&](const auto&... tables) { (add_names(tables), ...); }, registry.tables);
+// All of the plan but checksums, which are not known yet: facts of the model, values, kernels,
+// layouts and places of weights, the device.
+void add_plan(Key& key, const io::Plan& plan) {
+  NEREID_CHECK(std::ranges::all_of(plan.weights, [](const io::Weight& w) { return !w.checksum; }));
+  key.add("plan", json::serialize(io::plan_to_json(plan)));
+}
+
+// What each weight of the plan is made of.
+void add_sources(Key& key, const graph::Graph& graph) {
+  for (const graph::Weight& weight : graph.weights) {
+    key.add("weight", weight.is_vector);
+    for (const graph::WeightPart& part : weight.parts) {
+      key.add("from", part.tensor);
+      key.add("size", static_cast<uint64_t>(part.size));
+    }
+  }
+}
+
+// How weights are packed: the bytes that a small matrix becomes.
+void add_packing(Key& key) {
+  constexpr int64_t kRows = kernels::kPanelRows + 1, kCols = kernels::kPanelStepK + 1;
+  std::vector<BF16> matrix(static_cast<size_t>(kRows * kCols));
+  for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = to_bf16(static_cast<float>(i));
+  std::vector<std::byte> packed(kernels::panel16_bytes(kRows, kCols));
+  const kernels::RowMajorPart whole{matrix.data(), kRows};
+  NEREID_CHECK(kernels::pack_panel16({&whole, 1}, kCols, packed).ok());
+  key.add("packing", text_of(packed));
 }
 
 void add_samples(Key& key, const io::SafetensorsFile& file) {
@@ -76,24 +94,13 @@ void add_checkpoint(Key& key, const io::Checkpoint& checkpoint) {
 
 }  // namespace
 
-StatusOr<std::string> engine_key(const std::filesystem::path& model_dir,
-                                 const io::Checkpoint* checkpoint,
-                                 const kernels::Registry& registry, const DeviceInfo& device,
-                                 const BuildOptions& options) {
+std::string engine_key(const Compiled& compiled, const io::Checkpoint* checkpoint) {
   Key key;
   key.add("nereid", NEREID_VERSION);
   key.add("format", io::kEngineFormatVersion);
-  std::error_code error;
-  key.add("dir", std::filesystem::weakly_canonical(model_dir, error).string());
-  for (const char* name : {"config.json", "generation_config.json"}) {
-    const std::filesystem::path path = model_dir / name;
-    if (!std::filesystem::exists(path, error)) continue;
-    ASSIGN_OR_RETURN(const std::string text, read_file(path));
-    key.add(name, text);
-  }
-  add_device(key, registry, device);
-  for (const std::string& choice : options.compile.forced) key.add("forced", choice);
-  for (const std::string& name : options.compile.disabled_passes) key.add("disabled", name);
+  add_plan(key, compiled.plan);
+  add_sources(key, compiled.graph);
+  add_packing(key);
   if (checkpoint)
     add_checkpoint(key, *checkpoint);
   else
