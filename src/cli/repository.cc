@@ -41,8 +41,10 @@ std::string escape_text(std::string_view value) {
   return out;
 }
 
-Status write_repository(const std::filesystem::path& dir, const TemplateValues& values) {
+Status write_repository(const std::filesystem::path& dir, const TemplateValues& values,
+                        bool has_text) {
   for (const auto& [model, text] : kTemplates) {
+    if (!has_text && model != kTokenModel) continue;
     const auto filled = fill_template(text, values);
     if (!filled.ok()) return annotate(filled.status(), model);
     std::error_code error;

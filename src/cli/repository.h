@@ -25,7 +25,12 @@ StatusOr<std::string> fill_template(std::string_view text, const TemplateValues&
 // A value as it stands inside the double quotes of a protobuf text file.
 std::string escape_text(std::string_view value);
 
-// Writes <dir>/<model>/config.pbtxt and <dir>/<model>/1/ for every template.
-Status write_repository(const std::filesystem::path& dir, const TemplateValues& values);
+// The model that takes and gives token ids; the others turn text into ids and back.
+inline constexpr std::string_view kTokenModel = "tensorrt_llm";
+
+// Writes <dir>/<model>/config.pbtxt and <dir>/<model>/1/ for every template; without `has_text`
+// for kTokenModel alone.
+Status write_repository(const std::filesystem::path& dir, const TemplateValues& values,
+                        bool has_text = true);
 
 }  // namespace nereid::cli

@@ -34,15 +34,28 @@ struct ServeOptions {
   int32_t exit_timeout_seconds = 30;
 };
 
+// Where the tokenizer's files are; empty when the model has none.
+StatusOr<std::filesystem::path> find_tokenizer(const std::filesystem::path& model) {
+  ASSIGN_OR_RETURN(const std::filesystem::path dir, convert::tokenizer_dir(model));
+  std::error_code error;
+  if (!dir.empty() && std::filesystem::exists(dir / "tokenizer.json", error)) return dir;
+  log_warn(
+      "{} has no tokenizer.json: only the model '{}' is served, which takes and gives token ids; "
+      "there are no text models and no OpenAI endpoints",
+      dir.string(), kTokenModel);
+  return std::filesystem::path();
+}
+
 // What the templates need to know about this model and these flags; empty = the template's default.
-StatusOr<TemplateValues> template_values(const ServeOptions& options) {
+StatusOr<TemplateValues> template_values(const ServeOptions& options,
+                                         const std::filesystem::path& tokenizer) {
   const ExecutorConfig& config = options.model.executor;
   const std::filesystem::path& given = options.model.model_dir;
   ASSIGN_OR_RETURN(const io::ModelFacts facts, convert::read_facts(given));
-  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, convert::tokenizer_dir(given));
   std::error_code error;
   const std::string dir = std::filesystem::absolute(given, error).string();
-  const std::string tokenizer_dir = std::filesystem::absolute(tokenizer, error).string();
+  const std::string tokenizer_dir =
+      tokenizer.empty() ? "" : std::filesystem::absolute(tokenizer, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
   const KvCacheConfig& kv = config.kv_cache;
@@ -100,13 +113,21 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options) {
   return values;
 }
 
-void print_addresses(const ServeOptions& options, const ServerProcess& process, double seconds) {
+void print_addresses(const ServeOptions& options, const ServerProcess& process, bool has_text,
+                     double seconds) {
   const std::string host =
       options.process.http.host == "0.0.0.0" ? "localhost" : options.process.http.host;
   log_info("ready in {:.2f} s; HTTP on {}:{}, metrics on {}:{}", seconds, options.process.http.host,
            process.http_port(), options.process.http.host, process.metrics_port());
   if (process.grpc_port() >= 0) {
     log_info("gRPC on {}:{}", options.process.grpc.host, process.grpc_port());
+  }
+  if (!has_text) {
+    log_info(
+        "try:  curl {}:{}/v2/models/{}/generate -d '{{\"input_ids\": [1, 2, 3], "
+        "\"input_lengths\": 3, \"request_output_len\": 8}}'",
+        host, process.http_port(), kTokenModel);
+    return;
   }
   log_info(
       "try:  curl {}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
@@ -130,8 +151,10 @@ Status serve(ServeOptions& options) {
     std::error_code error;
     std::filesystem::remove_all(repository.path(), error);
   });
-  ASSIGN_OR_RETURN(const TemplateValues values, template_values(options));
-  RETURN_IF_ERROR(write_repository(repository.path(), values));
+  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, find_tokenizer(options.model.model_dir));
+  const bool has_text = !tokenizer.empty();
+  ASSIGN_OR_RETURN(const TemplateValues values, template_values(options, tokenizer));
+  RETURN_IF_ERROR(write_repository(repository.path(), values, has_text));
 
   options.process.repository = repository.path();
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
@@ -139,7 +162,7 @@ Status serve(ServeOptions& options) {
   options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(const auto process, ServerProcess::start(options.process));
   end_on_signal.reset();
-  print_addresses(options, *process, seconds(now() - start));
+  print_addresses(options, *process, has_text, seconds(now() - start));
   if (!options.port_file.empty())
     RETURN_IF_ERROR(write_file_atomic(
         options.port_file, fmt::format("http={}\nmetrics={}\ngrpc={}\n", process->http_port(),

@@ -1,4 +1,4 @@
-"""Start time and memory of the server, overload answers, and SIGTERM that lets a running stream finish.
+"""Start time and memory of the server, overload answers, SIGTERM that lets a running stream finish, a model without text.
 usage: lifecycle.py NEREID_BINARY"""
 import concurrent.futures
 import json
@@ -19,15 +19,15 @@ MAX_RSS_MIB = 200
 
 
 class Server:
-    """nereid serve models/quickstart on free ports; killed at exit if it is still there."""
+    """nereid serve on free ports; killed at exit if it is still there."""
 
-    def __init__(self, binary, *flags):
+    def __init__(self, binary, *flags, model="models/quickstart"):
         self.folder = tempfile.TemporaryDirectory()
         ports = os.path.join(self.folder.name, "ports")
         self.log = open(os.path.join(self.folder.name, "log"), "w+")
         start = time.monotonic()
         self.process = subprocess.Popen(
-            [binary, "serve", "models/quickstart", "--host", "127.0.0.1", "--http-port", "0", "--metrics-port", "0",
+            [binary, "serve", model, "--host", "127.0.0.1", "--http-port", "0", "--metrics-port", "0",
              "--port-file", ports, *flags], stdout=self.log, stderr=subprocess.STDOUT)
         while not os.path.exists(ports):
             assert self.process.poll() is None, self.log_text()
@@ -127,11 +127,33 @@ def overload(binary):
         print(f"lifecycle: full queue refused {len(refused)} of 16 with 503 and Retry-After")
 
 
+def without_tokenizer(binary):
+    """Token ids in, token ids out; the start lines and the OpenAI endpoints say why."""
+    with Server(binary, model="tests/models/llama") as server:
+        why = "has no tokenizer.json: only the model 'tensorrt_llm' is served"
+        assert why in server.log_text(), server.log_text()
+        models = requests.post(server.url + "/v2/repository/index", timeout=60).json()
+        assert [model["name"] for model in models] == ["tensorrt_llm"], models
+        ask = {"input_ids": [1, 2, 3], "input_lengths": 3, "request_output_len": 8, "exclude_input_in_output": True}
+        reply = requests.post(server.url + "/v2/models/tensorrt_llm/generate", json=ask, timeout=60)
+        assert reply.status_code == 200, reply.text
+        assert len(reply.json()["output_ids"]) == 8, reply.text
+        for path, body in [("/v1/completions", {"prompt": "Hello"}), ("/v1/completions", {"prompt": [1, 2, 3]}),
+                           ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})]:
+            refused = requests.post(server.url + path, json=body, timeout=60)
+            assert refused.status_code == 501, (refused.status_code, refused.text)
+            assert "no tokenizer" in refused.json()["error"]["message"], refused.text
+        assert requests.get(server.url + "/v1/models", timeout=60).status_code == 501
+        assert requests.get(server.url + "/v2/health/ready", timeout=60).status_code == 200
+    print("lifecycle: a folder without a tokenizer is served by ids, and says why")
+
+
 def main():
     binary = sys.argv[1]
     figures(binary)
     drain(binary)
     overload(binary)
+    without_tokenizer(binary)
 
 
 if __name__ == "__main__":

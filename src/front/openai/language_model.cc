@@ -89,8 +89,14 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, kEngine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
   model->decoupled = read_decoupled(engine_config);
-  ASSIGN_OR_RETURN(const json::value text_config, read_config(server, kPreprocessing));
-  const std::filesystem::path dir = config_parameter(text_config, "tokenizer_dir");
+  const auto text_config = read_config(server, kPreprocessing);
+  if (text_config.status().code() == absl::StatusCode::kNotFound)
+    return unsupported(
+        "this server has no tokenizer (no model '{}'), so there is no text: ask model '{}' for "
+        "token ids, POST /v2/models/{}/generate",
+        kPreprocessing, kEngine, kEngine);
+  RETURN_IF_ERROR(text_config.status());
+  const std::filesystem::path dir = config_parameter(*text_config, "tokenizer_dir");
   if (dir.empty()) {
     return internal_error("model '{}' has no parameter tokenizer_dir", kPreprocessing);
   }

@@ -32,7 +32,8 @@ struct LanguageModel {
 };
 
 // Reads model configurations "preprocessing" (tokenizer_dir) and "tensorrt_llm" (max_seq_len,
-// layout) from the server. Unavailable while one is not ready; errors name model and parameter.
+// layout) from the server. Unavailable while one is not ready; Unimplemented without
+// "preprocessing"; errors name model and parameter.
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const std::string& id);
 
