@@ -30,10 +30,6 @@ void remove_unfinished(const std::filesystem::path& dir, const std::string& own_
   }
 }
 
-std::string_view device_name(const DeviceInfo& device) {
-  return device.kind == DeviceKind::kCpu ? "cpu" : "cuda";
-}
-
 // Ok when the cache has a good engine; NotFound when it has none.
 Status check_cached(const std::filesystem::path& path, const std::string& key) {
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
@@ -60,9 +56,9 @@ Status build(const std::filesystem::path& path, const std::string& key,
 StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
                                           const DeviceInfo& device, BuildReport& report) {
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
-  if (file.plan().device != device_name(device))
+  if (file.plan().device != name_of(device.kind))
     return invalid_argument("{}: built for device {}, not for {}", path.string(),
-                            file.plan().device, device_name(device));
+                            file.plan().device, name_of(device.kind));
   report.path = path;
   report.key = file.build_key();
   return path;

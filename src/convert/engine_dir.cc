@@ -9,25 +9,17 @@
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
+#include "models/config.h"
 #include "models/trtllm.h"
 
 namespace nereid::convert {
 namespace {
 
-constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 constexpr int64_t kMaxLimit = int64_t{1} << 30;
-
-StatusOr<json::object> read_object(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
-  StatusOr<json::value> value = parse_json(text);
-  if (!value.ok()) return annotate(value.status(), path.string());
-  if (!value->is_object()) return invalid_argument("{}: is not a JSON object", path.string());
-  return std::move(value->get_object());
-}
 
 StatusOr<json::object> pretrained_config(const models::Model& model,
                                          const std::filesystem::path& dir) {
-  if (model.layout == models::Layout::kTrtLlm) return read_object(dir / "config.json");
+  if (model.layout == models::Layout::kTrtLlm) return models::read_object(dir / "config.json");
   return models::trtllm_config(model, "bfloat16");
 }
 
@@ -100,7 +92,7 @@ StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::
   std::error_code error;
   const std::filesystem::path path = dir / "config.json";
   if (given_engine(dir).empty() || !std::filesystem::is_regular_file(path, error)) return limits;
-  ASSIGN_OR_RETURN(const json::object object, read_object(path));
+  ASSIGN_OR_RETURN(const json::object object, models::read_object(path));
   models::Config config(object, path.string());
   const json::object* pretrained = config.object("pretrained_config");
   const json::object* build = config.object("build_config");

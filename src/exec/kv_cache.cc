@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/round_up.h"
+
 namespace nereid::exec {
 namespace {
 
 constexpr size_t kPlaneAlignment = 256;
-
-constexpr size_t aligned(size_t bytes) {
-  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
-}
 
 }  // namespace
 
@@ -20,10 +18,10 @@ KvLayout KvLayout::of(const io::Plan& plan, const RunnerLimits& limits, int32_t 
   KvLayout out;
   out.num_layers = plan.model.num_layers;
   out.data_block = lines * plan.model.head_dim * size_of(limits.kv_type);
-  out.data_plane = aligned(out.data_block * num_blocks);
+  out.data_plane = round_up(out.data_block * num_blocks, kPlaneAlignment);
   if (!kernels::has_kv_scales(limits.kv_type)) return out;
   out.scale_block = lines * sizeof(float);
-  out.scale_plane = aligned(out.scale_block * num_blocks);
+  out.scale_plane = round_up(out.scale_block * num_blocks, kPlaneAlignment);
   return out;
 }
 

@@ -137,7 +137,7 @@ class EngineRunner : public Runner {
 };
 
 Status check_device(const io::Plan& plan, const DeviceInfo& device) {
-  const std::string_view kind = device.kind == DeviceKind::kCpu ? "cpu" : "cuda";
+  const std::string_view kind = name_of(device.kind);
   if (plan.device == kind) return ok();
   return invalid_argument("the engine was built for '{}', the device is '{}'; build it again",
                           plan.device, kind);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "exec/memory.h"
 
 namespace nereid::exec {
@@ -11,7 +12,7 @@ namespace {
 constexpr size_t kAlignment = 64;
 
 constexpr size_t padded(size_t num_ints) {
-  return (num_ints * sizeof(int32_t) + kAlignment - 1) / kAlignment * kAlignment;
+  return round_up(num_ints * sizeof(int32_t), kAlignment);
 }
 
 // Whether no token from position `start` on sees any position of block `index` of its sequence.

@@ -27,7 +27,7 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
   plan.logits = graph.logits;
   for (int i = 0; i < io::kNumExtents; ++i)
     plan.arena_bytes_per_row[i] = graph.arena_bytes_per_row[i];
-  plan.device = device.kind == DeviceKind::kCpu ? "cpu" : "cuda";
+  plan.device = name_of(device.kind);
   plan.target = target_of(device);
   io::place_weights(plan);
   const Status status = io::check_plan(plan);

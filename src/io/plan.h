@@ -27,8 +27,8 @@ inline constexpr int kNumExtents = 2;
 // A token-packed matrix [rows of extent, cols] in the arena of its extent. The plan does not know
 // how many rows a server will allow, so offsets are per row. Element (row, col) is at
 //   arena + offset * max_rows + (row * stride + column + col) * size_of(dtype)
-// with max_rows = the most rows of that extent (tokens per step, or sequences per step). With an
-// arena aligned to 64 bytes every value's first row (column 0) is aligned to 64 bytes. Values
+// with max_rows = the most rows of that extent (tokens per step, or rows of logits per step). With
+// an arena aligned to 64 bytes every value's first row (column 0) is aligned to 64 bytes. Values
 // whose lives do not overlap share memory; slices (column > 0 or stride > cols) are parts of a
 // wider matrix that is also in the table.
 struct Value {
@@ -81,7 +81,6 @@ struct ModelFacts {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t max_positions = 0;     // longest sequence, prompt and output together
-  int32_t sliding_window = 0;    // 0 = none
   std::vector<RopeTable> ropes;  // what the calls' angles name
   int32_t bos_id = kNone;        // kNone = the model has none
   int32_t pad_id = kNone;        // likewise

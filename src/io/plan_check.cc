@@ -36,7 +36,6 @@ Status check_model(const ModelFacts& m) {
   NEREID_REQUIRE(m.num_heads % m.num_kv_heads == 0,
                  "model.num_heads: {} is not a multiple of num_kv_heads {}", m.num_heads,
                  m.num_kv_heads);
-  NEREID_REQUIRE(m.sliding_window >= 0, "model.sliding_window: {} is negative", m.sliding_window);
   NEREID_REQUIRE(m.ropes.size() <= kMaxRopes, "model.ropes: {} tables", m.ropes.size());
   for (const RopeTable& rope : m.ropes) {
     const size_t size = rope.inverse_frequencies.size();

@@ -78,7 +78,7 @@ void fields(V& v, ModelFacts& x) {
   v("name", x.name), v("architecture", x.architecture), v("source_dir", x.source_dir);
   v("vocab_size", x.vocab_size), v("hidden_size", x.hidden_size), v("num_layers", x.num_layers);
   v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim);
-  v("max_positions", x.max_positions), v("sliding_window", x.sliding_window), v("ropes", x.ropes);
+  v("max_positions", x.max_positions), v("ropes", x.ropes);
   v("bos_id", x.bos_id), v("pad_id", x.pad_id), v("end_ids", x.end_ids);
   v("kv_dtype", x.kv_dtype);
 }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/file.h"
+
 namespace nereid::models {
 namespace {
 
@@ -14,6 +16,15 @@ std::string text_of(const json::value& value) {
 }
 
 }  // namespace
+
+StatusOr<json::object> read_object(const std::filesystem::path& path) {
+  constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
+  StatusOr<json::value> value = parse_json(text);
+  if (!value.ok()) return annotate(value.status(), path.string());
+  if (!value->is_object()) return invalid_argument("{}: is not a JSON object", path.string());
+  return std::move(value->get_object());
+}
 
 std::string_view Config::name_of(std::string_view key) const {
   for (const auto& [asked, stored] : names_)

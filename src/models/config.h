@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,9 @@
 #include "base/status.h"
 
 namespace nereid::models {
+
+// A configuration file: one JSON object in at most 16 MiB; errors begin with its path.
+StatusOr<json::object> read_object(const std::filesystem::path& path);
 
 // One JSON object. A field that is absent or null takes the default. The first error sticks;
 // getters return their default after it, so a reader checks status() once, at its end.

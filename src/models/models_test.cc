@@ -131,11 +131,11 @@ TEST_F(ModelsTest, BiasesAddTensors) {
 
 TEST_F(ModelsTest, MistralWindow) {
   config_["architectures"] = {"MistralForCausalLM"};
-  EXPECT_EQ(read(config_)->graph.model.sliding_window, 4096);
+  EXPECT_EQ(read(config_)->traits.sliding_window, 4096);
   config_["sliding_window"] = nullptr;
-  EXPECT_EQ(read(config_)->graph.model.sliding_window, 0);
+  EXPECT_EQ(read(config_)->traits.sliding_window, 0);
   config_["sliding_window"] = 32;
-  EXPECT_EQ(read(config_)->graph.model.sliding_window, 32);
+  EXPECT_EQ(read(config_)->traits.sliding_window, 32);
 }
 
 // Wanted numbers were computed from the published formulas in double precision, apart from this

@@ -2,22 +2,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/file.h"
+#include "models/config.h"
 #include "models/family.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
 namespace {
-
-constexpr size_t kMaxConfigBytes = size_t{16} << 20;
-
-StatusOr<json::object> read_object(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
-  StatusOr<json::value> value = parse_json(text);
-  if (!value.ok()) return annotate(value.status(), path.string());
-  if (!value->is_object()) return invalid_argument("{}: is not a JSON object", path.string());
-  return std::move(value->get_object());
-}
 
 StatusOr<std::string> read_architecture(const json::object& config, const std::string& where) {
   const json::value* list = config.if_contains("architectures");
@@ -92,7 +82,6 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   facts.num_kv_heads = t.num_kv_heads;
   facts.head_dim = t.head_dim;
   facts.max_positions = t.max_positions;
-  facts.sliding_window = t.sliding_window;
   facts.ropes = {rope_table(t.rope, t.head_dim)};
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   ASSIGN_OR_RETURN(model.graph, model.family->build(t, std::move(facts)));

@@ -190,7 +190,6 @@ StatusOr<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   const HostMemory memory = host_memory();
   info.memory_bytes = memory.total_bytes;
   info.free_bytes = memory.free_bytes;
-  info.l2_bytes = l2_cache_bytes();
   return std::make_unique<CpuDevice>(std::move(info));
 }
 

@@ -110,9 +110,4 @@ std::string processor_name() {
   return "unknown";
 }
 
-size_t l2_cache_bytes() {
-  const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return bytes > 0 ? static_cast<size_t>(bytes) : 0;
-}
-
 }  // namespace nereid

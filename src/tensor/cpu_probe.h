@@ -25,9 +25,6 @@ int num_usable_cores();
 // Marketing name of the processor, "unknown" when the system does not say.
 std::string processor_name();
 
-// Bytes of the level-2 cache of one core, 0 when the system does not say.
-size_t l2_cache_bytes();
-
 struct HostMemory {
   size_t total_bytes = 0;
   size_t free_bytes = 0;  // available without swapping

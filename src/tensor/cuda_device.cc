@@ -143,7 +143,6 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
   info.name = properties.name;
   info.sm = properties.major * 10 + properties.minor;
   info.num_units = properties.multiProcessorCount;
-  info.l2_bytes = static_cast<size_t>(properties.l2CacheSize);
   info.workspace_bytes = kCudaWorkspaceBytes;
   RETURN_IF_CUDA_ERROR(index, cudaMemGetInfo(&info.free_bytes, &info.memory_bytes));
   if (info.sm < 80)

@@ -8,8 +8,11 @@ std::string_view name_of(Isa isa) {
   return kNames[static_cast<size_t>(isa)];
 }
 
+std::string_view name_of(DeviceKind kind) { return kind == DeviceKind::kCpu ? "cpu" : "cuda"; }
+
 std::string DeviceInfo::id() const {
-  return kind == DeviceKind::kCpu ? "cpu" : "cuda:" + std::to_string(index);
+  const std::string name(name_of(kind));
+  return kind == DeviceKind::kCpu ? name : name + ":" + std::to_string(index);
 }
 
 }  // namespace nereid

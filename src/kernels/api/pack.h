@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/round_up.h"
 #include "base/status.h"
 #include "kernels/api/ops.h"
 
@@ -14,7 +15,7 @@ namespace nereid::kernels {
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kPanelStepK = 32;  // k is padded to this: one AMX tile row
 
-constexpr int64_t padded_k(int64_t k) { return (k + kPanelStepK - 1) / kPanelStepK * kPanelStepK; }
+constexpr int64_t padded_k(int64_t k) { return round_up(k, kPanelStepK); }
 constexpr int64_t num_panels(int64_t n) { return (n + kPanelRows - 1) / kPanelRows; }
 
 // Elements of one panel, and the distance between two panels.

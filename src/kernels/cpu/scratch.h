@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/round_up.h"
 #include "base/status.h"
 
 namespace nereid::kernels::cpu {
@@ -15,7 +16,7 @@ class Scratch {
   StatusOr<void*> get(size_t bytes) {
     if (bytes <= size_) return data_.get();
     constexpr size_t kUnit = size_t{1} << 12;
-    const size_t wanted = (bytes + bytes / 4 + kUnit - 1) / kUnit * kUnit;
+    const size_t wanted = round_up(bytes + bytes / 4, kUnit);
     data_.reset();
     size_ = 0;
     data_.reset(std::aligned_alloc(kUnit, wanted));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/round_up.h"
 #include "kernels/cuda/launch.h"
 #include "tensor/cuda_check.h"
 
@@ -137,7 +138,7 @@ uint32_t alignment_of(const void* p) {
 // Token counts that share an algorithm: each small one its own, then steps that keep waste small.
 int64_t bucket_of(int64_t tokens) {
   const int64_t unit = tokens <= 64 ? 1 : tokens <= 1024 ? 64 : 256;
-  return (tokens + unit - 1) / unit * unit;
+  return round_up(tokens, unit);
 }
 
 // One stream's handle and its choices.

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/rng.h"
+#include "base/round_up.h"
 
 namespace nereid::kernels::testing {
 namespace {
@@ -16,8 +17,7 @@ constexpr std::byte kPoison{0xff};  // 0xffff.. is a NaN as f32 and as bf16, -1 
 Offset Image::add(size_t bytes_wanted) {
   constexpr size_t kAlignment = 256;
   const Offset offset = bytes.size();
-  bytes.resize((offset + bytes_wanted + kAlignment + kAlignment - 1) / kAlignment * kAlignment,
-               kPoison);
+  bytes.resize(round_up(offset + bytes_wanted + kAlignment, kAlignment), kPoison);
   return offset;
 }
 
