@@ -32,12 +32,15 @@ class Interpreter {
     k_cache_.assign(m.num_layers, std::vector<BF16>(cache));
     v_cache_ = k_cache_;
     for (int32_t i = 0; i < kMaxTokens / kBlockTokens; ++i) blocks_.push_back(i);
-    for (int32_t p = 0; p < kMaxTokens; ++p)
-      for (const auto f : {0, 1})
-        for (const float w : m.ropes[0].inverse_frequencies) {
-          const float angle = static_cast<float>(p) * w;
-          rope_.push_back((f ? std::sin(angle) : std::cos(angle)) * m.ropes[0].attention_factor);
-        }
+    for (const io::RopeTable& rope : m.ropes) {
+      std::vector<float>& table = ropes_.emplace_back();
+      for (int32_t p = 0; p < kMaxTokens; ++p)
+        for (const auto f : {0, 1})
+          for (const float w : rope.inverse_frequencies) {
+            const float angle = static_cast<float>(p) * w;
+            table.push_back((f ? std::sin(angle) : std::cos(angle)) * rope.attention_factor);
+          }
+    }
   }
 
   // Logits after the last of `tokens`, which follow those of earlier calls.
@@ -67,9 +70,9 @@ class Interpreter {
     const io::Weight& w = plan_.weights[id];
     return {engine_.weight(id).data(), w.layout, w.n, w.k};
   }
-  kernels::AnglesView angles(int32_t) const {
-    return {rope_.data(),
-            static_cast<int64_t>(2 * plan_.model.ropes[0].inverse_frequencies.size())};
+  kernels::AnglesView angles(int32_t id) const {
+    const auto size = plan_.model.ropes[id].inverse_frequencies.size();
+    return {ropes_[id].data(), static_cast<int64_t>(2 * size)};
   }
   template <class Op>
   kernels::CacheView cache(int32_t layer, const Op& op) const {
@@ -101,7 +104,7 @@ class Interpreter {
   const io::Plan& plan_;
   mutable std::vector<std::byte> arena_[2];
   mutable std::vector<std::vector<BF16>> k_cache_, v_cache_;
-  std::vector<float> rope_;
+  std::vector<std::vector<float>> ropes_;
   std::vector<int32_t> blocks_, tokens_, positions_, row_begin_, row_of_token_, logit_tokens_;
   int64_t n_ = 0;
   int32_t length_ = 0;
@@ -174,7 +177,8 @@ void expect_golden(const io::EngineFile& engine, const std::string& name) {
 }
 
 TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
-  for (const std::string name : {"llama", "llama-rope-llama3", "llama-rope-yarn", "mistral"})
+  for (const std::string name :
+       {"llama", "llama-rope-llama3", "llama-rope-yarn", "mistral", "gpt2", "gemma3"})
     expect_golden(engine("/tests/models/" + name), name);
 }
 
@@ -196,7 +200,8 @@ TEST_F(ForwardTest, QuickStartFollowsItsGolden) {
 TEST_F(ForwardTest, OptionalPassesDoNotChangeABit) {
   const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
   for (const std::string model :
-       {"/tests/models/llama", "/tests/models/llama-rope-yarn", "/tests/models/mistral"}) {
+       {"/tests/models/llama", "/tests/models/llama-rope-yarn", "/tests/models/mistral",
+        "/tests/models/gpt2", "/tests/models/gemma3"}) {
     const io::EngineFile all = engine(model);
     Interpreter reference(all);
     const std::vector<float> first = reference.run(prompt), second = reference.run({7});

@@ -162,6 +162,9 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options) {
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+  if (!model.family->trtllm_layout)
+    return invalid_argument("{}: architecture '{}' cannot be written in the TensorRT-LLM layout",
+                            options.model_dir.string(), model.family->architecture);
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(

@@ -36,15 +36,28 @@ class CheckpointSource final : public WeightSource {
  public:
   explicit CheckpointSource(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
-  Status read(const graph::Weight&, const graph::WeightPart& part, int64_t first,
+  Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
               std::span<BF16> out) const override {
     const io::Checkpoint::Entry* entry = checkpoint_.find(part.tensor);
     if (!entry) return internal_error("tensor '{}' is missing", part.tensor);
     const io::StoredTensor& tensor = *entry->tensor;
     const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
-    if (tensor.data.size() / size < static_cast<size_t>(first) + out.size())
+    const int64_t k = weight.is_vector ? 1 : weight.k;
+    const int64_t cols = weight.is_vector ? 1 : part.tensor_cols(k);
+    if (tensor.data.size() / size < static_cast<size_t>(part.tensor_rows() * cols))
       return internal_error("tensor '{}' is too small", part.tensor);
-    convert(tensor, tensor.data.data() + static_cast<size_t>(first) * size, out);
+    // Where the weight's element (row, column) is, counted in elements of the tensor.
+    const int64_t row_step = part.transposed ? 1 : cols;
+    const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
+    for (size_t done = 0; done < out.size();) {
+      const int64_t element = first + static_cast<int64_t>(done);
+      const int64_t row = part.first + element / k, col = part.first_col + element % k;
+      const bool whole_rows = cols == k && !part.transposed;
+      const size_t rest = out.size() - done;
+      const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
+      convert(tensor, row * row_step + col * col_step, col_step, out.subspan(done, count));
+      done += count;
+    }
     const auto bad = std::find_if_not(out.begin(), out.end(), is_finite);
     if (bad == out.end()) return ok();
     return invalid_argument("{}: tensor '{}': element {} is not a finite number",
@@ -52,14 +65,23 @@ class CheckpointSource final : public WeightSource {
   }
 
  private:
-  static void convert(const io::StoredTensor& tensor, const std::byte* from, std::span<BF16> out) {
-    if (tensor.type == DType::kBF16) {
+  // out[i] = element first + i * step.
+  static void convert(const io::StoredTensor& tensor, int64_t first, int64_t step,
+                      std::span<BF16> out) {
+    const auto size = static_cast<int64_t>(nereid::size_of(*tensor.type));
+    const std::byte* from = tensor.data.data() + first * size;
+    if (tensor.type == DType::kBF16 && step == 1) {
       std::memcpy(out.data(), from, out.size_bytes());
-    } else if (tensor.type == DType::kF16) {
-      for (size_t i = 0; i < out.size(); ++i)
-        out[i] = to_bf16(half_to_float(load<uint16_t>(from + 2 * i)));
-    } else {
-      for (size_t i = 0; i < out.size(); ++i) out[i] = to_bf16(load<float>(from + 4 * i));
+      return;
+    }
+    for (BF16& x : out) {
+      if (tensor.type == DType::kBF16)
+        x = load<BF16>(from);
+      else if (tensor.type == DType::kF16)
+        x = to_bf16(half_to_float(load<uint16_t>(from)));
+      else
+        x = to_bf16(load<float>(from));
+      from += step * size;
     }
   }
 

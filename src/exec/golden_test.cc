@@ -192,7 +192,8 @@ TEST_P(GoldenTest, TargetLogits) {
 }
 
 TEST_P(GoldenTest, TinyArchitectures) {
-  for (const std::string name : {"llama", "llama-rope-llama3", "llama-rope-yarn"}) {
+  for (const std::string name :
+       {"llama", "llama-rope-llama3", "llama-rope-yarn", "gpt2", "gemma3"}) {
     SCOPED_TRACE(name);
     const auto cases = read_cases(kGolden / "arch" / (name + ".json"));
     const auto golden = read_logits(kGolden / "arch" / (name + ".safetensors"));

@@ -17,8 +17,10 @@ ValueId Builder::value(std::string name, io::Extent extent, DType dtype, int64_t
   return static_cast<ValueId>(graph_.values.size() - 1);
 }
 
-WeightId Builder::matrix(std::string name, std::string tensor, int64_t n, int64_t k) {
-  graph_.weights.push_back({std::move(name), {{std::move(tensor), n}}, n, k});
+WeightId Builder::matrix(std::string name, std::string tensor, int64_t n, int64_t k,
+                         bool transposed) {
+  WeightPart part{.tensor = std::move(tensor), .size = n, .transposed = transposed};
+  graph_.weights.push_back({std::move(name), {std::move(part)}, n, k});
   return static_cast<WeightId>(graph_.weights.size() - 1);
 }
 
@@ -27,17 +29,34 @@ WeightId Builder::vector(std::string name, std::string tensor, int64_t k) {
   return static_cast<WeightId>(graph_.weights.size() - 1);
 }
 
-ValueId Builder::embed(std::string name, WeightId table) {
+ValueId Builder::embed(std::string name, WeightId table, float scale) {
   const ValueId out =
       value(std::move(name), io::Extent::kTokens, DType::kF32, graph_.weights[table].k);
-  graph_.nodes.push_back({Embed{.table = table, .out = out}});
+  graph_.nodes.push_back({Embed{.table = table, .scale = scale, .out = out}});
   return out;
 }
 
-ValueId Builder::norm(std::string name, ValueId x, WeightId weight, float eps) {
-  const ValueId out = value(std::move(name), extent(x), DType::kBF16, cols(x));
-  graph_.nodes.push_back({Norm{.x = x, .weight = weight, .eps = eps, .out = out}});
+ValueId Builder::add_positions(std::string name, ValueId x, WeightId table) {
+  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
+  graph_.nodes.push_back({AddPositions{.x = x, .table = table, .out = out}});
   return out;
+}
+
+ValueId Builder::norm(std::string name, ValueId x, WeightId weight, const NormKind& kind,
+                      WeightId bias, DType dtype) {
+  const ValueId out = value(std::move(name), extent(x), dtype, cols(x));
+  graph_.nodes.push_back({Norm{.x = x,
+                               .weight = weight,
+                               .bias = bias,
+                               .eps = kind.eps,
+                               .weight_offset = kind.weight_offset,
+                               .centered = kind.centered,
+                               .out = out}});
+  return out;
+}
+
+ValueId Builder::head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind) {
+  return norm(std::move(name), x, weight, kind, kNone, graph_.values[x].dtype);
 }
 
 ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias) {
@@ -55,9 +74,15 @@ ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
   return out;
 }
 
-ValueId Builder::rope(std::string name, ValueId qkv) {
+ValueId Builder::slice(std::string name, ValueId x, int64_t column, int64_t cols) {
+  const ValueId out = value(std::move(name), extent(x), graph_.values[x].dtype, cols);
+  graph_.nodes.push_back({Slice{x, column, out}});
+  return out;
+}
+
+ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles) {
   const ValueId out = value(std::move(name), extent(qkv), DType::kF32, cols(qkv));
-  graph_.nodes.push_back({Rope{.qkv = qkv, .heads = heads(), .angles = 0, .out = out}});
+  graph_.nodes.push_back({Rope{.qkv = qkv, .heads = heads(), .angles = angles, .out = out}});
   return out;
 }
 
@@ -73,6 +98,18 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
 ValueId Builder::glu(std::string name, ValueId gate_up, kernels::Activation activation) {
   const ValueId out = value(std::move(name), extent(gate_up), DType::kBF16, cols(gate_up) / 2);
   graph_.nodes.push_back({Glu{gate_up, activation, out}});
+  return out;
+}
+
+ValueId Builder::activate(std::string name, ValueId x, kernels::Activation activation) {
+  const ValueId out = value(std::move(name), extent(x), DType::kBF16, cols(x));
+  graph_.nodes.push_back({Activate{.x = x, .activation = activation, .out = out}});
+  return out;
+}
+
+ValueId Builder::soft_cap(std::string name, ValueId x, float cap) {
+  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
+  graph_.nodes.push_back({SoftCap{.x = x, .cap = cap, .out = out}});
   return out;
 }
 

@@ -14,19 +14,35 @@ class Builder {
  public:
   explicit Builder(io::ModelFacts model);
 
-  // A [n, k] matrix or a vector of k from one checkpoint tensor.
-  WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k);
+  // A [n, k] matrix or a vector of k from one checkpoint tensor, which for a matrix may be stored
+  // transposed.
+  WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k,
+                  bool transposed = false);
   WeightId vector(std::string name, std::string tensor, int64_t k);
 
+  // What kind of norm; RMS norm by default.
+  struct NormKind {
+    float eps = 0;
+    float weight_offset = 0;
+    bool centered = false;  // LayerNorm
+  };
+
   // Values take the name given (it need not be unique; it is for people).
-  ValueId embed(std::string name, WeightId table);
-  ValueId norm(std::string name, ValueId x, WeightId weight, float eps);                // bf16
+  ValueId embed(std::string name, WeightId table, float scale = 1);
+  ValueId add_positions(std::string name, ValueId x, WeightId table);
+  ValueId norm(std::string name, ValueId x, WeightId weight, const NormKind& kind,
+               WeightId bias = kNone, DType out = DType::kBF16);
+  // Each head of x on its own.
+  ValueId head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind);
   ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
   ValueId concat(std::string name, std::vector<ValueId> parts);
-  ValueId rope(std::string name, ValueId qkv);
+  ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
+  ValueId rope(std::string name, ValueId qkv, int32_t angles = 0);  // of the model's tables
   ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window);
   ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation);
+  ValueId activate(std::string name, ValueId x, kernels::Activation activation);
   ValueId add(std::string name, ValueId x, ValueId y);
+  ValueId soft_cap(std::string name, ValueId x, float cap);
   ValueId sampled_rows(std::string name, ValueId x);
 
   // The graph, verified.

@@ -1,5 +1,7 @@
 #include "graph/ir.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include <iterator>
@@ -18,6 +20,8 @@ void visit_operands(Op& op, In in, Out out, W w) {
         if constexpr (std::is_same_v<T, Concat>) {
           for (ValueId& part : x.parts) in(part);
           out(x.out);
+        } else if constexpr (std::is_same_v<T, Slice>) {
+          in(x.x), out(x.out);
         } else {
           kernels::for_fields(x, [&](const auto& field, auto& operand) {
             using kernels::Role;
@@ -77,7 +81,7 @@ std::vector<WeightId> matrices(const Op& op) {
   std::vector<WeightId> found;
   std::visit(
       [&](const auto& x) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(x)>, Concat>)
+        if constexpr (!kIsLayout<std::decay_t<decltype(x)>>)
           kernels::for_fields(x, [&](const auto& field, const auto& operand) {
             if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kMatrix)
               if (operand != kNone) found.push_back(operand);
@@ -87,9 +91,9 @@ std::vector<WeightId> matrices(const Op& op) {
   return found;
 }
 
-std::vector<std::pair<ValueId, ValueId>> updates_in_place(const Op& op) {
+std::vector<InPlace> updates_in_place(const Op& op) {
   using kernels::Role;
-  std::vector<std::pair<ValueId, ValueId>> found;
+  std::vector<InPlace> found;
   const auto input_named = [](const auto& x, std::string_view name) {
     ValueId id = kNone;
     kernels::for_fields(x, [&](const auto& field, const auto& operand) {
@@ -100,14 +104,22 @@ std::vector<std::pair<ValueId, ValueId>> updates_in_place(const Op& op) {
   };
   std::visit(
       [&](const auto& x) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(x)>, Concat>)
+        if constexpr (!kIsLayout<std::decay_t<decltype(x)>>)
           kernels::for_fields(x, [&](const auto& field, const auto& operand) {
-            if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kOut)
-              if (operand != kNone && !field.replaces.empty())
-                found.emplace_back(input_named(x, field.replaces), operand);
+            if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kOut) {
+              const bool always = !field.replaces.empty();
+              const std::string_view input = always ? field.replaces : field.may_replace;
+              if (operand != kNone && !input.empty())
+                found.push_back({input_named(x, input), operand, always});
+            }
           });
       },
       op);
+  // Only one output can have the memory.
+  std::erase_if(found, [&](const InPlace& a) {
+    return !a.always && std::any_of(found.begin(), found.end(),
+                                    [&](const InPlace& b) { return b.always && b.in == a.in; });
+  });
   return found;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -24,10 +25,19 @@ using io::kNone;
 // stride, column and offset are set by plan_memory.
 using Value = io::Value;
 
-// What one checkpoint tensor gives to a weight: rows of a matrix, elements of a vector.
+// What one checkpoint tensor gives to a weight: `size` rows of a matrix, elements of a vector. Rows
+// and columns are those of the weight; a transposed tensor has them the other way round.
 struct WeightPart {
   std::string tensor;
   int64_t size = 0;
+  int64_t first = 0;       // of the tensor's rows (elements)
+  int64_t total = 0;       // rows (elements) of the tensor; 0: size
+  int64_t first_col = 0;   // of the tensor's columns, as many as the weight has
+  int64_t total_cols = 0;  // columns of the tensor; 0: as many as the weight has
+  bool transposed = false;
+
+  int64_t tensor_rows() const { return total > 0 ? total : size; }
+  int64_t tensor_cols(int64_t k) const { return total_cols > 0 ? total_cols : k; }
   bool operator==(const WeightPart&) const = default;
 };
 
@@ -51,13 +61,25 @@ struct Concat {
   ValueId out = kNone;
 };
 
+// Columns [column, column + cols of out) of x. Costs nothing either: `out` is a part of x's memory.
+struct Slice {
+  static constexpr std::string_view kName = "slice";
+  static constexpr bool kRowsIndependent = true;
+  ValueId x = kNone;
+  int64_t column = 0;
+  ValueId out = kNone;
+};
+// Whether an op only says where values lie: it has no kernel.
+template <class T>
+inline constexpr bool kIsLayout = std::is_same_v<T, Concat> || std::is_same_v<T, Slice>;
+
 template <class Variant, class... More>
 struct Joined;
 template <class... Ops, class... More>
 struct Joined<std::variant<Ops...>, More...> {
   using type = std::variant<Ops..., More...>;
 };
-using Op = Joined<io::Op, Concat>::type;
+using Op = Joined<io::Op, Concat, Slice>::type;
 
 struct Node {
   Op op;
@@ -82,8 +104,13 @@ std::vector<ValueId> outputs(const Op& op);
 std::vector<WeightId> weights(const Op& op);
 std::vector<WeightId> matrices(const Op& op);  // those of `weights` that are matrices
 
-// (input, output) pairs of an op whose output takes over the input's memory.
-std::vector<std::pair<ValueId, ValueId>> updates_in_place(const Op& op);
+// An op whose output takes over the input's memory: always, or only where nobody reads the input
+// later.
+struct InPlace {
+  ValueId in = kNone, out = kNone;
+  bool always = true;
+};
+std::vector<InPlace> updates_in_place(const Op& op);
 
 // Renames: every use of `from` as an input (of one op; or of all and the logits) becomes `to`.
 void replace_inputs(Op& op, ValueId from, ValueId to);

@@ -20,7 +20,7 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
   for (const Node& node : graph.nodes)
     std::visit(
         [&](const auto& op) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(op)>, Concat>)
+          if constexpr (!kIsLayout<std::decay_t<decltype(op)>>)
             plan.calls.push_back({op, node.kernel});
         },
         node.op);

@@ -49,7 +49,14 @@ class Verifier {
 
   static Status check(const Weight& w) {
     int64_t size = 0;
-    for (const WeightPart& part : w.parts) size += part.size;
+    for (const WeightPart& part : w.parts) {
+      size += part.size;
+      NEREID_REQUIRE(
+          part.size > 0 && part.first >= 0 && part.first <= part.tensor_rows() - part.size &&
+              part.first_col >= 0 &&
+              (w.is_vector ? !part.transposed : part.first_col <= part.tensor_cols(w.k) - w.k),
+          "weight '{}' wants what '{}' does not have", w.name, part.tensor);
+    }
     NEREID_REQUIRE(w.n > 0 && w.k > 0 && (w.n == 1 || !w.is_vector), "weight '{}' is [{}, {}]",
                    w.name, w.n, w.k);
     NEREID_REQUIRE(size == (w.is_vector ? w.k : w.n), "weight '{}' [{}, {}] has parts of {}",
@@ -83,6 +90,15 @@ class Verifier {
                    nereid::name_of(v.dtype), v.cols, static_cast<int>(v.extent),
                    nereid::name_of(dtype), cols, static_cast<int>(extent));
     return ok();
+  }
+  Status shapes(const Slice& x) const {
+    NEREID_REQUIRE(x.x != kNone && x.out != kNone, "an operand is missing");
+    const Value& in = value(x.x);
+    const int64_t cols = value(x.out).cols;
+    NEREID_REQUIRE(cols > 0 && x.column >= 0 && x.column <= in.cols - cols,
+                   "columns [{}, {} + {}) of '{}' with {}", x.column, x.column, cols, in.name,
+                   in.cols);
+    return expect(x.out, in.extent, in.dtype, cols);
   }
   template <class T>
   Status shapes(const T& x) const {

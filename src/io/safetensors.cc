@@ -210,6 +210,16 @@ const Checkpoint::Entry* Checkpoint::find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &entries_[it->second];
 }
 
+void Checkpoint::add_prefix(std::string_view prefix) {
+  by_name_.clear();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    translated_.push_back(std::make_unique<StoredTensor>(*entries_[i].tensor));
+    translated_.back()->name.insert(0, prefix);
+    entries_[i].tensor = translated_.back().get();
+    by_name_.emplace(translated_.back()->name, i);
+  }
+}
+
 Status Checkpoint::add_tensor(const StoredTensor& tensor, const SafetensorsFile& file) {
   const auto [it, added] = by_name_.try_emplace(tensor.name, entries_.size());
   if (!added)

@@ -84,6 +84,9 @@ class Checkpoint {
   static StatusOr<Checkpoint> open_file(const std::filesystem::path& file,
                                         const Translate& translate);
 
+  // Calls every tensor `prefix` + its name.
+  void add_prefix(std::string_view prefix);
+
   // nullptr when there is no such tensor.
   const Entry* find(std::string_view name) const;
   const std::vector<Entry>& entries() const { return entries_; }

@@ -7,8 +7,10 @@ namespace nereid::models {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", read_llama_traits, build_llama, llama_ignores},
-    {"MistralForCausalLM", read_mistral_traits, build_llama, llama_ignores},
+    {"LlamaForCausalLM", read_llama_traits, build_llama, llama_ignores, "", true},
+    {"MistralForCausalLM", read_mistral_traits, build_llama, llama_ignores, "", true},
+    {"GPT2LMHeadModel", read_gpt2_traits, build_gpt2, gpt2_ignores, "transformer."},
+    {"Gemma3ForCausalLM", read_gemma3_traits, build_gemma3, gemma3_ignores},
 };
 
 }  // namespace

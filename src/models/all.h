@@ -11,4 +11,14 @@ Traits read_mistral_traits(Config& config);
 StatusOr<graph::Graph> build_llama(const Traits& traits, io::ModelFacts facts);
 bool llama_ignores(const Traits& traits, std::string_view tensor);
 
+// gpt2.cc
+Traits read_gpt2_traits(Config& config);
+StatusOr<graph::Graph> build_gpt2(const Traits& traits, io::ModelFacts facts);
+bool gpt2_ignores(const Traits& traits, std::string_view tensor);
+
+// gemma3.cc
+Traits read_gemma3_traits(Config& config);
+StatusOr<graph::Graph> build_gemma3(const Traits& traits, io::ModelFacts facts);
+bool gemma3_ignores(const Traits& traits, std::string_view tensor);
+
 }  // namespace nereid::models

@@ -106,6 +106,23 @@ std::vector<int32_t> Config::integers(std::string_view key, int64_t min, int64_t
   return found;
 }
 
+std::vector<std::string> Config::strings(std::string_view key) {
+  std::vector<std::string> found;
+  const json::value* value = find(key);
+  if (!value) return found;
+  if (!value->is_array() || value->get_array().size() > 1024) {
+    fail(key, "is not an array of at most 1024 strings");
+    return found;
+  }
+  for (const json::value& item : value->get_array()) {
+    if (item.is_string())
+      found.emplace_back(item.get_string());
+    else
+      fail(key, fmt::format("{} is not a string", text_of(item)));
+  }
+  return found;
+}
+
 const json::object* Config::object(std::string_view key) {
   const json::value* value = find(key);
   if (!value) return nullptr;

@@ -44,6 +44,8 @@ class Config {
   std::string string(std::string_view key, std::optional<std::string> fallback = std::nullopt);
   // An integer or an array of them, each in [min, max]; absent: empty.
   std::vector<int32_t> integers(std::string_view key, int64_t min, int64_t max);
+  // An array of strings, at most 1024; absent: empty.
+  std::vector<std::string> strings(std::string_view key);
   // nullptr when absent.
   const json::object* object(std::string_view key);
 

@@ -21,6 +21,9 @@ struct Family {
   Traits (*read_traits)(Config& config) = nullptr;
   StatusOr<graph::Graph> (*build)(const Traits& traits, io::ModelFacts facts) = nullptr;
   Ignores ignores = nullptr;
+  // Begins every tensor's name, except in checkpoints that leave it out of all.
+  std::string_view optional_prefix = "";
+  bool trtllm_layout = false;  // TensorRT-LLM checkpoints of it can be read and written
 };
 
 // All families (all.cc).

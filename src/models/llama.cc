@@ -4,28 +4,23 @@
 #include <limits>
 
 #include "models/all.h"
+#include "models/read_fields.h"
 #include "models/weights.h"
 
 namespace nereid::models {
 namespace {
 
-constexpr int64_t kMaxVocab = 1 << 24, kMaxHidden = 1 << 17, kMaxIntermediate = 1 << 20;
-constexpr int64_t kMaxLayers = 1024, kMaxHeads = 1024, kMaxHeadDim = 1024;
-constexpr int64_t kMaxPositions = 1 << 24;
-
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
 constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
 constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
-constexpr bool tied(const Traits& t) { return t.tied_embedding; }
-constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
 
-constexpr WeightRule kModelRules[] = {
+constexpr WeightRule kLlamaModel[] = {
     {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden},
     {"norm", "model.norm.weight", Dim::kHidden},
     {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, untied},
     {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, tied},
 };
-constexpr WeightRule kLayerRules[] = {
+constexpr WeightRule kLlamaLayer[] = {
     {"attn.norm", "input_layernorm.weight", Dim::kHidden},
     {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden},
     {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden},
@@ -43,64 +38,6 @@ constexpr WeightRule kLayerRules[] = {
     {"mlp.up.bias", "mlp.up_proj.bias", Dim::kIntermediate, Dim::kOne, mlp_bias},
     {"mlp.down.bias", "mlp.down_proj.bias", Dim::kHidden, Dim::kOne, mlp_bias},
 };
-
-kernels::Activation read_activation(Config& config) {
-  const std::string name = config.string("hidden_act", "silu");
-  if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
-  if (name == "gelu") return kernels::Activation::kGelu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
-  config.fail("hidden_act",
-              fmt::format("'{}' is not one of silu, gelu, gelu_pytorch_tanh", name.substr(0, 40)));
-  return kernels::Activation::kSilu;
-}
-
-void read_llama3(Config& c, RopeTraits& rope) {
-  rope.scaling = RopeScaling::kLlama3;
-  rope.low_freq_factor = c.number("low_freq_factor", 1e-3, 1e6);
-  rope.high_freq_factor = c.number("high_freq_factor", 1e-3, 1e6);
-  rope.original_positions = c.integer("original_max_position_embeddings", 1, kMaxPositions);
-  if (c.status().ok() && rope.high_freq_factor <= rope.low_freq_factor)
-    c.fail("high_freq_factor", fmt::format("{} is not above low_freq_factor {}",
-                                           rope.high_freq_factor, rope.low_freq_factor));
-}
-
-void read_yarn(Config& c, int32_t max_positions, RopeTraits& rope) {
-  rope.scaling = RopeScaling::kYarn;
-  rope.beta_fast = c.number("beta_fast", 1e-3, 1e6, 32);
-  rope.beta_slow = c.number("beta_slow", 1e-3, 1e6, 1);
-  rope.original_positions =
-      c.integer("original_max_position_embeddings", 1, kMaxPositions, max_positions);
-  if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
-  for (const std::string_view key : {"mscale", "mscale_all_dim"})
-    if (c.has(key)) c.fail(key, "is not supported for this family");
-  c.require("truncate", true);
-}
-
-// The variant's name and its numbers; `theta` may stand inside too (newer files).
-void read_scaling(Config& c, int32_t max_positions, RopeTraits& rope) {
-  const std::string type = c.string("rope_type", c.string("type", "default"));
-  rope.theta = c.number("rope_theta", 1.001, 1e12, rope.theta);
-  if (type == "default") return;
-  if (type != "linear" && type != "llama3" && type != "yarn")
-    return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, llama3, yarn",
-                                           type.substr(0, 40)));
-  rope.factor = c.number("factor", 1, 1e4);
-  if (type == "linear") rope.scaling = RopeScaling::kLinear;
-  if (type == "llama3") read_llama3(c, rope);
-  if (type == "yarn") read_yarn(c, max_positions, rope);
-}
-
-RopeTraits read_rope(Config& config, int32_t max_positions) {
-  RopeTraits rope;
-  rope.theta = config.number("rope_theta", 1.001, 1e12, 10000);
-  for (const std::string_view key : {"rope_scaling", "rope_parameters"})
-    if (const json::object* scaling = config.object(key)) {
-      Config inner(*scaling, fmt::format("{}: {}", config.where(), key));
-      read_scaling(inner, max_positions, rope);
-      config.add(inner.status());
-    }
-  return rope;
-}
 
 void refuse_unknown_variants(Config& config) {
   if (config.has("quantization_config"))
@@ -129,17 +66,17 @@ Traits read_decoder(Config& c, std::optional<int64_t> kv_heads, int64_t window) 
   t.max_positions = c.integer("max_position_embeddings", 1, kMaxPositions);
   t.sliding_window = c.integer("sliding_window", 1, kMaxPositions, window);
   t.norm_eps = static_cast<float>(c.number("rms_norm_eps", 0, 1, 1e-6));
-  t.activation = read_activation(c);
-  t.rope = read_rope(c, t.max_positions);
+  t.activation = read_activation(c, "hidden_act", "silu");
+  t.ropes = {read_rope(c, t.max_positions)};
   t.tied_embedding = c.boolean("tie_word_embeddings", false);
   refuse_unknown_variants(c);
   return t;
 }
 
-graph::ValueId layer(graph::Builder& b, const Traits& t, const Weights& w, int32_t index,
-                     const std::string& name, graph::ValueId x) {
+graph::ValueId llama_layer(graph::Builder& b, const Traits& t, const Weights& w, int32_t index,
+                           const std::string& name, graph::ValueId x) {
   const float scale = 1 / std::sqrt(static_cast<float>(t.head_dim));
-  graph::ValueId h = b.norm(name + "attn.norm", x, w["attn.norm"], t.norm_eps);
+  graph::ValueId h = b.norm(name + "attn.norm", x, w["attn.norm"], {t.norm_eps});
   const graph::ValueId q = b.linear(name + "attn.q", h, w["attn.q"], w["attn.q.bias"]);
   const graph::ValueId k = b.linear(name + "attn.k", h, w["attn.k"], w["attn.k.bias"]);
   const graph::ValueId v = b.linear(name + "attn.v", h, w["attn.v"], w["attn.v.bias"]);
@@ -147,7 +84,7 @@ graph::ValueId layer(graph::Builder& b, const Traits& t, const Weights& w, int32
   const graph::ValueId a = b.attention(name + "attn", qkv, index, scale, t.sliding_window);
   x = b.add(name + "attn.sum", x,
             b.linear(name + "attn.out", a, w["attn.out"], w["attn.out.bias"]));
-  h = b.norm(name + "mlp.norm", x, w["mlp.norm"], t.norm_eps);
+  h = b.norm(name + "mlp.norm", x, w["mlp.norm"], {t.norm_eps});
   const graph::ValueId gate = b.linear(name + "mlp.gate", h, w["mlp.gate"], w["mlp.gate.bias"]);
   const graph::ValueId up = b.linear(name + "mlp.up", h, w["mlp.up"], w["mlp.up.bias"]);
   h = b.glu(name + "mlp.act", b.concat(name + "mlp.gate_up", {gate, up}), t.activation);
@@ -175,14 +112,14 @@ Traits read_mistral_traits(Config& config) {
 
 StatusOr<graph::Graph> build_llama(const Traits& t, io::ModelFacts facts) {
   graph::Builder b(std::move(facts));
-  const Weights w(b, t, kModelRules);
+  const Weights w(b, t, kLlamaModel);
   graph::ValueId x = b.embed("embed", w["embed"]);
   for (int32_t i = 0; i < t.num_layers; ++i) {
     const std::string name = fmt::format("layers.{}.", i);
-    const Weights layer_weights(b, t, kLayerRules, name, "model." + name);
-    x = layer(b, t, layer_weights, i, name, x);
+    const Weights layer_weights(b, t, kLlamaLayer, name, "model." + name);
+    x = llama_layer(b, t, layer_weights, i, name, x);
   }
-  x = b.linear("head", b.norm("norm", x, w["norm"], t.norm_eps), w["head"]);
+  x = b.linear("head", b.norm("norm", x, w["norm"], {t.norm_eps}), w["head"]);
   return std::move(b).finish(b.sampled_rows("logits", x));
 }
 

@@ -114,7 +114,7 @@ TEST_F(ModelsTest, AbsentFieldsTakeTheirDefaults) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->traits.num_kv_heads, 4);
   EXPECT_EQ(model->traits.head_dim, 16);
-  EXPECT_EQ(model->traits.rope.theta, 10000);
+  EXPECT_EQ(model->traits.ropes[0].theta, 10000);
   EXPECT_FLOAT_EQ(model->traits.norm_eps, 1e-6f);
 }
 

@@ -64,6 +64,9 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   if (!family.ok()) return annotate(family.status(), path.string());
   model.family = *family;
 
+  if (model.layout == Layout::kTrtLlm && !model.family->trtllm_layout)
+    return invalid_argument("{}: architecture '{}' is not supported in the TensorRT-LLM layout",
+                            path.string(), architecture);
   Config config(object, path.string(),
                 model.layout == Layout::kTrtLlm ? trtllm_field_names() : Config::Names());
   model.traits = model.family->read_traits(config);
@@ -82,7 +85,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   facts.num_kv_heads = t.num_kv_heads;
   facts.head_dim = t.head_dim;
   facts.max_positions = t.max_positions;
-  facts.ropes = {rope_table(t.rope, t.head_dim)};
+  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   ASSIGN_OR_RETURN(model.graph, model.family->build(t, std::move(facts)));
   return model;

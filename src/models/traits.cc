@@ -37,11 +37,6 @@ std::string_view name_of(RopeScaling scaling) {
   return kNames[static_cast<size_t>(scaling)];
 }
 
-std::string_view name_of(kernels::Activation activation) {
-  constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu"};
-  return kNames[static_cast<size_t>(activation)];
-}
-
 }  // namespace
 
 io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
@@ -85,15 +80,21 @@ std::string print(const Traits& t) {
   line("max_positions", t.max_positions);
   line("sliding_window", t.sliding_window);
   line("norm_eps", t.norm_eps);
-  line("activation", name_of(t.activation));
-  line("rope.theta", t.rope.theta);
-  line("rope.scaling", name_of(t.rope.scaling));
-  if (t.rope.scaling != RopeScaling::kNone) line("rope.factor", t.rope.factor);
-  if (t.rope.original_positions > 0) line("rope.original_positions", t.rope.original_positions);
+  line("activation", names_of(t.activation)[static_cast<size_t>(t.activation)]);
+  for (size_t i = 0; i < t.ropes.size(); ++i) {
+    const RopeTraits& rope = t.ropes[i];
+    const std::string name = t.ropes.size() == 1 ? "rope" : fmt::format("ropes[{}]", i);
+    line(name + ".theta", rope.theta);
+    line(name + ".scaling", name_of(rope.scaling));
+    if (rope.scaling != RopeScaling::kNone) line(name + ".factor", rope.factor);
+    if (rope.original_positions > 0) line(name + ".original_positions", rope.original_positions);
+  }
   line("qkv_bias", t.qkv_bias);
   line("attention_out_bias", t.attention_out_bias);
   line("mlp_bias", t.mlp_bias);
   line("tied_embedding", t.tied_embedding);
+  if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
+  if (t.logits_cap > 0) line("logits_cap", t.logits_cap);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "io/plan.h"
@@ -33,15 +34,22 @@ struct Traits {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int32_t max_positions = 0;
-  int32_t sliding_window = 0;  // 0 = none
+  int32_t sliding_window = 0;    // 0 = none
+  std::vector<bool> has_window;  // by layer, where only some have the window
   float norm_eps = 0;
   kernels::Activation activation = kernels::Activation::kSilu;
-  RopeTraits rope;
+  std::vector<RopeTraits> ropes;  // tables of angles; none: no rotary embedding
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
   bool tied_embedding = false;
+  float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
+  float logits_cap = 0;       // soft cap of the logits; 0: none
 };
+
+// Conditions of weights.
+constexpr bool tied(const Traits& t) { return t.tied_embedding; }
+constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
 
 // Inverse frequencies and attention factor (formulas: Su et al. 2021 RoPE; Peng et al. 2023 YaRN;
 // Meta's Llama 3.1 reference), rounded to f32.

@@ -191,8 +191,8 @@ json::object trtllm_config(const Model& model, std::string_view dtype) {
   config["hidden_act"] = hf_name_of(t.activation);
   config["norm_epsilon"] = std::stod(fmt::format("{}", t.norm_eps));
   config["position_embedding_type"] = "rope_gpt_neox";
-  config["rotary_base"] = t.rope.theta;
-  config["rotary_scaling"] = rope_scaling(t.rope);
+  config["rotary_base"] = t.ropes[0].theta;
+  config["rotary_scaling"] = rope_scaling(t.ropes[0]);
   config["rotary_embedding_dim"] = t.head_dim;
   config["use_parallel_embedding"] = false;
   config["embedding_sharding_dim"] = 0;

@@ -2,6 +2,7 @@
 // is three matrices, one above the other, so reading it is cutting rows.
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -111,7 +112,16 @@ StatusOr<std::vector<io::StoredTensor>> translate(const io::StoredTensor& stored
 }  // namespace
 
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
-  if (model.layout == Layout::kHuggingFace) return io::Checkpoint::open(dir);
+  if (model.layout == Layout::kHuggingFace) {
+    ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
+    const std::string_view prefix = model.family->optional_prefix;
+    const auto& entries = checkpoint.entries();
+    const bool lacks_it = std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {
+      return entry.tensor->name.starts_with(prefix);
+    });
+    if (lacks_it) checkpoint.add_prefix(prefix);
+    return checkpoint;
+  }
   const std::filesystem::path path = dir / kRank0Tensors;
   std::error_code error;
   if (!std::filesystem::exists(path, error))

@@ -15,14 +15,20 @@ int64_t size_of(Dim dim, const Traits& t) {
       return 1;
     case Dim::kVocab:
       return t.vocab_size;
+    case Dim::kPositions:
+      return t.max_positions;
     case Dim::kHidden:
       return t.hidden_size;
     case Dim::kIntermediate:
       return t.intermediate_size;
+    case Dim::kHead:
+      return t.head_dim;
     case Dim::kQuery:
       return int64_t{t.num_heads} * t.head_dim;
     case Dim::kKeyValue:
       return int64_t{t.num_kv_heads} * t.head_dim;
+    case Dim::kQueryKeyValue:
+      return (int64_t{t.num_heads} + 2 * int64_t{t.num_kv_heads}) * t.head_dim;
   }
   return 0;
 }
@@ -58,7 +64,7 @@ Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const 
     ids_.emplace_back(rule.name, rule.k == Dim::kOne
                                      ? builder.vector(std::move(name), std::move(tensor), n)
                                      : builder.matrix(std::move(name), std::move(tensor), n,
-                                                      size_of(rule.k, traits)));
+                                                      size_of(rule.k, traits), rule.transposed));
   }
 }
 
@@ -74,9 +80,9 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
   for (const graph::Weight& weight : graph.weights)
     for (const graph::WeightPart& part : weight.parts) {
       wanted.insert(part.tensor);
-      const std::vector<int64_t> shape = weight.is_vector
-                                             ? std::vector<int64_t>{part.size}
-                                             : std::vector<int64_t>{part.size, weight.k};
+      std::vector<int64_t> shape = {part.tensor_rows()};
+      if (!weight.is_vector) shape.push_back(part.tensor_cols(weight.k));
+      if (part.transposed) std::swap(shape[0], shape[1]);
       RETURN_IF_ERROR(check_part(checkpoint, part, shape));
     }
   for (const io::Checkpoint::Entry& entry : checkpoint.entries())

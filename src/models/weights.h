@@ -17,7 +17,17 @@
 namespace nereid::models {
 
 // Sizes that a tensor's dimensions can have.
-enum class Dim : uint8_t { kOne, kVocab, kHidden, kIntermediate, kQuery, kKeyValue };
+enum class Dim : uint8_t {
+  kOne,
+  kVocab,
+  kPositions,
+  kHidden,
+  kIntermediate,
+  kHead,
+  kQuery,
+  kKeyValue,
+  kQueryKeyValue,  // all heads side by side
+};
 
 struct WeightRule {
   std::string_view name;  // in the engine: "attn.q"
@@ -26,6 +36,7 @@ struct WeightRule {
   Dim n = Dim::kOne;
   Dim k = Dim::kOne;                      // kOne: a vector of n
   bool (*when)(const Traits&) = nullptr;  // absent: always
+  bool transposed = false;                // the checkpoint has [k, n]
 };
 
 // The weights that a set of rules gives to one scope (the whole model or one layer).

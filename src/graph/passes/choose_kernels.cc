@@ -54,6 +54,7 @@ class Chooser {
     return choice;
   }
   StatusOr<Choice> operator()(const Concat&) const { return Choice{}; }
+  StatusOr<Choice> operator()(const Slice&) const { return Choice{}; }
 
   // For look_up(): no addresses, a server with default options.
   View value(ValueId id) const {

@@ -1,6 +1,7 @@
 // Products of the same input whose results are put side by side become one product of the stacked
 // weights: one pass over the input, one larger and better used kernel call.
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <variant>
 
@@ -25,17 +26,30 @@ WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name)
   return static_cast<WeightId>(graph.weights.size() - 1);
 }
 
-// The linears that write the parts of `concat`, or nothing when they cannot be one product.
+// A norm (of each head, for example) that can work in place on a part of a wider matrix.
+bool is_part_norm(const Graph& graph, const Op& op) {
+  const auto* norm = std::get_if<Norm>(&op);
+  return norm && norm->add == kNone && graph.values[norm->x].dtype == graph.values[norm->out].dtype;
+}
+
+// The linears whose results are the parts of `concat`, some perhaps after a norm of their heads; or
+// nothing when they cannot be one product.
 std::vector<int32_t> mergeable(const Graph& graph, const Uses& uses, const Concat& concat) {
   std::vector<int32_t> nodes;
   const Linear* first = nullptr;
-  for (const ValueId part : concat.parts) {
+  for (ValueId part : concat.parts) {
+    if (uses.readers[part].size() != 1) return {};
+    if (const Op& op = graph.nodes[uses.writer[part]].op; is_part_norm(graph, op)) {
+      part = std::get<Norm>(op).x;
+      if (uses.readers[part].size() != 1) return {};
+    }
     const int32_t writer = uses.writer[part];
     const auto* linear = std::get_if<Linear>(&graph.nodes[writer].op);
-    if (!linear || uses.readers[part].size() != 1) return {};
-    if (uses.weight_readers[linear->weight] != 1) return {};
+    if (!linear || uses.weight_readers[linear->weight] != 1) return {};
     if (!first) first = linear;
-    if (linear->x != first->x || (linear->bias == kNone) != (first->bias == kNone)) return {};
+    if (linear->x != first->x || (linear->bias == kNone) != (first->bias == kNone) ||
+        graph.values[linear->out].dtype != graph.values[first->out].dtype)
+      return {};
     nodes.push_back(writer);
   }
   return nodes;
@@ -50,31 +64,68 @@ bool read_by(const Graph& graph, const Uses& uses, ValueId id) {
   });
 }
 
+// One product instead of `linears`, written to `out`.
+Linear merge(Graph& graph, const std::vector<int32_t>& linears, ValueId out) {
+  std::vector<WeightId> matrices, biases;
+  Linear merged;
+  for (const int32_t node : linears) {
+    const Linear& linear = std::get<Linear>(graph.nodes[node].op);
+    merged.x = linear.x;
+    matrices.push_back(linear.weight);
+    if (linear.bias != kNone) biases.push_back(linear.bias);
+  }
+  const std::string name = graph.values[out].name;
+  merged.out = out;
+  merged.weight = stack(graph, matrices, name);
+  if (!biases.empty()) merged.bias = stack(graph, biases, name + ".bias");
+  return merged;
+}
+
+// The product and, cut from it, what the linears gave: these nodes stand where the first linear
+// stood.
+std::vector<Node> merge_and_cut(Graph& graph, const std::vector<int32_t>& linears,
+                                const Concat& concat) {
+  graph.values.push_back(graph.values[concat.out]);
+  const auto product = static_cast<ValueId>(graph.values.size() - 1);
+  std::vector<Node> nodes = {{merge(graph, linears, product)}};
+  int64_t column = 0;
+  for (const int32_t node : linears) {
+    const ValueId out = std::get<Linear>(graph.nodes[node].op).out;
+    nodes.push_back({Slice{product, column, out}});
+    column += graph.values[out].cols;
+  }
+  return nodes;
+}
+
 template <class... Readers>
 void merge_parts_for(Graph& graph) {
   const Uses uses = find_uses(graph);
   std::vector<bool> dropped(graph.nodes.size());
+  std::map<int32_t, std::vector<Node>> instead;  // of the node
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    const auto* concat = std::get_if<Concat>(&graph.nodes[i].op);
-    if (!concat || !read_by<Readers...>(graph, uses, concat->out)) continue;
-    const std::vector<int32_t> linears = mergeable(graph, uses, *concat);
+    const auto* found = std::get_if<Concat>(&graph.nodes[i].op);
+    if (!found || !read_by<Readers...>(graph, uses, found->out)) continue;
+    const Concat concat = *found;
+    const std::vector<int32_t> linears = mergeable(graph, uses, concat);
     if (linears.empty()) continue;
-    std::vector<WeightId> matrices, biases;
-    Linear merged;
-    for (const int32_t node : linears) {
-      const Linear& linear = std::get<Linear>(graph.nodes[node].op);
-      merged.x = linear.x;
-      matrices.push_back(linear.weight);
-      if (linear.bias != kNone) biases.push_back(linear.bias);
-      dropped[node] = true;
-    }
-    const std::string name = graph.values[concat->out].name;
-    merged.out = concat->out;
-    merged.weight = stack(graph, matrices, name);
-    if (!biases.empty()) merged.bias = stack(graph, biases, name + ".bias");
-    graph.nodes[i].op = merged;
+    const bool direct = std::all_of(concat.parts.begin(), concat.parts.end(), [&](ValueId part) {
+      return std::holds_alternative<Linear>(graph.nodes[uses.writer[part]].op);
+    });
+    if (direct)
+      graph.nodes[i].op = merge(graph, linears, concat.out);
+    else
+      instead[*std::min_element(linears.begin(), linears.end())] =
+          merge_and_cut(graph, linears, concat);
+    for (const int32_t node : linears) dropped[node] = true;
   }
-  drop_nodes(graph, dropped);
+  std::vector<Node> nodes;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    if (const auto found = instead.find(static_cast<int32_t>(i)); found != instead.end())
+      for (Node& node : found->second) nodes.push_back(std::move(node));
+    if (!dropped[i]) nodes.push_back(std::move(graph.nodes[i]));
+  }
+  graph.nodes = std::move(nodes);
+  sweep(graph);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "graph/builder.h"
 #include "graph/lower.h"
 #include "graph/test_graph.h"
 #include "graph/verify.h"
@@ -164,7 +165,11 @@ class LabelMachine {
   }
   void run() {
     for (const Node& node : graph_.nodes) {
-      for (const ValueId id : inputs(node.op)) expect(id, id);
+      // A slice reads its own part only: other slices may have taken theirs already.
+      const auto* slice = std::get_if<Slice>(&node.op);
+      if (slice) expect(slice->out, slice->x);
+      for (const ValueId id : inputs(node.op))
+        if (!slice) expect(id, id);
       for (const ValueId id : outputs(node.op)) write(id);
       // A kernel may read an input after its first write, except what the op updates in place.
       for (const ValueId id : inputs(node.op))
@@ -175,9 +180,9 @@ class LabelMachine {
 
  private:
   static bool becomes_output(const Op& op, ValueId id) {
-    if (std::holds_alternative<Concat>(op)) return true;
-    for (const auto& [in, out] : updates_in_place(op))
-      if (in == id) return true;
+    if (std::holds_alternative<Concat>(op) || std::holds_alternative<Slice>(op)) return true;
+    for (const InPlace& update : updates_in_place(op))
+      if (update.in == id) return true;
     return false;
   }
   std::span<int32_t> bytes(ValueId id) {
@@ -209,6 +214,54 @@ TEST_F(PassesTest, PlannedMemoryNeverLosesALiveValue) {
     LabelMachine(g).run();
     const auto plan = lower(g, DeviceInfo{});
     ASSERT_TRUE(plan.ok()) << plan.status();
+  }
+}
+
+// q and k with a norm of each head, in several orders of the nodes.
+Graph head_norm_graph(bool norm_first) {
+  io::ModelFacts m;
+  m.name = "test", m.architecture = "TestForCausalLM", m.source_dir = "/nowhere";
+  m.vocab_size = 48, m.hidden_size = 32, m.num_layers = 1;
+  m.num_heads = 2, m.num_kv_heads = 1, m.head_dim = 16, m.max_positions = 64;
+  m.ropes = {{std::vector<float>(8, 1.0f)}};
+  Builder b(m);
+  const ValueId x = b.embed("embed", b.matrix("embed", "embed", 48, 32));
+  const ValueId h = b.norm("norm1", x, b.vector("norm1", "norm1", 32), {1e-5f});
+  const WeightId q_norm = b.vector("q_norm", "q_norm", 16),
+                 k_norm = b.vector("k_norm", "k_norm", 16);
+  ValueId q = b.linear("q", h, b.matrix("q", "q", 32, 32));
+  if (norm_first) q = b.head_norm("q'", q, q_norm, {1e-5f});
+  ValueId k = b.linear("k", h, b.matrix("k", "k", 16, 32));
+  const ValueId v = b.linear("v", h, b.matrix("v", "v", 16, 32));
+  if (!norm_first) q = b.head_norm("q'", q, q_norm, {1e-5f});
+  k = b.head_norm("k'", k, k_norm, {1e-5f});
+  const ValueId qkv = b.rope("rope", b.concat("qkv", {q, k, v}));
+  const ValueId a = b.attention("attn", qkv, 0, 0.25f, 0);
+  const ValueId sum = b.add("sum", x, b.linear("out", a, b.matrix("out", "out", 32, 32)));
+  const ValueId last = b.norm("norm", sum, b.vector("norm", "norm", 32), {1e-5f});
+  const ValueId head = b.linear("head", last, b.matrix("head", "head", 48, 32));
+  return *std::move(b).finish(b.sampled_rows("logits", head));
+}
+
+// One product whose parts are normed where they lie; without the merge each part is normed in its
+// place of the whole.
+TEST_F(PassesTest, HeadNormsWorkInPlace) {
+  for (const bool norm_first : {false, true}) {
+    const Graph merged = compile(head_norm_graph(norm_first));
+    EXPECT_EQ(all<Linear>(merged).size(), 3u);
+    EXPECT_EQ(all<Slice>(merged).size(), 3u);
+    LabelMachine(merged).run();
+    const Graph apart = compile(head_norm_graph(norm_first), {"merge_qkv"});
+    EXPECT_EQ(all<Linear>(apart).size(), 5u);
+    LabelMachine(apart).run();
+    for (const Graph* g : {&merged, &apart})
+      for (const Norm& norm : all<Norm>(*g))
+        if (g->weights[norm.weight].k == 16) {
+          const Value &x = g->values[norm.x], &out = g->values[norm.out];
+          EXPECT_EQ(x.offset, out.offset);
+          EXPECT_EQ(x.column, out.column);
+          EXPECT_EQ(out.stride, 64);
+        }
   }
 }
 

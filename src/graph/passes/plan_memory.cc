@@ -1,6 +1,6 @@
-// Gives every value a place in the arena of its extent. Ops that update in place and parts of a
-// whole share one buffer; buffers whose lives do not overlap share memory (largest first, lowest
-// place that is free: the greedy-by-size rule of Pisarchyk and Lee, 2020).
+// Gives every value a place in the arena of its extent. Ops that update in place, slices and parts
+// of a whole share one buffer; buffers whose lives do not overlap share memory (largest first,
+// lowest place that is free: the greedy-by-size rule of Pisarchyk and Lee, 2020).
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -46,28 +46,73 @@ class Planner {
     return home;
   }
 
-  // `out` takes over the memory of `in`, which nobody may read after `node`.
-  Status in_place(int32_t node, ValueId in, ValueId out) {
-    for (const int32_t reader : uses_.readers[in])
-      if (reader > node)
-        return internal_error("'{}' is updated in place by node {} but read by node {}",
-                              graph_.values[in].name, node, reader);
-    home_[out] = {in, 0};
+  bool overlap(ValueId a, ValueId b) const {
+    const Home x = resolve(a), y = resolve(b);
+    return x.in == y.in && x.column < y.column + graph_.values[b].cols &&
+           y.column < x.column + graph_.values[a].cols;
+  }
+
+  // A node after `node` that reads what `in` holds before it, itself or as a part of something
+  // else; kNone: nobody.
+  int32_t later_reader(int32_t node, ValueId in) const {
+    for (size_t i = 0; i < graph_.values.size(); ++i) {
+      const auto id = static_cast<ValueId>(i);
+      if (uses_.writer[id] >= node || !overlap(in, id)) continue;
+      for (const int32_t reader : uses_.readers[id])
+        if (reader > node) return reader;
+    }
+    return kNone;
+  }
+
+  // `out` takes over the memory of `in`, or, where that is optional, may do so.
+  Status update_in_place(int32_t node, const InPlace& update) {
+    const int32_t reader = later_reader(node, update.in);
+    const Value& in = graph_.values[update.in];
+    if (update.always && reader != kNone)
+      return internal_error("'{}' is updated in place by node {} but read by node {}", in.name,
+                            node, reader);
+    const Value& out = graph_.values[update.out];
+    if (update.always || (reader == kNone && in.dtype == out.dtype && in.cols == out.cols))
+      home_[update.out] = {update.in, 0};
+    return ok();
+  }
+
+  // Whether the parts lie side by side in one buffer already.
+  bool is_contiguous(const Concat& concat) const {
+    const Home first = resolve(concat.parts[0]);
+    int64_t column = first.column;
+    for (const ValueId part : concat.parts) {
+      const Home home = resolve(part);
+      if (home.in != first.in || home.column != column) return false;
+      column += graph_.values[part].cols;
+    }
+    return true;
+  }
+
+  Status place_parts(const Concat& concat) {
+    const Home first = resolve(concat.parts[0]);
+    if (first.in != concat.parts[0] && is_contiguous(concat)) {
+      home_[concat.out] = {first.in, first.column};
+      return ok();
+    }
+    int64_t column = 0;
+    for (const ValueId part : concat.parts) {
+      const Home home = resolve(part);
+      const int64_t cols = graph_.values[part].cols;
+      if (home.in == concat.out || home.column != 0 || graph_.values[home.in].cols != cols)
+        return internal_error("'{}' is part of '{}' and of something else",
+                              graph_.values[part].name, graph_.values[concat.out].name);
+      home_[home.in] = {concat.out, std::exchange(column, column + cols)};
+    }
     return ok();
   }
 
   Status alias(int32_t node) {
     const Op& op = graph_.nodes[node].op;
-    for (const auto& [in, out] : updates_in_place(op)) RETURN_IF_ERROR(in_place(node, in, out));
-    if (const auto* concat = std::get_if<Concat>(&op)) {
-      int64_t column = 0;
-      for (const ValueId part : concat->parts) {
-        if (uses_.readers[part].size() != 1 || home_[part].in != part)
-          return internal_error("'{}' is part of '{}' and used otherwise too",
-                                graph_.values[part].name, graph_.values[concat->out].name);
-        home_[part] = {concat->out, std::exchange(column, column + graph_.values[part].cols)};
-      }
-    }
+    for (const InPlace& update : updates_in_place(op))
+      RETURN_IF_ERROR(update_in_place(node, update));
+    if (const auto* slice = std::get_if<Slice>(&op)) home_[slice->out] = {slice->x, slice->column};
+    if (const auto* concat = std::get_if<Concat>(&op)) return place_parts(*concat);
     return ok();
   }
 

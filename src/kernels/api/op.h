@@ -151,7 +151,8 @@ struct Field {
   DTypes types = {};
   Rows rows = Rows::kSame;
   bool optional = false;
-  std::string_view replaces = {};  // the input whose memory this output takes over, when given
+  std::string_view replaces = {};     // the input whose memory this output takes over, when given
+  std::string_view may_replace = {};  // likewise, but only where nobody reads the input later
 
   constexpr Field maybe() const {
     Field f = *this;
@@ -166,6 +167,11 @@ struct Field {
   constexpr Field in_place_of(std::string_view input) const {
     Field f = *this;
     f.replaces = input;
+    return f;
+  }
+  constexpr Field may_be_in_place_of(std::string_view input) const {
+    Field f = *this;
+    f.may_replace = input;
     return f;
   }
 };
@@ -243,6 +249,25 @@ constexpr bool has_role() {
         return ((std::remove_cvref_t<decltype(field)>::kRole == kRole) || ...);
       },
       Op::fields());
+}
+
+// Members of an aggregate, counted by how many initialisers it takes.
+struct AnyMember {
+  template <class T>
+  constexpr operator T() const;
+};
+template <class T, class... Members>
+constexpr size_t num_members() {
+  if constexpr (requires { T{Members{}..., AnyMember{}}; })
+    return num_members<T, Members..., AnyMember>();
+  else
+    return sizeof...(Members);
+}
+
+// Whether fields() lists every member.
+template <class Op>
+constexpr bool lists_all_members() {
+  return std::tuple_size_v<decltype(Op::fields())> == num_members<Op>();
 }
 
 // Rows of a kernel's call: those of its first output.

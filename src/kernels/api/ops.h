@@ -16,53 +16,91 @@
 namespace nereid::kernels {
 
 // out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
-// before, host unaware). An id outside the table (such as the -1 of a failed draw) gives zeros.
+// before, host unaware). An id outside the table (such as the -1 of a failed draw) gives zeros. The
+// row is multiplied by `scale`.
 template <class F>
 struct EmbedOf {
   static constexpr std::string_view kName = "embed";
   static constexpr bool kRowsIndependent = false;  // it reads the step's tokens
   typename F::Weight table;                        // [vocab, hidden]
-  typename F::Value out;                           // f32 [n, hidden]
-  typename F::Step step = {};                      // tokens, slot_tokens
+  float scale = 1;
+  typename F::Value out;       // f32 [n, hidden]
+  typename F::Step step = {};  // tokens, slot_tokens
 
   static constexpr auto fields() {
-    return std::tuple(matrix("table", &EmbedOf::table),
+    return std::tuple(matrix("table", &EmbedOf::table), attribute("scale", &EmbedOf::scale),
                       kernels::out("out", &EmbedOf::out, {DType::kF32}).of(Rows::kTokens),
                       kernels::step(&EmbedOf::step));
   }
   static std::string_view check(const EmbedOf<Views>& a) {
     if (a.out.cols != a.table.k) return "out is not as wide as the table";
+    if (!std::isfinite(a.scale)) return "the scale is not a number";
     return {};
   }
   friend void reference(const EmbedOf<Views>& a);
 };
 
-// sum = x + add (when add is given); out = sum / rms(sum) * weight, rms over the columns with eps.
+// out[i] = x[i] + table[position(i)]: learned positions. A position outside the table adds nothing.
+template <class F>
+struct AddPositionsOf {
+  static constexpr std::string_view kName = "add_positions";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;         // f32 [n, hidden]
+  typename F::Weight table;    // [positions, hidden]
+  typename F::Value out;       // in place of x
+  typename F::Step step = {};  // positions
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("x", &AddPositionsOf::x, {DType::kF32}).of(Rows::kTokens),
+        matrix("table", &AddPositionsOf::table),
+        kernels::out("out", &AddPositionsOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("x"),
+        kernels::step(&AddPositionsOf::step));
+  }
+  static std::string_view check(const AddPositionsOf<Views>& a) {
+    if (a.x.cols != a.table.k || a.out.cols != a.x.cols) return "x and the table differ in width";
+    return {};
+  }
+  friend void reference(const AddPositionsOf<Views>& a);
+};
+
+// sum = x + add (when add is given). Then each piece y of sum that is as wide as the weight (all of
+// it, or for example one head) becomes (y - m) / sqrt(mean((y - m)^2) + eps) * (weight +
+// weight_offset) + bias, with m = mean(y) when `centered` (LayerNorm), else 0 (RMS norm).
 template <class F>
 struct NormOf {
   static constexpr std::string_view kName = "norm";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;        // f32 [n, hidden]
+  typename F::Value x;        // f32 or bf16 [n, hidden]
   typename F::Value add;      // f32 [n, hidden], optional
-  typename F::Weight weight;  // [hidden]
+  typename F::Weight weight;  // [piece], piece divides hidden
+  typename F::Weight bias;    // [piece], optional
   float eps = 0;
+  float weight_offset = 0;
+  bool centered = false;
   typename F::Value out;  // bf16 or f32 [n, hidden]
   typename F::Value sum;  // f32 [n, hidden] in place of x, given when add is
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &NormOf::x, {DType::kF32}),
-                      in("add", &NormOf::add, {DType::kF32}).maybe(),
-                      vector("weight", &NormOf::weight), attribute("eps", &NormOf::eps),
-                      kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32}),
-                      kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"));
+    return std::tuple(
+        in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
+        in("add", &NormOf::add, {DType::kF32}).maybe(), vector("weight", &NormOf::weight),
+        vector("bias", &NormOf::bias).maybe(), attribute("eps", &NormOf::eps),
+        attribute("weight_offset", &NormOf::weight_offset),
+        attribute("centered", &NormOf::centered),
+        kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32}).may_be_in_place_of("x"),
+        kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"));
   }
   static std::string_view check(const NormOf<Views>& a) {
     if (is_given(a.add) != is_given(a.sum)) return "'add' and 'sum' come together";
-    if (a.out.cols != a.x.cols || a.weight.k != a.x.cols)
-      return "out or weight is not as wide as x";
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    if (a.x.cols % a.weight.k != 0) return "the weight's width does not divide that of x";
+    if (is_given(a.bias) && a.bias.k != a.weight.k) return "bias is not as wide as the weight";
+    if (is_given(a.add) && a.x.dtype != DType::kF32) return "a sum is f32";
     if (is_given(a.add) && (a.add.cols != a.x.cols || a.sum.cols != a.x.cols))
       return "add or sum is not as wide as x";
     if (!std::isfinite(a.eps) || a.eps < 0) return "eps is not a small number";
+    if (!std::isfinite(a.weight_offset)) return "weight_offset is not a number";
     return {};
   }
   friend void reference(const NormOf<Views>& a);
@@ -181,9 +219,9 @@ inline constexpr float kSmallestScaled = 0x1p-100f;
 // Types of a KV cache; those of one byte have scales.
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu };
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };  // kRelu2: squared
 inline std::span<const std::string_view> names_of(Activation) {
-  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu"};
+  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu", "relu", "relu2"};
   return kNames;
 }
 
@@ -206,6 +244,48 @@ struct GluOf {
     return {};
   }
   friend void reference(const GluOf<Views>& a);
+};
+
+// out = act(x).
+template <class F>
+struct ActivateOf {
+  static constexpr std::string_view kName = "activate";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;  // f32 [n, width]
+  Activation activation = Activation::kSilu;
+  typename F::Value out;  // bf16 [n, width]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &ActivateOf::x, {DType::kF32}),
+                      attribute("activation", &ActivateOf::activation),
+                      kernels::out("out", &ActivateOf::out, {DType::kBF16}));
+  }
+  static std::string_view check(const ActivateOf<Views>& a) {
+    if (a.x.cols != a.out.cols) return "out is not as wide as x";
+    return {};
+  }
+  friend void reference(const ActivateOf<Views>& a);
+};
+
+// out = cap * tanh(x / cap): soft-capped logits.
+template <class F>
+struct SoftCapOf {
+  static constexpr std::string_view kName = "soft_cap";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;  // f32 [n, width]
+  float cap = 0;
+  typename F::Value out;  // in place of x
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &SoftCapOf::x, {DType::kF32}), attribute("cap", &SoftCapOf::cap),
+                      kernels::out("out", &SoftCapOf::out, {DType::kF32}).in_place_of("x"));
+  }
+  static std::string_view check(const SoftCapOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    if (!std::isfinite(a.cap) || a.cap <= 0) return "the cap is not positive";
+    return {};
+  }
+  friend void reference(const SoftCapOf<Views>& a);
 };
 
 // out = x + y.
@@ -250,29 +330,42 @@ struct GatherRowsOf {
 
 // All ops of a plan, in the form F.
 template <class F>
-using OpIn = std::variant<EmbedOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>, GluOf<F>,
-                          AddOf<F>, GatherRowsOf<F>>;
+using OpIn =
+    std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
+                 GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, GatherRowsOf<F>>;
+
+template <class... Ops>
+constexpr bool lists_all_members(std::variant<Ops...>*) {
+  return (lists_all_members<Ops>() && ...);
+}
+static_assert(lists_all_members(static_cast<OpIn<Ids>*>(nullptr)), "a field is not declared");
 
 // Nodes of a graph and calls of a plan.
 namespace ids {
 using Embed = EmbedOf<Ids>;
+using AddPositions = AddPositionsOf<Ids>;
 using Norm = NormOf<Ids>;
 using Linear = LinearOf<Ids>;
 using Rope = RopeOf<Ids>;
 using Attention = AttentionOf<Ids>;
 using Glu = GluOf<Ids>;
+using Activate = ActivateOf<Ids>;
 using Add = AddOf<Ids>;
+using SoftCap = SoftCapOf<Ids>;
 using GatherRows = GatherRowsOf<Ids>;
 }  // namespace ids
 
 // What kernels get.
 using Embed = EmbedOf<Views>;
+using AddPositions = AddPositionsOf<Views>;
 using Norm = NormOf<Views>;
 using Linear = LinearOf<Views>;
 using Rope = RopeOf<Views>;
 using Attention = AttentionOf<Views>;
 using Glu = GluOf<Views>;
+using Activate = ActivateOf<Views>;
 using Add = AddOf<Views>;
+using SoftCap = SoftCapOf<Views>;
 using GatherRows = GatherRowsOf<Views>;
 
 }  // namespace nereid::kernels

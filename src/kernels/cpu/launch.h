@@ -11,12 +11,15 @@ namespace nereid::kernels::cpu {
 Status launch_norm(const Raw& raw, const Norm& args, ThreadPool& pool);
 Status launch_rope(const Raw& raw, const Rope& args, ThreadPool& pool);
 Status launch_glu(const Raw& raw, const Glu& args, ThreadPool& pool);
+Status launch_activate(const Raw& raw, const Activate& args, ThreadPool& pool);
+Status launch_soft_cap(const Raw& raw, const SoftCap& args, ThreadPool& pool);
 Status launch_add(const Raw& raw, const Add& args, ThreadPool& pool);
 Status launch_attention(const Raw& raw, const Attention& args, ThreadPool& pool);
 Status launch_sample(const Raw& raw, const Sample& args, ThreadPool& pool);
 
 // Copies; the same on every instruction set.
 Status launch_embed(const Embed& args, ThreadPool& pool);
+Status launch_add_positions(const AddPositions& args, ThreadPool& pool);
 Status launch_gather_rows(const GatherRows& args, ThreadPool& pool);
 
 // How a linear kernel takes x.

@@ -21,16 +21,15 @@ void for_rows(ThreadPool& pool, int64_t rows, int64_t width, F fn) {
     pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) { fn(begin, end); });
 }
 
-void embed_row(const WeightView& table, int64_t id, float* out) {
-  const auto* base = static_cast<const BF16*>(table.data);
-  if (id < 0 || id >= table.n) {
-    std::fill(out, out + table.k, 0.0f);
-  } else if (table.layout == WeightLayout::kRowMajor) {
-    for (int64_t c = 0; c < table.k; ++c) out[c] = to_float(base[id * table.k + c]);
+// f(column, value) for a row of a table of either layout.
+template <class F>
+void for_row(const WeightView& table, int64_t row, F f) {
+  if (table.layout == WeightLayout::kRowMajor) {
+    const BF16* base = table.as_bf16() + row * table.k;
+    for (int64_t c = 0; c < table.k; ++c) f(c, to_float(base[c]));
   } else {
-    const BF16* pairs = base + panel_index(id, 0, table.k);
-    for (int64_t c = 0; c < table.k; ++c)
-      out[c] = to_float(pairs[c / 2 * (2 * kPanelRows) + c % 2]);
+    const BF16* pairs = table.as_bf16() + panel_index(row, 0, table.k);
+    for (int64_t c = 0; c < table.k; ++c) f(c, to_float(pairs[c / 2 * (2 * kPanelRows) + c % 2]));
   }
 }
 
@@ -44,7 +43,23 @@ Status launch_embed(const Embed& a, ThreadPool& pool) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t id = step.tokens[i];
       if (id < 0) id = step.slot_tokens ? step.slot_tokens[-1 - id] : -1;
-      embed_row(a.table, id, a.out.row<float>(i));
+      float* const out = a.out.row<float>(i);
+      if (id >= 0 && id < a.table.n)
+        for_row(a.table, id, [&](int64_t c, float value) { out[c] = value * a.scale; });
+      else
+        std::fill(out, out + a.out.cols, 0.0f);
+    }
+  });
+  return ok();
+}
+
+Status launch_add_positions(const AddPositions& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      float* const out = a.out.row<float>(i);
+      if (a.step.positions[i] < a.table.n)
+        for_row(a.table, a.step.positions[i], [&](int64_t c, float value) { out[c] += value; });
     }
   });
   return ok();
@@ -63,16 +78,23 @@ Status launch_gather_rows(const GatherRows& a, ThreadPool& pool) {
 Status launch_norm(const Raw& raw, const Norm& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const NormRaw n = {
-      .residual = a.x.as<float>(),
-      .add = is_given(a.add) ? a.add.as<float>() : nullptr,
+      .x = a.x.data,
+      .add = static_cast<const float*>(a.add.data),
+      .sum = static_cast<float*>(a.sum.data),
       .weight = static_cast<const uint16_t*>(a.weight.data),
+      .bias = static_cast<const uint16_t*>(a.bias.data),
       .out = a.out.data,
+      .x_bf16 = a.x.dtype == DType::kBF16,
       .out_bf16 = a.out.dtype == DType::kBF16,
-      .hidden = a.x.cols,
-      .residual_stride = a.x.stride,
+      .centered = a.centered,
+      .width = a.weight.k,
+      .pieces = a.x.cols / a.weight.k,
+      .x_stride = a.x.stride,
       .add_stride = a.add.stride,
+      .sum_stride = a.sum.stride,
       .out_stride = a.out.stride,
       .eps = a.eps,
+      .weight_offset = a.weight_offset,
   };
   for_rows(pool, a.out.rows, a.out.cols,
            [&](int64_t begin, int64_t end) { raw.norm(n, begin, end); });
@@ -107,6 +129,36 @@ Status launch_glu(const Raw& raw, const Glu& a, ThreadPool& pool) {
   // An activation costs about as much as eight copies.
   for_rows(pool, a.out.rows, a.out.cols * 8,
            [&](int64_t begin, int64_t end) { raw.glu(g, begin, end); });
+  return ok();
+}
+
+Status launch_activate(const Raw& raw, const Activate& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const ActivateRaw r = {
+      .x = a.x.as<float>(),
+      .out = a.out.as<uint16_t>(),
+      .width = a.out.cols,
+      .x_stride = a.x.stride,
+      .out_stride = a.out.stride,
+      .activation = static_cast<int>(a.activation),
+  };
+  for_rows(pool, a.out.rows, a.out.cols * 8,
+           [&](int64_t begin, int64_t end) { raw.activate(r, begin, end); });
+  return ok();
+}
+
+Status launch_soft_cap(const Raw& raw, const SoftCap& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const SoftCapRaw r = {
+      .x = a.x.as<float>(),
+      .out = a.out.as<float>(),
+      .width = a.out.cols,
+      .x_stride = a.x.stride,
+      .out_stride = a.out.stride,
+      .cap = a.cap,
+  };
+  for_rows(pool, a.out.rows, a.out.cols * 8,
+           [&](int64_t begin, int64_t end) { raw.soft_cap(r, begin, end); });
   return ok();
 }
 

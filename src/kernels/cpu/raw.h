@@ -11,13 +11,16 @@ namespace nereid::kernels::cpu {
 // bf16 is uint16_t here. Strides are in elements.
 
 struct NormRaw {
-  float* residual;
+  const void* x;     // f32 or bf16
   const float* add;  // or null
+  float* sum;        // with add: where x + add goes; may be x
   const uint16_t* weight;
-  void* out;
-  bool out_bf16;
-  int64_t hidden, residual_stride, add_stride, out_stride;
-  float eps;
+  const uint16_t* bias;  // or null
+  void* out;             // may be x
+  bool x_bf16, out_bf16, centered;
+  int64_t width, pieces;  // of the weight; of a row
+  int64_t x_stride, add_stride, sum_stride, out_stride;
+  float eps, weight_offset;
 };
 
 struct RopeRaw {
@@ -32,6 +35,20 @@ struct GluRaw {
   uint16_t* out;
   int64_t width, x_stride, out_stride;
   int activation;  // of ops.h
+};
+
+struct ActivateRaw {
+  const float* x;
+  uint16_t* out;
+  int64_t width, x_stride, out_stride;
+  int activation;  // of ops.h
+};
+
+struct SoftCapRaw {
+  const float* x;
+  float* out;  // may be x
+  int64_t width, x_stride, out_stride;
+  float cap;
 };
 
 struct AddRaw {
@@ -90,6 +107,8 @@ struct Raw {
   void (*norm)(const NormRaw&, int64_t begin, int64_t end);
   void (*rope)(const RopeRaw&, int64_t begin, int64_t end);
   void (*glu)(const GluRaw&, int64_t begin, int64_t end);
+  void (*activate)(const ActivateRaw&, int64_t begin, int64_t end);
+  void (*soft_cap)(const SoftCapRaw&, int64_t begin, int64_t end);
   void (*add)(const AddRaw&, int64_t begin, int64_t end);
 
   // Rows [row_begin, row_end) by panels [panel_begin, panel_end); x is f32, padded to even k.

@@ -8,6 +8,8 @@ namespace nereid::kernels::cpu::NEREID_SIMD {
 void norm(const NormRaw& a, int64_t begin, int64_t end);
 void rope(const RopeRaw& a, int64_t begin, int64_t end);
 void glu(const GluRaw& a, int64_t begin, int64_t end);
+void activate(const ActivateRaw& a, int64_t begin, int64_t end);
+void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end);
 void add(const AddRaw& a, int64_t begin, int64_t end);
 void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end);

@@ -1,27 +1,98 @@
-// Norm, rope, glu and add, row by row.
+// Norm, rope, activations, soft cap and add, row by row.
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/simd_raw.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 namespace {
 
-enum Activation { kSilu, kGeluTanh, kGelu };  // the order of ops.h
+enum Activation { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };  // the order of ops.h
 
-// Sum of squares after adding; lanes are summed apart and joined at the end.
-float add_and_square(float* x, const float* y, int64_t count) {
-  F squares = set1(0);
+F get(const float* p, int64_t n) { return n == kLanes ? load(p) : load_part(p, n); }
+F get(const uint16_t* p, int64_t n) { return n == kLanes ? load_bf16(p) : load_bf16_part(p, n); }
+void put(float* p, F x, int64_t n) { n == kLanes ? store(p, x) : store_part(p, x, n); }
+void put(uint16_t* p, F x, int64_t n) { n == kLanes ? store_bf16(p, x) : store_bf16_part(p, x, n); }
+
+// f(i, n) for vectors of elements [i, i + n).
+template <class Function>
+void for_vectors(int64_t count, Function f) {
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    F value = load(x + i);
-    if (y) store(x + i, value = add(value, load(y + i)));
+  for (; i + kLanes <= count; i += kLanes) f(i, kLanes);
+  if (i < count) f(i, count - i);
+}
+
+// Lanes are summed apart and joined at the end; missing ones are zero.
+template <class X>
+float sum_of(const X* x, int64_t count) {
+  F total = set1(0);
+  for_vectors(count, [&](int64_t i, int64_t n) { total = add(total, get(x + i, n)); });
+  return sum(total);
+}
+
+template <class X>
+float squares_of(const X* x, int64_t count) {
+  F squares = set1(0);
+  for_vectors(count, [&](int64_t i, int64_t n) {
+    const F value = get(x + i, n);
     squares = fma(value, value, squares);
-  }
-  if (const int64_t rest = count - i; rest > 0) {
-    F value = load_part(x + i, rest);
-    if (y) store_part(x + i, value = add(value, load_part(y + i, rest)), rest);
-    squares = fma(value, value, squares);
-  }
+  });
   return sum(squares);
+}
+
+// Of the distances to the mean; the lanes past the end are left out.
+template <class X>
+float squares_around(const X* x, int64_t count, float mean) {
+  F squares = set1(0);
+  for_vectors(count, [&](int64_t i, int64_t n) {
+    F value = sub(get(x + i, n), set1(mean));
+    if (n < kLanes) {
+      float buffer[kLanes];
+      store(buffer, value);
+      value = load_part(buffer, n);
+    }
+    squares = fma(value, value, squares);
+  });
+  return sum(squares);
+}
+
+// x + y into out, which may be x.
+void add_rows(const float* x, const float* y, int64_t count, float* out) {
+  for_vectors(count,
+              [&](int64_t i, int64_t n) { put(out + i, add(get(x + i, n), get(y + i, n)), n); });
+}
+
+template <class X, class Out>
+void norm_piece(const NormRaw& a, const X* x, Out* out) {
+  const float width = static_cast<float>(a.width);
+  const float mean = a.centered ? sum_of(x, a.width) / width : 0;
+  const float squares = a.centered ? squares_around(x, a.width, mean) : squares_of(x, a.width);
+  const F scale = set1(1 / __builtin_sqrtf(squares / width + a.eps));
+  const F center = set1(mean), offset = set1(a.weight_offset);
+  for_vectors(a.width, [&](int64_t i, int64_t n) {
+    F weight = get(a.weight + i, n);
+    if (a.weight_offset != 0) weight = add(weight, offset);
+    F value = get(x + i, n);
+    if (a.centered) value = sub(value, center);
+    value = mul(mul(value, scale), weight);
+    if (a.bias) value = add(value, get(a.bias + i, n));
+    put(out + i, value, n);
+  });
+}
+
+template <class X, class Out>
+void norm_rows(const NormRaw& a, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const X* x = static_cast<const X*>(a.x) + row * a.x_stride;
+    Out* out = static_cast<Out*>(a.out) + row * a.out_stride;
+    if constexpr (sizeof(X) == sizeof(float)) {
+      if (a.add) {
+        float* const total = a.sum + row * a.sum_stride;
+        add_rows(x, a.add + row * a.add_stride, a.width * a.pieces, total);
+        x = total;
+      }
+    }
+    for (int64_t piece = 0; piece < a.pieces; ++piece)
+      norm_piece(a, x + piece * a.width, out + piece * a.width);
+  }
 }
 
 F sigmoid(F x) { return div(set1(1), add(set1(1), exp(sub(set1(0), x)))); }
@@ -46,19 +117,19 @@ F gelu(F x) {
   return mul(x, if_less(x, set1(0), tail, sub(set1(1), tail)));
 }
 
-template <F (*kActivate)(F)>
-void glu_row(const float* x, int64_t width, uint16_t* out) {
-  int64_t i = 0;
-  for (; i + kLanes <= width; i += kLanes)
-    store_bf16(out + i, mul(kActivate(load(x + i)), load(x + width + i)));
-  if (const int64_t rest = width - i; rest > 0)
-    store_bf16_part(out + i, mul(kActivate(load_part(x + i, rest)), load_part(x + width + i, rest)),
-                    rest);
-}
+F silu(F x) { return mul(x, sigmoid(x)); }
+F relu(F x) { return vmax(x, set1(0)); }
+F relu2(F x) { return mul(relu(x), relu(x)); }
 
-void put(float* p, F x, int64_t n) { n == kLanes ? store(p, x) : store_part(p, x, n); }
-void put(uint16_t* p, F x, int64_t n) { n == kLanes ? store_bf16(p, x) : store_bf16_part(p, x, n); }
-F get(const float* p, int64_t n) { return n == kLanes ? load(p) : load_part(p, n); }
+// f(function) with the activation as a constant function.
+template <class Function>
+void with_activation(int activation, Function f) {
+  if (activation == kSilu) f([](F x) { return silu(x); });
+  if (activation == kGeluTanh) f([](F x) { return gelu_tanh(x); });
+  if (activation == kGelu) f([](F x) { return gelu(x); });
+  if (activation == kRelu) f([](F x) { return relu(x); });
+  if (activation == kRelu2) f([](F x) { return relu2(x); });
+}
 
 template <class Out>
 void rotate_to(const float* x, const float* angles, int64_t head_dim, Out* out) {
@@ -72,29 +143,14 @@ void rotate_to(const float* x, const float* angles, int64_t head_dim, Out* out) 
   }
 }
 
-F silu(F x) { return mul(x, sigmoid(x)); }
-
 }  // namespace
 
 void norm(const NormRaw& a, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    float* x = a.residual + row * a.residual_stride;
-    const float* y = a.add ? a.add + row * a.add_stride : nullptr;
-    const float mean = add_and_square(x, y, a.hidden) / static_cast<float>(a.hidden);
-    const F scale = set1(1 / __builtin_sqrtf(mean + a.eps));
-    uint16_t* out_bf16 = static_cast<uint16_t*>(a.out) + row * a.out_stride;
-    float* out_f32 = static_cast<float*>(a.out) + row * a.out_stride;
-    for (int64_t i = 0; i < a.hidden; i += kLanes) {
-      const int64_t rest = a.hidden - i;
-      const bool full = rest >= kLanes;
-      const F weight = full ? load_bf16(a.weight + i) : load_bf16_part(a.weight + i, rest);
-      const F value = mul(mul(full ? load(x + i) : load_part(x + i, rest), scale), weight);
-      if (a.out_bf16)
-        full ? store_bf16(out_bf16 + i, value) : store_bf16_part(out_bf16 + i, value, rest);
-      else
-        full ? store(out_f32 + i, value) : store_part(out_f32 + i, value, rest);
-    }
-  }
+  if (a.x_bf16)
+    a.out_bf16 ? norm_rows<uint16_t, uint16_t>(a, begin, end)
+               : norm_rows<uint16_t, float>(a, begin, end);
+  else
+    a.out_bf16 ? norm_rows<float, uint16_t>(a, begin, end) : norm_rows<float, float>(a, begin, end);
 }
 
 void rotate(const float* x, const float* angles, int64_t head_dim, float* out) {
@@ -116,12 +172,37 @@ void rope(const RopeRaw& a, int64_t begin, int64_t end) {
 }
 
 void glu(const GluRaw& a, int64_t begin, int64_t end) {
+  with_activation(a.activation, [&](auto act) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* gate = a.x + row * a.x_stride;
+      const float* up = gate + a.width;
+      uint16_t* out = a.out + row * a.out_stride;
+      for_vectors(a.width, [&](int64_t i, int64_t n) {
+        put(out + i, mul(act(get(gate + i, n)), get(up + i, n)), n);
+      });
+    }
+  });
+}
+
+void activate(const ActivateRaw& a, int64_t begin, int64_t end) {
+  with_activation(a.activation, [&](auto act) {
+    for (int64_t row = begin; row < end; ++row) {
+      const float* x = a.x + row * a.x_stride;
+      uint16_t* out = a.out + row * a.out_stride;
+      for_vectors(a.width, [&](int64_t i, int64_t n) { put(out + i, act(get(x + i, n)), n); });
+    }
+  });
+}
+
+// tanh(t) = 2 sigmoid(2 t) - 1.
+void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end) {
+  const F cap = set1(a.cap), twice = set1(2 / a.cap), doubled = set1(2 * a.cap);
   for (int64_t row = begin; row < end; ++row) {
     const float* x = a.x + row * a.x_stride;
-    uint16_t* out = a.out + row * a.out_stride;
-    if (a.activation == kSilu) glu_row<silu>(x, a.width, out);
-    if (a.activation == kGeluTanh) glu_row<gelu_tanh>(x, a.width, out);
-    if (a.activation == kGelu) glu_row<gelu>(x, a.width, out);
+    float* out = a.out + row * a.out_stride;
+    for_vectors(a.width, [&](int64_t i, int64_t n) {
+      put(out + i, sub(mul(doubled, sigmoid(mul(get(x + i, n), twice))), cap), n);
+    });
   }
 }
 

@@ -122,6 +122,8 @@ void add_vectors(Registry& registry) {
 
 void add_kernels(Registry& registry) {
   registry.add<Embed>({{"generic", kCpu, any<Embed>, first<Embed>, run<Embed, launch_embed>}});
+  registry.add<AddPositions>({{"generic", kCpu, any<AddPositions>, first<AddPositions>,
+                               run<AddPositions, launch_add_positions>}});
   registry.add<GatherRows>(
       {{"generic", kCpu, any<GatherRows>, first<GatherRows>, run<GatherRows, launch_gather_rows>}});
   add_linear(registry);
@@ -135,6 +137,8 @@ void add_kernels(Registry& registry) {
        second<Attention>, run<Attention, launch_attention, kAvx2>},
   });
   add_vectors<Glu, launch_glu>(registry);
+  add_vectors<Activate, launch_activate>(registry);
+  add_vectors<SoftCap, launch_soft_cap>(registry);
   add_vectors<Add, launch_add>(registry);
   add_vectors<Sample, launch_sample>(registry);
 }

@@ -16,6 +16,7 @@ inline __device__ float2 unpack(uint32_t pair) {
 }
 
 inline __device__ float load(const __nv_bfloat16* p) { return __bfloat162float(*p); }
+inline __device__ float load(const float* p) { return *p; }
 inline __device__ void store(float* p, float x) { *p = x; }
 inline __device__ void store(__nv_bfloat16* p, float x) { *p = __float2bfloat16_rn(x); }
 

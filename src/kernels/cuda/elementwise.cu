@@ -1,4 +1,4 @@
-// Ops without a reduction: gated activation, addition, rotary embedding.
+// Ops without a reduction: activations, soft cap, addition, rotary embedding.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -12,6 +12,8 @@ __device__ float activate(float x) {
   if constexpr (kActivation == Activation::kSilu) return x / (1.0f + expf(-x));
   if constexpr (kActivation == Activation::kGeluTanh)
     return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+  if constexpr (kActivation == Activation::kRelu) return fmaxf(x, 0.0f);
+  if constexpr (kActivation == Activation::kRelu2) return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
   return 0.5f * x * erfcf(-x * 0.7071067811865476f);
 }
 
@@ -21,6 +23,20 @@ __global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, __nv
   const float* row = x + blockIdx.x * x_stride;
   for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
     store(out + blockIdx.x * out_stride + c, activate<kActivation>(row[c]) * row[width + c]);
+}
+
+template <Activation kActivation>
+__global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width, __nv_bfloat16* out,
+                                int64_t out_stride) {
+  const float* row = x + blockIdx.x * x_stride;
+  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
+    store(out + blockIdx.x * out_stride + c, activate<kActivation>(row[c]));
+}
+
+__global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float cap) {
+  float* row = x + blockIdx.x * stride;
+  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
+    row[c] = cap * tanhf(row[c] / cap);
 }
 
 __global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y_stride,
@@ -57,10 +73,15 @@ void enqueue(const Glu& a, cudaStream_t stream) {
       static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
       static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
 }
+template <Activation kActivation>
+void enqueue(const Activate& a, cudaStream_t stream) {
+  activate_kernel<kActivation><<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
+      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
+      static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+}
 
-}  // namespace
-
-cudaError_t launch(const Glu& a, cudaStream_t stream) {
+template <class Op>
+cudaError_t enqueue_any(const Op& a, cudaStream_t stream) {
   switch (a.activation) {
     case Activation::kSilu:
       enqueue<Activation::kSilu>(a, stream);
@@ -71,7 +92,25 @@ cudaError_t launch(const Glu& a, cudaStream_t stream) {
     case Activation::kGelu:
       enqueue<Activation::kGelu>(a, stream);
       break;
+    case Activation::kRelu:
+      enqueue<Activation::kRelu>(a, stream);
+      break;
+    case Activation::kRelu2:
+      enqueue<Activation::kRelu2>(a, stream);
+      break;
   }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launch(const Glu& a, cudaStream_t stream) { return enqueue_any(a, stream); }
+
+cudaError_t launch(const Activate& a, cudaStream_t stream) { return enqueue_any(a, stream); }
+
+cudaError_t launch(const SoftCap& a, cudaStream_t stream) {
+  soft_cap_kernel<<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
+      static_cast<float*>(a.x.data), a.x.stride, a.out.cols, a.cap);
   return cudaGetLastError();
 }
 

@@ -9,11 +9,14 @@
 namespace nereid::kernels::cuda {
 
 cudaError_t launch(const Embed& args, cudaStream_t stream);
+cudaError_t launch(const AddPositions& args, cudaStream_t stream);
 cudaError_t launch(const Norm& args, cudaStream_t stream);
 cudaError_t launch(const Linear& args, cudaStream_t stream);
 cudaError_t launch(const Rope& args, cudaStream_t stream);
 cudaError_t launch(const Attention& args, cudaStream_t stream);
 cudaError_t launch(const Glu& args, cudaStream_t stream);
+cudaError_t launch(const Activate& args, cudaStream_t stream);
+cudaError_t launch(const SoftCap& args, cudaStream_t stream);
 cudaError_t launch(const Add& args, cudaStream_t stream);
 cudaError_t launch(const GatherRows& args, cudaStream_t stream);
 cudaError_t launch(const Sample& args, cudaStream_t stream);

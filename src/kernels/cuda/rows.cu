@@ -9,14 +9,24 @@ constexpr int kThreads = 128;
 
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
-                             int64_t out_stride) {
+                             int64_t out_stride, float scale) {
   int64_t id = tokens[blockIdx.x];
   if (id < 0) id = slot_tokens ? slot_tokens[-1 - id] : -1;
   // An id that is none (a failed draw of the step before) must not read outside of the table.
   const bool known = id >= 0 && id < vocab;
   const __nv_bfloat16* from = table + (known ? id : 0) * hidden;
   float* to = out + blockIdx.x * out_stride;
-  for (int64_t c = threadIdx.x; c < hidden; c += kThreads) to[c] = known ? load(from + c) : 0.0f;
+  for (int64_t c = threadIdx.x; c < hidden; c += kThreads)
+    to[c] = known ? load(from + c) * scale : 0.0f;
+}
+
+__global__ void add_positions_kernel(const int32_t* positions, const __nv_bfloat16* table,
+                                     int64_t num_positions, int64_t hidden, float* x,
+                                     int64_t stride) {
+  const int64_t position = positions[blockIdx.x];
+  if (position >= num_positions) return;
+  for (int64_t c = threadIdx.x; c < hidden; c += kThreads)
+    x[blockIdx.x * stride + c] += load(table + position * hidden + c);
 }
 
 __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* rows, int64_t width,
@@ -31,7 +41,14 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
 cudaError_t launch(const Embed& a, cudaStream_t stream) {
   embed_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
       a.step.tokens, a.step.slot_tokens, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
-      a.table.k, static_cast<float*>(a.out.data), a.out.stride);
+      a.table.k, static_cast<float*>(a.out.data), a.out.stride, a.scale);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const AddPositions& a, cudaStream_t stream) {
+  add_positions_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
+      a.step.positions, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
+      static_cast<float*>(a.out.data), a.out.stride);
   return cudaGetLastError();
 }
 

@@ -18,6 +18,7 @@ constexpr double kBytesPerSecond = 4e12;
 constexpr double kTensorFlops = 7e14;
 constexpr double kPlainFlops = 1.5e13;
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();  // blocks of a grid's x axis
+constexpr int64_t kMaxPieces = 65535;                              // blocks of its y axis
 constexpr int64_t kMaxVocab = int64_t{1} << 22;  // sums of 2^40 fixed-point weights in 63 bits
 
 double seconds_for(double bytes) { return kLaunchSeconds + bytes / kBytesPerSecond; }
@@ -56,8 +57,13 @@ double cost_of(const Op& a, const DeviceInfo&) {
   return seconds_for(static_cast<double>(kBytes) * static_cast<double>(a.out.rows * a.out.cols));
 }
 
-bool can_embed(const Embed& a, const DeviceInfo& d) {
+template <class Op>
+bool can_look_up(const Op& a, const DeviceInfo& d) {
   return can_run(a, d) && a.table.layout == WeightLayout::kRowMajor;
+}
+
+bool can_norm(const Norm& a, const DeviceInfo& d) {
+  return can_run(a, d) && a.x.cols / a.weight.k <= kMaxPieces;
 }
 
 bool can_product(const Linear& a, const DeviceInfo& d) {
@@ -96,8 +102,10 @@ double sample_cost(const Sample& a, const DeviceInfo&) {
 
 void add_kernels(Registry& registry) {
   constexpr DeviceKind kCuda = DeviceKind::kCuda;
-  registry.add<Embed>({{"cuda", kCuda, can_embed, cost_of<Embed, 6>, run<Embed>}});
-  registry.add<Norm>({{"cuda", kCuda, can_run<Norm>, cost_of<Norm, 14>, run<Norm>}});
+  registry.add<Embed>({{"cuda", kCuda, can_look_up<Embed>, cost_of<Embed, 6>, run<Embed>}});
+  registry.add<AddPositions>(
+      {{"cuda", kCuda, can_look_up<AddPositions>, cost_of<AddPositions, 10>, run<AddPositions>}});
+  registry.add<Norm>({{"cuda", kCuda, can_norm, cost_of<Norm, 14>, run<Norm>}});
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())
     registry.add<Linear>(
@@ -106,6 +114,8 @@ void add_kernels(Registry& registry) {
   registry.add<Rope>({{"cuda", kCuda, can_run<Rope>, cost_of<Rope, 8>, run<Rope>}});
   registry.add<Attention>({{"cuda", kCuda, can_attention, cost_of<Attention, 8>, run_attention}});
   registry.add<Glu>({{"cuda", kCuda, can_run<Glu>, cost_of<Glu, 10>, run<Glu>}});
+  registry.add<Activate>({{"cuda", kCuda, can_run<Activate>, cost_of<Activate, 6>, run<Activate>}});
+  registry.add<SoftCap>({{"cuda", kCuda, can_run<SoftCap>, cost_of<SoftCap, 8>, run<SoftCap>}});
   registry.add<Add>({{"cuda", kCuda, can_run<Add>, cost_of<Add, 12>, run<Add>}});
   registry.add<GatherRows>(
       {{"cuda", kCuda, can_run<GatherRows>, cost_of<GatherRows, 8>, run<GatherRows>}});

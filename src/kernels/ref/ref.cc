@@ -1,7 +1,9 @@
 // Reference forms of the ops that are a few lines each.
 #include "kernels/ref/ref.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/api/pack.h"
 
@@ -12,6 +14,10 @@ float weight_at(const WeightView& w, int64_t row, int64_t col) {
   const int64_t index =
       w.layout == WeightLayout::kPanel16 ? panel_index(row, col, w.k) : row * w.k + col;
   return to_float(static_cast<const BF16*>(w.data)[index]);
+}
+
+float load(const View& x, int64_t row, int64_t col) {
+  return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
 }
 
 void store(const View& out, int64_t row, int64_t col, float value) {
@@ -29,6 +35,10 @@ double activate(Activation activation, double x) {
       return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x * 0.7071067811865476);
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kRelu2:
+      return x > 0 ? x * x : 0;
   }
   return 0;
 }
@@ -41,23 +51,31 @@ void reference(const Embed& a) {
     if (id < 0) id = a.step.slot_tokens ? a.step.slot_tokens[-1 - id] : -1;
     const bool known = id >= 0 && id < a.table.n;
     for (int64_t c = 0; c < a.out.cols; ++c)
-      a.out.row<float>(i)[c] = known ? weight_at(a.table, id, c) : 0;
+      a.out.row<float>(i)[c] = known ? weight_at(a.table, id, c) * a.scale : 0;
   }
 }
 
 void reference(const Norm& a) {
-  const int64_t hidden = a.x.cols;
-  const BF16* weight = a.weight.as_bf16();
-  for (int64_t i = 0; i < a.x.rows; ++i) {
-    float* x = a.x.row<float>(i);
-    double squares = 0;
-    for (int64_t c = 0; c < hidden; ++c) {
-      if (is_given(a.add)) x[c] += a.add.row<float>(i)[c];
-      squares += double{x[c]} * x[c];
+  const int64_t width = a.weight.k;
+  std::vector<float> y(static_cast<size_t>(width));
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t begin = 0; begin < a.x.cols; begin += width) {
+      double mean = 0, squares = 0;
+      for (int64_t c = 0; c < width; ++c) {
+        y[c] = load(a.x, i, begin + c);
+        if (is_given(a.add)) y[c] += a.add.row<float>(i)[begin + c];
+        if (is_given(a.sum)) a.sum.row<float>(i)[begin + c] = y[c];
+        if (a.centered) mean += y[c];
+      }
+      mean /= static_cast<double>(width);
+      for (int64_t c = 0; c < width; ++c) squares += (y[c] - mean) * (y[c] - mean);
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + a.eps);
+      for (int64_t c = 0; c < width; ++c) {
+        const double weight = double{to_float(a.weight.as_bf16()[c])} + a.weight_offset;
+        const double bias = is_given(a.bias) ? to_float(a.bias.as_bf16()[c]) : 0;
+        store(a.out, i, begin + c, static_cast<float>((y[c] - mean) * scale * weight + bias));
+      }
     }
-    const auto scale = static_cast<float>(1 / std::sqrt(squares / hidden + a.eps));
-    for (int64_t c = 0; c < hidden; ++c) store(a.out, i, c, x[c] * scale * to_float(weight[c]));
-  }
 }
 
 void reference(const Linear& a) {
@@ -93,6 +111,28 @@ void reference(const Glu& a) {
     const float* x = a.x.row<float>(i);
     for (int64_t c = 0; c < width; ++c)
       store(a.out, i, c, static_cast<float>(activate(a.activation, x[c]) * x[width + c]));
+  }
+}
+
+void reference(const Activate& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      store(a.out, i, c, static_cast<float>(activate(a.activation, a.x.row<float>(i)[c])));
+}
+
+void reference(const SoftCap& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] =
+          static_cast<float>(a.cap * std::tanh(double{a.x.row<float>(i)[c]} / a.cap));
+}
+
+void reference(const AddPositions& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const int64_t position = a.step.positions[i];
+    if (position >= a.table.n) continue;
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = a.x.row<float>(i)[c] + weight_at(a.table, position, c);
   }
 }
 

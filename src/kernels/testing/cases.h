@@ -41,6 +41,8 @@ const std::vector<Case<Op>>& cases();
 template <>
 const std::vector<Case<Embed>>& cases<Embed>();
 template <>
+const std::vector<Case<AddPositions>>& cases<AddPositions>();
+template <>
 const std::vector<Case<Norm>>& cases<Norm>();
 template <>
 const std::vector<Case<Linear>>& cases<Linear>();
@@ -51,7 +53,11 @@ const std::vector<Case<Attention>>& cases<Attention>();
 template <>
 const std::vector<Case<Glu>>& cases<Glu>();
 template <>
+const std::vector<Case<Activate>>& cases<Activate>();
+template <>
 const std::vector<Case<Add>>& cases<Add>();
+template <>
+const std::vector<Case<SoftCap>>& cases<SoftCap>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>

@@ -1,4 +1,5 @@
-// Cases of the ops that work row by row: embed, norm, rope, glu, add, gather_rows.
+// Cases of the ops that work row by row: embed, norm, rope, activations, soft cap, add,
+// gather_rows.
 #include <cmath>
 
 #include "kernels/api/pack.h"
@@ -14,6 +15,9 @@ struct RowsShape {
 
 const RowsShape kRowsShapes[] = {{1, 1},   {1, 16},  {2, 17},   {3, 31},  {1, 256},
                                  {5, 100}, {33, 64}, {70, 130}, {4, 768}, {2, 2048}};
+
+constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
+                                       Activation::kRelu, Activation::kRelu2};
 
 template <class Op>
 void finish(Case<Op>& c, int64_t tokens) {
@@ -43,10 +47,10 @@ const int32_t* ints(std::byte* base, Offset offset, int64_t begin) {
   return reinterpret_cast<const int32_t*>(base + offset) + begin;
 }
 
-Case<Embed> embed_case(const RowsShape& s, WeightLayout layout) {
+Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale) {
   Case<Embed> c;
-  c.name =
-      fmt::format("tokens={} hidden={} layout={}", s.tokens, s.width, static_cast<int>(layout));
+  c.name = fmt::format("tokens={} hidden={} layout={} scale={}", s.tokens, s.width,
+                       static_cast<int>(layout), scale);
   const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < s.tokens; ++i)
@@ -71,6 +75,7 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout) {
     a.step.tokens = ints(base, ids, begin);
     a.step.slot_tokens = ints(base, slots, 0);
     a.table = {base + table, layout, vocab, hidden};
+    a.scale = scale;
     a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
     return a;
   };
@@ -79,32 +84,90 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout) {
   return c;
 }
 
-Case<Norm> norm_case(const RowsShape& s, bool has_add, DType out_type) {
+Case<AddPositions> add_positions_case(const RowsShape& s, WeightLayout layout) {
+  Case<AddPositions> c;
+  c.name =
+      fmt::format("tokens={} hidden={} layout={}", s.tokens, s.width, static_cast<int>(layout));
+  const int64_t positions = 37, hidden = s.width, stride = hidden + 2;
+  std::vector<int32_t> at;  // the last one past the table
+  for (int64_t i = 0; i < s.tokens; ++i)
+    at.push_back(static_cast<int32_t>(i * 11 % (positions + 1)));
+  const Offset position = c.before.add(at);
+  const std::vector<BF16> values = noise_bf16(3, positions * hidden);
+  Offset table;
+  if (layout == WeightLayout::kPanel16) {
+    const size_t bytes = panel16_bytes(positions, hidden);
+    table = c.before.add(bytes);
+    const std::vector<RowMajorPart> parts = {{values.data(), positions}};
+    NEREID_CHECK(pack_panel16(parts, hidden, {c.before.at<std::byte>(table), bytes}).ok());
+  } else {
+    table = c.before.add(values);
+  }
+  const Offset x = c.before.add(noise(1, s.tokens * stride));
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    AddPositions a;
+    a.step.positions = ints(base, position, begin);
+    a.table = {base + table, layout, positions, hidden};
+    a.x = a.out = view(base, x, DType::kF32, begin, count, hidden, stride);
+    return a;
+  };
+  c.outputs = {{"x", x, DType::kF32, s.tokens, hidden, stride, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+struct NormShape {
+  bool has_add = false, centered = false, has_bias = false;
+  float weight_offset = 0;
+  int64_t pieces = 1;
+  DType x = DType::kF32, out = DType::kBF16;
+  bool in_place = false;
+};
+
+Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   Case<Norm> c;
-  c.name = fmt::format("tokens={} hidden={} add={} out={}", s.tokens, s.width, has_add,
-                       name_of(out_type));
-  const int64_t n = s.tokens, hidden = s.width, stride = hidden + 1;
-  const Offset residual = c.before.add(noise(1, n * stride, 3));
-  const Offset add = c.before.add(noise(2, n * stride));
-  const Offset weight = c.before.add(noise_bf16(3, hidden));
-  const Offset out = c.before.add(static_cast<size_t>(n * stride) * 4);
+  c.name = fmt::format(
+      "tokens={} hidden={} add={} centered={} bias={} offset={} pieces={} x={} "
+      "out={} in_place={}",
+      s.tokens, s.width, n.has_add, n.centered, n.has_bias, n.weight_offset, n.pieces, name_of(n.x),
+      name_of(n.out), n.in_place);
+  const int64_t hidden = s.width * n.pieces, stride = hidden + 1;
+  const Offset x = n.x == DType::kF32 ? c.before.add(noise(1, s.tokens * stride, 3))
+                                      : c.before.add(noise_bf16(1, s.tokens * stride, 3));
+  const Offset add = c.before.add(noise(2, s.tokens * stride));
+  const Offset weight = c.before.add(noise_bf16(3, s.width));
+  const Offset bias = c.before.add(noise_bf16(4, s.width));
+  const Offset out =
+      n.in_place ? x : c.before.add(static_cast<size_t>(s.tokens * stride) * size_of(n.out));
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Norm a;
-    a.x = view(base, residual, DType::kF32, begin, count, hidden, stride);
-    if (has_add) {
+    a.x = view(base, x, n.x, begin, count, hidden, stride);
+    if (n.has_add) {
       a.add = view(base, add, DType::kF32, begin, count, hidden, stride);
       a.sum = a.x;
     }
-    a.weight = {base + weight, WeightLayout::kRowMajor, 1, hidden};
+    a.weight = {base + weight, WeightLayout::kRowMajor, 1, s.width};
+    if (n.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.width};
     a.eps = 1e-5f;
-    a.out = view(base, out, out_type, begin, count, hidden, stride);
+    a.weight_offset = n.weight_offset;
+    a.centered = n.centered;
+    a.out = view(base, out, n.out, begin, count, hidden, stride);
     return a;
   };
-  finish(c, n);
-  c.outputs = {{"residual", residual, DType::kF32, n, hidden, stride, {}, {}},
-               {"out", out, out_type, n, hidden, stride, {}, {}}};
-  const double relative = kEpsF32 * (std::sqrt(static_cast<double>(hidden)) + 16);
-  set_relative(c.after, c.outputs[1], relative + (out_type == DType::kBF16 ? kStepBF16 : 0));
+  finish(c, s.tokens);
+  Region region{"out", out, n.out, s.tokens, hidden, stride, {}, {}};
+  if (!n.in_place) c.outputs = {{"x", x, n.x, s.tokens, hidden, stride, {}, {}}};
+  // Sums of `width` terms; what is added last (mean, bias) may cancel: values up to 3.5 deviations
+  // times a weight of at most 4.5.
+  const double relative = kEpsF32 * (std::sqrt(static_cast<double>(s.width)) + 16);
+  const double absolute = n.centered || n.has_bias ? 64 * relative : 0;
+  for (int64_t r = 0; r < region.rows; ++r)
+    for (int64_t col = 0; col < region.cols; ++col) {
+      const double value = std::fabs(cell_value(c.after, region, r, col));
+      region.tolerance.push_back(static_cast<float>(
+          (relative + (n.out == DType::kBF16 ? kStepBF16 : 0)) * value + absolute));
+    }
+  c.outputs.push_back(region);
   return c;
 }
 
@@ -175,6 +238,56 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation) {
   return c;
 }
 
+Case<Activate> activate_case(const RowsShape& s, Activation activation) {
+  Case<Activate> c;
+  c.name =
+      fmt::format("tokens={} width={} act={}", s.tokens, s.width, static_cast<int>(activation));
+  const int64_t n = s.tokens, width = s.width, stride = width + 1;
+  std::vector<float> x = noise(1, n * stride, 3);
+  const float extremes[] = {0, -0.0f, 100, -100, -20, 20, 1e-30f};
+  for (size_t i = 0; i < x.size() && width > 30; i += 11) x[i] = extremes[i / 11 % 7];
+  const Offset in = c.before.add(x);
+  const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Activate a;
+    a.x = view(base, in, DType::kF32, begin, count, width, stride);
+    a.activation = activation;
+    a.out = view(base, out, DType::kBF16, begin, count, width, width);
+    return a;
+  };
+  finish(c, n);
+  Region region{"out", out, DType::kBF16, n, width, width, {}, {}};
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t j = 0; j < width; ++j)
+      region.tolerance.push_back(static_cast<float>(
+          kStepBF16 * std::fabs(cell_value(c.after, region, r, j)) +
+          8 * kEpsF32 * std::min(std::fabs(x[static_cast<size_t>(r * stride + j)]), 30.0f) +
+          1e-37));
+  c.outputs = {region};
+  return c;
+}
+
+Case<SoftCap> soft_cap_case(const RowsShape& s) {
+  Case<SoftCap> c;
+  c.name = fmt::format("tokens={} width={}", s.tokens, s.width);
+  const int64_t n = s.tokens, width = s.width, stride = width + 1;
+  constexpr float kCap = 5;
+  std::vector<float> x = noise(1, n * stride, 5);
+  if (width > 30) x[3] = 1e30f, x[4] = -1e30f, x[5] = 0;
+  const Offset at = c.before.add(x);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    SoftCap a;
+    a.x = a.out = view(base, at, DType::kF32, begin, count, width, stride);
+    a.cap = kCap;
+    return a;
+  };
+  finish(c, n);
+  Region region{"x", at, DType::kF32, n, width, stride, {}, {}};
+  region.tolerance.assign(static_cast<size_t>(n * width), static_cast<float>(16 * kEpsF32 * kCap));
+  c.outputs = {region};
+  return c;
+}
+
 Case<Add> add_case(const RowsShape& s) {
   Case<Add> c;
   c.name = fmt::format("tokens={} width={}", s.tokens, s.width);
@@ -228,8 +341,16 @@ const std::vector<Case<Op>>& over_shapes(Make make) {
 template <>
 const std::vector<Case<Embed>>& cases<Embed>() {
   return over_shapes<Embed>([](const RowsShape& s, auto& list) {
-    list.push_back(embed_case(s, WeightLayout::kRowMajor));
-    list.push_back(embed_case(s, WeightLayout::kPanel16));
+    list.push_back(embed_case(s, WeightLayout::kRowMajor, 1));
+    list.push_back(embed_case(s, WeightLayout::kPanel16, 5.65625f));
+  });
+}
+
+template <>
+const std::vector<Case<AddPositions>>& cases<AddPositions>() {
+  return over_shapes<AddPositions>([](const RowsShape& s, auto& list) {
+    list.push_back(add_positions_case(s, WeightLayout::kRowMajor));
+    list.push_back(add_positions_case(s, WeightLayout::kPanel16));
   });
 }
 
@@ -238,7 +359,16 @@ const std::vector<Case<Norm>>& cases<Norm>() {
   return over_shapes<Norm>([](const RowsShape& s, auto& list) {
     for (const bool has_add : {false, true})
       for (const DType out : {DType::kF32, DType::kBF16})
-        list.push_back(norm_case(s, has_add, out));
+        list.push_back(norm_case(s, {.has_add = has_add, .out = out}));
+    if (s.width == 1) return;  // a LayerNorm of one element is its bias
+    list.push_back(norm_case(s, {.has_add = true, .centered = true, .has_bias = true}));
+    list.push_back(norm_case(s, {.centered = true, .out = DType::kF32}));
+    list.push_back(norm_case(s, {.has_add = true, .weight_offset = 1}));
+    list.push_back(norm_case(s, {.out = DType::kF32, .in_place = true}));
+    if (s.width > 256) return;
+    list.push_back(norm_case(s, {.pieces = 3, .out = DType::kF32, .in_place = true}));
+    list.push_back(
+        norm_case(s, {.weight_offset = 1, .pieces = 5, .x = DType::kBF16, .in_place = true}));
   });
 }
 
@@ -253,9 +383,21 @@ const std::vector<Case<Rope>>& cases<Rope>() {
 template <>
 const std::vector<Case<Glu>>& cases<Glu>() {
   return over_shapes<Glu>([](const RowsShape& s, auto& list) {
-    for (const Activation a : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu})
-      list.push_back(glu_case(s, a));
+    for (const Activation a : kActivations) list.push_back(glu_case(s, a));
   });
+}
+
+template <>
+const std::vector<Case<Activate>>& cases<Activate>() {
+  return over_shapes<Activate>([](const RowsShape& s, auto& list) {
+    for (const Activation a : kActivations) list.push_back(activate_case(s, a));
+  });
+}
+
+template <>
+const std::vector<Case<SoftCap>>& cases<SoftCap>() {
+  return over_shapes<SoftCap>(
+      [](const RowsShape& s, auto& list) { list.push_back(soft_cap_case(s)); });
 }
 
 template <>
