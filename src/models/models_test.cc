@@ -138,6 +138,60 @@ TEST_F(ModelsTest, MistralWindow) {
   EXPECT_EQ(read(config_)->traits.sliding_window, 32);
 }
 
+TEST_F(ModelsTest, Gemma3Layers) {
+  config_ = read_json_file(kSource + "/tests/models/gemma3/config.json")->as_object();
+  EXPECT_THAT(read(config_)->traits.has_window, ElementsAre(true, true, false));
+  EXPECT_THAT(error_with("layer_types", {"sliding_attention"}), HasSubstr("1 kinds for 3 layers"));
+  EXPECT_THAT(error_with("layer_types", {"sliding_attention", "a", "b"}),
+              HasSubstr("'a' is not one of sliding_attention, full_attention"));
+  EXPECT_THAT(error_with("attn_logit_softcapping", 50.0), HasSubstr("'attn_logit_softcapping'"));
+  EXPECT_THAT(error_with("query_pre_attn_scalar", 0), HasSubstr("'query_pre_attn_scalar'"));
+  EXPECT_EQ(error_with("final_logit_softcapping", 30.0), "");
+  // Without the list every n-th layer sees all.
+  config_.erase("layer_types");
+  config_["sliding_window_pattern"] = 2;
+  EXPECT_THAT(read(config_)->traits.has_window, ElementsAre(true, false, true));
+  // Newer files have one object for each kind of layer.
+  config_["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
+  const auto model = read(config_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->traits.ropes[0].theta, 5e5);
+  EXPECT_EQ(model->traits.ropes[0].factor, 8);
+  EXPECT_EQ(model->traits.ropes[1].theta, 2e4);
+  EXPECT_THAT(error_with("rope_parameters", {{"full_attention", json::object()}}),
+              HasSubstr("rope_parameters: field 'sliding_attention': is missing"));
+}
+
+TEST_F(ModelsTest, Gpt2Fields) {
+  config_ = read_json_file(kSource + "/tests/models/gpt2/config.json")->as_object();
+  EXPECT_EQ(read(config_)->traits.intermediate_size, 4 * 48);
+  EXPECT_TRUE(read(config_)->graph.model.ropes.empty());
+  EXPECT_THAT(error_with("n_head", 5), HasSubstr("48 does not divide into 5 heads"));
+  EXPECT_THAT(error_with("scale_attn_by_inverse_layer_idx", true), HasSubstr("only false is"));
+}
+
+// Published GPT-2 checkpoints leave the first part of every name out and carry their masks along.
+TEST_F(ModelsTest, Gpt2WithoutPrefix) {
+  const std::string source = kSource + "/tests/models/gpt2/";
+  const auto file = io::SafetensorsFile::open(source + "model.safetensors");
+  ASSERT_TRUE(file.ok());
+  std::vector<io::StoredTensor> tensors = file->tensors();
+  for (io::StoredTensor& tensor : tensors) tensor.name.erase(0, sizeof("transformer.") - 1);
+  tensors.push_back(tensors.front());
+  tensors.back().name = "h.0.attn.bias";
+  ASSERT_TRUE(
+      write_file_atomic(dir_ / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+  const auto model = read(read_json_file(source + "config.json")->as_object());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto checkpoint = open_checkpoint(*model, dir_);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const Status status =
+      check_tensors(model->graph, *checkpoint, model->traits, model->family->ignores);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 // Wanted numbers were computed from the published formulas in double precision, apart from this
 // code.
 TEST(RopeTable, Llama3) {
