@@ -4,6 +4,7 @@
 
 #include "text/json_fields.h"
 #include "text/unicode/chars.h"
+#include "text/unicode/classes.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text {

@@ -55,10 +55,4 @@ char32_t to_lower(char32_t c) {
   return static_cast<char32_t>(towlower_l(wide(c), utf8_locale()));
 }
 
-bool is_word(char32_t c) {
-  const bool mark = (c >= 0x300 && c <= 0x36F) || (c >= 0x1AB0 && c <= 0x1AFF) ||
-                    (c >= 0x20D0 && c <= 0x20FF) || (c >= 0xFE20 && c <= 0xFE2F);
-  return c == '_' || c == 0x203F || c == 0x2040 || mark || is_alnum(c);
-}
-
 }  // namespace nereid::text

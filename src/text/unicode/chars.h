@@ -14,7 +14,4 @@ bool is_lower(char32_t c);
 char32_t to_upper(char32_t c);
 char32_t to_lower(char32_t c);
 
-// Letter, mark, digit or connector: what \w matches.
-bool is_word(char32_t c);
-
 }  // namespace nereid::text

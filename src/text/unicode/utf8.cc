@@ -1,5 +1,7 @@
 #include "text/unicode/utf8.h"
 
+#include <cstring>
+
 namespace nereid::text {
 
 namespace {
@@ -26,7 +28,7 @@ Lead lead_of(uint8_t byte) {
 
 }  // namespace
 
-Utf8Step utf8_step(std::string_view bytes) {
+Utf8Step utf8_step_wide(std::string_view bytes) {
   const uint8_t first = static_cast<uint8_t>(bytes[0]);
   if (first < 0x80) return {Utf8Step::kValid, 1, first};
   const Lead lead = lead_of(first);
@@ -43,13 +45,30 @@ Utf8Step utf8_step(std::string_view bytes) {
   return {Utf8Step::kValid, lead.length, code};
 }
 
+size_t ascii_prefix(std::string_view bytes) {
+  size_t at = 0;
+  for (uint64_t word = 0; at + sizeof word <= bytes.size(); at += sizeof word) {
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    if ((word & 0x8080808080808080u) != 0) break;
+  }
+  while (at < bytes.size() && static_cast<uint8_t>(bytes[at]) < 0x80) ++at;
+  return at;
+}
+
 bool is_valid_utf8(std::string_view bytes) {
-  while (!bytes.empty()) {
+  while (true) {
+    bytes.remove_prefix(ascii_prefix(bytes));
+    if (bytes.empty()) return true;
     const Utf8Step step = utf8_step(bytes);
     if (step.kind != Utf8Step::kValid) return false;
     bytes.remove_prefix(step.length);
   }
-  return true;
+}
+
+Utf8Last utf8_last(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
+  return {utf8_step(text.substr(at)).code, at};
 }
 
 void append_utf8(std::string& out, char32_t code) {
@@ -89,8 +108,12 @@ void Utf8Stream::push(std::string_view bytes, std::string& out) {
     bytes = joined;
     pending_.clear();
   }
-  while (!bytes.empty()) {
-    const Utf8Step step = utf8_step(bytes);
+  while (true) {
+    const size_t plain = ascii_prefix(bytes);
+    out.append(bytes.data(), plain);
+    bytes.remove_prefix(plain);
+    if (bytes.empty()) return;
+    const Utf8Step step = utf8_step_wide(bytes);
     if (step.kind == Utf8Step::kIncomplete) {
       pending_ = bytes;
       return;

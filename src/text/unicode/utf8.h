@@ -24,9 +24,24 @@ struct Utf8Step {
 
 // `bytes` must not be empty. Invalid sequences are cut as the Unicode standard recommends
 // ("substitution of maximal subparts"), which Rust's lossy conversion does too.
-Utf8Step utf8_step(std::string_view bytes);
+Utf8Step utf8_step_wide(std::string_view bytes);  // for any first byte
+inline Utf8Step utf8_step(std::string_view bytes) {
+  const auto first = static_cast<uint8_t>(bytes[0]);
+  if (first < 0x80) return {Utf8Step::kValid, 1, first};
+  return utf8_step_wide(bytes);
+}
+
+// How many bytes at the start of `bytes` are ASCII.
+size_t ascii_prefix(std::string_view bytes);
 
 bool is_valid_utf8(std::string_view bytes);
+
+// The last character of non-empty valid UTF-8 and the offset of its first byte.
+struct Utf8Last {
+  char32_t code;
+  size_t offset;
+};
+Utf8Last utf8_last(std::string_view text);
 
 // Appends `code`; surrogates and values above U+10FFFF become U+FFFD.
 void append_utf8(std::string& out, char32_t code);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "text/unicode/chars.h"
+#include "text/unicode/classes.h"
 
 namespace nereid::text {
 namespace {
