@@ -11,6 +11,7 @@
 #include "io/engine_file.h"
 #include "models/config.h"
 #include "models/trtllm.h"
+#include "text/tokenizer.h"
 
 namespace nereid::convert {
 namespace {
@@ -36,7 +37,7 @@ Status build_engine_file(const EngineDirOptions& options, const models::Model& m
                    compile_model(options.checkpoint_dir, registry, device, build));
   report.key = engine_key(compiled, &checkpoint);
   std::error_code error;
-  if (std::filesystem::exists(options.output_dir / "tokenizer.json", error))
+  if (text::Tokenizer::has_files(options.output_dir))
     compiled.plan.model.source_dir =
         std::filesystem::weakly_canonical(options.output_dir, error).string();
   report.path = options.output_dir / "rank0.engine";
@@ -125,8 +126,7 @@ StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path) {
 StatusOr<std::filesystem::path> tokenizer_dir(const std::filesystem::path& path) {
   const std::filesystem::path engine = given_engine(path);
   const std::filesystem::path dir = engine.empty() ? path : engine.parent_path();
-  std::error_code error;
-  if (engine.empty() || std::filesystem::exists(dir / "tokenizer.json", error)) return dir;
+  if (engine.empty() || text::Tokenizer::has_files(dir)) return dir;
   ASSIGN_OR_RETURN(const io::ModelFacts facts, read_facts(path));
   return std::filesystem::path(facts.source_dir);
 }

@@ -41,8 +41,7 @@ Status check_forced_ops(const std::vector<std::string>& forced) {
 
 // Stop strings need the text of tokens; everything else works without.
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
-  std::error_code error;
-  if (!std::filesystem::exists(dir / "tokenizer.json", error)) return nullptr;
+  if (!text::Tokenizer::has_files(dir)) return nullptr;
   auto tokenizer = text::Tokenizer::load(dir);
   if (tokenizer.ok()) return *std::move(tokenizer);
   log_warn("no stop strings for this model: {}", message(tokenizer.status()));

@@ -11,7 +11,7 @@ namespace nereid::runtime {
 OutputBuilder::OutputBuilder(const Subscription& subscription,
                              const std::shared_ptr<const text::Tokenizer>& tokenizer)
     : subscription_(subscription),
-      detokenizer_(tokenizer, /*skip_special_tokens=*/true),
+      detokenizer_(tokenizer, /*skip_special_tokens=*/true, /*continues=*/true),
       stops_(subscription.stop_strings) {}
 
 void OutputBuilder::add(SequenceNews& news, Time time) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "text/json_fields.h"
 #include "text/unicode/chars.h"
 #include "text/unicode/classes.h"
 #include "text/unicode/utf8.h"
@@ -11,21 +10,14 @@ namespace nereid::text {
 
 namespace {
 
-// The last code point of non-empty valid UTF-8, and its first byte's offset.
-std::pair<char32_t, size_t> last_code(std::string_view text) {
-  size_t at = text.size() - 1;
-  while (at > 0 && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80) --at;
-  return {utf8_step(text.substr(at)).code, at};
-}
-
 bool is_between_words(std::string_view before, std::string_view after) {
-  const bool left_free = before.empty() || !is_word(last_code(before).first);
+  const bool left_free = before.empty() || !is_word(utf8_last(before).code);
   return left_free && (after.empty() || !is_word(utf8_step(after).code));
 }
 
 size_t skip_space_left(std::string_view text) {
   while (!text.empty()) {
-    const auto [code, at] = last_code(text);
+    const auto [code, at] = utf8_last(text);
     if (!is_space(code)) break;
     text = text.substr(0, at);
   }
@@ -44,62 +36,52 @@ size_t skip_space_right(std::string_view text) {
 
 }  // namespace
 
-StatusOr<AddedToken> AddedToken::from_json(const json::value& spec, const json::value& id) {
+StatusOr<AddedToken> AddedToken::from_json(const JsonNode& spec, int32_t id) {
   AddedToken token;
-  ASSIGN_OR_RETURN(const json::object* object, as_object(spec, "added token"));
-  ASSIGN_OR_RETURN(token.content, string_field(*object, "content"));
-  if (token.content.empty() || token.content.size() > AddedTokenFinder::kMaxContentBytes) {
-    return invalid_argument("added token content of {} bytes: must have 1 to {}",
-                            token.content.size(), AddedTokenFinder::kMaxContentBytes);
-  }
-  ASSIGN_OR_RETURN(token.id, as_token_id(id, fmt::format("added token '{}'", token.content)));
-  ASSIGN_OR_RETURN(token.special, bool_field(*object, "special", false));
-  ASSIGN_OR_RETURN(token.single_word, bool_field(*object, "single_word", false));
-  ASSIGN_OR_RETURN(token.lstrip, bool_field(*object, "lstrip", false));
-  ASSIGN_OR_RETURN(token.rstrip, bool_field(*object, "rstrip", false));
-  ASSIGN_OR_RETURN(token.normalized, bool_field(*object, "normalized", !token.special));
+  token.id = id;
+  ASSIGN_OR_RETURN(token.content,
+                   spec["content"].bounded_string(AddedTokenFinder::kMaxContentBytes));
+  if (token.content.empty()) return spec["content"].wrong("a string that is not empty");
+  ASSIGN_OR_RETURN(token.special, spec["special"].boolean(false));
+  ASSIGN_OR_RETURN(token.single_word, spec["single_word"].boolean(false));
+  ASSIGN_OR_RETURN(token.lstrip, spec["lstrip"].boolean(false));
+  ASSIGN_OR_RETURN(token.rstrip, spec["rstrip"].boolean(false));
+  ASSIGN_OR_RETURN(token.normalized, spec["normalized"].boolean(!token.special));
   return token;
 }
 
-AddedTokenFinder::AddedTokenFinder() : ends_{nullptr} {}
-
-void AddedTokenFinder::add(const AddedToken* token) {
-  tokens_.push_back(token);
-  first_bytes_[static_cast<uint8_t>(token->content[0])] = true;
-  uint64_t node = 0;
-  for (const char c : token->content) {
-    const uint64_t edge = node << 8 | static_cast<uint8_t>(c);
-    const auto [found, is_new] = edges_.try_emplace(edge, static_cast<uint32_t>(ends_.size()));
-    if (is_new) ends_.push_back(nullptr);
-    node = found->second;
+AddedTokenFinder::AddedTokenFinder(const std::vector<Entry>& entries) {
+  std::vector<std::pair<std::string_view, int32_t>> keys;
+  for (const Entry& entry : entries) {
+    if (entry.pattern.empty()) continue;
+    keys.emplace_back(entry.pattern, static_cast<int32_t>(tokens_.size()));
+    tokens_.push_back(entry.token);
+    const auto first = static_cast<uint8_t>(entry.pattern[0]);
+    only_first_byte_ = tokens_.size() == 1 || only_first_byte_ == first ? first : -1;
+    first_bytes_[first] = true;
   }
-  ends_[node] = token;
+  trie_ = Trie(std::move(keys));
 }
 
-const AddedToken* AddedTokenFinder::longest_at(std::string_view text) const {
-  if (!first_bytes_[static_cast<uint8_t>(text[0])]) return nullptr;
-  const AddedToken* longest = nullptr;
-  uint64_t node = 0;
-  for (const char c : text) {
-    const auto edge = edges_.find(node << 8 | static_cast<uint8_t>(c));
-    if (edge == edges_.end()) break;
-    node = edge->second;
-    if (ends_[node] != nullptr) longest = ends_[node];
-  }
-  return longest;
+size_t AddedTokenFinder::next_start(std::string_view text, size_t at) const {
+  if (only_first_byte_ >= 0) return text.find(static_cast<char>(only_first_byte_), at);
+  while (at < text.size() && !first_bytes_[static_cast<uint8_t>(text[at])]) ++at;
+  return at < text.size() ? at : text.npos;
 }
 
 void AddedTokenFinder::split(std::string_view text, bool parse_special,
                              std::vector<Match>& out) const {
   size_t done = 0;  // text before it is in `out`
-  for (size_t at = 0; at < text.size() && !tokens_.empty();) {
-    const AddedToken* token = longest_at(text.substr(at));
-    if (token == nullptr) {
+  size_t at = tokens_.empty() ? text.npos : 0;
+  while ((at = at < text.size() ? next_start(text, at) : text.npos) != text.npos) {
+    const Trie::Match match = trie_.longest(text.substr(at));
+    if (match.length == 0) {
       ++at;
       continue;
     }
+    const AddedToken* token = tokens_[match.value];
     size_t begin = at;
-    size_t end = at + token->content.size();
+    size_t end = at + match.length;
     at = end;  // what follows is searched from here even when this match does not count
     if (token->special && !parse_special) continue;
     if (token->single_word && !is_between_words(text.substr(0, begin), text.substr(end))) continue;

@@ -7,9 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "base/json.h"
-#include "base/status.h"
+#include "text/json_node.h"
+#include "text/trie.h"
 
 namespace nereid::text {
 
@@ -23,10 +22,10 @@ struct AddedToken {
   bool special = false;
 
   // `spec` is an entry of "added_tokens", or a value of "added_tokens_decoder" with its key's `id`.
-  static StatusOr<AddedToken> from_json(const json::value& spec, const json::value& id);
+  static StatusOr<AddedToken> from_json(const JsonNode& spec, int32_t id);
 };
 
-// Finds tokens in text: leftmost, then longest. Immutable once built.
+// Finds tokens in text: leftmost, then longest. Immutable.
 class AddedTokenFinder {
  public:
   static constexpr size_t kMaxContentBytes = 1024;
@@ -35,10 +34,14 @@ class AddedTokenFinder {
     const AddedToken* token;  // null for the text between tokens
     std::string_view text;
   };
+  struct Entry {
+    std::string pattern;
+    const AddedToken* token;  // its owner keeps it at its address for the finder's life
+  };
 
-  AddedTokenFinder();
-  // `token` is owned by the caller, who keeps it at its address for this object's life.
-  void add(const AddedToken* token);
+  AddedTokenFinder() = default;
+  explicit AddedTokenFinder(const std::vector<Entry>& entries);
+
   bool empty() const { return tokens_.empty(); }
 
   // Cuts `text` (valid UTF-8) into tokens and what is between them. Special tokens are passed over,
@@ -46,12 +49,13 @@ class AddedTokenFinder {
   void split(std::string_view text, bool parse_special, std::vector<Match>& out) const;
 
  private:
-  const AddedToken* longest_at(std::string_view text) const;
+  // The next position from `at` where a token may begin.
+  size_t next_start(std::string_view text, size_t at) const;
 
   std::vector<const AddedToken*> tokens_;
+  Trie trie_;  // to indices of tokens_
   std::array<bool, 256> first_bytes_{};
-  absl::flat_hash_map<uint64_t, uint32_t> edges_;  // (node << 8 | byte) -> node; node 0 is the root
-  std::vector<const AddedToken*> ends_;            // by node
+  int only_first_byte_ = -1;  // when there is just one
 };
 
 }  // namespace nereid::text

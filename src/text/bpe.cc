@@ -1,167 +1,204 @@
 #include "text/bpe.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 
-#include "text/json_fields.h"
+#include "text/byte_level.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text {
 
-StatusOr<Bpe> Bpe::from_json(const json::value& model) {
-  ASSIGN_OR_RETURN(const json::object* object, as_object(model, "model"));
-  ASSIGN_OR_RETURN(const std::string_view type, string_field(*object, "type", "BPE"));
-  if (type != "BPE") return unsupported("model type '{}': allowed is BPE", type);
-  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    ASSIGN_OR_RETURN(const std::string_view value, string_field(*object, affix, ""));
-    if (!value.empty()) return unsupported("model field '{}' = '{}': must be empty", affix, value);
-  }
-  const json::value& dropout = field_or_null(*object, "dropout");
-  if (dropout.is_number() && dropout.to_number<double>() != 0.0) {
-    return unsupported("model field 'dropout': must be null or 0");
-  }
-  Bpe bpe;
-  RETURN_IF_ERROR(bpe.read_vocab(*object));
-  ASSIGN_OR_RETURN(bpe.fuse_unknown_, bool_field(*object, "fuse_unk", false));
-  ASSIGN_OR_RETURN(bpe.byte_fallback_, bool_field(*object, "byte_fallback", false));
-  ASSIGN_OR_RETURN(bpe.ignore_merges_, bool_field(*object, "ignore_merges", false));
-  ASSIGN_OR_RETURN(const std::string_view unknown, string_field(*object, "unk_token", ""));
-  if (!unknown.empty()) {
-    bpe.unknown_ = bpe.token_id(unknown);
-    if (!bpe.unknown_) return invalid_argument("unk_token '{}' is not in the vocabulary", unknown);
-  }
-  ASSIGN_OR_RETURN(const json::array* merges, array_field(*object, "merges"));
-  RETURN_IF_ERROR(bpe.read_merges(*merges));
-  return bpe;
-}
+namespace {
 
-Status Bpe::read_vocab(const json::object& model) {
-  ASSIGN_OR_RETURN(const json::object* vocab, object_field(model, "vocab"));
-  vocab_.reserve(vocab->size());
-  for (const auto& entry : *vocab) {
-    const std::string_view token(entry.key().data(), entry.key().size());
-    ASSIGN_OR_RETURN(const int32_t id,
-                     as_token_id(entry.value(), fmt::format("vocab entry '{}'", token)));
-    vocab_.emplace(token, id);
+// Up to this many symbols a scan for the lowest rank is faster than a heap.
+constexpr size_t kFewSymbols = 24;
+constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
+
+}  // namespace
+
+Bpe::Bpe(Vocab vocab, const std::vector<MergeRule>& merges, BpeOptions options)
+    : Model(std::move(vocab)), options_(std::move(options)) {
+  merges_.reserve(merges.size());
+  for (const MergeRule& rule : merges) {
+    merges_[pair_key(rule.left, rule.right)] = {rule.rank, rule.id};
   }
   by_code_.fill(-1);
   for (char32_t code = 0; code < by_code_.size(); ++code) {
     std::string letter;
     append_utf8(letter, code);
-    by_code_[code] = token_id(letter).value_or(-1);
+    by_code_[code] = vocab_.id(letter).value_or(-1);
   }
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    byte_ids_[byte] = token_id(fmt::format("<0x{:02X}>", byte)).value_or(-1);
+  for (int byte = 0; byte < 256; ++byte) {
+    byte_ids_[byte] = vocab_.byte_token(static_cast<uint8_t>(byte));
   }
-  return ok();
+  has_whole_ = !options_.whole.empty();
+  if (has_whole_) whole_ = Trie({options_.whole.begin(), options_.whole.end()});
 }
 
-Status Bpe::read_merges(const json::array& merges) {
-  merges_.reserve(merges.size());
-  for (size_t i = 0; i < merges.size(); ++i) {
-    const json::value& merge = merges[i];
-    if (const json::string* text = merge.if_string()) {
-      const std::string_view line(text->data(), text->size());
-      const size_t space = line.find(' ');
-      if (space == line.npos || line.find(' ', space + 1) != line.npos) {
-        return invalid_argument("merge {} '{}': must be two tokens and one space", i, line);
-      }
-      RETURN_IF_ERROR(add_merge(line.substr(0, space), line.substr(space + 1), i));
-      continue;
-    }
-    const json::array* pair = merge.if_array();
-    if (pair == nullptr || pair->size() != 2 || !(*pair)[0].is_string() ||
-        !(*pair)[1].is_string()) {
-      return invalid_argument("merge {}: must be a string or a pair of strings", i);
-    }
-    const json::string& left = (*pair)[0].get_string();
-    const json::string& right = (*pair)[1].get_string();
-    RETURN_IF_ERROR(add_merge({left.data(), left.size()}, {right.data(), right.size()}, i));
+bool Bpe::take_raw_bytes() {
+  if (!options_.prefix.empty() || !options_.suffix.empty() || has_whole_) return false;
+  std::string letter;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    letter.clear();
+    append_byte_letters({&c, 1}, letter);
+    const auto id = vocab_.id(letter);
+    if (!id) return false;  // such bytes fall back to other tokens
+    raw_byte_ids_[byte] = *id;
   }
-  return ok();
-}
-
-Status Bpe::add_merge(std::string_view left, std::string_view right, size_t index) {
-  const std::string joined = fmt::format("{}{}", left, right);
-  for (const std::string_view token : {left, right, std::string_view(joined)}) {
-    if (!vocab_.contains(token)) {
-      return invalid_argument("merge {}: token '{}' is not in the vocabulary", index, token);
-    }
+  raw_ids_.reserve(vocab_.size());
+  std::string bytes;
+  for (const auto& [token, id] : vocab_.ids()) {
+    if (append_bytes_of_letters(token, bytes = "")) raw_ids_.emplace(bytes, id);
   }
-  merges_[pair_key(*token_id(left), *token_id(right))] = {static_cast<uint32_t>(index),
-                                                          *token_id(joined)};
-  return ok();
-}
-
-std::optional<int32_t> Bpe::token_id(std::string_view token) const {
-  const auto found = vocab_.find(token);
-  if (found == vocab_.end()) return std::nullopt;
-  return found->second;
-}
-
-bool Bpe::start_bytes(std::string_view character, Scratch& scratch) const {
-  for (const char c : character) {
-    if (byte_ids_[static_cast<uint8_t>(c)] < 0) return false;
-  }
-  for (const char c : character) {
-    scratch.symbols.push_back({byte_ids_[static_cast<uint8_t>(c)], 0, 0});
-  }
+  raw_ = true;
   return true;
 }
 
-// One symbol per character; a character without a token becomes its bytes, the unknown token, or
-// nothing.
-void Bpe::start_symbols(std::string_view word, Scratch& scratch) const {
-  auto& symbols = scratch.symbols;
-  symbols.clear();
-  bool after_unknown = false;
-  while (!word.empty()) {
-    const Utf8Step step = utf8_step(word);
-    const std::string_view character = word.substr(0, step.length);
-    word.remove_prefix(step.length);
-    int32_t id = -1;
-    if (step.code < by_code_.size()) {
-      id = by_code_[step.code];
-    } else if (const auto found = vocab_.find(character); found != vocab_.end()) {
-      id = found->second;
-    }
-    if (id >= 0) {
-      symbols.push_back({id, 0, 0});
-      after_unknown = false;
-    } else if (byte_fallback_ && start_bytes(character, scratch)) {
-      after_unknown = false;
-    } else if (unknown_) {
-      if (!(fuse_unknown_ && after_unknown)) symbols.push_back({*unknown_, 0, 0});
-      after_unknown = true;
-    }
+Status Bpe::encode(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const {
+  if (!WordCache::fits(word)) {
+    encode_new(word, scratch, ids);
+    return ok();
   }
-  const int32_t count = static_cast<int32_t>(symbols.size());
-  for (int32_t i = 0; i < count; ++i) {
-    symbols[i].previous = i - 1;
-    symbols[i].next = i + 1 < count ? i + 1 : -1;
+  const WordCache::Key key = WordCache::key_of(word);
+  WordCache::Entry& entry = scratch.cache.place(key);
+  if (WordCache::holds(entry, key)) {
+    ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
+    return ok();
   }
+  const size_t before = ids.size();
+  encode_new(word, scratch, ids);
+  WordCache::keep(entry, key, ids.data() + before, ids.size() - before);
+  return ok();
 }
 
-void Bpe::push_pair(Scratch& scratch, int32_t left) const {
-  const Scratch::Symbol& symbol = scratch.symbols[left];
-  const auto merge = merges_.find(pair_key(symbol.id, scratch.symbols[symbol.next].id));
-  if (merge == merges_.end()) return;
-  scratch.heap.push_back(static_cast<uint64_t>(merge->second.rank) << 32 |
-                         static_cast<uint32_t>(left));
-}
-
-void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const {
-  if (ignore_merges_) {
-    if (const auto whole = vocab_.find(word); whole != vocab_.end()) {
+void Bpe::encode_new(std::string_view word, EncodeScratch& scratch,
+                     std::vector<int32_t>& ids) const {
+  if (options_.ignore_merges) {
+    const StringMap<int32_t>& all = raw_ ? raw_ids_ : vocab_.ids();
+    if (const auto whole = all.find(word); whole != all.end()) {
       ids.push_back(whole->second);
       return;
     }
   }
   start_symbols(word, scratch);
+  if (scratch.symbols.size() <= kFewSymbols) {
+    merge_few(scratch);
+    for (const auto& symbol : scratch.symbols) ids.push_back(symbol.id);
+    return;
+  }
+  merge_many(scratch);
+  for (int32_t i = 0; i >= 0; i = scratch.symbols[i].next) ids.push_back(scratch.symbols[i].id);
+}
+
+int32_t Bpe::id_of_character(std::string_view character, char32_t code) const {
+  if (code < by_code_.size()) return by_code_[code];
+  return vocab_.id(character).value_or(-1);
+}
+
+bool Bpe::start_bytes(std::string_view text, EncodeScratch& scratch) const {
+  for (const char c : text) {
+    if (byte_ids_[static_cast<uint8_t>(c)] < 0) return false;
+  }
+  for (const char c : text) scratch.symbols.push_back({byte_ids_[static_cast<uint8_t>(c)], 0, 0});
+  return true;
+}
+
+// One symbol for each character; a character without a token becomes its bytes, the unknown token,
+// or nothing. As in the reference, an unknown token waits for the next character that has a token.
+void Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  symbols.clear();
+  if (raw_) {
+    for (const char c : word) symbols.push_back({raw_byte_ids_[static_cast<uint8_t>(c)], 0, 0});
+    return;
+  }
+  const bool affixed = !options_.prefix.empty() || !options_.suffix.empty();
+  std::string with_affixes;
+  bool unknown_waits = false;
+  const auto flush_unknown = [&] {
+    if (unknown_waits) symbols.push_back({*options_.unknown, 0, 0});
+    unknown_waits = false;
+  };
+  for (std::string_view rest = word; !rest.empty();) {
+    if (has_whole_) {
+      if (const Trie::Match match = whole_.longest(rest); match.length > 0) {
+        flush_unknown();
+        symbols.push_back({match.value, 0, 0});
+        rest.remove_prefix(match.length);
+        continue;
+      }
+    }
+    const Utf8Step step = utf8_step(rest);
+    std::string_view character = rest.substr(0, step.length);
+    const bool first = rest.size() == word.size();
+    rest.remove_prefix(step.length);
+    int32_t id = -1;
+    if (affixed) {
+      with_affixes = fmt::format("{}{}{}", first ? "" : options_.prefix, character,
+                                 rest.empty() ? options_.suffix : "");
+      character = with_affixes;
+      id = vocab_.id(character).value_or(-1);
+    } else {
+      id = id_of_character(character, step.code);
+    }
+    if (id >= 0) {
+      flush_unknown();
+      symbols.push_back({id, 0, 0});
+    } else if (!(options_.byte_fallback && start_bytes(character, scratch)) && options_.unknown) {
+      if (!options_.fuse_unknown) flush_unknown();
+      unknown_waits = true;
+    }
+  }
+  flush_unknown();
+}
+
+// Ranks lie beside the symbols: the lowest is found by a scan, and what follows it moves up.
+void Bpe::merge_few(EncodeScratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  uint32_t ranks[kFewSymbols];
+  int32_t merged[kFewSymbols];
+  size_t count = symbols.size();
+  const auto look_up = [&](size_t i) {
+    const Merge* merge = i + 1 < count ? find_merge(symbols[i].id, symbols[i + 1].id) : nullptr;
+    ranks[i] = merge == nullptr ? kNoRank : merge->rank;
+    merged[i] = merge == nullptr ? -1 : merge->id;
+  };
+  for (size_t i = 0; i < count; ++i) look_up(i);
+  while (count > 1) {
+    const size_t best = static_cast<size_t>(std::min_element(ranks, ranks + count - 1) - ranks);
+    if (ranks[best] == kNoRank) break;
+    symbols[best].id = merged[best];
+    for (size_t i = best + 1; i + 1 < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      ranks[i] = ranks[i + 1];
+      merged[i] = merged[i + 1];
+    }
+    --count;
+    look_up(best);
+    if (best > 0) look_up(best - 1);
+  }
+  symbols.resize(count);
+}
+
+void Bpe::push_pair(EncodeScratch& scratch, int32_t left) const {
+  const EncodeScratch::Symbol& symbol = scratch.symbols[left];
+  const Merge* merge = find_merge(symbol.id, scratch.symbols[symbol.next].id);
+  if (merge == nullptr) return;
+  scratch.heap.push_back(static_cast<uint64_t>(merge->rank) << 32 | static_cast<uint32_t>(left));
+}
+
+void Bpe::merge_many(EncodeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
-  if (symbols.empty()) return;
+  const auto count = static_cast<int32_t>(symbols.size());
+  for (int32_t i = 0; i < count; ++i) {
+    symbols[i].previous = i - 1;
+    symbols[i].next = i + 1 < count ? i + 1 : -1;
+  }
   heap.clear();
-  for (size_t i = 0; i + 1 < symbols.size(); ++i) push_pair(scratch, static_cast<int32_t>(i));
+  for (int32_t i = 0; i + 1 < count; ++i) push_pair(scratch, i);
   std::make_heap(heap.begin(), heap.end(), std::greater<>());
   const auto push = [&](int32_t left) {
     const size_t size = heap.size();
@@ -172,13 +209,13 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& 
     const uint64_t top = heap.front();
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     heap.pop_back();
-    const int32_t left = static_cast<int32_t>(top & 0xFFFFFFFF);
-    Scratch::Symbol& symbol = symbols[left];
+    const auto left = static_cast<int32_t>(top & 0xFFFFFFFF);
+    EncodeScratch::Symbol& symbol = symbols[left];
     if (symbol.id < 0 || symbol.next < 0) continue;
-    Scratch::Symbol& right = symbols[symbol.next];
-    const auto merge = merges_.find(pair_key(symbol.id, right.id));
-    if (merge == merges_.end() || merge->second.rank != top >> 32) continue;
-    symbol.id = merge->second.id;
+    EncodeScratch::Symbol& right = symbols[symbol.next];
+    const Merge* merge = find_merge(symbol.id, right.id);
+    if (merge == nullptr || merge->rank != top >> 32) continue;  // stale
+    symbol.id = merge->id;
     symbol.next = right.next;
     right.id = -1;
     if (symbol.next >= 0) {
@@ -187,7 +224,6 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& 
     }
     if (symbol.previous >= 0) push(symbol.previous);
   }
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) ids.push_back(symbols[i].id);
 }
 
 }  // namespace nereid::text

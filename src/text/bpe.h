@@ -3,39 +3,44 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "base/json.h"
-#include "base/status.h"
+#include "text/model.h"
+#include "text/trie.h"
 
 namespace nereid::text {
 
-// Hashes any string type, so that lookups by view need no copy.
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view s) const { return std::hash<std::string_view>{}(s); }
+// Two tokens and what they become. Of equal pairs the last rule counts.
+struct MergeRule {
+  int32_t left, right, id;
+  uint32_t rank;  // the lowest is merged first; of equal ranks the leftmost pair
 };
-template <class T>
-using StringMap = absl::flat_hash_map<std::string, T, StringHash, std::equal_to<>>;
 
-// The "model" of tokenizer.json with type BPE. Immutable.
-class Bpe {
+struct BpeOptions {
+  std::optional<int32_t> unknown;
+  bool fuse_unknown = false;   // one unknown token for a run of unknown characters
+  bool byte_fallback = false;  // "<0xHH>" tokens for characters without a token
+  bool ignore_merges = false;  // a word that is a token is that token
+  std::string prefix;          // before every character of a word but the first
+  std::string suffix;          // after the last one
+  // Tokens that are cut out of a word before anything merges, and never merge.
+  std::vector<std::pair<std::string, int32_t>> whole;
+};
+
+class Bpe : public Model {
  public:
-  // Memory that encode() reuses from word to word.
-  struct Scratch;
+  Bpe(Vocab vocab, const std::vector<MergeRule>& merges, BpeOptions options);
+  static StatusOr<std::unique_ptr<Bpe>> from_json(const JsonNode& spec);
 
-  static StatusOr<Bpe> from_json(const json::value& model);
-
-  // Appends the ids of `word` (valid UTF-8). O(n log n) in its length.
-  void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
-
-  const StringMap<int32_t>& vocab() const { return vocab_; }
-  std::optional<int32_t> token_id(std::string_view token) const;
+  // O(n log n) in the length of the word.
+  Status encode(std::string_view word, EncodeScratch& scratch,
+                std::vector<int32_t>& ids) const override;
+  bool take_raw_bytes() override;
 
  private:
   struct Merge {
@@ -46,31 +51,28 @@ class Bpe {
   static uint64_t pair_key(int32_t left, int32_t right) {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
-  Status read_vocab(const json::object& model);
-  Status read_merges(const json::array& merges);
-  Status add_merge(std::string_view left, std::string_view right, size_t index);
-  void start_symbols(std::string_view word, Scratch& scratch) const;
-  bool start_bytes(std::string_view character, Scratch& scratch) const;
-  void push_pair(Scratch& scratch, int32_t left) const;
+  const Merge* find_merge(int32_t left, int32_t right) const {
+    const auto found = merges_.find(pair_key(left, right));
+    return found == merges_.end() ? nullptr : &found->second;
+  }
+  void encode_new(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const;
+  void start_symbols(std::string_view word, EncodeScratch& scratch) const;
+  int32_t id_of_character(std::string_view character, char32_t code) const;
+  bool start_bytes(std::string_view text, EncodeScratch& scratch) const;
+  void merge_few(EncodeScratch& scratch) const;
+  void merge_many(EncodeScratch& scratch) const;
+  void push_pair(EncodeScratch& scratch, int32_t left) const;
 
-  StringMap<int32_t> vocab_;
+  BpeOptions options_;
   absl::flat_hash_map<uint64_t, Merge> merges_;
   std::array<int32_t, 0x180> by_code_;  // ids of one-character tokens below U+0180, or -1
   std::array<int32_t, 256> byte_ids_;   // ids of "<0xHH>", or -1
-  std::optional<int32_t> unknown_;
-  bool fuse_unknown_ = false;
-  bool byte_fallback_ = false;
-  bool ignore_merges_ = false;
-};
-
-struct Bpe::Scratch {
-  struct Symbol {
-    int32_t id;
-    int32_t previous, next;  // -1 at the ends
-  };
-  std::vector<Symbol> symbols;
-  // Candidate merges, lowest (rank, position of the left symbol) first; stale ones are skipped.
-  std::vector<uint64_t> heap;
+  Trie whole_;
+  bool has_whole_ = false;
+  // With raw bytes: the tokens' bytes to ids, and the ids of single bytes.
+  bool raw_ = false;
+  StringMap<int32_t> raw_ids_;
+  std::array<int32_t, 256> raw_byte_ids_;
 };
 
 }  // namespace nereid::text

@@ -40,19 +40,23 @@ void append_byte_letters(std::string_view bytes, std::string& out) {
   for (const char c : bytes) out += table.letters[static_cast<uint8_t>(c)];
 }
 
-std::string letters_to_bytes(std::string_view token) {
+bool append_bytes_of_letters(std::string_view token, std::string& out) {
   const Alphabet& table = alphabet();
-  std::string out;
   for (std::string_view rest = token; !rest.empty();) {
     const Utf8Step step = utf8_step(rest);
     if (step.kind != Utf8Step::kValid || step.code >= table.bytes.size() ||
         table.bytes[step.code] < 0) {
-      return std::string(token);
+      return false;
     }
     out += static_cast<char>(table.bytes[step.code]);
     rest.remove_prefix(step.length);
   }
-  return out;
+  return true;
+}
+
+std::string letters_to_bytes(std::string_view token) {
+  std::string out;
+  return append_bytes_of_letters(token, out) ? out : std::string(token);
 }
 
 }  // namespace nereid::text

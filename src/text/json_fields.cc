@@ -52,20 +52,4 @@ StatusOr<std::string_view> string_field(const json::object& object, std::string_
   return string_field(object, name);
 }
 
-StatusOr<bool> bool_field(const json::object& object, std::string_view name, bool fallback) {
-  const json::value& value = field_or_null(object, name);
-  if (value.is_null()) return fallback;
-  const bool* flag = value.if_bool();
-  if (flag == nullptr) return wrong_type(name, value, "true or false");
-  return *flag;
-}
-
-StatusOr<int32_t> as_token_id(const json::value& value, std::string_view what) {
-  const int64_t* id = value.if_int64();
-  if (id == nullptr || *id < 0 || *id > kMaxTokenId) {
-    return invalid_argument("{}: token id must be an integer in [0, {}]", what, kMaxTokenId);
-  }
-  return static_cast<int32_t>(*id);
-}
-
 }  // namespace nereid::text

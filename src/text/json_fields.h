@@ -1,4 +1,4 @@
-// Typed access to JSON fields with errors that name the field and what it holds.
+// Typed access to the fields of one JSON object with errors that name the field and what it holds.
 #pragma once
 
 #include <string_view>
@@ -17,13 +17,8 @@ StatusOr<const json::array*> array_field(const json::object& object, std::string
 StatusOr<std::string_view> string_field(const json::object& object, std::string_view name);
 
 // `fallback` when the field is missing or null.
-StatusOr<bool> bool_field(const json::object& object, std::string_view name, bool fallback);
 StatusOr<std::string_view> string_field(const json::object& object, std::string_view name,
                                         std::string_view fallback);
-
-// A token id: an integer in [0, kMaxTokenId].
-inline constexpr int32_t kMaxTokenId = (1 << 22) - 1;
-StatusOr<int32_t> as_token_id(const json::value& value, std::string_view what);
 
 // The field, or null when it is missing.
 const json::value& field_or_null(const json::object& object, std::string_view name);

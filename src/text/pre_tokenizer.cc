@@ -1,189 +1,274 @@
 #include "text/pre_tokenizer.h"
 
-#include <algorithm>
-#include <optional>
+#include <utility>
 
 #include "text/byte_level.h"
-#include "text/json_fields.h"
+#include "text/pattern.h"
 #include "text/unicode/chars.h"
+#include "text/unicode/classes.h"
+#include "text/unicode/scripts.h"
 #include "text/unicode/utf8.h"
+#include "text/word_scanner.h"
 
 namespace nereid::text {
 
 namespace {
 
+using Step = PreTokenizer::Step;
+using Steps = std::vector<Step>;
+
 constexpr int kMaxNestedSteps = 8;
 constexpr size_t kMaxSteps = 64;
-// GPT-2's word pattern, which ByteLevel applies when use_regex is set.
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-bool starts_with_space(std::string_view piece) {
-  return !piece.empty() && is_space(utf8_step(piece).code);
+Step split_step(FindMatches find, SplitBehavior behavior, bool invert = false) {
+  return [find = std::move(find), behavior, invert](Pieces& pieces) {
+    return split_pieces(pieces, find, behavior, invert);
+  };
 }
+
+// Every character that `is_match` is a match.
+template <class IsMatch>
+FindMatches each_character(IsMatch is_match) {
+  return [is_match](std::string_view word, std::vector<Span>& matches) {
+    for (size_t at = 0; at < word.size();) {
+      const Utf8Step step = utf8_step(word.substr(at));
+      if (is_match(step.code)) matches.push_back({at, at + step.length});
+      at += step.length;
+    }
+    return ok();
+  };
+}
+
+bool is_punctuation(char32_t c) { return is_ascii_punctuation(c) || (char_class(c) & kPunct) != 0; }
+
+Step word_step(WordRule rule) {
+  return [rule](Pieces& pieces) {
+    std::vector<Span> out;
+    out.reserve(pieces.text.size() / 4);
+    for (size_t i = 0; i < pieces.spans.size(); ++i) {
+      scan_words(rule, pieces.piece(i), pieces.spans[i].begin, out);
+    }
+    // White space before the first word was dropped.
+    if (!out.empty() && out[0].begin != pieces.spans[0].begin) pieces.at_start = false;
+    pieces.spans = std::move(out);
+    return ok();
+  };
+}
+
+Status read_split(const JsonNode& spec, Steps& steps) {
+  ASSIGN_OR_RETURN(const SplitBehavior behavior, read_split_behavior(spec["behavior"]));
+  ASSIGN_OR_RETURN(const bool invert, spec["invert"].boolean(false));
+  ASSIGN_OR_RETURN(const Pattern pattern, Pattern::from_json(spec["pattern"]));
+  // The matches of these patterns leave no gaps.
+  const auto rule = pattern.string() ? std::nullopt : word_rule_of(pattern.text());
+  if (rule &&
+      (behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert))) {
+    steps.push_back(word_step(*rule));
+    return ok();
+  }
+  steps.push_back(
+      split_step([pattern](std::string_view word,
+                           std::vector<Span>& matches) { return pattern.find_all(word, matches); },
+                 behavior, invert));
+  return ok();
+}
+
+Status read_byte_level(const JsonNode& spec, Steps& steps) {
+  ASSIGN_OR_RETURN(const bool prefix, spec["add_prefix_space"].boolean(true));
+  ASSIGN_OR_RETURN(const bool use_regex, spec["use_regex"].boolean(true));
+  if (prefix) {
+    steps.push_back([](Pieces& pieces) {
+      rewrite_pieces(pieces, [](std::string_view word, bool, std::string& out) {
+        if (word[0] != ' ') out += ' ';
+        out += word;
+      });
+      return ok();
+    });
+  }
+  if (use_regex) steps.push_back(word_step(WordRule::kGpt2));
+  steps.push_back([](Pieces& pieces) {
+    rewrite_pieces(pieces, [](std::string_view word, bool, std::string& out) {
+      append_byte_letters(word, out);
+    });
+    return ok();
+  });
+  return ok();
+}
+
+enum class Prepend { kAlways, kFirst, kNever };
+
+StatusOr<Prepend> read_prepend_scheme(const JsonNode& spec) {
+  ASSIGN_OR_RETURN(const bool prefix, spec["add_prefix_space"].boolean(true));
+  const JsonNode field = spec["prepend_scheme"];
+  ASSIGN_OR_RETURN(const std::string_view name, field.string(prefix ? "always" : "never"));
+  if (name == "always") return Prepend::kAlways;
+  if (name == "first") return Prepend::kFirst;
+  if (name == "never") return Prepend::kNever;
+  return field.wrong("always, first or never");
+}
+
+Status read_metaspace(const JsonNode& spec, Steps& steps) {
+  ASSIGN_OR_RETURN(const char32_t code, spec["replacement"].character());
+  ASSIGN_OR_RETURN(const Prepend prepend, read_prepend_scheme(spec));
+  ASSIGN_OR_RETURN(const bool split, spec["split"].boolean(true));
+  std::string mark;
+  append_utf8(mark, code);
+  steps.push_back([mark, prepend](Pieces& pieces) {
+    rewrite_pieces(pieces, [&](std::string_view word, bool at_start, std::string& out) {
+      const bool marked = word[0] == ' ' || word.starts_with(mark);
+      const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && at_start);
+      if (wanted && !marked) out += mark;
+      for (const char c : word) {
+        if (c == ' ') {
+          out += mark;
+        } else {
+          out += c;
+        }
+      }
+    });
+    return ok();
+  });
+  if (!split) return ok();
+  steps.push_back(split_step(
+      [pattern = Pattern::of_string(mark)](std::string_view word, std::vector<Span>& matches) {
+        return pattern.find_all(word, matches);
+      },
+      SplitBehavior::kMergedWithNext));
+  return ok();
+}
+
+Status read_digits(const JsonNode& spec, Steps& steps) {
+  ASSIGN_OR_RETURN(const bool individual, spec["individual_digits"].boolean(false));
+  steps.push_back(
+      split_step(each_character([](char32_t c) { return (char_class(c) & kNumber) != 0; }),
+                 individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+  return ok();
+}
+
+Status read_punctuation(const JsonNode& spec, Steps& steps) {
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  if (!spec["behavior"].is_null()) {
+    ASSIGN_OR_RETURN(behavior, read_split_behavior(spec["behavior"]));
+  }
+  steps.push_back(split_step(each_character(is_punctuation), behavior));
+  return ok();
+}
+
+Status read_whitespace(const JsonNode&, Steps& steps) {
+  steps.push_back(word_step(WordRule::kWhitespace));
+  return ok();
+}
+
+Status read_whitespace_split(const JsonNode&, Steps& steps) {
+  steps.push_back(split_step(each_character(is_space), SplitBehavior::kRemoved));
+  return ok();
+}
+
+Status read_bert(const JsonNode& spec, Steps& steps) {
+  RETURN_IF_ERROR(read_whitespace_split(spec, steps));
+  steps.push_back(split_step(each_character(is_punctuation), SplitBehavior::kIsolated));
+  return ok();
+}
+
+Status read_delimiter(const JsonNode& spec, Steps& steps) {
+  ASSIGN_OR_RETURN(const char32_t delimiter, spec["delimiter"].character());
+  steps.push_back(split_step(each_character([delimiter](char32_t c) { return c == delimiter; }),
+                             SplitBehavior::kRemoved));
+  return ok();
+}
+
+// Runs of one script. A space belongs to the run before it; those before the first run vanish.
+Status read_scripts(const JsonNode&, Steps& steps) {
+  const auto find = [](std::string_view word, std::vector<Span>& matches) {
+    int last = kAnyScript;
+    for (size_t at = 0; at < word.size();) {
+      const Utf8Step step = utf8_step(word.substr(at));
+      const int script = script_of(step.code);
+      const size_t end = at + step.length;
+      if (script != kAnyScript && (matches.empty() || script != last)) {
+        matches.push_back({at, end});
+        last = script;
+      } else if (!matches.empty()) {
+        matches.back().end = end;
+      }
+      at = end;
+    }
+    return ok();
+  };
+  steps.push_back(split_step(find, SplitBehavior::kRemoved, /*invert=*/true));
+  return ok();
+}
+
+Status read_fixed_length(const JsonNode& spec, Steps& steps) {
+  ASSIGN_OR_RETURN(const int64_t length, spec["length"].integer(5, 1, 1 << 20));
+  const auto find = [length](std::string_view word, std::vector<Span>& matches) {
+    size_t begin = 0, at = 0;
+    for (int64_t count = 0; at < word.size();) {
+      at += utf8_step(word.substr(at)).length;
+      if (++count % length == 0 || at == word.size()) {
+        matches.push_back({begin, at});
+        begin = at;
+      }
+    }
+    return ok();
+  };
+  steps.push_back(split_step(find, SplitBehavior::kIsolated));
+  return ok();
+}
+
+struct PreTokenizerRow {
+  std::string_view type;
+  Status (*read)(const JsonNode& spec, Steps& steps);  // null: Sequence
+};
+
+constexpr PreTokenizerRow kPreTokenizers[] = {
+    {"Sequence", nullptr},
+    {"ByteLevel", read_byte_level},
+    {"Split", read_split},
+    {"Metaspace", read_metaspace},
+    {"Digits", read_digits},
+    {"Punctuation", read_punctuation},
+    {"Whitespace", read_whitespace},
+    {"WhitespaceSplit", read_whitespace_split},
+    {"BertPreTokenizer", read_bert},
+    {"CharDelimiterSplit", read_delimiter},
+    {"UnicodeScripts", read_scripts},
+    {"FixedLength", read_fixed_length},
+};
 
 }  // namespace
 
-void Pieces::add(std::string_view piece) {
-  if (piece.empty()) return;
-  text += piece;
-  ends.push_back(text.size());
-}
-
-std::string_view Pieces::piece(size_t i) const {
-  const size_t begin = i == 0 ? 0 : ends[i - 1];
-  return std::string_view(text).substr(begin, ends[i] - begin);
-}
-
-StatusOr<PreTokenizer> PreTokenizer::from_json(const json::value& spec) {
+StatusOr<PreTokenizer> PreTokenizer::from_json(const JsonNode& spec) {
   PreTokenizer result;
   if (!spec.is_null()) RETURN_IF_ERROR(result.append(spec, 0));
   return result;
 }
 
-Status PreTokenizer::append(const json::value& spec, int depth) {
+Status PreTokenizer::append(const JsonNode& spec, int depth) {
   if (depth > kMaxNestedSteps || steps_.size() > kMaxSteps) {
-    return invalid_argument("pre_tokenizer: more than {} nested or {} chained steps",
+    return invalid_argument("{}: more than {} nested or {} chained steps", spec.path(),
                             kMaxNestedSteps, kMaxSteps);
   }
-  ASSIGN_OR_RETURN(const json::object* object, as_object(spec, "pre_tokenizer"));
-  ASSIGN_OR_RETURN(const std::string_view type, string_field(*object, "type"));
-  if (type == "Sequence") {
-    ASSIGN_OR_RETURN(const json::array* list, array_field(*object, "pretokenizers"));
-    for (const json::value& item : *list) RETURN_IF_ERROR(append(item, depth + 1));
+  ASSIGN_OR_RETURN(const PreTokenizerRow* row, spec.row_of_type(kPreTokenizers));
+  if (row->read != nullptr) {
+    RETURN_IF_ERROR(row->read(spec, steps_));
+    byte_letters_ = row->type == "ByteLevel";
     return ok();
   }
-  if (type == "Split") return append_split(*object);
-  if (type == "ByteLevel") return append_byte_level(*object);
-  if (type == "Digits") {
-    ASSIGN_OR_RETURN(const bool individual, bool_field(*object, "individual_digits", false));
-    ASSIGN_OR_RETURN(Regex regex, Regex::compile("\\p{N}"));
-    steps_.push_back(
-        Split{std::move(regex), individual ? Behavior::kIsolated : Behavior::kContiguous, false});
-    return ok();
-  }
-  return unsupported("pre_tokenizer type '{}': allowed are Sequence, Split, ByteLevel and Digits",
-                     type);
-}
-
-Status PreTokenizer::append_split(const json::object& spec) {
-  static constexpr std::pair<std::string_view, Behavior> kBehaviors[] = {
-      {"Removed", Behavior::kRemoved},
-      {"Isolated", Behavior::kIsolated},
-      {"MergedWithPrevious", Behavior::kMergedWithPrevious},
-      {"MergedWithNext", Behavior::kMergedWithNext},
-      {"Contiguous", Behavior::kContiguous}};
-  ASSIGN_OR_RETURN(const std::string_view name, string_field(spec, "behavior"));
-  const auto* behavior = std::find_if(std::begin(kBehaviors), std::end(kBehaviors),
-                                      [&](const auto& entry) { return entry.first == name; });
-  if (behavior == std::end(kBehaviors)) {
-    return invalid_argument(
-        "Split behavior '{}': allowed are Removed, Isolated, MergedWithPrevious, MergedWithNext "
-        "and Contiguous",
-        name);
-  }
-  ASSIGN_OR_RETURN(const bool invert, bool_field(spec, "invert", false));
-  ASSIGN_OR_RETURN(const json::object* pattern, object_field(spec, "pattern"));
-  std::optional<Regex> regex;
-  if (pattern->contains("Regex")) {
-    ASSIGN_OR_RETURN(const std::string_view text, string_field(*pattern, "Regex"));
-    ASSIGN_OR_RETURN(regex, Regex::compile(text));
-  } else {
-    ASSIGN_OR_RETURN(const std::string_view text, string_field(*pattern, "String"));
-    ASSIGN_OR_RETURN(regex, Regex::literal(text));
-  }
-  steps_.push_back(Split{*std::move(regex), behavior->second, invert});
+  const JsonNode list = spec["pretokenizers"];
+  ASSIGN_OR_RETURN(const json::array* items, list.array());
+  for (size_t i = 0; i < items->size(); ++i) RETURN_IF_ERROR(append(list[i], depth + 1));
   return ok();
 }
 
-Status PreTokenizer::append_byte_level(const json::object& spec) {
-  ASSIGN_OR_RETURN(const bool prefix, bool_field(spec, "add_prefix_space", true));
-  ASSIGN_OR_RETURN(const bool use_regex, bool_field(spec, "use_regex", true));
-  if (prefix) steps_.push_back(PrefixSpace{});
-  if (use_regex) {
-    ASSIGN_OR_RETURN(Regex regex, Regex::compile(kGpt2Pattern));
-    steps_.push_back(Split{std::move(regex), Behavior::kIsolated, false});
-  }
-  steps_.push_back(BytesToLetters{});
-  return ok();
+void PreTokenizer::drop_byte_letters() {
+  if (byte_letters_) steps_.pop_back();
+  byte_letters_ = false;
 }
 
-StatusOr<Pieces> PreTokenizer::run(std::string_view text) const {
-  Pieces pieces;
-  pieces.add(text);
-  std::vector<Span> scratch;
-  for (const Step& step : steps_) {
-    Pieces next;
-    next.text.reserve(pieces.text.size());
-    next.ends.reserve(pieces.ends.size());
-    for (size_t i = 0; i < pieces.ends.size(); ++i) {
-      const std::string_view piece = pieces.piece(i);
-      if (const auto* split = std::get_if<Split>(&step)) {
-        RETURN_IF_ERROR(run_split(*split, piece, scratch, next));
-      } else if (std::holds_alternative<PrefixSpace>(step)) {
-        if (!starts_with_space(piece)) next.text += ' ';
-        next.add(piece);
-      } else {
-        append_byte_letters(piece, next.text);
-        next.ends.push_back(next.text.size());
-      }
-    }
-    pieces = std::move(next);
-  }
-  return pieces;
-}
-
-// The pieces are matches and the gaps between them; `behavior` says which of them join or vanish.
-Status PreTokenizer::run_split(const Split& split, std::string_view piece,
-                               std::vector<Span>& scratch, Pieces& out) {
-  scratch.clear();
-  RETURN_IF_ERROR(split.regex.find_all(piece, scratch));
-  struct Part {
-    Span span;
-    bool match;
-  };
-  std::vector<Part> parts;
-  size_t at = 0;
-  for (const Span& m : scratch) {
-    if (m.begin > at) parts.push_back({{at, m.begin}, split.invert});
-    parts.push_back({m, !split.invert});
-    at = m.end;
-  }
-  if (at < piece.size()) parts.push_back({{at, piece.size()}, split.invert});
-
-  std::vector<Span> joined;
-  bool previous_match = false;
-  const auto grow = [&](const Part& part, bool join) {
-    if (join && !joined.empty()) {
-      joined.back() = {std::min(joined.back().begin, part.span.begin),
-                       std::max(joined.back().end, part.span.end)};
-    } else {
-      joined.push_back(part.span);
-    }
-    previous_match = part.match;
-  };
-  switch (split.behavior) {
-    case Behavior::kRemoved:
-      for (const Part& p : parts) {
-        if (!p.match) joined.push_back(p.span);
-      }
-      break;
-    case Behavior::kIsolated:
-      for (const Part& p : parts) joined.push_back(p.span);
-      break;
-    case Behavior::kContiguous:
-      for (const Part& p : parts) grow(p, p.match == previous_match);
-      break;
-    case Behavior::kMergedWithPrevious:
-      for (const Part& p : parts) grow(p, p.match && !previous_match);
-      break;
-    case Behavior::kMergedWithNext:
-      std::for_each(parts.rbegin(), parts.rend(),
-                    [&](const Part& p) { grow(p, p.match && !previous_match); });
-      std::reverse(joined.begin(), joined.end());
-      break;
-  }
-  for (const Span& span : joined) out.add(piece.substr(span.begin, span.end - span.begin));
+Status PreTokenizer::run(std::string_view text, bool at_start, Pieces& pieces) const {
+  pieces.reset(text, at_start);
+  for (const Step& step : steps_) RETURN_IF_ERROR(step(pieces));
   return ok();
 }
 

@@ -1,53 +1,39 @@
-// Pre-tokenizers of tokenizer.json: cutting text into the words that BPE works on.
+// Pre-tokenizers of tokenizer.json: cutting text into the words that a model works on.
 #pragma once
 
-#include <string>
+#include <functional>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "base/json.h"
-#include "base/status.h"
-#include "text/regex.h"
+#include "text/json_node.h"
+#include "text/pieces.h"
 
 namespace nereid::text {
 
-// Adjacent pieces over one buffer: piece i is text[ends[i-1], ends[i]).
-struct Pieces {
-  std::string text;
-  std::vector<size_t> ends;
-
-  void add(std::string_view piece);
-  std::string_view piece(size_t i) const;
-};
-
-// A chain of steps, each of which cuts or rewrites the pieces of the one before. Immutable.
+// A chain of steps, each of which cuts or rewrites the words of the one before. Immutable.
 class PreTokenizer {
  public:
-  // Null gives an empty chain: the whole text is one word. Unimplemented names other types.
-  static StatusOr<PreTokenizer> from_json(const json::value& spec);
+  using Step = std::function<Status(Pieces&)>;
 
-  // Cuts `text` (valid UTF-8).
-  StatusOr<Pieces> run(std::string_view text) const;
+  PreTokenizer() = default;
+  // Null gives an empty chain: the whole text is one word. Errors name path, value and what is
+  // allowed.
+  static StatusOr<PreTokenizer> from_json(const JsonNode& spec);
+
+  // Cuts `text` (valid UTF-8), which must outlive `pieces`. `at_start`: it begins where the input
+  // does. InvalidArgument when a regular expression's limits are exceeded.
+  Status run(std::string_view text, bool at_start, Pieces& pieces) const;
+
+  // True when the last step writes bytes as letters of the byte-level alphabet. A model that works
+  // on bytes does not need it: drop_byte_letters().
+  bool ends_in_byte_letters() const { return byte_letters_; }
+  void drop_byte_letters();
 
  private:
-  enum class Behavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
-  struct Split {
-    Regex regex;
-    Behavior behavior;
-    bool invert;
-  };
-  struct PrefixSpace {};     // a space before pieces that do not start with white space
-  struct BytesToLetters {};  // every byte becomes its letter of the byte-level alphabet
-  using Step = std::variant<Split, PrefixSpace, BytesToLetters>;
-
-  Status append(const json::value& spec, int depth);
-  Status append_split(const json::object& spec);
-  Status append_byte_level(const json::object& spec);
-  static Status run_split(const Split& split, std::string_view piece, std::vector<Span>& scratch,
-                          Pieces& out);
+  Status append(const JsonNode& spec, int depth);
 
   std::vector<Step> steps_;
+  bool byte_letters_ = false;
 };
 
 }  // namespace nereid::text

@@ -3,6 +3,7 @@
 
 #include <pcre2.h>
 
+#include "text/regex_syntax.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text {
@@ -14,73 +15,10 @@ constexpr uint32_t kMatchLimit = 20'000'000;   // internal match() calls per fin
 constexpr uint32_t kDepthLimit = 20'000'000;   // the heap limit below is the one that counts
 constexpr uint32_t kHeapLimitKib = 64 * 1024;  // interpreter only, when the JIT stack is too small
 
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
-
 std::string error_text(int code) {
   PCRE2_UCHAR buffer[256];
   if (pcre2_get_error_message(code, buffer, sizeof buffer) < 0) return fmt::format("code {}", code);
   return reinterpret_cast<const char*>(buffer);
-}
-
-bool is_hex(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
-// Rewrites the escape at `p[i]` (the character after the backslash); returns characters consumed.
-StatusOr<size_t> translate_escape(std::string_view p, size_t i, bool in_class, std::string& out) {
-  const std::string_view open = in_class ? "" : "[";
-  const std::string_view close = in_class ? "" : "]";
-  switch (p[i]) {
-    case 's':
-      out += "\\p{White_Space}";
-      return 1;
-    case 'S':
-      out += "\\P{White_Space}";
-      return 1;
-    case 'w':
-      out += fmt::format("{}{}{}", open, kWord, close);
-      return 1;
-    case 'h':
-      out += fmt::format("{}0-9a-fA-F{}", open, close);
-      return 1;
-    case 'W':
-    case 'H':
-      if (in_class) return unsupported("regex '{}': \\{} inside a character class", p, p[i]);
-      out += p[i] == 'W' ? fmt::format("[^{}]", kWord) : "[^0-9a-fA-F]";
-      return 1;
-    case 'u':
-      if (p.size() - i > 4 && is_hex(p[i + 1]) && is_hex(p[i + 2]) && is_hex(p[i + 3]) &&
-          is_hex(p[i + 4])) {
-        out += fmt::format("\\x{{{}}}", p.substr(i + 1, 4));
-        return 5;
-      }
-      break;
-    default:
-      break;
-  }
-  out += '\\';
-  out += p[i];
-  return 1;
-}
-
-StatusOr<std::string> translate(std::string_view p) {
-  std::string out;
-  bool in_class = false;
-  for (size_t i = 0; i < p.size();) {
-    const char c = p[i++];
-    if (c == '\\' && i < p.size()) {
-      ASSIGN_OR_RETURN(const size_t used, translate_escape(p, i, in_class, out));
-      i += used;
-      continue;
-    }
-    if (in_class && (c == '[' || (c == '&' && i < p.size() && p[i] == '&'))) {
-      return unsupported("regex '{}': '{}' inside a character class (offset {})", p, c, i - 1);
-    }
-    if (c == '[') in_class = true;
-    if (c == ']') in_class = false;
-    out += c;
-  }
-  return out;
 }
 
 }  // namespace
@@ -99,24 +37,8 @@ StatusOr<Regex> Regex::compile(std::string_view pattern) {
     return invalid_argument("regex of {} bytes is longer than {}", pattern.size(),
                             kMaxPatternBytes);
   }
-  ASSIGN_OR_RETURN(const std::string translated, translate(pattern));
+  ASSIGN_OR_RETURN(const std::string translated, to_pcre2(pattern));
   return build(pattern, translated);
-}
-
-StatusOr<Regex> Regex::literal(std::string_view text) {
-  if (text.empty() || text.size() > kMaxPatternBytes) {
-    return invalid_argument("string pattern of {} bytes: must have 1 to {}", text.size(),
-                            kMaxPatternBytes);
-  }
-  std::string pattern;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x80) {
-      pattern += fmt::format("\\x{{{:02x}}}", static_cast<unsigned>(c));
-    } else {
-      pattern += c;
-    }
-  }
-  return build(text, pattern);
 }
 
 StatusOr<Regex> Regex::build(std::string_view shown, const std::string& pattern) {

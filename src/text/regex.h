@@ -18,12 +18,9 @@ struct Span {
 // Immutable; find_all is safe from many threads at once.
 class Regex {
  public:
-  // Where the dialects differ the pattern is rewritten: \s is White_Space, \w is Alphabetic, M, Nd
-  // and Pc, \h a hexadecimal digit, ^ and $ match at lines. InvalidArgument with pattern, offset
-  // and reason when it does not compile; Unimplemented for nested character classes.
+  // The pattern is rewritten where the dialects differ (regex_syntax.h); ^ and $ match at lines.
+  // InvalidArgument with pattern, offset and reason when it does not compile.
   static StatusOr<Regex> compile(std::string_view pattern);
-  // A pattern that matches `text` itself.
-  static StatusOr<Regex> literal(std::string_view text);
 
   // All non-overlapping matches in `subject` (valid UTF-8) from left to right, appended to
   // `matches`. Offsets are bytes. InvalidArgument when the match limits are exceeded.

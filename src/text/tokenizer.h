@@ -1,4 +1,4 @@
-// Byte-level BPE tokenizer read from a Hugging Face tokenizer.json: text to token ids and back.
+// Tokenizers of all published kinds: text to token ids and back.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,9 @@
 
 namespace nereid::text {
 
+struct EncodeScratch;
+struct TokenizerParts;
+
 struct EncodeOptions {
   // Run the post-processor (BOS, EOS and the like). Off for rendered chat templates.
   bool add_special_tokens = true;
@@ -29,14 +32,22 @@ class Tokenizer {
   // Longest text that encode() takes, in bytes.
   static constexpr size_t kMaxTextBytes = size_t{1} << 28;
 
-  // Reads tokenizer.json and, when there, tokenizer_config.json from `model_dir`. Unimplemented
-  // names the component type that this tokenizer family does not have; InvalidArgument names the
-  // damaged field.
-  static StatusOr<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& model_dir);
+  // `path` is a file, or a model directory, in which is looked for, in this order: tokenizer.json;
+  // tekken.json; tokenizer.model or spiece.model (SentencePiece, or tiktoken ranks);
+  // *.tiktoken or tiktoken.model; vocab.json with merges.txt; vocab.txt. Beside it
+  // tokenizer_config.json, special_tokens_map.json and added_tokens.json are read. Errors name file
+  // and path in it, value and what is allowed; NotFound lists the files that were looked for.
+  static StatusOr<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& path);
+  // True when load() has a file to read in `model_dir`.
+  static bool has_files(const std::filesystem::path& model_dir);
 
-  // The same from parsed documents; `config` (tokenizer_config.json) may be null.
+  // From a parsed tokenizer.json; `config` (tokenizer_config.json) may be null.
   static StatusOr<std::shared_ptr<const Tokenizer>> from_json(const json::value& tokenizer,
                                                               const json::value& config = nullptr);
+
+  // From the bytes of a SentencePiece model or of a file of tiktoken ranks called `name`.
+  static StatusOr<std::shared_ptr<const Tokenizer>> from_model_file(
+      std::string_view bytes, std::string_view name, const json::value& config = nullptr);
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
@@ -48,22 +59,28 @@ class Tokenizer {
   StatusOr<std::vector<int32_t>> encode(std::string_view text,
                                         const EncodeOptions& options = {}) const;
 
-  // Ids that have no token are skipped. Bytes that do not form UTF-8 become U+FFFD, one per maximal
-  // invalid sequence. `skip_special_tokens` drops special tokens, not all added ones.
+  // Ids that have no token are skipped. Of byte-level tokens, bytes that do not form UTF-8 become
+  // U+FFFD, one per maximal invalid sequence. `skip_special_tokens` drops special tokens, not all
+  // added ones.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
 
-  // The bytes that the token adds to the text; empty for ids without a token. Not always UTF-8.
+  // The bytes that the token adds to the text behind others; empty for ids without a token. Not
+  // always UTF-8.
   std::string_view token_bytes(int32_t id) const;
-  // The id of the token as written in the vocabulary (byte-level alphabet) or as an added token.
+  // The id of the token as written in the vocabulary or as an added token.
   std::optional<int32_t> token_id(std::string_view token) const;
   bool is_special(int32_t id) const;
   // One more than the largest id.
   int32_t vocab_size() const;
 
  private:
-  struct Parts;
-  explicit Tokenizer(std::unique_ptr<const Parts> parts);
-  std::unique_ptr<const Parts> parts_;
+  friend class Detokenizer;
+  explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
+  Status encode_piece(std::string_view text, bool at_start, const EncodeOptions& options,
+                      EncodeScratch& scratch, std::vector<int32_t>& ids) const;
+  // What the decoder is given for `id`; nothing when the id has no token or is skipped.
+  std::optional<std::string_view> token_text(int32_t id, bool skip_special_tokens) const;
+  std::unique_ptr<const TokenizerParts> parts_;
 };
 
 }  // namespace nereid::text

@@ -26,8 +26,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   }
   const std::filesystem::path dir = settings.parameter("tokenizer_dir").value_or(path.string());
   std::shared_ptr<const text::Tokenizer> tokenizer;
-  std::error_code error;
-  if (std::filesystem::exists(dir / "tokenizer.json", error)) {
+  if (text::Tokenizer::has_files(dir)) {
     ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::load(dir));
   }
   return with_executor(std::move(settings), std::move(executor), std::move(tokenizer));

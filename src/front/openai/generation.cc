@@ -67,7 +67,8 @@ Generation::Generation(std::shared_ptr<const LanguageModel> model, const Samplin
                        OnPiece on_piece)
     : model_(std::move(model)), sampling_(sampling), on_piece_(std::move(on_piece)) {
   for (int64_t i = 0; i < sampling.n; ++i) {
-    sequences_.emplace_back(text::Detokenizer(model_->tokenizer, sampling.skip_special_tokens),
+    sequences_.emplace_back(text::Detokenizer(model_->tokenizer, sampling.skip_special_tokens,
+                                              /*continues=*/true),
                             text::StopStrings(sampling.stop));
   }
   num_open_ = sequences_.size();

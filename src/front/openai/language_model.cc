@@ -59,12 +59,16 @@ std::vector<int32_t> eos_ids_of(const std::filesystem::path& path) {
   return out;
 }
 
+// What any of the model's files calls an end of text.
 std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const LanguageModel& model) {
   std::vector<int32_t> ids = eos_ids_of(dir / "generation_config.json");
-  if (ids.empty()) ids = eos_ids_of(dir / "config.json");
-  if (ids.empty() && model.chat_template) {
+  const auto add = [&ids](int32_t id) {
+    if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+  };
+  for (const int32_t id : eos_ids_of(dir / "config.json")) add(id);
+  if (model.chat_template) {
     const auto id = model.tokenizer->token_id(model.chat_template->special_token("eos_token"));
-    if (id) ids.push_back(*id);
+    if (id) add(*id);
   }
   return ids;
 }

@@ -1,0 +1,57 @@
+// The "model" of tokenizer.json: what turns one word into token ids.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "text/json_node.h"
+#include "text/vocab.h"
+#include "text/word_cache.h"
+
+namespace nereid::text {
+
+// Memory that Model::encode() reuses from word to word and from text to text. One object serves one
+// tokenizer and one thread at a time.
+struct EncodeScratch {
+  struct Symbol {
+    int32_t id;
+    int32_t previous, next;  // -1 at the ends
+  };
+  struct PathNode {
+    double score;
+    int64_t begin;  // where the best last token begins; -1: not reached
+    int32_t id;
+  };
+  std::vector<Symbol> symbols;
+  std::vector<uint64_t> heap;  // candidate merges: rank << 32 | position of the left symbol
+  std::vector<PathNode> path;
+  WordCache cache;
+};
+
+// Immutable.
+class Model {
+ public:
+  explicit Model(Vocab vocab) : vocab_(std::move(vocab)) {}
+  virtual ~Model() = default;
+
+  // Null is refused. Errors name path, value and what is allowed.
+  static StatusOr<std::unique_ptr<Model>> from_json(const JsonNode& spec);
+
+  // Appends the ids of `word` (valid UTF-8, not empty). InvalidArgument when the model has no token
+  // for it.
+  virtual Status encode(std::string_view word, EncodeScratch& scratch,
+                        std::vector<int32_t>& ids) const = 0;
+
+  // Makes the model take raw bytes instead of letters of the byte-level alphabet. False when it
+  // cannot.
+  virtual bool take_raw_bytes() { return false; }
+
+  const Vocab& vocab() const { return vocab_; }
+
+ protected:
+  Vocab vocab_;
+};
+
+}  // namespace nereid::text

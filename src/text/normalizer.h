@@ -1,0 +1,44 @@
+// Normalizers of tokenizer.json: rewriting text before it is cut into words.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/charsmap.h"
+#include "text/json_node.h"
+#include "text/trie.h"
+
+namespace nereid::text {
+
+// Text on its way through the normalizers. `at_start`: its first character is what became of the
+// input's first character.
+struct NormalText {
+  std::string text;
+  bool at_start = true;
+};
+
+using NormalizerStep = std::function<Status(NormalText&)>;
+
+// Immutable.
+class Normalizer {
+ public:
+  static constexpr size_t kMaxTextBytes = size_t{1} << 29;
+
+  Normalizer() = default;
+  // Null gives an empty chain. Errors name path, value and what is allowed.
+  static StatusOr<Normalizer> from_json(const JsonNode& spec);
+  static Normalizer from_step(NormalizerStep step);
+
+  bool empty() const { return steps_.empty(); }
+  // ResourceExhausted when the text grows over kMaxTextBytes.
+  Status run(NormalText& text) const;
+
+ private:
+  Status append(const JsonNode& spec, int depth);
+
+  std::vector<NormalizerStep> steps_;
+};
+
+}  // namespace nereid::text

@@ -1,0 +1,28 @@
+// The word patterns that published models use most, as hand-written scanners: several times faster
+// than the regular expressions that they equal.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "text/regex.h"
+
+namespace nereid::text {
+
+enum class WordRule {
+  kGpt2,        // GPT-2 and ByteLevel's own
+  kCl100k,      // Llama 3, Phi-4, GLM-4: digits in threes
+  kQwen2,       // Qwen2 to Qwen3: single digits
+  kO200k,       // GPT-4o, gpt-oss
+  kTekken,      // Mistral Nemo and later: o200k without contractions, single digits
+  kWhitespace,  // runs of \w, runs of what is neither \w nor \s; white space is dropped
+};
+
+// The rule that `pattern` spells, if it is one of them.
+std::optional<WordRule> word_rule_of(std::string_view pattern);
+
+// Appends the words of `text` (valid UTF-8) with `offset` added.
+void scan_words(WordRule rule, std::string_view text, size_t offset, std::vector<Span>& words);
+
+}  // namespace nereid::text
