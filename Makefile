@@ -1,7 +1,7 @@
 # The commands a person types. Everything they do is in CMake presets and tools/*.sh.
 BUILD := build/release
 
-.PHONY: all setup quickstart test unit e2e stock bundle gpu-bundle gpu-test format lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e tokenizers stock bundle gpu-bundle gpu-test format lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -15,8 +15,8 @@ $(BUILD)/build.ninja: | setup
 quickstart: all
 	tools/quickstart.sh $(BUILD)
 
-# Every test: unit, layers, end to end with real clients.
-test: unit e2e
+# Every test: unit, layers, tokenizers against their reference packages, end to end with real clients.
+test: unit tokenizers e2e
 
 unit: $(BUILD)/build.ninja
 	cmake --build $(BUILD)
@@ -25,6 +25,10 @@ unit: $(BUILD)/build.ninja
 e2e: all
 	tests/e2e/run.sh $(BUILD)
 	tests/e2e/triton.sh $(BUILD)
+
+tokenizers: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --target tokenizer_lines
+	tests/tokenizers/run.sh $(BUILD)
 
 # Against a stock Triton server, which it installs: proofs, recorded corpus, differential test.
 stock: all
