@@ -14,17 +14,6 @@
 namespace nereid::cli {
 namespace {
 
-// Never returns. A process that is the first of its container outlives default actions.
-[[noreturn]] void end_by(int signal) {
-  ::signal(signal, SIG_DFL);
-  sigset_t one;
-  sigemptyset(&one);
-  sigaddset(&one, signal);
-  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
-  ::raise(signal);
-  ::_exit(128 + signal);
-}
-
 // Only calls that POSIX allows in a handler, and glibc's backtrace after its first call.
 void on_crash(int signal) {
   char text[] = "Signal (00) received.\n";
@@ -38,6 +27,16 @@ void on_crash(int signal) {
 
 }  // namespace
 
+void end_by(int signal) {
+  ::signal(signal, SIG_DFL);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  ::raise(signal);
+  ::_exit(128 + signal);  // the first process of a container outlives default actions
+}
+
 sigset_t block_stop_signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -48,24 +47,22 @@ sigset_t block_stop_signals() {
   return signals;
 }
 
-EndOnSignal::EndOnSignal(const sigset_t& signals, std::function<void()> clean_up)
+OnSignal::OnSignal(const sigset_t& signals, std::function<void(int)> act)
     : signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC)), done_fd_(::eventfd(0, EFD_CLOEXEC)) {
-  if (signal_fd_ < 0 || done_fd_ < 0) return;  // out of descriptors: the start will say so
-  thread_ = std::thread([this, signals, clean_up = std::move(clean_up)] {
+  if (signal_fd_ < 0 || done_fd_ < 0) return;  // out of descriptors: signals wait
+  thread_ = std::thread([this, signals, act = std::move(act)] {
     pollfd files[] = {{done_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
     while (::poll(files, 2, -1) < 0 && errno == EINTR) {
     }
-    // The start may have ended in the same moment: then the signal is for who comes next.
+    // This may have ended in the same moment: then the signal is for who comes next.
     if (files[0].revents != 0) return;
     const timespec at_once{};
     const int received = ::sigtimedwait(&signals, nullptr, &at_once);
-    if (received < 0) return;
-    if (clean_up) clean_up();
-    end_by(received);
+    if (received > 0) act(received);
   });
 }
 
-EndOnSignal::~EndOnSignal() {
+OnSignal::~OnSignal() {
   const uint64_t one = 1;
   static_cast<void>(!::write(done_fd_, &one, sizeof one));
   if (thread_.joinable()) thread_.join();

@@ -12,20 +12,23 @@ namespace nereid::cli {
 // wait to be taken; SIGPIPE is ignored. Call it before any thread starts.
 sigset_t block_stop_signals();
 
-// While this lives, a blocked signal of `signals` ends the process at once, as if it were not
-// blocked: for a start that takes minutes and has nothing to finish.
-class EndOnSignal {
+// While this lives, the first blocked signal of `signals` is taken and acted upon.
+class OnSignal {
  public:
-  // `clean_up` runs before the end, on a thread of its own.
-  explicit EndOnSignal(const sigset_t& signals, std::function<void()> clean_up = {});
-  ~EndOnSignal();  // signals that come later wait again
-  EndOnSignal(const EndOnSignal&) = delete;
-  EndOnSignal& operator=(const EndOnSignal&) = delete;
+  // `act` runs on a thread of its own, with the signal.
+  OnSignal(const sigset_t& signals, std::function<void(int)> act);
+  ~OnSignal();  // signals that come later wait again
+  OnSignal(const OnSignal&) = delete;
+  OnSignal& operator=(const OnSignal&) = delete;
 
  private:
   int signal_fd_ = -1, done_fd_ = -1;
   std::thread thread_;
 };
+
+// Ends the process as `signal` does when it is not blocked: for a start that takes minutes and has
+// nothing to finish.
+[[noreturn]] void end_by(int signal);
 
 // Signals of a crash print the stack to standard error before they end the process, unless somebody
 // else (a sanitizer) handles them already.

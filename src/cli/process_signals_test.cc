@@ -16,7 +16,10 @@ TEST(ProcessSignals, ASignalDuringTheStartEndsTheProcessAtOnce) {
     EXPECT_EXIT(
         {
           const sigset_t signals = block_stop_signals();
-          const EndOnSignal guard(signals, [] { std::fputs("cleaned up", stderr); });
+          const OnSignal guard(signals, [](int received) {
+            std::fputs("cleaned up", stderr);
+            end_by(received);
+          });
           ::kill(::getpid(), signal);
           while (true) ::pause();
         },
@@ -29,7 +32,7 @@ TEST(ProcessSignals, AfterTheStartSignalsWait) {
   EXPECT_EXIT(
       {
         const sigset_t signals = block_stop_signals();
-        { const EndOnSignal guard(signals); }
+        { const OnSignal guard(signals, end_by); }
         ::kill(::getpid(), SIGTERM);
         std::exit(::sigwaitinfo(&signals, nullptr));
       },

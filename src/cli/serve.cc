@@ -147,9 +147,13 @@ Status serve(ServeOptions& options) {
   print_stack_on_crash();
 
   ASSIGN_OR_RETURN(const ScratchDir repository, ScratchDir::create());
-  std::optional<EndOnSignal> end_on_signal(std::in_place, signals, [&repository] {
+  const auto remove_repository = [&repository] {
     std::error_code error;
     std::filesystem::remove_all(repository.path(), error);
+  };
+  std::optional<OnSignal> end_on_signal(std::in_place, signals, [&](int signal) {
+    remove_repository();
+    end_by(signal);
   });
   ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, find_tokenizer(options.model.model_dir));
   const bool has_text = !tokenizer.empty();
@@ -172,8 +176,10 @@ Status serve(ServeOptions& options) {
   sigwait(&signals, &received);
   log_info("signal {}: finishing running requests (at most {} s)", received,
            options.exit_timeout_seconds);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);  // a second signal ends the process at once
-  process->drain();
+  StopDeadline deadline(options.process.exit_timeout, remove_repository);
+  // A second signal: what runs ends now.
+  const OnSignal hurry(signals, [&deadline](int) { deadline.hurry(); });
+  process->stop(deadline);
   log_info("stopped");
   return ok();
 }

@@ -1,7 +1,6 @@
 #include "cli/server_process.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "base/log.h"
@@ -48,7 +47,6 @@ StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
 StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProcessOptions& options) {
   ASSIGN_OR_RETURN(const ServerOptions core, make_options(options));
   std::unique_ptr<ServerProcess> process(new ServerProcess);
-  process->exit_timeout_ = options.exit_timeout;
   RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
   front::HttpOptions http = options.http;
   front::GrpcOptions grpc = options.grpc;
@@ -75,14 +73,8 @@ int ServerProcess::http_port() const { return http_->http_port(); }
 int ServerProcess::metrics_port() const { return http_->metrics_port(); }
 int ServerProcess::grpc_port() const { return grpc_ == nullptr ? -1 : grpc_->port(); }
 
-void ServerProcess::drain() {
-  // Both at once: one must not use up the other's time.
-  std::thread grpc;
-  if (grpc_) grpc = std::thread([this] { grpc_->stop(exit_timeout_); });
-  http_->stop(exit_timeout_);
-  if (grpc.joinable()) grpc.join();
-  if (const Status status = take(TRITONSERVER_ServerStop(server_)); !status.ok())
-    log_error("{}", message(status));
+void ServerProcess::stop(const StopDeadline& deadline) {
+  stop_server(server_, grpc_.get(), http_.get(), deadline);
 }
 
 int default_event_loops() { return std::clamp(num_usable_cores(), 2, 8); }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "cli/stop_server.h"
 #include "front/grpc/server.h"
 #include "front/server.h"
 
@@ -36,13 +37,11 @@ class ServerProcess {
   int metrics_port() const;
   int grpc_port() const;  // -1 when off
 
-  // Ready turns false, no new connections; running responses finish (up to the exit timeout), then
-  // models unload.
-  void drain();
+  // Ready turns false, no new connections; see stop_server.h for the rest.
+  void stop(const StopDeadline& deadline);
 
  private:
   ServerProcess() = default;
-  std::chrono::seconds exit_timeout_{};
   TRITONSERVER_Server* server_ = nullptr;
   std::unique_ptr<front::HttpServer> http_;
   std::unique_ptr<front::GrpcServer> grpc_;  // null when off

@@ -3,21 +3,19 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <thread>
 
-#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/process_signals.h"
 #include "cli/ranks.h"
 #include "cli/server_process.h"
+#include "cli/stop_server.h"
 #include "cli/tools.h"
 #include "cli/triton_flags.h"
 #include "front/grpc/server.h"
@@ -112,32 +110,13 @@ class TritonProcess {
     }
   }
 
-  // The exit code: 0 when everything ended in time.
-  int stop(std::chrono::seconds budget) {
-    const Time deadline = now() + budget;
-    const auto left = [&] {
-      return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()),
-                      std::chrono::milliseconds(0));
-    };
-    // Both at once: one must not use up the other's time.
-    std::thread grpc;
-    if (grpc_) grpc = std::thread([&] { grpc_->stop(left()); });
-    if (http_) http_->stop(left());
-    if (grpc.joinable()) grpc.join();
-    // Requests that were cancelled just now may still end.
-    const auto seconds =
-        std::max(std::chrono::ceil<std::chrono::seconds>(left()), std::chrono::seconds(1));
-    static_cast<void>(
-        text_of(TRITONSERVER_ServerSetExitTimeout(core_, static_cast<unsigned>(seconds.count()))));
-    if (const auto text = text_of(TRITONSERVER_ServerStop(core_)); !text.empty()) {
-      log_error("failed to stop server: {}", text);
-      std::fflush(nullptr);
-      ::_exit(1);  // what still runs must not see its surroundings destroyed
-    }
+  // Running answers may finish for `budget`; see stop_server.h.
+  void stop(std::chrono::seconds budget) {
+    const StopDeadline deadline(budget);
+    stop_server(core_, grpc_.get(), http_.get(), deadline);
     grpc_.reset();
     http_.reset();
     static_cast<void>(text_of(TRITONSERVER_ServerDelete(core_)));
-    return 0;
   }
 
  private:
@@ -197,7 +176,7 @@ int serve(const TritonOptions& options) {
   for (const auto& warning : options.warnings) log_warn("{}", warning);
   TRITONSERVER_Server* core = nullptr;
   const auto failure = [&] {
-    const EndOnSignal end_on_signal(signals);
+    const OnSignal end_on_signal(signals, end_by);
     return text_of(TRITONSERVER_ServerNew(&core, core_options.get()));
   }();
   if (!failure.empty()) {
@@ -206,14 +185,15 @@ int serve(const TritonOptions& options) {
   }
   TritonProcess process(core);
   if (!process.open(options, *trace)) {
-    static_cast<void>(process.stop(options.exit_timeout));
+    process.stop(options.exit_timeout);
     return 1;
   }
   const int received = wait_for_signal(signals, options.control_mode == "poll",
                                        options.poll_interval, [&] { process.poll(); });
   std::printf("Signal (%d) received.\n", received);
   std::fflush(stdout);
-  return process.stop(options.exit_timeout);
+  process.stop(options.exit_timeout);
+  return 0;
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ void FakeTriton::reset() {
   max_seq_len = 64;
   queue_full = false;
   num_cancelled = 0;
+  num_sent = 0;
 }
 
 TRITONSERVER_Server* fake_server() {
@@ -144,6 +145,7 @@ struct Job {
       response->outputs.push_back(std::move(t));
     }
     respond(response, final ? TRITONSERVER_RESPONSE_COMPLETE_FINAL : 0, userp);
+    ++FakeTriton::get().num_sent;
   }
 };
 

@@ -38,6 +38,7 @@ struct FakeTriton {
   std::atomic<int> num_cancelled{0};
   std::atomic<int> num_live{0};       // request objects that exist
   std::atomic<int> num_responses{0};  // response objects that exist
+  std::atomic<int> num_sent{0};       // responses that the front has been given
 };
 
 TRITONSERVER_Server* fake_server();

@@ -82,7 +82,9 @@ class SocketClient {
 
   // A call with what `body` has of its message; the grpc-status, or "" when the connection ended.
   std::string call(const std::string& path, std::string body, bool is_whole = true) {
-    const int32_t id = begin(path, std::move(body), is_whole);
+    return status(begin(path, std::move(body), is_whole));
+  }
+  std::string status(int32_t id) {
     return wait([&] { return closed_[id]; }) ? statuses_[id] : "";
   }
   // The call's stream. What it sends goes out when something is waited for.
@@ -181,6 +183,11 @@ class GrpcSocketTest : public ::testing::Test {
 constexpr char kLive[] = "/inference.GRPCInferenceService/ServerLive";
 const std::string kNoMessage(kGrpcPrefixBytes, '\0');
 
+const std::string kLastsUntilCancelled =
+    framed_request(R"({"model_name": "tensorrt_llm", "inputs": [
+{"name": "input_ids", "datatype": "INT32", "shape": [1, 2], "contents": {"int_contents": [1, 2]}},
+{"name": "input_lengths", "datatype": "INT32", "shape": [1, 1], "contents": {"int_contents": [2]}}]})");
+
 TEST_F(GrpcSocketTest, ConnectionsBeyondTheLimitAreClosed) {
   options_.max_connections = 2;
   start();
@@ -229,10 +236,7 @@ TEST_F(GrpcSocketTest, AStopSaysWhatItWaitsFor) {
   FakeTriton::get().max_tokens_now = 0;  // so the request lasts until it is cancelled
   start();
   const auto client = connect();
-  client->begin("/inference.GRPCInferenceService/ModelStreamInfer",
-                framed_request(R"({"model_name": "tensorrt_llm", "inputs": [
-{"name": "input_ids", "datatype": "INT32", "shape": [1, 2], "contents": {"int_contents": [1, 2]}},
-{"name": "input_lengths", "datatype": "INT32", "shape": [1, 1], "contents": {"int_contents": [2]}}]})"));
+  client->begin("/inference.GRPCInferenceService/ModelStreamInfer", kLastsUntilCancelled);
   // A ping overtakes what waits to be sent, so the second one comes behind the request.
   EXPECT_TRUE(client->ping() && client->ping());
   EXPECT_EQ(server_->stats()->calls_active, 1);
@@ -240,6 +244,17 @@ TEST_F(GrpcSocketTest, AStopSaysWhatItWaitsFor) {
   server_->stop(milliseconds(0));
   EXPECT_THAT(testing::internal::GetCapturedStdout(),
               HasSubstr("Timeout 0: Found 2 gRPC service connections and inference handlers"));
+}
+
+TEST_F(GrpcSocketTest, WhatAStopFindsRunningEndsWithAStatus) {
+  FakeTriton::get().max_tokens_now = 0;
+  start();
+  const auto client = connect();
+  const int32_t id =
+      client->begin("/inference.GRPCInferenceService/ModelStreamInfer", kLastsUntilCancelled);
+  EXPECT_TRUE(client->ping() && client->ping());
+  server_->stop(milliseconds(0));
+  EXPECT_EQ(client->status(id), "14");
 }
 
 // A trace file that is whole once the traced requests are over.

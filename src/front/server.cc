@@ -2,7 +2,6 @@
 #include "front/server.h"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <optional>
 #include <regex>
@@ -21,6 +20,9 @@
 
 namespace nereid::front {
 namespace {
+
+// For clients to take the last bytes of answers that the server ends.
+constexpr std::chrono::milliseconds kToReadTheEnd{300};
 
 // The body shape that clients of that path expect.
 Response error_page(const Request& request, int status, std::string_view message) {
@@ -179,7 +181,7 @@ HttpServer::~HttpServer() { stop(std::chrono::milliseconds(0)); }
 int HttpServer::http_port() const { return impl_->http_port; }
 int HttpServer::metrics_port() const { return impl_->metrics_port; }
 
-void HttpServer::stop(std::chrono::milliseconds grace) {
+void HttpServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* hurry) {
   if (!impl_->threads) return;
   impl_->draining->store(true);
   if (impl_->http) impl_->http->begin_stop();
@@ -190,10 +192,11 @@ void HttpServer::stop(std::chrono::milliseconds grace) {
           if (connections == 0) return;
           log_info("Timeout {}: Found {} HTTP service connections", seconds, connections.load());
         });
-    drained = impl_->http->wait_drained(grace);
+    drained = impl_->http->wait_drained(grace, hurry);
   }
   if (!drained) {
-    log_info("cancelling requests that are still running");
+    log_info("ending requests that are still running");
+    impl_->http->cut_all(kToReadTheEnd);
     impl_->http->abort_all();
     // Cancelled requests still end with a response of the core.
     drained = impl_->http->wait_drained(std::chrono::seconds(5));

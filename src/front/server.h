@@ -2,6 +2,7 @@
 // Link with `tritonserver`; everything below goes through its C API.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
@@ -62,10 +63,10 @@ class HttpServer {
   int http_port() const;     // -1 when off
   int metrics_port() const;  // -1 when off
 
-  // Closes the ports, lets running answers finish for at most `grace`, then cancels the rest and
-  // ends the threads. The metrics port stays up meanwhile. Call it before stopping the core; a
-  // second call does nothing.
-  void stop(std::chrono::milliseconds grace);
+  // Closes the ports and lets running answers finish for at most `grace`, or until `hurry` turns
+  // true. The others end with an error: an event of their stream, or 503; then the threads end. The
+  // metrics port stays up meanwhile. Call it before stopping the core; a second call does nothing.
+  void stop(std::chrono::milliseconds grace, const std::atomic<bool>* hurry = nullptr);
 
  private:
   struct Impl;

@@ -1,10 +1,9 @@
-// The whole front over real sockets and a scripted core: KServe, OpenAI, metrics, drain.
+// The whole front over real sockets and a scripted core: KServe, OpenAI, metrics.
 #include "front/server.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "base/json.h"
 #include "front/fake_triton.h"
@@ -490,38 +489,6 @@ TEST_F(ServerTest, MetricsPage) {
     EXPECT_NE(r.body.find(name), std::string::npos) << name;
   }
   EXPECT_EQ(ask(server_->metrics_port(), "GET", "/v2").status, 404);
-}
-
-TEST_F(ServerTest, StopFinishesRunningStreams) {
-  say("a b c d e f g", false);
-  fake_.max_tokens_now = 2;
-  Reply r;
-  std::thread client(
-      [&] { r = post("/v1/completions", R"({"prompt": "x", "stream": true, "max_tokens": 20})"); });
-  EXPECT_TRUE(eventually([&] { return fake_.num_live > 0; }));
-  std::thread stopper([&] { server_->stop(milliseconds(60000)); });
-  EXPECT_TRUE(eventually([&] {
-    const int fd = connect_to(port_);
-    if (fd >= 0) close(fd);
-    return fd < 0;
-  }));
-  fake_.max_tokens_now = INT_MAX;
-  client.join();
-  stopper.join();
-  const auto all = events(r.body);
-  ASSERT_FALSE(all.empty());
-  EXPECT_EQ(all.back().as_string(), "[DONE]");
-  EXPECT_EQ(fake_.num_cancelled, 0);
-}
-
-TEST_F(ServerTest, StopWithoutGraceCancels) {
-  say("a b c", false);
-  fake_.max_tokens_now = 2;
-  std::thread client([&] { post("/v1/completions", R"({"prompt": "x", "stream": true})"); });
-  EXPECT_TRUE(eventually([&] { return fake_.num_live > 0; }));
-  server_->stop(milliseconds(0));
-  client.join();
-  EXPECT_TRUE(eventually([&] { return fake_.num_cancelled == 1; }));
 }
 
 }  // namespace

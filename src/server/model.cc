@@ -77,14 +77,14 @@ Status Model::enqueue(InferenceRequest* request) {
   RETURN_IF_ERROR(request->validate());
   {
     std::unique_lock lock(mutex_);
-    bool is_welcome = !stopping_;
-    if (stopping_) {
+    bool is_welcome = !is_closed_;
+    if (is_closed_) {
       lock.unlock();
       is_welcome = continues(*request);
       lock.lock();
     }
     // A stopped model has no sequences left.
-    if (!is_welcome || (stopping_ && num_running_ == 0)) {
+    if (!is_welcome || (is_closed_ && num_running_ == 0)) {
       return unavailable(
           "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
           request->log_id());
@@ -123,24 +123,28 @@ int64_t Model::num_running() {
   return num_running_;
 }
 
-bool Model::is_stopping() {
+void Model::close() {
   std::lock_guard lock(mutex_);
-  return stopping_;
+  is_closed_ = true;
 }
 
-bool Model::stop(Time deadline) {
-  {
-    std::unique_lock lock(mutex_);
-    stopping_ = true;
-    if (!idle_.wait_until(lock, deadline, [&] { return num_running_ == 0; })) {
-      log_error("Model '{}' (version {}) has {} in-flight inferences", config_.name, version_,
-                num_running_);
-      return false;
-    }
-  }
+bool Model::is_closed() {
+  std::lock_guard lock(mutex_);
+  return is_closed_;
+}
+
+bool Model::drain(Time deadline) {
+  std::unique_lock lock(mutex_);
+  is_closed_ = true;
+  if (idle_.wait_until(lock, deadline, [&] { return num_running_ == 0; })) return true;
+  log_error("Model '{}' (version {}) has {} in-flight inferences", config_.name, version_,
+            num_running_);
+  return false;
+}
+
+void Model::take_down() {
   unload();
   log_info("successfully unloaded '{}' version {}", config_.name, version_);
-  return true;
 }
 
 }  // namespace nereid::server

@@ -30,19 +30,22 @@ class Model : public std::enable_shared_from_this<Model> {
   // nothing happened.
   Status enqueue(InferenceRequest* request);
 
-  // Refuses new requests, waits until `deadline` for running ones, then frees what the model holds.
-  // False when requests were still running: the model is then left as it is, for ever, because a
-  // backend still uses it.
-  bool stop(Time deadline);
-  bool is_stopping();  // stop() was called
+  // From now on new requests are refused.
+  void close();
+  bool is_closed();
+  // Closes it and waits until `deadline` for running requests. False when some were still running:
+  // the model must then be left as it is, for ever, because a backend still uses it.
+  bool drain(Time deadline);
+  // Frees what a drained model holds. A backend may take any time for it.
+  void take_down();
 
   // One accepted request is over: released and nothing left that could respond. Or one sequence.
   void request_ended();
   // Accepted requests that are not over, sequences, and executions by others' threads.
   int64_t num_running();
-  // A sequence has begun: stop() waits for its end, and its requests are welcome until then.
+  // A sequence has begun: drain() waits for its end, and its requests are welcome until then.
   void sequence_began() { hold(); }
-  // A thread of somebody else runs the model's code: stop() waits until request_ended().
+  // A thread of somebody else runs the model's code: drain() waits until request_ended().
   void execution_began() { hold(); }
 
   const ModelConfig& config() const { return config_; }
@@ -63,7 +66,7 @@ class Model : public std::enable_shared_from_this<Model> {
   const MetadataText& metadata_text();
   // All outputs, by name.
   const std::vector<const TensorSpec*>& sorted_outputs();
-  // True for models that send requests of their own: these stop before the others.
+  // True for models that send requests of their own: these drain before the others.
   virtual bool calls_models() const { return false; }
   // Whether a thread that sends a response may run what the response leads to; nereid/backend.h.
   virtual bool lends_thread() { return false; }
@@ -76,7 +79,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // Whether `request` belongs to a sequence that runs.
   virtual bool continues(const InferenceRequest&) { return false; }
   void set_config(ModelConfig config) { config_ = std::move(config); }  // before requests come
-  // Called by stop() when no request runs.
+  // Called by take_down().
   virtual void unload() {}
 
  private:
@@ -95,7 +98,7 @@ class Model : public std::enable_shared_from_this<Model> {
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t num_running_ = 0;
-  bool stopping_ = false;
+  bool is_closed_ = false;
 };
 
 }  // namespace nereid::server

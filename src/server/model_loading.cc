@@ -260,7 +260,7 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
   auto shared = adopt(std::move(model), files, serial);
   if (Status status = raw->load(backend, options_); !status.ok()) {
     // Taken down here, not on the reaper's thread: the next attempt may come at once.
-    (void)shared->stop(now());
+    if (shared->drain(now())) shared->take_down();
     return status;
   }
   return shared;

@@ -2,6 +2,7 @@
 #include "server/model_manager.h"
 
 #include <algorithm>
+#include <condition_variable>
 #include <functional>
 #include <thread>
 
@@ -31,8 +32,42 @@ void in_parallel(size_t count, size_t max_threads, const std::function<void(size
   for (auto& thread : threads) thread.join();
 }
 
-// A backend may take a second to let go of a model.
-constexpr size_t kStopThreads = 8;
+// They know nothing of each other, so they go side by side. False when a backend had not let go of
+// its model at `deadline`: such models are kept.
+bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline) {
+  constexpr size_t kMaxThreads = 256;
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::vector<std::shared_ptr<Model>> waiting;
+    size_t num_left = 0;
+  };
+  const auto state = std::make_shared<State>();
+  state->waiting = models;
+  state->num_left = models.size();
+  const auto run = [state] {
+    std::unique_lock lock(state->mutex);
+    while (!state->waiting.empty()) {
+      const auto model = std::move(state->waiting.back());
+      state->waiting.pop_back();
+      lock.unlock();
+      model->take_down();
+      lock.lock();
+      if (--state->num_left == 0) state->changed.notify_all();
+    }
+  };
+  std::vector<std::thread> threads;
+  while (threads.size() < std::min(models.size(), kMaxThreads)) threads.emplace_back(run);
+  std::unique_lock lock(state->mutex);
+  const bool all = state->changed.wait_until(lock, deadline, [&] { return state->num_left == 0; });
+  state->waiting.clear();
+  lock.unlock();
+  for (auto& thread : threads) all ? thread.join() : thread.detach();
+  if (all) return true;
+  log_error("{} models did not unload in time", state->num_left);
+  for (const auto& model : models) keep_for_ever(model);
+  return false;
+}
 
 constexpr char kNotExplicit[] = "explicit model load / unload is not allowed if polling is enabled";
 
@@ -392,23 +427,28 @@ bool ModelManager::stop_live(Time deadline) {
     std::lock_guard lock(live_mutex_);
     for (const auto& weak : live_) {
       auto model = weak.lock();
-      if (model && !model->is_stopping()) models.push_back(std::move(model));
+      if (model && !model->is_closed()) models.push_back(std::move(model));
     }
   }
-  // Models that send requests to others go first, ensembles before what they are made of.
+  // Models that send requests to others drain first, ensembles before what they are made of.
   const auto callers = std::stable_partition(
       models.begin(), models.end(), [](const auto& model) { return !model->calls_models(); });
-  std::atomic<bool> all{true};
-  const auto stop_one = [&](const std::shared_ptr<Model>& model) {
-    if (model->stop(deadline)) return;
-    all = false;
-    keep_for_ever(model);
+  std::vector<std::shared_ptr<Model>> drained;
+  const auto drain = [&](const std::shared_ptr<Model>& model) {
+    if (model->drain(deadline)) {
+      drained.push_back(model);
+    } else {
+      keep_for_ever(model);
+    }
   };
-  std::for_each(models.rbegin(), std::make_reverse_iterator(callers), stop_one);
-  models.erase(callers, models.end());
-  // The others know nothing of each other.
-  in_parallel(models.size(), kStopThreads, [&](size_t i) { stop_one(models[i]); });
-  return all;
+  std::for_each(models.rbegin(), std::make_reverse_iterator(callers), drain);
+  std::for_each(models.begin(), callers, [](const auto& model) { model->close(); });
+  std::for_each(models.begin(), callers, drain);
+  if (!take_down(drained, deadline)) {
+    is_taking_down_ = true;
+    return false;
+  }
+  return drained.size() == models.size();
 }
 
 }  // namespace nereid::server

@@ -81,7 +81,7 @@ class ModelManager {
   bool stop(Time deadline);
   // Something is still being loaded or unloaded; after a stop() that failed, the manager must then
   // be left for ever.
-  bool is_changing() const { return claims_.any(); }
+  bool is_changing() const { return claims_.any() || is_taking_down_.load(); }
   // After a stop() that failed: backends must not be finalised.
   void abandon_backends() { are_backends_abandoned_ = true; }
 
@@ -153,6 +153,7 @@ class ModelManager {
   bool stop_live(Time deadline);            // those that stop() has not stopped yet
   std::atomic<uint64_t> next_serial_{1};
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> is_taking_down_{false};  // still, after a stop() that failed
   Reaper reaper_;
 };
 

@@ -109,6 +109,48 @@ def drain(binary):
         print(f"lifecycle: SIGTERM {'in mid-stream' if was_running else 'near the end'}: stream complete, exit code 0")
 
 
+def cut(binary, signals, *flags):
+    """What a stop finds running and may not finish ends with an error that clients understand."""
+    long = {"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}
+    with Server(binary, "--max-batch-size", "2", *flags) as server:
+        begun = threading.Semaphore(0)
+
+        def stream(_):
+            body = dict(long, stream=True)
+            with requests.post(server.url + "/v1/completions", json=body, stream=True, timeout=600) as reply:
+                lines = []
+                for line in reply.iter_lines(chunk_size=1):  # raises when it is cut
+                    lines.append(line)
+                    if len(lines) == 1:
+                        begun.release()
+                return lines
+
+        def ask(_):
+            begun.release()
+            return requests.post(server.url + "/v1/completions", json=long, timeout=600).status_code
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            streams = [pool.submit(stream, i) for i in range(2)]
+            waiting = [pool.submit(ask, i) for i in range(8)]
+            for _ in range(10):
+                assert begun.acquire(timeout=120), server.log_text()
+            time.sleep(0.2)
+            begin = time.monotonic()
+            for number in signals:
+                server.process.send_signal(number)
+                time.sleep(0.05)
+            code = server.process.wait(timeout=120)
+            seconds = time.monotonic() - begin
+            statuses = [reply.result() for reply in waiting]
+            streams = [reply.result() for reply in streams]
+        assert all(lines[-2:] == [b"data: [DONE]", b""] for lines in streams), streams
+        assert set(statuses) <= {200, 503}, statuses
+        ended = sum(b"Server exiting" in lines[-4] for lines in streams)
+        print(f"lifecycle: {len(signals)} signals, {' '.join(flags)}: {ended} of 2 streams ended with an error event, "
+              f"{statuses.count(503)} of 8 requests with 503, exit code {code} after {seconds:.2f} s")
+        assert code == 0, server.log_text()
+
+
 def overload(binary):
     with Server(binary, "--max-batch-size", "1", "--max-queue-size", "1") as server:
         def ask(_):
@@ -152,6 +194,8 @@ def main():
     binary = sys.argv[1]
     figures(binary)
     drain(binary)
+    cut(binary, [signal.SIGTERM], "--exit-timeout-secs", "0")
+    cut(binary, [signal.SIGTERM, signal.SIGTERM], "--exit-timeout-secs", "300")
     overload(binary)
     without_tokenizer(binary)
 

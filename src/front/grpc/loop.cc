@@ -169,7 +169,12 @@ void GrpcConnection::tick(Session::Time time) {
   if (waiting_to_write_ && time - last_progress_ > options.write_timeout) close();
 }
 
-void GrpcConnection::drain() { session_.drain(); }
+void GrpcConnection::drain() {
+  if (tls_ && !tls_->is_ready()) return close();
+  session_.drain();
+}
+
+void GrpcConnection::end_calls(const Status& status) { session_.end_calls(status); }
 
 void GrpcConnection::close() {
   if (std::exchange(closed_, true)) return;
@@ -217,7 +222,16 @@ void Loop::adopt(tcp::socket socket) {
 void Loop::drain() {
   asio::post(context_, [this] {
     draining_ = true;
-    for (const auto& c : connections_) c->drain();
+    const auto all = connections_;
+    for (const auto& c : all) c->drain();
+    flush_dirty();
+  });
+}
+
+void Loop::end_calls(const Status& status) {
+  asio::post(context_, [this, status] {
+    const auto all = connections_;
+    for (const auto& c : all) c->end_calls(status);
     flush_dirty();
   });
 }

@@ -46,6 +46,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   void flush();
   void tick(Session::Time now);
   void drain();
+  void end_calls(const Status& status);
   void close();
 
  private:
@@ -79,6 +80,8 @@ class Loop {
   void adopt(boost::asio::ip::tcp::socket socket);
   // Any thread: no further rpcs; each connection ends with its last one.
   void drain();
+  // Any thread: running rpcs end with `status`.
+  void end_calls(const Status& status);
   // Any thread: closes every connection.
   void abort();
 

@@ -24,6 +24,9 @@ using error_code = boost::system::error_code;
 
 namespace {
 
+// For clients to take the last bytes of answers that the server ends.
+constexpr std::chrono::milliseconds kToReadTheEnd{300};
+
 using SharedPtr = std::shared_ptr<GrpcShared>;
 
 Status check_options(const GrpcOptions& o) {
@@ -96,10 +99,11 @@ struct GrpcServer::Impl {
     size_t next = 0;
   };
 
-  bool wait_until(std::chrono::milliseconds limit, const std::function<bool()>& condition) {
+  bool wait_until(std::chrono::milliseconds limit, const std::function<bool()>& condition,
+                  const std::atomic<bool>* hurry = nullptr) {
     const auto end = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
-      if (std::chrono::steady_clock::now() >= end) return false;
+      if (std::chrono::steady_clock::now() >= end || (hurry != nullptr && *hurry)) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return true;
@@ -145,7 +149,7 @@ GrpcServer::~GrpcServer() { stop(std::chrono::milliseconds(0)); }
 int GrpcServer::port() const { return impl_->port; }
 std::shared_ptr<const GrpcStats> GrpcServer::stats() const { return impl_->shared->stats; }
 
-void GrpcServer::stop(std::chrono::milliseconds grace) {
+void GrpcServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* hurry) {
   if (impl_->loops.empty()) return;
   impl_->shared->stopping = true;
   asio::post(impl_->loops.front()->context(), [acceptor = impl_->acceptor] {
@@ -161,14 +165,12 @@ void GrpcServer::stop(std::chrono::milliseconds grace) {
     if (left == 0) return;
     log_info("Timeout {}: Found {} gRPC service connections and inference handlers", seconds, left);
   });
-  const auto no_calls = [&] { return stats.calls_active == 0; };
-  const auto none_open = [&] { return no_calls() && stats.connections_open == 0; };
-  if (impl_->wait_until(grace, no_calls)) {
-    // The last answers are on their way, and clients close after the GOAWAY.
-    impl_->wait_until(std::min<std::chrono::milliseconds>(grace, std::chrono::seconds(1)),
-                      none_open);
-  } else {
-    log_info("cancelling gRPC requests that are still running");
+  // A connection ends by itself when its last answer has been taken.
+  const auto none_open = [&] { return stats.calls_active == 0 && stats.connections_open == 0; };
+  if (!impl_->wait_until(grace, none_open, hurry)) {
+    log_info("ending gRPC requests that are still running");
+    for (const auto& loop : impl_->loops) loop->end_calls(unavailable("Server exiting"));
+    impl_->wait_until(kToReadTheEnd, none_open);
   }
   countdown.reset();
   for (const auto& loop : impl_->loops) loop->abort();

@@ -1,6 +1,7 @@
 // The gRPC port of one Triton core. Link with `tritonserver`; everything goes through its C API.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -24,9 +25,10 @@ class GrpcServer {
   int port() const;
   std::shared_ptr<const GrpcStats> stats() const;  // never null
 
-  // Closes the port, refuses new rpcs, lets running ones finish for at most `grace`, then cancels
-  // the rest and ends the threads. Call it before stopping the core; a second call does nothing.
-  void stop(std::chrono::milliseconds grace);
+  // Closes the port, refuses new rpcs and lets running ones finish for at most `grace`, or until
+  // `hurry` turns true. The others end as Unavailable; then the threads end. Call it before
+  // stopping the core; a second call does nothing.
+  void stop(std::chrono::milliseconds grace, const std::atomic<bool>* hurry = nullptr);
 
  private:
   struct Impl;

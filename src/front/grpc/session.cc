@@ -413,6 +413,14 @@ void Session::stop_streams() {
   for (const auto& handler : handlers) handler->on_stop();
 }
 
+void Session::end_calls(const Status& status) {
+  std::vector<std::shared_ptr<GrpcStream>> all;
+  for (const auto& [id, stream] : streams_) all.push_back(stream);
+  for (const auto& stream : all) {
+    if (stream->session_ != nullptr && stream->method_ != nullptr) stream->give_up(status);
+  }
+}
+
 void Session::drain() {
   if (drain_ != Drain::kNo) {
     if (shared_->stopping) stop_streams();

@@ -51,6 +51,8 @@ class Session {
   bool is_over() const;
   // Time passes: deadlines, keepalive, age. Call it about every 100 ms.
   void tick(Time now);
+  // Running rpcs end with `status`.
+  void end_calls(const Status& status);
   // No further rpcs; running ones may finish. When the server stops, idle streams end.
   void drain();
 

@@ -1,23 +1,17 @@
-// Connection coroutine over Boost.Beast's parser. Coroutine bodies keep every awaited argument in a
-// named local: GCC 12 miscompiles some temporaries in co_await expressions.
+// Connection coroutine over Boost.Beast's parser: reads, dispatches, waits for answers. Every
+// awaited argument is a named local: GCC 12 miscompiles some temporaries in co_await expressions.
 #include "front/http/connection.h"
 
-#include <fmt/chrono.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <array>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <ctime>
 #include <utility>
 
 #include "base/clock.h"
@@ -35,42 +29,11 @@ namespace {
 constexpr size_t kReadBytes = 4096;
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
-constexpr size_t kMaxLingerBytes = size_t{1} << 20;
 // Up to so many active requests, pieces of streams are sent by the thread that brings them. With
 // more, the event loops share that work.
 constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
-
-// Formatted once a second: the text costs more than the rest of a header.
-const std::string& http_date() {
-  thread_local std::time_t shown = -1;
-  thread_local std::string text;
-  if (const std::time_t time = std::time(nullptr); time != shown) {
-    text = fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(time));
-    shown = time;
-  }
-  return text;
-}
-
-// Status line and headers up to the empty line; `framing` is the length or encoding header.
-std::string format_head(const Response& head, std::string_view framing, bool keep_alive,
-                        int http_version) {
-  std::string out;
-  out.reserve(512);
-  const auto add = [&out](const auto&... parts) { (out.append(std::string_view(parts)), ...); };
-  add(http_version == 10 ? "HTTP/1.0 " : "HTTP/1.1 ", fmt::format_int(head.status).c_str(), " ",
-      reason_phrase(head.status), "\r\nDate: ", http_date(), "\r\n");
-  if (!head.content_type.empty()) add("Content-Type: ", head.content_type, "\r\n");
-  for (const Header& h : head.headers) add(h.name, ": ", h.value, "\r\n");
-  add(framing);
-  if (!keep_alive) {
-    out += "Connection: close\r\n";
-  } else if (http_version == 10) {
-    out += "Connection: keep-alive\r\n";
-  }
-  out += "\r\n";
-  return out;
-}
+constexpr char kServerExiting[] = "Server exiting";
 
 // "http://host/path?x" and "/path?x" alike.
 void split_target(std::string_view target, Request& request) {
@@ -83,15 +46,6 @@ void split_target(std::string_view target, Request& request) {
   const size_t query = std::min(target.find('?'), target.size());
   request.path = target.substr(0, query);
   if (query < target.size()) request.query = target.substr(query + 1);
-}
-
-std::string chunk_of(std::string_view text) {
-  return fmt::format("{:x}\r\n{}\r\n", text.size(), text);
-}
-
-void count_response(ListenerStats& stats, int status) {
-  const size_t bucket = static_cast<size_t>(status) / 100;
-  if (bucket < stats.responses.size()) ++stats.responses[bucket];
 }
 
 }  // namespace
@@ -142,6 +96,32 @@ void Connection::drain() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->idle_) self->close();
   });
+}
+
+void Connection::cut() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->cut_here(); });
+}
+
+void Connection::cut_here() {
+  is_cut_ = true;
+  if (idle_) return close();
+  if (!current_) {  // a request is on its way: read_request() refuses it
+    error_code ec;
+    socket_.cancel(ec);
+    return;
+  }
+  const auto answer = current_;
+  answer->close();
+  if (answer->finished || answer->gone) return;
+  if (answer->started) {
+    answer->chunks.push_back(answer->if_stopped);
+  } else {
+    answer->head = listener_->router.error_page()(answer->request, 503, kServerExiting);
+    answer->started = true;
+  }
+  answer->finished = answer->is_cut = true;
+  if (auto callback = std::exchange(answer->on_disconnect, nullptr)) callback();
+  notify();
 }
 
 void Connection::abort() {
@@ -342,6 +322,8 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     co_await refuse(
         request, 431,
         fmt::format("request header exceeds the limit of {} bytes", options.max_header_bytes));
+  } else if (ec && is_cut_) {
+    co_await refuse(request, 503, kServerExiting);
   } else if (ec && timed_out_) {
     co_await refuse(request, 408, "the request did not arrive in time");
   } else if (ec && ec.category() == http::make_error_code(http::error::bad_target).category() &&
@@ -374,7 +356,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
   {
     const ExchangePtr exchange = make_exchange(shared_from_this(), answer, listener_.listener());
     if (listener_->draining) {
-      exchange->send(listener_->router.error_page()(answer->request, 503, "Server exiting"));
+      exchange->send(listener_->router.error_page()(answer->request, 503, kServerExiting));
     } else {
       listener_->router.handle(exchange);
     }
@@ -387,7 +369,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
   }
   if (listener_->draining) answer->keep_alive = false;
   if (answer->started && !answer->gone) {
-    count_response(listener_->stats, answer->head.status);
+    listener_->stats.count_response(answer->head.status);
     if (answer->streaming) {
       if (answer->http_version == 10) answer->keep_alive = false;
       co_await write_stream(*answer);
@@ -401,128 +383,6 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
   }
   current_.reset();
   --listener_->stats.requests_active;
-}
-
-asio::awaitable<bool> Connection::write_text(std::string text, std::string_view more) {
-  error_code ec;
-  const std::array<asio::const_buffer, 2> both = {asio::buffer(text),
-                                                  asio::const_buffer(more.data(), more.size())};
-  // The kernel usually takes all at once.
-  size_t sent = socket_.write_some(both, ec);
-  if (ec == asio::error::would_block || ec == asio::error::interrupted) ec = {};
-  const size_t total = text.size() + more.size();
-  if (!ec && sent < total) {
-    arm(listener_->options.write_timeout);
-    auto token = asio::redirect_error(asio::use_awaitable, ec);
-    if (sent < text.size()) {
-      const auto rest = asio::buffer(text) + sent;
-      const size_t n = co_await asio::async_write(socket_, rest, token);
-      sent += n;
-    }
-    if (!ec && sent < total) {
-      const auto rest = asio::const_buffer(more.data(), more.size()) + (sent - text.size());
-      co_await asio::async_write(socket_, rest, token);
-    }
-    disarm();
-  }
-  if (ec) peer_gone_ = true;
-  co_return !ec;
-}
-
-asio::awaitable<void> Connection::write_whole(Answer& answer) {
-  const Response& head = answer.head;
-  const std::string framing =
-      head.status == 204 ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
-  std::string text = format_head(head, framing, answer.keep_alive, answer.http_version);
-  const bool has_body = answer.request.method != "HEAD" && head.status != 204;
-  const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
-  co_await write_answer(answer, std::move(text), body);
-  answer.on_written.clear();  // what it holds need not wait for the next request
-}
-
-asio::awaitable<bool> Connection::write_answer(Answer& answer, std::string text,
-                                               std::string_view more) {
-  if (answer.on_written.empty()) co_return co_await write_text(std::move(text), more);
-  const uint64_t begin_ns = now_ns();
-  const bool sent = co_await write_text(std::move(text), more);
-  const uint64_t end_ns = now_ns();
-  if (sent)
-    for (const auto& callback : answer.on_written) callback(begin_ns, end_ns);
-  co_return sent;
-}
-
-// What a stream has for the socket: what it left over, the head, chunks, the end.
-std::string Connection::take_stream_text(Answer& answer) {
-  const bool chunked = answer.http_version >= 11;
-  std::string text = std::exchange(answer.rest, {});
-  if (!std::exchange(answer.head_written, true)) {
-    if (listener_->draining) answer.keep_alive = false;
-    text += format_head(answer.head, chunked ? "Transfer-Encoding: chunked\r\n" : "",
-                        answer.keep_alive, answer.http_version);
-  }
-  for (const std::string& chunk : answer.chunks) text += chunked ? chunk_of(chunk) : chunk;
-  answer.chunks.clear();
-  if (answer.finished && !std::exchange(answer.all_written, true) && chunked) text += "0\r\n\r\n";
-  return text;
-}
-
-asio::awaitable<void> Connection::write_stream(Answer& answer) {
-  for (;;) {
-    std::string text = take_stream_text(answer);
-    if (!text.empty()) {
-      const size_t handed_over = answer.unread_bytes;
-      const bool sent = co_await write_answer(answer, std::move(text));
-      answer.unread_bytes -= std::min(handed_over, answer.unread_bytes);
-      if (!sent) co_return;
-    }
-    if (answer.all_written) co_return;
-    watch();
-    if (peer_gone_ || answer.gone) co_return;
-    if (answer.chunks.empty() && !answer.finished) {
-      if (may_open(answer)) answer.open();
-      co_await wait_for_news();
-      answer.close();
-    }
-    if (peer_gone_ || answer.gone) co_return;
-  }
-}
-
-void Connection::send_now(Answer& answer) {
-  std::string text = take_stream_text(answer);
-  answer.unread_bytes = 0;
-  const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  text.erase(0, static_cast<size_t>(std::max<ssize_t>(n, 0)));
-  if (text.empty()) return;
-  // The strand goes on, and finds out what is wrong if it is.
-  answer.unread_bytes = text.size();
-  answer.rest = std::move(text);
-}
-
-asio::awaitable<void> Connection::refuse(const Request& request, int status, std::string message) {
-  const Response response = listener_->router.error_page()(request, status, message);
-  count_response(listener_->stats, status);
-  const std::string framing = fmt::format("Content-Length: {}\r\n", response.body.size());
-  std::string text = format_head(response, framing, false, 11);
-  text += response.body;
-  const bool sent = co_await write_text(std::move(text));
-  if (!sent) co_return;
-  co_await stop_watching();
-  co_await linger();
-}
-
-// Closing with unread input makes the kernel reset the connection, and the client might never see
-// the answer; so read on for a moment.
-asio::awaitable<void> Connection::linger() {
-  error_code ec;
-  socket_.shutdown(tcp::socket::shutdown_send, ec);
-  arm(milliseconds(1000));
-  auto token = asio::redirect_error(asio::use_awaitable, ec);
-  for (size_t total = 0; !ec && total < kMaxLingerBytes;) {
-    buffer_.clear();
-    const auto space = buffer_.prepare(16 << 10);
-    total += co_await socket_.async_read_some(space, token);
-  }
-  disarm();
 }
 
 }  // namespace nereid::front

@@ -99,7 +99,9 @@ struct Answer {
   int http_version = 11;
   bool keep_alive = false;                         // of the connection, after this answer
   bool head_written = false, all_written = false;  // of a stream; handed to the socket or `rest`
-  bool gone = false;  // client left or stalled; nothing is written any more
+  bool gone = false;       // client left or stalled; nothing is written any more
+  bool is_cut = false;     // the server stopped and has ended it; the handler writes no more
+  std::string if_stopped;  // the end of a stream in that case
   std::function<void()> on_disconnect;
   std::vector<Exchange::OnWritten> on_written;
 };
@@ -110,6 +112,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void start();        // spawns run()
   void drain();        // any thread: close when idle, else after the running answer
+  void cut();          // any thread: end the running answer with an error, then close
   void abort();        // any thread: close now
   void refuse_full();  // spawns: answer 503 and close
 
@@ -149,6 +152,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void arm(std::chrono::milliseconds timeout);     // cancels socket operations when it passes
   void disarm();
   void start_timer();
+  void cut_here();
   void close();
 
   const Listing listener_;
@@ -165,6 +169,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool watching_ = false;
   bool timed_out_ = false;
   bool peer_gone_ = false;
+  bool is_cut_ = false;
   bool idle_ = true;
 };
 

@@ -12,6 +12,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "front/http/connection.h"
 #include "front/http/listen.h"
@@ -21,6 +22,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 namespace {
+
+// How often a wait looks whether it has to hurry.
+constexpr std::chrono::milliseconds kHurryInterval{20};
 
 // Every connection is a descriptor, and distributions default to a soft limit of 1024.
 void raise_descriptor_limit() {
@@ -156,10 +160,22 @@ void Listener::begin_stop() {
   for (const auto& c : impl_->snapshot()) c->drain();
 }
 
-bool Listener::wait_drained(std::chrono::milliseconds grace) {
+bool Listener::wait_drained(std::chrono::milliseconds grace, const std::atomic<bool>* hurry) {
+  const Time end = now() + grace;
   std::unique_lock lock(impl_->mutex);
-  return impl_->drained.wait_for(
-      lock, grace, [&] { return impl_->connections.empty() && !impl_->is_accepting; });
+  while (true) {
+    const Time until = hurry == nullptr ? end : std::min(end, now() + kHurryInterval);
+    if (impl_->drained.wait_until(
+            lock, until, [&] { return impl_->connections.empty() && !impl_->is_accepting; })) {
+      return true;
+    }
+    if (now() >= end || (hurry != nullptr && *hurry)) return false;
+  }
+}
+
+void Listener::cut_all(std::chrono::milliseconds limit) {
+  for (const auto& c : impl_->snapshot()) c->cut();
+  wait_drained(limit);
 }
 
 void Listener::abort_all() {

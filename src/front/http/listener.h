@@ -38,6 +38,11 @@ struct ListenerStats {
   std::atomic<int64_t> requests_active{0};
   std::atomic<uint64_t> disconnects{0};  // clients that left before their answer was complete
   std::array<std::atomic<uint64_t>, 6> responses{};  // by first digit of the status
+
+  void count_response(int status) {
+    const size_t digit = static_cast<size_t>(status) / 100;
+    if (digit < responses.size()) ++responses[digit];
+  }
 };
 
 // The threads that run connections; several listeners may share them.
@@ -73,8 +78,12 @@ class Listener {
   // Closes the port and idle connections; running answers may finish, and requests that still
   // arrive on kept connections get 503. Returns at once.
   void begin_stop();
-  // Waits until every connection has ended, at most `grace`. True when all have.
-  bool wait_drained(std::chrono::milliseconds grace);
+  // Waits until every connection has ended, at most `grace` or until `hurry`, if given, turns true.
+  // True when all have.
+  bool wait_drained(std::chrono::milliseconds grace, const std::atomic<bool>* hurry = nullptr);
+  // Ends what is left with an error (their on_disconnect runs): streams with what their handlers
+  // gave for that case, other requests with 503. Waits until it is done, at most `limit`.
+  void cut_all(std::chrono::milliseconds limit);
   // Closes what is left (their on_disconnect runs); waits until it is done, at most a second.
   void abort_all();
 

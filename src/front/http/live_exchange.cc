@@ -73,9 +73,10 @@ class LiveExchange final : public Exchange {
     finish();
   }
 
-  void begin_stream(Response head) override {
+  void begin_stream(Response head, std::string if_stopped) override {
     if (answer_->started) return;
     answer_->head = std::move(head);
+    answer_->if_stopped = std::move(if_stopped);
     answer_->started = answer_->streaming = true;
     news();
   }
@@ -97,10 +98,9 @@ class LiveExchange final : public Exchange {
   }
 
   void on_disconnect(std::function<void()> callback) override {
-    if (answer_->finished) return;
-    if (answer_->gone) {
+    if (answer_->gone || answer_->is_cut) {
       callback();
-    } else {
+    } else if (!answer_->finished) {
       answer_->on_disconnect = std::move(callback);
     }
   }

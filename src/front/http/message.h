@@ -72,16 +72,17 @@ class Exchange {
   // The whole answer. Later calls are ignored.
   virtual void send(Response response) = 0;
 
-  // Status line and headers of a streamed answer (chunked; body of `head` is ignored).
-  virtual void begin_stream(Response head) = 0;
+  // Status line and headers of a streamed answer (chunked; body of `head` is ignored). `if_stopped`
+  // ends it when the server stops before the handler has called end().
+  virtual void begin_stream(Response head, std::string if_stopped = {}) = 0;
 
   // One chunk; empty text is ignored. A reader that leaves more than the listener's limit unread
   // is disconnected.
   virtual void write(std::string_view text) = 0;
   virtual void end() = 0;
 
-  // Called once on the strand when the client goes away (or stalls, or the server gives up on it)
-  // before the answer is complete; at once if that has happened already.
+  // Called once on the strand when the client goes away (or stalls) or the server stops before the
+  // answer is complete; at once if that has happened already.
   virtual void on_disconnect(std::function<void()> callback) = 0;
   virtual bool disconnected() const = 0;
 

@@ -17,7 +17,7 @@ class Recorder final : public Exchange {
   Request& request() override { return request_; }
   void post(std::function<void()> work) override { work(); }
   void send(Response r) override { response = std::move(r); }
-  void begin_stream(Response r) override { response = std::move(r); }
+  void begin_stream(Response r, std::string) override { response = std::move(r); }
   void write(std::string_view text) override { response.body += text; }
   void end() override {}
   void on_disconnect(std::function<void()>) override {}

@@ -47,7 +47,8 @@ class Generate {
       Response head{status, "text/event-stream; charset=utf-8", {}, ""};
       if (status == 503) head.headers.push_back({"Retry-After", "1"});
       load_.add_to(head);
-      exchange_->begin_stream(std::move(head));
+      exchange_->begin_stream(std::move(head),
+                              "data: " + kserve_error_body("Server exiting") + "\n\n");
       begun_ = true;
     }
     exchange_->write(event);

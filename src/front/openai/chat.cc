@@ -145,7 +145,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   void stream(ToolCallParser::Out& out, const Piece& piece) {
     const size_t index = piece.index;
     if (!std::exchange(begun_, true)) {
-      exchange_->begin_stream(sse_head());
+      begin_events(exchange_);
       for (size_t i = 0; i < choices_.size(); ++i) {
         write_chunk(i, {{"role", "assistant"}, {"content", ""}});
       }

@@ -159,7 +159,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   void begin() {
     if (std::exchange(begun_, true)) return;
-    exchange_->begin_stream(sse_head());
+    begin_events(exchange_);
     if (!request_.echo) return;
     for (size_t i = 0; i < choices_.size(); ++i) {
       json::object chunk = envelope_.make("text_completion");

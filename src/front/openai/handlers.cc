@@ -71,11 +71,16 @@ std::string sse_event(const json::value& value) {
   return out;
 }
 
-Response sse_head() {
-  return {200,
-          "text/event-stream; charset=utf-8",
-          {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
-          ""};
+std::string error_event(const ApiError& error) {
+  return fmt::format("data: {}\n\n{}", openai_error_body(error), kSseDone);
+}
+
+void begin_events(const ExchangePtr& exchange) {
+  Response head{200,
+                "text/event-stream; charset=utf-8",
+                {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+                ""};
+  exchange->begin_stream(std::move(head), error_event({503, "Server exiting", "", ""}));
 }
 
 void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error) {
@@ -83,8 +88,7 @@ void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error
     exchange->send(openai_error(error));
     return;
   }
-  exchange->write("data: " + openai_error_body(error) + "\n\n");
-  exchange->write(kSseDone);
+  exchange->write(error_event(error));
   exchange->end();
 }
 

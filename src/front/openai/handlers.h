@@ -38,7 +38,11 @@ json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens);
 // "data: <json>\n\n".
 std::string sse_event(const json::value& value);
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
-Response sse_head();
+// Begins an answer of events; a server that stops ends it with an error event and [DONE].
+void begin_events(const ExchangePtr& exchange);
+
+// An error event and [DONE], the end of a failed stream.
+std::string error_event(const ApiError& error);
 
 // A failure: a JSON error when the answer has not begun, else an error event and [DONE].
 void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error);

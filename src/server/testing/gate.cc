@@ -38,9 +38,9 @@ void take_time(int32_t ms) {
   --gate().num_held;
 }
 
-bool wait_until_held() {
+bool wait_until_held(int count) {
   std::unique_lock lock(gate().mutex);
-  return gate().changed.wait_for(lock, kPatience, [] { return gate().num_held > 0; });
+  return gate().changed.wait_for(lock, kPatience, [&] { return gate().num_held >= count; });
 }
 
 void open_gate() {

@@ -13,8 +13,8 @@ constexpr int32_t kUntilOpen = -1;
 // For the backend: sleeps `ms`, or until the gate opens (at most a minute).
 void take_time(int32_t ms);
 
-// Waits until an execution is held; false after a minute.
-bool wait_until_held();
+// Waits until `count` are held; false after a minute.
+bool wait_until_held(int count = 1);
 // Lets go whoever is held now.
 void open_gate();
 

@@ -234,6 +234,30 @@ TEST(Server, StopSaysWhatItWaitsFor) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(Server, ModelsUnloadSideBySide) {
+  constexpr int kModels = 20;
+  std::vector<std::pair<std::string, std::string>> models;
+  for (int i = 0; i < kModels; ++i) {
+    models.emplace_back("m" + std::to_string(i), test_model("finalize_slowly"));
+  }
+  TestServer server(models, 120);
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  std::thread stopper([&] { EXPECT_TRUE(Outcome(TRITONSERVER_ServerStop(server.get())).ok()); });
+  EXPECT_TRUE(wait_until_held(kModels));
+  open_gate();
+  stopper.join();
+}
+
+TEST(Server, ABackendThatKeepsItsModelHitsTheExitTimeout) {
+  // Left for ever, as in the next test.
+  static TestServer* volatile server;
+  server = new TestServer({{"slow", test_model("finalize_slowly")}}, 1);
+  const Outcome stop(TRITONSERVER_ServerStop(server->get()));
+  EXPECT_EQ(stop.text, "Exit timeout expired. Exiting immediately.");
+  EXPECT_TRUE(wait_until_held());
+  open_gate();
+}
+
 // The leaked request's memory is what the test is about.
 TEST(Server, LeakedRequestHitsTheExitTimeout) {
   auto* server = new TestServer({{"leak", test_model("leak")}}, 1);

@@ -194,12 +194,20 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   if (state->behavior == "init_fail") {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told not to initialize");
   }
+  if (state->behavior == "finalize_slowly") {
+    // As backends do whose models may send requests to others.
+    TRITONSERVER_Server* server = nullptr;
+    TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelServer(model, &server));
+  }
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model) {
   void* state = nullptr;
   TRITONBACKEND_ModelState(model, &state);
+  if (static_cast<ModelState*>(state)->behavior == "finalize_slowly") {
+    nereid::server::take_time(nereid::server::kUntilOpen);
+  }
   delete static_cast<ModelState*>(state);
   return nullptr;
 }

@@ -1,0 +1,52 @@
+// The end of a serving process: what runs is finished or refused, and it is over in time.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "front/grpc/server.h"
+#include "front/server.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::cli {
+
+// The time that a stop may take. A second after it the process ends with exit code 1, whatever its
+// threads do, unless this goes before.
+class StopDeadline {
+ public:
+  // `clean_up` runs before an exit with code 1.
+  explicit StopDeadline(std::chrono::seconds budget, std::function<void()> clean_up = {});
+  ~StopDeadline();
+  StopDeadline(const StopDeadline&) = delete;
+  StopDeadline& operator=(const StopDeadline&) = delete;
+
+  // The time is up now. Any thread.
+  void hurry();
+  const std::atomic<bool>& is_hurried() const { return is_hurried_; }
+  std::chrono::milliseconds left() const;  // at least 0
+  [[noreturn]] void exit_now() const;
+
+ private:
+  void watch();
+
+  std::atomic<bool> is_hurried_{false};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::function<void()> clean_up_;
+  Time at_;
+  bool is_over_ = false;
+  std::thread thread_;
+};
+
+// Running answers may finish until the deadline; the others end with an error. Then models unload.
+// Ends the process with exit code 1 when something still runs in the core. `grpc` and `http` may be
+// null.
+void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc, front::HttpServer* http,
+                 const StopDeadline& deadline);
+
+}  // namespace nereid::cli
