@@ -206,6 +206,19 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "gRPC port (KServe v2, health, reflection); 0 = any free one, -1 = off")
       ->check(CLI::Range(-1, 65535))
       ->capture_default_str();
+  command->add_option("--http-max-input-size", http.max_body_bytes, "largest HTTP body, in bytes")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      ->add_option("--grpc-max-message-bytes", options->process.grpc.max_message_bytes,
+                   "largest gRPC request message")
+      ->check(CLI::Range(1, INT32_MAX))
+      ->capture_default_str();
+  command
+      ->add_option("--client-memory-bytes", options->process.client_memory_bytes,
+                   "requests and replies held for clients of HTTP and gRPC together")
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
+      ->capture_default_str();
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -51,6 +51,7 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
   front::HttpOptions http = options.http;
   front::GrpcOptions grpc = options.grpc;
   http.extensions = grpc.extensions = std::make_shared<front::Extensions>();
+  http.budget = grpc.budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
   ASSIGN_OR_RETURN(http.tracer, front::Tracer::create(process->server_, {}));
   grpc.tracer = http.tracer;
   if (grpc.port >= 0) {

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "cli/stop_server.h"
 #include "front/grpc/server.h"
+#include "front/http/byte_budget.h"
 #include "front/server.h"
 
 struct TRITONSERVER_Server;
@@ -23,6 +24,7 @@ struct ServerProcessOptions {
   std::filesystem::path repository;
   std::filesystem::path backend_dir;
   std::chrono::seconds exit_timeout{30};
+  size_t client_memory_bytes = front::kDefaultBudgetBytes;  // requests and replies, all ports
   front::HttpOptions http{.threads = default_event_loops()};
   front::GrpcOptions grpc{.port = -1, .threads = default_event_loops()};  // -1: no gRPC
 };

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "front/grpc/options.h"
+#include "front/http/byte_budget.h"
 #include "front/kserve/extensions.h"
 #include "front/server.h"
 
@@ -35,6 +36,7 @@ struct TritonOptions {
   std::vector<std::pair<std::string, std::string>> cache_settings;
   bool has_old_cache_size = false;  // --response-cache-byte-size
   bool allow_http = true, allow_grpc = true, allow_metrics = true;
+  size_t client_memory_bytes = front::kDefaultBudgetBytes;
   bool has_metrics_address = false;
   front::LogStart log;  // also in `core`
   front::HttpOptions http;

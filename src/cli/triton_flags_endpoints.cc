@@ -114,6 +114,13 @@ std::vector<TritonFlag> http_flags() {
          o.http.max_body_bytes = static_cast<size_t>(bytes);
          return ok();
        }},
+      {"client-memory-bytes", "BYTES",
+       "requests and replies held for clients of HTTP and gRPC together; default 4294967296",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 1 << 20, int64_t{1} << 50));
+         o.client_memory_bytes = static_cast<size_t>(bytes);
+         return ok();
+       }},
       {"http-restricted-api", "API,..:K=V", "APIs that need header K with value V", restrict_http},
   };
 }
@@ -149,6 +156,12 @@ std::vector<TritonFlag> grpc_flags() {
        [](TritonOptions& o, const std::string& v) {
          return note_pool(o, "--grpc-max-response-pool-size", v,
                           "a stream's unread answers are bounded by their bytes");
+       }},
+      {"grpc-max-message-bytes", "BYTES", "largest request message; default 268435456",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 1, kMaxInt));
+         o.grpc.max_message_bytes = static_cast<size_t>(bytes);
+         return ok();
        }},
       {"grpc-use-ssl", "BOOL", "TLS with the server's certificate; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.enabled); }},

@@ -76,6 +76,7 @@ class TritonProcess {
   // Opens the ports and says so; false, logged, when one cannot be opened.
   bool open(const TritonOptions& options, const front::TraceOptions& trace) {
     const auto extensions = std::make_shared<front::Extensions>(options.log);
+    budget_ = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
     auto tracer = front::Tracer::create(core_, trace);
     if (!tracer.ok()) {
       log_error("failed to set up tracing: {}", message(tracer.status()));
@@ -85,6 +86,7 @@ class TritonProcess {
     if (!options.allow_http && !options.allow_metrics) return true;
     front::HttpOptions http = options.http;
     http.extensions = extensions;
+    http.budget = budget_;
     if (grpc_) http.grpc_stats = grpc_->stats();
     http.tracer = *std::move(tracer);
     if (!options.allow_http) http.http_port = -1;
@@ -125,6 +127,7 @@ class TritonProcess {
     front::GrpcOptions grpc = options.grpc;
     grpc.extensions = extensions;
     grpc.tracer = tracer;
+    grpc.budget = budget_;
     auto server = front::GrpcServer::start(core_, grpc);
     if (!server.ok()) {
       log_error("failed to start GRPC service: {}", message(server.status()));
@@ -136,6 +139,7 @@ class TritonProcess {
   }
 
   TRITONSERVER_Server* core_;
+  std::shared_ptr<front::ByteBudget> budget_;
   std::unique_ptr<front::GrpcServer> grpc_;
   std::unique_ptr<front::HttpServer> http_;
 };

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "front/http/listener.h"
 #include "front/http/router.h"
+#include "front/http/workers.h"
 #include "front/kserve/routes.h"
 #include "front/kserve/shared_memory.h"
 #include "front/metrics/process_metrics.h"
@@ -103,8 +104,12 @@ Router guarded(Router router, const HttpOptions& options) {
 
 }  // namespace
 
+// For work on requests and replies of megabytes; more would take the cores from the models.
+constexpr int kWorkers = 2;
+
 struct HttpServer::Impl {
   std::unique_ptr<IoThreads> threads;
+  std::unique_ptr<Workers> workers;  // goes before the threads that it posts to
   std::unique_ptr<Listener> http;
   std::unique_ptr<Listener> metrics;
   std::shared_ptr<std::atomic<bool>> draining = std::make_shared<std::atomic<bool>>(false);
@@ -133,9 +138,11 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   if (kserve.tracer == nullptr) {
     ASSIGN_OR_RETURN(kserve.tracer, Tracer::create(server, {}));
   }
+  impl->workers = std::make_unique<Workers>(kWorkers);
+  kserve.workers = impl->workers.get();
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
-  add_openai_routes(router, server, options.model_name, kserve.tracer);
+  add_openai_routes(router, server, options.model_name, kserve.tracer, *impl->workers);
 
   ListenerOptions http;
   http.host = options.host;
@@ -147,6 +154,8 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   http.header_timeout = options.header_timeout;
   http.body_timeout = options.body_timeout;
   http.write_timeout = options.write_timeout;
+  http.budget = options.budget;
+  if (http.budget == nullptr) http.budget = std::make_shared<ByteBudget>();
   if (options.http_port >= 0) {
     if (!options.restrictions.empty() || !options.allow_shared_memory) {
       router = guarded(std::move(router), options);
@@ -158,11 +167,13 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   if (options.metrics_port >= 0) {
     Router metrics_router(error_page);
     // The metrics listener is destroyed first, so the pointer outlives its handlers.
-    add_metrics_routes(
-        metrics_router, server,
-        [http = impl->http ? &impl->http->stats() : nullptr, grpc = options.grpc_stats] {
-          return (http ? http_metrics_text(*http) : "") + (grpc ? grpc_metrics_text(*grpc) : "");
-        });
+    add_metrics_routes(metrics_router, server, *impl->workers,
+                       [http = impl->http ? &impl->http->stats() : nullptr,
+                        grpc = options.grpc_stats, budget = http.budget] {
+                         return (http ? http_metrics_text(*http) : "") +
+                                (grpc ? grpc_metrics_text(*grpc) : "") +
+                                front_metrics_text(*budget);
+                       });
     ListenerOptions metrics = http;
     if (!options.metrics_host.empty()) metrics.host = options.metrics_host;
     metrics.port = options.metrics_port;
@@ -211,8 +222,10 @@ void HttpServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* 
     log_error("requests did not end in time; their connections are abandoned");
     static_cast<void>(impl_->threads.release());
     static_cast<void>(impl_->http.release());
+    static_cast<void>(impl_->workers.release());
     return;
   }
+  impl_->workers.reset();  // the page of metrics refers to the listener
   impl_->http.reset();
   impl_->threads.reset();
 }

@@ -15,6 +15,7 @@
 
 namespace nereid::front {
 
+class ByteBudget;
 class Extensions;
 struct GrpcStats;
 
@@ -49,6 +50,7 @@ struct HttpOptions {
   bool allow_shared_memory = true;              // clients may name regions of shared memory
   // Of all front ends of the server; null: one of its own, with tracing off.
   std::shared_ptr<Tracer> tracer;
+  std::shared_ptr<ByteBudget> budget;  // shared with gRPC; null: own
 };
 
 class HttpServer {

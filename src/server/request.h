@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/status.h"
 #include "server/model_config.h"
 #include "server/statistics.h"
@@ -161,6 +162,8 @@ class InferenceRequest {
   uint64_t timeout_us = 0;
   std::vector<InputTensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all
+  // The names of both lists, where request_api.cc looks them up; may be behind.
+  absl::flat_hash_set<std::string> input_names, output_names;
   // Of a step of an ensemble, instead of requested_outputs: checked and in order when it was
   // loaded.
   const std::vector<const TensorSpec*>* known_outputs = nullptr;

@@ -124,9 +124,28 @@ namespace {
 
 constexpr uint64_t kMaxRank = 64;
 
+// Whether a list of the request that the C API fills has `name`, in constant time.
+template <class List, class NameOf>
+bool has_name(const List& list, std::string_view name, absl::flat_hash_set<std::string>& names,
+              NameOf name_of) {
+  constexpr size_t kFew = 16;
+  if (list.size() <= kFew) {
+    return std::any_of(list.begin(), list.end(),
+                       [&](const auto& item) { return name_of(item) == name; });
+  }
+  if (names.size() != list.size()) {
+    names.clear();
+    for (const auto& item : list) names.insert(name_of(item));
+  }
+  return names.contains(std::string(name));
+}
+
 template <class Use>
 TRITONSERVER_Error* with_input(TRITONSERVER_InferenceRequest* request, const char* name, Use use) {
-  InputTensor* input = of(request)->input(name);
+  auto& inputs = of(request)->inputs;
+  // Data mostly comes for the input that was added last.
+  InputTensor* input =
+      !inputs.empty() && inputs.back().name == name ? &inputs.back() : of(request)->input(name);
   if (input == nullptr) {
     return to_error(
         invalid_argument("{}input '{}' does not exist in request", of(request)->log_id(), name));
@@ -150,7 +169,9 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
                                                           const TRITONSERVER_DataType datatype,
                                                           const int64_t* shape,
                                                           uint64_t dim_count) {
-  if (of(request)->input(name) != nullptr) {
+  auto& inputs = of(request)->inputs;
+  auto& names = of(request)->input_names;
+  if (has_name(inputs, name, names, [](const auto& i) -> const std::string& { return i.name; })) {
     return to_error(
         invalid_argument("{}input '{}' already exists in request", of(request)->log_id(), name));
   }
@@ -158,8 +179,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
     return to_error(invalid_argument("{}input '{}' has {} dimensions, at most {}",
                                      of(request)->log_id(), name, dim_count, kMaxRank));
   }
-  auto& inputs = of(request)->inputs;
   if (inputs.empty()) inputs.reserve(8);  // moving them costs more than the room
+  if (!names.empty()) names.emplace(name);
   inputs.emplace_back(name, nullptr, datatype, Shape(shape, shape + dim_count));
   return nullptr;
 }
@@ -178,6 +199,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRawInput(TRITONSERVER_Infere
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(TRITONSERVER_InferenceRequest* request,
                                                              const char* name) {
   auto& inputs = of(request)->inputs;
+  of(request)->input_names.clear();
   if (std::erase_if(inputs, [&](const auto& input) { return input.name == name; }) == 0) {
     return to_error(
         invalid_argument("{}input '{}' does not exist in request", of(request)->log_id(), name));
@@ -188,6 +210,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(TRITONSERVER_Infere
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputs(
     TRITONSERVER_InferenceRequest* request) {
   of(request)->inputs.clear();
+  of(request)->input_names.clear();
   return nullptr;
 }
 
@@ -245,19 +268,26 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputData(
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(
     TRITONSERVER_InferenceRequest* request, const char* name) {
   auto& outputs = of(request)->requested_outputs;
-  if (std::find(outputs.begin(), outputs.end(), name) == outputs.end()) outputs.emplace_back(name);
+  auto& names = of(request)->output_names;
+  if (has_name(outputs, name, names, [](const auto& o) -> const std::string& { return o; })) {
+    return nullptr;
+  }
+  if (!names.empty()) names.emplace(name);
+  outputs.emplace_back(name);
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveRequestedOutput(
     TRITONSERVER_InferenceRequest* request, const char* name) {
   std::erase(of(request)->requested_outputs, name);
+  of(request)->output_names.clear();
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(
     TRITONSERVER_InferenceRequest* request) {
   of(request)->requested_outputs.clear();
+  of(request)->output_names.clear();
   return nullptr;
 }
 

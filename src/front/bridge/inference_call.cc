@@ -165,6 +165,11 @@ Status set_parameter(TRITONSERVER_InferenceRequest* request, const Parameter& p)
 
 }  // namespace
 
+Status check_count(std::string_view what, size_t count, size_t limit) {
+  if (count <= limit) return ok();
+  return invalid_argument("the request has {} {}, at most {} are allowed", count, what, limit);
+}
+
 StatusOr<std::shared_ptr<InferenceCall>> InferenceCall::start(TRITONSERVER_Server* server,
                                                               InferenceSpec spec,
                                                               OnReply on_reply) {

@@ -24,6 +24,13 @@ struct ExternalMemory {
   std::shared_ptr<void> keep;
 };
 
+// What one request may have; more is refused before anything is looked up by name.
+inline constexpr size_t kMaxTensors = 4096;  // inputs, and outputs that it asks for
+inline constexpr size_t kMaxParameters = 1024;
+
+// InvalidArgument, naming `what` and both numbers, when there are more than `limit`.
+Status check_count(std::string_view what, size_t count, size_t limit);
+
 struct InferenceSpec {
   std::string model;
   int64_t version = -1;  // -1: newest ready

@@ -26,6 +26,12 @@ const Tensor* InferenceReply::output(std::string_view name) const {
   return nullptr;
 }
 
+size_t InferenceReply::num_bytes() const {
+  size_t total = 0;
+  for (const Tensor& tensor : outputs) total += tensor.bytes.size();
+  return total;
+}
+
 const std::string* InferenceReply::string_parameter(std::string_view name) const {
   for (const Parameter& p : parameters) {
     if (p.name == name) return std::get_if<std::string>(&p.value);

@@ -45,6 +45,7 @@ struct InferenceReply {
   const Tensor* output(std::string_view name) const;
   // The string parameter of that name; nullptr when absent or of another type.
   const std::string* string_parameter(std::string_view name) const;
+  size_t num_bytes() const;  // of the outputs
 };
 
 // Product of the dims; InvalidArgument when a dim is negative or the product exceeds 2^40.

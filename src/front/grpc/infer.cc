@@ -60,6 +60,7 @@ RequestTracePtr trace_request(const InferContext& context, const Call& call,
 
 Status read_infer_request(const InferContext& context, const Call& call, std::string message,
                           bool accepts_decoupled, GrpcInferRequest& out) {
+  out.ticket.held = BudgetShare(context.budget, message.size());
   const bool traces = context.tracer->is_on();
   const uint64_t begin_ns = traces ? now_ns() : 0;
   const auto check_model = [&](const InferenceSpec& spec, InferTicket& ticket) -> Status {

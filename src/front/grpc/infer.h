@@ -17,6 +17,7 @@ struct InferContext {
   TRITONSERVER_Server* server = nullptr;
   std::shared_ptr<Extensions> extensions;
   std::shared_ptr<Tracer> tracer;
+  std::shared_ptr<ByteBudget> budget;
   std::function<bool(const std::string& name)> forwards_header;  // metadata -> parameters; or null
 };
 using InferContextPtr = std::shared_ptr<const InferContext>;

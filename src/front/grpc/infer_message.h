@@ -12,6 +12,7 @@
 #include "front/bridge/inference_call.h"
 #include "front/bridge/request_trace.h"
 #include "front/grpc/call.h"
+#include "front/http/byte_budget.h"
 #include "front/kserve/shared_memory.h"
 
 namespace nereid::front {
@@ -25,6 +26,7 @@ struct InferTicket {
   bool decoupled = false;                           // of the model
   std::map<std::string, uint64_t> classifications;  // by output: how many classes
   RequestTracePtr trace;                            // null: not traced
+  BudgetShare held;                                 // of the message
 };
 
 struct GrpcInferRequest {

@@ -141,6 +141,8 @@ TEST(InferMessage, DataErrors) {
   request.add_raw_input_contents("abcd");
   request.add_raw_input_contents("abcd");
   EXPECT_EQ(error_of(request), "[request id: <id_unknown>] input 'IN' already exists in request");
+  while (request.inputs_size() <= 4096) request.add_inputs();
+  EXPECT_EQ(error_of(request), "the request has 4097 inputs, at most 4096 are allowed");
   request = request_of("BYTES", {1});
   request.add_raw_input_contents(std::string("\x09\0\0\0abc", 7));
   EXPECT_EQ(

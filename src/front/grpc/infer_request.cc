@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "front/grpc/infer.pb.h"
 #include "front/grpc/infer_message.h"
 
@@ -349,11 +350,9 @@ Status take_data(const Input& input, Source& source, const SharedMemory& regions
 Status take_outputs(const inference::ModelInferRequest& request, const SharedMemory& regions,
                     GrpcInferRequest& out) {
   InferenceSpec& spec = out.spec;
+  absl::flat_hash_set<std::string_view> names;
   for (const auto& output : request.outputs()) {
-    auto& names = spec.requested_outputs;
-    if (std::find(names.begin(), names.end(), output.name()) == names.end()) {
-      names.push_back(output.name());
-    }
+    if (names.insert(output.name()).second) spec.requested_outputs.push_back(output.name());
     ExternalMemory memory;
     ASSIGN_OR_RETURN(const bool is_region,
                      take_region(output.parameters(), output.name(), regions, memory));
@@ -379,9 +378,9 @@ Status take_outputs(const inference::ModelInferRequest& request, const SharedMem
 
 Status take_inputs(const inference::ModelInferRequest& request, Source& source,
                    const SharedMemory& regions, InferenceSpec& spec) {
+  absl::flat_hash_set<std::string_view> names;
   for (const Input& input : request.inputs()) {
-    for (const Tensor& other : spec.inputs) {
-      if (other.name != input.name()) continue;
+    if (!names.insert(input.name()).second) {
       return invalid_argument("[request id: {}] input '{}' already exists in request",
                               spec.id.empty() ? "<id_unknown>" : spec.id, input.name());
     }
@@ -431,6 +430,10 @@ Status parse_infer_message(std::string bytes, const CheckModel& check_model,
   out.ticket.version = request.model_version();
   out.ticket.id = spec.id = request.id();
   ASSIGN_OR_RETURN(spec.version, parse_version(out.ticket.version));
+  const auto size = [](int count) { return static_cast<size_t>(count); };
+  RETURN_IF_ERROR(check_count("inputs", size(request.inputs_size()), kMaxTensors));
+  RETURN_IF_ERROR(check_count("outputs", size(request.outputs_size()), kMaxTensors));
+  RETURN_IF_ERROR(check_count("parameters", request.parameters().size(), kMaxParameters));
   RETURN_IF_ERROR(check_model(spec, out.ticket));
   for (const auto& [key, parameter] : request.parameters()) {
     RETURN_IF_ERROR(take_parameter(key, parameter, out));

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "front/http/io_stall.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -83,6 +84,7 @@ void GrpcConnection::wait_readable() {
 }
 
 void GrpcConnection::on_readable() {
+  const IoTurn turn;
   std::vector<char>& buffer = loop_.buffer_;
   for (int i = 0; i < kReadsInARow; ++i) {
     const ssize_t n = ::recv(socket_.native_handle(), buffer.data(), buffer.size(), 0);
@@ -244,6 +246,7 @@ void Loop::abort() {
 }
 
 void Loop::run_mail() {
+  const IoTurn turn;
   std::vector<Work> work;
   {
     std::lock_guard lock(mailbox_->mutex_);

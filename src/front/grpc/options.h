@@ -9,6 +9,7 @@
 
 namespace nereid::front {
 
+class ByteBudget;
 class Extensions;
 class Tracer;
 
@@ -39,7 +40,7 @@ struct GrpcOptions {
   size_t max_connections = 16384;
   size_t max_streams = 2048;                        // rpcs at once on one connection
   size_t max_message_bytes = size_t{256} << 20;     // of a request, also when decompressed
-  size_t max_buffered_bytes = size_t{4} << 30;      // of unfinished requests, all connections
+  std::shared_ptr<ByteBudget> budget;               // shared with HTTP; null: own
   size_t max_unread_bytes = size_t{64} << 20;       // of a stream's answers, not yet taken by it
   std::string header_forward_pattern;               // metadata that becomes request parameters
   std::string response_compression_level = "none";  // none, low, medium, high
@@ -52,7 +53,7 @@ struct GrpcOptions {
   Milliseconds max_connection_age{0};                        // 0: no limit
   Milliseconds max_connection_age_grace{0};  // after it, for running rpcs; 0: no limit
   Milliseconds handshake_timeout{10000};     // to the client's first complete frame
-  Milliseconds message_timeout{30000};       // for a unary request to arrive, plus 1 s per 64 KiB
+  Milliseconds message_timeout{30000};       // for a message to arrive, plus 1 s per 64 KiB
   Milliseconds write_timeout{30000};         // for a client that does not read
   std::vector<GrpcRestriction> restrictions;
   bool allow_shared_memory = true;  // clients may name regions of shared memory

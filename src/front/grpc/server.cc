@@ -123,6 +123,8 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* ser
   auto impl = std::make_unique<Impl>();
   impl->shared = std::make_shared<GrpcShared>();
   GrpcShared& shared = *impl->shared;
+  if (options.budget == nullptr) options.budget = shared.budget;
+  shared.budget = options.budget;
   ASSIGN_OR_RETURN(shared.methods,
                    make_methods(server, options, [s = &shared.stopping] { return s->load(); }));
   if (options.tls.enabled) {

@@ -69,6 +69,7 @@ StatusOr<Contexts> make_contexts(TRITONSERVER_Server* server, const GrpcOptions&
   infer->server = server;
   infer->extensions = extensions;
   infer->tracer = tracer;
+  infer->budget = options.budget;
   ASSIGN_OR_RETURN(infer->forwards_header, header_filter(options.header_forward_pattern));
   auto control = std::make_shared<ControlContext>();
   control->server = server;

@@ -21,6 +21,8 @@ constexpr uint64_t kResetBurst = 2000, kResetsPerSecond = 200;
 constexpr size_t kSlowestBytesPerSecond = 64 << 10;
 constexpr std::chrono::seconds kScanInterval{1};
 constexpr std::chrono::milliseconds kGoawayDelay{100};
+// For a large request to come on while more than half of the budget is in use.
+constexpr std::chrono::seconds kTightTimeout{1};
 // What an idle connection may ping without keepalive_permit_without_calls, as in gRPC's own core.
 constexpr std::chrono::hours kIdlePingInterval{2};
 
@@ -370,9 +372,13 @@ void Session::check_streams(Time now) {
     const std::chrono::seconds extra(stream->reader_.size() / kSlowestBytesPerSecond);
     if (is_running && stream->deadline_ <= now) {
       stream->give_up(deadline_exceeded("Deadline Exceeded"));
-    } else if (is_running && stream->is_unary() && !stream->half_closed_ &&
-               now - stream->started_ > options.message_timeout + extra) {
+    } else if (now - options.message_timeout - extra > stream->arriving_since()) {
       stream->give_up(deadline_exceeded("the request did not arrive in time"));
+    } else if (stream->arriving_since() != Time::max() && stream->share_.is_large() &&
+               shared_->budget->is_tight() && now - stream->last_receive_ > kTightTimeout) {
+      stream->give_up(resource_exhausted(
+          "the request stalled for {} s while the server was short of memory for requests",
+          kTightTimeout.count()));
     } else if ((stream->out_bytes_ > 0 || stream->finished_) &&
                now - stream->last_progress_ > options.write_timeout) {
       stream->reset(NGHTTP2_ENHANCE_YOUR_CALM);

@@ -13,6 +13,7 @@
 
 #include "front/grpc/call.h"
 #include "front/grpc/options.h"
+#include "front/http/byte_budget.h"
 
 struct nghttp2_session;
 
@@ -27,6 +28,7 @@ struct GrpcShared {
   GrpcOptions options;
   MethodTable methods;
   std::shared_ptr<GrpcStats> stats = std::make_shared<GrpcStats>();
+  std::shared_ptr<ByteBudget> budget = std::make_shared<ByteBudget>();
   std::shared_ptr<TlsContext> tls;    // null: plain text
   std::atomic<bool> stopping{false};  // new rpcs are refused
 };

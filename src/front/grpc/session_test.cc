@@ -406,7 +406,7 @@ TEST_F(SessionTest, ConnectionAge) {
 }
 
 TEST_F(SessionTest, BudgetOfUnfinishedRequests) {
-  shared_->options.max_buffered_bytes = 100000;
+  shared_->budget = std::make_shared<ByteBudget>(100000);
   const int32_t id = client().open("/t/Echo");
   std::string half(200000, 'q');
   write_grpc_prefix(half, false);
@@ -414,6 +414,39 @@ TEST_F(SessionTest, BudgetOfUnfinishedRequests) {
   client().write(id, half);
   client().pump();
   EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "8");
+}
+
+// A message of a stream that stops half-way ends the stream, as it ends a unary request.
+TEST_F(SessionTest, AStreamWhoseMessageStallsTimesOut) {
+  const int32_t stalled = client().open("/t/Stream"), idle = client().open("/t/Stream");
+  std::string whole(1000, 'q');
+  write_grpc_prefix(whole, false);
+  client().write(idle, whole);
+  client().write(stalled, whole + whole.substr(0, 500));
+  client().pump();
+  EXPECT_EQ(seen_.size(), 2u);
+  client().pass(seconds(29));
+  EXPECT_EQ(client().replies[stalled].headers.count("grpc-status"), 0u);
+  client().pass(seconds(3));
+  EXPECT_EQ(client().replies[stalled].headers.at("grpc-status"), "4");
+  EXPECT_EQ(client().replies[idle].headers.count("grpc-status"), 0u);
+}
+
+// Others need the room that a stalled request holds.
+TEST_F(SessionTest, AStalledRequestMakesRoom) {
+  shared_->budget = std::make_shared<ByteBudget>(300000);
+  std::string large(200000, 'q');
+  write_grpc_prefix(large, false);
+  const int32_t stalled = client().open("/t/Stream");
+  client().write(stalled, large.substr(0, 160000));
+  client().pump();
+  client().pass(seconds(3));
+  EXPECT_EQ(client().replies[stalled].headers.at("grpc-status"), "8");
+  EXPECT_EQ(shared_->budget->used(), 0u);
+  const int32_t next = client().open("/t/Echo");
+  client().write(next, large, true);
+  client().pump();
+  EXPECT_EQ(client().replies[next].headers.at("grpc-status"), "0");
 }
 
 TEST(Wire, Timeouts) {

@@ -75,10 +75,18 @@ void GrpcStream::account() {
   const size_t bytes = reader_.size() + message_.size() + held_.size();
   session_->shared_->stats->buffered_bytes += bytes - accounted_;
   accounted_ = bytes;
+  share_.set(accounted_ + out_bytes_);
+}
+
+GrpcStream::Time GrpcStream::arriving_since() const {
+  if (finished_ || method_ == nullptr || paused_) return Time::max();
+  if (is_unary()) return half_closed_ ? Time::max() : started_;
+  return message_began_;
 }
 
 void GrpcStream::receive(std::string_view data) {
   const size_t size = data.size();
+  last_receive_ = session_->now_;
   nghttp2_session_consume_connection(session_->h2_, size);
   if (discarding_) {
     nghttp2_session_consume_stream(session_->h2_, id_, size);
@@ -97,9 +105,9 @@ void GrpcStream::receive(std::string_view data) {
     }
   }
   account();
-  if (session_->shared_->stats->buffered_bytes > session_->shared_->options.max_buffered_bytes) {
-    give_up(resource_exhausted("the server is receiving more than {} bytes of requests",
-                               session_->shared_->options.max_buffered_bytes));
+  const ByteBudget& budget = *session_->shared_->budget;
+  if (accounted_ > 0 && budget.is_full() && share_.is_large()) {
+    give_up(resource_exhausted("{}", message(budget.refusal())));
   }
 }
 
@@ -120,6 +128,11 @@ void GrpcStream::feed(std::string_view data) {
     }
   }
   feeding_ = false;
+  if (session_ == nullptr || reader_.is_empty()) {
+    message_began_ = Time::max();
+  } else if (message_began_ == Time::max()) {
+    message_began_ = session_->now_;
+  }
 }
 
 StatusOr<std::string> GrpcStream::open_message() {
@@ -140,6 +153,7 @@ StatusOr<std::string> GrpcStream::open_message() {
 }
 
 void GrpcStream::take_message() {
+  message_began_ = Time::max();
   auto message = open_message();
   if (!message.ok()) return give_up(message.status());
   if (handler_ != nullptr) {
@@ -201,13 +215,15 @@ void GrpcStream::send(std::string message) {
   const size_t unread = out_bytes_, total = session_->unread_bytes_;
   // One message may always wait; a client that reads gets all of them.
   if (unread > 0 &&
-      (unread + size > options.max_unread_bytes || total + size > 4 * options.max_unread_bytes)) {
+      (unread + size > options.max_unread_bytes || total + size > 4 * options.max_unread_bytes ||
+       (share_.is_large() && session_->shared_->budget->is_full()))) {
     return reset(NGHTTP2_ENHANCE_YOUR_CALM);
   }
   if (unread == 0) last_progress_ = session_->now_;
   out_.push_back(std::move(message));
   out_bytes_ += size;
   session_->unread_bytes_ += size;
+  share_.set(accounted_ + out_bytes_);
   head_sent_ ? resume() : submit_head();
   session_->on_output_();
 }
@@ -243,6 +259,7 @@ void GrpcStream::detach() {
   session_->shared_->stats->buffered_bytes -= accounted_;
   session_->unread_bytes_ -= out_bytes_;
   session_ = nullptr;
+  share_.set(0);
   const auto alive = shared_from_this();
   if (const CallPtr call = call_.lock()) call->cancel();
   const auto keep = std::exchange(handler_, nullptr);
@@ -298,6 +315,7 @@ void GrpcStream::submit_trailers() {
 
 void GrpcStream::copy_out(std::string& out, size_t length) {
   out_bytes_ -= length;
+  share_.set(accounted_ + out_bytes_);
   session_->unread_bytes_ -= length;
   last_progress_ = session_->now_;
   while (length > 0) {

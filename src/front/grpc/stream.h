@@ -15,7 +15,8 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
  public:
   using Time = Session::Time;
 
-  GrpcStream(Session* session, int32_t id) : session_(session), id_(id) {}
+  GrpcStream(Session* session, int32_t id)
+      : session_(session), id_(id), share_(session->shared_->budget) {}
   ~GrpcStream() override;
 
   void send(std::string message) override;
@@ -60,6 +61,8 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   StatusOr<std::string> open_message();
   void deliver_end();
   void account();
+  // When the message that is arriving began; Time::max() when none is.
+  Time arriving_since() const;
   void submit_head();
   void resume();
   bool is_unary() const { return method_ != nullptr && method_->unary != nullptr; }
@@ -78,7 +81,9 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   bool has_message_ = false;
   std::string held_;  // streams: not yet cut into messages, because of a pause
   size_t unconsumed_ = 0;
-  size_t accounted_ = 0;
+  size_t accounted_ = 0;  // of a request that is not complete
+  BudgetShare share_;     // of that and of the answer
+  Time message_began_ = Time::max(), last_receive_;
   bool paused_ = false, feeding_ = false, half_closed_ = false, end_delivered_ = false;
   bool discarding_ = false;  // the call is over; what still comes is thrown away
 

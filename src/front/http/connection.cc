@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "front/http/io_stall.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -33,6 +34,8 @@ constexpr size_t kMaxRequestChunks = 65536;
 // more, the event loops share that work.
 constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
+// For the next bytes of a large body while more than half of the budget is in use.
+constexpr milliseconds kTightTimeout{1000};
 constexpr char kServerExiting[] = "Server exiting";
 
 // "http://host/path?x" and "/path?x" alike.
@@ -258,6 +261,7 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!got_byte) co_return false;
   auto answer = std::make_shared<Answer>();
   answer->request.begin_ns = now_ns();
+  answer->share = BudgetShare(listener_->options.budget);
   const bool complete = co_await read_request(*answer);
   if (!complete) co_return false;
   co_await answer_request(answer);
@@ -308,11 +312,21 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     const Time begin = now();
     while (!ec && !parser.is_done()) {
       const size_t received = parser.get().body().size();
-      arm(std::chrono::duration_cast<milliseconds>(begin - now()) + options.body_timeout +
-          milliseconds(1000 * received / kSlowestBodyBytesPerSecond));
+      answer.share.set(received);
+      if (answer.share.is_large() && options.budget->is_full()) break;
+      const milliseconds left = std::chrono::duration_cast<milliseconds>(begin - now()) +
+                                options.body_timeout +
+                                milliseconds(1000 * received / kSlowestBodyBytesPerSecond);
+      // A large request that does not come on makes room for others.
+      const bool is_tight = answer.share.is_large() && options.budget->is_tight();
+      arm(is_tight ? std::min(left, kTightTimeout) : left);
       co_await http::async_read_some(socket_, buffer_, parser, token);
     }
     disarm();
+  }
+  if (!ec && !parser.is_done()) {
+    co_await refuse(request, 503, std::string(message(options.budget->refusal())));
+    co_return false;
   }
   if (ec == http::error::body_limit) {
     co_await refuse(
@@ -339,6 +353,8 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
   }
   request.body = std::move(parser.get().body());
+  answer.body_bytes = request.body.size();
+  answer.share.set(answer.body_bytes);
   request.end_ns = now_ns();
   co_return true;
 }
@@ -354,6 +370,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
   current_ = answer;
   ++listener_->stats.requests_active;
   {
+    const IoTurn turn;
     const ExchangePtr exchange = make_exchange(shared_from_this(), answer, listener_.listener());
     if (listener_->draining) {
       exchange->send(listener_->router.error_page()(answer->request, 503, kServerExiting));

@@ -102,6 +102,8 @@ struct Answer {
   bool gone = false;       // client left or stalled; nothing is written any more
   bool is_cut = false;     // the server stopped and has ended it; the handler writes no more
   std::string if_stopped;  // the end of a stream in that case
+  BudgetShare share;       // of the request's body and of what the client has not read
+  size_t body_bytes = 0;   // of the request
   std::function<void()> on_disconnect;
   std::vector<Exchange::OnWritten> on_written;
 };

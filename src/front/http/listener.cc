@@ -116,6 +116,7 @@ StatusOr<std::unique_ptr<Listener>> Listener::start(IoThreads& threads, Listener
     return invalid_argument("port {} is not in [0, 65535]", options.port);
   }
   raise_descriptor_limit();
+  if (options.budget == nullptr) options.budget = std::make_shared<ByteBudget>();
   auto impl = std::make_shared<Impl>(std::move(options), std::move(router));
   auto acceptor = std::make_shared<Acceptor>(threads.impl());
   tcp::acceptor& socket = acceptor->socket;

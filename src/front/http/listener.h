@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "front/http/byte_budget.h"
 #include "front/http/message.h"
 #include "front/http/router.h"
 
@@ -24,6 +25,7 @@ struct ListenerOptions {
   size_t max_body_bytes = size_t{64} << 20;
   size_t max_connections = 16384;                 // beyond: 503 and close
   size_t max_unread_bytes = size_t{8} << 20;      // streamed text that the client has not read yet
+  std::shared_ptr<ByteBudget> budget;             // of all front ends; null: own
   std::chrono::milliseconds idle_timeout{75000};  // between requests
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come

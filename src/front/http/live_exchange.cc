@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "front/http/connection.h"
+#include "front/http/io_stall.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -40,6 +41,7 @@ class LiveExchange final : public Exchange {
   void post(std::function<void()> work) override {
     ++answer_->num_posted;
     asio::post(connection_->executor(), [work = std::move(work), answer = answer_] {
+      const IoTurn turn;
       answer->close();
       --answer->num_posted;
       run(work);
@@ -69,6 +71,7 @@ class LiveExchange final : public Exchange {
   void send(Response response) override {
     if (answer_->started) return;
     answer_->head = std::move(response);
+    answer_->share.set(answer_->body_bytes + answer_->head.body.size());
     answer_->started = true;
     finish();
   }
@@ -84,11 +87,16 @@ class LiveExchange final : public Exchange {
   void write(std::string_view text) override {
     if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
     // One piece may be larger than the limit: only what is left over of earlier ones counts.
-    if (!answer_->is_inside && answer_->unread_bytes > listener_->options.max_unread_bytes) {
+    const ListenerOptions& options = listener_->options;
+    const bool is_behind =
+        answer_->unread_bytes > options.max_unread_bytes ||
+        (answer_->unread_bytes > 0 && answer_->share.is_large() && options.budget->is_full());
+    if (!answer_->is_inside && is_behind) {
       connection_->give_up(*answer_);
     } else {
       answer_->chunks.emplace_back(text);
       answer_->unread_bytes += text.size();
+      answer_->share.set(answer_->body_bytes + answer_->unread_bytes);
     }
     news();
   }
@@ -105,7 +113,7 @@ class LiveExchange final : public Exchange {
     }
   }
 
-  bool disconnected() const override { return answer_->gone; }
+  bool disconnected() const override { return answer_->gone || answer_->is_cut; }
 
   void on_written(OnWritten callback) override {
     answer_->on_written.push_back(std::move(callback));

@@ -84,7 +84,7 @@ class Exchange {
   // Called once on the strand when the client goes away (or stalls) or the server stops before the
   // answer is complete; at once if that has happened already.
   virtual void on_disconnect(std::function<void()> callback) = 0;
-  virtual bool disconnected() const = 0;
+  virtual bool disconnected() const = 0;  // that has happened
 
   // Called on the strand after each write of the answer (or a part of it) with the steady-clock
   // nanoseconds before and after; not when the client is gone. Each callback given is called, and

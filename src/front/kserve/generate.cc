@@ -1,6 +1,12 @@
 // One generate request from body to last response; see generate.h.
 #include "front/kserve/generate.h"
 
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+
 #include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 #include "front/bridge/model_info.h"
@@ -18,41 +24,94 @@ constexpr char kNotOneResponse[] =
     "generate expects model to produce exactly 1 response, use generate stream for model that "
     "generates various number of responses";
 
+// Replies of a stream that wait until an earlier one of megabytes is written.
+constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
+
+std::string error_event(std::string_view text) {
+  return fmt::format("data: {}\n\n", kserve_error_body(text));
+}
+
+// An event for the stream, and the status line that it asks for when it is the first.
+struct Event {
+  std::string text;
+  int status = 200;
+};
+
+Event event_of(const InferenceReply& reply) {
+  if (reply.empty) return {};
+  const StatusOr<std::string> text =
+      reply.status.ok() ? format_generate_reply(reply) : StatusOr<std::string>(reply.status);
+  if (!text.ok()) return {error_event(message(text.status())), http_status(text.status())};
+  return {"data: " + *text + "\n\n"};
+}
+
 // Lives from the request to the final reply; used on the exchange's strand only.
-class Generate {
+class Generate : public std::enable_shared_from_this<Generate> {
  public:
-  Generate(ExchangePtr exchange, bool stream, LoadReport load)
-      : exchange_(std::move(exchange)), stream_(stream), load_(std::move(load)) {}
+  Generate(ExchangePtr exchange, bool stream, Workers& workers, LoadReport load)
+      : exchange_(std::move(exchange)),
+        stream_(stream),
+        workers_(workers),
+        load_(std::move(load)) {}
 
   void take(InferenceReply reply) {
-    if (stream_) {
-      stream_reply(reply);
-    } else {
-      collect_reply(reply);
-    }
+    if (!stream_) return collect_reply(reply);
+    const size_t size = reply.num_bytes();
+    if (!is_writing_ && size <= kQuickReplyBytes) return send(event_of(reply), reply.final);
+    if (is_over_) return;
+    if (is_writing_ && size > 0 && waiting_bytes_ + size > kMaxWaitingBytes) return give_up();
+    waiting_bytes_ += size;
+    waiting_.push_back(std::make_shared<const InferenceReply>(std::move(reply)));
+    if (!std::exchange(is_writing_, true)) write_next();
+  }
+
+  // Once the inference runs. The client leaving cancels it.
+  void watch(std::shared_ptr<InferenceCall> call) {
+    call_ = std::move(call);
+    exchange_->on_disconnect([self = shared_from_this()] {
+      self->is_over_ = true;
+      self->call_->cancel();
+    });
   }
 
  private:
-  void stream_reply(const InferenceReply& reply) {
-    std::string event;
-    int status = 200;
-    if (!reply.empty) {
-      StatusOr<std::string> text =
-          reply.status.ok() ? format_generate_reply(reply) : StatusOr<std::string>(reply.status);
-      if (!text.ok()) status = http_status(text.status());
-      event = "data: " + (text.ok() ? *text : kserve_error_body(message(text.status()))) + "\n\n";
-    }
+  void send(const Event& event, bool is_last) {
     // The first response decides the status line.
-    if (!begun_) {
-      Response head{status, "text/event-stream; charset=utf-8", {}, ""};
-      if (status == 503) head.headers.push_back({"Retry-After", "1"});
+    if (!std::exchange(begun_, true)) {
+      Response head{event.status, "text/event-stream; charset=utf-8", {}, ""};
+      if (event.status == 503) head.headers.push_back({"Retry-After", "1"});
       load_.add_to(head);
-      exchange_->begin_stream(std::move(head),
-                              "data: " + kserve_error_body("Server exiting") + "\n\n");
-      begun_ = true;
+      exchange_->begin_stream(std::move(head), error_event("Server exiting"));
     }
-    exchange_->write(event);
-    if (reply.final) exchange_->end();
+    exchange_->write(event.text);
+    if (is_last) exchange_->end();
+  }
+
+  // Large replies become text on a worker, one after the other.
+  void write_next() {
+    const auto reply = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= reply->num_bytes();
+    const auto self = shared_from_this();
+    workers_.run(
+        exchange_, false, [self, reply] { return self->is_over_ ? Event() : event_of(*reply); },
+        [self, reply](const Event& event) {
+          self->send(event, reply->final);
+          self->is_writing_ = !self->waiting_.empty() && !self->is_over_;
+          if (self->is_writing_) self->write_next();
+        });
+  }
+
+  void give_up() {
+    is_over_ = true;
+    waiting_.clear();
+    send({error_event(
+              fmt::format("more than {} bytes of responses wait to be written", kMaxWaitingBytes)),
+          503},
+         /*is_last=*/true);
+    exchange_->post([self = shared_from_this()] {
+      if (self->call_ != nullptr) self->call_->cancel();
+    });
   }
 
   void collect_reply(InferenceReply& reply) {
@@ -61,9 +120,15 @@ class Generate {
     if (!final) return;
     if (num_replies_ != 1) return answer(kserve_error(400, kNotOneResponse));
     if (!first_.status.ok()) return answer(kserve_error(first_.status));
-    StatusOr<std::string> text = format_generate_reply(first_);
-    answer(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
-                     : kserve_error(text.status()));
+    const auto self = shared_from_this();
+    workers_.run(
+        exchange_, first_.num_bytes() <= kQuickReplyBytes,
+        [self] {
+          StatusOr<std::string> text = format_generate_reply(self->first_);
+          return text.ok() ? Response{200, "application/json", {}, *std::move(text)}
+                           : kserve_error(text.status());
+        },
+        [self](Response response) { self->answer(std::move(response)); });
   }
 
   // As one chunk: Triton's clients have never seen another framing here.
@@ -77,8 +142,14 @@ class Generate {
 
   ExchangePtr exchange_;
   const bool stream_;
+  Workers& workers_;
   const LoadReport load_;
+  std::shared_ptr<InferenceCall> call_;
   bool begun_ = false;
+  std::atomic<bool> is_over_{false};  // nobody wants more
+  bool is_writing_ = false;           // a worker has a reply
+  std::deque<std::shared_ptr<const InferenceReply>> waiting_;
+  size_t waiting_bytes_ = 0;
   size_t num_replies_ = 0;
   InferenceReply first_;
 };
@@ -96,18 +167,21 @@ StatusOr<InferenceSpec> read_request(TRITONSERVER_Server* server, const Request&
   return spec;
 }
 
-}  // namespace
+struct ReadRequest {
+  StatusOr<InferenceSpec> spec;
+  LoadReport load;
+};
 
-void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream,
-                    const KserveOptions& options) {
-  StatusOr<InferenceSpec> spec = read_request(server, exchange->request());
+void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream,
+                ReadRequest request, const KserveOptions& options) {
+  StatusOr<InferenceSpec>& spec = request.spec;
   if (!spec.ok()) {
     exchange->send(kserve_error(spec.status()));
     return;
   }
   spec->trace = trace_exchange(*options.tracer, spec->model, *exchange);
   auto state =
-      std::make_shared<Generate>(exchange, stream, LoadReport(server, exchange->request()));
+      std::make_shared<Generate>(exchange, stream, *options.workers, std::move(request.load));
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
     exchange->deliver([state, shared] { state->take(std::move(*shared)); });
@@ -119,7 +193,24 @@ void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bo
     exchange->send(kserve_error(call.status()));
     return;
   }
-  exchange->on_disconnect([call = *call] { call->cancel(); });
+  state->watch(*std::move(call));
+}
+
+}  // namespace
+
+void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream,
+                    const KserveOptionsPtr& options) {
+  const Request& request = exchange->request();
+  if (request.body.size() <= kQuickJsonBytes && !LoadReport::is_asked(request)) {
+    return start_read(server, exchange, stream, {read_request(server, request), {}}, *options);
+  }
+  options->workers->run(
+      exchange, false,
+      [server, exchange] {
+        const Request& asked = exchange->request();
+        return ReadRequest{read_request(server, asked), LoadReport(server, asked)};
+      },
+      [=](ReadRequest read) { start_read(server, exchange, stream, std::move(read), *options); });
 }
 
 }  // namespace nereid::front

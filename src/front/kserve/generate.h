@@ -10,6 +10,6 @@ namespace nereid::front {
 // Starts the inference that the exchange asks for. Without `stream` the answer is the one response
 // as JSON; with it every response is one server-sent event. The client leaving cancels.
 void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream,
-                    const KserveOptions& options);
+                    const KserveOptionsPtr& options);
 
 }  // namespace nereid::front

@@ -18,10 +18,11 @@ constexpr char kLengthHeader[] = "Inference-Header-Content-Length";
 // Lives from the request to the final reply; used on the exchange's strand only.
 class Infer {
  public:
-  Infer(ExchangePtr exchange, InferRequest request)
-      : exchange_(std::move(exchange)), request_(std::move(request)) {}
+  Infer(ExchangePtr exchange, InferRequest request, Workers& workers)
+      : exchange_(std::move(exchange)), request_(std::move(request)), workers_(workers) {}
 
-  void take(InferenceReply reply) {
+  // `self` is this.
+  void take(InferenceReply reply, const std::shared_ptr<Infer>& self) {
     const bool final = reply.final;
     if (!reply.empty && ++num_replies_ == 1) first_ = std::move(reply);
     if (!final) return;
@@ -31,7 +32,9 @@ class Infer {
       exchange_->send(
           kserve_error(500, fmt::format("expected a single response, got {}", num_replies_)));
     } else {
-      exchange_->send(answer());
+      workers_.run(
+          exchange_, is_quick_to_write(), [self] { return self->answer(); },
+          [self](Response response) { self->exchange_->send(std::move(response)); });
     }
   }
 
@@ -54,8 +57,24 @@ class Infer {
     return response;
   }
 
+  // Binary tensors are only copied.
+  bool is_quick_to_write() const {
+    if (find_header(exchange_->request().headers, "Accept-Encoding") != nullptr) {
+      return first_.num_bytes() <= kQuickReplyBytes;
+    }
+    size_t num_bytes = 0;
+    for (const Tensor& tensor : first_.outputs) {
+      const auto binary = request_.binary.find(tensor.name);
+      const bool is_binary =
+          binary == request_.binary.end() ? request_.binary_by_default : binary->second;
+      num_bytes += is_binary ? tensor.bytes.size() / 64 : tensor.bytes.size();
+    }
+    return num_bytes <= kQuickReplyBytes;
+  }
+
   ExchangePtr exchange_;
   const InferRequest request_;  // without its spec
+  Workers& workers_;
   size_t num_replies_ = 0;
   InferenceReply first_;
 };
@@ -115,26 +134,24 @@ StatusOr<InferRequest> read_request(TRITONSERVER_Server* server, Request& reques
   return out;
 }
 
-}  // namespace
-
-void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
-                 const SharedMemory& regions, const KserveOptions& options) {
-  StatusOr<InferRequest> request = read_request(server, exchange->request(), regions, options);
-  if (!request.ok()) {
-    Response response = kserve_error(request.status());
-    if (message(request.status()) == "Unsupported compression type") {
-      response.headers.push_back({"Accept-Encoding", "gzip, deflate"});
-    }
-    exchange->send(std::move(response));
-    return;
+void send_refusal(Exchange& exchange, const Status& status) {
+  Response response = kserve_error(status);
+  if (message(status) == "Unsupported compression type") {
+    response.headers.push_back({"Accept-Encoding", "gzip, deflate"});
   }
+  exchange.send(std::move(response));
+}
+
+void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
+                StatusOr<InferRequest> request, const KserveOptions& options) {
+  if (!request.ok()) return send_refusal(*exchange, request.status());
   InferenceSpec spec = std::move(request->spec);
   request->spec = {};
   spec.trace = trace_exchange(*options.tracer, spec.model, *exchange);
-  auto state = std::make_shared<Infer>(exchange, *std::move(request));
+  auto state = std::make_shared<Infer>(exchange, *std::move(request), *options.workers);
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
-    exchange->dispatch([state, shared] { state->take(std::move(*shared)); });
+    exchange->dispatch([state, shared] { state->take(std::move(*shared), state); });
   };
   spec.flags |= kMayRunHere;
   auto call = InferenceCall::start(server, std::move(spec), std::move(on_reply));
@@ -143,6 +160,33 @@ void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
     return;
   }
   exchange->on_disconnect([call = *call] { call->cancel(); });
+}
+
+// Binary tensors are not looked at; a compressed body may become a thousand times as long.
+bool is_quick_to_read(const Request& request) {
+  const std::string* encoding = find_header(request.headers, "Content-Encoding");
+  if (encoding != nullptr) return request.body.size() <= kQuickJsonBytes / 64;
+  size_t json_bytes = request.body.size();
+  if (const std::string* text = find_header(request.headers, kLengthHeader)) {
+    std::from_chars(text->data(), text->data() + text->size(), json_bytes);
+  }
+  return json_bytes <= kQuickJsonBytes;
+}
+
+}  // namespace
+
+void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
+                 const std::shared_ptr<SharedMemory>& regions, const KserveOptionsPtr& options) {
+  if (is_quick_to_read(exchange->request())) {
+    return start_read(server, exchange,
+                      read_request(server, exchange->request(), *regions, *options), *options);
+  }
+  options->workers->run(
+      exchange, false,
+      [=] { return read_request(server, exchange->request(), *regions, *options); },
+      [=](StatusOr<InferRequest> request) {
+        start_read(server, exchange, std::move(request), *options);
+      });
 }
 
 }  // namespace nereid::front

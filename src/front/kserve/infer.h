@@ -11,6 +11,6 @@ namespace nereid::front {
 
 // Runs one infer request; the exchange gets its answer when the model's final response is there.
 void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
-                 const SharedMemory& regions, const KserveOptions& options);
+                 const std::shared_ptr<SharedMemory>& regions, const KserveOptionsPtr& options);
 
 }  // namespace nereid::front

@@ -40,6 +40,28 @@ TEST(InferRequest, ReadsJsonData) {
   EXPECT_EQ(in.bytes, std::string("\1\0\0\0\2\0\0\0", 8));
 }
 
+TEST(InferRequest, CountsAreLimited) {
+  const auto many = [](const char* key, const std::string& item, int count) {
+    std::string out = fmt::format(R"({{"inputs":[],"{}":)", key);
+    out = std::string(key) == "inputs" ? R"({"inputs":)" : out;
+    for (int i = 0; i < count; ++i) {
+      out += (i == 0 ? "[" : ",") + fmt::format(fmt::runtime(item), i);
+    }
+    return out + "]}";
+  };
+  const std::string in = R"({{"name":"i{}","shape":[0],"datatype":"INT32","data":[]}})";
+  EXPECT_TRUE(parse(many("inputs", in, 4096)).ok());
+  EXPECT_EQ(error(many("inputs", in, 4097)),
+            "the request has 4097 inputs, at most 4096 are allowed");
+  const std::string out = R"({{"name":"o{}"}})";
+  EXPECT_EQ(parse(many("outputs", out, 4096))->spec.requested_outputs.size(), 4096u);
+  EXPECT_EQ(error(many("outputs", out, 4097)),
+            "the request has 4097 outputs, at most 4096 are allowed");
+  std::string parameters = R"({"inputs":[],"parameters":{"p":1)";
+  for (int i = 1; i <= 1024; ++i) parameters += fmt::format(R"(,"p{}":1)", i);
+  EXPECT_EQ(error(parameters + "}}"), "the request has 1025 parameters, at most 1024 are allowed");
+}
+
 TEST(InferRequest, ReadsParameters) {
   const auto request = parse(
       R"({"id":"7","inputs":[],"parameters":{"sequence_id":"s","sequence_start":true,"priority":2,)"

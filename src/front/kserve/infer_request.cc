@@ -1,6 +1,7 @@
 // Infer request bodies -> InferenceSpec; see infer_message.h.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "front/http/json_text.h"
 #include "front/kserve/infer_message.h"
 #include "front/kserve/json_body.h"
@@ -9,10 +10,13 @@
 namespace nereid::front {
 namespace {
 
-// The tensors behind the JSON, given out from the front.
+using Names = absl::flat_hash_set<std::string>;
+
+// The tensors behind the JSON, given out from the front, and the inputs that have been read.
 struct Blobs {
   std::shared_ptr<const std::string> body;
   size_t at = 0;
+  Names names;
 };
 
 Status missing(std::string_view key) {
@@ -114,8 +118,7 @@ Status parse_input(const json::value& input, const std::string& model, const Sha
   if (tensor.type == TRITONSERVER_TYPE_INVALID) {
     return invalid_argument("invalid datatype for input {}", *name);
   }
-  if (std::any_of(spec.inputs.begin(), spec.inputs.end(),
-                  [&](const Tensor& t) { return t.name == tensor.name; })) {
+  if (!blobs.names.insert(tensor.name).second) {
     return invalid_argument("[request id: {}] input '{}' already exists in request",
                             spec.id.empty() ? "<id_unknown>" : spec.id, tensor.name);
   }
@@ -130,11 +133,11 @@ Status parse_input(const json::value& input, const std::string& model, const Sha
   return ok();
 }
 
-Status parse_output(const json::value& output, const SharedMemory& regions, InferRequest& out) {
+Status parse_output(const json::value& output, const SharedMemory& regions, Names& seen,
+                    InferRequest& out) {
   ASSIGN_OR_RETURN(const auto name, string_member(output, "name"));
   if (!name) return missing("name");
-  auto& names = out.spec.requested_outputs;
-  if (std::find(names.begin(), names.end(), *name) == names.end()) names.push_back(*name);
+  if (seen.insert(*name).second) out.spec.requested_outputs.push_back(*name);
   const json::value* parameters = member(output, "parameters");
   if (parameters == nullptr) return ok();
   ASSIGN_OR_RETURN(const auto binary, bool_member(*parameters, "binary_data"));
@@ -173,6 +176,7 @@ Status parse_parameters(const json::value& root, InferRequest& out) {
   const json::value* parameters = member(root, "parameters");
   if (parameters == nullptr) return ok();
   if (!parameters->is_object()) return wrong_member("parameters", "an object", *parameters);
+  RETURN_IF_ERROR(check_count("parameters", parameters->get_object().size(), kMaxParameters));
   InferenceSpec& spec = out.spec;
   RETURN_IF_ERROR(parse_sequence_id(*parameters, spec));
   ASSIGN_OR_RETURN(const auto start, bool_member(*parameters, "sequence_start"));
@@ -215,7 +219,7 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
                                           std::const_pointer_cast<std::string>(body)};
     return out;
   }
-  Blobs blobs{body, std::min(header_length.value_or(body->size()), body->size())};
+  Blobs blobs{body, std::min(header_length.value_or(body->size()), body->size()), {}};
   ASSIGN_OR_RETURN(const json::value root,
                    parse_json_body(std::string_view(*body).substr(0, blobs.at)));
   if (!root.is_object()) {
@@ -227,6 +231,7 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
   const json::value* inputs = member(root, "inputs");
   if (inputs == nullptr) return missing("inputs");
   if (!inputs->is_array()) return wrong_member("inputs", "an array", *inputs);
+  RETURN_IF_ERROR(check_count("inputs", inputs->get_array().size(), kMaxTensors));
   for (const json::value& input : inputs->get_array()) {
     RETURN_IF_ERROR(parse_input(input, model, regions, blobs, out.spec));
   }
@@ -235,8 +240,10 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
   }
   if (const json::value* outputs = member(root, "outputs")) {
     if (!outputs->is_array()) return wrong_member("outputs", "an array", *outputs);
+    RETURN_IF_ERROR(check_count("outputs", outputs->get_array().size(), kMaxTensors));
+    Names names;
     for (const json::value& output : outputs->get_array()) {
-      RETURN_IF_ERROR(parse_output(output, regions, out));
+      RETURN_IF_ERROR(parse_output(output, regions, names, out));
     }
   }
   return out;

@@ -16,6 +16,7 @@
 namespace nereid::front {
 namespace {
 
+constexpr char kFormatHeader[] = "endpoint-load-metrics-format";
 constexpr std::string_view kFamily = "nv_trt_llm_kv_cache_block_metrics{";
 
 struct CacheBlocks {
@@ -64,29 +65,33 @@ std::optional<CacheLoad> read_load(std::string_view page) {
 
 }  // namespace
 
-LoadReport::LoadReport(TRITONSERVER_Server* server, const Request& request) : server_(server) {
-  const std::string* format = find_header(request.headers, "endpoint-load-metrics-format");
-  if (format != nullptr && (*format == "json" || *format == "text")) format_ = *format;
+bool LoadReport::is_asked(const Request& request) {
+  const std::string* format = find_header(request.headers, kFormatHeader);
+  return format != nullptr && (*format == "json" || *format == "text");
 }
 
-void LoadReport::add_to(Response& head) const {
-  if (format_.empty()) return;
-  const auto page = server_metrics_text(server_);
+LoadReport::LoadReport(TRITONSERVER_Server* server, const Request& request) {
+  if (!is_asked(request)) return;
+  const auto page = server_metrics_text(server);
   const auto load = page.ok() ? read_load(*page) : std::nullopt;
   if (!load) {
     log_error("endpoint-load-metrics: no model reports nv_trt_llm_kv_cache_block_metrics");
     return;
   }
   const auto capacity = static_cast<uint64_t>(load->capacity);
-  head.headers.push_back(
-      {"endpoint-load-metrics",
-       format_ == "json"
-           ? fmt::format(
-                 R"(JSON {{"named_metrics":{{"kv_cache_utilization":{},"max_token_capacity":{}}}}})",
-                 load->utilization, capacity)
-           : fmt::format("TEXT named_metrics.kv_cache_utilization={}, "
-                         "named_metrics.max_token_capacity={}",
-                         load->utilization, capacity)});
+  text_ =
+      *find_header(request.headers, kFormatHeader) == "json"
+          ? fmt::format(
+                R"(JSON {{"named_metrics":{{"kv_cache_utilization":{},"max_token_capacity":{}}}}})",
+                load->utilization, capacity)
+          : fmt::format(
+                "TEXT named_metrics.kv_cache_utilization={}, "
+                "named_metrics.max_token_capacity={}",
+                load->utilization, capacity);
+}
+
+void LoadReport::add_to(Response& head) const {
+  if (!text_.empty()) head.headers.push_back({"endpoint-load-metrics", text_});
 }
 
 }  // namespace nereid::front

@@ -10,16 +10,19 @@ namespace nereid::front {
 
 class LoadReport {
  public:
-  // `request` asks by "endpoint-load-metrics-format: json" (or text). `server` must outlive this.
+  LoadReport() = default;  // not asked for
+  // `request` asks by "endpoint-load-metrics-format: json" (or text).
+  static bool is_asked(const Request& request);
+  // The load now: the share of the KV cache in use, 0 to 1, and the tokens that the cache holds,
+  // over all models that have one. Empty when not asked for or when none is known. Reads the page
+  // of metrics, which takes milliseconds with many models.
   LoadReport(TRITONSERVER_Server* server, const Request& request);
 
-  // Adds "endpoint-load-metrics": the share of the KV cache in use, 0 to 1, and the tokens that the
-  // cache holds, over all models that have one. Nothing when not asked for or when none is known.
+  // Adds "endpoint-load-metrics".
   void add_to(Response& head) const;
 
  private:
-  TRITONSERVER_Server* server_;
-  std::string format_;  // "": not asked for
+  std::string text_;
 };
 
 }  // namespace nereid::front

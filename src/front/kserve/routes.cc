@@ -100,6 +100,7 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
   router.add("GET", "/v2/models/stats", [server](const ExchangePtr& x) {
     x->send(model_text(server, x->request(), &model_statistics_json));
   });
+  const auto shared = std::make_shared<const KserveOptions>(options);
   for (const std::string base : {"/v2/models/{m}", "/v2/models/{m}/versions/{v:digits}"}) {
     router.add("GET", base, [server](const ExchangePtr& x) {
       x->send(model_text(server, x->request(), &model_metadata_json));
@@ -110,16 +111,16 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     router.add("GET", base + "/stats", [server](const ExchangePtr& x) {
       x->send(model_text(server, x->request(), &model_statistics_json));
     });
-    router.add("POST", base + "/infer", [server, regions, options](const ExchangePtr& x) {
-      start_infer(server, x, *regions, options);
+    router.add("POST", base + "/infer", [server, regions, shared](const ExchangePtr& x) {
+      start_infer(server, x, regions, shared);
     });
     router.add("GET", base + "/ready",
                [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });
-    router.add("POST", base + "/generate", [server, options](const ExchangePtr& x) {
-      start_generate(server, x, /*stream=*/false, options);
+    router.add("POST", base + "/generate", [server, shared](const ExchangePtr& x) {
+      start_generate(server, x, /*stream=*/false, shared);
     });
-    router.add("POST", base + "/generate_stream", [server, options](const ExchangePtr& x) {
-      start_generate(server, x, /*stream=*/true, options);
+    router.add("POST", base + "/generate_stream", [server, shared](const ExchangePtr& x) {
+      start_generate(server, x, /*stream=*/true, shared);
     });
   }
 }

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "front/http/router.h"
+#include "front/http/workers.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
@@ -19,12 +20,15 @@ struct KserveOptions {
   std::function<bool(const std::string& name)> forwards_header;  // infer: headers -> parameters
   std::shared_ptr<Extensions> extensions;                        // null: own ones
   std::shared_ptr<Tracer> tracer;                                // not null
+  Workers* workers = nullptr;                                    // not null
 };
+
+using KserveOptionsPtr = std::shared_ptr<const KserveOptions>;
 
 // `draining` turns readiness and liveness into 503 "Server exiting". `server` must outlive the
 // router.
 void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining,
-                       KserveOptions options = {});
+                       KserveOptions options);
 
 // {"error": "..."} with the status that belongs to the error's code (503 has Retry-After).
 Response kserve_error(const Status& status);

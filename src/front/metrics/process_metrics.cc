@@ -9,6 +9,8 @@
 #include <ctime>
 #include <fstream>
 
+#include "front/http/io_stall.h"
+
 namespace nereid::front {
 namespace {
 
@@ -94,6 +96,15 @@ std::string http_metrics_text(const ListenerStats& stats) {
                        stats.responses[i].load());
   }
   return out;
+}
+
+std::string front_metrics_text(const ByteBudget& budget) {
+  std::string out;
+  add(out, "nereid_client_bytes", "gauge", "Bytes of requests and replies held for clients",
+      static_cast<double>(budget.used()));
+  add(out, "nereid_client_bytes_limit", "gauge", "Beyond it large requests are refused",
+      static_cast<double>(budget.limit()));
+  return out + IoStalls::get().text();
 }
 
 std::string grpc_metrics_text(const GrpcStats& stats) {

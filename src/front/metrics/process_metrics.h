@@ -4,6 +4,7 @@
 #include <string>
 
 #include "front/grpc/call.h"
+#include "front/http/byte_budget.h"
 #include "front/http/listener.h"
 
 namespace nereid::front {
@@ -13,6 +14,9 @@ std::string process_metrics_text();
 
 // nereid_http_*: connections, running requests, responses by status class, disconnects.
 std::string http_metrics_text(const ListenerStats& stats);
+
+// Of all ports together: bytes held for clients, and nereid_io_stall_seconds.
+std::string front_metrics_text(const ByteBudget& budget);
 
 // nereid_grpc_*: connections, running rpcs, cancelled rpcs, bytes of requests that are not
 // complete.

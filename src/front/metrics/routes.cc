@@ -7,19 +7,28 @@
 #include "front/metrics/process_metrics.h"
 
 namespace nereid::front {
-void add_metrics_routes(Router& router, TRITONSERVER_Server* server,
+namespace {
+
+Response metrics_page(TRITONSERVER_Server* server, const std::function<std::string()>& extra) {
+  StatusOr<std::string> text = server_metrics_text(server);
+  if (text.ok()) {
+    return {200, "text/plain; charset=utf-8", {}, *text + process_metrics_text() + extra()};
+  }
+  return {http_status(text.status()),
+          "text/plain; charset=utf-8",
+          {},
+          std::string(message(text.status())) + "\n"};
+}
+
+}  // namespace
+
+void add_metrics_routes(Router& router, TRITONSERVER_Server* server, Workers& workers,
                         std::function<std::string()> extra) {
   for (const char* path : {"/metrics", "/metrics/"}) {
-    router.add("GET", path, [server, extra](const ExchangePtr& x) {
-      StatusOr<std::string> text = server_metrics_text(server);
-      if (!text.ok()) {
-        x->send({http_status(text.status()),
-                 "text/plain; charset=utf-8",
-                 {},
-                 std::string(message(text.status())) + "\n"});
-        return;
-      }
-      x->send({200, "text/plain; charset=utf-8", {}, *text + process_metrics_text() + extra()});
+    router.add("GET", path, [server, &workers, extra](const ExchangePtr& x) {
+      workers.run(
+          x, false, [server, extra] { return metrics_page(server, extra); },
+          [x](Response page) { x->send(std::move(page)); });
     });
   }
 }

@@ -1,6 +1,7 @@
 // POST /v1/chat/completions: template, generation, tool calls, collected or streamed.
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "front/http/json_text.h"
@@ -31,13 +32,16 @@ class Chat : public std::enable_shared_from_this<Chat> {
     envelope_.model = model_->id;
   }
 
-  void start(TRITONSERVER_Server* server, Tracer& tracer) {
+  // The prompt's tokens. On any thread, before start().
+  std::optional<ApiError> read_prompt() {
     auto prompt = render();
-    if (const auto* error = std::get_if<ApiError>(&prompt)) {
-      send_failure(exchange_, false, *error);
-      return;
-    }
-    auto& ids = std::get<std::vector<int32_t>>(prompt);
+    if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
+    prompt_ = std::get<std::vector<int32_t>>(std::move(prompt));
+    return std::nullopt;
+  }
+
+  void start(TRITONSERVER_Server* server, Tracer& tracer) {
+    auto ids = std::exchange(prompt_, {});
     num_prompt_tokens_ = static_cast<int64_t>(ids.size());
     choices_.resize(static_cast<size_t>(request_.common.sampling.n));
     num_running_ = choices_.size();
@@ -61,6 +65,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     if (!text.ok()) {
       return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
     }
+    if (const auto error = check_prompt_bytes(*model_, text->size(), "messages")) return *error;
     auto ids = model_->tokenizer->encode(*text, {.add_special_tokens = false});
     if (!ids.ok()) return ApiError{400, std::string(message(ids.status())), "messages"};
     const auto room = check_prompt(*model_, *ids, request_.common.sampling, "messages");
@@ -193,28 +198,41 @@ class Chat : public std::enable_shared_from_this<Chat> {
   LanguageModelPtr model_;
   const ChatRequest request_;
   Envelope envelope_;
+  std::vector<int32_t> prompt_;
   std::vector<ChatChoice> choices_;
   size_t num_running_ = 0;
   int64_t num_prompt_tokens_ = 0;
   bool begun_ = false;
 };
 
-}  // namespace
+using ChatPtr = std::shared_ptr<Chat>;
 
-void handle_chat(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange) {
+std::variant<ChatPtr, ApiError> read_chat(LanguageModelCache& models, const ExchangePtr& exchange) {
   Parsed<ChatRequest> request = parse_chat_request(exchange->request().body);
-  if (const auto* error = std::get_if<ApiError>(&request)) {
-    exchange->send(openai_error(*error));
-    return;
-  }
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<ChatRequest>(request);
   auto model = find_model(models, parsed.common.model);
-  if (const auto* error = std::get_if<ApiError>(&model)) {
-    exchange->send(openai_error(*error));
-    return;
-  }
-  std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed))
-      ->start(models.server(), tracer);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  auto chat =
+      std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
+  if (auto error = chat->read_prompt()) return *std::move(error);
+  return chat;
+}
+
+}  // namespace
+
+void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
+  const auto read = [context, exchange] { return read_chat(context->models, exchange); };
+  const auto start = [context, exchange](std::variant<ChatPtr, ApiError> chat) {
+    if (const auto* error = std::get_if<ApiError>(&chat)) {
+      exchange->send(openai_error(*error));
+    } else {
+      std::get<ChatPtr>(chat)->start(context->models.server(), *context->tracer);
+    }
+  };
+  const bool is_quick =
+      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
+  context->workers.run(exchange, is_quick, read, start);
 }
 
 }  // namespace nereid::front

@@ -28,12 +28,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
     envelope_.model = model_->id;
   }
 
+  // The prompts' tokens. On any thread, before start().
+  std::optional<ApiError> read_prompts() { return tokenize(prompts_); }
+
   void start(TRITONSERVER_Server* server, Tracer& tracer) {
-    std::vector<std::vector<int32_t>> prompts;
-    if (const auto error = tokenize(prompts)) {
-      send_failure(exchange_, false, *error);
-      return;
-    }
+    auto prompts = std::exchange(prompts_, {});
     const auto n = static_cast<size_t>(request_.common.sampling.n);
     choices_.resize(prompts.size() * n);
     num_running_ = choices_.size();
@@ -59,6 +58,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     for (const Prompt& prompt : request_.prompts) {
       std::vector<int32_t> ids;
       if (const auto* text = std::get_if<std::string>(&prompt)) {
+        if (const auto error = check_prompt_bytes(*model_, text->size(), "prompt")) return *error;
         auto encoded =
             model_->tokenizer->encode(*text, {.add_special_tokens = request_.add_special_tokens});
         if (!encoded.ok()) return ApiError{400, std::string(message(encoded.status())), "prompt"};
@@ -191,6 +191,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   LanguageModelPtr model_;
   const CompletionRequest request_;
   Envelope envelope_;
+  std::vector<std::vector<int32_t>> prompts_;
   std::vector<std::shared_ptr<Generation>> generations_;  // one for each prompt
   std::vector<TextChoice> choices_;                       // n for each prompt
   int64_t num_prompt_tokens_ = 0;
@@ -199,22 +200,35 @@ class Completion : public std::enable_shared_from_this<Completion> {
   bool ended_ = false;
 };
 
-}  // namespace
+using CompletionPtr = std::shared_ptr<Completion>;
 
-void handle_completion(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange) {
+std::variant<CompletionPtr, ApiError> read_completion(LanguageModelCache& models,
+                                                      const ExchangePtr& exchange) {
   Parsed<CompletionRequest> request = parse_completion_request(exchange->request().body);
-  if (const auto* error = std::get_if<ApiError>(&request)) {
-    exchange->send(openai_error(*error));
-    return;
-  }
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<CompletionRequest>(request);
   auto model = find_model(models, parsed.common.model);
-  if (const auto* error = std::get_if<ApiError>(&model)) {
-    exchange->send(openai_error(*error));
-    return;
-  }
-  std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed))
-      ->start(models.server(), tracer);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  auto completion =
+      std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
+  if (auto error = completion->read_prompts()) return *std::move(error);
+  return completion;
+}
+
+}  // namespace
+
+void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
+  const auto read = [context, exchange] { return read_completion(context->models, exchange); };
+  const auto start = [context, exchange](std::variant<CompletionPtr, ApiError> completion) {
+    if (const auto* error = std::get_if<ApiError>(&completion)) {
+      exchange->send(openai_error(*error));
+    } else {
+      std::get<CompletionPtr>(completion)->start(context->models.server(), *context->tracer);
+    }
+  };
+  const bool is_quick =
+      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
+  context->workers.run(exchange, is_quick, read, start);
 }
 
 }  // namespace nereid::front

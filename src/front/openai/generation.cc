@@ -26,6 +26,20 @@ std::string_view part_of(std::string_view list, size_t index) {
 
 }  // namespace
 
+std::optional<ApiError> check_prompt_bytes(const LanguageModel& model, size_t num_bytes,
+                                           std::string_view param) {
+  // Normalisation composes at most three characters into one of the same length.
+  constexpr size_t kMaxComposed = 3;
+  const size_t limit =
+      static_cast<size_t>(model.max_seq_len) * model.max_token_bytes * kMaxComposed;
+  if (num_bytes <= limit) return std::nullopt;
+  return ApiError{400,
+                  fmt::format("This model's maximum context length is {} tokens, which is less "
+                              "than {} bytes, but the prompt has {} bytes",
+                              model.max_seq_len, limit + 1, num_bytes),
+                  std::string(param), "context_length_exceeded"};
+}
+
 std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                              const std::vector<int32_t>& prompt,
                                              const SamplingOptions& sampling,

@@ -5,8 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "base/json.h"
@@ -90,6 +93,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool streaming_ = false;
   bool done_ = false;
 };
+
+// A 400 with the numbers when a text of so many bytes cannot fit the model whatever its tokens are:
+// most of it need not be tokenised then.
+std::optional<ApiError> check_prompt_bytes(const LanguageModel& model, size_t num_bytes,
+                                           std::string_view param);
 
 // The room that is left for output, or a 400 with the numbers when the prompt or the wanted output
 // does not fit. `param` names the field that the prompt came from.

@@ -24,26 +24,22 @@ Response json_response(const json::value& value) {
   return {200, "application/json", {}, std::move(body)};
 }
 
-void list_models(LanguageModelCache& models, int64_t created, const ExchangePtr& x) {
+Response list_models(LanguageModelCache& models, int64_t created) {
   json::array data;
   const auto model = models.get();
   if (model.ok()) {
     data.push_back(model_card(**model, created));
   } else if (model.status().code() != absl::StatusCode::kUnavailable) {
-    x->send(openai_error(api_error(model.status())));
-    return;
+    return openai_error(api_error(model.status()));
   }
-  x->send(json_response(json::object{{"object", "list"}, {"data", std::move(data)}}));
+  return json_response(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
-void show_model(LanguageModelCache& models, int64_t created, const ExchangePtr& x) {
-  const auto id = percent_decode(x->request().param("id"));
+Response show_model(LanguageModelCache& models, int64_t created, const Request& request) {
+  const auto id = percent_decode(request.param("id"));
   const auto model = find_model(models, id.value_or("%"));
-  if (const auto* error = std::get_if<ApiError>(&model)) {
-    x->send(openai_error(*error));
-    return;
-  }
-  x->send(json_response(model_card(*std::get<LanguageModelPtr>(model), created)));
+  if (const auto* error = std::get_if<ApiError>(&model)) return openai_error(*error);
+  return json_response(model_card(*std::get<LanguageModelPtr>(model), created));
 }
 
 }  // namespace
@@ -106,17 +102,26 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
 }
 
 void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
-                       std::shared_ptr<Tracer> tracer) {
-  auto models = std::make_shared<LanguageModelCache>(server, std::move(model_name));
+                       std::shared_ptr<Tracer> tracer, Workers& workers) {
+  const OpenAiContextPtr context(
+      new OpenAiContext{{server, std::move(model_name)}, std::move(tracer), workers});
   const int64_t created = std::time(nullptr);
-  router.add("GET", "/v1/models",
-             [models, created](const ExchangePtr& x) { list_models(*models, created, x); });
-  router.add("GET", "/v1/models/{id*}",
-             [models, created](const ExchangePtr& x) { show_model(*models, created, x); });
+  router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
+    context->workers.run(
+        x, context->models.is_loaded(),
+        [context, created] { return list_models(context->models, created); },
+        [x](Response response) { x->send(std::move(response)); });
+  });
+  router.add("GET", "/v1/models/{id*}", [context, created](const ExchangePtr& x) {
+    context->workers.run(
+        x, context->models.is_loaded(),
+        [context, created, x] { return show_model(context->models, created, x->request()); },
+        [x](Response response) { x->send(std::move(response)); });
+  });
   router.add("POST", "/v1/completions",
-             [models, tracer](const ExchangePtr& x) { handle_completion(*models, *tracer, x); });
+             [context](const ExchangePtr& x) { handle_completion(context, x); });
   router.add("POST", "/v1/chat/completions",
-             [models, tracer](const ExchangePtr& x) { handle_chat(*models, *tracer, x); });
+             [context](const ExchangePtr& x) { handle_chat(context, x); });
 }
 
 }  // namespace nereid::front

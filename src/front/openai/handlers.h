@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "front/http/message.h"
+#include "front/http/workers.h"
 #include "front/openai/error.h"
 #include "front/openai/language_model.h"
 #include "front/openai/requests.h"
@@ -18,8 +19,19 @@ namespace nereid::front {
 
 using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
 
-void handle_completion(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange);
-void handle_chat(LanguageModelCache& models, Tracer& tracer, const ExchangePtr& exchange);
+// What the handlers share; outlives the requests.
+struct OpenAiContext {
+  LanguageModelCache models;
+  std::shared_ptr<Tracer> tracer;
+  Workers& workers;
+};
+using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
+
+void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+
+// Bodies up to this size are tokenised on the event loop, in about a millisecond.
+inline constexpr size_t kQuickPromptBytes = 8 << 10;
 
 // prefix + 32 random hex digits.
 std::string random_id(std::string_view prefix);

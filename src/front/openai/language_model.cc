@@ -105,6 +105,10 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     return internal_error("model '{}' has no parameter tokenizer_dir", kPreprocessing);
   }
   ASSIGN_OR_RETURN(model->tokenizer, text::Tokenizer::load(dir));
+  for (int32_t id = 0; id < model->tokenizer->vocab_size(); ++id) {
+    model->max_token_bytes =
+        std::max(model->max_token_bytes, model->tokenizer->token_bytes(id).size());
+  }
   StatusOr<text::ChatTemplate> chat = text::load_chat_template(dir);
   if (chat.ok()) {
     model->chat_template = *std::move(chat);
@@ -122,6 +126,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> LanguageModelCache::get() {
   std::lock_guard lock(mutex_);
   if (!model_) {
     ASSIGN_OR_RETURN(model_, load_language_model(server_, id_));
+    is_loaded_ = true;
   }
   return model_;
 }

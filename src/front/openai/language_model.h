@@ -2,6 +2,7 @@
 // the tensor layout of the tensorrt_llm model behind it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,7 @@ struct LanguageModel {
   std::optional<text::ChatTemplate> chat_template;
   std::vector<int32_t> eos_ids;  // generation_config, config or tokenizer_config; first is end_id
   int64_t max_seq_len = 0;       // prompt and output tokens
+  size_t max_token_bytes = 1;    // of the text that a token stands for
 
   // Served id, its last path component, any path that ends in it, or nothing.
   bool answers_to(std::string_view requested) const;
@@ -44,6 +46,7 @@ class LanguageModelCache {
       : server_(server), id_(std::move(id)) {}
   // Unavailable also while the engine model is not ready.
   StatusOr<std::shared_ptr<const LanguageModel>> get();
+  bool is_loaded() const { return is_loaded_.load(); }  // get() takes no time
   TRITONSERVER_Server* server() const { return server_; }
   const std::string& id() const { return id_; }
 
@@ -52,6 +55,7 @@ class LanguageModelCache {
   std::string id_;
   std::mutex mutex_;
   std::shared_ptr<const LanguageModel> model_;
+  std::atomic<bool> is_loaded_{false};
 };
 
 }  // namespace nereid::front

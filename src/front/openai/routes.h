@@ -5,13 +5,15 @@
 #include <string>
 
 #include "front/http/router.h"
+#include "front/http/workers.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
 
-// `model_name` is the served id. `server` must outlive the router.
+// `model_name` is the served id. Long prompts are read by `workers`,
+// which must outlive the requests. `server` must outlive the router.
 void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
-                       std::shared_ptr<Tracer> tracer);
+                       std::shared_ptr<Tracer> tracer, Workers& workers);
 
 }  // namespace nereid::front

@@ -1,0 +1,31 @@
+// See workers.h.
+#include "front/http/workers.h"
+
+#include <exception>
+
+#include "base/log.h"
+
+namespace nereid::front {
+
+Workers::Workers(int num_threads) {
+  for (int i = 0; i < num_threads; ++i) {
+    threads_.emplace_back([this] {
+      while (auto job = jobs_.take()) {
+        try {
+          (*job)();
+        } catch (const std::exception& e) {
+          log_error("while working for a request: {}", e.what());  // its exchange says so, too
+        }
+      }
+    });
+  }
+}
+
+Workers::~Workers() {
+  jobs_.close();
+  for (auto& thread : threads_) thread.join();
+}
+
+void Workers::push(std::function<void()> job) { static_cast<void>(jobs_.push(std::move(job))); }
+
+}  // namespace nereid::front

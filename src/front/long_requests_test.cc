@@ -1,0 +1,105 @@
+// Requests and replies of megabytes over real sockets: what is refused by its size, and that what
+// is read and written by workers arrives in order.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "front/fake_triton.h"
+#include "front/server.h"
+#include "front/test_socket.h"
+#include "text/tokenizer.h"
+
+namespace nereid::front {
+namespace {
+
+class LongRequestsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.reset();
+    fake_.tokenizer_dir = std::string(NEREID_SOURCE_DIR) + "/models/quickstart";
+    HttpOptions options;
+    options.host = "127.0.0.1";
+    options.http_port = 0;
+    options.metrics_port = 0;
+    auto server = HttpServer::start(fake_server(), options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  void TearDown() override {
+    server_->stop(std::chrono::milliseconds(60000));
+    EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
+  }
+  Reply post(std::string_view path, std::string_view body) {
+    return ask(server_->http_port(), "POST", path, body);
+  }
+
+  FakeTriton& fake_ = FakeTriton::get();
+  std::unique_ptr<HttpServer> server_;
+};
+
+// The text is not tokenised to find that out: the error counts bytes, not tokens.
+TEST_F(LongRequestsTest, PromptsThatCannotFitAreRefusedByTheirBytes) {
+  const std::string text(300000, 'q');
+  const std::string completion = fmt::format(R"({{"prompt": "{}"}})", text);
+  const std::string chat =
+      fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}]}})", text);
+  for (const auto& [path, body, field] : {std::tuple("/v1/completions", completion, "prompt"),
+                                          std::tuple("/v1/chat/completions", chat, "messages")}) {
+    const Reply reply = post(path, body);
+    EXPECT_EQ(reply.status, 400);
+    const auto error = reply.json().at("error");
+    EXPECT_EQ(error.at("code").as_string(), "context_length_exceeded");
+    EXPECT_EQ(error.at("param").as_string(), field);
+    EXPECT_NE(std::string_view(error.at("message").as_string()).find("but the prompt has 300"),
+              std::string_view::npos)
+        << reply.body;
+  }
+}
+
+TEST_F(LongRequestsTest, ALongPromptThatFitsIsAnswered) {
+  fake_.max_seq_len = 1000000;
+  {
+    std::lock_guard lock(fake_.mutex);
+    fake_.script = {100};
+  }
+  std::string text;
+  while (text.size() < 100000) text += "one two three ";
+  const Reply reply =
+      post("/v1/completions", fmt::format(R"({{"prompt": "{}", "max_tokens": 2}})", text));
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);
+  EXPECT_EQ(fake_.last_prompt, *tokenizer->encode(text));
+}
+
+// "types" answers with what it got: megabytes in, megabytes out, several responses.
+TEST_F(LongRequestsTest, LargeRepliesComeWholeAndInOrder) {
+  std::string words = "\"word\"";
+  while (words.size() < 1500000) words += ",\"another word\"";
+  const std::string inputs = fmt::format(R"("words": [{}])", words);
+  const Reply whole = post("/v2/models/types/generate", "{" + inputs + "}");
+  EXPECT_EQ(whole.status, 200);
+  EXPECT_GT(whole.body.size(), 1000000u);
+  const Reply stream =
+      post("/v2/models/types/generate_stream", "{" + inputs + R"(, "replies": 3})");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_EQ(stream.body.find("<cut>"), std::string::npos);
+  size_t last = 0;
+  for (const char* index : {"\"index\":0", "\"index\":1", "\"index\":2"}) {
+    const size_t at = stream.body.find(index);
+    ASSERT_NE(at, std::string::npos) << index;
+    EXPECT_GE(at, last);
+    last = at;
+  }
+  EXPECT_GT(stream.body.size(), 3 * 1000000u);
+}
+
+TEST_F(LongRequestsTest, ThePageShowsTurnsAndBytes) {
+  const std::string page = ask(server_->metrics_port(), "GET", "/metrics").body;
+  EXPECT_NE(page.find("\nnereid_io_stall_seconds_count "), std::string::npos) << page;
+  EXPECT_NE(page.find("\nnereid_client_bytes 0"), std::string::npos) << page;
+  EXPECT_NE(page.find("\nnereid_client_bytes_limit 4294967296"), std::string::npos) << page;
+}
+
+}  // namespace
+}  // namespace nereid::front
