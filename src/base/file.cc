@@ -1,5 +1,7 @@
 #include "base/file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,14 +23,23 @@ std::string reason(int error) { return std::strerror(error); }
 }  // namespace
 
 StatusOr<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error))
-    return invalid_argument("{}: is a directory", path.string());
-  File file(std::fopen(path.c_str(), "rb"));
-  if (!file) {
+  // A FIFO without a writer would block for ever, were it not for O_NONBLOCK.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
     const int code = errno;
     return code == ENOENT ? not_found("{}: {}", path.string(), reason(code))
                           : unavailable("{}: {}", path.string(), reason(code));
+  }
+  struct stat info = {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return S_ISDIR(info.st_mode) ? invalid_argument("{}: is a directory", path.string())
+                                 : invalid_argument("{}: is not a regular file", path.string());
+  }
+  File file(::fdopen(fd, "rb"));
+  if (!file) {
+    ::close(fd);
+    return unavailable("{}: {}", path.string(), reason(errno));
   }
   std::string out;
   char chunk[1 << 16];

@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -15,6 +16,17 @@ class FileTest : public testing::Test {
   void SetUp() override { std::filesystem::remove_all(dir_); }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 };
+
+// Nobody writes into it: a reader that opened it as a file would wait for ever.
+TEST_F(FileTest, OnlyRegularFilesAreRead) {
+  std::filesystem::create_directories(dir_);
+  const auto fifo = dir_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_EQ(message(read_file(fifo).status()), fifo.string() + ": is not a regular file");
+  EXPECT_EQ(message(MappedFile::open(fifo).status()), fifo.string() + ": not a regular file");
+  EXPECT_EQ(message(read_file("/dev/zero").status()), "/dev/zero: is not a regular file");
+  EXPECT_EQ(message(read_file(dir_).status()), dir_.string() + ": is a directory");
+}
 
 TEST_F(FileTest, RoundTripCreatesFoldersAndLeavesNoTemporary) {
   const auto path = dir_ / "a" / "b.bin";

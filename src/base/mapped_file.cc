@@ -12,7 +12,7 @@
 namespace nereid {
 
 StatusOr<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // no FIFO blocks it
   if (fd < 0) {
     const int code = errno;
     return code == ENOENT ? not_found("{}: {}", path.string(), std::strerror(code))

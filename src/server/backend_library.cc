@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "server/backend_call.h"
 #include "server/backend_model.h"
 #include "server/error.h"
 #include "server/symbols.h"
@@ -57,18 +58,19 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
         path.string());
   }
   auto* self = reinterpret_cast<TRITONBACKEND_Backend*>(b.get());
-  if (initialize != nullptr) RETURN_IF_ERROR(take(initialize(self)));
+  if (initialize != nullptr) RETURN_IF_ERROR(call_backend(initialize, self));
   find_symbol(handle, "TRITONBACKEND_Finalize",
               b->finalize);  // only now: a failed Initialize is not finalised
   if (attribute != nullptr) {
-    RETURN_IF_ERROR(take(attribute(self, reinterpret_cast<TRITONBACKEND_BackendAttribute*>(self))));
+    RETURN_IF_ERROR(
+        call_backend(attribute, self, reinterpret_cast<TRITONBACKEND_BackendAttribute*>(self)));
   }
   return b;
 }
 
 Backend::~Backend() {
   if (finalize == nullptr) return;
-  if (Status s = take(finalize(reinterpret_cast<TRITONBACKEND_Backend*>(this))); !s.ok()) {
+  if (Status s = call_backend(finalize, reinterpret_cast<TRITONBACKEND_Backend*>(this)); !s.ok()) {
     log_error("backend '{}': finalize: {}", name, message(s));
   }
 }

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "server/error.h"
+#include "server/backend_call.h"
 #include "server/request_queue.h"
 #include "server/response.h"
 #include "server/response_cache.h"
@@ -85,7 +85,8 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   may_auto_complete_ = !options.strict_model_config;
   if (!may_auto_complete_) RETURN_IF_ERROR(config().deferred);
   model_initialised_ = true;
-  if (backend->model_initialize != nullptr) RETURN_IF_ERROR(take(backend->model_initialize(self)));
+  if (backend->model_initialize != nullptr)
+    RETURN_IF_ERROR(call_backend(backend->model_initialize, self));
   may_auto_complete_ = false;
   RETURN_IF_ERROR(config().deferred);
   RETURN_IF_ERROR(show_open_parameters());
@@ -251,7 +252,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   Status status = apply_host_policy(instance.host_policy.text);
   const bool is_placed = status.ok();
   if (is_placed && backend_->instance_initialize != nullptr)
-    status = take(backend_->instance_initialize(self));
+    status = call_backend(backend_->instance_initialize, self);
   const bool is_passive = instance.group->is_passive;
   if (status.ok() && !config().warmup.empty() && !is_passive) status = warm_up(instance);
   const bool usable = status.ok();
@@ -259,7 +260,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   if (usable && is_passive) is_unloading_.wait(false);
   if (usable && !is_passive) serve(instance);
   if (is_placed && backend_->instance_finalize != nullptr) {
-    if (Status s = take(backend_->instance_finalize(self)); !s.ok()) {
+    if (Status s = call_backend(backend_->instance_finalize, self); !s.ok()) {
       log_error("instance '{}': finalize: {}", instance.name, message(s));
     }
   }
@@ -346,14 +347,17 @@ void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> ba
   std::unique_lock<std::mutex> device;
   if (instance.device_busy != nullptr) device = std::unique_lock(*instance.device_busy);
   auto* requests = reinterpret_cast<TRITONBACKEND_Request**>(batch.data());
-  const Status status =
-      take(backend_->execute(reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), requests,
-                             static_cast<uint32_t>(batch.size())));
+  const ReleasedHere released;
+  const auto size = static_cast<uint32_t>(batch.size());
+  const Status status = call_backend(
+      backend_->execute, reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), requests, size);
   if (status.ok()) return;
-  // The requests stayed ours.
+  // The requests stayed ours, but for those that were over before an exception.
   const auto reason =
       absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kBackend;
-  for (InferenceRequest* request : batch) drop(request, status, reason);
+  for (InferenceRequest* request : batch) {
+    if (!released.has(request)) drop(request, status, reason);
+  }
 }
 
 void BackendModel::unload() {
@@ -367,7 +371,8 @@ void BackendModel::unload() {
   queue_.reset();
   strategy_.reset();
   if (model_initialised_ && backend_->model_finalize != nullptr) {
-    if (Status s = take(backend_->model_finalize(reinterpret_cast<TRITONBACKEND_Model*>(this)));
+    if (Status s =
+            call_backend(backend_->model_finalize, reinterpret_cast<TRITONBACKEND_Model*>(this));
         !s.ok()) {
       log_error("model '{}': finalize: {}", config().name, message(s));
     }
@@ -379,7 +384,7 @@ bool BackendModel::ready() const {
   if (backend_ == nullptr || backend_->instance_ready == nullptr) return true;
   for (const auto& instance : instances_) {
     auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(const_cast<Instance*>(&instance));
-    if (!take(backend_->instance_ready(self)).ok()) return false;
+    if (!call_backend(backend_->instance_ready, self).ok()) return false;
   }
   return true;
 }

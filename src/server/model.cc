@@ -38,8 +38,13 @@ Status Model::read_class_names() {
   ClassNames names;
   for (const auto& output : config_.outputs) {
     if (output.label_file.empty()) continue;
-    const std::filesystem::path path = dir_ / output.label_file;
-    auto text = read_file(path, kMaxBytes);
+    // Whoever may write a configuration must not thereby read any file of the machine.
+    const std::filesystem::path name = std::filesystem::path(output.label_file).lexically_normal();
+    if (name.is_absolute() || *name.begin() == "..") {
+      return invalid_argument("model '{}': label_filename '{}' must be below the model's folder {}",
+                              config_.name, output.label_file, dir_.string());
+    }
+    auto text = read_file(dir_ / name, kMaxBytes);
     if (!text.ok()) return internal_error("unable to open label file: {}", message(text.status()));
     auto& list = names[output.name];
     for (size_t begin = 0; begin < text->size();) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "server/backend_call.h"
 #include "server/model.h"
 #include "server/response.h"
 #include "server/sequence_batcher.h"
@@ -99,6 +100,7 @@ Status InferenceRequest::reschedule() {
 }
 
 void InferenceRequest::release(uint32_t release_flags) {
+  ReleasedHere::note(this);
   core_inputs.clear();
   core_memory.clear();
   if (turn != nullptr) {

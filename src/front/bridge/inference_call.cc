@@ -148,6 +148,19 @@ Status read_response(TRITONSERVER_InferenceResponse* response, const InferenceSp
   return read_outputs(response, spec, reply);
 }
 
+// Memory of the client that was not there when the model read or wrote it.
+Status check_memory(const InferenceSpec& spec) {
+  for (const auto* list : {&spec.input_memory, &spec.output_memory}) {
+    for (const auto& [name, memory] : *list) {
+      if (memory.is_lost == nullptr || !memory.is_lost->load()) continue;
+      return invalid_argument(
+          "the shared memory of {} '{}' is smaller than the region that was registered",
+          list == &spec.input_memory ? "input" : "output", name);
+    }
+  }
+  return ok();
+}
+
 Status set_parameter(TRITONSERVER_InferenceRequest* request, const Parameter& p) {
   const char* key = p.name.c_str();
   if (const auto* text = std::get_if<std::string>(&p.value)) {
@@ -194,7 +207,34 @@ InferenceCall::~InferenceCall() {
   if (request_ != nullptr) take_error(TRITONSERVER_InferenceRequestDelete(request_)).IgnoreError();
 }
 
+namespace {
+
+// The C API takes texts up to their first NUL byte: another name than the client's.
+Status check_texts(const InferenceSpec& spec) {
+  const auto check = [](const char* what, const std::string& text) {
+    return text.find('\0') == std::string::npos
+               ? ok()
+               : invalid_argument("the {} '{}' has a NUL byte", what, text.c_str());
+  };
+  RETURN_IF_ERROR(check("model name", spec.model));
+  RETURN_IF_ERROR(check("request id", spec.id));
+  for (const Tensor& t : spec.inputs) RETURN_IF_ERROR(check("input name", t.name));
+  for (const std::string& name : spec.requested_outputs)
+    RETURN_IF_ERROR(check("output name", name));
+  for (const Parameter& p : spec.parameters) {
+    RETURN_IF_ERROR(check("parameter name", p.name));
+    if (const auto* text = std::get_if<std::string>(&p.value)) {
+      RETURN_IF_ERROR(check("parameter value", *text));
+    }
+  }
+  const auto* sequence = std::get_if<std::string>(&spec.correlation_id);
+  return sequence == nullptr ? ok() : check("sequence id", *sequence);
+}
+
+}  // namespace
+
 Status InferenceCall::build(TRITONSERVER_Server* server) {
+  RETURN_IF_ERROR(check_texts(spec_));
   RETURN_IF_ERROR(take_error(
       TRITONSERVER_InferenceRequestNew(&request_, server, spec_.model.c_str(), spec_.version)));
   if (!spec_.id.empty()) {
@@ -281,6 +321,7 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
   } else {
     try {
       reply.status = read_response(response, call->spec_, reply);
+      if (reply.status.ok()) reply.status = check_memory(call->spec_);
     } catch (const std::exception& e) {
       reply.status = internal_error("reading a response: {}", e.what());
     }

@@ -1,6 +1,7 @@
 // One inference through the Triton C API: owns the request object, its inputs and its end.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,6 +23,7 @@ struct ExternalMemory {
   char* base = nullptr;
   size_t size = 0;
   std::shared_ptr<void> keep;
+  std::shared_ptr<const std::atomic<bool>> is_lost;  // true: it went away; null: it cannot
 };
 
 // What one request may have; more is refused before anything is looked up by name.

@@ -169,12 +169,13 @@ void GrpcServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* 
   });
   // A connection ends by itself when its last answer has been taken.
   const auto none_open = [&] { return stats.calls_active == 0 && stats.connections_open == 0; };
-  if (!impl_->wait_until(grace, none_open, hurry)) {
+  const bool drained = impl_->wait_until(grace, none_open, hurry);
+  countdown.reset();  // what it says is about these calls
+  if (!drained) {
     log_info("ending gRPC requests that are still running");
     for (const auto& loop : impl_->loops) loop->end_calls(unavailable("Server exiting"));
     impl_->wait_until(kToReadTheEnd, none_open);
   }
-  countdown.reset();
   for (const auto& loop : impl_->loops) loop->abort();
   // Cancelled requests still end with a response of the core.
   if (!impl_->wait_until(std::chrono::seconds(5), none_open)) {

@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 namespace nereid::front {
@@ -133,6 +135,46 @@ TEST(InferRequest, UsesSharedMemoryWithinItsBounds) {
   regions.remove_all();  // a region in use stays mapped
   EXPECT_EQ(std::string(good->spec.input_memory.at("IN").base, 4), "cdef");
   EXPECT_EQ(with("r", 2, 4).status().code(), absl::StatusCode::kNotFound);
+}
+
+// Whoever made the object may make it smaller at any time.
+TEST(SharedMemory, AnObjectThatShrinksIsAnError) {
+  const std::string key = fmt::format("/nereid-test-{}", ::getpid());
+  const int fd = shm_open(key.c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(ftruncate(fd, 100000), 0);
+  SharedMemory regions;
+  ASSERT_TRUE(regions.add("r", key, 0, 100000).ok());
+  const auto memory = regions.find("r", 50000, 50000);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  memory->base[0] = 'x';
+  ASSERT_EQ(ftruncate(fd, 100), 0);
+  EXPECT_FALSE(memory->is_lost->load());
+  EXPECT_EQ(memory->base[49999], 0);  // no SIGBUS
+  EXPECT_TRUE(memory->is_lost->load());
+  memory->base[49999] = 'y';
+  EXPECT_THAT(std::string(message(regions.find("r", 0, 1).status())),
+              HasSubstr("'r': its object '" + key + "' has become smaller"));
+  regions.remove("r");
+  EXPECT_TRUE(regions.add("r", key, 0, 100).ok());
+  EXPECT_TRUE(regions.find("r", 0, 100).ok());
+  close(fd);
+  shm_unlink(key.c_str());
+}
+
+TEST(SharedMemory, OtherBusErrorsEndTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        const int fd = static_cast<int>(memfd_create("file", 0));
+        const int shared = static_cast<int>(memfd_create("region", 0));
+        if (ftruncate(fd, 4096) != 0 || ftruncate(shared, 4096) != 0) std::exit(3);
+        const auto region = GuardedRegion::map(shared, 0, 4096);
+        auto* file = static_cast<volatile char*>(mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0));
+        if (ftruncate(fd, 0) != 0) std::exit(4);
+        std::exit(file[0]);
+      },
+      testing::KilledBySignal(SIGBUS), "");
 }
 
 TEST(SharedMemory, RefusesWhatDoesNotFit) {

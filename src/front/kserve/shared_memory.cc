@@ -17,16 +17,16 @@ constexpr size_t kMaxRegions = 4096;
 constexpr size_t kCudaHandleBytes = 64;
 constexpr std::string_view kReservedPrefix = "triton_python_backend_shm_region_";
 
-StatusOr<std::shared_ptr<char>> map_region(const std::string& key, uint64_t offset,
-                                           uint64_t byte_size) {
+StatusOr<std::shared_ptr<GuardedRegion>> map_region(const std::string& key, uint64_t offset,
+                                                    uint64_t byte_size) {
   // A key is a name, not a path.
   const size_t slash = key.find('/', 1);
   const int fd = slash != std::string::npos || key.find('\0') != std::string::npos
                      ? -1
-                     : ::shm_open(key.c_str(), O_RDWR, 0);
+                     : ::shm_open(key.c_str(), O_RDWR | O_NONBLOCK, 0);
   if (fd < 0) return internal_error("Unable to open shared memory region: '{}'", key);
   struct stat info = {};
-  const bool known = ::fstat(fd, &info) == 0;
+  const bool known = ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
   const auto total = known ? static_cast<uint64_t>(info.st_size) : 0;
   if (byte_size == 0 || offset > total || byte_size > total - offset) {
     ::close(fd);
@@ -34,15 +34,12 @@ StatusOr<std::shared_ptr<char>> map_region(const std::string& key, uint64_t offs
         "Invalid shared memory region: '{}': {} bytes from {} are not in its {}", key, byte_size,
         offset, total);
   }
-  // Mappings begin at page borders.
-  const uint64_t skip = offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  void* base = ::mmap(nullptr, byte_size + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                      static_cast<off_t>(offset - skip));
+  auto region = GuardedRegion::map(fd, offset, byte_size);
   ::close(fd);
-  if (base == MAP_FAILED) return internal_error("Unable to map shared memory region: '{}'", key);
-  return std::shared_ptr<char>(static_cast<char*>(base) + skip, [base, byte_size, skip](char*) {
-    ::munmap(base, byte_size + skip);
-  });
+  if (!region.ok() && region.status().code() == absl::StatusCode::kInternal) {
+    return internal_error("Unable to map shared memory region: '{}'", key);
+  }
+  return region;
 }
 
 Response answer(const Status& status) {
@@ -100,8 +97,8 @@ Status SharedMemory::add(const std::string& name, const std::string& key, uint64
     return resource_exhausted("{} shared memory regions are registered, no more are allowed",
                               kMaxRegions);
   }
-  ASSIGN_OR_RETURN(auto data, map_region(key, offset, byte_size));
-  regions_[name] = {key, offset, byte_size, std::move(data)};
+  ASSIGN_OR_RETURN(auto memory, map_region(key, offset, byte_size));
+  regions_[name] = {key, offset, byte_size, std::move(memory)};
   return ok();
 }
 
@@ -143,7 +140,13 @@ StatusOr<ExternalMemory> SharedMemory::find(const std::string& name, uint64_t of
   if (byte_size > r.byte_size - offset) {
     return invalid_argument("Invalid offset + byte size for shared memory region: '{}'", name);
   }
-  return ExternalMemory{r.data.get() + offset, byte_size, r.data};
+  if (r.memory->is_lost()) {
+    return invalid_argument(
+        "shared memory region '{}': its object '{}' has become smaller since it was registered",
+        name, r.key);
+  }
+  return ExternalMemory{
+      r.memory->data() + offset, byte_size, r.memory, {r.memory, &r.memory->is_lost()}};
 }
 
 void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions) {

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
 #include "front/http/router.h"
+#include "front/kserve/guarded_region.h"
 
 namespace nereid::front {
 
@@ -32,14 +33,15 @@ class SharedMemory {
   // JSON array of one region or, with "", all. NotFound.
   StatusOr<std::string> status(const std::string& name) const;
 
-  // `byte_size` bytes of a region from `offset`. NotFound; InvalidArgument outside of it.
+  // `byte_size` bytes of a region from `offset`. NotFound; InvalidArgument outside of it, or when
+  // its object has become smaller.
   StatusOr<ExternalMemory> find(const std::string& name, uint64_t offset, uint64_t byte_size) const;
 
  private:
   struct Region {
     std::string key;
     uint64_t offset = 0, byte_size = 0;
-    std::shared_ptr<char> data;
+    std::shared_ptr<GuardedRegion> memory;
   };
   mutable std::mutex mutex_;
   std::map<std::string, Region> regions_;

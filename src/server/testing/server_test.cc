@@ -234,6 +234,51 @@ TEST(Server, StopSaysWhatItWaitsFor) {
   std::filesystem::remove_all(dir);
 }
 
+TEST(Server, ABackendsExceptionIsAnError) {
+  TestServer server({{"early", test_model("throw")}, {"late", test_model("throw_late")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  for (int i = 0; i < 2; ++i) {  // the instance goes on
+    TestCall early(server.get(), "early", {1}), late(server.get(), "late", {2});
+    ASSERT_TRUE(early.send().ok());
+    ASSERT_TRUE(late.send().ok());
+    ASSERT_TRUE(early.wait());
+    ASSERT_TRUE(late.wait());
+    EXPECT_EQ(early.replies().at(0).code, TRITONSERVER_ERROR_INTERNAL);
+    EXPECT_EQ(early.replies()[0].text, "the backend threw an exception: told to throw");
+    EXPECT_THAT(late.joined(), ElementsAre(2));
+    EXPECT_EQ(late.num_releases(), 1);
+  }
+  EXPECT_THAT(TestServer({{"m", test_model("init_throw")}}).started().text,
+              HasSubstr("the backend threw an exception: told to throw"));
+}
+
+// Names are looked up by hashing when there are many.
+TEST(Server, ManyInputsOfARequest) {
+  TestServer server({{"echo", test_model("identity")}});
+  TestCall call(server.get(), "echo", {1});
+  const int64_t shape[] = {1};
+  const auto add = [&](const std::string& name) {
+    return Outcome(TRITONSERVER_InferenceRequestAddInput(call.request(), name.c_str(),
+                                                         TRITONSERVER_TYPE_INT32, shape, 1));
+  };
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_TRUE(add("i" + std::to_string(i)).ok());
+    EXPECT_THAT(add("i" + std::to_string(i / 2)).text, HasSubstr("already exists"));
+  }
+  EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestRemoveInput(call.request(), "i7")).ok());
+  EXPECT_THAT(add("i8").text, HasSubstr("already exists"));
+  EXPECT_TRUE(add("i7").ok());
+  EXPECT_THAT(add("i7").text, HasSubstr("already exists"));
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = "i" + std::to_string(i);
+    EXPECT_TRUE(
+        Outcome(TRITONSERVER_InferenceRequestRemoveInput(call.request(), name.c_str())).ok());
+  }
+  ASSERT_TRUE(call.send().ok());
+  EXPECT_TRUE(call.wait());
+  EXPECT_THAT(call.joined(), ElementsAre(1));
+}
+
 TEST(Server, ModelsUnloadSideBySide) {
   constexpr int kModels = 20;
   std::vector<std::pair<std::string, std::string>> models;
@@ -280,6 +325,13 @@ TEST(Server, BadModelsAreNamed) {
   EXPECT_THAT(error("m", "backend: \"nope\""),
               HasSubstr("unable to find backend library for backend 'nope'"));
   EXPECT_THAT(error("m", test_model("init_fail")), HasSubstr("told not to initialize"));
+  for (const char* file : {"/etc/passwd", "../labels", "a/../../labels"}) {
+    const std::string config = std::string("backend: \"nereid_test\" ") +
+                               "input [ { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] } ] " +
+                               "output [ { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] " +
+                               "label_filename: \"" + file + "\" } ]";
+    EXPECT_THAT(error("m", config), HasSubstr("must be below the model's folder")) << file;
+  }
   TestServer lenient({{"good", test_model("identity")}, {"bad", std::string("name: \"other\"")}},
                      10, false);
   ASSERT_TRUE(lenient.started().ok());

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -191,6 +192,7 @@ void send_values(TRITONBACKEND_ResponseFactory* factory, const std::vector<int32
 TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
   auto* state = new ModelState{behavior_of(model)};
   TRITONBACKEND_ModelSetState(model, state);
+  if (state->behavior == "init_throw") throw std::runtime_error("told to throw");
   if (state->behavior == "init_fail") {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told not to initialize");
   }
@@ -220,6 +222,11 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(TRITONBACKEND_ModelInstan
   TRITONBACKEND_ModelInstanceModel(instance, &model);
   TRITONBACKEND_ModelState(model, &state);
   const std::string& behavior = static_cast<ModelState*>(state)->behavior;
+  if (behavior == "throw") throw std::runtime_error("told to throw");
+  if (behavior == "throw_late") {
+    execute_one(instance, requests[0], "identity");
+    throw 7;
+  }
   if (behavior == "fail") {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told to fail");
   }
