@@ -192,7 +192,8 @@ void add_serve(CLI::App& app, int& exit_code) {
   auto options = std::make_shared<ServeOptions>();
   options->model.declare(*command);
   auto& http = options->process.http;
-  command->add_option("--host", http.host, "address to listen on")->capture_default_str();
+  command->add_option("--host", http.host, "address to listen on; 0.0.0.0 = every one")
+      ->capture_default_str();
   command->add_option("--http-port", http.http_port, "HTTP port; 0 = any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
@@ -219,6 +220,13 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "requests and replies held for clients of HTTP and gRPC together")
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
       ->capture_default_str();
+  command->add_option("--api-key", options->process.api_keys,
+                      "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
+                      "repeated");
+  command->add_option("--api-key-file", options->process.api_key_file,
+                      "a key, or sha256:<hex> of one, on each line; read again on change");
+  command->add_flag("--allow-client-shm", options->process.allow_client_shm,
+                    "clients may name shared memory of this machine");
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -45,12 +45,15 @@ StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
 }  // namespace
 
 StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProcessOptions& options) {
+  ASSIGN_OR_RETURN(const auto api_keys, make_api_keys(options.api_keys, options.api_key_file));
   ASSIGN_OR_RETURN(const ServerOptions core, make_options(options));
   std::unique_ptr<ServerProcess> process(new ServerProcess);
   RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
   front::HttpOptions http = options.http;
   front::GrpcOptions grpc = options.grpc;
   http.extensions = grpc.extensions = std::make_shared<front::Extensions>();
+  http.api_keys = grpc.api_keys = api_keys;
+  http.allow_shared_memory = grpc.allow_shared_memory = options.allow_client_shm;
   http.budget = grpc.budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
   ASSIGN_OR_RETURN(http.tracer, front::Tracer::create(process->server_, {}));
   grpc.tracer = http.tracer;
@@ -76,6 +79,12 @@ int ServerProcess::grpc_port() const { return grpc_ == nullptr ? -1 : grpc_->por
 
 void ServerProcess::stop(const StopDeadline& deadline) {
   stop_server(server_, grpc_.get(), http_.get(), deadline);
+}
+
+StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(const std::vector<std::string>& keys,
+                                                        const std::string& file) {
+  if (keys.empty() && file.empty()) return std::shared_ptr<front::ApiKeys>();
+  return front::ApiKeys::create(keys, file);
 }
 
 int default_event_loops() { return std::clamp(num_usable_cores(), 2, 8); }

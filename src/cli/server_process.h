@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "cli/stop_server.h"
 #include "front/grpc/server.h"
+#include "front/http/api_keys.h"
 #include "front/http/byte_budget.h"
 #include "front/server.h"
 
@@ -25,7 +27,11 @@ struct ServerProcessOptions {
   std::filesystem::path backend_dir;
   std::chrono::seconds exit_timeout{30};
   size_t client_memory_bytes = front::kDefaultBudgetBytes;  // requests and replies, all ports
-  front::HttpOptions http{.threads = default_event_loops()};
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
+  bool allow_client_shm = false;
+  // Nothing listens to the network and clients name no memory unless the options say so.
+  front::HttpOptions http{.host = "127.0.0.1", .threads = default_event_loops()};
   front::GrpcOptions grpc{.port = -1, .threads = default_event_loops()};  // -1: no gRPC
 };
 
@@ -48,6 +54,10 @@ class ServerProcess {
   std::unique_ptr<front::HttpServer> http_;
   std::unique_ptr<front::GrpcServer> grpc_;  // null when off
 };
+
+// Null when there are none.
+StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(const std::vector<std::string>& keys,
+                                                        const std::string& file);
 
 // <dir of this executable>/../backends.
 std::filesystem::path default_backend_dir();

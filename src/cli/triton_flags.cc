@@ -79,6 +79,10 @@ Status check(TritonOptions& o) {
   return check_ports(ports);
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 }  // namespace
 
 Status TritonOptions::set_core_bool(const char* flag, const std::string& value,
@@ -130,6 +134,24 @@ StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
   }
   RETURN_IF_ERROR(check(options));
   return options;
+}
+
+std::string what_is_open(const TritonOptions& options) {
+  std::vector<std::string> ports;
+  const auto add = [&](bool is_on, const char* what, const std::string& host) {
+    if (is_on && !is_loopback(host)) ports.push_back(fmt::format("{} on {}", what, host));
+  };
+  add(options.allow_http, "HTTP", options.http.host);
+  add(options.allow_grpc, "gRPC", options.grpc.host);
+  add(options.allow_metrics, "metrics", options.http.metrics_host);
+  if (ports.empty()) return "";
+  std::vector<std::string> rights;
+  if (options.api_keys.empty() && options.api_key_file.empty()) rights.push_back("no --api-key");
+  if (options.http.allow_shared_memory) rights.push_back("client shared memory");
+  if (options.control_mode == "explicit") rights.push_back("model control");
+  return fmt::format("open to the network: {}; with {}; see docs/security.md",
+                     fmt::join(ports, ", "),
+                     rights.empty() ? "API keys" : fmt::format("{}", fmt::join(rights, ", ")));
 }
 
 std::string triton_usage(const std::string& program) {

@@ -37,6 +37,9 @@ struct TritonOptions {
   bool has_old_cache_size = false;  // --response-cache-byte-size
   bool allow_http = true, allow_grpc = true, allow_metrics = true;
   size_t client_memory_bytes = front::kDefaultBudgetBytes;
+  bool allow_code_upload = false;
+  std::vector<std::string> api_keys;
+  std::string api_key_file;
   bool has_metrics_address = false;
   front::LogStart log;  // also in `core`
   front::HttpOptions http;
@@ -70,6 +73,9 @@ std::vector<TritonFlag> triton_flags();    // all of them
 // Long options with "=" or a blank and unambiguous prefixes; a later one wins where one value is
 // kept. The error's text is what the stock server prints below its usage.
 StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv);
+
+// One line about what other machines may do with the server; "" when they cannot reach it.
+std::string what_is_open(const TritonOptions& options);
 
 std::string triton_usage(const std::string& program);
 

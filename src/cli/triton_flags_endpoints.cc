@@ -114,6 +114,20 @@ std::vector<TritonFlag> http_flags() {
          o.http.max_body_bytes = static_cast<size_t>(bytes);
          return ok();
        }},
+      {"api-key", "KEY",
+       "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be repeated",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         if (v.empty()) return invalid_argument("an API key must not be empty");
+         o.api_keys.push_back(v);
+         return ok();
+       }},
+      {"api-key-file", "FILE", "a key, or sha256:<hex> of one, on each line; read again on change",
+       [](TritonOptions& o, const std::string& v) {
+         o.api_key_file = v;
+         return ok();
+       }},
+      {"allow-code-upload", "BOOL", "load requests may bring shared objects; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_code_upload); }},
       {"client-memory-bytes", "BYTES",
        "requests and replies held for clients of HTTP and gRPC together; default 4294967296",
        [](TritonOptions& o, const std::string& v) -> Status {

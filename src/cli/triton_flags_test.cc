@@ -276,5 +276,24 @@ TEST(TritonFlags, SharedMemoryIsSwitchedForBothProtocols) {
   EXPECT_FALSE(got->grpc.allow_shared_memory);
 }
 
+TEST(TritonFlags, WhatIsOpenToTheNetwork) {
+  const auto open = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "--model-repository=/r");
+    const auto got = parse_flags(flags);
+    EXPECT_TRUE(got.ok()) << got.status();
+    return what_is_open(*got);
+  };
+  EXPECT_EQ(open({}),
+            "open to the network: HTTP on 0.0.0.0, gRPC on 0.0.0.0, metrics on 0.0.0.0; with no "
+            "--api-key, client shared memory; see docs/security.md");
+  EXPECT_EQ(open({"--http-address=127.0.0.1", "--grpc-address=::1"}), "");
+  EXPECT_EQ(open({"--http-address=localhost", "--allow-client-shm=false", "--api-key=k",
+                  "--model-control-mode=explicit"}),
+            "open to the network: gRPC on 0.0.0.0; with model control; see docs/security.md");
+  EXPECT_EQ(open({"--allow-http=false", "--allow-metrics=false", "--allow-client-shm=false",
+                  "--api-key-file=f"}),
+            "open to the network: gRPC on 0.0.0.0; with API keys; see docs/security.md");
+}
+
 }  // namespace
 }  // namespace nereid::cli

@@ -75,7 +75,14 @@ class TritonProcess {
 
   // Opens the ports and says so; false, logged, when one cannot be opened.
   bool open(const TritonOptions& options, const front::TraceOptions& trace) {
-    const auto extensions = std::make_shared<front::Extensions>(options.log);
+    const auto extensions =
+        std::make_shared<front::Extensions>(options.log, options.allow_code_upload);
+    auto keys = make_api_keys(options.api_keys, options.api_key_file);
+    if (!keys.ok()) {
+      log_error("{}", message(keys.status()));
+      return false;
+    }
+    api_keys_ = *std::move(keys);
     budget_ = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
     auto tracer = front::Tracer::create(core_, trace);
     if (!tracer.ok()) {
@@ -87,6 +94,7 @@ class TritonProcess {
     front::HttpOptions http = options.http;
     http.extensions = extensions;
     http.budget = budget_;
+    http.api_keys = api_keys_;
     if (grpc_) http.grpc_stats = grpc_->stats();
     http.tracer = *std::move(tracer);
     if (!options.allow_http) http.http_port = -1;
@@ -128,6 +136,7 @@ class TritonProcess {
     grpc.extensions = extensions;
     grpc.tracer = tracer;
     grpc.budget = budget_;
+    grpc.api_keys = api_keys_;
     auto server = front::GrpcServer::start(core_, grpc);
     if (!server.ok()) {
       log_error("failed to start GRPC service: {}", message(server.status()));
@@ -140,6 +149,7 @@ class TritonProcess {
 
   TRITONSERVER_Server* core_;
   std::shared_ptr<front::ByteBudget> budget_;
+  std::shared_ptr<front::ApiKeys> api_keys_;
   std::unique_ptr<front::GrpcServer> grpc_;
   std::unique_ptr<front::HttpServer> http_;
 };
@@ -178,6 +188,7 @@ int serve(const TritonOptions& options) {
     return 1;
   }
   for (const auto& warning : options.warnings) log_warn("{}", warning);
+  if (const std::string open = what_is_open(options); !open.empty()) log_warn("{}", open);
   TRITONSERVER_Server* core = nullptr;
   const auto failure = [&] {
     const OnSignal end_on_signal(signals, end_by);

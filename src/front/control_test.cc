@@ -1,10 +1,14 @@
 // What a server says of its settings and refuses because of them, the same over HTTP and gRPC.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "front/fake_triton.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/service.h"
 #include "front/grpc/test_client.h"
+#include "front/http/api_keys.h"
 #include "front/kserve/extensions.h"
 #include "front/server.h"
 #include "front/test_socket.h"
@@ -25,6 +29,7 @@ class ControlTest : public ::testing::Test {
     auto methods = make_methods(fake_server(), grpc, [] { return false; });
     ASSERT_TRUE(methods.ok()) << methods.status();
     shared->methods = *std::move(methods);
+    shared->options = grpc;
     client_ = std::make_unique<TestClient>(shared);
     http.host = "127.0.0.1";
     http.http_port = 0;
@@ -113,6 +118,101 @@ TEST_F(ControlTest, RestrictionsComeBeforeSwitches) {
   EXPECT_EQ(call("SystemSharedMemoryStatus").headers.at("grpc-status"), "14");
   const TestClient::Headers secret = {{"triton-grpc-protocol-key", "secret"}};
   EXPECT_EQ(call("SystemSharedMemoryStatus", "{}", secret).headers.at("grpc-status"), "12");
+}
+
+TEST_F(ControlTest, CallersShowAKey) {
+  GrpcOptions grpc;
+  HttpOptions http;
+  grpc.api_keys = http.api_keys = *ApiKeys::create({"open sesame"}, "");
+  start(grpc, http);
+  const std::string right = "Authorization: Bearer open sesame\r\n";
+  for (const std::string& headers :
+       {std::string(), std::string("Authorization: Bearer open\r\n"),
+        std::string("Authorization: Basic open sesame\r\n"), std::string("X-API-Key: x\r\n")}) {
+    const Reply refused = post("/v2/repository/index", "{}", headers);
+    EXPECT_EQ(refused.status, 401) << headers;
+    EXPECT_EQ(refused.body, R"({"error":"an API key is missing or not known"})");
+    EXPECT_NE(refused.head.find("WWW-Authenticate: Bearer"), std::string::npos);
+  }
+  EXPECT_EQ(post("/v1/completions", "{}").json().at("error").at("message").as_string(),
+            "an API key is missing or not known");
+  EXPECT_EQ(post("/v2/logging", "{}", right).status, 200);
+  EXPECT_EQ(post("/v2/logging", "{}", "X-API-Key: open sesame\r\n").status, 200);
+  EXPECT_EQ(get("/v2/health/live").status, 200);
+  EXPECT_EQ(get("/v2").status, 401);
+  EXPECT_EQ(get("/nope").status, 401);
+
+  EXPECT_EQ(call("LogSettings").headers.at("grpc-status"), "16");
+  EXPECT_EQ(call("LogSettings", "{}", {{"authorization", "Bearer x"}}).headers.at("grpc-status"),
+            "16");
+  EXPECT_EQ(call("LogSettings", "{}", {{"authorization", "Bearer open sesame"}})
+                .headers.at("grpc-status"),
+            "0");
+  EXPECT_EQ(call("ServerLive").headers.at("grpc-status"), "0");
+  EXPECT_EQ(call("ServerMetadata").headers.at("grpc-status"), "16");
+}
+
+TEST_F(ControlTest, LoadsBringNoSharedObjects) {
+  start({});
+  const auto refused = [this](const std::string& file, const std::string& base64) {
+    const std::string key = "file:" + file;
+    const Reply reply =
+        post("/v2/repository/models/m/load",
+             fmt::format(R"({{"parameters":{{"config":"{{}}","{}":"{}"}}}})", key, base64));
+    return reply.status == 501 && reply.body.find("--allow-code-upload=true") != std::string::npos;
+  };
+  EXPECT_TRUE(refused("1/libtriton_x.so", "YQ=="));
+  EXPECT_TRUE(refused("1/libtriton_x.so.1", "YQ=="));
+  EXPECT_TRUE(refused("1/weights.bin", "f0VMRgIB"));  // begins as a shared object does
+  EXPECT_FALSE(refused("1/model.bin", "YQ=="));
+}
+
+// The C API would take another name than the client's.
+TEST_F(ControlTest, NamesHaveNoNulByte) {
+  start({});
+  const auto error = [this](const std::string& body) {
+    const Reply reply = post("/v2/models/types/infer", body);
+    EXPECT_EQ(reply.status, 400);
+    return std::string(reply.json().at("error").as_string());
+  };
+  EXPECT_EQ(error(R"({"inputs":[{"name":"count\u0000x","shape":[1,1],"datatype":"INT32",
+                     "data":[1]}]})"),
+            "the input name 'count' has a NUL byte");
+  EXPECT_EQ(error(R"({"id":"a\u0000b","inputs":[]})"), "the request id 'a' has a NUL byte");
+  EXPECT_EQ(error(R"({"inputs":[],"outputs":[{"name":"o\u0000"}]})"),
+            "the output name 'o' has a NUL byte");
+  EXPECT_EQ(error(R"({"inputs":[],"parameters":{"p\u0000":1}})"),
+            "the parameter name 'p' has a NUL byte");
+}
+
+TEST_F(ControlTest, OneHostOnly) {
+  start({});
+  const Reply reply = post("/v2/health/live", "", "Host: other\r\n");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json().at("error").as_string(), "malformed HTTP request: more than one Host");
+}
+
+// The client takes its memory away between registration and request.
+TEST_F(ControlTest, ARegionThatShrinksFailsTheRequest) {
+  start({});
+  const std::string key = fmt::format("/nereid-control-{}", ::getpid());
+  const int fd = shm_open(key.c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_EQ(ftruncate(fd, 8192), 0);
+  EXPECT_EQ(post("/v2/systemsharedmemory/region/r/register",
+                 fmt::format(R"({{"key":"{}","byte_size":8192}})", key))
+                .status,
+            200);
+  ASSERT_EQ(ftruncate(fd, 0), 0);
+  const std::string body = R"({"inputs":[{"name":"count","shape":[1,1],"datatype":"INT32",
+      "parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}}]})";
+  const Reply first = post("/v2/models/types/infer", body);
+  EXPECT_EQ(first.status, 400);
+  EXPECT_EQ(first.json().at("error").as_string(),
+            "the shared memory of input 'count' is smaller than the region that was registered");
+  EXPECT_EQ(post("/v2/models/types/infer", body).status, 400);
+  EXPECT_EQ(get("/v2/health/live").status, 200);
+  close(fd);
+  shm_unlink(key.c_str());
 }
 
 TEST_F(ControlTest, RegionsOfThePythonBackendAreNotForClients) {

@@ -9,6 +9,7 @@
 
 #include "base/countdown.h"
 #include "base/log.h"
+#include "front/http/api_keys.h"
 #include "front/http/listener.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
@@ -70,13 +71,26 @@ std::string_view api_of(std::string_view path) {
   return "metadata";
 }
 
+bool has_key(ApiKeys& keys, const Request& request) {
+  if (request.path == "/v2/health/live" || request.path == "/v2/health/ready") return true;
+  const std::string* bearer = find_header(request.headers, "Authorization");
+  if (bearer != nullptr) return keys.accepts(ApiKeys::bearer(*bearer));
+  const std::string* plain = find_header(request.headers, "X-API-Key");
+  return plain != nullptr && keys.accepts(*plain);
+}
+
 // Why a request may not reach its handler, if so.
 std::optional<Response> refusal(const HttpOptions& options, const Request& request) {
   const std::string_view api = api_of(request.path);
+  if (options.api_keys != nullptr && !has_key(*options.api_keys, request)) {
+    Response response = error_page(request, 401, "an API key is missing or not known");
+    response.headers.push_back({"WWW-Authenticate", "Bearer"});
+    return response;
+  }
   for (const auto& group : options.restrictions) {
     if (std::find(group.apis.begin(), group.apis.end(), api) == group.apis.end()) continue;
     const std::string* sent = find_header(request.headers, group.key);
-    if (sent != nullptr && *sent == group.value) continue;
+    if (sent != nullptr && same_secret(*sent, group.value)) continue;
     return kserve_error(403,
                         fmt::format("This API is restricted, expecting header '{}'", group.key));
   }
@@ -157,7 +171,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   http.budget = options.budget;
   if (http.budget == nullptr) http.budget = std::make_shared<ByteBudget>();
   if (options.http_port >= 0) {
-    if (!options.restrictions.empty() || !options.allow_shared_memory) {
+    if (!options.restrictions.empty() || !options.allow_shared_memory || options.api_keys) {
       router = guarded(std::move(router), options);
     }
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));

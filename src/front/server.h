@@ -15,6 +15,7 @@
 
 namespace nereid::front {
 
+class ApiKeys;
 class ByteBudget;
 class Extensions;
 struct GrpcStats;
@@ -51,6 +52,9 @@ struct HttpOptions {
   // Of all front ends of the server; null: one of its own, with tracing off.
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;  // shared with gRPC; null: own
+  // What callers of everything but /v2/health/live and ready on the HTTP port must show, as
+  // "Authorization: Bearer KEY" or "X-API-Key: KEY". Null: nothing.
+  std::shared_ptr<ApiKeys> api_keys;
 };
 
 class HttpServer {

@@ -113,6 +113,7 @@ struct Method {
   // Metadata that a caller must have (name and value); name "": none.
   std::string required_name;
   std::string required_value;
+  bool needs_key = true;  // where the port has API keys
 };
 
 // Methods by path, "/package.Service/Rpc".

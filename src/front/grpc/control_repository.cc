@@ -23,7 +23,8 @@ StatusOr<std::string> index(const ControlContext& c, const json::value& request)
   return "{\"models\":" + text + "}";
 }
 
-Status add_parameter(const std::string& key, const json::value& value, LoadParameters& out) {
+Status add_parameter(const std::string& key, const json::value& value, bool allow_code,
+                     LoadParameters& out) {
   const auto wrong = [&](const char* wanted) {
     return invalid_argument("invalid value type for load parameter '{}', expected {}.", key,
                             wanted);
@@ -36,7 +37,7 @@ Status add_parameter(const std::string& key, const json::value& value, LoadParam
     if (member(value, "bytes_param") == nullptr) return wrong("bytes_param");
     ASSIGN_OR_RETURN(const auto text, string_member(value, "bytes_param"));
     ASSIGN_OR_RETURN(std::string content, decode_base64(*text));
-    out.add_file(key, std::move(content));
+    RETURN_IF_ERROR(out.add_file(key, std::move(content), allow_code));
   } else {
     return invalid_argument("unrecognized load parameter '{}'.", key);
   }
@@ -49,7 +50,8 @@ StatusOr<std::string> load(const ControlContext& c, const json::value& request) 
   LoadParameters parameters;
   if (const json::value* list = member(request, "parameters")) {
     for (const auto& entry : list->as_object()) {
-      RETURN_IF_ERROR(add_parameter(std::string(entry.key()), entry.value(), parameters));
+      RETURN_IF_ERROR(add_parameter(std::string(entry.key()), entry.value(),
+                                    c.extensions->allow_code_upload(), parameters));
     }
   }
   RETURN_IF_ERROR(parameters.load(c.server, model.value_or("")));

@@ -9,6 +9,7 @@
 
 namespace nereid::front {
 
+class ApiKeys;
 class ByteBudget;
 class Extensions;
 class Tracer;
@@ -58,6 +59,9 @@ struct GrpcOptions {
   std::vector<GrpcRestriction> restrictions;
   bool allow_shared_memory = true;  // clients may name regions of shared memory
   TlsOptions tls;
+  // What callers of everything but liveness and readiness must show, as metadata "authorization:
+  // Bearer KEY". Null: nothing.
+  std::shared_ptr<ApiKeys> api_keys;
 
   std::shared_ptr<Extensions> extensions;  // shared with HTTP; null: own ones
   std::shared_ptr<Tracer> tracer;          // shared with HTTP; null: own, off

@@ -92,6 +92,8 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
       method.required_name = it->second.first;
       method.required_value = it->second.second;
     }
+    method.needs_key = !path.ends_with("/ServerLive") && !path.ends_with("/ServerReady") &&
+                       !path.starts_with("/grpc.health.");
     methods[path] = std::move(method);
   };
   const auto unary = [control](const std::string& request_type, const std::string& response_type,

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "front/grpc/stream.h"
+#include "front/http/api_keys.h"
 
 namespace nereid::front {
 namespace {
@@ -214,9 +215,17 @@ Status Session::check_call(GrpcStream& stream) const {
                        head.encoding);
   }
   const Method& method = found->second;
+  if (const auto& keys = shared_->options.api_keys; keys != nullptr && method.needs_key) {
+    const auto shows_key = [&](const auto& m) {
+      return m.first == "authorization" && keys->accepts(ApiKeys::bearer(m.second));
+    };
+    if (std::none_of(head.metadata.begin(), head.metadata.end(), shows_key)) {
+      return Status(absl::StatusCode::kUnauthenticated, "an API key is missing or not known");
+    }
+  }
   if (!method.required_name.empty()) {
     const auto has = [&](const auto& m) {
-      return m.first == method.required_name && m.second == method.required_value;
+      return m.first == method.required_name && same_secret(m.second, method.required_value);
     };
     if (std::none_of(head.metadata.begin(), head.metadata.end(), has)) {
       return unavailable("This protocol is restricted, expecting header '{}'",

@@ -299,6 +299,10 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     request.method = std::string(head.method_string());
     split_target(std::string_view(head.target().data(), head.target().size()), request);
   }
+  if (!ec && head.count(http::field::host) > 1) {
+    co_await refuse(request, 400, "malformed HTTP request: more than one Host");
+    co_return false;
+  }
   if (!ec && head.count(http::field::transfer_encoding) > 0 && !parser.chunked()) {
     co_await refuse(request, 501, "Transfer-Encoding other than chunked is not supported");
     co_return false;

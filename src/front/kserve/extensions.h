@@ -40,14 +40,18 @@ class LogSettings {
 
 class Extensions {
  public:
-  explicit Extensions(LogStart log = {}) : log_(std::move(log)) {}
+  explicit Extensions(LogStart log = {}, bool allow_code_upload = false)
+      : log_(std::move(log)), allow_code_upload_(allow_code_upload) {}
 
   SharedMemory& regions() { return regions_; }
   LogSettings& log() { return log_; }
+  // Whether the files of a load may be shared objects.
+  bool allow_code_upload() const { return allow_code_upload_; }
 
  private:
   SharedMemory regions_;
   LogSettings log_;
+  const bool allow_code_upload_;
 };
 
 }  // namespace nereid::front

@@ -35,9 +35,9 @@ void answer_later(const ExchangePtr& exchange, std::function<Status()> work) {
   }).detach();
 }
 
-void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
+void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool allow_code) {
   auto parameters = std::make_shared<LoadParameters>();
-  const Status read = read_load_parameters(exchange->request().body, *parameters);
+  const Status read = read_load_parameters(exchange->request().body, allow_code, *parameters);
   if (!read.ok()) {
     exchange->send(kserve_error(read));
     return;
@@ -65,7 +65,7 @@ void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
 
 }  // namespace
 
-Status read_load_parameters(const std::string& body, LoadParameters& out) {
+Status read_load_parameters(const std::string& body, bool allow_code, LoadParameters& out) {
   if (body.empty()) return ok();
   ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
   const json::value* parameters = member(root, "parameters");
@@ -79,7 +79,7 @@ Status read_load_parameters(const std::string& body, LoadParameters& out) {
       out.add_config(std::string(text));
     } else if (key.starts_with("file:")) {
       ASSIGN_OR_RETURN(std::string content, decode_base64(text));
-      out.add_file(key, std::move(content));
+      RETURN_IF_ERROR(out.add_file(key, std::move(content), allow_code));
     } else {
       return invalid_argument("unknown load parameter '{}': 'config' and 'file:<path>' are allowed",
                               key);
@@ -93,10 +93,21 @@ void LoadParameters::add_config(const std::string& json) {
       TRITONSERVER_ParameterNew("config", TRITONSERVER_PARAMETER_STRING, json.c_str()));
 }
 
-void LoadParameters::add_file(const std::string& key, std::string content) {
+Status LoadParameters::add_file(const std::string& key, std::string content, bool allow_code) {
+  const bool is_code = key.ends_with(".so") || key.find(".so.") != std::string::npos ||
+                       content.starts_with(
+                           "\x7f"
+                           "ELF");
+  if (is_code && !allow_code) {
+    return unsupported(
+        "load parameter '{}' is a shared object, which a load may bring only to a server started "
+        "with '--allow-code-upload=true'",
+        key);
+  }
   files_.push_back(std::move(content));
   owned_.emplace_back(
       TRITONSERVER_ParameterBytesNew(key.c_str(), files_.back().data(), files_.back().size()));
+  return ok();
 }
 
 Status LoadParameters::load(TRITONSERVER_Server* server, const std::string& model) const {
@@ -106,7 +117,7 @@ Status LoadParameters::load(TRITONSERVER_Server* server, const std::string& mode
       server, model.c_str(), parameters.data(), parameters.size()));
 }
 
-void add_repository_routes(Router& router, TRITONSERVER_Server* server) {
+void add_repository_routes(Router& router, TRITONSERVER_Server* server, bool allow_code_upload) {
   for (const char* path : {"/v2/repository/index", "/v2/repository/{repo}/index"}) {
     router.add("POST", path, [server](const ExchangePtr& x) {
       StatusOr<std::string> text = index(server, x->request());
@@ -115,7 +126,7 @@ void add_repository_routes(Router& router, TRITONSERVER_Server* server) {
     });
   }
   router.add("POST", "/v2/repository/models/{m}/load",
-             [server](const ExchangePtr& x) { start_load(server, x); });
+             [=](const ExchangePtr& x) { start_load(server, x, allow_code_upload); });
   router.add("POST", "/v2/repository/models/{m}/unload",
              [server](const ExchangePtr& x) { start_unload(server, x); });
   for (const char* path :

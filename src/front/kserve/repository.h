@@ -17,7 +17,8 @@ namespace nereid::front {
 class LoadParameters {
  public:
   void add_config(const std::string& json);
-  void add_file(const std::string& key, std::string content);  // key: "file:<path>"
+  // `key`: "file:<path>". Unimplemented for a shared object unless `allow_code`.
+  Status add_file(const std::string& key, std::string content, bool allow_code);
   Status load(TRITONSERVER_Server* server, const std::string& model) const;
 
  private:
@@ -29,9 +30,9 @@ class LoadParameters {
 };
 
 // The body of a load request; an empty one asks for nothing. InvalidArgument names the member.
-Status read_load_parameters(const std::string& body, LoadParameters& out);
+Status read_load_parameters(const std::string& body, bool allow_code, LoadParameters& out);
 
 // Loads and unloads run on threads of their own: they may take minutes.
-void add_repository_routes(Router& router, TRITONSERVER_Server* server);
+void add_repository_routes(Router& router, TRITONSERVER_Server* server, bool allow_code_upload);
 
 }  // namespace nereid::front

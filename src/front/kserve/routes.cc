@@ -90,8 +90,8 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     StatusOr<std::string> text = server_metadata_json(server);
     x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
   });
-  add_repository_routes(router, server);
   if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
+  add_repository_routes(router, server, options.extensions->allow_code_upload());
   add_logging_routes(router, options.extensions);
   add_trace_routes(router, options.tracer);
   add_shared_memory_routes(router, options.extensions);

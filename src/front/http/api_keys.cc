@@ -1,0 +1,148 @@
+// See api_keys.h.
+#include "front/http/api_keys.h"
+
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr size_t kMaxFileBytes = size_t{1} << 20;
+constexpr int64_t kLookIntervalNs = 1'000'000'000;
+
+int digit_of(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+std::string_view trimmed(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
+  const size_t begin = line.find_first_not_of(kBlanks);
+  if (begin == line.npos) return {};
+  return line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+}  // namespace
+
+bool same_secret(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+ApiKeys::Hash ApiKeys::hash_of(std::string_view key) {
+  Hash hash;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), hash.data());
+  return hash;
+}
+
+StatusOr<ApiKeys::Hashes> ApiKeys::read(const std::filesystem::path& file) {
+  constexpr std::string_view kHashed = "sha256:";
+  ASSIGN_OR_RETURN(const std::string text, read_file(file, kMaxFileBytes));
+  Hashes out;
+  size_t number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = trimmed(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+    ++number;
+    if (line.empty() || line.front() == '#') continue;
+    if (!line.starts_with(kHashed)) {
+      out.push_back(hash_of(line));
+      continue;
+    }
+    const std::string_view digits = line.substr(kHashed.size());
+    Hash hash{};
+    bool is_good = digits.size() == 2 * hash.size();
+    for (size_t i = 0; is_good && i < digits.size(); ++i) {
+      const int digit = digit_of(digits[i]);
+      is_good = digit >= 0;
+      hash[i / 2] = static_cast<unsigned char>(hash[i / 2] << 4 | (digit & 15));
+    }
+    if (!is_good) {
+      return invalid_argument("{}: line {}: 'sha256:' and 64 hexadecimal digits are expected",
+                              file.string(), number);
+    }
+    out.push_back(hash);
+  }
+  return out;
+}
+
+StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::create(const std::vector<std::string>& keys,
+                                                   const std::filesystem::path& file) {
+  auto out = std::make_shared<ApiKeys>();
+  for (const std::string& key : keys) {
+    if (key.empty()) return invalid_argument("an API key must not be empty");
+    out->given_.push_back(hash_of(key));
+  }
+  out->file_ = file;
+  if (!file.empty()) {
+    std::error_code error;
+    out->read_time_ = std::filesystem::last_write_time(file, error);
+    auto hashes = read(file);
+    if (!hashes.ok()) return invalid_argument("API keys: {}", message(hashes.status()));
+    out->from_file_ = std::make_shared<const Hashes>(*std::move(hashes));
+  }
+  if (out->given_.empty() && (out->from_file_ == nullptr || out->from_file_->empty())) {
+    return invalid_argument("API keys: {} has none", file.string());
+  }
+  return out;
+}
+
+void ApiKeys::reload_if_changed() {
+  if (file_.empty()) return;
+  const auto time_ns = static_cast<int64_t>(now_ns());
+  int64_t next = next_look_ns_.load();
+  if (time_ns < next || !next_look_ns_.compare_exchange_strong(next, time_ns + kLookIntervalNs)) {
+    return;
+  }
+  std::error_code error;
+  const auto time = std::filesystem::last_write_time(file_, error);
+  std::lock_guard lock(mutex_);
+  if (error || time == read_time_) return;
+  read_time_ = time;
+  auto hashes = read(file_);
+  if (hashes.ok()) {
+    log_info("{} API keys read from {}", hashes->size(), file_.string());
+    from_file_ = std::make_shared<const Hashes>(*std::move(hashes));
+  } else {
+    log_error("API keys stay as they were: {}", message(hashes.status()));
+  }
+}
+
+bool ApiKeys::accepts(std::string_view key) {
+  reload_if_changed();
+  std::shared_ptr<const Hashes> from_file;
+  {
+    std::lock_guard lock(mutex_);
+    from_file = from_file_;
+  }
+  const Hash hash = hash_of(key);
+  bool found = false;
+  const auto look = [&](const Hashes& hashes) {
+    for (const Hash& known : hashes) {
+      found |= CRYPTO_memcmp(known.data(), hash.data(), hash.size()) == 0;
+    }
+  };
+  look(given_);
+  if (from_file != nullptr) look(*from_file);
+  return found && !key.empty();
+}
+
+std::string_view ApiKeys::bearer(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() < kScheme.size()) return {};
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = authorization[i];
+    if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return {};
+  }
+  return trimmed(authorization.substr(kScheme.size()));
+}
+
+}  // namespace nereid::front

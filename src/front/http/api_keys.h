@@ -1,0 +1,52 @@
+// Keys that callers must show: kept as hashes, compared in constant time, read again when their
+// file changes.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace nereid::front {
+
+// Takes the same time wherever the texts differ; their lengths are no secret.
+bool same_secret(std::string_view a, std::string_view b);
+
+class ApiKeys {
+ public:
+  // `keys` as texts; `file` ("": none) has one on each line, as text or as "sha256:" and 64 hex
+  // digits. Blank lines and those that begin with '#' do not count. InvalidArgument: no key at all,
+  // an empty one, or a bad line, which is named by its number; or the file cannot be read.
+  static StatusOr<std::shared_ptr<ApiKeys>> create(const std::vector<std::string>& keys,
+                                                   const std::filesystem::path& file);
+
+  // Any thread. Looks at most once a second whether the file has changed; one that cannot be read
+  // leaves the keys as they are.
+  bool accepts(std::string_view key);
+
+  // The key of "Authorization: Bearer KEY"; "" when the header says something else.
+  static std::string_view bearer(std::string_view authorization);
+
+ private:
+  using Hash = std::array<unsigned char, 32>;
+  using Hashes = std::vector<Hash>;
+  static Hash hash_of(std::string_view key);
+  static StatusOr<Hashes> read(const std::filesystem::path& file);
+  void reload_if_changed();
+
+  Hashes given_;
+  std::filesystem::path file_;
+  std::atomic<int64_t> next_look_ns_{0};
+  std::mutex mutex_;
+  std::filesystem::file_time_type read_time_;
+  std::shared_ptr<const Hashes> from_file_;
+};
+
+}  // namespace nereid::front

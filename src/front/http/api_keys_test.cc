@@ -1,0 +1,69 @@
+#include "front/http/api_keys.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace nereid::front {
+namespace {
+
+namespace fs = std::filesystem;
+
+class ApiKeysTest : public ::testing::Test {
+ protected:
+  ~ApiKeysTest() override { fs::remove(file_); }
+  void write(const std::string& text) { ASSERT_TRUE(write_file_atomic(file_, text).ok()); }
+
+  const fs::path file_ = fs::temp_directory_path() / fmt::format("nereid-keys.{}", ::getpid());
+};
+
+TEST_F(ApiKeysTest, TextsAndHashes) {
+  // printf second | sha256sum
+  write(
+      "# people\n\nfirst \n"
+      "sha256:16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4\n");
+  const auto keys = ApiKeys::create({"given"}, file_);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  for (const char* key : {"first", "second", "given"}) EXPECT_TRUE((*keys)->accepts(key)) << key;
+  for (const char* key : {"", "firs", "first ", "third", "# people", "Given"}) {
+    EXPECT_FALSE((*keys)->accepts(key)) << key;
+  }
+}
+
+TEST_F(ApiKeysTest, BadFilesAreNamed) {
+  const auto error = [this] { return std::string(message(ApiKeys::create({}, file_).status())); };
+  EXPECT_NE(error().find("No such file"), std::string::npos);
+  write("# none\n");
+  EXPECT_NE(error().find("has none"), std::string::npos);
+  write("a\nsha256:12\n");
+  EXPECT_NE(error().find("line 2: 'sha256:' and 64"), std::string::npos);
+  EXPECT_FALSE(ApiKeys::create({""}, "").ok());
+}
+
+TEST_F(ApiKeysTest, AChangedFileIsReadAgain) {
+  write("old\n");
+  const auto keys = ApiKeys::create({}, file_);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_TRUE((*keys)->accepts("old"));
+  write("new\n");
+  fs::last_write_time(file_, fs::last_write_time(file_) + std::chrono::seconds(2));
+  for (int i = 0; i < 6000 && !(*keys)->accepts("new"); ++i) ::usleep(10000);
+  EXPECT_TRUE((*keys)->accepts("new"));
+  EXPECT_FALSE((*keys)->accepts("old"));
+}
+
+TEST(ApiKeys, Bearer) {
+  EXPECT_EQ(ApiKeys::bearer("Bearer abc"), "abc");
+  EXPECT_EQ(ApiKeys::bearer("bearer  abc "), "abc");
+  EXPECT_EQ(ApiKeys::bearer("Basic abc"), "");
+  EXPECT_EQ(ApiKeys::bearer("Bearer"), "");
+  EXPECT_TRUE(same_secret("abc", "abc"));
+  EXPECT_FALSE(same_secret("abc", "abd"));
+  EXPECT_FALSE(same_secret("abc", "abcd"));
+}
+
+}  // namespace
+}  // namespace nereid::front
