@@ -59,8 +59,8 @@ ValueId Builder::head_norm(std::string name, ValueId x, WeightId weight, const N
   return norm(std::move(name), x, weight, kind, kNone, graph_.values[x].dtype);
 }
 
-ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias) {
-  const ValueId out = value(std::move(name), extent(x), DType::kF32, graph_.weights[weight].n);
+ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias, DType type) {
+  const ValueId out = value(std::move(name), extent(x), type, graph_.weights[weight].n);
   graph_.nodes.push_back({Linear{x, weight, bias, out}});
   return out;
 }

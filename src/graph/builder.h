@@ -34,7 +34,9 @@ class Builder {
                WeightId bias = kNone, DType out = DType::kBF16);
   // Each head of x on its own.
   ValueId head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind);
-  ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
+  // bf16 for what a Glu reads, f32 for everything else.
+  ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone,
+                 DType out = DType::kF32);
   ValueId concat(std::string name, std::vector<ValueId> parts);
   ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
   ValueId rope(std::string name, ValueId qkv, int32_t angles = 0);  // of the model's tables

@@ -30,8 +30,8 @@ inline Graph test_graph(bool biased = false) {
     const ValueId a = b.attention(p + "attn", qkv, i, 0.25f, 0);
     x = b.add(p + "sum1", x, b.linear(p + "out", a, matrix(p + "out", 32, 32)));
     h = b.norm(p + "norm2", x, b.vector(p + "norm2", p + "norm2", 32), {1e-5f});
-    const ValueId gate = b.linear(p + "gate", h, matrix(p + "gate", 96, 32));
-    const ValueId up = b.linear(p + "up", h, matrix(p + "up", 96, 32));
+    const ValueId gate = b.linear(p + "gate", h, matrix(p + "gate", 96, 32), kNone, DType::kBF16);
+    const ValueId up = b.linear(p + "up", h, matrix(p + "up", 96, 32), kNone, DType::kBF16);
     h = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), kernels::Activation::kSilu);
     x = b.add(p + "sum2", x, b.linear(p + "down", h, matrix(p + "down", 32, 96)));
   }

@@ -1,6 +1,13 @@
 // The ops: declarations and contracts (op.h says how they are read). Activations are token-packed:
 // n rows, no padding. Sums are accumulated in f32; every op fixes its reduction order independently
 // of n, so a row's result never depends on its neighbours (on CPU).
+//
+// Where numbers are rounded, on every device, each number once:
+//   f32   the residual stream and what is added to it, sums, norms, logits; queries, keys and
+//   values
+//         on their way to attention; its scores
+//   bf16  what a product reads; gate and up as their product writes them; keys and values in a bf16
+//         cache; attention's weights where they multiply values
 #pragma once
 
 #include <cmath>
@@ -146,7 +153,7 @@ inline std::string_view check_heads(const Heads& h, int64_t width) {
 }
 
 // Rotates pairs (i, i + d/2) of each query and key head by the row of the angles for the token's
-// position.
+// position; products and sums are each rounded to f32.
 template <class F>
 struct RopeOf {
   static constexpr std::string_view kName = "rope";
@@ -176,11 +183,14 @@ struct RopeOf {
 // then the query at position i attends to the cached positions j <= i with j > i - window or j <
 // sink (without a window: all). A block that no query of the call sees is not looked at: its entry
 // in the table may be anything. With angles given, Q and K are rotated on the way (the fused form
-// of Rope).
-// A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector x of one token and
-// head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; it stands
-// for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with scale 0; one
-// that is not finite gets the scale NaN.
+// of Rope, to the same bits).
+// With m the largest score of a query among the positions looked at so far, a position's weight is
+// exp(score - m). What multiplies the stored value is the weight, times the value's scale in a
+// cache that has scales, rounded to bf16; the weights' sum that the result is divided by is of the
+// weights as they are. A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector
+// x of one token and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest
+// even; it stands for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with
+// scale 0; one that is not finite gets the scale NaN.
 template <class F>
 struct AttentionOf {
   static constexpr std::string_view kName = "attention";
@@ -230,12 +240,12 @@ template <class F>
 struct GluOf {
   static constexpr std::string_view kName = "glu";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;  // f32 [n, 2 * width]
+  typename F::Value x;  // bf16 [n, 2 * width]
   Activation activation = Activation::kSilu;
   typename F::Value out;  // bf16 [n, width]
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &GluOf::x, {DType::kF32}),
+    return std::tuple(in("x", &GluOf::x, {DType::kBF16}),
                       attribute("activation", &GluOf::activation),
                       kernels::out("out", &GluOf::out, {DType::kBF16}));
   }

@@ -31,7 +31,7 @@ struct RopeRaw {
 };
 
 struct GluRaw {
-  const float* x;
+  const uint16_t* x;
   uint16_t* out;
   int64_t width, x_stride, out_stride;
   int activation;  // of ops.h

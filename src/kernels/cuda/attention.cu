@@ -49,10 +49,7 @@ __device__ float2 load_pair(const Params& p, const float* head, int c, int posit
   const float low = head[c], high = head[c + half];
   if (!p.rope_table) return {low, high};
   const float* angles = p.rope_table + static_cast<int64_t>(position) * p.head_dim;
-  const float cosine = angles[c], sine = angles[c + half];
-  // Rounded product by product, as the reference does it: cached keys are the same bits everywhere.
-  return {__fsub_rn(__fmul_rn(low, cosine), __fmul_rn(high, sine)),
-          __fadd_rn(__fmul_rn(high, cosine), __fmul_rn(low, sine))};
+  return rotate({low, high}, angles[c], angles[c + half]);
 }
 
 // Writes a head vector, whose pairs of elements (c, c + d/2) `pair(c)` gives, as line `line`; the
@@ -264,7 +261,7 @@ __device__ void update(const Params& p, const int* query_position, int num_vecto
       state.value[m][i].y *= correction;
     }
     // A value that this query does not see may not even be a number.
-    weights[m][threadIdx.x % kWarp] = visible ? weight * value_scale : 0;
+    weights[m][threadIdx.x % kWarp] = visible ? round_bf16(weight * value_scale) : 0;
   }
 }
 

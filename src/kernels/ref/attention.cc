@@ -25,8 +25,9 @@ std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool
   if (!rotate) return y;
   const float* angles = a.angles.data + int64_t{a.step.positions[i]} * d;
   for (int64_t c = 0; c < half; ++c) {
-    y[c] = x[c] * angles[c] - x[c + half] * angles[c + half];
-    y[c + half] = x[c + half] * angles[c] + x[c] * angles[c + half];
+    const float low = y[c], high = y[c + half];
+    y[c] = low * angles[c] - high * angles[c + half];
+    y[c + half] = high * angles[c] + low * angles[c + half];
   }
   return y;
 }
@@ -69,18 +70,23 @@ void store_line(const std::vector<float>& x, const Line& line, void* cache, floa
   }
 }
 
-std::vector<double> load_line(const Line& line, const void* cache, const float* scales) {
+// A line's elements as they are stored, in units of scale_of().
+std::vector<double> load_line(const Line& line, const void* cache) {
   std::vector<double> x(static_cast<size_t>(line.d));
   for (int64_t c = 0; c < line.d; ++c) {
     const int64_t at = line[c];
     if (line.kv == DType::kBF16)
       x[c] = to_float(static_cast<const BF16*>(cache)[at]);
     else if (line.kv == DType::kI8)
-      x[c] = double{scales[line.number]} * static_cast<const int8_t*>(cache)[at];
+      x[c] = static_cast<const int8_t*>(cache)[at];
     else
-      x[c] = double{scales[line.number]} * to_float(static_cast<const F8E4M3*>(cache)[at]);
+      x[c] = to_float(static_cast<const F8E4M3*>(cache)[at]);
   }
   return x;
+}
+
+double scale_of(const Line& line, const float* scales) {
+  return has_kv_scales(line.kv) ? scales[line.number] : 1;
 }
 
 // A position's key and value in the cache.
@@ -118,18 +124,22 @@ void attend(const Attention& a, int64_t i, int64_t head) {
   for (int64_t at = 0; at <= position; ++at) {
     if (cache.window > 0 && at <= position - cache.window && at >= cache.sink) continue;
     lines.push_back(cache_line(a, row, at, kv_head));
-    const auto k = load_line(key_line(cache, lines.back(), d), cache.keys, cache.key_scales);
+    const Line line = key_line(cache, lines.back(), d);
+    const std::vector<double> k = load_line(line, cache.keys);
     double dot = 0;
     for (int64_t c = 0; c < d; ++c) dot += double{q[c]} * k[c];
-    weights.push_back(dot * a.scale);
+    weights.push_back(dot * scale_of(line, cache.key_scales) * a.scale);
     largest = std::max(largest, weights.back());
   }
   for (double& w : weights) sum += w = std::exp(w - largest);
 
   std::vector<double> values(static_cast<size_t>(d));
   for (size_t j = 0; j < lines.size(); ++j) {
-    const auto v = load_line(value_line(cache, lines[j], d), cache.values, cache.value_scales);
-    for (int64_t c = 0; c < d; ++c) values[c] += weights[j] * v[c];
+    const Line line = value_line(cache, lines[j], d);
+    const std::vector<double> v = load_line(line, cache.values);
+    const double scaled = weights[j] * scale_of(line, cache.value_scales);
+    const float weight = to_float(to_bf16(static_cast<float>(scaled)));
+    for (int64_t c = 0; c < d; ++c) values[c] += weight * v[c];
   }
   for (int64_t c = 0; c < d; ++c)
     a.out.row<BF16>(i)[head * d + c] = to_bf16(static_cast<float>(values[c] / sum));
