@@ -15,7 +15,7 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
   int32_t& max_positions = out.model.graph.model.max_positions;
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
   out.graph = out.model.graph;
-  const graph::PassContext context{&registry, device, options.forced};
+  const graph::PassContext context{&registry, device, options.forced, options.weights};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
   ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct CompileOptions {
   kernels::Choices forced;                   // "op:kernel"
   std::vector<std::string> disabled_passes;  // names of graph::passes()
   int32_t max_positions = 0;                 // longest sequence, at most the model's; 0 = that
+  std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
 };
 
 struct Compiled {

@@ -10,6 +10,7 @@
 #include "convert/engine_cache.h"
 #include "io/engine_file.h"
 #include "kernels/api/pack.h"
+#include "kernels/api/quantize.h"
 
 namespace nereid::convert {
 namespace {
@@ -35,7 +36,8 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 // All of the plan but checksums, which are not known yet: facts of the model, values, kernels,
 // layouts and places of weights, the device.
 void add_plan(Key& key, const io::Plan& plan) {
-  NEREID_CHECK(std::ranges::all_of(plan.weights, [](const io::Weight& w) { return !w.checksum; }));
+  for (const io::Weight& w : plan.weights)
+    NEREID_CHECK(std::ranges::all_of(w.planes, [](const io::Plane& p) { return !p.checksum; }));
   key.add("plan", json::serialize(io::plan_to_json(plan)));
 }
 
@@ -45,13 +47,17 @@ void add_sources(Key& key, const graph::Graph& graph) {
     key.add("weight", weight.is_vector);
     for (const graph::WeightPart& part : weight.parts) {
       key.add("from", part.tensor);
-      key.add("size", static_cast<uint64_t>(part.size));
+      for (const int64_t number :
+           {part.size, part.first, part.total, part.first_col, part.total_cols})
+        key.add("slice", static_cast<uint64_t>(number));
+      key.add("transposed", part.transposed);
     }
   }
 }
 
-// How weights are packed: the bytes that a small matrix becomes.
-void add_packing(Key& key) {
+// How weights are rounded and packed: the bytes that a small matrix becomes in each of the plan's
+// formats.
+void add_packing(Key& key, const io::Plan& plan) {
   constexpr int64_t kRows = kernels::kPanelRows + 1, kCols = kernels::kPanelStepK + 1;
   std::vector<BF16> matrix(static_cast<size_t>(kRows * kCols));
   for (size_t i = 0; i < matrix.size(); ++i) matrix[i] = to_bf16(static_cast<float>(i));
@@ -59,6 +65,16 @@ void add_packing(Key& key) {
   const kernels::RowMajorPart whole{matrix.data(), kRows};
   NEREID_CHECK(kernels::pack_panel16({&whole, 1}, kCols, packed).ok());
   key.add("packing", text_of(packed));
+  std::vector<kernels::WeightFormat> done = {{}};
+  for (const io::Weight& w : plan.weights) {
+    if (std::ranges::find(done, w.format) != done.end()) continue;
+    done.push_back(w.format);
+    kernels::QuantizedPlanes planes;
+    NEREID_CHECK(kernels::quantize(w.format, w.layout, matrix, kCols, planes).ok());
+    key.add("data", text_of(std::as_bytes(std::span(planes.data))));
+    key.add("scales", text_of(std::as_bytes(std::span(planes.scales))));
+    key.add("zeros", text_of(std::as_bytes(std::span(planes.zeros))));
+  }
 }
 
 void add_samples(Key& key, const io::SafetensorsFile& file) {
@@ -100,7 +116,7 @@ std::string engine_key(const Compiled& compiled, const io::Checkpoint* checkpoin
   key.add("format", io::kEngineFormatVersion);
   add_plan(key, compiled.plan);
   add_sources(key, compiled.graph);
-  add_packing(key);
+  add_packing(key, compiled.plan);
   if (checkpoint)
     add_checkpoint(key, *checkpoint);
   else

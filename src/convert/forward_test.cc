@@ -66,10 +66,7 @@ class Interpreter {
     return {base + v.column * static_cast<int64_t>(size_of(v.dtype)), v.dtype, sampled ? 1 : n_,
             v.cols, v.stride};
   }
-  kernels::WeightView weight(io::WeightId id) const {
-    const io::Weight& w = plan_.weights[id];
-    return {engine_.weight(id).data(), w.layout, w.n, w.k};
-  }
+  kernels::WeightView weight(io::WeightId id) const { return engine_.weight(id); }
   kernels::AnglesView angles(int32_t id) const {
     const auto size = plan_.model.ropes[id].inverse_frequencies.size();
     return {ropes_[id].data(), static_cast<int64_t>(2 * size)};

@@ -19,6 +19,11 @@ std::string_view name_of(kernels::WeightLayout layout) {
   return layout == kernels::WeightLayout::kPanel16 ? "panel16" : "row_major";
 }
 
+std::string shape_text(const io::Weight& w) {
+  return fmt::format("[{}, {}] {}{}", w.n, w.k, name_of(w.layout),
+                     w.format.is_float() ? "" : ", " + kernels::text_of(w.format));
+}
+
 std::string passes_text(const std::vector<graph::PassReport>& reports) {
   std::string text;
   for (const graph::PassReport& pass : reports)
@@ -71,7 +76,7 @@ class CallText {
   }
   std::string weight(io::WeightId id) const {
     const io::Weight& w = plan_.weights[id];
-    return fmt::format("{} [{}, {}] {}", w.name, w.n, w.k, name_of(w.layout));
+    return w.name + " " + shape_text(w);
   }
   const io::Plan& plan_;
 };
@@ -93,8 +98,7 @@ std::string kernels_text(const io::Plan& plan) {
   for (const io::Call& call : plan.calls) {
     std::string shape = "-";
     if (const auto* linear = std::get_if<kernels::ids::Linear>(&call.op)) {
-      const io::Weight& w = plan.weights[linear->weight];
-      shape = fmt::format("[{}, {}] {}", w.n, w.k, name_of(w.layout));
+      shape = shape_text(plan.weights[linear->weight]);
     }
     ++counts[{std::string(io::name_of(call.op)), kernel_text(call), shape}];
   }

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "kernels/api/pack.h"
+#include "kernels/api/quantize.h"
 
 namespace nereid::convert {
 namespace {
@@ -130,8 +131,33 @@ Status read_stacked(const graph::Weight& weight, const WeightSource& source, int
   return out.empty() ? ok() : internal_error("weight '{}' has too few parts", weight.name);
 }
 
+// Reads and rounds some megabytes at a time; the planes of the scales, which are small, are kept and
+// follow the data.
+Status write_integers(const graph::Weight& weight, const WeightSource& source,
+                      io::EngineWriter& writer) {
+  const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);
+  const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
+  std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
+  std::vector<float> scales;
+  std::vector<uint8_t> zeros;
+  kernels::QuantizedPlanes planes;
+  for (int64_t row = 0; row < weight.n; row += chunk) {
+    const int64_t count = std::min(chunk, weight.n - row);
+    const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
+    RETURN_IF_ERROR(read_stacked(weight, source, row * weight.k, part));
+    RETURN_IF_ERROR(annotate(
+        kernels::quantize(weight.format, weight.layout, part, weight.k, planes), weight.name));
+    RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(planes.data))));
+    scales.insert(scales.end(), planes.scales.begin(), planes.scales.end());
+    zeros.insert(zeros.end(), planes.zeros.begin(), planes.zeros.end());
+  }
+  RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(scales))));
+  return writer.append(std::as_bytes(std::span(zeros)));
+}
+
 Status write_weight(const graph::Weight& weight, const WeightSource& source,
                     io::EngineWriter& writer) {
+  if (!weight.format.is_float()) return write_integers(weight, source, writer);
   const bool packed = weight.layout == kernels::WeightLayout::kPanel16;
   // Whole panels, so that packed chunks are pieces of the packed whole.
   const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);

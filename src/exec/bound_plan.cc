@@ -20,7 +20,7 @@ uint64_t bytes_read(const Op& op, const StepData& step) {
   kernels::for_fields(op, [&](const auto& field, const auto& operand) {
     constexpr kernels::Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
     if constexpr (kRole == kernels::Role::kMatrix && Op::kRowsIndependent)
-      bytes += io::stored_bytes(DType::kBF16, operand.n, operand.k, operand.layout);
+      bytes += kernels::stored_bytes(operand);
     if constexpr (kRole == kernels::Role::kCache)
       bytes += static_cast<uint64_t>(step.num_positions) * 2 * op.heads.num_kv * op.heads.dim *
                size_of(operand.type);
@@ -90,8 +90,7 @@ class BoundPlan::Binder {
     return {data, v.dtype, 0, v.cols, v.stride};
   }
   kernels::WeightView weight(io::WeightId id) const {
-    const io::Weight& w = plan_.weights[static_cast<size_t>(id)];
-    return {memory_.weights + w.offset, w.layout, w.n, w.k};
+    return io::view_of(plan_.weights[static_cast<size_t>(id)], memory_.weights);
   }
   kernels::AnglesView angles(int32_t id) const {
     const float* data = memory_.rope_table;

@@ -40,7 +40,7 @@ io::Plan small_plan() {
   plan.values.push_back(
       {"y", io::Extent::kTokens, DType::kF32, 32, 32, 0, plan.arena_bytes_per_row[0]});
   plan.arena_bytes_per_row[0] += 128;
-  plan.weights.push_back({"proj", DType::kBF16, 32, 32, kernels::WeightLayout::kRowMajor});
+  plan.weights.push_back({"proj", {}, 32, 32, kernels::WeightLayout::kRowMajor, {}});
   plan.calls.insert(plan.calls.begin() + 4,
                     {{kernels::ids::Linear{.x = 3, .weight = weight, .out = y}, "ref"},
                      {kernels::ids::Add{.x = 0, .y = y, .out = 0}, "ref"}});
@@ -56,7 +56,7 @@ std::filesystem::path write_engine(const io::Plan& plan, const std::string& name
   NEREID_CHECK(writer.ok());
   uint32_t counter = 0;
   for (const io::Weight& weight : plan.weights) {
-    std::vector<BF16> values(weight.bytes / sizeof(BF16));
+    std::vector<BF16> values(weight.planes[0].shape.bytes / sizeof(BF16));
     for (BF16& value : values) {
       const auto r = static_cast<float>(std::sin(12.9898 * ++counter) * 43758.5453);
       const float centred = 2 * (r - std::floor(r)) - 1;

@@ -60,6 +60,8 @@ std::string operands_text(const Graph& graph, const Op& op) {
 
 }  // namespace
 
+kernels::WeightView shape_of(const Weight& w) { return {nullptr, w.layout, w.n, w.k, w.format}; }
+
 std::string_view name_of(const Op& op) {
   return std::visit([](const auto& x) { return std::decay_t<decltype(x)>::kName; }, op);
 }

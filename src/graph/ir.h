@@ -47,6 +47,7 @@ struct Weight {
   std::vector<WeightPart> parts;
   int64_t n = 0, k = 0;
   bool is_vector = false;
+  kernels::WeightFormat format = {};  // what it becomes in the engine
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
 };
 
@@ -80,6 +81,9 @@ struct Joined<std::variant<Ops...>, More...> {
   using type = std::variant<Ops..., More...>;
 };
 using Op = Joined<io::Op, Concat, Slice>::type;
+
+// A weight as a kernel gets it, without addresses.
+kernels::WeightView shape_of(const Weight& weight);
 
 struct Node {
   Op op;

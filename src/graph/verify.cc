@@ -12,7 +12,7 @@ namespace {
 
 std::vector<kernels::WeightView> shapes_of(const Graph& graph) {
   std::vector<kernels::WeightView> shapes;
-  for (const Weight& w : graph.weights) shapes.push_back({nullptr, w.layout, w.n, w.k});
+  for (const Weight& w : graph.weights) shapes.push_back(shape_of(w));
   return shapes;
 }
 

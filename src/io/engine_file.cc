@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/json.h"
 #include "base/round_up.h"
@@ -82,25 +84,27 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
 }
 
 Status EngineFile::verify_weights(int num_threads) const {
-  const std::vector<Weight>& weights = engine_.plan.weights;
+  std::vector<std::pair<const Weight*, const Plane*>> planes;
+  for (const Weight& w : engine_.plan.weights)
+    for (const Plane& plane : w.planes) planes.emplace_back(&w, &plane);
   if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
   constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;  // less is not worth a thread
   const uint64_t useful = 1 + engine_.plan.blob_bytes / kBytesPerThread;
   num_threads = static_cast<int>(std::clamp<uint64_t>(num_threads, 1, useful));
   std::atomic<size_t> next = 0;
-  std::atomic<size_t> damaged = weights.size();
+  std::atomic<size_t> damaged = planes.size();
   const auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < weights.size();) {
-      const std::span<const std::byte> bytes = weight(static_cast<WeightId>(i));
-      if (weight_checksum(bytes.data(), bytes.size()) != weights[i].checksum) damaged = i;
+    for (size_t i; (i = next.fetch_add(1)) < planes.size();) {
+      const Plane& plane = *planes[i].second;
+      if (weight_checksum(bytes(plane).data(), plane.shape.bytes) != plane.checksum) damaged = i;
     }
   };
   std::vector<std::jthread> helpers;
   for (int i = 1; i < num_threads; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();
-  if (damaged < weights.size())
-    return data_loss("{}: weight '{}' is damaged", path_.string(), weights[damaged].name);
+  if (damaged < planes.size())
+    return data_loss("{}: weight '{}' is damaged", path_.string(), planes[damaged].first->name);
   return ok();
 }
 

@@ -14,7 +14,7 @@
 
 namespace nereid::io {
 
-inline constexpr uint32_t kEngineFormatVersion = 2;
+inline constexpr uint32_t kEngineFormatVersion = 3;
 
 // How much of the weights is read when a file is opened. The prefix and the header (which holds the
 // plan and each weight's checksum) are always verified, as is the file's size.
@@ -49,9 +49,11 @@ class EngineFile {
 
   // All weights; page aligned. Valid while this object (or the one it is moved to) lives.
   std::span<const std::byte> blob() const { return engine_.blob; }
-  std::span<const std::byte> weight(WeightId id) const {
-    const Weight& w = engine_.plan.weights[static_cast<size_t>(id)];
-    return engine_.blob.subspan(w.offset, w.bytes);
+  kernels::WeightView weight(WeightId id) const {
+    return view_of(engine_.plan.weights[static_cast<size_t>(id)], engine_.blob.data());
+  }
+  std::span<const std::byte> bytes(const Plane& plane) const {
+    return engine_.blob.subspan(plane.offset, plane.shape.bytes);
   }
 
   // Reads all weights and compares their checksums, on `num_threads` threads (0 = all). DataLoss

@@ -31,9 +31,10 @@ class EngineFileTest : public testing::Test {
   Status write() {
     ASSIGN_OR_RETURN(EngineWriter writer, EngineWriter::create(path_, plan_, "key"));
     for (const Weight& w : plan_.weights)
-      for (uint64_t at = 0; at < w.bytes; at += 100)
-        RETURN_IF_ERROR(writer.append(
-            std::span(blob_).subspan(w.offset + at, std::min<uint64_t>(100, w.bytes - at))));
+      for (const Plane& p : w.planes)
+        for (uint64_t at = 0; at < p.shape.bytes; at += 100)
+          RETURN_IF_ERROR(writer.append(std::span(blob_).subspan(
+              p.offset + at, std::min<uint64_t>(100, p.shape.bytes - at))));
     return writer.finish();
   }
   std::string error_with(const std::string& bytes, Verify verify = Verify::kAuto) {
@@ -47,7 +48,15 @@ class EngineFileTest : public testing::Test {
     return std::distance(std::filesystem::directory_iterator(dir_ / "sub"), {});
   }
 
-  Plan plan_ = test_plan();
+  // The last weight has three planes.
+  static Plan plan() {
+    Plan plan = test_plan();
+    plan.weights[2].format = kernels::kInt8PerRow;
+    plan.weights[2].format.zeros = true;
+    place_weights(plan);
+    return plan;
+  }
+  Plan plan_ = plan();
   std::vector<std::byte> blob_ = std::vector<std::byte>(plan_.blob_bytes);
   std::filesystem::path dir_, path_;
   std::string bytes_;
@@ -59,10 +68,12 @@ TEST_F(EngineFileTest, WrittenFileReadsBack) {
   EXPECT_EQ(file->build_key(), "key");
   EXPECT_EQ(file->plan().calls.size(), plan_.calls.size());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(file->blob().data()) % 4096, 0u);
-  for (size_t i = 0; i < plan_.weights.size(); ++i) {
-    const auto bytes = file->weight(static_cast<WeightId>(i));
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), blob_.begin() + plan_.weights[i].offset));
-  }
+  for (const Weight& w : file->plan().weights)
+    for (const Plane& p : w.planes) {
+      const auto bytes = file->bytes(p);
+      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
+                             blob_.begin() + static_cast<ptrdiff_t>(p.offset)));
+    }
   EXPECT_EQ(num_files(), 1u);
 }
 

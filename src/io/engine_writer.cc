@@ -25,9 +25,12 @@ constexpr uint64_t kWeightAlignment = 64;
 void place_weights(Plan& plan) {
   uint64_t end = 0;
   for (Weight& w : plan.weights) {
-    w.offset = round_up(end, kWeightAlignment);
-    w.bytes = stored_bytes(w.dtype, w.n, w.k, w.layout);
-    end = w.offset + w.bytes;
+    w.planes.clear();
+    for (const kernels::PlaneShape& shape : kernels::planes_of(w.format, w.layout, w.n, w.k)) {
+      const uint64_t offset = round_up(end, kWeightAlignment);
+      w.planes.push_back({shape, offset, 0});
+      end = offset + shape.bytes;
+    }
   }
   plan.blob_bytes = end;
 }
@@ -66,6 +69,7 @@ EngineWriter::EngineWriter(EngineWriter&& other) noexcept
       blob_offset_(other.blob_offset_),
       header_bytes_(other.header_bytes_),
       weight_(other.weight_),
+      plane_(other.plane_),
       written_(other.written_),
       buffer_(std::move(other.buffer_)) {}
 
@@ -94,12 +98,15 @@ Status EngineWriter::write_at(uint64_t offset, std::span<const std::byte> bytes)
 }
 
 Status EngineWriter::flush() {
-  Weight& w = plan_.weights[weight_];
-  w.checksum = hash64(buffer_.data(), buffer_.size(), w.checksum);
-  RETURN_IF_ERROR(write_at(blob_offset_ + w.offset + written_, buffer_));
+  std::vector<Plane>& planes = plan_.weights[weight_].planes;
+  Plane& plane = planes[plane_];
+  plane.checksum = hash64(buffer_.data(), buffer_.size(), plane.checksum);
+  RETURN_IF_ERROR(write_at(blob_offset_ + plane.offset + written_, buffer_));
   written_ += buffer_.size();
   buffer_.clear();
-  if (written_ == w.bytes) ++weight_, written_ = 0;
+  if (written_ < plane.shape.bytes) return ok();
+  written_ = 0;
+  if (++plane_ == planes.size()) ++weight_, plane_ = 0;
   return ok();
 }
 
@@ -107,7 +114,8 @@ Status EngineWriter::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     if (weight_ >= plan_.weights.size())
       return internal_error("{}: more weights than the plan has", path_.string());
-    const uint64_t missing = plan_.weights[weight_].bytes - written_ - buffer_.size();
+    const Plane& plane = plan_.weights[weight_].planes[plane_];
+    const uint64_t missing = plane.shape.bytes - written_ - buffer_.size();
     if (bytes.size() > missing)
       return internal_error("{}: weight '{}' is larger than planned", path_.string(),
                             plan_.weights[weight_].name);

@@ -12,7 +12,7 @@
 
 namespace nereid::io {
 
-// Gives every weight of the plan its size and place in the blob, in table order.
+// Gives every weight of the plan its planes, and those their places in the blob, in table order.
 void place_weights(Plan& plan);
 
 class EngineWriter {
@@ -26,8 +26,8 @@ class EngineWriter {
   EngineWriter& operator=(EngineWriter&&) = delete;
   ~EngineWriter();  // removes the temporary file unless finished
 
-  // The next bytes of the weights, in table order; pieces may have any size but do not cross from
-  // one weight into the next. Unavailable when the disk is full and so on.
+  // The next bytes of the weights' planes, in table order; pieces may have any size but do not cross
+  // from one plane into the next. Unavailable when the disk is full and so on.
   Status append(std::span<const std::byte> bytes);
 
   // Writes the header, makes the file durable and gives it its name. Internal when weights are
@@ -47,8 +47,8 @@ class EngineWriter {
   std::string build_key_;
   uint64_t blob_offset_ = 0;
   size_t header_bytes_ = 0;
-  size_t weight_ = 0;     // being written
-  uint64_t written_ = 0;  // bytes of it that left the buffer
+  size_t weight_ = 0, plane_ = 0;  // being written
+  uint64_t written_ = 0;           // bytes of the plane that left the buffer
   std::vector<std::byte> buffer_;
 };
 

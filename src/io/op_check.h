@@ -14,7 +14,7 @@ namespace nereid::io {
 
 class OpChecker {
  public:
-  // `weights`: shape and layout of each, without addresses.
+  // `weights`: shape, format and layout of each, without addresses.
   OpChecker(const ModelFacts& model, std::span<const Value> values,
             std::vector<kernels::WeightView> weights)
       : model_(model), values_(values), weights_(std::move(weights)) {}

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/hash.h"
-#include "kernels/api/pack.h"
 
 namespace nereid::io {
 
@@ -11,9 +10,18 @@ std::string_view name_of(const Op& op) {
   return std::visit([](const auto& x) { return std::remove_cvref_t<decltype(x)>::kName; }, op);
 }
 
-uint64_t stored_bytes(DType dtype, int64_t n, int64_t k, kernels::WeightLayout layout) {
-  if (layout == kernels::WeightLayout::kPanel16) return kernels::panel16_bytes(n, k);
-  return static_cast<uint64_t>(n) * static_cast<uint64_t>(k) * size_of(dtype);
+kernels::WeightView view_of(const Weight& weight, const std::byte* blob) {
+  using kernels::PlaneRole;
+  kernels::WeightView view{nullptr, weight.layout, weight.n, weight.k, weight.format};
+  if (!blob) return view;
+  for (const Plane& plane : weight.planes) {
+    const std::byte* const at = blob + plane.offset;
+    if (plane.shape.role == PlaneRole::kData) view.data = at;
+    if (plane.shape.role == PlaneRole::kScales) view.scales = reinterpret_cast<const float*>(at);
+    if (plane.shape.role == PlaneRole::kZeros) view.zeros = reinterpret_cast<const uint8_t*>(at);
+    if (plane.shape.role == PlaneRole::kIndex) view.index = reinterpret_cast<const int32_t*>(at);
+  }
+  return view;
 }
 
 uint64_t weight_checksum(const void* data, size_t bytes) {

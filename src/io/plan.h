@@ -2,6 +2,7 @@
 // It is what the compiler hands to exec, and the header of an engine file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "kernels/api/ops.h"
+#include "kernels/api/pack.h"
 #include "tensor/dtype.h"
 
 namespace nereid::io {
@@ -41,16 +43,24 @@ struct Value {
   int64_t offset = kNone;  // bytes per row, a multiple of 64; in a graph kNone until it is planned
 };
 
-// A matrix [n, k] (vectors: n = 1) in the weight blob.
-struct Weight {
-  std::string name;  // "layers.0.attn.qkv"
-  DType dtype = DType::kBF16;
-  int64_t n = 0, k = 0;
-  kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;
+// A part of a weight in the weight blob.
+struct Plane {
+  kernels::PlaneShape shape;
   uint64_t offset = 0;    // bytes from the start of the blob, a multiple of 64
-  uint64_t bytes = 0;     // stored size, padding of the layout included
   uint64_t checksum = 0;  // weight_checksum() of the stored bytes
 };
+
+// A matrix [n, k] (vectors: n = 1).
+struct Weight {
+  std::string name;  // "layers.0.attn.qkv"
+  kernels::WeightFormat format;
+  int64_t n = 0, k = 0;
+  kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // of all planes
+  std::vector<Plane> planes;  // those that kernels::planes_of() lists, in its order
+};
+
+// A weight as a kernel gets it, its blob at `blob`; null: without addresses.
+kernels::WeightView view_of(const Weight& weight, const std::byte* blob);
 
 // One kernel call: an op of kernels/api/ops.h. Operands are read or updated exactly as the op's
 // contract says; an output in place of an input is a value with the same place. A call whose extent
@@ -103,16 +113,13 @@ struct Plan {
 // "embed", "norm", ...: kName of the op.
 std::string_view name_of(const Op& op);
 
-// Bytes that a [n, k] matrix occupies in `layout`.
-uint64_t stored_bytes(DType dtype, int64_t n, int64_t k, kernels::WeightLayout layout);
-
-// Checksum of one weight's stored bytes: XXH3 chained over pieces of kChecksumPiece bytes, so that
+// Checksum of one plane's stored bytes: XXH3 chained over pieces of kChecksumPiece bytes, so that
 // it can be computed while streaming.
 inline constexpr size_t kChecksumPiece = size_t{1} << 20;
 uint64_t weight_checksum(const void* data, size_t bytes);
 
-// Proves that a plan is safe to run: ids, shapes and types of every call, memory ranges, weight
-// ranges within the blob. InvalidArgument naming the call or table row. Every plan read from a
+// Proves that a plan is safe to run: ids, shapes and types of every call, memory ranges, formats of
+// weights, sizes of their planes and their ranges within the blob. InvalidArgument naming the call or table row. Every plan read from a
 // file has passed it.
 Status check_plan(const Plan& plan);
 

@@ -71,32 +71,56 @@ Status check_value(const Plan& plan, const Value& v) {
   return ok();
 }
 
-Status check_weights(const Plan& plan) {
-  std::vector<const Weight*> sorted;
-  for (const Weight& w : plan.weights) {
-    NEREID_REQUIRE(w.dtype == DType::kBF16, "weight '{}': dtype {} is not bf16", w.name,
-                   name_of(w.dtype));
-    NEREID_REQUIRE(w.n >= 1 && w.n < kMaxDim && w.k >= 1 && w.k < kMaxDim,
-                   "weight '{}': shape [{}, {}]", w.name, w.n, w.k);
-    NEREID_REQUIRE(w.bytes == stored_bytes(w.dtype, w.n, w.k, w.layout),
-                   "weight '{}': {} bytes stored for [{}, {}]", w.name, w.bytes, w.n, w.k);
-    NEREID_REQUIRE(w.offset % kAlignment == 0 && w.bytes <= plan.blob_bytes &&
-                       w.offset <= plan.blob_bytes - w.bytes,
-                   "weight '{}': offset {} + {} bytes does not fit in the blob's {}", w.name,
-                   w.offset, w.bytes, plan.blob_bytes);
-    sorted.push_back(&w);
+// The format is right and the planes are those that it has, each of the size that it needs.
+Status check_planes(const Weight& w) {
+  NEREID_REQUIRE(w.n >= 1 && w.n < kMaxDim && w.k >= 1 && w.k < kMaxDim,
+                 "weight '{}': shape [{}, {}]", w.name, w.n, w.k);
+  const std::string_view wrong = kernels::format_error(w.format);
+  NEREID_REQUIRE(wrong.empty(), "weight '{}': {}", w.name, wrong);
+  const std::vector<kernels::PlaneShape> wanted =
+      kernels::planes_of(w.format, w.layout, w.n, w.k);
+  NEREID_REQUIRE(w.planes.size() == wanted.size(), "weight '{}': {} planes, {} has {}", w.name,
+                 w.planes.size(), kernels::text_of(w.format), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const kernels::PlaneShape& got = w.planes[i].shape;
+    NEREID_REQUIRE(got == wanted[i],
+                   "weight '{}': plane {} ({} {} [{}, {}], {} bytes) is not {} {} [{}, {}], {} "
+                   "bytes",
+                   w.name, i, names_of(got.role)[static_cast<size_t>(got.role)], name_of(got.type),
+                   got.rows, got.cols, got.bytes,
+                   names_of(wanted[i].role)[static_cast<size_t>(wanted[i].role)],
+                   name_of(wanted[i].type), wanted[i].rows, wanted[i].cols, wanted[i].bytes);
   }
-  std::sort(sorted.begin(), sorted.end(),
-            [](const Weight* a, const Weight* b) { return a->offset < b->offset; });
-  for (size_t i = 1; i < sorted.size(); ++i)
-    NEREID_REQUIRE(sorted[i - 1]->offset + sorted[i - 1]->bytes <= sorted[i]->offset,
-                   "weights '{}' and '{}' overlap", sorted[i - 1]->name, sorted[i]->name);
+  return ok();
+}
+
+Status check_weights(const Plan& plan) {
+  struct Range {
+    const Weight* weight;
+    uint64_t begin, end;
+  };
+  std::vector<Range> ranges;
+  for (const Weight& w : plan.weights) {
+    RETURN_IF_ERROR(check_planes(w));
+    for (const Plane& p : w.planes) {
+      NEREID_REQUIRE(p.offset % kAlignment == 0 && p.shape.bytes <= plan.blob_bytes &&
+                         p.offset <= plan.blob_bytes - p.shape.bytes,
+                     "weight '{}': offset {} + {} bytes does not fit in the blob's {}", w.name,
+                     p.offset, p.shape.bytes, plan.blob_bytes);
+      ranges.push_back({&w, p.offset, p.offset + p.shape.bytes});
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  for (size_t i = 1; i < ranges.size(); ++i)
+    NEREID_REQUIRE(ranges[i - 1].end <= ranges[i].begin, "weights '{}' and '{}' overlap",
+                   ranges[i - 1].weight->name, ranges[i].weight->name);
   return ok();
 }
 
 std::vector<kernels::WeightView> shapes_of(const Plan& plan) {
   std::vector<kernels::WeightView> shapes;
-  for (const Weight& w : plan.weights) shapes.push_back({nullptr, w.layout, w.n, w.k});
+  for (const Weight& w : plan.weights) shapes.push_back(view_of(w, nullptr));
   return shapes;
 }
 

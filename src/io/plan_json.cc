@@ -49,9 +49,20 @@ void fields(V& v, Value& x) {
   v("stride", x.stride), v("column", x.column), v("offset", x.offset);
 }
 template <class V>
+void fields(V& v, kernels::WeightFormat& x) {
+  v("scheme", x.scheme), v("bits", x.bits), v("group", x.group), v("scales", x.scales);
+  v("zeros", x.zeros), v("ordered", x.ordered);
+}
+template <class V>
+void fields(V& v, Plane& x) {
+  v("role", x.shape.role), v("type", x.shape.type), v("rows", x.shape.rows);
+  v("cols", x.shape.cols), v("bytes", x.shape.bytes), v("offset", x.offset);
+  v("checksum", Hex{x.checksum});
+}
+template <class V>
 void fields(V& v, Weight& x) {
-  v("name", x.name), v("dtype", x.dtype), v("n", x.n), v("k", x.k), v("layout", x.layout);
-  v("offset", x.offset), v("bytes", x.bytes), v("checksum", Hex{x.checksum});
+  v("name", x.name), v("format", x.format), v("n", x.n), v("k", x.k), v("layout", x.layout);
+  v("planes", x.planes);
 }
 template <class V>
 void fields(V& v, kernels::Heads& x) {

@@ -13,12 +13,12 @@ using testing::HasSubstr;
 
 TEST(Plan, JsonRoundTripKeepsEverything) {
   Plan plan = test_plan();
-  plan.weights[0].checksum = 0xfedcba9876543210;
+  plan.weights[0].planes[0].checksum = 0xfedcba9876543210;
   const json::value first = plan_to_json(plan);
   const auto again = plan_from_json(first);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(json::serialize(plan_to_json(*again)), json::serialize(first));
-  EXPECT_EQ(again->weights[0].checksum, 0xfedcba9876543210);
+  EXPECT_EQ(again->weights[0].planes[0].checksum, 0xfedcba9876543210);
   EXPECT_EQ(again->model.ropes[0].inverse_frequencies, plan.model.ropes[0].inverse_frequencies);
   EXPECT_EQ(std::get<kernels::ids::Attention>(again->calls[3].op).scale, .25f);
 }
@@ -51,8 +51,8 @@ TEST(Plan, CheckRefusesUnsafePlans) {
   EXPECT_THAT(error([](Plan& p) { p.values[2].offset = -64; }), HasSubstr("value 'qkv'"));
   EXPECT_THAT(error([](Plan& p) { p.values[1].column = 1; }), HasSubstr("do not fit in a stride"));
   EXPECT_THAT(error([](Plan& p) { p.values[1].dtype = DType::kI8; }), HasSubstr("i8"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[1].offset = 0; }), HasSubstr("overlap"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[1].bytes += 1; }), HasSubstr("weight 'norm'"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].offset = 0; }), HasSubstr("overlap"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].shape.bytes += 1; }), HasSubstr("weight 'norm'"));
   EXPECT_THAT(error([](Plan& p) { p.blob_bytes -= 1; }), HasSubstr("does not fit in the blob"));
   EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Embed>(p.calls[0].op).table = 3; }),
               HasSubstr("call 0 (embed): 'table': no weight 3"));
@@ -72,6 +72,64 @@ TEST(Plan, CheckRefusesUnsafePlans) {
                 p.logits = 1;
               }),
               HasSubstr("logits"));
+}
+
+// The test plan with integers for the weight of query, key and value.
+Plan integer_plan() {
+  Plan plan = test_plan();
+  plan.weights[2].format = kernels::kInt4Groups;
+  plan.weights[2].format.group = 16;
+  plan.weights[2].format.zeros = true;
+  place_weights(plan);
+  return plan;
+}
+
+TEST(Plan, FormatsAndPlanesSurviveJson) {
+  Plan plan = integer_plan();
+  plan.weights[2].planes[2].checksum = 77;
+  const auto again = plan_from_json(plan_to_json(plan));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->weights[2].format, plan.weights[2].format);
+  EXPECT_EQ(json::serialize(plan_to_json(*again)), json::serialize(plan_to_json(plan)));
+  ASSERT_EQ(again->weights[2].planes.size(), 3u);
+  EXPECT_EQ(again->weights[2].planes[2].checksum, 77u);
+  const auto blob = std::vector<std::byte>(plan.blob_bytes);
+  const kernels::WeightView view = view_of(again->weights[2], blob.data());
+  EXPECT_EQ(view.as_bytes(), reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[0].offset]));
+  EXPECT_EQ(view.scales, reinterpret_cast<const float*>(&blob[plan.weights[2].planes[1].offset]));
+  EXPECT_EQ(view.zeros, reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[2].offset]));
+}
+
+// Every plane's size follows from the format, and every plane lies where no other does.
+TEST(Plan, CheckProvesEveryPlane) {
+  ASSERT_TRUE(check_plan(integer_plan()).ok()) << check_plan(integer_plan());
+  const auto error = [](const std::function<void(Weight&)>& damage) {
+    Plan plan = integer_plan();
+    damage(plan.weights[2]);
+    return std::string(message(check_plan(plan)));
+  };
+  EXPECT_THAT(error([](Weight& w) { w.planes.pop_back(); }),
+              HasSubstr("weight 'qkv': 2 planes, int4 in groups of 16 with zero points has 3"));
+  EXPECT_THAT(error([](Weight& w) { w.planes[1].shape.bytes -= 4; }),
+              HasSubstr("plane 1 (scales f32 [64, 2], 508 bytes) is not scales f32 [64, 2], 512"));
+  EXPECT_THAT(error([](Weight& w) { w.planes[1].shape.type = DType::kF16; }), HasSubstr("plane 1"));
+  EXPECT_THAT(error([](Weight& w) { w.planes[2].shape.role = kernels::PlaneRole::kIndex; }),
+              HasSubstr("plane 2"));
+  EXPECT_THAT(error([](Weight& w) { w.planes[0].shape.rows = 32; }), HasSubstr("plane 0"));
+  EXPECT_THAT(error([](Weight& w) { w.planes[2].offset = w.planes[1].offset; }),
+              HasSubstr("weights 'qkv' and 'qkv' overlap"));
+  EXPECT_THAT(error([](Weight& w) { w.planes[2].offset += uint64_t{1} << 40; }),
+              HasSubstr("does not fit in the blob"));
+  EXPECT_THAT(error([](Weight& w) { w.format.group = 32; }), HasSubstr("plane 1"));
+  EXPECT_THAT(error([](Weight& w) { w.format.bits = 8; }), HasSubstr("plane 0"));
+  EXPECT_THAT(error([](Weight& w) { w.format.bits = 6; }),
+              HasSubstr("weight 'qkv': integers have 4 or 8 bits"));
+  EXPECT_THAT(error([](Weight& w) { w.format.group = 17; }), HasSubstr("multiple of 16"));
+  // A vector has no format of its own.
+  Plan plan = integer_plan();
+  plan.weights[1].format = kernels::kInt8PerRow;
+  place_weights(plan);
+  EXPECT_THAT(std::string(message(check_plan(plan))), HasSubstr("'weight' [1, 32] is not a vector"));
 }
 
 TEST(Plan, ChecksumIsChainedOverPieces) {

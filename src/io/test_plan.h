@@ -23,9 +23,9 @@ inline Plan test_plan() {
                  {"last", Extent::kSampled, DType::kF32, 32, 32, 0, 0},
                  {"last_h", Extent::kSampled, DType::kBF16, 32, 32, 0, 128},
                  {"logits", Extent::kSampled, DType::kF32, 32, 32, 0, 192}};
-  plan.weights = {{"embed", DType::kBF16, 32, 32, WeightLayout::kPanel16},
-                  {"norm", DType::kBF16, 1, 32, WeightLayout::kRowMajor},
-                  {"qkv", DType::kBF16, 64, 32, WeightLayout::kPanel16}};
+  plan.weights = {{"embed", {}, 32, 32, WeightLayout::kPanel16, {}},
+                  {"norm", {}, 1, 32, WeightLayout::kRowMajor, {}},
+                  {"qkv", {}, 64, 32, WeightLayout::kPanel16, {}}};
   using namespace kernels::ids;
   plan.calls = {
       {Embed{.table = 0, .out = 0}, "ref"},

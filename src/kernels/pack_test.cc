@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <tuple>
 #include <vector>
+
+#include "kernels/api/quantize.h"
 
 namespace nereid::kernels {
 namespace {
@@ -61,6 +64,92 @@ TEST(Pack, RefusesWrongSizes) {
   EXPECT_FALSE(pack_panel16(std::vector<RowMajorPart>{{nullptr, 1}}, 32, packed).ok());
   BF16 row[32];
   EXPECT_FALSE(unpack_rows({packed.data(), WeightLayout::kPanel16, 1, 32}, 1, 1, row).ok());
+}
+
+WeightFormat with_zeros(WeightFormat format) {
+  format.zeros = true;
+  return format;
+}
+
+// What the integers stand for is near the numbers they were made of, by the scale of their group
+// and one rounding to bf16 (half of 2^-7); both layouts give the same numbers, and their planes the sizes that
+// planes_of() says.
+TEST(Quantize, IsNearInEveryFormatAndLayout) {
+  const int64_t n = 19, k = 300;
+  std::vector<BF16> matrix(static_cast<size_t>(n * k));
+  for (size_t i = 0; i < matrix.size(); ++i)
+    matrix[i] = to_bf16(0.3f * std::sin(static_cast<float>(i * i % 1013)) + 0.1f);
+  for (const WeightFormat& format :
+       {kInt8PerRow, kInt4Groups, with_zeros(kInt8PerRow), with_zeros(kInt4Groups)}) {
+    QuantizedPlanes rows, panels;
+    ASSERT_TRUE(quantize(format, WeightLayout::kRowMajor, matrix, k, rows).ok());
+    ASSERT_TRUE(quantize(format, WeightLayout::kPanel16, matrix, k, panels).ok());
+    const WeightView a = rows.view(format, WeightLayout::kRowMajor, n, k);
+    const WeightView b = panels.view(format, WeightLayout::kPanel16, n, k);
+    EXPECT_EQ(stored_bytes(a), rows.data.size() + 4 * rows.scales.size() + rows.zeros.size());
+    EXPECT_EQ(stored_bytes(b), panels.data.size() + 4 * panels.scales.size() + panels.zeros.size());
+    for (int64_t row = 0; row < n; ++row)
+      for (int64_t col = 0; col < k; ++col) {
+        const float x = to_float(matrix[static_cast<size_t>(row * k + col)]);
+        const float scale = rows.scales[static_cast<size_t>(
+            row * format.num_groups(k) + col / format.group_size(k))];
+        const float bound = (format.zeros ? 1.0f : 0.5f) * scale * 1.001f + 0x1p-8f * (std::fabs(x) + scale);
+        ASSERT_NEAR(weight_at(a, row, col), x, bound) << text_of(format);
+        ASSERT_EQ(weight_at(a, row, col), weight_at(b, row, col)) << text_of(format);
+      }
+  }
+}
+
+TEST(Quantize, ZeroRowsStayZero) {
+  const std::vector<BF16> zeros(64);
+  for (const WeightFormat& format : {kInt8PerRow, with_zeros(kInt4Groups)}) {
+    QuantizedPlanes planes;
+    ASSERT_TRUE(quantize(format, WeightLayout::kPanel16, zeros, 64, planes).ok());
+    EXPECT_EQ(weight_at(planes.view(format, WeightLayout::kPanel16, 1, 64), 0, 63), 0);
+  }
+}
+
+TEST(Quantize, RefusesWhatItCannotDo) {
+  std::vector<BF16> matrix(64);
+  QuantizedPlanes planes;
+  WeightFormat ordered = kInt4Groups;
+  ordered.ordered = true;
+  EXPECT_FALSE(quantize({}, WeightLayout::kRowMajor, matrix, 64, planes).ok());
+  EXPECT_FALSE(quantize(ordered, WeightLayout::kRowMajor, matrix, 64, planes).ok());
+  EXPECT_FALSE(quantize(kInt8PerRow, WeightLayout::kRowMajor, matrix, 63, planes).ok());
+  matrix[5] = to_bf16(INFINITY);
+  EXPECT_FALSE(quantize(kInt8PerRow, WeightLayout::kRowMajor, matrix, 64, planes).ok());
+}
+
+// Columns in an order of their own: a column's group is what the index says, and no other memory
+// is read whatever it says.
+TEST(Quantize, OrderedColumnsTakeTheirGroupFromTheIndex) {
+  WeightFormat format = kInt8PerRow;
+  format.group = 16, format.ordered = true;
+  const std::vector<uint8_t> codes(32, 129);  // 1
+  const std::vector<float> scales = {2, 3};
+  std::vector<int32_t> index(32, 0);
+  index[0] = 1, index[1] = 1000, index[2] = -5;
+  WeightView w = {codes.data(), WeightLayout::kRowMajor, 1, 32, format, scales.data()};
+  w.index = index.data();
+  const float expected[] = {3, 3, 2, 2};
+  for (int col = 0; col < 4; ++col) EXPECT_EQ(weight_at(w, 0, col), expected[col]);
+  EXPECT_EQ(stored_bytes(w), 32u + 8 + 128);
+}
+
+TEST(WeightFormat, WrongOnesAreNamed) {
+  EXPECT_EQ(format_error({}), "");
+  EXPECT_EQ(format_error(kInt4Groups), "");
+  WeightFormat f = kInt4Groups;
+  f.bits = 5;
+  EXPECT_EQ(format_error(f), "integers have 4 or 8 bits");
+  f = kInt4Groups, f.group = 100;
+  EXPECT_EQ(format_error(f), "a group is a multiple of 16 columns");
+  f = kInt4Groups, f.scales = DType::kF16;
+  EXPECT_EQ(format_error(f), "scales are f32");
+  f = {}, f.zeros = true;
+  EXPECT_NE(format_error(f), "");
+  EXPECT_EQ(text_of(with_zeros(kInt4Groups)), "int4 in groups of 128 with zero points");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
                     ("nereid_kv_sizing_test." + std::to_string(::getpid()));
   auto writer = io::EngineWriter::create(path, plan_, "test").value();
   for (const io::Weight& weight : plan_.weights)
-    ASSERT_TRUE(writer.append(std::vector<std::byte>(weight.bytes)).ok());
+    ASSERT_TRUE(writer.append(std::vector<std::byte>(weight.planes[0].shape.bytes)).ok());
   ASSERT_TRUE(writer.finish().ok());
   config_.kv_cache.memory_fraction = 1;
   const size_t memory = size_t{1} << 17;

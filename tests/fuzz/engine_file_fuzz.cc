@@ -21,6 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto engine = parse_engine(std::as_bytes(std::span(bytes)));
   if (!engine.ok()) return 0;
   for (const Weight& w : engine->plan.weights)
-    (void)weight_checksum(engine->blob.data() + w.offset, w.bytes);
+    for (const Plane& plane : w.planes)
+      (void)weight_checksum(engine->blob.data() + plane.offset, plane.shape.bytes);
   return 0;
 }

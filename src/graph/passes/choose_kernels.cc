@@ -8,6 +8,7 @@
 
 #include "graph/passes/passes.h"
 #include "kernels/api/keys.h"
+#include "kernels/api/validate.h"
 
 namespace nereid::graph {
 namespace {
@@ -46,8 +47,12 @@ class Chooser {
       if (can) usable.push_back(row);
     }
     const K typical = with_rows(problem, kTypicalRows);
-    ASSIGN_OR_RETURN(const kernels::Kernel<K>* best,
-                     kernels::select(usable, typical, context_.device, context_.forced));
+    const StatusOr<const kernels::Kernel<K>*> selected =
+        kernels::select(usable, typical, context_.device, context_.forced);
+    if (!selected.ok())
+      return annotate(selected.status(),
+                      fmt::format("{} ({})", K::kName, kernels::operands_text(typical)));
+    const kernels::Kernel<K>* const best = *selected;
     Choice choice{std::string(best->name), best->cost(typical, context_.device)};
     // What depends on the server's options is chosen when the plan is bound, unless it is forced.
     if (kernels::has_role<K, kernels::Role::kCache>() && !is_forced(K::kName)) choice.kernel = "";
@@ -61,10 +66,7 @@ class Chooser {
     const Value& v = graph_.values[id];
     return {nullptr, v.dtype, 1, v.cols, v.cols};
   }
-  kernels::WeightView weight(WeightId id) const {
-    const Weight& w = graph_.weights[id];
-    return {nullptr, w.layout, w.n, w.k};
-  }
+  kernels::WeightView weight(WeightId id) const { return shape_of(graph_.weights[id]); }
   kernels::AnglesView angles(int32_t id) const {
     const auto size = graph_.model.ropes[static_cast<size_t>(id)].inverse_frequencies.size();
     return {nullptr, static_cast<int64_t>(2 * size)};

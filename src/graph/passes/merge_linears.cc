@@ -15,6 +15,7 @@ WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name)
   Weight merged;
   merged.name = std::move(name);
   merged.is_vector = graph.weights[ids.front()].is_vector;
+  merged.format = graph.weights[ids.front()].format;
   merged.n = merged.is_vector ? 1 : 0;
   merged.k = merged.is_vector ? 0 : graph.weights[ids.front()].k;
   for (const WeightId id : ids) {
@@ -48,7 +49,9 @@ std::vector<int32_t> mergeable(const Graph& graph, const Uses& uses, const Conca
     if (!linear || uses.weight_readers[linear->weight] != 1) return {};
     if (!first) first = linear;
     if (linear->x != first->x || (linear->bias == kNone) != (first->bias == kNone) ||
-        graph.values[linear->out].dtype != graph.values[first->out].dtype)
+        graph.values[linear->out].dtype != graph.values[first->out].dtype ||
+        linear->input != first->input ||
+        graph.weights[linear->weight].format != graph.weights[first->weight].format)
       return {};
     nodes.push_back(writer);
   }
@@ -71,6 +74,7 @@ Linear merge(Graph& graph, const std::vector<int32_t>& linears, ValueId out) {
   for (const int32_t node : linears) {
     const Linear& linear = std::get<Linear>(graph.nodes[node].op);
     merged.x = linear.x;
+    merged.input = linear.input;
     matrices.push_back(linear.weight);
     if (linear.bias != kNone) biases.push_back(linear.bias);
   }

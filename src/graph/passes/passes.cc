@@ -9,6 +9,8 @@ namespace nereid::graph {
 namespace {
 
 constexpr Pass kPasses[] = {
+    {"set_weight_formats", "the products' weights become what the build asks for",
+     set_weight_formats, true},
     {"tie_embedding", "weights made of the same tensors are stored once", tie_embedding},
     {"merge_qkv", "query, key and value projections become one product", merge_qkv},
     {"merge_gate_up", "gate and up projections become one product", merge_gate_up},

@@ -3,6 +3,7 @@
 // the model computes.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ struct PassContext {
   const kernels::Registry* registry = nullptr;
   DeviceInfo device;
   kernels::Choices forced;  // "op:kernel"
+  std::optional<kernels::WeightFormat> weights;  // of the products; absent: as the family says
 };
 
 struct Pass {
@@ -43,6 +45,9 @@ struct PassReport {
 // with its name.
 Status run_passes(Graph& graph, const PassContext& context, std::span<const std::string> disabled,
                   std::vector<PassReport>* report = nullptr);
+
+// Required: decides what the weights become, before passes that compare them.
+Status set_weight_formats(Graph& graph, const PassContext& context);
 
 // Optional: shape the graph.
 Status tie_embedding(Graph& graph, const PassContext& context);

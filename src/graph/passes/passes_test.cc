@@ -93,6 +93,45 @@ TEST_F(PassesTest, LinearsWithDifferentInputsAreNotMerged) {
   EXPECT_EQ(all<Concat>(after(merge_qkv, g)).size(), 3u);
 }
 
+// Weights of products become integers; the table, the head (here the same matrix) and vectors do
+// not.
+TEST_F(PassesTest, WeightFormatsAreThoseOfTheBuild) {
+  context_.weights = kernels::kInt8PerRow;
+  const Graph g = compile(test_graph(/*biased=*/true));
+  const std::vector<Linear> linears = all<Linear>(g);
+  for (const Linear& linear : linears)
+    EXPECT_EQ(g.weights[linear.weight].format.is_float(), linear.weight == linears.back().weight);
+  EXPECT_EQ(linears.back().weight, all<Embed>(g)[0].table);
+  EXPECT_EQ(all<Concat>(g).size(), 0u);  // merged in the new format
+  for (const Weight& w : g.weights)
+    if (w.is_vector) EXPECT_TRUE(w.format.is_float()) << w.name;
+  const auto plan = lower(g, DeviceInfo{});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->weights[linears[0].weight].planes.size(), 2u);
+}
+
+TEST_F(PassesTest, WeightsOfDifferentFormatsStayApart) {
+  Graph g = test_graph();
+  for (Weight& w : g.weights) {
+    if (w.name == "layers.0.k") w.format = kernels::kInt8PerRow;
+    if (w.name == "head") w.format = kernels::kInt4Groups;
+  }
+  EXPECT_EQ(all<Concat>(after(merge_qkv, g)).size(), 3u);  // qkv of layer 0, gate_up of both
+  EXPECT_EQ(after(tie_embedding, g).weights.size(), g.weights.size());
+}
+
+// What a product's input becomes is part of its problem: no kernel, no plan, and the reason says
+// which product.
+TEST_F(PassesTest, InputsWithoutAKernelAreRefused) {
+  Graph g = test_graph();
+  for (Node& node : g.nodes)
+    if (Linear* linear = std::get_if<Linear>(&node.op))
+      linear->input = kernels::ProductInput::kInt8PerToken;
+  EXPECT_THAT(std::string(message(choose_kernels(g, context_))),
+              testing::AllOf(HasSubstr("no 'linear' kernel"), HasSubstr("input int8_per_token"),
+                             HasSubstr("weight bf16 [32, 32]")));
+}
+
 TEST_F(PassesTest, FoldResidualNormRemovesEverySumBeforeANorm) {
   const Graph g = after(fold_residual_norm);
   EXPECT_TRUE(all<Add>(g).empty());
@@ -132,9 +171,9 @@ TEST_F(PassesTest, ReportListsAllInOrder) {
   std::vector<PassReport> report;
   ASSERT_TRUE(run_passes(g, context_, std::vector<std::string>{"merge_qkv"}, &report).ok());
   ASSERT_EQ(report.size(), passes().size());
-  EXPECT_EQ(report[1].name, "merge_qkv");
-  EXPECT_FALSE(report[1].ran);
-  EXPECT_TRUE(report[2].ran);
+  EXPECT_EQ(report[2].name, "merge_qkv");
+  EXPECT_FALSE(report[2].ran);
+  EXPECT_TRUE(report[3].ran);
 }
 
 TEST_F(PassesTest, ForcedKernelsAreCheckedAndUsed) {

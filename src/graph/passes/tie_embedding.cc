@@ -17,7 +17,8 @@ Status tie_embedding(Graph& graph, const PassContext&) {
         seen[weight.parts.empty() ? std::string_view() : weight.parts[0].tensor];
     const auto equal = [&](WeightId id) {
       const Weight& other = graph.weights[static_cast<size_t>(id)];
-      return other.parts == weight.parts && other.is_vector == weight.is_vector;
+      return other.parts == weight.parts && other.is_vector == weight.is_vector &&
+             other.format == weight.format;
     };
     const auto found = std::ranges::find_if(others, equal);
     if (found == others.end())

@@ -27,26 +27,36 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/api/weight_format.h"
 #include "tensor/dtype.h"
 #include "tensor/view.h"
 
 namespace nereid::kernels {
 
-// How a [N, K] bf16 weight matrix is stored.
+// How a [N, K] weight matrix is stored.
 enum class WeightLayout : uint8_t {
-  kRowMajor = 0,  // N rows of K
-  // ceil(N/16) panels, each ceil32(K)/2 groups of 16 rows x 2 consecutive k: the B tile of AMX and
-  // the operand of vdpbf16ps; rows and columns past N and K are zero.
+  // N rows of K numbers, two of four bits in a byte (the first one low; a row is whole bytes); a
+  // row of scales or zero points has one for each group.
+  kRowMajor = 0,
+  // ceil(N/16) panels of ceil32(K) columns, rows and columns past N and K zero. In a panel:
+  //   bf16: ceil32(K)/2 groups of 16 rows x 2 consecutive k, the B tile of AMX and the operand of
+  //   vdpbf16ps; 8 bits: columns of 16 rows; 4 bits: pairs of columns of 16 rows, the first column
+  //   low; scales and zero points: groups of 16 rows.
   kPanel16 = 1,
 };
 
-// A bf16 matrix [n, k], or a vector of k (n = 1, row-major).
+// A matrix [n, k], or a bf16 vector of k (n = 1, row-major), and the addresses of its planes.
 struct WeightView {
   const void* data = nullptr;
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t n = 0, k = 0;
+  WeightFormat format = {};
+  const float* scales = nullptr;   // where the format has them
+  const uint8_t* zeros = nullptr;  // likewise
+  const int32_t* index = nullptr;  // likewise; row-major [k]
 
   const BF16* as_bf16() const { return static_cast<const BF16*>(data); }
+  const uint8_t* as_bytes() const { return static_cast<const uint8_t*>(data); }
 };
 
 // Angles of rotary embedding: f32 [max_positions, cols] = cols/2 cosines, then cols/2 sines

@@ -113,7 +113,19 @@ struct NormOf {
   friend void reference(const NormOf<Views>& a);
 };
 
-// out = x . weight^T + bias. Products bf16 x bf16, sums f32.
+// What a product makes of its input first. Only the first has kernels so far.
+enum class ProductInput : uint8_t {
+  kBf16,          // nothing
+  kInt8PerToken,  // integers of 8 bits with a scale for each row
+  kFp8PerToken,   // f8e4m3 with a scale for each row
+};
+inline std::span<const std::string_view> names_of(ProductInput) {
+  static constexpr std::string_view kNames[] = {"bf16", "int8_per_token", "fp8_per_token"};
+  return kNames;
+}
+
+// out = x . weight^T + bias. Products bf16 x bf16 (what a weight of integers stands for is rounded
+// to bf16), sums f32.
 template <class F>
 struct LinearOf {
   static constexpr std::string_view kName = "linear";
@@ -122,11 +134,13 @@ struct LinearOf {
   typename F::Weight weight;  // [n_out, k]
   typename F::Weight bias;    // [n_out], optional
   typename F::Value out;      // f32 or bf16 [n, n_out]
+  ProductInput input = ProductInput::kBf16;
 
   static constexpr auto fields() {
     return std::tuple(in("x", &LinearOf::x, {DType::kBF16}), matrix("weight", &LinearOf::weight),
                       vector("bias", &LinearOf::bias).maybe(),
-                      kernels::out("out", &LinearOf::out, {DType::kF32, DType::kBF16}));
+                      kernels::out("out", &LinearOf::out, {DType::kF32, DType::kBF16}),
+                      attribute("input", &LinearOf::input));
   }
   static std::string_view check(const LinearOf<Views>& a) {
     if (a.x.cols != a.weight.k) return "x is not as wide as the weight's rows";

@@ -1,9 +1,81 @@
-// Packing of weights into panels of 16 rows.
+// Planes of weights, and their packing into panels of 16 rows.
 #include "kernels/api/pack.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace nereid::kernels {
+
+std::string_view format_error(const WeightFormat& f) {
+  if (f.is_float()) return f == WeightFormat{} ? "" : "a float format has no properties";
+  if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
+  if (f.group < 0 || f.group % kGroupUnit != 0) return "a group is a multiple of 16 columns";
+  if (f.scales != DType::kF32) return "scales are f32";
+  return "";
+}
+
+std::string text_of(const WeightFormat& f) {
+  if (f.is_float()) return "bf16";
+  std::string text = fmt::format("int{}", f.bits);
+  if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
+  if (f.zeros) text += " with zero points";
+  if (f.ordered) text += " with ordered columns";
+  return text;
+}
+
+std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layout, int64_t n,
+                                  int64_t k) {
+  const bool panels = layout == WeightLayout::kPanel16;
+  if (format.is_float()) {
+    const auto bytes = panels ? panel16_bytes(n, k) : static_cast<uint64_t>(n * k) * sizeof(BF16);
+    return {{PlaneRole::kData, DType::kBF16, n, k, bytes}};
+  }
+  const int64_t row_bytes = integer_row_bytes(k, format.bits), groups = format.num_groups(k);
+  const int64_t rows = panels ? num_panels(n) * kPanelRows : n;
+  const int64_t data =
+      panels ? num_panels(n) * integer_panel_bytes(k, format.bits) : n * row_bytes;
+  std::vector<PlaneShape> planes = {
+      {PlaneRole::kData, DType::kU8, n, row_bytes, static_cast<uint64_t>(data)}};
+  const auto add = [&](PlaneRole role, DType type, int64_t shown_rows, int64_t cols,
+                       int64_t stored_rows) {
+    planes.push_back({role, type, shown_rows, cols,
+                      static_cast<uint64_t>(stored_rows * cols) * size_of(type)});
+  };
+  add(PlaneRole::kScales, format.scales, n, groups, rows);
+  if (format.zeros) add(PlaneRole::kZeros, DType::kU8, n, groups, rows);
+  if (format.ordered) add(PlaneRole::kIndex, DType::kI32, 1, k, 1);
+  return planes;
+}
+
+uint64_t stored_bytes(const WeightView& weight) {
+  uint64_t bytes = 0;
+  for (const PlaneShape& plane : planes_of(weight.format, weight.layout, weight.n, weight.k))
+    bytes += plane.bytes;
+  return bytes;
+}
+
+IntegerPlace integer_place(WeightLayout layout, int32_t bits, int64_t row, int64_t col, int64_t k) {
+  const int64_t unit = bits == 4 ? col / 2 : col;  // bytes along k
+  const int32_t shift = bits == 4 && col % 2 != 0 ? 4 : 0;
+  if (layout == WeightLayout::kRowMajor) return {row * integer_row_bytes(k, bits) + unit, shift};
+  return {row / kPanelRows * integer_panel_bytes(k, bits) + unit * kPanelRows + row % kPanelRows,
+          shift};
+}
+
+float weight_at(const WeightView& w, int64_t row, int64_t col) {
+  if (w.format.is_float())
+    return to_float(w.as_bf16()[w.layout == WeightLayout::kPanel16 ? panel_index(row, col, w.k)
+                                                                   : row * w.k + col]);
+  const IntegerPlace place = integer_place(w.layout, w.format.bits, row, col, w.k);
+  const int32_t u = w.as_bytes()[place.byte] >> place.shift & ((1 << w.format.bits) - 1);
+  const int64_t groups = w.format.num_groups(w.k);
+  // An order is data from a file: whatever it says, a group is one of the row's.
+  const int64_t group = w.format.ordered ? std::clamp<int64_t>(w.index[col], 0, groups - 1)
+                                         : col / w.format.group_size(w.k);
+  const int64_t at = group_index(w.layout, row, group, groups);
+  const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();
+  return to_float(to_bf16(w.scales[at] * static_cast<float>(u - zero)));
+}
 
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst) {
   int64_t n = 0;
@@ -40,14 +112,8 @@ Status unpack_rows(const WeightView& weight, int64_t row_begin, int64_t rows, BF
   if (!weight.data || row_begin < 0 || rows < 0 || row_begin + rows > weight.n)
     return invalid_argument("unpack: rows [{}, {}) of a weight with {}", row_begin,
                             row_begin + rows, weight.data ? weight.n : 0);
-  const auto* src = static_cast<const BF16*>(weight.data);
-  for (int64_t row = row_begin; row < row_begin + rows; ++row, dst += weight.k) {
-    if (weight.layout == WeightLayout::kRowMajor) {
-      std::memcpy(dst, src + row * weight.k, static_cast<size_t>(weight.k) * sizeof(BF16));
-      continue;
-    }
-    for (int64_t col = 0; col < weight.k; ++col) dst[col] = src[panel_index(row, col, weight.k)];
-  }
+  for (int64_t row = row_begin; row < row_begin + rows; ++row, dst += weight.k)
+    for (int64_t col = 0; col < weight.k; ++col) dst[col] = to_bf16(weight_at(weight, row, col));
   return ok();
 }
 

@@ -1,10 +1,12 @@
-// WeightLayout::kPanel16: sizes, element positions, packing and unpacking. The layout is described
-// beside WeightLayout in ops.h.
+// The planes of weights: sizes, element positions, packing and unpacking. The layouts are described
+// beside WeightLayout in op.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/round_up.h"
 #include "base/status.h"
@@ -32,6 +34,50 @@ constexpr size_t panel16_bytes(int64_t n, int64_t k) {
   return static_cast<size_t>(num_panels(n) * panel_elements(k)) * sizeof(BF16);
 }
 
+// What a weight's memory is made of.
+enum class PlaneRole : uint8_t { kData, kScales, kZeros, kIndex };
+inline std::span<const std::string_view> names_of(PlaneRole) {
+  static constexpr std::string_view kNames[] = {"data", "scales", "zeros", "index"};
+  return kNames;
+}
+
+// A matrix of `type`, or of bytes that hold several numbers each.
+struct PlaneShape {
+  PlaneRole role = PlaneRole::kData;
+  DType type = DType::kBF16;
+  int64_t rows = 0, cols = 0;
+  uint64_t bytes = 0;  // stored size, padding of the layout included
+
+  bool operator==(const PlaneShape&) const = default;
+};
+
+// The planes of a [n, k] weight of a right format, data first.
+std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layout, int64_t n,
+                                  int64_t k);
+// Bytes of all planes.
+uint64_t stored_bytes(const WeightView& weight);
+
+// Bytes of one row of integers, row-major, and of one panel.
+constexpr int64_t integer_row_bytes(int64_t k, int32_t bits) { return (k * bits + 7) / 8; }
+constexpr int64_t integer_panel_bytes(int64_t k, int32_t bits) {
+  return panel_elements(k) * bits / 8;
+}
+
+// Where a plane of integers keeps (row, col): the byte, and for four bits the shift in it.
+struct IntegerPlace {
+  int64_t byte = 0;
+  int32_t shift = 0;
+};
+IntegerPlace integer_place(WeightLayout layout, int32_t bits, int64_t row, int64_t col, int64_t k);
+// Index of a scale or zero point.
+constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, int64_t groups) {
+  if (layout == WeightLayout::kRowMajor) return row * groups + group;
+  return (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
+}
+
+// The number that (row, col) stands for: bf16 exactly, whatever the format.
+float weight_at(const WeightView& weight, int64_t row, int64_t col);
+
 // A row-major bf16 matrix [rows, k], one of those stacked along n (q | k | v, gate | up).
 struct RowMajorPart {
   const void* data = nullptr;
@@ -42,7 +88,7 @@ struct RowMajorPart {
 // zeroed. InvalidArgument when the destination's size or a dimension is wrong.
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst);
 
-// The inverse for rows [row_begin, row_begin + rows) of an [n, k] weight of either layout:
+// What rows [row_begin, row_begin + rows) of an [n, k] weight of any format and layout stand for:
 // row-major bf16 [rows, k].
 Status unpack_rows(const WeightView& weight, int64_t row_begin, int64_t rows, BF16* dst);
 

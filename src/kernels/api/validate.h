@@ -12,17 +12,25 @@ namespace nereid::kernels {
 inline std::string operand_text(const View& v) {
   return fmt::format("{} [{}, {}]", name_of(v.dtype), v.rows, v.cols);
 }
-inline std::string operand_text(const WeightView& w) { return fmt::format("[{}, {}]", w.n, w.k); }
+inline std::string operand_text(const WeightView& w) {
+  return fmt::format("{} [{}, {}]", text_of(w.format), w.n, w.k);
+}
 inline std::string operand_text(const AnglesView& a) { return fmt::format("[{}]", a.cols); }
 
-// "x f32 [4, 64], weight [32, 64], ...": the given operands of a call.
+// "x f32 [4, 64], weight bf16 [32, 64], activation silu, ...": the given operands of a call and the
+// attributes that are words.
 template <class Op>
 std::string operands_text(const Op& op) {
   std::string text;
+  const auto add = [&](std::string_view name, std::string_view what) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, what);
+  };
   for_fields(op, [&](const auto& field, const auto& operand) {
-    if constexpr (requires { operand_text(operand); })
-      if (is_given(operand))
-        text += fmt::format("{}{} {}", text.empty() ? "" : ", ", field.name, operand_text(operand));
+    if constexpr (requires { operand_text(operand); }) {
+      if (is_given(operand)) add(field.name, operand_text(operand));
+    } else if constexpr (requires { names_of(operand); }) {
+      add(field.name, names_of(operand)[static_cast<size_t>(operand)]);
+    }
   });
   return text;
 }
@@ -44,14 +52,24 @@ std::string shape_error(const Op& op) {
         if (!field.types.has(operand.dtype))
           wrong = fmt::format("'{}' is {} [{}], wanted {}", field.name, name_of(operand.dtype),
                               operand.cols, name_of(field.types.types[0]));
+      if constexpr (kRole == Role::kMatrix)
+        if (const std::string_view text = format_error(operand.format); !text.empty())
+          wrong = fmt::format("'{}' {}: {}", field.name, operand_text(operand), text);
       if constexpr (kRole == Role::kVector)
-        if (operand.n != 1 || operand.layout != WeightLayout::kRowMajor)
+        if (operand.n != 1 || operand.layout != WeightLayout::kRowMajor ||
+            operand.format != WeightFormat{})
           wrong = fmt::format("'{}' [{}, {}] is not a vector", field.name, operand.n, operand.k);
     }
   });
   if (!wrong.empty()) return wrong;
   const std::string_view text = Op::check(op);
   return text.empty() ? std::string() : fmt::format("{} ({})", text, operands_text(op));
+}
+
+// The addresses of all planes that the format has beside the data.
+inline bool has_planes(const WeightView& w) {
+  return w.format.is_float() || (w.scales != nullptr && w.format.zeros == (w.zeros != nullptr) &&
+                                 w.format.ordered == (w.index != nullptr));
 }
 
 inline std::string_view cache_error(const CacheView& c) {
@@ -81,6 +99,7 @@ Status validate(const Op& op) {
     } else if constexpr (requires { operand_text(operand); }) {
       if (!is_given(operand)) return;
       bool good = operand.data != nullptr;
+      if constexpr (kRole == Role::kMatrix) good = good && has_planes(operand);
       if constexpr (kRole == Role::kIn || kRole == Role::kOut)
         good = good && operand.stride >= operand.cols &&
                (field.rows == Rows::kTokens ? operand.rows >= 1 : operand.rows >= rows);

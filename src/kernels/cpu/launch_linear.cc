@@ -66,9 +66,62 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear& a, int64_t
   return Rows{memory, stride};
 }
 
-void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, ThreadPool& pool) {
+// The weight's panels as the kernel reads them: where they are, or unpacked a few at a time into
+// memory of the thread.
+class Panels {
+ public:
+  static StatusOr<Panels> of(const LinearKernel& kernel, const WeightView& w, ThreadPool& pool) {
+    Panels out(kernel);
+    if (w.format.is_float()) return out;
+    const WeightFormat& f = w.format;
+    out.integers_ = {.data = w.as_bytes(),
+                     .scales = w.scales,
+                     .zeros = w.zeros,
+                     .panel_bytes = integer_panel_bytes(w.k, f.bits),
+                     .columns = padded_k(w.k),
+                     .group = f.group_size(w.k),
+                     .groups = f.num_groups(w.k),
+                     .bits = f.bits};
+    thread_local Scratch scratch;
+    out.per_thread_ = kUnpacked * panel_elements(w.k);
+    ASSIGN_OR_RETURN(void* const memory,
+                     scratch.get(static_cast<size_t>(pool.num_threads() * out.per_thread_) * 2));
+    out.unpacked_ = static_cast<uint16_t*>(memory);
+    return out;
+  }
+
+  void multiply(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                int64_t panel_end, int thread) const {
+    if (!unpacked_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
+    uint16_t* const memory = unpacked_ + thread * per_thread_;
+    for (int64_t panel = panel_begin; panel < panel_end; panel += kUnpacked) {
+      const int64_t count = std::min(kUnpacked, panel_end - panel), col = panel * kPanelRows;
+      for (int64_t i = 0; i < count; ++i)
+        kernel_.unpack_panel(integers_, panel + i, memory + i * a.panel_stride);
+      LinearRaw part = a;  // the product's columns from `col` on
+      part.weight = memory;
+      part.n -= col;
+      part.out = static_cast<std::byte*>(a.out) + col * (a.out_bf16 ? 2 : 4);
+      if (a.bias) part.bias = a.bias + col;
+      kernel_.block(part, row_begin, row_end, 0, count);
+    }
+  }
+
+ private:
+  static constexpr int64_t kUnpacked = 4;  // panels that a kernel reads side by side
+
+  explicit Panels(const LinearKernel& kernel) : kernel_(kernel) {}
+
+  const LinearKernel& kernel_;
+  IntegerPanelsRaw integers_ = {};
+  uint16_t* unpacked_ = nullptr;
+  int64_t per_thread_ = 0;  // elements
+};
+
+void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& weight, int64_t rows,
+              ThreadPool& pool) {
   const int64_t panels = num_panels(raw.n);
-  if (rows * raw.n * raw.k <= kSmallWork) return kernel.block(raw, 0, rows, 0, panels);
+  if (rows * raw.n * raw.k <= kSmallWork) return weight.multiply(raw, 0, rows, 0, panels, 0);
   const int64_t unit = kernel.row_unit;
   const int64_t row_bytes = raw.k * (kernel.form == RowForm::kF32 ? 4 : 2);
   const int64_t block = std::max(2 * unit, kernel.row_block_bytes / row_bytes / unit * unit);
@@ -76,11 +129,11 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, Th
   int64_t run = 8;  // panels per piece of work
   while (run > 4 && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
   const int64_t runs = (panels + run - 1) / run;
-  pool.parallel_for(row_blocks * runs, 1, [&](int64_t begin, int64_t end, int) {
+  pool.parallel_for(row_blocks * runs, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t item = begin; item < end; ++item) {
       const int64_t first_row = item / runs * block, first_panel = item % runs * run;
-      kernel.block(raw, first_row, std::min(first_row + block, rows), first_panel,
-                   std::min(first_panel + run, panels));
+      weight.multiply(raw, first_row, std::min(first_row + block, rows), first_panel,
+                      std::min(first_panel + run, panels), thread);
     }
   });
 }
@@ -90,6 +143,7 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, int64_t rows, Th
 Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const int64_t tokens = a.x.rows, k = a.weight.k;
+  ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
   for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
     const int64_t rows = std::min(kChunkRows, tokens - begin);
     ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a, begin, rows, pool));
@@ -106,7 +160,7 @@ Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& po
         .n = a.weight.n,
         .out_bf16 = a.out.dtype == DType::kBF16,
     };
-    multiply(kernel, raw, rows, pool);
+    multiply(kernel, raw, weight, rows, pool);
   }
   return ok();
 }

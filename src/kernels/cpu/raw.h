@@ -72,6 +72,17 @@ struct LinearRaw {
   bool out_bf16;
 };
 
+// Weights of integers in panels of 16 rows, see WeightLayout in op.h.
+struct IntegerPanelsRaw {
+  const uint8_t* data;
+  const float* scales;
+  const uint8_t* zeros;  // or null: 2^(bits - 1)
+  int64_t panel_bytes;
+  int64_t columns;  // with padding
+  int64_t group, groups;
+  int bits;  // 4 or 8
+};
+
 // Element types of a KV cache, see Attention in ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
 constexpr float kSmallestScaledVector = 0x1p-100f;
@@ -115,6 +126,8 @@ struct Raw {
   void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end);
   void (*widen_row)(const uint16_t* x, int64_t count, float* out);  // bf16 -> f32
+  // What the integers of one panel stand for, as a panel of bf16.
+  void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out);
 
   // Writes the rotated K and V of tokens [begin, end) to the cache, every kv head.
   void (*attention_store)(const AttentionRaw&, int64_t begin, int64_t end);

@@ -102,6 +102,29 @@ inline void store_i8(int8_t* p, F x) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(pairs, pairs));
 }
 
+// Unsigned bytes.
+inline F load_u8(const uint8_t* p) {
+  return _mm256_cvtepi32_ps(
+      _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+// The lower and upper halves of bytes.
+inline void load_u4(const uint8_t* p, F& low, F& high) {
+  const I x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  low = _mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(15)));
+  high = _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 4));
+}
+// Pairs (low, high) of numbers rounded to bf16 (nearest even).
+inline void store_pairs(uint16_t* p, F low, F high) {
+  const auto rounded = [](I u) {
+    const I odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  };
+  const I top = _mm256_and_si256(rounded(_mm256_castps_si256(high)),
+                                 _mm256_set1_epi32(static_cast<int>(0xffff0000u)));
+  const I bottom = _mm256_srli_epi32(rounded(_mm256_castps_si256(low)), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_or_si256(top, bottom));
+}
+
 // Eight-bit floats (f8e4m3) times 2^-120: their bits moved to where a float has them.
 inline F load_f8(const uint8_t* p) {
   const I x = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

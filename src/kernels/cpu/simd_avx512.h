@@ -92,6 +92,29 @@ inline void store_i8(int8_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
 
+// Unsigned bytes.
+inline F load_u8(const uint8_t* p) {
+  return _mm512_cvtepi32_ps(
+      _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+// The lower and upper halves of bytes.
+inline void load_u4(const uint8_t* p, F& low, F& high) {
+  const I x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  low = _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)));
+  high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4));
+}
+// Pairs (low, high) of numbers rounded to bf16 (nearest even).
+inline void store_pairs(uint16_t* p, F low, F high) {
+  const auto rounded = [](I u) {
+    const I odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  };
+  const I top = _mm512_and_si512(rounded(_mm512_castps_si512(high)),
+                                 _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+  const I bottom = _mm512_srli_epi32(rounded(_mm512_castps_si512(low)), 16);
+  _mm512_storeu_si512(p, _mm512_or_si512(top, bottom));
+}
+
 // Eight-bit floats (f8e4m3) times 2^-120: their bits moved to where a float has them.
 inline F load_f8(const uint8_t* p) {
   const I x = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

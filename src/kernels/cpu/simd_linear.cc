@@ -15,6 +15,39 @@ void widen_row(const uint16_t* x, int64_t count, float* out) {
   if (i < count) store_part(out + i, load_bf16_part(x + i, count - i), count - i);
 }
 
+namespace {
+
+template <int kBits>
+void unpack(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  const uint8_t* data = a.data + panel * a.panel_bytes;
+  for (int v = 0; v < kVecsPerPanel; ++v) {
+    const int first = v * kLanes;  // row of the panel
+    for (int64_t g = 0; g < a.groups; ++g) {
+      const int64_t at = (panel * a.groups + g) * 16 + first;
+      const int64_t end = g + 1 == a.groups ? a.columns : (g + 1) * a.group;
+      const F scale = load(a.scales + at);
+      const F zero = a.zeros ? load_u8(a.zeros + at) : set1(1 << (kBits - 1));
+      for (int64_t col = g * a.group; col < end; col += 2) {
+        F low, high;
+        if constexpr (kBits == 8) {
+          low = load_u8(data + col * 16 + first);
+          high = load_u8(data + (col + 1) * 16 + first);
+        } else {
+          load_u4(data + col * 8 + first, low, high);
+        }
+        store_pairs(out + col * 16 + 2 * first, mul(scale, sub(low, zero)),
+                    mul(scale, sub(high, zero)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void unpack_panel(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  a.bits == 8 ? unpack<8>(a, panel, out) : unpack<4>(a, panel, out);
+}
+
 double peak_flops(int64_t iterations) {
   constexpr int kChains = 12;
   F acc[kChains];

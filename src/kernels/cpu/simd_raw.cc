@@ -12,6 +12,7 @@ extern const Raw NEREID_SIMD_TABLE = {
     .add = NEREID_SIMD::add,
     .linear = NEREID_SIMD::linear,
     .widen_row = NEREID_SIMD::widen_row,
+    .unpack_panel = NEREID_SIMD::unpack_panel,
     .attention_store = NEREID_SIMD::attention_store,
     .attention_scratch = NEREID_SIMD::attention_scratch,
     .attention_tile = NEREID_SIMD::attention_tile,

@@ -14,6 +14,7 @@ void add(const AddRaw& a, int64_t begin, int64_t end);
 void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end);
 void widen_row(const uint16_t* x, int64_t count, float* out);
+void unpack_panel(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out);
 void attention_store(const AttentionRaw& a, int64_t begin, int64_t end);
 int64_t attention_scratch(const AttentionRaw& a, int64_t tokens);
 void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,

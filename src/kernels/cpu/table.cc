@@ -17,6 +17,10 @@ bool any(const Op&, const DeviceInfo&) {
   return true;
 }
 template <class Op>
+bool float_table(const Op& op, const DeviceInfo&) {
+  return op.table.format.is_float();
+}
+template <class Op>
 bool has_avx2(const Op&, const DeviceInfo& d) {
   return d.has_avx2;
 }
@@ -48,19 +52,29 @@ bool fits(const Attention& p) {
   return p.cache.layout == KeyLayout::kPanels && p.heads.dim <= kMaxHeadDim;
 }
 
-bool panels(const Linear& p) { return p.weight.layout == WeightLayout::kPanel16; }
+bool panels(const Linear& p) {
+  return p.weight.layout == WeightLayout::kPanel16 && !p.weight.format.ordered &&
+         p.input == ProductInput::kBf16;
+}
 
 Status linear_f32(const Raw& raw, const Linear& args, ThreadPool& pool) {
-  return launch_linear({.block = raw.linear, .form = RowForm::kF32, .widen_row = raw.widen_row},
+  return launch_linear({.block = raw.linear,
+                        .form = RowForm::kF32,
+                        .widen_row = raw.widen_row,
+                        .unpack_panel = raw.unpack_panel},
                        args, pool);
 }
 Status linear_pairs(const Linear& args, ThreadPool& pool) {
-  return launch_linear({.block = linear_avx512_bf16}, args, pool);
+  return launch_linear({.block = linear_avx512_bf16, .unpack_panel = kAvx512.unpack_panel}, args,
+                       pool);
 }
 Status linear_tiles(const Linear& args, ThreadPool& pool) {
-  return launch_linear(
-      {.block = linear_amx, .form = RowForm::kTiles, .row_unit = 32, .row_block_bytes = 1 << 20},
-      args, pool);
+  return launch_linear({.block = linear_amx,
+                        .form = RowForm::kTiles,
+                        .row_unit = 32,
+                        .row_block_bytes = 1 << 20,
+                        .unpack_panel = kAvx512.unpack_panel},
+                       args, pool);
 }
 
 double best_rate(double (*peak)(int64_t)) {
@@ -121,8 +135,9 @@ void add_vectors(Registry& registry) {
 }  // namespace
 
 void add_kernels(Registry& registry) {
-  registry.add<Embed>({{"generic", kCpu, any<Embed>, first<Embed>, run<Embed, launch_embed>}});
-  registry.add<AddPositions>({{"generic", kCpu, any<AddPositions>, first<AddPositions>,
+  registry.add<Embed>({{"generic", kCpu, float_table<Embed>, first<Embed>,
+                        run<Embed, launch_embed>}});
+  registry.add<AddPositions>({{"generic", kCpu, float_table<AddPositions>, first<AddPositions>,
                                run<AddPositions, launch_add_positions>}});
   registry.add<GatherRows>(
       {{"generic", kCpu, any<GatherRows>, first<GatherRows>, run<GatherRows, launch_gather_rows>}});

@@ -1,5 +1,6 @@
 // The product without a library: one warp per output for a few tokens, 64x64 tiles otherwise. Sums
 // are f32 in an order that does not depend on the number of tokens within each form.
+#include "kernels/api/pack.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -12,17 +13,44 @@ constexpr int kTile = 64;   // tokens and outputs of a block
 constexpr int kDepth = 16;  // k of one stage
 constexpr int kPerThread = 4;
 
+// Weights as they lie in memory, row-major.
+struct FloatWeight {
+  static constexpr bool kFloat = true;
+  const __nv_bfloat16* data;
+  int64_t k;
+
+  __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
+};
+
+template <int kBits>
+struct IntegerWeight {
+  static constexpr bool kFloat = false;
+  const uint8_t* data;
+  const float* scales;
+  const uint8_t* zeros;  // or null
+  int64_t row_bytes, group, groups;
+
+  __device__ float at(int64_t row, int64_t col) const {
+    const uint8_t byte = data[row * row_bytes + (kBits == 4 ? col / 2 : col)];
+    const int u = kBits == 4 ? byte >> (col % 2 * 4) & 15 : byte;
+    const int64_t i = row * groups + col / group;
+    const int zero = zeros ? zeros[i] : 1 << (kBits - 1);
+    return __bfloat162float(__float2bfloat16_rn(scales[i] * static_cast<float>(u - zero)));
+  }
+};
+
+template <class Weight>
 struct Product {
   const __nv_bfloat16* x;
   int64_t x_stride;
-  const __nv_bfloat16* weight;
+  Weight weight;
   const __nv_bfloat16* bias;  // or null
   int64_t tokens, n, k, out_stride;
 };
 
 // Eight products of each token with one 16-byte piece of the weight row.
-template <int kTokens>
-__device__ void add_piece(const Product& p, int64_t k, uint4 weights, float (&sums)[kTokens]) {
+template <int kTokens, class Weight>
+__device__ void add_piece(const Product<Weight>& p, int64_t k, uint4 weights, float (&sums)[kTokens]) {
   const float2 w[4] = {unpack(weights.x), unpack(weights.y), unpack(weights.z), unpack(weights.w)};
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
@@ -37,19 +65,19 @@ __device__ void add_piece(const Product& p, int64_t k, uint4 weights, float (&su
   }
 }
 
-template <int kTokens, bool kWide, class Out>
-__global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product p, Out* out) {
+template <int kTokens, bool kWide, class Weight, class Out>
+__global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product<Weight> p, Out* out) {
   const int lane = threadIdx.x % kWarp;
   const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (n >= p.n) return;
-  const __nv_bfloat16* row = p.weight + n * p.k;
   float sums[kTokens] = {};
   if constexpr (kWide) {
+    const __nv_bfloat16* row = p.weight.data + n * p.k;
     for (int64_t k = lane * 8; k < p.k; k += kWarp * 8)
       add_piece<kTokens>(p, k, *reinterpret_cast<const uint4*>(row + k), sums);
   } else {
     for (int64_t k = lane; k < p.k; k += kWarp) {
-      const float w = load(row + k);
+      const float w = p.weight.at(n, k);
 #pragma unroll
       for (int t = 0; t < kTokens; ++t)
         if (t < p.tokens) sums[t] = fmaf(load(p.x + t * p.x_stride + k), w, sums[t]);
@@ -64,18 +92,19 @@ __global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product p, Out* ou
 }
 
 // Copies rows [row0, row0 + kTile) of a [rows, k] matrix, columns [k0, k0 + kDepth), transposed to
-// shared memory as f32; zero outside.
-__device__ void stage(const __nv_bfloat16* matrix, int64_t stride, int64_t rows, int64_t row0,
-                      int64_t k0, int64_t k_end, float (&tile)[kDepth][kTile + 1]) {
+// shared memory as f32; zero outside. at(row, col): a number of the matrix.
+template <class At>
+__device__ void stage(At at, int64_t rows, int64_t row0, int64_t k0, int64_t k_end,
+                      float (&tile)[kDepth][kTile + 1]) {
   for (int i = threadIdx.x; i < kTile * kDepth; i += kThreads) {
     const int r = i / kDepth, c = i % kDepth;
     const bool inside = row0 + r < rows && k0 + c < k_end;
-    tile[c][r] = inside ? load(matrix + (row0 + r) * stride + k0 + c) : 0.0f;
+    tile[c][r] = inside ? at(row0 + r, k0 + c) : 0.0f;
   }
 }
 
-template <class Out>
-__global__ void __launch_bounds__(kThreads) tile_kernel(Product p, Out* out) {
+template <class Weight, class Out>
+__global__ void __launch_bounds__(kThreads) tile_kernel(Product<Weight> p, Out* out) {
   __shared__ float x_tile[kDepth][kTile + 1];
   __shared__ float w_tile[kDepth][kTile + 1];
   const int64_t token0 = int64_t{blockIdx.x} * kTile, n0 = int64_t{blockIdx.y} * kTile;
@@ -83,8 +112,10 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(Product p, Out* out) {
   const int column = threadIdx.x % 16, line = threadIdx.x / 16;
   float sums[kPerThread][kPerThread] = {};
   for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
-    stage(p.x, p.x_stride, p.tokens, token0, k0, p.k, x_tile);
-    stage(p.weight, p.k, p.n, n0, k0, p.k, w_tile);
+    stage([&](int64_t row, int64_t col) { return load(p.x + row * p.x_stride + col); }, p.tokens,
+          token0, k0, p.k, x_tile);
+    stage([&](int64_t row, int64_t col) { return p.weight.at(row, col); }, p.n, n0, k0, p.k,
+          w_tile);
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
@@ -118,10 +149,21 @@ __global__ void bias_kernel(const __nv_bfloat16* bias, int64_t n, Out* out, int6
     store(out + blockIdx.x * out_stride + c, load(bias + c));
 }
 
-Product product_of(const Linear& a) {
+template <int kBits>
+IntegerWeight<kBits> integers_of(const WeightView& w) {
+  return {w.as_bytes(),
+          w.scales,
+          w.zeros,
+          integer_row_bytes(w.k, kBits),
+          w.format.group_size(w.k),
+          w.format.num_groups(w.k)};
+}
+
+template <class Weight>
+Product<Weight> product_of(const Linear& a, const Weight& weight) {
   return {static_cast<const __nv_bfloat16*>(a.x.data),
           a.x.stride,
-          static_cast<const __nv_bfloat16*>(a.weight.data),
+          weight,
           static_cast<const __nv_bfloat16*>(a.bias.data),
           a.x.rows,
           a.weight.n,
@@ -131,19 +173,21 @@ Product product_of(const Linear& a) {
 
 bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint4) == 0; }
 
-template <int kTokens, class Out>
-void enqueue_few(const Product& p, Out* out, cudaStream_t stream) {
+template <int kTokens, class Weight, class Out>
+void enqueue_few(const Product<Weight>& p, Out* out, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((p.n * kWarp + kThreads - 1) / kThreads);
-  const bool wide = p.k % 8 == 0 && p.x_stride % 8 == 0 && is_aligned(p.x) && is_aligned(p.weight);
-  if (wide)
-    few_tokens_kernel<kTokens, true><<<blocks, kThreads, 0, stream>>>(p, out);
-  else
-    few_tokens_kernel<kTokens, false><<<blocks, kThreads, 0, stream>>>(p, out);
+  if constexpr (Weight::kFloat) {
+    if (p.k % 8 == 0 && p.x_stride % 8 == 0 && is_aligned(p.x) && is_aligned(p.weight.data)) {
+      few_tokens_kernel<kTokens, true><<<blocks, kThreads, 0, stream>>>(p, out);
+      return;
+    }
+  }
+  few_tokens_kernel<kTokens, false><<<blocks, kThreads, 0, stream>>>(p, out);
 }
 
-template <class Out>
-void enqueue(const Linear& a, cudaStream_t stream) {
-  const Product p = product_of(a);
+template <class Out, class Weight>
+void enqueue(const Linear& a, const Weight& weight, cudaStream_t stream) {
+  const Product<Weight> p = product_of(a, weight);
   auto* out = static_cast<Out*>(a.out.data);
   if (p.tokens == 1) return enqueue_few<1>(p, out, stream);
   if (p.tokens <= kFewTokens) return enqueue_few<kFewTokens>(p, out, stream);
@@ -155,10 +199,18 @@ void enqueue(const Linear& a, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch(const Linear& a, cudaStream_t stream) {
-  if (a.out.dtype == DType::kBF16)
-    enqueue<__nv_bfloat16>(a, stream);
+  const auto enqueue_weight = [&](const auto& weight) {
+    if (a.out.dtype == DType::kBF16)
+      enqueue<__nv_bfloat16>(a, weight, stream);
+    else
+      enqueue<float>(a, weight, stream);
+  };
+  if (a.weight.format.is_float())
+    enqueue_weight(FloatWeight{static_cast<const __nv_bfloat16*>(a.weight.data), a.weight.k});
+  else if (a.weight.format.bits == 8)
+    enqueue_weight(integers_of<8>(a.weight));
   else
-    enqueue<float>(a, stream);
+    enqueue_weight(integers_of<4>(a.weight));
   return cudaGetLastError();
 }
 

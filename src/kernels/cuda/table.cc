@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/launch.h"
@@ -59,7 +60,8 @@ double cost_of(const Op& a, const DeviceInfo&) {
 
 template <class Op>
 bool can_look_up(const Op& a, const DeviceInfo& d) {
-  return can_run(a, d) && a.table.layout == WeightLayout::kRowMajor;
+  return can_run(a, d) && a.table.layout == WeightLayout::kRowMajor &&
+         a.table.format.is_float();
 }
 
 bool can_norm(const Norm& a, const DeviceInfo& d) {
@@ -67,14 +69,17 @@ bool can_norm(const Norm& a, const DeviceInfo& d) {
 }
 
 bool can_product(const Linear& a, const DeviceInfo& d) {
-  return can_run(a, d) && a.weight.layout == WeightLayout::kRowMajor &&
-         a.weight.n <= kMaxLinearOutputs;
+  return can_run(a, d) && a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered &&
+         a.input == ProductInput::kBf16 && a.weight.n <= kMaxLinearOutputs;
+}
+bool can_library_product(const Linear& a, const DeviceInfo& d) {
+  return can_product(a, d) && a.weight.format.is_float();
 }
 double product_cost(const Linear& a, double flops_per_second) {
   const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
   const auto k = static_cast<double>(a.weight.k);
   const double bytes =
-      2.0 * (n * k + tokens * k) + tokens * n * static_cast<double>(size_of(a.out.dtype));
+      static_cast<double>(stored_bytes(a.weight)) + 2.0 * tokens * k + tokens * n * static_cast<double>(size_of(a.out.dtype));
   const double flops = 2.0 * tokens * n * k;
   return kLaunchSeconds + std::max(bytes / kBytesPerSecond, flops / flops_per_second);
 }
@@ -109,7 +114,7 @@ void add_kernels(Registry& registry) {
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())
     registry.add<Linear>(
-        {{"cublaslt", kCuda, can_product, library_product_cost, run_library_product}});
+        {{"cublaslt", kCuda, can_library_product, library_product_cost, run_library_product}});
   registry.add<Linear>({{"plain", kCuda, can_product, plain_product_cost, run<Linear>}});
   registry.add<Rope>({{"cuda", kCuda, can_run<Rope>, cost_of<Rope, 8>, run<Rope>}});
   registry.add<Attention>({{"cuda", kCuda, can_attention, cost_of<Attention, 8>, run_attention}});

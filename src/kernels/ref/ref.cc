@@ -10,12 +10,6 @@
 namespace nereid::kernels {
 namespace {
 
-float weight_at(const WeightView& w, int64_t row, int64_t col) {
-  const int64_t index =
-      w.layout == WeightLayout::kPanel16 ? panel_index(row, col, w.k) : row * w.k + col;
-  return to_float(static_cast<const BF16*>(w.data)[index]);
-}
-
 float load(const View& x, int64_t row, int64_t col) {
   return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
 }
@@ -79,12 +73,14 @@ void reference(const Norm& a) {
 }
 
 void reference(const Linear& a) {
-  for (int64_t i = 0; i < a.x.rows; ++i) {
-    const BF16* x = a.x.row<BF16>(i);
-    for (int64_t n = 0; n < a.weight.n; ++n) {
+  std::vector<float> weight(static_cast<size_t>(a.weight.k));
+  for (int64_t n = 0; n < a.weight.n; ++n) {
+    for (int64_t k = 0; k < a.weight.k; ++k) weight[static_cast<size_t>(k)] = weight_at(a.weight, n, k);
+    for (int64_t i = 0; i < a.x.rows; ++i) {
+      const BF16* x = a.x.row<BF16>(i);
       double sum = is_given(a.bias) ? to_float(a.bias.as_bf16()[n]) : 0;
       for (int64_t k = 0; k < a.weight.k; ++k)
-        sum += double{to_float(x[k])} * weight_at(a.weight, n, k);
+        sum += double{to_float(x[k])} * weight[static_cast<size_t>(k)];
       store(a.out, i, n, static_cast<float>(sum));
     }
   }

@@ -1,7 +1,9 @@
-// Cases of linear: odd sizes, tails of panels and of k, both layouts, batches of 1 to 70 rows.
+// Cases of linear: odd sizes, tails of panels and of k, all layouts and formats, batches of 1 to 70
+// rows.
 #include <cmath>
 
 #include "kernels/api/pack.h"
+#include "kernels/api/quantize.h"
 #include "kernels/ref/ref.h"
 #include "kernels/testing/cases.h"
 
@@ -34,12 +36,49 @@ void set_tolerance(const LinearShape& s, const Operands& o, const Image& after, 
   }
 }
 
-Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias, DType out_type) {
+// Adds the planes of a weight to an image; `matrix` becomes what they stand for. The view's
+// addresses are offsets.
+struct StoredWeight {
+  WeightView shape;
+  Offset data = 0, scales = 0, zeros = 0;
+
+  WeightView at(std::byte* base) const {
+    WeightView w = shape;
+    w.data = base + data;
+    if (!w.format.is_float()) w.scales = reinterpret_cast<const float*>(base + scales);
+    if (w.format.zeros) w.zeros = reinterpret_cast<const uint8_t*>(base + zeros);
+    return w;
+  }
+};
+StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const LinearShape& s,
+                        WeightLayout layout, const WeightFormat& format) {
+  StoredWeight out = {{nullptr, layout, s.n, s.k, format}};
+  if (!format.is_float()) {
+    QuantizedPlanes planes;
+    NEREID_CHECK(quantize(format, layout, matrix, s.k, planes).ok());
+    NEREID_CHECK(unpack_rows(planes.view(format, layout, s.n, s.k), 0, s.n, matrix.data()).ok());
+    out.data = image.add(planes.data);
+    out.scales = image.add(planes.scales);
+    if (format.zeros) out.zeros = image.add(planes.zeros);
+  } else if (layout == WeightLayout::kPanel16) {
+    out.data = image.add(panel16_bytes(s.n, s.k));
+    const std::vector<RowMajorPart> parts = {{matrix.data(), s.n}};
+    NEREID_CHECK(
+        pack_panel16(parts, s.k, {image.at<std::byte>(out.data), panel16_bytes(s.n, s.k)}).ok());
+  } else {
+    out.data = image.add(matrix);
+  }
+  return out;
+}
+
+Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias, DType out_type,
+                       const WeightFormat& format = {}) {
   Case<Linear> result;
-  result.name = fmt::format("tokens={} n={} k={} layout={} bias={} out={}", s.tokens, s.n, s.k,
-                            static_cast<int>(layout), has_bias, name_of(out_type));
+  result.name = fmt::format("tokens={} n={} k={} layout={} weight={} bias={} out={}", s.tokens, s.n,
+                            s.k, static_cast<int>(layout), text_of(format), has_bias,
+                            name_of(out_type));
   const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
-  const Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
+  Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
   Image& image = result.before;
   // Poisoned columns after each row of x, which a kernel must not multiply; the rows stay 16-byte
   // aligned where k allows.
@@ -47,15 +86,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * 2);
   for (int64_t m = 0; m < s.tokens; ++m)
     std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
-  Offset weight;
-  if (layout == WeightLayout::kPanel16) {
-    weight = image.add(panel16_bytes(s.n, s.k));
-    const std::vector<RowMajorPart> parts = {{o.weight.data(), s.n}};
-    NEREID_CHECK(
-        pack_panel16(parts, s.k, {image.at<std::byte>(weight), panel16_bytes(s.n, s.k)}).ok());
-  } else {
-    weight = image.add(o.weight);
-  }
+  const StoredWeight weight = add_weight(image, o.weight, s, layout, format);
   const Offset bias = image.add(noise_bf16(seed + 2, s.n));
   const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(out_type));
 
@@ -63,7 +94,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Linear a;
     a.x = {base + x + begin * x_stride * 2, DType::kBF16, count, s.k, x_stride};
-    a.weight = {base + weight, layout, s.n, s.k};
+    a.weight = weight.at(base);
     if (has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
     a.out = {base + out + begin * out_stride * static_cast<int64_t>(size_of(out_type)), out_type,
              count, s.n, out_stride};
@@ -77,6 +108,22 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
     for (int64_t size : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 48, 65})
       if (size < s.tokens) result.splits.push_back(pieces(s.tokens, size));
   return result;
+}
+
+// Integers: odd sizes, several groups and a short last one, with and without zero points.
+void add_integer_cases(std::vector<Case<Linear>>& all) {
+  WeightFormat int4_zeros = kInt4Groups, int8_groups = kInt8PerRow;
+  int4_zeros.zeros = true;
+  int8_groups.group = 32, int8_groups.zeros = true;
+  for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
+    for (const WeightFormat& format : {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups}) {
+      for (const LinearShape& s :
+           {LinearShape{1, 1, 1}, LinearShape{2, 17, 33}, LinearShape{13, 64, 257},
+            LinearShape{33, 200, 160}, LinearShape{70, 112, 384}})
+        all.push_back(
+            make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32, format));
+      all.push_back(make_case({4, 300, 1000}, layout, true, DType::kF32, format));
+    }
 }
 
 std::vector<Case<Linear>> make_cases() {
@@ -93,6 +140,7 @@ std::vector<Case<Linear>> make_cases() {
     all.push_back(make_case({1, 300, 1536}, layout, false, DType::kBF16));
   }
   all.push_back(make_case({600, 80, 64}, WeightLayout::kPanel16, false, DType::kF32));
+  add_integer_cases(all);
   return all;
 }
 

@@ -1,0 +1,30 @@
+// Weight-only quantisation: the matrices that only products read get the format that the build asks
+// for. The head's stays as it is: its rounding errors would go into the logits directly.
+#include <algorithm>
+#include <variant>
+
+#include "graph/passes/passes.h"
+
+namespace nereid::graph {
+
+Status set_weight_formats(Graph& graph, const PassContext& context) {
+  if (!context.weights) return ok();
+  std::vector<bool> chosen(graph.weights.size());
+  const auto set = [&](const Op& op, bool value) {
+    for (const WeightId id : matrices(op)) chosen[static_cast<size_t>(id)] = value;
+  };
+  WeightId head = kNone;
+  for (const Node& node : graph.nodes)
+    if (const auto* linear = std::get_if<Linear>(&node.op)) {
+      set(node.op, true);
+      head = linear->weight;  // the last product's
+    }
+  for (const Node& node : graph.nodes)
+    if (!std::holds_alternative<Linear>(node.op)) set(node.op, false);
+  if (head != kNone) chosen[static_cast<size_t>(head)] = false;
+  for (size_t i = 0; i < chosen.size(); ++i)
+    if (chosen[i]) graph.weights[i].format = *context.weights;
+  return ok();
+}
+
+}  // namespace nereid::graph

@@ -1,0 +1,53 @@
+// What the numbers of a weight are, apart from where they lie: a value that passes compare and that
+// an engine file keeps beside every weight.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tensor/dtype.h"
+
+namespace nereid::kernels {
+
+enum class Scheme : uint8_t {
+  kFloat = 0,    // bf16 numbers
+  kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero)
+};
+inline std::span<const std::string_view> names_of(Scheme) {
+  static constexpr std::string_view kNames[] = {"float", "integer"};
+  return kNames;
+}
+
+// A scale (and a zero point) belongs to a group of consecutive columns of one row; the last group
+// of a row may be shorter. What an integer stands for is rounded to bf16, so that every kernel
+// multiplies the same numbers.
+struct WeightFormat {
+  Scheme scheme = Scheme::kFloat;
+  int32_t bits = 16;
+  int32_t group = 0;           // columns of a group; 0 = the whole row
+  DType scales = DType::kF32;  // type of the scales
+  bool zeros = false;          // with zero points, u8; without them the zero is 2^(bits - 1)
+  bool ordered = false;        // columns are in an order of their own: i32 group of each column
+
+  bool operator==(const WeightFormat&) const = default;
+  bool is_float() const { return scheme == Scheme::kFloat; }
+  int64_t group_size(int64_t k) const { return group > 0 && group < k ? group : k; }
+  int64_t num_groups(int64_t k) const { return (k + group_size(k) - 1) / group_size(k); }
+  int32_t default_zero() const { return 1 << (bits - 1); }
+};
+
+inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
+
+inline constexpr WeightFormat kInt8PerRow = {.scheme = Scheme::kInteger, .bits = 8};
+inline constexpr WeightFormat kInt4Groups = {.scheme = Scheme::kInteger, .bits = 4, .group = 128};
+
+// What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said by
+// its `can`.
+std::string_view format_error(const WeightFormat& format);
+
+// For people: "bf16", "int8", "int4 in groups of 128", "... with zero points".
+std::string text_of(const WeightFormat& format);
+
+}  // namespace nereid::kernels
