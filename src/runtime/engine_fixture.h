@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -70,6 +71,18 @@ inline Request request(std::vector<TokenId> prompt, int32_t max_tokens) {
   r.input_token_ids = std::move(prompt);
   r.max_tokens = max_tokens;
   return r;
+}
+
+// All responses of a request, awaited.
+inline std::vector<Response> all_responses(Executor& executor, RequestId id) {
+  std::vector<Response> all;
+  while (all.empty() || !all.back().is_final) {
+    auto some = executor.await_responses(id, std::chrono::milliseconds(60000));
+    if (some.empty()) ADD_FAILURE() << "request " << id << " has no final response";
+    if (some.empty()) return all;
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
 }
 
 }  // namespace nereid::runtime
