@@ -193,11 +193,15 @@ void ResponseWriter::add_logits(const Request& request, ActiveItem& item, const 
                                 const Rows& rows, std::vector<Output>& out) const {
   const auto& wanted = item.generation.request;
   const int64_t vocab = vocab_size_;
-  const auto context = std::exchange(item.context_logits, nullptr);
-  if (context == nullptr) {
+  // Every response has the tensor, since clients compare the outputs with those they listed; once
+  // it has rows.
+  if (!wanted.output.return_context_logits) {
     add_absent(request, "context_logits", {1, 1, 1}, out);
   } else if (wants(request, "context_logits")) {
-    out.push_back(logits_output("context_logits", {1, response.num_input_tokens, vocab}, *context));
+    const auto context = std::exchange(item.context_logits, nullptr);
+    const int64_t rows_sent = context ? response.num_input_tokens : 0;
+    out.push_back(logits_output("context_logits", {1, rows_sent, vocab},
+                                context ? *context : std::vector<float>()));
   }
   if (!wanted.output.return_generation_logits || rows.tokens.size() != 1) {
     return add_absent(request, "generation_logits", {1, 1, 1, 1}, out);
