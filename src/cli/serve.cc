@@ -22,6 +22,7 @@
 #include "cli/scratch_dir.h"
 #include "cli/server_process.h"
 #include "convert/engine_dir.h"
+#include "text/tokenizer.h"
 
 namespace nereid::cli {
 namespace {
@@ -37,10 +38,9 @@ struct ServeOptions {
 // Where the tokenizer's files are; empty when the model has none.
 StatusOr<std::filesystem::path> find_tokenizer(const std::filesystem::path& model) {
   ASSIGN_OR_RETURN(const std::filesystem::path dir, convert::tokenizer_dir(model));
-  std::error_code error;
-  if (!dir.empty() && std::filesystem::exists(dir / "tokenizer.json", error)) return dir;
+  if (!dir.empty() && text::Tokenizer::has_files(dir)) return dir;
   log_warn(
-      "{} has no tokenizer.json: only the model '{}' is served, which takes and gives token ids; "
+      "{} has no tokenizer files: only the model '{}' is served, which takes and gives token ids; "
       "there are no text models and no OpenAI endpoints",
       dir.string(), kTokenModel);
   return std::filesystem::path();

@@ -172,7 +172,7 @@ def overload(binary):
 def without_tokenizer(binary):
     """Token ids in, token ids out; the start lines and the OpenAI endpoints say why."""
     with Server(binary, model="tests/models/llama") as server:
-        why = "has no tokenizer.json: only the model 'tensorrt_llm' is served"
+        why = "has no tokenizer files: only the model 'tensorrt_llm' is served"
         assert why in server.log_text(), server.log_text()
         models = requests.post(server.url + "/v2/repository/index", timeout=60).json()
         assert [model["name"] for model in models] == ["tensorrt_llm"], models
