@@ -77,7 +77,9 @@ struct RequestStatsPerIteration {
   std::vector<RequestStats> requests;
 };
 
-// A change of the prefix cache, for routers that mirror it.
+// A change of the prefix cache, for routers that mirror it. A model whose layers look differently
+// far back keeps a cache for each window, with events of its own; a prefix is found where all of
+// them have what they need of it.
 struct KvCacheEvent {
   enum class Kind : uint8_t { kCreated, kStored, kRemoved, kUpdated };
   uint64_t event_id = 0;  // increasing, without gaps but for events that were dropped
@@ -87,6 +89,8 @@ struct KvCacheEvent {
   std::vector<uint64_t> block_hashes;         // stored, removed, updated
   std::vector<TokenId> tokens;                // stored: of the one block
   int32_t level = 0, priority = 0;            // stored, updated: new values; 0 = device, 1 = host
+  int32_t group = 0;                          // of the model's caches; 0 looks back furthest
+  int32_t window = 0;  // created: positions that a token sees in this cache; 0 = all
 };
 
 // One row of the table that says where memory goes.

@@ -231,6 +231,8 @@ std::string to_json(const KvCacheEvent& e) {
     object["level"] = e.level;
     object["priority"] = e.priority;
   }
+  if (e.group > 0) object["group"] = e.group;
+  if (e.window > 0) object["window"] = e.window;
   return json::serialize(object);
 }
 

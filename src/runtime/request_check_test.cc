@@ -22,7 +22,7 @@ RequestBounds bounds() {
               .max_queue_size = 200,
               .max_sequence_length = 256,
               .max_beam_width = 4,
-              .num_blocks = 16,
+              .groups = {{.num_blocks = 16}},
               .tokens_per_block = 16};
   b.vocab_size = kVocab;
   b.has_tokenizer = true;

@@ -80,21 +80,25 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
   return Admission::kAdmitted;
 }
 
-// Takes blocks for the whole known text; with a sliding window, for its first chunk.
 bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& contents) {
   BlockTable& table = sequence.lanes_[0].table;
-  const auto through = [&] {
-    if (limits_.attention_window == 0) return sequence.length();
-    return std::min(sequence.length(), hit.num_tokens + limits_.max_num_tokens);
-  };
-  int32_t num_tokens = through();
-  if (pool_.admit(table, hit, contents, num_tokens, headroom_for(sequence, num_tokens)))
-    return true;
-  // A cached prefix can be longer than the pool has room for beside it; the window never is.
-  if (limits_.attention_window == 0 || !running_.empty() || hit.num_tokens == 0) return false;
+  if (pool_.admit(table, hit, contents, claims(sequence, hit.num_tokens))) return true;
+  // A cached prefix can be longer than group 0 has room for beside it; its window never is.
+  if (limits_.groups[0].window == 0 || !running_.empty() || hit.num_tokens == 0) return false;
   hit = {};
-  num_tokens = through();
-  return pool_.admit(table, hit, contents, num_tokens, headroom_for(sequence, num_tokens));
+  return pool_.admit(table, hit, contents, claims(sequence, 0));
+}
+
+// Blocks for the whole known text; in a group with a sliding window, for its first chunk.
+std::vector<Claim> Scheduler::claims(const Sequence& sequence, int32_t num_cached) const {
+  std::vector<Claim> all;
+  for (size_t g = 0; g < limits_.groups.size(); ++g) {
+    int32_t through = sequence.length();
+    if (limits_.groups[g].window > 0)
+      through = std::min(through, num_cached + limits_.max_num_tokens);
+    all.push_back({.num_tokens = through, .headroom = headroom_for(sequence, g, through)});
+  }
+  return all;
 }
 
 // The sequence whose prompt `sequence` will share, if it is still there.
@@ -114,15 +118,18 @@ int32_t Scheduler::settled(const Sequence& sequence) const {
 // With a sliding window the leader may have given back what the prompt's last token sees.
 bool Scheduler::can_fork(const Sequence& leader) const {
   if (!leader.running() || leader.draining()) return false;
-  const int64_t passed = int64_t{leader.lanes_[0].table.num_passed} * limits_.tokens_per_block;
-  return limits_.attention_window == 0 ||
-         passed <= std::max(0, leader.num_prompt_ - limits_.attention_window);
+  for (size_t g = 0; g < limits_.groups.size(); ++g) {
+    const int32_t seen = limits_.groups[g].first_seen(leader.num_prompt_ - 1);
+    if (leader.lanes_[0].table.groups[g].num_passed > seen / limits_.tokens_per_block) return false;
+  }
+  return true;
 }
 
 // All of the prompt but its last token is shared; the block that this one goes to is its own.
 bool Scheduler::fork(const Sequence& leader, Sequence& sequence) {
   const int32_t num_prompt = sequence.num_prompt_;
-  if (pool_.num_free() < 1 + headroom_for(sequence, num_prompt)) return false;
+  for (size_t g = 0; g < limits_.groups.size(); ++g)
+    if (pool_.num_free(g) < 1 + headroom_for(sequence, g, num_prompt)) return false;
   BlockTable& table = sequence.lanes_[0].table;
   table = pool_.fork(leader.lanes_[0].table, num_prompt - 1);
   NEREID_CHECK(pool_.reserve(table, num_prompt - 1, num_prompt));
@@ -148,26 +155,26 @@ bool Scheduler::is_delayed(Sequence& sequence, const PrefixHit& hit,
 }
 
 // Device blocks that must stay free beside the `num_tokens` positions that are taken now.
-int32_t Scheduler::headroom_for(const Sequence& sequence, int32_t num_tokens) const {
+int32_t Scheduler::headroom_for(const Sequence& sequence, size_t group, int32_t num_tokens) const {
   // Each running beam may grow, or else the newcomer would soon be paused again.
   if (may_pause()) return limits_.max_batch_size - static_cast<int32_t>(free_slots_.size());
-  int64_t headroom = std::max(0, sequence.worst_blocks_ - pool_.blocks_for(num_tokens));
-  for (const Sequence* other : running_) headroom += blocks_to_come(*other);
+  int64_t headroom = std::max(0, sequence.worst_blocks_[group] - pool_.blocks_for(num_tokens));
+  for (const Sequence* other : running_) headroom += blocks_to_come(*other, group);
   return static_cast<int32_t>(std::min<int64_t>(headroom, INT32_MAX));
 }
 
 // What `sequence` can still come to need beyond the blocks that it holds.
-int32_t Scheduler::blocks_to_come(const Sequence& sequence) const {
-  int64_t held = static_cast<int64_t>(sequence.lanes_[0].table.blocks.size());
-  if (sequence.num_lanes() > 1 || limits_.attention_window > 0) {
+int32_t Scheduler::blocks_to_come(const Sequence& sequence, size_t group) const {
+  int64_t held = static_cast<int64_t>(sequence.block_table(0, group).size());
+  if (sequence.num_lanes() > 1 || limits_.groups[group].window > 0) {
     std::vector<BlockId> distinct;
-    for (const Sequence::Lane& lane : sequence.lanes_)
-      std::ranges::copy_if(lane.table.blocks, std::back_inserter(distinct),
+    for (int32_t i = 0; i < sequence.num_lanes(); ++i)
+      std::ranges::copy_if(sequence.block_table(i, group), std::back_inserter(distinct),
                            [](BlockId id) { return id != kNoBlock; });
     std::ranges::sort(distinct);
     held = std::ranges::unique(distinct).begin() - distinct.begin();
   }
-  return static_cast<int32_t>(std::max<int64_t>(0, sequence.worst_blocks_ - held));
+  return static_cast<int32_t>(std::max<int64_t>(0, sequence.worst_blocks_[group] - held));
 }
 
 void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
@@ -179,7 +186,7 @@ void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
   }
   sequence.computed_ = sequence.committed_ = num_cached;
   announce(sequence);
-  drop_front(sequence);
+  drop_unseen(sequence);
   if (sequence.started_) return;
   sequence.started_ = true;
   sequence.metrics_.first_scheduled = now;

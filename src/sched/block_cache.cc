@@ -1,5 +1,7 @@
 // BlockPool: what blocks contain - finding, publishing, keeping, moving between the levels.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "base/check.h"
 #include "sched/block_pool.h"
@@ -19,13 +21,16 @@ PrefixHit BlockPool::match(const Contents& contents) const {
   hit.num_missed = static_cast<int32_t>(full);
   NodeId at = tree_.find_root(contents.root);
   if (at == kNoNode) return hit;
+  std::vector<NodeId> path = {at};
   for (size_t i = 0; i < full; ++i) {
-    const NodeId child = tree_.find(at, contents.keys[i], tokens_of(contents, i));
+    const NodeId child = tree_.find(path.back(), contents.keys[i], tokens_of(contents, i));
     if (child == kNoNode) break;
-    hit.blocks.push_back(tree_[child].block);
-    hit.last = tree_.ref(child);
-    at = child;
+    path.push_back(child);
   }
+  path.resize(1 + num_served(std::span(path).subspan(1)));
+  at = path.back();
+  for (size_t i = 1; i < path.size(); ++i) hit.blocks.push_back(tree_[path[i]].blocks[0]);
+  if (!hit.blocks.empty()) hit.last = tree_.ref(at);
   hit.num_tokens = static_cast<int32_t>(hit.blocks.size() * size);
   hit.num_missed -= static_cast<int32_t>(hit.blocks.size());
   if (!config_.enable_partial_reuse) return hit;
@@ -37,11 +42,33 @@ PrefixHit BlockPool::match(const Contents& contents) const {
   return hit;
 }
 
+// The most leading nodes of `path`, which begins below a root, from whose end all groups can go on:
+// each has every block that is still seen there.
+size_t BlockPool::num_served(std::span<const NodeId> path) const {
+  size_t served = 0;
+  std::array<int32_t, kMaxGroups> run{};  // by group: where its last run of blocks begins
+  for (size_t i = 0; i < path.size(); ++i) {
+    const auto num_blocks = static_cast<int32_t>(i) + 1;
+    bool all = true;
+    for (size_t g = 1; g < groups_.size(); ++g) {
+      const CacheGroup& group = groups_[g].config();
+      if (tree_[path[i]].blocks[g] == kNoBlock) {
+        if (num_blocks <= blocks_for(group.sink)) return served;
+        run[g] = num_blocks;
+      }
+      all &= run[g] <= group.first_seen(num_blocks * tokens_per_block_) / tokens_per_block_;
+    }
+    if (all) served = i + 1;
+  }
+  return served;
+}
+
 void BlockPool::publish(BlockTable& table, const Contents& contents, int32_t num_computed) {
-  if (!config_.enable_reuse || table.has_holes) return;
+  if (!config_.enable_reuse || table.groups[0].has_holes) return;
   const size_t full =
       std::min(contents.keys.size(), static_cast<size_t>(num_computed / tokens_per_block_));
-  NEREID_CHECK(full <= table.blocks.size() && full * tokens_per_block_ <= contents.tokens.size());
+  NEREID_CHECK(full <= table.groups[0].blocks.size() &&
+               full * tokens_per_block_ <= contents.tokens.size());
   // When another sequence's blocks with the same contents were found instead of this one's, they
   // may have been evicted since: begin again with the own ones.
   if (table.num_published > 0 && !tree_.alive(table.last)) {
@@ -58,7 +85,8 @@ void BlockPool::publish(BlockTable& table, const Contents& contents, int32_t num
 
 void BlockPool::publish_tail(BlockTable& table, const Contents& contents, int32_t num_computed) {
   publish(table, contents, num_computed);
-  if (!config_.enable_reuse || !config_.enable_partial_reuse || table.has_holes) return;
+  if (!config_.enable_reuse || !config_.enable_partial_reuse) return;
+  if (table.groups[0].has_holes) return;
   const int32_t known = std::min(num_computed, static_cast<int32_t>(contents.tokens.size()));
   const int32_t rest = known - table.num_published * tokens_per_block_;
   if (rest > 0 && rest < tokens_per_block_) store(table, contents, rest);
@@ -68,8 +96,8 @@ void BlockPool::publish_tail(BlockTable& table, const Contents& contents, int32_
 // that now stands for these contents, or kNoNode when they cannot be told.
 NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32_t num_tokens) {
   const auto index = static_cast<size_t>(table.num_published);
-  const BlockId id = table.blocks[index];
-  if (blocks_[id].suspect) return kNoNode;
+  const Block& block = groups_[0][table.groups[0].blocks[index]];
+  if (block.suspect) return kNoNode;
   const auto tokens = contents.tokens.subspan(index * tokens_per_block_, num_tokens);
   const bool tail = num_tokens < tokens_per_block_;
   const BlockKey before = index > 0 ? contents.keys[index - 1] : root_key(contents.root);
@@ -77,155 +105,167 @@ NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32
   NodeId parent = index > 0 ? table.last.id : tree_.find_root(contents.root);
   if (parent != kNoNode) {
     const NodeId found = tree_.find(parent, key, tokens);
-    if (found != kNoNode) return found;
+    if (found != kNoNode) {
+      attach_all(found, table, contents);
+      return found;
+    }
     if (tail && tree_.best_child(parent, tokens).num_tokens == num_tokens) return kNoNode;
   }
-  const NodeId shorter = blocks_[id].node;  // published when another holder of the block ended
-  if (shorter != kNoNode && tree_[shorter].num_tokens >= num_tokens) return kNoNode;
+  // It may have been published when another holder of the block ended.
+  if (block.node != kNoNode && tree_[block.node].num_tokens >= num_tokens) return kNoNode;
   if (tree_.has_key(key)) return kNoNode;  // other contents collide with these: the first ones stay
   if (parent == kNoNode) parent = tree_.add_root(contents.root);
-  const NodeId node = tree_.add(parent, key, tokens, id);
-  blocks_[id].node = node;
-  tree_[node].retention = retention_at(contents.retention, contents.num_prompt,
-                                       static_cast<int32_t>(index) * tokens_per_block_);
-  events_.stored(tree_[node], tree_[parent], tokens);
-  if (shorter != kNoNode) {
-    tree_[shorter].block = kNoBlock;
-    forget(shorter);
-  }
+  const NodeId node = tree_.add(parent, key, tokens);
+  attach_all(node, table, contents);
+  if (!tree_.is_complete(node)) return node;
   if (const NodeId useless = tree_.subsumed_sibling(node); useless != kNoNode) forget(useless);
   return node;
 }
 
+// Gives `node` the table's blocks in those groups that have none of it.
+void BlockPool::attach_all(NodeId node, const BlockTable& table, const Contents& contents) {
+  const auto index = static_cast<size_t>(table.num_published);
+  const Retention retention = retention_at(contents.retention, contents.num_prompt,
+                                           static_cast<int32_t>(index) * tokens_per_block_);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockId id = table.groups[g].blocks[index];
+    if (id == kNoBlock || tree_[node].blocks[g] != kNoBlock || groups_[g][id].suspect) continue;
+    const NodeId shorter = groups_[g][id].node;
+    groups_[g].fill(id, node, retention);
+    tree_[node].blocks[g] = id;
+    events_.stored(g, tree_[node], tree_[tree_[node].parent], tree_.tokens(node),
+                   retention.priority);
+    if (shorter == kNoNode) continue;
+    tree_[shorter].blocks[g] = kNoBlock;
+    if (g == 0) {
+      forget(shorter);
+    } else {
+      events_.removed(g, {tree_[shorter].key});
+    }
+  }
+}
+
 void BlockPool::expire(Time now) {
   now_ = now;
-  for (NodeId id = expiries_.pop(now); id != kNoNode; id = expiries_.pop(now)) {
-    Node& node = tree_[id];
-    const bool changes = node.retention.priority != Retention{}.priority;
-    node.retention = {};
-    node.expiry = Time::max();
-    level_of(node.block).move(node.block, EvictionLists::list_for(node.retention.priority));
-    if (changes) events_.updated(node, on_host(node.block));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    BlockGroup& group = groups_[g];
+    while (const auto expired = group.expire(now)) {
+      if (expired->changes) tell_updated(g, expired->id);
+    }
   }
 }
 
 void BlockPool::forget_everything() {
-  removed_.clear();
-  for (BlockId id = 0; id < static_cast<BlockId>(blocks_.size()); ++id) {
-    Block& block = blocks_[id];
-    block.suspect = block.refs > 0;
-    if (block.node == kNoNode) continue;
-    removed_.push_back({.id = block.node, .block = id, .key = tree_[block.node].key});
-    block.node = kNoNode;
-    if (block.refs == 0) level_of(id).move(id, EvictionLists::kEmpty);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<BlockKey> keys;
+    for (BlockId id = 0; id < groups_[g].end(); ++id)
+      if (groups_[g][id].node != kNoNode) keys.push_back(tree_[groups_[g][id].node].key);
+    groups_[g].forget_everything();
+    events_.removed(g, std::move(keys));
   }
   tree_.clear();
-  expiries_.clear();
-  events_.removed(removed_);
-}
-
-// A block that nobody holds any more becomes the youngest of its list.
-void BlockPool::link(BlockId id) {
-  if (blocks_[id].node == kNoNode) return level_of(id).push(id, EvictionLists::kEmpty);
-  Node& node = tree_[blocks_[id].node];
-  level_of(id).push(id, EvictionLists::list_for(node.retention.priority));
-  if (!node.retention.duration) return;
-  node.expiry = now_ + *node.retention.duration;
-  expiries_.add(node.expiry, blocks_[id].node);
-}
-
-void BlockPool::unlink(BlockId id) {
-  level_of(id).remove(id);
-  if (blocks_[id].node == kNoNode) return;
-  Node& node = tree_[blocks_[id].node];
-  if (node.expiry == Time::max()) return;
-  expiries_.remove(node.expiry, blocks_[id].node);
-  node.expiry = Time::max();
 }
 
 // Of a block that is held.
-void BlockPool::retain(NodeId id, const Retention& retention) {
-  Node& node = tree_[id];
-  const bool changes = node.retention.priority != retention.priority;
-  node.retention = retention;
-  if (changes) events_.updated(node, 0);
+void BlockPool::retain(size_t g, BlockId id, const Retention& retention) {
+  const bool changes = groups_[g][id].retention.priority != retention.priority;
+  groups_[g].retain(id, retention);
+  if (changes) tell_updated(g, id);
 }
 
-// The device block of `node` is empty afterwards, unless no host block could be had.
-void BlockPool::offload(NodeId node, int32_t up_to_priority) {
-  const BlockId from = tree_[node].block;
-  const NodeId candidate = host_.size() > 0 ? blocks_[host_.victim()].node : kNoNode;
-  if (candidate != kNoNode && candidate == tree_[node].parent) return;  // both would be lost
-  const BlockId to = take_host(up_to_priority);
+void BlockPool::tell_updated(size_t g, BlockId id) {
+  const Block& block = groups_[g][id];
+  events_.updated(g, tree_[block.node], groups_[g].on_host(id), block.retention.priority);
+}
+
+// `from` is empty afterwards, unless no host block could be had.
+void BlockPool::offload(size_t g, BlockId from) {
+  BlockGroup& group = groups_[g];
+  const NodeId node = group[from].node;
+  const Time expiry = group[from].expiry;
+  const BlockId victim = group.host_victim();
+  const NodeId candidate = victim == kNoBlock ? kNoNode : group[victim].node;
+  // With group 0's block of the parent both would be lost.
+  if (g == 0 && candidate != kNoNode && candidate == tree_[node].parent) return;
+  const BlockId to = take_host(g, group[from].retention.priority);
   if (to == kNoBlock) return;
   // The block that was taken may have held an ancestor, and then these contents went with it.
-  if (blocks_[from].node == node) move(node, to);
-  host_.push(to, list_of(to));
+  const bool alive = group[from].node == node;
+  if (alive) move(g, from, to);
+  group.link(to, alive ? expiry : Time::max());
 }
 
-void BlockPool::onboard(NodeId node) {
-  const BlockId from = tree_[node].block;
-  move(node, take());
-  link(from);
+// Brings the contents of a host block back.
+BlockId BlockPool::onboard(size_t g, BlockId from) {
+  const BlockId to = take(g);
+  move(g, from, to);
+  groups_[g].link(from, Time::max());
+  return to;
 }
 
-// Copies the contents and leaves the old block empty; the lists are the caller's business.
-void BlockPool::move(NodeId id, BlockId to) {
-  Node& node = tree_[id];
-  const BlockId from = node.block;
-  copies_.push_back({.from = from, .to = to});
-  ++(on_host(to) ? stats_.offloaded : stats_.onboarded);
-  blocks_[from].node = kNoNode;
-  blocks_[to].node = id;
-  node.block = to;
-  events_.updated(node, on_host(to));
-}
-
-int BlockPool::list_of(BlockId id) const {
-  const NodeId node = blocks_[id].node;
-  return node == kNoNode ? EvictionLists::kEmpty
-                         : EvictionLists::list_for(tree_[node].retention.priority);
+// Copies the contents and leaves the old block empty; `to` is in no list.
+void BlockPool::move(size_t g, BlockId from, BlockId to) {
+  BlockGroup& group = groups_[g];
+  const NodeId node = group[from].node;
+  copies_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
+  ++(group.on_host(to) ? stats_.offloaded : stats_.onboarded);
+  group.fill(to, node, group[from].retention);
+  group.clear(from);
+  tree_[node].blocks[g] = to;
+  tell_updated(g, to);
 }
 
 // An unlinked empty host block; kNoBlock: none whose contents have at most this priority.
-BlockId BlockPool::take_host(int32_t up_to_priority) {
-  const BlockId id = host_.victim();
+BlockId BlockPool::take_host(size_t g, int32_t up_to_priority) {
+  BlockGroup& group = groups_[g];
+  const BlockId id = group.host_victim();
   if (id == kNoBlock) return kNoBlock;
-  if (const NodeId node = blocks_[id].node; node != kNoNode) {
-    if (tree_[node].retention.priority > up_to_priority) return kNoBlock;
-    forget(node);
+  if (group[id].node != kNoNode) {
+    if (group[id].retention.priority > up_to_priority) return kNoBlock;
+    detach(g, id);
   }
-  host_.remove(id);
+  group.unlink(id);
   return id;
 }
 
-// From the front, because a prefix is worth more than a suffix; what was moved is not in the lists
+// Front first, because a prefix is worth more than a suffix; what was moved is not in the lists
 // before all is done, or it would have to make room for the rest.
-void BlockPool::offload_table(const BlockTable& table) {
+void BlockPool::offload_table(size_t g, const BlockTable& table) {
+  BlockGroup& group = groups_[g];
   std::vector<BlockId> moved;
-  for (BlockId id : table.blocks) {
-    if (id == kNoBlock || blocks_[id].refs > 1 || blocks_[id].node == kNoNode) continue;
-    const BlockId to = take_host(kMaxRetention);
+  for (BlockId id : table.groups[g].blocks) {
+    if (id == kNoBlock || group[id].refs > 1 || group[id].node == kNoNode) continue;
+    const BlockId to = take_host(g, kMaxRetention);
     if (to == kNoBlock) break;
     moved.push_back(to);
     // As in offload(), the contents may have gone with an ancestor.
-    if (blocks_[id].node != kNoNode) move(blocks_[id].node, to);
+    if (group[id].node != kNoNode) move(g, id, to);
   }
-  for (size_t i = moved.size(); i-- > 0;) link(moved[i]);
+  for (size_t i = moved.size(); i-- > 0;) group.link(moved[i], group.expiry_from(moved[i], now_));
+}
+
+// Takes the contents of a block out of the tree; of group 0 with the node, and what is below it.
+void BlockPool::detach(size_t g, BlockId id) {
+  const NodeId node = groups_[g][id].node;
+  if (g == 0) return forget(node);
+  groups_[g].clear(id);
+  tree_[node].blocks[g] = kNoBlock;
+  events_.removed(g, {tree_[node].key});
 }
 
 // Takes `top` and what is below it out of the tree.
 void BlockPool::forget(NodeId top) {
   removed_.clear();
   tree_.remove(top, removed_);
-  for (const RemovedNode& node : removed_) {
-    if (node.expiry != Time::max()) expiries_.remove(node.expiry, node.id);
-    if (node.block == kNoBlock) continue;
-    blocks_[node.block].node = kNoNode;
-    EvictionLists& level = level_of(node.block);
-    if (level.contains(node.block)) level.move(node.block, EvictionLists::kEmpty);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<BlockKey> keys;
+    for (const RemovedNode& node : removed_) {
+      const BlockId id = node.blocks[g];
+      if (id != kNoBlock) groups_[g].clear(id);
+      if (id != kNoBlock || g == 0) keys.push_back(node.key);
+    }
+    events_.removed(g, std::move(keys));
   }
-  events_.removed(removed_);
 }
 
 }  // namespace nereid::sched

@@ -40,20 +40,23 @@ Text counting(TokenId first, int n) {
   return Text(std::move(tokens));
 }
 
+// Of group 0.
+const std::vector<BlockId>& held_by(const BlockTable& table) { return table.groups[0].blocks; }
+
 // Computes `text` and lets it go; its blocks in order.
 std::vector<BlockId> run(BlockPool& pool, const Text& text, Release how = Release::kKeep) {
   const auto n = static_cast<int32_t>(text.tokens.size());
   BlockTable table;
-  EXPECT_TRUE(pool.admit(table, pool.match(text.prompt()), text.prompt(), n, 0));
+  EXPECT_TRUE(pool.admit(table, pool.match(text.prompt()), text.prompt(), {{n, 0}}));
   pool.publish_tail(table, text.all(), n);
-  const auto blocks = table.blocks;
+  const auto blocks = held_by(table);
   pool.release(table, how);
   pool.check(0);
   return blocks;
 }
 
 TEST(PartialReuse, CopiesTheBestMatchingChild) {
-  BlockPool pool({.num_blocks = 8, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 8}}, .tokens_per_block = kT});
   const auto worse = run(pool, Text({1, 2, 3, 4, 5, 9, 9, 9}));
   const auto best = run(pool, Text({1, 2, 3, 4, 5, 6, 9, 9}));
   const Text wanted({1, 2, 3, 4, 5, 6, 7, 8, 9});
@@ -64,38 +67,39 @@ TEST(PartialReuse, CopiesTheBestMatchingChild) {
   EXPECT_EQ(hit.num_missed, 0);
   pool.take_copies();
   BlockTable table;
-  ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), 9, 0));
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{best[1], table.blocks[1]}));
-  EXPECT_NE(table.blocks[1], best[1]);
+  ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), {{9, 0}}));
+  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{best[1], held_by(table)[1]}));
+  EXPECT_NE(held_by(table)[1], best[1]);
   EXPECT_EQ(table.num_published, 1);
   pool.check(3);
 }
 
 TEST(PartialReuse, NeedsASharedToken) {
-  BlockPool pool({.num_blocks = 8, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 8}}, .tokens_per_block = kT});
   run(pool, counting(1, 8));
   EXPECT_FALSE(pool.match(Text({9, 2, 3}).prompt()).partial.valid());
-  BlockPool off({.num_blocks = 8, .tokens_per_block = kT, .enable_partial_reuse = false});
+  BlockPool off(
+      {.groups = {{.num_blocks = 8}}, .tokens_per_block = kT, .enable_partial_reuse = false});
   run(off, counting(1, 8));
   EXPECT_EQ(off.match(counting(1, 8).prompt()).num_tokens, 4);
 }
 
 TEST(PartialReuse, TakesTheOnlyFreeBlockOverInPlace) {
-  BlockPool pool({.num_blocks = 2, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 2}}, .tokens_per_block = kT});
   const auto blocks = run(pool, counting(1, 7));
   const Text wanted({1, 2, 3, 4, 5, 6, 99, 98});
   const PrefixHit hit = pool.match(wanted.prompt());
   EXPECT_EQ(hit.num_tokens, 6);
   BlockTable table;
-  ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), 8, 0));
-  EXPECT_EQ(table.blocks, blocks);
+  ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), {{8, 0}}));
+  EXPECT_EQ(held_by(table), blocks);
   EXPECT_THAT(pool.take_copies(), IsEmpty());
   EXPECT_EQ(pool.num_cached(), 1);
   pool.check(2);
 }
 
 TEST(PartialReuse, ATailGivesWayToTheBlockItBecame) {
-  BlockPool pool({.num_blocks = 8, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 8}}, .tokens_per_block = kT});
   run(pool, counting(1, 6));
   EXPECT_EQ(pool.num_cached(), 2);
   run(pool, counting(1, 7));
@@ -107,10 +111,10 @@ TEST(PartialReuse, ATailGivesWayToTheBlockItBecame) {
 }
 
 TEST(PartialReuse, ATailThatAForkGoesOnWritingIsReplaced) {
-  BlockPool pool({.num_blocks = 8, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 8}}, .tokens_per_block = kT});
   const Text text = counting(1, 8);
   BlockTable a;
-  ASSERT_TRUE(pool.admit(a, {}, text.prompt(), 6, 0));
+  ASSERT_TRUE(pool.admit(a, {}, text.prompt(), {{6, 0}}));
   BlockTable b = pool.fork(a, 6);
   pool.publish_tail(a, text.first(6), 6);
   pool.release(a, Release::kKeep);
@@ -118,14 +122,14 @@ TEST(PartialReuse, ATailThatAForkGoesOnWritingIsReplaced) {
   EXPECT_THAT(pool.take_copies(), IsEmpty());
   EXPECT_EQ(pool.match(text.all()).num_tokens, 6);
   pool.publish(b, text.all(), 8);
-  EXPECT_EQ(pool.match(text.all()).blocks, b.blocks);
+  EXPECT_EQ(pool.match(text.all()).blocks, held_by(b));
   EXPECT_EQ(pool.num_cached(), 2);
   pool.check(2);
 }
 
 // backend.md, perf metrics: 4 blocks, the last one partly filled; then the same prompt again.
 TEST(PoolStats, FollowTheBackendsExample) {
-  BlockPool pool({.num_blocks = 16, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 16}}, .tokens_per_block = kT});
   const Text prompt = counting(1, 14);
   run(pool, prompt);
   PoolStats stats = pool.stats();
@@ -164,7 +168,7 @@ bool cached(const BlockPool& pool, const Text& text) {
 }
 
 TEST(Retention, LowPriorityGoesFirstAndAgeDecidesAmongEquals) {
-  BlockPool pool({.num_blocks = 4, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 4}}, .tokens_per_block = kT});
   const Text high = keeping(counting(100, 4), 80), old = counting(200, 4), young = counting(300, 4),
              low = keeping(counting(400, 4), 0);
   for (const Text* text : {&high, &old, &young, &low}) run(pool, *text);
@@ -182,13 +186,13 @@ TEST(Retention, LowPriorityGoesFirstAndAgeDecidesAmongEquals) {
 }
 
 TEST(Retention, ReuseMakesYoungAndOverwritesThePriority) {
-  BlockPool pool({.num_blocks = 3, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 3}}, .tokens_per_block = kT});
   const Text a = keeping(counting(100, 4), 80), b = counting(200, 4), c = counting(300, 4);
   for (const Text* text : {&a, &b, &c}) run(pool, *text);
   BlockTable table;
   const PrefixHit hit = pool.match(a.all());
   ASSERT_THAT(hit.blocks, SizeIs(1));
-  ASSERT_TRUE(pool.admit(table, hit, counting(100, 4).all(), 4, 0));
+  ASSERT_TRUE(pool.admit(table, hit, counting(100, 4).all(), {{4, 0}}));
   pool.release(table, Release::kKeep);
   run(pool, counting(400, 4));
   run(pool, counting(500, 4));
@@ -198,7 +202,7 @@ TEST(Retention, ReuseMakesYoungAndOverwritesThePriority) {
 }
 
 TEST(Retention, FallsBackWhenItsDurationHasPassed) {
-  BlockPool pool({.num_blocks = 2, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 2}}, .tokens_per_block = kT});
   const Text brief = keeping(counting(100, 4), 80, milliseconds(10));
   Time now{};
   pool.expire(now);
@@ -216,13 +220,13 @@ TEST(Retention, FallsBackWhenItsDurationHasPassed) {
 }
 
 TEST(Retention, DurationBeginsAgainWithEachRelease) {
-  BlockPool pool({.num_blocks = 3, .tokens_per_block = kT});
+  BlockPool pool({.groups = {{.num_blocks = 3}}, .tokens_per_block = kT});
   const Text brief = keeping(counting(100, 4), 0, milliseconds(10));
   pool.expire(Time{});
   run(pool, brief);
   pool.expire(Time{} + milliseconds(8));
   BlockTable table;
-  ASSERT_TRUE(pool.admit(table, pool.match(brief.all()), brief.all(), 4, 0));
+  ASSERT_TRUE(pool.admit(table, pool.match(brief.all()), brief.all(), {{4, 0}}));
   pool.expire(Time{} + milliseconds(30));
   pool.check(1);
   pool.release(table, Release::kKeep);
@@ -232,7 +236,7 @@ TEST(Retention, DurationBeginsAgainWithEachRelease) {
 }
 
 PoolConfig two_levels(int device, int host) {
-  return {.num_blocks = device, .num_host_blocks = host, .tokens_per_block = kT};
+  return {.groups = {{.num_blocks = device, .num_host_blocks = host}}, .tokens_per_block = kT};
 }
 
 TEST(HostPool, VictimsMoveThereAndComeBack) {
@@ -243,18 +247,18 @@ TEST(HostPool, VictimsMoveThereAndComeBack) {
   EXPECT_THAT(run(pool, b), ElementsAre(1, 0));
   EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{1, 2}, BlockCopy{0, 3}));
   EXPECT_EQ(pool.num_cached(), 4);
-  EXPECT_EQ(pool.num_host_free(), 0);
+  EXPECT_EQ(pool.group(0).num_host_free(), 0);
   const PrefixHit hit = pool.match(a.all());
   EXPECT_THAT(hit.blocks, ElementsAre(3, 2));
   BlockTable table;
-  EXPECT_FALSE(pool.admit(table, hit, a.all(), 8, 1)) << "host blocks need device blocks";
-  ASSERT_TRUE(pool.admit(table, hit, a.all(), 8, 0));
+  EXPECT_FALSE(pool.admit(table, hit, a.all(), {{8, 1}})) << "host blocks need device blocks";
+  ASSERT_TRUE(pool.admit(table, hit, a.all(), {{8, 0}}));
   // b's tail finds no host block, because those of a hit are not given away; its first block takes
   // the one that has just been emptied.
   EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{3, 0}, BlockCopy{1, 3}, BlockCopy{2, 1}));
   EXPECT_EQ(pool.stats().offloaded, 3);
   EXPECT_EQ(pool.stats().onboarded, 2);
-  EXPECT_EQ(pool.match(a.all()).blocks, table.blocks);
+  EXPECT_EQ(pool.match(a.all()).blocks, held_by(table));
   EXPECT_EQ(pool.match(b.all()).num_tokens, 4);
   pool.check(2);
 }
@@ -281,7 +285,7 @@ TEST(HostPool, PartialMatchesAreCopiedFromIt) {
   const PrefixHit hit = pool.match(wanted.prompt());
   EXPECT_EQ(hit.num_tokens, 2);
   BlockTable table;
-  ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), 3, 0));
+  ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), {{3, 0}}));
   EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{1, 0}));
   EXPECT_TRUE(cached(pool, counting(100, 4)));
   pool.check(1);
@@ -292,7 +296,7 @@ TEST(HostPool, APausedSequenceMovesAtOnceFrontFirst) {
   const Text text = counting(100, 14);
   run(pool, text, Release::kOffload);
   EXPECT_THAT(pool.take_copies(), SizeIs(3));
-  EXPECT_EQ(pool.num_host_free(), 0);
+  EXPECT_EQ(pool.group(0).num_host_free(), 0);
   PrefixHit hit = pool.match(text.prompt());
   EXPECT_EQ(hit.num_tokens, 13);
   EXPECT_THAT(hit.blocks, ElementsAre(4, 5, 6)) << "the tail stays on the device";
@@ -300,7 +304,7 @@ TEST(HostPool, APausedSequenceMovesAtOnceFrontFirst) {
   hit = pool.match(text.prompt());
   EXPECT_EQ(hit.num_tokens, 12) << "the tail did not push out what it continues";
   BlockTable table;
-  ASSERT_TRUE(pool.admit(table, hit, text.prompt(), 14, 0));
+  ASSERT_TRUE(pool.admit(table, hit, text.prompt(), {{14, 0}}));
   EXPECT_EQ(pool.stats().onboarded, 3);
   pool.check(4);
 }
@@ -309,12 +313,12 @@ TEST(HostPool, SharedBlocksStayWhenOneHolderIsPaused) {
   BlockPool pool(two_levels(4, 4));
   const Text text = counting(100, 8);
   BlockTable a;
-  ASSERT_TRUE(pool.admit(a, {}, text.all(), 8, 0));
+  ASSERT_TRUE(pool.admit(a, {}, text.all(), {{8, 0}}));
   pool.publish(a, text.all(), 8);
   BlockTable b = pool.fork(a, 8);
   pool.release(a, Release::kOffload);
   EXPECT_THAT(pool.take_copies(), IsEmpty());
-  EXPECT_EQ(pool.match(text.all()).blocks, b.blocks);
+  EXPECT_EQ(pool.match(text.all()).blocks, held_by(b));
   pool.check(2);
 }
 

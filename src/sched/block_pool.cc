@@ -8,110 +8,191 @@
 
 namespace nereid::sched {
 
+int64_t BlockTable::num_held() const {
+  int64_t held = 0;
+  for (const Group& group : groups)
+    held += std::ranges::count_if(group.blocks, [](BlockId id) { return id != kNoBlock; });
+  return held;
+}
+
+namespace {
+
+int32_t total_blocks(const std::vector<CacheGroup>& groups) {
+  return groups.empty() ? 0 : groups[0].num_blocks + groups[0].num_host_blocks;
+}
+
+}  // namespace
+
 BlockPool::BlockPool(const PoolConfig& config)
     : config_(config),
       tokens_per_block_(config.tokens_per_block),
-      blocks_(static_cast<size_t>(config.num_blocks) + config.num_host_blocks),
-      device_(0, config.num_blocks),
-      host_(config.num_blocks, config.num_host_blocks),
-      tree_(config.tokens_per_block,
-            config.enable_reuse ? config.num_blocks + config.num_host_blocks : 0),
+      groups_(config.groups.begin(), config.groups.end()),
+      tree_(config.groups.size(), config.tokens_per_block,
+            config.enable_reuse ? total_blocks(config.groups) : 0),
       events_(config.event_buffer_size) {
-  NEREID_CHECK(config.num_blocks > 0 && config.num_host_blocks >= 0);
+  NEREID_CHECK(are_valid(config.groups));
   NEREID_CHECK(config.tokens_per_block > 0 && config.event_buffer_size >= 0);
-  events_.created(config.num_blocks, config.num_host_blocks);
+  for (size_t g = 0; g < groups_.size(); ++g) events_.created(g, config.groups[g]);
 }
 
 bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
-                      int32_t num_tokens, int32_t headroom) {
-  NEREID_CHECK(table.blocks.empty() && num_tokens >= hit.num_tokens);
-  int64_t idle = 0, away = 0;
-  for (BlockId id : hit.blocks) {
-    away += on_host(id);
-    idle += !on_host(id) && blocks_[id].refs == 0;
+                      const std::vector<Claim>& claims) {
+  NEREID_CHECK(table.empty() && claims.size() == groups_.size());
+  std::vector<NodeId> path;
+  for (BlockId id : hit.blocks) path.push_back(groups_[0][id].node);
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (!has_room(g, path, hit, claims[g])) return false;
+  // The whole hit is out of the lists before anything is taken, or taking could evict it. A partly
+  // matching block is not: its bytes stay until its group takes, and that begins with its copy.
+  GroupBlocks partial = kNoBlocks;
+  if (hit.partial.valid()) partial = tree_[hit.partial.id].blocks;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    for (size_t i = 0; i < path.size(); ++i) {
+      if (!takes(g, i, hit.num_tokens)) continue;
+      const BlockId id = tree_[path[i]].blocks[g];
+      groups_[g].on_host(id) ? groups_[g].unlink(id) : groups_[g].hold(id);
+    }
   }
-  const int64_t fresh = blocks_for(num_tokens) - static_cast<int64_t>(hit.blocks.size()) + away;
-  if (idle + fresh + headroom > num_free()) return false;
-  // The whole hit is out of the lists before anything is taken, or taking could evict it.
-  for (BlockId id : hit.blocks) on_host(id) ? unlink(id) : hold(id);
-  const BlockId partial = hit.partial.valid() ? take_partial(hit.partial.id) : kNoBlock;
-  for (size_t i = 0; i < hit.blocks.size(); ++i) {
-    const NodeId node = blocks_[hit.blocks[i]].node;
-    if (on_host(hit.blocks[i])) onboard(node);
-    retain(node, retention_at(contents.retention, contents.num_prompt,
-                              static_cast<int32_t>(i) * tokens_per_block_));
-    table.blocks.push_back(tree_[node].block);
-  }
-  table.num_published = static_cast<int32_t>(hit.blocks.size());
+  table.groups.resize(groups_.size());
+  table.num_published = static_cast<int32_t>(path.size());
   table.last = hit.last;
-  if (partial != kNoBlock) table.blocks.push_back(partial);
   stats_.reused += hit.num_reused();
   stats_.missed += hit.num_missed;
-  NEREID_CHECK(reserve(table, hit.num_tokens, num_tokens));
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    admit_group(g, table, path, hit, partial[g], contents);
+    NEREID_CHECK(num_missing(g, table, hit.num_tokens, claims[g].num_tokens) <=
+                 static_cast<size_t>(num_free(g)));
+    grow(g, table, hit.num_tokens, claims[g].num_tokens);
+  }
   return true;
 }
 
-// A fresh block with the contents of `node`. When its own block is the only free one left, that one
-// becomes it.
-BlockId BlockPool::take_partial(NodeId node) {
-  const BlockId from = tree_[node].block;
-  if (!on_host(from) && blocks_[from].refs == 0 && num_free() == 1) {
+bool BlockPool::has_room(size_t g, std::span<const NodeId> path, const PrefixHit& hit,
+                         const Claim& claim) const {
+  NEREID_CHECK(claim.num_tokens >= hit.num_tokens);
+  const BlockGroup& group = groups_[g];
+  int64_t idle = 0, away = 0;
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (!takes(g, i, hit.num_tokens)) continue;
+    const BlockId id = tree_[path[i]].blocks[g];
+    away += group.on_host(id);
+    idle += !group.on_host(id) && group[id].refs == 0;
+  }
+  const int64_t fresh = blocks_for(claim.num_tokens) - static_cast<int64_t>(path.size()) + away;
+  return idle + fresh + claim.headroom <= num_free(g);
+}
+
+// Whether a table whose first `num_tokens` positions are a hit holds the group's block of them.
+// Group 0 takes all, so that what a prefix begins with is as young as its end.
+bool BlockPool::takes(size_t g, size_t block, int32_t num_tokens) const {
+  const CacheGroup& group = groups_[g].config();
+  const auto index = static_cast<int32_t>(block);
+  return g == 0 || index >= group.first_seen(num_tokens) / tokens_per_block_ ||
+         index < blocks_for(group.sink);
+}
+
+// The hit's blocks; `partial`: the one whose leading tokens match, or kNoBlock.
+void BlockPool::admit_group(size_t g, BlockTable& table, std::span<const NodeId> path,
+                            const PrefixHit& hit, BlockId partial, const Contents& contents) {
+  BlockTable::Group& own = table.groups[g];
+  const BlockId copy = partial != kNoBlock ? take_partial(g, partial) : kNoBlock;
+  for (size_t i = 0; i < path.size(); ++i) {
+    if (!takes(g, i, hit.num_tokens)) {
+      own.blocks.push_back(kNoBlock);
+      own.num_passed = static_cast<int32_t>(i) + 1;
+      own.has_holes = true;
+      continue;
+    }
+    BlockId id = tree_[path[i]].blocks[g];
+    if (groups_[g].on_host(id)) id = onboard(g, id);
+    retain(g, id,
+           retention_at(contents.retention, contents.num_prompt,
+                        static_cast<int32_t>(i) * tokens_per_block_));
+    own.blocks.push_back(id);
+  }
+  if (copy != kNoBlock) own.blocks.push_back(copy);
+}
+
+// A fresh block with the contents of `from`. When that is the only free one left, it is taken over
+// as it is.
+BlockId BlockPool::take_partial(size_t g, BlockId from) {
+  BlockGroup& group = groups_[g];
+  if (!group.on_host(from) && group[from].refs == 0 && group.num_free() == 1) {
     ++stats_.alloc_total;
     ++stats_.alloc_new;
-    hold(from);
-    forget(node);
+    group.hold(from);
+    if (group[from].node != kNoNode) detach(g, from);
     return from;
   }
-  on_host(from) ? unlink(from) : hold(from);
-  const BlockId to = take();
-  copies_.push_back({.from = from, .to = to});
+  group.on_host(from) ? group.unlink(from) : group.hold(from);
+  const BlockId to = take(g);
+  copies_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
   ++stats_.copied;
   ++stats_.alloc_new;
-  on_host(from) ? link(from) : unhold(from);
+  group.on_host(from) ? group.link(from, group.expiry_from(from, now_)) : group.unhold(from, now_);
   return to;
 }
 
 bool BlockPool::reserve(BlockTable& table, int32_t first_written, int32_t num_tokens) {
-  const auto needed = static_cast<size_t>(blocks_for(num_tokens));
-  const size_t kept = std::min(needed, table.blocks.size());
-  const auto first = static_cast<size_t>(first_written / tokens_per_block_);
-  size_t fresh = needed - kept;
-  for (size_t i = first; i < kept; ++i) fresh += blocks_[table.blocks[i]].refs > 1;
-  if (fresh > static_cast<size_t>(num_free())) return false;
-  stats_.alloc_new += static_cast<int64_t>(fresh);
-  for (size_t i = first; i < kept; ++i) make_writable(table, i, first_written);
-  while (table.blocks.size() < needed) table.blocks.push_back(take());
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (num_missing(g, table, first_written, num_tokens) > static_cast<size_t>(num_free(g)))
+      return false;
+  for (size_t g = 0; g < groups_.size(); ++g) grow(g, table, first_written, num_tokens);
   return true;
 }
 
-void BlockPool::make_writable(BlockTable& table, size_t index, int32_t first_written) {
+// Blocks that grow() takes.
+size_t BlockPool::num_missing(size_t g, const BlockTable& table, int32_t first_written,
+                              int32_t num_tokens) const {
+  const std::vector<BlockId>& blocks = table.groups[g].blocks;
+  const auto needed = static_cast<size_t>(blocks_for(num_tokens));
+  const size_t kept = std::min(needed, blocks.size());
+  size_t fresh = needed - kept;
+  for (auto i = static_cast<size_t>(first_written / tokens_per_block_); i < kept; ++i)
+    fresh += groups_[g][blocks[i]].refs > 1;
+  return fresh;
+}
+
+void BlockPool::grow(size_t g, BlockTable& table, int32_t first_written, int32_t num_tokens) {
+  stats_.alloc_new += static_cast<int64_t>(num_missing(g, table, first_written, num_tokens));
+  std::vector<BlockId>& blocks = table.groups[g].blocks;
+  const auto needed = static_cast<size_t>(blocks_for(num_tokens));
+  const size_t kept = std::min(needed, blocks.size());
+  for (auto i = static_cast<size_t>(first_written / tokens_per_block_); i < kept; ++i)
+    make_writable(g, table, i, first_written);
+  while (blocks.size() < needed) blocks.push_back(take(g));
+}
+
+void BlockPool::make_writable(size_t g, BlockTable& table, size_t index, int32_t first_written) {
   NEREID_CHECK(index >= static_cast<size_t>(table.num_published));
-  const BlockId id = table.blocks[index];
+  BlockGroup& group = groups_[g];
+  const BlockId id = table.groups[g].blocks[index];
   const int32_t num_kept = first_written - static_cast<int32_t>(index) * tokens_per_block_;
-  if (blocks_[id].refs > 1) {
-    const BlockId copy = take();
+  if (group[id].refs > 1) {
+    const BlockId copy = take(g);
     if (num_kept > 0) {
-      copies_.push_back({.from = id, .to = copy});
+      copies_.push_back({.from = id, .to = copy, .group = static_cast<int32_t>(g)});
       ++stats_.copied;
     }
-    blocks_[copy].suspect = blocks_[id].suspect;
-    unhold(id);
-    table.blocks[index] = copy;
-  } else if (blocks_[id].node != kNoNode && tree_[blocks_[id].node].num_tokens > num_kept) {
-    forget(blocks_[id].node);
+    if (group[id].suspect) group.set_suspect(copy);
+    group.unhold(id, now_);
+    table.groups[g].blocks[index] = copy;
+  } else if (group[id].node != kNoNode && tree_[group[id].node].num_tokens > num_kept) {
+    detach(g, id);
   }
 }
 
 BlockTable BlockPool::fork(const BlockTable& table, int32_t num_tokens) {
   const auto size = static_cast<size_t>(blocks_for(num_tokens));
-  NEREID_CHECK(size <= table.blocks.size());
-  BlockTable child{.blocks = {table.blocks.begin(), table.blocks.begin() + size},
+  BlockTable child{.groups = table.groups,
                    .num_published = std::min(table.num_published, num_tokens / tokens_per_block_),
-                   .num_passed = table.num_passed,
-                   .has_holes = table.has_holes,
                    .last = table.last};
-  for (BlockId id : child.blocks)
-    if (id != kNoBlock) hold(id);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    NEREID_CHECK(size <= child.groups[g].blocks.size());
+    child.groups[g].blocks.resize(size);
+    for (BlockId id : child.groups[g].blocks)
+      if (id != kNoBlock) groups_[g].hold(id);
+  }
   if (!tree_.alive(table.last) || child.num_published == 0) {
     child.num_published = 0;
     child.last = {};
@@ -123,86 +204,67 @@ BlockTable BlockPool::fork(const BlockTable& table, int32_t num_tokens) {
   return child;
 }
 
-void BlockPool::drop_front(BlockTable& table, int32_t num_positions, int32_t sink) {
-  const int32_t end =
-      std::min(num_positions / tokens_per_block_, static_cast<int32_t>(table.blocks.size()));
-  for (int32_t i = std::max(blocks_for(sink), table.num_passed); i < end; ++i) {
-    unhold(std::exchange(table.blocks[i], kNoBlock));
-    table.has_holes = true;
+void BlockPool::drop_unseen(BlockTable& table, int32_t num_computed) {
+  for (size_t g = 0; g < table.groups.size(); ++g) {
+    const CacheGroup& group = groups_[g].config();
+    BlockTable::Group& own = table.groups[g];
+    const int32_t end = std::min(group.first_seen(num_computed) / tokens_per_block_,
+                                 static_cast<int32_t>(own.blocks.size()));
+    for (int32_t i = std::max(blocks_for(group.sink), own.num_passed); i < end; ++i) {
+      groups_[g].unhold(std::exchange(own.blocks[i], kNoBlock), now_);
+      own.has_holes = true;
+    }
+    own.num_passed = std::max(own.num_passed, end);
   }
-  table.num_passed = std::max(table.num_passed, end);
 }
 
 void BlockPool::release(BlockTable& table, Release how) {
-  if (how == Release::kOffload) offload_table(table);
-  for (size_t i = table.blocks.size(); i-- > 0;) {
-    const BlockId id = table.blocks[i];
-    if (id == kNoBlock) continue;
-    if (how == Release::kForget) {
-      blocks_[id].suspect = true;
-      if (blocks_[id].node != kNoNode) forget(blocks_[id].node);
+  for (size_t g = 0; g < table.groups.size(); ++g) {
+    if (how == Release::kOffload) offload_table(g, table);
+    const std::vector<BlockId>& blocks = table.groups[g].blocks;
+    for (size_t i = blocks.size(); i-- > 0;) {
+      const BlockId id = blocks[i];
+      if (id == kNoBlock) continue;
+      if (how == Release::kForget) {
+        groups_[g].set_suspect(id);
+        if (groups_[g][id].node != kNoNode) detach(g, id);
+      }
+      groups_[g].unhold(id, now_);
     }
-    unhold(id);
   }
   table = {};
 }
 
 // The victim, held once. What it contained moves to the host pool or is forgotten.
-BlockId BlockPool::take() {
-  const BlockId id = device_.victim();
+BlockId BlockPool::take(size_t g) {
+  BlockGroup& group = groups_[g];
+  const BlockId id = group.victim();
   NEREID_CHECK(id != kNoBlock);
-  if (const NodeId node = blocks_[id].node; node != kNoNode) {
-    const int32_t priority = tree_[node].retention.priority;
-    if (priority >= config_.offload_min_priority) offload(node, priority);
-    if (blocks_[id].node != kNoNode) forget(node);
+  if (group[id].node != kNoNode) {
+    if (group[id].retention.priority >= config_.offload_min_priority) offload(g, id);
+    if (group[id].node != kNoNode) detach(g, id);
   }
-  hold(id);
+  group.hold(id);
   ++stats_.alloc_total;
   return id;
 }
 
-void BlockPool::hold(BlockId id) {
-  NEREID_CHECK(!on_host(id));
-  if (blocks_[id].refs++ == 0) unlink(id);
-}
-
-void BlockPool::unhold(BlockId id) {
-  NEREID_CHECK(blocks_[id].refs > 0);
-  if (--blocks_[id].refs > 0) return;
-  blocks_[id].suspect = false;
-  link(id);
-}
-
 void BlockPool::check(int64_t num_held) const {
-  device_.check();
-  host_.check();
   tree_.check();
   int64_t refs = 0;
-  int32_t held = 0, stored = 0;
-  size_t expiring = 0;
-  for (BlockId id = 0; id < static_cast<BlockId>(blocks_.size()); ++id) {
-    const Block& block = blocks_[id];
-    const EvictionLists& level = on_host(id) ? host_ : device_;
-    refs += block.refs;
-    held += block.refs > 0;
-    NEREID_CHECK(block.refs >= 0 && level.contains(id) == (block.refs == 0));
-    NEREID_CHECK(block.refs > 0 || !block.suspect);
-    NEREID_CHECK(block.refs == 0 || !on_host(id));
-    int list = EvictionLists::kEmpty;
-    if (block.node != kNoNode) {
-      const Node& node = tree_[block.node];
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockGroup& group = groups_[g];
+    refs += group.check();
+    int32_t stored = 0;
+    for (BlockId id = 0; id < group.end(); ++id) {
+      if (group[id].node == kNoNode) continue;
+      const Node& node = tree_[group[id].node];
+      NEREID_CHECK(node.serial != 0 && node.blocks[g] == id && !group[id].suspect);
       ++stored;
-      NEREID_CHECK(node.serial != 0 && node.block == id && !block.suspect);
-      list = EvictionLists::list_for(node.retention.priority);
-      const bool expires = block.refs == 0 && node.retention.duration.has_value();
-      NEREID_CHECK(expires == (node.expiry != Time::max()));
-      expiring += expires;
     }
-    NEREID_CHECK(block.refs > 0 || level.list_of(id) == list);
+    NEREID_CHECK(stored == tree_.num_with_block(g));
   }
-  NEREID_CHECK(refs == num_held);
-  NEREID_CHECK(num_free() + held == num_blocks() && host_.size() == num_host_blocks());
-  NEREID_CHECK(stored == tree_.num_blocks() && expiring == expiries_.size());
+  NEREID_CHECK(refs == num_held && tree_.num_with_block(0) == tree_.num_nodes());
 }
 
 }  // namespace nereid::sched

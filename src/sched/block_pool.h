@@ -10,8 +10,9 @@
 
 #include "base/clock.h"
 #include "nereid/stats.h"
+#include "sched/block_group.h"
 #include "sched/cache_events.h"
-#include "sched/eviction_lists.h"
+#include "sched/cache_group.h"
 #include "sched/prefix_tree.h"
 #include "sched/retention.h"
 #include "sched/step_plan.h"
@@ -19,23 +20,36 @@
 namespace nereid::sched {
 
 struct PoolConfig {
-  int32_t num_blocks = 0;        // of the device: ids [0, num_blocks); > 0
-  int32_t num_host_blocks = 0;   // ids [num_blocks, num_blocks + num_host_blocks); 0 = no host pool
-  int32_t tokens_per_block = 0;  // > 0
-  bool enable_reuse = true;      // off: nothing is published and nothing matches
+  std::vector<CacheGroup> groups;     // see are_valid()
+  int32_t tokens_per_block = 0;       // > 0
+  bool enable_reuse = true;           // off: nothing is published and nothing matches
   bool enable_partial_reuse = true;   // leading tokens of a cached block are copied
   int32_t offload_min_priority = 30;  // evicted blocks below it are dropped; 0 to 100
   int32_t event_buffer_size = 0;      // events kept; 0 = none are made
 };
 
-// The blocks of one sequence in position order; block i holds positions [i * T, (i + 1) * T). Only
-// the pool changes one.
+// The blocks of one sequence in each group. Only the pool changes one.
 struct BlockTable {
-  std::vector<BlockId> blocks;  // kNoBlock: given back by drop_front()
-  int32_t num_published = 0;    // leading blocks whose contents the tree knows
-  int32_t num_passed = 0;       // leading blocks that drop_front() has dealt with
-  bool has_holes = false;
-  NodeRef last;  // the node of the last published block; none: the root
+  // In position order; block i holds positions [i * T, (i + 1) * T).
+  struct Group {
+    std::vector<BlockId> blocks;  // kNoBlock: nothing that is still to come looks at it
+    int32_t num_passed = 0;       // leading blocks that drop_unseen() has dealt with
+    bool has_holes = false;
+  };
+  std::vector<Group> groups;  // empty: it holds nothing
+  // Leading blocks whose contents the tree knows, and the node of the last of them (none: the
+  // root).
+  int32_t num_published = 0;
+  NodeRef last;
+
+  bool empty() const { return groups.empty(); }
+  int64_t num_held() const;  // in all groups
+};
+
+// What an admission takes of one group, and what has to stay free beside it.
+struct Claim {
+  int32_t num_tokens = 0;  // positions to have blocks for
+  int32_t headroom = 0;    // device blocks
 };
 
 // What the positions of a sequence hold. Views: valid during the call.
@@ -47,9 +61,10 @@ struct Contents {
   int32_t num_prompt = 0;                             // leading tokens that are the prompt
 };
 
-// The cached blocks that begin like some contents; valid until the pool changes.
+// The cached blocks that begin like some contents; valid until the pool changes. Every group can go
+// on from its end: a windowed one still has the blocks that its window, and the sinks, reach.
 struct PrefixHit {
-  std::vector<BlockId> blocks;  // whole blocks from position 0 on; may be host blocks
+  std::vector<BlockId> blocks;  // of group 0, from position 0 on; may be host blocks
   NodeRef last;                 // the node of the last of them
   NodeRef partial;              // a node of whose block the leading tokens match, or none
   int32_t num_tokens = 0;       // positions that need not be computed
@@ -58,7 +73,8 @@ struct PrefixHit {
   int32_t num_reused() const { return static_cast<int32_t>(blocks.size()) + partial.valid(); }
 };
 
-// Since construction. A block is reused, or missed, when a prompt is set up (admit).
+// Since construction, of all groups together; but a block of a prompt counts once as reused, or
+// missed, when the prompt is set up (admit).
 struct PoolStats {
   int64_t alloc_total = 0;  // device blocks taken; a hit on the device takes none
   int64_t alloc_new = 0;    // of these, without the ones that host blocks came back into
@@ -75,10 +91,14 @@ enum class Release : uint8_t {
   kOffload,  // a paused sequence: what is published moves to the host pool now, as far as it fits
 };
 
-// Two levels of blocks under one tree of contents. A block that nobody holds is free and keeps its
-// contents until it is taken, so the free blocks, in order of retention priority and then of age,
-// are also the cache, and taking one is the eviction; the victim's contents may move to the host
-// pool. Each operation costs O(1) for each block it touches, O(log) for blocks with a duration.
+// Groups of blocks, on two levels each, under one tree of contents. A block that nobody holds is
+// free and keeps its contents until it is taken, so the free blocks, in order of retention priority
+// and then of age, are also the cache, and taking one is the eviction; the victim's contents may
+// move to the host pool. Each operation costs O(1) for each block it touches, O(log) for blocks
+// with a duration.
+//
+// Group 0, which looks back furthest, carries the tree: a node is there exactly as long as its
+// block in group 0. The other groups have a block of it, or none.
 //
 // Copies are collected in the order in which they must run (take_copies): whatever was taken or
 // written after one was asked for must come after it on the device.
@@ -90,16 +110,17 @@ class BlockPool {
   // the tokens that it wants to compute anyway, at least the last one. No side effect.
   PrefixHit match(const Contents& contents) const;
 
-  // Gives the empty `table` the hit's blocks and fresh ones up to `num_tokens` positions, if
-  // `headroom` device blocks stay free after that; otherwise changes nothing and returns false.
-  // Host blocks are brought back, a partial hit is copied. The hit's blocks take the retention of
-  // `contents`. num_tokens >= hit.num_tokens.
-  bool admit(BlockTable& table, const PrefixHit& hit, const Contents& contents, int32_t num_tokens,
-             int32_t headroom);
+  // Gives the empty `table` the hit's blocks and fresh ones up to `claims[g].num_tokens` positions
+  // in each group g, if that leaves the headroom; otherwise changes nothing and returns false. A
+  // windowed group, but for group 0, takes of the hit only what it still sees. Host blocks are
+  // brought back, a partial hit is copied. The hit's blocks take the retention of `contents`.
+  // num_tokens >= hit.num_tokens.
+  bool admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
+             const std::vector<Claim>& claims);
 
   // Grows `table` to hold `num_tokens` positions, of which [first_written, num_tokens) will be
   // written: blocks there that others hold too are replaced by copies. False and no change when
-  // blocks are short.
+  // blocks of any group are short.
   bool reserve(BlockTable& table, int32_t first_written, int32_t num_tokens);
 
   // A table of the same first blocks, up to `num_tokens` positions, held once more. Both sides go
@@ -107,9 +128,9 @@ class BlockPool {
   // positions, because copies on write are made before anything of the step is computed.
   BlockTable fork(const BlockTable& table, int32_t num_tokens);
 
-  // Sliding window: gives back the blocks that lie wholly in [sink, num_positions); they become
-  // holes, and nothing more of the table is published.
-  void drop_front(BlockTable& table, int32_t num_positions, int32_t sink = 0);
+  // Windowed groups give back the blocks that no position from `num_computed` on sees; they become
+  // holes. Behind a hole of group 0 nothing more of the table is published.
+  void drop_unseen(BlockTable& table, int32_t num_computed);
 
   // Makes the full blocks below position `num_computed` findable; call only once the device has
   // written them. When equal contents are known already they stay the ones that are found. Tables
@@ -136,58 +157,53 @@ class BlockPool {
   std::vector<KvCacheEvent> take_events() { return events_.take(); }
   const PoolStats& stats() const { return stats_; }
 
-  // Proves the books of both levels: free + held == total, `num_held` references in all, each list
-  // holds what it should, every node has its block, its parent and its place in the index.
+  // Proves the books of each group's levels: free + held == total, `num_held` references in all
+  // groups, each list holds what it should, every node has its blocks, its parent and its place in
+  // the index.
   void check(int64_t num_held) const;
 
   int32_t blocks_for(int32_t num_tokens) const {
     return (num_tokens + tokens_per_block_ - 1) / tokens_per_block_;
   }
   int32_t tokens_per_block() const { return tokens_per_block_; }
-  int32_t num_blocks() const { return config_.num_blocks; }
-  int32_t num_free() const { return device_.size(); }  // cached blocks that nobody holds are free
-  int32_t num_host_blocks() const { return config_.num_host_blocks; }
-  int32_t num_host_free() const { return host_.size_of(EvictionLists::kEmpty); }
-  int32_t num_cached() const { return tree_.num_blocks(); }  // of both levels
+  size_t num_groups() const { return groups_.size(); }
+  const BlockGroup& group(size_t g) const { return groups_[g]; }
+  int32_t num_free(size_t g) const { return groups_[g].num_free(); }  // cached ones included
+  int32_t num_cached() const { return tree_.num_nodes(); }            // of group 0, on both levels
 
  private:
-  struct Block {
-    int32_t refs = 0;       // tables that hold it; always 0 in the host pool
-    NodeId node = kNoNode;  // its published contents
-    bool suspect = false;   // held, and not to be published
-  };
-
-  bool on_host(BlockId id) const { return id >= config_.num_blocks; }
-  EvictionLists& level_of(BlockId id) { return on_host(id) ? host_ : device_; }
-
   // block_pool.cc: holders
-  BlockId take();
-  BlockId take_partial(NodeId node);
-  void hold(BlockId id);
-  void unhold(BlockId id);
-  void make_writable(BlockTable& table, size_t index, int32_t first_written);
+  bool has_room(size_t g, std::span<const NodeId> path, const PrefixHit& hit,
+                const Claim& claim) const;
+  bool takes(size_t g, size_t block, int32_t num_tokens) const;
+  void admit_group(size_t g, BlockTable& table, std::span<const NodeId> path, const PrefixHit& hit,
+                   BlockId partial, const Contents& contents);
+  BlockId take(size_t g);
+  BlockId take_partial(size_t g, BlockId from);
+  size_t num_missing(size_t g, const BlockTable& table, int32_t first_written,
+                     int32_t num_tokens) const;
+  void grow(size_t g, BlockTable& table, int32_t first_written, int32_t num_tokens);
+  void make_writable(size_t g, BlockTable& table, size_t index, int32_t first_written);
 
   // block_cache.cc: contents
   std::span<const TokenId> tokens_of(const Contents& contents, size_t block) const;
+  size_t num_served(std::span<const NodeId> path) const;
   NodeId store(const BlockTable& table, const Contents& contents, int32_t num_tokens);
-  void link(BlockId id);
-  void unlink(BlockId id);
-  int list_of(BlockId id) const;
-  void retain(NodeId id, const Retention& retention);
-  void offload(NodeId node, int32_t up_to_priority);
-  void offload_table(const BlockTable& table);
-  void onboard(NodeId node);
-  void move(NodeId id, BlockId to);
-  BlockId take_host(int32_t up_to_priority);
+  void attach_all(NodeId node, const BlockTable& table, const Contents& contents);
+  void detach(size_t g, BlockId id);
+  void retain(size_t g, BlockId id, const Retention& retention);
+  void offload(size_t g, BlockId id);
+  void offload_table(size_t g, const BlockTable& table);
+  BlockId onboard(size_t g, BlockId from);
+  void move(size_t g, BlockId from, BlockId to);
+  BlockId take_host(size_t g, int32_t up_to_priority);
   void forget(NodeId top);
+  void tell_updated(size_t g, BlockId id);
 
   const PoolConfig config_;
   const int32_t tokens_per_block_;
-  std::vector<Block> blocks_;  // of both levels
-  EvictionLists device_;       // the free blocks of each level
-  EvictionLists host_;
+  std::vector<BlockGroup> groups_;
   PrefixTree tree_;
-  ExpiryQueue expiries_;
   std::vector<BlockCopy> copies_;
   CacheEvents events_;
   PoolStats stats_;

@@ -1,11 +1,13 @@
 // Model-based fuzz of the pool alone: sequences of random texts come, grow, fork, slide, pause and
 // go, and a slow device holds what every position of both levels contains. It runs copies and rows
 // late and in order, so contents that are found, copied, shared or given away wrongly show as a
-// wrong cell. A mirror built from the events alone says what match() must find. NEREID_FUZZ_SEEDS
+// wrong cell; one to three groups of different windows. A mirror built from the events alone says
+// what match() must find. NEREID_FUZZ_SEEDS
 // sets how many seeds run (default 10,000).
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <list>
@@ -33,9 +35,9 @@ struct FuzzText {
             .retention = &retention,
             .num_prompt = static_cast<int32_t>(tokens.size() / 2)};
   }
-  // What position p holds once it is computed: all that it depends on.
-  uint64_t cell(int p) const {
-    return hash64(tokens.data(), (p + 1) * sizeof(TokenId), hash64(root) + 1);
+  // What position p of a group holds once it is computed: all that it depends on.
+  uint64_t cell(size_t group, int p) const {
+    return hash64(tokens.data(), (p + 1) * sizeof(TokenId), hash64(root) + 1 + group);
   }
 };
 
@@ -44,7 +46,6 @@ struct Seq {
   BlockTable table;
   int computed = 0, landed = 0;  // planned, and known to be written
   int earlier = 0;               // computed by earlier steps than the one that is planned
-  int window = 0, sink = 0;      // window 0: none
   int inflight = 0;
   bool ending = false;
   Release how = Release::kKeep;
@@ -52,7 +53,7 @@ struct Seq {
 
 struct PlannedRow {
   Seq* seq;
-  std::vector<BlockId> blocks;
+  std::vector<BlockTable::Group> groups;
   int start, end;
 };
 
@@ -68,14 +69,15 @@ struct Mirror {
     std::vector<TokenId> tokens;
     int level = 0, priority = 0;
   };
-  std::map<uint64_t, Entry> entries;
+  std::array<std::map<uint64_t, Entry>, kMaxGroups> groups;
 
   void apply(const std::vector<KvCacheEvent>& events, uint64_t& next_id) {
     for (const KvCacheEvent& e : events) {
       ASSERT_EQ(e.event_id, next_id++);
+      std::map<uint64_t, Entry>& entries = groups.at(e.group);
       for (uint64_t hash : e.block_hashes) {
         if (e.kind == KvCacheEvent::Kind::kStored) {
-          ASSERT_TRUE(!e.parent_hash || entries.contains(*e.parent_hash));
+          ASSERT_TRUE(!e.parent_hash || groups[0].contains(*e.parent_hash));
           ASSERT_TRUE(
               entries.try_emplace(hash, e.parent_hash, e.tokens, e.level, e.priority).second);
         } else if (e.kind == KvCacheEvent::Kind::kRemoved) {
@@ -88,8 +90,21 @@ struct Mirror {
     }
   }
 
+  // Whether each group has what the token behind the first `num_blocks` blocks sees.
+  bool serves(const Contents& c, int t, int num_blocks, const PoolConfig& config) const {
+    for (size_t g = 1; g < config.groups.size(); ++g) {
+      const CacheGroup& group = config.groups[g];
+      for (int p = 0; p < num_blocks * t; ++p) {
+        const bool seen = group.window == 0 || p > num_blocks * t - group.window || p < group.sink;
+        if (seen && !groups[g].contains(c.keys[p / t])) return false;
+      }
+    }
+    return true;
+  }
+
   // Tokens that match, and how many whole blocks they are.
-  std::pair<int, int> match(const Contents& c, int t, bool partial) const {
+  std::pair<int, int> match(const Contents& c, int t, const PoolConfig& config) const {
+    const std::map<uint64_t, Entry>& entries = groups[0];
     int blocks = 0;
     std::optional<uint64_t> at;
     while ((blocks + 1) * t <= static_cast<int>(c.tokens.size())) {
@@ -100,27 +115,36 @@ struct Mirror {
       at = found->first;
       ++blocks;
     }
+    while (!serves(c, t, blocks, config)) --blocks;
+    at = blocks > 0 ? std::optional(c.keys[blocks - 1]) : std::nullopt;
     const auto rest = c.tokens.subspan(blocks * t);
     int64_t best = 0;
     for (const auto& [hash, entry] : entries) {
       if (entry.parent != at || hash != block_key(at.value_or(root_key(c.root)), entry.tokens))
         continue;
+      bool complete = true;
+      for (size_t g = 1; g < config.groups.size(); ++g) complete &= groups[g].contains(hash);
+      if (!complete) continue;
       best = std::max(best, std::ranges::mismatch(entry.tokens, rest).in2 - rest.begin());
     }
-    return {blocks * t + (partial ? static_cast<int>(best) : 0), blocks};
+    return {blocks * t + (config.enable_partial_reuse ? static_cast<int>(best) : 0), blocks};
   }
 };
 
 struct PoolTotals {
   PoolStats stats;
-  int64_t forks = 0, failures = 0, swaps = 0, drops = 0, collisions = 0;
+  int64_t forks = 0, failures = 0, swaps = 0, drops = 0, collisions = 0, holes = 0;
 };
 
 class PoolTraffic {
  public:
   explicit PoolTraffic(uint64_t seed)
       : rng_(seed), config_(random_config()), t_(config_.tokens_per_block), pool_(config_) {
-    cells_.assign((config_.num_blocks + config_.num_host_blocks) * t_, kGarbage);
+    most_tokens_ = 1 << 20;
+    for (const CacheGroup& group : config_.groups) {
+      cells_.emplace_back((group.num_blocks + group.num_host_blocks) * t_, kGarbage);
+      most_tokens_ = std::min(most_tokens_, group.num_blocks * t_);
+    }
     weak_keys_ = pick(0, 9) == 0;
     retention_ = pick(0, 1);
     for (int i = 0; i < 2; ++i) prefixes_.push_back(random_tokens(pick(1, 20)));
@@ -138,7 +162,7 @@ class PoolTraffic {
     }
     ASSERT_TRUE(live_.empty());
     check();
-    ASSERT_EQ(pool_.num_free(), config_.num_blocks);
+    ASSERT_TRUE(all_free());
     count(totals);
   }
 
@@ -151,9 +175,27 @@ class PoolTraffic {
     return tokens;
   }
 
+  std::vector<CacheGroup> random_groups() {
+    std::vector<CacheGroup> groups(pick(0, 1) ? 1 : pick(2, 3));
+    int window = pick(0, 3) ? 0 : pick(1, 24);
+    for (CacheGroup& group : groups) {
+      group.num_blocks = pick(2, 40);
+      if (pick(0, 2)) group.num_host_blocks = pick(1, 30);
+      group.window = window;
+      if (window > 0 && pick(0, 1)) group.sink = pick(0, 5);
+      if (pick(0, 4)) window = pick(1, window > 0 ? window : 12);
+    }
+    return groups;
+  }
+
+  bool all_free() const {
+    for (size_t g = 0; g < pool_.num_groups(); ++g)
+      if (pool_.num_free(g) != config_.groups[g].num_blocks) return false;
+    return true;
+  }
+
   PoolConfig random_config() {
-    return {.num_blocks = pick(2, 40),
-            .num_host_blocks = pick(0, 2) ? pick(1, 30) : 0,
+    return {.groups = random_groups(),
             .tokens_per_block = 1 << pick(0, 3),
             .enable_reuse = pick(0, 15) != 0,
             .enable_partial_reuse = pick(0, 4) != 0,
@@ -178,8 +220,7 @@ class PoolTraffic {
     if (!ended_.empty() && pick(0, 2) == 0) text = ended_[pick(0, ended_.size() - 1)];
     if (pick(0, 3) == 0) text.tokens.resize(pick(0, text.tokens.size()));
     for (TokenId t : random_tokens(pick(text.tokens.empty() ? 1 : 0, 20))) text.tokens.push_back(t);
-    const int most = config_.num_blocks * t_;
-    if (static_cast<int>(text.tokens.size()) > most) text.tokens.resize(most);
+    if (static_cast<int>(text.tokens.size()) > most_tokens_) text.tokens.resize(most_tokens_);
     set_keys(text);
     text.retention = {};
     if (retention_ && pick(0, 1)) {
@@ -224,18 +265,20 @@ class PoolTraffic {
   bool go_on(Seq& seq, PlannedStep& step) {
     const int left = static_cast<int>(seq.text.tokens.size()) - seq.computed;
     if (left == 0) return seq.ending = true;
-    if (seq.window > 0) {
-      pool_.drop_front(seq.table, seq.computed - seq.window + 1, seq.sink);
-      drops_ += seq.table.has_holes;
-    }
+    pool_.drop_unseen(seq.table, seq.computed);
+    drops_ += has_holes(seq);
     const int n = pick(0, 1) ? 1 : pick(1, left);
     if (!pool_.reserve(seq.table, seq.computed, seq.computed + n)) return false;
     add_row(seq, step, n);
     return true;
   }
 
+  static bool has_holes(const Seq& seq) {
+    return std::ranges::any_of(seq.table.groups, &BlockTable::Group::has_holes);
+  }
+
   void add_row(Seq& seq, PlannedStep& step, int n) {
-    step.rows.push_back({&seq, seq.table.blocks, seq.computed, seq.computed + n});
+    step.rows.push_back({&seq, seq.table.groups, seq.computed, seq.computed + n});
     seq.computed += n;
     ++seq.inflight;
   }
@@ -243,21 +286,24 @@ class PoolTraffic {
   void start(PlannedStep& step) {
     Seq& seq = live_.emplace_back();
     seq.text = random_text();
-    if (pick(0, 3) == 0) seq.window = pick(1, 12), seq.sink = pick(0, 1) ? pick(0, 5) : 0;
     const int length = static_cast<int>(seq.text.tokens.size());
     const Contents wanted = seq.text.contents(length - 1);
     const PrefixHit hit = pool_.match(wanted);
     expect_hit(hit, wanted);
     const int end = pick(hit.num_tokens + 1, length), headroom = pick(0, 3) ? 0 : pick(0, 5);
-    const bool easy = pool_.num_free() == config_.num_blocks && headroom == 0;
-    const int before = pool_.num_free();
-    if (!pool_.admit(seq.table, hit, wanted, end, headroom)) {
-      ASSERT_FALSE(easy) << "an empty pool has room for every text";
-      ASSERT_EQ(pool_.num_free(), before);
-      live_.pop_back();
-      return;
+    const bool easy = all_free() && headroom == 0;
+    std::vector<Claim> claims;
+    std::vector<int> before;
+    for (size_t g = 0; g < pool_.num_groups(); ++g) {
+      claims.push_back({config_.groups[g].window > 0 ? end : pick(end, length), headroom});
+      before.push_back(pool_.num_free(g));
     }
-    ASSERT_GE(pool_.num_free(), headroom);
+    const bool admitted = pool_.admit(seq.table, hit, wanted, claims);
+    ASSERT_TRUE(admitted || !easy) << "an empty pool has room for every text";
+    for (size_t g = 0; g < pool_.num_groups(); ++g)
+      ASSERT_TRUE(admitted ? pool_.num_free(g) >= headroom : pool_.num_free(g) == before[g]);
+    if (!admitted) return live_.pop_back();
+    holes_ += has_holes(seq);
     seq.computed = seq.landed = hit.num_tokens;
     add_row(seq, step, end - hit.num_tokens);
   }
@@ -265,11 +311,12 @@ class PoolTraffic {
   void expect_hit(const PrefixHit& hit, const Contents& wanted) {
     mirror_.apply(pool_.take_events(), next_event_);
     if (weak_keys_ || !config_.enable_reuse) return;
-    const auto [tokens, blocks] = mirror_.match(wanted, t_, config_.enable_partial_reuse);
+    const auto [tokens, blocks] = mirror_.match(wanted, t_, config_);
     ASSERT_EQ(static_cast<int>(hit.blocks.size()), blocks);
     ASSERT_EQ(hit.num_tokens, tokens);
     for (int i = 0; i < blocks; ++i)
-      ASSERT_EQ(hit.blocks[i] >= config_.num_blocks, mirror_.entries.at(wanted.keys[i]).level == 1);
+      ASSERT_EQ(pool_.group(0).on_host(hit.blocks[i]),
+                mirror_.groups[0].at(wanted.keys[i]).level == 1);
   }
 
   // The same text up to some computed position, then another one.
@@ -277,12 +324,11 @@ class PoolTraffic {
     Seq& parent = *std::next(live_.begin(), pick(0, live_.size() - 1));
     if (parent.ending || parent.earlier == 0) return;
     const int shared = pick(1, parent.earlier);
-    Seq child{.text = parent.text, .window = parent.window, .sink = parent.sink};
-    if (parent.table.has_holes && shared < parent.earlier) return;  // its window lies behind
+    Seq child{.text = parent.text};
+    if (has_holes(parent) && shared < parent.earlier) return;  // its window lies behind
     child.text.tokens.resize(shared);
     for (TokenId t : random_tokens(pick(1, 8))) child.text.tokens.push_back(t);
-    const int most = config_.num_blocks * t_;
-    if (static_cast<int>(child.text.tokens.size()) > most) return;
+    if (static_cast<int>(child.text.tokens.size()) > most_tokens_) return;
     set_keys(child.text);
     child.table = pool_.fork(parent.table, shared);
     child.computed = shared;
@@ -321,15 +367,21 @@ class PoolTraffic {
     flying_.pop_front();
     for (const BlockCopy& copy : step.copies) {
       ASSERT_TRUE(copy.from != copy.to);
-      std::copy_n(cells_.begin() + copy.from * t_, t_, cells_.begin() + copy.to * t_);
+      const auto cells = cells_.at(copy.group).begin();
+      std::copy_n(cells + copy.from * t_, t_, cells + copy.to * t_);
     }
     for (const PlannedRow& row : step.rows)
-      for (int p = row.start; p < row.end; ++p) cell(row, p) = row.seq->text.cell(p);
+      for (size_t g = 0; g < pool_.num_groups(); ++g)
+        for (int p = row.start; p < row.end; ++p) cell(row, g, p) = row.seq->text.cell(g, p);
     for (const PlannedRow& row : step.rows) {
       Seq& seq = *row.seq;
-      for (int p = 0; p < row.end; ++p) {
-        const bool seen = seq.window == 0 || p < seq.sink || p > row.start - seq.window;
-        ASSERT_TRUE(!seen || cell(row, p) == seq.text.cell(p)) << "position " << p;
+      for (size_t g = 0; g < pool_.num_groups(); ++g) {
+        const CacheGroup& group = config_.groups[g];
+        for (int p = 0; p < row.end; ++p) {
+          const bool seen = group.window == 0 || p < group.sink || p > row.start - group.window;
+          ASSERT_TRUE(!seen || cell(row, g, p) == seq.text.cell(g, p))
+              << "group " << g << ", position " << p;
+        }
       }
       seq.landed = row.end;
       --seq.inflight;
@@ -344,7 +396,8 @@ class PoolTraffic {
     ++failures_;
     for (const PlannedStep& step : flying_) {
       for (const PlannedRow& row : step.rows) {
-        for (int p = row.start; p < row.end; ++p) cell(row, p) = kGarbage;
+        for (size_t g = 0; g < pool_.num_groups(); ++g)
+          for (int p = row.start; p < row.end; ++p) cell(row, g, p) = kGarbage;
         row.seq->inflight = 0;
         row.seq->ending = true;
         row.seq->how = Release::kForget;
@@ -356,16 +409,15 @@ class PoolTraffic {
     reap();
   }
 
-  uint64_t& cell(const PlannedRow& row, int p) {
-    return cells_.at(row.blocks.at(p / t_) * t_ + p % t_);
+  uint64_t& cell(const PlannedRow& row, size_t g, int p) {
+    return cells_.at(g).at(row.groups.at(g).blocks.at(p / t_) * t_ + p % t_);
   }
 
   void check() {
     int64_t held = 0;
-    for (const Seq& seq : live_)
-      held += std::ranges::count_if(seq.table.blocks, [](BlockId b) { return b != kNoBlock; });
+    for (const Seq& seq : live_) held += seq.table.num_held();
     pool_.check(held);
-    ASSERT_EQ(pool_.num_cached(), static_cast<int>(mirror_.entries.size()));
+    ASSERT_EQ(pool_.num_cached(), static_cast<int>(mirror_.groups[0].size()));
   }
 
   void count(PoolTotals& totals) const {
@@ -379,6 +431,7 @@ class PoolTraffic {
     totals.failures += failures_;
     totals.swaps += swaps_;
     totals.drops += drops_;
+    totals.holes += holes_;
     totals.collisions += weak_keys_;
     ASSERT_GE(s.alloc_total, s.alloc_new);
     ASSERT_EQ(s.alloc_total - s.alloc_new, s.onboarded);
@@ -388,7 +441,8 @@ class PoolTraffic {
   const PoolConfig config_;
   const int t_;
   BlockPool pool_;
-  std::vector<uint64_t> cells_;  // [block of either level, position]
+  std::vector<std::vector<uint64_t>> cells_;  // [group][block of either level, position]
+  int most_tokens_ = 0;                       // of a text
   std::list<Seq> live_;
   std::deque<PlannedStep> flying_;
   std::deque<FuzzText> ended_;
@@ -397,7 +451,7 @@ class PoolTraffic {
   uint64_t next_event_ = 0;
   Time now_{};
   bool weak_keys_ = false, retention_ = false;
-  int64_t forks_ = 0, failures_ = 0, swaps_ = 0, drops_ = 0;
+  int64_t forks_ = 0, failures_ = 0, swaps_ = 0, drops_ = 0, holes_ = 0;
 };
 
 TEST(BlockPoolFuzz, ContentsAndBooks) {
@@ -412,12 +466,13 @@ TEST(BlockPoolFuzz, ContentsAndBooks) {
   const PoolStats& s = totals.stats;
   std::printf(
       "%llu seeds: %lld blocks taken, %lld reused, %lld copied, %lld offloaded, %lld onboarded, "
-      "%lld forks, %lld swaps, %lld windows, %lld failures\n",
+      "%lld forks, %lld swaps, %lld windows, %lld hits behind a window, %lld failures\n",
       static_cast<unsigned long long>(num_seeds), static_cast<long long>(s.alloc_total),
       static_cast<long long>(s.reused), static_cast<long long>(s.copied),
       static_cast<long long>(s.offloaded), static_cast<long long>(s.onboarded),
       static_cast<long long>(totals.forks), static_cast<long long>(totals.swaps),
-      static_cast<long long>(totals.drops), static_cast<long long>(totals.failures));
+      static_cast<long long>(totals.drops), static_cast<long long>(totals.holes),
+      static_cast<long long>(totals.failures));
   if (num_seeds < 1000) return;
   // A fuzz that no longer reaches the hard cases proves nothing.
   const auto seeds = static_cast<int64_t>(num_seeds);
@@ -428,6 +483,7 @@ TEST(BlockPoolFuzz, ContentsAndBooks) {
   EXPECT_GT(totals.forks, seeds);
   EXPECT_GT(totals.swaps, seeds);
   EXPECT_GT(totals.drops, seeds);
+  EXPECT_GT(totals.holes, seeds / 10);
   EXPECT_GT(totals.failures, seeds / 10);
 }
 

@@ -6,34 +6,40 @@
 
 namespace nereid::sched {
 
-void CacheEvents::created(int32_t device_blocks, int32_t host_blocks) {
+void CacheEvents::created(size_t group, const CacheGroup& config) {
   if (!enabled()) return;
-  add({.kind = KvCacheEvent::Kind::kCreated, .num_blocks_per_level = {device_blocks, host_blocks}});
+  add({.kind = KvCacheEvent::Kind::kCreated,
+       .num_blocks_per_level = {config.num_blocks, config.num_host_blocks},
+       .group = static_cast<int32_t>(group),
+       .window = config.window});
 }
 
-void CacheEvents::stored(const Node& node, const Node& parent, std::span<const TokenId> tokens) {
+void CacheEvents::stored(size_t group, const Node& node, const Node& parent,
+                         std::span<const TokenId> tokens, int32_t priority) {
   if (!enabled()) return;
   KvCacheEvent event{.kind = KvCacheEvent::Kind::kStored,
                      .block_hashes = {node.key},
                      .tokens = {tokens.begin(), tokens.end()},
-                     .priority = node.retention.priority};
+                     .priority = priority,
+                     .group = static_cast<int32_t>(group)};
   if (parent.num_tokens > 0) event.parent_hash = parent.key;
   add(std::move(event));
 }
 
-void CacheEvents::removed(std::span<const RemovedNode> nodes) {
-  if (!enabled() || nodes.empty()) return;
-  KvCacheEvent event{.kind = KvCacheEvent::Kind::kRemoved};
-  for (const RemovedNode& node : nodes) event.block_hashes.push_back(node.key);
-  add(std::move(event));
+void CacheEvents::removed(size_t group, std::vector<BlockKey> keys) {
+  if (!enabled() || keys.empty()) return;
+  add({.kind = KvCacheEvent::Kind::kRemoved,
+       .block_hashes = std::move(keys),
+       .group = static_cast<int32_t>(group)});
 }
 
-void CacheEvents::updated(const Node& node, int32_t level) {
+void CacheEvents::updated(size_t group, const Node& node, int32_t level, int32_t priority) {
   if (!enabled()) return;
   add({.kind = KvCacheEvent::Kind::kUpdated,
        .block_hashes = {node.key},
        .level = level,
-       .priority = node.retention.priority});
+       .priority = priority,
+       .group = static_cast<int32_t>(group)});
 }
 
 std::vector<KvCacheEvent> CacheEvents::take() {

@@ -18,10 +18,13 @@ class CacheEvents {
   explicit CacheEvents(int32_t limit) : limit_(static_cast<size_t>(limit)) {}
 
   bool enabled() const { return limit_ > 0; }
-  void created(int32_t device_blocks, int32_t host_blocks);
-  void stored(const Node& node, const Node& parent, std::span<const TokenId> tokens);
-  void removed(std::span<const RemovedNode> nodes);  // nothing for an empty list
-  void updated(const Node& node, int32_t level);
+  // Of the cache group number `group`.
+  void created(size_t group, const CacheGroup& config);
+  // `priority`, `level`: of the node's block in the group.
+  void stored(size_t group, const Node& node, const Node& parent, std::span<const TokenId> tokens,
+              int32_t priority);
+  void removed(size_t group, std::vector<BlockKey> keys);  // nothing for an empty list
+  void updated(size_t group, const Node& node, int32_t level, int32_t priority);
 
   std::vector<KvCacheEvent> take();  // all kept ones, oldest first
 

@@ -10,8 +10,8 @@ int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t ma
       std::min<int64_t>(num_prompt_tokens + max_new_tokens, limits.max_sequence_length));
 }
 
-int32_t worst_case_blocks(const Limits& limits, int32_t num_prompt_tokens, int32_t length_limit,
-                          int32_t beam_width) {
+int32_t worst_case_blocks(const Limits& limits, const CacheGroup& group, int32_t num_prompt_tokens,
+                          int32_t length_limit, int32_t beam_width) {
   const int64_t t = limits.tokens_per_block;
   const auto blocks = [t](int64_t tokens) { return (tokens + t - 1) / t; };
   const int64_t positions = length_limit - 1;
@@ -20,11 +20,10 @@ int32_t worst_case_blocks(const Limits& limits, int32_t num_prompt_tokens, int32
     const int64_t shared = num_prompt_tokens / t;
     worst = shared + beam_width * (worst - shared);
   }
-  if (limits.attention_window > 0) {
+  if (group.window > 0) {
     // A chunk that starts anywhere in a block, and what its first token sees.
     const int64_t chunk = std::min<int64_t>(limits.max_num_tokens, positions);
-    const int64_t windowed =
-        blocks(limits.sink_tokens) + blocks(limits.attention_window + chunk) + 1;
+    const int64_t windowed = blocks(group.sink) + blocks(group.window + chunk) + 1;
     worst = std::min(worst, beam_width * windowed);
   }
   return static_cast<int32_t>(std::min<int64_t>(worst, INT32_MAX));
@@ -58,13 +57,16 @@ Status check_demand(const Limits& limits, int64_t num_prompt_tokens, int32_t max
         num_prompt_tokens, limits.max_num_tokens, num_prompt_tokens, limits.max_num_tokens);
   const auto prompt = static_cast<int32_t>(num_prompt_tokens);
   const int32_t limit = length_limit(limits, num_prompt_tokens, max_new_tokens);
-  const int32_t worst = worst_case_blocks(limits, prompt, limit, beam_width);
-  if (worst > limits.num_blocks)
+  for (const CacheGroup& group : limits.groups) {
+    const int32_t worst = worst_case_blocks(limits, group, prompt, limit, beam_width);
+    if (worst <= group.num_blocks) continue;
     return invalid_argument(
         "prompt of {} tokens with max_tokens {} and beam_width {} needs KV memory for {} tokens in "
-        "{} blocks of {}; there are {} blocks, memory for {} tokens",
+        "{} blocks of {}{}; there are {} blocks, memory for {} tokens",
         num_prompt_tokens, max_new_tokens, beam_width, limit - 1, worst, limits.tokens_per_block,
-        limits.num_blocks, int64_t{limits.num_blocks} * limits.tokens_per_block);
+        group.window > 0 ? fmt::format(" for layers with a window of {}", group.window) : "",
+        group.num_blocks, int64_t{group.num_blocks} * limits.tokens_per_block);
+  }
   return ok();
 }
 

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "nereid/config.h"
+#include "sched/cache_group.h"
 
 namespace nereid::sched {
 
@@ -16,31 +18,30 @@ struct Limits {
   int32_t max_queue_size = 1024;    // sequences that wait for their first step
   int32_t max_sequence_length = 0;  // prompt + output tokens
   int32_t max_beam_width = 1;
-  int32_t num_blocks = 0;
+  std::vector<CacheGroup> groups;  // of the model's cache; see are_valid()
   int32_t tokens_per_block = 32;
   bool enable_reuse = true;
   bool enable_partial_reuse = true;
-  int32_t num_host_blocks = 0;
   int32_t offload_min_priority = 30;
   int32_t event_buffer_size = 0;
-  int32_t attention_window = 0;  // positions a token sees, itself included; 0 = all
-  int32_t sink_tokens = 0;       // leading positions that stay visible beyond the window
   // Rows of logits per step: one for each running sequence, the others for context logits. Smaller
   // than max_batch_size: as many as that.
   int32_t max_logits = 0;
-  SchedulerConfig policy;  // kSwap needs enable_reuse and num_host_blocks > 0
+  SchedulerConfig policy;  // kSwap needs enable_reuse and a host pool
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_batch_size); }
+  bool any_window() const { return groups.back().window > 0; }
 };
 
 // Length at which a sequence ends, prompt included.
 int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens);
 
-// Device blocks that a sequence holds at most, however its beams branch: the full blocks of the
-// prompt once, all others once for each beam; with a sliding window what the window, the sinks and
-// one chunk cover. `length_limit`: see above; the last token is never fed back and needs no memory.
-int32_t worst_case_blocks(const Limits& limits, int32_t num_prompt_tokens, int32_t length_limit,
-                          int32_t beam_width);
+// Device blocks of one group that a sequence holds at most, however its beams branch: the full
+// blocks of the prompt once, all others once for each beam; with a sliding window what the window,
+// the sinks and one chunk cover. `length_limit`: see above; the last token is never fed back and
+// needs no memory.
+int32_t worst_case_blocks(const Limits& limits, const CacheGroup& group, int32_t num_prompt_tokens,
+                          int32_t length_limit, int32_t beam_width);
 
 // Whether such a request can ever run: InvalidArgument with the numbers if not. `num_sequences`:
 // of one request, queued together.

@@ -56,23 +56,25 @@ inline std::vector<TokenLogProb> likeliest(uint64_t h, std::span<const TokenId> 
 
 // A row as it leaves the host: later changes of the sequence must not reach the device.
 struct LaunchedRow {
-  explicit LaunchedRow(const Row& r) : row(r), spec(&r.sequence->spec()) {
+  LaunchedRow(const Row& r, size_t num_groups) : row(r), spec(&r.sequence->spec()) {
     const auto known = r.sequence->tokens(r.beam);
     for (int p = r.start; p < r.end() - r.input_on_device; ++p) input.push_back(known[p]);
-    const auto blocks = r.sequence->block_table(r.beam);
-    table.assign(blocks.begin(), blocks.end());
+    for (size_t g = 0; g < num_groups; ++g) {
+      const auto blocks = r.sequence->block_table(r.beam, g);
+      tables.emplace_back(blocks.begin(), blocks.end());
+    }
     banned = banned_ids(*spec, r.end() - r.sequence->num_prompt());
   }
   Row row;
   const SequenceSpec* spec;
   std::vector<TokenId> input, banned;
-  std::vector<BlockId> table;
+  std::vector<std::vector<BlockId>> tables;  // by group
 };
 
 struct LaunchedStep {
-  explicit LaunchedStep(StepPlan p) : plan(std::move(p)) {
+  LaunchedStep(StepPlan p, size_t num_groups) : plan(std::move(p)) {
     rows.reserve(plan.rows.size());
-    for (const Row& row : plan.rows) rows.emplace_back(row);
+    for (const Row& row : plan.rows) rows.emplace_back(row, num_groups);
   }
   StepPlan plan;
   std::vector<LaunchedRow> rows;
@@ -87,19 +89,20 @@ struct FakeResult {
 class FakeDevice {
  public:
   explicit FakeDevice(const Limits& l)
-      : t_(l.tokens_per_block),
-        window_(l.attention_window),
-        sink_(l.sink_tokens),
-        cells_(static_cast<size_t>(l.num_blocks + l.num_host_blocks) * l.tokens_per_block),
-        last_(l.max_batch_size) {}
+      : t_(l.tokens_per_block), groups_(l.groups), last_(l.max_batch_size) {
+    for (const CacheGroup& group : groups_)
+      cells_.emplace_back(static_cast<size_t>(group.num_blocks + group.num_host_blocks) * t_);
+  }
 
   // Runs as late as possible, when the host waits for it: that is the worst case for blocks given
   // away too early. A step that fails moves nothing and writes rubbish.
   std::vector<FakeResult> run(const LaunchedStep& step) {
     for (const BlockCopy& c : step.plan.copies)
       if (!step.fails)
-        std::copy_n(&cells_.at(size_t(c.from) * t_), t_, &cells_.at(size_t(c.to) * t_));
-    for (const LaunchedRow& r : step.rows) write(r, step.fails);
+        std::copy_n(&cells_.at(c.group).at(size_t(c.from) * t_), t_,
+                    &cells_.at(c.group).at(size_t(c.to) * t_));
+    for (const LaunchedRow& r : step.rows)
+      for (size_t g = 0; g < groups_.size(); ++g) write(r, g, step.fails);
     std::vector<FakeResult> results;
     for (const LaunchedRow& r : step.rows) results.push_back(draw(r));
     return results;
@@ -112,48 +115,61 @@ class FakeDevice {
     uint64_t prefix = 0;
   };
 
-  Cell& cell(const LaunchedRow& r, int position) {
-    return cells_.at(static_cast<size_t>(r.table.at(position / t_)) * t_ + position % t_);
+  Cell& cell(const LaunchedRow& r, size_t g, int position) {
+    const BlockId block = r.tables.at(g).at(position / t_);
+    return cells_.at(g).at(static_cast<size_t>(block) * t_ + position % t_);
   }
 
-  void write(const LaunchedRow& r, bool fails) {
+  // Each group holds something else of the same tokens.
+  static uint64_t nothing(size_t g) { return kNothing + g; }
+
+  void write(const LaunchedRow& r, size_t g, bool fails) {
     for (int p = r.row.start; p < r.row.end(); ++p) {
       const bool on_device = r.row.input_on_device && p == r.row.end() - 1;
-      Cell& c = cell(r, p);
+      Cell& c = cell(r, g, p);
       c.token = fails ? -2 : on_device ? last_.at(r.row.slot) : r.input.at(p - r.row.start);
-      c.prefix = mix(p == 0 ? kNothing : cell(r, p - 1).prefix, static_cast<uint64_t>(c.token));
+      const uint64_t before = p == 0 ? nothing(g) : cell(r, g, p - 1).prefix;
+      c.prefix = mix(before, static_cast<uint64_t>(c.token));
     }
   }
 
   // Whether any token of the row looks at position `key`.
-  bool sees(const LaunchedRow& r, int key) const {
-    return window_ == 0 || key > r.row.start - window_ || key < sink_;
+  static bool sees(const LaunchedRow& r, const CacheGroup& group, int key) {
+    return group.window == 0 || key > r.row.start - group.window || key < group.sink;
   }
 
-  FakeResult draw(const LaunchedRow& r) {
-    const int last = r.row.end() - 1;
-    uint64_t h = cell(r, last).prefix;
+  // Whether what the row sees of a group was written for it, as far as the group can tell.
+  bool is_whole(const LaunchedRow& r, size_t g) {
     bool before_seen = true;
-    uint64_t before = kNothing;
-    for (int p = 0; p <= last; ++p) {
-      const bool seen = sees(r, p);
+    uint64_t before = nothing(g);
+    for (int p = 0; p < r.row.end(); ++p) {
+      const bool seen = sees(r, groups_[g], p);
       if (seen) {
-        const Cell& c = cell(r, p);
-        // Written for another prefix?
-        if (before_seen && c.prefix != mix(before, static_cast<uint64_t>(c.token))) h = mix(h, 13);
+        const Cell& c = cell(r, g, p);
+        if (before_seen && c.prefix != mix(before, static_cast<uint64_t>(c.token))) return false;
+        // Another group, which sees it too, must hold the same token.
+        if (sees(r, groups_[0], p) && cell(r, 0, p).token != c.token) return false;
         before = c.prefix;
       }
       before_seen = seen;
     }
+    return true;
+  }
+
+  FakeResult draw(const LaunchedRow& r) {
+    uint64_t h = cell(r, 0, r.row.end() - 1).prefix;
+    for (size_t g = 0; g < groups_.size(); ++g)
+      if (!is_whole(r, g)) h = mix(h, 13);
     if (!r.row.samples) return {};
     const int width = r.spec->sampling.beam_width;
     if (width > 1) return {.top = likeliest(h, r.banned, 2 * width)};
     return {.token = last_.at(r.row.slot) = draw_token(h, *r.spec, r.banned)};
   }
 
-  int t_, window_, sink_;
-  std::vector<Cell> cells_;
-  std::vector<TokenId> last_;  // per slot
+  int t_;
+  std::vector<CacheGroup> groups_;
+  std::vector<std::vector<Cell>> cells_;  // by group
+  std::vector<TokenId> last_;             // per slot
 };
 
 struct Outcome {

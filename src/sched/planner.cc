@@ -99,9 +99,9 @@ void Scheduler::share_in_turn(int32_t budget) {
   }
 }
 
-// Everybody gets a block in turn.
+// Everybody gets a block in turn; the first at least what there is, so that the plan moves it even
+// if all others lack memory.
 void Scheduler::share_equally(int32_t budget) {
-  if (shares_.empty()) return;
   const int32_t size = limits_.tokens_per_block;
   int32_t left = budget;
   for (bool more = true; more;) {
@@ -109,14 +109,14 @@ void Scheduler::share_equally(int32_t budget) {
     for (Share& share : shares_) {
       const int32_t start = share.sequence->computed_;
       const int32_t block_end = ((start + share.num_tokens) / size + 1) * size - start;
-      const int32_t unit = std::min(share.wanted, block_end) - share.num_tokens;
+      int32_t unit = std::min(share.wanted, block_end) - share.num_tokens;
+      if (&share == &shares_[0] && share.num_tokens == 0) unit = std::min(unit, left);
       if (unit == 0 || unit > left) continue;
       share.num_tokens += unit;
       left -= unit;
       more = true;
     }
   }
-  if (left == budget) shares_[0].num_tokens = std::min(shares_[0].wanted, budget);
 }
 
 // With chunked context off only a resumed sequence that has outgrown the step is cut.

@@ -21,8 +21,8 @@ BlockKey block_key(BlockKey parent, std::span<const TokenId> tokens) {
   return hash64(tokens.data(), tokens.size_bytes(), parent);
 }
 
-PrefixTree::PrefixTree(int32_t tokens_per_block, int32_t num_blocks)
-    : tokens_per_block_(static_cast<size_t>(tokens_per_block)) {
+PrefixTree::PrefixTree(size_t num_groups, int32_t tokens_per_block, int32_t num_blocks)
+    : num_groups_(num_groups), tokens_per_block_(static_cast<size_t>(tokens_per_block)) {
   nodes_.reserve(num_blocks);
   tokens_.reserve(num_blocks * tokens_per_block_);
   index_.reserve(num_blocks);
@@ -30,6 +30,16 @@ PrefixTree::PrefixTree(int32_t tokens_per_block, int32_t num_blocks)
 
 std::span<const TokenId> PrefixTree::tokens(NodeId id) const {
   return std::span(tokens_).subspan(id * tokens_per_block_, nodes_[id].num_tokens);
+}
+
+bool PrefixTree::is_complete(NodeId id) const {
+  const auto blocks = std::span(nodes_[id].blocks).first(num_groups_);
+  return std::ranges::find(blocks, kNoBlock) == blocks.end();
+}
+
+int32_t PrefixTree::num_with_block(size_t group) const {
+  return static_cast<int32_t>(std::ranges::count_if(
+      nodes_, [group](const Node& node) { return node.blocks[group] != kNoBlock; }));
 }
 
 NodeId PrefixTree::find_root(std::string_view root) const {
@@ -59,7 +69,7 @@ PrefixTree::Match PrefixTree::best_child(NodeId parent, std::span<const TokenId>
   for (NodeId id = nodes_[parent].first_child; id != kNoNode && seen < kMaxSiblings;
        id = nodes_[id].next, ++seen) {
     const int32_t n = common_prefix(this->tokens(id), tokens);
-    if (n > best.num_tokens) best = {id, n};
+    if (n > best.num_tokens && is_complete(id)) best = {id, n};
   }
   return best;
 }
@@ -75,15 +85,13 @@ NodeId PrefixTree::subsumed_sibling(NodeId node) const {
   return kNoNode;
 }
 
-NodeId PrefixTree::add(NodeId parent, BlockKey key, std::span<const TokenId> tokens,
-                       BlockId block) {
+NodeId PrefixTree::add(NodeId parent, BlockKey key, std::span<const TokenId> tokens) {
   NEREID_CHECK(!tokens.empty() && tokens.size() <= tokens_per_block_);
   NEREID_CHECK(is_root(parent) || this->tokens(parent).size() == tokens_per_block_);
   const NodeId id = new_node();
   Node& node = nodes_[id];
   node.key = key;
   node.parent = parent;
-  node.block = block;
   node.num_tokens = static_cast<int32_t>(tokens.size());
   node.next = nodes_[parent].first_child;
   if (node.next != kNoNode) nodes_[node.next].prev = id;
@@ -110,7 +118,7 @@ void PrefixTree::remove(NodeId top, std::vector<RemovedNode>& removed) {
 
 void PrefixTree::remove_leaf(NodeId id, std::vector<RemovedNode>& removed) {
   Node& node = nodes_[id];
-  removed.push_back({.id = id, .block = node.block, .key = node.key, .expiry = node.expiry});
+  removed.push_back({.key = node.key, .blocks = node.blocks});
   if (node.next != kNoNode) nodes_[node.next].prev = node.prev;
   if (node.prev != kNoNode) {
     nodes_[node.prev].next = node.next;
@@ -161,7 +169,7 @@ void PrefixTree::check() const {
     } else {
       const auto found = index_.find(node.key);
       NEREID_CHECK(found != index_.end() && found->second == id);
-      NEREID_CHECK(nodes_[node.parent].serial != 0);
+      NEREID_CHECK(nodes_[node.parent].serial != 0 && node.blocks[0] != kNoBlock);
       NEREID_CHECK(node.first_child == kNoNode || tokens(id).size() == tokens_per_block_);
     }
   }

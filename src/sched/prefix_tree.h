@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "base/clock.h"
 #include "nereid/request.h"
-#include "sched/retention.h"
-#include "sched/step_plan.h"
+#include "sched/cache_group.h"
 
 namespace nereid::sched {
 
@@ -36,17 +34,14 @@ struct Node {
   BlockKey key = 0;
   NodeId parent = kNoNode, first_child = kNoNode;
   NodeId prev = kNoNode, next = kNoNode;  // siblings, newest first
-  BlockId block = kNoBlock;               // where the contents are; kNoBlock: a root
-  int32_t num_tokens = 0;                 // below T: the tail of a sequence, always a leaf
-  Retention retention;
-  Time expiry = Time::max();  // in the expiry queue when below max
+  int32_t num_tokens = 0;  // below T: the tail of a sequence, always a leaf; 0: a root
+  // Where the contents are; kNoBlock: this group has given them away. Group 0 always has them.
+  GroupBlocks blocks = kNoBlocks;
 };
 
 struct RemovedNode {
-  NodeId id = kNoNode;
-  BlockId block = kNoBlock;
   BlockKey key = 0;
-  Time expiry;
+  GroupBlocks blocks = kNoBlocks;
 };
 
 // Each node hangs below the node of the block before it, first blocks below the root of their
@@ -56,7 +51,8 @@ class PrefixTree {
   // Siblings that a search for the best partial match looks at, newest first.
   static constexpr int kMaxSiblings = 32;
 
-  PrefixTree(int32_t tokens_per_block, int32_t num_blocks);
+  // `num_blocks`: nodes there can be, roots aside.
+  PrefixTree(size_t num_groups, int32_t tokens_per_block, int32_t num_blocks);
 
   const Node& operator[](NodeId id) const { return nodes_[id]; }
   Node& operator[](NodeId id) { return nodes_[id]; }
@@ -66,8 +62,10 @@ class PrefixTree {
            nodes_[ref.id].serial == ref.serial;
   }
   bool is_root(NodeId id) const { return nodes_[id].num_tokens == 0; }
+  bool is_complete(NodeId id) const;  // every group has a block of it
   std::span<const TokenId> tokens(NodeId id) const;
-  int32_t num_blocks() const { return static_cast<int32_t>(index_.size()); }
+  int32_t num_with_block(size_t group) const;
+  int32_t num_nodes() const { return static_cast<int32_t>(index_.size()); }  // without roots
 
   NodeId find_root(std::string_view root) const;  // kNoNode: nothing is cached under it
   NodeId add_root(std::string_view root);         // a new one; the caller adds a child at once
@@ -80,14 +78,15 @@ class PrefixTree {
     NodeId node = kNoNode;
     int32_t num_tokens = 0;
   };
-  // The child with the most leading tokens in common with `tokens`; none in common: no node.
+  // The complete child with the most leading tokens in common with `tokens`; none in common: no
+  // node.
   Match best_child(NodeId parent, std::span<const TokenId> tokens) const;
 
   // A sibling whose tokens `node` begins with, so that it is of no more use.
   NodeId subsumed_sibling(NodeId node) const;
 
-  // `key` is not in use; 1 to T tokens.
-  NodeId add(NodeId parent, BlockKey key, std::span<const TokenId> tokens, BlockId block);
+  // `key` is not in use; 1 to T tokens. The caller sets its blocks at once.
+  NodeId add(NodeId parent, BlockKey key, std::span<const TokenId> tokens);
 
   // Takes `top` and all below it away and appends them to `removed`; a root goes with its last
   // child.
@@ -100,7 +99,7 @@ class PrefixTree {
   NodeId new_node();
   void remove_leaf(NodeId id, std::vector<RemovedNode>& removed);
 
-  size_t tokens_per_block_;
+  size_t num_groups_, tokens_per_block_;
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;  // [node, T]
   std::vector<NodeId> unused_;

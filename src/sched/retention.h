@@ -25,11 +25,11 @@ struct Retention {
 // Ranges speak of the prompt; what was generated has the decode values.
 Retention retention_at(const KvCacheRetentionConfig* config, int32_t num_prompt, int32_t position);
 
-// Cached contents that fall back to the default priority at a time of their own; ids of PrefixTree.
+// Blocks whose contents fall back to the default priority at a time of their own.
 class ExpiryQueue {
  public:
-  void add(Time when, int32_t node) { queue_.emplace(when, node); }
-  void remove(Time when, int32_t node) { queue_.erase({when, node}); }
+  void add(Time when, int32_t block) { queue_.emplace(when, block); }
+  void remove(Time when, int32_t block) { queue_.erase({when, block}); }
   void clear() { queue_.clear(); }
   size_t size() const { return queue_.size(); }
 

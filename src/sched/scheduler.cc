@@ -11,8 +11,7 @@ namespace nereid::sched {
 namespace {
 
 PoolConfig pool_config(const Limits& limits) {
-  return {.num_blocks = limits.num_blocks,
-          .num_host_blocks = limits.num_host_blocks,
+  return {.groups = limits.groups,
           .tokens_per_block = limits.tokens_per_block,
           .enable_reuse = limits.enable_reuse,
           .enable_partial_reuse = limits.enable_partial_reuse,
@@ -64,10 +63,13 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
     const RequestId id = spec.id;
     const auto num_prompt = static_cast<int32_t>(spec.prompt.size());
     const int32_t limit = length_limit(limits_, num_prompt, spec.max_new_tokens);
-    const int32_t worst = worst_case_blocks(limits_, num_prompt, limit, spec.sampling.beam_width);
+    std::vector<int32_t> worst;
+    for (const CacheGroup& group : limits_.groups)
+      worst.push_back(
+          worst_case_blocks(limits_, group, num_prompt, limit, spec.sampling.beam_width));
     if (spec.deadline) deadlines_.emplace(*spec.deadline, id);
     auto sequence = std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block,
-                                               next_order_++, worst);
+                                               next_order_++, std::move(worst));
     waiting_.insert(sequence.get());
     ++num_queued_;
     sequences_.emplace(id, std::move(sequence));
@@ -84,7 +86,7 @@ RowNews Scheduler::commit(const Row& row, const Drawn* drawn) {
     if (row.all_logits) sequence.logits_done_ = row.end();
     publish(sequence);
     if (row.samples && !sequence.stopped_) take_token(sequence, *drawn, news);
-    drop_front(sequence);
+    drop_unseen(sequence);
   }
   if (!news.empty()) news.metrics = sequence.metrics_;
   release_if_drained(sequence);
@@ -237,23 +239,20 @@ void Scheduler::publish(Sequence& sequence) {
       std::min(sequence.committed_, static_cast<int32_t>(sequence.tokens_.size()));
   const int32_t num_full = known / limits_.tokens_per_block;
   BlockTable& table = sequence.lanes_[0].table;
-  if (num_full > table.num_published && !table.has_holes)
+  if (num_full > table.num_published && !table.groups[0].has_holes)
     pool_.publish(table, sequence.contents(), known);
   retract(sequence, num_full);
 }
 
 // Gives back what no later row will look at.
-void Scheduler::drop_front(Sequence& sequence) {
-  const int32_t num_unseen = sequence.committed_ + 1 - limits_.attention_window;
-  if (limits_.attention_window == 0 || num_unseen < limits_.tokens_per_block) return;
-  for (Sequence::Lane& lane : sequence.lanes_)
-    if (num_unseen / limits_.tokens_per_block > lane.table.num_passed && !lane.table.blocks.empty())
-      pool_.drop_front(lane.table, num_unseen, limits_.sink_tokens);
+void Scheduler::drop_unseen(Sequence& sequence) {
+  if (!limits_.any_window()) return;
+  for (Sequence::Lane& lane : sequence.lanes_) pool_.drop_unseen(lane.table, sequence.committed_);
 }
 
 // Tells that all full blocks from position `computed_` on are being computed.
 void Scheduler::announce(Sequence& sequence) {
-  if (!limits_.enable_reuse || limits_.attention_window > 0) return;
+  if (!limits_.enable_reuse || !may_share() || limits_.groups[0].window > 0) return;
   const auto keys = sequence.keys();
   sequence.announced_from_ = sequence.computed_ / limits_.tokens_per_block;
   sequence.announced_to_ = std::max(sequence.announced_from_, static_cast<int32_t>(keys.size()));
@@ -305,7 +304,7 @@ void Scheduler::release_memory(Sequence& sequence) {
   BlockTable& table = sequence.lanes_[0].table;
   const int32_t known =
       std::min(sequence.committed_, static_cast<int32_t>(sequence.tokens_.size()));
-  if (limits_.enable_reuse && !suspect && !sequence.searches() && !table.has_holes && known > 0)
+  if (limits_.enable_reuse && !suspect && !sequence.searches() && known > 0)
     pool_.publish_tail(table, sequence.contents(), known);
   const bool swaps = !sequence.stopped_ && !sequence.searches() &&
                      limits_.policy.pause_policy == PausePolicy::kSwap;

@@ -107,7 +107,7 @@ class Scheduler {
   void branch(Sequence& sequence, size_t num_old);
   Sequence& landed(const Row& row);
   void publish(Sequence& sequence);
-  void drop_front(Sequence& sequence);
+  void drop_unseen(Sequence& sequence);
   void announce(Sequence& sequence);
   void retract(Sequence& sequence, int32_t to);
   bool may_pause() const {
@@ -133,7 +133,7 @@ class Scheduler {
   void admit_waiting(const StepPlan& plan, Time now);
   // With a window a shared block that one holder gives back does not come free, which the worst
   // case of those that may not be paused would have to count on.
-  bool may_share() const { return limits_.attention_window == 0 || may_pause(); }
+  bool may_share() const { return !limits_.any_window() || may_pause(); }
   bool goes_before_running(const Sequence& sequence) const;
   bool pause_for(const Sequence& sequence);
   Admission try_admit(Sequence& sequence, Time now);
@@ -144,8 +144,9 @@ class Scheduler {
   bool fork(const Sequence& leader, Sequence& sequence);
   bool still_delayed(Sequence& sequence) const;
   bool is_delayed(Sequence& sequence, const PrefixHit& hit, const Contents& contents) const;
-  int32_t headroom_for(const Sequence& sequence, int32_t num_tokens) const;
-  int32_t blocks_to_come(const Sequence& sequence) const;
+  std::vector<Claim> claims(const Sequence& sequence, int32_t num_cached) const;
+  int32_t headroom_for(const Sequence& sequence, size_t group, int32_t num_tokens) const;
+  int32_t blocks_to_come(const Sequence& sequence, size_t group) const;
   void start(Sequence& sequence, int32_t num_cached, Time now);
 
   const Limits limits_;

@@ -32,7 +32,7 @@ struct Client {
 struct TrafficTotals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
-  int64_t onboarded = 0, windowed = 0;
+  int64_t onboarded = 0, windowed = 0, mixed = 0;
   int most_overtaken = 0;
 };
 
@@ -67,7 +67,7 @@ class Traffic {
       }
       if (sched_.idle() && flying_.empty()) {
         sched_.check();
-        ASSERT_EQ(sched_.stats().blocks_free, limits_.num_blocks);
+        ASSERT_EQ(sched_.stats().blocks_free, sched_.stats().blocks_total);
       }
       if (pick(0, 15) == 0) sched_.check();
     }
@@ -93,20 +93,33 @@ class Traffic {
              .tokens_per_block = 1 << pick(0, 3),
              .enable_reuse = pick(0, 4) != 0,
              .enable_partial_reuse = pick(0, 1) == 0};
-    const int one = l.max_sequence_length / l.tokens_per_block + 1;
-    l.num_blocks = pick(0, 1) ? one + pick(0, one) : pick(one, 6 * one);
-    if (pick(0, 9) == 0) l.num_blocks = pick(1, one);  // some requests can never run
-    if (pick(0, 1)) l.num_host_blocks = pick(1, 2 * one);
-    if (pick(0, 4) == 0) l.attention_window = pick(2, 24);
-    if (l.attention_window > 0 && pick(0, 1)) l.sink_tokens = pick(1, 6);
+    l.groups.resize(pick(0, 1) ? 1 : pick(2, 3));
+    int window = pick(0, 4) ? 0 : pick(2, 24);
+    for (CacheGroup& group : l.groups) {
+      random_group(l, window, group);
+      if (pick(0, 4)) window = pick(2, window > 0 ? window : 24);
+    }
     if (pick(0, 1)) l.max_logits = pick(1, 24);
     l.offload_min_priority = pick(0, 1) ? 0 : 30;
     l.policy.capacity_policy = static_cast<CapacityPolicy>(std::max(0, pick(-1, 2)));
     l.policy.chunking_policy = static_cast<ChunkingPolicy>(pick(0, 1));
     l.policy.enable_chunked_context = pick(0, 4) != 0;
-    if (l.enable_reuse && l.num_host_blocks > 0 && pick(0, 1))
+    if (l.enable_reuse && l.groups[0].num_host_blocks > 0 && pick(0, 1))
       l.policy.pause_policy = PausePolicy::kSwap;
     return l;
+  }
+
+  void random_group(const Limits& l, int window, CacheGroup& group) {
+    const int t = l.tokens_per_block, one = l.max_sequence_length / t + 1;
+    group.num_blocks = pick(0, 1) ? one + pick(0, one) : pick(one, 6 * one);
+    if (pick(0, 9) == 0) group.num_blocks = pick(1, one);  // some requests can never run
+    if (pick(0, 1)) group.num_host_blocks = pick(1, 2 * one);
+    group.window = window;
+    if (window == 0) return;
+    if (pick(0, 1)) group.sink = pick(1, 6);
+    // Just what one sequence needs of a window.
+    const int needed = (group.sink + window + l.max_num_tokens) / t + 4;
+    if (pick(0, 1)) group.num_blocks = std::min(one, needed) + pick(0, 4);
   }
 
   SequenceSpec random_spec() {
@@ -190,7 +203,7 @@ class Traffic {
   }
 
   void launch(TrafficTotals& totals) {
-    LaunchedStep step(sched_.plan(time_));
+    LaunchedStep step(sched_.plan(time_), limits_.groups.size());
     launched_ = !step.plan.empty();
     ASSERT_TRUE(launched_ || step.plan.copies.empty());
     watch_order(step.plan, totals);
@@ -302,7 +315,8 @@ class Traffic {
     totals.reused += stats.blocks_reused;
     totals.offloaded += stats.blocks_offloaded;
     totals.onboarded += stats.blocks_onboarded;
-    totals.windowed += limits_.attention_window > 0;
+    totals.windowed += limits_.any_window();
+    totals.mixed += limits_.any_window() && limits_.groups[0].window == 0;
   }
 
   void check_text(const Client& client, bool may_be_cut) {
@@ -363,8 +377,9 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << t.preemptions << " pauses, " << t.reused << " blocks reused, " << t.copies
             << " copied, " << t.offloaded << " offloaded, " << t.onboarded << " onboarded, "
             << t.cancelled << " cancelled, " << t.timed_out << " timed out, " << t.failed
-            << " failed, " << t.windowed << " seeds with windows; overtaken at most "
-            << t.most_overtaken << " plans in a row\n";
+            << " failed, " << t.windowed << " seeds with windows, " << t.mixed
+            << " of them beside full groups; overtaken at most " << t.most_overtaken
+            << " plans in a row\n";
   if (num_seeds < 1000) return;
   // A fuzz that no longer reaches the hard cases proves nothing.
   EXPECT_GT(t.preemptions, t.requests / 100);

@@ -78,7 +78,7 @@ TEST(Policy, StaticBatchLetsNobodyJoin) {
 
 TEST(Policy, NoEvictAdmitsByTheWorstCase) {
   Limits l = limits();
-  l.num_blocks = 8;
+  l.groups[0].num_blocks = 8;
   for (auto policy : {CapacityPolicy::kGuaranteedNoEvict, CapacityPolicy::kMaxUtilization}) {
     const bool evicts = policy == CapacityPolicy::kMaxUtilization;
     l.policy.capacity_policy = policy;
@@ -96,8 +96,8 @@ TEST(Policy, NoEvictAdmitsByTheWorstCase) {
 
 TEST(Policy, APauseBySwapMovesBlocksToTheHostAndBack) {
   Limits l = limits();
-  l.num_blocks = 5;
-  l.num_host_blocks = 8;
+  l.groups[0].num_blocks = 5;
+  l.groups[0].num_host_blocks = 8;
   l.policy.pause_policy = PausePolicy::kSwap;
   Loop loop(l);
   ASSERT_TRUE(loop.sched.submit(spec(1, 4, 12)).ok());
@@ -108,7 +108,7 @@ TEST(Policy, APauseBySwapMovesBlocksToTheHostAndBack) {
     const StepPlan plan = loop.sched.plan(Time{});
     if (loop.sched.stats().num_preemptions > before) {
       moved_at_once += std::ranges::count_if(plan.copies, [&](const BlockCopy& copy) {
-        return copy.from < l.num_blocks && copy.to >= l.num_blocks;
+        return copy.from < l.groups[0].num_blocks && copy.to >= l.groups[0].num_blocks;
       });
     }
     const Drawn drawn{.token = 7};
@@ -189,7 +189,7 @@ TEST(Policy, NobodyWaitsForAPromptForEver) {
   Limits l = limits();
   l.max_num_tokens = 2 * kPolicyBlock;
   l.max_sequence_length = 4000;
-  l.num_blocks = 2000;
+  l.groups[0].num_blocks = 2000;
   l.policy.chunking_policy = ChunkingPolicy::kEqualProgress;
   Loop loop(l);
   ASSERT_TRUE(loop.sched.submit(spec(1, 3500, 1)).ok());
@@ -364,8 +364,8 @@ TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
 
 TEST(Policy, ASlidingWindowGivesBlocksBackWhileItRuns) {
   Limits l = limits();
-  l.attention_window = 8;
-  l.sink_tokens = 2;
+  l.groups[0].window = 8;
+  l.groups[0].sink = 2;
   Loop loop(l);
   ASSERT_TRUE(loop.sched.submit(spec(1, 20, 20)).ok());
   std::vector<BlockId> table;
@@ -380,6 +380,29 @@ TEST(Policy, ASlidingWindowGivesBlocksBackWhileItRuns) {
   EXPECT_NE(table[0], kNoBlock) << "it holds the sinks";
   for (int i = 1; i < 7; ++i) EXPECT_EQ(table[i], kNoBlock) << i;
   for (int i = 8; i < 10; ++i) EXPECT_NE(table[i], kNoBlock) << i;
+}
+
+TEST(Policy, AWindowBesideAFullGroupHoldsOneBlockMoreThanTheWindow) {
+  Limits l = limits();
+  l.max_num_tokens = 8;
+  l.groups.push_back({.num_blocks = 2 + 8 / 4 + 2, .window = 8});  // window, chunk, partial blocks
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(spec(1, 40, 80)).ok());
+  int64_t most = 0;
+  while (!loop.sched.idle()) {
+    const StepPlan plan = loop.sched.plan(Time{});
+    const Sequence& sequence = *plan.rows[0].sequence;
+    if (sequence.num_generated() > 0) {
+      most = std::max<int64_t>(
+          most, std::ranges::count_if(sequence.block_table(0, 1),
+                                      [](BlockId block) { return block != kNoBlock; }));
+      EXPECT_EQ(std::ranges::count(sequence.block_table(0, 0), kNoBlock), 0);
+    }
+    const Drawn drawn{.token = 7};
+    loop.take(loop.sched.commit(plan.rows[0], plan.rows[0].samples ? &drawn : nullptr));
+  }
+  EXPECT_EQ(most, 8 / 4 + 1);
+  EXPECT_EQ(loop.sched.stats().num_preemptions, 0);
 }
 
 }  // namespace

@@ -42,10 +42,18 @@ SchedulerStats Scheduler::stats() const {
   stats.num_running = static_cast<int64_t>(running_.size());
   stats.num_waiting = static_cast<int64_t>(waiting_.size());
   stats.num_paused = stats.num_waiting - num_queued_;
-  stats.blocks_total = pool_.num_blocks();
-  stats.blocks_free = pool_.num_free();
-  stats.host_blocks_total = pool_.num_host_blocks();
-  stats.host_blocks_free = pool_.num_host_free();
+  for (size_t g = 0; g < pool_.num_groups(); ++g) {
+    const BlockGroup& group = pool_.group(g);
+    stats.groups[stats.num_groups++] = {.window = group.config().window,
+                                        .blocks_total = group.config().num_blocks,
+                                        .blocks_free = group.num_free(),
+                                        .host_blocks_total = group.config().num_host_blocks,
+                                        .host_blocks_free = group.num_host_free()};
+    stats.blocks_total += group.config().num_blocks;
+    stats.blocks_free += group.num_free();
+    stats.host_blocks_total += group.config().num_host_blocks;
+    stats.host_blocks_free += group.num_host_free();
+  }
   const PoolStats& pool = pool_.stats();
   stats.blocks_reused = pool.reused;
   stats.blocks_missed = pool.missed;
@@ -65,7 +73,7 @@ void Scheduler::check() const {
     for (const Sequence::Lane& lane : s->lanes_) {
       NEREID_CHECK(lane.slot >= 0 && !slot_used[lane.slot]);
       slot_used[lane.slot] = true;
-      held += std::ranges::count_if(lane.table.blocks, [](BlockId id) { return id != kNoBlock; });
+      held += lane.table.num_held();
     }
     num_slots += s->lanes_.size();
     NEREID_CHECK(!s->draining() || s->inflight_ > 0);
@@ -76,8 +84,7 @@ void Scheduler::check() const {
     announced += s->announced_to_ - s->announced_from_;
   }
   for (const Sequence* s : waiting_) {
-    for (const Sequence::Lane& lane : s->lanes_)
-      NEREID_CHECK(lane.slot < 0 && lane.table.blocks.empty());
+    for (const Sequence::Lane& lane : s->lanes_) NEREID_CHECK(lane.slot < 0 && lane.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
     NEREID_CHECK(s->announced_to_ == s->announced_from_);
     queued += !s->started_;

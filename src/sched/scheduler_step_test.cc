@@ -59,7 +59,7 @@ TEST(SchedulerStep, HigherPriorityGoesFirstThenTheOlder) {
 
 TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
   Limits l = limits(4);
-  l.num_blocks = 6;
+  l.groups[0].num_blocks = 6;
   l.enable_reuse = false;
   l.policy.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
   Scheduler sched(l);
@@ -74,10 +74,10 @@ TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
 
 TEST(SchedulerStep, RefusesBeamsByTheirWorstCase) {
   Limits l = limits(4);
-  l.num_blocks = 10;
-  EXPECT_EQ(worst_case_blocks(l, 10, 16, 1), 4);
-  EXPECT_EQ(worst_case_blocks(l, 10, 16, 4), 2 + 4 * 2);
-  EXPECT_EQ(worst_case_blocks(l, 10, 11, 4), 3) << "one token needs no branch";
+  l.groups[0].num_blocks = 10;
+  EXPECT_EQ(worst_case_blocks(l, l.groups[0], 10, 16, 1), 4);
+  EXPECT_EQ(worst_case_blocks(l, l.groups[0], 10, 16, 4), 2 + 4 * 2);
+  EXPECT_EQ(worst_case_blocks(l, l.groups[0], 10, 11, 4), 3) << "one token needs no branch";
   EXPECT_TRUE(Scheduler::validate(l, 10, 6, 4).ok());
   EXPECT_THAT(std::string(message(Scheduler::validate(l, 10, 8, 4))),
               testing::AllOf(HasSubstr("14 blocks"), HasSubstr("beam_width 4"),
@@ -188,10 +188,10 @@ TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
 
 TEST(SchedulerStep, GivesBackWhatNobodySees) {
   Limits l = limits(4);
-  l.attention_window = 8;
-  l.sink_tokens = 2;
+  l.groups[0].window = 8;
+  l.groups[0].sink = 2;
   l.max_num_tokens = 8;
-  l.num_blocks = 7;  // for 28 of 64 positions
+  l.groups[0].num_blocks = 7;  // for 28 of 64 positions
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 32, 32)).ok());
   int steps = 0;

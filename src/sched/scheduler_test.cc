@@ -123,7 +123,7 @@ TEST(Scheduler, MaxSequenceLengthEndsWithLength) {
 
 TEST(Scheduler, RefusesWhatCanNeverRunWithTheNumbers) {
   Limits l = limits();
-  l.num_blocks = 4;
+  l.groups[0].num_blocks = 4;
   Scheduler sched(l);
   EXPECT_THAT(std::string(message(sched.submit(spec(1, 128)))),
               testing::AllOf(HasSubstr("128"), HasSubstr("max_sequence_length")));
@@ -171,7 +171,7 @@ TEST(Scheduler, ReusesThePrefixButComputesTheLastToken) {
 
 TEST(Scheduler, PreemptsTheNewestAndResumesIt) {
   Limits l = limits();
-  l.num_blocks = 4;
+  l.groups[0].num_blocks = 4;
   l.enable_reuse = false;
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());

@@ -6,12 +6,12 @@
 
 namespace nereid::sched {
 Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order,
-                   int32_t worst_blocks)
+                   std::vector<int32_t> worst_blocks)
     : num_prompt_(static_cast<int32_t>(spec.prompt.size())),
       tokens_(std::move(spec.prompt)),
       spec_(std::move(spec)),
       limit_(limit),
-      worst_blocks_(worst_blocks),
+      worst_blocks_(std::move(worst_blocks)),
       tokens_per_block_(tokens_per_block),
       order_(order),
       lanes_(static_cast<size_t>(spec_.sampling.beam_width)) {

@@ -43,9 +43,9 @@ struct SequenceSpec {
 class Sequence {
  public:
   // `limit`: tokens at which it ends with kLength, prompt included. `order`: age among all
-  // sequences, smaller is older. `worst_blocks`: see worst_case_blocks() in capacity.h.
+  // sequences, smaller is older. `worst_blocks`: by group, see worst_case_blocks() in capacity.h.
   Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order,
-           int32_t worst_blocks = 0);
+           std::vector<int32_t> worst_blocks = {});
 
   RequestId id() const { return spec_.id; }
   // Prompt, then what the host knows of the output (of one beam).
@@ -57,7 +57,9 @@ class Sequence {
   const SamplingConfig& sampling() const { return spec_.sampling; }
   const SequenceSpec& spec() const { return spec_; }  // without its prompt
   int32_t beam_width() const { return spec_.sampling.beam_width; }
-  std::span<const BlockId> block_table(int32_t beam = 0) const { return lanes_[beam].table.blocks; }
+  std::span<const BlockId> block_table(int32_t beam = 0, size_t group = 0) const {
+    return lanes_[beam].table.groups[group].blocks;
+  }
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:
@@ -105,7 +107,7 @@ class Sequence {
   std::vector<TokenId> tokens_;  // begins as the prompt, grows in commit(); beams: stays the prompt
   const SequenceSpec spec_;      // without its prompt
   const int32_t limit_;
-  const int32_t worst_blocks_;
+  const std::vector<int32_t> worst_blocks_;
   const int32_t tokens_per_block_;
   const uint64_t order_;
   std::vector<BlockKey> keys_;  // grows in keys()

@@ -12,13 +12,14 @@ namespace nereid::sched {
 
 class Sequence;
 
-// Device blocks are [0, num_blocks), blocks of the host pool follow them.
+// Of one cache group: device blocks are [0, num_blocks), blocks of the host pool follow them.
 using BlockId = int32_t;
 inline constexpr BlockId kNoBlock = -1;  // a hole: positions that no later row will look at
 
-// A whole block's contents, all layers.
+// A whole block's contents, all layers of its group.
 struct BlockCopy {
   BlockId from = kNoBlock, to = kNoBlock;
+  int32_t group = 0;
   bool operator==(const BlockCopy&) const = default;
 };
 

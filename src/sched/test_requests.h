@@ -11,7 +11,7 @@ inline Limits limits(int32_t max_beam_width = 1) {
           .max_queue_size = 8,
           .max_sequence_length = 128,
           .max_beam_width = max_beam_width,
-          .num_blocks = 32,
+          .groups = {{.num_blocks = 32}},
           .tokens_per_block = 4};
 }
 
