@@ -56,6 +56,8 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 void Scheduler::plan_shares(StepPlan& plan) {
   // Room was made for someone at the cost of those that are gone or going.
   std::erase_if(shares_, [&](const Share& share) { return !can_go_on(*share.sequence); });
+  // Those just admitted may come before others that run: the first in order has the first share.
+  std::ranges::sort(shares_, Before(), &Share::sequence);
   // Each slot in use has a row of logits; what is left of them is for context logits.
   int32_t spare =
       limits_.num_logits_rows() - limits_.max_batch_size + static_cast<int32_t>(free_slots_.size());
