@@ -118,7 +118,7 @@ class Host {
             .max_num_tokens = 8192,
             .max_queue_size = o.sequences,
             .max_sequence_length = length,
-            .num_blocks = o.sequences * (length / 32 + 1),
+            .groups = {{.num_blocks = o.sequences * (length / 32 + 1)}},
             .tokens_per_block = 32};
   }
 

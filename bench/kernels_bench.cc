@@ -254,6 +254,8 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
                                     .values = v.data(),
                                     .key_scales = static_cast<float*>(k_scales.data()),
                                     .value_scales = static_cast<float*>(v_scales.data()),
+                                    .block_stride = line * kBlock,
+                                    .scale_stride = int64_t{m.kv_heads} * kBlock,
                                     .block_tokens = kBlock,
                                     .type = kv,
                                     .layout = keys};

@@ -75,6 +75,7 @@ class Interpreter {
   kernels::CacheView cache(int32_t layer, const Op& op) const {
     return {.keys = k_cache_[layer].data(),
             .values = v_cache_[layer].data(),
+            .block_stride = int64_t{op.heads.num_kv} * kBlockTokens * op.heads.dim,
             .block_tokens = kBlockTokens,
             .window = op.window};
   }

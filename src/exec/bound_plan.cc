@@ -5,9 +5,7 @@
 #include <optional>
 
 #include "base/clock.h"
-#include "exec/kv_cache.h"
 #include "exec/memory.h"
-#include "kernels/api/keys.h"
 #include "kernels/api/validate.h"
 
 namespace nereid::exec {
@@ -46,7 +44,7 @@ kernels::StepView view_of(const StepData& step, const int32_t* slot_tokens) {
           .positions = step.positions,
           .row_of_token = step.row_of_token,
           .row_begin = step.row_begin,
-          .block_table = step.block_table,
+          .block_table = step.block_tables,
           .logit_tokens = step.logit_tokens,
           .num_rows = step.num_rows,
           .max_blocks = step.max_blocks};
@@ -64,7 +62,6 @@ class BoundPlan::Binder {
         device_(device),
         registry_(registry),
         memory_(memory),
-        cache_(KvLayout::of(plan, limits, limits.num_blocks)),
         out_(out) {}
 
   template <class Op>
@@ -77,8 +74,11 @@ class BoundPlan::Binder {
     auto& entries = out_.profile_entries_;
     auto it = std::find(entries.begin(), entries.end(), entry);
     if (it == entries.end()) it = entries.insert(it, entry);
-    out_.calls_.push_back(
-        Bound<K>{kernel->run, op, extent, static_cast<int32_t>(it - entries.begin())});
+    Bound<K> bound{.run = kernel->run, .op = op, .extent = extent};
+    bound.profile_entry = static_cast<int32_t>(it - entries.begin());
+    if constexpr (requires { ids.cache; })
+      bound.cache_group = memory_.kv_cache->group_of(ids.cache);
+    out_.calls_.push_back(bound);
     return ok();
   }
 
@@ -98,20 +98,8 @@ class BoundPlan::Binder {
     return {data, static_cast<int64_t>(2 * rope(id).inverse_frequencies.size())};
   }
   template <class Op>
-  kernels::CacheView cache(int32_t layer, const Op& op) const {
-    kernels::CacheView c;
-    c.keys = memory_.kv_cache + cache_.keys(layer);
-    c.values = memory_.kv_cache + cache_.values(layer);
-    if (kernels::has_kv_scales(limits_.kv_type)) {
-      c.key_scales = reinterpret_cast<float*>(memory_.kv_cache + cache_.key_scales(layer));
-      c.value_scales = reinterpret_cast<float*>(memory_.kv_cache + cache_.value_scales(layer));
-    }
-    c.block_tokens = limits_.block_tokens;
-    c.window = window_of(op.window, limits_);
-    c.sink = limits_.sink;
-    c.type = limits_.kv_type;
-    c.layout = kernels::key_layout(device_.kind, op.heads.dim, limits_.block_tokens);
-    return c;
+  kernels::CacheView cache(int32_t layer, const Op&) const {
+    return memory_.kv_cache->view(layer);
   }
 
  private:
@@ -179,7 +167,6 @@ class BoundPlan::Binder {
   const DeviceInfo& device_;
   const kernels::Registry& registry_;
   const DeviceMemory& memory_;
-  const KvLayout cache_;
   BoundPlan& out_;
 };
 
@@ -207,6 +194,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile) co
     auto op = bound.op;
     kernels::set_rows(op, rows, step.num_tokens);
     if constexpr (requires { op.step; }) op.step = arrays;
+    if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
     const Time start = profile ? now() : Time();
     RETURN_IF_ERROR(bound.run(op, stream));
     if (profile) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/kv_cache.h"
 #include "exec/profile.h"
 #include "exec/runner.h"
 #include "exec/step_data.h"
@@ -20,7 +21,7 @@ namespace nereid::exec {
 struct DeviceMemory {
   const std::byte* weights = nullptr;
   std::byte* arenas[io::kNumExtents] = {};
-  std::byte* kv_cache = nullptr;  // laid out by KvLayout
+  const KvCache* kv_cache = nullptr;
   const float* rope_table = nullptr;
   const int32_t* slot_tokens = nullptr;
 };
@@ -49,6 +50,7 @@ class BoundPlan {
     Status (*run)(const Op&, Stream&) = nullptr;
     Op op;  // all but rows and the step's arrays
     io::Extent extent = io::Extent::kTokens;
+    int32_t cache_group = 0;  // of an op that has a cache
     int32_t profile_entry = 0;
   };
   template <class Variant>

@@ -5,94 +5,117 @@
 #include <cstdlib>
 
 #include "base/round_up.h"
+#include "exec/memory.h"
+#include "kernels/api/keys.h"
 
 namespace nereid::exec {
 namespace {
 
-constexpr size_t kPlaneAlignment = 256;
+constexpr size_t kReadAlignment = 16;  // of what kernels read at a time
 
 }  // namespace
 
-KvLayout KvLayout::of(const io::Plan& plan, const RunnerLimits& limits, int32_t num_blocks) {
-  const size_t lines = static_cast<size_t>(plan.model.num_kv_heads) * limits.block_tokens;
+KvLayout KvLayout::of(const CacheGroup& group, const RunnerLimits& limits) {
+  const size_t lines = static_cast<size_t>(group.num_kv_heads) * limits.block_tokens;
+  const size_t line = static_cast<size_t>(group.head_dim) * size_of(limits.kv_type);
   KvLayout out;
-  out.num_layers = plan.model.num_layers;
-  out.data_block = lines * plan.model.head_dim * size_of(limits.kv_type);
-  out.data_plane = round_up(out.data_block * num_blocks, kPlaneAlignment);
-  if (!kernels::has_kv_scales(limits.kv_type)) return out;
-  out.scale_block = lines * sizeof(float);
-  out.scale_plane = round_up(out.scale_block * num_blocks, kPlaneAlignment);
+  out.data = round_up(lines * line, kReadAlignment);
+  if (kernels::has_kv_scales(limits.kv_type))
+    out.scales = round_up(lines * sizeof(float), kReadAlignment);
+  out.layer = 2 * (out.data + out.scales);
+  out.block = group.layers.size() * out.layer;
   return out;
 }
 
-size_t KvLayout::max_padding(const io::Plan& plan) {
-  return size_t{4} * plan.model.num_layers * kPlaneAlignment;
-}
-
-Status check_copies(std::span<const BlockCopy> copies, const RunnerLimits& limits) {
-  const int64_t end = int64_t{limits.num_blocks} + limits.num_host_blocks;
-  for (size_t i = 0; i < copies.size(); ++i)
-    for (const int32_t block : {copies[i].from, copies[i].to})
+Status check_copies(std::span<const BlockCopy> copies, size_t num_groups,
+                    const RunnerLimits& limits) {
+  for (size_t i = 0; i < copies.size(); ++i) {
+    const BlockCopy& copy = copies[i];
+    if (copy.group < 0 || static_cast<size_t>(copy.group) >= num_groups)
+      return invalid_argument("copy {}: group {} is not in [0, {})", i, copy.group, num_groups);
+    const auto group = static_cast<size_t>(copy.group);
+    const int64_t end = int64_t{limits.num_blocks[group]} + limits.num_host_blocks[group];
+    for (const int32_t block : {copy.from, copy.to})
       if (block < 0 || block >= end)
         return invalid_argument("copy {}: block {} is not in [0, {})", i, block, end);
+  }
   return ok();
 }
 
 StatusOr<KvCache> KvCache::create(const io::Plan& plan, const RunnerLimits& limits,
                                   Device& device) {
   KvCache cache;
-  cache.num_blocks_ = limits.num_blocks;
-  cache.device_layout_ = KvLayout::of(plan, limits, limits.num_blocks);
-  cache.host_layout_ = KvLayout::of(plan, limits, limits.num_host_blocks);
-  ASSIGN_OR_RETURN(cache.device_, device.allocate(cache.device_layout_.bytes()));
-  if (limits.num_host_blocks > 0) {
-    ASSIGN_OR_RETURN(cache.host_, device.allocate_host(cache.host_layout_.bytes()));
+  cache.limits_ = limits;
+  cache.kind_ = device.info().kind;
+  cache.groups_ = cache_groups(plan, limits);
+  cache.places_.resize(static_cast<size_t>(plan.model.num_layers));
+  for (size_t g = 0; g < cache.groups_.size(); ++g) {
+    const CacheGroup& group = cache.groups_[g];
+    for (size_t i = 0; i < group.layers.size(); ++i)
+      cache.places_[static_cast<size_t>(group.layers[i])] = {static_cast<int32_t>(g),
+                                                             static_cast<int32_t>(i)};
+    Pool& pool = cache.pools_.emplace_back();
+    pool.layout = KvLayout::of(group, limits);
+    const size_t block = pool.layout.block;
+    ASSIGN_OR_RETURN(pool.device,
+                     device.allocate(block * static_cast<size_t>(limits.num_blocks[g])));
+    if (limits.num_host_blocks[g] == 0) continue;
+    ASSIGN_OR_RETURN(pool.host,
+                     device.allocate_host(block * static_cast<size_t>(limits.num_host_blocks[g])));
   }
   return cache;
+}
+
+kernels::CacheView KvCache::view(int32_t layer) const {
+  const Place place = places_[static_cast<size_t>(layer)];
+  const CacheGroup& group = groups_[static_cast<size_t>(place.group)];
+  const Pool& pool = pools_[static_cast<size_t>(place.group)];
+  const auto index = static_cast<size_t>(place.index);
+  kernels::CacheView view;
+  view.keys = pool.device.bytes() + pool.layout.keys(index);
+  view.values = pool.device.bytes() + pool.layout.values(index);
+  if (pool.layout.scales > 0) {
+    view.key_scales = reinterpret_cast<float*>(pool.device.bytes() + pool.layout.key_scales(index));
+    view.value_scales =
+        reinterpret_cast<float*>(pool.device.bytes() + pool.layout.value_scales(index));
+  }
+  view.block_stride = static_cast<int64_t>(pool.layout.block / size_of(limits_.kv_type));
+  view.scale_stride = static_cast<int64_t>(pool.layout.block / sizeof(float));
+  view.block_tokens = limits_.block_tokens;
+  view.window = group.window;
+  view.sink = group.sink;
+  view.type = limits_.kv_type;
+  view.layout = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens);
+  return view;
+}
+
+std::byte* KvCache::address(size_t group, int32_t block) const {
+  const Pool& pool = pools_[group];
+  const int32_t num_blocks = limits_.num_blocks[group];
+  const bool on_host = block >= num_blocks;
+  return (on_host ? pool.host : pool.device).bytes() +
+         static_cast<size_t>(on_host ? block - num_blocks : block) * pool.layout.block;
 }
 
 Status KvCache::copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const {
   for (size_t i = 0; i < copies.size();) {
     const BlockCopy& first = copies[i];
-    const auto host = [&](int32_t block) { return block >= num_blocks_; };
-    // A run must not reach from one pool into the other, nor overlap itself.
+    const auto group = static_cast<size_t>(first.group);
+    const auto on_host = [&](int32_t block) { return block >= limits_.num_blocks[group]; };
+    // Neighbours go in one piece, which must not reach from one pool into the other, nor overlap
+    // itself.
     int32_t count = 1;
     for (; i + count < copies.size() && count < std::abs(first.to - first.from); ++count) {
       const BlockCopy& next = copies[i + count];
-      if (next.from != first.from + count || next.to != first.to + count ||
-          host(next.from) != host(first.from) || host(next.to) != host(first.to))
+      if (next.group != first.group || next.from != first.from + count ||
+          next.to != first.to + count || on_host(next.from) != on_host(first.from) ||
+          on_host(next.to) != on_host(first.to))
         break;
     }
-    RETURN_IF_ERROR(copy_run(first, count, stream));
+    if (first.from != first.to)
+      RETURN_IF_ERROR(stream.copy(address(group, first.to), address(group, first.from),
+                                  static_cast<size_t>(count) * pools_[group].layout.block));
     i += count;
-  }
-  return ok();
-}
-
-Status KvCache::copy_run(const BlockCopy& first, int32_t count, Stream& stream) const {
-  if (first.from == first.to) return ok();
-  struct Side {
-    const KvLayout* layout;
-    std::byte* data;
-    size_t block;
-  };
-  const auto side = [&](int32_t block) {
-    const bool host = block >= num_blocks_;
-    return Side{host ? &host_layout_ : &device_layout_, host ? host_.bytes() : device_.bytes(),
-                static_cast<size_t>(host ? block - num_blocks_ : block)};
-  };
-  const Side from = side(first.from), to = side(first.to);
-  const auto copy_plane = [&](auto plane, int32_t layer, size_t block_bytes) {
-    return stream.copy(to.data + (to.layout->*plane)(layer) + to.block * block_bytes,
-                       from.data + (from.layout->*plane)(layer) + from.block * block_bytes,
-                       static_cast<size_t>(count) * block_bytes);
-  };
-  for (int32_t layer = 0; layer < device_layout_.num_layers; ++layer) {
-    for (const auto plane : {&KvLayout::keys, &KvLayout::values})
-      RETURN_IF_ERROR(copy_plane(plane, layer, device_layout_.data_block));
-    if (device_layout_.scale_block == 0) continue;
-    for (const auto plane : {&KvLayout::key_scales, &KvLayout::value_scales})
-      RETURN_IF_ERROR(copy_plane(plane, layer, device_layout_.scale_block));
   }
   return ok();
 }

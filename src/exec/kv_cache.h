@@ -10,53 +10,62 @@
 #include "base/status.h"
 #include "exec/runner.h"
 #include "io/plan.h"
+#include "kernels/api/op.h"
 #include "tensor/device.h"
 
 namespace nereid::exec {
 
-// Where the parts of a pool lie. A layer is four planes of whole alignment units: keys and values,
-// [num_blocks, kv_heads, block_tokens, head_dim] each (keys of a block's head perhaps in panels,
-// see kernels::KeyLayout), then their scales, f32 [num_blocks, kv_heads, block_tokens] each, for a
-// cache type that has them.
+// How a block of a group lies: one piece of memory with all layers of the group in turn, of each
+// its keys, then its values, [kv_heads, block_tokens, head_dim] each (keys perhaps in panels, see
+// kernels::KeyLayout), then their scales, f32 [kv_heads, block_tokens] each, for a cache type that
+// has them. Sizes in bytes.
 struct KvLayout {
-  int32_t num_layers = 0;
-  size_t data_block = 0, data_plane = 0;    // bytes of one block and of all in a plane
-  size_t scale_block = 0, scale_plane = 0;  // 0: a type without scales
+  size_t data = 0, scales = 0;  // of a layer's keys, or values, in a block; scales 0: none
+  size_t layer = 0, block = 0;  // of a layer in a block, and of a block
 
-  static KvLayout of(const io::Plan& plan, const RunnerLimits& limits, int32_t num_blocks);
+  static KvLayout of(const CacheGroup& group, const RunnerLimits& limits);
 
-  // Most that rounding of the planes adds to a pool.
-  static size_t max_padding(const io::Plan& plan);
-
-  size_t layer_bytes() const { return 2 * (data_plane + scale_plane); }
-  size_t bytes() const { return static_cast<size_t>(num_layers) * layer_bytes(); }
-  // Of a layer, from the pool's start.
-  size_t keys(int32_t layer) const { return static_cast<size_t>(layer) * layer_bytes(); }
-  size_t values(int32_t layer) const { return keys(layer) + data_plane; }
-  size_t key_scales(int32_t layer) const { return keys(layer) + 2 * data_plane; }
-  size_t value_scales(int32_t layer) const { return key_scales(layer) + scale_plane; }
+  // Of the group's i-th layer, from the block's start.
+  size_t keys(size_t i) const { return i * layer; }
+  size_t values(size_t i) const { return keys(i) + data; }
+  size_t key_scales(size_t i) const { return keys(i) + 2 * data; }
+  size_t value_scales(size_t i) const { return key_scales(i) + scales; }
 };
 
-// InvalidArgument when a copy names a block that there is not.
-Status check_copies(std::span<const BlockCopy> copies, const RunnerLimits& limits);
+// InvalidArgument when a copy names a group or a block that there is not.
+Status check_copies(std::span<const BlockCopy> copies, size_t num_groups,
+                    const RunnerLimits& limits);
 
 class KvCache {
  public:
   static StatusOr<KvCache> create(const io::Plan& plan, const RunnerLimits& limits, Device& device);
 
-  std::byte* device() const { return device_.bytes(); }
+  const std::vector<CacheGroup>& groups() const { return groups_; }
+  int32_t group_of(int32_t layer) const { return places_[static_cast<size_t>(layer)].group; }
+
+  // What the kernels of a layer get; the layout of the keys is that of the device.
+  kernels::CacheView view(int32_t layer) const;
 
   // On the stream: each copy sees what those before it wrote. The copies have passed
   // check_copies().
   Status copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const;
 
  private:
-  // `count` blocks from copies[0] on, whose numbers follow each other.
-  Status copy_run(const BlockCopy& first, int32_t count, Stream& stream) const;
+  struct Place {
+    int32_t group = 0;
+    int32_t index = 0;  // of the layer among those of the group
+  };
+  struct Pool {
+    KvLayout layout;
+    Buffer device, host;
+  };
+  std::byte* address(size_t group, int32_t block) const;
 
-  int32_t num_blocks_ = 0;
-  KvLayout device_layout_, host_layout_;
-  Buffer device_, host_;
+  RunnerLimits limits_;
+  DeviceKind kind_ = DeviceKind::kCpu;
+  std::vector<CacheGroup> groups_;
+  std::vector<Pool> pools_;    // by group
+  std::vector<Place> places_;  // by layer
 };
 
 }  // namespace nereid::exec

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "exec/memory.h"
 #include "io/test_plan.h"
 #include "kernels/open.h"
 
@@ -22,17 +23,21 @@ constexpr RunnerLimits kCacheLimits{.max_rows = 1,
                                     .block_tokens = 4,
                                     .num_host_blocks = 3};
 
-TEST(KvLayout, PlanesFollowEachOther) {
-  io::Plan plan = io::test_plan();
-  plan.model.num_layers = 3;
-  const KvLayout layout = KvLayout::of(plan, kCacheLimits, 3);
-  EXPECT_EQ(layout.data_block,
-            size_t{2} * plan.model.num_kv_heads * kCacheLimits.block_tokens * plan.model.head_dim);
-  EXPECT_EQ(layout.data_plane % 256, 0u);
-  EXPECT_GE(layout.data_plane, 3 * layout.data_block);
-  EXPECT_EQ(layout.values(0), layout.data_plane);
-  EXPECT_EQ(layout.keys(2), 4 * layout.data_plane);
-  EXPECT_EQ(layout.bytes(), 6 * layout.data_plane);
+TEST(KvLayout, ABlockHasAllLayersOfItsGroup) {
+  CacheGroup group{.num_kv_heads = 2, .head_dim = 16, .layers = {0, 1, 5}};
+  const KvLayout layout = KvLayout::of(group, kCacheLimits);
+  EXPECT_EQ(layout.data, size_t{2} * 2 * 4 * 16);
+  EXPECT_EQ(layout.scales, 0u);
+  EXPECT_EQ(layout.values(0), layout.data);
+  EXPECT_EQ(layout.keys(2), 4 * layout.data);
+  EXPECT_EQ(layout.block, 6 * layout.data);
+  RunnerLimits limits = kCacheLimits;
+  limits.block_tokens = 16;
+  limits.kv_type = DType::kI8;
+  const KvLayout scaled = KvLayout::of(group, limits);
+  EXPECT_EQ(scaled.key_scales(1), scaled.layer + 2 * scaled.data);
+  EXPECT_EQ(scaled.value_scales(1), scaled.key_scales(1) + 2 * 16 * 4);
+  EXPECT_EQ(scaled.block, size_t{3} * 2 * 2 * 16 * (16 + 4));
 }
 
 // Counts the copies that a stream is asked for.
@@ -62,18 +67,18 @@ class KvCacheTest : public ::testing::Test {
   KvCacheTest() {
     opened_ = *kernels::open_device("cpu", {.num_threads = 1});
     cache_ = *KvCache::create(plan_, kCacheLimits, *opened_.device);
-    for (int32_t block = 0; block < kCacheLimits.num_blocks; ++block)
-      for (std::byte& byte : keys(block)) byte = static_cast<std::byte>(block + 1);
+    for (int32_t block = 0; block < kCacheLimits.num_blocks[0]; ++block)
+      for (std::byte& byte : bytes_of(block)) byte = static_cast<std::byte>(block + 1);
   }
-  std::span<std::byte> keys(int32_t block) {
-    const KvLayout layout = KvLayout::of(plan_, kCacheLimits, kCacheLimits.num_blocks);
-    return {cache_.device() + static_cast<size_t>(block) * layout.data_block, layout.data_block};
+  std::span<std::byte> bytes_of(int32_t block) {
+    auto* const first = static_cast<std::byte*>(cache_.view(0).keys);
+    return {first + static_cast<size_t>(block) * block_, block_};
   }
-  // First byte of each device block's keys; the whole block holds it.
+  // First byte of each device block; the whole block holds it.
   std::vector<int> marks() {
     std::vector<int> out;
-    for (int32_t block = 0; block < kCacheLimits.num_blocks; ++block) {
-      const auto bytes = keys(block);
+    for (int32_t block = 0; block < kCacheLimits.num_blocks[0]; ++block) {
+      const auto bytes = bytes_of(block);
       for (const std::byte byte : bytes) EXPECT_EQ(byte, bytes[0]);
       out.push_back(static_cast<int>(bytes[0]));
     }
@@ -81,19 +86,19 @@ class KvCacheTest : public ::testing::Test {
   }
   std::vector<size_t> copy(const std::vector<BlockCopy>& copies) {
     CountingStream stream(*opened_.device);
-    EXPECT_TRUE(check_copies(copies, kCacheLimits).ok());
+    EXPECT_TRUE(check_copies(copies, 1, kCacheLimits).ok());
     EXPECT_TRUE(cache_.copy_blocks(copies, stream).ok());
     return stream.sizes;
   }
 
   const io::Plan plan_ = io::test_plan();
-  const size_t block_ = KvLayout::of(plan_, kCacheLimits, 1).data_block;
+  const size_t block_ = KvLayout::of(cache_groups(plan_, kCacheLimits)[0], kCacheLimits).block;
   kernels::OpenedDevice opened_;
   KvCache cache_;
 };
 
 TEST_F(KvCacheTest, NeighboursAreCopiedInOnePiece) {
-  EXPECT_THAT(copy({{0, 2}, {1, 3}}), ElementsAre(2 * block_, 2 * block_));
+  EXPECT_THAT(copy({{0, 2}, {1, 3}}), ElementsAre(2 * block_));
   EXPECT_THAT(marks(), ElementsAre(1, 2, 1, 2));
 }
 
@@ -105,17 +110,20 @@ TEST_F(KvCacheTest, EachCopySeesTheOnesBefore) {
 
 TEST_F(KvCacheTest, RunsDoNotReachFromPoolToPool) {
   // Blocks 4, 5, 6 are the host's.
-  EXPECT_THAT(copy({{0, 4}, {1, 5}, {2, 6}}), ElementsAre(3 * block_, 3 * block_));
-  EXPECT_THAT(copy({{0, 2}, {1, 3}, {2, 4}}).size(), 4u);
-  EXPECT_THAT(copy({{5, 0}, {6, 1}}).size(), 2u);
+  EXPECT_THAT(copy({{0, 4}, {1, 5}, {2, 6}}), ElementsAre(3 * block_));
+  EXPECT_THAT(copy({{0, 2}, {1, 3}, {2, 4}}).size(), 2u);
+  EXPECT_THAT(copy({{5, 0}, {6, 1}}).size(), 1u);
   EXPECT_THAT(marks(), ElementsAre(2, 3, 1, 2));
 }
 
 TEST_F(KvCacheTest, BlocksThatThereAreNot) {
   const std::vector<BlockCopy> negative = {{0, 1}, {-1, 2}}, beyond = {{0, 7}};
-  EXPECT_THAT(check_copies(negative, kCacheLimits).ToString(),
+  EXPECT_THAT(check_copies(negative, 1, kCacheLimits).ToString(),
               HasSubstr("copy 1: block -1 is not in [0, 7)"));
-  EXPECT_THAT(check_copies(beyond, kCacheLimits).ToString(), HasSubstr("copy 0: block 7"));
+  const std::vector<BlockCopy> other = {{0, 1, 1}};
+  EXPECT_THAT(check_copies(other, 1, kCacheLimits).ToString(),
+              HasSubstr("copy 0: group 1 is not in [0, 1)"));
+  EXPECT_THAT(check_copies(beyond, 1, kCacheLimits).ToString(), HasSubstr("copy 0: block 7"));
 }
 
 }  // namespace

@@ -19,10 +19,15 @@ struct MadeUpStep {
     const int32_t per_row = (end - 1) / limits.block_tokens + 1;
     for (int32_t i = 0; i < shape.tokens_per_row; ++i)
       tokens.push_back(static_cast<int32_t>(i * int64_t{7919} % runner.vocab_size()));
-    for (int32_t i = 0; i < shape.batch * per_row; ++i) blocks.push_back(i % limits.num_blocks);
-    for (int32_t r = 0; r < shape.batch; ++r)
-      rows.push_back({r, shape.context, tokens,
-                      std::span(blocks).subspan(static_cast<size_t>(r) * per_row, per_row), 1});
+    const size_t num_groups = runner.groups().size();
+    for (size_t g = 0; g < num_groups; ++g)
+      for (int32_t i = 0; i < shape.batch * per_row; ++i)
+        blocks.push_back(i % limits.num_blocks[g]);
+    for (int32_t r = 0; r < shape.batch; ++r) {
+      StepRow& row = rows.emplace_back(StepRow{r, shape.context, tokens, {}, 1});
+      for (size_t g = 0; g < num_groups; ++g)
+        row.blocks[g] = std::span(blocks).subspan((g * shape.batch + r) * per_row, per_row);
+    }
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/round_up.h"
 #include "exec/kv_cache.h"
@@ -40,20 +41,27 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
   RETURN_IF_ERROR(
       check_range("max_sequence_length", limits.max_sequence_length, 1, plan.model.max_positions));
   RETURN_IF_ERROR(check_range("block_tokens", limits.block_tokens, 1, kMaxBlockTokens));
-  RETURN_IF_ERROR(check_range("num_blocks", limits.num_blocks, 0, kMaxBlocks));
-  RETURN_IF_ERROR(
-      check_range("num_host_blocks", limits.num_host_blocks, 0, kMaxBlocks - limits.num_blocks));
   if (limits.kv_type != DType::kBF16 && !kernels::has_kv_scales(limits.kv_type))
     return invalid_argument("limit kv_type: {} is not one of bf16, i8, f8e4m3",
                             name_of(limits.kv_type));
   RETURN_IF_ERROR(check_range("window", limits.window, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("sink", limits.sink, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("max_logits", limits.max_logits, 0, kMaxTokens));
-  const double blocks = static_cast<double>(limits.num_blocks) + limits.num_host_blocks;
-  const double cache = blocks * static_cast<double>(kv_block_bytes(plan, limits));
+  const std::vector<CacheGroup> groups = cache_groups(plan, limits);
+  if (groups.size() > kMaxCacheGroups)
+    return unsupported(
+        "layers of {} kinds of KV cache (window, heads, width of a head); at most {}",
+        groups.size(), kMaxCacheGroups);
+  double cache = 0;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const int32_t device = limits.num_blocks[g], host = limits.num_host_blocks[g];
+    RETURN_IF_ERROR(check_range("num_blocks", device, 0, kMaxBlocks));
+    RETURN_IF_ERROR(check_range("num_host_blocks", host, 0, kMaxBlocks - device));
+    cache += (static_cast<double>(device) + host) *
+             static_cast<double>(KvLayout::of(groups[g], limits).block);
+  }
   if (cache > kMaxCacheBytes)
-    return resource_exhausted("limit num_blocks: {} blocks are a KV cache of {:.3g} bytes", blocks,
-                              cache);
+    return resource_exhausted("limit num_blocks: a KV cache of {:.3g} bytes", cache);
   return ok();
 }
 
@@ -61,35 +69,42 @@ int32_t blocks_per_sequence(const RunnerLimits& limits) {
   return (limits.max_sequence_length - 1) / limits.block_tokens + 1;
 }
 
-int32_t blocks_held_per_sequence(const RunnerLimits& limits) {
+std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& limits) {
+  std::vector<CacheGroup> groups;
+  for (const io::Call& call : plan.calls) {
+    const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
+    if (!attention) continue;
+    CacheGroup group{.num_kv_heads = attention->heads.num_kv, .head_dim = attention->heads.dim};
+    const int32_t window = window_of(attention->window, limits);
+    if (window < plan.model.max_positions) group.window = window;
+    if (group.window > 0) group.sink = limits.sink;
+    const auto same = [&](const CacheGroup& other) {
+      return other.window == group.window && other.num_kv_heads == group.num_kv_heads &&
+             other.head_dim == group.head_dim;
+    };
+    auto found = std::ranges::find_if(groups, same);
+    if (found == groups.end()) found = groups.insert(found, group);
+    found->layers.push_back(attention->cache);
+  }
+  std::ranges::stable_sort(groups, [](const CacheGroup& a, const CacheGroup& b) {
+    return a.window != b.window && (a.window == 0 || (b.window > 0 && a.window > b.window));
+  });
+  return groups;
+}
+
+int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group) {
   const int32_t all = blocks_per_sequence(limits);
-  if (limits.window == 0) return all;
+  if (group.window == 0) return all;
   const int64_t t = limits.block_tokens;
   // The window before a step's first token, the step's tokens, and a partial block at either end.
-  const int64_t recent = (int64_t{limits.window} + limits.max_tokens + t - 1) / t + 1;
-  const int64_t held = recent + (limits.sink + t - 1) / t;
+  const int64_t recent = (int64_t{group.window} + limits.max_tokens + t - 1) / t + 1;
+  const int64_t held = recent + (group.sink + t - 1) / t;
   return static_cast<int32_t>(std::min<int64_t>(all, held));
 }
 
 int32_t window_of(int32_t window, const RunnerLimits& limits) {
   if (window == 0 || limits.window == 0) return std::max(window, limits.window);
   return std::min(window, limits.window);
-}
-
-int32_t model_window(const io::Plan& plan) {
-  int32_t longest = 0;
-  for (const io::Call& call : plan.calls) {
-    const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
-    if (!attention) continue;
-    if (attention->window == 0) return 0;
-    longest = std::max(longest, attention->window);
-  }
-  return longest;
-}
-
-size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits) {
-  const KvLayout layout = KvLayout::of(plan, limits, 0);
-  return size_t{2} * plan.model.num_layers * (layout.data_block + layout.scale_block);
 }
 
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent) {
@@ -127,37 +142,100 @@ SamplingBytes sampling_bytes(int32_t max_rows, int32_t max_sequence_length) {
 std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits,
                                      const DeviceInfo& device) {
   // The staging areas in host memory, the device's copy, slot tokens.
+  const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   const size_t slots = static_cast<size_t>(limits.max_rows) * sizeof(int32_t);
-  const size_t step_data = (kNumStaging + 1) * StepData::max_bytes(limits) + slots;
-  return {{"weights", plan.blob_bytes},
-          {"KV cache", KvLayout::of(plan, limits, limits.num_blocks).bytes()},
-          {"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
-                              arena_bytes(plan, limits, io::Extent::kSampled)},
-          {"step data", step_data},
-          {"sampling", sampling_bytes(limits.max_rows, limits.max_sequence_length).total()},
-          {"rope table", rope_table_bytes(plan, limits)},
-          {"kernel workspace", device.workspace_bytes},
-          {"host KV cache", KvLayout::of(plan, limits, limits.num_host_blocks).bytes()}};
+  const size_t step_data = (kNumStaging + 1) * StepData::max_bytes(limits, groups.size()) + slots;
+  std::vector<MemoryItem> table = {{"weights", plan.blob_bytes}};
+  const auto add_cache = [&](std::string_view where, const PerGroup<int32_t>& num_blocks) {
+    for (size_t g = 0; g < groups.size(); ++g) {
+      std::string what(where);
+      if (groups.size() > 1) what += fmt::format(" of {} layers", groups[g].layers.size());
+      if (groups.size() > 1 && groups[g].window > 0)
+        what += fmt::format(" with a window of {}", groups[g].window);
+      table.push_back({std::move(what),
+                       KvLayout::of(groups[g], limits).block * static_cast<size_t>(num_blocks[g])});
+    }
+  };
+  add_cache("KV cache", limits.num_blocks);
+  table.push_back({"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
+                                      arena_bytes(plan, limits, io::Extent::kSampled)});
+  table.push_back({"step data", step_data});
+  table.push_back(
+      {"sampling", sampling_bytes(limits.max_rows, limits.max_sequence_length).total()});
+  table.push_back({"rope table", rope_table_bytes(plan, limits)});
+  table.push_back({"kernel workspace", device.workspace_bytes});
+  add_cache("host KV cache", limits.num_host_blocks);
+  return table;
 }
 
-StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
-                                      const DeviceInfo& device, size_t budget_bytes) {
+namespace {
+
+// Blocks of each group that a batch of sequences of `length` blocks holds, or one of the longest.
+PerGroup<int64_t> demand(const std::vector<CacheGroup>& groups, const RunnerLimits& limits,
+                         int64_t length) {
+  PerGroup<int64_t> blocks;
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const int64_t longest = blocks_held_per_sequence(limits, groups[g]);
+    blocks[g] = std::max(longest, limits.max_rows * std::min(longest, length));
+  }
+  return blocks;
+}
+
+double bytes_of(const PerGroup<int64_t>& blocks, const std::vector<CacheGroup>& groups,
+                const RunnerLimits& limits) {
+  double bytes = 0;
+  for (size_t g = 0; g < groups.size(); ++g)
+    bytes +=
+        static_cast<double>(blocks[g]) * static_cast<double>(KvLayout::of(groups[g], limits).block);
+  return bytes;
+}
+
+}  // namespace
+
+PerGroup<int32_t> divide_blocks(const std::vector<CacheGroup>& groups, const RunnerLimits& limits,
+                                const PerGroup<int64_t>& shares, size_t bytes) {
+  unsigned __int128 total = 0;
+  for (size_t g = 0; g < groups.size(); ++g)
+    total += static_cast<unsigned __int128>(shares[g]) * KvLayout::of(groups[g], limits).block;
+  PerGroup<int32_t> blocks;
+  for (size_t g = 0; total > 0 && g < groups.size(); ++g)
+    blocks[g] = static_cast<int32_t>(
+        std::min<unsigned __int128>(static_cast<unsigned __int128>(shares[g]) * bytes / total,
+                                    static_cast<unsigned __int128>(kMaxBlocks)));
+  return blocks;
+}
+
+StatusOr<PerGroup<int32_t>> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
+                                                const DeviceInfo& device, size_t budget_bytes) {
   RunnerLimits without = limits;
   without.num_blocks = without.num_host_blocks = 0;
   RETURN_IF_ERROR(check_limits(plan, without));
   const std::vector<MemoryItem> table = memory_table(plan, without, device);
-  size_t fixed = KvLayout::max_padding(plan);
+  size_t fixed = 0;
   for (const MemoryItem& item : table) fixed += item.bytes;
-  const size_t block = kv_block_bytes(plan, limits);
-  const size_t num_blocks = budget_bytes > fixed ? (budget_bytes - fixed) / block : 0;
-  const auto needed = static_cast<size_t>(blocks_held_per_sequence(limits));
-  if (num_blocks < needed)
+  const size_t left = budget_bytes - std::min(fixed, budget_bytes);
+  const std::vector<CacheGroup> groups = cache_groups(plan, limits);
+  const auto fits = [&](int64_t length) {
+    return bytes_of(demand(groups, limits, length), groups, limits) <= static_cast<double>(left);
+  };
+  if (!fits(0)) {
+    std::string needed;
+    for (const CacheGroup& group : groups)
+      needed +=
+          fmt::format("{}{} of {} bytes each", needed.empty() ? "" : " and ",
+                      blocks_held_per_sequence(limits, group), KvLayout::of(group, limits).block);
     return resource_exhausted(
-        "a memory budget of {:.1f} MiB leaves room for {} KV blocks; one sequence of {} positions "
-        "needs {} of {} bytes each (besides: {})",
-        static_cast<double>(budget_bytes) / (1 << 20), num_blocks, limits.max_sequence_length,
-        needed, block, describe(table));
-  return static_cast<int32_t>(std::min(num_blocks, static_cast<size_t>(kMaxBlocks)));
+        "a memory budget of {:.1f} MiB leaves {:.1f} MiB for KV blocks; one sequence of {} "
+        "positions needs {} (besides: {})",
+        static_cast<double>(budget_bytes) / (1 << 20), static_cast<double>(left) / (1 << 20),
+        limits.max_sequence_length, needed, describe(table));
+  }
+  int64_t low = 0, high = int64_t{blocks_per_sequence(limits)} + 1;  // `high` need not fit
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return divide_blocks(groups, limits, demand(groups, limits, low), left);
 }
 
 }  // namespace nereid::exec

@@ -19,18 +19,17 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits);
 // Columns of a block table for max_sequence_length positions.
 int32_t blocks_per_sequence(const RunnerLimits& limits);
 
-// Most blocks that one sequence holds at a time: with a window, those behind it are given back, but
-// a step of max_tokens may have to be computed before that.
-int32_t blocks_held_per_sequence(const RunnerLimits& limits);
+// The layers by what they look back at and by the shape of their keys and values, as the plan's
+// attention calls have it; the group that looks back furthest comes first, then the one that has
+// the first layer. A window that no sequence outgrows is none. `limits`: window and sink count.
+std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& limits);
+
+// Most blocks of a group that one sequence holds at a time: with a window, those behind it are
+// given back, but a step of max_tokens may have to be computed before that.
+int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group);
 
 // The window that tokens of a layer with `window` have under the limits; 0 = all positions.
 int32_t window_of(int32_t window, const RunnerLimits& limits);
-
-// Most positions that any layer looks back at when limits.window is 0; 0 = all.
-int32_t model_window(const io::Plan& plan);
-
-// Bytes of KV cache per block, all layers.
-size_t kv_block_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
 // Floats of one table, and bytes of all, end to end.
@@ -48,15 +47,23 @@ struct SamplingBytes {
 };
 SamplingBytes sampling_bytes(int32_t max_rows, int32_t max_sequence_length);
 
-// Everything that a runner and its sampler hold on a device, "host KV cache" last; `limits` must
+// Everything that a runner and its sampler hold on a device, the host's part of the KV
+// cache ("host ...") last, a line for each group; `limits` must
 // have passed check_limits().
 std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits,
                                      const DeviceInfo& device);
 
-// Most KV blocks such that all of memory_table() fits in `budget_bytes`; limits.num_blocks is not
-// looked at, its num_host_blocks are not part of the budget. ResourceExhausted with the table when
-// the budget does not even hold the blocks of one sequence of max_sequence_length.
-StatusOr<int32_t> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
-                                      const DeviceInfo& device, size_t budget_bytes);
+// Blocks of each group for `bytes`, in proportion to `shares`.
+PerGroup<int32_t> divide_blocks(const std::vector<CacheGroup>& groups, const RunnerLimits& limits,
+                                const PerGroup<int64_t>& shares, size_t bytes);
+
+// Most KV blocks of each group such that all of memory_table() fits in `budget_bytes`;
+// limits.num_blocks is not looked at, its num_host_blocks are not part of the budget. The groups
+// share in proportion to what a full batch holds of them, of sequences as long as possible, but at
+// least one of max_sequence_length: with fewer and longer ones the group that looks back furthest
+// runs out first. ResourceExhausted with the table when the budget does not even hold the blocks of
+// one sequence of max_sequence_length.
+StatusOr<PerGroup<int32_t>> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
+                                                const DeviceInfo& device, size_t budget_bytes);
 
 }  // namespace nereid::exec

@@ -31,7 +31,7 @@ class EngineRunner : public Runner {
     DeviceMemory memory;
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
-    memory.kv_cache = cache_.device();
+    memory.kv_cache = &cache_;
     memory.rope_table = static_cast<const float*>(rope_table_.data());
     memory.slot_tokens = slot_tokens();
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
@@ -49,11 +49,11 @@ class EngineRunner : public Runner {
     if (index == kNumStaging)
       return invalid_argument("{} steps are in flight already; wait for one first", kNumStaging);
     Staging& staging = staging_[index];
-    RETURN_IF_ERROR(check_copies(copies, limits_));
+    RETURN_IF_ERROR(check_copies(copies, cache_.groups().size(), limits_));
     StepData step;
     if (!rows.empty() || copies.empty()) {
-      ASSIGN_OR_RETURN(step,
-                       StepData::pack(rows, limits_, vocab_size(), staging.step_data.bytes()));
+      ASSIGN_OR_RETURN(step, StepData::pack(rows, cache_.groups(), limits_, vocab_size(),
+                                            staging.step_data.bytes()));
     }
     auto work = [this, step, &staging, copies = std::vector(copies.begin(), copies.end()),
                  post = std::move(post)](Stream& stream) -> Status {
@@ -74,6 +74,7 @@ class EngineRunner : public Runner {
   }
 
   const RunnerLimits& limits() const override { return limits_; }
+  std::span<const CacheGroup> groups() const override { return cache_.groups(); }
   int32_t vocab_size() const override { return plan().model.vocab_size; }
   std::vector<MemoryItem> memory() const override {
     return memory_table(plan(), limits_, device_info_);
@@ -106,9 +107,11 @@ class EngineRunner : public Runner {
     ASSIGN_OR_RETURN(rope_table_, device.upload(rope_host_.data(), rope_host_.size()));
     ASSIGN_OR_RETURN(slot_tokens_,
                      device.allocate(static_cast<size_t>(limits_.max_rows) * sizeof(int32_t)));
-    ASSIGN_OR_RETURN(step_data_, device.allocate(StepData::max_bytes(limits_)));
+    ASSIGN_OR_RETURN(step_data_,
+                     device.allocate(StepData::max_bytes(limits_, cache_.groups().size())));
     for (Staging& staging : staging_) {
-      ASSIGN_OR_RETURN(staging.step_data, device.allocate_host(StepData::max_bytes(limits_)));
+      ASSIGN_OR_RETURN(staging.step_data,
+                       device.allocate_host(StepData::max_bytes(limits_, cache_.groups().size())));
     }
     return ok();
   }
@@ -152,8 +155,9 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
   const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
     RETURN_IF_ERROR(check_device(engine.plan(), device.info()));
     RETURN_IF_ERROR(check_limits(engine.plan(), limits));
-    if (limits.num_blocks < 1)
-      return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks);
+    for (size_t g = 0; g < cache_groups(engine.plan(), limits).size(); ++g)
+      if (limits.num_blocks[g] < 1)
+        return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks[g]);
     auto runner = std::make_unique<EngineRunner>(std::move(engine), limits);
     RETURN_IF_ERROR(runner->load(device, registry));
     return runner;

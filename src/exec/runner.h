@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/cache_group.h"
 #include "io/engine_file.h"
 #include "kernels/api/registry.h"
 #include "tensor/device.h"
@@ -23,18 +24,19 @@ struct StepRow {
   int32_t slot = 0;
   int32_t start = 0;
   std::span<const int32_t> tokens;  // num_tokens ids; the last may be kTokenOnDevice
-  // Block table, covers start + num_tokens positions. A block that none of the tokens sees (window,
+  // Block tables, cover start + num_tokens positions. A block that none of the tokens sees (window,
   // sink) may be kNoBlock.
-  std::span<const int32_t> blocks;
+  PerGroup<std::span<const int32_t>> blocks;
   int32_t num_logits = 0;  // of the last positions: 0, 1 or num_tokens
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
 inline constexpr int32_t kNoBlock = -1;
 
-// A whole block, all layers. Blocks of the device are [0, num_blocks), those of the host pool
-// [num_blocks, num_blocks + num_host_blocks).
+// A whole block, all layers of its group. Blocks of the device are [0, num_blocks), those of the
+// host pool [num_blocks, num_blocks + num_host_blocks).
 struct BlockCopy {
   int32_t from = 0, to = 0;
+  int32_t group = 0;
 };
 
 // Handed to the post-forward hook, valid during it.
@@ -45,13 +47,13 @@ struct Logits {
 using PostForward = std::function<Status(const Logits&, Stream&)>;
 
 struct RunnerLimits {
-  int32_t max_rows = 0;             // sequences per step; slots are in [0, max_rows)
-  int32_t max_tokens = 0;           // tokens per step
-  int32_t max_sequence_length = 0;  // positions
-  int32_t num_blocks = 0;           // KV blocks on the device
-  int32_t block_tokens = 0;         // positions per block
-  int32_t num_host_blocks = 0;      // KV blocks of the second-level pool in host memory
-  DType kv_type = DType::kBF16;     // of cached keys and values: bf16, i8 or f8e4m3
+  int32_t max_rows = 0;               // sequences per step; slots are in [0, max_rows)
+  int32_t max_tokens = 0;             // tokens per step
+  int32_t max_sequence_length = 0;    // positions
+  PerGroup<int32_t> num_blocks;       // KV blocks on the device
+  int32_t block_tokens = 0;           // positions per block
+  PerGroup<int32_t> num_host_blocks;  // KV blocks of the second-level pool in host memory
+  DType kv_type = DType::kBF16;       // of cached keys and values: bf16, i8 or f8e4m3
   // No token sees more than this many positions, itself included, and the first `sink` ones; a
   // layer's own window may be shorter. 0 = no such bound.
   int32_t window = 0;
@@ -107,6 +109,7 @@ class Runner {
   virtual Status wait(Ticket& ticket) = 0;
 
   virtual const RunnerLimits& limits() const = 0;
+  virtual std::span<const CacheGroup> groups() const = 0;  // of the KV cache
   virtual int32_t vocab_size() const = 0;
 
   virtual std::vector<MemoryItem> memory() const { return {}; }

@@ -15,13 +15,26 @@ constexpr size_t padded(size_t num_ints) {
   return round_up(num_ints * sizeof(int32_t), kAlignment);
 }
 
-// Whether no token from position `start` on sees any position of block `index` of its sequence.
-bool is_unseen(int64_t index, int32_t start, const RunnerLimits& limits) {
-  const int64_t begin = index * limits.block_tokens, end = begin + limits.block_tokens;
-  return limits.window > 0 && begin >= limits.sink && end <= int64_t{start} + 1 - limits.window;
+// The blocks of group number `g`, for positions up to `end`.
+Status check_blocks(const StepRow& row, size_t g, const CacheGroup& group, int64_t end,
+                    const RunnerLimits& limits) {
+  const std::span<const int32_t> blocks = row.blocks[g];
+  const int64_t num_blocks = (end - 1) / limits.block_tokens + 1;
+  if (static_cast<int64_t>(blocks.size()) < num_blocks)
+    return invalid_argument("{} blocks do not cover {} positions", blocks.size(), end);
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    const int32_t block = blocks[i];
+    if (block >= 0 && block < limits.num_blocks[g]) continue;
+    const int64_t begin = i * limits.block_tokens;
+    if (block == kNoBlock && group.is_unseen(begin, begin + limits.block_tokens, row.start))
+      continue;
+    return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks[g]);
+  }
+  return ok();
 }
 
-Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_size) {
+Status check_row(const StepRow& row, std::span<const CacheGroup> groups, const RunnerLimits& limits,
+                 int32_t vocab_size) {
   if (row.slot < 0 || row.slot >= limits.max_rows)
     return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
   if (row.tokens.empty()) return invalid_argument("no tokens");
@@ -39,35 +52,29 @@ Status check_row(const StepRow& row, const RunnerLimits& limits, int32_t vocab_s
       row.num_logits != static_cast<int32_t>(row.tokens.size()))
     return invalid_argument("{} logits of {} tokens; allowed are none, 1 and all", row.num_logits,
                             row.tokens.size());
-  const int64_t num_blocks = (end - 1) / limits.block_tokens + 1;
-  if (static_cast<int64_t>(row.blocks.size()) < num_blocks)
-    return invalid_argument("{} blocks do not cover {} positions", row.blocks.size(), end);
-  for (int64_t i = 0; i < num_blocks; ++i) {
-    const int32_t block = row.blocks[i];
-    if (block >= 0 && block < limits.num_blocks) continue;
-    if (block == kNoBlock && is_unseen(i, row.start, limits)) continue;
-    return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks);
-  }
+  for (size_t g = 0; g < groups.size(); ++g)
+    RETURN_IF_ERROR(check_blocks(row, g, groups[g], end, limits));
   return ok();
 }
 
 }  // namespace
 
-size_t StepData::max_bytes(const RunnerLimits& limits) {
+size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
   return 3 * padded(tokens) + padded(rows + 1) + padded(limits.num_logits_rows()) +
-         padded(rows * blocks_per_sequence(limits));
+         padded(num_groups * rows * blocks_per_sequence(limits));
 }
 
-StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLimits& limits,
-                                  int32_t vocab_size, std::byte* block) {
+StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, std::span<const CacheGroup> groups,
+                                  const RunnerLimits& limits, int32_t vocab_size,
+                                  std::byte* block) {
   StepData step;
   if (rows.empty() || rows.size() > static_cast<size_t>(limits.max_rows))
     return invalid_argument("a step of {} rows; 1 to {} are allowed", rows.size(), limits.max_rows);
   size_t num_tokens = 0;
   int64_t num_logits = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (Status status = check_row(rows[i], limits, vocab_size); !status.ok())
+    if (Status status = check_row(rows[i], groups, limits, vocab_size); !status.ok())
       return annotate(status, fmt::format("row {}", i));
     const auto end = static_cast<int32_t>(rows[i].start + rows[i].tokens.size());
     num_tokens += rows[i].tokens.size();
@@ -96,7 +103,7 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
   int32_t* const row_of_token = take(num_tokens);
   int32_t* const row_begin = take(rows.size() + 1);
   int32_t* const logit_tokens = take(step.num_logits);
-  int32_t* const block_table = take(rows.size() * step.max_blocks);
+  int32_t* const block_tables = take(groups.size() * rows.size() * step.max_blocks);
 
   int32_t token = 0, logit = 0;
   for (int32_t r = 0; r < step.num_rows; ++r) {
@@ -109,10 +116,13 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
       row_of_token[token] = r;
     }
     for (int32_t i = row.num_logits; i > 0; --i) logit_tokens[logit++] = token - i;
-    int32_t* const table = block_table + int64_t{r} * step.max_blocks;
     const int32_t num_blocks = (row.start + count - 1) / limits.block_tokens + 1;
-    std::copy_n(row.blocks.begin(), num_blocks, table);
-    std::fill(table + num_blocks, table + step.max_blocks, 0);
+    for (size_t g = 0; g < groups.size(); ++g) {
+      const auto index = static_cast<int64_t>(g) * step.num_rows + r;
+      int32_t* const table = block_tables + index * step.max_blocks;
+      std::copy_n(row.blocks[g].begin(), num_blocks, table);
+      std::fill(table + num_blocks, table + step.max_blocks, 0);
+    }
   }
   row_begin[step.num_rows] = token;
   step.tokens = tokens;
@@ -120,14 +130,14 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, const RunnerLim
   step.row_of_token = row_of_token;
   step.row_begin = row_begin;
   step.logit_tokens = logit_tokens;
-  step.block_table = block_table;
+  step.block_tables = block_tables;
   return step;
 }
 
 StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   StepData moved = *this;
   for (const int32_t** array : {&moved.tokens, &moved.positions, &moved.row_of_token,
-                                &moved.row_begin, &moved.logit_tokens, &moved.block_table}) {
+                                &moved.row_begin, &moved.logit_tokens, &moved.block_tables}) {
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);
   }

@@ -28,16 +28,20 @@ struct StepData {
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index whose logits are wanted
-  const int32_t* block_table = nullptr;   // [num_rows, max_blocks], unused entries 0
+  const int32_t* block_tables = nullptr;  // [groups, num_rows, max_blocks], unused entries 0
   size_t bytes = 0;                       // used part of the block
 
+  const int32_t* block_table(int32_t group) const {
+    return block_tables + int64_t{group} * num_rows * max_blocks;
+  }
+
   // Bytes that any step within the limits fits in.
-  static size_t max_bytes(const RunnerLimits& limits);
+  static size_t max_bytes(const RunnerLimits& limits, size_t num_groups);
 
   // Checks the rows against limits and vocabulary and writes the arrays to `block` (max_bytes
   // large). InvalidArgument names the row; nothing is usable then.
-  static StatusOr<StepData> pack(std::span<const StepRow> rows, const RunnerLimits& limits,
-                                 int32_t vocab_size, std::byte* block);
+  static StatusOr<StepData> pack(std::span<const StepRow> rows, std::span<const CacheGroup> groups,
+                                 const RunnerLimits& limits, int32_t vocab_size, std::byte* block);
 
   // The same step with the arrays in `copy`, a copy of the block at `block`.
   StepData at(const std::byte* block, const std::byte* copy) const;

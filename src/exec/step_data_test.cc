@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "io/test_plan.h"
 
@@ -17,11 +18,12 @@ using Ids = std::vector<int32_t>;
 
 constexpr RunnerLimits kStepLimits{3, 8, 20, 10, 4};
 constexpr int32_t kVocab = 100;
+const std::vector<CacheGroup> kOneGroup(1);
 
 class StepDataTest : public ::testing::Test {
  protected:
   StatusOr<StepData> pack(const std::vector<StepRow>& rows) {
-    return StepData::pack(rows, kStepLimits, kVocab, block_.data());
+    return StepData::pack(rows, kOneGroup, kStepLimits, kVocab, block_.data());
   }
   // The one error that packing gives.
   std::string error(const std::vector<StepRow>& rows) {
@@ -32,7 +34,7 @@ class StepDataTest : public ::testing::Test {
   static Ids ints(const int32_t* data, size_t count) { return Ids(data, data + count); }
 
   alignas(64) std::vector<std::byte> block_ =
-      std::vector<std::byte>(StepData::max_bytes(kStepLimits));
+      std::vector<std::byte>(StepData::max_bytes(kStepLimits, 1));
   const Ids tokens_ = {7, 8, 9}, one_ = {kTokenOnDevice}, blocks_ = {5, 6, 7, 8, 9};
 };
 
@@ -46,7 +48,7 @@ TEST_F(StepDataTest, PacksRows) {
   EXPECT_EQ(step->max_length, 10);
   EXPECT_EQ(step->max_blocks, 3);
   EXPECT_EQ(step->num_positions, 6 + 1 + 10);
-  EXPECT_LE(step->bytes, StepData::max_bytes(kStepLimits));
+  EXPECT_LE(step->bytes, StepData::max_bytes(kStepLimits, 1));
   const std::vector<std::byte> copy(block_.begin(), block_.end());
   std::fill(block_.begin(), block_.end(), std::byte{0xee});
   const StepData moved = step->at(block_.data(), copy.data());
@@ -55,7 +57,7 @@ TEST_F(StepDataTest, PacksRows) {
   EXPECT_THAT(ints(moved.row_of_token, 5), ElementsAreArray(Ids{0, 0, 0, 1, 2}));
   EXPECT_THAT(ints(moved.row_begin, 4), ElementsAreArray(Ids{0, 3, 4, 5}));
   EXPECT_THAT(ints(moved.logit_tokens, 2), ElementsAreArray(Ids{2, 4}));
-  EXPECT_THAT(ints(moved.block_table, 9), ElementsAreArray(Ids{5, 6, 0, 5, 0, 0, 5, 6, 7}));
+  EXPECT_THAT(ints(moved.block_tables, 9), ElementsAreArray(Ids{5, 6, 0, 5, 0, 0, 5, 6, 7}));
 }
 
 TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
@@ -91,11 +93,13 @@ TEST_F(StepDataTest, LooksOnlyAtBlocksInUse) {
 // With a window of 6 and a sink of 2: at position 11 on, [2, 6) is seen by nobody.
 TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
   RunnerLimits limits = kStepLimits;
-  limits.window = 6, limits.sink = 2, limits.block_tokens = 2;
-  std::vector<std::byte> block(StepData::max_bytes(limits) + 64);
+  limits.block_tokens = 2;
+  std::vector<CacheGroup> groups = {{.window = 6, .sink = 2}};
+  std::vector<std::byte> block(StepData::max_bytes(limits, 1) + 64);
   const auto status = [&](const Ids& blocks, int32_t start) {
     const Ids tokens = {1, 2, 3};
-    return StepData::pack({{StepRow{0, start, tokens, blocks, 1}}}, limits, kVocab, block.data())
+    return StepData::pack({{StepRow{0, start, tokens, blocks, 1}}}, groups, limits, kVocab,
+                          block.data())
         .status();
   };
   EXPECT_TRUE(status({3, -1, -1, 4, 5, 6, 7}, 11).ok());
@@ -103,36 +107,100 @@ TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
   EXPECT_THAT(status({3, -1, -1, -1, 5, 6, 7}, 11).ToString(), HasSubstr("block -1"));
   EXPECT_THAT(status({3, -1, -1, 4, 5, 6, 7}, 10).ToString(), HasSubstr("block -1"));
   EXPECT_THAT(status({3, -1, -2, 4, 5, 6, 7}, 11).ToString(), HasSubstr("block -2"));
-  limits.window = 0;
+  groups[0].window = 0;
   EXPECT_THAT(status({3, -1, -1, 4, 5, 6, 7}, 11).ToString(), HasSubstr("block -1"));
 }
 
 TEST(Memory, WindowsHoldFewerBlocks) {
   RunnerLimits limits = kStepLimits;  // 8 tokens a step, 20 positions, blocks of 4
-  EXPECT_EQ(blocks_held_per_sequence(limits), 5);
-  limits.window = 3;
-  EXPECT_EQ(blocks_held_per_sequence(limits), 4);
-  limits.sink = 2;
-  EXPECT_EQ(blocks_held_per_sequence(limits), 5);
-  limits.max_tokens = 1;
-  EXPECT_EQ(blocks_held_per_sequence(limits), 3);
   io::Plan plan = io::test_plan();
-  auto& call = std::get<kernels::ids::Attention>(plan.calls[3].op);
-  EXPECT_EQ(model_window(plan), 0);
-  EXPECT_EQ(window_of(call.window, limits), 3);
-  call.window = 2;
-  EXPECT_EQ(model_window(plan), 2);
-  EXPECT_EQ(window_of(call.window, limits), 2);
+  const auto held = [&] {
+    return blocks_held_per_sequence(limits, cache_groups(plan, limits).at(0));
+  };
+  const auto window = [&] { return cache_groups(plan, limits).at(0).window; };
+  EXPECT_EQ(held(), 5);
+  limits.window = 3;
+  EXPECT_EQ(held(), 4);
+  limits.sink = 2;
+  EXPECT_EQ(held(), 5);
+  limits.max_tokens = 1;
+  EXPECT_EQ(held(), 3);
+  EXPECT_EQ(window(), 3);
+  std::get<kernels::ids::Attention>(plan.calls[3].op).window = 2;
+  EXPECT_EQ(window(), 2);
   limits.window = 0;
-  EXPECT_EQ(window_of(call.window, limits), 2);
+  EXPECT_EQ(window(), 2);
+  std::get<kernels::ids::Attention>(plan.calls[3].op).window = plan.model.max_positions;
+  EXPECT_EQ(window(), 0) << "it hides nothing";
+}
+
+// A plan of layers that look differently far back, or have other heads.
+TEST(Memory, LayersOfOneKindAreAGroup) {
+  io::Plan plan = io::test_plan();
+  const io::Call attention = plan.calls[3];
+  plan.model.num_layers = 6;
+  for (int32_t layer = 1; layer < 6; ++layer) {
+    plan.calls.push_back(attention);
+    auto& call = std::get<kernels::ids::Attention>(plan.calls.back().op);
+    call.cache = layer;
+    call.window = layer == 3 ? 0 : layer == 4 ? 5 : 9;
+    if (layer == 5) call.heads.num_kv = 2;
+  }
+  const auto groups = cache_groups(plan, kStepLimits);
+  ASSERT_EQ(groups.size(), 4u);
+  EXPECT_THAT(groups[0].layers, ElementsAreArray(Ids{0, 3}));
+  EXPECT_EQ(groups[0].window, 0);
+  EXPECT_THAT(groups[1].layers, ElementsAreArray(Ids{1, 2}));
+  EXPECT_EQ(groups[1].window, 9);
+  EXPECT_THAT(groups[2].layers, ElementsAreArray(Ids{5}));
+  EXPECT_EQ(groups[2].num_kv_heads, 2);
+  EXPECT_THAT(groups[3].layers, ElementsAreArray(Ids{4}));
+  RunnerLimits limits = kStepLimits;
+  limits.window = 5;
+  EXPECT_EQ(cache_groups(plan, limits).size(), 2u) << "all see 5 positions";
+  limits.window = 7;
+  EXPECT_EQ(cache_groups(plan, limits).at(0).window, 7);
+}
+
+// Two full layers and two of a window: with a full batch of long sequences both run out together.
+TEST(Memory, GroupsShareByWhatABatchHolds) {
+  io::Plan plan = io::test_plan();
+  plan.model.num_layers = 2;
+  plan.calls.push_back(plan.calls[3]);
+  auto& windowed = std::get<kernels::ids::Attention>(plan.calls.back().op);
+  windowed.cache = 1;
+  windowed.window = 4;
+  RunnerLimits limits = kStepLimits;  // 3 rows, blocks of 4
+  limits.max_tokens = 4;
+  limits.max_sequence_length = 64;  // 16 blocks, in the window 3
+  const size_t block = 256;
+  const auto table = memory_table(plan, limits, DeviceInfo());
+  size_t fixed = 0;
+  for (const MemoryItem& item : table) fixed += item.bytes;
+  fixed -= table[1].bytes;
+  EXPECT_EQ(table[1].what, "KV cache of 1 layers");
+  EXPECT_EQ(table[2].what, "KV cache of 1 layers with a window of 4");
+  const auto blocks = [&](size_t count) {
+    return num_blocks_that_fit(plan, limits, DeviceInfo(), fixed + count * block);
+  };
+  EXPECT_FALSE(blocks(18).ok());
+  EXPECT_EQ(blocks(19).value()[0], 16) << "one of the longest";
+  EXPECT_EQ(blocks(19).value()[1], 3);
+  EXPECT_EQ(blocks(16 + 9).value()[0], 16) << "a batch of 3 sequences of 5 blocks and more";
+  EXPECT_EQ(blocks(16 + 9).value()[1], 9);
+  EXPECT_EQ(blocks(30 + 9).value()[0], 30);
+  EXPECT_EQ(blocks(30 + 9).value()[1], 9);
+  EXPECT_EQ(blocks(2 * (48 + 9)).value()[0], 2 * 48) << "more than a full batch";
+  EXPECT_EQ(blocks(2 * (48 + 9)).value()[1], 2 * 9);
 }
 
 TEST(Memory, ScalesAreCounted) {
   const io::Plan plan = io::test_plan();
   RunnerLimits limits = kStepLimits;
-  EXPECT_EQ(kv_block_bytes(plan, limits), 2u * 4 * 16 * 2);
+  const auto bytes = [&] { return KvLayout::of(cache_groups(plan, limits)[0], limits).block; };
+  EXPECT_EQ(bytes(), 2u * 4 * 16 * 2);
   limits.kv_type = DType::kI8;
-  EXPECT_EQ(kv_block_bytes(plan, limits), 2u * 4 * (16 + 4));
+  EXPECT_EQ(bytes(), 2u * 4 * (16 + 4));
   limits.kv_type = DType::kF16;
   EXPECT_THAT(check_limits(plan, limits).ToString(), HasSubstr("kv_type: f16 is not one of"));
 }
@@ -163,8 +231,8 @@ TEST(Memory, AsManyBlocksAsFitAndNotOneMore) {
   for (const size_t budget : {size_t{40000}, size_t{1} << 20, size_t{123456789}}) {
     const auto num_blocks = num_blocks_that_fit(plan, kStepLimits, DeviceInfo(), budget);
     ASSERT_TRUE(num_blocks.ok()) << num_blocks.status();
-    EXPECT_LE(total(*num_blocks), budget);
-    EXPECT_GT(total(*num_blocks + 5), budget);  // less the rounding of the planes
+    EXPECT_LE(total((*num_blocks)[0]), budget);
+    EXPECT_GT(total((*num_blocks)[0] + 1), budget);
   }
   const auto refused = num_blocks_that_fit(plan, kStepLimits, DeviceInfo(), 12000).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);

@@ -30,7 +30,8 @@ struct Sequence {
   Sequence(int32_t slot, const RunnerLimits& limits) : slot(slot) {
     const int32_t count = (limits.max_sequence_length - 1) / limits.block_tokens + 1;
     for (int32_t i = 0; i < count; ++i)
-      blocks.push_back(limits.num_blocks - 1 - (i * limits.max_rows + slot) % limits.num_blocks);
+      blocks.push_back(limits.num_blocks[0] - 1 -
+                       (i * limits.max_rows + slot) % limits.num_blocks[0]);
   }
   StepRow row(std::span<const int32_t> tokens, int32_t start, int32_t num_logits) const {
     return {slot, start, tokens, blocks, num_logits};

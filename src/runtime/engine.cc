@@ -13,13 +13,13 @@ namespace {
 
 constexpr TokenId kOnDevice[] = {exec::kTokenOnDevice};
 
-exec::StepRow to_step_row(const sched::Row& row) {
+exec::StepRow to_step_row(const sched::Row& row, size_t num_groups) {
   const sched::Sequence& sequence = *row.sequence;
   exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
   NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
   out.tokens = row.input_on_device ? std::span<const TokenId>(kOnDevice)
                                    : sequence.tokens(row.beam).subspan(row.start, row.num_tokens);
-  out.blocks = sequence.block_table(row.beam);
+  for (size_t g = 0; g < num_groups; ++g) out.blocks[g] = sequence.block_table(row.beam, g);
   return out;
 }
 
@@ -142,11 +142,13 @@ void Engine::close(RequestId id) {
 Engine::Step Engine::launch(sched::StepPlan plan) {
   std::vector<exec::StepRow> rows;
   rows.reserve(plan.rows.size());
-  for (const sched::Row& row : plan.rows) rows.push_back(to_step_row(row));
+  for (const sched::Row& row : plan.rows)
+    rows.push_back(to_step_row(row, sched_.limits().groups.size()));
   StepRecorder::Open record = recorder_.begin(plan, sched_, progress_.num_queued());
   std::vector<exec::BlockCopy> copies;
   copies.reserve(plan.copies.size());
-  for (const sched::BlockCopy& copy : plan.copies) copies.push_back({copy.from, copy.to});
+  for (const sched::BlockCopy& copy : plan.copies)
+    copies.push_back({copy.from, copy.to, copy.group});
   Sampler::Prepared sampling = sampler_.prepare(plan.rows);
   auto ticket = runner_.launch(rows, copies, std::move(sampling.hook));
   return {.plan = std::move(plan),

@@ -21,16 +21,26 @@
 namespace nereid::runtime {
 namespace {
 
-sched::Limits limits_of(const exec::RunnerLimits& runner, const ExecutorConfig& config) {
+std::vector<sched::CacheGroup> groups_of(const exec::Runner& runner) {
+  std::vector<sched::CacheGroup> groups;
+  for (const exec::CacheGroup& group : runner.groups()) {
+    const size_t g = groups.size();
+    groups.push_back({.num_blocks = runner.limits().num_blocks[g],
+                      .num_host_blocks = runner.limits().num_host_blocks[g],
+                      .window = group.window,
+                      .sink = group.sink});
+  }
+  return groups;
+}
+
+sched::Limits limits_of(const exec::Runner& model, const ExecutorConfig& config) {
+  const exec::RunnerLimits& runner = model.limits();
   return {.max_batch_size = runner.max_rows,
           .max_num_tokens = runner.max_tokens,
           .max_queue_size = config.max_queue_size,
           .max_sequence_length = runner.max_sequence_length,
           .max_beam_width = config.max_beam_width,
-          .groups = {{.num_blocks = runner.num_blocks,
-                      .num_host_blocks = runner.num_host_blocks,
-                      .window = runner.window,
-                      .sink = runner.sink}},
+          .groups = groups_of(model),
           .tokens_per_block = runner.block_tokens,
           .enable_reuse = config.kv_cache.enable_block_reuse,
           .enable_partial_reuse = config.kv_cache.enable_partial_reuse,
@@ -57,7 +67,7 @@ class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
       : model_(std::move(model)),
-        bounds_{.limits = limits_of(model_.runner->limits(), config),
+        bounds_{.limits = limits_of(*model_.runner, config),
                 .vocab_size = model_.runner->vocab_size(),
                 .has_tokenizer = model_.tokenizer != nullptr,
                 .max_logits_bytes = config.max_logits_bytes},

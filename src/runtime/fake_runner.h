@@ -25,9 +25,10 @@ class FakeRunner : public exec::Runner {
   FakeRunner(Device& device, const exec::RunnerLimits& limits, int32_t vocab_size)
       : limits_(limits),
         vocab_size_(vocab_size),
-        cells_(
-            static_cast<size_t>(limits.num_blocks + limits.num_host_blocks) * limits.block_tokens,
-            -1),
+        groups_({{.window = limits.window, .sink = limits.sink}}),
+        cells_(static_cast<size_t>(limits.num_blocks[0] + limits.num_host_blocks[0]) *
+                   limits.block_tokens,
+               -1),
         slot_tokens_(limits.max_rows, -1) {
     auto stream = device.create_stream();
     NEREID_CHECK(stream.ok());
@@ -49,9 +50,10 @@ class FakeRunner : public exec::Runner {
     s.copies.assign(copies.begin(), copies.end());
     int32_t num_logits = 0;
     for (const exec::StepRow& r : rows) {
-      NEREID_CHECK(static_cast<int64_t>(r.blocks.size()) * limits_.block_tokens >=
+      NEREID_CHECK(static_cast<int64_t>(r.blocks[0].size()) * limits_.block_tokens >=
                    r.start + static_cast<int64_t>(r.tokens.size()));
-      s.rows.push_back({r, {r.tokens.begin(), r.tokens.end()}, {r.blocks.begin(), r.blocks.end()}});
+      s.rows.push_back(
+          {r, {r.tokens.begin(), r.tokens.end()}, {r.blocks[0].begin(), r.blocks[0].end()}});
       NEREID_CHECK(r.num_logits == 0 || r.num_logits == 1 ||
                    r.num_logits == static_cast<int32_t>(r.tokens.size()));
       num_logits += r.num_logits;
@@ -80,6 +82,7 @@ class FakeRunner : public exec::Runner {
   Status wait(exec::Ticket& ticket) override { return event_of(ticket)->wait(); }
 
   const exec::RunnerLimits& limits() const override { return limits_; }
+  std::span<const exec::CacheGroup> groups() const override { return groups_; }
   int32_t vocab_size() const override { return vocab_size_; }
 
   // While held, steps are taken but do not begin.
@@ -148,6 +151,7 @@ class FakeRunner : public exec::Runner {
 
   const exec::RunnerLimits limits_;
   const int32_t vocab_size_;
+  const std::vector<exec::CacheGroup> groups_;
   std::vector<int32_t> cells_;  // KV: the token at [block, position in block]
   std::vector<int32_t> slot_tokens_;
   Staging staging_[2];

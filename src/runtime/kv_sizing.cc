@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "base/log.h"
 #include "exec/kv_cache.h"
@@ -26,7 +27,7 @@ constexpr size_t kLogitsShare = 64;
 size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, const Device& device) {
   size_t total = 0;
   for (const exec::MemoryItem& item : exec::memory_table(plan, limits, device.info()))
-    if (item.what != "host KV cache") total += item.bytes;
+    if (!item.what.starts_with("host ")) total += item.bytes;
   return total;
 }
 
@@ -65,7 +66,7 @@ Status check_budget(const io::Plan& plan, const exec::RunnerLimits& limits, cons
   return resource_exhausted(
       "kv_cache.max_tokens: {} blocks of {} tokens need {} bytes with weights and activations; "
       "the budget is {}",
-      limits.num_blocks, limits.block_tokens, total, budget);
+      limits.num_blocks[0], limits.block_tokens, total, budget);
 }
 
 void shorten_sequences(int64_t length, exec::RunnerLimits& limits) {
@@ -76,14 +77,14 @@ void shorten_sequences(int64_t length, exec::RunnerLimits& limits) {
 }
 
 // Most blocks that fit; sequences are shortened when it takes that to hold one of them.
-StatusOr<int32_t> fit(const io::Plan& plan, const Device& device, size_t budget,
-                      exec::RunnerLimits& limits) {
+StatusOr<exec::PerGroup<int32_t>> fit(const io::Plan& plan, const Device& device, size_t budget,
+                                      exec::RunnerLimits& limits) {
   const auto fit_for = [&](int32_t length) {
     exec::RunnerLimits shorter = limits;
     shorter.max_sequence_length = length;
     return exec::num_blocks_that_fit(plan, shorter, device.info(), budget);
   };
-  StatusOr<int32_t> blocks = fit_for(limits.max_sequence_length);
+  StatusOr<exec::PerGroup<int32_t>> blocks = fit_for(limits.max_sequence_length);
   if (blocks.ok()) return blocks;
   // The longest that fit, in blocks; `high` do not.
   int32_t low = 0, high = exec::blocks_per_sequence(limits);
@@ -103,16 +104,18 @@ DType cache_type(KvCacheType type, const io::Plan& plan) {
 }
 
 Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::RunnerLimits& limits) {
-  const int32_t model = exec::model_window(plan), wanted = config.max_attention_window;
-  limits.window = model > 0 && wanted > 0 ? std::min(model, wanted) : std::max(model, wanted);
+  limits.window = config.max_attention_window;
   limits.sink = config.sink_token_length;
   // One that covers every position hides nothing, and blocks behind a window cannot be reused.
-  if (limits.window >= plan.model.max_positions) limits.window = limits.sink = 0;
-  if (limits.sink > 0 && limits.window == 0)
+  if (limits.window >= plan.model.max_positions) limits.window = 0;
+  const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
+  if (groups.back().window > 0) return ok();
+  if (limits.sink > 0 && config.max_attention_window == 0)
     return invalid_argument(
         "kv_cache.sink_token_length: {} needs kv_cache.max_attention_window above 0, since the "
         "model itself sees all positions",
         limits.sink);
+  limits.sink = 0;
   return ok();
 }
 
@@ -137,16 +140,20 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
         "memory are found again",
         config.host_cache_bytes);
   const auto bytes = static_cast<size_t>(config.host_cache_bytes);
-  const size_t padding = exec::KvLayout::max_padding(plan);
-  const size_t block = exec::kv_block_bytes(plan, limits);
-  const size_t blocks = bytes > padding ? (bytes - padding) / block : 0;
-  if (blocks == 0)
-    return invalid_argument(
-        "kv_cache.host_cache_bytes: {} bytes hold no block of {} tokens; allowed are 0 and at "
-        "least {}",
-        bytes, limits.block_tokens, block + padding);
-  const size_t most = std::numeric_limits<int32_t>::max() - limits.num_blocks;
-  limits.num_host_blocks = static_cast<int32_t>(std::min(blocks, most));
+  const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
+  // In proportion to the device's.
+  exec::PerGroup<int64_t> shares;
+  for (size_t g = 0; g < groups.size(); ++g) shares[g] = limits.num_blocks[g];
+  limits.num_host_blocks = exec::divide_blocks(groups, limits, shares, bytes);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    int32_t& blocks = limits.num_host_blocks[g];
+    if (blocks == 0)
+      return invalid_argument(
+          "kv_cache.host_cache_bytes: {} bytes hold no block of {} tokens ({} bytes); allowed are "
+          "0 and what holds one of each kind",
+          bytes, limits.block_tokens, exec::KvLayout::of(groups[g], limits).block);
+    blocks = std::min(blocks, std::numeric_limits<int32_t>::max() - limits.num_blocks[g]);
+  }
   return ok();
 }
 
@@ -156,21 +163,34 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
   const size_t budget = budget_of(plan, limits, config, device);
   const auto& max_tokens = config.kv_cache.max_tokens;
   const bool budget_given = config.memory_bytes > 0 || config.kv_cache.memory_fraction;
+  const auto groups = [&] { return exec::cache_groups(plan, limits); };
+  // More than a full batch of the longest sequences is never used, but for cached prefixes.
+  const auto full_batch = [&](const exec::CacheGroup& group) {
+    return int64_t{exec::blocks_held_per_sequence(limits, group)} * config.max_batch_size;
+  };
   if (max_tokens) {
-    limits.num_blocks = blocks_for(*max_tokens, limits.block_tokens);
+    const std::vector<exec::CacheGroup> all = groups();
+    for (size_t g = 0; g < all.size(); ++g) {
+      limits.num_blocks[g] = blocks_for(*max_tokens, limits.block_tokens);
+      if (g > 0)
+        limits.num_blocks[g] =
+            static_cast<int32_t>(std::min<int64_t>(limits.num_blocks[g], full_batch(all[g])));
+    }
     if (!config.kv_cache.memory_fraction)
       return config.memory_bytes > 0 ? check_budget(plan, limits, device, budget) : ok();
-    ASSIGN_OR_RETURN(const int32_t most, fit(plan, device, budget, limits));
-    limits.num_blocks = std::min(limits.num_blocks, most);
+    ASSIGN_OR_RETURN(const auto most, fit(plan, device, budget, limits));
+    for (size_t g = 0; g < all.size(); ++g)
+      limits.num_blocks[g] = std::min(limits.num_blocks[g], most[g]);
     return ok();
   }
   ASSIGN_OR_RETURN(limits.num_blocks, fit(plan, device, budget, limits));
   if (config.kv_cache.memory_fraction) return ok();
-  // More than a full batch of the longest sequences is never used, but for cached prefixes.
-  const int64_t one = exec::blocks_held_per_sequence(limits);
-  const int64_t full = one * config.max_batch_size;
-  const int64_t enough = budget_given ? full : std::max(full / 2, one);
-  limits.num_blocks = static_cast<int32_t>(std::min<int64_t>(limits.num_blocks, enough));
+  const std::vector<exec::CacheGroup> all = groups();
+  for (size_t g = 0; g < all.size(); ++g) {
+    const int64_t one = exec::blocks_held_per_sequence(limits, all[g]), full = full_batch(all[g]);
+    const int64_t enough = budget_given ? full : std::max(full / 2, one);
+    limits.num_blocks[g] = static_cast<int32_t>(std::min<int64_t>(limits.num_blocks[g], enough));
+  }
   return ok();
 }
 
@@ -188,8 +208,10 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
   set_max_logits(plan, config, device, limits);
   RETURN_IF_ERROR(set_blocks(plan, config, device, limits));
   RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
-  if (limits.num_blocks < exec::blocks_held_per_sequence(limits))
-    shorten_sequences(int64_t{limits.num_blocks} * limits.block_tokens, limits);
+  const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
+  for (size_t g = 0; g < groups.size(); ++g)
+    if (limits.num_blocks[g] < exec::blocks_held_per_sequence(limits, groups[g]))
+      shorten_sequences(int64_t{limits.num_blocks[g]} * limits.block_tokens, limits);
   return limits;
 }
 

@@ -15,10 +15,11 @@ namespace nereid::runtime {
 // of the longest sequences needs; without that either, a share of the free memory, at most half a
 // full batch. Host blocks: as many as host_cache_bytes hold. Sequences are shortened to what the
 // cache holds when that is less than the model's limit; with a window they need no more than the
-// blocks they hold at a time. Rows of logits: up to 256 of the tokens of a step, as long as they
-// take no more than a 64th of the memory, and one for each sequence in any case. `config` has
-// passed check_config(). InvalidArgument: an option that does not go with the model;
-// ResourceExhausted with the numbers when the model does not fit.
+// blocks they hold at a time. All of it for each cache group, which share as exec::memory.h says.
+// Rows of logits: up to 256 of the tokens of a step, as long as they take no more than a 64th of
+// the memory, and one for each sequence in any case. `config` has passed check_config().
+// InvalidArgument: an option that does not go with the model; ResourceExhausted with the numbers
+// when the model does not fit.
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device);
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "io/engine_writer.h"
 #include "io/test_plan.h"
@@ -40,7 +41,7 @@ class KvSizingTest : public ::testing::Test {
   size_t total(const exec::RunnerLimits& limits) {
     size_t sum = 0;
     for (const exec::MemoryItem& item : exec::memory_table(plan_, limits, opened_.device->info()))
-      if (item.what != "host KV cache") sum += item.bytes;
+      if (!item.what.starts_with("host ")) sum += item.bytes;
     return sum;
   }
 
@@ -64,7 +65,8 @@ TEST_F(KvSizingTest, FractionOfWhatIsLeft) {
   none.num_blocks = 0;
   const size_t fixed = total(none), left = config_.memory_bytes - fixed;
   EXPECT_LE(total(half) - fixed, left / 2);
-  EXPECT_GT(total(half) - fixed, left / 2 - 3 * exec::kv_block_bytes(plan_, half));
+  EXPECT_GT(total(half) - fixed,
+            left / 2 - exec::KvLayout::of(exec::cache_groups(plan_, half)[0], half).block);
   config_.kv_cache.max_tokens = 160;
   EXPECT_EQ(size().num_blocks, 10);
   config_.kv_cache.max_tokens = 1 << 30;
@@ -125,10 +127,10 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
 
 TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
   config_.kv_cache.memory_fraction = .5;
-  const int32_t plain = size().num_blocks;
+  const int32_t plain = size().num_blocks[0];
   config_.kv_cache.type = KvCacheType::kInt8;
   EXPECT_EQ(size().kv_type, DType::kI8);
-  EXPECT_GT(size().num_blocks, plain * 32 / 20 - 10);  // 16 values: 16 + 4 bytes instead of 32
+  EXPECT_GT(size().num_blocks[0], plain * 32 / 20 - 10);  // 16 values: 16 + 4 bytes instead of 32
   config_.kv_cache.type = KvCacheType::kFp8;
   EXPECT_EQ(size().kv_type, DType::kF8E4M3);
 }
@@ -136,7 +138,7 @@ TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
 TEST_F(KvSizingTest, HostBlocks) {
   config_.kv_cache.host_cache_bytes = 100'000;
   const exec::RunnerLimits limits = size();
-  EXPECT_GT(limits.num_host_blocks, 90);
+  EXPECT_GT(limits.num_host_blocks[0], 90);
   EXPECT_LE(exec::memory_table(plan_, limits, opened_.device->info()).back().bytes, 100'000u);
   config_.kv_cache.host_cache_bytes = 1000;
   EXPECT_THAT(error(), HasSubstr("kv_cache.host_cache_bytes: 1000 bytes hold no block"));
@@ -148,18 +150,19 @@ TEST_F(KvSizingTest, HostBlocks) {
 TEST_F(KvSizingTest, WindowsNeedFewerBlocks) {
   config_.kv_cache.max_attention_window = 8;
   const exec::RunnerLimits limits = size();
-  EXPECT_EQ(limits.window, 8);
+  const auto window = [&] { return exec::cache_groups(plan_, size())[0].window; };
+  EXPECT_EQ(window(), 8);
   EXPECT_EQ(limits.num_blocks, 4 * 3);  // ceil((8 + 16) / 16) + 1 instead of 4
   config_.kv_cache.max_tokens = 48;
   EXPECT_EQ(size().max_sequence_length, 64);  // longer than the cache
   config_.kv_cache.max_attention_window = plan_.model.max_positions;
   config_.kv_cache.sink_token_length = 4;
-  EXPECT_EQ(size().window, 0);  // hides nothing
+  EXPECT_EQ(window(), 0);  // hides nothing
   EXPECT_EQ(size().sink, 0);
   config_.kv_cache.max_attention_window = 8;
   config_.kv_cache.sink_token_length = 0;
   std::get<kernels::ids::Attention>(plan_.calls[3].op).window = 5;
-  EXPECT_EQ(size().window, 5);
+  EXPECT_EQ(window(), 5);
   config_.kv_cache.max_attention_window = 0;
   config_.kv_cache.sink_token_length = 4;
   EXPECT_EQ(size().sink, 4);

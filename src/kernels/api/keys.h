@@ -21,8 +21,7 @@ inline KeyLayout key_layout(DeviceKind device, int32_t head_dim, int32_t block_t
                                                                            : KeyLayout::kLines;
 }
 
-// Index of element c of the key at `line` = (block * kv_heads + head) * block_tokens + position in
-// the block.
+// Index in a block of element c of the key at `line` = head * block_tokens + position in the block.
 inline int64_t key_index(KeyLayout layout, int64_t line, int64_t c, int64_t head_dim,
                          size_t element_size) {
   if (layout == KeyLayout::kLines) return line * head_dim + c;

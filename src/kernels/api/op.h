@@ -75,13 +75,16 @@ enum class KeyLayout : uint8_t {
   kPanels = 1,
 };
 
-// One layer's part of the KV cache and the options of the server that concern it.
-// Values [num_blocks, kv_heads, block, d] of `type`, keys likewise or in panels (KeyLayout).
+// One layer's part of the KV cache and the options of the server that concern it. A block's values
+// are [kv_heads, block, d] of `type`, its keys likewise or in panels (KeyLayout); the blocks need
+// not follow each other.
 struct CacheView {
-  void* keys = nullptr;
-  void* values = nullptr;
-  float* key_scales = nullptr;  // [num_blocks, kv_heads, block] for the types that have scales
+  void* keys = nullptr;         // of block 0
+  void* values = nullptr;       // likewise
+  float* key_scales = nullptr;  // a block's are [kv_heads, block], for the types that have scales
   float* value_scales = nullptr;
+  // From one block to the next: in elements of `type`, and in scales.
+  int64_t block_stride = 0, scale_stride = 0;
   int32_t block_tokens = 32;  // positions per block
   int32_t window = 0;         // the query at i sees j > i - window; 0 = all
   int32_t sink = 0;           // leading positions that stay visible beyond the window

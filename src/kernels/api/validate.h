@@ -75,6 +75,8 @@ inline bool has_planes(const WeightView& w) {
 inline std::string_view cache_error(const CacheView& c) {
   if (c.type != DType::kBF16 && !has_kv_scales(c.type)) return "a cache of this type";
   if (c.block_tokens < 1 || c.window < 0 || c.sink < 0) return "sizes of the cache";
+  if (c.block_stride < 1 || (has_kv_scales(c.type) && c.scale_stride < 1))
+    return "a stride of blocks";
   if (!c.keys || !c.values) return "a cache without address";
   if (has_kv_scales(c.type) && (!c.key_scales || !c.value_scales)) return "a cache without scales";
   return {};

@@ -47,6 +47,8 @@ AttentionRaw raw_args(const Attention& a) {
       .qkv_stride = a.qkv.stride,
       .out_stride = a.out.stride,
       .max_blocks = a.step.max_blocks,
+      .block_stride = c.block_stride,
+      .scale_stride = c.scale_stride,
       .heads = a.heads.num,
       .kv_heads = a.heads.num_kv,
       .head_dim = a.heads.dim,

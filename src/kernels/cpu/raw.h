@@ -93,7 +93,7 @@ struct AttentionRaw {
   const float* qkv;
   void* k_cache;  // in panels
   void* v_cache;
-  float* k_scales;  // one for each line of the cache, or null
+  float* k_scales;  // one for each vector of the cache, or null
   float* v_scales;
   uint16_t* out;
   const float* rope_table;  // or null
@@ -101,6 +101,7 @@ struct AttentionRaw {
   const int32_t* row_of_token;
   const int32_t* block_table;
   int64_t qkv_stride, out_stride, max_blocks;
+  int64_t block_stride, scale_stride;  // from block to block of the cache
   int64_t heads, kv_heads;
   int64_t head_dim;      // a multiple of 4
   int64_t block_tokens;  // a multiple of kKeysPerPanel

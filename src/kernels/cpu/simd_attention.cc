@@ -48,24 +48,31 @@ int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
   return next - base;
 }
 
-// Number of a position's line in the cache of one kv head.
-int64_t cache_line(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t position) {
+// Where a position's vector of one kv head, and its scale, is in the cache: the block's first cell,
+// the number of the vector in the block, and the index of the scale.
+struct CachePlace {
+  int64_t block, line, scale;
+};
+
+CachePlace place_of(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t position) {
   const int64_t block = a.block_table[row * a.max_blocks + position / a.block_tokens];
-  return (block * a.kv_heads + kv_head) * a.block_tokens + position % a.block_tokens;
+  const int64_t line = kv_head * a.block_tokens + position % a.block_tokens;
+  return {block * a.block_stride, line, block * a.scale_stride + line};
 }
 
-// Where the panel of a line's key begins.
+// Where the panel of a block's key begins.
 template <class Cache>
-typename Cache::Cell* key_panel(const AttentionRaw& a, int64_t line) {
-  return static_cast<typename Cache::Cell*>(a.k_cache) +
+typename Cache::Cell* key_panel(const AttentionRaw& a, int64_t block, int64_t line) {
+  return static_cast<typename Cache::Cell*>(a.k_cache) + block +
          line / kKeysPerPanel * kKeysPerPanel * a.head_dim;
 }
 
 // Writes a key to its column of the panel.
 template <class Cache>
-void store_key(const AttentionRaw& a, const typename Cache::Cell* key, int64_t line) {
+void store_key(const AttentionRaw& a, const typename Cache::Cell* key, const CachePlace& at) {
   constexpr int64_t kWord = 4 / sizeof(typename Cache::Cell);  // cells
-  typename Cache::Cell* to = key_panel<Cache>(a, line) + line % kKeysPerPanel * kWord;
+  typename Cache::Cell* to =
+      key_panel<Cache>(a, at.block, at.line) + at.line % kKeysPerPanel * kWord;
   for (int64_t c = 0; c < a.head_dim; c += kWord, to += kKeysPerPanel * kWord)
     __builtin_memcpy(to, key + c, 4);
 }
@@ -119,18 +126,19 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
     for (int64_t i = ranges.begin[part]; i < ranges.end[part];) {
       const int64_t run =
           min_of(a.block_tokens - (first + i) % a.block_tokens, ranges.end[part] - i);
-      const int64_t line = cache_line(a, row, kv_head, first + i);
+      const CachePlace at = place_of(a, row, kv_head, first + i);
       for (int64_t p = i / kKeysPerPanel; p * kKeysPerPanel < i + run; ++p)
-        any = panels[p] =
-            reinterpret_cast<const uint16_t*>(key_panel<Cache>(a, line - i + p * kKeysPerPanel));
-      const Cell* const values = static_cast<const Cell*>(a.v_cache) + line * a.head_dim;
+        any = panels[p] = reinterpret_cast<const uint16_t*>(
+            key_panel<Cache>(a, at.block, at.line - i + p * kKeysPerPanel));
+      const Cell* const values =
+          static_cast<const Cell*>(a.v_cache) + at.block + at.line * a.head_dim;
       for (int64_t j = 0; j < run; ++j) s.v_lines[i + j] = values + j * a.head_dim;
       if (widen)
         for (int64_t j = 0; j < run; ++j)
           widen_line<Cache>(values + j * a.head_dim, a.head_dim, s.values + (i + j) * width);
       if constexpr (Cache::kHasScales) {
-        copy_scales(a.k_scales + line, run, Cache::kUnit, s.k_scales + i);
-        copy_scales(a.v_scales + line, run, Cache::kUnit, s.v_scales + i);
+        copy_scales(a.k_scales + at.scale, run, Cache::kUnit, s.k_scales + i);
+        copy_scales(a.v_scales + at.scale, run, Cache::kUnit, s.v_scales + i);
       }
       i += run;
     }
@@ -302,16 +310,16 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
     const int64_t position = a.positions[token];
     const float* angles = a.rope_table ? a.rope_table + position * a.head_dim : nullptr;
     for (int64_t head = 0; head < a.kv_heads; ++head) {
-      const int64_t line = cache_line(a, a.row_of_token[token], head, position);
+      const CachePlace at = place_of(a, a.row_of_token[token], head, position);
       const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
       const float* v = k + a.kv_heads * a.head_dim;
       Cell key[kMaxHeadDim];
-      Cell* const v_out = static_cast<Cell*>(a.v_cache) + line * a.head_dim;
+      Cell* const v_out = static_cast<Cell*>(a.v_cache) + at.block + at.line * a.head_dim;
       if constexpr (Cache::kHasScales) {
         float rotated[kMaxHeadDim];
         if (angles) rotate(k, angles, a.head_dim, rotated);
-        a.k_scales[line] = write_scaled<Cache>(angles ? rotated : k, a.head_dim, key);
-        a.v_scales[line] = write_scaled<Cache>(v, a.head_dim, v_out);
+        a.k_scales[at.scale] = write_scaled<Cache>(angles ? rotated : k, a.head_dim, key);
+        a.v_scales[at.scale] = write_scaled<Cache>(v, a.head_dim, v_out);
       } else {
         if (angles)
           rotate_bf16(k, angles, a.head_dim, key);
@@ -319,7 +327,7 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
           write_line<Cache>(k, a.head_dim, set1(1), key);
         write_line<Cache>(v, a.head_dim, set1(1), v_out);
       }
-      store_key<Cache>(a, key, line);
+      store_key<Cache>(a, key, at);
     }
   }
 }

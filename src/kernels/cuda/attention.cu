@@ -20,7 +20,7 @@ struct Params {
   int64_t qkv_stride;
   void* k_cache;
   void* v_cache;
-  float* k_scales;  // one for each line of the cache, or null
+  float* k_scales;  // one for each vector of the cache, or null
   float* v_scales;
   const float* rope_table;  // or null
   const int32_t* positions;
@@ -29,6 +29,7 @@ struct Params {
   const int32_t* block_table;
   __nv_bfloat16* out;
   int64_t out_stride;
+  int64_t block_stride, scale_stride;  // from block to block of the cache
   int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window, sink;
   int tile_tokens;      // tokens of a block
   int heads_per_block;  // query heads of a block, all of one group
@@ -36,11 +37,16 @@ struct Params {
   float scale;
 };
 
-// Index of a position's head vector in a layer's K or V cache, in vectors.
-__device__ int64_t cache_line(const Params& p, int row, int position, int kv_head) {
+// Index of a position's head vector's first element in a layer's K or V cache, and of its scale.
+struct Place {
+  int64_t first, scale;
+};
+
+__device__ Place place_of(const Params& p, int row, int position, int kv_head) {
   const int64_t block =
       p.block_table[static_cast<int64_t>(row) * p.max_blocks + position / p.block_tokens];
-  return (block * p.num_kv_heads + kv_head) * p.block_tokens + position % p.block_tokens;
+  const int64_t line = kv_head * p.block_tokens + position % p.block_tokens;
+  return {block * p.block_stride + line * p.head_dim, block * p.scale_stride + line};
 }
 
 // Elements c and c + d/2 of a head vector, rotated for its position when there is a table.
@@ -52,13 +58,13 @@ __device__ float2 load_pair(const Params& p, const float* head, int c, int posit
   return rotate({low, high}, angles[c], angles[c + half]);
 }
 
-// Writes a head vector, whose pairs of elements (c, c + d/2) `pair(c)` gives, as line `line`; the
+// Writes a head vector, whose pairs of elements (c, c + d/2) `pair(c)` gives, to its place; the
 // block's threads do it together.
 template <class Cache, class Pair>
-__device__ void store_line(const Params& p, Pair pair, int64_t line, void* cache, float* scales,
+__device__ void store_line(const Params& p, Pair pair, Place place, void* cache, float* scales,
                            float* shared) {
   const int half = p.head_dim / 2, warp = threadIdx.x / kWarp;
-  auto* out = static_cast<typename Cache::Cell*>(cache) + line * p.head_dim;
+  auto* out = static_cast<typename Cache::Cell*>(cache) + place.first;
   float factor = 1;
   bool keep = true;
   if constexpr (Cache::kHasScales) {
@@ -80,7 +86,8 @@ __device__ void store_line(const Params& p, Pair pair, int64_t line, void* cache
     const bool finite = __float_as_uint(most) < 0x7f800000u;
     keep = finite && most >= kSmallestScaled;
     factor = keep ? __fdiv_rn(Cache::kLimit, most) : 0;
-    if (threadIdx.x == 0) scales[line] = keep ? __fdiv_rn(most, Cache::kLimit) : finite ? 0 : NAN;
+    if (threadIdx.x == 0)
+      scales[place.scale] = keep ? __fdiv_rn(most, Cache::kLimit) : finite ? 0 : NAN;
   }
   for (int c = threadIdx.x; c < half; c += kStoreThreads) {
     const float2 x = keep ? pair(c) : make_float2(0, 0);
@@ -96,16 +103,16 @@ __global__ void store_kernel(Params p) {
   const int64_t token = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y), half = p.head_dim / 2;
   const int position = p.positions[token];
-  const int64_t line = cache_line(p, p.row_of_token[token], position, head);
+  const Place place = place_of(p, p.row_of_token[token], position, head);
   const float* key =
       p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads + head) * p.head_dim;
   const float* value = key + static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
   store_line<Cache>(
-      p, [&](int c) { return load_pair(p, key, c, position); }, line, p.k_cache, p.k_scales,
+      p, [&](int c) { return load_pair(p, key, c, position); }, place, p.k_cache, p.k_scales,
       shared);
   store_line<Cache>(
-      p, [&](int c) { return make_float2(value[c], value[c + half]); }, line, p.v_cache, p.v_scales,
-      shared);
+      p, [&](int c) { return make_float2(value[c], value[c + half]); }, place, p.v_cache,
+      p.v_scales, shared);
 }
 
 // Which query vectors a block has: vector m is token first_token + m / heads, head first_head +
@@ -154,9 +161,9 @@ __device__ float weight_of(float score, float largest) {
 
 // Dot products of this lane's key with every query vector (log2 units).
 template <class Cache>
-__device__ void score(const Params& p, const float* queries, int num_vectors, int64_t line,
+__device__ void score(const Params& p, const float* queries, int num_vectors, const Place& place,
                       float (&scores)[kQueries]) {
-  const auto* key = static_cast<const typename Cache::Cell*>(p.k_cache) + line * p.head_dim;
+  const auto* key = static_cast<const typename Cache::Cell*>(p.k_cache) + place.first;
 #pragma unroll
   for (int m = 0; m < kQueries; ++m) scores[m] = 0;
   for (int piece = 0; piece < p.head_dim / 8; ++piece) {
@@ -180,24 +187,25 @@ __device__ void score(const Params& p, const float* queries, int num_vectors, in
     }
   }
   if constexpr (Cache::kHasScales) {
-    const float scale = p.k_scales[line];
+    const float scale = p.k_scales[place.scale];
 #pragma unroll
     for (int m = 0; m < kQueries; ++m) scores[m] *= scale;
   }
 }
 
-// Adds the weighted values of `count` keys; lanes past it hold the last key's line and weight zero.
+// Adds the weighted values of `count` keys; lanes past it hold the last key's place and weight
+// zero.
 template <class Cache, int kPairs>
 __device__ void add_values(const Params& p, const float (*weights)[kWarp], int num_vectors,
-                           int64_t line, int count, State<kPairs>& state) {
+                           int64_t first, int count, State<kPairs>& state) {
   const int lane = threadIdx.x % kWarp, half = p.head_dim / 2;
   for (int j = 0; j < count; j += 4) {
     typename Cache::Pair words[4][kPairs];
 #pragma unroll
     for (int u = 0; u < 4; ++u) {
-      const int64_t from = __shfl_sync(kAllLanes, static_cast<long long>(line), j + u);
+      const int64_t from = __shfl_sync(kAllLanes, static_cast<long long>(first), j + u);
       const auto* v = reinterpret_cast<const typename Cache::Pair*>(
-          static_cast<const typename Cache::Cell*>(p.v_cache) + from * p.head_dim);
+          static_cast<const typename Cache::Cell*>(p.v_cache) + from);
 #pragma unroll
       for (int i = 0; i < kPairs; ++i)
         words[u][i] = lane + kWarp * i < half ? v[lane + kWarp * i] : typename Cache::Pair{};
@@ -336,14 +344,14 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
     const int count = min(kWarp, num_keys - tile);
     const int at = tile + min(lane, count - 1);
     const int key = at < sink ? at : at - sink + begin;
-    const int64_t line = cache_line(p, w.row, key, w.kv_head);
+    const Place place = place_of(p, w.row, key, w.kv_head);
     float scores[kQueries], value_scale = 1;
-    if constexpr (Cache::kHasScales) value_scale = p.v_scales[line];
-    score<Cache>(p, queries, num_vectors, line, scores);
+    if constexpr (Cache::kHasScales) value_scale = p.v_scales[place.scale];
+    score<Cache>(p, queries, num_vectors, place, scores);
     update(p, query_position, num_vectors, key, lane < count, value_scale, scores, weights[warp],
            state);
     __syncwarp();
-    add_values<Cache>(p, weights[warp], num_vectors, line, count, state);
+    add_values<Cache>(p, weights[warp], num_vectors, place.first, count, state);
     __syncwarp();
   }
   merge(p, w, state, values, largest, sums);
@@ -365,6 +373,8 @@ Params params_of(const Attention& a) {
   p.block_table = a.step.block_table;
   p.out = static_cast<__nv_bfloat16*>(a.out.data);
   p.out_stride = a.out.stride;
+  p.block_stride = a.cache.block_stride;
+  p.scale_stride = a.cache.scale_stride;
   p.num_rows = a.step.num_rows;
   p.max_blocks = a.step.max_blocks;
   p.num_heads = a.heads.num;

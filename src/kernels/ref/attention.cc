@@ -10,11 +10,17 @@
 namespace nereid::kernels {
 namespace {
 
-// Number of a position's head vector in one layer's K or V cache.
-int64_t cache_line(const Attention& a, int64_t row, int64_t position, int64_t kv_head) {
+// Where a position's head vector, and its scale, is in one layer's K or V cache: the block's first
+// element, the number of the vector in the block, and the index of the scale.
+struct Place {
+  int64_t block = 0, line = 0, scale = 0;
+};
+
+Place place_of(const Attention& a, int64_t row, int64_t position, int64_t kv_head) {
   const int64_t tokens = a.cache.block_tokens;
   const int64_t block = a.step.block_table[row * a.step.max_blocks + position / tokens];
-  return (block * a.heads.num_kv + kv_head) * tokens + position % tokens;
+  const int64_t line = kv_head * tokens + position % tokens;
+  return {block * a.cache.block_stride, line, block * a.cache.scale_stride + line};
 }
 
 // One head vector of token i, rotated when `rotate`.
@@ -36,9 +42,12 @@ std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool
 struct Line {
   DType kv;
   KeyLayout keys;
-  int64_t number, d;
+  Place place;
+  int64_t d;
 
-  int64_t operator[](int64_t c) const { return key_index(keys, number, c, d, size_of(kv)); }
+  int64_t operator[](int64_t c) const {
+    return place.block + key_index(keys, place.line, c, d, size_of(kv));
+  }
 };
 
 void store_line(const std::vector<float>& x, const Line& line, void* cache, float* scales) {
@@ -56,9 +65,9 @@ void store_line(const std::vector<float>& x, const Line& line, void* cache, floa
     finite &= std::isfinite(v);
   }
   const bool is_zero = !finite || amax < kSmallestScaled;
-  scales[line.number] = !finite   ? std::numeric_limits<float>::quiet_NaN()
-                        : is_zero ? 0
-                                  : amax / limit;
+  scales[line.place.scale] = !finite   ? std::numeric_limits<float>::quiet_NaN()
+                             : is_zero ? 0
+                                       : amax / limit;
   const float factor = is_zero ? 0 : limit / amax;
   for (int64_t c = 0; c < d; ++c) {
     const float y = is_zero ? 0 : x[c] * factor;
@@ -86,15 +95,13 @@ std::vector<double> load_line(const Line& line, const void* cache) {
 }
 
 double scale_of(const Line& line, const float* scales) {
-  return has_kv_scales(line.kv) ? scales[line.number] : 1;
+  return has_kv_scales(line.kv) ? scales[line.place.scale] : 1;
 }
 
 // A position's key and value in the cache.
-Line key_line(const CacheView& c, int64_t number, int64_t d) {
-  return {c.type, c.layout, number, d};
-}
-Line value_line(const CacheView& c, int64_t number, int64_t d) {
-  return {c.type, KeyLayout::kLines, number, d};
+Line key_line(const CacheView& c, Place place, int64_t d) { return {c.type, c.layout, place, d}; }
+Line value_line(const CacheView& c, Place place, int64_t d) {
+  return {c.type, KeyLayout::kLines, place, d};
 }
 
 void store_kv(const Attention& a) {
@@ -102,7 +109,7 @@ void store_kv(const Attention& a) {
   const CacheView& cache = a.cache;
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
     for (int64_t head = 0; head < h.num_kv; ++head) {
-      const int64_t line = cache_line(a, a.step.row_of_token[i], a.step.positions[i], head);
+      const Place line = place_of(a, a.step.row_of_token[i], a.step.positions[i], head);
       store_line(head_vector(a, i, h.num + head, is_given(a.angles)), key_line(cache, line, h.dim),
                  cache.keys, cache.key_scales);
       store_line(head_vector(a, i, h.num + h.num_kv + head, false), value_line(cache, line, h.dim),
@@ -118,12 +125,12 @@ void attend(const Attention& a, int64_t i, int64_t head) {
   const int64_t kv_head = head / (a.heads.num / a.heads.num_kv);
   const std::vector<float> q = head_vector(a, i, head, is_given(a.angles));
 
-  std::vector<int64_t> lines;
+  std::vector<Place> lines;
   std::vector<double> weights;
   double largest = -INFINITY, sum = 0;
   for (int64_t at = 0; at <= position; ++at) {
     if (cache.window > 0 && at <= position - cache.window && at >= cache.sink) continue;
-    lines.push_back(cache_line(a, row, at, kv_head));
+    lines.push_back(place_of(a, row, at, kv_head));
     const Line line = key_line(cache, lines.back(), d);
     const std::vector<double> k = load_line(line, cache.keys);
     double dot = 0;

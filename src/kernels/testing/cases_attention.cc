@@ -39,7 +39,10 @@ struct Layout {
   std::vector<int32_t> rows;  // sequence of each token
 };
 
-int64_t block_lines(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block; }
+// From block to block, in vectors and in scales: blocks lie apart, as parts of the blocks of all
+// layers.
+int64_t stride_lines(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block + 3; }
+int64_t stride_scales(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block + 4; }
 
 // Whether any query of the sequence sees the position, or it is written.
 bool is_used(const AttentionShape& s, const Sequence& sequence, int32_t position) {
@@ -69,21 +72,23 @@ void add_index_arrays(Layout& l, Image& image) {
   l.zeros = image.add(std::vector<int32_t>(static_cast<size_t>(l.tokens), 0));
 }
 
-// Room for a plane of all blocks, after one that stays NaN: block -1.
-Offset add_plane(const Layout& l, Image& image, size_t line_bytes) {
-  const size_t block = static_cast<size_t>(block_lines(l)) * line_bytes;
+// Room for a plane of all blocks of that many bytes, after one that stays NaN: block -1.
+Offset add_plane(const Layout& l, Image& image, size_t block) {
   const size_t guard = (block + 255) / 256 * 256;  // what follows stays aligned
   return image.add(guard + block * static_cast<size_t>(l.num_blocks)) + guard;
 }
 
 // Fills a cached vector with values of at most 3.5.
-void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64_t line,
-               size_t& next) {
+void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64_t block,
+               int64_t in_block, size_t& next) {
   static const std::vector<BF16> values = noise_bf16(9, 4096);
   const AttentionShape& s = l.shape;
   const auto some = [&] { return values[next++ * 7 % values.size()]; };
   const float limit = s.kv == DType::kI8 ? 127 : kLargestF8E4M3;
-  if (has_kv_scales(s.kv)) image.at<float>(scales)[line] = std::fabs(to_float(some())) / limit;
+  const int64_t line = block * stride_lines(l) + in_block;
+  if (has_kv_scales(s.kv))
+    image.at<float>(scales)[block * stride_scales(l) + in_block] =
+        std::fabs(to_float(some())) / limit;
   for (int64_t c = line * s.d; c < (line + 1) * s.d; ++c) {
     const float x = to_float(some()) / 3.5f;
     if (s.kv == DType::kI8)
@@ -103,12 +108,12 @@ void add_cache(Layout& l, Image& image) {
     for (int32_t b = 0; b < l.max_blocks; ++b)
       table.push_back(static_cast<int32_t>(r + s.sequences.size() * static_cast<size_t>(b)));
   std::reverse(table.begin(), table.end());
-  const size_t line_bytes = static_cast<size_t>(s.d) * size_of(s.kv);
-  l.k = add_plane(l, image, line_bytes);
-  l.v = add_plane(l, image, line_bytes);
+  const size_t data = static_cast<size_t>(stride_lines(l) * s.d) * size_of(s.kv);
+  l.k = add_plane(l, image, data);
+  l.v = add_plane(l, image, data);
   if (has_kv_scales(s.kv)) {
-    l.k_scales = add_plane(l, image, sizeof(float));
-    l.v_scales = add_plane(l, image, sizeof(float));
+    l.k_scales = add_plane(l, image, static_cast<size_t>(stride_scales(l)) * sizeof(float));
+    l.v_scales = add_plane(l, image, static_cast<size_t>(stride_scales(l)) * sizeof(float));
   }
   size_t next = 0;
   for (size_t r = 0; r < s.sequences.size(); ++r) {
@@ -120,10 +125,9 @@ void add_cache(Layout& l, Image& image) {
       used[static_cast<size_t>(at / s.block)] = true;
       if (at >= sequence.start) continue;
       for (int32_t head = 0; head < s.kv_heads; ++head) {
-        const int64_t line =
-            (int64_t{blocks[at / s.block]} * s.kv_heads + head) * s.block + at % s.block;
-        fill_line(l, image, l.k, l.k_scales, line, next);
-        fill_line(l, image, l.v, l.v_scales, line, next);
+        const int64_t in_block = int64_t{head} * s.block + at % s.block;
+        fill_line(l, image, l.k, l.k_scales, blocks[at / s.block], in_block, next);
+        fill_line(l, image, l.v, l.v_scales, blocks[at / s.block], in_block, next);
       }
     }
     for (int32_t b = 0; b < l.max_blocks; ++b)
@@ -141,6 +145,8 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   a.qkv = {base + l.qkv + begin * l.qkv_width * 4, DType::kF32, count, l.qkv_width, l.qkv_width};
   a.cache = {.keys = base + l.k,
              .values = base + l.v,
+             .block_stride = stride_lines(l) * s.d,
+             .scale_stride = stride_scales(l),
              .block_tokens = s.block,
              .window = s.window,
              .sink = s.sink,
@@ -181,7 +187,7 @@ Image with_magnitudes(const Layout& l, Image image) {
     const int64_t values = int64_t{s.kv_heads} * s.d;
     clear_sign(image.at<float>(l.qkv) + (i + 1) * l.qkv_width - values, values);
   }
-  const int64_t cells = l.num_blocks * block_lines(l) * s.d;
+  const int64_t cells = l.num_blocks * stride_lines(l) * s.d;
   if (s.kv == DType::kI8)
     clear_sign(image.at<int8_t>(l.v), cells);
   else if (s.kv == DType::kF8E4M3)
@@ -235,13 +241,16 @@ std::vector<Split> make_splits(const Layout& l) {
 // Moves the elements of all keys from where kLines has them to where `keys` has them.
 void lay_out_keys(const Layout& l, KeyLayout keys, Image& image) {
   const size_t size = size_of(l.shape.kv);
-  const int64_t d = l.shape.d, lines = l.num_blocks * block_lines(l);
-  std::byte* const at = image.bytes.data() + l.k;
-  const std::vector<std::byte> from(at, at + static_cast<size_t>(lines * d) * size);
-  for (int64_t line = 0; line < lines; ++line)
-    for (int64_t c = 0; c < d; ++c)
-      std::memcpy(at + static_cast<size_t>(key_index(keys, line, c, d, size)) * size,
-                  from.data() + static_cast<size_t>(line * d + c) * size, size);
+  const int64_t d = l.shape.d, lines = int64_t{l.shape.kv_heads} * l.shape.block;
+  for (int64_t block = 0; block < l.num_blocks; ++block) {
+    std::byte* const at =
+        image.bytes.data() + l.k + static_cast<size_t>(block * stride_lines(l) * d) * size;
+    const std::vector<std::byte> from(at, at + static_cast<size_t>(lines * d) * size);
+    for (int64_t line = 0; line < lines; ++line)
+      for (int64_t c = 0; c < d; ++c)
+        std::memcpy(at + static_cast<size_t>(key_index(keys, line, c, d, size)) * size,
+                    from.data() + static_cast<size_t>(line * d + c) * size, size);
+  }
 }
 
 // What follows from the layout, to a case that has its images.
@@ -257,13 +266,14 @@ Case<Attention> finish(Case<Attention> c, const Layout& l, const Image& magnitud
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);
   };
-  const int64_t lines = l.num_blocks * block_lines(l), width = int64_t{s.heads} * s.d;
+  const int64_t lines = l.num_blocks * stride_lines(l), width = int64_t{s.heads} * s.d;
   c.outputs = {{"out", l.out, DType::kBF16, l.tokens, width, width, {}, {}},
                {"k_cache", l.k, s.kv, lines, s.d, s.d, {}, {}},
                {"v_cache", l.v, s.kv, lines, s.d, s.d, {}, {}}};
   if (has_kv_scales(s.kv)) {
-    c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, lines, 1, 1, {}, {}});
-    c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, lines, 1, 1, {}, {}});
+    const int64_t scales = l.num_blocks * stride_scales(l);
+    c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, scales, 1, 1, {}, {}});
+    c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, scales, 1, 1, {}, {}});
   }
   set_tolerances(l, c.after, magnitudes, c.outputs);
   c.splits = make_splits(l);
