@@ -1,7 +1,9 @@
 // What an Executor tells about itself.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,10 +13,20 @@
 
 namespace nereid {
 
+// The KV cache of the layers that look equally far back.
+struct KvGroupStats {
+  int64_t window = 0;  // positions that a token sees; 0 = all
+  int64_t blocks_total = 0, blocks_free = 0;
+  int64_t blocks_held_most = 0;  // at a time, since start
+  int64_t host_blocks_total = 0, host_blocks_free = 0;
+};
+inline constexpr size_t kMaxKvGroups = 8;
+
 // A consistent snapshot; also what the metrics endpoint publishes.
 struct ExecutorStats {
   int64_t num_active = 0, num_waiting = 0;
-  int64_t kv_blocks_total = 0, kv_blocks_free = 0;  // free includes cached blocks that nobody holds
+  // Of all groups of layers together; free includes cached blocks that nobody holds.
+  int64_t kv_blocks_total = 0, kv_blocks_free = 0;
   int64_t kv_tokens_per_block = 0;
   int64_t kv_host_blocks_total = 0, kv_host_blocks_free = 0;
   int64_t kv_blocks_reused = 0;  // prefix hits, total since start
@@ -31,6 +43,8 @@ struct ExecutorStats {
   int64_t last_step_context_requests = 0, last_step_generation_requests = 0;
   double last_step_seconds = 0;
   int64_t max_batch_size = 0;
+  std::array<KvGroupStats, kMaxKvGroups> kv_groups;  // the first num_kv_groups
+  int64_t num_kv_groups = 0;
 };
 
 // One step of the engine loop, recorded when it has finished; field meanings of TensorRT-LLM's

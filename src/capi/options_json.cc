@@ -1,6 +1,9 @@
 // One line for each option of the public headers.
 #include "capi/options_json.h"
 
+#include <span>
+#include <utility>
+
 #include "capi/object_reader.h"
 
 namespace nereid::capi {
@@ -186,6 +189,14 @@ StatusOr<Request> parse_request(std::string_view text) {
 }
 
 std::string to_json(const ExecutorStats& s) {
+  json::array groups;
+  for (const KvGroupStats& group : std::span(s.kv_groups).first(s.num_kv_groups))
+    groups.push_back({{"window", group.window},
+                      {"blocks_total", group.blocks_total},
+                      {"blocks_free", group.blocks_free},
+                      {"blocks_held_most", group.blocks_held_most},
+                      {"host_blocks_total", group.host_blocks_total},
+                      {"host_blocks_free", group.host_blocks_free}});
   const json::object object = {{"num_active", s.num_active},
                                {"num_waiting", s.num_waiting},
                                {"kv_blocks_total", s.kv_blocks_total},
@@ -213,7 +224,8 @@ std::string to_json(const ExecutorStats& s) {
                                {"last_step_context_requests", s.last_step_context_requests},
                                {"last_step_generation_requests", s.last_step_generation_requests},
                                {"last_step_seconds", s.last_step_seconds},
-                               {"max_batch_size", s.max_batch_size}};
+                               {"max_batch_size", s.max_batch_size},
+                               {"kv_groups", std::move(groups)}};
   return json::serialize(object);
 }
 

@@ -7,9 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "nereid/stats.h"
+
 namespace nereid::exec {
 
-inline constexpr size_t kMaxCacheGroups = 8;
+inline constexpr size_t kMaxCacheGroups = kMaxKvGroups;
 
 // Something for each cache group of a model, in their order. Made from one value it is that of
 // group 0, which most models have alone.

@@ -265,6 +265,8 @@ void Engine::report() {
   stats.kv_blocks_allocated_new = s.blocks_allocated_new;
   stats.kv_blocks_offloaded = s.blocks_offloaded;
   stats.kv_blocks_onboarded = s.blocks_onboarded;
+  stats.kv_groups = s.groups;
+  stats.num_kv_groups = s.num_groups;
   stats.num_preemptions = s.num_preemptions;
   stats.prompt_tokens = s.prompt_tokens;
   stats.generated_tokens = s.generated_tokens;

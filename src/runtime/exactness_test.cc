@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "runtime/exactness.h"
+#include "runtime/mixed_engine.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -23,6 +24,7 @@ constexpr int32_t kTiny = 44;  // blocks: the hungriest row's worst case, and a 
 struct Numerics {
   const char* name;
   void (*set)(ExecutorConfig&);
+  std::vector<int32_t> windows = {};  // of the layers in turn; none: the model as it is
 };
 
 enum class Way {
@@ -56,6 +58,7 @@ const Numerics kNumerics[] = {
        c.kv_cache.max_attention_window = 40;
        c.kv_cache.sink_token_length = 4;
      }},
+    {"MixedWindows", [](ExecutorConfig&) {}, {33, 20, 0}},
 };
 
 // Everything that could disturb is off.
@@ -157,8 +160,11 @@ std::vector<Column> columns() {
   return all;
 }
 
-std::unique_ptr<Executor> open(const ExecutorConfig& config) {
-  auto executor = Executor::create(kModel, config);
+std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows) {
+  StatusOr<std::filesystem::path> model = kModel;
+  if (!windows.empty()) model = mixed_engine(kModel, config, windows);
+  if (!model.ok()) ADD_FAILURE() << model.status();
+  auto executor = Executor::create(model.value_or(kModel), config);
   if (!executor.ok()) ADD_FAILURE() << executor.status();
   return executor.ok() ? *std::move(executor) : nullptr;
 }
@@ -193,7 +199,7 @@ Expectations run_plainly(const Numerics& numerics) {
   numerics.set(config);
   Client client;
   Expectations e;
-  const auto executor = open(config);
+  const auto executor = open(config, numerics.windows);
   if (!executor) return e;
   for (const Row& row : rows()) {
     Request r = bare_request(row.prompt);
@@ -315,7 +321,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   ExecutorConfig config = plain();
   numerics.set(config);
   if (column.set) column.set(config, column.argument);
-  const auto executor = open(config);
+  const auto executor = open(config, numerics.windows);
   ASSERT_TRUE(executor);
   const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
   for (size_t i = 0; i < got.size(); ++i)
@@ -360,6 +366,35 @@ TEST(ExactnessRows, EachNumericsDoesSomething) {
     const Expectations& e = expected(numerics);
     const Outcome& usual_outcome = outcome_of(expected(kNumerics[0]), "top_k_log_probs");
     EXPECT_NE(difference(usual_outcome, outcome_of(e, "top_k_log_probs")), "") << numerics.name;
+  }
+}
+
+// Layers with a window keep what it reaches and one block more, those without everything.
+TEST(CacheGroups, AWindowHoldsOneBlockMoreAtSixteenWindows) {
+  constexpr int32_t kWindow = 2 * kBlock, kLength = 16 * kWindow;
+  for (const bool overlap : {false, true}) {
+    ExecutorConfig config = plain();
+    config.enable_overlap = overlap;
+    const auto executor = open(config, {kWindow, 0});
+    ASSERT_TRUE(executor);
+    Request r = bare_request(0);
+    r.input_token_ids.resize(kBlock);
+    r.max_tokens = kLength - kBlock;
+    r.sampling.min_tokens = r.max_tokens;
+    Client client;
+    const Outcome outcome = client.run(*executor, r);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+    ASSERT_EQ(outcome.sequences.at(0).at(0).tokens.size(), static_cast<size_t>(r.max_tokens));
+    executor->drain(milliseconds(60000));
+    const ExecutorStats stats = executor->stats();
+    ASSERT_EQ(stats.num_kv_groups, 2);
+    EXPECT_EQ(stats.kv_groups[0].window, 0);
+    EXPECT_EQ(stats.kv_groups[0].blocks_held_most, kLength / kBlock);
+    EXPECT_EQ(stats.kv_groups[1].window, kWindow);
+    EXPECT_EQ(stats.kv_groups[1].blocks_held_most, kWindow / kBlock + 1);
+    std::string lines;
+    for (const MemoryUse& use : executor->memory()) lines += use.what + "\n";
+    EXPECT_NE(lines.find("KV cache of 3 layers with a window of 32\n"), std::string::npos) << lines;
   }
 }
 

@@ -1,6 +1,8 @@
 // BlockGroup: references, lists and expiries.
 #include "sched/block_group.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace nereid::sched {
@@ -26,6 +28,7 @@ BlockGroup::BlockGroup(const CacheGroup& config)
 void BlockGroup::hold(BlockId id) {
   NEREID_CHECK(!on_host(id));
   if (blocks_[id].refs++ == 0) unlink(id);
+  most_held_ = std::max(most_held_, config_.num_blocks - num_free());
 }
 
 void BlockGroup::unhold(BlockId id, Time now) {

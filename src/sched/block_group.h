@@ -33,6 +33,7 @@ class BlockGroup {
   BlockId end() const { return static_cast<BlockId>(blocks_.size()); }  // of the ids of both levels
   bool on_host(BlockId id) const { return id >= config_.num_blocks; }
   int32_t num_free() const { return device_.size(); }
+  int32_t most_held() const { return most_held_; }  // at a time, since construction
   int32_t num_host_free() const { return host_.size_of(EvictionLists::kEmpty); }
 
   void hold(BlockId id);
@@ -78,6 +79,7 @@ class BlockGroup {
   std::vector<Block> blocks_;
   EvictionLists device_, host_;
   ExpiryQueue expiries_;
+  int32_t most_held_ = 0;
 };
 
 }  // namespace nereid::sched

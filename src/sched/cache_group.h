@@ -7,11 +7,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "nereid/stats.h"
 #include "sched/step_plan.h"
 
 namespace nereid::sched {
 
-inline constexpr size_t kMaxGroups = 8;
+inline constexpr size_t kMaxGroups = kMaxKvGroups;
 
 // A block of any group holds the same number of positions; what it holds of each is the group's
 // business. Block ids are per group: the device has [0, num_blocks), the host pool

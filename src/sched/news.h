@@ -2,14 +2,13 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "nereid/response.h"
-#include "sched/cache_group.h"
+#include "nereid/stats.h"
 
 namespace nereid::sched {
 
@@ -39,18 +38,11 @@ struct RowNews {
   bool empty() const { return tokens.empty() && beams.empty() && !finished; }
 };
 
-// The memory of one cache group.
-struct GroupStats {
-  int32_t window = 0;  // 0 = all positions
-  int64_t blocks_total = 0, blocks_free = 0;
-  int64_t host_blocks_total = 0, host_blocks_free = 0;
-};
-
 // Counts since construction, except the first lines.
 struct SchedulerStats {
   int64_t num_running = 0, num_waiting = 0, num_paused = 0;  // paused: of the waiting ones
-  std::array<GroupStats, kMaxGroups> groups;
-  size_t num_groups = 0;
+  std::array<KvGroupStats, kMaxKvGroups> groups;
+  int64_t num_groups = 0;
   int64_t blocks_total = 0, blocks_free = 0;  // of all groups
   int64_t host_blocks_total = 0, host_blocks_free = 0;
 

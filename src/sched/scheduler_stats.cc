@@ -47,6 +47,7 @@ SchedulerStats Scheduler::stats() const {
     stats.groups[stats.num_groups++] = {.window = group.config().window,
                                         .blocks_total = group.config().num_blocks,
                                         .blocks_free = group.num_free(),
+                                        .blocks_held_most = group.most_held(),
                                         .host_blocks_total = group.config().num_host_blocks,
                                         .host_blocks_free = group.num_host_free()};
     stats.blocks_total += group.config().num_blocks;

@@ -1,0 +1,43 @@
+// Test only: the shipped model with layers that look differently far back.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
+#include "io/engine_writer.h"
+#include "kernels/open.h"
+#include "nereid/config.h"
+
+namespace nereid::runtime {
+
+// Writes an engine like that of `model`, layer i with the i-th of `windows` (again from the first;
+// 0 = all positions), into config.cache_dir.
+inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path& model,
+                                                    const ExecutorConfig& config,
+                                                    const std::vector<int32_t>& windows) {
+  ASSIGN_OR_RETURN(const auto opened, kernels::open_device("cpu", {.num_threads = 1}));
+  convert::BuildOptions build;
+  build.cache_dir = config.cache_dir;
+  ASSIGN_OR_RETURN(const auto whole,
+                   convert::ensure_engine(model, opened.registry, opened.device->info(), build));
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(whole));
+  io::Plan plan = file.plan();
+  std::string name = "windows";
+  for (const int32_t window : windows) name += "_" + std::to_string(window);
+  for (io::Call& call : plan.calls)
+    if (auto* const attention = std::get_if<kernels::ids::Attention>(&call.op))
+      attention->window = windows[static_cast<size_t>(attention->cache) % windows.size()];
+  for (io::Weight& weight : plan.weights) weight.checksum = 0;  // the writer begins with it
+  const auto path = config.cache_dir / (name + ".engine");
+  ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, plan, "test"));
+  for (size_t i = 0; i < plan.weights.size(); ++i)
+    RETURN_IF_ERROR(writer.append(file.weight(static_cast<io::WeightId>(i))));
+  RETURN_IF_ERROR(writer.finish());
+  return path;
+}
+
+}  // namespace nereid::runtime
