@@ -74,6 +74,10 @@ struct ExecutorConfig {
   int32_t num_threads = 0;     // CPU compute threads; 0 = one per physical core
   int64_t memory_bytes = 0;  // budget for weights, buffers and KV together; 0 = a share of what is
                              // free
+  // What the matrices of products become when the engine is built: auto (what the checkpoint has),
+  // int8 (integers with a scale for each output) or int4 (with a scale for every 128 inputs of an
+  // output). The embedding and the head stay as they are.
+  std::string weights = "auto";
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
   PeftCacheConfig peft_cache;

@@ -63,6 +63,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("device", c.device);
   in.read("num_threads", c.num_threads);
   in.read("memory_bytes", c.memory_bytes);
+  in.read("weights", c.weights);
   in.read_object("scheduler", [&](ObjectReader& inner) { read_scheduler(inner, c.scheduler); });
   in.read_object("kv_cache", [&](ObjectReader& inner) { read_kv_cache(inner, c.kv_cache); });
   in.read_object("peft_cache", [&](ObjectReader& inner) { read_peft_cache(inner, c.peft_cache); });

@@ -24,6 +24,7 @@ Status inspect(InspectCommandOptions& options) {
                    kernels::open_device(config.device, {config.num_threads, config.isa}));
   convert::InspectOptions what;
   what.compile = {config.forced_kernels, options.disabled_passes};
+  ASSIGN_OR_RETURN(what.compile.weights, convert::weight_format(config.weights));
   what.max_num_tokens = config.max_num_tokens;
   what.max_batch_size = config.max_batch_size;
   if (config.kv_cache.max_tokens) what.kv_cache_tokens = *config.kv_cache.max_tokens;

@@ -22,6 +22,7 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
+const Words kWeightTypes = {"auto", "int8", "int4"};
 
 // The flags only take words of the list.
 template <class Enum>
@@ -135,6 +136,12 @@ void ModelOptions::declare(CLI::App& command) {
                   "bytes for weights, buffers and KV cache together (2147483648, 2G, 512M); 0 = a "
                   "share of what is free")
       ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command
+      .add_option("--weights", executor.weights,
+                  "what the matrices of products become: " + one_of(kWeightTypes) +
+                      " (groups of 128); auto = as the checkpoint has them")
+      ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
   declare_scheduling(command);
   declare_kv_cache(command);

@@ -7,6 +7,13 @@
 
 namespace nereid::convert {
 
+StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word) {
+  if (word == "auto") return std::optional<kernels::WeightFormat>();
+  if (word == "int8") return std::optional(kernels::kInt8PerRow);
+  if (word == "int4") return std::optional(kernels::kInt4Groups);
+  return invalid_argument("weights: '{}' is not one of auto, int8, int4", word.substr(0, 40));
+}
+
 StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
                                  const CompileOptions& options) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -16,11 +17,15 @@
 namespace nereid::convert {
 
 struct CompileOptions {
-  kernels::Choices forced;                   // "op:kernel"
-  std::vector<std::string> disabled_passes;  // names of graph::passes()
-  int32_t max_positions = 0;                 // longest sequence, at most the model's; 0 = that
+  kernels::Choices forced;                       // "op:kernel"
+  std::vector<std::string> disabled_passes;      // names of graph::passes()
+  int32_t max_positions = 0;                     // longest sequence, at most the model's; 0 = that
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
 };
+
+// What a build is asked to make of the weights of products: "auto": nothing, "int8": kInt8PerRow,
+// "int4": kInt4Groups. InvalidArgument for another word.
+StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word);
 
 struct Compiled {
   models::Model model;  // its graph is as the family built it

@@ -103,7 +103,9 @@ TEST_F(ConvertTest, WeightsAreThoseOfTheCheckpoint) {
     const io::Weight& w = engine->plan().weights[i];
     if (w.name != "layers.1.attn.qkv") continue;
     std::vector<BF16> rows(static_cast<size_t>(w.n * w.k));
-    ASSERT_TRUE(kernels::unpack_rows(engine->weight(static_cast<io::WeightId>(i)), 0, w.n, rows.data()).ok());
+    ASSERT_TRUE(
+        kernels::unpack_rows(engine->weight(static_cast<io::WeightId>(i)), 0, w.n, rows.data())
+            .ok());
     size_t at = 0;
     for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
       const auto* entry = checkpoint->find(fmt::format("model.layers.1.self_attn.{}.weight", part));
@@ -114,6 +116,51 @@ TEST_F(ConvertTest, WeightsAreThoseOfTheCheckpoint) {
     return;
   }
   FAIL() << "no layers.1.attn.qkv";
+}
+
+// Rounded weights are near those of the checkpoint, take the bytes that their format says, and have
+// a key of their own; an engine that was given must have them.
+TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
+  const auto plain = io::EngineFile::open(good());
+  const std::string plain_key = report_.key;
+  for (const std::string word : {"int8", "int4"}) {
+    options_.compile.weights = *weight_format(word);
+    const std::filesystem::path path = good();
+    EXPECT_NE(report_.key, plain_key);
+    const auto engine = io::EngineFile::open(path, io::Verify::kFull);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    int num_rounded = 0;
+    for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
+      const io::Weight& w = engine->plan().weights[i];
+      if (w.format.is_float()) continue;
+      ++num_rounded;
+      EXPECT_EQ(w.format, *options_.compile.weights);
+      const auto id = static_cast<io::WeightId>(i);
+      const kernels::WeightView got = engine->weight(id), wanted = plain->weight(id);
+      for (int64_t row = 0; row < w.n; row += 7)
+        for (int64_t col = 0; col < w.k; ++col) {
+          const float x = kernels::weight_at(wanted, row, col);
+          const int64_t groups = w.format.num_groups(w.k);
+          const float scale = got.scales[kernels::group_index(
+              w.layout, row, col / w.format.group_size(w.k), groups)];
+          ASSERT_NEAR(kernels::weight_at(got, row, col), x,
+                      .501f * scale + 0x1p-8f * (std::abs(x) + scale))
+              << w.name;
+        }
+    }
+    EXPECT_EQ(num_rounded, 8) << "four products in each of two layers";
+    // Used as it is only when it has what the build asks for.
+    BuildOptions other;
+    other.cache_dir = dir_ / "cache";
+    other.compile.weights = options_.compile.weights;
+    EXPECT_TRUE(ensure_engine(path, registry_, DeviceInfo{}, other).ok());
+    other.compile.weights = *weight_format(word == "int8" ? "int4" : "int8");
+    const auto refused = ensure_engine(path, registry_, DeviceInfo{}, other);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(std::string(message(refused.status())), HasSubstr("was built without weights of"));
+  }
+  EXPECT_THAT(std::string(message(weight_format("int3").status())),
+              HasSubstr("weights: 'int3' is not one of auto, int8, int4"));
 }
 
 TEST_F(ConvertTest, EverythingThatMattersChangesTheKey) {

@@ -1,5 +1,6 @@
 #include "convert/engine_cache.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -54,11 +55,19 @@ Status build(const std::filesystem::path& path, const std::string& key,
 }
 
 StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
-                                          const DeviceInfo& device, BuildReport& report) {
+                                          const DeviceInfo& device, const BuildOptions& options,
+                                          BuildReport& report) {
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
   if (file.plan().device != name_of(device.kind))
     return invalid_argument("{}: built for device {}, not for {}", path.string(),
                             file.plan().device, name_of(device.kind));
+  if (const auto& wanted = options.compile.weights; wanted) {
+    const bool has = std::ranges::any_of(file.plan().weights,
+                                         [&](const io::Weight& w) { return w.format == *wanted; });
+    if (!has)
+      return invalid_argument("{}: was built without weights of {}; build it from the checkpoint",
+                              path.string(), kernels::text_of(*wanted));
+  }
   report.path = path;
   report.key = file.build_key();
   return path;
@@ -94,7 +103,7 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
   BuildReport& out = report ? *report : unused;
   out = {};
   if (const std::filesystem::path given = given_engine(model_dir); !given.empty())
-    return use_given(given, device, out);
+    return use_given(given, device, options, out);
   ASSIGN_OR_RETURN(const Compiled compiled,
                    compile_model(model_dir, registry, device, options.compile));
   std::optional<io::Checkpoint> checkpoint;

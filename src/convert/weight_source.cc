@@ -131,8 +131,8 @@ Status read_stacked(const graph::Weight& weight, const WeightSource& source, int
   return out.empty() ? ok() : internal_error("weight '{}' has too few parts", weight.name);
 }
 
-// Reads and rounds some megabytes at a time; the planes of the scales, which are small, are kept and
-// follow the data.
+// Reads and rounds some megabytes at a time; the planes of the scales, which are small, are kept
+// and follow the data.
 Status write_integers(const graph::Weight& weight, const WeightSource& source,
                       io::EngineWriter& writer) {
   const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);

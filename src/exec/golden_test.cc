@@ -300,6 +300,54 @@ TEST_P(GoldenTest, EightBitCaches) {
   }
 }
 
+// Weights of integers move the logits by their rounding only: against bf16 weights the largest
+// difference stays below a share of the logits' spread, and the greedy ids agree with the golden
+// ones: all of them at eight bits. However the work is cut, the bits are the same.
+TEST_P(GoldenTest, IntegerWeights) {
+  std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
+  std::erase_if(cases,
+                [&](const GoldenCase& c) { return c.prompt.size() > (is_slow() ? 16 : 256); });
+  if (is_slow()) cases.resize(2);
+  const int32_t num_steps = is_slow() ? 4 : 48;
+  const RunnerLimits limits = roomy_limits(static_cast<int32_t>(cases.size()), 256, 512, 32);
+  Harness plain(build(kQuickstart, GetParam()), limits, open());
+  struct Bound {
+    kernels::WeightFormat format;
+    double difference;  // of a logit, as a share of the spread
+    double agreement;   // share of the golden ids that come before a case's first other id
+  };
+  for (const Bound& bound :
+       {Bound{kernels::kInt8PerRow, .25, 1}, {kernels::kInt4Groups, 2.5, .5}}) {
+    convert::BuildOptions options;
+    options.compile.weights = bound.format;
+    Harness harness(build(kQuickstart, GetParam(), options), limits, open());
+    double worst = 0;
+    for (const GoldenCase& c : cases) {
+      const auto expected = plain.prefill(Sequence(0, limits), c.prompt, 256);
+      const auto got = harness.prefill(Sequence(0, limits), c.prompt, 256);
+      double largest = 0;
+      for (size_t i = 0; i < got.size(); ++i)
+        largest = std::max(largest, std::abs(double{got[i]} - expected[i]));
+      worst = std::max(worst, largest / spread_of(expected));
+      EXPECT_EQ(harness.prefill(Sequence(1, limits), c.prompt, 9), got);
+    }
+    const std::vector<Ids> ids = generate_batch(harness, cases, num_steps);
+    int num_clear = 0, num_agreed = 0;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const int32_t count = std::min<int32_t>(cases[i].num_clear, num_steps);
+      num_clear += count;
+      for (int32_t step = 0; step < count && ids[i][step] == cases[i].greedy[step]; ++step)
+        ++num_agreed;
+    }
+    EXPECT_EQ(harness.generate(Sequence(1, limits), cases[1].prompt, num_steps, 7), ids[1]);
+    EXPECT_GT(worst, 0) << "nothing was rounded";
+    EXPECT_LT(worst, bound.difference) << kernels::text_of(bound.format);
+    EXPECT_GE(num_agreed, bound.agreement * num_clear) << kernels::text_of(bound.format);
+    std::printf("%s: largest difference %.3f of the spread, %d of %d ids agree\n",
+                kernels::text_of(bound.format).c_str(), worst, num_agreed, num_clear);
+  }
+}
+
 TEST_P(GoldenTest, PipelinedEqualsSynchronous) {
   const auto cases = read_cases(kGolden / "target.json");
   const RunnerLimits limits = roomy_limits(2, 64, 128, 32);

@@ -47,7 +47,7 @@ struct Weight {
   std::vector<WeightPart> parts;
   int64_t n = 0, k = 0;
   bool is_vector = false;
-  kernels::WeightFormat format = {};  // what it becomes in the engine
+  kernels::WeightFormat format = {};                                // what it becomes in the engine
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
 };
 

@@ -71,8 +71,8 @@ TEST_F(EngineFileTest, WrittenFileReadsBack) {
   for (const Weight& w : file->plan().weights)
     for (const Plane& p : w.planes) {
       const auto bytes = file->bytes(p);
-      EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
-                             blob_.begin() + static_cast<ptrdiff_t>(p.offset)));
+      EXPECT_TRUE(
+          std::equal(bytes.begin(), bytes.end(), blob_.begin() + static_cast<ptrdiff_t>(p.offset)));
     }
   EXPECT_EQ(num_files(), 1u);
 }

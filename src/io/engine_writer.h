@@ -26,8 +26,8 @@ class EngineWriter {
   EngineWriter& operator=(EngineWriter&&) = delete;
   ~EngineWriter();  // removes the temporary file unless finished
 
-  // The next bytes of the weights' planes, in table order; pieces may have any size but do not cross
-  // from one plane into the next. Unavailable when the disk is full and so on.
+  // The next bytes of the weights' planes, in table order; pieces may have any size but do not
+  // cross from one plane into the next. Unavailable when the disk is full and so on.
   Status append(std::span<const std::byte> bytes);
 
   // Writes the header, makes the file durable and gives it its name. Internal when weights are

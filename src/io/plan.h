@@ -119,8 +119,8 @@ inline constexpr size_t kChecksumPiece = size_t{1} << 20;
 uint64_t weight_checksum(const void* data, size_t bytes);
 
 // Proves that a plan is safe to run: ids, shapes and types of every call, memory ranges, formats of
-// weights, sizes of their planes and their ranges within the blob. InvalidArgument naming the call or table row. Every plan read from a
-// file has passed it.
+// weights, sizes of their planes and their ranges within the blob. InvalidArgument naming the call
+// or table row. Every plan read from a file has passed it.
 Status check_plan(const Plan& plan);
 
 // The plan as JSON and back (the header of an engine file). from_json: InvalidArgument naming the

@@ -77,8 +77,7 @@ Status check_planes(const Weight& w) {
                  "weight '{}': shape [{}, {}]", w.name, w.n, w.k);
   const std::string_view wrong = kernels::format_error(w.format);
   NEREID_REQUIRE(wrong.empty(), "weight '{}': {}", w.name, wrong);
-  const std::vector<kernels::PlaneShape> wanted =
-      kernels::planes_of(w.format, w.layout, w.n, w.k);
+  const std::vector<kernels::PlaneShape> wanted = kernels::planes_of(w.format, w.layout, w.n, w.k);
   NEREID_REQUIRE(w.planes.size() == wanted.size(), "weight '{}': {} planes, {} has {}", w.name,
                  w.planes.size(), kernels::text_of(w.format), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {

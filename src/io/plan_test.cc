@@ -52,7 +52,8 @@ TEST(Plan, CheckRefusesUnsafePlans) {
   EXPECT_THAT(error([](Plan& p) { p.values[1].column = 1; }), HasSubstr("do not fit in a stride"));
   EXPECT_THAT(error([](Plan& p) { p.values[1].dtype = DType::kI8; }), HasSubstr("i8"));
   EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].offset = 0; }), HasSubstr("overlap"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].shape.bytes += 1; }), HasSubstr("weight 'norm'"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].shape.bytes += 1; }),
+              HasSubstr("weight 'norm'"));
   EXPECT_THAT(error([](Plan& p) { p.blob_bytes -= 1; }), HasSubstr("does not fit in the blob"));
   EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Embed>(p.calls[0].op).table = 3; }),
               HasSubstr("call 0 (embed): 'table': no weight 3"));
@@ -95,7 +96,8 @@ TEST(Plan, FormatsAndPlanesSurviveJson) {
   EXPECT_EQ(again->weights[2].planes[2].checksum, 77u);
   const auto blob = std::vector<std::byte>(plan.blob_bytes);
   const kernels::WeightView view = view_of(again->weights[2], blob.data());
-  EXPECT_EQ(view.as_bytes(), reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[0].offset]));
+  EXPECT_EQ(view.as_bytes(),
+            reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[0].offset]));
   EXPECT_EQ(view.scales, reinterpret_cast<const float*>(&blob[plan.weights[2].planes[1].offset]));
   EXPECT_EQ(view.zeros, reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[2].offset]));
 }
@@ -129,7 +131,8 @@ TEST(Plan, CheckProvesEveryPlane) {
   Plan plan = integer_plan();
   plan.weights[1].format = kernels::kInt8PerRow;
   place_weights(plan);
-  EXPECT_THAT(std::string(message(check_plan(plan))), HasSubstr("'weight' [1, 32] is not a vector"));
+  EXPECT_THAT(std::string(message(check_plan(plan))),
+              HasSubstr("'weight' [1, 32] is not a vector"));
 }
 
 TEST(Plan, ChecksumIsChainedOverPieces) {

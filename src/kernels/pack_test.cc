@@ -72,8 +72,8 @@ WeightFormat with_zeros(WeightFormat format) {
 }
 
 // What the integers stand for is near the numbers they were made of, by the scale of their group
-// and one rounding to bf16 (half of 2^-7); both layouts give the same numbers, and their planes the sizes that
-// planes_of() says.
+// and one rounding to bf16 (half of 2^-7); both layouts give the same numbers, and their planes the
+// sizes that planes_of() says.
 TEST(Quantize, IsNearInEveryFormatAndLayout) {
   const int64_t n = 19, k = 300;
   std::vector<BF16> matrix(static_cast<size_t>(n * k));
@@ -91,9 +91,10 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
     for (int64_t row = 0; row < n; ++row)
       for (int64_t col = 0; col < k; ++col) {
         const float x = to_float(matrix[static_cast<size_t>(row * k + col)]);
-        const float scale = rows.scales[static_cast<size_t>(
-            row * format.num_groups(k) + col / format.group_size(k))];
-        const float bound = (format.zeros ? 1.0f : 0.5f) * scale * 1.001f + 0x1p-8f * (std::fabs(x) + scale);
+        const float scale = rows.scales[static_cast<size_t>(row * format.num_groups(k) +
+                                                            col / format.group_size(k))];
+        const float bound =
+            (format.zeros ? 1.0f : 0.5f) * scale * 1.001f + 0x1p-8f * (std::fabs(x) + scale);
         ASSERT_NEAR(weight_at(a, row, col), x, bound) << text_of(format);
         ASSERT_EQ(weight_at(a, row, col), weight_at(b, row, col)) << text_of(format);
       }

@@ -12,24 +12,24 @@ namespace {
 constexpr int32_t kGlobalRope = 0, kLocalRope = 1;  // in Traits::ropes
 
 constexpr WeightRule kGemma3Model[] = {
-    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden},
+    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
     {"norm", "model.norm.weight", Dim::kHidden},
-    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, untied},
+    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
 };
 constexpr WeightRule kGemma3Layer[] = {
     {"attn.norm", "input_layernorm.weight", Dim::kHidden},
-    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden},
-    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden},
-    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden},
+    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden, Shard::kHeads},
+    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden, Shard::kHeads},
+    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden, Shard::kHeads},
     {"attn.q.norm", "self_attn.q_norm.weight", Dim::kHead},
     {"attn.k.norm", "self_attn.k_norm.weight", Dim::kHead},
-    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery},
+    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
     {"attn.out.norm", "post_attention_layernorm.weight", Dim::kHidden},
     {"mlp.norm", "pre_feedforward_layernorm.weight", Dim::kHidden},
-    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden},
-    {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden},
-    {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate},
+    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
+    {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
+    {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
     {"mlp.out.norm", "post_feedforward_layernorm.weight", Dim::kHidden},
 };
 

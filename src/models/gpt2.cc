@@ -9,27 +9,28 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kGpt2Model[] = {
-    {"embed", "wte.weight", Dim::kVocab, Dim::kHidden},
+    {"embed", "wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
     {"positions", "wpe.weight", Dim::kPositions, Dim::kHidden},
     {"norm", "ln_f.weight", Dim::kHidden},
     {"norm.bias", "ln_f.bias", Dim::kHidden},
-    {"head", "wte.weight", Dim::kVocab, Dim::kHidden, tied},
+    {"head", "wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
 };
 constexpr WeightRule kGpt2Head[] = {
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, untied},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
 };
 constexpr WeightRule kGpt2Layer[] = {
     {"attn.norm", "ln_1.weight", Dim::kHidden},
     {"attn.norm.bias", "ln_1.bias", Dim::kHidden},
-    {"attn.qkv", "attn.c_attn.weight", Dim::kQueryKeyValue, Dim::kHidden, nullptr, true},
-    {"attn.qkv.bias", "attn.c_attn.bias", Dim::kQueryKeyValue},
-    {"attn.out", "attn.c_proj.weight", Dim::kHidden, Dim::kQuery, nullptr, true},
+    {"attn.qkv", "attn.c_attn.weight", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads, nullptr,
+     true},
+    {"attn.qkv.bias", "attn.c_attn.bias", Dim::kQueryKeyValue, Dim::kOne, Shard::kHeads},
+    {"attn.out", "attn.c_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads, nullptr, true},
     {"attn.out.bias", "attn.c_proj.bias", Dim::kHidden},
     {"mlp.norm", "ln_2.weight", Dim::kHidden},
     {"mlp.norm.bias", "ln_2.bias", Dim::kHidden},
-    {"mlp.up", "mlp.c_fc.weight", Dim::kIntermediate, Dim::kHidden, nullptr, true},
-    {"mlp.up.bias", "mlp.c_fc.bias", Dim::kIntermediate},
-    {"mlp.down", "mlp.c_proj.weight", Dim::kHidden, Dim::kIntermediate, nullptr, true},
+    {"mlp.up", "mlp.c_fc.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN, nullptr, true},
+    {"mlp.up.bias", "mlp.c_fc.bias", Dim::kIntermediate, Dim::kOne, Shard::kN},
+    {"mlp.down", "mlp.c_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK, nullptr, true},
     {"mlp.down.bias", "mlp.c_proj.bias", Dim::kHidden},
 };
 

@@ -15,28 +15,28 @@ constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
 constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
 
 constexpr WeightRule kLlamaModel[] = {
-    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden},
+    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
     {"norm", "model.norm.weight", Dim::kHidden},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, untied},
-    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, tied},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
 };
 constexpr WeightRule kLlamaLayer[] = {
     {"attn.norm", "input_layernorm.weight", Dim::kHidden},
-    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden},
-    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden},
-    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden},
-    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery},
-    {"attn.q.bias", "self_attn.q_proj.bias", Dim::kQuery, Dim::kOne, qkv_bias},
-    {"attn.k.bias", "self_attn.k_proj.bias", Dim::kKeyValue, Dim::kOne, qkv_bias},
-    {"attn.v.bias", "self_attn.v_proj.bias", Dim::kKeyValue, Dim::kOne, qkv_bias},
-    {"attn.out.bias", "self_attn.o_proj.bias", Dim::kHidden, Dim::kOne, out_bias},
+    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden, Shard::kHeads},
+    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden, Shard::kHeads},
+    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden, Shard::kHeads},
+    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
+    {"attn.q.bias", "self_attn.q_proj.bias", Dim::kQuery, Dim::kOne, Shard::kHeads, qkv_bias},
+    {"attn.k.bias", "self_attn.k_proj.bias", Dim::kKeyValue, Dim::kOne, Shard::kHeads, qkv_bias},
+    {"attn.v.bias", "self_attn.v_proj.bias", Dim::kKeyValue, Dim::kOne, Shard::kHeads, qkv_bias},
+    {"attn.out.bias", "self_attn.o_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, out_bias},
     {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
-    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden},
-    {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden},
-    {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate},
-    {"mlp.gate.bias", "mlp.gate_proj.bias", Dim::kIntermediate, Dim::kOne, mlp_bias},
-    {"mlp.up.bias", "mlp.up_proj.bias", Dim::kIntermediate, Dim::kOne, mlp_bias},
-    {"mlp.down.bias", "mlp.down_proj.bias", Dim::kHidden, Dim::kOne, mlp_bias},
+    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
+    {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
+    {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
+    {"mlp.gate.bias", "mlp.gate_proj.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
+    {"mlp.up.bias", "mlp.up_proj.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
+    {"mlp.down.bias", "mlp.down_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, mlp_bias},
 };
 
 void refuse_unknown_variants(Config& config) {

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "graph/verify.h"
 #include "models/family.h"
+#include "models/weights.h"
 
 namespace nereid::models {
 namespace {
@@ -194,6 +195,61 @@ TEST_F(ModelsTest, Gpt2WithoutPrefix) {
 
 // Wanted numbers were computed from the published formulas in double precision, apart from this
 // code.
+// Sizes of a model with eight query heads and two key heads of 64.
+Traits shared_traits() {
+  Traits t;
+  t.vocab_size = 1000, t.hidden_size = 512, t.intermediate_size = 1536;
+  t.num_heads = 8, t.num_kv_heads = 2, t.head_dim = 64;
+  return t;
+}
+
+std::string shard_text(const WeightRule& rule, int32_t ranks,
+                       const kernels::WeightFormat& format = {}, int64_t experts = 1) {
+  const auto size = shard_size(rule, shared_traits(), format, ranks, experts);
+  if (!size.ok()) return std::string(message(size.status()));
+  return fmt::format("[{}, {}, {}]", size->experts, size->n, size->k);
+}
+
+TEST(WeightRule, IsDividedAlongItsAxis) {
+  const WeightRule norm = {"norm", "", Dim::kHidden};
+  const WeightRule embed = {"embed", "", Dim::kVocab, Dim::kHidden, Shard::kN};
+  const WeightRule q = {"q", "", Dim::kQuery, Dim::kHidden, Shard::kHeads};
+  const WeightRule k = {"k", "", Dim::kKeyValue, Dim::kHidden, Shard::kHeads};
+  const WeightRule qkv = {"qkv", "", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads};
+  const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, Shard::kHeads};
+  const WeightRule experts = {"experts", "", Dim::kIntermediate, Dim::kHidden, Shard::kExperts};
+  EXPECT_EQ(shard_text(norm, 3), "[1, 512, 1]");
+  EXPECT_EQ(shard_text(embed, 4), "[1, 250, 512]");
+  EXPECT_THAT(shard_text(embed, 3), HasSubstr("weight 'embed' [1, 1000, 512] of bf16: rows cannot "
+                                              "be divided among 3 ranks"));
+  EXPECT_EQ(shard_text(q, 4), "[1, 128, 512]");
+  EXPECT_EQ(shard_text(k, 2), "[1, 64, 512]");
+  EXPECT_EQ(shard_text(k, 8), "[1, 64, 512]");  // each head on four ranks
+  EXPECT_THAT(shard_text(k, 3), HasSubstr("heads cannot be divided among 3 ranks"));
+  EXPECT_EQ(shard_text(qkv, 4), "[1, 256, 512]");
+  EXPECT_EQ(shard_text(out, 4), "[1, 512, 128]");
+  EXPECT_THAT(shard_text(out, 16), HasSubstr("heads cannot be divided"));
+  EXPECT_EQ(shard_text(experts, 4, {}, 8), "[2, 1536, 512]");
+  EXPECT_THAT(shard_text(experts, 3, {}, 8), HasSubstr("experts cannot be divided"));
+  EXPECT_THAT(shard_text(embed, 0), HasSubstr("cannot be divided among 0 ranks"));
+}
+
+// A rank's columns begin where a group does, since a scale belongs to a group.
+TEST(WeightRule, ColumnsAreCutBetweenGroups) {
+  const WeightRule down = {"down", "", Dim::kHidden, Dim::kIntermediate, Shard::kK};
+  const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, Shard::kHeads};
+  const WeightRule up = {"up", "", Dim::kIntermediate, Dim::kHidden, Shard::kN};
+  EXPECT_EQ(shard_text(down, 8), "[1, 512, 192]");
+  EXPECT_EQ(shard_text(down, 8, kernels::kInt8PerRow), "[1, 512, 192]");
+  EXPECT_EQ(shard_text(down, 4, kernels::kInt4Groups), "[1, 512, 384]");
+  EXPECT_THAT(shard_text(down, 8, kernels::kInt4Groups),
+              HasSubstr("weight 'down' [1, 512, 1536] of int4 in groups of 128: columns in groups "
+                        "of 128 cannot be divided among 8 ranks"));
+  EXPECT_EQ(shard_text(out, 4, kernels::kInt4Groups), "[1, 512, 128]");
+  EXPECT_THAT(shard_text(out, 8, kernels::kInt4Groups), HasSubstr("groups of 128"));
+  EXPECT_EQ(shard_text(up, 8, kernels::kInt4Groups), "[1, 192, 512]");
+}
+
 TEST(RopeTable, Llama3) {
   RopeTraits rope{10000, RopeScaling::kLlama3, 8, 64, 1, 4};
   const io::RopeTable table = rope_table(rope, 16);

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/check.h"
@@ -31,6 +32,24 @@ int64_t size_of(Dim dim, const Traits& t) {
       return (int64_t{t.num_heads} + 2 * int64_t{t.num_kv_heads}) * t.head_dim;
   }
   return 0;
+}
+
+// Heads side by side in a dimension: of queries, of keys and values, or of all three.
+bool has_query_heads(Dim dim) { return dim == Dim::kQuery || dim == Dim::kQueryKeyValue; }
+bool has_key_heads(Dim dim) { return dim == Dim::kKeyValue || dim == Dim::kQueryKeyValue; }
+
+// What a rank holds of a dimension made of heads; 0: they cannot be divided.
+int64_t heads_size(Dim dim, const Traits& t, int32_t ranks) {
+  int64_t heads = 0;
+  if (has_query_heads(dim)) {
+    if (t.num_heads % ranks != 0) return 0;
+    heads += t.num_heads / ranks;
+  }
+  if (has_key_heads(dim)) {
+    if (t.num_kv_heads % ranks != 0 && ranks % t.num_kv_heads != 0) return 0;
+    heads += (dim == Dim::kQueryKeyValue ? 2 : 1) * std::max(t.num_kv_heads / ranks, 1);
+  }
+  return heads * t.head_dim;
 }
 
 Status check_part(const io::Checkpoint& checkpoint, const graph::WeightPart& part,
@@ -72,6 +91,45 @@ graph::WeightId Weights::operator[](std::string_view name) const {
   for (const auto& [key, id] : ids_)
     if (key == name) return id;
   return graph::kNone;
+}
+
+StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
+                                const kernels::WeightFormat& format, int32_t ranks,
+                                int64_t num_experts) {
+  const WeightSize whole = {num_experts, size_of(rule.n, traits), size_of(rule.k, traits)};
+  WeightSize part = whole;
+  const auto refuse = [&](std::string_view what) {
+    return invalid_argument("weight '{}' [{}, {}, {}] of {}: {} cannot be divided among {} ranks",
+                            rule.name, whole.experts, whole.n, whole.k, kernels::text_of(format),
+                            what, ranks);
+  };
+  if (ranks < 1) return refuse("it");
+  const auto divide = [&](int64_t size) { return size % ranks == 0 ? size / ranks : 0; };
+  switch (rule.shard) {
+    case Shard::kNone:
+      break;
+    case Shard::kN:
+      part.n = divide(whole.n);
+      break;
+    case Shard::kK:
+      part.k = divide(whole.k);
+      break;
+    case Shard::kHeads: {
+      const bool rows = has_query_heads(rule.n) || has_key_heads(rule.n);
+      (rows ? part.n : part.k) = heads_size(rows ? rule.n : rule.k, traits, ranks);
+      if (part.n == 0 || part.k == 0) return refuse("heads");
+      break;
+    }
+    case Shard::kExperts:
+      part.experts = divide(whole.experts);
+      break;
+  }
+  if (part.experts == 0) return refuse("experts");
+  if (part.n == 0) return refuse("rows");
+  if (part.k == 0) return refuse("columns");
+  if (part.k != whole.k && format.num_groups(whole.k) > 1 && part.k % format.group != 0)
+    return refuse(fmt::format("columns in groups of {}", format.group));
+  return part;
 }
 
 Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint,

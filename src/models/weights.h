@@ -29,12 +29,22 @@ enum class Dim : uint8_t {
   kQueryKeyValue,  // all heads side by side
 };
 
+// The axis along which ranks can share a weight.
+enum class Shard : uint8_t {
+  kNone,     // every rank has all of it
+  kN,        // rows: each rank makes some of the outputs
+  kK,        // columns: each rank makes a part of every sum
+  kHeads,    // rows or columns, whichever are heads, by whole heads
+  kExperts,  // whole experts
+};
+
 struct WeightRule {
   std::string_view name;  // in the engine: "attn.q"
   std::string_view
       tensor;  // in the checkpoint, after the layer's prefix: "self_attn.q_proj.weight"
   Dim n = Dim::kOne;
-  Dim k = Dim::kOne;                      // kOne: a vector of n
+  Dim k = Dim::kOne;  // kOne: a vector of n
+  Shard shard = Shard::kNone;
   bool (*when)(const Traits&) = nullptr;  // absent: always
   bool transposed = false;                // the checkpoint has [k, n]
 };
@@ -53,6 +63,19 @@ class Weights {
  private:
   std::vector<std::pair<std::string_view, graph::WeightId>> ids_;
 };
+
+// A weight [experts, n, k], or what a rank holds of one.
+struct WeightSize {
+  int64_t experts = 1, n = 0, k = 0;
+  bool operator==(const WeightSize&) const = default;
+};
+
+// What each of `ranks` ranks holds of a rule's weight in a format. Heads of keys and values are
+// held by several ranks when there are fewer of them than ranks. Columns are only cut between the
+// groups of the format. InvalidArgument naming the weight, its sizes and what does not divide.
+StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
+                                const kernels::WeightFormat& format, int32_t ranks,
+                                int64_t num_experts = 1);
 
 // Whether a tensor that no rule mentions may be ignored.
 using Ignores = bool (*)(const Traits&, std::string_view tensor);

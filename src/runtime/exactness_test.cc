@@ -52,6 +52,8 @@ const Numerics kNumerics[] = {
     {"NotNormalized", [](ExecutorConfig& c) { c.normalize_log_probs = false; }},
     {"Int8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kInt8; }},
     {"Fp8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kFp8; }},
+    {"Int8Weights", [](ExecutorConfig& c) { c.weights = "int8"; }},
+    {"Int4Weights", [](ExecutorConfig& c) { c.weights = "int4"; }},
     {"Window", [](ExecutorConfig& c) { c.kv_cache.max_attention_window = 33; }},
     {"Sink",
      [](ExecutorConfig& c) {

@@ -83,6 +83,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
   build.compile.forced = config.forced_kernels;
+  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
   build.random_weights = config.random_weights;
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));

@@ -219,6 +219,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   ASSIGN_OR_RETURN(config.enable_overlap,
                    settings.boolean("enable_overlap", config.enable_overlap));
   config.isa = settings.parameter("isa").value_or("");
+  config.weights = settings.parameter("weights").value_or(config.weights);
   ASSIGN_OR_RETURN(config.random_weights,
                    settings.boolean("random_weights", config.random_weights));
   config.cache_dir = settings.parameter("cache_dir").value_or("");

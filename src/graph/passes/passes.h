@@ -20,7 +20,7 @@ namespace nereid::graph {
 struct PassContext {
   const kernels::Registry* registry = nullptr;
   DeviceInfo device;
-  kernels::Choices forced;  // "op:kernel"
+  kernels::Choices forced;                       // "op:kernel"
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: as the family says
 };
 

@@ -30,16 +30,15 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
     const auto bytes = panels ? panel16_bytes(n, k) : static_cast<uint64_t>(n * k) * sizeof(BF16);
     return {{PlaneRole::kData, DType::kBF16, n, k, bytes}};
   }
-  const int64_t row_bytes = integer_row_bytes(k, format.bits), groups = format.num_groups(k);
+  const int64_t row_bytes = format.row_bytes(k), groups = format.num_groups(k);
   const int64_t rows = panels ? num_panels(n) * kPanelRows : n;
-  const int64_t data =
-      panels ? num_panels(n) * integer_panel_bytes(k, format.bits) : n * row_bytes;
+  const int64_t data = panels ? num_panels(n) * integer_panel_bytes(k, format.bits) : n * row_bytes;
   std::vector<PlaneShape> planes = {
       {PlaneRole::kData, DType::kU8, n, row_bytes, static_cast<uint64_t>(data)}};
   const auto add = [&](PlaneRole role, DType type, int64_t shown_rows, int64_t cols,
                        int64_t stored_rows) {
-    planes.push_back({role, type, shown_rows, cols,
-                      static_cast<uint64_t>(stored_rows * cols) * size_of(type)});
+    planes.push_back(
+        {role, type, shown_rows, cols, static_cast<uint64_t>(stored_rows * cols) * size_of(type)});
   };
   add(PlaneRole::kScales, format.scales, n, groups, rows);
   if (format.zeros) add(PlaneRole::kZeros, DType::kU8, n, groups, rows);
@@ -54,10 +53,12 @@ uint64_t stored_bytes(const WeightView& weight) {
   return bytes;
 }
 
-IntegerPlace integer_place(WeightLayout layout, int32_t bits, int64_t row, int64_t col, int64_t k) {
+IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int64_t row,
+                           int64_t col, int64_t k) {
+  const int32_t bits = format.bits;
   const int64_t unit = bits == 4 ? col / 2 : col;  // bytes along k
   const int32_t shift = bits == 4 && col % 2 != 0 ? 4 : 0;
-  if (layout == WeightLayout::kRowMajor) return {row * integer_row_bytes(k, bits) + unit, shift};
+  if (layout == WeightLayout::kRowMajor) return {row * format.row_bytes(k) + unit, shift};
   return {row / kPanelRows * integer_panel_bytes(k, bits) + unit * kPanelRows + row % kPanelRows,
           shift};
 }
@@ -66,7 +67,7 @@ float weight_at(const WeightView& w, int64_t row, int64_t col) {
   if (w.format.is_float())
     return to_float(w.as_bf16()[w.layout == WeightLayout::kPanel16 ? panel_index(row, col, w.k)
                                                                    : row * w.k + col]);
-  const IntegerPlace place = integer_place(w.layout, w.format.bits, row, col, w.k);
+  const IntegerPlace place = integer_place(w.layout, w.format, row, col, w.k);
   const int32_t u = w.as_bytes()[place.byte] >> place.shift & ((1 << w.format.bits) - 1);
   const int64_t groups = w.format.num_groups(w.k);
   // An order is data from a file: whatever it says, a group is one of the row's.

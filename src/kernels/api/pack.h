@@ -57,8 +57,7 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
 // Bytes of all planes.
 uint64_t stored_bytes(const WeightView& weight);
 
-// Bytes of one row of integers, row-major, and of one panel.
-constexpr int64_t integer_row_bytes(int64_t k, int32_t bits) { return (k * bits + 7) / 8; }
+// Bytes of one panel of integers.
 constexpr int64_t integer_panel_bytes(int64_t k, int32_t bits) {
   return panel_elements(k) * bits / 8;
 }
@@ -68,7 +67,8 @@ struct IntegerPlace {
   int64_t byte = 0;
   int32_t shift = 0;
 };
-IntegerPlace integer_place(WeightLayout layout, int32_t bits, int64_t row, int64_t col, int64_t k);
+IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int64_t row,
+                           int64_t col, int64_t k);
 // Index of a scale or zero point.
 constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, int64_t groups) {
   if (layout == WeightLayout::kRowMajor) return row * groups + group;

@@ -21,8 +21,7 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
     largest = std::max(largest, to_float(x));
   }
   const int32_t zero = format.default_zero();
-  if (!format.zeros)
-    return {std::max(largest, -smallest) / static_cast<float>(zero - 1), zero};
+  if (!format.zeros) return {std::max(largest, -smallest) / static_cast<float>(zero - 1), zero};
   const auto top = static_cast<float>(2 * zero - 1);
   // Divided first: the difference of two bf16 numbers may be too large for a float.
   const float scale = largest / top - smallest / top;
@@ -50,8 +49,8 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
   for (int64_t row = 0; row < n; ++row)
     for (int64_t group = 0; group < groups; ++group) {
       const int64_t begin = group * group_size, end = std::min(begin + group_size, k);
-      const auto numbers = matrix.subspan(static_cast<size_t>(row * k + begin),
-                                          static_cast<size_t>(end - begin));
+      const auto numbers =
+          matrix.subspan(static_cast<size_t>(row * k + begin), static_cast<size_t>(end - begin));
       for (const BF16 x : numbers)
         if (!std::isfinite(to_float(x)))
           return invalid_argument("quantize: row {} has a number that is not finite", row);
@@ -63,7 +62,7 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
         const float x = to_float(numbers[static_cast<size_t>(col - begin)]);
         const float steps = codes.scale > 0 ? std::nearbyint(x / codes.scale) : 0;
         const int32_t u = std::clamp(static_cast<int32_t>(steps) + codes.zero, 0, top);
-        const IntegerPlace place = integer_place(layout, format.bits, row, col, k);
+        const IntegerPlace place = integer_place(layout, format, row, col, k);
         out.data[static_cast<size_t>(place.byte)] |= static_cast<uint8_t>(u << place.shift);
       }
     }

@@ -35,6 +35,7 @@ struct WeightFormat {
   bool is_float() const { return scheme == Scheme::kFloat; }
   int64_t group_size(int64_t k) const { return group > 0 && group < k ? group : k; }
   int64_t num_groups(int64_t k) const { return (k + group_size(k) - 1) / group_size(k); }
+  int64_t row_bytes(int64_t k) const { return (k * bits + 7) / 8; }  // row-major
   int32_t default_zero() const { return 1 << (bits - 1); }
 };
 
@@ -43,8 +44,8 @@ inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
 inline constexpr WeightFormat kInt8PerRow = {.scheme = Scheme::kInteger, .bits = 8};
 inline constexpr WeightFormat kInt4Groups = {.scheme = Scheme::kInteger, .bits = 4, .group = 128};
 
-// What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said by
-// its `can`.
+// What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said
+// by its `can`.
 std::string_view format_error(const WeightFormat& format);
 
 // For people: "bf16", "int8", "int4 in groups of 128", "... with zero points".

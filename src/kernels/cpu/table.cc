@@ -135,8 +135,8 @@ void add_vectors(Registry& registry) {
 }  // namespace
 
 void add_kernels(Registry& registry) {
-  registry.add<Embed>({{"generic", kCpu, float_table<Embed>, first<Embed>,
-                        run<Embed, launch_embed>}});
+  registry.add<Embed>(
+      {{"generic", kCpu, float_table<Embed>, first<Embed>, run<Embed, launch_embed>}});
   registry.add<AddPositions>({{"generic", kCpu, float_table<AddPositions>, first<AddPositions>,
                                run<AddPositions, launch_add_positions>}});
   registry.add<GatherRows>(

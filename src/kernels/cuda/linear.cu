@@ -1,6 +1,5 @@
 // The product without a library: one warp per output for a few tokens, 64x64 tiles otherwise. Sums
 // are f32 in an order that does not depend on the number of tokens within each form.
-#include "kernels/api/pack.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -50,7 +49,8 @@ struct Product {
 
 // Eight products of each token with one 16-byte piece of the weight row.
 template <int kTokens, class Weight>
-__device__ void add_piece(const Product<Weight>& p, int64_t k, uint4 weights, float (&sums)[kTokens]) {
+__device__ void add_piece(const Product<Weight>& p, int64_t k, uint4 weights,
+                          float (&sums)[kTokens]) {
   const float2 w[4] = {unpack(weights.x), unpack(weights.y), unpack(weights.z), unpack(weights.w)};
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
@@ -154,7 +154,7 @@ IntegerWeight<kBits> integers_of(const WeightView& w) {
   return {w.as_bytes(),
           w.scales,
           w.zeros,
-          integer_row_bytes(w.k, kBits),
+          w.format.row_bytes(w.k),
           w.format.group_size(w.k),
           w.format.num_groups(w.k)};
 }

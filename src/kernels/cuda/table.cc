@@ -60,8 +60,7 @@ double cost_of(const Op& a, const DeviceInfo&) {
 
 template <class Op>
 bool can_look_up(const Op& a, const DeviceInfo& d) {
-  return can_run(a, d) && a.table.layout == WeightLayout::kRowMajor &&
-         a.table.format.is_float();
+  return can_run(a, d) && a.table.layout == WeightLayout::kRowMajor && a.table.format.is_float();
 }
 
 bool can_norm(const Norm& a, const DeviceInfo& d) {
@@ -78,8 +77,8 @@ bool can_library_product(const Linear& a, const DeviceInfo& d) {
 double product_cost(const Linear& a, double flops_per_second) {
   const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
   const auto k = static_cast<double>(a.weight.k);
-  const double bytes =
-      static_cast<double>(stored_bytes(a.weight)) + 2.0 * tokens * k + tokens * n * static_cast<double>(size_of(a.out.dtype));
+  const double bytes = static_cast<double>(stored_bytes(a.weight)) + 2.0 * tokens * k +
+                       tokens * n * static_cast<double>(size_of(a.out.dtype));
   const double flops = 2.0 * tokens * n * k;
   return kLaunchSeconds + std::max(bytes / kBytesPerSecond, flops / flops_per_second);
 }

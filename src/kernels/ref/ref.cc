@@ -75,7 +75,8 @@ void reference(const Norm& a) {
 void reference(const Linear& a) {
   std::vector<float> weight(static_cast<size_t>(a.weight.k));
   for (int64_t n = 0; n < a.weight.n; ++n) {
-    for (int64_t k = 0; k < a.weight.k; ++k) weight[static_cast<size_t>(k)] = weight_at(a.weight, n, k);
+    for (int64_t k = 0; k < a.weight.k; ++k)
+      weight[static_cast<size_t>(k)] = weight_at(a.weight, n, k);
     for (int64_t i = 0; i < a.x.rows; ++i) {
       const BF16* x = a.x.row<BF16>(i);
       double sum = is_given(a.bias) ? to_float(a.bias.as_bf16()[n]) : 0;

@@ -15,14 +15,14 @@ bool can(const Op& op) {
 
 template <class Op>
 void add_row(Registry& registry) {
-  registry.add<Op>({{"ref", DeviceKind::kCpu,
-                     [](const Op& op, const DeviceInfo&) { return can(op); },
-                     [](const Op&, const DeviceInfo&) { return kSlowest; },
-                     [](const Op& args, Stream&) {
-                       RETURN_IF_ERROR(validate(args));
-                       reference(args);
-                       return ok();
-                     }}});
+  registry.add<Op>(
+      {{"ref", DeviceKind::kCpu, [](const Op& op, const DeviceInfo&) { return can(op); },
+        [](const Op&, const DeviceInfo&) { return kSlowest; },
+        [](const Op& args, Stream&) {
+          RETURN_IF_ERROR(validate(args));
+          reference(args);
+          return ok();
+        }}});
 }
 
 }  // namespace

@@ -74,9 +74,9 @@ StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const LinearSha
 Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias, DType out_type,
                        const WeightFormat& format = {}) {
   Case<Linear> result;
-  result.name = fmt::format("tokens={} n={} k={} layout={} weight={} bias={} out={}", s.tokens, s.n,
-                            s.k, static_cast<int>(layout), text_of(format), has_bias,
-                            name_of(out_type));
+  result.name =
+      fmt::format("tokens={} n={} k={} layout={} weight={} bias={} out={}", s.tokens, s.n, s.k,
+                  static_cast<int>(layout), text_of(format), has_bias, name_of(out_type));
   const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
   Image& image = result.before;
