@@ -313,7 +313,7 @@ TEST_F(ConvertTest, F32AndF16CheckpointsAreRounded) {
   const auto engine = io::EngineFile::open(good());
   for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
     if (engine->plan().weights[i].name != "norm") continue;
-    const auto* x = reinterpret_cast<const BF16*>(engine->weight(static_cast<int>(i)).data());
+    const auto* x = reinterpret_cast<const BF16*>(engine->weight(static_cast<int>(i)).data);
     EXPECT_EQ(to_float(x[0]), 1);
     EXPECT_EQ(to_float(x[1]), -2);
     EXPECT_EQ(to_float(x[2]), std::ldexp(1.0f, -24));
@@ -328,7 +328,7 @@ TEST_F(ConvertTest, RandomWeightsNeedNoCheckpointAndRepeat) {
   options_.rebuild = true;
   EXPECT_EQ(blob(good()), first);
   const auto engine = io::EngineFile::open(report_.path);
-  const auto* x = reinterpret_cast<const BF16*>(engine->weight(0).data());
+  const auto* x = reinterpret_cast<const BF16*>(engine->weight(0).data);
   double sum = 0, squares = 0;
   const int64_t n = engine->plan().weights[0].n * engine->plan().weights[0].k;
   for (int64_t i = 0; i < n; ++i) sum += to_float(x[i]), squares += std::pow(to_float(x[i]), 2);
