@@ -165,7 +165,7 @@ Status serve(ServeOptions& options) {
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
   options.process.http.model_name = options.model_name;
   options.process.grpc.host = options.process.http.host;
-  ASSIGN_OR_RETURN(const auto process, ServerProcess::start(options.process));
+  ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));
   end_on_signal.reset();
   print_addresses(options, *process, has_text, seconds(now() - start));
   if (!options.port_file.empty())
@@ -181,6 +181,7 @@ Status serve(ServeOptions& options) {
   // A second signal: what runs ends now.
   const OnSignal hurry(signals, [&deadline](int) { deadline.hurry(); });
   process->stop(deadline);
+  process.reset();  // within the deadline, too
   log_info("stopped");
   return ok();
 }

@@ -61,10 +61,11 @@ bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline)
   std::unique_lock lock(state->mutex);
   const bool all = state->changed.wait_until(lock, deadline, [&] { return state->num_left == 0; });
   state->waiting.clear();
+  const size_t num_left = state->num_left;
   lock.unlock();
   for (auto& thread : threads) all ? thread.join() : thread.detach();
   if (all) return true;
-  log_error("{} models did not unload in time", state->num_left);
+  log_error("{} models did not unload in time", num_left);
   for (const auto& model : models) keep_for_ever(model);
   return false;
 }
