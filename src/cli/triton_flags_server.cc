@@ -1,4 +1,5 @@
 // Flags of the repository and of the core.
+#include "absl/strings/ascii.h"
 #include "cli/flag_values.h"
 #include "cli/triton_flags.h"
 #include "triton/core/tritonserver.h"
@@ -23,7 +24,9 @@ Status count(TritonOptions& o, const char* flag, const std::string& v, CountSett
   return ok();
 }
 
-Status set_control_mode(TritonOptions& o, const std::string& v) {
+// In any case, as the stock server takes it.
+Status set_control_mode(TritonOptions& o, const std::string& given) {
+  const std::string v = absl::AsciiStrToLower(given);
   TRITONSERVER_ModelControlMode mode = TRITONSERVER_MODEL_CONTROL_NONE;
   if (v == "poll") {
     mode = TRITONSERVER_MODEL_CONTROL_POLL;
@@ -31,7 +34,7 @@ Status set_control_mode(TritonOptions& o, const std::string& v) {
     mode = TRITONSERVER_MODEL_CONTROL_EXPLICIT;
   } else if (v != "none") {
     return invalid_argument(
-        "invalid argument for --model-control-mode: {} (allowed: none, poll, explicit)", v);
+        "invalid argument for --model-control-mode: {} (allowed: none, poll, explicit)", given);
   }
   o.control_mode = v;
   o.set_core("--model-control-mode", [mode](Core core) {

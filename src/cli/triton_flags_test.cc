@@ -276,6 +276,14 @@ TEST(TritonFlags, SharedMemoryIsSwitchedForBothProtocols) {
   EXPECT_FALSE(got->grpc.allow_shared_memory);
 }
 
+TEST(TritonFlags, TheControlModeInCapitals) {
+  const auto got = parse_flags({"--model-control-mode=EXPLICIT", "--load-model=a"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->control_mode, "explicit");
+  EXPECT_NE(error({"--model-control-mode=Sometimes"}).find(": Sometimes (allowed"),
+            std::string::npos);
+}
+
 TEST(TritonFlags, WhatIsOpenToTheNetwork) {
   const auto open = [](std::vector<std::string> flags) {
     flags.insert(flags.begin(), "--model-repository=/r");
