@@ -80,18 +80,26 @@ ValueId Builder::slice(std::string name, ValueId x, int64_t column, int64_t cols
   return out;
 }
 
-ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles) {
+ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles, bool interleaved) {
   const ValueId out = value(std::move(name), extent(qkv), DType::kF32, cols(qkv));
-  graph_.nodes.push_back({Rope{.qkv = qkv, .heads = heads(), .angles = angles, .out = out}});
+  graph_.nodes.push_back({Rope{
+      .qkv = qkv, .heads = heads(), .angles = angles, .interleaved = interleaved, .out = out}});
   return out;
 }
 
 ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float scale,
-                           int32_t window) {
+                           int32_t window, const AttentionKind& kind) {
   const Heads h = heads();
   const ValueId out = value(std::move(name), extent(qkv), DType::kBF16, int64_t{h.num} * h.dim);
-  graph_.nodes.push_back({Attention{
-      .qkv = qkv, .heads = h, .cache = layer, .window = window, .scale = scale, .out = out}});
+  graph_.nodes.push_back({Attention{.qkv = qkv,
+                                    .heads = h,
+                                    .cache = layer,
+                                    .window = window,
+                                    .scale = scale,
+                                    .cap = kind.cap,
+                                    .alibi = kind.alibi,
+                                    .sinks = kind.sinks,
+                                    .out = out}});
   return out;
 }
 

@@ -10,6 +10,13 @@
 
 namespace nereid::graph {
 
+// What few families have, see kernels::Attention.
+struct AttentionKind {
+  float cap = 0;
+  float alibi = 0;
+  WeightId sinks = kNone;
+};
+
 class Builder {
  public:
   explicit Builder(io::ModelFacts model);
@@ -39,8 +46,10 @@ class Builder {
                  DType out = DType::kF32);
   ValueId concat(std::string name, std::vector<ValueId> parts);
   ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
-  ValueId rope(std::string name, ValueId qkv, int32_t angles = 0);  // of the model's tables
-  ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window);
+  // `angles`: of the model's tables.
+  ValueId rope(std::string name, ValueId qkv, int32_t angles = 0, bool interleaved = false);
+  ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window,
+                    const AttentionKind& kind = {});
   ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation);
   ValueId activate(std::string name, ValueId x, kernels::Activation activation);
   ValueId add(std::string name, ValueId x, ValueId y);

@@ -44,8 +44,8 @@ TEST(Plan, CheckRefusesUnsafePlans) {
   EXPECT_THAT(error([](Plan& p) { p.model.vocab_size = 33; }),
               HasSubstr("is not f32 [sampled, 33]"));
   EXPECT_THAT(error([](Plan& p) { p.model.num_layers = 0; }), HasSubstr("num_layers"));
-  EXPECT_THAT(error([](Plan& p) { p.model.ropes[0].inverse_frequencies.pop_back(); }),
-              HasSubstr("the angles are not as wide as a head"));
+  EXPECT_THAT(error([](Plan& p) { p.model.ropes[0].inverse_frequencies.push_back(1); }),
+              HasSubstr("the angles are wider than a head"));
   EXPECT_THAT(error([](Plan& p) { p.model.end_ids = {32}; }), HasSubstr("id 32"));
   EXPECT_THAT(error([](Plan& p) { p.values[2].offset = 256; }), HasSubstr("value 'qkv'"));
   EXPECT_THAT(error([](Plan& p) { p.values[2].offset = -64; }), HasSubstr("value 'qkv'"));

@@ -17,6 +17,7 @@ Status fuse_rope_attention(Graph& graph, const PassContext&) {
     if (!rope || uses.readers[rope->out].size() != 1) continue;
     attention->qkv = rope->qkv;
     attention->angles = rope->angles;
+    attention->interleaved = rope->interleaved;
     dropped[writer] = true;
   }
   drop_nodes(graph, dropped);

@@ -144,6 +144,29 @@ TEST_F(PassesTest, FuseRopeAttention) {
   EXPECT_TRUE(is_given(all<Attention>(g)[1].angles));
 }
 
+// What only few families have reaches the op, and the kind of rotation goes with the angles.
+TEST_F(PassesTest, FusionKeepsTheKindOfAttentionAndRotation) {
+  io::ModelFacts m = test_graph().model;
+  m.num_layers = 1;
+  m.ropes = {{std::vector<float>(4, 1.0f)}};  // half of a head turns
+  Builder b(m);
+  const ValueId x = b.embed("embed", b.matrix("embed", "embed", 48, 32));
+  const ValueId h = b.norm("norm", x, b.vector("norm", "norm", 32), {1e-5f});
+  const ValueId qkv = b.rope("rope", b.linear("qkv", h, b.matrix("qkv", "qkv", 64, 32)), 0, true);
+  const ValueId a = b.attention("attn", qkv, 0, 0.25f, 0,
+                                {.cap = 5, .alibi = 8, .sinks = b.vector("sinks", "sinks", 2)});
+  const ValueId head = b.linear("head", a, b.matrix("head", "head", 48, 32));
+  StatusOr<Graph> built = std::move(b).finish(b.sampled_rows("logits", head));
+  ASSERT_TRUE(built.ok()) << built.status();
+  const Graph g = after(fuse_rope_attention, *std::move(built));
+  EXPECT_TRUE(all<Rope>(g).empty());
+  const Attention attention = all<Attention>(g)[0];
+  EXPECT_TRUE(attention.interleaved);
+  EXPECT_EQ(attention.cap, 5);
+  EXPECT_EQ(attention.alibi, 8);
+  EXPECT_EQ(g.weights[attention.sinks].name, "sinks");
+}
+
 // Residual and last attention output are gathered; all that follows runs on sampled rows.
 TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
   const Graph g = after(gather_before_head);

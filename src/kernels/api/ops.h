@@ -166,15 +166,17 @@ inline std::string_view check_heads(const Heads& h, int64_t width) {
   return {};
 }
 
-// Rotates pairs (i, i + d/2) of each query and key head by the row of the angles for the token's
-// position; products and sums are each rounded to f32.
+// Rotates the first w = angles.cols columns of each query and key head by the row of the angles for
+// the token's position, in pairs (i, i + w/2), or (2i, 2i + 1) when interleaved; the other columns
+// stay. Products and sums are each rounded to f32.
 template <class F>
 struct RopeOf {
   static constexpr std::string_view kName = "rope";
   static constexpr bool kRowsIndependent = false;
   typename F::Value qkv;  // f32 [n, heads.width()]
   Heads heads;
-  typename F::Angles angles;   // as wide as a head
+  typename F::Angles angles;  // at most as wide as a head
+  bool interleaved = false;
   typename F::Value out;       // in place of qkv
   typename F::Step step = {};  // positions
 
@@ -182,22 +184,37 @@ struct RopeOf {
     return std::tuple(
         in("qkv", &RopeOf::qkv, {DType::kF32}).of(Rows::kTokens),
         attribute("heads", &RopeOf::heads), kernels::angles("angles", &RopeOf::angles),
+        attribute("interleaved", &RopeOf::interleaved),
         kernels::out("out", &RopeOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("qkv"),
         kernels::step(&RopeOf::step));
   }
   static std::string_view check(const RopeOf<Views>& a) {
     if (a.out.cols != a.qkv.cols) return "out is not as wide as qkv";
-    if (a.angles.cols != a.heads.dim) return "the angles are not as wide as a head";
+    if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
+    if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
     return check_heads(a.heads, a.qkv.cols);
   }
   friend void reference(const RopeOf<Views>& a);
 };
+
+// Slope of ALiBi (Press, Smith and Lewis 2022, "Train short, test long") for a head, as BLOOM and
+// MPT have it: with n the largest power of two up to the number of heads, the first n heads take
+// the powers of 2^(-alibi / n), the others the odd powers of 2^(-alibi / 2n).
+inline float alibi_slope(float alibi, int32_t head, int32_t num_heads) {
+  int32_t n = 1;
+  while (n <= num_heads / 2) n *= 2;
+  const double power = head < n ? head + 1 : head - n + 0.5;
+  return static_cast<float>(std::exp2(-double{alibi} * power / n));
+}
 
 // Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
 // then the query at position i attends to the cached positions j <= i with j > i - window or j <
 // sink (without a window: all). A block that no query of the call sees is not looked at: its entry
 // in the table may be anything. With angles given, Q and K are rotated on the way (the fused form
 // of Rope, to the same bits).
+// A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
+// s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
+// each query, without a value: they enlarge the sum of weights (and m) only.
 // With m the largest score of a query among the positions looked at so far, a position's weight is
 // exp(score - m). What multiplies the stored value is the weight, times the value's scale in a
 // cache that has scales, rounded to bf16; the weights' sum that the result is divided by is of the
@@ -214,7 +231,11 @@ struct AttentionOf {
   typename F::Cache cache;     // the window in force is the cache's: it depends on the server, too
   int32_t window = 0;          // the model's own; 0 = all positions
   float scale = 0;             // of the scores, usually 1 / sqrt(d)
-  typename F::Angles angles;   // optional, as wide as a head
+  float cap = 0;               // 0 = none
+  float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
+  typename F::Weight sinks;    // [heads.num] sink logits, optional
+  typename F::Angles angles;   // optional, at most as wide as a head
+  bool interleaved = false;    // of the angles, as in Rope
   typename F::Value out;       // bf16 [n, heads.num * heads.dim]
   typename F::Step step = {};  // positions, row_begin, row_of_token, block_table
 
@@ -223,14 +244,20 @@ struct AttentionOf {
         in("qkv", &AttentionOf::qkv, {DType::kF32}).of(Rows::kTokens),
         attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
         attribute("window", &AttentionOf::window), attribute("scale", &AttentionOf::scale),
+        attribute("cap", &AttentionOf::cap), attribute("alibi", &AttentionOf::alibi),
+        vector("sinks", &AttentionOf::sinks).maybe(),
         kernels::angles("angles", &AttentionOf::angles).maybe(),
+        attribute("interleaved", &AttentionOf::interleaved),
         kernels::out("out", &AttentionOf::out, {DType::kBF16}).of(Rows::kTokens),
         kernels::step(&AttentionOf::step));
   }
   static std::string_view check(const AttentionOf<Views>& a) {
     if (a.out.cols != int64_t{a.heads.num} * a.heads.dim) return "out is not as wide as its heads";
-    if (is_given(a.angles) && a.angles.cols != a.heads.dim)
-      return "the angles are not as wide as a head";
+    if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
+    if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
+    if (is_given(a.sinks) && a.sinks.k != a.heads.num) return "there is not one sink for each head";
+    if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
+    if (!std::isfinite(a.alibi) || a.alibi < 0) return "alibi is negative or no number";
     if (a.window < 0) return "the window is negative";
     if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
     return check_heads(a.heads, a.qkv.cols);

@@ -31,7 +31,13 @@ void cut_tokens(const Attention& a, int64_t tile_tokens, std::vector<TokenTile>&
   std::reverse(tiles.begin(), tiles.end());
 }
 
-AttentionRaw raw_args(const Attention& a) {
+void set_slopes(const Attention& a, std::vector<float>& slopes) {
+  slopes.clear();
+  for (int32_t head = 0; a.alibi > 0 && head < a.heads.num; ++head)
+    slopes.push_back(alibi_slope(a.alibi, head, a.heads.num));
+}
+
+AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes) {
   const CacheView& c = a.cache;
   return {
       .qkv = a.qkv.as<float>(),
@@ -40,7 +46,9 @@ AttentionRaw raw_args(const Attention& a) {
       .k_scales = c.key_scales,
       .v_scales = c.value_scales,
       .out = a.out.as<uint16_t>(),
-      .rope_table = is_given(a.angles) ? a.angles.data : nullptr,
+      .rotation = {is_given(a.angles) ? a.angles.data : nullptr, a.angles.cols, a.interleaved},
+      .sinks = is_given(a.sinks) ? static_cast<const uint16_t*>(a.sinks.data) : nullptr,
+      .slopes = a.alibi > 0 ? slopes.data() : nullptr,
       .positions = a.step.positions,
       .row_of_token = a.step.row_of_token,
       .block_table = a.step.block_table,
@@ -56,6 +64,7 @@ AttentionRaw raw_args(const Attention& a) {
       .window = c.window,
       .sink = c.sink,
       .scale = a.scale,
+      .cap = a.cap,
       .cache = c.type == DType::kI8       ? CacheType::kInt8
                : c.type == DType::kF8E4M3 ? CacheType::kFp8
                                           : CacheType::kBf16,
@@ -67,7 +76,9 @@ AttentionRaw raw_args(const Attention& a) {
 Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const int64_t tokens = a.qkv.rows, kv_heads = a.heads.num_kv;
-  const AttentionRaw args = raw_args(a);
+  thread_local std::vector<float> slopes;
+  set_slopes(a, slopes);
+  const AttentionRaw args = raw_args(a, slopes);
   constexpr int64_t kStoreGrain = 8;
   if (tokens <= kStoreGrain)
     raw.attention_store(args, 0, tokens);

@@ -109,7 +109,7 @@ Status launch_rope(const Raw& raw, const Rope& a, ThreadPool& pool) {
       .heads = a.heads.num + a.heads.num_kv,
       .head_dim = a.heads.dim,
       .positions = a.step.positions,
-      .table = a.angles.data,
+      .rotation = {a.angles.data, a.angles.cols, a.interleaved},
   };
   for_rows(pool, a.qkv.rows, a.qkv.cols,
            [&](int64_t begin, int64_t end) { raw.rope(r, begin, end); });

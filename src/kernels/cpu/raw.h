@@ -23,11 +23,18 @@ struct NormRaw {
   float eps, weight_offset;
 };
 
+// How heads are rotated, see Rope in ops.h.
+struct RotationRaw {
+  const float* angles;  // [positions, cols], or null
+  int64_t cols;
+  bool interleaved;
+};
+
 struct RopeRaw {
   float* x;
   int64_t stride, heads, head_dim;
   const int32_t* positions;
-  const float* table;
+  RotationRaw rotation;
 };
 
 struct GluRaw {
@@ -96,7 +103,9 @@ struct AttentionRaw {
   float* k_scales;  // one for each vector of the cache, or null
   float* v_scales;
   uint16_t* out;
-  const float* rope_table;  // or null
+  RotationRaw rotation;
+  const uint16_t* sinks;  // [heads], or null
+  const float* slopes;    // [heads], or null
   const int32_t* positions;
   const int32_t* row_of_token;
   const int32_t* block_table;
@@ -107,6 +116,7 @@ struct AttentionRaw {
   int64_t block_tokens;  // a multiple of kKeysPerPanel
   int64_t window, sink;
   float scale;
+  float cap;  // 0 = none
   CacheType cache;
 };
 

@@ -61,4 +61,7 @@ inline F exp(F x) {
   return if_less(x, lowest, set1(0), mul(p, power_of_two(n)));
 }
 
+// tanh(x) with an absolute error below 2^-21.
+inline F tanh(F x) { return sub(set1(1), div(set1(2), add(exp(add(x, x)), set1(1)))); }
+
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

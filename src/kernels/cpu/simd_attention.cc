@@ -146,21 +146,44 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
     if (!panels[p]) panels[p] = any;
 }
 
+// One query of the tile whose first key is `first_key`.
+struct Query {
+  int64_t row, head, position, first_key;
+};
+
+// Scales, caps and slopes the scores of a query's tile.
+void bend(const AttentionRaw& a, const Query& q, float* scores) {
+  const F scale = set1(a.scale), cap = set1(a.cap);
+  const float slope = a.slopes ? a.slopes[q.head] : 0;
+  for (int64_t i = 0; i < kTile; i += kLanes) {
+    F score = mul(load(scores + i), scale);
+    if (a.cap > 0) score = mul(cap, tanh(div(score, cap)));
+    float distances[kLanes];
+    for (int64_t j = 0; j < kLanes; ++j)
+      distances[j] = static_cast<float>(q.position - q.first_key - i - j);
+    store(scores + i, sub(score, mul(set1(slope), load(distances))));
+  }
+}
+
 // Scores of one query become its weights, for a type with scales in units of them; its sum and
 // accumulator are rescaled to the new maximum.
 template <class Cache>
-void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, int64_t row) {
+void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Query& q) {
+  const int64_t row = q.row;
   float* const scores = s.scores + row * kTile;
   if constexpr (Cache::kHasScales)
     for (int64_t i = 0; i < kTile; i += kLanes)
       store(scores + i, mul(load(scores + i), load(s.k_scales + i)));
+  const bool bent = a.cap > 0 || a.slopes;
+  if (bent) bend(a, q, scores);
+  const float unit = bent ? 1 : a.scale;
   for (int64_t i = seen.end[0]; i < seen.begin[1]; ++i) scores[i] = -kInfinity;
   for (int64_t i = seen.end[1]; i < kTile; ++i) scores[i] = -kInfinity;
-  const F scale = set1(a.scale);
+  const F scale = set1(unit);
   F most = set1(-kInfinity);
   for (int64_t i = 0; i < kTile; i += kLanes) most = vmax(most, load(scores + i));
   const float before = s.largest[row];
-  const float tile_largest = largest(most) * a.scale;
+  const float tile_largest = largest(most) * unit;
   const float now = before < tile_largest ? tile_largest : before;
   F total = set1(0);
   for (int64_t i = 0; i < kTile; i += kLanes) {
@@ -246,8 +269,9 @@ void weigh_rows(const Values& values, const Ranges& seen, int64_t width, int64_t
 
 // One tile of keys for all queries of the call.
 template <class Cache>
-void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int64_t first_key,
-                 const uint16_t* const (&panels)[kTilePanels], bool widened, const Scratch& s) {
+void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int64_t kv_head,
+                 int64_t first_key, const uint16_t* const (&panels)[kTilePanels], bool widened,
+                 const Scratch& s) {
   const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
   const LinearRaw scores = {.x = s.q,
                             .x_stride = a.head_dim,
@@ -271,7 +295,10 @@ void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int6
     do ++t;
     while (t < count && seen_by(t) == seen);
     if (seen.empty()) continue;
-    for (int64_t h = row; h < t * group; ++h) soften<Cache>(a, seen, s, h);
+    for (int64_t h = row; h < t * group; ++h)
+      soften<Cache>(
+          a, seen, s,
+          {h, kv_head * group + h % group, a.positions[first_token + h / group], first_key});
     if (widened)
       weigh_rows(WidenedValues{s.values, width}, seen, width, row, t * group, s);
     else
@@ -284,20 +311,21 @@ void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t k
                   const Scratch& s) {
   const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
   for (int64_t t = 0; t < count; ++t) {
-    const float* angles =
-        a.rope_table ? a.rope_table + a.positions[begin + t] * a.head_dim : nullptr;
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = t * group + g;
       const float* x = a.qkv + (begin + t) * a.qkv_stride + (kv_head * group + g) * a.head_dim;
       float* q = s.q + row * a.head_dim;
-      if (angles)
-        rotate(x, angles, a.head_dim, q);
+      if (a.rotation.angles)
+        rotate(x, a.rotation, a.positions[begin + t], a.head_dim, q);
       else
         __builtin_memcpy(q, x, static_cast<size_t>(a.head_dim) * sizeof(float));
       if constexpr (Cache::kUnit != 1)
         for (int64_t c = 0; c < a.head_dim; ++c) q[c] *= Cache::kUnit;
-      s.largest[row] = -kInfinity;
-      s.sums[row] = 0;
+      // A sink logit is the first score, of weight 1 until a larger one comes.
+      const int64_t head = kv_head * group + g;
+      if (a.sinks) widen_row(a.sinks + head, 1, s.largest + row);
+      if (!a.sinks) s.largest[row] = -kInfinity;
+      s.sums[row] = a.sinks ? 1 : 0;
       for (int64_t c = 0; c < width; c += kLanes) store(s.acc + row * width + c, set1(0));
     }
   }
@@ -308,23 +336,20 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
   using Cell = typename Cache::Cell;
   for (int64_t token = begin; token < end; ++token) {
     const int64_t position = a.positions[token];
-    const float* angles = a.rope_table ? a.rope_table + position * a.head_dim : nullptr;
     for (int64_t head = 0; head < a.kv_heads; ++head) {
       const CachePlace at = place_of(a, a.row_of_token[token], head, position);
       const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
-      const float* v = k + a.kv_heads * a.head_dim;
+      const float* const v = k + a.kv_heads * a.head_dim;
+      float rotated[kMaxHeadDim];
+      if (a.rotation.angles) rotate(k, a.rotation, position, a.head_dim, rotated);
+      if (a.rotation.angles) k = rotated;
       Cell key[kMaxHeadDim];
       Cell* const v_out = static_cast<Cell*>(a.v_cache) + at.block + at.line * a.head_dim;
       if constexpr (Cache::kHasScales) {
-        float rotated[kMaxHeadDim];
-        if (angles) rotate(k, angles, a.head_dim, rotated);
-        a.k_scales[at.scale] = write_scaled<Cache>(angles ? rotated : k, a.head_dim, key);
+        a.k_scales[at.scale] = write_scaled<Cache>(k, a.head_dim, key);
         a.v_scales[at.scale] = write_scaled<Cache>(v, a.head_dim, v_out);
       } else {
-        if (angles)
-          rotate_bf16(k, angles, a.head_dim, key);
-        else
-          write_line<Cache>(k, a.head_dim, set1(1), key);
+        write_line<Cache>(k, a.head_dim, set1(1), key);
         write_line<Cache>(v, a.head_dim, set1(1), v_out);
       }
       store_key<Cache>(a, key, at);
@@ -347,7 +372,7 @@ void attend(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head
     if (ranges.empty()) continue;
     const uint16_t* panels[kTilePanels];
     find_tile<Cache>(a, row, kv_head, first, ranges, widen, s, panels);
-    attend_tile<Cache>(a, begin, count, first, panels, widen, s);
+    attend_tile<Cache>(a, begin, count, kv_head, first, panels, widen, s);
   }
   for (int64_t r = 0; r < count * group; ++r) {
     uint16_t* out =

@@ -25,9 +25,9 @@ double sum_weights(const float* x, int64_t count, float largest, float temperatu
 double peak_flops(int64_t iterations);
 float read_bytes(const void* data, int64_t bytes);
 
-// Rotates one head vector into `out`, which may be `x`; products and sums are rounded separately,
-// so fused and unfused rope give the same bits.
-void rotate(const float* x, const float* angles, int64_t head_dim, float* out);
-void rotate_bf16(const float* x, const float* angles, int64_t head_dim, uint16_t* out);
+// Rotates one head vector for its position into `out`, which may be `x`; products and sums are
+// rounded separately, so fused and unfused rope give the same bits.
+void rotate(const float* x, const RotationRaw& rotation, int64_t position, int64_t head_dim,
+            float* out);
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

@@ -131,18 +131,6 @@ void with_activation(int activation, Function f) {
   if (activation == kRelu2) f([](F x) { return relu2(x); });
 }
 
-template <class Out>
-void rotate_to(const float* x, const float* angles, int64_t head_dim, Out* out) {
-  const int64_t half = head_dim / 2;
-  for (int64_t i = 0; i < half; i += kLanes) {
-    const int64_t n = min_of(half - i, kLanes);
-    const F low = get(x + i, n), high = get(x + half + i, n);
-    const F cosine = get(angles + i, n), sine = get(angles + half + i, n);
-    put(out + i, sub(mul(low, cosine), mul(high, sine)), n);
-    put(out + half + i, add(mul(high, cosine), mul(low, sine)), n);
-  }
-}
-
 }  // namespace
 
 void norm(const NormRaw& a, int64_t begin, int64_t end) {
@@ -153,22 +141,34 @@ void norm(const NormRaw& a, int64_t begin, int64_t end) {
     a.out_bf16 ? norm_rows<float, uint16_t>(a, begin, end) : norm_rows<float, float>(a, begin, end);
 }
 
-void rotate(const float* x, const float* angles, int64_t head_dim, float* out) {
-  rotate_to(x, angles, head_dim, out);
-}
-
-void rotate_bf16(const float* x, const float* angles, int64_t head_dim, uint16_t* out) {
-  rotate_to(x, angles, head_dim, out);
+void rotate(const float* x, const RotationRaw& rotation, int64_t position, int64_t head_dim,
+            float* out) {
+  const int64_t cols = rotation.cols, half = cols / 2;
+  const float* const cosines = rotation.angles + position * cols;
+  const float* const sines = cosines + half;
+  if (rotation.interleaved) {
+    for (int64_t i = 0; i < half; ++i) {
+      const float low = x[2 * i], high = x[2 * i + 1];
+      out[2 * i] = low * cosines[i] - high * sines[i];
+      out[2 * i + 1] = high * cosines[i] + low * sines[i];
+    }
+  } else {
+    for_vectors(half, [&](int64_t i, int64_t n) {
+      const F low = get(x + i, n), high = get(x + half + i, n);
+      const F cosine = get(cosines + i, n), sine = get(sines + i, n);
+      put(out + i, sub(mul(low, cosine), mul(high, sine)), n);
+      put(out + half + i, add(mul(high, cosine), mul(low, sine)), n);
+    });
+  }
+  for (int64_t c = cols; c < head_dim && out != x; ++c) out[c] = x[c];
 }
 
 void rope(const RopeRaw& a, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    const float* angles = a.table + a.positions[row] * a.head_dim;
+  for (int64_t row = begin; row < end; ++row)
     for (int64_t head = 0; head < a.heads; ++head) {
       float* x = a.x + row * a.stride + head * a.head_dim;
-      rotate(x, angles, a.head_dim, x);
+      rotate(x, a.rotation, a.positions[row], a.head_dim, x);
     }
-  }
 }
 
 void glu(const GluRaw& a, int64_t begin, int64_t end) {

@@ -22,7 +22,8 @@ struct Params {
   void* v_cache;
   float* k_scales;  // one for each vector of the cache, or null
   float* v_scales;
-  const float* rope_table;  // or null
+  const float* rope_table;     // or null
+  const __nv_bfloat16* sinks;  // or null
   const int32_t* positions;
   const int32_t* row_begin;
   const int32_t* row_of_token;
@@ -34,7 +35,10 @@ struct Params {
   int tile_tokens;      // tokens of a block
   int heads_per_block;  // query heads of a block, all of one group
   int head_blocks;      // blocks for one group
-  float scale;
+  float scale, cap, alibi;
+  int alibi_heads;  // the largest power of two up to num_heads
+  int rotated;      // columns of a head that turn
+  bool interleaved;
 };
 
 // Index of a position's head vector's first element in a layer's K or V cache, and of its scale.
@@ -49,17 +53,22 @@ __device__ Place place_of(const Params& p, int row, int position, int kv_head) {
   return {block * p.block_stride + line * p.head_dim, block * p.scale_stride + line};
 }
 
-// Elements c and c + d/2 of a head vector, rotated for its position when there is a table.
-__device__ float2 load_pair(const Params& p, const float* head, int c, int position) {
-  const int half = p.head_dim / 2;
-  const float low = head[c], high = head[c + half];
-  if (!p.rope_table) return {low, high};
-  const float* angles = p.rope_table + static_cast<int64_t>(position) * p.head_dim;
-  return rotate({low, high}, angles[c], angles[c + half]);
+// Columns of pair `i` of a head, as they are rotated together.
+__device__ int2 columns(const Params& p, int i) {
+  return pair_columns(i, p.rotated, p.interleaved);
 }
 
-// Writes a head vector, whose pairs of elements (c, c + d/2) `pair(c)` gives, to its place; the
-// block's threads do it together.
+// Pair `i` of a head vector, rotated for its position when it is one that turns.
+__device__ float2 load_pair(const Params& p, const float* head, int i, int position) {
+  const int2 at = columns(p, i);
+  const float2 pair = {head[at.x], head[at.y]};
+  if (i >= p.rotated / 2) return pair;
+  const float* angles = p.rope_table + static_cast<int64_t>(position) * p.rotated;
+  return rotate(pair, angles[i], angles[i + p.rotated / 2]);
+}
+
+// Writes a head vector, whose pairs of columns `pair(i)` gives, to its place; the block's threads
+// do it together.
 template <class Cache, class Pair>
 __device__ void store_line(const Params& p, Pair pair, Place place, void* cache, float* scales,
                            float* shared) {
@@ -91,8 +100,9 @@ __device__ void store_line(const Params& p, Pair pair, Place place, void* cache,
   }
   for (int c = threadIdx.x; c < half; c += kStoreThreads) {
     const float2 x = keep ? pair(c) : make_float2(0, 0);
-    Cache::write(out + c, __fmul_rn(x.x, factor));
-    Cache::write(out + c + half, __fmul_rn(x.y, factor));
+    const int2 at = columns(p, c);
+    Cache::write(out + at.x, __fmul_rn(x.x, factor));
+    Cache::write(out + at.y, __fmul_rn(x.y, factor));
   }
 }
 
@@ -101,7 +111,7 @@ template <class Cache>
 __global__ void store_kernel(Params p) {
   __shared__ float shared[kStoreThreads / kWarp];
   const int64_t token = blockIdx.x;
-  const int head = static_cast<int>(blockIdx.y), half = p.head_dim / 2;
+  const int head = static_cast<int>(blockIdx.y);
   const int position = p.positions[token];
   const Place place = place_of(p, p.row_of_token[token], position, head);
   const float* key =
@@ -111,8 +121,12 @@ __global__ void store_kernel(Params p) {
       p, [&](int c) { return load_pair(p, key, c, position); }, place, p.k_cache, p.k_scales,
       shared);
   store_line<Cache>(
-      p, [&](int c) { return make_float2(value[c], value[c + half]); }, place, p.v_cache,
-      p.v_scales, shared);
+      p,
+      [&](int i) {
+        const int2 at = columns(p, i);
+        return make_float2(value[at.x], value[at.y]);
+      },
+      place, p.v_cache, p.v_scales, shared);
 }
 
 // Which query vectors a block has: vector m is token first_token + m / heads, head first_head +
@@ -228,8 +242,17 @@ __device__ void add_values(const Params& p, const float (*weights)[kWarp], int n
   }
 }
 
+// alibi_slope() of ops.h in log2 units; 0 without ALiBi.
+__device__ float slope_of(const Params& p, int head) {
+  if (p.alibi == 0) return 0;
+  const int n = p.alibi_heads;
+  const double power = head < n ? head + 1 : head - n + 0.5;
+  return static_cast<float>(exp2(-static_cast<double>(p.alibi) * power / n)) * kLog2E;
+}
+
 // Loads and rotates the block's query vectors, scaled so that exp2 gives the softmax.
-__device__ void load_queries(const Params& p, const Work& w, float* queries, int* query_position) {
+__device__ void load_queries(const Params& p, const Work& w, float* queries, int* query_position,
+                             float* query_slope) {
   const int half = p.head_dim / 2;
   const float factor = p.scale * kLog2E;
   for (int i = threadIdx.x; i < w.vectors() * half; i += kThreads) {
@@ -238,26 +261,33 @@ __device__ void load_queries(const Params& p, const Work& w, float* queries, int
     const float* head = p.qkv + token * p.qkv_stride +
                         static_cast<int64_t>(w.first_head + m % w.heads) * p.head_dim;
     const float2 pair = load_pair(p, head, c, p.positions[token]);
-    queries[m * p.head_dim + c] = pair.x * factor;
-    queries[m * p.head_dim + c + half] = pair.y * factor;
+    const int2 at = columns(p, c);
+    queries[m * p.head_dim + at.x] = pair.x * factor;
+    queries[m * p.head_dim + at.y] = pair.y * factor;
   }
-  if (threadIdx.x < w.vectors())
+  if (threadIdx.x < w.vectors()) {
     query_position[threadIdx.x] = p.positions[w.first_token + threadIdx.x / w.heads];
+    query_slope[threadIdx.x] = slope_of(p, w.first_head + static_cast<int>(threadIdx.x) % w.heads);
+  }
 }
 
 // Turns a tile's scores into weights in shared memory, in units of the value's scale, and rescales
 // the state to the new largest.
 template <int kPairs>
-__device__ void update(const Params& p, const int* query_position, int num_vectors, int key,
-                       bool has_key, float value_scale, const float (&scores)[kQueries],
-                       float (*weights)[kWarp], State<kPairs>& state) {
+__device__ void update(const Params& p, const int* query_position, const float* query_slope,
+                       int num_vectors, int key, bool has_key, float value_scale,
+                       const float (&scores)[kQueries], float (*weights)[kWarp],
+                       State<kPairs>& state) {
 #pragma unroll
   for (int m = 0; m < kQueries; ++m) {
     if (m >= num_vectors) break;
     const int position = query_position[m];
     const bool visible =
         has_key && key <= position && (p.window == 0 || key > position - p.window || key < p.sink);
-    const float value = visible ? scores[m] : -INFINITY;
+    float bent = scores[m];
+    if (p.cap > 0) bent = p.cap * kLog2E * tanhf(bent / (p.cap * kLog2E));
+    if (p.alibi > 0) bent -= query_slope[m] * static_cast<float>(position - key);
+    const float value = visible ? bent : -INFINITY;
     const float largest = fmaxf(state.largest[m], warp_max(value));
     const float correction = weight_of(state.largest[m], largest);
     const float weight = weight_of(value, largest);
@@ -287,8 +317,10 @@ __device__ void merge(const Params& p, const Work& w, const State<kPairs>& state
 #pragma unroll
   for (int m = 0; m < kQueries; ++m) {
     if (m >= w.vectors()) break;
-    float top = -INFINITY, total = 0;
+    const float sink = p.sinks ? load(p.sinks + w.first_head + m % w.heads) * kLog2E : -INFINITY;
+    float top = sink;
     for (int other = 0; other < kWarps; ++other) top = fmaxf(top, largest[other][m]);
+    float total = weight_of(sink, top);
     for (int other = 0; other < kWarps; ++other)
       total += sums[other][m] * weight_of(largest[other][m], top);
     const float factor = weight_of(state.largest[m], top);
@@ -319,11 +351,12 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
   __shared__ float largest[kWarps][kQueries];
   __shared__ float sums[kWarps][kQueries];
   __shared__ int query_position[kQueries];
+  __shared__ float query_slope[kQueries];
   Work w;
   if (!find_work(p, w)) return;
   float* queries = reinterpret_cast<float*>(dynamic);
   float* values = queries + kQueries * p.head_dim;
-  load_queries(p, w, queries, query_position);
+  load_queries(p, w, queries, query_position, query_slope);
   __syncthreads();
 
   State<kPairs> state;
@@ -348,8 +381,8 @@ __global__ void __launch_bounds__(kThreads) attend_kernel(Params p) {
     float scores[kQueries], value_scale = 1;
     if constexpr (Cache::kHasScales) value_scale = p.v_scales[place.scale];
     score<Cache>(p, queries, num_vectors, place, scores);
-    update(p, query_position, num_vectors, key, lane < count, value_scale, scores, weights[warp],
-           state);
+    update(p, query_position, query_slope, num_vectors, key, lane < count, value_scale, scores,
+           weights[warp], state);
     __syncwarp();
     add_values<Cache>(p, weights[warp], num_vectors, place.first, count, state);
     __syncwarp();
@@ -387,6 +420,13 @@ Params params_of(const Attention& a) {
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
   p.tile_tokens = kQueries / p.heads_per_block;
   p.scale = a.scale;
+  p.cap = a.cap;
+  p.alibi = a.alibi;
+  p.alibi_heads = 1;
+  while (p.alibi_heads <= p.num_heads / 2) p.alibi_heads *= 2;
+  p.sinks = is_given(a.sinks) ? static_cast<const __nv_bfloat16*>(a.sinks.data) : nullptr;
+  p.rotated = static_cast<int>(a.angles.cols);
+  p.interleaved = a.interleaved;
   return p;
 }
 

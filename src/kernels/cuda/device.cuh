@@ -29,6 +29,13 @@ inline __device__ float2 rotate(float2 pair, float cosine, float sine) {
           __fadd_rn(__fmul_rn(pair.y, cosine), __fmul_rn(pair.x, sine))};
 }
 
+// The two columns of pair `i` of a head whose first `rotated` columns turn, see Rope in ops.h; the
+// others are taken two by two.
+inline __device__ int2 pair_columns(int i, int rotated, bool interleaved) {
+  if (interleaved || i >= rotated / 2) return {2 * i, 2 * i + 1};
+  return {i, i + rotated / 2};
+}
+
 // Butterflies: every lane gets the same bits.
 inline __device__ float warp_sum(float x) {
   for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);

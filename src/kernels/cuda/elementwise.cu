@@ -49,15 +49,17 @@ __global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y
 }
 
 __global__ void rope_kernel(float* qkv, int64_t stride, const int32_t* positions,
-                            const float* table, int num_rotated, int head_dim) {
-  const int half = head_dim / 2;
-  const float* angles = table + static_cast<int64_t>(positions[blockIdx.x]) * head_dim;
+                            const float* table, int num_heads, int head_dim, int rotated,
+                            bool interleaved) {
+  const int half = rotated / 2;
+  const float* angles = table + static_cast<int64_t>(positions[blockIdx.x]) * rotated;
   float* row = qkv + blockIdx.x * stride;
-  for (int i = threadIdx.x; i < num_rotated * half; i += kThreads) {
-    float* x = row + i / half * head_dim + i % half;
-    const float2 pair = rotate({x[0], x[half]}, angles[i % half], angles[half + i % half]);
-    x[0] = pair.x;
-    x[half] = pair.y;
+  for (int i = threadIdx.x; i < num_heads * half; i += kThreads) {
+    float* head = row + i / half * head_dim;
+    const int2 at = pair_columns(i % half, rotated, interleaved);
+    const float2 pair = rotate({head[at.x], head[at.y]}, angles[i % half], angles[half + i % half]);
+    head[at.x] = pair.x;
+    head[at.y] = pair.y;
   }
 }
 
@@ -124,7 +126,7 @@ cudaError_t launch(const Add& a, cudaStream_t stream) {
 cudaError_t launch(const Rope& a, cudaStream_t stream) {
   rope_kernel<<<static_cast<unsigned>(a.qkv.rows), kThreads, 0, stream>>>(
       static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions, a.angles.data,
-      a.heads.num + a.heads.num_kv, a.heads.dim);
+      a.heads.num + a.heads.num_kv, a.heads.dim, static_cast<int>(a.angles.cols), a.interleaved);
   return cudaGetLastError();
 }
 

@@ -25,16 +25,12 @@ Place place_of(const Attention& a, int64_t row, int64_t position, int64_t kv_hea
 
 // One head vector of token i, rotated when `rotate`.
 std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool rotate) {
-  const int64_t d = a.heads.dim, half = d / 2;
+  const int64_t d = a.heads.dim;
   const float* x = a.qkv.row<float>(i) + head * d;
   std::vector<float> y(x, x + d);
-  if (!rotate) return y;
-  const float* angles = a.angles.data + int64_t{a.step.positions[i]} * d;
-  for (int64_t c = 0; c < half; ++c) {
-    const float low = y[c], high = y[c + half];
-    y[c] = low * angles[c] - high * angles[c + half];
-    y[c + half] = high * angles[c] + low * angles[c + half];
-  }
+  if (rotate)
+    ref::rotate(y.data(), a.angles.data + int64_t{a.step.positions[i]} * a.angles.cols,
+                a.angles.cols, a.interleaved);
   return y;
 }
 
@@ -118,6 +114,16 @@ void store_kv(const Attention& a) {
   }
 }
 
+// The score of the query and key heads' product for a distance of positions.
+double score_of(const Attention& a, double dot, int64_t head, int64_t distance) {
+  double score = dot * a.scale;
+  if (a.cap > 0) score = a.cap * std::tanh(score / a.cap);
+  if (a.alibi > 0)
+    score -= double{alibi_slope(a.alibi, static_cast<int32_t>(head), a.heads.num)} *
+             static_cast<double>(distance);
+  return score;
+}
+
 void attend(const Attention& a, int64_t i, int64_t head) {
   const CacheView& cache = a.cache;
   const int64_t d = a.heads.dim;
@@ -127,7 +133,8 @@ void attend(const Attention& a, int64_t i, int64_t head) {
 
   std::vector<Place> lines;
   std::vector<double> weights;
-  double largest = -INFINITY, sum = 0;
+  const double sink = is_given(a.sinks) ? double{to_float(a.sinks.as_bf16()[head])} : -INFINITY;
+  double largest = sink;
   for (int64_t at = 0; at <= position; ++at) {
     if (cache.window > 0 && at <= position - cache.window && at >= cache.sink) continue;
     lines.push_back(place_of(a, row, at, kv_head));
@@ -135,9 +142,10 @@ void attend(const Attention& a, int64_t i, int64_t head) {
     const std::vector<double> k = load_line(line, cache.keys);
     double dot = 0;
     for (int64_t c = 0; c < d; ++c) dot += double{q[c]} * k[c];
-    weights.push_back(dot * scale_of(line, cache.key_scales) * a.scale);
+    weights.push_back(score_of(a, dot * scale_of(line, cache.key_scales), head, position - at));
     largest = std::max(largest, weights.back());
   }
+  double sum = std::exp(sink - largest);
   for (double& w : weights) sum += w = std::exp(w - largest);
 
   std::vector<double> values(static_cast<size_t>(d));

@@ -87,17 +87,23 @@ void reference(const Linear& a) {
   }
 }
 
+void ref::rotate(float* head, const float* angles, int64_t cols, bool interleaved) {
+  const int64_t half = cols / 2;
+  for (int64_t c = 0; c < half; ++c) {
+    float& x = head[interleaved ? 2 * c : c];
+    float& y = head[interleaved ? 2 * c + 1 : c + half];
+    const float low = x, high = y;
+    x = low * angles[c] - high * angles[c + half];
+    y = high * angles[c] + low * angles[c + half];
+  }
+}
+
 void reference(const Rope& a) {
-  const int64_t d = a.heads.dim, half = d / 2;
+  const int64_t d = a.heads.dim;
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
-    const float* angles = a.angles.data + int64_t{a.step.positions[i]} * d;
+    const float* angles = a.angles.data + int64_t{a.step.positions[i]} * a.angles.cols;
     for (int64_t head = 0; head < a.heads.num + a.heads.num_kv; ++head) {
-      float* x = a.qkv.row<float>(i) + head * d;
-      for (int64_t c = 0; c < half; ++c) {
-        const float low = x[c], high = x[c + half];
-        x[c] = low * angles[c] - high * angles[c + half];
-        x[c + half] = high * angles[c] + low * angles[c + half];
-      }
+      ref::rotate(a.qkv.row<float>(i) + head * d, angles, a.angles.cols, a.interleaved);
     }
   }
 }

@@ -7,6 +7,9 @@
 
 namespace nereid::kernels::ref {
 
+// Rotates the first `cols` columns of a head, see Rope in ops.h.
+void rotate(float* head, const float* angles, int64_t cols, bool interleaved);
+
 // Adds one CPU row named "ref" per op: can = always, ranked behind every other kernel.
 void add_kernels(Registry& registry);
 

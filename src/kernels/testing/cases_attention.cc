@@ -27,6 +27,11 @@ struct AttentionShape {
   int32_t sink = 0;
   DType kv = DType::kBF16;
   KeyLayout keys = KeyLayout::kLines;
+  int32_t rotated = 0;  // columns of a head; 0 = all
+  bool interleaved = false, sinks = false;
+  float cap = 0, alibi = 0;
+
+  int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
 };
 
 // What the arguments are made from; offsets into the image.
@@ -35,7 +40,7 @@ struct Layout {
   int64_t tokens = 0, qkv_width = 0;
   int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
   Offset qkv, k, v, k_scales = 0, v_scales = 0, table, positions, row_begin, row_of_token, one_row,
-                    zeros, blocks, out;
+                    zeros, blocks, out, sinks;
   std::vector<int32_t> rows;  // sequence of each token
 };
 
@@ -158,7 +163,11 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   }
   a.window = s.window;
   a.scale = 1 / std::sqrt(static_cast<float>(s.d));
-  if (s.rope) a.angles = {reinterpret_cast<const float*>(base + l.table), s.d};
+  if (s.rope) a.angles = {reinterpret_cast<const float*>(base + l.table), s.angle_cols()};
+  a.interleaved = s.interleaved;
+  a.cap = s.cap;
+  a.alibi = s.alibi;
+  if (s.sinks) a.sinks = {base + l.sinks, WeightLayout::kRowMajor, 1, s.heads};
   a.step.positions = ints(l.positions) + begin;
   a.step.num_rows = whole ? static_cast<int32_t>(s.sequences.size()) : 1;
   a.step.row_begin = whole ? ints(l.row_begin) : ints(l.one_row) + 2 * count;
@@ -207,14 +216,15 @@ void set_tolerances(const Layout& l, const Image& after, const Image& magnitudes
   const double score =
       3.5 * 3.5 * std::sqrt(static_cast<double>(s.d));  // bound of |q||k| / sqrt(d)
   const double value = 3.5;
+  const double unit = 8 * (s.cap > 0 ? s.cap : score) + 64;  // errors of a score, in units of f32's
   for (Region& region : outputs) {
     const bool is_out = region.name == "out";
     for (int64_t r = 0; r < region.rows; ++r)
       for (int64_t c = 0; c < region.cols; ++c) {
         const double rounding = kStepBF16 * std::fabs(cell_value(after, region, r, c));
         const double weights = is_out ? kStepBF16 * cell_value(magnitudes, region, r, c) : 0;
-        region.tolerance.push_back(static_cast<float>(
-            is_out ? rounding + weights + 2 * value * kEpsF32 * (8 * score + 64) : 0));
+        region.tolerance.push_back(
+            static_cast<float>(is_out ? rounding + weights + 2 * value * kEpsF32 * unit : 0));
         const double cached = s.kv == DType::kBF16 ? rounding / kStepBF16 + 1e-3 : 0;
         region.operand_tolerance.push_back(
             static_cast<float>(is_out ? 2 * value * (1 + score / 4) : cached));
@@ -258,10 +268,10 @@ Case<Attention> finish(Case<Attention> c, const Layout& l, const Image& magnitud
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
       "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
-      "sink={} rope={} kv={} keys={}",
+      "sink={} rope={} rotated={}{} cap={} alibi={} sinks={} kv={} keys={}",
       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
-      s.block, s.window, s.sink, s.rope, name_of(s.kv),
-      s.keys == KeyLayout::kPanels ? "panels" : "lines");
+      s.block, s.window, s.sink, s.rope, s.angle_cols(), s.interleaved ? " interleaved" : "", s.cap,
+      s.alibi, s.sinks, name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines");
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);
@@ -291,11 +301,13 @@ void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) 
   l.qkv = c.before.add(noise(5, l.tokens * l.qkv_width));
   std::vector<float> angles;
   for (int32_t p = 0; p < l.max_length; ++p)
-    for (int32_t j = 0; j < shape.d; ++j) {
-      const double angle = p * std::pow(1e-4, 2.0 * (j % (shape.d / 2)) / shape.d);
-      angles.push_back(static_cast<float>(j < shape.d / 2 ? std::cos(angle) : std::sin(angle)));
+    for (int32_t j = 0; j < shape.angle_cols(); ++j) {
+      const int32_t half = shape.angle_cols() / 2;
+      const double angle = p * std::pow(1e-4, 1.0 * (j % half) / half);
+      angles.push_back(static_cast<float>(j < half ? std::cos(angle) : std::sin(angle)));
     }
   l.table = c.before.add(angles);
+  l.sinks = c.before.add(noise_bf16(7, shape.heads, 2));
   l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * shape.d) * 2);
   c.after = c.before;
   reference(make_args(l, c.after.bytes.data(), 0, l.tokens));
@@ -363,7 +375,26 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .d = 48,
           .block = 16,
           .window = 20,
-          .sink = 37}})
+          .sink = 37},
+          AttentionShape{.sequences = {{200, 1}, {0, 40}},
+          .heads = 4,
+          .kv_heads = 2,
+          .d = 64,
+          .rope = true,
+          .rotated = 24,
+          .cap = 1.5f},
+          AttentionShape{
+              .sequences = {{150, 3}, {0, 70}}, .heads = 6, .kv_heads = 2, .d = 32, .alibi = 8},
+          AttentionShape{.sequences = {{90, 1}, {0, 30}},
+          .heads = 4,
+          .kv_heads = 1,
+          .d = 36,
+          .block = 16,
+          .window = 20,
+          .rope = true,
+          .rotated = 20,
+          .interleaved = true,
+          .sinks = true}})
       for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
         AttentionShape with = s;
         with.kv = kv;

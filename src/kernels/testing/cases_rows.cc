@@ -171,9 +171,12 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   return c;
 }
 
-Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d) {
+Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
+                     int32_t rotated = 0, bool interleaved = false) {
+  if (rotated == 0) rotated = d;
   Case<Rope> c;
-  c.name = fmt::format("tokens={} heads={}/{} d={}", tokens, heads, kv_heads, d);
+  c.name = fmt::format("tokens={} heads={}/{} d={} rotated={}{}", tokens, heads, kv_heads, d,
+                       rotated, interleaved ? " interleaved" : "");
   const int64_t width = int64_t{heads + 2 * kv_heads} * d, positions = 50;
   const Offset qkv = c.before.add(noise(1, tokens * width));
   std::vector<int32_t> at;
@@ -181,9 +184,10 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d)
   const Offset position = c.before.add(at);
   std::vector<float> angles;
   for (int64_t p = 0; p < positions; ++p)
-    for (int64_t j = 0; j < d; ++j) {
-      const double angle = static_cast<double>(p) * std::pow(1e-4, 2.0 * (j % (d / 2)) / d);
-      angles.push_back(static_cast<float>(j < d / 2 ? std::cos(angle) : std::sin(angle)));
+    for (int64_t j = 0; j < rotated; ++j) {
+      const int64_t half = rotated / 2;
+      const double angle = static_cast<double>(p) * std::pow(1e-4, 2.0 * (j % half) / rotated);
+      angles.push_back(static_cast<float>(j < half ? std::cos(angle) : std::sin(angle)));
     }
   const Offset table = c.before.add(angles);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
@@ -192,7 +196,8 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d)
     a.qkv = view(base, qkv, DType::kF32, begin, count, width, width);
     a.out = a.qkv;
     a.step.positions = ints(base, position, begin);
-    a.angles = {reinterpret_cast<const float*>(base + table), d};
+    a.angles = {reinterpret_cast<const float*>(base + table), rotated};
+    a.interleaved = interleaved;
     return a;
   };
   finish(c, tokens);
@@ -373,9 +378,12 @@ const std::vector<Case<Norm>>& cases<Norm>() {
 
 template <>
 const std::vector<Case<Rope>>& cases<Rope>() {
-  static const std::vector<Case<Rope>> all = {rope_case(1, 1, 1, 2),   rope_case(3, 4, 2, 64),
-                                              rope_case(70, 3, 1, 80), rope_case(5, 8, 8, 36),
-                                              rope_case(9, 2, 1, 128), rope_case(2, 5, 5, 14)};
+  static const std::vector<Case<Rope>> all = {
+      rope_case(1, 1, 1, 2),           rope_case(3, 4, 2, 64),
+      rope_case(70, 3, 1, 80),         rope_case(5, 8, 8, 36),
+      rope_case(9, 2, 1, 128),         rope_case(2, 5, 5, 14),
+      rope_case(4, 3, 1, 80, 20),      rope_case(4, 3, 1, 64, 64, true),
+      rope_case(4, 3, 1, 36, 22, true)};
   return all;
 }
 
