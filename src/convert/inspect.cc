@@ -19,8 +19,10 @@ std::string_view name_of(kernels::WeightLayout layout) {
   return layout == kernels::WeightLayout::kPanel16 ? "panel16" : "row_major";
 }
 
+// "[n, k] panel16"; with several experts "[experts, n, k] panel16".
 std::string shape_text(const io::Weight& w) {
-  return fmt::format("[{}, {}] {}{}", w.n, w.k, name_of(w.layout),
+  const std::string experts = w.experts > 1 ? fmt::format("{}, ", w.experts) : "";
+  return fmt::format("[{}{}, {}] {}{}", experts, w.n, w.k, name_of(w.layout),
                      w.format.is_float() ? "" : ", " + kernels::text_of(w.format));
 }
 
@@ -97,9 +99,15 @@ std::string kernels_text(const io::Plan& plan) {
   std::map<std::tuple<std::string, std::string, std::string>, int> counts;
   for (const io::Call& call : plan.calls) {
     std::string shape = "-";
-    if (const auto* linear = std::get_if<kernels::ids::Linear>(&call.op)) {
-      shape = shape_text(plan.weights[linear->weight]);
-    }
+    std::visit(
+        [&]<class Op>(const Op& op) {
+          kernels::for_fields(op, [&](const auto& field, const auto& x) {
+            if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kMatrix &&
+                          Op::kRowsIndependent)
+              shape = shape_text(plan.weights[x]);
+          });
+        },
+        call.op);
     ++counts[{std::string(io::name_of(call.op)), kernel_text(call), shape}];
   }
   std::string text;

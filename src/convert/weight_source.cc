@@ -164,10 +164,11 @@ Status write_weight(const graph::Weight& weight, const WeightSource& source,
   const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
   std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
   std::vector<std::byte> panel_bytes(packed ? kernels::panel16_bytes(chunk, weight.k) : 0);
-  for (int64_t row = 0; row < weight.n; row += chunk) {
-    const int64_t count = std::min(chunk, weight.n - row);
+  const int64_t chunks = (weight.n + chunk - 1) / chunk;  // of an expert
+  for (int64_t i = 0; i < weight.experts * chunks; ++i) {
+    const int64_t row = i % chunks * chunk, count = std::min(chunk, weight.n - row);
     const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
-    RETURN_IF_ERROR(read_stacked(weight, source, row * weight.k, part));
+    RETURN_IF_ERROR(read_stacked(weight, source, (i / chunks * weight.n + row) * weight.k, part));
     if (!packed) {
       RETURN_IF_ERROR(writer.append(std::as_bytes(part)));
       continue;

@@ -33,7 +33,7 @@ std::string shape_of(const Op& op) {
   kernels::for_fields(op, [&](const auto& field, const auto& operand) {
     if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kMatrix &&
                   Op::kRowsIndependent)
-      shape = fmt::format("[{}, {}]", operand.n, operand.k);
+      shape = kernels::operand_text(operand);
   });
   return shape;
 }

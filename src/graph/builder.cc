@@ -29,6 +29,16 @@ WeightId Builder::vector(std::string name, std::string tensor, int64_t k) {
   return static_cast<WeightId>(graph_.weights.size() - 1);
 }
 
+WeightId Builder::experts(std::string name, std::vector<std::string> tensors, int64_t n,
+                          int64_t k) {
+  Weight weight{.name = std::move(name), .n = n, .k = k};
+  weight.experts = static_cast<int64_t>(tensors.size());
+  for (std::string& tensor : tensors)
+    weight.parts.push_back({.tensor = std::move(tensor), .size = n});
+  graph_.weights.push_back(std::move(weight));
+  return static_cast<WeightId>(graph_.weights.size() - 1);
+}
+
 ValueId Builder::embed(std::string name, WeightId table, float scale) {
   const ValueId out =
       value(std::move(name), io::Extent::kTokens, DType::kF32, graph_.weights[table].k);
@@ -124,6 +134,29 @@ ValueId Builder::soft_cap(std::string name, ValueId x, float cap) {
 ValueId Builder::add(std::string name, ValueId x, ValueId y) {
   const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
   graph_.nodes.push_back({Add{x, y, out}});
+  return out;
+}
+
+Builder::Routed Builder::route(const std::string& name, Route op, int64_t picked) {
+  const Routed routed = {value(name + ".weights", extent(op.x), DType::kF32, picked),
+                         value(name + ".experts", extent(op.x), DType::kI32, picked)};
+  op.weights = routed.weights;
+  op.experts = routed.experts;
+  graph_.nodes.push_back({op});
+  return routed;
+}
+
+ValueId Builder::expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
+                               WeightId bias, DType dtype) {
+  const ValueId out =
+      value(std::move(name), extent(x), dtype, cols(experts) * graph_.weights[weight].n);
+  graph_.nodes.push_back({ExpertLinear{x, experts, weight, bias, out}});
+  return out;
+}
+
+ValueId Builder::weighted_sum(std::string name, ValueId x, ValueId weights) {
+  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x) / cols(weights));
+  graph_.nodes.push_back({WeightedSum{x, weights, out}});
   return out;
 }
 

@@ -26,6 +26,8 @@ class Builder {
   WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k,
                   bool transposed = false);
   WeightId vector(std::string name, std::string tensor, int64_t k);
+  // A [n, k] matrix for each expert, in the order of their tensors.
+  WeightId experts(std::string name, std::vector<std::string> tensors, int64_t n, int64_t k);
 
   // What kind of norm; RMS norm by default.
   struct NormKind {
@@ -54,6 +56,14 @@ class Builder {
   ValueId activate(std::string name, ValueId x, kernels::Activation activation);
   ValueId add(std::string name, ValueId x, ValueId y);
   ValueId soft_cap(std::string name, ValueId x, float cap);
+  // The `picked` experts of each row. Set all of `op` but its outputs.
+  struct Routed {
+    ValueId weights = kNone, experts = kNone;
+  };
+  Routed route(const std::string& name, Route op, int64_t picked);
+  ValueId expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
+                        WeightId bias = kNone, DType out = DType::kF32);
+  ValueId weighted_sum(std::string name, ValueId x, ValueId weights);
   ValueId sampled_rows(std::string name, ValueId x);
 
   // The graph, verified.

@@ -60,7 +60,11 @@ std::string operands_text(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-kernels::WeightView shape_of(const Weight& w) { return {nullptr, w.layout, w.n, w.k, w.format}; }
+kernels::WeightView shape_of(const Weight& w) {
+  kernels::WeightView view{nullptr, w.layout, w.n, w.k, w.format};
+  view.experts = w.experts;
+  return view;
+}
 
 std::string_view name_of(const Op& op) {
   return std::visit([](const auto& x) { return std::decay_t<decltype(x)>::kName; }, op);

@@ -41,7 +41,8 @@ struct WeightPart {
   bool operator==(const WeightPart&) const = default;
 };
 
-// A matrix [n, k], its parts stacked along n; or a vector of k (n = 1), its parts end to end.
+// A matrix [n, k], its parts stacked along n; or a vector of k (n = 1), its parts end to end. With
+// `experts` > 1 as many of them, the parts of the first in front.
 struct Weight {
   std::string name;
   std::vector<WeightPart> parts;
@@ -49,6 +50,7 @@ struct Weight {
   bool is_vector = false;
   kernels::WeightFormat format = {};                                // what it becomes in the engine
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
+  int64_t experts = 1;
 };
 
 using namespace kernels::ids;  // Embed, Norm, ...: the ops of a plan

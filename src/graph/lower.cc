@@ -16,7 +16,7 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
   plan.model = graph.model;
   plan.values = graph.values;
   for (const Weight& w : graph.weights)
-    plan.weights.push_back({w.name, w.format, w.n, w.k, w.layout, {}});
+    plan.weights.push_back({w.name, w.format, w.n, w.k, w.layout, {}, w.experts});
   for (const Node& node : graph.nodes)
     std::visit(
         [&](const auto& op) {

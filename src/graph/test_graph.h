@@ -6,7 +6,35 @@
 
 namespace nereid::graph {
 
-inline Graph test_graph(bool biased = false) {
+// Two of three experts, and one for all rows with a gate.
+inline ValueId test_mixture(Builder& b, const std::string& p, ValueId h) {
+  using kernels::Activation;
+  const auto matrix = [&](const std::string& name, int64_t n, int64_t k) {
+    return b.matrix(name, name, n, k);
+  };
+  const auto experts = [&](const std::string& name, int64_t n, int64_t k) {
+    return b.experts(name, {name + "0", name + "1", name + "2"}, n, k);
+  };
+  const ValueId scores = b.linear(p + "router", h, matrix(p + "router", 3, 32));
+  const Builder::Routed routed = b.route(p + "route", {.x = scores, .renormalise = true}, 2);
+  ValueId gate = b.expert_linear(p + "gate", h, routed.experts, experts(p + "gate", 40, 32), kNone,
+                                 DType::kBF16);
+  ValueId up =
+      b.expert_linear(p + "up", h, routed.experts, experts(p + "up", 40, 32), kNone, DType::kBF16);
+  ValueId act = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), Activation::kSilu);
+  ValueId down = b.expert_linear(p + "down", act, routed.experts, experts(p + "down", 32, 40));
+  const ValueId out = b.weighted_sum(p + "out", down, routed.weights);
+  gate = b.linear(p + "shared.gate", h, matrix(p + "shared.gate", 48, 32), kNone, DType::kBF16);
+  up = b.linear(p + "shared.up", h, matrix(p + "shared.up", 48, 32), kNone, DType::kBF16);
+  act = b.glu(p + "shared.act", b.concat(p + "shared.gate_up", {gate, up}), Activation::kSilu);
+  down = b.linear(p + "shared.down", act, matrix(p + "shared.down", 32, 48));
+  const ValueId score = b.linear(p + "shared.score", h, matrix(p + "shared.score", 1, 32));
+  const Builder::Routed shared =
+      b.route(p + "shared.weight", {.x = score, .scoring = kernels::Scoring::kSigmoid}, 1);
+  return b.add(p + "sum", out, b.weighted_sum(p + "shared.out", down, shared.weights));
+}
+
+inline Graph test_graph(bool biased = false, bool mixture = false) {
   io::ModelFacts m;
   m.name = "test", m.architecture = "TestForCausalLM", m.source_dir = "/nowhere";
   m.vocab_size = 48, m.hidden_size = 32, m.num_layers = 2;
@@ -30,6 +58,10 @@ inline Graph test_graph(bool biased = false) {
     const ValueId a = b.attention(p + "attn", qkv, i, 0.25f, 0);
     x = b.add(p + "sum1", x, b.linear(p + "out", a, matrix(p + "out", 32, 32)));
     h = b.norm(p + "norm2", x, b.vector(p + "norm2", p + "norm2", 32), {1e-5f});
+    if (mixture) {
+      x = b.add(p + "sum2", x, test_mixture(b, p, h));
+      continue;
+    }
     const ValueId gate = b.linear(p + "gate", h, matrix(p + "gate", 96, 32), kNone, DType::kBF16);
     const ValueId up = b.linear(p + "up", h, matrix(p + "up", 96, 32), kNone, DType::kBF16);
     h = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), kernels::Activation::kSilu);

@@ -57,10 +57,10 @@ class Verifier {
               (w.is_vector ? !part.transposed : part.first_col <= part.tensor_cols(w.k) - w.k),
           "weight '{}' wants what '{}' does not have", w.name, part.tensor);
     }
-    NEREID_REQUIRE(w.n > 0 && w.k > 0 && (w.n == 1 || !w.is_vector), "weight '{}' is [{}, {}]",
-                   w.name, w.n, w.k);
-    NEREID_REQUIRE(size == (w.is_vector ? w.k : w.n), "weight '{}' [{}, {}] has parts of {}",
-                   w.name, w.n, w.k, size);
+    NEREID_REQUIRE(w.n > 0 && w.k > 0 && w.experts > 0 && (w.n == 1 || !w.is_vector),
+                   "weight '{}' is [{}, {}, {}]", w.name, w.experts, w.n, w.k);
+    NEREID_REQUIRE(size == w.experts * (w.is_vector ? w.k : w.n),
+                   "weight '{}' [{}, {}, {}] has parts of {}", w.name, w.experts, w.n, w.k, size);
     return ok();
   }
 

@@ -26,7 +26,8 @@ void place_weights(Plan& plan) {
   uint64_t end = 0;
   for (Weight& w : plan.weights) {
     w.planes.clear();
-    for (const kernels::PlaneShape& shape : kernels::planes_of(w.format, w.layout, w.n, w.k)) {
+    for (const kernels::PlaneShape& shape :
+         kernels::planes_of(w.format, w.layout, w.n, w.k, w.experts)) {
       const uint64_t offset = round_up(end, kWeightAlignment);
       w.planes.push_back({shape, offset, 0});
       end = offset + shape.bytes;

@@ -13,6 +13,7 @@ std::string_view name_of(const Op& op) {
 kernels::WeightView view_of(const Weight& weight, const std::byte* blob) {
   using kernels::PlaneRole;
   kernels::WeightView view{nullptr, weight.layout, weight.n, weight.k, weight.format};
+  view.experts = weight.experts;
   if (!blob) return view;
   for (const Plane& plane : weight.planes) {
     const std::byte* const at = blob + plane.offset;

@@ -57,6 +57,7 @@ struct Weight {
   int64_t n = 0, k = 0;
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // of all planes
   std::vector<Plane> planes;  // those that kernels::planes_of() lists, in its order
+  int64_t experts = 1;        // matrices in each plane
 };
 
 // A weight as a kernel gets it, its blob at `blob`; null: without addresses.

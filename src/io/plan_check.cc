@@ -56,8 +56,8 @@ Status check_model(const ModelFacts& m) {
 }
 
 Status check_value(const Plan& plan, const Value& v) {
-  NEREID_REQUIRE(v.dtype == DType::kF32 || v.dtype == DType::kBF16,
-                 "value '{}': dtype {} is neither f32 nor bf16", v.name, name_of(v.dtype));
+  NEREID_REQUIRE(v.dtype == DType::kF32 || v.dtype == DType::kBF16 || v.dtype == DType::kI32,
+                 "value '{}': dtype {} is not f32, bf16 or i32", v.name, name_of(v.dtype));
   NEREID_REQUIRE(v.cols >= 1 && v.stride >= v.cols && v.stride < kMaxDim,
                  "value '{}': {} columns with stride {}", v.name, v.cols, v.stride);
   NEREID_REQUIRE(v.column >= 0 && v.column <= v.stride - v.cols,
@@ -75,9 +75,12 @@ Status check_value(const Plan& plan, const Value& v) {
 Status check_planes(const Weight& w) {
   NEREID_REQUIRE(w.n >= 1 && w.n < kMaxDim && w.k >= 1 && w.k < kMaxDim,
                  "weight '{}': shape [{}, {}]", w.name, w.n, w.k);
+  NEREID_REQUIRE(w.experts >= 1 && w.experts <= kernels::kMaxExperts && w.experts * w.n < kMaxDim,
+                 "weight '{}': {} experts of {} rows", w.name, w.experts, w.n);
   const std::string_view wrong = kernels::format_error(w.format);
   NEREID_REQUIRE(wrong.empty(), "weight '{}': {}", w.name, wrong);
-  const std::vector<kernels::PlaneShape> wanted = kernels::planes_of(w.format, w.layout, w.n, w.k);
+  const std::vector<kernels::PlaneShape> wanted =
+      kernels::planes_of(w.format, w.layout, w.n, w.k, w.experts);
   NEREID_REQUIRE(w.planes.size() == wanted.size(), "weight '{}': {} planes, {} has {}", w.name,
                  w.planes.size(), kernels::text_of(w.format), wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -62,6 +62,7 @@ void fields(V& v, Plane& x) {
 template <class V>
 void fields(V& v, Weight& x) {
   v("name", x.name), v("format", x.format), v("n", x.n), v("k", x.k), v("layout", x.layout);
+  v("experts", x.experts);
   v("planes", x.planes);
 }
 template <class V>

@@ -54,6 +54,11 @@ TEST(Plan, CheckRefusesUnsafePlans) {
   EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].offset = 0; }), HasSubstr("overlap"));
   EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].shape.bytes += 1; }),
               HasSubstr("weight 'norm'"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 0; }), HasSubstr("0 experts"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 1 << 20; }), HasSubstr("1048576 experts"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 2; }), HasSubstr("weight 'qkv': plane 0"));
+  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 2, place_weights(p); }),
+              HasSubstr("call 2 (linear): 'weight' bf16 [2, 64, 32] has 2 experts"));
   EXPECT_THAT(error([](Plan& p) { p.blob_bytes -= 1; }), HasSubstr("does not fit in the blob"));
   EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Embed>(p.calls[0].op).table = 3; }),
               HasSubstr("call 0 (embed): 'table': no weight 3"));

@@ -326,6 +326,25 @@ TEST_F(PassesTest, HeadNormsWorkInPlace) {
   }
 }
 
+TEST_F(PassesTest, AMixtureOfExpertsIsCompiled) {
+  Graph g = compile(test_graph(false, true));
+  LabelMachine(g).run();
+  const auto plan = lower(g, DeviceInfo{});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto products = all<ExpertLinear>(g);
+  ASSERT_EQ(products.size(), 6u);
+  EXPECT_EQ(plan->weights[products[0].weight].experts, 3);
+  // Rows that nobody samples are routed nowhere in the last layer.
+  const auto routes = all<Route>(g);
+  ASSERT_EQ(routes.size(), 4u);
+  EXPECT_EQ(g.values[routes[0].experts].extent, io::Extent::kTokens);
+  EXPECT_EQ(g.values[routes[2].experts].extent, io::Extent::kSampled);
+  // Of five experts a weight for three would be too small.
+  Graph wrong = test_graph(false, true);
+  wrong.weights[all<ExpertLinear>(wrong)[0].weight].experts = 5;
+  EXPECT_THAT(std::string(message(verify(wrong))), HasSubstr("[5, 40, 32] has parts of 120"));
+}
+
 TEST_F(PassesTest, MemoryIsShared) {
   const Graph g = compile(test_graph());
   int64_t sum = 0;

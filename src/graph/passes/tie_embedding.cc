@@ -18,7 +18,7 @@ Status tie_embedding(Graph& graph, const PassContext&) {
     const auto equal = [&](WeightId id) {
       const Weight& other = graph.weights[static_cast<size_t>(id)];
       return other.parts == weight.parts && other.is_vector == weight.is_vector &&
-             other.format == weight.format;
+             other.format == weight.format && other.experts == weight.experts;
     };
     const auto found = std::ranges::find_if(others, equal);
     if (found == others.end())

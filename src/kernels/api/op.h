@@ -46,6 +46,7 @@ enum class WeightLayout : uint8_t {
 };
 
 // A matrix [n, k], or a bf16 vector of k (n = 1, row-major), and the addresses of its planes.
+// Several, one stored behind the other in each plane, where an op's field is per_expert().
 struct WeightView {
   const void* data = nullptr;
   WeightLayout layout = WeightLayout::kRowMajor;
@@ -54,10 +55,13 @@ struct WeightView {
   const float* scales = nullptr;   // where the format has them
   const uint8_t* zeros = nullptr;  // likewise
   const int32_t* index = nullptr;  // likewise; row-major [k]
+  int64_t experts = 1;
 
   const BF16* as_bf16() const { return static_cast<const BF16*>(data); }
   const uint8_t* as_bytes() const { return static_cast<const uint8_t*>(data); }
 };
+
+inline constexpr int64_t kMaxExperts = 1024;
 
 // Angles of rotary embedding: f32 [max_positions, cols] = cols/2 cosines, then cols/2 sines
 // (scaling such as YaRN's attention factor included).
@@ -164,12 +168,18 @@ struct Field {
   DTypes types = {};
   Rows rows = Rows::kSame;
   bool optional = false;
+  bool has_experts = false;           // a weight [experts, n, k]; others have one expert
   std::string_view replaces = {};     // the input whose memory this output takes over, when given
   std::string_view may_replace = {};  // likewise, but only where nobody reads the input later
 
   constexpr Field maybe() const {
     Field f = *this;
     f.optional = true;
+    return f;
+  }
+  constexpr Field per_expert() const {
+    Field f = *this;
+    f.has_experts = true;
     return f;
   }
   constexpr Field of(Rows r) const {

@@ -24,7 +24,15 @@ std::string text_of(const WeightFormat& f) {
 }
 
 std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layout, int64_t n,
-                                  int64_t k) {
+                                  int64_t k, int64_t experts) {
+  if (experts > 1) {
+    std::vector<PlaneShape> planes = planes_of(format, layout, n, k);
+    for (PlaneShape& plane : planes) {
+      plane.rows *= experts;
+      plane.bytes *= static_cast<uint64_t>(experts);
+    }
+    return planes;
+  }
   const bool panels = layout == WeightLayout::kPanel16;
   if (format.is_float()) {
     const auto bytes = panels ? panel16_bytes(n, k) : static_cast<uint64_t>(n * k) * sizeof(BF16);
@@ -48,7 +56,8 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
 
 uint64_t stored_bytes(const WeightView& weight) {
   uint64_t bytes = 0;
-  for (const PlaneShape& plane : planes_of(weight.format, weight.layout, weight.n, weight.k))
+  for (const PlaneShape& plane :
+       planes_of(weight.format, weight.layout, weight.n, weight.k, weight.experts))
     bytes += plane.bytes;
   return bytes;
 }

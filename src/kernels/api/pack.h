@@ -51,9 +51,9 @@ struct PlaneShape {
   bool operator==(const PlaneShape&) const = default;
 };
 
-// The planes of a [n, k] weight of a right format, data first.
+// The planes of a [n, k] weight of a right format, data first; each as often as there are experts.
 std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layout, int64_t n,
-                                  int64_t k);
+                                  int64_t k, int64_t experts = 1);
 // Bytes of all planes.
 uint64_t stored_bytes(const WeightView& weight);
 
@@ -77,6 +77,15 @@ constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, i
 
 // The number that (row, col) stands for: bf16 exactly, whatever the format.
 float weight_at(const WeightView& weight, int64_t row, int64_t col);
+
+// One expert's bf16 matrix (or vector).
+inline WeightView expert_of(WeightView w, int64_t expert) {
+  const int64_t elements =
+      w.layout == WeightLayout::kPanel16 ? num_panels(w.n) * panel_elements(w.k) : w.n * w.k;
+  w.data = w.as_bf16() + expert * elements;
+  w.experts = 1;
+  return w;
+}
 
 // A row-major bf16 matrix [rows, k], one of those stacked along n (q | k | v, gate | up).
 struct RowMajorPart {

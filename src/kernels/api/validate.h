@@ -13,7 +13,8 @@ inline std::string operand_text(const View& v) {
   return fmt::format("{} [{}, {}]", name_of(v.dtype), v.rows, v.cols);
 }
 inline std::string operand_text(const WeightView& w) {
-  return fmt::format("{} [{}, {}]", text_of(w.format), w.n, w.k);
+  const std::string experts = w.experts > 1 ? fmt::format("{}, ", w.experts) : "";
+  return fmt::format("{} [{}{}, {}]", text_of(w.format), experts, w.n, w.k);
 }
 inline std::string operand_text(const AnglesView& a) { return fmt::format("[{}]", a.cols); }
 
@@ -55,6 +56,10 @@ std::string shape_error(const Op& op) {
       if constexpr (kRole == Role::kMatrix)
         if (const std::string_view text = format_error(operand.format); !text.empty())
           wrong = fmt::format("'{}' {}: {}", field.name, operand_text(operand), text);
+      if constexpr (kRole == Role::kMatrix || kRole == Role::kVector)
+        if (operand.experts < 1 || (operand.experts > 1 && !field.has_experts))
+          wrong = fmt::format("'{}' {} has {} experts", field.name, operand_text(operand),
+                              operand.experts);
       if constexpr (kRole == Role::kVector)
         if (operand.n != 1 || operand.layout != WeightLayout::kRowMajor ||
             operand.format != WeightFormat{})

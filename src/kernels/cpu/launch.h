@@ -22,6 +22,10 @@ Status launch_embed(const Embed& args, ThreadPool& pool);
 Status launch_add_positions(const AddPositions& args, ThreadPool& pool);
 Status launch_gather_rows(const GatherRows& args, ThreadPool& pool);
 
+// Plain loops: little work beside the products of experts.
+Status launch_route(const Route& args, ThreadPool& pool);
+Status launch_weighted_sum(const WeightedSum& args, ThreadPool& pool);
+
 // How a linear kernel takes x.
 enum class RowForm {
   kPairs,  // bf16 rows, readable (as a zero) up to even k: x itself where k is even
@@ -39,5 +43,6 @@ struct LinearKernel {
   void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
 };
 Status launch_linear(const LinearKernel& kernel, const Linear& args, ThreadPool& pool);
+Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& args, ThreadPool& pool);
 
 }  // namespace nereid::kernels::cpu

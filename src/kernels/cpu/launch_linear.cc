@@ -1,7 +1,13 @@
 // Cuts linear into blocks of rows whose x stays in the level-2 cache, by runs of weight panels.
+// With experts, the rows of each are brought together first, so that they share a pass over its
+// weights.
 #include <algorithm>
 #include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
 
+#include "base/round_up.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
 #include "kernels/cpu/launch.h"
@@ -18,6 +24,13 @@ struct Rows {
   int64_t stride = 0;
 };
 
+// Rows that one weight multiplies, among those prepared.
+struct Group {
+  int64_t expert = 0;
+  int64_t line = 0;   // where they begin, a multiple of kPanelRows
+  int64_t count = 0;  // of rows
+};
+
 // Row `row` of a block in kTiles form.
 void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
   constexpr int64_t kTile = kPanelRows * kPanelStepK;
@@ -30,11 +43,15 @@ void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
   std::fill(out + (k - i), out + kPanelStepK, BF16{});
 }
 
-// x in the form that the kernel reads: itself or a converted copy.
-StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear& a, int64_t begin,
-                            int64_t count, ThreadPool& pool) {
-  const int64_t k = a.weight.k, even_k = (k + 1) / 2 * 2;
-  if (kernel.form == RowForm::kPairs && even_k == k) return Rows{a.x.row<BF16>(begin), a.x.stride};
+bool takes_bf16_rows(const LinearKernel& kernel, int64_t k) {
+  return kernel.form == RowForm::kPairs && k % 2 == 0;
+}
+
+// A copy of rows of x in the form that the kernel reads; row_at(line) is null where there is none.
+template <class RowAt>
+StatusOr<Rows> prepare_rows(const LinearKernel& kernel, int64_t k, int64_t count, RowAt row_at,
+                            ThreadPool& pool) {
+  const int64_t even_k = (k + 1) / 2 * 2;
   thread_local Scratch scratch;
   const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
   // Rows a power of two apart would share few sets of the level-1 cache.
@@ -44,7 +61,8 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const Linear& a, int64_t
                    scratch.get(static_cast<size_t>(lines * stride) * (widen ? 4 : 2)));
   const auto convert = [&](int64_t first, int64_t last, int) {
     for (int64_t r = first; r < last; ++r) {
-      const BF16* x = a.x.row<BF16>(begin + r);
+      const BF16* x = row_at(r);
+      if (!x) continue;
       if (tiles) {
         tile_row(x, k, r % kPanelRows, static_cast<BF16*>(memory) + r / kPanelRows * stride);
       } else if (widen) {
@@ -118,24 +136,132 @@ class Panels {
   int64_t per_thread_ = 0;  // elements
 };
 
-void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& weight, int64_t rows,
-              ThreadPool& pool) {
-  const int64_t panels = num_panels(raw.n);
-  if (rows * raw.n * raw.k <= kSmallWork) return weight.multiply(raw, 0, rows, 0, panels, 0);
-  const int64_t unit = kernel.row_unit;
+// The product of one group: `all` has the first line's x and out, and the first expert's weight.
+LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, const Group& group) {
+  LinearRaw raw = all;
+  const bool tiles = kernel.form == RowForm::kTiles, widened = kernel.form == RowForm::kF32;
+  const int64_t elements = (tiles ? group.line / kPanelRows : group.line) * all.x_stride;
+  raw.x = static_cast<const std::byte*>(all.x) + elements * (widened ? 4 : 2);
+  raw.weight += group.expert * num_panels(all.n) * all.panel_stride;
+  if (all.bias) raw.bias += group.expert * all.n;
+  if (all.out_at) raw.out_at += group.line;
+  return raw;
+}
+
+void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& weight,
+              const std::vector<Group>& groups, ThreadPool& pool) {
+  const int64_t panels = num_panels(raw.n), unit = kernel.row_unit;
   const int64_t row_bytes = raw.k * (kernel.form == RowForm::kF32 ? 4 : 2);
   const int64_t block = std::max(2 * unit, kernel.row_block_bytes / row_bytes / unit * unit);
-  const int64_t row_blocks = (rows + block - 1) / block;
+  int64_t rows = 0, row_blocks = 0;
+  thread_local std::vector<int64_t> ends;  // of the groups, in row blocks
+  ends.clear();
+  for (const Group& group : groups) {
+    rows += group.count;
+    ends.push_back(row_blocks += (group.count + block - 1) / block);
+  }
   int64_t run = 8;  // panels per piece of work
   while (run > 4 && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
   const int64_t runs = (panels + run - 1) / run;
-  pool.parallel_for(row_blocks * runs, 1, [&](int64_t begin, int64_t end, int thread) {
+  const auto work = [&, ends = std::span<const int64_t>(ends)](int64_t begin, int64_t end,
+                                                               int thread) {
     for (int64_t item = begin; item < end; ++item) {
-      const int64_t first_row = item / runs * block, first_panel = item % runs * run;
-      weight.multiply(raw, first_row, std::min(first_row + block, rows), first_panel,
-                      std::min(first_panel + run, panels), thread);
+      const auto at = std::upper_bound(ends.begin(), ends.end(), item / runs) - ends.begin();
+      const Group& group = groups[static_cast<size_t>(at)];
+      const int64_t first_block = at > 0 ? ends[static_cast<size_t>(at - 1)] : 0;
+      const int64_t row = (item / runs - first_block) * block, panel = item % runs * run;
+      weight.multiply(product_of(kernel, raw, group), row, std::min(row + block, group.count),
+                      panel, std::min(panel + run, panels), thread);
     }
-  });
+  };
+  if (rows * raw.n * raw.k <= kSmallWork)
+    work(0, row_blocks * runs, 0);
+  else
+    pool.parallel_for(row_blocks * runs, 1, work);
+}
+
+// What does not depend on the rows.
+template <class Op>
+LinearRaw constants_of(const Op& a) {
+  return {
+      .weight = static_cast<const uint16_t*>(a.weight.data),
+      .panel_stride = panel_elements(a.weight.k),
+      .k = a.weight.k,
+      .bias = static_cast<const uint16_t*>(a.bias.data),
+      .out = a.out.data,
+      .out_stride = a.out.stride,
+      .n = a.weight.n,
+      .out_bf16 = a.out.dtype == DType::kBF16,
+  };
+}
+
+// Brings the pieces of x (numbered row by row) that share an expert together. Kept from call to
+// call: its memory is that of the largest.
+class Pieces {
+ public:
+  // Rows of one round of products, by expert.
+  std::vector<Group> groups;
+  std::vector<const BF16*> lines;  // of x; null: padding up to the next group
+  std::vector<int64_t> out_at;     // by line: first element of out
+
+  // Counting sort; pieces without an expert come last.
+  void sort(const ExpertLinear& a) {
+    const int64_t num = a.out.rows * a.experts.cols;
+    begins_.assign(static_cast<size_t>(a.weight.experts + 2), 0);
+    for (int64_t p = 0; p < num; ++p) ++begins_[static_cast<size_t>(expert(a, p) + 1)];
+    for (size_t e = 1; e < begins_.size(); ++e) begins_[e] += begins_[e - 1];
+    next_ = begins_;
+    order_.resize(static_cast<size_t>(num));
+    for (int64_t p = 0; p < num; ++p)
+      order_[static_cast<size_t>(next_[static_cast<size_t>(expert(a, p))]++)] = p;
+    clear();
+  }
+  // The expert's pieces, [begin, end) in the new order.
+  std::pair<int64_t, int64_t> range(int64_t expert) const {
+    return {begins_[static_cast<size_t>(expert)], begins_[static_cast<size_t>(expert + 1)]};
+  }
+  // First element of out of the i-th piece in the new order.
+  int64_t out(const ExpertLinear& a, int64_t i) const {
+    const int64_t p = order_[static_cast<size_t>(i)];
+    return p / a.experts.cols * a.out.stride + p % a.experts.cols * a.weight.n;
+  }
+
+  // Adds `count` pieces of an expert, from `begin` in the new order, to the round.
+  void add(const ExpertLinear& a, int64_t expert, int64_t begin, int64_t count) {
+    const auto line = static_cast<int64_t>(lines.size());
+    groups.push_back({expert, line, count});
+    lines.resize(static_cast<size_t>(round_up(line + count, kPanelRows)));
+    out_at.resize(lines.size());
+    const bool one = a.x.cols == a.weight.k;  // for all pieces of a row
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t p = order_[static_cast<size_t>(begin + i)], row = p / a.experts.cols;
+      const auto at = static_cast<size_t>(line + i);
+      lines[at] = a.x.row<BF16>(row) + (one ? 0 : p % a.experts.cols * a.weight.k);
+      out_at[at] = out(a, begin + i);
+    }
+  }
+  void clear() { groups.clear(), lines.clear(), out_at.clear(); }
+
+ private:
+  static int64_t expert(const ExpertLinear& a, int64_t piece) {
+    const int32_t e = a.experts.row<int32_t>(piece / a.experts.cols)[piece % a.experts.cols];
+    return e >= 0 && e < a.weight.experts ? e : a.weight.experts;
+  }
+
+  std::vector<int64_t> begins_, next_, order_;
+};
+
+Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const Pieces& pieces,
+                      ThreadPool& pool) {
+  if (pieces.groups.empty()) return ok();
+  const auto row_at = [&](int64_t line) { return pieces.lines[static_cast<size_t>(line)]; };
+  const auto num_lines = static_cast<int64_t>(pieces.lines.size());
+  ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a.weight.k, num_lines, row_at, pool));
+  LinearRaw raw = constants_of(a);
+  raw.x = x.data, raw.x_stride = x.stride, raw.out_at = pieces.out_at.data();
+  ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
+  multiply(kernel, raw, weight, pieces.groups, pool);
+  return ok();
 }
 
 }  // namespace
@@ -144,24 +270,47 @@ Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& po
   RETURN_IF_ERROR(validate(a));
   const int64_t tokens = a.x.rows, k = a.weight.k;
   ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
+  thread_local std::vector<Group> groups;
   for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
-    const int64_t rows = std::min(kChunkRows, tokens - begin);
-    ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a, begin, rows, pool));
-    const LinearRaw raw = {
-        .x = x.data,
-        .x_stride = x.stride,
-        .weight = static_cast<const uint16_t*>(a.weight.data),
-        .panel_stride = panel_elements(k),
-        .k = k,
-        .bias = static_cast<const uint16_t*>(a.bias.data),
-        .out = static_cast<std::byte*>(a.out.data) +
-               begin * a.out.stride * static_cast<int64_t>(size_of(a.out.dtype)),
-        .out_stride = a.out.stride,
-        .n = a.weight.n,
-        .out_bf16 = a.out.dtype == DType::kBF16,
-    };
-    multiply(kernel, raw, weight, rows, pool);
+    groups = {{.count = std::min(kChunkRows, tokens - begin)}};
+    Rows x = {a.x.row<BF16>(begin), a.x.stride};
+    if (!takes_bf16_rows(kernel, k)) {
+      const auto row_at = [&](int64_t line) { return a.x.row<BF16>(begin + line); };
+      ASSIGN_OR_RETURN(x, prepare_rows(kernel, k, groups[0].count, row_at, pool));
+    }
+    LinearRaw raw = constants_of(a);
+    raw.x = x.data, raw.x_stride = x.stride;
+    raw.out = static_cast<std::byte*>(a.out.data) +
+              begin * a.out.stride * static_cast<int64_t>(size_of(a.out.dtype));
+    multiply(kernel, raw, weight, groups, pool);
   }
+  return ok();
+}
+
+Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  thread_local Pieces kept;
+  Pieces& pieces = kept;
+  pieces.sort(a);
+  int64_t num_rows = 0;
+  for (int64_t expert = 0; expert < a.weight.experts; ++expert) {
+    auto [begin, end] = pieces.range(expert);
+    while (begin < end) {
+      const int64_t count = std::min(end - begin, kChunkRows - num_rows);
+      pieces.add(a, expert, begin, count);
+      begin += count, num_rows += count;
+      if (num_rows < kChunkRows) continue;
+      RETURN_IF_ERROR(multiply_round(kernel, a, pieces, pool));
+      pieces.clear();
+      num_rows = 0;
+    }
+  }
+  RETURN_IF_ERROR(multiply_round(kernel, a, pieces, pool));
+  const auto [begin, end] = pieces.range(a.weight.experts);
+  const auto size = static_cast<int64_t>(size_of(a.out.dtype));
+  for (int64_t i = begin; i < end; ++i)
+    std::memset(static_cast<std::byte*>(a.out.data) + pieces.out(a, i) * size, 0,
+                static_cast<size_t>(a.weight.n * size));
   return ok();
 }
 

@@ -77,6 +77,7 @@ struct LinearRaw {
   void* out;
   int64_t out_stride, n;
   bool out_bf16;
+  const int64_t* out_at;  // first element of each row, in the place of out_stride; or null
 };
 
 // Weights of integers in panels of 16 rows, see WeightLayout in op.h.

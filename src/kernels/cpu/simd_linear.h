@@ -94,7 +94,7 @@ inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const F value = a.bias ? add(acc[r][v], bias) : acc[r][v];
-      const int64_t at = (row + r) * a.out_stride + col;
+      const int64_t at = (a.out_at ? a.out_at[row + r] : (row + r) * a.out_stride) + col;
       if (a.out_bf16) {
         uint16_t* out = static_cast<uint16_t*>(a.out) + at;
         cols == kLanes ? store_bf16(out, value) : store_bf16_part(out, value, cols);

@@ -52,29 +52,41 @@ bool fits(const Attention& p) {
   return p.cache.layout == KeyLayout::kPanels && p.heads.dim <= kMaxHeadDim;
 }
 
-bool panels(const Linear& p) {
-  return p.weight.layout == WeightLayout::kPanel16 && !p.weight.format.ordered &&
-         p.input == ProductInput::kBf16;
+// Linear and ExpertLinear.
+template <class Op>
+bool panels(const Op& p) {
+  if constexpr (requires { p.input; })
+    if (p.input != ProductInput::kBf16) return false;
+  return p.weight.layout == WeightLayout::kPanel16 && !p.weight.format.ordered;
 }
 
-Status linear_f32(const Raw& raw, const Linear& args, ThreadPool& pool) {
-  return launch_linear({.block = raw.linear,
-                        .form = RowForm::kF32,
-                        .widen_row = raw.widen_row,
-                        .unpack_panel = raw.unpack_panel},
-                       args, pool);
+Status launch_product(const LinearKernel& kernel, const Linear& args, ThreadPool& pool) {
+  return launch_linear(kernel, args, pool);
 }
-Status linear_pairs(const Linear& args, ThreadPool& pool) {
-  return launch_linear({.block = linear_avx512_bf16, .unpack_panel = kAvx512.unpack_panel}, args,
-                       pool);
+Status launch_product(const LinearKernel& kernel, const ExpertLinear& args, ThreadPool& pool) {
+  return launch_expert_linear(kernel, args, pool);
 }
-Status linear_tiles(const Linear& args, ThreadPool& pool) {
-  return launch_linear({.block = linear_amx,
-                        .form = RowForm::kTiles,
-                        .row_unit = 32,
-                        .row_block_bytes = 1 << 20,
-                        .unpack_panel = kAvx512.unpack_panel},
-                       args, pool);
+template <class Op>
+Status linear_f32(const Raw& raw, const Op& args, ThreadPool& pool) {
+  return launch_product({.block = raw.linear,
+                         .form = RowForm::kF32,
+                         .widen_row = raw.widen_row,
+                         .unpack_panel = raw.unpack_panel},
+                        args, pool);
+}
+template <class Op>
+Status linear_pairs(const Op& args, ThreadPool& pool) {
+  return launch_product({.block = linear_avx512_bf16, .unpack_panel = kAvx512.unpack_panel}, args,
+                        pool);
+}
+template <class Op>
+Status linear_tiles(const Op& args, ThreadPool& pool) {
+  return launch_product({.block = linear_amx,
+                         .form = RowForm::kTiles,
+                         .row_unit = 32,
+                         .row_block_bytes = 1 << 20,
+                         .unpack_panel = kAvx512.unpack_panel},
+                        args, pool);
 }
 
 double best_rate(double (*peak)(int64_t)) {
@@ -97,29 +109,39 @@ bool pairs_are_fast() {
 
 // Ranks of linear, nominal seconds for a multiply-add. They must not depend on the number of rows:
 // kernels differ in their order of summation, and a row's result may not depend on its neighbours.
-double multiply_adds(const Linear& p) {
+template <class Op>
+double multiply_adds(const Op& p) {
   return static_cast<double>(p.weight.n) * static_cast<double>(p.weight.k);
 }
-double tiles_cost(const Linear& p, const DeviceInfo&) { return multiply_adds(p) * 1e-12; }
-double f32_cost(const Linear& p, const DeviceInfo&) { return multiply_adds(p) * 1e-11; }
-double pairs_cost(const Linear& p, const DeviceInfo&) {
+template <class Op>
+double tiles_cost(const Op& p, const DeviceInfo&) {
+  return multiply_adds(p) * 1e-12;
+}
+template <class Op>
+double f32_cost(const Op& p, const DeviceInfo&) {
+  return multiply_adds(p) * 1e-11;
+}
+template <class Op>
+double pairs_cost(const Op& p, const DeviceInfo&) {
   return multiply_adds(p) * (pairs_are_fast() ? 0.5e-11 : 2e-11);
 }
-double avx2_cost(const Linear& p, const DeviceInfo&) { return multiply_adds(p) * 3e-11; }
+template <class Op>
+double avx2_cost(const Op& p, const DeviceInfo&) {
+  return multiply_adds(p) * 3e-11;
+}
 
-void add_linear(Registry& registry) {
-  registry.add<Linear>({
-      {"amx_bf16", kCpu,
-       [](const Linear& p, const DeviceInfo& d) { return d.has_amx && panels(p); }, tiles_cost,
-       run<Linear, linear_tiles>},
+template <class Op>
+void add_products(Registry& registry) {
+  registry.add<Op>({
+      {"amx_bf16", kCpu, [](const Op& p, const DeviceInfo& d) { return d.has_amx && panels(p); },
+       tiles_cost<Op>, run<Op, linear_tiles<Op>>},
       {"avx512_bf16", kCpu,
-       [](const Linear& p, const DeviceInfo& d) { return d.has_avx512_bf16 && panels(p); },
-       pairs_cost, run<Linear, linear_pairs>},
-      {"avx512", kCpu,
-       [](const Linear& p, const DeviceInfo& d) { return d.has_avx512 && panels(p); }, f32_cost,
-       run<Linear, linear_f32, kAvx512>},
-      {"avx2", kCpu, [](const Linear& p, const DeviceInfo& d) { return d.has_avx2 && panels(p); },
-       avx2_cost, run<Linear, linear_f32, kAvx2>},
+       [](const Op& p, const DeviceInfo& d) { return d.has_avx512_bf16 && panels(p); },
+       pairs_cost<Op>, run<Op, linear_pairs<Op>>},
+      {"avx512", kCpu, [](const Op& p, const DeviceInfo& d) { return d.has_avx512 && panels(p); },
+       f32_cost<Op>, run<Op, linear_f32<Op>, kAvx512>},
+      {"avx2", kCpu, [](const Op& p, const DeviceInfo& d) { return d.has_avx2 && panels(p); },
+       avx2_cost<Op>, run<Op, linear_f32<Op>, kAvx2>},
   });
 }
 
@@ -141,7 +163,11 @@ void add_kernels(Registry& registry) {
                                run<AddPositions, launch_add_positions>}});
   registry.add<GatherRows>(
       {{"generic", kCpu, any<GatherRows>, first<GatherRows>, run<GatherRows, launch_gather_rows>}});
-  add_linear(registry);
+  registry.add<Route>({{"generic", kCpu, any<Route>, first<Route>, run<Route, launch_route>}});
+  registry.add<WeightedSum>({{"generic", kCpu, any<WeightedSum>, first<WeightedSum>,
+                              run<WeightedSum, launch_weighted_sum>}});
+  add_products<Linear>(registry);
+  add_products<ExpertLinear>(registry);
   add_vectors<Norm, launch_norm>(registry);
   add_vectors<Rope, launch_rope>(registry);
   registry.add<Attention>({

@@ -18,6 +18,9 @@ cudaError_t launch(const Glu& args, cudaStream_t stream);
 cudaError_t launch(const Activate& args, cudaStream_t stream);
 cudaError_t launch(const SoftCap& args, cudaStream_t stream);
 cudaError_t launch(const Add& args, cudaStream_t stream);
+cudaError_t launch(const Route& args, cudaStream_t stream);
+cudaError_t launch(const ExpertLinear& args, cudaStream_t stream);
+cudaError_t launch(const WeightedSum& args, cudaStream_t stream);
 cudaError_t launch(const GatherRows& args, cudaStream_t stream);
 cudaError_t launch(const Sample& args, cudaStream_t stream);
 

@@ -89,6 +89,22 @@ double library_product_cost(const Linear& a, const DeviceInfo&) {
   return product_cost(a, kTensorFlops);
 }
 
+bool can_expert_product(const ExpertLinear& a, const DeviceInfo& d) {
+  return can_run(a, d) && a.weight.layout == WeightLayout::kRowMajor;
+}
+double expert_product_cost(const ExpertLinear& a, const DeviceInfo&) {
+  const auto pieces = static_cast<double>(a.out.rows * a.experts.cols);
+  const double elements = static_cast<double>(a.weight.n) * static_cast<double>(a.weight.k);
+  return seconds_for(2 * elements * std::min(pieces, static_cast<double>(a.weight.experts))) +
+         2 * elements * pieces / kPlainFlops;
+}
+double route_cost(const Route& a, const DeviceInfo&) {
+  return seconds_for(4.0 * static_cast<double>(a.x.rows * a.x.cols));
+}
+double weighted_sum_cost(const WeightedSum& a, const DeviceInfo&) {
+  return seconds_for(4.0 * static_cast<double>(a.x.rows * (a.x.cols + a.out.cols)));
+}
+
 bool can_attention(const Attention& a, const DeviceInfo& d) {
   return can_run(a, d) && a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
          a.heads.dim % kHeadDimUnit == 0 && a.heads.dim <= kMaxHeadDim;
@@ -121,6 +137,11 @@ void add_kernels(Registry& registry) {
   registry.add<Activate>({{"cuda", kCuda, can_run<Activate>, cost_of<Activate, 6>, run<Activate>}});
   registry.add<SoftCap>({{"cuda", kCuda, can_run<SoftCap>, cost_of<SoftCap, 8>, run<SoftCap>}});
   registry.add<Add>({{"cuda", kCuda, can_run<Add>, cost_of<Add, 12>, run<Add>}});
+  registry.add<Route>({{"cuda", kCuda, can_run<Route>, route_cost, run<Route>}});
+  registry.add<ExpertLinear>(
+      {{"plain", kCuda, can_expert_product, expert_product_cost, run<ExpertLinear>}});
+  registry.add<WeightedSum>(
+      {{"cuda", kCuda, can_run<WeightedSum>, weighted_sum_cost, run<WeightedSum>}});
   registry.add<GatherRows>(
       {{"cuda", kCuda, can_run<GatherRows>, cost_of<GatherRows, 8>, run<GatherRows>}});
   registry.add<Sample>({{"cuda", kCuda, can_sample, sample_cost, run<Sample>}});

@@ -87,6 +87,31 @@ void reference(const Linear& a) {
   }
 }
 
+void reference(const ExpertLinear& a) {
+  const int64_t n = a.weight.n, k = a.weight.k;
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      const int64_t piece = c / n, expert = a.experts.row<int32_t>(i)[piece];
+      const bool known = expert >= 0 && expert < a.weight.experts;
+      const BF16* x = a.x.row<BF16>(i) + (a.x.cols == k ? 0 : piece * k);
+      double sum = known && is_given(a.bias) ? to_float(a.bias.as_bf16()[expert * n + c % n]) : 0;
+      for (int64_t j = 0; known && j < k; ++j)
+        sum += double{to_float(x[j])} * weight_at(expert_of(a.weight, expert), c % n, j);
+      store(a.out, i, c, static_cast<float>(sum));
+    }
+}
+
+void reference(const WeightedSum& a) {
+  const int64_t width = a.out.cols;
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < width; ++c) {
+      double sum = 0;
+      for (int64_t j = 0; j < a.weights.cols; ++j)
+        sum += double{a.weights.row<float>(i)[j]} * a.x.row<float>(i)[j * width + c];
+      a.out.row<float>(i)[c] = static_cast<float>(sum);
+    }
+}
+
 void ref::rotate(float* head, const float* angles, int64_t cols, bool interleaved) {
   const int64_t half = cols / 2;
   for (int64_t c = 0; c < half; ++c) {

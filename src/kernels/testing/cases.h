@@ -59,6 +59,12 @@ const std::vector<Case<Add>>& cases<Add>();
 template <>
 const std::vector<Case<SoftCap>>& cases<SoftCap>();
 template <>
+const std::vector<Case<Route>>& cases<Route>();
+template <>
+const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>();
+template <>
+const std::vector<Case<WeightedSum>>& cases<WeightedSum>();
+template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>
 const std::vector<Case<Sample>>& cases<Sample>();

@@ -1,0 +1,233 @@
+// Ops of a mixture of experts, plain: a warp routes a row, a warp makes one output of all rows that
+// picked an expert.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kRowsOfPass = 8;  // that share one reading of the weights
+
+struct Routing {
+  const float* x;
+  const __nv_bfloat16* bias;  // or null
+  float* weights;
+  int32_t* experts;
+  int64_t x_stride, weights_stride, experts_stride;
+  int num, picked, groups, groups_kept, group_best;
+  bool sigmoid, renormalise, by_score;
+  float scale;
+};
+
+__device__ bool is_before(float a, float b) { return a > b || (isnan(b) && !isnan(a)); }
+
+// The open index of [begin, end) with the largest value, the first of equals; the warp closes it.
+__device__ int take_best(const float* values, bool* open, int begin, int end) {
+  int best = -1;
+  for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kWarp)
+    if (open[i] && (best < 0 || is_before(values[i], values[best]))) best = i;
+  for (int step = kWarp / 2; step > 0; step /= 2) {
+    const int other = __shfl_xor_sync(kAllLanes, best, step);
+    if (other < 0 || other == best) continue;
+    if (best < 0 || is_before(values[other], values[best]) ||
+        (!is_before(values[best], values[other]) && other < best))
+      best = other;
+  }
+  __syncwarp();
+  if (threadIdx.x == 0) open[best] = false;
+  __syncwarp();
+  return best;
+}
+
+__device__ void score(const Routing& r, const float* x, float* scores) {
+  float largest = -INFINITY;
+  for (int e = threadIdx.x; e < r.num; e += kWarp) largest = fmaxf(largest, x[e]);
+  largest = warp_max(largest);
+  double sum = 0;
+  for (int e = threadIdx.x; e < r.num; e += kWarp) sum += exp(x[e] - static_cast<double>(largest));
+  for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
+  for (int e = threadIdx.x; e < r.num; e += kWarp)
+    scores[e] = static_cast<float>(r.sigmoid ? 1 / (1 + exp(-static_cast<double>(x[e])))
+                                             : exp(x[e] - static_cast<double>(largest)) / sum);
+}
+
+// Leaves the experts of the best groups open.
+__device__ void close_groups(const Routing& r, const float* ranks, bool* open, float* sums,
+                             bool* group_open) {
+  const int size = r.num / r.groups;
+  for (int g = 0; g < r.groups; ++g) {
+    float sum = 0;
+    for (int i = 0; i < r.group_best; ++i)
+      sum += ranks[take_best(ranks, open, g * size, (g + 1) * size)];
+    if (threadIdx.x == 0) sums[g] = sum, group_open[g] = true;
+  }
+  __syncwarp();
+  for (int e = threadIdx.x; e < r.num; e += kWarp) open[e] = false;
+  for (int i = 0; i < r.groups_kept; ++i) {
+    const int g = take_best(sums, group_open, 0, r.groups);
+    for (int e = g * size + threadIdx.x; e < (g + 1) * size; e += kWarp) open[e] = true;
+  }
+  __syncwarp();
+}
+
+__global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
+  __shared__ float scores[kMaxExperts], ranks[kMaxExperts], sums[kMaxExperts];
+  __shared__ bool open[kMaxExperts], group_open[kMaxExperts];
+  const float* x = r.x + blockIdx.x * r.x_stride;
+  score(r, x, scores);
+  for (int e = threadIdx.x; e < r.num; e += kWarp) {
+    ranks[e] = !r.by_score ? x[e] : r.bias ? scores[e] + load(r.bias + e) : scores[e];
+    open[e] = true;
+  }
+  __syncwarp();
+  if (r.groups_kept < r.groups) close_groups(r, ranks, open, sums, group_open);
+  int32_t* experts = r.experts + blockIdx.x * r.experts_stride;
+  float* weights = r.weights + blockIdx.x * r.weights_stride;
+  double sum = 1e-20;
+  for (int j = 0; j < r.picked; ++j) {
+    const int best = take_best(ranks, open, 0, r.num);
+    if (threadIdx.x == 0) experts[j] = best;
+    sum += scores[best];
+  }
+  __syncwarp();
+  for (int j = threadIdx.x; j < r.picked; j += kWarp)
+    weights[j] = static_cast<float>(scores[experts[j]] / (r.renormalise ? sum : 1) *
+                                    static_cast<double>(r.scale));
+}
+
+struct ExpertProduct {
+  const __nv_bfloat16* x;
+  const int32_t* experts;
+  const __nv_bfloat16* weight;
+  const __nv_bfloat16* bias;  // or null
+  int64_t x_stride, x_piece, experts_stride, out_stride;
+  int64_t num_pieces, picked, num_experts, n, k;
+};
+
+// A block: 8 columns of one expert, all pieces that picked it; the last blocks write the zeros of
+// pieces without an expert.
+template <class Out>
+__global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct p, Out* out) {
+  __shared__ int64_t found[kThreads];
+  __shared__ int num_found;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t expert = blockIdx.y;
+  const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  const bool zeros = expert == p.num_experts;
+  const __nv_bfloat16* row = p.weight + (zeros || n >= p.n ? 0 : (expert * p.n + n) * p.k);
+  for (int64_t begin = 0; begin < p.num_pieces; begin += kThreads) {
+    __syncthreads();
+    if (threadIdx.x == 0) num_found = 0;
+    __syncthreads();
+    const int64_t piece = begin + threadIdx.x;
+    if (piece < p.num_pieces) {
+      const int32_t e = p.experts[piece / p.picked * p.experts_stride + piece % p.picked];
+      if (zeros ? e < 0 || e >= p.num_experts : e == expert)
+        found[atomicAdd(&num_found, 1)] = piece;
+    }
+    __syncthreads();
+    if (n >= p.n) continue;
+    for (int first = 0; first < num_found; first += kRowsOfPass) {
+      const __nv_bfloat16* x[kRowsOfPass];
+      float sums[kRowsOfPass] = {};
+      const int rows = min(kRowsOfPass, num_found - first);
+#pragma unroll
+      for (int r = 0; r < kRowsOfPass; ++r) {
+        const int64_t at = found[first + (r < rows ? r : 0)];
+        x[r] = p.x + at / p.picked * p.x_stride + at % p.picked * p.x_piece;
+      }
+      for (int64_t k = zeros ? p.k : lane; k < p.k; k += kWarp) {
+        const float w = load(row + k);
+#pragma unroll
+        for (int r = 0; r < kRowsOfPass; ++r)
+          if (r < rows) sums[r] = fmaf(load(x[r] + k), w, sums[r]);
+      }
+      const float bias = p.bias && !zeros ? load(p.bias + expert * p.n + n) : 0.0f;
+#pragma unroll
+      for (int r = 0; r < kRowsOfPass; ++r) {
+        const float sum = warp_sum(sums[r]);
+        if (lane != 0 || r >= rows) continue;
+        const int64_t at = found[first + r];
+        store(out + at / p.picked * p.out_stride + at % p.picked * p.n + n, sum + bias);
+      }
+    }
+  }
+}
+
+__global__ void weighted_sum_kernel(const float* x, int64_t x_stride, const float* weights,
+                                    int64_t weights_stride, int num, int64_t width, float* out,
+                                    int64_t out_stride) {
+  const float* row = x + blockIdx.x * x_stride;
+  const float* factors = weights + blockIdx.x * weights_stride;
+  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads) {
+    float sum = 0;
+    for (int j = 0; j < num; ++j) sum = fmaf(factors[j], row[j * width + c], sum);
+    out[blockIdx.x * out_stride + c] = sum;
+  }
+}
+
+template <class Out>
+void enqueue(const ExpertLinear& a, cudaStream_t stream) {
+  const ExpertProduct p = {static_cast<const __nv_bfloat16*>(a.x.data),
+                           static_cast<const int32_t*>(a.experts.data),
+                           static_cast<const __nv_bfloat16*>(a.weight.data),
+                           static_cast<const __nv_bfloat16*>(a.bias.data),
+                           a.x.stride,
+                           a.x.cols == a.weight.k ? 0 : a.weight.k,
+                           a.experts.stride,
+                           a.out.stride,
+                           a.out.rows * a.experts.cols,
+                           a.experts.cols,
+                           a.weight.experts,
+                           a.weight.n,
+                           a.weight.k};
+  constexpr int64_t kColumns = kThreads / kWarp;
+  const dim3 blocks(static_cast<unsigned>((p.n + kColumns - 1) / kColumns),
+                    static_cast<unsigned>(p.num_experts + 1));
+  expert_kernel<<<blocks, kThreads, 0, stream>>>(p, static_cast<Out*>(a.out.data));
+}
+
+}  // namespace
+
+cudaError_t launch(const Route& a, cudaStream_t stream) {
+  const Routing r = {static_cast<const float*>(a.x.data),
+                     static_cast<const __nv_bfloat16*>(a.bias.data),
+                     static_cast<float*>(a.weights.data),
+                     static_cast<int32_t*>(a.experts.data),
+                     a.x.stride,
+                     a.weights.stride,
+                     a.experts.stride,
+                     static_cast<int>(a.x.cols),
+                     static_cast<int>(a.experts.cols),
+                     a.groups,
+                     a.groups_kept,
+                     a.group_best,
+                     a.scoring == Scoring::kSigmoid,
+                     a.renormalise,
+                     is_given(a.bias) || a.group_best > 1,
+                     a.scale};
+  route_kernel<<<static_cast<unsigned>(a.experts.rows), kWarp, 0, stream>>>(r);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const ExpertLinear& a, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16)
+    enqueue<__nv_bfloat16>(a, stream);
+  else
+    enqueue<float>(a, stream);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const WeightedSum& a, cudaStream_t stream) {
+  const int64_t wanted = (a.out.cols + 4 * kThreads - 1) / (4 * kThreads);
+  const dim3 blocks(static_cast<unsigned>(a.out.rows),
+                    static_cast<unsigned>(wanted < 1024 ? wanted : 1024));
+  weighted_sum_kernel<<<blocks, kThreads, 0, stream>>>(
+      static_cast<const float*>(a.x.data), a.x.stride, static_cast<const float*>(a.weights.data),
+      a.weights.stride, static_cast<int>(a.weights.cols), a.out.cols,
+      static_cast<float*>(a.out.data), a.out.stride);
+  return cudaGetLastError();
+}
+
+}  // namespace nereid::kernels::cuda

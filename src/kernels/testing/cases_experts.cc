@@ -1,0 +1,247 @@
+// Cases of route, expert_linear and weighted_sum.
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "kernels/api/pack.h"
+#include "kernels/ref/ref.h"
+#include "kernels/testing/cases.h"
+
+namespace nereid::kernels::testing {
+namespace {
+
+View matrix_at(std::byte* base, Offset offset, DType dtype, int64_t begin, int64_t rows,
+               int64_t cols, int64_t stride) {
+  return {base + offset + begin * stride * static_cast<int64_t>(size_of(dtype)), dtype, rows, cols,
+          stride};
+}
+
+template <class Op>
+void finish_experts(Case<Op>& c, int64_t tokens) {
+  c.tokens = tokens;
+  c.after = c.before;
+  reference(c.args(c.after.bytes.data(), 0, tokens));
+  for (int64_t size : {1, 2, 3, 7, 16, 33})
+    if (size < tokens) c.splits.push_back(pieces(tokens, size));
+}
+
+struct Routing {
+  int64_t tokens, experts, picked;
+  Scoring scoring = Scoring::kSoftmax;
+  bool renormalise = false, has_bias = false;
+  int32_t groups = 1, groups_kept = 1, group_best = 1;
+  float scale = 1;
+};
+
+Case<Route> route_case(const Routing& s) {
+  Case<Route> c;
+  c.name = fmt::format("tokens={} experts={} picked={} scoring={} norm={} bias={} groups={}/{}/{}",
+                       s.tokens, s.experts, s.picked, static_cast<int>(s.scoring), s.renormalise,
+                       s.has_bias, s.groups, s.groups_kept, s.group_best);
+  const int64_t stride = s.experts + 1, n = s.tokens;
+  std::vector<float> x = noise(1, n * stride, 3);
+  // Ties everywhere: values in steps of 1/4. Rows of equal values, extremes and NaN.
+  for (float& v : x) v = std::round(v * 4) / 4;
+  for (int64_t i = 0; i < n; ++i) {
+    float* row = x.data() + i * stride;
+    if (i % 7 == 3) std::fill(row, row + s.experts, 0.5f);
+    if (i % 7 == 4) row[i % s.experts] = 100, row[(i + 1) % s.experts] = -100;
+    if (i % 7 == 5) row[i % s.experts] = NAN;
+    if (i % 7 == 6) std::fill(row, row + s.experts, NAN);
+  }
+  const Offset in = c.before.add(x);
+  std::vector<BF16> biases;  // a few values, so that sums tie
+  for (int64_t e = 0; e < s.experts; ++e)
+    biases.push_back(to_bf16(static_cast<float>(e * 5 % 3) * 0.25f));
+  const Offset bias = c.before.add(biases);
+  const int64_t out_stride = s.picked + 2;
+  const Offset weights = c.before.add(static_cast<size_t>(n * out_stride) * 4);
+  const Offset experts = c.before.add(static_cast<size_t>(n * out_stride) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Route a;
+    a.x = matrix_at(base, in, DType::kF32, begin, count, s.experts, stride);
+    if (s.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.experts};
+    a.scoring = s.scoring, a.renormalise = s.renormalise, a.scale = s.scale;
+    a.groups = s.groups, a.groups_kept = s.groups_kept, a.group_best = s.group_best;
+    a.weights = matrix_at(base, weights, DType::kF32, begin, count, s.picked, out_stride);
+    a.experts = matrix_at(base, experts, DType::kI32, begin, count, s.picked, out_stride);
+    return a;
+  };
+  finish_experts(c, n);
+  Region out{"weights", weights, DType::kF32, n, s.picked, out_stride, {}, {}};
+  // A score and the sum of them, rounded on the way: a few units each.
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < s.picked; ++j)
+      out.tolerance.push_back(
+          static_cast<float>(16 * kEpsF32 * std::fabs(cell_value(c.after, out, i, j)) + 1e-37));
+  c.outputs = {{"experts", experts, DType::kI32, n, s.picked, out_stride, {}, {}}, out};
+  return c;
+}
+
+struct ExpertShape {
+  int64_t tokens, picked, experts, n, k;
+  bool one_x = true;  // else a piece of x for each expert picked
+};
+
+// Stored matrices of all experts.
+std::vector<std::byte> stored(const std::vector<BF16>& values, const ExpertShape& s,
+                              WeightLayout layout) {
+  const auto elements = static_cast<size_t>(s.n * s.k);
+  const size_t size = layout == WeightLayout::kPanel16 ? panel16_bytes(s.n, s.k) : elements * 2;
+  std::vector<std::byte> bytes(static_cast<size_t>(s.experts) * size);
+  for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
+    const std::span<std::byte> out = std::span(bytes).subspan(e * size, size);
+    const BF16* from = values.data() + e * elements;
+    if (layout == WeightLayout::kPanel16) {
+      const RowMajorPart part{from, s.n};
+      NEREID_CHECK(pack_panel16({&part, 1}, s.k, out).ok());
+    } else {
+      std::memcpy(out.data(), from, size);
+    }
+  }
+  return bytes;
+}
+
+// Sum over k of |x w| of a cell: the scale of its rounding errors.
+void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& weights,
+                   const Image& after, Region& out) {
+  const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8);
+  for (int64_t i = 0; i < s.tokens; ++i)
+    for (int64_t c = 0; c < s.picked * s.n; ++c) {
+      const int32_t expert = a.experts.row<int32_t>(i)[c / s.n];
+      const bool is_expert = expert >= 0 && expert < s.experts;
+      const BF16* w = weights.data() + (is_expert ? (expert * s.n + c % s.n) * s.k : 0);
+      const BF16* x = a.x.row<BF16>(i) + (s.one_x ? 0 : c / s.n * s.k);
+      double norm = 0.01;
+      for (int64_t k = 0; k < s.k; ++k) norm += std::fabs(to_float(x[k]) * to_float(w[k]));
+      double tolerance = factor * norm;
+      if (out.dtype == DType::kBF16)
+        tolerance += kStepBF16 * std::fabs(cell_value(after, out, i, c));
+      out.tolerance.push_back(is_expert ? static_cast<float>(tolerance) : 0);
+    }
+}
+
+Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, bool has_bias,
+                               DType out_type) {
+  Case<ExpertLinear> result;
+  result.name =
+      fmt::format("tokens={} picked={} experts={} n={} k={} x={} layout={} bias={} out={}",
+                  s.tokens, s.picked, s.experts, s.n, s.k, s.one_x ? "one" : "each",
+                  static_cast<int>(layout), has_bias, name_of(out_type));
+  const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
+  const int64_t x_cols = s.one_x ? s.k : s.picked * s.k, x_stride = x_cols + 8 - x_cols % 2;
+  const int64_t out_cols = s.picked * s.n, out_stride = out_cols + 3, id_stride = s.picked + 1;
+  Image& image = result.before;
+  const std::vector<BF16> values = noise_bf16(seed, s.tokens * x_cols);
+  // Poisoned columns after each row of x, which a kernel must not multiply.
+  const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * 2);
+  for (int64_t i = 0; i < s.tokens; ++i)
+    std::copy_n(&values[i * x_cols], x_cols, image.at<BF16>(x) + i * x_stride);
+  // Few experts for most rows, some rows that name none, the same twice in a row.
+  std::vector<int32_t> ids(static_cast<size_t>(s.tokens * id_stride), -7);
+  for (int64_t i = 0; i < s.tokens; ++i)
+    for (int64_t j = 0; j < s.picked; ++j)
+      ids[i * id_stride + j] = static_cast<int32_t>(
+          i % 11 == 9 ? (j % 2 ? s.experts : -1) : (i * i * 3 + j * (1 + i % 4)) % s.experts);
+  const Offset experts = image.add(ids);
+  const std::vector<BF16> weights = noise_bf16(seed + 1, s.experts * s.n * s.k, 0.1f);
+  const Offset weight = image.add(stored(weights, s, layout));
+  const Offset bias = image.add(noise_bf16(seed + 2, s.experts * s.n));
+  const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(out_type));
+  result.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    ExpertLinear a;
+    a.x = matrix_at(base, x, DType::kBF16, begin, count, x_cols, x_stride);
+    a.experts = matrix_at(base, experts, DType::kI32, begin, count, s.picked, id_stride);
+    a.weight = {base + weight, layout, s.n, s.k};
+    a.weight.experts = s.experts;
+    if (has_bias) {
+      a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
+      a.bias.experts = s.experts;
+    }
+    a.out = matrix_at(base, out, out_type, begin, count, out_cols, out_stride);
+    return a;
+  };
+  finish_experts(result, s.tokens);
+  result.outputs = {{"out", out, out_type, s.tokens, out_cols, out_stride, {}, {}}};
+  set_tolerance(result.args(result.after.bytes.data(), 0, s.tokens), s, weights, result.after,
+                result.outputs[0]);
+  return result;
+}
+
+Case<WeightedSum> sum_case(int64_t tokens, int64_t num_pieces, int64_t width) {
+  Case<WeightedSum> c;
+  c.name = fmt::format("tokens={} pieces={} width={}", tokens, num_pieces, width);
+  const int64_t cols = num_pieces * width, stride = cols + 1;
+  const std::vector<float> values = noise(1, tokens * stride),
+                           factors = noise(2, tokens * num_pieces);
+  const Offset x = c.before.add(values), weights = c.before.add(factors);
+  const Offset out = c.before.add(static_cast<size_t>(tokens * width) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    WeightedSum a;
+    a.x = matrix_at(base, x, DType::kF32, begin, count, cols, stride);
+    a.weights = matrix_at(base, weights, DType::kF32, begin, count, num_pieces, num_pieces);
+    a.out = matrix_at(base, out, DType::kF32, begin, count, width, width);
+    return a;
+  };
+  finish_experts(c, tokens);
+  Region region{"out", out, DType::kF32, tokens, width, width, {}, {}};
+  for (int64_t i = 0; i < tokens; ++i)
+    for (int64_t k = 0; k < width; ++k) {
+      double norm = 0;
+      for (int64_t j = 0; j < num_pieces; ++j)
+        norm += std::fabs(double{values[i * stride + j * width + k]} * factors[i * num_pieces + j]);
+      region.tolerance.push_back(
+          static_cast<float>(kEpsF32 * static_cast<double>(num_pieces + 1) * norm));
+    }
+  c.outputs = {region};
+  return c;
+}
+
+}  // namespace
+
+template <>
+const std::vector<Case<Route>>& cases<Route>() {
+  static const std::vector<Case<Route>> all = [] {
+    constexpr Scoring kSigmoid = Scoring::kSigmoid;
+    std::vector<Case<Route>> list;
+    for (const Routing& s :
+         {Routing{1, 1, 1, kSigmoid}, Routing{40, 4, 2, Scoring::kSoftmax, true},
+          Routing{9, 128, 8, Scoring::kSoftmax, true}, Routing{33, 60, 4},
+          Routing{20, 8, 8, Scoring::kSoftmax, false, true},
+          Routing{25, 8, 2, kSigmoid, true, true, 4, 2, 2, 2.5f},
+          Routing{14, 256, 8, kSigmoid, true, true, 8, 4, 2, 2.5f},
+          Routing{14, 160, 6, Scoring::kSoftmax, false, false, 8, 3, 1, 16},
+          Routing{7, 1024, 32, kSigmoid, false, true}, Routing{1, 5, 3, kSigmoid, true}})
+      list.push_back(route_case(s));
+    return list;
+  }();
+  return all;
+}
+
+template <>
+const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>() {
+  static const std::vector<Case<ExpertLinear>> all = [] {
+    std::vector<Case<ExpertLinear>> list;
+    for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor}) {
+      for (const ExpertShape& s :
+           {ExpertShape{1, 1, 1, 1, 1}, ExpertShape{1, 2, 4, 16, 32}, ExpertShape{2, 8, 60, 17, 33},
+            ExpertShape{5, 3, 3, 40, 65, false}, ExpertShape{41, 2, 4, 80, 96},
+            ExpertShape{41, 2, 4, 48, 64, false}, ExpertShape{70, 4, 9, 33, 128, false},
+            ExpertShape{18, 1, 3, 112, 256}})
+        list.push_back(expert_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32));
+      list.push_back(expert_case({13, 2, 4, 48, 768}, layout, true, DType::kBF16));
+    }
+    list.push_back(expert_case({300, 2, 3, 32, 64}, WeightLayout::kPanel16, false, DType::kF32));
+    return list;
+  }();
+  return all;
+}
+
+template <>
+const std::vector<Case<WeightedSum>>& cases<WeightedSum>() {
+  static const std::vector<Case<WeightedSum>> all = {sum_case(1, 1, 1), sum_case(3, 2, 17),
+                                                     sum_case(70, 8, 130), sum_case(5, 3, 2048)};
+  return all;
+}
+
+}  // namespace nereid::kernels::testing
