@@ -150,7 +150,7 @@ float worst_difference(const std::vector<float>& logits, const io::StoredTensor&
 
 // Greedy ids of every case and the logits of its first and last step; the tolerance is that of
 // activations rounded to bf16 before each product.
-void expect_golden(const io::EngineFile& engine, const std::string& name) {
+void expect_golden(const io::EngineFile& engine, const std::string& name, bool with_logits = true) {
   const auto golden = read_json_file(kSourceRoot + "/tests/golden/arch/" + name + ".json");
   const auto logits =
       io::SafetensorsFile::open(kSourceRoot + "/tests/golden/arch/" + name + ".safetensors");
@@ -165,7 +165,7 @@ void expect_golden(const io::EngineFile& engine, const std::string& name) {
       ASSERT_EQ(best, greedy[step]) << name << " case " << index << " step " << step;
       const std::string key = fmt::format("logits.{}.{}", index, step);
       for (const io::StoredTensor& tensor : logits->tensors()) {
-        if (tensor.name != key) continue;
+        if (tensor.name != key || !with_logits) continue;
         EXPECT_LT(worst_difference(out, tensor), 0.25f) << name << ' ' << key;
       }
       if (step + 1 < greedy.size()) out = interpreter.run({greedy[step]});
@@ -178,6 +178,9 @@ TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
   for (const std::string name :
        {"llama", "llama-rope-llama3", "llama-rope-yarn", "mistral", "gpt2", "gemma3"})
     expect_golden(engine("/tests/models/" + name), name);
+  // A rounding may decide between two experts, which moves the logits further.
+  for (const std::string name : {"mixtral", "qwen3_moe"})
+    expect_golden(engine("/tests/models/" + name), name, false);
 }
 
 TEST_F(ForwardTest, QuickStartFollowsItsGolden) {
@@ -199,7 +202,8 @@ TEST_F(ForwardTest, OptionalPassesDoNotChangeABit) {
   const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
   for (const std::string model :
        {"/tests/models/llama", "/tests/models/llama-rope-yarn", "/tests/models/mistral",
-        "/tests/models/gpt2", "/tests/models/gemma3"}) {
+        "/tests/models/gpt2", "/tests/models/gemma3", "/tests/models/mixtral",
+        "/tests/models/qwen3_moe"}) {
     const io::EngineFile all = engine(model);
     Interpreter reference(all);
     const std::vector<float> first = reference.run(prompt), second = reference.run({7});

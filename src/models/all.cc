@@ -10,6 +10,8 @@ constexpr Family kFamilies[] = {
     {"LlamaForCausalLM", read_llama_traits, build_llama, llama_ignores, "", true},
     {"MistralForCausalLM", read_mistral_traits, build_llama, llama_ignores, "", true},
     {"GPT2LMHeadModel", read_gpt2_traits, build_gpt2, gpt2_ignores, "transformer."},
+    {"MixtralForCausalLM", read_mixtral_traits, build_mixtral, moe_ignores},
+    {"Qwen3MoeForCausalLM", read_qwen3_moe_traits, build_qwen3_moe, moe_ignores},
     {"Gemma3ForCausalLM", read_gemma3_traits, build_gemma3, gemma3_ignores},
 };
 

@@ -39,40 +39,6 @@ constexpr WeightRule kLlamaLayer[] = {
     {"mlp.down.bias", "mlp.down_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, mlp_bias},
 };
 
-void refuse_unknown_variants(Config& config) {
-  if (config.has("quantization_config"))
-    config.fail("quantization_config", "quantised checkpoints are not supported");
-  config.require("partial_rotary_factor", 1.0);
-}
-
-// `kv_heads`, `window`: the family's defaults (absent: the number of heads; no window).
-Traits read_decoder(Config& c, std::optional<int64_t> kv_heads, int64_t window) {
-  Traits t;
-  t.vocab_size = c.integer("vocab_size", 1, kMaxVocab);
-  t.hidden_size = c.integer("hidden_size", 1, kMaxHidden);
-  t.intermediate_size = c.integer("intermediate_size", 1, kMaxIntermediate);
-  t.num_layers = c.integer("num_hidden_layers", 1, kMaxLayers);
-  t.num_heads = c.integer("num_attention_heads", 1, kMaxHeads);
-  t.num_kv_heads = c.integer("num_key_value_heads", 1, t.num_heads, kv_heads.value_or(t.num_heads));
-  if (t.num_heads % t.num_kv_heads != 0)
-    c.fail("num_key_value_heads",
-           fmt::format("{} does not divide num_attention_heads {}", t.num_kv_heads, t.num_heads));
-  if (!c.has("head_dim") && t.hidden_size % t.num_heads != 0)
-    c.fail("hidden_size", fmt::format("{} is not a multiple of num_attention_heads {}",
-                                      t.hidden_size, t.num_heads));
-  t.head_dim = c.integer("head_dim", 2, kMaxHeadDim, t.hidden_size / t.num_heads);
-  if (t.head_dim % 2 != 0 || t.head_dim > kMaxHeadDim || t.head_dim < 2)
-    c.fail("head_dim", fmt::format("{} is not an even number in [2, {}]", t.head_dim, kMaxHeadDim));
-  t.max_positions = c.integer("max_position_embeddings", 1, kMaxPositions);
-  t.sliding_window = c.integer("sliding_window", 1, kMaxPositions, window);
-  t.norm_eps = static_cast<float>(c.number("rms_norm_eps", 0, 1, 1e-6));
-  t.activation = read_activation(c, "hidden_act", "silu");
-  t.ropes = {read_rope(c, t.max_positions)};
-  t.tied_embedding = c.boolean("tie_word_embeddings", false);
-  refuse_unknown_variants(c);
-  return t;
-}
-
 graph::ValueId llama_layer(graph::Builder& b, const Traits& t, const Weights& w, int32_t index,
                            const std::string& name, graph::ValueId x) {
   const float scale = 1 / std::sqrt(static_cast<float>(t.head_dim));
@@ -97,7 +63,7 @@ graph::ValueId llama_layer(graph::Builder& b, const Traits& t, const Weights& w,
 }  // namespace
 
 Traits read_llama_traits(Config& config) {
-  Traits t = read_decoder(config, std::nullopt, 0);
+  Traits t = read_decoder(config, {});
   t.qkv_bias = t.attention_out_bias = config.boolean("attention_bias", false);
   t.mlp_bias = config.boolean("mlp_bias", false);
   t.sliding_window = 0;
@@ -109,7 +75,8 @@ Traits read_mistral_traits(Config& config) {
   constexpr int64_t kKvHeads = 8, kWindow = 4096;
   const auto kv_heads =
       config.mentions("num_key_value_heads") ? std::nullopt : std::optional(kKvHeads);
-  return read_decoder(config, kv_heads, config.mentions("sliding_window") ? 0 : kWindow);
+  const int64_t window = config.mentions("sliding_window") ? 0 : kWindow;
+  return read_decoder(config, {.kv_heads = kv_heads, .window = window});
 }
 
 StatusOr<graph::Graph> build_llama(const Traits& t, io::ModelFacts facts) {

@@ -193,6 +193,48 @@ TEST_F(ModelsTest, Gpt2WithoutPrefix) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST_F(ModelsTest, HostileExpertsAreRefusedByName) {
+  config_ = read_json_file(kSource + "/tests/models/mixtral/config.json")->as_object();
+  EXPECT_EQ(error_with("num_local_experts", 4), "");
+  EXPECT_THAT(error_with("num_local_experts", 0),
+              HasSubstr("field 'num_local_experts': 0 is not an integer in [1, 1024]"));
+  EXPECT_THAT(error_with("num_local_experts", 1 << 20), HasSubstr("'num_local_experts': 1048576"));
+  EXPECT_THAT(error_with("num_experts_per_tok", 5),
+              HasSubstr("field 'num_experts_per_tok': 5 is not an integer in [1, 4]"));
+  EXPECT_THAT(error_with("num_experts_per_tok", 0), HasSubstr("'num_experts_per_tok': 0"));
+  config_["num_hidden_layers"] = 1000;
+  EXPECT_THAT(error_with("num_local_experts", 1000),
+              HasSubstr("1000 experts in each of 1000 layers are more than 131072 in all"));
+  config_ = read_json_file(kSource + "/tests/models/qwen3_moe/config.json")->as_object();
+  EXPECT_EQ(error_without("norm_topk_prob"), "");
+  EXPECT_THAT(error_with("num_experts", 0), HasSubstr("'num_experts': 0"));
+  EXPECT_THAT(error_with("num_experts", 1), HasSubstr("'num_experts_per_tok': 2"));
+  EXPECT_THAT(error_with("moe_intermediate_size", -1), HasSubstr("'moe_intermediate_size': -1"));
+  EXPECT_THAT(error_with("norm_topk_prob", "yes"), HasSubstr("'norm_topk_prob'"));
+  EXPECT_THAT(error_with("decoder_sparse_step", 2), HasSubstr("'decoder_sparse_step': 2"));
+  EXPECT_THAT(error_with("mlp_only_layers", {0}), HasSubstr("'mlp_only_layers': [0]"));
+  EXPECT_THAT(error_with("use_sliding_window", true), HasSubstr("'use_sliding_window'"));
+}
+
+TEST_F(ModelsTest, ExpertsAreOneWeight) {
+  const auto model = read_model(kSource + "/tests/models/qwen3_moe");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto checkpoint = io::Checkpoint::open(kSource + "/tests/models/qwen3_moe");
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_TRUE(check_tensors(model->graph, *checkpoint, model->traits, model->family->ignores).ok());
+  int found = 0;
+  for (const graph::Weight& w : model->graph.weights) {
+    if (w.name != "layers.1.mlp.down") continue;
+    ++found;
+    EXPECT_EQ(w.experts, 4);
+    EXPECT_EQ(w.n, 48);
+    EXPECT_EQ(w.k, 16);
+    ASSERT_EQ(w.parts.size(), 4u);
+    EXPECT_EQ(w.parts[3].tensor, "model.layers.1.mlp.experts.3.down_proj.weight");
+  }
+  EXPECT_EQ(found, 1);
+}
+
 // Wanted numbers were computed from the published formulas in double precision, apart from this
 // code.
 // Sizes of a model with eight query heads and two key heads of 64.

@@ -54,9 +54,9 @@ kernels::Activation read_activation(Config& config, std::string_view key,
   return kernels::Activation::kSilu;
 }
 
-RopeTraits read_rope(Config& config, int32_t max_positions) {
+RopeTraits read_rope(Config& config, int32_t max_positions, double theta) {
   RopeTraits rope;
-  rope.theta = config.number("rope_theta", 1.001, 1e12, 10000);
+  rope.theta = config.number("rope_theta", 1.001, 1e12, theta);
   for (const std::string_view key : {"rope_scaling", "rope_parameters"})
     if (const json::object* scaling = config.object(key)) {
       Config inner(*scaling, fmt::format("{}: {}", config.where(), key));
@@ -64,6 +64,36 @@ RopeTraits read_rope(Config& config, int32_t max_positions) {
       config.add(inner.status());
     }
   return rope;
+}
+
+Traits read_decoder(Config& c, const DecoderDefaults& defaults) {
+  Traits t;
+  t.vocab_size = c.integer("vocab_size", 1, kMaxVocab);
+  t.hidden_size = c.integer("hidden_size", 1, kMaxHidden);
+  t.intermediate_size = c.integer("intermediate_size", 1, kMaxIntermediate);
+  t.num_layers = c.integer("num_hidden_layers", 1, kMaxLayers);
+  t.num_heads = c.integer("num_attention_heads", 1, kMaxHeads);
+  t.num_kv_heads =
+      c.integer("num_key_value_heads", 1, t.num_heads, defaults.kv_heads.value_or(t.num_heads));
+  if (t.num_heads % t.num_kv_heads != 0)
+    c.fail("num_key_value_heads",
+           fmt::format("{} does not divide num_attention_heads {}", t.num_kv_heads, t.num_heads));
+  if (!c.has("head_dim") && t.hidden_size % t.num_heads != 0)
+    c.fail("hidden_size", fmt::format("{} is not a multiple of num_attention_heads {}",
+                                      t.hidden_size, t.num_heads));
+  t.head_dim = c.integer("head_dim", 2, kMaxHeadDim, t.hidden_size / t.num_heads);
+  if (t.head_dim % 2 != 0 || t.head_dim > kMaxHeadDim || t.head_dim < 2)
+    c.fail("head_dim", fmt::format("{} is not an even number in [2, {}]", t.head_dim, kMaxHeadDim));
+  t.max_positions = c.integer("max_position_embeddings", 1, kMaxPositions);
+  t.sliding_window = c.integer("sliding_window", 1, kMaxPositions, defaults.window);
+  t.norm_eps = static_cast<float>(c.number("rms_norm_eps", 0, 1, defaults.norm_eps));
+  t.activation = read_activation(c, "hidden_act", "silu");
+  t.ropes = {read_rope(c, t.max_positions, defaults.theta)};
+  t.tied_embedding = c.boolean("tie_word_embeddings", false);
+  if (c.has("quantization_config"))
+    c.fail("quantization_config", "quantised checkpoints are not supported");
+  c.require("partial_rotary_factor", 1.0);
+  return t;
 }
 
 }  // namespace nereid::models

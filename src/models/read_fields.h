@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "models/config.h"
@@ -16,7 +17,17 @@ inline constexpr int64_t kMaxPositions = 1 << 24;
 kernels::Activation read_activation(Config& config, std::string_view key,
                                     std::string_view fallback);
 
-// `rope_theta` with `rope_scaling` or `rope_parameters`.
-RopeTraits read_rope(Config& config, int32_t max_positions);
+// `rope_theta` (absent: `theta`) with `rope_scaling` or `rope_parameters`.
+RopeTraits read_rope(Config& config, int32_t max_positions, double theta = 10000);
+
+// What a family's files mean when they leave a field out.
+struct DecoderDefaults {
+  std::optional<int64_t> kv_heads;  // none: the number of heads
+  int64_t window = 0;
+  double theta = 10000;
+  double norm_eps = 1e-6;
+};
+// The fields of Llama and what is made like it.
+Traits read_decoder(Config& config, const DecoderDefaults& defaults);
 
 }  // namespace nereid::models

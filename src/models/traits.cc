@@ -94,6 +94,12 @@ std::string print(const Traits& t) {
   line("mlp_bias", t.mlp_bias);
   line("tied_embedding", t.tied_embedding);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
+  if (t.num_experts > 0) {
+    line("num_experts", t.num_experts);
+    line("experts_per_token", t.experts_per_token);
+    line("expert_intermediate_size", t.expert_intermediate_size);
+    line("renormalise_experts", t.renormalise_experts);
+  }
   if (t.logits_cap > 0) line("logits_cap", t.logits_cap);
   return text;
 }

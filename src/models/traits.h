@@ -44,7 +44,12 @@ struct Traits {
   bool mlp_bias = false;
   bool tied_embedding = false;
   float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
-  float logits_cap = 0;       // soft cap of the logits; 0: none
+  // Of a mixture of experts.
+  int32_t num_experts = 0;  // in each layer; 0: none
+  int32_t experts_per_token = 0;
+  int32_t expert_intermediate_size = 0;
+  bool renormalise_experts = false;  // the weights of those picked add up to one
+  float logits_cap = 0;              // soft cap of the logits; 0: none
 };
 
 // Conditions of weights.

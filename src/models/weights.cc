@@ -22,6 +22,10 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.hidden_size;
     case Dim::kIntermediate:
       return t.intermediate_size;
+    case Dim::kExperts:
+      return t.num_experts;
+    case Dim::kExpertIntermediate:
+      return t.expert_intermediate_size;
     case Dim::kHead:
       return t.head_dim;
     case Dim::kQuery:
@@ -71,6 +75,16 @@ Status check_part(const io::Checkpoint& checkpoint, const graph::WeightPart& par
   return ok();
 }
 
+// The tensor of each expert.
+std::vector<std::string> expert_tensors(const std::string& pattern, int32_t num_experts) {
+  const size_t star = pattern.find('*');
+  std::vector<std::string> names;
+  for (int32_t e = 0; e < num_experts; ++e)
+    names.push_back(fmt::format("{}{}{}", std::string_view(pattern).substr(0, star), e,
+                                std::string_view(pattern).substr(star + 1)));
+  return names;
+}
+
 }  // namespace
 
 Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const WeightRule> rules,
@@ -80,10 +94,15 @@ Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const 
     std::string name = scope + std::string(rule.name);
     std::string tensor = tensor_scope + std::string(rule.tensor);
     const int64_t n = size_of(rule.n, traits);
-    ids_.emplace_back(rule.name, rule.k == Dim::kOne
-                                     ? builder.vector(std::move(name), std::move(tensor), n)
-                                     : builder.matrix(std::move(name), std::move(tensor), n,
-                                                      size_of(rule.k, traits), rule.transposed));
+    const int64_t k = size_of(rule.k, traits);
+    graph::WeightId id = graph::kNone;
+    if (tensor.find('*') != std::string::npos)
+      id = builder.experts(std::move(name), expert_tensors(tensor, traits.num_experts), n, k);
+    else if (rule.k == Dim::kOne)
+      id = builder.vector(std::move(name), std::move(tensor), n);
+    else
+      id = builder.matrix(std::move(name), std::move(tensor), n, k, rule.transposed);
+    ids_.emplace_back(rule.name, id);
   }
 }
 

@@ -23,6 +23,8 @@ enum class Dim : uint8_t {
   kPositions,
   kHidden,
   kIntermediate,
+  kExperts,             // of a layer
+  kExpertIntermediate,  // of one expert
   kHead,
   kQuery,
   kKeyValue,
@@ -40,8 +42,9 @@ enum class Shard : uint8_t {
 
 struct WeightRule {
   std::string_view name;  // in the engine: "attn.q"
-  std::string_view
-      tensor;  // in the checkpoint, after the layer's prefix: "self_attn.q_proj.weight"
+  // In the checkpoint, after the layer's prefix: "self_attn.q_proj.weight". With a "*", which
+  // stands for the number of an expert, the weight has all experts.
+  std::string_view tensor;
   Dim n = Dim::kOne;
   Dim k = Dim::kOne;  // kOne: a vector of n
   Shard shard = Shard::kNone;
