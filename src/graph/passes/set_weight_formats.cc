@@ -1,5 +1,6 @@
 // Weight-only quantisation: the matrices that only products read get the format that the build asks
-// for. The head's stays as it is: its rounding errors would go into the logits directly.
+// for. The head's stays as it is: its rounding errors would go into the logits directly; so does a
+// router's, whose errors would choose other experts.
 #include <algorithm>
 #include <variant>
 
@@ -13,10 +14,17 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
   const auto set = [&](const Op& op, bool value) {
     for (const WeightId id : matrices(op)) chosen[static_cast<size_t>(id)] = value;
   };
+  const Uses uses = find_uses(graph);
+  const auto is_routed = [&](ValueId out) {
+    return std::ranges::any_of(uses.readers[static_cast<size_t>(out)], [&](int32_t reader) {
+      return static_cast<size_t>(reader) < graph.nodes.size() &&
+             std::holds_alternative<Route>(graph.nodes[static_cast<size_t>(reader)].op);
+    });
+  };
   WeightId head = kNone;
   for (const Node& node : graph.nodes)
     if (const auto* linear = std::get_if<Linear>(&node.op)) {
-      set(node.op, true);
+      set(node.op, !is_routed(linear->out));
       head = linear->weight;  // the last product's
     }
   for (const Node& node : graph.nodes)
