@@ -53,6 +53,9 @@ StatusOr<EngineWriter> EngineWriter::create(const std::filesystem::path& path, P
   }
   ::fchmod(out.fd_, 0644);
   out.plan_ = std::move(plan);
+  // Those of a plan that was read from a file are no beginning.
+  for (Weight& weight : out.plan_.weights)
+    for (Plane& plane : weight.planes) plane.checksum = 0;
   out.build_key_ = std::move(build_key);
   // Checksums have a fixed width, so the header's size is known before they are.
   out.header_bytes_ = out.header_text().size();

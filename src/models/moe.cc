@@ -14,36 +14,44 @@ constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers: each is three t
 constexpr bool has_moe_bias(const Traits& t) { return t.qkv_bias; }
 
 constexpr WeightRule kMoeModel[] = {
-    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden},
+    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
     {"norm", "model.norm.weight", Dim::kHidden},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, untied},
-    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, tied},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
 };
 constexpr WeightRule kMoeAttention[] = {
     {"attn.norm", "input_layernorm.weight", Dim::kHidden},
-    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden},
-    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden},
-    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden},
-    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery},
-    {"attn.q.bias", "self_attn.q_proj.bias", Dim::kQuery, Dim::kOne, has_moe_bias},
-    {"attn.k.bias", "self_attn.k_proj.bias", Dim::kKeyValue, Dim::kOne, has_moe_bias},
-    {"attn.v.bias", "self_attn.v_proj.bias", Dim::kKeyValue, Dim::kOne, has_moe_bias},
-    {"attn.out.bias", "self_attn.o_proj.bias", Dim::kHidden, Dim::kOne, has_moe_bias},
+    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden, Shard::kHeads},
+    {"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kHidden, Shard::kHeads},
+    {"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kHidden, Shard::kHeads},
+    {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
+    {"attn.q.bias", "self_attn.q_proj.bias", Dim::kQuery, Dim::kOne, Shard::kHeads, has_moe_bias},
+    {"attn.k.bias", "self_attn.k_proj.bias", Dim::kKeyValue, Dim::kOne, Shard::kHeads,
+     has_moe_bias},
+    {"attn.v.bias", "self_attn.v_proj.bias", Dim::kKeyValue, Dim::kOne, Shard::kHeads,
+     has_moe_bias},
+    {"attn.out.bias", "self_attn.o_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, has_moe_bias},
     {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
 };
 constexpr WeightRule kMixtralMlp[] = {
     {"mlp.router", "block_sparse_moe.gate.weight", Dim::kExperts, Dim::kHidden},
-    {"mlp.gate", "block_sparse_moe.experts.*.w1.weight", Dim::kExpertIntermediate, Dim::kHidden},
-    {"mlp.up", "block_sparse_moe.experts.*.w3.weight", Dim::kExpertIntermediate, Dim::kHidden},
-    {"mlp.down", "block_sparse_moe.experts.*.w2.weight", Dim::kHidden, Dim::kExpertIntermediate},
+    {"mlp.gate", "block_sparse_moe.experts.*.w1.weight", Dim::kExpertIntermediate, Dim::kHidden,
+     Shard::kExperts},
+    {"mlp.up", "block_sparse_moe.experts.*.w3.weight", Dim::kExpertIntermediate, Dim::kHidden,
+     Shard::kExperts},
+    {"mlp.down", "block_sparse_moe.experts.*.w2.weight", Dim::kHidden, Dim::kExpertIntermediate,
+     Shard::kExperts},
 };
 constexpr WeightRule kQwen3MoeMlp[] = {
     {"attn.q.norm", "self_attn.q_norm.weight", Dim::kHead},
     {"attn.k.norm", "self_attn.k_norm.weight", Dim::kHead},
     {"mlp.router", "mlp.gate.weight", Dim::kExperts, Dim::kHidden},
-    {"mlp.gate", "mlp.experts.*.gate_proj.weight", Dim::kExpertIntermediate, Dim::kHidden},
-    {"mlp.up", "mlp.experts.*.up_proj.weight", Dim::kExpertIntermediate, Dim::kHidden},
-    {"mlp.down", "mlp.experts.*.down_proj.weight", Dim::kHidden, Dim::kExpertIntermediate},
+    {"mlp.gate", "mlp.experts.*.gate_proj.weight", Dim::kExpertIntermediate, Dim::kHidden,
+     Shard::kExperts},
+    {"mlp.up", "mlp.experts.*.up_proj.weight", Dim::kExpertIntermediate, Dim::kHidden,
+     Shard::kExperts},
+    {"mlp.down", "mlp.experts.*.down_proj.weight", Dim::kHidden, Dim::kExpertIntermediate,
+     Shard::kExperts},
 };
 
 void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, int64_t picked) {

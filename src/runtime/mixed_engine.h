@@ -31,11 +31,10 @@ inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path&
   for (io::Call& call : plan.calls)
     if (auto* const attention = std::get_if<kernels::ids::Attention>(&call.op))
       attention->window = windows[static_cast<size_t>(attention->cache) % windows.size()];
-  for (io::Weight& weight : plan.weights) weight.checksum = 0;  // the writer begins with it
   const auto path = config.cache_dir / (name + ".engine");
   ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, plan, "test"));
-  for (size_t i = 0; i < plan.weights.size(); ++i)
-    RETURN_IF_ERROR(writer.append(file.weight(static_cast<io::WeightId>(i))));
+  for (const io::Weight& weight : file.plan().weights)
+    for (const io::Plane& plane : weight.planes) RETURN_IF_ERROR(writer.append(file.bytes(plane)));
   RETURN_IF_ERROR(writer.finish());
   return path;
 }

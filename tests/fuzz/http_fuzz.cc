@@ -36,7 +36,7 @@ class Sink final : public Exchange {
   Request& request() override { return request_; }
   void post(std::function<void()> work) override { work(); }
   void send(Response) override { ++num_answers; }
-  void begin_stream(Response) override { ++num_answers; }
+  void begin_stream(Response, std::string) override { ++num_answers; }
   void write(std::string_view) override {}
   void end() override {}
   void on_disconnect(std::function<void()>) override {}
@@ -202,7 +202,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 'l': {
       LoadParameters parameters;
-      (void)read_load_parameters(std::string(rest), parameters);
+      (void)read_load_parameters(std::string(rest), /*allow_code=*/true, parameters);
       break;
     }
     case 'x':
