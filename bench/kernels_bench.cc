@@ -181,9 +181,9 @@ void bench_rows(Bench& bench, const Model& m, int64_t tokens) {
     n.out = {b.bytes() + m.hidden * 4, DType::kBF16, tokens, m.hidden, m.hidden};
     return n;
   });
-  bench.run<Glu>(shape, rows * m.ffn * 6, rows * m.ffn * 2, [&](int) {
+  bench.run<Glu>(shape, rows * m.ffn * 10, rows * m.ffn * 2, [&](int) {
     Glu g;
-    g.x = view(a, DType::kBF16, 2 * m.ffn);
+    g.x = view(a, DType::kF32, 2 * m.ffn);
     g.out = view(b, DType::kBF16, m.ffn);
     return g;
   });

@@ -34,7 +34,9 @@ struct Sequence {
                        (i * limits.max_rows + slot) % limits.num_blocks[0]);
   }
   StepRow row(std::span<const int32_t> tokens, int32_t start, int32_t num_logits) const {
-    return {slot, start, tokens, blocks, num_logits};
+    StepRow row{slot, start, tokens, {}, num_logits};
+    for (auto& table : row.blocks.of) table = blocks;  // every group alike
+    return row;
   }
   int32_t slot;
   Ids blocks;
@@ -44,7 +46,8 @@ struct Sequence {
 inline RunnerLimits roomy_limits(int32_t max_rows, int32_t max_tokens, int32_t max_length,
                                  int32_t block_tokens) {
   RunnerLimits limits{max_rows, max_tokens, max_length, 0, block_tokens};
-  limits.num_blocks = max_rows * ((max_length - 1) / block_tokens + 1);
+  for (int32_t& blocks : limits.num_blocks.of)
+    blocks = max_rows * ((max_length - 1) / block_tokens + 1);
   return limits;
 }
 

@@ -69,8 +69,8 @@ ValueId Builder::head_norm(std::string name, ValueId x, WeightId weight, const N
   return norm(std::move(name), x, weight, kind, kNone, graph_.values[x].dtype);
 }
 
-ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias, DType type) {
-  const ValueId out = value(std::move(name), extent(x), type, graph_.weights[weight].n);
+ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias) {
+  const ValueId out = value(std::move(name), extent(x), DType::kF32, graph_.weights[weight].n);
   graph_.nodes.push_back({Linear{x, weight, bias, out}});
   return out;
 }
@@ -147,9 +147,9 @@ Builder::Routed Builder::route(const std::string& name, Route op, int64_t picked
 }
 
 ValueId Builder::expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
-                               WeightId bias, DType dtype) {
+                               WeightId bias) {
   const ValueId out =
-      value(std::move(name), extent(x), dtype, cols(experts) * graph_.weights[weight].n);
+      value(std::move(name), extent(x), DType::kF32, cols(experts) * graph_.weights[weight].n);
   graph_.nodes.push_back({ExpertLinear{x, experts, weight, bias, out}});
   return out;
 }

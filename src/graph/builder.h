@@ -43,9 +43,7 @@ class Builder {
                WeightId bias = kNone, DType out = DType::kBF16);
   // Each head of x on its own.
   ValueId head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind);
-  // bf16 for what a Glu reads, f32 for everything else.
-  ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone,
-                 DType out = DType::kF32);
+  ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
   ValueId concat(std::string name, std::vector<ValueId> parts);
   ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
   // `angles`: of the model's tables.
@@ -62,7 +60,7 @@ class Builder {
   };
   Routed route(const std::string& name, Route op, int64_t picked);
   ValueId expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
-                        WeightId bias = kNone, DType out = DType::kF32);
+                        WeightId bias = kNone);
   ValueId weighted_sum(std::string name, ValueId x, ValueId weights);
   ValueId sampled_rows(std::string name, ValueId x);
 

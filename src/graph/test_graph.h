@@ -17,15 +17,13 @@ inline ValueId test_mixture(Builder& b, const std::string& p, ValueId h) {
   };
   const ValueId scores = b.linear(p + "router", h, matrix(p + "router", 3, 32));
   const Builder::Routed routed = b.route(p + "route", {.x = scores, .renormalise = true}, 2);
-  ValueId gate = b.expert_linear(p + "gate", h, routed.experts, experts(p + "gate", 40, 32), kNone,
-                                 DType::kBF16);
-  ValueId up =
-      b.expert_linear(p + "up", h, routed.experts, experts(p + "up", 40, 32), kNone, DType::kBF16);
+  ValueId gate = b.expert_linear(p + "gate", h, routed.experts, experts(p + "gate", 40, 32));
+  ValueId up = b.expert_linear(p + "up", h, routed.experts, experts(p + "up", 40, 32));
   ValueId act = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), Activation::kSilu);
   ValueId down = b.expert_linear(p + "down", act, routed.experts, experts(p + "down", 32, 40));
   const ValueId out = b.weighted_sum(p + "out", down, routed.weights);
-  gate = b.linear(p + "shared.gate", h, matrix(p + "shared.gate", 48, 32), kNone, DType::kBF16);
-  up = b.linear(p + "shared.up", h, matrix(p + "shared.up", 48, 32), kNone, DType::kBF16);
+  gate = b.linear(p + "shared.gate", h, matrix(p + "shared.gate", 48, 32));
+  up = b.linear(p + "shared.up", h, matrix(p + "shared.up", 48, 32));
   act = b.glu(p + "shared.act", b.concat(p + "shared.gate_up", {gate, up}), Activation::kSilu);
   down = b.linear(p + "shared.down", act, matrix(p + "shared.down", 32, 48));
   const ValueId score = b.linear(p + "shared.score", h, matrix(p + "shared.score", 1, 32));
@@ -62,8 +60,8 @@ inline Graph test_graph(bool biased = false, bool mixture = false) {
       x = b.add(p + "sum2", x, test_mixture(b, p, h));
       continue;
     }
-    const ValueId gate = b.linear(p + "gate", h, matrix(p + "gate", 96, 32), kNone, DType::kBF16);
-    const ValueId up = b.linear(p + "up", h, matrix(p + "up", 96, 32), kNone, DType::kBF16);
+    const ValueId gate = b.linear(p + "gate", h, matrix(p + "gate", 96, 32));
+    const ValueId up = b.linear(p + "up", h, matrix(p + "up", 96, 32));
     h = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), kernels::Activation::kSilu);
     x = b.add(p + "sum2", x, b.linear(p + "down", h, matrix(p + "down", 32, 96)));
   }

@@ -81,8 +81,8 @@ graph::ValueId gemma3_layer(graph::Builder& b, const Traits& t, const Weights& w
                             const std::string& name, graph::ValueId x) {
   const graph::Builder::NormKind norm{.eps = t.norm_eps, .weight_offset = 1};
   const bool window = t.has_window[static_cast<size_t>(index)];
-  const auto product = [&](const std::string& part, graph::ValueId from, DType out = DType::kF32) {
-    return b.linear(name + part, from, w[part], graph::kNone, out);
+  const auto product = [&](const std::string& part, graph::ValueId from) {
+    return b.linear(name + part, from, w[part]);
   };
   const auto sandwich = [&](const std::string& part, graph::ValueId from) {
     return b.norm(name + part, from, w[part], norm, graph::kNone, DType::kF32);
@@ -99,8 +99,7 @@ graph::ValueId gemma3_layer(graph::Builder& b, const Traits& t, const Weights& w
   x = b.add(name + "attn.sum", x, sandwich("attn.out.norm", product("attn.out", h)));
   h = b.norm(name + "mlp.norm", x, w["mlp.norm"], norm);
   h = b.glu(name + "mlp.act",
-            b.concat(name + "mlp.gate_up",
-                     {product("mlp.gate", h, DType::kBF16), product("mlp.up", h, DType::kBF16)}),
+            b.concat(name + "mlp.gate_up", {product("mlp.gate", h), product("mlp.up", h)}),
             t.activation);
   return b.add(name + "mlp.sum", x, sandwich("mlp.out.norm", product("mlp.down", h)));
 }

@@ -51,10 +51,8 @@ graph::ValueId llama_layer(graph::Builder& b, const Traits& t, const Weights& w,
   x = b.add(name + "attn.sum", x,
             b.linear(name + "attn.out", a, w["attn.out"], w["attn.out.bias"]));
   h = b.norm(name + "mlp.norm", x, w["mlp.norm"], {t.norm_eps});
-  const graph::ValueId gate =
-      b.linear(name + "mlp.gate", h, w["mlp.gate"], w["mlp.gate.bias"], DType::kBF16);
-  const graph::ValueId up =
-      b.linear(name + "mlp.up", h, w["mlp.up"], w["mlp.up.bias"], DType::kBF16);
+  const graph::ValueId gate = b.linear(name + "mlp.gate", h, w["mlp.gate"], w["mlp.gate.bias"]);
+  const graph::ValueId up = b.linear(name + "mlp.up", h, w["mlp.up"], w["mlp.up.bias"]);
   h = b.glu(name + "mlp.act", b.concat(name + "mlp.gate_up", {gate, up}), t.activation);
   return b.add(name + "mlp.sum", x,
                b.linear(name + "mlp.down", h, w["mlp.down"], w["mlp.down.bias"]));

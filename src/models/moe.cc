@@ -87,13 +87,12 @@ graph::ValueId mixture(graph::Builder& b, const Traits& t, const Weights& w,
               {.x = b.linear(name + "mlp.router", h, w["mlp.router"]),
                .renormalise = t.renormalise_experts},
               t.experts_per_token);
-  const auto product = [&](const std::string& part, graph::ValueId from, DType out) {
-    return b.expert_linear(name + part, from, routed.experts, w[part], graph::kNone, out);
+  const auto product = [&](const std::string& part, graph::ValueId from) {
+    return b.expert_linear(name + part, from, routed.experts, w[part]);
   };
-  const graph::ValueId gate = product("mlp.gate", h, DType::kBF16),
-                       up = product("mlp.up", h, DType::kBF16);
+  const graph::ValueId gate = product("mlp.gate", h), up = product("mlp.up", h);
   h = b.glu(name + "mlp.act", b.concat(name + "mlp.gate_up", {gate, up}), t.activation);
-  return b.weighted_sum(name + "mlp.out", product("mlp.down", h, DType::kF32), routed.weights);
+  return b.weighted_sum(name + "mlp.out", product("mlp.down", h), routed.weights);
 }
 
 StatusOr<graph::Graph> build_moe(const Traits& t, io::ModelFacts facts,

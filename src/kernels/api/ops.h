@@ -3,11 +3,10 @@
 // of n, so a row's result never depends on its neighbours (on CPU).
 //
 // Where numbers are rounded, on every device, each number once:
-//   f32   the residual stream and what is added to it, sums, norms, logits; queries, keys and
-//   values
-//         on their way to attention; its scores
-//   bf16  what a product reads; gate and up as their product writes them; keys and values in a bf16
-//         cache; attention's weights where they multiply values
+//   f32   the residual stream and what is added to it, sums, norms, logits; what an op other than
+//         a product takes from a product (queries, keys, values, gate and up); attention's scores
+//         and weights
+//   bf16  what a product reads; keys and values in a bf16 cache
 #pragma once
 
 #include <cmath>
@@ -215,10 +214,7 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads) {
 // A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
 // s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
 // each query, without a value: they enlarge the sum of weights (and m) only.
-// With m the largest score of a query among the positions looked at so far, a position's weight is
-// exp(score - m). What multiplies the stored value is the weight, times the value's scale in a
-// cache that has scales, rounded to bf16; the weights' sum that the result is divided by is of the
-// weights as they are. A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector
+// A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector
 // x of one token and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest
 // even; it stands for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with
 // scale 0; one that is not finite gets the scale NaN.
@@ -281,12 +277,12 @@ template <class F>
 struct GluOf {
   static constexpr std::string_view kName = "glu";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;  // bf16 [n, 2 * width]
+  typename F::Value x;  // f32 [n, 2 * width]
   Activation activation = Activation::kSilu;
   typename F::Value out;  // bf16 [n, width]
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &GluOf::x, {DType::kBF16}),
+    return std::tuple(in("x", &GluOf::x, {DType::kF32}),
                       attribute("activation", &GluOf::activation),
                       kernels::out("out", &GluOf::out, {DType::kBF16}));
   }

@@ -119,7 +119,7 @@ Status launch_rope(const Raw& raw, const Rope& a, ThreadPool& pool) {
 Status launch_glu(const Raw& raw, const Glu& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const GluRaw g = {
-      .x = a.x.as<uint16_t>(),
+      .x = a.x.as<float>(),
       .out = a.out.as<uint16_t>(),
       .width = a.out.cols,
       .x_stride = a.x.stride,

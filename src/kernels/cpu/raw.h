@@ -38,7 +38,7 @@ struct RopeRaw {
 };
 
 struct GluRaw {
-  const uint16_t* x;
+  const float* x;
   uint16_t* out;
   int64_t width, x_stride, out_stride;
   int activation;  // of ops.h

@@ -189,9 +189,9 @@ void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Q
   for (int64_t i = 0; i < kTile; i += kLanes) {
     const F weight = exp(sub(mul(load(scores + i), scale), set1(now)));
     if constexpr (Cache::kHasScales)
-      store(scores + i, round_bf16(mul(weight, load(s.v_scales + i))));
+      store(scores + i, mul(weight, load(s.v_scales + i)));
     else
-      store(scores + i, round_bf16(weight));
+      store(scores + i, weight);
     total = add(total, weight);
   }
   const F correction = exp(set1(before - now));

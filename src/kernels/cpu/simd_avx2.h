@@ -63,15 +63,6 @@ inline void store_bf16(uint16_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), packed);
 }
 
-// The same as a number, for x whose NaNs are those of arithmetic on bf16.
-inline F round_bf16(F x) {
-  const __m256i u = _mm256_castps_si256(x);
-  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-  const __m256i rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-  return _mm256_castsi256_ps(
-      _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
-}
-
 inline float sum(F x) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));

@@ -174,8 +174,8 @@ void rope(const RopeRaw& a, int64_t begin, int64_t end) {
 void glu(const GluRaw& a, int64_t begin, int64_t end) {
   with_activation(a.activation, [&](auto act) {
     for (int64_t row = begin; row < end; ++row) {
-      const uint16_t* gate = a.x + row * a.x_stride;
-      const uint16_t* up = gate + a.width;
+      const float* gate = a.x + row * a.x_stride;
+      const float* up = gate + a.width;
       uint16_t* out = a.out + row * a.out_stride;
       for_vectors(a.width, [&](int64_t i, int64_t n) {
         put(out + i, mul(act(get(gate + i, n)), get(up + i, n)), n);

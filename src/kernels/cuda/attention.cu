@@ -299,7 +299,7 @@ __device__ void update(const Params& p, const int* query_position, const float* 
       state.value[m][i].y *= correction;
     }
     // A value that this query does not see may not even be a number.
-    weights[m][threadIdx.x % kWarp] = visible ? round_bf16(weight * value_scale) : 0;
+    weights[m][threadIdx.x % kWarp] = visible ? weight * value_scale : 0;
   }
 }
 

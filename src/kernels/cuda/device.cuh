@@ -17,8 +17,6 @@ inline __device__ float2 unpack(uint32_t pair) {
 
 inline __device__ float load(const __nv_bfloat16* p) { return __bfloat162float(*p); }
 inline __device__ float load(const float* p) { return *p; }
-// x as a bf16 would hold it.
-inline __device__ float round_bf16(float x) { return __bfloat162float(__float2bfloat16_rn(x)); }
 inline __device__ void store(float* p, float x) { *p = x; }
 inline __device__ void store(__nv_bfloat16* p, float x) { *p = __float2bfloat16_rn(x); }
 

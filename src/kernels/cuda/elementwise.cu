@@ -18,9 +18,9 @@ __device__ float activate(float x) {
 }
 
 template <Activation kActivation>
-__global__ void glu_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t width,
-                           __nv_bfloat16* out, int64_t out_stride) {
-  const __nv_bfloat16* row = x + blockIdx.x * x_stride;
+__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, __nv_bfloat16* out,
+                           int64_t out_stride) {
+  const float* row = x + blockIdx.x * x_stride;
   for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
     store(out + blockIdx.x * out_stride + c,
           activate<kActivation>(load(row + c)) * load(row + width + c));
@@ -72,7 +72,7 @@ dim3 grid_for(int64_t rows, int64_t width) {
 template <Activation kActivation>
 void enqueue(const Glu& a, cudaStream_t stream) {
   glu_kernel<kActivation><<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<const __nv_bfloat16*>(a.x.data), a.x.stride, a.out.cols,
+      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
       static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
 }
 template <Activation kActivation>

@@ -133,7 +133,7 @@ void add_kernels(Registry& registry) {
   registry.add<Linear>({{"plain", kCuda, can_product, plain_product_cost, run<Linear>}});
   registry.add<Rope>({{"cuda", kCuda, can_run<Rope>, cost_of<Rope, 8>, run<Rope>}});
   registry.add<Attention>({{"cuda", kCuda, can_attention, cost_of<Attention, 8>, run_attention}});
-  registry.add<Glu>({{"cuda", kCuda, can_run<Glu>, cost_of<Glu, 6>, run<Glu>}});
+  registry.add<Glu>({{"cuda", kCuda, can_run<Glu>, cost_of<Glu, 10>, run<Glu>}});
   registry.add<Activate>({{"cuda", kCuda, can_run<Activate>, cost_of<Activate, 6>, run<Activate>}});
   registry.add<SoftCap>({{"cuda", kCuda, can_run<SoftCap>, cost_of<SoftCap, 8>, run<SoftCap>}});
   registry.add<Add>({{"cuda", kCuda, can_run<Add>, cost_of<Add, 12>, run<Add>}});

@@ -153,8 +153,7 @@ void attend(const Attention& a, int64_t i, int64_t head) {
     const Line line = value_line(cache, lines[j], d);
     const std::vector<double> v = load_line(line, cache.values);
     const double scaled = weights[j] * scale_of(line, cache.value_scales);
-    const float weight = to_float(to_bf16(static_cast<float>(scaled)));
-    for (int64_t c = 0; c < d; ++c) values[c] += weight * v[c];
+    for (int64_t c = 0; c < d; ++c) values[c] += scaled * v[c];
   }
   for (int64_t c = 0; c < d; ++c)
     a.out.row<BF16>(i)[head * d + c] = to_bf16(static_cast<float>(values[c] / sum));

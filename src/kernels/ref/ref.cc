@@ -136,10 +136,9 @@ void reference(const Rope& a) {
 void reference(const Glu& a) {
   const int64_t width = a.out.cols;
   for (int64_t i = 0; i < a.out.rows; ++i) {
-    const BF16* x = a.x.row<BF16>(i);
+    const float* x = a.x.row<float>(i);
     for (int64_t c = 0; c < width; ++c)
-      store(a.out, i, c,
-            static_cast<float>(activate(a.activation, to_float(x[c])) * to_float(x[width + c])));
+      store(a.out, i, c, static_cast<float>(activate(a.activation, x[c]) * x[width + c]));
   }
 }
 

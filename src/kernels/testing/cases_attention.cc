@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
-#include <type_traits>
 
 #include "kernels/api/keys.h"
 #include "kernels/ref/ref.h"
@@ -180,38 +178,9 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   return a;
 }
 
-// The outputs with every value replaced by its magnitude: sums of weights times |value|.
-Image with_magnitudes(const Layout& l, Image image) {
-  const AttentionShape& s = l.shape;
-  const auto clear_sign = [](auto* x, int64_t count) {
-    using X = std::remove_pointer_t<decltype(x)>;
-    for (int64_t i = 0; i < count; ++i) {
-      if constexpr (std::is_arithmetic_v<X>)
-        x[i] = static_cast<X>(std::abs(x[i]));
-      else
-        x[i].bits &= std::numeric_limits<decltype(x[i].bits)>::max() >> 1;
-    }
-  };
-  for (int64_t i = 0; i < l.tokens; ++i) {
-    const int64_t values = int64_t{s.kv_heads} * s.d;
-    clear_sign(image.at<float>(l.qkv) + (i + 1) * l.qkv_width - values, values);
-  }
-  const int64_t cells = l.num_blocks * stride_lines(l) * s.d;
-  if (s.kv == DType::kI8)
-    clear_sign(image.at<int8_t>(l.v), cells);
-  else if (s.kv == DType::kF8E4M3)
-    clear_sign(image.at<F8E4M3>(l.v), cells);
-  else
-    clear_sign(image.at<BF16>(l.v), cells);
-  reference(make_args(l, image.bytes.data(), 0, l.tokens));
-  return image;
-}
-
 // The output is a mean of values weighted by exp(scores). An error ds in the scores moves it by at
-// most 2 ds max|v|; scores are sums of d products. Each weight is rounded to bf16, relative to
-// another largest score than the reference's: both err by half a unit of the term.
-void set_tolerances(const Layout& l, const Image& after, const Image& magnitudes,
-                    std::vector<Region>& outputs) {
+// most 2 ds max|v|; scores are sums of d products.
+void set_tolerances(const Layout& l, const Image& after, std::vector<Region>& outputs) {
   const AttentionShape& s = l.shape;
   const double score =
       3.5 * 3.5 * std::sqrt(static_cast<double>(s.d));  // bound of |q||k| / sqrt(d)
@@ -222,9 +191,8 @@ void set_tolerances(const Layout& l, const Image& after, const Image& magnitudes
     for (int64_t r = 0; r < region.rows; ++r)
       for (int64_t c = 0; c < region.cols; ++c) {
         const double rounding = kStepBF16 * std::fabs(cell_value(after, region, r, c));
-        const double weights = is_out ? kStepBF16 * cell_value(magnitudes, region, r, c) : 0;
         region.tolerance.push_back(
-            static_cast<float>(is_out ? rounding + weights + 2 * value * kEpsF32 * unit : 0));
+            static_cast<float>(is_out ? rounding + 2 * value * kEpsF32 * unit : 0));
         const double cached = s.kv == DType::kBF16 ? rounding / kStepBF16 + 1e-3 : 0;
         region.operand_tolerance.push_back(
             static_cast<float>(is_out ? 2 * value * (1 + score / 4) : cached));
@@ -264,7 +232,7 @@ void lay_out_keys(const Layout& l, KeyLayout keys, Image& image) {
 }
 
 // What follows from the layout, to a case that has its images.
-Case<Attention> finish(Case<Attention> c, const Layout& l, const Image& magnitudes) {
+Case<Attention> finish(Case<Attention> c, const Layout& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
       "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
@@ -285,7 +253,7 @@ Case<Attention> finish(Case<Attention> c, const Layout& l, const Image& magnitud
     c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, scales, 1, 1, {}, {}});
     c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, scales, 1, 1, {}, {}});
   }
-  set_tolerances(l, c.after, magnitudes, c.outputs);
+  set_tolerances(l, c.after, c.outputs);
   c.splits = make_splits(l);
   return c;
 }
@@ -311,13 +279,12 @@ void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) 
   l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * shape.d) * 2);
   c.after = c.before;
   reference(make_args(l, c.after.bytes.data(), 0, l.tokens));
-  const Image magnitudes = with_magnitudes(l, c.before);
-  list.push_back(finish(c, l, magnitudes));
+  list.push_back(finish(c, l));
   if (!make_panels(shape.d, shape.block)) return;
   l.shape.keys = KeyLayout::kPanels;
   lay_out_keys(l, l.shape.keys, c.before);
   lay_out_keys(l, l.shape.keys, c.after);
-  list.push_back(finish(std::move(c), l, magnitudes));
+  list.push_back(finish(std::move(c), l));
 }
 
 }  // namespace

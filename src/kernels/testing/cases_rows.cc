@@ -217,14 +217,12 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation) {
   for (size_t i = 0; i < x.size(); ++i)  // products of two extremes would leave the range of f32
     if (i % static_cast<size_t>(2 * width) >= static_cast<size_t>(width) && std::fabs(x[i]) > 30)
       x[i] = 1;
-  std::vector<BF16> rounded;
-  for (float& v : x) rounded.push_back(to_bf16(v)), v = to_float(rounded.back());
-  const Offset in = c.before.add(rounded);
+  const Offset in = c.before.add(x);
   const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Glu a;
     a.activation = activation;
-    a.x = view(base, in, DType::kBF16, begin, count, 2 * width, 2 * width);
+    a.x = view(base, in, DType::kF32, begin, count, 2 * width, 2 * width);
     a.out = view(base, out, DType::kBF16, begin, count, width, width);
     return a;
   };
