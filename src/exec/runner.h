@@ -73,7 +73,7 @@ struct MemoryItem {
 struct OpTime {
   std::string op;      // "linear"
   std::string kernel;  // "avx512_bf16"
-  std::string shape;   // "[1024, 256]" for ops with a weight matrix
+  std::string shape;   // "bf16 [1024, 256]" for ops with a weight matrix
   int64_t num_calls = 0;
   double seconds = 0;
   uint64_t bytes = 0;  // weights and cached keys and values that the calls had to read

@@ -272,7 +272,7 @@ TEST_F(RunnerTest, ProfileCountsCallsAndBytes) {
   for (const OpTime& time : harness_.runner().profile()) {
     EXPECT_GT(time.num_calls, 0);
     EXPECT_GT(time.seconds, 0);
-    if (time.op != "linear" || !time.shape.starts_with("[64, 32]")) continue;
+    if (time.op != "linear" || time.shape != "bf16 [64, 32]") continue;
     seen = true;
     EXPECT_EQ(time.num_calls, 2);
     EXPECT_EQ(time.bytes, 2u * 64 * 32 * sizeof(BF16));
