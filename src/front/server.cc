@@ -100,22 +100,6 @@ std::optional<Response> refusal(const HttpOptions& options, const Request& reque
   return std::nullopt;
 }
 
-// `router` behind the restrictions of `options`.
-Router guarded(Router router, const HttpOptions& options) {
-  Router out(error_page);
-  auto inner = std::make_shared<const Router>(std::move(router));
-  for (const char* method : {"GET", "POST"}) {
-    out.add(method, "/{path*}", [inner, options](const ExchangePtr& exchange) {
-      if (auto refused = refusal(options, exchange->request())) {
-        exchange->send(*std::move(refused));
-      } else {
-        inner->handle(exchange);
-      }
-    });
-  }
-  return out;
-}
-
 }  // namespace
 
 // For work on requests and replies of megabytes; more would take the cores from the models.
@@ -172,7 +156,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   if (http.budget == nullptr) http.budget = std::make_shared<ByteBudget>();
   if (options.http_port >= 0) {
     if (!options.restrictions.empty() || !options.allow_shared_memory || options.api_keys) {
-      router = guarded(std::move(router), options);
+      router.set_guard([options](const Request& request) { return refusal(options, request); });
     }
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
     impl->http_port = impl->http->port();

@@ -78,6 +78,12 @@ bool Router::match(const Route& route, std::string_view path, Request& request) 
 
 void Router::handle(const ExchangePtr& exchange) const {
   Request& request = exchange->request();
+  if (guard_) {
+    if (auto refused = guard_(request)) {
+      exchange->send(*std::move(refused));
+      return;
+    }
+  }
   const std::string_view wanted =
       request.method == "HEAD" ? std::string_view("GET") : request.method;
   for (const Route& route : routes_) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "front/http/message.h"
@@ -15,9 +17,15 @@ namespace nereid::front {
 using ErrorPage =
     std::function<Response(const Request& request, int status, std::string_view message)>;
 
+// The answer to a request that may not reach its handler; nothing for one that may.
+using Guard = std::function<std::optional<Response>(const Request& request)>;
+
 class Router {
  public:
   explicit Router(ErrorPage error_page);
+
+  // Asked before every request, whatever its method and path.
+  void set_guard(Guard guard) { guard_ = std::move(guard); }
 
   // Pattern segments: literal text, {name} (one non-empty segment), {name:digits} (decimal digits
   // only), {name*} (the non-empty rest, slashes included; last segment only). Patterns are tried in
@@ -45,6 +53,7 @@ class Router {
   static bool match(const Route& route, std::string_view path, Request& request);
 
   ErrorPage error_page_;
+  Guard guard_;
   std::vector<Route> routes_;
 };
 

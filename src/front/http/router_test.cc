@@ -83,6 +83,25 @@ TEST(Router, WrongMethodNamesTheRightOnes) {
   EXPECT_EQ(*find_header(o.headers, "Allow"), "GET, HEAD, OPTIONS");
 }
 
+TEST(Router, AGuardSeesEveryRequestAndChangesNothingElse) {
+  Router router = make_router();
+  router.set_guard([](const Request& request) -> std::optional<Response> {
+    if (request.path != "/v2") return std::nullopt;
+    return Response{403, "text/plain", {}, "no"};
+  });
+  const auto status = [&](std::string method, std::string path) {
+    auto x = std::make_shared<Recorder>(std::move(method), std::move(path));
+    router.handle(x);
+    return x->response;
+  };
+  for (const char* method : {"GET", "HEAD", "POST", "DELETE", "OPTIONS"})
+    EXPECT_EQ(status(method, "/v2").status, 403) << method;
+  EXPECT_EQ(status("GET", "/v2/models/x").status, 200);
+  const Response options = status("OPTIONS", "/v2/models/x/generate");
+  EXPECT_EQ(options.status, 204);
+  EXPECT_EQ(*find_header(options.headers, "Allow"), "POST, OPTIONS");
+}
+
 TEST(Router, HandlerExceptionIs500) { EXPECT_EQ(ask("GET", "/throws").status, 500); }
 
 TEST(PercentDecode, DecodesOrRefuses) {
