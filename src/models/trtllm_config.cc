@@ -124,6 +124,10 @@ const char* hf_name_of(kernels::Activation activation) {
       return "gelu";
     case kernels::Activation::kGeluTanh:
       return "gelu_pytorch_tanh";
+    case kernels::Activation::kRelu:
+      return "relu";
+    case kernels::Activation::kRelu2:
+      return "relu2";
   }
   return "silu";
 }

@@ -323,17 +323,23 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   ExecutorConfig config = plain();
   numerics.set(config);
   if (column.set) column.set(config, column.argument);
-  const auto executor = open(config, numerics.windows);
-  ASSERT_TRUE(executor);
-  const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
-  for (size_t i = 0; i < got.size(); ++i)
-    if (got[i]) {
-      EXPECT_EQ(difference(e.outcomes[i], *got[i]), "") << "row " << rows()[i].name;
-    }
-  executor->drain(milliseconds(60000));
-  const ExecutorStats stats = executor->stats();
   const bool needs_less = config.kv_cache.max_attention_window > 0;  // blocks go back while it runs
-  if (column.happened && !needs_less) {
+  const bool must_happen = column.happened && !needs_less;
+  ExecutorStats stats;
+  // How far requests overlap is up to the machine: where they did not, they are sent again.
+  constexpr int kTries = 20;
+  for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
+    const auto executor = open(config, numerics.windows);
+    ASSERT_TRUE(executor);
+    const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
+    for (size_t row = 0; row < got.size(); ++row)
+      if (got[row]) {
+        EXPECT_EQ(difference(e.outcomes[row], *got[row]), "") << "row " << rows()[row].name;
+      }
+    executor->drain(milliseconds(60000));
+    stats = executor->stats();
+  }
+  if (must_happen) {
     EXPECT_TRUE(column.happened(stats)) << "the column did not do its work";
   }
   EXPECT_EQ(stats.kv_blocks_free, stats.kv_blocks_total);
