@@ -84,12 +84,6 @@ ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
   return out;
 }
 
-ValueId Builder::slice(std::string name, ValueId x, int64_t column, int64_t cols) {
-  const ValueId out = value(std::move(name), extent(x), graph_.values[x].dtype, cols);
-  graph_.nodes.push_back({Slice{x, column, out}});
-  return out;
-}
-
 ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles, bool interleaved) {
   const ValueId out = value(std::move(name), extent(qkv), DType::kF32, cols(qkv));
   graph_.nodes.push_back({Rope{

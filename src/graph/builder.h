@@ -45,7 +45,6 @@ class Builder {
   ValueId head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind);
   ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
   ValueId concat(std::string name, std::vector<ValueId> parts);
-  ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
   // `angles`: of the model's tables.
   ValueId rope(std::string name, ValueId qkv, int32_t angles = 0, bool interleaved = false);
   ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window,
