@@ -17,16 +17,17 @@ ValueId Builder::value(std::string name, io::Extent extent, DType dtype, int64_t
   return static_cast<ValueId>(graph_.values.size() - 1);
 }
 
-WeightId Builder::matrix(std::string name, std::string tensor, int64_t n, int64_t k,
-                         bool transposed) {
-  WeightPart part{.tensor = std::move(tensor), .size = n, .transposed = transposed};
-  graph_.weights.push_back({std::move(name), {std::move(part)}, n, k});
+WeightId Builder::add(Weight weight) {
+  graph_.weights.push_back(std::move(weight));
   return static_cast<WeightId>(graph_.weights.size() - 1);
 }
 
+WeightId Builder::matrix(std::string name, std::string tensor, int64_t n, int64_t k) {
+  return add({std::move(name), {{std::move(tensor), n}}, n, k});
+}
+
 WeightId Builder::vector(std::string name, std::string tensor, int64_t k) {
-  graph_.weights.push_back({std::move(name), {{std::move(tensor), k}}, 1, k, true});
-  return static_cast<WeightId>(graph_.weights.size() - 1);
+  return add({std::move(name), {{std::move(tensor), k}}, 1, k, true});
 }
 
 WeightId Builder::experts(std::string name, std::vector<std::string> tensors, int64_t n,
@@ -35,8 +36,7 @@ WeightId Builder::experts(std::string name, std::vector<std::string> tensors, in
   weight.experts = static_cast<int64_t>(tensors.size());
   for (std::string& tensor : tensors)
     weight.parts.push_back({.tensor = std::move(tensor), .size = n});
-  graph_.weights.push_back(std::move(weight));
-  return static_cast<WeightId>(graph_.weights.size() - 1);
+  return add(std::move(weight));
 }
 
 ValueId Builder::embed(std::string name, WeightId table, float scale) {
@@ -119,9 +119,9 @@ ValueId Builder::activate(std::string name, ValueId x, kernels::Activation activ
   return out;
 }
 
-ValueId Builder::soft_cap(std::string name, ValueId x, float cap) {
+ValueId Builder::soft_cap(std::string name, ValueId x, float scale, float cap) {
   const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
-  graph_.nodes.push_back({SoftCap{.x = x, .cap = cap, .out = out}});
+  graph_.nodes.push_back({SoftCap{.x = x, .scale = scale, .cap = cap, .out = out}});
   return out;
 }
 

@@ -21,10 +21,9 @@ class Builder {
  public:
   explicit Builder(io::ModelFacts model);
 
-  // A [n, k] matrix or a vector of k from one checkpoint tensor, which for a matrix may be stored
-  // transposed.
-  WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k,
-                  bool transposed = false);
+  WeightId add(Weight weight);
+  // A [n, k] matrix or a vector of k that is one checkpoint tensor.
+  WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k);
   WeightId vector(std::string name, std::string tensor, int64_t k);
   // A [n, k] matrix for each expert, in the order of their tensors.
   WeightId experts(std::string name, std::vector<std::string> tensors, int64_t n, int64_t k);
@@ -52,7 +51,7 @@ class Builder {
   ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation);
   ValueId activate(std::string name, ValueId x, kernels::Activation activation);
   ValueId add(std::string name, ValueId x, ValueId y);
-  ValueId soft_cap(std::string name, ValueId x, float cap);
+  ValueId soft_cap(std::string name, ValueId x, float scale, float cap);
   // The `picked` experts of each row. Set all of `op` but its outputs.
   struct Routed {
     ValueId weights = kNone, experts = kNone;

@@ -6,13 +6,17 @@
 namespace nereid::models {
 namespace {
 
-constexpr Family kFamilies[] = {
-    {"LlamaForCausalLM", read_llama_traits, build_llama, llama_ignores, "", true},
-    {"MistralForCausalLM", read_mistral_traits, build_llama, llama_ignores, "", true},
-    {"GPT2LMHeadModel", read_gpt2_traits, build_gpt2, gpt2_ignores, "transformer."},
-    {"MixtralForCausalLM", read_mixtral_traits, build_mixtral, moe_ignores},
-    {"Qwen3MoeForCausalLM", read_qwen3_moe_traits, build_qwen3_moe, moe_ignores},
-    {"Gemma3ForCausalLM", read_gemma3_traits, build_gemma3, gemma3_ignores},
+const Family kFamilies[] = {
+    {"LlamaForCausalLM", read_llama_traits, &kLlamaWeights, "", true},
+    {"MistralForCausalLM", read_mistral_traits, &kLlamaWeights, "", true},
+    {"Qwen2ForCausalLM", read_qwen2_traits, &kLlamaWeights},
+    {"Qwen3ForCausalLM", read_qwen3_traits, &kLlamaWeights},
+    {"GPT2LMHeadModel", read_gpt2_traits, &kGpt2Weights, "transformer."},
+    {"MixtralForCausalLM", read_mixtral_traits, &kMixtralWeights},
+    {"Qwen3MoeForCausalLM", read_qwen3_moe_traits, &kQwen3MoeWeights},
+    {"GemmaForCausalLM", read_gemma_traits, &kLlamaWeights},
+    {"Gemma2ForCausalLM", read_gemma2_traits, &kGemmaSandwichWeights},
+    {"Gemma3ForCausalLM", read_gemma3_traits, &kGemmaSandwichWeights},
 };
 
 }  // namespace

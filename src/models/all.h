@@ -1,4 +1,4 @@
-// The functions behind the rows of all.cc, one group per family file.
+// What the rows of all.cc are made of, one group per family file.
 #pragma once
 
 #include "models/family.h"
@@ -6,26 +6,27 @@
 namespace nereid::models {
 
 // llama.cc
+extern const DecoderWeights kLlamaWeights;
 Traits read_llama_traits(Config& config);
 Traits read_mistral_traits(Config& config);
-StatusOr<graph::Graph> build_llama(const Traits& traits, io::ModelFacts facts);
-bool llama_ignores(const Traits& traits, std::string_view tensor);
+
+// qwen.cc
+Traits read_qwen2_traits(Config& config);
+Traits read_qwen3_traits(Config& config);
 
 // gpt2.cc
+extern const DecoderWeights kGpt2Weights;
 Traits read_gpt2_traits(Config& config);
-StatusOr<graph::Graph> build_gpt2(const Traits& traits, io::ModelFacts facts);
-bool gpt2_ignores(const Traits& traits, std::string_view tensor);
 
 // moe.cc
+extern const DecoderWeights kMixtralWeights, kQwen3MoeWeights;
 Traits read_mixtral_traits(Config& config);
 Traits read_qwen3_moe_traits(Config& config);
-StatusOr<graph::Graph> build_mixtral(const Traits& traits, io::ModelFacts facts);
-StatusOr<graph::Graph> build_qwen3_moe(const Traits& traits, io::ModelFacts facts);
-bool moe_ignores(const Traits& traits, std::string_view tensor);
 
-// gemma3.cc
+// gemma.cc
+extern const DecoderWeights kGemmaSandwichWeights;
+Traits read_gemma_traits(Config& config);
+Traits read_gemma2_traits(Config& config);
 Traits read_gemma3_traits(Config& config);
-StatusOr<graph::Graph> build_gemma3(const Traits& traits, io::ModelFacts facts);
-bool gemma3_ignores(const Traits& traits, std::string_view tensor);
 
 }  // namespace nereid::models

@@ -15,6 +15,11 @@ std::string text_of(const json::value& value) {
   return text;
 }
 
+bool is_same(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
 }  // namespace
 
 StatusOr<json::object> read_object(const std::filesystem::path& path) {
@@ -33,6 +38,7 @@ std::string_view Config::name_of(std::string_view key) const {
 }
 
 const json::value* Config::find(std::string_view key) const {
+  read_.emplace(key);
   const json::value* value = object_.if_contains(name_of(key));
   return value && !value->is_null() ? value : nullptr;
 }
@@ -106,6 +112,22 @@ std::vector<int32_t> Config::integers(std::string_view key, int64_t min, int64_t
   return found;
 }
 
+std::vector<double> Config::numbers(std::string_view key, double min, double max) {
+  std::vector<double> found;
+  const json::value* value = find(key);
+  if (!value) return found;
+  if (!value->is_array() || value->get_array().size() > 1024) {
+    fail(key, "is not an array of at most 1024 numbers");
+    return found;
+  }
+  for (const json::value& item : value->get_array()) {
+    found.push_back(item.is_number() ? item.to_number<double>() : std::nan(""));
+    if (!(found.back() >= min && found.back() <= max))
+      fail(key, fmt::format("{} is not a number in [{}, {}]", text_of(item), min, max));
+  }
+  return found;
+}
+
 std::vector<std::string> Config::strings(std::string_view key) {
   std::vector<std::string> found;
   const json::value* value = find(key);
@@ -133,7 +155,7 @@ const json::object* Config::object(std::string_view key) {
 
 void Config::require(std::string_view key, const json::value& only) {
   const json::value* value = find(key);
-  if (value && *value != only)
+  if (value && !is_same(*value, only))
     fail(key, fmt::format("{} is not supported, only {} is", text_of(*value), text_of(only)));
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,8 @@ class Config {
   std::string string(std::string_view key, std::optional<std::string> fallback = std::nullopt);
   // An integer or an array of them, each in [min, max]; absent: empty.
   std::vector<int32_t> integers(std::string_view key, int64_t min, int64_t max);
+  // An array of at most 1024 numbers, each in [min, max]; absent: empty.
+  std::vector<double> numbers(std::string_view key, double min, double max);
   // An array of strings, at most 1024; absent: empty.
   std::vector<std::string> strings(std::string_view key);
   // nullptr when absent.
@@ -51,8 +54,10 @@ class Config {
 
   // Records an error on a field unless there is one already.
   void fail(std::string_view key, std::string_view problem);
-  // Fails when the field is present with a value that is not JSON-equal to `only`.
+  // Fails when the field is present with another value than `only`; numbers compare by value.
   void require(std::string_view key, const json::value& only);
+  // Whether a reader asked for the field.
+  bool was_read(std::string_view key) const { return read_.contains(key); }
   void add(const Status& status) {
     if (status_.ok()) status_ = status;
   }
@@ -69,6 +74,7 @@ class Config {
   std::string where_;
   Names names_;
   Status status_;
+  mutable std::set<std::string, std::less<>> read_;
 };
 
 }  // namespace nereid::models

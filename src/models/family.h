@@ -10,6 +10,7 @@
 #include "graph/ir.h"
 #include "io/safetensors.h"
 #include "models/config.h"
+#include "models/decoder.h"
 #include "models/traits.h"
 #include "models/weights.h"
 
@@ -19,11 +20,11 @@ struct Family {
   std::string_view architecture;  // config.json's architectures[0]
   // Errors are left in config.status().
   Traits (*read_traits)(Config& config) = nullptr;
-  StatusOr<graph::Graph> (*build)(const Traits& traits, io::ModelFacts facts) = nullptr;
-  Ignores ignores = nullptr;
+  const DecoderWeights* weights = nullptr;
   // Begins every tensor's name, except in checkpoints that leave it out of all.
   std::string_view optional_prefix = "";
   bool trtllm_layout = false;  // TensorRT-LLM checkpoints of it can be read and written
+  Ignores ignores = decoder_ignores;
 };
 
 // All families (all.cc).

@@ -94,8 +94,11 @@ TEST_F(ModelsTest, HostileConfigsAreRefusedByName) {
 TEST_F(ModelsTest, RopeScalingsAreNamedAndChecked) {
   const auto error = [&](json::object scaling) { return error_with("rope_scaling", scaling); };
   EXPECT_EQ(error({{"type", "linear"}, {"factor", 2}}), "");
-  EXPECT_THAT(error({{"rope_type", "dynamic"}, {"factor", 2}}),
-              HasSubstr("rope_scaling: field 'rope_type': 'dynamic' is not one of default"));
+  EXPECT_EQ(error({{"type", "dynamic"}, {"factor", 2}}), "");
+  EXPECT_THAT(error({{"rope_type", "mrope"}, {"factor", 2}}),
+              HasSubstr("rope_scaling: field 'rope_type': 'mrope' is not one of default"));
+  EXPECT_THAT(error({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
+              HasSubstr("'partial_rotary_factor': 5E-1 is not supported"));
   EXPECT_THAT(error({{"rope_type", "linear"}}), HasSubstr("'factor': is missing"));
   EXPECT_THAT(error({{"rope_type", "linear"}, {"factor", 0}}), HasSubstr("'factor'"));
   EXPECT_THAT(error({{"rope_type", "llama3"},
@@ -105,6 +108,31 @@ TEST_F(ModelsTest, RopeScalingsAreNamedAndChecked) {
                      {"original_max_position_embeddings", 64}}),
               HasSubstr("'high_freq_factor': 4 is not above"));
   EXPECT_THAT(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 1}}), HasSubstr("'mscale'"));
+}
+
+// Fields by which other families change the numbers.
+TEST_F(ModelsTest, FieldsOfOtherFamiliesAreRefusedByName) {
+  EXPECT_EQ(error_with("logit_scale", 1), "");
+  EXPECT_THAT(error_with("logit_scale", 0.125),
+              HasSubstr("field 'logit_scale': 1.25E-1 is not supported, only 1E0 is"));
+  EXPECT_THAT(error_with("residual_multiplier", 0.5), HasSubstr("'residual_multiplier'"));
+  EXPECT_THAT(error_with("use_qk_norm", true), HasSubstr("'use_qk_norm': true"));
+  EXPECT_THAT(error_with("layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("'layer_types': 'sliding_attention' is not supported"));
+  EXPECT_THAT(error_with("quantization_config", {{"quant_method", "mxfp4"}}),
+              HasSubstr("'quantization_config': quantised checkpoints are not supported (method "
+                        "'mxfp4')"));
+}
+
+// Windows of the upper layers, where the file switches them on.
+TEST_F(ModelsTest, Qwen2Windows) {
+  config_ = read_json_file(kSource + "/tests/models/qwen2/config.json")->as_object();
+  config_["sliding_window"] = 32;
+  EXPECT_EQ(read(config_)->traits.sliding_window, 0);
+  config_["use_sliding_window"] = true;
+  config_["max_window_layers"] = 1;
+  EXPECT_EQ(read(config_)->traits.sliding_window, 32);
+  EXPECT_THAT(read(config_)->traits.has_window, ElementsAre(false, true));
 }
 
 TEST_F(ModelsTest, AbsentFieldsTakeTheirDefaults) {
@@ -169,7 +197,7 @@ TEST_F(ModelsTest, Gpt2Fields) {
   config_ = read_json_file(kSource + "/tests/models/gpt2/config.json")->as_object();
   EXPECT_EQ(read(config_)->traits.intermediate_size, 4 * 48);
   EXPECT_TRUE(read(config_)->graph.model.ropes.empty());
-  EXPECT_THAT(error_with("n_head", 5), HasSubstr("48 does not divide into 5 heads"));
+  EXPECT_THAT(error_with("n_head", 5), HasSubstr("48 is not a multiple of n_head 5"));
   EXPECT_THAT(error_with("scale_attn_by_inverse_layer_idx", true), HasSubstr("only false is"));
 }
 

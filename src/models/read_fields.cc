@@ -1,5 +1,8 @@
 #include "models/read_fields.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace nereid::models {
 namespace {
 
@@ -13,31 +16,108 @@ void read_llama3(Config& c, RopeTraits& rope) {
                                            rope.high_freq_factor, rope.low_freq_factor));
 }
 
-void read_yarn(Config& c, int32_t max_positions, RopeTraits& rope) {
+void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
   rope.scaling = RopeScaling::kYarn;
   rope.beta_fast = c.number("beta_fast", 1e-3, 1e6, 32);
   rope.beta_slow = c.number("beta_slow", 1e-3, 1e6, 1);
   rope.original_positions =
-      c.integer("original_max_position_embeddings", 1, kMaxPositions, max_positions);
+      c.integer("original_max_position_embeddings", 1, kMaxPositions, t.max_positions);
   if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
   for (const std::string_view key : {"mscale", "mscale_all_dim"})
     if (c.has(key)) c.fail(key, "is not supported for this family");
-  c.require("truncate", true);
+  rope.truncate = c.boolean("truncate", true);
 }
 
-// The variant's name and its numbers; `theta` may stand inside too (newer files).
-void read_scaling(Config& c, int32_t max_positions, RopeTraits& rope) {
+// One list of divisors for contexts up to the original one and one for longer ones. A model has one
+// table of angles, so its own context decides.
+void read_longrope(Config& c, const Traits& t, int32_t original, RopeTraits& rope) {
+  rope.scaling = RopeScaling::kLongRope;
+  rope.original_positions =
+      c.integer("original_max_position_embeddings", 2, kMaxPositions, original);
+  rope.factor = t.max_positions / rope.original_positions;
+  if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
+  for (const std::string_view key : {"factor", "short_mscale", "long_mscale"})
+    if (c.has(key)) c.fail(key, "is not supported for this family");
+  const auto size = static_cast<size_t>(rope.dim / 2);
+  for (const std::string_view key : {"short_factor", "long_factor"}) {
+    std::vector<double> divisors = c.numbers(key, 1e-3, 1e6);
+    if (c.status().ok() && divisors.size() != size)
+      c.fail(key, fmt::format("{} numbers for {} frequencies", divisors.size(), size));
+    if ((key == "long_factor") == (rope.factor > 1)) rope.divisors = std::move(divisors);
+  }
+}
+
+// The variant's name and its numbers; theta and fraction may stand inside too (newer files).
+void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t original,
+                  RopeTraits& rope, double& fraction) {
   const std::string type = c.string("rope_type", c.string("type", "default"));
   rope.theta = c.number("rope_theta", 1.001, 1e12, rope.theta);
+  if (fields.fraction)
+    fraction = c.number("partial_rotary_factor", 1e-6, 1, fraction);
+  else
+    c.require("partial_rotary_factor", 1.0);
+  rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   if (type == "default") return;
-  if (type != "linear" && type != "llama3" && type != "yarn")
-    return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, llama3, yarn",
+  if (type == "longrope" || type == "su") return read_longrope(c, t, original, rope);
+  if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn")
+    return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, dynamic, llama3, "
+                                           "yarn, longrope",
                                            type.substr(0, 40)));
   rope.factor = c.number("factor", 1, 1e4);
+  // It begins where max_position_embeddings ends, and so do we.
+  if (type == "dynamic") rope.factor = 1;
   if (type == "linear") rope.scaling = RopeScaling::kLinear;
   if (type == "llama3") read_llama3(c, rope);
-  if (type == "yarn") read_yarn(c, max_positions, rope);
+  if (type == "yarn") read_yarn(c, t, rope);
 }
+
+// Fields that change the numbers, and what they are where they change nothing.
+const std::pair<std::string_view, json::value> kNeutral[] = {
+    {"add_cross_attention", false},
+    {"alibi", false},
+    {"attention_bias", false},
+    {"attention_multiplier", nullptr},
+    {"attn_logit_softcapping", nullptr},
+    {"bias", false},
+    {"clip_qkv", nullptr},
+    {"dim_model_base", nullptr},
+    {"embedding_multiplier", 1.0},
+    {"final_logit_softcapping", nullptr},
+    {"first_k_dense_replace", nullptr},
+    {"is_encoder_decoder", false},
+    {"logit_scale", 1.0},
+    {"logits_scaling", 1.0},
+    {"mlp_bias", false},
+    {"mlp_only_layers", json::array()},
+    {"n_routed_experts", nullptr},
+    {"n_shared_experts", nullptr},
+    {"no_bias", true},
+    {"no_rope_layers", nullptr},
+    {"num_experts", 0},
+    {"num_local_experts", 0},
+    {"partial_rotary_factor", 1.0},
+    {"qk_layernorm", false},
+    {"qkv_bias", false},
+    {"query_pre_attn_scalar", nullptr},
+    {"residual_multiplier", 1.0},
+    {"rope_parameters", nullptr},
+    {"rope_scaling", nullptr},
+    {"rotary_dim", nullptr},
+    {"rotary_pct", 1.0},
+    {"scale_attn_by_inverse_layer_idx", false},
+    {"scale_attn_weights", true},
+    {"scale_depth", nullptr},
+    {"scale_emb", 1.0},
+    {"shared_expert_intermediate_size", nullptr},
+    {"sliding_window", nullptr},
+    {"swiglu_limit", nullptr},
+    {"use_bias", false},
+    {"use_bidirectional_attention", false},
+    {"use_parallel_residual", false},
+    {"use_qk_norm", false},
+    {"use_qkv_bias", false},
+    {"use_sliding_window", false},
+};
 
 }  // namespace
 
@@ -46,7 +126,8 @@ kernels::Activation read_activation(Config& config, std::string_view key,
   const std::string name = config.string(key, std::string(fallback));
   if (name == "silu" || name == "swish") return kernels::Activation::kSilu;
   if (name == "gelu") return kernels::Activation::kGelu;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return kernels::Activation::kGeluTanh;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast")
+    return kernels::Activation::kGeluTanh;
   if (name == "relu") return kernels::Activation::kRelu;
   if (name == "relu2") return kernels::Activation::kRelu2;
   config.fail(key, fmt::format("'{}' is not one of silu, gelu, gelu_pytorch_tanh, relu, relu2",
@@ -54,46 +135,95 @@ kernels::Activation read_activation(Config& config, std::string_view key,
   return kernels::Activation::kSilu;
 }
 
-RopeTraits read_rope(Config& config, int32_t max_positions, double theta) {
+RopeTraits read_rope(Config& c, const Traits& t, const RopeFields& fields) {
   RopeTraits rope;
-  rope.theta = config.number("rope_theta", 1.001, 1e12, theta);
+  rope.theta = c.number(fields.theta_name, 1.001, 1e12, fields.theta);
+  double fraction = 1;
+  if (fields.fraction)
+    fraction = c.number(fields.fraction_name, 1e-6, 1, fields.fraction);
+  else
+    c.require(fields.fraction_name, 1.0);
+  const int32_t original =
+      c.integer("original_max_position_embeddings", 1, kMaxPositions, t.max_positions);
+  rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   for (const std::string_view key : {"rope_scaling", "rope_parameters"})
-    if (const json::object* scaling = config.object(key)) {
-      Config inner(*scaling, fmt::format("{}: {}", config.where(), key));
-      read_scaling(inner, max_positions, rope);
-      config.add(inner.status());
+    if (const json::object* scaling = c.object(key)) {
+      Config inner(*scaling, fmt::format("{}: {}", c.where(), key));
+      read_scaling(inner, t, fields, original, rope, fraction);
+      c.add(inner.status());
     }
+  if (rope.dim < 2 || rope.dim % 2 != 0)
+    c.fail(fields.fraction_name,
+           fmt::format("{} of {} columns is not an even number", fraction, t.head_dim));
   return rope;
 }
 
-Traits read_decoder(Config& c, const DecoderDefaults& defaults) {
+Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNames& names) {
   Traits t;
   t.vocab_size = c.integer("vocab_size", 1, kMaxVocab);
-  t.hidden_size = c.integer("hidden_size", 1, kMaxHidden);
-  t.intermediate_size = c.integer("intermediate_size", 1, kMaxIntermediate);
-  t.num_layers = c.integer("num_hidden_layers", 1, kMaxLayers);
-  t.num_heads = c.integer("num_attention_heads", 1, kMaxHeads);
+  t.hidden_size = c.integer(names.hidden, 1, kMaxHidden);
+  std::optional<int64_t> intermediate;
+  if (defaults.intermediate) intermediate = *defaults.intermediate * t.hidden_size;
+  t.intermediate_size = c.integer(names.intermediate, 1, kMaxIntermediate, intermediate);
+  t.num_layers = c.integer(names.layers, 1, kMaxLayers);
+  t.num_heads = c.integer(names.heads, 1, kMaxHeads);
   t.num_kv_heads =
       c.integer("num_key_value_heads", 1, t.num_heads, defaults.kv_heads.value_or(t.num_heads));
   if (t.num_heads % t.num_kv_heads != 0)
     c.fail("num_key_value_heads",
-           fmt::format("{} does not divide num_attention_heads {}", t.num_kv_heads, t.num_heads));
-  if (!c.has("head_dim") && t.hidden_size % t.num_heads != 0)
-    c.fail("hidden_size", fmt::format("{} is not a multiple of num_attention_heads {}",
-                                      t.hidden_size, t.num_heads));
-  t.head_dim = c.integer("head_dim", 2, kMaxHeadDim, t.hidden_size / t.num_heads);
+           fmt::format("{} does not divide {} {}", t.num_kv_heads, names.heads, t.num_heads));
+  if (!c.has("head_dim") && !defaults.head_dim && t.hidden_size % t.num_heads != 0)
+    c.fail(names.hidden,
+           fmt::format("{} is not a multiple of {} {}", t.hidden_size, names.heads, t.num_heads));
+  t.head_dim = c.integer("head_dim", 2, kMaxHeadDim,
+                         defaults.head_dim.value_or(t.hidden_size / t.num_heads));
   if (t.head_dim % 2 != 0 || t.head_dim > kMaxHeadDim || t.head_dim < 2)
     c.fail("head_dim", fmt::format("{} is not an even number in [2, {}]", t.head_dim, kMaxHeadDim));
-  t.max_positions = c.integer("max_position_embeddings", 1, kMaxPositions);
-  t.sliding_window = c.integer("sliding_window", 1, kMaxPositions, defaults.window);
-  t.norm_eps = static_cast<float>(c.number("rms_norm_eps", 0, 1, defaults.norm_eps));
-  t.activation = read_activation(c, "hidden_act", "silu");
-  t.ropes = {read_rope(c, t.max_positions, defaults.theta)};
-  t.tied_embedding = c.boolean("tie_word_embeddings", false);
-  if (c.has("quantization_config"))
-    c.fail("quantization_config", "quantised checkpoints are not supported");
-  c.require("partial_rotary_factor", 1.0);
+  t.max_positions = c.integer(names.positions, 1, kMaxPositions, defaults.positions);
+  if (defaults.window)
+    t.sliding_window = c.integer("sliding_window", 1, kMaxPositions, defaults.window);
+  t.norm_eps = static_cast<float>(c.number(names.norm_eps, 0, 1, defaults.norm_eps));
+  t.activation = read_activation(c, names.activation, defaults.activation);
+  t.tied_embedding = c.boolean("tie_word_embeddings", defaults.tied);
   return t;
+}
+
+void read_windows(Config& c, Traits& t, const std::function<bool(int32_t)>& usual) {
+  const std::vector<std::string> kinds = c.strings("layer_types");
+  if (!kinds.empty() && kinds.size() != static_cast<size_t>(t.num_layers))
+    return c.fail("layer_types", fmt::format("{} kinds for {} layers", kinds.size(), t.num_layers));
+  for (int32_t i = 0; i < t.num_layers; ++i) {
+    if (kinds.empty()) {
+      t.has_window.push_back(usual(i));
+      continue;
+    }
+    const std::string& kind = kinds[static_cast<size_t>(i)];
+    if (kind != "sliding_attention" && kind != "full_attention")
+      return c.fail("layer_types", fmt::format("'{}' is not one of sliding_attention, "
+                                               "full_attention",
+                                               kind.substr(0, 40)));
+    t.has_window.push_back(kind == "sliding_attention");
+  }
+}
+
+float read_cap(Config& c, std::string_view key) {
+  return c.has(key) ? static_cast<float>(c.number(key, 1e-3, 1e6)) : 0;
+}
+
+void refuse_unread(Config& c) {
+  if (const json::object* quantization = c.object("quantization_config")) {
+    Config inner(*quantization, c.where());
+    c.fail("quantization_config",
+           fmt::format("quantised checkpoints are not supported (method '{}')",
+                       inner.string("quant_method", "").substr(0, 40)));
+  }
+  for (const auto& [key, value] : kNeutral)
+    if (!c.was_read(key)) c.require(key, value);
+  if (c.was_read("layer_types")) return;
+  for (const std::string& kind : c.strings("layer_types"))
+    if (kind != "full_attention")
+      c.fail("layer_types",
+             fmt::format("'{}' is not supported, only 'full_attention' is", kind.substr(0, 40)));
 }
 
 }  // namespace nereid::models

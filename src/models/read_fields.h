@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -17,17 +18,52 @@ inline constexpr int64_t kMaxPositions = 1 << 24;
 kernels::Activation read_activation(Config& config, std::string_view key,
                                     std::string_view fallback);
 
-// `rope_theta` (absent: `theta`) with `rope_scaling` or `rope_parameters`.
-RopeTraits read_rope(Config& config, int32_t max_positions, double theta = 10000);
-
-// What a family's files mean when they leave a field out.
-struct DecoderDefaults {
-  std::optional<int64_t> kv_heads;  // none: the number of heads
-  int64_t window = 0;
+// What a file calls the fields of its rotary embedding, and what they are where it leaves them out.
+struct RopeFields {
+  std::string_view theta_name = "rope_theta", fraction_name = "partial_rotary_factor";
   double theta = 10000;
-  double norm_eps = 1e-6;
+  std::optional<double> fraction;  // of a head's columns; none: all, and nothing else is allowed
 };
-// The fields of Llama and what is made like it.
-Traits read_decoder(Config& config, const DecoderDefaults& defaults);
+// Theta and fraction, with `rope_scaling` or `rope_parameters`.
+RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});
+
+// What a family's files call the fields that all decoders have.
+struct DecoderNames {
+  std::string_view hidden = "hidden_size", intermediate = "intermediate_size";
+  std::string_view layers = "num_hidden_layers", heads = "num_attention_heads";
+  std::string_view positions = "max_position_embeddings";
+  std::string_view norm_eps = "rms_norm_eps", activation = "hidden_act";
+};
+inline constexpr DecoderNames kGpt2Names = {.hidden = "n_embd",
+                                            .intermediate = "n_inner",
+                                            .layers = "n_layer",
+                                            .heads = "n_head",
+                                            .positions = "n_positions",
+                                            .norm_eps = "layer_norm_epsilon",
+                                            .activation = "activation_function"};
+// What they mean when they leave a field out.
+struct DecoderDefaults {
+  std::optional<int64_t> kv_heads;      // none: the number of heads
+  std::optional<int64_t> head_dim;      // none: hidden size / number of heads
+  std::optional<int64_t> intermediate;  // as a multiple of the hidden size; none: must be there
+  std::optional<int64_t> positions;     // none: must be there
+  std::optional<int64_t> window;        // 0: off; none: the family has no window
+  double norm_eps = 1e-6;
+  std::string_view activation = "silu";
+  bool tied = false;
+};
+// Sizes, norms, activation and whether the head is tied; no rotary embedding.
+Traits read_decoder(Config& config, const DecoderDefaults& defaults = {},
+                    const DecoderNames& names = {});
+
+// Which layers have the window: `layer_types`, or what `usual` says of each.
+void read_windows(Config& config, Traits& traits, const std::function<bool(int32_t)>& usual);
+
+// A positive number that switches itself off where it is absent.
+float read_cap(Config& config, std::string_view key);
+
+// Fails when the file sets a field that changes the numbers of some family and that the reader of
+// this one never asked for.
+void refuse_unread(Config& config);
 
 }  // namespace nereid::models

@@ -4,6 +4,7 @@
 
 #include "models/config.h"
 #include "models/family.h"
+#include "models/read_fields.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
@@ -70,6 +71,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   Config config(object, path.string(),
                 model.layout == Layout::kTrtLlm ? trtllm_field_names() : Config::Names());
   model.traits = model.family->read_traits(config);
+  refuse_unread(config);
   RETURN_IF_ERROR(config.status());
   const Traits& t = model.traits;
   io::ModelFacts facts;
@@ -87,7 +89,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   facts.max_positions = t.max_positions;
   for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
-  ASSIGN_OR_RETURN(model.graph, model.family->build(t, std::move(facts)));
+  ASSIGN_OR_RETURN(model.graph, build_decoder(t, *model.family->weights, std::move(facts)));
   return model;
 }
 

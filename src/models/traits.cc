@@ -10,14 +10,16 @@ namespace nereid::models {
 namespace {
 
 // The dimension whose wavelength fits `rotations` times in the original context.
-double yarn_dimension(const RopeTraits& rope, int32_t head_dim, double rotations) {
-  return head_dim * std::log(rope.original_positions / (rotations * 2 * std::numbers::pi)) /
+double yarn_dimension(const RopeTraits& rope, int32_t dim, double rotations) {
+  return dim * std::log(rope.original_positions / (rotations * 2 * std::numbers::pi)) /
          (2 * std::log(rope.theta));
 }
 
-double yarn(const RopeTraits& rope, int32_t head_dim, int32_t i, double frequency) {
-  const double low = std::max(std::floor(yarn_dimension(rope, head_dim, rope.beta_fast)), 0.0);
-  double high = std::min(std::ceil(yarn_dimension(rope, head_dim, rope.beta_slow)), head_dim - 1.0);
+double yarn(const RopeTraits& rope, int32_t dim, int32_t i, double frequency) {
+  double low = yarn_dimension(rope, dim, rope.beta_fast);
+  double high = yarn_dimension(rope, dim, rope.beta_slow);
+  if (rope.truncate) low = std::floor(low), high = std::ceil(high);
+  low = std::max(low, 0.0), high = std::min(high, dim - 1.0);
   if (high <= low) high = low + 0.001;
   const double ramp = std::clamp((i - low) / (high - low), 0.0, 1.0);
   return frequency / rope.factor * ramp + frequency * (1 - ramp);
@@ -33,7 +35,7 @@ double llama3(const RopeTraits& rope, double frequency) {
 }
 
 std::string_view name_of(RopeScaling scaling) {
-  constexpr std::string_view kNames[] = {"none", "linear", "llama3", "yarn"};
+  constexpr std::string_view kNames[] = {"none", "linear", "llama3", "yarn", "longrope"};
   return kNames[static_cast<size_t>(scaling)];
 }
 
@@ -41,8 +43,9 @@ std::string_view name_of(RopeScaling scaling) {
 
 io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
   io::RopeTable table;
-  for (int32_t i = 0; i < head_dim / 2; ++i) {
-    double frequency = std::pow(rope.theta, -2.0 * i / head_dim);
+  const int32_t dim = rope.dim > 0 ? rope.dim : head_dim;
+  for (int32_t i = 0; i < dim / 2; ++i) {
+    double frequency = std::pow(rope.theta, -2.0 * i / dim);
     switch (rope.scaling) {
       case RopeScaling::kNone:
         break;
@@ -53,13 +56,22 @@ io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
         frequency = llama3(rope, frequency);
         break;
       case RopeScaling::kYarn:
-        frequency = yarn(rope, head_dim, i, frequency);
+        frequency = yarn(rope, dim, i, frequency);
+        break;
+      case RopeScaling::kLongRope:
+        frequency /= rope.divisors[static_cast<size_t>(i)];
         break;
     }
     table.inverse_frequencies.push_back(static_cast<float>(frequency));
   }
   if (rope.scaling == RopeScaling::kYarn) {
     const double usual = rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1;
+    table.attention_factor = static_cast<float>(rope.attention_factor.value_or(usual));
+  }
+  if (rope.scaling == RopeScaling::kLongRope) {
+    const double usual =
+        rope.factor > 1 ? std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_positions))
+                        : 1;
     table.attention_factor = static_cast<float>(rope.attention_factor.value_or(usual));
   }
   return table;
@@ -80,26 +92,36 @@ std::string print(const Traits& t) {
   line("max_positions", t.max_positions);
   line("sliding_window", t.sliding_window);
   line("norm_eps", t.norm_eps);
+  if (t.layer_norm) line("layer_norm", t.layer_norm);
+  if (t.norm_weight_offset != 0) line("norm_weight_offset", t.norm_weight_offset);
+  if (t.parallel) line("parallel", t.parallel);
   line("activation", names_of(t.activation)[static_cast<size_t>(t.activation)]);
   for (size_t i = 0; i < t.ropes.size(); ++i) {
     const RopeTraits& rope = t.ropes[i];
     const std::string name = t.ropes.size() == 1 ? "rope" : fmt::format("ropes[{}]", i);
     line(name + ".theta", rope.theta);
+    if (rope.dim > 0 && rope.dim != t.head_dim) line(name + ".dim", rope.dim);
     line(name + ".scaling", name_of(rope.scaling));
     if (rope.scaling != RopeScaling::kNone) line(name + ".factor", rope.factor);
     if (rope.original_positions > 0) line(name + ".original_positions", rope.original_positions);
   }
+  if (t.rope_interleaved) line("rope_interleaved", t.rope_interleaved);
+  if (t.alibi > 0) line("alibi", t.alibi);
+  if (t.qk_norm) line("qk_norm", t.qk_norm);
   line("qkv_bias", t.qkv_bias);
   line("attention_out_bias", t.attention_out_bias);
   line("mlp_bias", t.mlp_bias);
   line("tied_embedding", t.tied_embedding);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
+  if (t.attention_cap > 0) line("attention_cap", t.attention_cap);
+  if (t.embed_scale != 1) line("embed_scale", t.embed_scale);
   if (t.num_experts > 0) {
     line("num_experts", t.num_experts);
     line("experts_per_token", t.experts_per_token);
     line("expert_intermediate_size", t.expert_intermediate_size);
     line("renormalise_experts", t.renormalise_experts);
   }
+  if (t.logits_scale != 1) line("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) line("logits_cap", t.logits_cap);
   return text;
 }

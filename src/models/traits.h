@@ -13,7 +13,7 @@
 
 namespace nereid::models {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 struct RopeTraits {
   double theta = 10000;
@@ -22,7 +22,11 @@ struct RopeTraits {
   double original_positions = 0;                     // llama3, yarn: context length before scaling
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  std::optional<double> attention_factor;            // yarn; absent = 0.1 ln(factor) + 1
+  bool truncate = true;  // yarn: the ramp begins and ends at whole dimensions
+  // yarn: absent = 0.1 ln(factor) + 1; longrope: absent = sqrt(1 + ln(factor) / ln(original))
+  std::optional<double> attention_factor;
+  std::vector<double> divisors;  // longrope: of each frequency
+  int32_t dim = 0;               // the first columns of a head, those that turn; 0: all
 };
 
 struct Traits {
@@ -37,27 +41,42 @@ struct Traits {
   int32_t sliding_window = 0;    // 0 = none
   std::vector<bool> has_window;  // by layer, where only some have the window
   float norm_eps = 0;
+  bool layer_norm = false;  // norms take off the mean
+  bool norm_bias = false;
+  float norm_weight_offset = 0;
+  bool parallel = false;  // attention and MLP read the same residual
   kernels::Activation activation = kernels::Activation::kSilu;
   std::vector<RopeTraits> ropes;  // tables of angles; none: no rotary embedding
+  bool rope_interleaved = false;  // turns neighbouring columns, not halves
+  float alibi = 0;                // exponent of the smallest slope; 0: no ALiBi
+  bool qk_norm = false;
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
   bool tied_embedding = false;
   float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
+  float attention_cap = 0;    // soft cap of the scores; 0: none
+  float embed_scale = 1;
   // Of a mixture of experts.
   int32_t num_experts = 0;  // in each layer; 0: none
   int32_t experts_per_token = 0;
   int32_t expert_intermediate_size = 0;
   bool renormalise_experts = false;  // the weights of those picked add up to one
-  float logits_cap = 0;              // soft cap of the logits; 0: none
+  float logits_scale = 1;
+  float logits_cap = 0;  // soft cap of the logits; 0: none
 };
 
 // Conditions of weights.
 constexpr bool tied(const Traits& t) { return t.tied_embedding; }
 constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
+constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
+constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
+constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
+constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
+constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
 
 // Inverse frequencies and attention factor (formulas: Su et al. 2021 RoPE; Peng et al. 2023 YaRN;
-// Meta's Llama 3.1 reference), rounded to f32.
+// Meta's Llama 3.1 reference; Ding et al. 2024 LongRoPE), rounded to f32.
 io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim);
 
 // The traits as "name: value" lines, for people.

@@ -128,6 +128,8 @@ const char* hf_name_of(kernels::Activation activation) {
       return "relu";
     case kernels::Activation::kRelu2:
       return "relu2";
+    case kernels::Activation::kNone:  // no family has it
+      break;
   }
   return "silu";
 }

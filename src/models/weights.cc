@@ -34,6 +34,8 @@ int64_t size_of(Dim dim, const Traits& t) {
       return int64_t{t.num_kv_heads} * t.head_dim;
     case Dim::kQueryKeyValue:
       return (int64_t{t.num_heads} + 2 * int64_t{t.num_kv_heads}) * t.head_dim;
+    case Dim::kGateUp:
+      return 2 * int64_t{t.intermediate_size};
   }
   return 0;
 }
@@ -85,6 +87,43 @@ std::vector<std::string> expert_tensors(const std::string& pattern, int32_t num_
   return names;
 }
 
+// The parts of a weight of kQueryKeyValue whose tensor goes by key heads.
+std::vector<graph::WeightPart> parts_by_key_head(const graph::WeightPart& whole, const Traits& t) {
+  const int64_t d = t.head_dim, group = t.num_heads / t.num_kv_heads, run = (group + 2) * d;
+  std::vector<graph::WeightPart> parts;
+  const auto add = [&](int64_t begin, int64_t size) {
+    for (int64_t i = 0; i < t.num_kv_heads; ++i) {
+      graph::WeightPart& part = parts.emplace_back(whole);
+      part.first = i * run + begin, part.size = size, part.total = t.num_kv_heads * run;
+    }
+  };
+  add(0, group * d);
+  add(group * d, d);
+  add(group * d + d, d);
+  return parts;
+}
+
+graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string name,
+                          const std::string& tensor) {
+  graph::Weight weight{.name = std::move(name), .n = size_of(rule.n, t), .k = size_of(rule.k, t)};
+  graph::WeightPart part{.tensor = tensor, .size = weight.n, .transposed = rule.transposed};
+  if (rule.skipped > 0) part.first = rule.skipped, part.total = rule.skipped + part.size;
+  if (tensor.find('*') != std::string::npos) {
+    weight.experts = t.num_experts;
+    for (std::string& one : expert_tensors(tensor, t.num_experts)) {
+      part.tensor = std::move(one);
+      weight.parts.push_back(part);
+    }
+  } else if (rule.order == Order::kByKeyHead) {
+    weight.parts = parts_by_key_head(part, t);
+  } else {
+    weight.parts = {std::move(part)};
+  }
+  weight.is_vector = rule.k == Dim::kOne;
+  if (weight.is_vector) std::swap(weight.n, weight.k);
+  return weight;
+}
+
 }  // namespace
 
 Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const WeightRule> rules,
@@ -92,16 +131,8 @@ Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const 
   for (const WeightRule& rule : rules) {
     if (rule.when && !rule.when(traits)) continue;
     std::string name = scope + std::string(rule.name);
-    std::string tensor = tensor_scope + std::string(rule.tensor);
-    const int64_t n = size_of(rule.n, traits);
-    const int64_t k = size_of(rule.k, traits);
-    graph::WeightId id = graph::kNone;
-    if (tensor.find('*') != std::string::npos)
-      id = builder.experts(std::move(name), expert_tensors(tensor, traits.num_experts), n, k);
-    else if (rule.k == Dim::kOne)
-      id = builder.vector(std::move(name), std::move(tensor), n);
-    else
-      id = builder.matrix(std::move(name), std::move(tensor), n, k, rule.transposed);
+    const std::string tensor = tensor_scope + std::string(rule.tensor);
+    const graph::WeightId id = builder.add(make_weight(rule, traits, std::move(name), tensor));
     ids_.emplace_back(rule.name, id);
   }
 }

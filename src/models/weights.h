@@ -29,6 +29,7 @@ enum class Dim : uint8_t {
   kQuery,
   kKeyValue,
   kQueryKeyValue,  // all heads side by side
+  kGateUp,         // both of a gated MLP, one above the other
 };
 
 // The axis along which ranks can share a weight.
@@ -38,6 +39,13 @@ enum class Shard : uint8_t {
   kK,        // columns: each rank makes a part of every sum
   kHeads,    // rows or columns, whichever are heads, by whole heads
   kExperts,  // whole experts
+};
+
+// How the rows of a tensor lie that holds several things.
+enum class Order : uint8_t {
+  kSame,       // as the weight has them
+  kByKeyHead,  // for each key head its query heads, itself, its value head; the weight:
+               // kQueryKeyValue
 };
 
 struct WeightRule {
@@ -50,6 +58,8 @@ struct WeightRule {
   Shard shard = Shard::kNone;
   bool (*when)(const Traits&) = nullptr;  // absent: always
   bool transposed = false;                // the checkpoint has [k, n]
+  Order order = Order::kSame;
+  int32_t skipped = 0;  // rows of the tensor in front of the weight's
 };
 
 // The weights that a set of rules gives to one scope (the whole model or one layer).

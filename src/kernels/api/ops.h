@@ -266,9 +266,11 @@ inline constexpr float kSmallestScaled = 0x1p-100f;
 // Types of a KV cache; those of one byte have scales.
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };  // kRelu2: squared
+// kRelu2: squared. kNone: x itself.
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2, kNone };
 inline std::span<const std::string_view> names_of(Activation) {
-  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu", "relu", "relu2"};
+  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu",
+                                                "relu", "relu2",     "none"};
   return kNames;
 }
 
@@ -314,22 +316,25 @@ struct ActivateOf {
   friend void reference(const ActivateOf<Views>& a);
 };
 
-// out = cap * tanh(x / cap): soft-capped logits.
+// Logits on their way out: s = scale * x, then cap * tanh(s / cap) with a cap.
 template <class F>
 struct SoftCapOf {
   static constexpr std::string_view kName = "soft_cap";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;  // f32 [n, width]
-  float cap = 0;
+  float scale = 1;
+  float cap = 0;          // 0 = none
   typename F::Value out;  // in place of x
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &SoftCapOf::x, {DType::kF32}), attribute("cap", &SoftCapOf::cap),
+    return std::tuple(in("x", &SoftCapOf::x, {DType::kF32}), attribute("scale", &SoftCapOf::scale),
+                      attribute("cap", &SoftCapOf::cap),
                       kernels::out("out", &SoftCapOf::out, {DType::kF32}).in_place_of("x"));
   }
   static std::string_view check(const SoftCapOf<Views>& a) {
     if (a.out.cols != a.x.cols) return "out is not as wide as x";
-    if (!std::isfinite(a.cap) || a.cap <= 0) return "the cap is not positive";
+    if (!std::isfinite(a.scale)) return "the scale is not a number";
+    if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
     return {};
   }
   friend void reference(const SoftCapOf<Views>& a);

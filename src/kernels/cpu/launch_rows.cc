@@ -155,6 +155,7 @@ Status launch_soft_cap(const Raw& raw, const SoftCap& a, ThreadPool& pool) {
       .width = a.out.cols,
       .x_stride = a.x.stride,
       .out_stride = a.out.stride,
+      .scale = a.scale,
       .cap = a.cap,
   };
   for_rows(pool, a.out.rows, a.out.cols * 8,

@@ -55,7 +55,7 @@ struct SoftCapRaw {
   const float* x;
   float* out;  // may be x
   int64_t width, x_stride, out_stride;
-  float cap;
+  float scale, cap;
 };
 
 struct AddRaw {

@@ -5,7 +5,7 @@
 namespace nereid::kernels::cpu::NEREID_SIMD {
 namespace {
 
-enum Activation { kSilu, kGeluTanh, kGelu, kRelu, kRelu2 };  // the order of ops.h
+enum Activation { kSilu, kGeluTanh, kGelu, kRelu, kRelu2, kNone };  // the order of ops.h
 
 F get(const float* p, int64_t n) { return n == kLanes ? load(p) : load_part(p, n); }
 F get(const uint16_t* p, int64_t n) { return n == kLanes ? load_bf16(p) : load_bf16_part(p, n); }
@@ -129,6 +129,7 @@ void with_activation(int activation, Function f) {
   if (activation == kGelu) f([](F x) { return gelu(x); });
   if (activation == kRelu) f([](F x) { return relu(x); });
   if (activation == kRelu2) f([](F x) { return relu2(x); });
+  if (activation == kNone) f([](F x) { return x; });
 }
 
 }  // namespace
@@ -196,12 +197,15 @@ void activate(const ActivateRaw& a, int64_t begin, int64_t end) {
 
 // tanh(t) = 2 sigmoid(2 t) - 1.
 void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end) {
-  const F cap = set1(a.cap), twice = set1(2 / a.cap), doubled = set1(2 * a.cap);
+  const F scale = set1(a.scale);
+  const F cap = set1(a.cap), twice = set1(2 * a.scale / a.cap), doubled = set1(2 * a.cap);
   for (int64_t row = begin; row < end; ++row) {
     const float* x = a.x + row * a.x_stride;
     float* out = a.out + row * a.out_stride;
     for_vectors(a.width, [&](int64_t i, int64_t n) {
-      put(out + i, sub(mul(doubled, sigmoid(mul(get(x + i, n), twice))), cap), n);
+      const F value = get(x + i, n);
+      put(out + i,
+          a.cap > 0 ? sub(mul(doubled, sigmoid(mul(value, twice))), cap) : mul(value, scale), n);
     });
   }
 }

@@ -14,6 +14,7 @@ __device__ float activate(float x) {
     return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
   if constexpr (kActivation == Activation::kRelu) return fmaxf(x, 0.0f);
   if constexpr (kActivation == Activation::kRelu2) return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
+  if constexpr (kActivation == Activation::kNone) return x;
   return 0.5f * x * erfcf(-x * 0.7071067811865476f);
 }
 
@@ -34,10 +35,10 @@ __global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width,
     store(out + blockIdx.x * out_stride + c, activate<kActivation>(row[c]));
 }
 
-__global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float cap) {
+__global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float scale, float cap) {
   float* row = x + blockIdx.x * stride;
   for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
-    row[c] = cap * tanhf(row[c] / cap);
+    row[c] = cap > 0.0f ? cap * tanhf(scale * row[c] / cap) : scale * row[c];
 }
 
 __global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y_stride,
@@ -100,6 +101,9 @@ cudaError_t enqueue_any(const Op& a, cudaStream_t stream) {
     case Activation::kRelu2:
       enqueue<Activation::kRelu2>(a, stream);
       break;
+    case Activation::kNone:
+      enqueue<Activation::kNone>(a, stream);
+      break;
   }
   return cudaGetLastError();
 }
@@ -112,7 +116,7 @@ cudaError_t launch(const Activate& a, cudaStream_t stream) { return enqueue_any(
 
 cudaError_t launch(const SoftCap& a, cudaStream_t stream) {
   soft_cap_kernel<<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<float*>(a.x.data), a.x.stride, a.out.cols, a.cap);
+      static_cast<float*>(a.x.data), a.x.stride, a.out.cols, a.scale, a.cap);
   return cudaGetLastError();
 }
 

@@ -33,6 +33,8 @@ double activate(Activation activation, double x) {
       return std::max(x, 0.0);
     case Activation::kRelu2:
       return x > 0 ? x * x : 0;
+    case Activation::kNone:
+      return x;
   }
   return 0;
 }
@@ -150,9 +152,10 @@ void reference(const Activate& a) {
 
 void reference(const SoftCap& a) {
   for (int64_t i = 0; i < a.out.rows; ++i)
-    for (int64_t c = 0; c < a.out.cols; ++c)
-      a.out.row<float>(i)[c] =
-          static_cast<float>(a.cap * std::tanh(double{a.x.row<float>(i)[c]} / a.cap));
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      const double s = double{a.scale} * a.x.row<float>(i)[c];
+      a.out.row<float>(i)[c] = static_cast<float>(a.cap > 0 ? a.cap * std::tanh(s / a.cap) : s);
+    }
 }
 
 void reference(const AddPositions& a) {

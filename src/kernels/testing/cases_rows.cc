@@ -17,7 +17,7 @@ const RowsShape kRowsShapes[] = {{1, 1},   {1, 16},  {2, 17},   {3, 31},  {1, 25
                                  {5, 100}, {33, 64}, {70, 130}, {4, 768}, {2, 2048}};
 
 constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
-                                       Activation::kRelu, Activation::kRelu2};
+                                       Activation::kRelu, Activation::kRelu2,    Activation::kNone};
 
 template <class Op>
 void finish(Case<Op>& c, int64_t tokens) {
@@ -269,23 +269,26 @@ Case<Activate> activate_case(const RowsShape& s, Activation activation) {
   return c;
 }
 
-Case<SoftCap> soft_cap_case(const RowsShape& s) {
+Case<SoftCap> soft_cap_case(const RowsShape& s, float scale, float cap) {
   Case<SoftCap> c;
-  c.name = fmt::format("tokens={} width={}", s.tokens, s.width);
+  c.name = fmt::format("tokens={} width={} scale={} cap={}", s.tokens, s.width, scale, cap);
   const int64_t n = s.tokens, width = s.width, stride = width + 1;
-  constexpr float kCap = 5;
   std::vector<float> x = noise(1, n * stride, 5);
   if (width > 30) x[3] = 1e30f, x[4] = -1e30f, x[5] = 0;
   const Offset at = c.before.add(x);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     SoftCap a;
     a.x = a.out = view(base, at, DType::kF32, begin, count, width, stride);
-    a.cap = kCap;
+    a.scale = scale;
+    a.cap = cap;
     return a;
   };
   finish(c, n);
   Region region{"x", at, DType::kF32, n, width, stride, {}, {}};
-  region.tolerance.assign(static_cast<size_t>(n * width), static_cast<float>(16 * kEpsF32 * kCap));
+  if (cap > 0)
+    region.tolerance.assign(static_cast<size_t>(n * width), static_cast<float>(16 * kEpsF32 * cap));
+  else
+    set_relative(c.after, region, kEpsF32);
   c.outputs = {region};
   return c;
 }
@@ -401,8 +404,11 @@ const std::vector<Case<Activate>>& cases<Activate>() {
 
 template <>
 const std::vector<Case<SoftCap>>& cases<SoftCap>() {
-  return over_shapes<SoftCap>(
-      [](const RowsShape& s, auto& list) { list.push_back(soft_cap_case(s)); });
+  return over_shapes<SoftCap>([](const RowsShape& s, auto& list) {
+    list.push_back(soft_cap_case(s, 1, 5));
+    list.push_back(soft_cap_case(s, 0.3f, 5));
+    list.push_back(soft_cap_case(s, 0.0625f, 0));
+  });
 }
 
 template <>

@@ -1,0 +1,146 @@
+#include "models/decoder.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "graph/builder.h"
+
+namespace nereid::models {
+namespace {
+
+using graph::Builder;
+using graph::kNone;
+using graph::ValueId;
+using graph::WeightId;
+
+Builder::NormKind norm_kind(const Traits& t) {
+  return {.eps = t.norm_eps, .weight_offset = t.norm_weight_offset, .centered = t.layer_norm};
+}
+
+// Weights by name, of any of several sets of rules.
+class DecoderLayer {
+ public:
+  DecoderLayer(Builder& b, const Traits& t, const DecoderWeights& weights, int32_t index)
+      : b_(b), t_(t), index_(index), name_(fmt::format("layers.{}.", index)) {
+    const std::string scope = fmt::format(fmt::runtime(weights.layers), index);
+    for (const std::span<const WeightRule> rules : weights.layer)
+      weights_.emplace_back(b, t, rules, name_, scope);
+  }
+
+  ValueId run(ValueId x) {
+    const ValueId h = norm("attn.norm", x);
+    const ValueId attention = norm_out("attn.out.norm", attend(h));
+    if (!t_.parallel) {
+      x = b_.add(name_ + "attn.sum", x, attention);
+      return b_.add(name_ + "mlp.sum", x, norm_out("mlp.out.norm", mlp(norm("mlp.norm", x))));
+    }
+    const ValueId out = mlp(weight("mlp.norm") == kNone ? h : norm("mlp.norm", x));
+    return b_.add(name_ + "mlp.sum", b_.add(name_ + "attn.sum", x, attention), out);
+  }
+
+ private:
+  WeightId weight(const std::string& part) const {
+    for (const Weights& weights : weights_)
+      if (const WeightId id = weights[part]; id != kNone) return id;
+    return kNone;
+  }
+
+  ValueId product(const std::string& part, ValueId x) {
+    return b_.linear(name_ + part, x, weight(part), weight(part + ".bias"));
+  }
+  // What enters a product; where the family has no norm there, only the rounding is left.
+  ValueId norm(const std::string& part, ValueId x) {
+    if (weight(part) == kNone) return b_.activate(name_ + part, x, kernels::Activation::kNone);
+    return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"));
+  }
+  // What goes to the residual.
+  ValueId norm_out(const std::string& part, ValueId x) {
+    if (weight(part) == kNone) return x;
+    return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"),
+                   DType::kF32);
+  }
+  ValueId heads(const std::string& part, ValueId h) {
+    const ValueId x = product(part, h);
+    const WeightId norm = weight(part + ".norm");
+    return norm == kNone ? x : b_.head_norm(name_ + part + ".norm", x, norm, norm_kind(t_));
+  }
+
+  ValueId attend(ValueId h) {
+    ValueId qkv = weight("attn.qkv") != kNone
+                      ? product("attn.qkv", h)
+                      : b_.concat(name_ + "attn.qkv",
+                                  {heads("attn.q", h), heads("attn.k", h), product("attn.v", h)});
+    const bool window = t_.has_window.empty() || t_.has_window[static_cast<size_t>(index_)];
+    const int32_t angles = t_.ropes.size() > 1 && window ? 1 : 0;
+    if (!t_.ropes.empty()) qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
+    const float scale = t_.attention_scale > 0 ? t_.attention_scale
+                                               : 1 / std::sqrt(static_cast<float>(t_.head_dim));
+    return product(
+        "attn.out",
+        b_.attention(name_ + "attn", qkv, index_, scale, window ? t_.sliding_window : 0,
+                     {.cap = t_.attention_cap, .alibi = t_.alibi, .sinks = weight("attn.sinks")}));
+  }
+
+  ValueId mlp(ValueId h) { return weight("mlp.router") == kNone ? dense("mlp", h) : mixture(h); }
+
+  ValueId dense(const std::string& mlp, ValueId h) {
+    const auto part = [&](const char* what) { return fmt::format("{}.{}", mlp, what); };
+    if (weight(part("gate_up")) != kNone) {
+      h = b_.glu(name_ + part("act"), product(part("gate_up"), h), t_.activation);
+    } else if (weight(part("gate")) != kNone) {
+      const ValueId gate = product(part("gate"), h), up = product(part("up"), h);
+      h = b_.glu(name_ + part("act"), b_.concat(name_ + part("gate_up"), {gate, up}),
+                 t_.activation);
+    } else {
+      h = b_.activate(name_ + part("act"), product(part("up"), h), t_.activation);
+    }
+    return product(part("down"), h);
+  }
+
+  ValueId mixture(ValueId h) {
+    const Builder::Routed routed = b_.route(
+        name_ + "mlp.route", {.x = product("mlp.router", h), .renormalise = t_.renormalise_experts},
+        t_.experts_per_token);
+    const auto products = [&](const std::string& part, ValueId x) {
+      return b_.expert_linear(name_ + part, x, routed.experts, weight(part),
+                              weight(part + ".bias"));
+    };
+    const ValueId gate = products("mlp.gate", h), up = products("mlp.up", h);
+    const ValueId act =
+        b_.glu(name_ + "mlp.act", b_.concat(name_ + "mlp.gate_up", {gate, up}), t_.activation);
+    return b_.weighted_sum(name_ + "mlp.out", products("mlp.down", act), routed.weights);
+  }
+
+  Builder& b_;
+  const Traits& t_;
+  const int32_t index_;
+  const std::string name_;
+  std::vector<Weights> weights_;
+};
+
+}  // namespace
+
+StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weights,
+                                     io::ModelFacts facts) {
+  Builder b(std::move(facts));
+  const Weights w(b, t, weights.model);
+  ValueId x = b.embed("embed", w["embed"], t.embed_scale);
+  if (w["positions"] != kNone) x = b.add_positions("positions", x, w["positions"]);
+  if (w["embed.norm"] != kNone)
+    x = b.norm("embed.norm", x, w["embed.norm"], norm_kind(t), w["embed.norm.bias"], DType::kF32);
+  for (int32_t i = 0; i < t.num_layers; ++i) x = DecoderLayer(b, t, weights, i).run(x);
+  x = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+  x = b.linear("head", x, w["head"], w["head.bias"]);
+  if (t.logits_scale != 1 || t.logits_cap > 0)
+    x = b.soft_cap("head.cap", x, t.logits_scale, t.logits_cap);
+  return std::move(b).finish(b.sampled_rows("logits", x));
+}
+
+bool decoder_ignores(const Traits& t, std::string_view tensor) {
+  for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
+    if (tensor.ends_with(end)) return true;
+  return t.tied_embedding && tensor.ends_with("lm_head.weight");
+}
+
+}  // namespace nereid::models

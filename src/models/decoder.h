@@ -1,0 +1,41 @@
+// The one decoder that all families are cases of. What a layer does follows from the traits and
+// from which weights the family names:
+//
+//   embed, positions, embed.norm        norm, head
+//   attn.norm                           without it attention reads the residual itself
+//   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm: of each head, or of all
+//   attn.sinks, attn.out, attn.out.norm
+//   mlp.norm                            without it the MLP reads what attention does
+//   mlp.gate_up, or mlp.gate, mlp.up    mlp.up alone: without a gate
+//   mlp.down, mlp.out.norm
+//   mlp.router                          a mixture of experts: those of the MLP are per expert
+//   mlp.shared.gate, .up, .down         an expert for all tokens, mlp.shared.score is its gate
+//
+// Each with its bias: "attn.q.bias". No fusion here: passes do that.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string_view>
+
+#include "graph/ir.h"
+#include "models/traits.h"
+#include "models/weights.h"
+
+namespace nereid::models {
+
+// The weights of a family. Tensors of layers begin with `layers`, where {} is the layer's number.
+struct DecoderWeights {
+  std::span<const WeightRule> model;
+  std::string_view layers = "model.layers.{}.";
+  // Any division; families share parts.
+  std::array<std::span<const WeightRule>, 4> layer;
+};
+
+StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
+                                     io::ModelFacts facts);
+
+// Constants that checkpoints carry along, and a head that is the embedding.
+bool decoder_ignores(const Traits& traits, std::string_view tensor);
+
+}  // namespace nereid::models

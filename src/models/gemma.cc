@@ -1,0 +1,94 @@
+// Gemma 1, 2 and 3 (text): weights of norms around zero, scaled embeddings. Gemma 2 has norms
+// around attention and MLP, soft caps and windows; Gemma 3 norms of queries and keys and a rotary
+// base of its own for the windowed layers.
+#include <cmath>
+
+#include "models/all.h"
+#include "models/llama_weights.h"
+#include "models/read_fields.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr WeightRule kGemmaSandwichNorms[] = {
+    {"attn.norm", "input_layernorm.weight", Dim::kHidden},
+    {"attn.out.norm", "post_attention_layernorm.weight", Dim::kHidden},
+    {"mlp.norm", "pre_feedforward_layernorm.weight", Dim::kHidden},
+    {"mlp.out.norm", "post_feedforward_layernorm.weight", Dim::kHidden},
+};
+
+Traits read_gemma(Config& c, DecoderDefaults defaults, std::string_view activation) {
+  defaults.head_dim = 256;
+  defaults.activation = "gelu_pytorch_tanh";
+  defaults.tied = true;
+  Traits t = read_decoder(c, defaults, {.activation = activation});
+  t.norm_weight_offset = 1;
+  // The factor has the precision of the model's type.
+  t.embed_scale = to_float(to_bf16(std::sqrt(static_cast<float>(t.hidden_size))));
+  return t;
+}
+
+Traits read_gemma_with_windows(Config& c) {
+  Traits t = read_gemma(c, {.kv_heads = 4, .window = 4096}, "hidden_activation");
+  t.attention_scale =
+      static_cast<float>(1 / std::sqrt(c.number("query_pre_attn_scalar", 1e-3, 1e6, 256)));
+  t.logits_cap = read_cap(c, "final_logit_softcapping");
+  return t;
+}
+
+// Of the layers without and of those with a window.
+std::vector<RopeTraits> read_gemma3_ropes(Config& c, const Traits& t) {
+  std::vector<RopeTraits> ropes;
+  if (const json::object* both = c.object("rope_parameters")) {
+    const std::string where = c.where() + ": rope_parameters";
+    Config outer(*both, where);
+    for (const char* key : {"full_attention", "sliding_attention"}) {
+      const json::object* one = outer.object(key);
+      if (!one) {
+        outer.fail(key, "is missing");
+        continue;
+      }
+      const json::object wrapped{{"rope_parameters", *one}};
+      Config inner(wrapped, fmt::format("{}: {}", where, key));
+      ropes.push_back(read_rope(inner, t));
+      outer.add(inner.status());
+    }
+    c.add(outer.status());
+    return ropes;
+  }
+  ropes.assign(2, read_rope(c, t, {.theta = 1e6}));
+  ropes[1] = {.theta = c.number("rope_local_base_freq", 1.001, 1e12, 1e4)};
+  return ropes;
+}
+
+}  // namespace
+
+const DecoderWeights kGemmaSandwichWeights = {
+    .model = kLlamaModel, .layer = {kGemmaSandwichNorms, kLlamaAttention, kLlamaMlp}};
+
+// Older files say "gelu" in `hidden_act` and mean its approximation; `hidden_activation` is newer.
+Traits read_gemma_traits(Config& c) {
+  Traits t = read_gemma(c, {}, "hidden_activation");
+  t.ropes = {read_rope(c, t)};
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  return t;
+}
+
+Traits read_gemma2_traits(Config& c) {
+  Traits t = read_gemma_with_windows(c);
+  t.ropes = {read_rope(c, t)};
+  t.attention_cap = read_cap(c, "attn_logit_softcapping");
+  read_windows(c, t, [](int32_t layer) { return layer % 2 == 0; });
+  return t;
+}
+
+Traits read_gemma3_traits(Config& c) {
+  Traits t = read_gemma_with_windows(c);
+  t.ropes = read_gemma3_ropes(c, t);
+  t.qk_norm = true;
+  const int32_t pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);
+  read_windows(c, t, [pattern](int32_t layer) { return (layer + 1) % pattern != 0; });
+  return t;
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Makes tiny models of families with Hugging Face transformers, and their golden outputs.
+
+    pip install torch transformers safetensors
+    tiny_models.py NAME...       writes tests/models/NAME and tests/golden/arch/NAME.{json,safetensors}
+
+Weights are random, then fitted until the greedy token leads clearly at every step: what a random
+model would pick is nearly a tie. They are stored as bf16; the golden outputs are computed in f32.
+"""
+import json
+import pathlib
+import sys
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+VOCAB, STEPS, PROMPTS = 512, 24, (5, 12, 40, 70)
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def model(architecture, kind, **fields):
+    common = dict(vocab_size=VOCAB, bos_token_id=0, pad_token_id=1, eos_token_id=3, torch_dtype="bfloat16")
+    return dict(architectures=[architecture], model_type=kind, **common, **fields)
+
+
+def llama_like(architecture, kind, **fields):
+    sizes = dict(hidden_size=48, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                 num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-6, rope_theta=10000.0,
+                 tie_word_embeddings=False, hidden_act="silu")
+    return model(architecture, kind, **dict(sizes, **fields))
+
+
+PHI3 = dict(num_attention_heads=3, num_key_value_heads=1, sliding_window=None, attention_bias=False)
+LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.5, 1.8, 2.0, 2.4, 2.8],
+            "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 12.0, 20.0, 30.0]}
+MODELS = {
+    "gemma": llama_like("GemmaForCausalLM", "gemma", hidden_size=64, head_dim=16, tie_word_embeddings=True,
+                        hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh", attention_bias=False),
+    "gptj": model("GPTJForCausalLM", "gptj", n_embd=48, n_layer=2, n_head=3, n_positions=160, n_inner=None,
+                  rotary_dim=8, activation_function="gelu_new", layer_norm_epsilon=1e-5, attn_pdrop=0.0,
+                  embd_pdrop=0.0, resid_pdrop=0.0, tie_word_embeddings=False),
+    # Every step is past the original context, so the long factors are those in force.
+    "phi3-longrope": llama_like("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE,
+                                original_max_position_embeddings=4, **PHI3),
+    "starcoder2": model("Starcoder2ForCausalLM", "starcoder2", hidden_size=48, intermediate_size=96,
+                        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                        max_position_embeddings=256, norm_epsilon=1e-5, rope_theta=10000.0,
+                        hidden_act="gelu_pytorch_tanh", use_bias=True, sliding_window=32, attention_dropout=0.0,
+                        embedding_dropout=0.0, residual_dropout=0.0, tie_word_embeddings=True),
+    "qwen2_moe": llama_like("Qwen2MoeForCausalLM", "qwen2_moe", moe_intermediate_size=16,
+                            shared_expert_intermediate_size=24, num_experts=4, num_experts_per_tok=2,
+                            norm_topk_prob=False, decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False,
+                            sliding_window=None),
+    "falcon-groups": model("FalconForCausalLM", "falcon", hidden_size=48, num_hidden_layers=2, num_attention_heads=6,
+                           num_kv_heads=2, new_decoder_architecture=True, parallel_attn=True, alibi=False, bias=False,
+                           multi_query=True, layer_norm_epsilon=1e-5, max_position_embeddings=256, rope_theta=10000.0,
+                           attention_dropout=0.0, hidden_dropout=0.0, ffn_hidden_size=96, activation="gelu",
+                           tie_word_embeddings=True),
+}
+
+
+def randomise(net):
+    """Matrices with a gain of 1.6, norms and biases a little off."""
+    with torch.no_grad():
+        for name, p in net.named_parameters():
+            noise = torch.randn(p.shape)
+            if p.dim() < 2:
+                p.add_(0.15 * noise)
+            elif "embed" in name or "wte" in name:
+                p.copy_(0.5 * noise)
+            elif name.endswith(("gate.weight", "router.weight")):
+                p.copy_(noise)
+            else:
+                p.copy_(1.6 * noise / p.shape[-1] ** 0.5)
+
+
+def lead(logits, wanted):
+    """How far the wanted tokens are ahead of all others, at worst."""
+    index = torch.tensor(wanted)[:, None]
+    others = logits.scatter(1, index, float("-inf")).max(1, keepdim=True).values
+    return float((logits.gather(1, index) - others).min())
+
+
+def fit(net, prompts, wanted):
+    optimiser = torch.optim.AdamW(net.parameters(), lr=4e-3, weight_decay=0.0)
+    for _ in range(300):
+        loss, worst = 0.0, float("inf")
+        for prompt, tokens in zip(prompts, wanted):
+            logits = net(input_ids=torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1:]
+            loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor(tokens))
+            worst = min(worst, lead(logits.detach(), tokens))
+        if worst > 4.5:
+            return
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 5.0)
+        optimiser.step()
+
+
+def make(name, config):
+    folder = ROOT / "models" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    torch.manual_seed(0)
+    net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager").float().eval()
+    randomise(net)
+    ids = iter((torch.randperm(VOCAB - 16)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
+    prompts = [[next(ids) for _ in range(length)] for length in PROMPTS]
+    wanted = [[next(ids) for _ in range(STEPS)] for _ in PROMPTS]
+    fit(net, prompts, wanted)
+    net.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(config, indent=2))  # as it was, not as saved
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    cases, rows = [], {}
+    for i, prompt in enumerate(prompts):
+        greedy, leads = [], []
+        for step in range(STEPS):
+            with torch.no_grad():
+                logits = net(input_ids=torch.tensor([prompt + greedy])).logits[0, -1]
+            best = logits.topk(2)
+            greedy.append(int(best.indices[0]))
+            leads.append(float(best.values[0] - best.values[1]))
+            if step in (0, STEPS - 1):
+                rows[f"logits.{i}.{step}"] = logits.clone()
+        cases.append(dict(prompt_ids=prompt, greedy_ids=greedy, min_lead=round(min(leads), 3)))
+        print(name, i, "as fitted" if greedy == wanted[i] else "not as fitted", cases[-1]["min_lead"])
+    golden = ROOT / "golden" / "arch"
+    (golden / f"{name}.json").write_text(json.dumps(dict(model=name, cases=cases)))
+    save_file(rows, golden / f"{name}.safetensors")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for chosen in sys.argv[1:] or MODELS:
+        make(chosen, MODELS[chosen])
