@@ -17,6 +17,20 @@ const Family kFamilies[] = {
     {"GemmaForCausalLM", read_gemma_traits, &kLlamaWeights},
     {"Gemma2ForCausalLM", read_gemma2_traits, &kGemmaSandwichWeights},
     {"Gemma3ForCausalLM", read_gemma3_traits, &kGemmaSandwichWeights},
+    {"Phi3ForCausalLM", read_phi3_traits, &kPhi3Weights},
+    {"CohereForCausalLM", read_cohere_traits, &kLlamaWeights},
+    {"Olmo2ForCausalLM", read_olmo2_traits, &kOlmo2Weights},
+    {"GlmForCausalLM", read_glm_traits, &kGlmWeights},
+    {"Glm4ForCausalLM", read_glm_traits, &kGlm4Weights},
+    {"StableLmForCausalLM", read_stablelm_traits, &kLlamaWeights},
+    {"PhiForCausalLM", read_phi_traits, &kPhiWeights},
+    {"GPTNeoXForCausalLM", read_gpt_neox_traits, &kNeoxWeights},
+    {"GPTJForCausalLM", read_gptj_traits, &kGptjWeights},
+    {"OPTForCausalLM", read_opt_traits, &kOptWeights, "model."},
+    {"BloomForCausalLM", read_bloom_traits, &kBloomWeights, "transformer."},
+    {"MptForCausalLM", read_mpt_traits, &kMptWeights},
+    {"FalconForCausalLM", read_falcon_traits, &kFalconWeights},
+    {"Starcoder2ForCausalLM", read_starcoder2_traits, &kStarcoder2Weights},
 };
 
 }  // namespace

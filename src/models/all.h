@@ -29,4 +29,54 @@ Traits read_gemma_traits(Config& config);
 Traits read_gemma2_traits(Config& config);
 Traits read_gemma3_traits(Config& config);
 
+// phi3.cc
+extern const DecoderWeights kPhi3Weights;
+Traits read_phi3_traits(Config& config);
+
+// cohere.cc
+Traits read_cohere_traits(Config& config);
+
+// olmo2.cc
+extern const DecoderWeights kOlmo2Weights;
+Traits read_olmo2_traits(Config& config);
+
+// glm4.cc
+extern const DecoderWeights kGlmWeights, kGlm4Weights;
+Traits read_glm_traits(Config& config);
+
+// stablelm.cc
+Traits read_stablelm_traits(Config& config);
+
+// phi.cc
+extern const DecoderWeights kPhiWeights;
+Traits read_phi_traits(Config& config);
+
+// gpt_neox.cc
+extern const DecoderWeights kNeoxWeights;
+Traits read_gpt_neox_traits(Config& config);
+
+// gptj.cc
+extern const DecoderWeights kGptjWeights;
+Traits read_gptj_traits(Config& config);
+
+// opt.cc
+extern const DecoderWeights kOptWeights;
+Traits read_opt_traits(Config& config);
+
+// bloom.cc
+extern const DecoderWeights kBloomWeights;
+Traits read_bloom_traits(Config& config);
+
+// mpt.cc
+extern const DecoderWeights kMptWeights;
+Traits read_mpt_traits(Config& config);
+
+// falcon.cc
+extern const DecoderWeights kFalconWeights;
+Traits read_falcon_traits(Config& config);
+
+// starcoder2.cc
+extern const DecoderWeights kStarcoder2Weights;
+Traits read_starcoder2_traits(Config& config);
+
 }  // namespace nereid::models

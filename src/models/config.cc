@@ -11,7 +11,7 @@ namespace {
 // A value as it stands in the file, shortened.
 std::string text_of(const json::value& value) {
   std::string text = json::serialize(value);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  if (text.size() > 60) text.replace(57, std::string::npos, "...");
   return text;
 }
 

@@ -138,7 +138,8 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
 }
 
 bool decoder_ignores(const Traits& t, std::string_view tensor) {
-  for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias"})
+  for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
+                                     ".attention.bias", ".attention.masked_bias"})
     if (tensor.ends_with(end)) return true;
   return t.tied_embedding && tensor.ends_with("lm_head.weight");
 }

@@ -64,7 +64,7 @@ std::vector<RopeTraits> read_gemma3_ropes(Config& c, const Traits& t) {
 }  // namespace
 
 const DecoderWeights kGemmaSandwichWeights = {
-    .model = kLlamaModel, .layer = {kGemmaSandwichNorms, kLlamaAttention, kLlamaMlp}};
+    .model = kLlamaModel, .layer = {kGemmaSandwichNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
 
 // Older files say "gelu" in `hidden_act` and mean its approximation; `hidden_activation` is newer.
 Traits read_gemma_traits(Config& c) {

@@ -6,7 +6,7 @@
 namespace nereid::models {
 
 const DecoderWeights kLlamaWeights = {.model = kLlamaModel,
-                                      .layer = {kLlamaNorms, kLlamaAttention, kLlamaMlp}};
+                                      .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
 
 Traits read_llama_traits(Config& c) {
   Traits t = read_decoder(c, {.window = 0});

@@ -124,6 +124,43 @@ TEST_F(ModelsTest, FieldsOfOtherFamiliesAreRefusedByName) {
                         "'mxfp4')"));
 }
 
+// What changes the numbers and is not there yet, or makes no sense.
+TEST_F(ModelsTest, FamiliesRefuseByName) {
+  struct Refusal {
+    std::string model, field;
+    json::value value;
+    std::string_view error;
+  };
+  const json::value long_rope = {
+      {"type", "longrope"}, {"short_factor", {1.0, 2.0}}, {"long_factor", {1.0, 2.0}}};
+  const Refusal kRefusals[] = {
+      {"phi3", "rope_scaling", long_rope, "'short_factor': 2 numbers for 8 frequencies"},
+      {"cohere", "use_qk_norm", true, "'use_qk_norm': true"},
+      {"cohere", "logit_scale", 0, "'logit_scale': 0"},
+      {"stablelm", "qk_layernorm", true, "'qk_layernorm': true"},
+      {"stablelm", "partial_rotary_factor", 0.2, "0.2 of 16 columns is not an even number"},
+      {"phi", "qk_layernorm", true, "'qk_layernorm': true"},
+      {"gpt_neox", "rotary_pct", 2, "'rotary_pct': 2"},
+      {"gptj", "rotary_dim", 7, "'rotary_dim': 7 is odd"},
+      {"opt", "do_layer_norm_before", false, "'do_layer_norm_before': false"},
+      {"opt", "word_embed_proj_dim", 32, "'word_embed_proj_dim': 32"},
+      {"bloom", "apply_residual_connection_post_layernorm", true, "_post_layernorm': true"},
+      {"mpt", "attn_config", {{"alibi", false}}, "attn_config: field 'alibi': false"},
+      {"mpt", "attn_config", {{"alibi", true}, {"clip_qkv", 8}}, "'clip_qkv': 8"},
+      {"mpt", "no_bias", false, "'no_bias': false"},
+      {"falcon", "alibi", true, "'alibi': true"},
+      {"falcon", "num_ln_in_parallel_attn", 2, "'num_ln_in_parallel_attn': 2"},
+      {"falcon-groups", "num_kv_heads", 4, "4 does not divide num_attention_heads 6"},
+      {"starcoder2", "norm_type", "rms_norm", "'norm_type': \"rms_norm\""},
+  };
+  for (const Refusal& r : kRefusals) {
+    const std::string path = kSource + "/tests/models/" + r.model + "/config.json";
+    config_ = read_json_file(path)->as_object();
+    EXPECT_EQ(error_with("use_cache", true), "") << r.model;
+    EXPECT_THAT(error_with(r.field, r.value), HasSubstr(r.error)) << r.model;
+  }
+}
+
 // Windows of the upper layers, where the file switches them on.
 TEST_F(ModelsTest, Qwen2Windows) {
   config_ = read_json_file(kSource + "/tests/models/qwen2/config.json")->as_object();

@@ -39,9 +39,9 @@ void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, i
 }  // namespace
 
 const DecoderWeights kMixtralWeights = {.model = kLlamaModel,
-                                        .layer = {kLlamaNorms, kLlamaAttention, kMixtralMlp}};
+                                        .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kMixtralMlp}};
 const DecoderWeights kQwen3MoeWeights = {.model = kLlamaModel,
-                                         .layer = {kLlamaNorms, kLlamaAttention, kQwenMoeMlp}};
+                                         .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kQwenMoeMlp}};
 
 // The router's softmax is over the picked experts alone.
 Traits read_mixtral_traits(Config& c) {

@@ -168,9 +168,9 @@ Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNam
   t.num_layers = c.integer(names.layers, 1, kMaxLayers);
   t.num_heads = c.integer(names.heads, 1, kMaxHeads);
   t.num_kv_heads =
-      c.integer("num_key_value_heads", 1, t.num_heads, defaults.kv_heads.value_or(t.num_heads));
+      c.integer(names.kv_heads, 1, t.num_heads, defaults.kv_heads.value_or(t.num_heads));
   if (t.num_heads % t.num_kv_heads != 0)
-    c.fail("num_key_value_heads",
+    c.fail(names.kv_heads,
            fmt::format("{} does not divide {} {}", t.num_kv_heads, names.heads, t.num_heads));
   if (!c.has("head_dim") && !defaults.head_dim && t.hidden_size % t.num_heads != 0)
     c.fail(names.hidden,

@@ -31,6 +31,7 @@ RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fie
 struct DecoderNames {
   std::string_view hidden = "hidden_size", intermediate = "intermediate_size";
   std::string_view layers = "num_hidden_layers", heads = "num_attention_heads";
+  std::string_view kv_heads = "num_key_value_heads";
   std::string_view positions = "max_position_embeddings";
   std::string_view norm_eps = "rms_norm_eps", activation = "hidden_act";
 };

@@ -44,7 +44,8 @@ struct Traits {
   bool layer_norm = false;  // norms take off the mean
   bool norm_bias = false;
   float norm_weight_offset = 0;
-  bool parallel = false;  // attention and MLP read the same residual
+  bool parallel = false;   // attention and MLP read the same residual
+  bool own_norms = false;  // though parallel, each has its norm
   kernels::Activation activation = kernels::Activation::kSilu;
   std::vector<RopeTraits> ropes;  // tables of angles; none: no rotary embedding
   bool rope_interleaved = false;  // turns neighbouring columns, not halves
@@ -69,6 +70,8 @@ struct Traits {
 // Conditions of weights.
 constexpr bool tied(const Traits& t) { return t.tied_embedding; }
 constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
+constexpr bool mlp_norm(const Traits& t) { return !t.parallel || t.own_norms; }
+constexpr bool mlp_norm_bias(const Traits& t) { return mlp_norm(t) && t.norm_bias; }
 constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
 constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }

@@ -40,6 +40,12 @@ MODELS = {
     "gptj": model("GPTJForCausalLM", "gptj", n_embd=48, n_layer=2, n_head=3, n_positions=160, n_inner=None,
                   rotary_dim=8, activation_function="gelu_new", layer_norm_epsilon=1e-5, attn_pdrop=0.0,
                   embd_pdrop=0.0, resid_pdrop=0.0, tie_word_embeddings=False),
+    "gpt_neox-in-turn": model("GPTNeoXForCausalLM", "gpt_neox", hidden_size=48, intermediate_size=96,
+                              num_hidden_layers=2, num_attention_heads=3, rotary_pct=0.25, rotary_emb_base=10000,
+                              max_position_embeddings=256, use_parallel_residual=False, hidden_act="gelu",
+                              layer_norm_eps=1e-5, attention_bias=True, hidden_dropout=0.0, attention_dropout=0.0,
+                              tie_word_embeddings=False),
+    "glm": llama_like("GlmForCausalLM", "glm", head_dim=16, partial_rotary_factor=0.5, attention_bias=True),
     # Every step is past the original context, so the long factors are those in force.
     "phi3-longrope": llama_like("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE,
                                 original_max_position_embeddings=4, **PHI3),

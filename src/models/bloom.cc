@@ -1,0 +1,45 @@
+// BLOOM: LayerNorm, also of the embeddings, ALiBi, queries, keys and values fused head by head.
+#include "models/all.h"
+#include "models/llama_weights.h"
+#include "models/megatron_weights.h"
+#include "models/read_fields.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr WeightRule kBloomModel[] = {
+    {"embed", "transformer.word_embeddings.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
+    {"embed.norm", "transformer.word_embeddings_layernorm.weight", Dim::kHidden},
+    {"embed.norm.bias", "transformer.word_embeddings_layernorm.bias", Dim::kHidden},
+    {"norm", "transformer.ln_f.weight", Dim::kHidden},
+    {"norm.bias", "transformer.ln_f.bias", Dim::kHidden},
+    {"head", "transformer.word_embeddings.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+};
+
+}  // namespace
+
+const DecoderWeights kBloomWeights = {.model = kBloomModel,
+                                      .layers = "transformer.h.{}.",
+                                      .layer = {kLlamaNorms, kMegatronAttention, kMegatronMlp}};
+
+// Files have either name of two sizes.
+Traits read_bloom_traits(Config& c) {
+  Traits t = read_decoder(c,
+                          {.intermediate = 4,
+                           .positions = 2048,
+                           .norm_eps = 1e-5,
+                           .activation = "gelu_new",
+                           .tied = true},
+                          {.hidden = c.has("n_embed") ? "n_embed" : "hidden_size",
+                           .layers = "n_layer",
+                           .heads = c.has("n_head") ? "n_head" : "num_attention_heads",
+                           .positions = "seq_length",
+                           .norm_eps = "layer_norm_epsilon"});
+  t.layer_norm = t.norm_bias = t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
+  t.alibi = 8;
+  c.require("apply_residual_connection_post_layernorm", false);
+  return t;
+}
+
+}  // namespace nereid::models

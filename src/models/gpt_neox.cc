@@ -1,0 +1,43 @@
+// GPT-NeoX and Pythia: layers mostly parallel with two LayerNorms, queries, keys and values fused
+// head by head, rotation of a part of each head.
+#include "models/all.h"
+#include "models/llama_weights.h"
+#include "models/megatron_weights.h"
+#include "models/read_fields.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr WeightRule kNeoxModel[] = {
+    {"embed", "gpt_neox.embed_in.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
+    {"norm", "gpt_neox.final_layer_norm.weight", Dim::kHidden},
+    {"norm.bias", "gpt_neox.final_layer_norm.bias", Dim::kHidden},
+    {"head", "embed_out.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+    {"head", "gpt_neox.embed_in.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
+};
+constexpr WeightRule kNeoxAttention[] = {
+    {"attn.qkv", "attention.query_key_value.weight", Dim::kQueryKeyValue, Dim::kHidden,
+     Shard::kHeads, nullptr, false, Order::kByKeyHead},
+    {"attn.qkv.bias", "attention.query_key_value.bias", Dim::kQueryKeyValue, Dim::kOne,
+     Shard::kHeads, qkv_bias, false, Order::kByKeyHead},
+    {"attn.out", "attention.dense.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
+    {"attn.out.bias", "attention.dense.bias", Dim::kHidden, Dim::kOne, Shard::kNone, out_bias},
+};
+
+}  // namespace
+
+const DecoderWeights kNeoxWeights = {.model = kNeoxModel,
+                                     .layers = "gpt_neox.layers.{}.",
+                                     .layer = {kLlamaNorms, kNeoxAttention, kMegatronMlp}};
+
+Traits read_gpt_neox_traits(Config& c) {
+  Traits t =
+      read_decoder(c, {.norm_eps = 1e-5, .activation = "gelu"}, {.norm_eps = "layer_norm_eps"});
+  t.ropes = {read_rope(c, t, {"rotary_emb_base", "rotary_pct", 10000, 0.25})};
+  t.layer_norm = t.norm_bias = t.mlp_bias = true;
+  t.parallel = t.own_norms = c.boolean("use_parallel_residual", true);
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", true);
+  return t;
+}
+
+}  // namespace nereid::models

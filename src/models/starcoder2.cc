@@ -1,0 +1,37 @@
+// StarCoder2: LayerNorm, an MLP without a gate, biases, a window.
+#include "models/all.h"
+#include "models/llama_weights.h"
+#include "models/read_fields.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr WeightRule kStarcoder2Mlp[] = {
+    {"mlp.up", "mlp.c_fc.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
+    {"mlp.up.bias", "mlp.c_fc.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
+    {"mlp.down", "mlp.c_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
+    {"mlp.down.bias", "mlp.c_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, mlp_bias},
+};
+
+}  // namespace
+
+const DecoderWeights kStarcoder2Weights = {
+    .model = kLlamaModel, .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kStarcoder2Mlp}};
+
+Traits read_starcoder2_traits(Config& c) {
+  Traits t = read_decoder(c,
+                          {.kv_heads = 2,
+                           .window = 0,
+                           .norm_eps = 1e-5,
+                           .activation = "gelu_pytorch_tanh",
+                           .tied = true},
+                          {.norm_eps = "norm_epsilon"});
+  t.ropes = {read_rope(c, t)};
+  t.layer_norm = t.norm_bias = true;
+  t.qkv_bias = t.attention_out_bias = t.mlp_bias = c.boolean("use_bias", true);
+  c.require("norm_type", "layer_norm");
+  c.require("mlp_type", "default");
+  return t;
+}
+
+}  // namespace nereid::models
