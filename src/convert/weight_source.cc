@@ -45,18 +45,20 @@ class CheckpointSource final : public WeightSource {
     const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
     const int64_t k = weight.is_vector ? 1 : weight.k;
     const int64_t cols = weight.is_vector ? 1 : part.tensor_cols(k);
-    if (tensor.data.size() / size < static_cast<size_t>(part.tensor_rows() * cols))
+    const int64_t begin = part.index * part.tensor_rows() * cols;
+    if (tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
       return internal_error("tensor '{}' is too small", part.tensor);
     // Where the weight's element (row, column) is, counted in elements of the tensor.
     const int64_t row_step = part.transposed ? 1 : cols;
     const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
     for (size_t done = 0; done < out.size();) {
       const int64_t element = first + static_cast<int64_t>(done);
-      const int64_t row = part.first + element / k, col = part.first_col + element % k;
-      const bool whole_rows = cols == k && !part.transposed;
+      const int64_t row = part.first + element / k * part.step;
+      const int64_t col = part.first_col + element % k;
+      const bool whole_rows = cols == k && !part.transposed && part.step == 1;
       const size_t rest = out.size() - done;
       const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
-      convert(tensor, row * row_step + col * col_step, col_step, out.subspan(done, count));
+      convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
       done += count;
     }
     const auto bad = std::find_if_not(out.begin(), out.end(), is_finite);

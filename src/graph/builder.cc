@@ -107,9 +107,10 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
   return out;
 }
 
-ValueId Builder::glu(std::string name, ValueId gate_up, kernels::Activation activation) {
+ValueId Builder::glu(std::string name, ValueId gate_up, kernels::Activation activation, float limit,
+                     float up_offset) {
   const ValueId out = value(std::move(name), extent(gate_up), DType::kBF16, cols(gate_up) / 2);
-  graph_.nodes.push_back({Glu{gate_up, activation, out}});
+  graph_.nodes.push_back({Glu{gate_up, activation, limit, up_offset, out}});
   return out;
 }
 

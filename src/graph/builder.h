@@ -48,7 +48,8 @@ class Builder {
   ValueId rope(std::string name, ValueId qkv, int32_t angles = 0, bool interleaved = false);
   ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window,
                     const AttentionKind& kind = {});
-  ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation);
+  ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation, float limit = 0,
+              float up_offset = 0);
   ValueId activate(std::string name, ValueId x, kernels::Activation activation);
   ValueId add(std::string name, ValueId x, ValueId y);
   ValueId soft_cap(std::string name, ValueId x, float scale, float cap);

@@ -35,6 +35,9 @@ struct WeightPart {
   int64_t first_col = 0;   // of the tensor's columns, as many as the weight has
   int64_t total_cols = 0;  // columns of the tensor; 0: as many as the weight has
   bool transposed = false;
+  int64_t step = 1;     // from one row (element) to the next
+  int64_t stacked = 0;  // such tensors in one, along a dimension in front; 0: there is no such one
+  int64_t index = 0;    // of those: this one
 
   int64_t tensor_rows() const { return total > 0 ? total : size; }
   int64_t tensor_cols(int64_t k) const { return total_cols > 0 ? total_cols : k; }

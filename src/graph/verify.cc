@@ -1,5 +1,6 @@
 #include "graph/verify.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "io/op_check.h"
@@ -52,8 +53,9 @@ class Verifier {
     for (const WeightPart& part : w.parts) {
       size += part.size;
       NEREID_REQUIRE(
-          part.size > 0 && part.first >= 0 && part.first <= part.tensor_rows() - part.size &&
-              part.first_col >= 0 &&
+          part.size > 0 && part.step > 0 && part.first >= 0 &&
+              part.first + (part.size - 1) * part.step < part.tensor_rows() && part.index >= 0 &&
+              part.index < std::max<int64_t>(part.stacked, 1) && part.first_col >= 0 &&
               (w.is_vector ? !part.transposed : part.first_col <= part.tensor_cols(w.k) - w.k),
           "weight '{}' wants what '{}' does not have", w.name, part.tensor);
     }

@@ -19,9 +19,11 @@ extern const DecoderWeights kGpt2Weights;
 Traits read_gpt2_traits(Config& config);
 
 // moe.cc
-extern const DecoderWeights kMixtralWeights, kQwen3MoeWeights;
+extern const DecoderWeights kMixtralWeights, kQwen2MoeWeights, kQwen3MoeWeights, kGptOssWeights;
 Traits read_mixtral_traits(Config& config);
+Traits read_qwen2_moe_traits(Config& config);
 Traits read_qwen3_moe_traits(Config& config);
+Traits read_gpt_oss_traits(Config& config);
 
 // gemma.cc
 extern const DecoderWeights kGemmaSandwichWeights;

@@ -84,14 +84,17 @@ class DecoderLayer {
 
   ValueId mlp(ValueId h) { return weight("mlp.router") == kNone ? dense("mlp", h) : mixture(h); }
 
+  ValueId gated(const std::string& name, ValueId gate_up) {
+    return b_.glu(name_ + name, gate_up, t_.activation, t_.glu_limit, t_.glu_up_offset);
+  }
+
   ValueId dense(const std::string& mlp, ValueId h) {
     const auto part = [&](const char* what) { return fmt::format("{}.{}", mlp, what); };
     if (weight(part("gate_up")) != kNone) {
-      h = b_.glu(name_ + part("act"), product(part("gate_up"), h), t_.activation);
+      h = gated(part("act"), product(part("gate_up"), h));
     } else if (weight(part("gate")) != kNone) {
       const ValueId gate = product(part("gate"), h), up = product(part("up"), h);
-      h = b_.glu(name_ + part("act"), b_.concat(name_ + part("gate_up"), {gate, up}),
-                 t_.activation);
+      h = gated(part("act"), b_.concat(name_ + part("gate_up"), {gate, up}));
     } else {
       h = b_.activate(name_ + part("act"), product(part("up"), h), t_.activation);
     }
@@ -107,9 +110,20 @@ class DecoderLayer {
                               weight(part + ".bias"));
     };
     const ValueId gate = products("mlp.gate", h), up = products("mlp.up", h);
-    const ValueId act =
-        b_.glu(name_ + "mlp.act", b_.concat(name_ + "mlp.gate_up", {gate, up}), t_.activation);
-    return b_.weighted_sum(name_ + "mlp.out", products("mlp.down", act), routed.weights);
+    const ValueId act = gated("mlp.act", b_.concat(name_ + "mlp.gate_up", {gate, up}));
+    const ValueId out =
+        b_.weighted_sum(name_ + "mlp.out", products("mlp.down", act), routed.weights);
+    return weight("mlp.shared.down") == kNone ? out : b_.add(name_ + "mlp.all", out, shared(h));
+  }
+
+  // The expert for all tokens, weighted by the sigmoid of its score where it has one.
+  ValueId shared(ValueId h) {
+    const ValueId out = dense("mlp.shared", h);
+    if (weight("mlp.shared.score") == kNone) return out;
+    const Builder::Routed score =
+        b_.route(name_ + "mlp.shared.weight",
+                 {.x = product("mlp.shared.score", h), .scoring = kernels::Scoring::kSigmoid}, 1);
+    return b_.weighted_sum(name_ + "mlp.shared.out", out, score.weights);
   }
 
   Builder& b_;

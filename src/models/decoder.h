@@ -29,7 +29,7 @@ struct DecoderWeights {
   std::span<const WeightRule> model;
   std::string_view layers = "model.layers.{}.";
   // Any division; families share parts.
-  std::array<std::span<const WeightRule>, 4> layer;
+  std::array<std::span<const WeightRule>, 5> layer;
 };
 
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,

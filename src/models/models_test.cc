@@ -151,6 +151,9 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"falcon", "alibi", true, "'alibi': true"},
       {"falcon", "num_ln_in_parallel_attn", 2, "'num_ln_in_parallel_attn': 2"},
       {"falcon-groups", "num_kv_heads", 4, "4 does not divide num_attention_heads 6"},
+      {"gpt_oss", "swiglu_alpha", 1.5, "'swiglu_alpha': 1.5"},
+      {"gpt_oss", "quantization_config", {{"quant_method", "mxfp4"}}, "(method 'mxfp4')"},
+      {"qwen2_moe", "decoder_sparse_step", 2, "'decoder_sparse_step': 2"},
       {"starcoder2", "norm_type", "rms_norm", "'norm_type': \"rms_norm\""},
   };
   for (const Refusal& r : kRefusals) {

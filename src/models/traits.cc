@@ -96,6 +96,8 @@ std::string print(const Traits& t) {
   if (t.norm_weight_offset != 0) line("norm_weight_offset", t.norm_weight_offset);
   if (t.parallel) line("parallel", t.parallel);
   line("activation", names_of(t.activation)[static_cast<size_t>(t.activation)]);
+  if (t.glu_limit > 0) line("glu_limit", t.glu_limit);
+  if (t.glu_up_offset != 0) line("glu_up_offset", t.glu_up_offset);
   for (size_t i = 0; i < t.ropes.size(); ++i) {
     const RopeTraits& rope = t.ropes[i];
     const std::string name = t.ropes.size() == 1 ? "rope" : fmt::format("ropes[{}]", i);
@@ -119,6 +121,8 @@ std::string print(const Traits& t) {
     line("num_experts", t.num_experts);
     line("experts_per_token", t.experts_per_token);
     line("expert_intermediate_size", t.expert_intermediate_size);
+    if (t.shared_intermediate_size > 0)
+      line("shared_intermediate_size", t.shared_intermediate_size);
     line("renormalise_experts", t.renormalise_experts);
   }
   if (t.logits_scale != 1) line("logits_scale", t.logits_scale);

@@ -47,9 +47,10 @@ struct Traits {
   bool parallel = false;   // attention and MLP read the same residual
   bool own_norms = false;  // though parallel, each has its norm
   kernels::Activation activation = kernels::Activation::kSilu;
-  std::vector<RopeTraits> ropes;  // tables of angles; none: no rotary embedding
-  bool rope_interleaved = false;  // turns neighbouring columns, not halves
-  float alibi = 0;                // exponent of the smallest slope; 0: no ALiBi
+  float glu_limit = 0, glu_up_offset = 0;  // see kernels::Glu
+  std::vector<RopeTraits> ropes;           // tables of angles; none: no rotary embedding
+  bool rope_interleaved = false;           // turns neighbouring columns, not halves
+  float alibi = 0;                         // exponent of the smallest slope; 0: no ALiBi
   bool qk_norm = false;
   bool qkv_bias = false;
   bool attention_out_bias = false;
@@ -62,7 +63,8 @@ struct Traits {
   int32_t num_experts = 0;  // in each layer; 0: none
   int32_t experts_per_token = 0;
   int32_t expert_intermediate_size = 0;
-  bool renormalise_experts = false;  // the weights of those picked add up to one
+  int32_t shared_intermediate_size = 0;  // of the expert for all tokens; 0: none
+  bool renormalise_experts = false;      // the weights of those picked add up to one
   float logits_scale = 1;
   float logits_cap = 0;  // soft cap of the logits; 0: none
 };

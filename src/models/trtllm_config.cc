@@ -128,7 +128,8 @@ const char* hf_name_of(kernels::Activation activation) {
       return "relu";
     case kernels::Activation::kRelu2:
       return "relu2";
-    case kernels::Activation::kNone:  // no family has it
+    case kernels::Activation::kNone:  // no family of this layout has them
+    case kernels::Activation::kGeluSigmoid:
       break;
   }
   return "silu";

@@ -26,8 +26,12 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.num_experts;
     case Dim::kExpertIntermediate:
       return t.expert_intermediate_size;
+    case Dim::kSharedIntermediate:
+      return t.shared_intermediate_size;
     case Dim::kHead:
       return t.head_dim;
+    case Dim::kNumHeads:
+      return t.num_heads;
     case Dim::kQuery:
       return int64_t{t.num_heads} * t.head_dim;
     case Dim::kKeyValue:
@@ -108,7 +112,16 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
   graph::Weight weight{.name = std::move(name), .n = size_of(rule.n, t), .k = size_of(rule.k, t)};
   graph::WeightPart part{.tensor = tensor, .size = weight.n, .transposed = rule.transposed};
   if (rule.skipped > 0) part.first = rule.skipped, part.total = rule.skipped + part.size;
-  if (tensor.find('*') != std::string::npos) {
+  if (rule.order == Order::kEven || rule.order == Order::kOdd) {
+    part.first = rule.order == Order::kOdd ? 1 : 0;
+    part.step = 2, part.total = 2 * part.size;
+  }
+  constexpr std::string_view kStacked = "[*]";
+  if (tensor.ends_with(kStacked)) {
+    part.tensor.resize(tensor.size() - kStacked.size());
+    part.stacked = weight.experts = t.num_experts;
+    for (; part.index < part.stacked; ++part.index) weight.parts.push_back(part);
+  } else if (tensor.find('*') != std::string::npos) {
     weight.experts = t.num_experts;
     for (std::string& one : expert_tensors(tensor, t.num_experts)) {
       part.tensor = std::move(one);
@@ -159,7 +172,7 @@ StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
     case Shard::kNone:
       break;
     case Shard::kN:
-      part.n = divide(whole.n);
+      part.n = rule.n == Dim::kGateUp ? 2 * divide(whole.n / 2) : divide(whole.n);
       break;
     case Shard::kK:
       part.k = divide(whole.k);
@@ -191,6 +204,7 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
       std::vector<int64_t> shape = {part.tensor_rows()};
       if (!weight.is_vector) shape.push_back(part.tensor_cols(weight.k));
       if (part.transposed) std::swap(shape[0], shape[1]);
+      if (part.stacked > 0) shape.insert(shape.begin(), part.stacked);
       RETURN_IF_ERROR(check_part(checkpoint, part, shape));
     }
   for (const io::Checkpoint::Entry& entry : checkpoint.entries())

@@ -25,7 +25,9 @@ enum class Dim : uint8_t {
   kIntermediate,
   kExperts,             // of a layer
   kExpertIntermediate,  // of one expert
+  kSharedIntermediate,  // of the expert for all tokens
   kHead,
+  kNumHeads,  // of queries
   kQuery,
   kKeyValue,
   kQueryKeyValue,  // all heads side by side
@@ -41,17 +43,19 @@ enum class Shard : uint8_t {
   kExperts,  // whole experts
 };
 
-// How the rows of a tensor lie that holds several things.
+// Where in the tensor the rows of a weight are.
 enum class Order : uint8_t {
   kSame,       // as the weight has them
-  kByKeyHead,  // for each key head its query heads, itself, its value head; the weight:
-               // kQueryKeyValue
+  kByKeyHead,  // for each key head its query heads, itself, its value head
+  kEven,       // every second row, from the first
+  kOdd,        // every second row, from the second
 };
 
 struct WeightRule {
   std::string_view name;  // in the engine: "attn.q"
   // In the checkpoint, after the layer's prefix: "self_attn.q_proj.weight". With a "*", which
-  // stands for the number of an expert, the weight has all experts.
+  // stands for the number of an expert, the weight has all experts; with "[*]" at its end the
+  // tensor has them all.
   std::string_view tensor;
   Dim n = Dim::kOne;
   Dim k = Dim::kOne;  // kOne: a vector of n

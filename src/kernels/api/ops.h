@@ -266,30 +266,36 @@ inline constexpr float kSmallestScaled = 0x1p-100f;
 // Types of a KV cache; those of one byte have scales.
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
-// kRelu2: squared. kNone: x itself.
-enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2, kNone };
+// kRelu2: squared. kNone: x itself. kGeluSigmoid: x * sigmoid(1.702 x).
+enum class Activation : uint8_t { kSilu, kGeluTanh, kGelu, kRelu, kRelu2, kNone, kGeluSigmoid };
 inline std::span<const std::string_view> names_of(Activation) {
-  static constexpr std::string_view kNames[] = {"silu", "gelu_tanh", "gelu",
-                                                "relu", "relu2",     "none"};
+  static constexpr std::string_view kNames[] = {"silu",  "gelu_tanh", "gelu",        "relu",
+                                                "relu2", "none",      "gelu_sigmoid"};
   return kNames;
 }
 
-// out = act(gate) * up, with x = [gate | up].
+// out = act(gate) * (up + up_offset), with x = [gate | up]; with a limit gate is at most that and
+// up within [-limit, limit] before.
 template <class F>
 struct GluOf {
   static constexpr std::string_view kName = "glu";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;  // f32 [n, 2 * width]
   Activation activation = Activation::kSilu;
+  float limit = 0;  // 0 = none
+  float up_offset = 0;
   typename F::Value out;  // bf16 [n, width]
 
   static constexpr auto fields() {
     return std::tuple(in("x", &GluOf::x, {DType::kF32}),
                       attribute("activation", &GluOf::activation),
+                      attribute("limit", &GluOf::limit), attribute("up_offset", &GluOf::up_offset),
                       kernels::out("out", &GluOf::out, {DType::kBF16}));
   }
   static std::string_view check(const GluOf<Views>& a) {
     if (a.x.cols != 2 * a.out.cols) return "x is not twice as wide as out";
+    if (!std::isfinite(a.limit) || a.limit < 0) return "the limit is negative or no number";
+    if (!std::isfinite(a.up_offset)) return "up_offset is not a number";
     return {};
   }
   friend void reference(const GluOf<Views>& a);

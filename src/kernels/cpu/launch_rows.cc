@@ -125,6 +125,8 @@ Status launch_glu(const Raw& raw, const Glu& a, ThreadPool& pool) {
       .x_stride = a.x.stride,
       .out_stride = a.out.stride,
       .activation = static_cast<int>(a.activation),
+      .limit = a.limit,
+      .up_offset = a.up_offset,
   };
   // An activation costs about as much as eight copies.
   for_rows(pool, a.out.rows, a.out.cols * 8,

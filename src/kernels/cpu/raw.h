@@ -42,6 +42,7 @@ struct GluRaw {
   uint16_t* out;
   int64_t width, x_stride, out_stride;
   int activation;  // of ops.h
+  float limit, up_offset;
 };
 
 struct ActivateRaw {

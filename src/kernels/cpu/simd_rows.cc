@@ -5,7 +5,15 @@
 namespace nereid::kernels::cpu::NEREID_SIMD {
 namespace {
 
-enum Activation { kSilu, kGeluTanh, kGelu, kRelu, kRelu2, kNone };  // the order of ops.h
+enum Activation {
+  kSilu,
+  kGeluTanh,
+  kGelu,
+  kRelu,
+  kRelu2,
+  kNone,
+  kGeluSigmoid
+};  // the order of ops.h
 
 F get(const float* p, int64_t n) { return n == kLanes ? load(p) : load_part(p, n); }
 F get(const uint16_t* p, int64_t n) { return n == kLanes ? load_bf16(p) : load_bf16_part(p, n); }
@@ -118,6 +126,7 @@ F gelu(F x) {
 }
 
 F silu(F x) { return mul(x, sigmoid(x)); }
+F gelu_sigmoid(F x) { return mul(x, sigmoid(mul(set1(1.702f), x))); }
 F relu(F x) { return vmax(x, set1(0)); }
 F relu2(F x) { return mul(relu(x), relu(x)); }
 
@@ -130,6 +139,7 @@ void with_activation(int activation, Function f) {
   if (activation == kRelu) f([](F x) { return relu(x); });
   if (activation == kRelu2) f([](F x) { return relu2(x); });
   if (activation == kNone) f([](F x) { return x; });
+  if (activation == kGeluSigmoid) f([](F x) { return gelu_sigmoid(x); });
 }
 
 }  // namespace
@@ -179,7 +189,13 @@ void glu(const GluRaw& a, int64_t begin, int64_t end) {
       const float* up = gate + a.width;
       uint16_t* out = a.out + row * a.out_stride;
       for_vectors(a.width, [&](int64_t i, int64_t n) {
-        put(out + i, mul(act(get(gate + i, n)), get(up + i, n)), n);
+        F g = get(gate + i, n), u = get(up + i, n);
+        if (a.limit > 0) {
+          g = vmin(set1(a.limit), g);
+          u = vmin(set1(a.limit), vmax(set1(-a.limit), u));
+        }
+        if (a.up_offset != 0) u = add(u, set1(a.up_offset));
+        put(out + i, mul(act(g), u), n);
       });
     }
   });

@@ -15,16 +15,22 @@ __device__ float activate(float x) {
   if constexpr (kActivation == Activation::kRelu) return fmaxf(x, 0.0f);
   if constexpr (kActivation == Activation::kRelu2) return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
   if constexpr (kActivation == Activation::kNone) return x;
+  if constexpr (kActivation == Activation::kGeluSigmoid) return x / (1.0f + expf(-1.702f * x));
   return 0.5f * x * erfcf(-x * 0.7071067811865476f);
 }
 
 template <Activation kActivation>
-__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, __nv_bfloat16* out,
-                           int64_t out_stride) {
+__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
+                           float up_offset, __nv_bfloat16* out, int64_t out_stride) {
   const float* row = x + blockIdx.x * x_stride;
-  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
-    store(out + blockIdx.x * out_stride + c,
-          activate<kActivation>(load(row + c)) * load(row + width + c));
+  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads) {
+    float gate = load(row + c), up = load(row + width + c);
+    if (limit > 0.0f) {
+      gate = fminf(gate, limit);
+      up = fminf(fmaxf(up, -limit), limit);
+    }
+    store(out + blockIdx.x * out_stride + c, activate<kActivation>(gate) * (up + up_offset));
+  }
 }
 
 template <Activation kActivation>
@@ -73,7 +79,7 @@ dim3 grid_for(int64_t rows, int64_t width) {
 template <Activation kActivation>
 void enqueue(const Glu& a, cudaStream_t stream) {
   glu_kernel<kActivation><<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
+      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit, a.up_offset,
       static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
 }
 template <Activation kActivation>
@@ -103,6 +109,9 @@ cudaError_t enqueue_any(const Op& a, cudaStream_t stream) {
       break;
     case Activation::kNone:
       enqueue<Activation::kNone>(a, stream);
+      break;
+    case Activation::kGeluSigmoid:
+      enqueue<Activation::kGeluSigmoid>(a, stream);
       break;
   }
   return cudaGetLastError();

@@ -35,6 +35,8 @@ double activate(Activation activation, double x) {
       return x > 0 ? x * x : 0;
     case Activation::kNone:
       return x;
+    case Activation::kGeluSigmoid:
+      return x / (1 + std::exp(-1.702 * x));
   }
   return 0;
 }
@@ -139,8 +141,14 @@ void reference(const Glu& a) {
   const int64_t width = a.out.cols;
   for (int64_t i = 0; i < a.out.rows; ++i) {
     const float* x = a.x.row<float>(i);
-    for (int64_t c = 0; c < width; ++c)
-      store(a.out, i, c, static_cast<float>(activate(a.activation, x[c]) * x[width + c]));
+    for (int64_t c = 0; c < width; ++c) {
+      double gate = x[c], up = x[width + c];
+      if (a.limit > 0) {
+        gate = std::min(gate, double{a.limit});
+        up = std::clamp(up, -double{a.limit}, double{a.limit});
+      }
+      store(a.out, i, c, static_cast<float>(activate(a.activation, gate) * (up + a.up_offset)));
+    }
   }
 }
 

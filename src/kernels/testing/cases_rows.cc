@@ -16,8 +16,9 @@ struct RowsShape {
 const RowsShape kRowsShapes[] = {{1, 1},   {1, 16},  {2, 17},   {3, 31},  {1, 256},
                                  {5, 100}, {33, 64}, {70, 130}, {4, 768}, {2, 2048}};
 
-constexpr Activation kActivations[] = {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu,
-                                       Activation::kRelu, Activation::kRelu2,    Activation::kNone};
+constexpr Activation kActivations[] = {
+    Activation::kSilu,  Activation::kGeluTanh, Activation::kGelu,       Activation::kRelu,
+    Activation::kRelu2, Activation::kNone,     Activation::kGeluSigmoid};
 
 template <class Op>
 void finish(Case<Op>& c, int64_t tokens) {
@@ -206,10 +207,10 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
   return c;
 }
 
-Case<Glu> glu_case(const RowsShape& s, Activation activation) {
+Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float up_offset) {
   Case<Glu> c;
-  c.name =
-      fmt::format("tokens={} width={} act={}", s.tokens, s.width, static_cast<int>(activation));
+  c.name = fmt::format("tokens={} width={} act={} limit={} up_offset={}", s.tokens, s.width,
+                       static_cast<int>(activation), limit, up_offset);
   const int64_t n = s.tokens, width = s.width;
   std::vector<float> x = noise(1, n * 2 * width, 3);
   const float extremes[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, -20, 20, 1e-30f};
@@ -222,6 +223,8 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation) {
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Glu a;
     a.activation = activation;
+    a.limit = limit;
+    a.up_offset = up_offset;
     a.x = view(base, in, DType::kF32, begin, count, 2 * width, 2 * width);
     a.out = view(base, out, DType::kBF16, begin, count, width, width);
     return a;
@@ -231,7 +234,7 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation) {
   for (int64_t r = 0; r < n; ++r)
     for (int64_t j = 0; j < width; ++j) {
       const double gate = std::fabs(x[r * 2 * width + j]),
-                   up = std::fabs(x[r * 2 * width + width + j]);
+                   up = std::fabs(x[r * 2 * width + width + j]) + up_offset;
       const double scale = std::min(gate, 30.0) * up;  // beyond that the activation is linear or 0
       region.tolerance.push_back(static_cast<float>(
           kStepBF16 * std::fabs(cell_value(c.after, region, r, j)) + 8 * kEpsF32 * scale + 1e-37));
@@ -391,7 +394,9 @@ const std::vector<Case<Rope>>& cases<Rope>() {
 template <>
 const std::vector<Case<Glu>>& cases<Glu>() {
   return over_shapes<Glu>([](const RowsShape& s, auto& list) {
-    for (const Activation a : kActivations) list.push_back(glu_case(s, a));
+    for (const Activation a : kActivations) list.push_back(glu_case(s, a, 0, 0));
+    list.push_back(glu_case(s, Activation::kGeluSigmoid, 7, 1));
+    list.push_back(glu_case(s, Activation::kSilu, 2, 0));
   });
 }
 
