@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <deque>
+#include <map>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "convert/engine_cache.h"
 #include "io/engine_file.h"
@@ -118,10 +121,14 @@ class ForwardTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
   io::EngineFile engine(const std::string& model, std::vector<std::string> disabled = {}) {
+    return engine_of(kSourceRoot + model, std::move(disabled));
+  }
+  io::EngineFile engine_of(const std::filesystem::path& model,
+                           std::vector<std::string> disabled = {}) {
     BuildOptions options;
     options.cache_dir = dir_;
     options.compile.disabled_passes = std::move(disabled);
-    const auto path = ensure_engine(kSourceRoot + model, registry_, DeviceInfo{}, options);
+    const auto path = ensure_engine(model, registry_, DeviceInfo{}, options);
     EXPECT_TRUE(path.ok()) << path.status();
     auto file = io::EngineFile::open(path.value());
     EXPECT_TRUE(file.ok()) << file.status();
@@ -187,6 +194,108 @@ TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
   // A rounding may decide between two experts, which moves the logits further.
   for (const std::string& name : tiny_models())
     expect_golden(engine("/tests/models/" + name), name, name != "mixtral");
+}
+
+// Rows of several tensors, in this order.
+io::StoredTensor stack(std::string name, const std::vector<io::StoredTensor>& parts,
+                       std::vector<std::byte>& bytes) {
+  io::StoredTensor all = parts[0];
+  all.name = std::move(name);
+  all.shape[0] = 0;
+  for (const io::StoredTensor& part : parts) {
+    all.shape[0] += part.shape[0];
+    bytes.insert(bytes.end(), part.data.begin(), part.data.end());
+  }
+  all.data = bytes;
+  return all;
+}
+
+// The rows of one head of 16.
+io::StoredTensor head_of(const io::StoredTensor& tensor, size_t head) {
+  io::StoredTensor rows = tensor;
+  const size_t row_bytes = tensor.data.size() / static_cast<size_t>(tensor.shape[0]);
+  rows.shape[0] = 16;
+  rows.data = tensor.data.subspan(head * 16 * row_bytes, 16 * row_bytes);
+  return rows;
+}
+
+using Renames = std::vector<std::pair<std::string, std::string>>;
+
+// The tiny Llama (four query heads, two key heads) as a family stores it that fuses its heads.
+template <class Fuse>
+void write_sibling(const std::filesystem::path& dir, json::object changes, const Renames& renames,
+                   const std::string& fused_name, Fuse fuse) {
+  const std::string source = kSourceRoot + "/tests/models/llama";
+  json::object config = read_json_file(source + "/config.json")->as_object();
+  for (const auto& [key, value] : changes) config[key] = value;
+  const auto file = io::SafetensorsFile::open(source + "/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  std::map<std::string, io::StoredTensor> named;
+  for (const io::StoredTensor& tensor : file->tensors()) named[tensor.name] = tensor;
+  std::deque<std::vector<std::byte>> bytes;
+  std::vector<io::StoredTensor> tensors;
+  for (const auto& [name, tensor] : named) {
+    if (name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight")) continue;
+    if (const size_t at = name.find("self_attn.q_proj"); at != std::string::npos) {
+      const std::string layer = name.substr(0, at) + "self_attn.";
+      tensors.push_back(
+          stack(name.substr(0, at) + fused_name,
+                fuse(tensor, named[layer + "k_proj.weight"], named[layer + "v_proj.weight"]),
+                bytes.emplace_back()));
+      continue;
+    }
+    tensors.push_back(tensor);
+    for (const auto& [from, to] : renames)
+      if (const size_t at = name.find(from); at != std::string::npos)
+        tensors.back().name = std::string(name).replace(at, from.size(), to);
+  }
+  std::filesystem::create_directories(dir);
+  ASSERT_TRUE(write_file_atomic(dir / "config.json", json::serialize(config)).ok());
+  ASSERT_TRUE(
+      write_file_atomic(dir / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+}
+
+// Families that are Llama under other names: the same weights give the same bits.
+TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
+  using Tensor = io::StoredTensor;
+  const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
+  const std::vector<float> wanted = Interpreter(engine("/tests/models/llama")).run(prompt);
+  const auto expect_same = [&](const std::filesystem::path& dir) {
+    EXPECT_EQ(Interpreter(engine_of(dir)).run(prompt), wanted) << dir;
+  };
+  // By key heads: its query heads, itself, its value head.
+  write_sibling(dir_ / "internlm2",
+                {{"architectures", {"InternLM2ForCausalLM"}},
+                 {"bias", false},
+                 {"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}},
+                {{"embed_tokens", "tok_embeddings"},
+                 {"lm_head", "output"},
+                 {"self_attn.o_proj", "attention.wo"},
+                 {"input_layernorm", "attention_norm"},
+                 {"post_attention_layernorm", "ffn_norm"},
+                 {"mlp.gate_proj", "feed_forward.w1"},
+                 {"mlp.up_proj", "feed_forward.w3"},
+                 {"mlp.down_proj", "feed_forward.w2"}},
+                "attention.wqkv.weight", [](const Tensor& q, const Tensor& k, const Tensor& v) {
+                  return std::vector{head_of(q, 0), head_of(q, 1), head_of(k, 0), head_of(v, 0),
+                                     head_of(q, 2), head_of(q, 3), head_of(k, 1), head_of(v, 1)};
+                });
+  expect_same(dir_ / "internlm2");
+  // As many key heads as query heads: each twice.
+  write_sibling(dir_ / "baichuan",
+                {{"architectures", {"BaichuanForCausalLM"}}, {"num_key_value_heads", nullptr}}, {},
+                "self_attn.W_pack.weight", [](const Tensor& q, const Tensor& k, const Tensor& v) {
+                  return std::vector{q,
+                                     head_of(k, 0),
+                                     head_of(k, 0),
+                                     head_of(k, 1),
+                                     head_of(k, 1),
+                                     head_of(v, 0),
+                                     head_of(v, 0),
+                                     head_of(v, 1),
+                                     head_of(v, 1)};
+                });
+  expect_same(dir_ / "baichuan");
 }
 
 TEST_F(ForwardTest, QuickStartFollowsItsGolden) {

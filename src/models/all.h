@@ -14,6 +14,14 @@ Traits read_mistral_traits(Config& config);
 Traits read_qwen2_traits(Config& config);
 Traits read_qwen3_traits(Config& config);
 
+// internlm2.cc
+extern const DecoderWeights kInternlm2Weights;
+Traits read_internlm2_traits(Config& config);
+
+// baichuan.cc
+extern const DecoderWeights kBaichuanWeights;
+Traits read_baichuan_traits(Config& config);
+
 // gpt2.cc
 extern const DecoderWeights kGpt2Weights;
 Traits read_gpt2_traits(Config& config);
