@@ -39,16 +39,31 @@ Traits read_gemma_traits(Config& config);
 Traits read_gemma2_traits(Config& config);
 Traits read_gemma3_traits(Config& config);
 
+// llama_kin.cc
+Traits read_granite_traits(Config& config);
+Traits read_nemotron_traits(Config& config);
+Traits read_arcee_traits(Config& config);
+Traits read_ernie45_traits(Config& config);
+Traits read_helium_traits(Config& config);
+Traits read_seed_oss_traits(Config& config);
+Traits read_smollm3_traits(Config& config);
+
+// gpt_bigcode.cc
+extern const DecoderWeights kBigcodeWeights;
+Traits read_gpt_bigcode_traits(Config& config);
+
 // phi3.cc
 extern const DecoderWeights kPhi3Weights;
 Traits read_phi3_traits(Config& config);
 
 // cohere.cc
 Traits read_cohere_traits(Config& config);
+Traits read_cohere2_traits(Config& config);
 
 // olmo2.cc
 extern const DecoderWeights kOlmo2Weights;
 Traits read_olmo2_traits(Config& config);
+Traits read_olmo3_traits(Config& config);
 
 // glm4.cc
 extern const DecoderWeights kGlmWeights, kGlm4Weights;

@@ -56,6 +56,7 @@ class DecoderLayer {
   }
   // What goes to the residual.
   ValueId norm_out(const std::string& part, ValueId x) {
+    if (t_.residual_scale != 1) x = b_.soft_cap(name_ + part, x, t_.residual_scale, 0);
     if (weight(part) == kNone) return x;
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"),
                    DType::kF32);
@@ -73,7 +74,9 @@ class DecoderLayer {
                                   {heads("attn.q", h), heads("attn.k", h), product("attn.v", h)});
     const bool window = t_.has_window.empty() || t_.has_window[static_cast<size_t>(index_)];
     const int32_t angles = t_.ropes.size() > 1 && window ? 1 : 0;
-    if (!t_.ropes.empty()) qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
+    const bool rope = t_.has_rope.empty() || t_.has_rope[static_cast<size_t>(index_)];
+    if (!t_.ropes.empty() && rope)
+      qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
     const float scale = t_.attention_scale > 0 ? t_.attention_scale
                                                : 1 / std::sqrt(static_cast<float>(t_.head_dim));
     return product(

@@ -53,7 +53,8 @@ Traits read_falcon_traits(Config& c) {
   t.layer_norm = true;
   t.qkv_bias = t.attention_out_bias = t.mlp_bias = c.boolean("bias", false);
   const bool newer = c.boolean("new_decoder_architecture", false);
-  if (!newer) t.num_kv_heads = c.boolean("multi_query", true) ? 1 : t.num_heads;
+  const bool one_key_head = c.boolean("multi_query", true);
+  if (!newer) t.num_kv_heads = one_key_head ? 1 : t.num_heads;
   t.parallel = c.boolean("parallel_attn", true) || newer;
   t.own_norms = c.integer("num_ln_in_parallel_attn", 1, 2, newer ? 2 : 1) == 2;
   if (newer) c.require("parallel_attn", true);

@@ -36,31 +36,6 @@ Traits read_gemma_with_windows(Config& c) {
   return t;
 }
 
-// Of the layers without and of those with a window.
-std::vector<RopeTraits> read_gemma3_ropes(Config& c, const Traits& t) {
-  std::vector<RopeTraits> ropes;
-  if (const json::object* both = c.object("rope_parameters")) {
-    const std::string where = c.where() + ": rope_parameters";
-    Config outer(*both, where);
-    for (const char* key : {"full_attention", "sliding_attention"}) {
-      const json::object* one = outer.object(key);
-      if (!one) {
-        outer.fail(key, "is missing");
-        continue;
-      }
-      const json::object wrapped{{"rope_parameters", *one}};
-      Config inner(wrapped, fmt::format("{}: {}", where, key));
-      ropes.push_back(read_rope(inner, t));
-      outer.add(inner.status());
-    }
-    c.add(outer.status());
-    return ropes;
-  }
-  ropes.assign(2, read_rope(c, t, {.theta = 1e6}));
-  ropes[1] = {.theta = c.number("rope_local_base_freq", 1.001, 1e12, 1e4)};
-  return ropes;
-}
-
 }  // namespace
 
 const DecoderWeights kGemmaSandwichWeights = {
@@ -84,7 +59,7 @@ Traits read_gemma2_traits(Config& c) {
 
 Traits read_gemma3_traits(Config& c) {
   Traits t = read_gemma_with_windows(c);
-  t.ropes = read_gemma3_ropes(c, t);
+  t.ropes = read_ropes_of_windows(c, t, {.theta = 1e6}, {.theta_name = "rope_local_base_freq"});
   t.qk_norm = true;
   const int32_t pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);
   read_windows(c, t, [pattern](int32_t layer) { return (layer + 1) % pattern != 0; });

@@ -1,18 +1,11 @@
 // GPT-2: LayerNorm, learned positions, one fused projection, weights stored transposed.
 #include "models/all.h"
+#include "models/gpt2_weights.h"
 #include "models/read_fields.h"
 
 namespace nereid::models {
 namespace {
 
-constexpr WeightRule kGpt2Model[] = {
-    {"embed", "transformer.wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"positions", "transformer.wpe.weight", Dim::kPositions, Dim::kHidden},
-    {"norm", "transformer.ln_f.weight", Dim::kHidden},
-    {"norm.bias", "transformer.ln_f.bias", Dim::kHidden},
-    {"head", "transformer.wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
-};
 constexpr WeightRule kGpt2Layer[] = {
     {"attn.norm", "ln_1.weight", Dim::kHidden},
     {"attn.norm.bias", "ln_1.bias", Dim::kHidden},

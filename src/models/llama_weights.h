@@ -35,10 +35,10 @@ inline constexpr WeightRule kLlamaOut[] = {
     {"attn.out.bias", "self_attn.o_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, out_bias},
 };
 inline constexpr WeightRule kLlamaMlp[] = {
-    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
+    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN, gated},
     {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
     {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
-    {"mlp.gate.bias", "mlp.gate_proj.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
+    {"mlp.gate.bias", "mlp.gate_proj.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, gate_bias},
     {"mlp.up.bias", "mlp.up_proj.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
     {"mlp.down.bias", "mlp.down_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, mlp_bias},
 };

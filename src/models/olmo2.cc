@@ -1,4 +1,4 @@
-// OLMo 2: norms behind attention and MLP instead of before them, and of queries and keys as a
+// OLMo 2 and 3: norms behind attention and MLP instead of before them, and of queries and keys as a
 // whole.
 #include "models/all.h"
 #include "models/llama_weights.h"
@@ -23,6 +23,15 @@ Traits read_olmo2_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5});
   t.ropes = {read_rope(c, t)};
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  return t;
+}
+
+// With windows on most layers; only the others' rotary embedding is scaled.
+Traits read_olmo3_traits(Config& c) {
+  Traits t = read_decoder(c, {.window = 4096, .norm_eps = 1e-5});
+  t.ropes = read_ropes_of_windows(c, t, {.theta = 5e5}, {.theta = 5e5});
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  read_windows(c, t, [](int32_t layer) { return (layer + 1) % 4 != 0; });
   return t;
 }
 

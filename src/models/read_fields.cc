@@ -89,6 +89,7 @@ const std::pair<std::string_view, json::value> kNeutral[] = {
     {"logits_scaling", 1.0},
     {"mlp_bias", false},
     {"mlp_only_layers", json::array()},
+    {"multi_query", nullptr},
     {"n_routed_experts", nullptr},
     {"n_shared_experts", nullptr},
     {"no_bias", true},
@@ -156,6 +157,35 @@ RopeTraits read_rope(Config& c, const Traits& t, const RopeFields& fields) {
     c.fail(fields.fraction_name,
            fmt::format("{} of {} columns is not an even number", fraction, t.head_dim));
   return rope;
+}
+
+std::vector<RopeTraits> read_ropes_of_windows(Config& c, const Traits& t, const RopeFields& full,
+                                              const RopeFields& windowed) {
+  const auto by_kind = [](const json::object* object) {
+    return object && (object->contains("full_attention") || object->contains("sliding_attention"));
+  };
+  const json::object* both = c.object("rope_parameters");
+  if (!by_kind(both)) {
+    const double theta = c.number(windowed.theta_name, 1.001, 1e12, windowed.theta);
+    return {read_rope(c, t, full), {.theta = theta}};
+  }
+  std::vector<RopeTraits> ropes;
+  const std::string where = c.where() + ": rope_parameters";
+  Config outer(*both, where);
+  for (const auto& [key, fields] :
+       {std::pair("full_attention", full), std::pair("sliding_attention", windowed)}) {
+    const json::object* one = outer.object(key);
+    if (!one) {
+      outer.fail(key, "is missing");
+      continue;
+    }
+    const json::object wrapped{{"rope_parameters", *one}};
+    Config inner(wrapped, fmt::format("{}: {}", where, key));
+    ropes.push_back(read_rope(inner, t, fields));
+    outer.add(inner.status());
+  }
+  c.add(outer.status());
+  return ropes;
 }
 
 Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNames& names) {

@@ -27,6 +27,11 @@ struct RopeFields {
 // Theta and fraction, with `rope_scaling` or `rope_parameters`.
 RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});
 
+// Of the layers without and of those with a window, which is not scaled: one object for each kind
+// in `rope_parameters` (newer files), or fields of their own.
+std::vector<RopeTraits> read_ropes_of_windows(Config& config, const Traits& traits,
+                                              const RopeFields& full, const RopeFields& windowed);
+
 // What a family's files call the fields that all decoders have.
 struct DecoderNames {
   std::string_view hidden = "hidden_size", intermediate = "intermediate_size";

@@ -116,6 +116,7 @@ std::string print(const Traits& t) {
   line("tied_embedding", t.tied_embedding);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
   if (t.attention_cap > 0) line("attention_cap", t.attention_cap);
+  if (t.residual_scale != 1) line("residual_scale", t.residual_scale);
   if (t.embed_scale != 1) line("embed_scale", t.embed_scale);
   if (t.num_experts > 0) {
     line("num_experts", t.num_experts);

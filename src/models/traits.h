@@ -40,6 +40,7 @@ struct Traits {
   int32_t max_positions = 0;
   int32_t sliding_window = 0;    // 0 = none
   std::vector<bool> has_window;  // by layer, where only some have the window
+  std::vector<bool> has_rope;    // by layer, where only some have the rotary embedding
   float norm_eps = 0;
   bool layer_norm = false;  // norms take off the mean
   bool norm_bias = false;
@@ -52,6 +53,7 @@ struct Traits {
   bool rope_interleaved = false;           // turns neighbouring columns, not halves
   float alibi = 0;                         // exponent of the smallest slope; 0: no ALiBi
   bool qk_norm = false;
+  bool gated = true;  // the MLP
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
@@ -59,6 +61,7 @@ struct Traits {
   float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;    // soft cap of the scores; 0: none
   float embed_scale = 1;
+  float residual_scale = 1;  // of what is added to the residual
   // Of a mixture of experts.
   int32_t num_experts = 0;  // in each layer; 0: none
   int32_t experts_per_token = 0;
@@ -78,6 +81,8 @@ constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
 constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
 constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
+constexpr bool gated(const Traits& t) { return t.gated; }
+constexpr bool gate_bias(const Traits& t) { return t.gated && t.mlp_bias; }
 constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
 
 // Inverse frequencies and attention factor (formulas: Su et al. 2021 RoPE; Peng et al. 2023 YaRN;

@@ -1,0 +1,88 @@
+// Families that are Llama but for a few fields.
+#include "models/all.h"
+#include "models/read_fields.h"
+
+namespace nereid::models {
+
+// Scaled embeddings, scores, residual and logits.
+Traits read_granite_traits(Config& c) {
+  Traits t = read_llama_traits(c);
+  const auto factor = [&](std::string_view key) {
+    return static_cast<float>(c.number(key, 1e-6, 1e6, 1));
+  };
+  t.embed_scale = factor("embedding_multiplier");
+  t.attention_scale = factor("attention_multiplier");
+  t.residual_scale = factor("residual_multiplier");
+  t.logits_scale = 1 / factor("logits_scaling");
+  return t;
+}
+
+// LayerNorm with weights around one, an MLP without a gate, rotation of a part of each head.
+Traits read_nemotron_traits(Config& c) {
+  Traits t = read_decoder(c, {.norm_eps = 1e-5, .activation = "relu2"}, {.norm_eps = "norm_eps"});
+  t.ropes = {read_rope(c, t, {.fraction = 0.5})};
+  t.layer_norm = t.norm_bias = true;
+  t.norm_weight_offset = 1;
+  t.gated = false;
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.mlp_bias = c.boolean("mlp_bias", false);
+  return t;
+}
+
+// An MLP without a gate.
+Traits read_arcee_traits(Config& c) {
+  Traits t = read_decoder(c, {.norm_eps = 1e-5, .activation = "relu2"});
+  t.ropes = {read_rope(c, t)};
+  t.gated = false;
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.mlp_bias = c.boolean("mlp_bias", false);
+  return t;
+}
+
+// Interleaved rotation.
+Traits read_ernie45_traits(Config& c) {
+  Traits t = read_decoder(c, {.kv_heads = 2, .head_dim = 128, .norm_eps = 1e-5, .tied = true});
+  t.ropes = {read_rope(c, t, {.theta = 5e5})};
+  t.rope_interleaved = true;
+  t.qkv_bias = t.attention_out_bias = t.mlp_bias = c.boolean("use_bias", false);
+  return t;
+}
+
+// Interleaved rotation.
+Traits read_helium_traits(Config& c) {
+  Traits t = read_decoder(c, {.head_dim = 128, .norm_eps = 1e-8});
+  t.ropes = {read_rope(c, t, {.theta = 1e5})};
+  t.rope_interleaved = true;
+  t.qkv_bias = c.boolean("attention_bias", false);
+  t.mlp_bias = c.boolean("mlp_bias", false);
+  return t;
+}
+
+// Biases of queries, keys and values alone.
+Traits read_seed_oss_traits(Config& c) {
+  Traits t = read_decoder(c, {.kv_heads = 8, .head_dim = 128});
+  t.ropes = {read_rope(c, t)};
+  t.qkv_bias = c.boolean("attention_bias", true);
+  t.attention_out_bias = c.boolean("attention_out_bias", false);
+  t.mlp_bias = c.boolean("mlp_bias", false);
+  return t;
+}
+
+// Some layers have no rotation: every n-th, or those that the list says.
+Traits read_smollm3_traits(Config& c) {
+  Traits t = read_decoder(c, {.kv_heads = 4, .window = 0, .tied = true});
+  t.sliding_window = 0;
+  c.require("use_sliding_window", false);
+  t.ropes = {read_rope(c, t, {.theta = 2e6})};
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.mlp_bias = c.boolean("mlp_bias", false);
+  const int32_t interval = c.integer("no_rope_layer_interval", 1, kMaxLayers, 4);
+  const std::vector<int32_t> listed = c.integers("no_rope_layers", 0, 1);  // 1: rotation
+  for (int32_t i = 0; i < t.num_layers; ++i) t.has_rope.push_back((i + 1) % interval != 0);
+  if (!listed.empty()) t.has_rope.assign(listed.begin(), listed.end());
+  if (t.has_rope.size() != static_cast<size_t>(t.num_layers))
+    c.fail("no_rope_layers", fmt::format("{} numbers for {} layers", listed.size(), t.num_layers));
+  return t;
+}
+
+}  // namespace nereid::models
