@@ -13,6 +13,8 @@ const Family kFamilies[] = {
     {"Qwen3ForCausalLM", read_qwen3_traits, &kLlamaWeights},
     {"GPT2LMHeadModel", read_gpt2_traits, &kGpt2Weights, "transformer."},
     {"MixtralForCausalLM", read_mixtral_traits, &kMixtralWeights},
+    {"PhiMoEForCausalLM", read_phimoe_traits, &kMixtralWeights},
+    {"PhimoeForCausalLM", read_phimoe_traits, &kMixtralWeights},
     {"Qwen2MoeForCausalLM", read_qwen2_moe_traits, &kQwen2MoeWeights},
     {"GptOssForCausalLM", read_gpt_oss_traits, &kGptOssWeights},
     {"Qwen3MoeForCausalLM", read_qwen3_moe_traits, &kQwen3MoeWeights},

@@ -29,6 +29,7 @@ Traits read_gpt2_traits(Config& config);
 // moe.cc
 extern const DecoderWeights kMixtralWeights, kQwen2MoeWeights, kQwen3MoeWeights, kGptOssWeights;
 Traits read_mixtral_traits(Config& config);
+Traits read_phimoe_traits(Config& config);
 Traits read_qwen2_moe_traits(Config& config);
 Traits read_qwen3_moe_traits(Config& config);
 Traits read_gpt_oss_traits(Config& config);

@@ -105,9 +105,12 @@ class DecoderLayer {
   }
 
   ValueId mixture(ValueId h) {
-    const Builder::Routed routed = b_.route(
-        name_ + "mlp.route", {.x = product("mlp.router", h), .renormalise = t_.renormalise_experts},
-        t_.experts_per_token);
+    const Builder::Routed routed = b_.route(name_ + "mlp.route",
+                                            {.x = product("mlp.router", h),
+                                             .scoring = t_.expert_scoring,
+                                             .renormalise = t_.renormalise_experts,
+                                             .reach = t_.expert_reach},
+                                            t_.experts_per_token);
     const auto products = [&](const std::string& part, ValueId x) {
       return b_.expert_linear(name_ + part, x, routed.experts, weight(part),
                               weight(part + ".bias"));

@@ -11,6 +11,7 @@ inline constexpr WeightRule kLlamaModel[] = {
     {"norm.bias", "model.norm.bias", Dim::kHidden, Dim::kOne, Shard::kNone, norm_bias},
     {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
     {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
+    {"head.bias", "lm_head.bias", Dim::kVocab, Dim::kOne, Shard::kN, head_bias},
 };
 inline constexpr WeightRule kLlamaNorms[] = {
     {"attn.norm", "input_layernorm.weight", Dim::kHidden},

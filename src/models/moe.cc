@@ -100,6 +100,20 @@ Traits read_mixtral_traits(Config& c) {
   return t;
 }
 
+// Mixtral with LayerNorm, biases, longrope and another router.
+Traits read_phimoe_traits(Config& c) {
+  Traits t = read_decoder(c, {.kv_heads = 8, .window = 0, .norm_eps = 1e-5});
+  t.ropes = {read_rope(c, t, {.theta = 1e6, .own_mscale = true})};
+  t.layer_norm = t.norm_bias = true;
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.head_bias = c.boolean("lm_head_bias", false);
+  t.expert_intermediate_size = t.intermediate_size;
+  t.expert_scoring = kernels::Scoring::kSparseMixer;
+  t.expert_reach = static_cast<float>(2 * c.number("router_jitter_noise", 0, 10, 0.01));
+  read_experts(c, t, "num_local_experts", 16, 2);
+  return t;
+}
+
 Traits read_qwen2_moe_traits(Config& c) {
   Traits t = read_qwen_moe(c, {.window = 0}, 60, 4, 1408);
   t.qkv_bias = c.boolean("qkv_bias", true);

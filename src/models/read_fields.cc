@@ -30,14 +30,18 @@ void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
 
 // One list of divisors for contexts up to the original one and one for longer ones. A model has one
 // table of angles, so its own context decides.
-void read_longrope(Config& c, const Traits& t, int32_t original, RopeTraits& rope) {
+void read_longrope(Config& c, const Traits& t, const RopeFields& fields, int32_t original,
+                   RopeTraits& rope) {
   rope.scaling = RopeScaling::kLongRope;
   rope.original_positions =
       c.integer("original_max_position_embeddings", 2, kMaxPositions, original);
   rope.factor = t.max_positions / rope.original_positions;
   if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
+  if (fields.own_mscale)
+    rope.attention_factor = c.number(rope.factor > 1 ? "long_mscale" : "short_mscale", 1e-3, 1e3);
   for (const std::string_view key : {"factor", "short_mscale", "long_mscale"})
-    if (c.has(key)) c.fail(key, "is not supported for this family");
+    if (c.has(key) && (key == "factor" || !fields.own_mscale))
+      c.fail(key, "is not supported for this family");
   const auto size = static_cast<size_t>(rope.dim / 2);
   for (const std::string_view key : {"short_factor", "long_factor"}) {
     std::vector<double> divisors = c.numbers(key, 1e-3, 1e6);
@@ -58,7 +62,7 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
     c.require("partial_rotary_factor", 1.0);
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   if (type == "default") return;
-  if (type == "longrope" || type == "su") return read_longrope(c, t, original, rope);
+  if (type == "longrope" || type == "su") return read_longrope(c, t, fields, original, rope);
   if (type != "linear" && type != "dynamic" && type != "llama3" && type != "yarn")
     return c.fail("rope_type", fmt::format("'{}' is not one of default, linear, dynamic, llama3, "
                                            "yarn, longrope",
@@ -85,6 +89,7 @@ const std::pair<std::string_view, json::value> kNeutral[] = {
     {"final_logit_softcapping", nullptr},
     {"first_k_dense_replace", nullptr},
     {"is_encoder_decoder", false},
+    {"lm_head_bias", false},
     {"logit_scale", 1.0},
     {"logits_scaling", 1.0},
     {"mlp_bias", false},

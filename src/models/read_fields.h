@@ -23,6 +23,7 @@ struct RopeFields {
   std::string_view theta_name = "rope_theta", fraction_name = "partial_rotary_factor";
   double theta = 10000;
   std::optional<double> fraction;  // of a head's columns; none: all, and nothing else is allowed
+  bool own_mscale = false;         // longrope: `short_mscale` and `long_mscale` are there
 };
 // Theta and fraction, with `rope_scaling` or `rope_parameters`.
 RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});

@@ -124,6 +124,7 @@ std::string print(const Traits& t) {
     line("expert_intermediate_size", t.expert_intermediate_size);
     if (t.shared_intermediate_size > 0)
       line("shared_intermediate_size", t.shared_intermediate_size);
+    line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
     line("renormalise_experts", t.renormalise_experts);
   }
   if (t.logits_scale != 1) line("logits_scale", t.logits_scale);

@@ -58,6 +58,7 @@ struct Traits {
   bool attention_out_bias = false;
   bool mlp_bias = false;
   bool tied_embedding = false;
+  bool head_bias = false;
   float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;    // soft cap of the scores; 0: none
   float embed_scale = 1;
@@ -67,7 +68,9 @@ struct Traits {
   int32_t experts_per_token = 0;
   int32_t expert_intermediate_size = 0;
   int32_t shared_intermediate_size = 0;  // of the expert for all tokens; 0: none
-  bool renormalise_experts = false;      // the weights of those picked add up to one
+  kernels::Scoring expert_scoring = kernels::Scoring::kSoftmax;
+  float expert_reach = 0;            // of the sparse mixer
+  bool renormalise_experts = false;  // the weights of those picked add up to one
   float logits_scale = 1;
   float logits_cap = 0;  // soft cap of the logits; 0: none
 };
@@ -77,6 +80,7 @@ constexpr bool tied(const Traits& t) { return t.tied_embedding; }
 constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
 constexpr bool mlp_norm(const Traits& t) { return !t.parallel || t.own_norms; }
 constexpr bool mlp_norm_bias(const Traits& t) { return mlp_norm(t) && t.norm_bias; }
+constexpr bool head_bias(const Traits& t) { return t.head_bias; }
 constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
 constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }

@@ -365,9 +365,9 @@ struct AddOf {
   friend void reference(const AddOf<Views>& a);
 };
 
-enum class Scoring : uint8_t { kSoftmax, kSigmoid };
+enum class Scoring : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
 inline std::span<const std::string_view> names_of(Scoring) {
-  static constexpr std::string_view kNames[] = {"softmax", "sigmoid"};
+  static constexpr std::string_view kNames[] = {"softmax", "sigmoid", "sparse_mixer"};
   return kNames;
 }
 
@@ -377,6 +377,9 @@ inline std::span<const std::string_view> names_of(Scoring) {
 // groups_kept groups with the largest sum of their group_best largest s + bias take part. weights =
 // s of the picked (without bias), divided by their sum + 1e-20 when `renormalise`, times `scale`:
 // renormalised softmax is the softmax over the picked alone.
+// With the sparse mixer (Liu et al. 2023, "Sparse backpropagation for MoE training") the largest x
+// are picked, and the weight of each is `scale` times its softmax over those of the experts not
+// picked before it whose x is near its own: (own - x) / max(|x|, own) <= reach in f32.
 // s and s + bias are f32; without a bias and with group_best = 1 x itself is compared, which is in
 // the same order, so that rounding decides nothing.
 template <class F>
@@ -389,6 +392,7 @@ struct RouteOf {
   int32_t groups = 1, groups_kept = 1, group_best = 1;
   bool renormalise = false;
   float scale = 1;
+  float reach = 0;            // of the sparse mixer
   typename F::Value weights;  // f32 [n, picked]
   typename F::Value experts;  // i32 [n, picked]
 
@@ -399,7 +403,7 @@ struct RouteOf {
         attribute("groups_kept", &RouteOf::groups_kept),
         attribute("group_best", &RouteOf::group_best),
         attribute("renormalise", &RouteOf::renormalise), attribute("scale", &RouteOf::scale),
-        out("weights", &RouteOf::weights, {DType::kF32}),
+        attribute("reach", &RouteOf::reach), out("weights", &RouteOf::weights, {DType::kF32}),
         out("experts", &RouteOf::experts, {DType::kI32}));
   }
   static std::string_view check(const RouteOf<Views>& a) {
@@ -412,6 +416,9 @@ struct RouteOf {
     if (a.group_best < 1 || a.group_best > size) return "a group has fewer experts than group_best";
     if (a.experts.cols > size * a.groups_kept) return "more experts picked than take part";
     if (!std::isfinite(a.scale)) return "the scale is not a number";
+    if (!std::isfinite(a.reach) || a.reach < 0) return "the reach is negative or no number";
+    if (a.scoring == Scoring::kSparseMixer && (is_given(a.bias) || a.groups > 1 || a.renormalise))
+      return "the sparse mixer has no bias, no groups and does not renormalise";
     return {};
   }
   friend void reference(const RouteOf<Views>& a);

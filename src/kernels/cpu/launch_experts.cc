@@ -33,8 +33,10 @@ class Router {
     double sum = 1e-20;
     for (int64_t j = 0; j < a_.experts.cols; ++j) {
       experts[j] = take_best(rank_, open_, 0, num_);
+      if (a_.scoring == Scoring::kSparseMixer) weights[j] = mixer_weight(x, experts[j]);
       sum += score_[experts[j]];
     }
+    if (a_.scoring == Scoring::kSparseMixer) return;
     for (int64_t j = 0; j < a_.experts.cols; ++j)
       weights[j] =
           static_cast<float>(score_[experts[j]] / (a_.renormalise ? sum : 1) * double{a_.scale});
@@ -52,6 +54,16 @@ class Router {
     double sum = 0;
     for (int32_t e = 0; e < num_; ++e) sum += exp_[e] = std::exp(x[e] - largest);
     for (int32_t e = 0; e < num_; ++e) score_[e] = static_cast<float>(exp_[e] / sum);
+  }
+
+  // Of an expert that was picked a moment ago, among those that are still open.
+  float mixer_weight(const float* x, int32_t picked) const {
+    const float own = x[picked];
+    double sum = std::exp(double{own} - own);
+    for (int32_t e = 0; e < num_; ++e)
+      if (open_[e] && !((own - x[e]) / std::max(std::fabs(x[e]), own) > a_.reach))
+        sum += std::exp(double{x[e]} - own);
+    return static_cast<float>(a_.scale / sum);
   }
 
   // The open index of [begin, end) with the largest value, which is closed; the first of equals.

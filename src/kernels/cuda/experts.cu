@@ -16,8 +16,8 @@ struct Routing {
   int32_t* experts;
   int64_t x_stride, weights_stride, experts_stride;
   int num, picked, groups, groups_kept, group_best;
-  bool sigmoid, renormalise, by_score;
-  float scale;
+  bool sigmoid, sparse_mixer, renormalise, by_score;
+  float scale, reach;
 };
 
 __device__ bool is_before(float a, float b) { return a > b || (isnan(b) && !isnan(a)); }
@@ -71,6 +71,16 @@ __device__ void close_groups(const Routing& r, const float* ranks, bool* open, f
   __syncwarp();
 }
 
+// The weight of an expert by the sparse mixer, among those that are still open; for one lane.
+__device__ float mixer_weight(const Routing& r, const float* x, const bool* open, int picked) {
+  const float own = x[picked];
+  double sum = exp(static_cast<double>(own) - own);
+  for (int e = 0; e < r.num; ++e)
+    if (open[e] && !((own - x[e]) / fmaxf(fabsf(x[e]), own) > r.reach))
+      sum += exp(x[e] - static_cast<double>(own));
+  return static_cast<float>(r.scale / sum);
+}
+
 __global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
   __shared__ float scores[kMaxExperts], ranks[kMaxExperts], sums[kMaxExperts];
   __shared__ bool open[kMaxExperts], group_open[kMaxExperts];
@@ -87,10 +97,15 @@ __global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
   double sum = 1e-20;
   for (int j = 0; j < r.picked; ++j) {
     const int best = take_best(ranks, open, 0, r.num);
-    if (threadIdx.x == 0) experts[j] = best;
+    if (threadIdx.x == 0) {
+      experts[j] = best;
+      if (r.sparse_mixer) weights[j] = mixer_weight(r, x, open, best);
+    }
+    __syncwarp();
     sum += scores[best];
   }
   __syncwarp();
+  if (r.sparse_mixer) return;
   for (int j = threadIdx.x; j < r.picked; j += kWarp)
     weights[j] = static_cast<float>(scores[experts[j]] / (r.renormalise ? sum : 1) *
                                     static_cast<double>(r.scale));
@@ -204,9 +219,11 @@ cudaError_t launch(const Route& a, cudaStream_t stream) {
                      a.groups_kept,
                      a.group_best,
                      a.scoring == Scoring::kSigmoid,
+                     a.scoring == Scoring::kSparseMixer,
                      a.renormalise,
                      is_given(a.bias) || a.group_best > 1,
-                     a.scale};
+                     a.scale,
+                     a.reach};
   route_kernel<<<static_cast<unsigned>(a.experts.rows), kWarp, 0, stream>>>(r);
   return cudaGetLastError();
 }

@@ -55,6 +55,18 @@ std::vector<int32_t> candidates(const Route& a, const std::vector<float>& c) {
   return all;
 }
 
+// The weight of the j-th picked by the sparse mixer.
+double mixer_weight(const Route& a, const float* x, const std::vector<int32_t>& order, int64_t j) {
+  const float own = x[order[j]];
+  double sum = 0;
+  for (size_t i = static_cast<size_t>(j); i < order.size(); ++i) {
+    const float other = x[order[i]];
+    if ((own - other) / std::max(std::fabs(other), own) > a.reach) continue;
+    sum += std::exp(double{other} - own);
+  }
+  return a.scale / sum;
+}
+
 }  // namespace
 
 void reference(const Route& a) {
@@ -65,6 +77,11 @@ void reference(const Route& a) {
     for (int64_t j = 0; j < a.experts.cols; ++j) sum += s[order[j]];
     for (int64_t j = 0; j < a.experts.cols; ++j) {
       a.experts.row<int32_t>(i)[j] = order[j];
+      if (a.scoring == Scoring::kSparseMixer) {
+        a.weights.row<float>(i)[j] =
+            static_cast<float>(mixer_weight(a, a.x.row<float>(i), order, j));
+        continue;
+      }
       a.weights.row<float>(i)[j] =
           static_cast<float>(s[order[j]] / (a.renormalise ? sum : 1) * a.scale);
     }

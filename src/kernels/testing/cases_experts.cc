@@ -30,14 +30,15 @@ struct Routing {
   Scoring scoring = Scoring::kSoftmax;
   bool renormalise = false, has_bias = false;
   int32_t groups = 1, groups_kept = 1, group_best = 1;
-  float scale = 1;
+  float scale = 1, reach = 0;
 };
 
 Case<Route> route_case(const Routing& s) {
   Case<Route> c;
-  c.name = fmt::format("tokens={} experts={} picked={} scoring={} norm={} bias={} groups={}/{}/{}",
-                       s.tokens, s.experts, s.picked, static_cast<int>(s.scoring), s.renormalise,
-                       s.has_bias, s.groups, s.groups_kept, s.group_best);
+  c.name = fmt::format(
+      "tokens={} experts={} picked={} scoring={} norm={} bias={} groups={}/{}/{} reach={}",
+      s.tokens, s.experts, s.picked, static_cast<int>(s.scoring), s.renormalise, s.has_bias,
+      s.groups, s.groups_kept, s.group_best, s.reach);
   const int64_t stride = s.experts + 1, n = s.tokens;
   std::vector<float> x = noise(1, n * stride, 3);
   // Ties everywhere: values in steps of 1/4. Rows of equal values, extremes and NaN.
@@ -62,6 +63,7 @@ Case<Route> route_case(const Routing& s) {
     a.x = matrix_at(base, in, DType::kF32, begin, count, s.experts, stride);
     if (s.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.experts};
     a.scoring = s.scoring, a.renormalise = s.renormalise, a.scale = s.scale;
+    a.reach = s.reach;
     a.groups = s.groups, a.groups_kept = s.groups_kept, a.group_best = s.group_best;
     a.weights = matrix_at(base, weights, DType::kF32, begin, count, s.picked, out_stride);
     a.experts = matrix_at(base, experts, DType::kI32, begin, count, s.picked, out_stride);
@@ -211,7 +213,9 @@ const std::vector<Case<Route>>& cases<Route>() {
           Routing{25, 8, 2, kSigmoid, true, true, 4, 2, 2, 2.5f},
           Routing{14, 256, 8, kSigmoid, true, true, 8, 4, 2, 2.5f},
           Routing{14, 160, 6, Scoring::kSoftmax, false, false, 8, 3, 1, 16},
-          Routing{7, 1024, 32, kSigmoid, false, true}, Routing{1, 5, 3, kSigmoid, true}})
+          Routing{7, 1024, 32, kSigmoid, false, true}, Routing{1, 5, 3, kSigmoid, true},
+          Routing{40, 16, 2, Scoring::kSparseMixer, false, false, 1, 1, 1, 1, 0.02f},
+          Routing{20, 8, 8, Scoring::kSparseMixer, false, false, 1, 1, 1, 2, 0.5f}})
       list.push_back(route_case(s));
     return list;
   }();
