@@ -33,6 +33,8 @@ const Family kFamilies[] = {
     {"SmolLM3ForCausalLM", read_smollm3_traits, &kLlamaWeights},
     {"GPTBigCodeForCausalLM", read_gpt_bigcode_traits, &kBigcodeWeights},
     {"Cohere2ForCausalLM", read_cohere2_traits, &kLlamaWeights},
+    {"Exaone4ForCausalLM", read_exaone4_traits, &kExaone4Weights},
+    {"OlmoeForCausalLM", read_olmoe_traits, &kOlmoeWeights},
     {"Olmo3ForCausalLM", read_olmo3_traits, &kOlmo2Weights},
     {"Phi3ForCausalLM", read_phi3_traits, &kPhi3Weights},
     {"CohereForCausalLM", read_cohere_traits, &kLlamaWeights},

@@ -27,11 +27,13 @@ extern const DecoderWeights kGpt2Weights;
 Traits read_gpt2_traits(Config& config);
 
 // moe.cc
-extern const DecoderWeights kMixtralWeights, kQwen2MoeWeights, kQwen3MoeWeights, kGptOssWeights;
+extern const DecoderWeights kMixtralWeights, kQwen2MoeWeights, kQwen3MoeWeights, kOlmoeWeights,
+    kGptOssWeights;
 Traits read_mixtral_traits(Config& config);
 Traits read_phimoe_traits(Config& config);
 Traits read_qwen2_moe_traits(Config& config);
 Traits read_qwen3_moe_traits(Config& config);
+Traits read_olmoe_traits(Config& config);
 Traits read_gpt_oss_traits(Config& config);
 
 // gemma.cc
@@ -96,6 +98,10 @@ Traits read_bloom_traits(Config& config);
 // mpt.cc
 extern const DecoderWeights kMptWeights;
 Traits read_mpt_traits(Config& config);
+
+// exaone4.cc
+extern const DecoderWeights kExaone4Weights;
+Traits read_exaone4_traits(Config& config);
 
 // falcon.cc
 extern const DecoderWeights kFalconWeights;

@@ -29,6 +29,10 @@ constexpr WeightRule kQwenMoeMlp[] = {
      Shard::kExperts},
 };
 
+constexpr WeightRule kOlmoeNorms[] = {
+    {"attn.q.norm", "self_attn.q_norm.weight", Dim::kQuery},
+    {"attn.k.norm", "self_attn.k_norm.weight", Dim::kKeyValue},
+};
 constexpr WeightRule kQwenSharedMlp[] = {
     {"mlp.shared.gate", "mlp.shared_expert.gate_proj.weight", Dim::kSharedIntermediate,
      Dim::kHidden, Shard::kN},
@@ -87,6 +91,8 @@ const DecoderWeights kQwen3MoeWeights = {.model = kLlamaModel,
 const DecoderWeights kQwen2MoeWeights = {
     .model = kLlamaModel,
     .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kQwenMoeMlp, kQwenSharedMlp}};
+const DecoderWeights kOlmoeWeights = {
+    .model = kLlamaModel, .layer = {kLlamaNorms, kOlmoeNorms, kLlamaQkv, kLlamaOut, kQwenMoeMlp}};
 const DecoderWeights kGptOssWeights = {.model = kLlamaModel,
                                        .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kGptOssMlp}};
 
@@ -126,6 +132,17 @@ Traits read_qwen3_moe_traits(Config& c) {
   Traits t = read_qwen_moe(c, {.kv_heads = 4, .window = 0}, 128, 8, 768);
   t.qk_norm = true;
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  return t;
+}
+
+// Qwen's experts; norms of queries and keys as a whole.
+Traits read_olmoe_traits(Config& c) {
+  Traits t = read_decoder(c, {.norm_eps = 1e-5});
+  t.ropes = {read_rope(c, t)};
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.expert_intermediate_size = t.intermediate_size;
+  t.renormalise_experts = c.boolean("norm_topk_prob", false);
+  read_experts(c, t, "num_experts", 64, 8);
   return t;
 }
 

@@ -91,10 +91,17 @@ std::string print(const Traits& t) {
   line("head_dim", t.head_dim);
   line("max_positions", t.max_positions);
   line("sliding_window", t.sliding_window);
+  const auto count = [&](std::string_view name, const std::vector<bool>& layers) {
+    if (!layers.empty()) line(name, std::count(layers.begin(), layers.end(), true));
+  };
+  count("layers_with_window", t.has_window);
+  count("layers_with_rope", t.has_rope);
   line("norm_eps", t.norm_eps);
   if (t.layer_norm) line("layer_norm", t.layer_norm);
   if (t.norm_weight_offset != 0) line("norm_weight_offset", t.norm_weight_offset);
   if (t.parallel) line("parallel", t.parallel);
+  if (t.own_norms) line("own_norms", t.own_norms);
+  if (!t.gated) line("gated", t.gated);
   line("activation", names_of(t.activation)[static_cast<size_t>(t.activation)]);
   if (t.glu_limit > 0) line("glu_limit", t.glu_limit);
   if (t.glu_up_offset != 0) line("glu_up_offset", t.glu_up_offset);
@@ -114,6 +121,7 @@ std::string print(const Traits& t) {
   line("attention_out_bias", t.attention_out_bias);
   line("mlp_bias", t.mlp_bias);
   line("tied_embedding", t.tied_embedding);
+  if (t.head_bias) line("head_bias", t.head_bias);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
   if (t.attention_cap > 0) line("attention_cap", t.attention_cap);
   if (t.residual_scale != 1) line("residual_scale", t.residual_scale);
@@ -124,6 +132,7 @@ std::string print(const Traits& t) {
     line("expert_intermediate_size", t.expert_intermediate_size);
     if (t.shared_intermediate_size > 0)
       line("shared_intermediate_size", t.shared_intermediate_size);
+    if (t.expert_reach > 0) line("expert_reach", t.expert_reach);
     line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
     line("renormalise_experts", t.renormalise_experts);
   }

@@ -83,6 +83,10 @@ MODELS = {
                          n_inner=None, activation_function="gelu_pytorch_tanh", layer_norm_epsilon=1e-5,
                          multi_query=True, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
                          tie_word_embeddings=True),
+    "exaone4": llama_like("Exaone4ForCausalLM", "exaone4", head_dim=16, sliding_window=32, sliding_window_pattern="LG",
+                          layer_types=["sliding_attention", "full_attention"]),
+    "olmoe": llama_like("OlmoeForCausalLM", "olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2,
+                        norm_topk_prob=False, attention_bias=False, clip_qkv=None),
     # Every step is past the original context, so the long factors are those in force.
     "phi3-longrope": llama_like("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE,
                                 original_max_position_embeddings=4, **PHI3),
