@@ -135,6 +135,18 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"type", "longrope"}, {"short_factor", {1.0, 2.0}}, {"long_factor", {1.0, 2.0}}};
   const Refusal kRefusals[] = {
       {"phi3", "rope_scaling", long_rope, "'short_factor': 2 numbers for 8 frequencies"},
+      {"phi3",
+       "rope_scaling",
+       {{"type", "longrope"}, {"short_factor", 5}},
+       "rope_scaling: field 'short_factor': is not an array of at most 1024 numbers"},
+      {"phi3",
+       "rope_scaling",
+       {{"type", "longrope"}, {"short_factor", {1.0, 0.0}}},
+       "'short_factor': 0E0 is not a number in [0.001, 1000000]"},
+      {"phimoe", "router_jitter_noise", -1, "'router_jitter_noise': -1"},
+      {"smollm3", "no_rope_layers", {1, 0}, "2 numbers for 3 layers"},
+      {"granite", "logits_scaling", 0, "'logits_scaling': 0"},
+      {"baichuan", "vocab_size", 125696, "whose head has normalised rows"},
       {"cohere", "use_qk_norm", true, "'use_qk_norm': true"},
       {"cohere", "logit_scale", 0, "'logit_scale': 0"},
       {"stablelm", "qk_layernorm", true, "'qk_layernorm': true"},
@@ -157,8 +169,10 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"starcoder2", "norm_type", "rms_norm", "'norm_type': \"rms_norm\""},
   };
   for (const Refusal& r : kRefusals) {
-    const std::string path = kSource + "/tests/models/" + r.model + "/config.json";
-    config_ = read_json_file(path)->as_object();
+    const bool baichuan = r.model == "baichuan";  // has no model of its own
+    const std::string folder = baichuan ? "llama" : r.model;
+    config_ = read_json_file(kSource + "/tests/models/" + folder + "/config.json")->as_object();
+    if (baichuan) config_["architectures"] = {"BaichuanForCausalLM"};
     EXPECT_EQ(error_with("use_cache", true), "") << r.model;
     EXPECT_THAT(error_with(r.field, r.value), HasSubstr(r.error)) << r.model;
   }
@@ -327,11 +341,14 @@ TEST(WeightRule, IsDividedAlongItsAxis) {
   const WeightRule k = {"k", "", Dim::kKeyValue, Dim::kHidden, Shard::kHeads};
   const WeightRule qkv = {"qkv", "", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads};
   const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, Shard::kHeads};
+  const WeightRule gate_up = {"gate_up", "", Dim::kGateUp, Dim::kHidden, Shard::kN};
   const WeightRule experts = {"experts", "", Dim::kIntermediate, Dim::kHidden, Shard::kExperts};
   EXPECT_EQ(shard_text(norm, 3), "[1, 512, 1]");
   EXPECT_EQ(shard_text(embed, 4), "[1, 250, 512]");
   EXPECT_THAT(shard_text(embed, 3), HasSubstr("weight 'embed' [1, 1000, 512] of bf16: rows cannot "
                                               "be divided among 3 ranks"));
+  EXPECT_EQ(shard_text(gate_up, 4), "[1, 768, 512]");
+  EXPECT_THAT(shard_text(gate_up, 3072), HasSubstr("rows cannot be divided"));  // each half is 1536
   EXPECT_EQ(shard_text(q, 4), "[1, 128, 512]");
   EXPECT_EQ(shard_text(k, 2), "[1, 64, 512]");
   EXPECT_EQ(shard_text(k, 8), "[1, 64, 512]");  // each head on four ranks

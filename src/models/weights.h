@@ -31,7 +31,7 @@ enum class Dim : uint8_t {
   kQuery,
   kKeyValue,
   kQueryKeyValue,  // all heads side by side
-  kGateUp,         // both of a gated MLP, one above the other
+  kGateUp,         // both of a gated MLP, one above the other; ranks divide each
 };
 
 // The axis along which ranks can share a weight.
