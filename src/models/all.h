@@ -42,7 +42,7 @@ Traits read_gemma_traits(Config& config);
 Traits read_gemma2_traits(Config& config);
 Traits read_gemma3_traits(Config& config);
 
-// llama_kin.cc
+// llama_variants.cc
 Traits read_granite_traits(Config& config);
 Traits read_nemotron_traits(Config& config);
 Traits read_arcee_traits(Config& config);

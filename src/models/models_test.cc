@@ -146,7 +146,7 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"phimoe", "router_jitter_noise", -1, "'router_jitter_noise': -1"},
       {"smollm3", "no_rope_layers", {1, 0}, "2 numbers for 3 layers"},
       {"granite", "logits_scaling", 0, "'logits_scaling': 0"},
-      {"baichuan", "vocab_size", 125696, "whose head has normalised rows"},
+      {"baichuan-alibi", "vocab_size", 125696, "whose head has normalised rows"},
       {"cohere", "use_qk_norm", true, "'use_qk_norm': true"},
       {"cohere", "logit_scale", 0, "'logit_scale': 0"},
       {"stablelm", "qk_layernorm", true, "'qk_layernorm': true"},
@@ -169,10 +169,8 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"starcoder2", "norm_type", "rms_norm", "'norm_type': \"rms_norm\""},
   };
   for (const Refusal& r : kRefusals) {
-    const bool baichuan = r.model == "baichuan";  // has no model of its own
-    const std::string folder = baichuan ? "llama" : r.model;
-    config_ = read_json_file(kSource + "/tests/models/" + folder + "/config.json")->as_object();
-    if (baichuan) config_["architectures"] = {"BaichuanForCausalLM"};
+    const std::string path = kSource + "/tests/models/" + r.model + "/config.json";
+    config_ = read_json_file(path)->as_object();
     EXPECT_EQ(error_with("use_cache", true), "") << r.model;
     EXPECT_THAT(error_with(r.field, r.value), HasSubstr(r.error)) << r.model;
   }

@@ -8,12 +8,14 @@ Weights are random, then fitted until the greedy token leads clearly at every st
 model would pick is nearly a tie. They are stored as bf16; the golden outputs are computed in f32.
 """
 import json
+import math
 import pathlib
 import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers.models.llama import modeling_llama
 
 VOCAB, STEPS, PROMPTS = 512, 24, (5, 12, 40, 70)
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -87,6 +89,9 @@ MODELS = {
                           layer_types=["sliding_attention", "full_attention"]),
     "olmoe": llama_like("OlmoeForCausalLM", "olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2,
                         norm_topk_prob=False, attention_bias=False, clip_qkv=None),
+    "baichuan-alibi": model("BaichuanForCausalLM", "baichuan", hidden_size=48, intermediate_size=64, num_hidden_layers=2,
+                            num_attention_heads=6, model_max_length=256, rms_norm_eps=1e-6, hidden_act="silu",
+                            tie_word_embeddings=False),
     # Every step is past the original context, so the long factors are those in force.
     "phi3-longrope": llama_like("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE,
                                 original_max_position_embeddings=4, **PHI3),
@@ -125,6 +130,44 @@ def randomise(net):
                 p.copy_(1.6 * noise / p.shape[-1] ** 0.5)
 
 
+class Baichuan:
+    """Not in transformers: its Llama without rotation, with ALiBi in the mask."""
+
+    @staticmethod
+    def make(config):
+        modeling_llama.apply_rotary_pos_emb = lambda q, k, *_, **__: (q, k)
+        names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                 "rms_norm_eps", "tie_word_embeddings")
+        return AutoModelForCausalLM.from_config(LlamaConfig(**{name: config[name] for name in names}),
+                                                attn_implementation="eager")
+
+    @staticmethod
+    def mask(length, heads):
+        whole = 2 ** int(math.log2(heads))
+        slopes = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+        slopes += [2 ** (-8 * (i + 0.5) / whole) for i in range(heads - whole)]
+        distance = torch.arange(length)[:, None] - torch.arange(length)[None, :]
+        scores = -torch.tensor(slopes)[:, None, None] * distance
+        return scores.masked_fill(distance < 0, float("-inf"))[None]
+
+    @staticmethod
+    def save(net, folder):
+        state = net.state_dict()
+        for name in [name for name in state if "q_proj" in name]:
+            parts = [state.pop(name.replace("q_proj", part)) for part in ("q_proj", "k_proj", "v_proj")]
+            state[name.replace("q_proj", "W_pack")] = torch.cat(parts)
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def logits_of(net, ids):
+    mask = Baichuan.mask(len(ids), net.config.num_attention_heads) if is_baichuan(net) else None
+    return net(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0]
+
+
+def is_baichuan(net):
+    return net.config.model_type == "llama"
+
+
 def lead(logits, wanted):
     """How far the wanted tokens are ahead of all others, at worst."""
     index = torch.tensor(wanted)[:, None]
@@ -137,7 +180,7 @@ def fit(net, prompts, wanted):
     for _ in range(300):
         loss, worst = 0.0, float("inf")
         for prompt, tokens in zip(prompts, wanted):
-            logits = net(input_ids=torch.tensor([prompt + tokens[:-1]])).logits[0, len(prompt) - 1:]
+            logits = logits_of(net, prompt + tokens[:-1])[len(prompt) - 1:]
             loss = loss + torch.nn.functional.cross_entropy(logits, torch.tensor(tokens))
             worst = min(worst, lead(logits.detach(), tokens))
         if worst > 4.5:
@@ -153,22 +196,33 @@ def make(name, config):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     torch.manual_seed(SEEDS.get(name, 0))
-    net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager").float().eval()
+    if name.startswith("baichuan"):
+        net = Baichuan.make(config)
+    else:
+        net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
+    net = net.float().eval()
     randomise(net)
     ids = iter((torch.randperm(VOCAB - 16)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
     prompts = [[next(ids) for _ in range(length)] for length in PROMPTS]
     wanted = [[next(ids) for _ in range(STEPS)] for _ in PROMPTS]
     fit(net, prompts, wanted)
-    net.to(torch.bfloat16).save_pretrained(folder)
+    net.to(torch.bfloat16)
+    if is_baichuan(net):
+        Baichuan.save(net, folder)
+    else:
+        net.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(config, indent=2))  # as it was, not as saved
     (folder / "generation_config.json").unlink(missing_ok=True)
-    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    if is_baichuan(net):
+        net = net.float()
+    else:
+        net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     cases, rows = [], {}
     for i, prompt in enumerate(prompts):
         greedy, leads = [], []
         for step in range(STEPS):
             with torch.no_grad():
-                logits = net(input_ids=torch.tensor([prompt + greedy])).logits[0, -1]
+                logits = logits_of(net, prompt + greedy)[-1]
             best = logits.topk(2)
             greedy.append(int(best.indices[0]))
             leads.append(float(best.values[0] - best.values[1]))
