@@ -26,4 +26,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+// Lets the system take back the memory of a part of a mapped file; it is read again when needed.
+void forget_pages(std::span<const std::byte> mapped);
+
 }  // namespace nereid

@@ -1,7 +1,11 @@
 // convert_checkpoint: a Hugging Face directory becomes a checkpoint in the TensorRT-LLM layout.
 // Flags: those of the convert_checkpoint.py scripts of all families and versions.
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -26,11 +30,14 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--save_config_only", kFlag, kActed, "", "", "write config.json and no weights"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     // Sharding.
-    {"--tp_size --world_size", kInteger, kOnly, "", "1", "tensor parallel ranks"},
-    {"--pp_size", kInteger, kOnly, "", "1", "pipeline parallel ranks"},
+    {"--tp_size --world_size", kInteger, kActed, "", "1", "tensor parallel ranks"},
+    {"--pp_size", kInteger, kActed, "", "1", "pipeline parallel ranks"},
     {"--cp_size", kInteger, kOnly, "", "1", "context parallel ranks"},
-    {"--moe_tp_size", kInteger, kActed, "", "-1", "tensor parallel ranks of experts: -1 or 1"},
-    {"--moe_ep_size", kInteger, kActed, "", "-1", "expert parallel ranks: -1 or 1"},
+    {"--moe_tp_size", kInteger, kActed, "", "-1",
+     "tensor parallel ranks of experts; -1: what tp_size leaves"},
+    {"--moe_ep_size", kInteger, kActed, "", "-1", "expert parallel ranks; -1: 1, or what is left"},
+    {"--use_parallel_embedding", kFlag, kActed, "", "", "the embedding is shared out too"},
+    {"--embedding_sharding_dim", kChoice, kActed, "0 1", "0", "0: by rows, 1: by columns"},
     // Other sources.
     {"--meta_ckpt_dir", kText, kOnly, "", "", "Meta's consolidated.NN.pth"},
     {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
@@ -70,8 +77,6 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--calib_max_seq_length", kInteger, kIgnored, "", "512", "calibration is not needed"},
     {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration is not needed"},
     // How other converters do it.
-    {"--use_parallel_embedding", kFlag, kIgnored, "", "", "sharding of the embedding"},
-    {"--embedding_sharding_dim", kChoice, kIgnored, "0 1", "0", "sharding of the embedding"},
     {"--load_by_shard", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--load_model_on_cpu", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--workers", kInteger, kIgnored, "", "1", "ranks converted at a time"},
@@ -102,9 +107,6 @@ constexpr ArgFlag kConvertFlags[] = {
 };
 
 Status check(const Args& args) {
-  for (const char* flag : {"--moe_tp_size", "--moe_ep_size"})
-    if (const int64_t ranks = args.integer(flag); ranks != -1 && ranks != 1)
-      return unsupported("{}: {} is not supported yet; allowed: -1, 1", flag, ranks);
   const std::string& precision = args.text("--weight_only_precision");
   if (!precision.empty() && precision != "int8" && precision != "int4")
     return unsupported("--weight_only_precision: '{}' is not supported yet; leave it out",
@@ -146,6 +148,44 @@ Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   return ok();
 }
 
+// Numbers too large for a rank are refused by the conversion like any other.
+models::Ranks ranks_of(const Args& args) {
+  const auto number = [&](std::string_view flag) {
+    return static_cast<int32_t>(
+        std::clamp<int64_t>(args.integer(flag), -2, std::numeric_limits<int32_t>::max()));
+  };
+  return {.tp = number("--tp_size"),
+          .pp = number("--pp_size"),
+          .moe_tp = number("--moe_tp_size"),
+          .moe_ep = number("--moe_ep_size"),
+          .parallel_embedding = args.is_on("--use_parallel_embedding"),
+          .embedding_dim = number("--embedding_sharding_dim")};
+}
+
+// One line that is written over while standard error is a terminal: share, rank, rate, time left.
+class ProgressLine {
+ public:
+  void show(const convert::Progress& progress) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point now = Clock::now();
+    const bool is_done = progress.bytes == progress.total_bytes;
+    if (!is_terminal_ || (!is_done && now - shown_ < std::chrono::milliseconds(200))) return;
+    shown_ = now;
+    const double seconds = std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
+    const double rate = static_cast<double>(progress.bytes) / seconds;
+    const double left = static_cast<double>(progress.total_bytes - progress.bytes) / rate;
+    fmt::print(stderr, "\r{:3}% rank {} {:.0f} MiB/s, {}:{:02} left {}",
+               progress.bytes * 100 / progress.total_bytes, progress.rank, rate / (1 << 20),
+               static_cast<int64_t>(left) / 60, static_cast<int64_t>(left) % 60,
+               is_done ? "\n" : "");
+  }
+
+ private:
+  const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point shown_;
+};
+
 Status convert(const Args& args) {
   RETURN_IF_ERROR(check(args));
   const std::filesystem::path output = args.text("--output_dir");
@@ -155,9 +195,12 @@ Status convert(const Args& args) {
   options.output_dir = output;
   options.dtype = args.text("--dtype");
   options.config_only = args.is_on("--save_config_only");
+  options.ranks = ranks_of(args);
+  ProgressLine line;
+  options.progress = [&](const convert::Progress& progress) { line.show(progress); };
   ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));
-  fmt::print("{}: {} tensors, {} MiB as {}\n", output.string(), report.num_tensors,
-             report.bytes >> 20, report.dtype);
+  fmt::print("{}: {} tensors, {} MiB as {}, {} ranks\n", output.string(), report.num_tensors,
+             report.bytes >> 20, report.dtype, options.ranks.num_files());
   return ok();
 }
 

@@ -19,9 +19,11 @@ struct Tool {
 };
 
 constexpr Tool kTools[] = {
-    {"convert_checkpoint", nereid::cli::convert_checkpoint_main,
-     "turn a Hugging Face directory into a TensorRT-LLM checkpoint"},
-    {"trtllm-build", nereid::cli::trtllm_build_main, "build an engine directory"},
+    {"convert", nereid::cli::convert_checkpoint_main,
+     "turn a model into a TensorRT-LLM checkpoint, for any number of ranks"},
+    {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "the same under its old name"},
+    {"build", nereid::cli::trtllm_build_main, "build an engine directory"},
+    {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
     {"tritonserver", nereid::cli::tritonserver_main,
      "serve a model repository; --help lists the flags, which are Triton's"},
     {"check", nereid::cli::check_main, "report everything that is wrong with a model repository"},

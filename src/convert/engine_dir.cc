@@ -18,10 +18,11 @@ namespace {
 
 constexpr int64_t kMaxLimit = int64_t{1} << 30;
 
-StatusOr<json::object> pretrained_config(const models::Model& model,
-                                         const std::filesystem::path& dir) {
-  if (model.layout == models::Layout::kTrtLlm) return models::read_object(dir / "config.json");
-  return models::trtllm_config(model, "bfloat16");
+// Of one rank, whoever shared the checkpoint.
+StatusOr<json::object> pretrained_config(const models::Model& model) {
+  std::string dtype = "bfloat16";
+  if (model.layout == models::Layout::kTrtLlm) dtype = model.config.at("dtype").as_string();
+  return models::trtllm_config(model, dtype, {});
 }
 
 Status build_engine_file(const EngineDirOptions& options, const models::Model& model,
@@ -74,7 +75,7 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
     return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
-  ASSIGN_OR_RETURN(const json::object pretrained, pretrained_config(model, options.checkpoint_dir));
+  ASSIGN_OR_RETURN(const json::object pretrained, pretrained_config(model));
   std::filesystem::create_directories(options.output_dir, error);
   if (error) return unavailable("{}: {}", options.output_dir.string(), error.message());
   RETURN_IF_ERROR(copy_tokenizer(options.checkpoint_dir, options.output_dir));

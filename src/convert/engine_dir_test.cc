@@ -156,7 +156,9 @@ TEST_F(EngineDirTest, LimitsAreReadBack) {
 
 TEST_F(EngineDirTest, WhatCannotRunIsRefusedByName) {
   convert("tests/models/llama");
-  EXPECT_THAT(refusal("mapping/tp_size", 2), HasSubstr("'tp_size': 2 ranks"));
+  EXPECT_THAT(refusal("mapping/tp_size", 2), HasSubstr("'world_size': 1 is not tp_size 2"));
+  EXPECT_THAT(refusal("mapping/tp_size", 0), HasSubstr("'tp_size': 0 is not an integer in [1"));
+  EXPECT_THAT(refusal("mapping/moe_ep_size", 3), HasSubstr("moe_ep_size: 3 does not divide"));
   EXPECT_THAT(refusal("mapping/world_size", "x"), HasSubstr("'world_size': \"x\" is not"));
   EXPECT_THAT(refusal("quantization/quant_algo", "FP8"), HasSubstr("'quant_algo': 'FP8'"));
   EXPECT_THAT(refusal("quantization/kv_cache_quant_algo", "INT8"), HasSubstr("'INT8'"));
@@ -167,6 +169,7 @@ TEST_F(EngineDirTest, WhatCannotRunIsRefusedByName) {
   EXPECT_THAT(refusal("num_key_value_heads", 3), HasSubstr("num_key_value_heads"));
   EXPECT_THAT(refusal("head_size", 2), HasSubstr("qkv.weight' has shape"));
   EXPECT_THAT(refusal("qk_layernorm", true), HasSubstr("'qk_layernorm': true is not supported"));
+  EXPECT_THAT(refusal("moe", {{"num_experts", 4}}), HasSubstr("'num_experts': 4 is not supported"));
   EXPECT_THAT(refusal("mapping", json::array()), HasSubstr("'mapping': [] is not an object"));
 }
 
@@ -188,7 +191,8 @@ TEST_F(EngineDirTest, ForeignTensorsAreRefused) {
   EXPECT_THAT(rewrite(tensors), HasSubstr("has no place"));
   tensors = good;
   std::erase_if(tensors, [](const auto& t) { return t.name == "transformer.ln_f.weight"; });
-  EXPECT_THAT(rewrite(tensors), HasSubstr("rank0.safetensors: tensor 'model.norm.weight'"));
+  EXPECT_THAT(rewrite(tensors),
+              HasSubstr("rank0.safetensors: tensor 'transformer.ln_f.weight' is missing"));
   tensors = good;
   for (io::StoredTensor& tensor : tensors)
     if (tensor.name.ends_with("attention.qkv.weight")) tensor.shape = {};

@@ -47,8 +47,9 @@ void add_sources(Key& key, const graph::Graph& graph) {
     key.add("weight", weight.is_vector);
     for (const graph::WeightPart& part : weight.parts) {
       key.add("from", part.tensor);
-      for (const int64_t number : {part.size, part.first, part.total, part.first_col,
-                                   part.total_cols, part.step, part.stacked, part.index})
+      for (const int64_t number :
+           {part.size, part.first, part.total, part.first_col, part.total_cols, part.step,
+            part.stacked, part.index, part.cols, part.pairs})
         key.add("slice", static_cast<uint64_t>(number));
       key.add("transposed", part.transposed);
     }

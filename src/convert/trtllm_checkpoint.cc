@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/mapped_file.h"
+#include "convert/new_directory.h"
 #include "convert/pretty_json.h"
 #include "convert/weight_source.h"
 #include "io/safetensors_writer.h"
@@ -15,7 +17,7 @@
 namespace nereid::convert {
 namespace {
 
-constexpr size_t kCopyElements = size_t{1} << 20;
+constexpr int64_t kCopyElements = int64_t{1} << 20;
 
 constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "tokenizer_config.json",
@@ -67,42 +69,89 @@ bool to_half(float value, uint16_t& out) {
   return true;
 }
 
-// Copies tensors into the writer, `kCopyElements` at a time.
-class TensorCopier {
+// Writes the values of a rank's tensors, some `kCopyElements` at a time.
+class RankWriter {
  public:
-  TensorCopier(const io::Checkpoint& checkpoint, DType to, io::SafetensorsWriter& writer)
-      : checkpoint_(checkpoint), to_(to), writer_(writer) {}
+  RankWriter(const models::Model& model, const io::Checkpoint& checkpoint, DType to,
+             Progress& progress, const std::function<void(const Progress&)>& report)
+      : graph_(model.graph),
+        checkpoint_(checkpoint),
+        to_(to),
+        progress_(progress),
+        report_(report) {}
 
-  Status copy(const std::string& name) {
-    const io::Checkpoint::Entry* entry = checkpoint_.find(name);
-    if (!entry) return internal_error("tensor '{}' is missing", name);
-    const io::StoredTensor& tensor = *entry->tensor;
-    const size_t count = tensor.data.size() / size_of(*tensor.type);
-    for (size_t first = 0; first < count; first += kCopyElements) {
-      const size_t n = std::min(kCopyElements, count - first);
-      if (const size_t bad = convert(tensor, first, n); bad != n)
-        return invalid_argument("{}: tensor '{}': element {} is {}, which {} cannot hold",
-                                entry->file->path().string(), name, first + bad, values_[bad],
-                                nereid::name_of(to_));
-      RETURN_IF_ERROR(writer_.append(bytes_));
+  Status write(const std::vector<models::RankTensor>& tensors, const std::filesystem::path& path) {
+    std::vector<io::TensorInfo> infos;
+    for (const models::RankTensor& tensor : tensors)
+      infos.push_back({tensor.name, type_of(tensor), tensor.shape});
+    ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::create(path, infos));
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      uint64_t missing = infos[i].bytes();
+      for (const models::RankBlock& block : tensors[i].blocks) {
+        RETURN_IF_ERROR(write_block(block, infos[i].type, writer));
+        missing -= static_cast<uint64_t>(block.rows * block.cols) * size_of(infos[i].type);
+      }
+      RETURN_IF_ERROR(write_zeros(missing, writer));
+    }
+    return writer.finish();
+  }
+
+  DType type_of(const models::RankTensor& tensor) const {
+    return tensor.is_f32 ? DType::kF32 : to_;
+  }
+
+ private:
+  Status write_block(const models::RankBlock& block, DType type, io::SafetensorsWriter& writer) {
+    const graph::Weight& weight = graph_.weights[block.weight];
+    const int64_t k = weight.is_vector ? 1 : weight.k;
+    const int64_t chunk = std::max<int64_t>(1, kCopyElements / block.cols);
+    for (int64_t row = 0; row < block.rows; row += chunk) {
+      const int64_t rows = std::min(chunk, block.rows - row);
+      values_.resize(static_cast<size_t>(rows * block.cols));
+      const int64_t first = (block.row + row) * k + block.col;
+      const std::span<float> values(values_);
+      if (block.cols == k) {
+        RETURN_IF_ERROR(read_values(weight, checkpoint_, first, values));
+      } else {
+        for (int64_t i = 0; i < rows; ++i)
+          RETURN_IF_ERROR(read_values(weight, checkpoint_, first + i * k,
+                                      values.subspan(static_cast<size_t>(i * block.cols),
+                                                     static_cast<size_t>(block.cols))));
+      }
+      bytes_.resize(values_.size() * size_of(type));
+      if (const size_t bad = convert(type); bad != values_.size())
+        return refuse(weight, first / k + static_cast<int64_t>(bad) / block.cols,
+                      block.col + static_cast<int64_t>(bad) % block.cols, values_[bad], type);
+      RETURN_IF_ERROR(append(bytes_, writer));
+      for (const graph::WeightPart& part : weight.parts)
+        forget_pages(checkpoint_.find(part.tensor)->tensor->data);
     }
     return ok();
   }
 
- private:
-  // The position of the first element that does not fit, or n.
-  size_t convert(const io::StoredTensor& tensor, size_t first, size_t n) {
-    values_.resize(n);
-    read_floats(tensor, first, values_);
-    const auto bad = std::find_if_not(values_.begin(), values_.end(),
-                                      [](float value) { return std::isfinite(value); });
-    if (bad != values_.end()) return static_cast<size_t>(bad - values_.begin());
-    bytes_.resize(n * size_of(to_));
-    for (size_t i = 0; i < n; ++i) {
-      std::byte* const out = bytes_.data() + i * size_of(to_);
-      if (to_ == DType::kF32) {
+  Status write_zeros(uint64_t bytes, io::SafetensorsWriter& writer) {
+    bytes_.assign(std::min<uint64_t>(bytes, kCopyElements), std::byte{0});
+    for (; bytes > 0; bytes -= bytes_.size()) {
+      bytes_.resize(std::min<uint64_t>(bytes, bytes_.size()));
+      RETURN_IF_ERROR(append(bytes_, writer));
+    }
+    return ok();
+  }
+
+  Status append(std::span<const std::byte> bytes, io::SafetensorsWriter& writer) {
+    RETURN_IF_ERROR(writer.append(bytes));
+    progress_.bytes += bytes.size();
+    if (report_) report_(progress_);
+    return ok();
+  }
+
+  // values_ to bytes_; the position of the first element that does not fit, or all.
+  size_t convert(DType type) {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      std::byte* const out = bytes_.data() + i * size_of(type);
+      if (type == DType::kF32) {
         std::memcpy(out, &values_[i], 4);
-      } else if (to_ == DType::kF16) {
+      } else if (type == DType::kF16) {
         uint16_t half = 0;
         if (!to_half(values_[i], half)) return i;
         std::memcpy(out, &half, 2);
@@ -112,38 +161,60 @@ class TensorCopier {
         std::memcpy(out, &value, 2);
       }
     }
-    return n;
+    return values_.size();
   }
 
+  // Names the tensor that the weight's row came from.
+  Status refuse(const graph::Weight& weight, int64_t row, int64_t col, float value,
+                DType type) const {
+    const graph::WeightPart* found = &weight.parts[0];
+    const int64_t k = weight.is_vector ? 1 : weight.k;
+    int64_t begin = 0, at = 0;
+    for (const graph::WeightPart& part : weight.parts) {
+      if (begin <= row) found = &part, at = begin;
+      if (part.width(k) == k) begin += part.size;
+    }
+    return invalid_argument("{}: tensor '{}': element {} is {}, which {} cannot hold",
+                            checkpoint_.find(found->tensor)->file->path().string(), found->tensor,
+                            (row - at) * k + col, value, nereid::name_of(type));
+  }
+
+  const graph::Graph& graph_;
   const io::Checkpoint& checkpoint_;
   const DType to_;
-  io::SafetensorsWriter& writer_;
+  Progress& progress_;
+  const std::function<void(const Progress&)>& report_;
   std::vector<float> values_;
   std::vector<std::byte> bytes_;
 };
 
-io::TensorInfo info_of(const models::TrtLlmTensor& tensor, const io::Checkpoint& checkpoint,
-                       DType type) {
-  io::TensorInfo info{tensor.name, type, checkpoint.find(tensor.parts[0])->tensor->shape};
-  for (size_t i = 1; i < tensor.parts.size(); ++i)
-    info.shape[0] += checkpoint.find(tensor.parts[i])->tensor->shape[0];
-  return info;
+Status write_ranks(const models::Model& model, const ConvertOptions& options, DType type,
+                   const io::Checkpoint& checkpoint, const std::filesystem::path& dir,
+                   ConvertReport& report) {
+  std::vector<std::vector<models::RankTensor>> ranks;
+  for (int32_t rank = 0; rank < options.ranks.num_files(); ++rank) {
+    ASSIGN_OR_RETURN(ranks.emplace_back(), models::rank_tensors(model.graph, options.ranks, rank));
+  }
+  Progress progress;
+  RankWriter writer(model, checkpoint, type, progress, options.progress);
+  for (const auto& tensors : ranks)
+    for (const models::RankTensor& tensor : tensors)
+      progress.total_bytes +=
+          io::TensorInfo{tensor.name, writer.type_of(tensor), tensor.shape}.bytes();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    progress.rank = static_cast<int32_t>(rank);
+    RETURN_IF_ERROR(
+        writer.write(ranks[rank], dir / models::rank_file_name(static_cast<int32_t>(rank))));
+    report.num_tensors += ranks[rank].size();
+  }
+  report.bytes = progress.total_bytes;
+  return ok();
 }
 
-Status write_tensors(const models::Model& model, const io::Checkpoint& checkpoint, DType type,
-                     const std::filesystem::path& path, ConvertReport& report) {
-  ASSIGN_OR_RETURN(const auto tensors, models::trtllm_tensors(model));
-  std::vector<io::TensorInfo> infos;
-  for (const models::TrtLlmTensor& tensor : tensors) {
-    infos.push_back(info_of(tensor, checkpoint, type));
-    report.bytes += infos.back().bytes();
-  }
-  report.num_tensors = tensors.size();
-  ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::create(path, infos));
-  TensorCopier copier(checkpoint, type, writer);
-  for (const models::TrtLlmTensor& tensor : tensors)
-    for (const std::string& part : tensor.parts) RETURN_IF_ERROR(copier.copy(part));
-  return writer.finish();
+// Files of a checkpoint directory, which a new one may take the place of.
+bool is_checkpoint_file(std::string_view name) {
+  return name == "config.json" || (name.starts_with("rank") && name.ends_with(".safetensors")) ||
+         std::ranges::find(kTokenizerFiles, name) != std::end(kTokenizerFiles);
 }
 
 }  // namespace
@@ -160,29 +231,29 @@ Status copy_tokenizer(const std::filesystem::path& from, const std::filesystem::
   return ok();
 }
 
-StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options) {
+StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
+  ConvertOptions options = asked;
+  ASSIGN_OR_RETURN(options.ranks, models::check_ranks(asked.ranks));
   std::error_code error;
   if (std::filesystem::equivalent(options.model_dir, options.output_dir, error))
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
-  if (!model.family->trtllm_layout)
-    return invalid_argument("{}: architecture '{}' cannot be written in the TensorRT-LLM layout",
-                            options.model_dir.string(), model.family->architecture);
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(
       models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
   ASSIGN_OR_RETURN(const Target target, choose(options.dtype, checkpoint));
-  std::filesystem::create_directories(options.output_dir, error);
-  if (error) return unavailable("{}: {}", options.output_dir.string(), error.message());
   ConvertReport report{.dtype = target.name};
+  ASSIGN_OR_RETURN(const json::object config,
+                   models::trtllm_config(model, target.name, options.ranks));
+  ASSIGN_OR_RETURN(NewDirectory output,
+                   NewDirectory::create(options.output_dir, is_checkpoint_file));
   if (!options.config_only)
-    RETURN_IF_ERROR(write_tensors(model, checkpoint, target.type,
-                                  options.output_dir / models::kRank0Tensors, report));
-  RETURN_IF_ERROR(copy_tokenizer(options.model_dir, options.output_dir));
-  RETURN_IF_ERROR(write_file_atomic(options.output_dir / "config.json",
-                                    pretty_json(models::trtllm_config(model, target.name))));
+    RETURN_IF_ERROR(write_ranks(model, options, target.type, checkpoint, output.path(), report));
+  RETURN_IF_ERROR(copy_tokenizer(options.model_dir, output.path()));
+  RETURN_IF_ERROR(write_file_atomic(output.path() / "config.json", pretty_json(config)));
+  RETURN_IF_ERROR(output.finish());
   return report;
 }
 

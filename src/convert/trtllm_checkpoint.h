@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "base/status.h"
@@ -10,25 +11,36 @@
 
 namespace nereid::convert {
 
+struct Progress {
+  uint64_t bytes = 0, total_bytes = 0;  // written, of all ranks
+  int32_t rank = 0;                     // being written
+};
+
 struct ConvertOptions {
   std::filesystem::path model_dir;   // Hugging Face or checkpoint directory
-  std::filesystem::path output_dir;  // created when missing
+  std::filesystem::path output_dir;  // see convert_checkpoint()
   // bfloat16 | float16 | float32 | auto: float16 when all tensors are, else bfloat16.
   std::string dtype = "auto";
-  bool config_only = false;  // no rank0.safetensors
+  bool config_only = false;  // no rankN.safetensors
+  models::Ranks ranks;       // that share the weights; -1: as models::check_ranks() says
+  std::function<void(const Progress&)> progress;  // called often
 };
 
 struct ConvertReport {
   std::string dtype;  // chosen
   size_t num_tensors = 0;
-  uint64_t bytes = 0;  // of rank0.safetensors' tensors
+  uint64_t bytes = 0;  // of all ranks' tensors
 };
 
-// Writes config.json, rank0.safetensors and copies of the tokenizer's files and
+// Writes config.json, a rankN.safetensors for each rank and copies of the tokenizer's files and
 // generation_config.json, so that the directory can be served as it is. An engine built from it
-// computes what one built from `model_dir` does, bit for bit, unless `dtype` rounds.
-// InvalidArgument: the model is at fault, naming file and field or tensor; an element that is not
-// finite or does not fit in float16; output_dir is model_dir. Unavailable: cannot write.
+// computes what one built from `model_dir` does, bit for bit, unless `dtype` rounds. Some megabytes
+// of the model are in memory at a time. The directory appears when it is complete, in place of an
+// older checkpoint; the same input gives the same bytes.
+// InvalidArgument: the model is at fault, naming file and field or tensor; ranks that its sizes
+// cannot be divided among; an element that is not finite or does not fit in float16; output_dir is
+// model_dir or has other files. Unimplemented: the layout cannot say what the model is.
+// Unavailable: cannot write.
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options);
 
 // Copies what a tokenizer and its chat template are made of, where it is there.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "base/hash.h"
@@ -33,61 +34,72 @@ T load(const std::byte* p) {
   return value;
 }
 
+bool is_finite(float x) { return std::isfinite(x); }
+
+void store(float x, float& out) { out = x; }
+void store(float x, BF16& out) { out = to_bf16(x); }
+
+// out[i] = element first + i * step of a BF16, F16 or F32 tensor.
+template <class T>
+void convert(const io::StoredTensor& tensor, int64_t first, int64_t step, std::span<T> out) {
+  const auto size = static_cast<int64_t>(nereid::size_of(*tensor.type));
+  const std::byte* from = tensor.data.data() + first * size;
+  if (std::is_same_v<T, BF16> && tensor.type == DType::kBF16 && step == 1) {
+    std::memcpy(out.data(), from, out.size_bytes());
+    return;
+  }
+  for (T& x : out) {
+    if (tensor.type == DType::kBF16)
+      store(to_float(load<BF16>(from)), x);
+    else if (tensor.type == DType::kF16)
+      store(half_to_float(load<uint16_t>(from)), x);
+    else
+      store(load<float>(from), x);
+    from += step * size;
+  }
+}
+
+// Elements of one part, see WeightSource::read().
+template <class T>
+Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
+                 const graph::WeightPart& part, int64_t first, std::span<T> out) {
+  const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
+  if (!entry) return internal_error("tensor '{}' is missing", part.tensor);
+  const io::StoredTensor& tensor = *entry->tensor;
+  const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
+  const int64_t k = weight.is_vector ? 1 : part.width(weight.k);
+  const int64_t cols = weight.is_vector ? 1 : part.tensor_cols(weight.k);
+  const int64_t begin = part.index * part.tensor_rows() * cols;
+  if (tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
+    return internal_error("tensor '{}' is too small", part.tensor);
+  // Where the weight's element (row, column) is, counted in elements of the tensor.
+  const int64_t row_step = part.transposed ? 1 : cols;
+  const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
+  const bool whole_rows = cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
+  for (size_t done = 0; done < out.size();) {
+    const int64_t element = first + static_cast<int64_t>(done);
+    const int64_t row = part.tensor_row(element / k), col = part.first_col + element % k;
+    const size_t rest = out.size() - done;
+    const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
+    convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
+    done += count;
+  }
+  const auto bad = std::find_if_not(out.begin(), out.end(), [](T x) { return is_finite(x); });
+  if (bad == out.end()) return ok();
+  return invalid_argument("{}: tensor '{}': element {} is not a finite number",
+                          entry->file->path().string(), part.tensor, first + (bad - out.begin()));
+}
+
 class CheckpointSource final : public WeightSource {
  public:
   explicit CheckpointSource(const io::Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
 
   Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
               std::span<BF16> out) const override {
-    const io::Checkpoint::Entry* entry = checkpoint_.find(part.tensor);
-    if (!entry) return internal_error("tensor '{}' is missing", part.tensor);
-    const io::StoredTensor& tensor = *entry->tensor;
-    const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
-    const int64_t k = weight.is_vector ? 1 : weight.k;
-    const int64_t cols = weight.is_vector ? 1 : part.tensor_cols(k);
-    const int64_t begin = part.index * part.tensor_rows() * cols;
-    if (tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
-      return internal_error("tensor '{}' is too small", part.tensor);
-    // Where the weight's element (row, column) is, counted in elements of the tensor.
-    const int64_t row_step = part.transposed ? 1 : cols;
-    const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
-    for (size_t done = 0; done < out.size();) {
-      const int64_t element = first + static_cast<int64_t>(done);
-      const int64_t row = part.first + element / k * part.step;
-      const int64_t col = part.first_col + element % k;
-      const bool whole_rows = cols == k && !part.transposed && part.step == 1;
-      const size_t rest = out.size() - done;
-      const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
-      convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
-      done += count;
-    }
-    const auto bad = std::find_if_not(out.begin(), out.end(), is_finite);
-    if (bad == out.end()) return ok();
-    return invalid_argument("{}: tensor '{}': element {} is not a finite number",
-                            entry->file->path().string(), part.tensor, first + (bad - out.begin()));
+    return read_part(checkpoint_, weight, part, first, out);
   }
 
  private:
-  // out[i] = element first + i * step.
-  static void convert(const io::StoredTensor& tensor, int64_t first, int64_t step,
-                      std::span<BF16> out) {
-    const auto size = static_cast<int64_t>(nereid::size_of(*tensor.type));
-    const std::byte* from = tensor.data.data() + first * size;
-    if (tensor.type == DType::kBF16 && step == 1) {
-      std::memcpy(out.data(), from, out.size_bytes());
-      return;
-    }
-    for (BF16& x : out) {
-      if (tensor.type == DType::kBF16)
-        x = load<BF16>(from);
-      else if (tensor.type == DType::kF16)
-        x = to_bf16(half_to_float(load<uint16_t>(from)));
-      else
-        x = to_bf16(load<float>(from));
-      from += step * size;
-    }
-  }
-
   const io::Checkpoint& checkpoint_;
 };
 
@@ -114,23 +126,55 @@ class RandomSource final : public WeightSource {
   }
 };
 
+// Elements [first, first + out.size()) of parts that have the same rows, side by side; `read` gives
+// (part, first, out).
+template <class T, class Read>
+Status read_beside(std::span<const graph::WeightPart> parts, int64_t k, int64_t first,
+                   std::span<T> out, const Read& read) {
+  if (parts.size() == 1) return read(parts[0], first, out);
+  while (!out.empty()) {
+    const int64_t row = first / k, col = first % k;
+    int64_t begin = 0;
+    const graph::WeightPart* part = parts.data();
+    for (; col >= begin + part->cols; ++part) begin += part->cols;
+    const auto count = std::min<size_t>(out.size(), static_cast<size_t>(begin + part->cols - col));
+    RETURN_IF_ERROR(read(*part, row * part->cols + col - begin, out.first(count)));
+    out = out.subspan(count);
+    first += static_cast<int64_t>(count);
+  }
+  return ok();
+}
+
 // Elements [first, first + out.size()) of a weight, which may span parts.
-Status read_stacked(const graph::Weight& weight, const WeightSource& source, int64_t first,
-                    std::span<BF16> out) {
-  const int64_t row = weight.is_vector ? 1 : weight.k;
-  int64_t part_begin = 0;
-  for (const graph::WeightPart& part : weight.parts) {
-    const int64_t part_end = part_begin + part.size * row;
-    if (!out.empty() && first < part_end) {
-      const int64_t count = std::min<int64_t>(part_end - first, static_cast<int64_t>(out.size()));
-      RETURN_IF_ERROR(
-          source.read(weight, part, first - part_begin, out.first(static_cast<size_t>(count))));
-      out = out.subspan(static_cast<size_t>(count));
-      first += count;
+template <class T, class Read>
+Status read_stacked(const graph::Weight& weight, int64_t first, std::span<T> out,
+                    const Read& read) {
+  const int64_t k = weight.is_vector ? 1 : weight.k;
+  int64_t begin = 0;
+  for (size_t i = 0, next = 0; i < weight.parts.size() && !out.empty(); i = next) {
+    int64_t col = 0;
+    do col += weight.parts[next++].width(k);
+    while (col < k && next < weight.parts.size());
+    const int64_t end = begin + weight.parts[i].size * k;
+    if (first < end) {
+      const auto count =
+          static_cast<size_t>(std::min<int64_t>(end - first, static_cast<int64_t>(out.size())));
+      RETURN_IF_ERROR(read_beside(std::span(weight.parts).subspan(i, next - i), k, first - begin,
+                                  out.first(count), read));
+      out = out.subspan(count);
+      first += static_cast<int64_t>(count);
     }
-    part_begin = part_end;
+    begin = end;
   }
   return out.empty() ? ok() : internal_error("weight '{}' has too few parts", weight.name);
+}
+
+Status read_stacked(const graph::Weight& weight, const WeightSource& source, int64_t first,
+                    std::span<BF16> out) {
+  return read_stacked(weight, first, out,
+                      [&](const graph::WeightPart& part, int64_t from, std::span<BF16> to) {
+                        return source.read(weight, part, from, to);
+                      });
 }
 
 // Reads and rounds some megabytes at a time; the planes of the scales, which are small, are kept
@@ -185,18 +229,12 @@ Status write_weight(const graph::Weight& weight, const WeightSource& source,
 
 }  // namespace
 
-void read_floats(const io::StoredTensor& tensor, size_t first, std::span<float> out) {
-  const size_t size = nereid::size_of(tensor.type.value_or(DType::kU8));
-  const std::byte* from = tensor.data.data() + first * size;
-  for (float& value : out) {
-    if (tensor.type == DType::kBF16)
-      value = to_float(load<BF16>(from));
-    else if (tensor.type == DType::kF16)
-      value = half_to_float(load<uint16_t>(from));
-    else
-      value = load<float>(from);
-    from += size;
-  }
+Status read_values(const graph::Weight& weight, const io::Checkpoint& checkpoint, int64_t first,
+                   std::span<float> out) {
+  return read_stacked(weight, first, out,
+                      [&](const graph::WeightPart& part, int64_t from, std::span<float> to) {
+                        return read_part(checkpoint, weight, part, from, to);
+                      });
 }
 
 std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint) {

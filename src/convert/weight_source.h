@@ -23,6 +23,11 @@ class WeightSource {
                       std::span<BF16> out) const = 0;
 };
 
+// Elements [first, first + out.size()) of a weight [experts * n, k], row-major, which may span
+// parts: as the checkpoint has them. Errors as those of checkpoint_source().
+Status read_values(const graph::Weight& weight, const io::Checkpoint& checkpoint, int64_t first,
+                   std::span<float> out);
+
 // Checkpoint tensors, which models::check_tensors() has accepted; F16 and F32 are rounded to bf16.
 // InvalidArgument naming file and tensor when an element is not finite.
 std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint);
@@ -30,9 +35,6 @@ std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint
 // Uniform noise that is a pure function of (tensor name, element), scaled like a fresh
 // initialisation; vectors named "norm" are all ones.
 std::unique_ptr<WeightSource> random_source();
-
-// Elements [first, first + out.size()) of a BF16, F16 or F32 tensor.
-void read_floats(const io::StoredTensor& tensor, size_t first, std::span<float> out);
 
 // Writes all weights of a compiled graph in order and in their layouts, some megabytes at a time.
 Status write_weights(const graph::Graph& graph, const WeightSource& source,

@@ -26,7 +26,8 @@ using io::kNone;
 using Value = io::Value;
 
 // What one checkpoint tensor gives to a weight: `size` rows of a matrix, elements of a vector. Rows
-// and columns are those of the weight; a transposed tensor has them the other way round.
+// and columns are those of the weight; a transposed tensor has them the other way round. Parts that
+// give only some of the columns follow one another from left to right, with the same rows.
 struct WeightPart {
   std::string tensor;
   int64_t size = 0;
@@ -38,9 +39,20 @@ struct WeightPart {
   int64_t step = 1;     // from one row (element) to the next
   int64_t stacked = 0;  // such tensors in one, along a dimension in front; 0: there is no such one
   int64_t index = 0;    // of those: this one
+  int64_t cols = 0;     // of the weight's columns; 0: all
+  // Of a rotary head's 2 * pairs rows: the tensor has rows i and i + pairs side by side; 0: it has
+  // them in order.
+  int64_t pairs = 0;
 
+  int64_t width(int64_t k) const { return cols > 0 ? cols : k; }
+  int64_t tensor_row(int64_t row) const {
+    const int64_t at = first + row * step;
+    if (pairs == 0) return at;
+    const int64_t in_head = at % (2 * pairs);
+    return at - in_head + 2 * (in_head % pairs) + in_head / pairs;
+  }
   int64_t tensor_rows() const { return total > 0 ? total : size; }
-  int64_t tensor_cols(int64_t k) const { return total_cols > 0 ? total_cols : k; }
+  int64_t tensor_cols(int64_t k) const { return total_cols > 0 ? total_cols : width(k); }
   bool operator==(const WeightPart&) const = default;
 };
 

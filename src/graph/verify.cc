@@ -49,18 +49,24 @@ class Verifier {
   const Weight& weight(WeightId id) const { return graph_.weights[id]; }
 
   static Status check(const Weight& w) {
-    int64_t size = 0;
+    NEREID_REQUIRE(w.n > 0 && w.k > 0 && w.experts > 0 && (w.n == 1 || !w.is_vector),
+                   "weight '{}' is [{}, {}, {}]", w.name, w.experts, w.n, w.k);
+    int64_t size = 0, rows = 0, col = 0;  // `rows` of the parts that lie side by side up to `col`
     for (const WeightPart& part : w.parts) {
-      size += part.size;
+      const int64_t width = part.width(w.k);
+      if (col == 0) rows = part.size;
+      NEREID_REQUIRE(width > 0 && width <= w.k - col && part.size == rows &&
+                         (width == w.k || !w.is_vector) && part.pairs >= 0,
+                     "weight '{}' has no place for '{}'", w.name, part.tensor);
+      col = (col + width) % w.k;
+      if (col == 0) size += rows;
       NEREID_REQUIRE(
           part.size > 0 && part.step > 0 && part.first >= 0 &&
               part.first + (part.size - 1) * part.step < part.tensor_rows() && part.index >= 0 &&
               part.index < std::max<int64_t>(part.stacked, 1) && part.first_col >= 0 &&
-              (w.is_vector ? !part.transposed : part.first_col <= part.tensor_cols(w.k) - w.k),
+              (w.is_vector ? !part.transposed : part.first_col <= part.tensor_cols(w.k) - width),
           "weight '{}' wants what '{}' does not have", w.name, part.tensor);
     }
-    NEREID_REQUIRE(w.n > 0 && w.k > 0 && w.experts > 0 && (w.n == 1 || !w.is_vector),
-                   "weight '{}' is [{}, {}, {}]", w.name, w.experts, w.n, w.k);
     NEREID_REQUIRE(size == w.experts * (w.is_vector ? w.k : w.n),
                    "weight '{}' [{}, {}, {}] has parts of {}", w.name, w.experts, w.n, w.k, size);
     return ok();

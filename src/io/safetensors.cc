@@ -263,19 +263,22 @@ Status Checkpoint::open_index(const std::filesystem::path& index_path) {
   return ok();
 }
 
-StatusOr<Checkpoint> Checkpoint::open_file(const std::filesystem::path& path,
-                                           const Translate& translate) {
+StatusOr<Checkpoint> Checkpoint::open_files(const std::vector<std::filesystem::path>& files,
+                                            const Translate& translate) {
   Checkpoint out;
-  out.dir_ = path.parent_path();
-  out.main_file_ = path;
-  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
-  out.files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
-  for (const StoredTensor& stored : out.files_.back()->tensors()) {
-    StatusOr<std::vector<StoredTensor>> parts = translate(stored);
-    if (!parts.ok()) return annotate(parts.status(), path.string());
-    for (StoredTensor& part : *parts) {
-      out.translated_.push_back(std::make_unique<StoredTensor>(std::move(part)));
-      RETURN_IF_ERROR(out.add_tensor(*out.translated_.back(), *out.files_.back()));
+  out.dir_ = files[0].parent_path();
+  out.main_file_ = files.size() == 1 ? files[0] : out.dir_;
+  for (size_t i = 0; i < files.size(); ++i) {
+    ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::open(files[i]));
+    out.files_.push_back(std::make_unique<SafetensorsFile>(std::move(opened)));
+    const SafetensorsFile& file = *out.files_.back();
+    for (const StoredTensor& stored : file.tensors()) {
+      StatusOr<std::vector<StoredTensor>> parts = translate(i, stored);
+      if (!parts.ok()) return annotate(parts.status(), files[i].string());
+      for (StoredTensor& part : *parts) {
+        out.translated_.push_back(std::make_unique<StoredTensor>(std::move(part)));
+        RETURN_IF_ERROR(out.add_tensor(*out.translated_.back(), file));
+      }
     }
   }
   return out;

@@ -75,14 +75,15 @@ class Checkpoint {
   // that the index promises, a tensor in two shards, ...), naming file and tensor.
   static StatusOr<Checkpoint> open(const std::filesystem::path& dir);
 
-  // What stands for one tensor of the file: itself under another name, or named parts of it, which
-  // point into its data.
-  using Translate = std::function<StatusOr<std::vector<StoredTensor>>(const StoredTensor&)>;
+  // What stands for one tensor of a file (counted from 0): itself under another name or in another
+  // shape, named parts of it, which point into its data, or nothing.
+  using Translate =
+      std::function<StatusOr<std::vector<StoredTensor>>(size_t file, const StoredTensor&)>;
 
-  // The tensors of one file, translated. NotFound without the file; DataLoss for damage or two
-  // tensors of one name; errors of `translate` begin with the path.
-  static StatusOr<Checkpoint> open_file(const std::filesystem::path& file,
-                                        const Translate& translate);
+  // The tensors of files in one directory, translated. NotFound without a file; DataLoss for damage
+  // or two tensors of one name; errors of `translate` begin with the path.
+  static StatusOr<Checkpoint> open_files(const std::vector<std::filesystem::path>& files,
+                                         const Translate& translate);
 
   // Calls every tensor `prefix` + its name.
   void add_prefix(std::string_view prefix);

@@ -7,8 +7,8 @@ namespace nereid::models {
 namespace {
 
 const Family kFamilies[] = {
-    {"LlamaForCausalLM", read_llama_traits, &kLlamaWeights, "", true},
-    {"MistralForCausalLM", read_mistral_traits, &kLlamaWeights, "", true},
+    {"LlamaForCausalLM", read_llama_traits, &kLlamaWeights},
+    {"MistralForCausalLM", read_mistral_traits, &kLlamaWeights},
     {"Qwen2ForCausalLM", read_qwen2_traits, &kLlamaWeights},
     {"Qwen3ForCausalLM", read_qwen3_traits, &kLlamaWeights},
     {"GPT2LMHeadModel", read_gpt2_traits, &kGpt2Weights, "transformer."},

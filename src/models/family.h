@@ -23,7 +23,6 @@ struct Family {
   const DecoderWeights* weights = nullptr;
   // Begins every tensor's name, except in checkpoints that leave it out of all.
   std::string_view optional_prefix = "";
-  bool trtllm_layout = false;  // TensorRT-LLM checkpoints of it can be read and written
   Ignores ignores = decoder_ignores;
 };
 
@@ -36,13 +35,24 @@ StatusOr<const Family*> find_family(std::string_view architecture);
 // How a model directory is written down.
 enum class Layout : uint8_t {
   kHuggingFace,  // config.json with `architectures`, model*.safetensors
-  kTrtLlm,       // config.json with `architecture` and `dtype`, rank0.safetensors
+  kTrtLlm,       // config.json with `architecture` and `dtype`, rankN.safetensors
+};
+
+// How a TensorRT-LLM checkpoint is shared out.
+struct Ranks {
+  int32_t tp = 1, pp = 1;           // ranks that share a layer; stages
+  int32_t moe_tp = 1, moe_ep = 1;   // of experts: moe_tp * moe_ep = tp
+  bool parallel_embedding = false;  // tables of tokens and positions are shared out too,
+  int32_t embedding_dim = 0;        // by rows (0) or by columns (1)
+  int32_t num_files() const { return tp * pp; }
 };
 
 // A model directory's config.json and generation_config.json, understood; no weights.
 struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
+  Ranks ranks;          // of kTrtLlm
+  json::object config;  // config.json as it is
   Traits traits;
   graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
 };

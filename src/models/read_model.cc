@@ -56,23 +56,26 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
         "is wanted",
         path.string());
   Model model;
+  model.config = object;
   if (is_trtllm_config(object)) {
     model.layout = Layout::kTrtLlm;
-    RETURN_IF_ERROR(complete_trtllm_config(object, dir));
+    ASSIGN_OR_RETURN(model.ranks, read_ranks(object, path.string()));
+    RETURN_IF_ERROR(complete_trtllm_config(object, path.string()));
+    RETURN_IF_ERROR(find_trtllm_head(object, dir, model.ranks));
   }
   ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
   StatusOr<const Family*> family = find_family(architecture);
   if (!family.ok()) return annotate(family.status(), path.string());
   model.family = *family;
 
-  if (model.layout == Layout::kTrtLlm && !model.family->trtllm_layout)
-    return invalid_argument("{}: architecture '{}' is not supported in the TensorRT-LLM layout",
-                            path.string(), architecture);
-  Config config(object, path.string(),
-                model.layout == Layout::kTrtLlm ? trtllm_field_names() : Config::Names());
-  model.traits = model.family->read_traits(config);
-  refuse_unread(config);
-  RETURN_IF_ERROR(config.status());
+  Config config(object, path.string());
+  if (model.layout == Layout::kTrtLlm) {
+    ASSIGN_OR_RETURN(model.traits, read_trtllm_traits(object, path.string(), *model.family));
+  } else {
+    model.traits = model.family->read_traits(config);
+    refuse_unread(config);
+    RETURN_IF_ERROR(config.status());
+  }
   const Traits& t = model.traits;
   io::ModelFacts facts;
   std::error_code error;
@@ -90,6 +93,10 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   ASSIGN_OR_RETURN(model.graph, build_decoder(t, *model.family->weights, std::move(facts)));
+  if (model.layout == Layout::kTrtLlm) {
+    RETURN_IF_ERROR(check_trtllm_config(object, path.string(), model));
+    RETURN_IF_ERROR(annotate(use_rank_tensors(model.graph, model.ranks), path.string()));
+  }
   return model;
 }
 

@@ -16,6 +16,8 @@ namespace nereid::models {
 enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongRope };
 
 struct RopeTraits {
+  bool operator==(const RopeTraits&) const = default;
+
   double theta = 10000;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;
@@ -30,6 +32,8 @@ struct RopeTraits {
 };
 
 struct Traits {
+  bool operator==(const Traits&) const = default;
+
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
   int32_t intermediate_size = 0;

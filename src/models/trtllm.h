@@ -1,10 +1,12 @@
 // The TensorRT-LLM checkpoint layout: config.json with `architecture` and `dtype`, one
 // rankN.safetensors for each rank. Source: docs/source/legacy/architecture/checkpoint.md of
-// NVIDIA/TensorRT-LLM. Read and written here; after that only traits and our tensor names exist.
+// NVIDIA/TensorRT-LLM. Read and written here; after that only traits and our weights exist.
+//
+// One table (trtllm_layout.cc) says for every family what each tensor of a rank holds of the
+// graph's weights. Writing walks it forwards, reading and merging backwards.
 #pragma once
 
 #include <filesystem>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,32 +17,67 @@
 
 namespace nereid::models {
 
-inline constexpr const char* kRank0Tensors = "rank0.safetensors";
+inline constexpr int32_t kMaxRanks = 1024;
+
+// The ranks with the experts' defaults filled in (-1: not given). InvalidArgument naming the field,
+// its value and what is allowed.
+StatusOr<Ranks> check_ranks(Ranks ranks);
+
+// "rank3.safetensors"
+std::string rank_file_name(int32_t rank);
 
 bool is_trtllm_config(const json::object& config);
 
-// Pairs of (Hugging Face's name, this layout's name) of fields that mean the same.
-Config::Names trtllm_field_names();
+// `mapping` and how the embedding is cut. Errors name file, field, value and what is allowed.
+StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where);
 
-// Refuses what this layout can say and we cannot run (several ranks, quantisation, ...), naming
-// file, field, value and what is allowed; then adds the fields that readers need and this layout
-// gives defaults of its own: `architectures`, norm epsilon, activation, sizes, whether the head is
-// tied (no lm_head.weight in `dir`/rank0.safetensors).
-Status complete_trtllm_config(json::object& config, const std::filesystem::path& dir);
+// Refuses what this layout can say and we cannot run (quantisation, ...), naming file, field, value
+// and what is allowed; then adds the fields that readers need and this layout gives defaults of its
+// own: `architectures`, norm epsilon, activation, sizes, experts.
+Status complete_trtllm_config(json::object& config, const std::string& where);
 
-// config.json of a checkpoint of one rank whose tensors are stored as `dtype` (bfloat16, float16,
-// float32). Special token ids are there as extra fields.
-json::object trtllm_config(const Model& model, std::string_view dtype);
+// The traits that the family's reader finds in a completed config; fields that change the numbers
+// and that nobody looks at are refused.
+StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::string& where,
+                                    const Family& family);
 
-// One tensor of the layout and the graph's tensors that it holds, one after the other along
-// dimension 0.
-struct TrtLlmTensor {
-  std::string name;
-  std::vector<std::string> parts;
+// Sets `tie_word_embeddings` as the last stage's file in `dir` has a head of its own or not.
+Status find_trtllm_head(json::object& config, const std::filesystem::path& dir, const Ranks& ranks);
+
+// Fields that only the built graph can be compared with: positions, norms of heads, experts.
+Status check_trtllm_config(const json::object& config, const std::string& where,
+                           const Model& model);
+
+// config.json of a checkpoint whose tensors are stored as `dtype` (bfloat16, float16, float32) by
+// `ranks`. Special token ids are there as extra fields, and so are fields of the model's own
+// config.json that this layout has no name for. Unimplemented when the family's reader would not
+// find the same model in it.
+StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
+                                     const Ranks& ranks);
+
+// Rows [row, row + rows) and columns [col, col + cols) of a weight [experts * n, k]; the elements
+// of a vector are rows of one column.
+struct RankBlock {
+  graph::WeightId weight = graph::kNone;
+  int64_t row = 0, rows = 0, col = 0, cols = 0;
 };
 
-// All tensors that the model's graph has, in file order. Internal: the graph has a tensor that the
-// layout has no name for.
-StatusOr<std::vector<TrtLlmTensor>> trtllm_tensors(const Model& model);
+// A tensor of a rank: blocks one above the other, then rows of zeros up to its shape.
+struct RankTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<RankBlock> blocks;
+  bool is_f32 = false;  // whatever the checkpoint's type
+};
+
+// What rank `rank` of `ranks` has, in file order. InvalidArgument: sizes that cannot be divided,
+// naming the field, its value and what is allowed; Unimplemented: a weight that the layout has no
+// name for.
+StatusOr<std::vector<RankTensor>> rank_tensors(const graph::Graph& graph, const Ranks& ranks,
+                                               int32_t rank);
+
+// Makes the weights' parts those of the ranks' tensors; with several files a tensor's name is
+// followed by "@rankN". Errors as rank_tensors().
+Status use_rank_tensors(graph::Graph& graph, const Ranks& ranks);
 
 }  // namespace nereid::models

@@ -1,44 +1,59 @@
 // config.json of the TensorRT-LLM checkpoint layout, both ways.
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 #include <utility>
 
+#include <fmt/ranges.h>
+
 #include "io/safetensors.h"
+#include "models/read_fields.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kFieldNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kFieldNames = {{
     {"rms_norm_eps", "norm_epsilon"},
+    {"layer_norm_epsilon", "norm_epsilon"},
     {"head_dim", "head_size"},
     {"rope_theta", "rotary_base"},
     {"rope_scaling", "rotary_scaling"},
     {"attention_bias", "attn_bias"},
+    {"n_embd", "hidden_size"},
+    {"n_layer", "num_hidden_layers"},
+    {"n_head", "num_attention_heads"},
+    {"n_positions", "max_position_embeddings"},
+    {"n_inner", "intermediate_size"},
+    {"activation_function", "hidden_act"},
     {"quantization_config", "quantization_config"},
 }};
+
+// Fields of a Hugging Face config.json that say nothing about the model, or that others say here.
+constexpr std::string_view kDropped[] = {
+    "architectures",       "model_type",  "torch_dtype", "dtype",        "transformers_version",
+    "_name_or_path",       "auto_map",    "use_cache",   "bos_token_id", "pad_token_id",
+    "quantization_config", "eos_token_id"};
+
+// Fields that this layout has for every family, by their own names. Where a family's reader does
+// not ask for one, others see to it: check_variants(), check_trtllm_config(), and for biases the
+// tensors.
+constexpr std::string_view kOfAllFamilies[] = {"attention_bias",
+                                               "mlp_bias",
+                                               "bias",
+                                               "qk_layernorm",
+                                               "num_experts",
+                                               "num_local_experts",
+                                               "attention_multiplier",
+                                               "embedding_multiplier",
+                                               "residual_multiplier"};
 
 // Fields that change the computation and must have one value, or be absent.
 struct Only {
   std::string_view field;
   json::value value;
 };
-
-Status check_mapping(const json::object& config, const std::string& where) {
-  Config outer(config, where);
-  const json::object* mapping = outer.object("mapping");
-  RETURN_IF_ERROR(outer.status());
-  if (!mapping) return ok();
-  Config inner(*mapping, where + ": mapping");
-  for (const std::string_view field : {"world_size", "tp_size", "pp_size", "cp_size"}) {
-    const int32_t size = inner.integer(field, 1, 1 << 20, 1);
-    if (inner.status().ok() && size != 1)
-      inner.fail(field, fmt::format("{} ranks; checkpoints of several ranks are not supported yet, "
-                                    "allowed is 1",
-                                    size));
-  }
-  return inner.status();
-}
 
 Status check_quantization(const json::object& config, const std::string& where) {
   Config outer(config, where);
@@ -58,29 +73,15 @@ Status check_quantization(const json::object& config, const std::string& where) 
 
 Status check_variants(const json::object& config, const std::string& where) {
   Config c(config, where);
-  const Only kOnly[] = {{"qk_layernorm", false},
-                        {"residual_mlp", false},
+  const Only kOnly[] = {{"residual_mlp", false},
                         {"fc_after_embed", false},
                         {"use_input_layernorm_in_first_layer", true},
                         {"use_last_layernorm", true},
                         {"layer_idx_offset", 0},
-                        {"moe_num_experts", 0},
-                        {"embedding_multiplier", 1.0},
-                        {"attention_multiplier", 1.0},
-                        {"residual_multiplier", 1.0},
                         {"output_multiplier_scale", 1.0},
-                        {"rotary_pct", 1.0},
+                        {"q_scaling", 1.0},
                         {"is_pruned", false}};
   for (const Only& only : kOnly) c.require(only.field, only.value);
-  if (const json::object* moe = c.object("moe")) {
-    Config inner(*moe, where + ": moe");
-    inner.require("num_experts", 0);
-    RETURN_IF_ERROR(inner.status());
-  }
-  const std::string type = c.string("position_embedding_type", "learned_absolute");
-  if (type != "rope_gpt_neox" && type != "yarn")
-    c.fail("position_embedding_type",
-           fmt::format("'{}' is not one of rope_gpt_neox, yarn", type.substr(0, 40)));
   const std::string dtype = c.string("dtype");
   if (c.status().ok() && dtype != "bfloat16" && dtype != "float16" && dtype != "float32")
     c.fail("dtype",
@@ -93,27 +94,23 @@ void set_default(json::object& config, std::string_view field, json::value value
   if (there.is_null()) there = std::move(value);
 }
 
-json::value id_or_null(int32_t id) {
-  return id == io::kNone ? json::value(nullptr) : json::value(id);
+// Experts under the names of the families' own files.
+void complete_experts(json::object& config) {
+  const json::value* moe = config.if_contains("moe");
+  if (!moe || !moe->is_object()) return;
+  const auto copy = [&](std::string_view from, std::string_view to) {
+    if (const json::value* value = moe->get_object().if_contains(from))
+      set_default(config, to, *value);
+  };
+  copy("num_experts", "num_local_experts");
+  copy("num_experts", "num_experts");
+  copy("top_k", "num_experts_per_tok");
+  if (const json::value* mode = moe->get_object().if_contains("normalization_mode"))
+    set_default(config, "norm_topk_prob", *mode == json::value(1));
 }
 
-json::value rope_scaling(const RopeTraits& rope) {
-  if (rope.scaling == RopeScaling::kNone) return nullptr;
-  const char* type = rope.scaling == RopeScaling::kLinear   ? "linear"
-                     : rope.scaling == RopeScaling::kLlama3 ? "llama3"
-                                                            : "yarn";
-  json::object out = {{"type", type}, {"rope_type", type}, {"factor", rope.factor}};
-  if (rope.scaling == RopeScaling::kLinear) return out;
-  out["original_max_position_embeddings"] = static_cast<int64_t>(rope.original_positions);
-  if (rope.scaling == RopeScaling::kLlama3) {
-    out["low_freq_factor"] = rope.low_freq_factor;
-    out["high_freq_factor"] = rope.high_freq_factor;
-    return out;
-  }
-  out["beta_fast"] = rope.beta_fast;
-  out["beta_slow"] = rope.beta_slow;
-  if (rope.attention_factor) out["attention_factor"] = *rope.attention_factor;
-  return out;
+json::value id_or_null(int32_t id) {
+  return id == io::kNone ? json::value(nullptr) : json::value(id);
 }
 
 const char* hf_name_of(kernels::Activation activation) {
@@ -135,11 +132,109 @@ const char* hf_name_of(kernels::Activation activation) {
   return "silu";
 }
 
-json::object one_rank() {
-  return {{"world_size", 1},   {"gpus_per_node", 8},    {"cp_size", 1},
-          {"tp_size", 1},      {"pp_size", 1},          {"moe_tp_size", 1},
-          {"moe_ep_size", 1},  {"moe_cluster_size", 1}, {"attn_tp_size", 1},
-          {"attn_cp_size", 1}, {"auto_parallel", false}};
+bool has_weight(const graph::Graph& graph, std::string_view name) {
+  return std::ranges::any_of(graph.weights,
+                             [&](const graph::Weight& w) { return w.name.ends_with(name); });
+}
+
+// position_embedding_type: what the graph does, and other words for it.
+std::vector<std::string_view> position_types(const graph::Graph& graph) {
+  if (has_weight(graph, "positions")) return {"learned_absolute"};
+  bool interleaved = false;
+  for (const graph::Node& node : graph.nodes)
+    if (const auto* rope = std::get_if<graph::Rope>(&node.op)) interleaved |= rope->interleaved;
+  if (interleaved) return {"rope_gptj"};
+  if (!graph.model.ropes.empty()) return {"rope_gpt_neox", "yarn", "long_rope"};
+  return {"alibi", "alibi_with_scale"};
+}
+
+json::object mapping_of(const Ranks& ranks) {
+  return {{"world_size", ranks.num_files()},
+          {"gpus_per_node", 8},
+          {"cp_size", 1},
+          {"tp_size", ranks.tp},
+          {"pp_size", ranks.pp},
+          {"moe_tp_size", ranks.moe_tp},
+          {"moe_ep_size", ranks.moe_ep},
+          {"moe_cluster_size", 1},
+          {"attn_tp_size", ranks.tp},
+          {"attn_cp_size", 1},
+          {"auto_parallel", false}};
+}
+
+// The model's own fields under this layout's names.
+json::object renamed(const json::object& own) {
+  json::object out;
+  for (const auto& [key, value] : own) {
+    if (std::ranges::find(kDropped, std::string_view(key)) != std::end(kDropped)) continue;
+    std::string_view name = key;
+    for (const auto& [theirs, ours] : kFieldNames)
+      if (key == theirs) name = ours;
+    out[name] = value;
+  }
+  // One table of angles, as newer files write it.
+  if (const json::value* rope = out.if_contains("rope_parameters");
+      rope && rope->is_object() && rope->get_object().contains("rope_theta")) {
+    const json::object inner = rope->get_object();
+    out["rotary_base"] = inner.at("rope_theta");
+    const json::value* type = inner.if_contains("rope_type");
+    if (type && *type != json::value("default")) out["rotary_scaling"] = inner;
+    out.erase("rope_parameters");
+  }
+  return out;
+}
+
+// What TensorRT-LLM's own readers look for, from the traits.
+json::object standard_fields(const Model& model) {
+  const Traits& t = model.traits;
+  const io::ModelFacts& facts = model.graph.model;
+  json::object config = {{"vocab_size", t.vocab_size},
+                         {"max_position_embeddings", t.max_positions},
+                         {"hidden_size", t.hidden_size},
+                         {"num_hidden_layers", t.num_layers},
+                         {"num_attention_heads", t.num_heads},
+                         {"num_key_value_heads", t.num_kv_heads},
+                         {"head_size", t.head_dim},
+                         {"qk_layernorm", has_weight(model.graph, "attn.q.norm")},
+                         {"intermediate_size", t.intermediate_size},
+                         {"hidden_act", hf_name_of(t.activation)},
+                         {"norm_epsilon", std::stod(fmt::format("{}", t.norm_eps))},
+                         {"position_embedding_type", position_types(model.graph).front()}};
+  if (!t.ropes.empty()) {
+    config["rotary_base"] = t.ropes[0].theta;
+    config["rotary_scaling"] = nullptr;
+    config["rotary_embedding_dim"] =
+        static_cast<int64_t>(2 * facts.ropes[0].inverse_frequencies.size());
+  }
+  if (t.num_experts > 0)
+    config["moe"] = {{"num_experts", t.num_experts},
+                     {"top_k", t.experts_per_token},
+                     {"normalization_mode", t.renormalise_experts ? 1 : 0}};
+  config["attn_bias"] = t.qkv_bias;
+  config["mlp_bias"] = t.mlp_bias;
+  config["tie_word_embeddings"] = t.tied_embedding;
+  config["residual_mlp"] = false;
+  config["sliding_window"] =
+      t.sliding_window > 0 ? json::value(t.sliding_window) : json::value(nullptr);
+  return config;
+}
+
+// The same model again? Names the first difference.
+Status check_readable(const Model& model, const json::object& written) {
+  json::object object = written;
+  const std::string where = fmt::format("architecture '{}'", model.family->architecture);
+  RETURN_IF_ERROR(complete_trtllm_config(object, where));
+  ASSIGN_OR_RETURN(const Traits traits, read_trtllm_traits(object, where, *model.family));
+  if (traits == model.traits) return ok();
+  const std::string ours = print(model.traits), theirs = print(traits);
+  const auto [a, b] = std::ranges::mismatch(ours, theirs);
+  const auto line = [](const std::string& text, auto at) {
+    const auto position = static_cast<size_t>(at - text.begin());
+    const size_t begin = text.rfind('\n', position > 0 ? position - 1 : 0) + 1;
+    return text.substr(begin, std::min(text.find('\n', begin), text.size()) - begin);
+  };
+  return unsupported("{}: cannot be written in the TensorRT-LLM layout: {} would become {}", where,
+                     line(ours, a), line(theirs, b));
 }
 
 }  // namespace
@@ -149,11 +244,56 @@ bool is_trtllm_config(const json::object& config) {
          !config.contains("architectures");
 }
 
-Config::Names trtllm_field_names() { return kFieldNames; }
+std::string rank_file_name(int32_t rank) { return fmt::format("rank{}.safetensors", rank); }
 
-Status complete_trtllm_config(json::object& config, const std::filesystem::path& dir) {
-  const std::string where = (dir / "config.json").string();
-  RETURN_IF_ERROR(check_mapping(config, where));
+StatusOr<Ranks> check_ranks(Ranks ranks) {
+  for (const auto& [field, value] :
+       {std::pair("tp_size", ranks.tp), std::pair("pp_size", ranks.pp)})
+    if (value < 1 || value > kMaxRanks || int64_t{ranks.tp} * ranks.pp > kMaxRanks)
+      return invalid_argument(
+          "{}: {} is not allowed; tp_size and pp_size are at least 1 and at "
+          "most {} together",
+          field, value, kMaxRanks);
+  for (const auto& [field, value] :
+       {std::pair("moe_tp_size", ranks.moe_tp), std::pair("moe_ep_size", ranks.moe_ep)})
+    if (value != -1 && (value < 1 || ranks.tp % value != 0))
+      return invalid_argument("{}: {} does not divide tp_size {}; allowed are -1 and its divisors",
+                              field, value, ranks.tp);
+  if (ranks.moe_ep == -1) ranks.moe_ep = ranks.moe_tp == -1 ? 1 : ranks.tp / ranks.moe_tp;
+  if (ranks.moe_tp == -1) ranks.moe_tp = ranks.tp / ranks.moe_ep;
+  if (int64_t{ranks.moe_tp} * ranks.moe_ep != ranks.tp)
+    return invalid_argument("moe_tp_size: {} times moe_ep_size {} is not tp_size {}", ranks.moe_tp,
+                            ranks.moe_ep, ranks.tp);
+  return ranks;
+}
+
+StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where) {
+  Config outer(config, where);
+  Ranks ranks;
+  ranks.parallel_embedding = outer.boolean("use_parallel_embedding", false);
+  ranks.embedding_dim = outer.integer("embedding_sharding_dim", 0, 1, 0);
+  const json::object* mapping = outer.object("mapping");
+  RETURN_IF_ERROR(outer.status());
+  if (!mapping) return ranks;
+  Config inner(*mapping, where + ": mapping");
+  ranks.tp = inner.integer("tp_size", 1, kMaxRanks, 1);
+  ranks.pp = inner.integer("pp_size", 1, kMaxRanks, 1);
+  ranks.moe_tp = inner.integer("moe_tp_size", -1, kMaxRanks, -1);
+  ranks.moe_ep = inner.integer("moe_ep_size", -1, kMaxRanks, -1);
+  inner.require("moe_cluster_size", 1);
+  const int32_t contexts = inner.integer("cp_size", 1, kMaxRanks, 1);  // they share files
+  const int64_t product = int64_t{ranks.tp} * ranks.pp * contexts;
+  const int32_t world = inner.integer("world_size", 1, kMaxRanks, product);
+  if (inner.status().ok() && world != product)
+    inner.fail("world_size", fmt::format("{} is not tp_size {} times pp_size {} times cp_size {}",
+                                         world, ranks.tp, ranks.pp, contexts));
+  RETURN_IF_ERROR(inner.status());
+  StatusOr<Ranks> checked = check_ranks(ranks);
+  if (!checked.ok()) return annotate(checked.status(), inner.where());
+  return checked;
+}
+
+Status complete_trtllm_config(json::object& config, const std::string& where) {
   RETURN_IF_ERROR(check_quantization(config, where));
   RETURN_IF_ERROR(check_variants(config, where));
   Config c(config, where);
@@ -165,55 +305,84 @@ Status complete_trtllm_config(json::object& config, const std::filesystem::path&
   config["architectures"] = json::array{json::value(architecture)};
   set_default(config, "norm_epsilon", 1e-5);
   set_default(config, "hidden_act", "gelu");
+  if (config["hidden_act"] == json::value("swiglu")) config["hidden_act"] = "silu";
+  if (config["hidden_act"] == json::value("geglu")) config["hidden_act"] = "gelu";
   set_default(config, "max_position_embeddings", 2048);
   set_default(config, "num_key_value_heads", heads);
   set_default(config, "intermediate_size", 4 * int64_t{hidden});
+  complete_experts(config);
   config["sliding_window"];  // absent means none here, whatever it means to the family elsewhere
-  std::error_code error;
-  const std::filesystem::path tensors = dir / kRank0Tensors;
-  if (!std::filesystem::exists(tensors, error)) return ok();  // random weights, or refused later
-  ASSIGN_OR_RETURN(const io::SafetensorsFile file, io::SafetensorsFile::open(tensors));
-  bool has_head = false;
-  for (const io::StoredTensor& tensor : file.tensors()) has_head |= tensor.name == "lm_head.weight";
-  if (!has_head) config["tie_word_embeddings"] = true;
   return ok();
 }
 
-json::object trtllm_config(const Model& model, std::string_view dtype) {
-  const Traits& t = model.traits;
+StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::string& where,
+                                    const Family& family) {
+  json::object fields = config;
+  Config reader(fields, where, kFieldNames);
+  Traits traits = family.read_traits(reader);
+  for (const std::string_view field : kOfAllFamilies) {
+    if (reader.was_read(field)) continue;
+    if (field.ends_with("_multiplier")) reader.require(field, 1.0);
+    fields.erase(field == "attention_bias" ? "attn_bias" : field);
+  }
+  refuse_unread(reader);
+  RETURN_IF_ERROR(reader.status());
+  return traits;
+}
+
+Status find_trtllm_head(json::object& config, const std::filesystem::path& dir,
+                        const Ranks& ranks) {
+  std::error_code error;
+  const std::filesystem::path last = dir / rank_file_name((ranks.pp - 1) * ranks.tp);
+  if (!std::filesystem::exists(last, error)) return ok();  // random weights, or refused later
+  ASSIGN_OR_RETURN(const io::SafetensorsFile file, io::SafetensorsFile::open(last));
+  const bool has_head = std::ranges::any_of(
+      file.tensors(), [](const io::StoredTensor& t) { return t.name == "lm_head.weight"; });
+  if (!has_head) config["tie_word_embeddings"] = true;
+  set_default(config, "tie_word_embeddings", false);
+  return ok();
+}
+
+Status check_trtllm_config(const json::object& config, const std::string& where,
+                           const Model& model) {
+  Config c(config, where);
+  const std::vector<std::string_view> types = position_types(model.graph);
+  const std::string type = c.string("position_embedding_type", "learned_absolute");
+  if (std::ranges::find(types, type) == types.end())
+    c.fail("position_embedding_type",
+           fmt::format("'{}' is not one of {}", type.substr(0, 40), fmt::join(types, ", ")));
+  c.require("qk_layernorm", has_weight(model.graph, "attn.q.norm"));
+  c.require("moe_num_experts", model.traits.num_experts);
+  if (const json::object* moe = c.object("moe")) {
+    Config inner(*moe, where + ": moe");
+    inner.require("num_experts", model.traits.num_experts);
+    if (model.traits.num_experts > 0) inner.require("top_k", model.traits.experts_per_token);
+    c.add(inner.status());
+  }
+  return c.status();
+}
+
+StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
+                                     const Ranks& ranks) {
   const io::ModelFacts& facts = model.graph.model;
-  json::object config;
-  config["architecture"] = std::string(facts.architecture);
-  config["dtype"] = std::string(dtype);
-  config["logits_dtype"] = "float32";
-  config["vocab_size"] = t.vocab_size;
-  config["max_position_embeddings"] = t.max_positions;
-  config["hidden_size"] = t.hidden_size;
-  config["num_hidden_layers"] = t.num_layers;
-  config["num_attention_heads"] = t.num_heads;
-  config["num_key_value_heads"] = t.num_kv_heads;
-  config["head_size"] = t.head_dim;
-  config["qk_layernorm"] = false;
-  config["intermediate_size"] = t.intermediate_size;
-  config["hidden_act"] = hf_name_of(t.activation);
-  config["norm_epsilon"] = std::stod(fmt::format("{}", t.norm_eps));
-  config["position_embedding_type"] = "rope_gpt_neox";
-  config["rotary_base"] = t.ropes[0].theta;
-  config["rotary_scaling"] = rope_scaling(t.ropes[0]);
-  config["rotary_embedding_dim"] = t.head_dim;
-  config["use_parallel_embedding"] = false;
-  config["embedding_sharding_dim"] = 0;
-  config["mapping"] = one_rank();
+  json::object own = model.layout == Layout::kTrtLlm ? model.config : renamed(model.config);
+  json::object config = {
+      {"architecture", facts.architecture}, {"dtype", dtype}, {"logits_dtype", "float32"}};
+  for (const auto& [key, value] : standard_fields(model)) {
+    const json::value* there = own.if_contains(key);
+    config[key] = there && !there->is_null() ? *there : value;
+  }
+  config["tie_word_embeddings"] = model.traits.tied_embedding;
+  config["use_parallel_embedding"] = ranks.parallel_embedding;
+  config["embedding_sharding_dim"] = ranks.embedding_dim;
+  config["mapping"] = mapping_of(ranks);
   config["quantization"] = json::object{{"quant_algo", nullptr}, {"kv_cache_quant_algo", nullptr}};
-  config["attn_bias"] = t.qkv_bias;
-  config["mlp_bias"] = t.mlp_bias;
-  config["tie_word_embeddings"] = t.tied_embedding;
-  config["residual_mlp"] = false;
-  config["sliding_window"] =
-      t.sliding_window > 0 ? json::value(t.sliding_window) : json::value(nullptr);
   config["bos_token_id"] = id_or_null(facts.bos_id);
   config["pad_token_id"] = id_or_null(facts.pad_id);
   config["eos_token_id"] = json::value_from(facts.end_ids);
+  for (const auto& [key, value] : own)
+    if (!config.contains(key)) config[key] = value;
+  RETURN_IF_ERROR(check_readable(model, config));
   return config;
 }
 

@@ -1,0 +1,103 @@
+// The tensors of a model directory under the names that its graph's weights ask for.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "models/trtllm.h"
+
+namespace nereid::models {
+namespace {
+
+// Constants that converters of several versions left in; their values follow from config.json.
+bool is_constant(std::string_view name) {
+  return name.ends_with("rotary_inv_freq") || name.ends_with("embed_positions") ||
+         name.ends_with("embed_positions_for_gpt_attention") || name.ends_with("rotary_cos_sin");
+}
+
+std::set<std::string, std::less<>> tensors_of(const graph::Graph& graph) {
+  std::set<std::string, std::less<>> names;
+  for (const graph::Weight& weight : graph.weights)
+    for (const graph::WeightPart& part : weight.parts) names.insert(part.tensor);
+  return names;
+}
+
+// Renames a rank's tensors and drops those that are taken from another rank.
+class RankTranslator {
+ public:
+  static StatusOr<RankTranslator> create(const Model& model) {
+    RankTranslator out;
+    out.wanted_ = tensors_of(model.graph);
+    const int32_t num_files = model.ranks.num_files();
+    for (int32_t rank = 0; rank < num_files; ++rank) {
+      ASSIGN_OR_RETURN(auto tensors, rank_tensors(model.graph, model.ranks, rank));
+      auto& shapes = out.shapes_.emplace_back();
+      for (RankTensor& tensor : tensors) shapes.emplace(tensor.name, std::move(tensor.shape));
+      out.suffixes_.push_back(num_files == 1 ? "" : fmt::format("@rank{}", rank));
+    }
+    // A head that is the embedding may be there all the same.
+    out.extra_ = model.traits.tied_embedding ? "lm_head.weight" : "";
+    return out;
+  }
+
+  StatusOr<std::vector<io::StoredTensor>> translate(size_t rank,
+                                                    const io::StoredTensor& stored) const {
+    std::vector<io::StoredTensor> out;
+    if (is_constant(stored.name)) return out;
+    const auto it = shapes_[rank].find(stored.name);
+    if (it == shapes_[rank].end() && stored.name == extra_) return out;
+    if (it == shapes_[rank].end())
+      return invalid_argument("tensor '{}' has no place in a model of this config.json",
+                              stored.name.substr(0, 200));
+    if (stored.shape != it->second)
+      return invalid_argument("tensor '{}' has shape {}, config.json asks for [{}]", stored.name,
+                              stored.shape_text(), fmt::join(it->second, ", "));
+    const std::string name = stored.name + suffixes_[rank];
+    if (!wanted_.contains(name)) return out;
+    out.push_back(stored);
+    out[0].name = name;
+    if (stored.shape.size() == 3)
+      out[0].shape = {stored.shape[0] * stored.shape[1], stored.shape[2]};
+    return out;
+  }
+
+ private:
+  std::set<std::string, std::less<>> wanted_;
+  std::vector<std::map<std::string, std::vector<int64_t>, std::less<>>> shapes_;  // by rank
+  std::vector<std::string> suffixes_;
+  std::string extra_;
+};
+
+StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::path& dir) {
+  std::vector<std::filesystem::path> files;
+  for (int32_t rank = 0; rank < model.ranks.num_files(); ++rank) {
+    files.push_back(dir / rank_file_name(rank));
+    std::error_code error;
+    if (!std::filesystem::exists(files.back(), error))
+      return not_found(
+          "{}: is missing; config.json says that this is a TensorRT-LLM checkpoint{}",
+          files.back().string(),
+          model.ranks.num_files() == 1 ? "" : fmt::format(" of {} ranks", model.ranks.num_files()));
+  }
+  ASSIGN_OR_RETURN(const RankTranslator translator, RankTranslator::create(model));
+  return io::Checkpoint::open_files(files, [&](size_t rank, const io::StoredTensor& stored) {
+    return translator.translate(rank, stored);
+  });
+}
+
+}  // namespace
+
+StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
+  if (model.layout == Layout::kTrtLlm) return open_ranks(model, dir);
+  ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
+  const std::string_view prefix = model.family->optional_prefix;
+  const auto& entries = checkpoint.entries();
+  const bool lacks_it = std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {
+    return entry.tensor->name.starts_with(prefix);
+  });
+  if (lacks_it) checkpoint.add_prefix(prefix);
+  return checkpoint;
+}
+
+}  // namespace nereid::models
