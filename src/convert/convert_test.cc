@@ -18,6 +18,7 @@
 #include "convert/inspect.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
+#include "io/test_torch_file.h"
 #include "kernels/api/pack.h"
 #include "kernels/ref/ref.h"
 
@@ -54,7 +55,7 @@ class ConvertTest : public testing::Test {
   // Rewrites the checkpoint with changed tensors; `storage_` keeps new data alive.
   template <class Change>
   void change_tensors(Change change) {
-    const auto file = io::SafetensorsFile::open(dir_ / "model/model.safetensors");
+    const auto file = io::TensorFile::open(dir_ / "model/model.safetensors");
     std::vector<io::StoredTensor> tensors = file->tensors();
     for (io::StoredTensor& tensor : tensors) change(tensor);
     const std::string bytes = io::serialize_safetensors(tensors);
@@ -267,14 +268,14 @@ TEST_F(ConvertTest, DamagedCheckpointIsAClearError) {
   EXPECT_THAT(error(),
               HasSubstr("'model.layers.1.mlp.up_proj.weight': element 77 is not a finite"));
   std::filesystem::remove(file);
-  EXPECT_THAT(error(), HasSubstr("neither model.safetensors nor"));
+  EXPECT_THAT(error(), HasSubstr("none of model.safetensors, "));
   EXPECT_TRUE(std::filesystem::is_empty(dir_ / "cache/engines") ||
               std::distance(std::filesystem::directory_iterator(dir_ / "cache/engines"), {}) == 1);
 }
 
 TEST_F(ConvertTest, ShardedCheckpointGivesTheSameWeights) {
   const std::vector<std::byte> whole = blob(good());
-  const auto file = io::SafetensorsFile::open(dir_ / "model/model.safetensors");
+  const auto file = io::TensorFile::open(dir_ / "model/model.safetensors");
   std::vector<io::StoredTensor> shards[2];
   json::object map;
   for (size_t i = 0; i < file->tensors().size(); ++i) {
@@ -292,6 +293,32 @@ TEST_F(ConvertTest, ShardedCheckpointGivesTheSameWeights) {
   std::filesystem::remove(dir_ / "model/model.safetensors");
   EXPECT_EQ(blob(good()), whole);
   EXPECT_TRUE(report_.built);
+}
+
+TEST_F(ConvertTest, FilesOfPyTorchGiveTheSameWeights) {
+  const std::vector<std::byte> whole = blob(good());
+  const auto file = io::TensorFile::open(dir_ / "model/model.safetensors");
+  const std::span<const io::StoredTensor> tensors = file->tensors();
+  const std::string single = io::testing_only::serialize_torch_file(tensors);
+  ASSERT_TRUE(write_file_atomic(dir_ / "model/pytorch_model.bin", single).ok());
+  std::filesystem::remove(dir_ / "model/model.safetensors");
+  EXPECT_EQ(blob(good()), whole);
+  EXPECT_TRUE(report_.built);
+  json::object map;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    map[tensors[i].name] = i < 5 ? "part-1.bin" : "part-2.bin";
+  for (const auto& [name, part] :
+       {std::pair("part-1.bin", tensors.first(5)), std::pair("part-2.bin", tensors.subspan(5))})
+    ASSERT_TRUE(
+        write_file_atomic(dir_ / "model" / name, io::testing_only::serialize_torch_file(part))
+            .ok());
+  ASSERT_TRUE(write_file_atomic(dir_ / "model/pytorch_model.bin.index.json",
+                                json::serialize(json::object{{"weight_map", map}}))
+                  .ok());
+  std::filesystem::remove(dir_ / "model/pytorch_model.bin");
+  EXPECT_EQ(blob(good()), whole);
+  ASSERT_TRUE(write_file_atomic(dir_ / "model/part-2.bin", single.substr(0, 5000)).ok());
+  EXPECT_THAT(error(), HasSubstr("model/part-2.bin: is not a zip archive"));
 }
 
 TEST_F(ConvertTest, F32AndF16CheckpointsAreRounded) {

@@ -104,7 +104,7 @@ TEST_F(EngineDirTest, WiderTypesChangeNothing) {
 
 TEST_F(EngineDirTest, TheCheckpointIsInTheLayout) {
   convert("models/quickstart");
-  const auto file = io::SafetensorsFile::open(dir_ / "ckpt/rank0.safetensors");
+  const auto file = io::TensorFile::open(dir_ / "ckpt/rank0.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
   std::map<std::string, std::string> shapes;
   for (const auto& tensor : file->tensors()) shapes[tensor.name] = tensor.shape_text();
@@ -182,7 +182,7 @@ TEST_F(EngineDirTest, ForeignTensorsAreRefused) {
     const auto engine = ensure_engine(dir_ / "ckpt", registry_, DeviceInfo{}, cache_);
     return engine.ok() ? "accepted" : std::string(message(engine.status()));
   };
-  const auto file = io::SafetensorsFile::open(dir_ / "ckpt/rank0.safetensors");
+  const auto file = io::TensorFile::open(dir_ / "ckpt/rank0.safetensors");
   const std::vector<io::StoredTensor> good = file->tensors();
   std::vector<io::StoredTensor> tensors = good;
   tensors[2].name = "transformer.layers.0.mlp.fc.per_channel_scale";
@@ -230,7 +230,7 @@ TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {
   std::filesystem::copy(
       kSourceDir + "/tests/models/llama", dir_ / "hf",
       std::filesystem::copy_options::overwrite_existing | std::filesystem::copy_options::recursive);
-  const auto file = io::SafetensorsFile::open(dir_ / "hf/model.safetensors");
+  const auto file = io::TensorFile::open(dir_ / "hf/model.safetensors");
   std::vector<io::StoredTensor> tensors = file->tensors();
   std::string bytes(reinterpret_cast<const char*>(tensors[0].data.data()), tensors[0].data.size());
   bytes[6] = '\0', bytes[7] = '\x48';  // 131072 as bf16

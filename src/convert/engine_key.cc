@@ -78,7 +78,7 @@ void add_packing(Key& key, const io::Plan& plan) {
   }
 }
 
-void add_samples(Key& key, const io::SafetensorsFile& file) {
+void add_samples(Key& key, const io::TensorFile& file) {
   std::error_code error;
   const auto time = std::filesystem::last_write_time(file.path(), error).time_since_epoch();
   key.add("time", static_cast<uint64_t>(

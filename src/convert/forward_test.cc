@@ -169,7 +169,7 @@ float worst_difference(const std::vector<float>& logits, const io::StoredTensor&
 void expect_golden(const io::EngineFile& engine, const std::string& name, bool with_logits = true) {
   const auto golden = read_json_file(kSourceRoot + "/tests/golden/arch/" + name + ".json");
   const auto logits =
-      io::SafetensorsFile::open(kSourceRoot + "/tests/golden/arch/" + name + ".safetensors");
+      io::TensorFile::open(kSourceRoot + "/tests/golden/arch/" + name + ".safetensors");
   ASSERT_TRUE(golden.ok() && logits.ok());
   size_t index = 0;
   for (const json::value& item : golden->at("cases").as_array()) {
@@ -228,7 +228,7 @@ void write_sibling(const std::filesystem::path& dir, json::object changes, const
   const std::string source = kSourceRoot + "/tests/models/llama";
   json::object config = read_json_file(source + "/config.json")->as_object();
   for (const auto& [key, value] : changes) config[key] = value;
-  const auto file = io::SafetensorsFile::open(source + "/model.safetensors");
+  const auto file = io::TensorFile::open(source + "/model.safetensors");
   ASSERT_TRUE(file.ok());
   std::map<std::string, io::StoredTensor> named;
   for (const io::StoredTensor& tensor : file->tensors()) named[tensor.name] = tensor;

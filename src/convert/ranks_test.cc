@@ -68,7 +68,7 @@ class RanksTest : public testing::Test {
   }
   std::set<std::string> names_in(const std::string& path) {
     std::set<std::string> names;
-    const auto file = io::SafetensorsFile::open(dir_ / path);
+    const auto file = io::TensorFile::open(dir_ / path);
     for (const auto& tensor : file->tensors()) names.insert(tensor.name);
     return names;
   }
@@ -128,10 +128,10 @@ TEST_F(RanksTest, EveryFamilyIsMergedToWhatItWas) {
 // Not by the table that wrote them: rank 1 of 2 has the second half of the heads, rows or columns.
 TEST_F(RanksTest, ARankHasItsShare) {
   ASSERT_TRUE(convert(kTinyModels / "llama", "two", {.tp = 2, .moe_tp = -1}).ok());
-  const auto rank = io::SafetensorsFile::open(dir_ / "two/rank1.safetensors");
-  const auto whole = io::SafetensorsFile::open(kTinyModels / "llama/model.safetensors");
+  const auto rank = io::TensorFile::open(dir_ / "two/rank1.safetensors");
+  const auto whole = io::TensorFile::open(kTinyModels / "llama/model.safetensors");
   ASSERT_TRUE(rank.ok() && whole.ok()) << rank.status();
-  const auto find = [](const io::SafetensorsFile& file, std::string_view name) {
+  const auto find = [](const io::TensorFile& file, std::string_view name) {
     return *std::ranges::find(file.tensors(), name, &io::StoredTensor::name);
   };
   const auto text = [](std::span<const std::byte> data) {
@@ -167,7 +167,7 @@ TEST_F(RanksTest, FilesHaveTheNamesOfTheLayout) {
   EXPECT_FALSE(first.contains("transformer.ln_f.weight"));
   EXPECT_TRUE(last.contains("transformer.layers.0.mlp.fc.weight")) << "counted from its stage";
   EXPECT_TRUE(last.contains("lm_head.weight")) << "no embedding in this stage";
-  const auto head = io::SafetensorsFile::open(dir_ / "gpt2/rank5.safetensors");
+  const auto head = io::TensorFile::open(dir_ / "gpt2/rank5.safetensors");
   for (const auto& tensor : head->tensors())
     if (tensor.name == "lm_head.weight") {
       EXPECT_EQ(tensor.shape_text(), "[171, 48]") << "512 and a row of zeros in three parts";
@@ -175,7 +175,7 @@ TEST_F(RanksTest, FilesHaveTheNamesOfTheLayout) {
       EXPECT_TRUE(std::ranges::all_of(end, [](std::byte b) { return b == std::byte{0}; }));
     }
   ASSERT_TRUE(convert(kTinyModels / "mixtral", "moe", {.tp = 2, .moe_tp = 1, .moe_ep = 2}).ok());
-  const auto experts = io::SafetensorsFile::open(dir_ / "moe/rank1.safetensors");
+  const auto experts = io::TensorFile::open(dir_ / "moe/rank1.safetensors");
   for (const auto& tensor : experts->tensors()) {
     if (tensor.name.ends_with("mlp.fc.weight")) {
       EXPECT_EQ(tensor.shape_text(), "[2, 32, 48]");

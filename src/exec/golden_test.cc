@@ -55,7 +55,7 @@ std::vector<GoldenCase> read_cases(const fs::path& path) {
 // logits.<case>.<n> of a golden file as {case, n} -> values.
 using GoldenLogits = std::map<std::pair<int, int>, std::vector<float>>;
 GoldenLogits read_logits(const fs::path& path) {
-  const auto file = io::SafetensorsFile::open(path);
+  const auto file = io::TensorFile::open(path);
   NEREID_CHECK(file.ok());
   GoldenLogits out;
   for (const io::StoredTensor& tensor : file->tensors()) {

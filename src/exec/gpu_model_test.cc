@@ -91,7 +91,7 @@ double spread_of(const std::vector<float>& row) {
 // Every stored row of logits; the number of rows over the tolerance.
 StatusOr<int> check_logits(Harness& harness, const std::vector<GoldenCase>& cases,
                            const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const auto file, io::SafetensorsFile::open(path));
+  ASSIGN_OR_RETURN(const auto file, io::TensorFile::open(path));
   int num_rows = 0, num_wrong = 0;
   double worst = 0;
   for (const io::StoredTensor& tensor : file.tensors()) {

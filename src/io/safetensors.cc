@@ -1,13 +1,10 @@
 #include "io/safetensors.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
-#include <set>
 
 #include "base/json.h"
 
@@ -18,7 +15,6 @@ static_assert(std::endian::native == std::endian::little, "files are read in pla
 
 constexpr uint64_t kMaxTensors = 1'000'000;
 constexpr size_t kMaxDims = 8;
-constexpr size_t kMaxIndexEntries = 1'000'000;
 
 struct DTypeRow {
   std::string_view name;
@@ -142,14 +138,7 @@ StatusOr<uint64_t> header_bytes(std::span<const std::byte> file) {
   return length;
 }
 
-bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.size() < 256 &&
-         name.find('/') == name.npos && name.find('\0') == name.npos;
-}
-
 }  // namespace
-
-std::string StoredTensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file) {
   ASSIGN_OR_RETURN(const uint64_t length, header_bytes(file));
@@ -193,114 +182,9 @@ std::string serialize_safetensors(std::span<const StoredTensor> tensors) {
   return out;
 }
 
-StatusOr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
-  SafetensorsFile out;
-  out.path_ = path;
-  ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
-  StatusOr<std::vector<StoredTensor>> tensors = parse_safetensors(out.file_.bytes());
-  if (!tensors.ok()) return data_loss("{}: {}", path.string(), message(tensors.status()));
-  out.tensors_ = *std::move(tensors);
-  ASSIGN_OR_RETURN(const uint64_t length, header_bytes(out.file_.bytes()));
-  out.header_ = out.file_.bytes().first(8 + length);
-  return out;
-}
-
-const Checkpoint::Entry* Checkpoint::find(std::string_view name) const {
-  const auto it = by_name_.find(std::string(name));
-  return it == by_name_.end() ? nullptr : &entries_[it->second];
-}
-
-void Checkpoint::add_prefix(std::string_view prefix) {
-  by_name_.clear();
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    translated_.push_back(std::make_unique<StoredTensor>(*entries_[i].tensor));
-    translated_.back()->name.insert(0, prefix);
-    entries_[i].tensor = translated_.back().get();
-    by_name_.emplace(translated_.back()->name, i);
-  }
-}
-
-Status Checkpoint::add_tensor(const StoredTensor& tensor, const SafetensorsFile& file) {
-  const auto [it, added] = by_name_.try_emplace(tensor.name, entries_.size());
-  if (!added)
-    return data_loss("{}: tensor '{}' is also in {}", file.path().string(), tensor.name,
-                     entries_[it->second].file->path().string());
-  entries_.push_back({&tensor, &file});
-  return ok();
-}
-
-Status Checkpoint::add_file(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::open(path));
-  files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
-  for (const StoredTensor& tensor : files_.back()->tensors())
-    RETURN_IF_ERROR(add_tensor(tensor, *files_.back()));
-  return ok();
-}
-
-Status Checkpoint::open_index(const std::filesystem::path& index_path) {
-  ASSIGN_OR_RETURN(const json::value index, read_json_file(index_path));
-  const json::value* map =
-      index.is_object() ? index.get_object().if_contains("weight_map") : nullptr;
-  if (!map || !map->is_object())
-    return data_loss("{}: field 'weight_map' is not an object", index_path.string());
-  if (map->get_object().size() > kMaxIndexEntries)
-    return data_loss("{}: more than {} tensors", index_path.string(), kMaxIndexEntries);
-  std::set<std::string> shards;
-  for (const auto& [name, file] : map->get_object()) {
-    if (!file.is_string() || !is_plain_file_name(file.get_string()))
-      return data_loss("{}: tensor '{}' is not mapped to a file name of the same directory",
-                       index_path.string(), std::string_view(name));
-    shards.emplace(file.get_string());
-  }
-  for (const std::string& shard : shards) RETURN_IF_ERROR(add_file(dir_ / shard));
-  for (const auto& [name, file] : map->get_object()) {
-    const Entry* entry = find(name);
-    const std::string_view wanted = file.get_string();
-    if (!entry || entry->file->path().filename() != wanted)
-      return data_loss("{}: tensor '{}' is missing, {} says it is there", (dir_ / wanted).string(),
-                       std::string_view(name), index_path.string());
-  }
-  return ok();
-}
-
-StatusOr<Checkpoint> Checkpoint::open_files(const std::vector<std::filesystem::path>& files,
-                                            const Translate& translate) {
-  Checkpoint out;
-  out.dir_ = files[0].parent_path();
-  out.main_file_ = files.size() == 1 ? files[0] : out.dir_;
-  for (size_t i = 0; i < files.size(); ++i) {
-    ASSIGN_OR_RETURN(SafetensorsFile opened, SafetensorsFile::open(files[i]));
-    out.files_.push_back(std::make_unique<SafetensorsFile>(std::move(opened)));
-    const SafetensorsFile& file = *out.files_.back();
-    for (const StoredTensor& stored : file.tensors()) {
-      StatusOr<std::vector<StoredTensor>> parts = translate(i, stored);
-      if (!parts.ok()) return annotate(parts.status(), files[i].string());
-      for (StoredTensor& part : *parts) {
-        out.translated_.push_back(std::make_unique<StoredTensor>(std::move(part)));
-        RETURN_IF_ERROR(out.add_tensor(*out.translated_.back(), file));
-      }
-    }
-  }
-  return out;
-}
-
-StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& dir) {
-  Checkpoint out;
-  out.dir_ = dir;
-  std::error_code error;
-  const std::filesystem::path single = dir / "model.safetensors";
-  const std::filesystem::path index = dir / "model.safetensors.index.json";
-  if (std::filesystem::exists(single, error)) {
-    out.main_file_ = single;
-    RETURN_IF_ERROR(out.add_file(single));
-  } else if (std::filesystem::exists(index, error)) {
-    out.main_file_ = index;
-    RETURN_IF_ERROR(out.open_index(index));
-  } else {
-    return not_found("{}: neither model.safetensors nor model.safetensors.index.json is there",
-                     dir.string());
-  }
-  return out;
+StatusOr<std::span<const std::byte>> safetensors_header(std::span<const std::byte> file) {
+  ASSIGN_OR_RETURN(const uint64_t length, header_bytes(file));
+  return file.first(8 + length);
 }
 
 }  // namespace nereid::io

@@ -1,112 +1,29 @@
-// Reader of safetensors files and of checkpoints made of one or several of them. The bytes are
-// hostile: every offset is proven before a tensor can be looked at. Format: 8-byte little-endian
-// header length, JSON header {name: {dtype, shape, data_offsets}}, data without holes
-// (github.com/huggingface/safetensors).
+// Reader of safetensors files. The bytes are hostile: every offset is proven before a tensor can be
+// looked at. Format: 8-byte little-endian header length, JSON header {name: {dtype, shape,
+// data_offsets}}, data without holes (github.com/huggingface/safetensors).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "base/mapped_file.h"
 #include "base/status.h"
-#include "tensor/dtype.h"
+#include "io/checkpoint.h"
 
 namespace nereid::io {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = uint64_t{100} << 20;
 
-// One tensor of a file; the bytes live in the mapping.
-struct StoredTensor {
-  std::string name;
-  std::string_view dtype;     // the format's name: "BF16"
-  std::optional<DType> type;  // ours, when we have one
-  std::vector<int64_t> shape;
-  std::span<const std::byte> data;
-
-  std::string shape_text() const;  // "[4096, 256]"
-};
-
 // Parses a whole file's bytes, which must outlive the tensors. InvalidArgument naming the tensor
 // and field; order is by position in the file.
 StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file);
 
+// The part of a file before the data.
+StatusOr<std::span<const std::byte>> safetensors_header(std::span<const std::byte> file);
+
 // The bytes of a file with these tensors, in this order.
 std::string serialize_safetensors(std::span<const StoredTensor> tensors);
-
-// One open file.
-class SafetensorsFile {
- public:
-  // Errors begin with the path. DataLoss for damaged contents.
-  static StatusOr<SafetensorsFile> open(const std::filesystem::path& path);
-
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }
-  const std::filesystem::path& path() const { return path_; }
-  // The part before the data: names, shapes and places of all tensors.
-  std::span<const std::byte> header() const { return header_; }
-  std::span<const std::byte> bytes() const { return file_.bytes(); }
-  uint64_t file_bytes() const { return file_.bytes().size(); }
-
- private:
-  std::filesystem::path path_;
-  MappedFile file_;
-  std::span<const std::byte> header_;
-  std::vector<StoredTensor> tensors_;
-};
-
-// All tensors of a model directory: `model.safetensors`, or the shards that
-// `model.safetensors.index.json` names.
-class Checkpoint {
- public:
-  struct Entry {
-    const StoredTensor* tensor = nullptr;
-    const SafetensorsFile* file = nullptr;
-  };
-
-  // NotFound when the directory has neither file; DataLoss for damage (a shard without a tensor
-  // that the index promises, a tensor in two shards, ...), naming file and tensor.
-  static StatusOr<Checkpoint> open(const std::filesystem::path& dir);
-
-  // What stands for one tensor of a file (counted from 0): itself under another name or in another
-  // shape, named parts of it, which point into its data, or nothing.
-  using Translate =
-      std::function<StatusOr<std::vector<StoredTensor>>(size_t file, const StoredTensor&)>;
-
-  // The tensors of files in one directory, translated. NotFound without a file; DataLoss for damage
-  // or two tensors of one name; errors of `translate` begin with the path.
-  static StatusOr<Checkpoint> open_files(const std::vector<std::filesystem::path>& files,
-                                         const Translate& translate);
-
-  // Calls every tensor `prefix` + its name.
-  void add_prefix(std::string_view prefix);
-
-  // nullptr when there is no such tensor.
-  const Entry* find(std::string_view name) const;
-  const std::vector<Entry>& entries() const { return entries_; }
-  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
-  // The file a person should look at when something is missing: the index, or the only file.
-  const std::filesystem::path& main_file() const { return main_file_; }
-  const std::filesystem::path& dir() const { return dir_; }
-
- private:
-  Status add_file(const std::filesystem::path& path);
-  Status add_tensor(const StoredTensor& tensor, const SafetensorsFile& file);
-  Status open_index(const std::filesystem::path& index_path);
-
-  std::filesystem::path dir_;
-  std::filesystem::path main_file_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::vector<std::unique_ptr<StoredTensor>> translated_;
-  std::vector<Entry> entries_;
-  absl::flat_hash_map<std::string, size_t> by_name_;
-};
 
 }  // namespace nereid::io

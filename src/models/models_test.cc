@@ -256,7 +256,7 @@ TEST_F(ModelsTest, Gpt2Fields) {
 // Published GPT-2 checkpoints leave the first part of every name out and carry their masks along.
 TEST_F(ModelsTest, Gpt2WithoutPrefix) {
   const std::string source = kSource + "/tests/models/gpt2/";
-  const auto file = io::SafetensorsFile::open(source + "model.safetensors");
+  const auto file = io::TensorFile::open(source + "model.safetensors");
   ASSERT_TRUE(file.ok());
   std::vector<io::StoredTensor> tensors = file->tensors();
   for (io::StoredTensor& tensor : tensors) tensor.name.erase(0, sizeof("transformer.") - 1);
@@ -403,7 +403,7 @@ class TensorsTest : public ModelsTest {
   // The error of a checkpoint made from the tiny model after `change`.
   template <class Change>
   std::string error_after(Change change) {
-    const auto file = io::SafetensorsFile::open(kSource + "/tests/models/llama/model.safetensors");
+    const auto file = io::TensorFile::open(kSource + "/tests/models/llama/model.safetensors");
     std::vector<io::StoredTensor> tensors = file->tensors();
     change(tensors);
     EXPECT_TRUE(

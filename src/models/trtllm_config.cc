@@ -335,7 +335,7 @@ Status find_trtllm_head(json::object& config, const std::filesystem::path& dir,
   std::error_code error;
   const std::filesystem::path last = dir / rank_file_name((ranks.pp - 1) * ranks.tp);
   if (!std::filesystem::exists(last, error)) return ok();  // random weights, or refused later
-  ASSIGN_OR_RETURN(const io::SafetensorsFile file, io::SafetensorsFile::open(last));
+  ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(last));
   const bool has_head = std::ranges::any_of(
       file.tensors(), [](const io::StoredTensor& t) { return t.name == "lm_head.weight"; });
   if (!has_head) config["tie_word_embeddings"] = true;
