@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/gguf.h"
 #include "base/log.h"
 #include "convert/build_lock.h"
 #include "convert/engine_key.h"
@@ -89,6 +90,7 @@ Status write_engine(const std::filesystem::path& path, const std::string& key,
 
 std::filesystem::path given_engine(const std::filesystem::path& path) {
   std::error_code error;
+  if (is_gguf_path(path)) return {};
   if (std::filesystem::is_regular_file(path, error)) return path;
   const std::filesystem::path inside = path / kGivenName;
   return std::filesystem::is_regular_file(inside, error) ? inside : std::filesystem::path();

@@ -4,7 +4,9 @@
 
 #include <set>
 
+#include "base/gguf.h"
 #include "base/json.h"
+#include "io/gguf_file.h"
 #include "io/safetensors.h"
 #include "io/torch_file.h"
 
@@ -27,6 +29,7 @@ StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::span<const std::byte> file,
                                           std::span<const std::byte>& header) {
   if (path.extension() == ".bin") return parse_torch_file(file, &header);
+  if (is_gguf_path(path)) return parse_gguf_tensors(file, &header);
   ASSIGN_OR_RETURN(header, safetensors_header(file));
   return parse_safetensors(file);
 }

@@ -30,7 +30,7 @@ struct StoredTensor {
   std::string shape_text() const;  // "[4096, 256]"
 };
 
-// One open file: safetensors, or PyTorch's when its name ends in ".bin".
+// One open file: safetensors, or PyTorch's or GGUF when its name ends in ".bin" or ".gguf".
 class TensorFile {
  public:
   // Errors begin with the path. DataLoss for damaged contents.

@@ -32,10 +32,11 @@ std::span<const Family> families();
 // InvalidArgument for an unknown architecture, naming those that are supported.
 StatusOr<const Family*> find_family(std::string_view architecture);
 
-// How a model directory is written down.
+// How a model is written down.
 enum class Layout : uint8_t {
   kHuggingFace,  // config.json with `architectures`, model*.safetensors
   kTrtLlm,       // config.json with `architecture` and `dtype`, rankN.safetensors
+  kGguf,         // one file
 };
 
 // How a TensorRT-LLM checkpoint is shared out.
@@ -47,18 +48,19 @@ struct Ranks {
   int32_t num_files() const { return tp * pp; }
 };
 
-// A model directory's config.json and generation_config.json, understood; no weights.
+// A model directory's config.json and generation_config.json, or a GGUF file's metadata,
+// understood; no weights.
 struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
   Ranks ranks;          // of kTrtLlm
-  json::object config;  // config.json as it is
+  json::object config;  // config.json as it is, or what stands for it
   Traits traits;
   graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
 };
 
-// Reads `dir`/config.json (and generation_config.json when there). Errors name file, field, value
-// and what is allowed; an engine directory is refused as such.
+// Reads `dir`/config.json (and generation_config.json when there); `dir` may be a GGUF file. Errors
+// name file, field, value and what is allowed; an engine directory is refused as such.
 StatusOr<Model> read_model(const std::filesystem::path& dir);
 
 // The weights of a model directory under the names that the model's graph uses, whatever the

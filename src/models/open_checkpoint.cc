@@ -86,10 +86,23 @@ StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::p
   });
 }
 
+// Experts lie one behind the other, as rows.
+StatusOr<io::Checkpoint> open_gguf(const std::filesystem::path& path) {
+  return io::Checkpoint::open_files({path}, [](size_t, const io::StoredTensor& stored) {
+    std::vector<io::StoredTensor> out;
+    if (stored.name == "rope_freqs.weight") return StatusOr<std::vector<io::StoredTensor>>(out);
+    out.push_back(stored);
+    if (stored.shape.size() == 3)
+      out[0].shape = {stored.shape[0] * stored.shape[1], stored.shape[2]};
+    return StatusOr<std::vector<io::StoredTensor>>(std::move(out));
+  });
+}
+
 }  // namespace
 
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
   if (model.layout == Layout::kTrtLlm) return open_ranks(model, dir);
+  if (model.layout == Layout::kGguf) return open_gguf(dir);
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   const std::string_view prefix = model.family->optional_prefix;
   const auto& entries = checkpoint.entries();

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/gguf.h"
 #include "models/config.h"
 #include "models/family.h"
+#include "models/gguf.h"
 #include "models/read_fields.h"
 #include "models/trtllm.h"
 
@@ -48,8 +50,9 @@ Status read_special_ids(Config& config, const std::filesystem::path& dir, io::Mo
 }  // namespace
 
 StatusOr<Model> read_model(const std::filesystem::path& dir) {
-  const std::filesystem::path path = dir / "config.json";
-  ASSIGN_OR_RETURN(json::object object, read_object(path));
+  const bool is_gguf = is_gguf_path(dir);
+  const std::filesystem::path path = is_gguf ? dir : dir / "config.json";
+  ASSIGN_OR_RETURN(json::object object, is_gguf ? read_gguf_config(path) : read_object(path));
   if (object.contains("pretrained_config") && object.contains("build_config"))
     return invalid_argument(
         "{}: belongs to an engine; a checkpoint or a Hugging Face directory "
@@ -57,6 +60,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
         path.string());
   Model model;
   model.config = object;
+  if (is_gguf) model.layout = Layout::kGguf;
   if (is_trtllm_config(object)) {
     model.layout = Layout::kTrtLlm;
     ASSIGN_OR_RETURN(model.ranks, read_ranks(object, path.string()));
@@ -79,9 +83,10 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   const Traits& t = model.traits;
   io::ModelFacts facts;
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
-  facts.source_dir = (error ? dir : absolute).string();
-  facts.name = (error ? dir : absolute).filename().string();
+  std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
+  if (error) absolute = dir;
+  facts.source_dir = absolute.string();
+  facts.name = (is_gguf ? absolute.stem() : absolute.filename()).string();
   facts.architecture = architecture;
   facts.vocab_size = t.vocab_size;
   facts.hidden_size = t.hidden_size;
@@ -93,6 +98,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   ASSIGN_OR_RETURN(model.graph, build_decoder(t, *model.family->weights, std::move(facts)));
+  if (is_gguf) RETURN_IF_ERROR(annotate(use_gguf_tensors(model.graph, object), path.string()));
   if (model.layout == Layout::kTrtLlm) {
     RETURN_IF_ERROR(check_trtllm_config(object, path.string(), model));
     RETURN_IF_ERROR(annotate(use_rank_tensors(model.graph, model.ranks), path.string()));

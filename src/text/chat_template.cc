@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/gguf.h"
 #include "text/jinja/template.h"
 #include "text/json_fields.h"
+#include "text/tokenizer_parts.h"
 
 namespace nereid::text {
 
@@ -140,6 +142,15 @@ std::string_view ChatTemplate::special_token(std::string_view name) const {
 
 StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
   ChatTemplate result;
+  if (is_gguf_path(model_dir)) {
+    ASSIGN_OR_RETURN(json::object metadata, read_gguf_metadata(model_dir));
+    ASSIGN_OR_RETURN(const json::object own, gguf_tokenizer_config(std::move(metadata)));
+    if (!own.contains("chat_template"))
+      return not_found("{} has no chat template", model_dir.string());
+    RETURN_IF_ERROR(add_from_json(result.templates_, own.at("chat_template"), model_dir.string()));
+    result.special_tokens_ = find_special_tokens(own, {});
+    return result;
+  }
   const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
   ASSIGN_OR_RETURN(const json::object config, read_optional_object(config_path));
   ASSIGN_OR_RETURN(const json::object map,

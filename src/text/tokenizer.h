@@ -34,16 +34,19 @@ class Tokenizer {
 
   // `path` is a file, or a model directory, in which is looked for, in this order: tokenizer.json;
   // tekken.json; tokenizer.model or spiece.model (SentencePiece, or tiktoken ranks);
-  // *.tiktoken or tiktoken.model; vocab.json with merges.txt; vocab.txt. Beside it
+  // *.tiktoken or tiktoken.model; vocab.json with merges.txt; vocab.txt; *.gguf. Beside it
   // tokenizer_config.json, special_tokens_map.json and added_tokens.json are read. Errors name file
   // and path in it, value and what is allowed; NotFound lists the files that were looked for.
   static StatusOr<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& path);
-  // True when load() has a file to read in `model_dir`.
-  static bool has_files(const std::filesystem::path& model_dir);
+  // True when load() has a file to read in `model`, or it is a GGUF file itself.
+  static bool has_files(const std::filesystem::path& model);
 
   // From a parsed tokenizer.json; `config` (tokenizer_config.json) may be null.
   static StatusOr<std::shared_ptr<const Tokenizer>> from_json(const json::value& tokenizer,
                                                               const json::value& config = nullptr);
+
+  // From the metadata of a GGUF file.
+  static StatusOr<std::shared_ptr<const Tokenizer>> from_gguf(const json::object& metadata);
 
   // From the bytes of a SentencePiece model or of a file of tiktoken ranks called `name`.
   static StatusOr<std::shared_ptr<const Tokenizer>> from_model_file(

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/gguf.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
 
@@ -120,6 +121,11 @@ StatusOr<TokenizerPartsPtr> load_word_pieces(const fs::path& path, const Files& 
   return read_tokenizer_json(document, files.config);
 }
 
+StatusOr<TokenizerPartsPtr> load_gguf(const fs::path& path, const Files&) {
+  ASSIGN_OR_RETURN(json::object metadata, read_gguf_metadata(path));
+  return read_gguf_tokenizer(std::move(metadata));
+}
+
 struct FileRow {
   std::string_view name;  // or the end of one, with a star
   StatusOr<TokenizerPartsPtr> (*load)(const fs::path& path, const Files& files);
@@ -132,7 +138,8 @@ constexpr FileRow kFiles[] = {{"tokenizer.json", load_json},
                               {"tiktoken.model", load_ranks_or_pieces},
                               {"*.tiktoken", load_ranks_or_pieces},
                               {"vocab.json", load_vocab_and_merges},
-                              {"vocab.txt", load_word_pieces}};
+                              {"vocab.txt", load_word_pieces},
+                              {"*.gguf", load_gguf}};
 
 bool matches(const FileRow& row, std::string_view name) {
   if (row.name[0] == '*') return name.ends_with(row.name.substr(1));
@@ -196,7 +203,15 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::from_model_file(std::strin
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(parts)));
 }
 
-bool Tokenizer::has_files(const fs::path& model_dir) { return find_file(model_dir).second; }
+StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const json::object& metadata) {
+  ASSIGN_OR_RETURN(TokenizerPartsPtr parts, read_gguf_tokenizer(metadata));
+  RETURN_IF_ERROR(parts->finish());
+  return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(parts)));
+}
+
+bool Tokenizer::has_files(const fs::path& model) {
+  return is_gguf_path(model) || find_file(model).second != nullptr;
+}
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::load(const fs::path& path) {
   Files files;

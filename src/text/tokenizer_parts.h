@@ -85,6 +85,9 @@ StatusOr<TokenizerPartsPtr> read_tokenizer_json(const json::value& document,
                                                 const json::value& config);
 StatusOr<TokenizerPartsPtr> read_sentencepiece(std::string_view bytes, const json::value& config);
 StatusOr<TokenizerPartsPtr> read_tekken(const json::value& document);
+// A GGUF file's metadata, and what tokenizer_config.json would say of it.
+StatusOr<TokenizerPartsPtr> read_gguf_tokenizer(const json::value& metadata);
+StatusOr<json::object> gguf_tokenizer_config(const json::value& metadata);
 // `name` is the file's; it tells whose word pattern and special tokens go with the ranks.
 StatusOr<TokenizerPartsPtr> read_tiktoken(std::string_view bytes, std::string_view name,
                                           const json::value& config);

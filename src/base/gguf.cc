@@ -1,0 +1,194 @@
+#include "base/gguf.h"
+
+#include <cstring>
+#include <set>
+
+#include "base/mapped_file.h"
+
+namespace nereid {
+namespace {
+
+constexpr uint64_t kMaxKeys = 65536, kMaxGgufTensors = 1'000'000, kMaxArrayItems = 8'000'000;
+constexpr uint64_t kMaxNameBytes = 65535, kMaxGgufDims = 8;
+
+enum GgufType : uint32_t {
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64,
+};
+constexpr uint64_t kTypeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // at least
+
+class GgufReader {
+ public:
+  explicit GgufReader(std::span<const std::byte> file) : file_(file) {}
+
+  StatusOr<Gguf> run() && {
+    if (file_.size() < 24 || std::memcmp(file_.data(), "GGUF", 4) != 0)
+      return invalid_argument("is not a GGUF file");
+    at_ = 4;
+    const auto version = number<uint32_t>();
+    if (version != 2 && version != 3)
+      return invalid_argument("GGUF version {} is not one of 2, 3", version);
+    const auto num_tensors = number<uint64_t>(), num_keys = number<uint64_t>();
+    if (num_keys > kMaxKeys || num_tensors > kMaxGgufTensors)
+      return invalid_argument("{} keys and {} tensors, at most {} and {} are allowed", num_keys,
+                              num_tensors, kMaxKeys, kMaxGgufTensors);
+    for (uint64_t i = 0; i < num_keys; ++i) RETURN_IF_ERROR(read_key());
+    for (uint64_t i = 0; i < num_tensors; ++i) RETURN_IF_ERROR(read_tensor());
+    uint64_t alignment = 32;
+    if (const json::value* value = out_.metadata.if_contains("general.alignment")) {
+      if (!value->is_int64() || value->get_int64() < 1 || value->get_int64() > 1 << 20)
+        return invalid_argument("key 'general.alignment': {} is not in [1, 1048576]",
+                                json::serialize(*value).substr(0, 40));
+      alignment = static_cast<uint64_t>(value->get_int64());
+    }
+    out_.data_begin =
+        std::min<uint64_t>((at_ + alignment - 1) / alignment * alignment, file_.size());
+    return std::move(out_);
+  }
+
+ private:
+  uint64_t left() const { return file_.size() - at_; }
+  template <class T>
+  T number() {
+    T value{};
+    is_cut_ |= left() < sizeof value;
+    if (is_cut_) return value;
+    std::memcpy(&value, file_.data() + at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  std::string_view text() {
+    const auto size = number<uint64_t>();
+    is_cut_ |= size > left();
+    if (is_cut_) return {};
+    const std::string_view found(reinterpret_cast<const char*>(file_.data()) + at_, size);
+    at_ += size;
+    return found;
+  }
+  Status cut(std::string_view what) const {
+    return invalid_argument("{}: the file ends within it", what);
+  }
+
+  json::value scalar(uint32_t type) {
+    switch (type) {
+      case kU8:
+        return int64_t{number<uint8_t>()};
+      case kI8:
+        return int64_t{number<int8_t>()};
+      case kU16:
+        return int64_t{number<uint16_t>()};
+      case kI16:
+        return int64_t{number<int16_t>()};
+      case kU32:
+        return int64_t{number<uint32_t>()};
+      case kI32:
+        return int64_t{number<int32_t>()};
+      case kF32:
+        return double{number<float>()};
+      case kBool:
+        return number<uint8_t>() != 0;
+      case kString: {
+        const std::string_view found = text();
+        return json::string(found.data(), found.size());
+      }
+      case kU64: {
+        const auto value = number<uint64_t>();
+        return value >> 63 ? json::value(value) : json::value(static_cast<int64_t>(value));
+      }
+      case kI64:
+        return number<int64_t>();
+      default:
+        return number<double>();
+    }
+  }
+
+  StatusOr<json::value> read_array(std::string_view key) {
+    const auto type = number<uint32_t>();
+    const auto count = number<uint64_t>();
+    if (is_cut_) return cut(key);
+    if (type > kF64 || type == kArray)
+      return invalid_argument("{}: array of type {} is not known", key, type);
+    num_items_ += count;
+    if (count > left() / kTypeBytes[type] || count > kMaxArrayItems || num_items_ > kMaxArrayItems)
+      return invalid_argument("{}: array of {} items does not fit, at most {} are allowed", key,
+                              count, kMaxArrayItems);
+    json::array items;
+    items.reserve(count);
+    for (uint64_t i = 0; i < count && !is_cut_; ++i) items.push_back(scalar(type));
+    return json::value(std::move(items));
+  }
+
+  Status read_key() {
+    const std::string_view name = text();
+    if (is_cut_ || name.size() > kMaxNameBytes) return cut("a key");
+    const std::string key = fmt::format("key '{}'", name.substr(0, 100));
+    const auto type = number<uint32_t>();
+    if (is_cut_) return cut(key);
+    if (type > kF64) return invalid_argument("{}: type {} is not known", key, type);
+    json::value value;
+    if (type == kArray) {
+      ASSIGN_OR_RETURN(value, read_array(key));
+    } else {
+      value = scalar(type);
+    }
+    if (is_cut_) return cut(key);
+    const auto [it, added] = out_.metadata.emplace(name, std::move(value));
+    return added ? ok() : invalid_argument("{}: is there twice", key);
+  }
+
+  Status read_tensor() {
+    GgufTensor tensor;
+    tensor.name = std::string(text().substr(0, kMaxNameBytes));
+    const std::string what = fmt::format("tensor '{}'", tensor.name.substr(0, 200));
+    const auto dims = number<uint32_t>();
+    if (dims > kMaxGgufDims)
+      return invalid_argument("{}: {} dimensions, at most {} are allowed", what, dims,
+                              kMaxGgufDims);
+    for (uint32_t i = 0; i < dims; ++i) {
+      const auto size = number<int64_t>();
+      if (size < 0) return invalid_argument("{}: a size is out of range", what);
+      tensor.shape.insert(tensor.shape.begin(), size);
+    }
+    tensor.type = number<uint32_t>();
+    tensor.offset = number<uint64_t>();
+    if (is_cut_) return cut(what);
+    if (!names_.insert(tensor.name).second) return invalid_argument("{}: is there twice", what);
+    out_.tensors.push_back(std::move(tensor));
+    return ok();
+  }
+
+  std::span<const std::byte> file_;
+  uint64_t at_ = 0, num_items_ = 0;
+  bool is_cut_ = false;
+  Gguf out_;
+  std::set<std::string, std::less<>> names_;
+};
+
+}  // namespace
+
+StatusOr<Gguf> parse_gguf(std::span<const std::byte> file) { return GgufReader(file).run(); }
+
+StatusOr<json::object> read_gguf_metadata(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  StatusOr<Gguf> gguf = parse_gguf(file.bytes());
+  if (!gguf.ok()) return annotate(gguf.status(), path.string());
+  return std::move(gguf->metadata);
+}
+
+bool is_gguf_path(const std::filesystem::path& path) {
+  std::error_code error;
+  return path.extension() == ".gguf" && !std::filesystem::is_directory(path, error);
+}
+
+}  // namespace nereid
