@@ -81,6 +81,7 @@ struct ExecutorConfig {
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
   PeftCacheConfig peft_cache;
+  // 0 in one of these three: what the engine was built with, and where there is none the default.
   int32_t max_batch_size = 32;    // sequences (with beams: beams) per step
   int32_t max_beam_width = 1;     // valid: 1 to 16, at most max_batch_size
   int32_t max_num_tokens = 2048;  // tokens per step; longer prompts are chunked

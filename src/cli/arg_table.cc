@@ -6,11 +6,13 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <set>
 
 #include <fmt/ranges.h>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/nearest.h"
 
 namespace nereid::cli {
 namespace {
@@ -58,7 +60,13 @@ StatusOr<const ArgFlag*> find_flag(std::span<const ArgFlag> table, const std::st
       names.push_back(name);
     }
   if (found.size() == 1) return found[0];
-  if (found.empty()) return invalid_argument("unrecognized arguments: {}", word.substr(0, 80));
+  if (found.empty()) {
+    std::set<std::string> known;
+    for (const ArgFlag& flag : table)
+      for (std::string& name : split(flag.names)) known.insert(std::move(name));
+    return invalid_argument("unrecognized arguments: {}{}", word.substr(0, 80),
+                            did_you_mean(wanted.substr(0, 80), known));
+  }
   return invalid_argument("ambiguous option: {} could match {}", word, fmt::join(names, ", "));
 }
 
@@ -129,7 +137,9 @@ Status Args::set(const ArgFlag& flag, std::string value) {
   if (flag.use == ArgUse::kOnly && !is_default)
     return unsupported("{}: '{}' is not supported yet; allowed: {}", name, value.substr(0, 80),
                        *flag.fallback ? flag.fallback : "leave it out");
-  if (flag.use == ArgUse::kIgnored && !is_default) ignored_.push_back(name);
+  const bool acts = flag.use == ArgUse::kActed || flag.use == ArgUse::kOnly;
+  if (!acts && !is_default && std::ranges::find(ignored_, name) == ignored_.end())
+    ignored_.push_back(name);
   given_[name] = std::move(value);
   return ok();
 }

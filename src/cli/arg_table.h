@@ -28,9 +28,10 @@ enum class ArgKind : uint8_t {
 };
 
 enum class ArgUse : uint8_t {
-  kActed,    // the tool does it
+  kActed,  // the tool does it
+  // Given ones of these two are named in one warning.
   kNoted,    // stored in the output's config.json, changes nothing here
-  kIgnored,  // speed or plumbing of other engines; given ones are named in one warning
+  kIgnored,  // speed or plumbing of other engines
   kOnly,     // only the default works so far; other values are refused by name
 };
 
@@ -56,7 +57,7 @@ class Args {
   const std::string& text(std::string_view name) const;
   int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
-  // Given flags whose use is kIgnored.
+  // Given flags whose use is kNoted or kIgnored.
   const std::vector<std::string>& ignored() const { return ignored_; }
   bool wants_help() const { return wants_help_; }
 

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "kernels/open.h"
+#include "runtime/engine_limits.h"
 
 namespace nereid::cli {
 namespace {
@@ -19,7 +20,8 @@ struct InspectCommandOptions {
 
 Status inspect(InspectCommandOptions& options) {
   RETURN_IF_ERROR(options.model.finish());
-  const ExecutorConfig& config = options.model.executor;
+  ExecutorConfig& config = options.model.executor;
+  RETURN_IF_ERROR(runtime::apply_engine_limits(options.model.model_dir, config).status());
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
                    kernels::open_device(config.device, {config.num_threads, config.isa}));
   convert::InspectOptions what;

@@ -36,19 +36,23 @@ std::string one_of(const Words& words) { return fmt::format("{}", fmt::join(word
 
 void ModelOptions::declare_scheduling(CLI::App& command) {
   command
-      .add_option("--max-batch-size", executor.max_batch_size,
-                  "sequences (with beams: beams) computed together in one step")
-      ->check(CLI::Range(1, 65536))
+      .add_option(
+          "--max-batch-size", executor.max_batch_size,
+          "sequences (with beams: beams) computed together in one step; 0 = what the engine "
+          "was built with, else 32")
+      ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   command
       .add_option("--max-num-tokens", executor.max_num_tokens,
-                  "tokens computed in one step; longer prompts are split over several steps")
-      ->check(CLI::Range(1, 1 << 20))
+                  "tokens computed in one step; longer prompts are split over several steps; 0 = "
+                  "what the engine was built with, else 2048")
+      ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command
       .add_option("--max-beam-width", executor.max_beam_width,
-                  "widest beam search that a request may ask for")
-      ->check(CLI::Range(1, 16))
+                  "widest beam search that a request may ask for; 0 = what the engine was built "
+                  "with, else 1")
+      ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command
       .add_option("--max-queue-size", executor.max_queue_size,
@@ -122,6 +126,7 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
 }
 
 void ModelOptions::declare(CLI::App& command) {
+  executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
   command.add_option("model", model_dir, "checkpoint folder (Hugging Face layout) or engine file")
       ->required()
       ->check(CLI::ExistingPath);

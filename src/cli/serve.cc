@@ -22,6 +22,7 @@
 #include "cli/scratch_dir.h"
 #include "cli/server_process.h"
 #include "convert/engine_dir.h"
+#include "runtime/engine_limits.h"
 #include "text/tokenizer.h"
 
 namespace nereid::cli {
@@ -158,6 +159,8 @@ Status serve(ServeOptions& options) {
   });
   ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, find_tokenizer(options.model.model_dir));
   const bool has_text = !tokenizer.empty();
+  RETURN_IF_ERROR(
+      runtime::apply_engine_limits(options.model.model_dir, options.model.executor).status());
   ASSIGN_OR_RETURN(const TemplateValues values, template_values(options, tokenizer));
   RETURN_IF_ERROR(write_repository(repository.path(), values, has_text));
 

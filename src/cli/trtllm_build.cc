@@ -1,17 +1,22 @@
 // trtllm-build: a checkpoint directory becomes an engine directory for one device.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/arg_table.h"
 #include "cli/build_flags.h"
+#include "cli/scratch_dir.h"
 #include "cli/tools.h"
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
 
 namespace nereid::cli {
 namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
 struct Limits {
   int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
@@ -174,13 +179,8 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
 }
 
 Status check(const Args& args) {
-  if (!args.given("--checkpoint_dir"))
+  if (!args.given("--checkpoint_dir") && !args.given("--model_config"))
     return invalid_argument("--checkpoint_dir: is missing; give a checkpoint directory");
-  if (args.text("--checkpoint_dir").ends_with(".json"))
-    return unsupported(
-        "--checkpoint_dir: '{}' has no weights; engines without weights are not "
-        "supported yet, give a checkpoint directory",
-        args.text("--checkpoint_dir"));
   if (args.is_on("--strip_plan"))
     return unsupported("--strip_plan: engines without weights are not supported yet; leave it out");
   const int64_t block = args.integer("--tokens_per_block");
@@ -192,12 +192,30 @@ Status check(const Args& args) {
   return ok();
 }
 
+// A directory for a config.json that was given alone.
+StatusOr<ScratchDir> directory_of(const std::string& config) {
+  ASSIGN_OR_RETURN(ScratchDir dir, ScratchDir::create());
+  ASSIGN_OR_RETURN(const std::string text, read_file(config, kMaxConfigBytes));
+  RETURN_IF_ERROR(write_file_atomic(dir.path() / "config.json", text));
+  log_warn("{}: has no weights, so the engine's are random", config);
+  return dir;
+}
+
 Status build(const Args& args) {
   RETURN_IF_ERROR(check(args));
+  const std::string source =
+      args.text(args.given("--checkpoint_dir") ? "--checkpoint_dir" : "--model_config");
+  std::optional<ScratchDir> scratch;
   ASSIGN_OR_RETURN(Limits limits, read_limits(args));
   ASSIGN_OR_RETURN(const std::string kv_cache, cache_type(args));
   convert::EngineDirOptions options;
-  options.checkpoint_dir = args.text("--checkpoint_dir");
+  options.checkpoint_dir = source;
+  if (!args.given("--checkpoint_dir") || source.ends_with(".json")) {
+    ASSIGN_OR_RETURN(ScratchDir directory, directory_of(source));
+    scratch.emplace(std::move(directory));
+    options.checkpoint_dir = scratch->path();
+    options.random_weights = true;
+  }
   options.output_dir = args.text("--output_dir");
   options.config_only = args.is_on("--dry_run");
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));

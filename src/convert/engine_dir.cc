@@ -32,17 +32,20 @@ Status build_engine_file(const EngineDirOptions& options, const models::Model& m
   if (const json::value* length = options.build_config.if_contains("max_seq_len");
       length && length->is_int64())
     build.max_positions = static_cast<int32_t>(length->get_int64());
-  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
-                   models::open_checkpoint(model, options.checkpoint_dir));
+  std::optional<io::Checkpoint> checkpoint;
+  if (!options.random_weights) {
+    ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(model, options.checkpoint_dir));
+  }
+  const io::Checkpoint* const weights = checkpoint ? &*checkpoint : nullptr;
   ASSIGN_OR_RETURN(Compiled compiled,
                    compile_model(options.checkpoint_dir, registry, device, build));
-  report.key = engine_key(compiled, &checkpoint);
+  report.key = engine_key(compiled, weights);
   std::error_code error;
   if (text::Tokenizer::has_files(options.output_dir))
     compiled.plan.model.source_dir =
         std::filesystem::weakly_canonical(options.output_dir, error).string();
   report.path = options.output_dir / "rank0.engine";
-  RETURN_IF_ERROR(write_engine(report.path, report.key, compiled, &checkpoint));
+  RETURN_IF_ERROR(write_engine(report.path, report.key, compiled, weights));
   report.built = true;
   report.bytes = std::filesystem::file_size(report.path, error);
   return ok();
@@ -53,10 +56,14 @@ EngineLimits parse_limits(models::Config& build) {
   limits.max_batch_size = build.integer("max_batch_size", 1, kMaxLimit, 2048);
   limits.max_beam_width = build.integer("max_beam_width", 1, kMaxLimit, 1);
   limits.max_num_tokens = build.integer("max_num_tokens", 1, kMaxLimit, 8192);
+  limits.gather_context_logits = build.boolean("gather_context_logits", false);
+  const int32_t max_input_len = build.integer("max_input_len", 1, kMaxLimit, 1024);
   if (const json::object* plugins = build.object("plugin_config")) {
     models::Config plugin(*plugins, build.where() + ": plugin_config");
     limits.tokens_per_block = plugin.integer("tokens_per_block", 1, 1024, 32);
     limits.paged_context = plugin.boolean("use_paged_context_fmha", true);
+    const bool packed = plugin.boolean("remove_input_padding", true);
+    if (!packed || !plugin.boolean("context_fmha", true)) limits.max_input_len = max_input_len;
     build.add(plugin.status());
   }
   return limits;

@@ -19,7 +19,8 @@ struct EngineDirOptions {
   // when the engine is loaded (see EngineLimits).
   json::object build_config;
   CompileOptions compile;
-  bool config_only = false;  // no rank0.engine
+  bool config_only = false;     // no rank0.engine
+  bool random_weights = false;  // the directory needs config.json only
 };
 
 // Builds for one device. Errors as ensure_engine(); InvalidArgument also when output_dir is
@@ -36,6 +37,10 @@ struct EngineLimits {
   // Without it a prompt cannot continue after cached or earlier computed tokens: no KV cache reuse,
   // no chunked prompts.
   bool paged_context = true;
+  // Longest prompt where batches are padded or attention is not fused, as TensorRT-LLM has it;
+  // 0: as long as a sequence.
+  int32_t max_input_len = 0;
+  bool gather_context_logits = true;
 };
 
 // Nothing when `dir` is no engine directory or has no config.json. InvalidArgument naming file,

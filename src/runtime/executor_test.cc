@@ -257,7 +257,7 @@ TEST(Executor, CreationErrorsNameTheOption) {
     EXPECT_FALSE(executor.ok());
     return std::string(message(executor.status()));
   };
-  EXPECT_THAT(refusal([](auto& c) { c.max_batch_size = 0; }), HasSubstr("max_batch_size: 0"));
+  EXPECT_THAT(refusal([](auto& c) { c.max_batch_size = -1; }), HasSubstr("max_batch_size: -1"));
   EXPECT_THAT(refusal([](auto& c) { c.kv_cache.tokens_per_block = 20; }),
               HasSubstr("tokens_per_block: 20 is not one of 16"));
   EXPECT_THAT(refusal([](auto& c) { c.forced_kernels = {"matmul:ref"}; }), HasSubstr("matmul:ref"));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "convert/engine_dir.h"
 #include "exec/runner.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
@@ -23,6 +24,7 @@ struct ModelInstance {
   std::shared_ptr<const text::Tokenizer>
       tokenizer;  // null: the model has none, or none we can read
   std::vector<TokenId> default_end_ids;
+  convert::EngineLimits limits;  // of requests; what a step can hold is in the runner
 };
 
 // Builds the engine when there is none in the cache, opens the device, sizes the KV cache, loads.

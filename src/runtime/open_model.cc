@@ -9,6 +9,7 @@
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
 #include "kernels/api/registry.h"
+#include "runtime/engine_limits.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
 #include "runtime/request_check.h"
@@ -46,28 +47,6 @@ std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::pat
   if (tokenizer.ok()) return *std::move(tokenizer);
   log_warn("no stop strings for this model: {}", message(tokenizer.status()));
   return nullptr;
-}
-
-// An engine directory's limits are upper bounds; what is smaller in `config` stays.
-Status apply_engine_limits(const std::filesystem::path& model_dir, ExecutorConfig& config) {
-  ASSIGN_OR_RETURN(const auto limits, convert::read_engine_limits(model_dir));
-  if (!limits) return ok();
-  config.max_batch_size = std::min(config.max_batch_size, limits->max_batch_size);
-  config.max_num_tokens = std::min(config.max_num_tokens, limits->max_num_tokens);
-  if (config.max_beam_width > limits->max_beam_width)
-    return invalid_argument("max_beam_width: {} is more than the {} that {} was built with",
-                            config.max_beam_width, limits->max_beam_width, model_dir.string());
-  KvCacheConfig& kv = config.kv_cache;
-  if (kv.tokens_per_block == KvCacheConfig().tokens_per_block && limits->tokens_per_block > 0)
-    kv.tokens_per_block = limits->tokens_per_block;
-  bool& chunked = config.scheduler.enable_chunked_context;
-  if (!limits->paged_context && (kv.enable_block_reuse || chunked)) {
-    log_warn(
-        "{}: built without paged context attention; KV cache reuse and chunked context are off",
-        model_dir.string());
-    kv.enable_block_reuse = kv.enable_partial_reuse = chunked = false;
-  }
-  return ok();
 }
 
 }  // namespace
@@ -111,9 +90,11 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
 absl::StatusOr<std::unique_ptr<Executor>> Executor::create(const std::filesystem::path& model_dir,
                                                            const ExecutorConfig& config) {
   ExecutorConfig limited = config;
-  RETURN_IF_ERROR(runtime::apply_engine_limits(model_dir, limited));
+  ASSIGN_OR_RETURN(const convert::EngineLimits limits,
+                   runtime::apply_engine_limits(model_dir, limited));
   RETURN_IF_ERROR(runtime::check_config(limited));
   ASSIGN_OR_RETURN(runtime::ModelInstance model, runtime::open_model(model_dir, limited));
+  model.limits = limits;
   return runtime::make_executor(std::move(model), limited);
 }
 

@@ -222,6 +222,20 @@ Status check_service(const Request& r) {
   return ok();
 }
 
+// What an engine was not built for.
+Status check_built(const Request& r, const RequestBounds& bounds) {
+  const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
+  if (bounds.max_input_len > 0 && num_prompt > bounds.max_input_len)
+    return invalid_argument(
+        "input_token_ids: {} tokens are more than the max_input_len {} that "
+        "the engine was built with",
+        num_prompt, bounds.max_input_len);
+  if (r.output.return_context_logits && !bounds.gather_context_logits)
+    return invalid_argument(
+        "return_context_logits: the engine was built without gather_context_logits");
+  return ok();
+}
+
 }  // namespace
 
 int32_t num_sequences(const Request& request) {
@@ -240,6 +254,7 @@ int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
 }
 
 Status check_request(const Request& r, const RequestBounds& bounds) {
+  RETURN_IF_ERROR(check_built(r, bounds));
   RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits,
                                              static_cast<int64_t>(r.input_token_ids.size()),
                                              r.max_tokens, r.sampling.beam_width));

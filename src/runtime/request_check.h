@@ -30,6 +30,8 @@ struct RequestBounds {
   int32_t vocab_size = 0;
   bool has_tokenizer = false;
   int64_t max_logits_bytes = 0;
+  int32_t max_input_len = 0;          // of a prompt; 0: as long as a sequence
+  bool gather_context_logits = true;  // return_context_logits may be asked for
 };
 
 // InvalidArgument naming field, value and what is allowed.

@@ -197,6 +197,7 @@ bool is_v1(const ModelSettings& settings) {
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(check_values(settings));
   ExecutorConfig config;
+  config.max_batch_size = config.max_beam_width = config.max_num_tokens = 0;  // the engine's
   RETURN_IF_ERROR(read_device(settings, config));
   RETURN_IF_ERROR(integer(settings, "num_threads", config.num_threads));
   RETURN_IF_ERROR(integer(settings, "memory_bytes", config.memory_bytes));

@@ -1,7 +1,10 @@
 // Requests of the tensorrt_llm model on their way through the executor.
 #include "backend/tensorrtllm/model.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
+#include "runtime/engine_limits.h"
 
 namespace nereid::backend {
 namespace {
@@ -18,7 +21,8 @@ StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
 StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKEND_Model* model) {
   ASSIGN_OR_RETURN(ModelSettings settings, ModelSettings::read(model));
   ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
-  ASSIGN_OR_RETURN(const ExecutorConfig config, read_executor_config(settings));
+  ASSIGN_OR_RETURN(ExecutorConfig config, read_executor_config(settings));
+  RETURN_IF_ERROR(runtime::apply_engine_limits(path, config).status());
   ASSIGN_OR_RETURN(auto executor, Executor::create(path, config));
   for (const auto& use : executor->memory()) {
     log_info(fmt::format("{}: {:>8.1f} MiB {}", settings.name,
@@ -29,7 +33,10 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   if (text::Tokenizer::has_files(dir)) {
     ASSIGN_OR_RETURN(tokenizer, text::Tokenizer::load(dir));
   }
-  return with_executor(std::move(settings), std::move(executor), std::move(tokenizer));
+  ASSIGN_OR_RETURN(auto made,
+                   with_executor(std::move(settings), std::move(executor), std::move(tokenizer)));
+  made->context_.max_beam_width = config.max_beam_width;
+  return made;
 }
 
 StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
@@ -51,7 +58,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
                    m->settings_.boolean("exclude_input_in_output", false));
   ASSIGN_OR_RETURN(const ExecutorConfig config, read_executor_config(m->settings_));
   m->max_queue_size_ = config.max_queue_size;
-  m->context_.max_beam_width = config.max_beam_width;
+  m->context_.max_beam_width = std::max(config.max_beam_width, 1);
   const bool is_static = config.scheduler.capacity_policy == CapacityPolicy::kStaticBatch;
   m->context_.is_v1 = is_v1(m->settings_);
   m->context_.declares_lengths = m->settings_.output("sequence_length") != nullptr;

@@ -1,0 +1,51 @@
+#include "runtime/engine_limits.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace nereid::runtime {
+namespace {
+
+constexpr int32_t kUsualBatchSize = 32, kUsualBeamWidth = 1, kUsualNumTokens = 2048;
+
+void apply_limit(const char* name, int32_t limit, const std::filesystem::path& model,
+                 int32_t& value) {
+  if (value > limit)
+    log_warn("{}: {} is more than the {} that {} was built with, which is taken", name, value,
+             limit, model.string());
+  if (value == 0 || value > limit) value = limit;
+}
+
+}  // namespace
+
+StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path& model,
+                                                    ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(const auto limits, convert::read_engine_limits(model));
+  if (!limits) {
+    for (const auto& [value, usual] : {std::pair(&config.max_batch_size, kUsualBatchSize),
+                                       std::pair(&config.max_beam_width, kUsualBeamWidth),
+                                       std::pair(&config.max_num_tokens, kUsualNumTokens)})
+      if (*value == 0) *value = usual;
+    return convert::EngineLimits();
+  }
+  apply_limit("max_batch_size", limits->max_batch_size, model, config.max_batch_size);
+  apply_limit("max_num_tokens", limits->max_num_tokens, model, config.max_num_tokens);
+  if (config.max_beam_width > limits->max_beam_width)
+    return invalid_argument("max_beam_width: {} is more than the {} that {} was built with",
+                            config.max_beam_width, limits->max_beam_width, model.string());
+  apply_limit("max_beam_width", limits->max_beam_width, model, config.max_beam_width);
+  KvCacheConfig& kv = config.kv_cache;
+  if (kv.tokens_per_block == KvCacheConfig().tokens_per_block && limits->tokens_per_block > 0)
+    kv.tokens_per_block = limits->tokens_per_block;
+  bool& chunked = config.scheduler.enable_chunked_context;
+  if (!limits->paged_context && (kv.enable_block_reuse || chunked)) {
+    log_warn(
+        "{}: built without paged context attention; KV cache reuse and chunked context are off",
+        model.string());
+    kv.enable_block_reuse = kv.enable_partial_reuse = chunked = false;
+  }
+  return *limits;
+}
+
+}  // namespace nereid::runtime
