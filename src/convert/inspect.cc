@@ -172,15 +172,17 @@ Status check_sizes(const InspectOptions& o) {
 StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
                               const DeviceInfo& device, const InspectOptions& options) {
   RETURN_IF_ERROR(check_sizes(options));
+  ASSIGN_OR_RETURN(const std::string what, describe_model(path));
   if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
     ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
-    return about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() + "\n" +
-           tail(file.plan(), options);
+    return what + about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() +
+           "\n" + tail(file.plan(), options);
   }
   ASSIGN_OR_RETURN(const Compiled compiled, compile_model(path, registry, device, options.compile));
-  return fmt::format("{}\ntraits\n{}\ngraph as built\n{}\npasses\n{}{}", about(compiled.plan),
-                     models::print(compiled.model.traits), graph::print(compiled.model.graph),
-                     passes_text(compiled.passes), tail(compiled.plan, options));
+  return fmt::format("{}{}\ntraits\n{}\ngraph as built\n{}\npasses\n{}{}", what,
+                     about(compiled.plan), models::print(compiled.model.traits),
+                     graph::print(compiled.model.graph), passes_text(compiled.passes),
+                     tail(compiled.plan, options));
 }
 
 Status verify_model(const std::filesystem::path& path) {

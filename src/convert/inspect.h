@@ -26,6 +26,10 @@ struct InspectOptions {
 StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
                               const DeviceInfo& device, const InspectOptions& options = {});
 
+// What kind of model `path` is and why, and which of its files are read: some lines. Errors as
+// read_model() and EngineFile::open().
+StatusOr<std::string> describe_model(const std::filesystem::path& path);
+
 // Checks everything there is to check. Model directory: config, the presence, shape and type of
 // every tensor. Engine: header and all weights. OK, or an error naming the file and the part.
 Status verify_model(const std::filesystem::path& path);

@@ -127,18 +127,22 @@ StatusOr<Checkpoint> Checkpoint::open_files(const std::vector<std::filesystem::p
   return out;
 }
 
+std::filesystem::path find_weight_file(const std::filesystem::path& dir) {
+  std::error_code error;
+  for (const char* name : kWeightFiles)
+    if (std::filesystem::exists(dir / name, error)) return dir / name;
+  return {};
+}
+
 StatusOr<Checkpoint> Checkpoint::open(const std::filesystem::path& dir) {
   Checkpoint out;
   out.dir_ = dir;
-  std::error_code error;
-  for (const char* name : kWeightFiles) {
-    out.main_file_ = dir / name;
-    if (!std::filesystem::exists(out.main_file_, error)) continue;
-    RETURN_IF_ERROR(out.main_file_.extension() == ".json" ? out.open_index(out.main_file_)
-                                                          : out.add_file(out.main_file_));
-    return out;
-  }
-  return not_found("{}: none of {} is there", dir.string(), fmt::join(kWeightFiles, ", "));
+  out.main_file_ = find_weight_file(dir);
+  if (out.main_file_.empty())
+    return not_found("{}: none of {} is there", dir.string(), fmt::join(kWeightFiles, ", "));
+  RETURN_IF_ERROR(out.main_file_.extension() == ".json" ? out.open_index(out.main_file_)
+                                                        : out.add_file(out.main_file_));
+  return out;
 }
 
 }  // namespace nereid::io

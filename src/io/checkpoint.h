@@ -50,6 +50,9 @@ class TensorFile {
   std::vector<StoredTensor> tensors_;
 };
 
+// The file that Checkpoint::open() begins with; empty when `dir` has none.
+std::filesystem::path find_weight_file(const std::filesystem::path& dir);
+
 // All tensors of a model directory: `model.safetensors`, else the shards that
 // `model.safetensors.index.json` names, else the same of `pytorch_model.bin`.
 class Checkpoint {

@@ -149,6 +149,7 @@ StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir
       return not_found("{} has no chat template", model_dir.string());
     RETURN_IF_ERROR(add_from_json(result.templates_, own.at("chat_template"), model_dir.string()));
     result.special_tokens_ = find_special_tokens(own, {});
+    result.file_ = model_dir;
     return result;
   }
   const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
@@ -172,6 +173,10 @@ StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir
     return not_found("{} has no chat template", model_dir.string());
   }
   result.special_tokens_ = find_special_tokens(config, map);
+  result.file_ = file_exists(model_dir / "chat_template.jinja") ? model_dir / "chat_template.jinja"
+                 : !in_processor.is_null()                      ? model_dir / "chat_template.json"
+                 : !in_config.is_null()                         ? config_path
+                                        : model_dir / "additional_chat_templates";
   return result;
 }
 

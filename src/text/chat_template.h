@@ -32,6 +32,8 @@ class ChatTemplate {
   // Text of "bos_token", "eos_token", ... as the model directory states it; empty when it does not.
   std::string_view special_token(std::string_view name) const;
   const json::object& special_tokens() const { return special_tokens_; }
+  // Where load_chat_template() found it.
+  const std::filesystem::path& file() const { return file_; }
 
  private:
   friend StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir);
@@ -39,6 +41,7 @@ class ChatTemplate {
   // "default", and where the model has them "tool_use" and "rag".
   std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>> templates_;
   json::object special_tokens_;
+  std::filesystem::path file_;
 };
 
 // chat_template.jinja, else chat_template.json, else "chat_template" of tokenizer_config.json, plus

@@ -38,8 +38,9 @@ class Tokenizer {
   // tokenizer_config.json, special_tokens_map.json and added_tokens.json are read. Errors name file
   // and path in it, value and what is allowed; NotFound lists the files that were looked for.
   static StatusOr<std::shared_ptr<const Tokenizer>> load(const std::filesystem::path& path);
-  // True when load() has a file to read in `model`, or it is a GGUF file itself.
-  static bool has_files(const std::filesystem::path& model);
+  // The file that load() reads in `model`, or a GGUF file itself; empty when there is none.
+  static std::filesystem::path file_of(const std::filesystem::path& model);
+  static bool has_files(const std::filesystem::path& model) { return !file_of(model).empty(); }
 
   // From a parsed tokenizer.json; `config` (tokenizer_config.json) may be null.
   static StatusOr<std::shared_ptr<const Tokenizer>> from_json(const json::value& tokenizer,

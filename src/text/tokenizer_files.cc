@@ -209,8 +209,8 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const json::obje
   return std::shared_ptr<const Tokenizer>(new Tokenizer(std::move(parts)));
 }
 
-bool Tokenizer::has_files(const fs::path& model) {
-  return is_gguf_path(model) || find_file(model).second != nullptr;
+fs::path Tokenizer::file_of(const fs::path& model) {
+  return is_gguf_path(model) ? model : find_file(model).first;
 }
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::load(const fs::path& path) {
