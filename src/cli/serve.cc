@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/access_flags.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/process_signals.h"
@@ -28,11 +29,17 @@
 namespace nereid::cli {
 namespace {
 
+struct AccessFlags {
+  std::vector<std::string> http_groups, grpc_groups, origins;
+  front::TlsOptions tls;
+};
+
 struct ServeOptions {
   ModelOptions model;
   std::string model_name;
   std::string port_file;
   ServerProcessOptions process;
+  AccessFlags access;
   int32_t exit_timeout_seconds = 30;
 };
 
@@ -119,6 +126,7 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
                      double seconds) {
   const std::string host =
       options.process.http.host == "0.0.0.0" ? "localhost" : options.process.http.host;
+  const char* scheme = options.process.http.tls.enabled ? "https://" : "";
   log_info("ready in {:.2f} s; HTTP on {}:{}, metrics on {}:{}", seconds, options.process.http.host,
            process.http_port(), options.process.http.host, process.metrics_port());
   if (process.grpc_port() >= 0) {
@@ -126,20 +134,41 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
   }
   if (!has_text) {
     log_info(
-        "try:  curl {}:{}/v2/models/{}/generate -d '{{\"input_ids\": [1, 2, 3], "
+        "try:  curl {}{}:{}/v2/models/{}/generate -d '{{\"input_ids\": [1, 2, 3], "
         "\"input_lengths\": 3, \"request_output_len\": 8}}'",
-        host, process.http_port(), kTokenModel);
+        scheme, host, process.http_port(), kTokenModel);
     return;
   }
   log_info(
-      "try:  curl {}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "try:  curl {}{}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
       "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'",
-      host, process.http_port(), options.model_name);
+      scheme, host, process.http_port(), options.model_name);
+}
+
+// What the flags about access say, for HTTP, metrics and gRPC alike.
+Status set_access(const AccessFlags& flags, ServerProcessOptions& process) {
+  for (const std::string& group : flags.http_groups) {
+    RETURN_IF_ERROR(restrict_http(process.http, group));
+  }
+  for (const std::string& group : flags.grpc_groups) {
+    RETURN_IF_ERROR(restrict_grpc(process.grpc, group));
+  }
+  for (const std::string& origin : flags.origins) {
+    RETURN_IF_ERROR(add_cors_origin(process.http, origin));
+  }
+  front::TlsOptions tls = flags.tls;
+  tls.enabled = !(tls.server_cert + tls.server_key + tls.root_cert).empty();
+  tls.is_mutual = !tls.root_cert.empty();
+  tls.flags = "tls";
+  process.http.tls = process.grpc.tls = tls;
+  process.http.metrics_use_tls = tls.enabled;
+  return ok();
 }
 
 Status serve(ServeOptions& options) {
   const Time start = now();
   RETURN_IF_ERROR(options.model.finish());
+  RETURN_IF_ERROR(set_access(options.access, options.process));
   if (options.model_name.empty())
     options.model_name =
         std::filesystem::weakly_canonical(options.model.model_dir).filename().string();
@@ -189,6 +218,28 @@ Status serve(ServeOptions& options) {
   return ok();
 }
 
+void declare_access(CLI::App& command, ServeOptions& options) {
+  AccessFlags& access = options.access;
+  command.add_option("--api-key", options.process.api_keys,
+                     "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
+                     "repeated");
+  command.add_option("--api-key-file", options.process.api_key_file,
+                     "a key, or sha256:<hex> of one, on each line; read again on change");
+  command.add_option("--http-restricted-api", access.http_groups,
+                     "API,..:K=V: APIs that need header K with value V; may be repeated");
+  command.add_option("--grpc-restricted-protocol", access.grpc_groups,
+                     "API,..:K=V: rpcs that need metadata triton-grpc-protocol-K with value V; may "
+                     "be repeated");
+  command.add_option("--http-cors-origin", access.origins,
+                     "web pages of it may use the HTTP port; * = of any; may be repeated");
+  command.add_option("--tls-server-cert", access.tls.server_cert,
+                     "PEM: every port speaks TLS with this certificate; read again on change, as "
+                     "are the other two");
+  command.add_option("--tls-server-key", access.tls.server_key, "PEM, the certificate's key");
+  command.add_option("--tls-root-cert", access.tls.root_cert,
+                     "PEM: clients must show a certificate that it has signed");
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, int& exit_code) {
@@ -225,11 +276,7 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "requests and replies held for clients of HTTP and gRPC together")
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
       ->capture_default_str();
-  command->add_option("--api-key", options->process.api_keys,
-                      "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
-                      "repeated");
-  command->add_option("--api-key-file", options->process.api_key_file,
-                      "a key, or sha256:<hex> of one, on each line; read again on change");
+  declare_access(*command, *options);
   command->add_flag("--allow-client-shm", options->process.allow_client_shm,
                     "clients may name shared memory of this machine");
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")

@@ -62,12 +62,17 @@ Status check(TritonOptions& o) {
         "Please provide one or the other.");
   }
   if (o.has_old_cache_size) o.cache_name = "local";
-  front::TlsOptions& tls = o.grpc.tls;
-  tls.enabled |= tls.is_mutual;
-  if (!tls.enabled && !(tls.server_cert + tls.server_key + tls.root_cert).empty()) {
-    o.warnings.push_back(
-        "--grpc-server-cert, --grpc-server-key, --grpc-root-cert: no effect without "
-        "--grpc-use-ssl");
+  for (front::TlsOptions* tls : {&o.http.tls, &o.grpc.tls}) {
+    tls->enabled |= tls->is_mutual;
+    if (!tls->enabled && !(tls->server_cert + tls->server_key + tls->root_cert).empty()) {
+      o.warnings.push_back(fmt::format(
+          "--{0}-server-cert, --{0}-server-key, --{0}-root-cert: no effect without --{0}-use-ssl",
+          tls->flags));
+    }
+  }
+  if (o.http.metrics_use_tls && !o.http.tls.enabled) {
+    return invalid_argument(
+        "--metrics-use-ssl=true needs --http-use-ssl=true, whose certificate it uses");
   }
   if (!o.has_metrics_address) o.http.metrics_host = o.http.host;
   std::vector<Port> ports;

@@ -1,4 +1,5 @@
 // Flags of the HTTP and gRPC ports.
+#include "cli/access_flags.h"
 #include "cli/flag_values.h"
 #include "cli/triton_flags.h"
 
@@ -26,38 +27,6 @@ Status small_count(const std::string& v, int64_t low, int64_t high, int& to) {
   ASSIGN_OR_RETURN(const int64_t value, parse_integer(v, low, high));
   to = static_cast<int>(value);
   return ok();
-}
-
-// An API may be in one group only.
-template <class Restriction, class Names>
-Status check_groups(const std::vector<Restriction>& groups, Names names, const char* what) {
-  std::vector<std::string> seen;
-  for (const auto& group : groups) {
-    for (const auto& name : group.*names) {
-      for (const auto& other : seen) {
-        if (name == other) {
-          return invalid_argument(
-              "restricted {} '{}' can not be specified in multiple config groups", what, name);
-        }
-      }
-      seen.push_back(name);
-    }
-  }
-  return ok();
-}
-
-Status restrict_http(TritonOptions& o, const std::string& v) {
-  ASSIGN_OR_RETURN(auto group, parse_restricted(v, "api"));
-  o.http.restrictions.push_back(
-      {std::move(group.apis), std::move(group.key), std::move(group.value)});
-  return check_groups(o.http.restrictions, &front::HttpRestriction::apis, "api");
-}
-
-Status restrict_grpc(TritonOptions& o, const std::string& v) {
-  ASSIGN_OR_RETURN(auto group, parse_restricted(v, "protocol"));
-  o.grpc.restrictions.push_back(
-      {std::move(group.apis), std::move(group.key), std::move(group.value)});
-  return check_groups(o.grpc.restrictions, &front::GrpcRestriction::protocols, "protocol");
 }
 
 Status set_compression(TritonOptions& o, const std::string& v) {
@@ -135,7 +104,31 @@ std::vector<TritonFlag> http_flags() {
          o.client_memory_bytes = static_cast<size_t>(bytes);
          return ok();
        }},
-      {"http-restricted-api", "API,..:K=V", "APIs that need header K with value V", restrict_http},
+      {"http-restricted-api", "API,..:K=V", "APIs that need header K with value V",
+       [](TritonOptions& o, const std::string& v) { return restrict_http(o.http, v); }},
+      {"http-cors-origin", "ORIGIN",
+       "web pages of it may use the HTTP port; * = of any; may be repeated",
+       [](TritonOptions& o, const std::string& v) { return add_cors_origin(o.http, v); }},
+      {"http-use-ssl", "BOOL", "TLS with the server's certificate; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.tls.enabled); }},
+      {"http-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
+       [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.tls.is_mutual); }},
+      {"http-server-cert", "FILE",
+       "PEM, the server's certificate and those behind it; read again on change, as are the others",
+       [](TritonOptions& o, const std::string& v) {
+         o.http.tls.server_cert = v;
+         return ok();
+       }},
+      {"http-server-key", "FILE", "PEM, the certificate's private key",
+       [](TritonOptions& o, const std::string& v) {
+         o.http.tls.server_key = v;
+         return ok();
+       }},
+      {"http-root-cert", "FILE", "PEM, who signs clients' certificates",
+       [](TritonOptions& o, const std::string& v) {
+         o.http.tls.root_cert = v;
+         return ok();
+       }},
   };
 }
 
@@ -231,7 +224,8 @@ std::vector<TritonFlag> grpc_flags() {
          return milliseconds(v, o.grpc.max_connection_age_grace);
        }},
       {"grpc-restricted-protocol", "API,..:K=V",
-       "protocols that need metadata triton-grpc-protocol-K with value V", restrict_grpc},
+       "protocols that need metadata triton-grpc-protocol-K with value V",
+       [](TritonOptions& o, const std::string& v) { return restrict_grpc(o.grpc, v); }},
   };
 }
 

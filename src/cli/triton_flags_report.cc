@@ -83,6 +83,11 @@ std::vector<TritonFlag> metrics_flags() {
          o.http.metrics_port = static_cast<int>(port);
          return ok();
        }},
+      {"metrics-use-ssl", "BOOL", "TLS with the files of --http-use-ssl; default false",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         ASSIGN_OR_RETURN(o.http.metrics_use_tls, parse_bool(v));
+         return ok();
+       }},
       {"metrics-interval-ms", "MS", "how often GPU and CPU metrics are read; default 2000",
        set_metrics_interval},
       {"metrics-config", "K=V", "which metrics there are, and their kinds; may be repeated",

@@ -219,7 +219,27 @@ TEST(TritonFlags, Tls) {
   EXPECT_EQ(got->grpc.tls.server_key, "k");
   EXPECT_EQ(got->grpc.tls.root_cert, "r");
   EXPECT_TRUE(got->warnings.empty());
+  EXPECT_FALSE(got->http.tls.enabled);
+  const auto http = parse_flags({"--http-use-ssl=true", "--http-server-cert=c",
+                                 "--http-server-key=k", "--metrics-use-ssl=true"});
+  ASSERT_TRUE(http.ok()) << http.status();
+  EXPECT_TRUE(http->http.tls.enabled);
+  EXPECT_TRUE(http->http.metrics_use_tls);
+  EXPECT_EQ(http->http.tls.server_cert, "c");
+  EXPECT_EQ(http->http.tls.server_key, "k");
+  EXPECT_FALSE(http->grpc.tls.enabled);
   EXPECT_EQ(parse_flags({"--grpc-server-cert=c"})->warnings.size(), 1u);
+  EXPECT_THAT(parse_flags({"--http-root-cert=c"})->warnings,
+              ElementsAre(HasSubstr("--http-root-cert: no effect without --http-use-ssl")));
+  EXPECT_THAT(error({"--metrics-use-ssl=true"}), HasSubstr("needs --http-use-ssl=true"));
+}
+
+TEST(TritonFlags, OriginsOfWebPages) {
+  const auto got = parse_flags({"--http-cors-origin=https://a.b:8", "--http-cors-origin=*"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(got->http.cors_origins, ElementsAre("https://a.b:8", "*"));
+  EXPECT_THAT(error({"--http-cors-origin=https://a.b/"}),
+              HasSubstr("origin 'https://a.b/' is neither"));
 }
 
 TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {

@@ -152,6 +152,46 @@ TEST_F(ControlTest, CallersShowAKey) {
   EXPECT_EQ(call("ServerMetadata").headers.at("grpc-status"), "16");
 }
 
+// Browsers ask first, without a key, and only then send the request of a page.
+TEST_F(ControlTest, WebPagesOfNamedOrigins) {
+  HttpOptions http;
+  http.cors_origins = {"https://a.example"};
+  http.api_keys = *ApiKeys::create({"k"}, "");
+  start({}, http);
+  const int port = http_->http_port();
+  const auto has = [](const Reply& reply, const char* header) {
+    return reply.head.find(header) != std::string::npos;
+  };
+  const std::string asks =
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization\r\n";
+  const Reply may =
+      ask(port, "OPTIONS", "/v1/completions", "", "Origin: https://a.example\r\n" + asks);
+  EXPECT_EQ(may.status, 204);
+  EXPECT_TRUE(has(may, "Access-Control-Allow-Origin: https://a.example\r\n")) << may.head;
+  EXPECT_TRUE(has(may, "Access-Control-Allow-Methods: GET, HEAD, POST, OPTIONS\r\n"));
+  EXPECT_TRUE(has(may, "Access-Control-Allow-Headers: authorization\r\n"));
+  const Reply may_not = ask(port, "OPTIONS", "/v2", "", "Origin: https://b.example\r\n" + asks);
+  EXPECT_EQ(may_not.status, 204);
+  EXPECT_FALSE(has(may_not, "Access-Control-Allow")) << may_not.head;
+  EXPECT_TRUE(has(may_not, "Vary: Origin\r\n"));
+  // Answers, errors included, can be read by these pages only; a question is no key.
+  const Reply refused = ask(port, "GET", "/v2", "", "Origin: https://a.example\r\n");
+  EXPECT_EQ(refused.status, 401);
+  EXPECT_TRUE(has(refused, "Access-Control-Allow-Origin: https://a.example\r\n"));
+  EXPECT_EQ(ask(port, "OPTIONS", "/v2", "", "Origin: https://a.example\r\n").status, 401);
+  EXPECT_FALSE(has(get("/v2/health/live"), "Access-Control"));
+
+  http.cors_origins = {"*"};
+  start({}, http);
+  const Reply any =
+      ask(http_->http_port(), "POST", "/nope", "", "Origin: null\r\nX-API-Key: k\r\n");
+  EXPECT_TRUE(has(any, "Access-Control-Allow-Origin: *\r\n")) << any.head;
+  http.cors_origins = {};
+  start({}, http);
+  EXPECT_FALSE(
+      has(ask(http_->http_port(), "GET", "/v2", "", "Origin: null\r\n"), "Access-Control"));
+}
+
 TEST_F(ControlTest, LoadsBringNoSharedObjects) {
   start({});
   const auto refused = [this](const std::string& file, const std::string& base64) {

@@ -10,8 +10,10 @@
 #include "base/countdown.h"
 #include "base/log.h"
 #include "front/http/api_keys.h"
+#include "front/http/cors.h"
 #include "front/http/listener.h"
 #include "front/http/router.h"
+#include "front/http/tls.h"
 #include "front/http/workers.h"
 #include "front/kserve/routes.h"
 #include "front/kserve/shared_memory.h"
@@ -100,6 +102,26 @@ std::optional<Response> refusal(const HttpOptions& options, const Request& reque
   return std::nullopt;
 }
 
+// Who may use the routes. Browsers ask without a key whether their pages may send one.
+Status set_access(const HttpOptions& options, Router& router) {
+  ASSIGN_OR_RETURN(const Cors cors, Cors::create(options.cors_origins));
+  const bool has_cors = !options.cors_origins.empty();
+  if (has_cors) {
+    router.set_finish([cors](const Request& request, Response& response) {
+      cors.add_headers(request, response);
+    });
+  }
+  if (has_cors || !options.restrictions.empty() || !options.allow_shared_memory ||
+      options.api_keys) {
+    router.set_guard([options, cors, has_cors](const Request& request) {
+      std::optional<Response> answer;
+      if (has_cors) answer = cors.preflight(request);
+      return answer ? answer : refusal(options, request);
+    });
+  }
+  return ok();
+}
+
 }  // namespace
 
 // For work on requests and replies of megabytes; more would take the cores from the models.
@@ -154,10 +176,11 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   http.write_timeout = options.write_timeout;
   http.budget = options.budget;
   if (http.budget == nullptr) http.budget = std::make_shared<ByteBudget>();
+  if (options.tls.enabled) {
+    ASSIGN_OR_RETURN(http.tls, TlsContext::create(options.tls, kAlpnHttp));
+  }
   if (options.http_port >= 0) {
-    if (!options.restrictions.empty() || !options.allow_shared_memory || options.api_keys) {
-      router.set_guard([options](const Request& request) { return refusal(options, request); });
-    }
+    RETURN_IF_ERROR(set_access(options, router));
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
     impl->http_port = impl->http->port();
   }
@@ -173,6 +196,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
                                 front_metrics_text(*budget);
                        });
     ListenerOptions metrics = http;
+    if (!options.metrics_use_tls) metrics.tls = nullptr;
     if (!options.metrics_host.empty()) metrics.host = options.metrics_host;
     metrics.port = options.metrics_port;
     metrics.reuse_port = false;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "front/http/tls_options.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
@@ -55,6 +56,9 @@ struct HttpOptions {
   // What callers of everything but /v2/health/live and ready on the HTTP port must show, as
   // "Authorization: Bearer KEY" or "X-API-Key: KEY". Null: nothing.
   std::shared_ptr<ApiKeys> api_keys;
+  TlsOptions tls{.flags = "http"};        // of the HTTP port
+  bool metrics_use_tls = false;           // the metrics port uses `tls`, too
+  std::vector<std::string> cors_origins;  // web pages that may use the HTTP port; see http/cors.h
 };
 
 class HttpServer {

@@ -58,7 +58,7 @@ GrpcConnection::GrpcConnection(tcp::socket socket, Loop& loop)
       loop_(loop),
       created_(now()),
       last_progress_(created_),
-      tls_(loop.shared_->tls ? std::make_unique<TlsStream>(loop.shared_->tls) : nullptr),
+      tls_(loop.shared_->tls ? std::make_unique<TlsStream>(*loop.shared_->tls) : nullptr),
       session_(loop.shared_, loop.mailbox_, last_progress_, [this] { mark_dirty(); }) {}
 
 void GrpcConnection::start() {

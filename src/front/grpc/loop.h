@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "front/grpc/session.h"
-#include "front/grpc/tls.h"
+#include "front/http/tls.h"
 
 namespace nereid::front {
 

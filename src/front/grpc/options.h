@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "front/http/tls_options.h"
+
 namespace nereid::front {
 
 class ApiKeys;
@@ -22,13 +24,6 @@ struct GrpcRestriction {
   std::vector<std::string> protocols;
   std::string key;
   std::string value;
-};
-
-// Files are PEM.
-struct TlsOptions {
-  bool enabled = false;
-  bool is_mutual = false;  // clients must show a certificate that root_cert signed
-  std::string server_cert, server_key, root_cert;
 };
 
 struct GrpcOptions {
@@ -58,7 +53,7 @@ struct GrpcOptions {
   Milliseconds write_timeout{30000};         // for a client that does not read
   std::vector<GrpcRestriction> restrictions;
   bool allow_shared_memory = true;  // clients may name regions of shared memory
-  TlsOptions tls;
+  TlsOptions tls{.flags = "grpc"};
   // What callers of everything but liveness and readiness must show, as metadata "authorization:
   // Bearer KEY". Null: nothing.
   std::shared_ptr<ApiKeys> api_keys;

@@ -14,8 +14,8 @@
 #include "base/log.h"
 #include "front/grpc/loop.h"
 #include "front/grpc/service.h"
-#include "front/grpc/tls.h"
 #include "front/http/listen.h"
+#include "front/http/tls.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -128,7 +128,7 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* ser
   ASSIGN_OR_RETURN(shared.methods,
                    make_methods(server, options, [s = &shared.stopping] { return s->load(); }));
   if (options.tls.enabled) {
-    ASSIGN_OR_RETURN(shared.tls, TlsContext::create(options.tls));
+    ASSIGN_OR_RETURN(shared.tls, TlsContext::create(options.tls, kAlpnGrpc));
   }
   shared.options = std::move(options);
   for (int i = 0; i < shared.options.threads; ++i) {

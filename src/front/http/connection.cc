@@ -10,7 +10,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <utility>
 
@@ -28,6 +27,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kReadBytes = 4096;
+constexpr size_t kReceiveBytes = 64 << 10;       // at once of a request that has begun
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
 // Up to so many active requests, pieces of streams are sent by the thread that brings them. With
@@ -49,6 +49,33 @@ void split_target(std::string_view target, Request& request) {
   const size_t query = std::min(target.find('?'), target.size());
   request.path = target.substr(0, query);
   if (query < target.size()) request.query = target.substr(query + 1);
+}
+
+// Whether what a parser has taken of a header has a line that goes on in the next one. A parser
+// takes whole fields, so no such place is ever cut.
+bool has_folded_line(std::string_view header) {
+  constexpr std::string_view kLineEnd = "\r\n";
+  if (header.starts_with(kLineEnd)) return false;  // the empty line; a body follows
+  header = header.substr(0, header.find("\r\n\r\n"));
+  for (size_t at = 0; (at = header.find(kLineEnd, at)) != header.npos; at += 2) {
+    if (at + 2 < header.size() && (header[at + 2] == ' ' || header[at + 2] == '\t')) return true;
+  }
+  return false;
+}
+
+// Gives `parser` what has come. Not an error: more must come.
+template <class Parser>
+error_code parse(Parser& parser, boost::beast::flat_buffer& buffer) {
+  const bool in_header = !parser.is_header_done();
+  const auto bytes = buffer.data();
+  error_code ec;
+  const size_t taken = parser.put(bytes, ec);
+  if (ec == http::error::need_more) ec = {};
+  if (!ec && in_header && has_folded_line({static_cast<const char*>(bytes.data()), taken})) {
+    ec = http::error::bad_obs_fold;
+  }
+  buffer.consume(taken);
+  return ec;
 }
 
 }  // namespace
@@ -73,6 +100,7 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> liste
       timer_(socket_.get_executor()) {
   error_code ec;
   socket_.non_blocking(true, ec);
+  if (const auto& tls = listener_->options.tls) tls_ = std::make_unique<TlsStream>(*tls);
 }
 
 bool Connection::is_on_strand() {
@@ -148,13 +176,18 @@ void Connection::give_up(Answer& answer) {
 
 void Connection::close() {
   error_code ec;
+  end_tls();
   socket_.shutdown(tcp::socket::shutdown_both, ec);
   socket_.close(ec);
 }
 
 void Connection::arm(milliseconds timeout) {
   timed_out_ = false;
-  deadline_at_ = asio::steady_timer::clock_type::now() + timeout;
+  arm_until(asio::steady_timer::clock_type::now() + timeout);
+}
+
+void Connection::arm_until(asio::steady_timer::time_point deadline) {
+  deadline_at_ = deadline;
   if (timer_at_ > deadline_at_) start_timer();
 }
 
@@ -198,18 +231,39 @@ void Connection::watch() {
 
 void Connection::on_readable(error_code ec) {
   if (!ec) {
-    read_available();
+    read_available(kReadBytes);
   } else if (ec != asio::error::operation_aborted) {
     peer_gone_ = true;
   }
 }
 
-void Connection::read_available() {
+bool Connection::read_available(size_t limit) {
   error_code ec;
-  const auto space = buffer_.prepare(kReadBytes);
-  const size_t n = socket_.read_some(space, ec);
-  buffer_.commit(n);
+  const size_t before = buffer_.size();
+  if (tls_ == nullptr) {
+    const auto space = buffer_.prepare(limit);
+    buffer_.commit(socket_.read_some(space, ec));
+  } else {
+    std::string sealed(limit, '\0'), plain;
+    const size_t n = socket_.read_some(asio::buffer(sealed), ec);
+    if (!tls_->receive(std::string_view(sealed).substr(0, n), plain)) peer_gone_ = true;
+    const auto space = buffer_.prepare(plain.size());
+    buffer_.commit(asio::buffer_copy(space, asio::buffer(plain)));
+  }
   if (ec && ec != asio::error::would_block && ec != asio::error::interrupted) peer_gone_ = true;
+  return buffer_.size() > before;
+}
+
+asio::awaitable<bool> Connection::receive() {
+  for (;;) {
+    const bool has_come = read_available(kReceiveBytes);
+    if (tls_ != nullptr) co_await answer_tls();
+    if (has_come || peer_gone_) co_return has_come;
+    error_code ec;
+    auto token = asio::redirect_error(asio::use_awaitable, ec);
+    co_await socket_.async_wait(tcp::socket::wait_read, token);
+    if (ec) co_return false;
+  }
 }
 
 asio::awaitable<void> Connection::stop_watching() {
@@ -240,7 +294,9 @@ asio::awaitable<bool> Connection::wait_first_byte() {
   if (buffer_.size() > 0) co_return true;
   if (listener_->draining || peer_gone_) co_return false;
   idle_ = true;
-  arm(listener_->options.idle_timeout);
+  const ListenerOptions& options = listener_->options;
+  bool is_ready = tls_ == nullptr || tls_->is_ready();
+  arm(is_ready ? options.idle_timeout : options.header_timeout);
   while (watching_) co_await wait_for_news();  // begun while the last answer ran
   // Nothing but input can come: the shortest way from the event to the parser. A wait may end
   // without any: Asio keeps the states of closed descriptors for new ones, and an event that was on
@@ -250,6 +306,10 @@ asio::awaitable<bool> Connection::wait_first_byte() {
     auto token = asio::redirect_error(asio::use_awaitable, ec);
     co_await socket_.async_wait(tcp::socket::wait_read, token);
     on_readable(ec);
+    if (tls_ == nullptr) continue;
+    co_await answer_tls();
+    if (!is_ready && tls_->is_ready()) arm(options.idle_timeout);
+    is_ready = tls_->is_ready();
   }
   disarm();
   idle_ = false;
@@ -282,16 +342,16 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   parser.on_chunk_header(count_chunk);
 
   // Most requests are here already: then no timer runs and nothing waits.
-  error_code ec;
   parser.eager(true);
-  const size_t num_parsed = parser.put(buffer_.data(), ec);
-  buffer_.consume(num_parsed);
-  if (ec == http::error::need_more) ec = {};
-  auto token = asio::redirect_error(asio::use_awaitable, ec);
+  error_code ec = parse(parser, buffer_);
+  const auto receive_more = [&]() -> Work {
+    const bool has_come = co_await receive();
+    ec = has_come ? parse(parser, buffer_) : make_error_code(asio::error::eof);
+  };
   if (!ec && !parser.is_done()) co_await stop_watching();
   if (!ec && !parser.is_header_done()) {
     arm(options.header_timeout);
-    co_await http::async_read_header(socket_, buffer_, parser, token);
+    while (!ec && !parser.is_header_done()) co_await receive_more();
     disarm();
   }
   const auto& head = parser.get();
@@ -324,7 +384,7 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
       // A large request that does not come on makes room for others.
       const bool is_tight = answer.share.is_large() && options.budget->is_tight();
       arm(is_tight ? std::min(left, kTightTimeout) : left);
-      co_await http::async_read_some(socket_, buffer_, parser, token);
+      co_await receive_more();
     }
     disarm();
   }
@@ -364,9 +424,10 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
 }
 
 // While an answer is open, the thread that brings a piece of a stream sends it. With many active
-// requests the event loops share that work; HTTP/1.0 ends a stream by closing.
+// requests the event loops share that work; HTTP/1.0 ends a stream by closing, and TLS has its
+// state on the strand.
 bool Connection::may_open(const Answer& answer) const {
-  return answer.http_version >= 11 && answer.on_written.empty() &&
+  return tls_ == nullptr && answer.http_version >= 11 && answer.on_written.empty() &&
          listener_->stats.requests_active <= kMaxDelivered;
 }
 

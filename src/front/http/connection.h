@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "front/http/listener.h"
+#include "front/http/tls.h"
 
 namespace nereid::front {
 
@@ -144,14 +145,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work refuse(const Request& request, int status, std::string message);
   // Writes `text`, then `more`, which must outlive the call. False: the client is gone.
   Flag write_text(std::string text, std::string_view more = {});
+  Flag write_bytes(std::string text, std::string_view more = {});  // as they are, also with TLS
   Flag write_answer(Answer& answer, std::string text, std::string_view more = {});
   Work linger();
   Work wait_for_news();
   Work stop_watching();
   void watch();  // pending wait that notices input, and a leaving client
   void on_readable(boost::system::error_code ec);  // of a wait for input
-  void read_available();                           // what the kernel has, at most a few KiB
-  void arm(std::chrono::milliseconds timeout);     // cancels socket operations when it passes
+  // What the kernel has, at most `limit` bytes; true when buffer_ has got some.
+  bool read_available(size_t limit);
+  Flag receive();     // waits for bytes of a request; false: none came
+  Work answer_tls();  // sends what TLS has to say by itself
+  void end_tls();
+  void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
+  void arm_until(boost::asio::steady_timer::time_point deadline);
   void disarm();
   void start_timer();
   void cut_here();
@@ -160,6 +167,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
   const int fd_;                    // of socket_
+  std::unique_ptr<TlsStream> tls_;  // null: plain text
   boost::asio::steady_timer wake_;  // used as a condition variable
   // Deadlines come and go with every request; the timer stays and looks at the deadline when it
   // fires, so that most deadlines cost a store.
@@ -171,6 +179,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool watching_ = false;
   bool timed_out_ = false;
   bool peer_gone_ = false;
+  bool is_writing_ = false;  // bytes of a TLS record may be half-way
   bool is_cut_ = false;
   bool idle_ = true;
 };

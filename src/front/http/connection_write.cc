@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kMaxLingerBytes = size_t{1} << 20;
+constexpr size_t kSealedBytes = size_t{256} << 10;  // at once by TLS, beside the plain text
 
 // Formatted once a second: the text costs more than the rest of a header.
 const std::string& http_date() {
@@ -62,6 +63,39 @@ std::string chunk_of(std::string_view text) {
 }  // namespace
 
 asio::awaitable<bool> Connection::write_text(std::string text, std::string_view more) {
+  if (tls_ == nullptr) co_return co_await write_bytes(std::move(text), more);
+  if (!tls_->is_ready()) co_return false;
+  if (more.size() <= kSealedBytes) text.append(std::exchange(more, {}));
+  for (std::string_view part : {std::string_view(text), more}) {
+    for (; !part.empty(); part.remove_prefix(std::min(part.size(), kSealedBytes))) {
+      std::string sealed;
+      tls_->send(part.substr(0, kSealedBytes), sealed);
+      const bool sent = co_await write_bytes(std::move(sealed));
+      if (!sent) co_return false;
+    }
+  }
+  co_return true;
+}
+
+asio::awaitable<void> Connection::answer_tls() {
+  std::string bytes;
+  tls_->take(bytes);
+  if (bytes.empty()) co_return;
+  const auto deadline = deadline_at_;  // of what the client is to send
+  co_await write_bytes(std::move(bytes));
+  arm_until(deadline);
+}
+
+void Connection::end_tls() {
+  if (tls_ == nullptr || is_writing_ || !socket_.is_open()) return;
+  std::string bytes;
+  tls_->shut();
+  tls_->take(bytes);
+  // An alert or nothing is left to say, and nobody waits until it has arrived.
+  if (!bytes.empty()) ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+asio::awaitable<bool> Connection::write_bytes(std::string text, std::string_view more) {
   error_code ec;
   const std::array<asio::const_buffer, 2> both = {asio::buffer(text),
                                                   asio::const_buffer(more.data(), more.size())};
@@ -71,6 +105,7 @@ asio::awaitable<bool> Connection::write_text(std::string text, std::string_view 
   const size_t total = text.size() + more.size();
   if (!ec && sent < total) {
     arm(listener_->options.write_timeout);
+    is_writing_ = true;
     auto token = asio::redirect_error(asio::use_awaitable, ec);
     if (sent < text.size()) {
       const auto rest = asio::buffer(text) + sent;
@@ -81,6 +116,7 @@ asio::awaitable<bool> Connection::write_text(std::string text, std::string_view 
       const auto rest = asio::const_buffer(more.data(), more.size()) + (sent - text.size());
       co_await asio::async_write(socket_, rest, token);
     }
+    is_writing_ = false;
     disarm();
   }
   if (ec) peer_gone_ = true;
@@ -88,7 +124,8 @@ asio::awaitable<bool> Connection::write_text(std::string text, std::string_view 
 }
 
 asio::awaitable<void> Connection::write_whole(Answer& answer) {
-  const Response& head = answer.head;
+  Response& head = answer.head;
+  listener_->router.finish(answer.request, head);
   const std::string framing =
       head.status == 204 ? std::string() : fmt::format("Content-Length: {}\r\n", head.body.size());
   std::string text = format_head(head, framing, answer.keep_alive, answer.http_version);
@@ -115,6 +152,7 @@ std::string Connection::take_stream_text(Answer& answer) {
   std::string text = std::exchange(answer.rest, {});
   if (!std::exchange(answer.head_written, true)) {
     if (listener_->draining) answer.keep_alive = false;
+    listener_->router.finish(answer.request, answer.head);
     text += format_head(answer.head, chunked ? "Transfer-Encoding: chunked\r\n" : "",
                         answer.keep_alive, answer.http_version);
   }
@@ -162,7 +200,8 @@ void Connection::send_now(Answer& answer) {
 }
 
 asio::awaitable<void> Connection::refuse(const Request& request, int status, std::string message) {
-  const Response response = listener_->router.error_page()(request, status, message);
+  Response response = listener_->router.error_page()(request, status, message);
+  listener_->router.finish(request, response);
   listener_->stats.count_response(status);
   const std::string framing = fmt::format("Content-Length: {}\r\n", response.body.size());
   std::string text = format_head(response, framing, false, 11);
@@ -177,6 +216,7 @@ asio::awaitable<void> Connection::refuse(const Request& request, int status, std
 // the answer; so read on for a moment.
 asio::awaitable<void> Connection::linger() {
   error_code ec;
+  end_tls();
   socket_.shutdown(tcp::socket::shutdown_send, ec);
   arm(milliseconds(1000));
   auto token = asio::redirect_error(asio::use_awaitable, ec);

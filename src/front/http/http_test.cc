@@ -272,6 +272,34 @@ TEST_F(HttpTest, MalformedRequestsGet400) {
   }
 }
 
+TEST_F(HttpTest, FoldedLinesAndNulBytesInHeadersGet400) {
+  start();
+  using namespace std::string_view_literals;
+  for (const std::string_view bad :
+       {"GET /hello HTTP/1.1\r\nX: a\r\n b\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\nX: a\r\n\tb\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\nX: a\r\n \r\nY: b\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\n X: a\r\n\r\n"sv, "GET /hello HTTP/1.1\r\nX\0Y: a\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\n\0X: a\r\n\r\n"sv, "GET /hello HTTP/1.1\r\nX: a\0b\r\n\r\n"sv,
+        "GET /hello\0 HTTP/1.1\r\n\r\n"sv}) {
+    Client whole(listener_->port());
+    whole.send(bad);
+    EXPECT_THAT(whole.read(), StartsWith("HTTP/1.1 400")) << bad;
+    Client slow(listener_->port());
+    for (const char& c : bad) slow.send({&c, 1});
+    EXPECT_THAT(slow.read(), StartsWith("HTTP/1.1 400")) << bad;
+  }
+  // A body may look like one.
+  for (const bool is_slow : {false, true}) {
+    const std::string_view text = "POST /echo HTTP/1.1\r\nContent-Length: 7\r\n\r\n a\r\n b!";
+    Client c(listener_->port());
+    for (size_t i = 0; i < text.size(); i += is_slow ? 1 : text.size()) {
+      c.send(text.substr(i, is_slow ? 1 : text.size()));
+    }
+    EXPECT_THAT(c.read("b!"), StartsWith("HTTP/1.1 200"));
+  }
+}
+
 TEST_F(HttpTest, LimitsOnHeaderAndBody) {
   ListenerOptions options = patient();
   options.max_body_bytes = 1000;

@@ -69,7 +69,13 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
     socket.set_option(tcp::no_delay(true), ec);
     const bool full = listener->stats.connections_open.load() >=
                       static_cast<int64_t>(listener->options.max_connections);
-    auto connection = std::make_shared<Connection>(std::move(socket), listener);
+    std::shared_ptr<Connection> connection;
+    try {
+      connection = std::make_shared<Connection>(std::move(socket), listener);
+    } catch (const std::bad_alloc&) {
+      log_warn("port {}: no memory for a connection", listener->port);
+      continue;
+    }
     if (full) {
       ++listener->stats.connections_refused;
       connection->refuse_full();

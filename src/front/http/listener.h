@@ -17,6 +17,8 @@
 
 namespace nereid::front {
 
+class TlsContext;
+
 struct ListenerOptions {
   std::string host = "0.0.0.0";
   int port = 0;             // 0: any free one
@@ -26,6 +28,7 @@ struct ListenerOptions {
   size_t max_connections = 16384;                 // beyond: 503 and close
   size_t max_unread_bytes = size_t{8} << 20;      // streamed text that the client has not read yet
   std::shared_ptr<ByteBudget> budget;             // of all front ends; null: own
+  std::shared_ptr<TlsContext> tls;                // null: plain text
   std::chrono::milliseconds idle_timeout{75000};  // between requests
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come

@@ -20,12 +20,20 @@ using ErrorPage =
 // The answer to a request that may not reach its handler; nothing for one that may.
 using Guard = std::function<std::optional<Response>(const Request& request)>;
 
+// Adds headers to an answer before it is sent.
+using Finish = std::function<void(const Request& request, Response& response)>;
+
 class Router {
  public:
   explicit Router(ErrorPage error_page);
 
   // Asked before every request, whatever its method and path.
   void set_guard(Guard guard) { guard_ = std::move(guard); }
+  // Applied to every answer, errors of the transport included.
+  void set_finish(Finish finish) { finish_ = std::move(finish); }
+  void finish(const Request& request, Response& response) const {
+    if (finish_) finish_(request, response);
+  }
 
   // Pattern segments: literal text, {name} (one non-empty segment), {name:digits} (decimal digits
   // only), {name*} (the non-empty rest, slashes included; last segment only). Patterns are tried in
@@ -54,6 +62,7 @@ class Router {
 
   ErrorPage error_page_;
   Guard guard_;
+  Finish finish_;
   std::vector<Route> routes_;
 };
 

@@ -1,5 +1,5 @@
 // The server's end of TLS against OpenSSL's client, in memory.
-#include "front/grpc/tls.h"
+#include "front/http/tls.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,6 +18,7 @@ class Tls : public testing::Test {
  protected:
   Tls() {
     options_.enabled = true;
+    options_.flags = "grpc";
     options_.server_cert = server_.cert;
     options_.server_key = server_.key;
     options_.root_cert = client_.cert;
@@ -29,7 +30,9 @@ class Tls : public testing::Test {
     return mkdtemp(name.data());
   }
 
-  std::string error() { return std::string(message(TlsContext::create(options_).status())); }
+  std::string error() {
+    return std::string(message(TlsContext::create(options_, kAlpnGrpc).status()));
+  }
 
   const std::filesystem::path dir_ = make_dir();
   const SelfSigned server_{dir_, "server"}, client_{dir_, "client"};
@@ -41,7 +44,8 @@ class Talk {
  public:
   Talk(const TlsOptions& options, const std::string& root, const SelfSigned* own = nullptr,
        std::string_view protocols = "\2h2")
-      : stream_(*TlsContext::create(options)), context_(SSL_CTX_new(TLS_client_method())) {
+      : stream_(**TlsContext::create(options, kAlpnGrpc)),
+        context_(SSL_CTX_new(TLS_client_method())) {
     SSL_CTX_load_verify_file(context_, root.c_str());
     SSL_CTX_set_verify(context_, SSL_VERIFY_PEER, nullptr);
     if (own != nullptr) {
@@ -144,7 +148,7 @@ TEST_F(Tls, MutualNeedsTheRightCertificate) {
 }
 
 TEST_F(Tls, NoiseEndsTheConnection) {
-  TlsStream stream(*TlsContext::create(options_));
+  TlsStream stream(**TlsContext::create(options_, kAlpnGrpc));
   std::string plain, out;
   EXPECT_FALSE(stream.receive("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", plain));
   stream.take(out);

@@ -1,16 +1,21 @@
 // See tls.h.
-#include "front/grpc/tls.h"
+#include "front/http/tls.h"
 
 #include <openssl/err.h>
 
 #include <algorithm>
 #include <new>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
 
 namespace nereid::front {
 namespace {
 
 constexpr size_t kRecord = 16384;      // the largest that TLS knows
 constexpr size_t kMaxUntaken = 65536;  // no handshake is longer
+constexpr int64_t kLookIntervalNs = 1'000'000'000;
 
 // The newest of OpenSSL's complaints; leaves none behind, because the queue is the thread's.
 std::string tls_error() {
@@ -20,60 +25,107 @@ std::string tls_error() {
   return reason == nullptr ? "unknown error" : reason;
 }
 
-Status bad_file(const char* option, const std::string& path) {
-  if (path.empty()) return invalid_argument("{}: TLS needs a file (PEM)", option);
-  return invalid_argument("{}: '{}' cannot be used: {}", option, path, tls_error());
+Status bad_file(const TlsOptions& o, const char* what, const std::string& path) {
+  if (path.empty()) return invalid_argument("--{}-{}: TLS needs a file (PEM)", o.flags, what);
+  return invalid_argument("--{}-{}: '{}' cannot be used: {}", o.flags, what, path, tls_error());
 }
 
-// gRPC speaks HTTP/2 only; a client that offers protocols must offer it.
-int select_h2(SSL*, const unsigned char** chosen, unsigned char* size, const unsigned char* offered,
-              unsigned int num_offered, void*) {
-  static constexpr unsigned char kH2[] = {2, 'h', '2'};
-  unsigned char* found = nullptr;
-  if (SSL_select_next_proto(&found, size, kH2, sizeof kH2, offered, num_offered) !=
-      OPENSSL_NPN_NEGOTIATED) {
-    return SSL_TLSEXT_ERR_ALERT_FATAL;
+// A client that offers protocols must offer `protocol`, a C string.
+int select_protocol(SSL*, const unsigned char** chosen, unsigned char* size,
+                    const unsigned char* offered, unsigned int num_offered, void* protocol) {
+  const std::string_view wanted(static_cast<const char*>(protocol));
+  for (unsigned int at = 0; at < num_offered;) {
+    const unsigned int length = offered[at++];
+    if (length > num_offered - at) break;
+    if (wanted == std::string_view(reinterpret_cast<const char*>(offered + at), length)) {
+      *chosen = offered + at;
+      *size = static_cast<unsigned char>(length);
+      return SSL_TLSEXT_ERR_OK;
+    }
+    at += length;
   }
-  *chosen = found;
-  return SSL_TLSEXT_ERR_OK;
+  return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
 }  // namespace
 
-StatusOr<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& o) {
-  const std::shared_ptr<TlsContext> out(new TlsContext(SSL_CTX_new(TLS_server_method())));
-  SSL_CTX* context = out->get();
+StatusOr<std::shared_ptr<TlsContext>> TlsContext::create(const TlsOptions& options,
+                                                         const char* protocol) {
+  const std::shared_ptr<TlsContext> out(new TlsContext(options, protocol));
+  out->read_times_ = out->file_times();
+  ASSIGN_OR_RETURN(out->context_, out->read());
+  return out;
+}
+
+StatusOr<TlsContext::Context> TlsContext::read() {
+  Context out(SSL_CTX_new(TLS_server_method()));
+  SSL_CTX* context = out.get();
   if (context == nullptr) return internal_error("TLS: {}", tls_error());
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);  // idle connections keep none
-  SSL_CTX_set_alpn_select_cb(context, select_h2, nullptr);
+  SSL_CTX_set_alpn_select_cb(context, select_protocol, const_cast<char*>(protocol_));
+  const TlsOptions& o = options_;
   if (SSL_CTX_use_certificate_chain_file(context, o.server_cert.c_str()) != 1) {
-    return bad_file("--grpc-server-cert", o.server_cert);
+    return bad_file(o, "server-cert", o.server_cert);
   }
   if (SSL_CTX_use_PrivateKey_file(context, o.server_key.c_str(), SSL_FILETYPE_PEM) != 1 ||
       SSL_CTX_check_private_key(context) != 1) {
-    return bad_file("--grpc-server-key", o.server_key);
+    return bad_file(o, "server-key", o.server_key);
   }
   if (o.is_mutual) {
     STACK_OF(X509_NAME)* names = SSL_load_client_CA_file(o.root_cert.c_str());
     if (names == nullptr || SSL_CTX_load_verify_file(context, o.root_cert.c_str()) != 1) {
       sk_X509_NAME_pop_free(names, X509_NAME_free);
-      return bad_file("--grpc-root-cert", o.root_cert);
+      return bad_file(o, "root-cert", o.root_cert);
     }
     SSL_CTX_set_client_CA_list(context, names);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    constexpr unsigned char kSessions[] = "grpc";
+    constexpr unsigned char kSessions[] = "nereid";
     SSL_CTX_set_session_id_context(context, kSessions, sizeof kSessions - 1);
   }
   return out;
 }
 
-TlsStream::TlsStream(std::shared_ptr<TlsContext> context)
-    : context_(std::move(context)),
-      ssl_(SSL_new(context_->get())),
-      in_(BIO_new(BIO_s_mem())),
-      out_(BIO_new(BIO_s_mem())) {
+TlsContext::Times TlsContext::file_times() const {
+  Times out{};
+  const std::string* files[] = {&options_.server_cert, &options_.server_key, &options_.root_cert};
+  for (size_t i = 0; i < out.size(); ++i) {
+    std::error_code error;  // a file that is not there has a time, too
+    out[i] = std::filesystem::last_write_time(*files[i], error);
+  }
+  return out;
+}
+
+void TlsContext::reload_if_changed() {
+  const auto time_ns = static_cast<int64_t>(now_ns());
+  int64_t next = next_look_ns_.load();
+  if (time_ns < next || !next_look_ns_.compare_exchange_strong(next, time_ns + kLookIntervalNs)) {
+    return;
+  }
+  const Times times = file_times();
+  {
+    std::lock_guard lock(mutex_);
+    if (times == std::exchange(read_times_, times)) return;
+  }
+  auto context = read();
+  if (!context.ok()) {
+    log_error("the TLS certificate stays as it was: {}", message(context.status()));
+    return;
+  }
+  log_info("TLS certificate read from {}", options_.server_cert);
+  std::lock_guard lock(mutex_);
+  context_ = *std::move(context);
+}
+
+SSL* TlsContext::new_connection() {
+  reload_if_changed();
+  std::lock_guard lock(mutex_);
+  return SSL_new(context_.get());
+}
+
+TlsStream::TlsStream(TlsContext& context)
+    : ssl_(context.new_connection()), in_(BIO_new(BIO_s_mem())), out_(BIO_new(BIO_s_mem())) {
   if (ssl_ == nullptr || in_ == nullptr || out_ == nullptr) throw std::bad_alloc();
   SSL_set_bio(ssl_.get(), in_, out_);
   SSL_set_accept_state(ssl_.get());
