@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "server/cache_entry.h"
 #include "server/error.h"
 #include "server/symbols.h"
@@ -79,11 +80,13 @@ std::optional<std::string> ResponseCache::find(const std::string& key) {
     totals_.lookup_ns += now_ns() - start;
   }
   if (!status.ok()) {
-    if (!absl::IsNotFound(status)) log_error("cache '{}': lookup: {}", name_, message(status));
+    static LogLimit log;
+    if (!absl::IsNotFound(status)) log.error("cache '{}': lookup: {}", name_, message(status));
     return std::nullopt;
   }
   if (!allocator.done) {
-    log_error("cache '{}': lookup succeeded without TRITONCACHE_Copy", name_);
+    static LogLimit log;
+    log.error("cache '{}': lookup succeeded without TRITONCACHE_Copy", name_);
     return std::nullopt;
   }
   return bytes;
@@ -102,7 +105,8 @@ void ResponseCache::insert(const std::string& key, std::string bytes) {
   }
   // Another request may have been faster.
   if (!status.ok() && !absl::IsAlreadyExists(status)) {
-    log_warn("cache '{}': insert: {}", name_, message(status));
+    static LogLimit log;
+    log.warn("cache '{}': insert: {}", name_, message(status));
   }
 }
 

@@ -299,6 +299,7 @@ void ModelManager::note_failure(const std::string& name, const ModelFiles& files
   if (!entry.files) {
     entry.files = files;
     entry.files->agents.reset();
+    entry.files->scratch.reset();
   }
   version.state = ModelState::kUnavailable;
   version.reason = with_code(status);
@@ -322,7 +323,10 @@ void ModelManager::retire_all(const std::string& name) {
     retire(it->second, number);
   }
   std::shared_ptr<AgentChain> agents;
-  if (it->second.files) agents = std::move(it->second.files->agents);
+  if (it->second.files) {
+    agents = std::move(it->second.files->agents);
+    it->second.files->scratch.reset();  // versions that still run keep their folder
+  }
   lock.unlock();
   if (agents != nullptr) agents->act(TRITONREPOAGENT_ACTION_UNLOAD);
 }

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "server/cached_response.h"
 #include "server/model.h"
 
@@ -90,7 +90,8 @@ bool answer_from_cache(ResponseCache& cache, InferenceRequest* request,
   const auto bytes = cache.find(key);
   StatusOr<CachedResponse> cached = not_found("no entry");
   if (bytes) cached = parse_cached_response(*bytes);
-  if (bytes && !cached.ok()) log_error("cache '{}': {}", cache.name(), message(cached.status()));
+  static LogLimit log;
+  if (bytes && !cached.ok()) log.error("cache '{}': {}", cache.name(), message(cached.status()));
   ModelStatistics& statistics = request->model->statistics();
   if (cached.ok()) {
     const Status status = send_copy(*cached, context);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 
 namespace nereid::server {
 namespace {
@@ -89,7 +89,8 @@ StatusOr<SequenceBatcher::Lane> SequenceBatcher::lane_for(InferenceRequest& requ
   const auto known = live_.find(request.correlation_id);
   if (known != live_.end()) {
     if (is_start) {
-      log_warn(
+      static LogLimit log;
+      log.warn(
           "sequence {} for model '{}' has a conflict. The previous sequence did not end before "
           "this sequence start. Previous sequence will be terminated early.",
           text_of(request.correlation_id), config_.name);

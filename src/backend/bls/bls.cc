@@ -8,6 +8,7 @@
 
 #include "backend/bls/bls_run.h"
 #include "backend/common/backend_model.h"
+#include "base/log_limit.h"
 
 namespace nereid::backend {
 namespace {
@@ -82,7 +83,8 @@ class BlsModel {
     auto& known = inputs_[model];
     if (known.empty()) {
       if (Status s = read_inputs(model, known); !s.ok()) {
-        log_warning(fmt::format("model '{}': {}", model, message(s)));
+        static LogLimit log;
+        log.write(log_warning, "model '{}': {}", model, message(s));
         return true;  // the call itself will say what is wrong
       }
     }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "backend/tensorrtllm/tensor_fields.h"
+#include "base/log_limit.h"
 
 namespace nereid::backend {
 namespace {
@@ -67,9 +68,9 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
   const int64_t room = static_cast<int64_t>(context.max_sequence_length) -
                        static_cast<int64_t>(out.input_token_ids.size());
   if (room > 0 && *max_tokens > room) {
-    log_warning(
-        fmt::format("request_output_len {} is reduced to {}: the prompt has {} of {} tokens",
-                    *max_tokens, room, out.input_token_ids.size(), context.max_sequence_length));
+    static LogLimit log;
+    log.write(log_warning, "request_output_len {} is reduced to {}: the prompt has {} of {} tokens",
+              *max_tokens, room, out.input_token_ids.size(), context.max_sequence_length);
     out.max_tokens = static_cast<int32_t>(room);
   }
   return ok();

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "backend/tensorrtllm/tensor_fields.h"
+#include "base/log_limit.h"
 
 namespace nereid::backend {
 namespace {
@@ -147,7 +148,8 @@ Status read_output_config(const Item& item, const SamplingConfig& sampling, bool
         "input 'return_generation_logits' is not supported with a beam width of {}; only 1 works",
         sampling.beam_width);
   }
-  log_warning("return_generation_logits is switched off: the request streams beams");
+  static LogLimit log;
+  log.write(log_warning, "return_generation_logits is switched off: the request streams beams");
   output.return_generation_logits = false;
   return ok();
 }

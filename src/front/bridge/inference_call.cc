@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/log_limit.h"
 
 namespace nereid::front {
 namespace {
@@ -289,7 +290,8 @@ void InferenceCall::cancel() {
   }
   if (!alive) return;
   const Status status = take_error(TRITONSERVER_InferenceRequestCancel(request_));
-  if (!status.ok()) log_warn("cancel of a request to '{}': {}", spec_.model, message(status));
+  static LogLimit log;
+  if (!status.ok()) log.warn("cancel of a request to '{}': {}", spec_.model, message(status));
 }
 
 // The request object may go only when the server has both released it and sent its last response.
@@ -328,7 +330,8 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
   try {
     on_reply(std::move(reply));
   } catch (const std::exception& e) {
-    log_error("reply handler: {}", e.what());
+    static LogLimit log;
+    log.error("reply handler: {}", e.what());
   }
   // Only now: the client need not wait for it.
   if (response != nullptr) {

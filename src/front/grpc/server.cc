@@ -12,6 +12,7 @@
 
 #include "base/countdown.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "front/grpc/loop.h"
 #include "front/grpc/service.h"
 #include "front/http/listen.h"
@@ -71,7 +72,8 @@ struct GrpcServer::Impl {
                               self->take(*loop, std::move(accepted));
                             } else if (ec != asio::error::connection_aborted) {
                               // Out of descriptors or memory: connections that end will free some.
-                              log_warn("accept on the gRPC port: {}", ec.message());
+                              static LogLimit log;
+                              log.warn("accept on the gRPC port: {}", ec.message());
                               self->pause.expires_after(std::chrono::milliseconds(100));
                               self->pause.async_wait([self](error_code) {
                                 if (self->socket.is_open()) self->accept_next();

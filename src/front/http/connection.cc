@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "front/http/io_stall.h"
 
 namespace nereid::front {
@@ -282,7 +282,8 @@ asio::awaitable<void> Connection::run() {
       if (!keep) break;
     }
   } catch (const std::exception& e) {
-    log_error("connection: {}", e.what());
+    static LogLimit log;
+    log.error("connection: {}", e.what());
     if (current_) give_up(*current_);
   }
   current_.reset();

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "front/http/connection.h"
 #include "front/http/listen.h"
 
@@ -58,7 +59,8 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
     if (ec) {
       // Out of descriptors or memory: connections that end will free some.
       if (ec != asio::error::connection_aborted) {
-        log_warn("accept on port {}: {}", listener->port, ec.message());
+        static LogLimit log;
+        log.warn("accept on port {}: {}", listener->port, ec.message());
         pause.expires_after(std::chrono::milliseconds(100));
         boost::system::error_code ignored;
         auto wait_token = asio::redirect_error(asio::use_awaitable, ignored);
@@ -73,7 +75,8 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
     try {
       connection = std::make_shared<Connection>(std::move(socket), listener);
     } catch (const std::bad_alloc&) {
-      log_warn("port {}: no memory for a connection", listener->port);
+      static LogLimit log;
+      log.warn("port {}: no memory for a connection", listener->port);
       continue;
     }
     if (full) {

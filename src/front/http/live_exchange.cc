@@ -3,7 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "front/http/connection.h"
 #include "front/http/io_stall.h"
 
@@ -137,7 +137,8 @@ class LiveExchange final : public Exchange {
     try {
       work();
     } catch (const std::exception& e) {
-      log_error("while answering a request: {}", e.what());
+      static LogLimit log;
+      log.error("while answering a request: {}", e.what());
     }
   }
 

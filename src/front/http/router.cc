@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "base/check.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 
 namespace nereid::front {
 namespace {
@@ -91,7 +91,8 @@ void Router::handle(const ExchangePtr& exchange) const {
     try {
       route.handler(exchange);
     } catch (const std::exception& e) {
-      log_error("{} {}: {}", request.method, request.path, e.what());
+      static LogLimit log;
+      log.error("{} {}: {}", request.method, request.path, e.what());
       exchange->send(error_page_(request, 500, "internal error"));
     }
     return;

@@ -3,7 +3,7 @@
 
 #include <exception>
 
-#include "base/log.h"
+#include "base/log_limit.h"
 
 namespace nereid::front {
 
@@ -14,7 +14,8 @@ Workers::Workers(int num_threads) {
         try {
           (*job)();
         } catch (const std::exception& e) {
-          log_error("while working for a request: {}", e.what());  // its exchange says so, too
+          static LogLimit log;
+          log.error("while working for a request: {}", e.what());  // its exchange says so, too
         }
       }
     });

@@ -174,8 +174,14 @@ TEST_F(Control, OverridesLastUntilAPlainLoad) {
 }
 
 TEST_F(Control, FilesOfALoadAreAModel) {
+  const fs::path temporary = root_ / ".tmp";  // of the uploaded files
+  fs::create_directory(temporary);
+  setenv("TMPDIR", temporary.c_str(), 1);
+  const auto num_folders = [&] {
+    return std::distance(fs::directory_iterator(temporary), fs::directory_iterator());
+  };
   auto server = start(kExplicit);
-  const std::string json =
+  std::string json =
       R"({"backend":"nereid_test","input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],)"
       R"("output":[{"name":"OUT","data_type":"TYPE_INT32","dims":[-1]}]})";
   const auto load_file = [&](const char* path) {
@@ -196,6 +202,17 @@ TEST_F(Control, FilesOfALoadAreAModel) {
   ASSERT_TRUE(load_file("file:1/x").ok());
   EXPECT_THAT(ask(*server, "made", {1}), ElementsAre(1));
   EXPECT_THAT(index(*server), HasSubstr(R"("name":"made","version":"1","state":"READY")"));
+  EXPECT_EQ(num_folders(), 1);
+  ASSERT_TRUE(load_file("file:1/x").ok());
+  EXPECT_TRUE(eventually([&] { return num_folders() == 1; }));
+  ASSERT_TRUE(Outcome(TRITONSERVER_ServerUnloadModel(server->get(), "made")).ok());
+  EXPECT_TRUE(eventually([&] { return num_folders() == 0; }));
+  // A load that fails leaves nothing, whether its files or the model are to blame.
+  json = R"({"backend":"nereid_test","input":[{"dims":[1]}]})";
+  EXPECT_FALSE(load_file("file:1/x").ok());
+  EXPECT_FALSE(load_file("file:x").ok());
+  EXPECT_TRUE(eventually([&] { return num_folders() == 0; }));
+  unsetenv("TMPDIR");
 }
 
 TEST_F(Control, VersionPolicies) {
