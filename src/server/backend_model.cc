@@ -3,8 +3,12 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 
@@ -59,11 +63,32 @@ StatusOr<cpu_set_t> parse_cpus(const std::string& text) {
       "host policy 'cpu-cores' must be a list of CPUs and ranges, like 0-3,8, got '{}'", text);
 }
 
-// Moves the calling thread, an instance's, to the CPUs that its host policy names.
+// The calling thread's memory comes from `node` ("0") from now on.
+Status use_memory_of(const std::string& node) {
+  constexpr int kModeBind = 2;  // MPOL_BIND
+  constexpr size_t kMaxNodes = 1024;
+  size_t number = 0;
+  const char* const end = node.data() + node.size();
+  const auto read = std::from_chars(node.data(), end, number);
+  if (read.ec != std::errc() || read.ptr != end || number >= kMaxNodes) {
+    return invalid_argument("host policy 'numa-node' must be a number from 0 to {}, got '{}'",
+                            kMaxNodes - 1, node);
+  }
+  constexpr size_t kBits = 8 * sizeof(unsigned long);
+  std::array<unsigned long, kMaxNodes / kBits> nodes{};
+  nodes[number / kBits] = 1ul << number % kBits;
+  if (::syscall(SYS_set_mempolicy, kModeBind, nodes.data(), kMaxNodes + 1) == 0) return ok();
+  return invalid_argument("host policy 'numa-node' '{}': {}", node, std::strerror(errno));
+}
+
+// Moves the calling thread, an instance's, to the CPUs and the memory that its host policy names.
 Status apply_host_policy(const std::string& policy) {
   const auto parsed = parse_json(policy);
   if (!parsed.ok() || !parsed->is_object()) return ok();
   for (const auto& [name, settings] : parsed->get_object()) {
+    if (const auto* node = settings.as_object().if_contains("numa-node")) {
+      RETURN_IF_ERROR(use_memory_of(std::string(node->as_string())));
+    }
     const auto* cores = settings.as_object().if_contains("cpu-cores");
     if (cores == nullptr) continue;
     ASSIGN_OR_RETURN(const cpu_set_t cpus, parse_cpus(std::string(cores->as_string())));

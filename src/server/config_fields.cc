@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/log.h"
 #include "server/ensemble_check.h"
 
 namespace nereid::server {
@@ -113,6 +114,12 @@ Status fill_steps(const Parsed& p, ModelConfig& out) {
                             p.where("instance_group"));
   }
   for (const auto& step : c.ensemble_scheduling().step()) {
+    if (!step.model_namespace().empty()) {
+      log_warn(
+          "ensemble '{}': model_namespace '{}' of step '{}' has no effect: a name stands for the "
+          "same model in all repositories",
+          out.name, step.model_namespace(), step.model_name());
+    }
     out.steps.push_back({step.model_name(),
                          step.model_version() <= 0 ? -1 : step.model_version(),
                          {step.input_map().begin(), step.input_map().end()},

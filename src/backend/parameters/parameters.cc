@@ -53,6 +53,20 @@ std::set<std::string> parameter_keys(std::string_view backend) {
 
 bool is_unset(std::string_view value) { return value.empty() || value.starts_with("${"); }
 
+std::string without_effect(
+    std::string_view backend,
+    const std::function<std::optional<std::string>(const char* key)>& value_of) {
+  std::string out;
+  for (const auto& parameter : parameters_of(backend)) {
+    if (parameter.use != ParameterUse::kNone) continue;
+    const auto value = value_of(parameter.key);
+    if (!value || is_unset(*value)) continue;
+    out += fmt::format("{}'{}' is '{}': {}", out.empty() ? "" : "; ", parameter.key, *value,
+                       parameter.why_none);
+  }
+  return out;
+}
+
 Status check_parameter(const Parameter& p, std::string_view value) {
   if (is_unset(value)) return ok();
   if (p.use == ParameterUse::kRefused) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -23,7 +25,7 @@ enum class ParameterKind {
 
 enum class ParameterUse {
   kActs,     // changes what the model does
-  kNone,     // accepted: what it tunes is automatic, or belongs to another model
+  kNone,     // changes nothing, for the reason in `why_none`; named once at load
   kRefused,  // not supported: the load fails unless it is unset or says `words`
 };
 
@@ -35,6 +37,7 @@ struct Parameter {
   double low = 0, high = 0;
   const char* words = "";
   bool is_mandatory = false;
+  const char* why_none = "";
 };
 
 // The parameters of a model that `backend` ("tensorrtllm", "preprocessing", "postprocessing",
@@ -46,6 +49,13 @@ std::set<std::string> parameter_keys(std::string_view backend);
 
 // "" and an unfilled ${placeholder} count as unset.
 bool is_unset(std::string_view value);
+
+// "'multi_block_mode' is 'true': attention kernels choose ..." of the set parameters that change
+// nothing, with "; " between them; "" when there are none. `value_of` has the text of a key;
+// nullopt and unset values do not count.
+std::string without_effect(
+    std::string_view backend,
+    const std::function<std::optional<std::string>(const char* key)>& value_of);
 
 // OK for an unset value, too. InvalidArgument: "parameter 'K' is 'V', expected ..."; Unimplemented:
 // "parameter 'K' is not supported ...". Folders are not looked at.

@@ -36,6 +36,24 @@ TEST(Parameters, ValuesAreCheckedByKind) {
   EXPECT_THAT(error("tensorrtllm", "medusa_choices", "{0}"), HasSubstr("not supported"));
 }
 
+TEST(Parameters, WhatChangesNothingIsNamedWithItsReason) {
+  const auto named = [](std::map<std::string, std::string> set) {
+    return without_effect("tensorrtllm", [set](const char* key) {
+      const auto it = set.find(key);
+      return it == set.end() ? std::nullopt : std::optional(it->second);
+    });
+  };
+  EXPECT_EQ(named({{"max_beam_width", "1"}, {"multi_block_mode", "${multi_block_mode}"}}), "");
+  EXPECT_EQ(named({{"multi_block_mode", "true"}, {"recv_poll_period_ms", "0"}}),
+            "'recv_poll_period_ms' is '0': requests are taken as they come, nothing polls; "
+            "'multi_block_mode' is 'true': attention kernels choose how they split the work");
+  for (const char* backend : {"tensorrtllm", "preprocessing", "postprocessing"}) {
+    for (const auto& parameter : parameters_of(backend)) {
+      EXPECT_EQ(parameter.use == ParameterUse::kNone, *parameter.why_none != '\0') << parameter.key;
+    }
+  }
+}
+
 // Key -> placeholder of each parameter in a template.
 std::map<std::string, std::string> template_parameters(const std::string& text) {
   std::map<std::string, std::string> out;

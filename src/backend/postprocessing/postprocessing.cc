@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/common/backend_model.h"
+#include "backend/common/check_parameters.h"
 #include "base/clock.h"
 #include "text/tokenizer.h"
 
@@ -16,6 +17,7 @@ class Postprocessing {
   static StatusOr<std::unique_ptr<Postprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Postprocessing>();
     ASSIGN_OR_RETURN(ModelSettings settings, ModelSettings::read(model));
+    RETURN_IF_ERROR(check_parameters(settings, "postprocessing"));
     const auto dir = settings.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory", settings.name);

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "backend/common/backend_model.h"
+#include "backend/common/check_parameters.h"
 #include "backend/common/special_tokens.h"
-#include "backend/parameters/parameters.h"
 #include "backend/preprocessing/word_list.h"
 #include "base/clock.h"
 #include "text/tokenizer.h"
@@ -18,12 +18,7 @@ class Preprocessing {
   static StatusOr<std::unique_ptr<Preprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Preprocessing>();
     ASSIGN_OR_RETURN(p->settings_, ModelSettings::read(model));
-    for (const auto& parameter : parameters_of("preprocessing")) {
-      const auto value = p->settings_.parameter(parameter.key);
-      if (!value) continue;
-      RETURN_IF_ERROR(annotate(check_parameter(parameter, *value),
-                               fmt::format("model '{}'", p->settings_.name)));
-    }
+    RETURN_IF_ERROR(check_parameters(p->settings_, "preprocessing"));
     const auto dir = p->settings_.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory",

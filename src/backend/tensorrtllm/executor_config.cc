@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "backend/parameters/parameters.h"
+#include "backend/common/check_parameters.h"
 #include "backend/tensorrtllm/model.h"
 
 namespace nereid::backend {
@@ -43,17 +43,6 @@ Status choice(const ModelSettings& settings, const char* key, const Choice<T> (&
   }
   return invalid_argument("model '{}': parameter '{}' is '{}', expected one of {}", settings.name,
                           key, *text, names);
-}
-
-// Values by the table of all parameters; what is refused there is refused here.
-Status check_values(const ModelSettings& settings) {
-  for (const auto& parameter : parameters_of("tensorrtllm")) {
-    const auto value = settings.parameter(parameter.key);
-    if (!value) continue;
-    RETURN_IF_ERROR(
-        annotate(check_parameter(parameter, *value), fmt::format("model '{}'", settings.name)));
-  }
-  return ok();
 }
 
 Status read_scheduler(const ModelSettings& settings, SchedulerConfig& out) {
@@ -195,7 +184,7 @@ bool is_v1(const ModelSettings& settings) {
 }
 
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
-  RETURN_IF_ERROR(check_values(settings));
+  RETURN_IF_ERROR(check_parameters(settings, "tensorrtllm"));
   ExecutorConfig config;
   config.max_batch_size = config.max_beam_width = config.max_num_tokens = 0;  // the engine's
   RETURN_IF_ERROR(read_device(settings, config));

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <list>
 #include <span>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 
@@ -158,7 +160,46 @@ std::optional<std::string> duplicate_key(std::string_view text) {
   return std::nullopt;
 }
 
+std::optional<std::string> mark_non_finite(std::string_view text) {
+  constexpr std::pair<std::string_view, std::string_view> kMarks[] = {
+      {"NaN", R"({"\u0000":0})"},
+      {"-Infinity", R"({"\u0000":-1})"},
+      {"Infinity", R"({"\u0000":1})"}};
+  std::string out;
+  size_t copied = 0;
+  for (size_t i = 0; i < text.size();) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+      ++i;
+      continue;
+    }
+    size_t step = 1;
+    for (const auto& [token, mark] : kMarks) {
+      if (!text.substr(i).starts_with(token)) continue;
+      out.append(text.substr(copied, i - copied)).append(mark);
+      step = token.size();
+      copied = i + step;
+      break;
+    }
+    i += step;
+  }
+  if (copied == 0) return std::nullopt;
+  out.append(text.substr(copied));
+  return out;
+}
+
+std::optional<double> non_finite(const json::value& value) {
+  const json::object* object = value.if_object();
+  const json::value* mark =
+      object == nullptr ? nullptr : object->if_contains(std::string_view("\0", 1));
+  if (mark == nullptr || object->size() != 1 || !mark->is_int64()) return std::nullopt;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (mark->get_int64() == 0) return std::numeric_limits<double>::quiet_NaN();
+  return mark->get_int64() > 0 ? kInfinity : -kInfinity;
+}
+
 std::string_view json_kind_name(const json::value& value) {
+  if (non_finite(value)) return "NaN or Infinity";
   switch (value.kind()) {
     case json::kind::null:
       return "null";

@@ -17,6 +17,12 @@ void append_json_string(std::string& out, std::string_view text);
 // as the stock server prints them.
 void append_json_double(std::string& out, double value);
 
+// JSON has no such numbers, but they are written as above and taken where they are written.
+// `text` with each NaN, Infinity and -Infinity outside of strings as a value that non_finite()
+// knows; nullopt when there is none.
+std::optional<std::string> mark_non_finite(std::string_view text);
+std::optional<double> non_finite(const json::value& value);
+
 // Appends compact JSON text of `value` with doubles as above (Boost.JSON would print 5E-1 for 0.5).
 void append_json(std::string& out, const json::value& value);
 

@@ -8,9 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 namespace nereid::front {
 namespace {
@@ -41,6 +43,30 @@ TEST(InferRequest, ReadsJsonData) {
   const Tensor& in = request->spec.inputs.at(0);
   EXPECT_THAT(in.shape, ElementsAre(1, 2));
   EXPECT_EQ(in.bytes, std::string("\1\0\0\0\2\0\0\0", 8));
+}
+
+// As replies have them; everything else of JSON stays as strict as it is.
+TEST(InferRequest, NumbersThatAreNotFinite) {
+  const auto request = parse(input(R"("data":[NaN, Infinity,[-Infinity, 1.5]])", "FP32", "[4]"));
+  ASSERT_TRUE(request.ok()) << request.status();
+  float values[4];
+  const std::string& bytes = request->spec.inputs.at(0).bytes;
+  ASSERT_EQ(bytes.size(), sizeof values);
+  std::memcpy(values, bytes.data(), sizeof values);
+  EXPECT_TRUE(std::isnan(values[0]));
+  EXPECT_EQ(values[1], std::numeric_limits<float>::infinity());
+  EXPECT_EQ(values[2], -std::numeric_limits<float>::infinity());
+  EXPECT_EQ(values[3], 1.5f);
+  EXPECT_TRUE(parse(input(R"("data":["NaN \\\" NaN","Infinity"])", "BYTES")).ok());
+  EXPECT_THAT(error(input(R"("data":[NaN,1])")),
+              HasSubstr("input 'IN' takes integers (INT32), got NaN or Infinity"));
+  EXPECT_THAT(error(input(R"("data":[NaN,"x"])", "BYTES")), HasSubstr("got NaN or Infinity"));
+  for (const char* bad : {"[nan,1]", "[-NaN,1]", "[Inf,1]", "[1NaN,1]", "[NaNNaN,1]", "[NaN,1]]"}) {
+    EXPECT_THAT(error(input(std::string("\"data\":") + bad, "FP32")),
+                HasSubstr("failed to parse the request JSON buffer"))
+        << bad;
+  }
+  EXPECT_THAT(error(R"({"id":"a","id":"b","inputs":[NaN]})"), HasSubstr("'id' is given twice"));
 }
 
 TEST(InferRequest, CountsAreLimited) {

@@ -10,6 +10,11 @@ constexpr size_t kMaxDepth = 100;
 
 StatusOr<json::value> parse_json_body(std::string_view body) {
   StatusOr<json::value> root = parse_json_once(body, kMaxDepth);
+  std::optional<std::string> marked;
+  if (!root.ok() && (marked = mark_non_finite(body))) {
+    body = *marked;
+    root = parse_json_once(body, kMaxDepth);
+  }
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}",
                             body.empty() ? "The document is empty." : message(root.status()));

@@ -10,7 +10,8 @@
 
 namespace nereid::front {
 
-// The body as JSON. An empty body is an error; InvalidArgument says where.
+// The body as JSON; numbers that are not finite may be in it (see non_finite()). An empty body is
+// an error; InvalidArgument says where.
 StatusOr<json::value> parse_json_body(std::string_view body);
 
 // Member `key` of an object; null when `value` is no object or has no such member.

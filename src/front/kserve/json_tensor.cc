@@ -43,6 +43,10 @@ Status append_integer(const Target& info, const json::value& v, std::string& byt
 
 template <class T>
 Status append_float(const Target& info, const json::value& v, std::string& bytes) {
+  if (const auto number = non_finite(v)) {
+    append_raw(bytes, static_cast<T>(*number));
+    return ok();
+  }
   if (!v.is_number()) return wrong_type(info, v, "numbers");
   const double number = v.is_double()  ? v.get_double()
                         : v.is_int64() ? static_cast<double>(v.get_int64())
@@ -207,6 +211,8 @@ StatusOr<Parameter> parse_parameter(std::string_view key, const json::value& val
     parameter.value = static_cast<double>(value.get_uint64());
   } else if (value.is_double()) {
     parameter.value = value.get_double();
+  } else if (const auto number = non_finite(value)) {
+    parameter.value = *number;
   } else {
     return invalid_argument(
         "parameter '{}' has invalid type. It should be either 'int', 'bool', or 'string'.", key);

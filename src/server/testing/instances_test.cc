@@ -4,8 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <thread>
 
 #include "server/testing/client.h"
 #include "server/testing/probe.h"
@@ -84,6 +89,38 @@ TEST_F(Instances, WithoutGpusTheyRunOnTheCpu) {
   EXPECT_THAT(
       made("instance_group { kind: KIND_GPU }")[0],
       HasSubstr("instance group m_0 of model m has kind KIND_GPU but no GPUs are available"));
+}
+
+// Only where the kernel lets a process choose: some containers do not.
+TEST_F(Instances, AHostPolicyChoosesMemory) {
+  int mode = -1;
+  probe().instance = [&](TRITONBACKEND_ModelInstance*) {
+    ::syscall(SYS_get_mempolicy, &mode, nullptr, 0, nullptr, 0);
+    return nullptr;
+  };
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "nereid-numa-XXXXXX").string();
+  const fs::path root = mkdtemp(name.data());
+  fs::create_directories(root / "m" / "1");
+  std::ofstream(root / "m" / "config.pbtxt") << model_with("");
+  const auto start = [&root](const char* node) {
+    const TestServer server(root, [node](TRITONSERVER_ServerOptions* options) {
+      TRITONSERVER_ServerOptionsSetHostPolicy(options, "cpu", "numa-node", node);
+    });
+    return server.started().text;
+  };
+  EXPECT_THAT(start("zero"), HasSubstr("host policy 'numa-node' must be a number from 0 to 1023, "
+                                       "got 'zero'"));
+  EXPECT_THAT(start("-1"), HasSubstr("got '-1'"));
+  EXPECT_THAT(start("1024"), HasSubstr("got '1024'"));
+  EXPECT_THAT(start("1023"), HasSubstr("host policy 'numa-node' '1023': "));
+  bool may_choose = false;
+  std::thread([&] { may_choose = ::syscall(SYS_set_mempolicy, 0, nullptr, 0) == 0; }).join();
+  if (may_choose) {
+    EXPECT_EQ(start("0"), "");
+    EXPECT_EQ(mode, 2);  // MPOL_BIND
+  }
+  fs::remove_all(root);
 }
 
 TEST_F(Instances, OneForEachGpu) {

@@ -97,5 +97,21 @@ TEST_F(LogFile, TablesKeepTheirLines) {
                                   "\\| min_supported_compute_capability \\| 6.0 "));
 }
 
+TEST_F(LogFile, AStepsNamespaceIsSaidToChangeNothing) {
+  write_to("namespace", TRITONSERVER_LOG_DEFAULT);
+  const std::string io =
+      "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+      "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n";
+  const TestServer server({{"m", "backend: \"nereid_probe\"\n" + io},
+                           {"e",
+                            "platform: \"ensemble\" ensemble_scheduling { step { model_name: \"m\" "
+                            "model_namespace: \"/r\" input_map { key: \"IN\" value: \"IN\" } "
+                            "output_map { key: \"OUT\" value: \"OUT\" } } }\n" +
+                                io}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_THAT(with("model_namespace"),
+              HasSubstr("ensemble 'e': model_namespace '/r' of step 'm' has no effect"));
+}
+
 }  // namespace
 }  // namespace nereid::server
