@@ -192,11 +192,13 @@ class Checker {
   // Whether a model.py can run; the backend that replaces it, or "python".
   std::string check_script(const fs::path& dir, const TextField& backend, const Report& report) {
     bool has_script = false;
+    std::string what = "none that is replaced";
     std::error_code error;
     for (const auto& version : folders_in(dir)) {
       if (!is_version(version)) continue;
       const auto script = server::identify_script(dir / version);
       if (!script.backend.empty()) return script.backend;
+      if (!script.missing.empty()) what = script.missing + ", which is not part of this server";
       has_script = has_script || fs::exists(dir / version / "model.py", error);
     }
     if (!has_script) {
@@ -204,9 +206,9 @@ class Checker {
     }
     const fs::path library = backend_dir_ / "python" / "libtriton_python.so";
     if (!fs::exists(library, error)) {
-      report(backend.line, "backend",
-             fmt::format("is 'python': model.py is none that is replaced, and there is no {}",
-                         library.string()));
+      report(
+          backend.line, "backend",
+          fmt::format("is 'python': model.py is {}, and there is no {}", what, library.string()));
     }
     return "python";
   }

@@ -7,6 +7,9 @@
 #include <thread>
 
 #include "base/json.h"
+#include "convert/engine_dir.h"
+#include "convert/trtllm_checkpoint.h"
+#include "kernels/open.h"
 #include "nereid/executor.h"
 #include "runtime/test_client.h"
 #include "text/tokenizer.h"
@@ -278,6 +281,44 @@ TEST(Executor, MemoryBudgetIsKept) {
   for (const MemoryUse& use : executor->memory()) total += use.bytes;
   EXPECT_LE(total, config.memory_bytes);
   EXPECT_GT(executor->stats().kv_blocks_total, 0);
+}
+
+TEST(Executor, AnEnginesLimitsStandForWhatIsLeftOpen) {
+  const std::filesystem::path dir = cache_dir() / "limits";
+  std::filesystem::remove_all(dir);
+  std::filesystem::create_directories(dir);
+  ASSERT_TRUE(convert::convert_checkpoint({.model_dir = kSource / "tests/models/llama",
+                                           .output_dir = dir / "checkpoint",
+                                           .dtype = "auto"})
+                  .ok());
+  const auto device = kernels::open_device("cpu", {.num_threads = 1});
+  ASSERT_TRUE(device.ok()) << device.status();
+  convert::EngineDirOptions options;
+  options.checkpoint_dir = dir / "checkpoint";
+  options.output_dir = dir / "engine";
+  options.build_config = {{"max_batch_size", 48}, {"max_num_tokens", 99}};
+  const Status built = convert::build_engine_dir(options, device->registry, device->device->info());
+  ASSERT_TRUE(built.ok()) << built;
+  const auto limits = [&](const char* model, int32_t batch, int32_t tokens) {
+    ExecutorConfig config;
+    config.num_threads = 1;
+    config.cache_dir = cache_dir();
+    config.max_batch_size = batch;
+    config.max_num_tokens = tokens;
+    const auto executor = Executor::create(dir / model, config);
+    EXPECT_TRUE(executor.ok()) << executor.status();
+    if (!executor.ok()) return std::pair(int64_t{0}, 0);
+    TestClient client;
+    client.run(**executor, request({1, 2, 3}, 1));
+    (*executor)->drain(milliseconds(60000));
+    const auto steps = (*executor)->latest_iteration_stats();
+    const int32_t max_tokens = steps.empty() ? 0 : steps.front().max_num_tokens;
+    return std::pair((*executor)->stats().max_batch_size, max_tokens);
+  };
+  EXPECT_EQ(limits("engine", 0, 0), std::pair(int64_t{48}, 99));
+  EXPECT_EQ(limits("engine", 7, 64), std::pair(int64_t{7}, 64));
+  EXPECT_EQ(limits("engine", 100, 100), std::pair(int64_t{48}, 99));
+  EXPECT_EQ(limits("checkpoint", 0, 0), std::pair(int64_t{32}, 2048));
 }
 
 }  // namespace

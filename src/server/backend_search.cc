@@ -74,6 +74,12 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
         "replacement instead, set backend: \"{}\" in config.pbtxt",
         config.name, candidates[2].string(), script.resembles);
   }
+  if (name == "python" && !script.missing.empty()) {
+    return unsupported(
+        "model.py of '{}' is the TensorRT-LLM backend's {}, which is not part of this server, and "
+        "there is no Python backend to run it (docs/migrate-from-triton.md lists what is missing)",
+        config.name, script.missing);
+  }
   return invalid_argument(
       "unable to find backend library for backend '{}', try specifying runtime on the model "
       "configuration.",

@@ -8,7 +8,10 @@
 
 namespace nereid::backend {
 
-// Errors name the model and the parameter. Those that change nothing are named in one warning.
+// Errors name the model and the parameter.
 Status check_parameters(const ModelSettings& settings, std::string_view backend);
+
+// Names the set parameters that change nothing in one warning. Once for each load.
+void warn_without_effect(const ModelSettings& settings, std::string_view backend);
 
 }  // namespace nereid::backend

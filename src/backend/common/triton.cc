@@ -468,6 +468,33 @@ StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
   return settings;
 }
 
+Output ModelSettings::as_declared(Output output) const {
+  const OutputSpec* spec = this->output(output.name);
+  const auto is_32 = [](TRITONSERVER_DataType type) {
+    return type == TRITONSERVER_TYPE_INT32 || type == TRITONSERVER_TYPE_UINT32;
+  };
+  if (spec == nullptr || spec->datatype == output.datatype || !is_32(output.datatype)) {
+    return output;
+  }
+  if (is_32(spec->datatype)) {
+    output.datatype = spec->datatype;
+  } else if (spec->datatype == TRITONSERVER_TYPE_INT64 ||
+             spec->datatype == TRITONSERVER_TYPE_UINT64) {
+    std::string wide;
+    for (size_t at = 0; at < output.bytes.size(); at += sizeof(int32_t)) {
+      int32_t value = 0;
+      std::memcpy(&value, output.bytes.data() + at, sizeof value);
+      const int64_t number = output.datatype == TRITONSERVER_TYPE_UINT32
+                                 ? static_cast<int64_t>(static_cast<uint32_t>(value))
+                                 : value;
+      wide.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+    output.bytes = std::move(wide);
+    output.datatype = spec->datatype;
+  }
+  return output;
+}
+
 const ModelSettings::OutputSpec* ModelSettings::output(std::string_view wanted) const {
   const auto it = std::find_if(outputs.begin(), outputs.end(),
                                [&](const OutputSpec& o) { return o.name == wanted; });

@@ -190,6 +190,9 @@ class ModelSettings {
   std::vector<OutputSpec> outputs;
   // The declared output of that name; nullptr when there is none.
   const OutputSpec* output(std::string_view name) const;
+  // An output of 32-bit integers with the integer type that the configuration declares for it; any
+  // other as it is. Negative numbers become unsigned ones as in a cast.
+  Output as_declared(Output output) const;
 
  private:
   json::object parameters_;

@@ -60,7 +60,7 @@ std::string without_effect(
   for (const auto& parameter : parameters_of(backend)) {
     if (parameter.use != ParameterUse::kNone) continue;
     const auto value = value_of(parameter.key);
-    if (!value || is_unset(*value)) continue;
+    if (!value || is_unset(*value) || has_word(parameter.words, *value)) continue;
     out += fmt::format("{}'{}' is '{}': {}", out.empty() ? "" : "; ", parameter.key, *value,
                        parameter.why_none);
   }

@@ -25,7 +25,8 @@ enum class ParameterKind {
 
 enum class ParameterUse {
   kActs,     // changes what the model does
-  kNone,     // changes nothing, for the reason in `why_none`; named once at load
+  kNone,     // changes nothing, for the reason in `why_none`; named once at load unless it says
+             // `words`
   kRefused,  // not supported: the load fails unless it is unset or says `words`
 };
 

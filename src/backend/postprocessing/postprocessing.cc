@@ -16,16 +16,19 @@ class Postprocessing {
 
   static StatusOr<std::unique_ptr<Postprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Postprocessing>();
-    ASSIGN_OR_RETURN(ModelSettings settings, ModelSettings::read(model));
+    ModelSettings& settings = p->settings_;
+    ASSIGN_OR_RETURN(settings, ModelSettings::read(model));
     RETURN_IF_ERROR(check_parameters(settings, "postprocessing"));
+    warn_without_effect(settings, "postprocessing");
     const auto dir = settings.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory", settings.name);
     }
     ASSIGN_OR_RETURN(p->tokenizer_, text::Tokenizer::load(*dir));
     ASSIGN_OR_RETURN(p->skip_special_tokens_, settings.boolean("skip_special_tokens", true));
-    std::erase_if(settings.outputs, [](const auto& o) { return !o.name.starts_with(kPassed); });
-    p->passed_ = std::move(settings.outputs);
+    for (const auto& output : settings.outputs) {
+      if (output.name.starts_with(kPassed)) p->passed_.push_back(output);
+    }
     return p;
   }
 
@@ -90,7 +93,8 @@ class Postprocessing {
       if (!request.wants_output(spec.name)) continue;
       ASSIGN_OR_RETURN(const auto view, request.input(spec.name.c_str() + kPassed.size()));
       if (view) {
-        outputs.push_back({spec.name, view->datatype, view->shape, std::string(view->bytes)});
+        outputs.push_back(settings_.as_declared(
+            {spec.name, view->datatype, view->shape, std::string(view->bytes)}));
         continue;
       }
       outputs.push_back({spec.name, spec.datatype, Shape(spec.rank + 1, 1),
@@ -99,6 +103,7 @@ class Postprocessing {
     return ok();
   }
 
+  ModelSettings settings_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool skip_special_tokens_ = true;
   std::vector<ModelSettings::OutputSpec> passed_;  // the declared outputs OUT_*

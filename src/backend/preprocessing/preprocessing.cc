@@ -19,6 +19,7 @@ class Preprocessing {
     auto p = std::make_unique<Preprocessing>();
     ASSIGN_OR_RETURN(p->settings_, ModelSettings::read(model));
     RETURN_IF_ERROR(check_parameters(p->settings_, "preprocessing"));
+    warn_without_effect(p->settings_, "preprocessing");
     const auto dir = p->settings_.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory",
@@ -186,7 +187,8 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   std::vector<Output> outputs;
   outputs.reserve(11);
   const auto add = [&](Output output) {
-    if (request.wants_output(output.name)) outputs.push_back(std::move(output));
+    if (!request.wants_output(output.name)) return;
+    outputs.push_back(settings_.as_declared(std::move(output)));
   };
   add(make_output("INPUT_ID", {rows, static_cast<int64_t>(longest)}, input_ids));
   add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backend/common/check_parameters.h"
 #include "base/clock.h"
 #include "runtime/engine_limits.h"
 
@@ -22,6 +23,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   ASSIGN_OR_RETURN(ModelSettings settings, ModelSettings::read(model));
   ASSIGN_OR_RETURN(const std::filesystem::path path, model_path(settings));
   ASSIGN_OR_RETURN(ExecutorConfig config, read_executor_config(settings));
+  warn_without_effect(settings, "tensorrtllm");
   RETURN_IF_ERROR(runtime::apply_engine_limits(path, config).status());
   ASSIGN_OR_RETURN(auto executor, Executor::create(path, config));
   for (const auto& use : executor->memory()) {
@@ -188,7 +190,7 @@ void TensorrtLlmModel::stop(Request& request) {
   const std::string id = request.id();
   if (id.empty()) {
     return responder.fail(
-        invalid_argument("Trying to stop a request but request ID is not provided"));
+        internal_error("Trying to stop a request but request ID is not provided"));
   }
   std::vector<RequestId> found;
   {

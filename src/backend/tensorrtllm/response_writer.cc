@@ -260,8 +260,9 @@ void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& ite
 void ResponseWriter::add_numbers(const Request& request, const ActiveItem& item,
                                  const Response& response, std::vector<Output>& out) const {
   const GenerationRequest& generation = item.generation;
-  if (item.batch > 1 && wants(request, "batch_index")) {
-    out.push_back(single("batch_index", static_cast<int32_t>(item.batch_index)));
+  if ((item.batch > 1 || fills_in_) && wants(request, "batch_index")) {
+    out.push_back(
+        settings_.as_declared(single("batch_index", static_cast<int32_t>(item.batch_index))));
   }
   if (generation.request.sampling.num_return_sequences.value_or(1) > 1 &&
       wants(request, "sequence_index")) {

@@ -80,8 +80,6 @@ TEST_F(OldRepositoryTest, ZerosStandForTheRest) {
         EXPECT_EQ(shape_of(outputs, "context_logits"), (Shape{1, 1, 1}));
         EXPECT_EQ(shape_of(outputs, "generation_logits"), (Shape{1, 1, 1, 1}));
       }
-      // Not from the generating model: from postprocessing itself.
-      if (model != std::string_view("ensemble")) continue;
       EXPECT_EQ(elements<int32_t>(got.outputs.at(0), "batch_index"), std::vector<int32_t>(1));
     }
   }
@@ -128,6 +126,41 @@ TEST_F(OldRepositoryTest, EachSequenceEndsAtItsOwnStopWord) {
   for (const auto& text : got.texts) {
     EXPECT_TRUE(text.find('e') == std::string::npos || text.find('e') + 1 == text.size()) << text;
   }
+}
+
+// v0.5.0 and v0.6.1 count with unsigned numbers, and the types change between the models.
+class UnsignedTest : public BackendTest {
+ protected:
+  static void SetUpTestSuite() {
+    start(server_, dir_, {}, [](const fs::path& dir) {
+      make_old(dir);
+      const auto retype = [&](const char* model, const std::string& name, const char* type) {
+        const std::string begin = "name: \"" + name + "\" data_type: TYPE_";
+        edit_config(dir / model, begin + "INT32", begin + type);
+      };
+      retype("ensemble", "max_tokens", "UINT32");
+      retype("ensemble", "end_id", "UINT32");
+      retype("preprocessing", "REQUEST_OUTPUT_LEN", "UINT32");
+      retype("preprocessing", "END_ID", "UINT32");
+      retype("preprocessing", "OUT_END_ID", "UINT32");
+      retype("tensorrt_llm", "request_output_len", "UINT32");
+      retype("tensorrt_llm", "end_id", "UINT32");
+      retype("postprocessing", "BATCH_INDEX", "UINT32");
+      retype("postprocessing", "OUT_BATCH_INDEX", "INT64");
+      retype("tensorrt_llm", "batch_index", "UINT32");
+      retype("ensemble", "batch_index", "INT64");
+    });
+  }
+};
+
+TEST_F(UnsignedTest, EnsemblesGetTheTypesThatTheirModelsDeclare) {
+  Output max_tokens = int_input("max_tokens", 6);
+  max_tokens.datatype = TRITONSERVER_TYPE_UINT32;
+  const auto got =
+      Talk(server_, "ensemble", {text_input("text_input", {kPrompt}), max_tokens}).wait();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_THAT(got.joined(), testing::StartsWith(kPrompt));
+  EXPECT_EQ(elements<int64_t>(got.outputs.at(0), "batch_index"), std::vector<int64_t>(1));
 }
 
 // The set without SEQUENCE_LENGTH and with its own names for log-probabilities.

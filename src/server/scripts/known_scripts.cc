@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -56,6 +57,22 @@ const std::vector<Kind>& kinds() {
        std::end(kBls),
        {"class TritonPythonModel", "accumulate_tokens", "preprocessing", "postprocessing"}}};
   return kinds;
+}
+
+// Models of the same backend that are not part of this server, with words that their scripts have.
+const std::vector<std::pair<const char*, std::vector<std::string_view>>>& missing_models() {
+  static const std::vector<std::pair<const char*, std::vector<std::string_view>>> models = {
+      {"disaggregated_serving_bls", {"context_only", "generation_only"}},
+      {"whisper_bls", {"TRANSCRIPTS", "WAV"}},
+      {"multimodal_encoders", {"multimodal_model_path", "IMAGE"}},
+      {"llmapi", {"tensorrt_llm", "model.yaml", "sampling_param"}},
+  };
+  return models;
+}
+
+bool has_all(const std::string& text, const std::vector<std::string_view>& marks) {
+  return std::all_of(marks.begin(), marks.end(),
+                     [&](std::string_view mark) { return text.find(mark) != std::string::npos; });
 }
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f'; }
@@ -146,13 +163,14 @@ KnownScript identify_script(const std::filesystem::path& version_dir) {
   const uint64_t fingerprint = script_fingerprint(*text);
   for (const auto& kind : kinds()) {
     const bool is_known = std::binary_search(kind.begin, kind.end, fingerprint);
-    if (is_known && library_is_known(version_dir / "lib")) return {kind.backend, kind.backend};
+    if (is_known && library_is_known(version_dir / "lib")) return {kind.backend, kind.backend, ""};
   }
   for (const auto& kind : kinds()) {
-    if (std::all_of(kind.marks.begin(), kind.marks.end(),
-                    [&](std::string_view mark) { return text->find(mark) != std::string::npos; })) {
-      return {"", kind.backend};
-    }
+    if (has_all(*text, kind.marks)) return {"", kind.backend, ""};
+  }
+  if (text->find("class TritonPythonModel") == std::string::npos) return {};
+  for (const auto& [model, marks] : missing_models()) {
+    if (has_all(*text, marks)) return {"", "", model};
   }
   return {};
 }

@@ -20,6 +20,9 @@ struct KnownScript {
   std::string backend;
   // The backend that an unknown script looks like a changed or newer version of; "" when like none.
   std::string resembles;
+  // The model of the TensorRT-LLM backend that the script is a version of and that nothing here
+  // replaces; "" for other scripts.
+  std::string missing;
 };
 
 // What `<version_dir>/model.py`, and lib/*.py beside it, are. A missing file is unknown.

@@ -56,6 +56,17 @@ TEST(KnownScripts, AChangedOneIsToldFromAnUnknownOne) {
           .ok());
   EXPECT_EQ(identify_script(dir).backend, "");
   EXPECT_EQ(identify_script(dir).resembles, "preprocessing");
+  EXPECT_EQ(identify_script(dir).missing, "");
+  const std::pair<const char*, const char*> missing[] = {
+      {"disaggregated_serving_bls", "'context_only' 'generation_only'"},
+      {"whisper_bls", "'WAV' 'TRANSCRIPTS'"},
+      {"multimodal_encoders", "'multimodal_model_path' 'IMAGE'"},
+      {"llmapi", "import tensorrt_llm; 'model.yaml' 'sampling_param_top_k'"}};
+  for (const auto& [model, words] : missing) {
+    ASSERT_TRUE(write_file_atomic(dir / "model.py", kScript + std::string("\n# ") + words).ok());
+    EXPECT_EQ(identify_script(dir).missing, model);
+    EXPECT_EQ(identify_script(dir).resembles, "");
+  }
   std::filesystem::remove_all(dir);
 }
 
