@@ -357,11 +357,8 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
     OutputTensor& output = response->add_output(*wanted, tensor->datatype, tensor->shape);
     size_t size = 0;
     for (const auto& b : tensor->buffers) size += b.byte_size;
-    auto buffer = output.allocate(size, TRITONSERVER_MEMORY_CPU, 0);
+    auto buffer = output.allocate_here(size);
     if (!buffer.ok()) return fail(buffer.status());
-    if (output.memory_type == TRITONSERVER_MEMORY_GPU) {
-      return fail(unsupported("output '{}' cannot be copied to device memory", wanted->name));
-    }
     char* to = static_cast<char*>(*buffer);
     for (const auto& b : tensor->buffers) {
       if (b.byte_size > 0) std::memcpy(to, b.base, b.byte_size);

@@ -107,6 +107,7 @@ Status Model::enqueue(InferenceRequest* request) {
   Status status = accept(request, context);
   if (!status.ok()) {
     context->armed = false;
+    request->disown();
     context->trace.reset();
     request_ended();
   }

@@ -66,6 +66,7 @@ std::shared_ptr<ResponseContext> InferenceRequest::arm() {
     };
   }
   c->armed = true;
+  is_owned_.store(true, std::memory_order_release);
   start_ns = now_ns();
   c->start_ns = start_ns;
   return c;
@@ -112,6 +113,7 @@ void InferenceRequest::release(uint32_t release_flags) {
   // the release.
   const auto keep = std::move(context_);
   trace.reset();
+  disown();
   release_fn(reinterpret_cast<TRITONSERVER_InferenceRequest*>(this), release_flags, release_userp);
 }
 
@@ -319,6 +321,13 @@ Status InferenceRequest::deduce_raw_input() {
   uint64_t known = TRITONSERVER_DataTypeByteSize(spec.datatype);
   const bool is_bytes = known == 0;
   if (is_bytes) {
+    const bool is_one =
+        std::all_of(spec.dims.begin(), spec.dims.end(), [](int64_t dim) { return dim == 1; });
+    if (!is_one) {
+      return invalid_argument(
+          "{}For BYTE datatype raw input '{}', the model must have input shape [1]", log_id(),
+          spec.name);
+    }
     // The whole body is one element; its length goes in front.
     const auto length = static_cast<uint32_t>(input.byte_size());
     raw_prefix_.assign(reinterpret_cast<const char*>(&length), sizeof length);
@@ -346,8 +355,7 @@ Status InferenceRequest::deduce_raw_input() {
     }
   }
   if (variable != nullptr) {
-    *variable =
-        is_bytes ? 1 : static_cast<int64_t>(input.byte_size() / std::max<uint64_t>(1, known));
+    *variable = static_cast<int64_t>(input.byte_size() / std::max<uint64_t>(1, known));
   }
   const uint64_t wanted = variable == nullptr ? known : known * static_cast<uint64_t>(*variable);
   if (!is_bytes && wanted != input.byte_size()) {

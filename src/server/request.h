@@ -149,6 +149,10 @@ class InferenceRequest {
   // Ends the core's ownership: calls the release callback, after which `this` may be gone.
   void release(uint32_t flags);
 
+  // From arm() to release(): nobody else may send or delete it. Any thread.
+  bool is_owned() const { return is_owned_.load(std::memory_order_acquire); }
+  void disown() { is_owned_.store(false, std::memory_order_release); }  // it was not accepted
+
   // Between arm() and release(), for whoever owns the request then.
   const std::shared_ptr<ResponseContext>& context() const { return context_; }
   std::shared_ptr<CancelState> cancel_state() const;  // any thread
@@ -207,6 +211,7 @@ class InferenceRequest {
   std::shared_ptr<CancelState>
       cancel_;  // never null; a new one each time the request is used again
   bool used_ = false;
+  std::atomic<bool> is_owned_{false};
 };
 
 // What the C API's opaque pointers point at.

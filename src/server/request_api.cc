@@ -22,6 +22,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceReque
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+  if (request != nullptr && of(request)->is_owned()) {
+    return to_error(invalid_argument(
+        "{}a request that is in flight may be deleted when its release callback has been called",
+        of(request)->log_id()));
+  }
   delete of(request);
   return nullptr;
 }

@@ -84,11 +84,19 @@ StatusOr<void*> OutputTensor::allocate(size_t size, TRITONSERVER_MemoryType pref
   }
   allocated = true;
   byte_size = size;
-  if (buffer == nullptr && size > 0) {
-    return internal_error("allocator gave no buffer of {} bytes for output '{}'", size, name);
-  }
   if (allocator->attributes != nullptr) RETURN_IF_ERROR(ask_attributes());
   return buffer;
+}
+
+StatusOr<void*> OutputTensor::allocate_here(size_t size) {
+  ASSIGN_OR_RETURN(void* const made, allocate(size, TRITONSERVER_MEMORY_CPU, 0));
+  if (memory_type == TRITONSERVER_MEMORY_GPU) {
+    return unsupported("output '{}' cannot be copied to device memory", name);
+  }
+  if (made == nullptr && size > 0) {
+    return internal_error("allocator gave no buffer of {} bytes for output '{}'", size, name);
+  }
+  return made;
 }
 
 Status OutputTensor::ask_attributes() {

@@ -25,9 +25,11 @@ struct OutputTensor {
   void* buffer_userp = nullptr;
   TRITONSERVER_BufferAttributes attributes;  // as the allocator completed them
 
-  // The buffer, from the client's allocator; once per output.
+  // The buffer, from the client's allocator; once per output. Null is up to who writes.
   StatusOr<void*> allocate(size_t byte_size, TRITONSERVER_MemoryType preferred,
                            int64_t preferred_id);
+  // The same for the core's own copies: an error when the buffer is none or on a device.
+  StatusOr<void*> allocate_here(size_t byte_size);
   // What the allocator alone knows of the buffer: its CUDA IPC handle.
   Status ask_attributes();
 };

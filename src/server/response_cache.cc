@@ -71,10 +71,7 @@ Status send_copy(const CachedResponse& cached, const std::shared_ptr<ResponseCon
   for (const auto& output : cached.outputs) {
     ASSIGN_OR_RETURN(OutputTensor * to,
                      response->add_output(output.name, output.datatype, output.shape));
-    ASSIGN_OR_RETURN(void* buffer, to->allocate(output.bytes.size(), TRITONSERVER_MEMORY_CPU, 0));
-    if (to->memory_type == TRITONSERVER_MEMORY_GPU) {
-      return unsupported("output '{}' cannot be copied to device memory", output.name);
-    }
+    ASSIGN_OR_RETURN(void* buffer, to->allocate_here(output.bytes.size()));
     if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
   }
   return InferenceResponse::send(std::move(response), TRITONSERVER_RESPONSE_COMPLETE_FINAL, ok());

@@ -157,8 +157,8 @@ std::string Server::index(bool ready_only) const {
     json::object row{{"name", model.name}};
     if (model.version > 0) {
       row["version"] = std::to_string(model.version);
-      row["state"] = state_name(model.state);
     }
+    if (model.version > 0 || !model.reason.empty()) row["state"] = state_name(model.state);
     if (!model.reason.empty()) row["reason"] = model.reason;
     out.push_back(std::move(row));
   }

@@ -415,6 +415,9 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
                                                   TRITONSERVER_InferenceRequest* request,
                                                   TRITONSERVER_InferenceTrace* trace) {
   InferenceRequest* r = server::of(request);
+  if (r->is_owned()) {
+    return to_error(invalid_argument("{}the request is in flight already", r->log_id()));
+  }
   const RunHere here((r->flags & kMayRunHere) != 0);
   r->flags &= ~kMayRunHere;
   if (trace == nullptr) return to_error(r->model->enqueue(r));

@@ -376,6 +376,10 @@ Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs
     if (memory == TRITONSERVER_MEMORY_GPU) {
       return unsupported("output '{}' cannot be written to device memory", output.name);
     }
+    if (buffer == nullptr && !output.bytes.empty()) {
+      return internal_error("allocator gave no buffer of {} bytes for output '{}'",
+                            output.bytes.size(), output.name);
+    }
     if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
   }
   for (const auto& p : parameters) {

@@ -286,6 +286,23 @@ TEST(Batching, ACancelledRequestIsAnsweredWhileTheInstanceIsBusy) {
   ASSERT_TRUE(busy->wait());
 }
 
+TEST(Batching, ARequestInFlightIsNeitherDeletedNorSentAgain) {
+  TestServer server({{"m", batching("")}});
+  const auto busy = block(server);
+  const auto queued = ask(server, 0);
+  ASSERT_TRUE(queued->send().ok());
+  const Outcome deleted(TRITONSERVER_InferenceRequestDelete(queued->request()));
+  EXPECT_EQ(deleted.code, TRITONSERVER_ERROR_INVALID_ARG);
+  EXPECT_NE(deleted.text.find("a request that is in flight may be deleted when"),
+            std::string::npos);
+  EXPECT_EQ(queued->send().code, TRITONSERVER_ERROR_INVALID_ARG);
+  queued->cancel();  // the queue looks at all that wait
+  ASSERT_TRUE(queued->wait());
+  EXPECT_EQ(queued->num_releases(), 1);
+  open_gate();
+  ASSERT_TRUE(busy->wait());
+}
+
 // With two instances the quick second request is done first, but answered second.
 TEST(Batching, OrderIsPreserved) {
   TestServer server({{"m", test_model("count",

@@ -196,6 +196,7 @@ void TestCall::on_response(TRITONSERVER_InferenceResponse* response, const uint3
       TRITONSERVER_InferenceResponseOutput(response, i, &name, &type, &shape, &rank, &base, &size,
                                            &memory, &id, &buffer_userp);
       const auto* values = static_cast<const int32_t*>(base);
+      if (base == nullptr) continue;
       reply.out.insert(reply.out.end(), values, values + size / sizeof(int32_t));
     }
     TRITONSERVER_InferenceResponseDelete(response);

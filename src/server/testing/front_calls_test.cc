@@ -144,6 +144,14 @@ TEST(FrontCalls, RepositoriesComeAndGo) {
     EXPECT_TRUE(add(root / "second", nullptr, 0).ok());
     EXPECT_EQ(add(root / "second", nullptr, 0).code, TRITONSERVER_ERROR_ALREADY_EXISTS);
     EXPECT_TRUE(Outcome(TRITONSERVER_ServerLoadModel(server.get(), "m")).ok());
+    // A name of two repositories is no model.
+    fs::create_directories(root / "first" / "m" / "1");
+    TRITONSERVER_Message* message = nullptr;
+    ASSERT_TRUE(Outcome(TRITONSERVER_ServerModelIndex(server.get(), 0, &message)).ok());
+    EXPECT_THAT(take_text(message),
+                HasSubstr(R"({"name":"m","state":"UNAVAILABLE","reason":"model appears in )"
+                          R"(two or more repositories"})"));
+    fs::remove_all(root / "first" / "m");
     const auto remove = [&] {
       return Outcome(
           TRITONSERVER_ServerUnregisterModelRepository(server.get(), (root / "second").c_str()));

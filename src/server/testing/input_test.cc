@@ -204,6 +204,42 @@ struct KnowingAllocator {
   }
 };
 
+// Only the backend knows whether it needs the buffer.
+TEST_F(Buffers, AnAllocatorMayGiveNone) {
+  TestServer server({{"m", probe_model()}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TRITONSERVER_ResponseAllocator* none = nullptr;
+  TRITONSERVER_ResponseAllocatorNew(
+      &none,
+      [](TRITONSERVER_ResponseAllocator*, const char*, size_t, TRITONSERVER_MemoryType, int64_t,
+         void*, void** buffer, void**, TRITONSERVER_MemoryType*, int64_t*) -> TRITONSERVER_Error* {
+        *buffer = nullptr;
+        return nullptr;
+      },
+      [](TRITONSERVER_ResponseAllocator*, void*, void*, size_t, TRITONSERVER_MemoryType,
+         int64_t) -> TRITONSERVER_Error* { return nullptr; },
+      nullptr);
+  std::string failure = "not asked";
+  void* buffer = &failure;
+  probe().response = [&](TRITONBACKEND_Response* response) {
+    TRITONBACKEND_Output* output = nullptr;
+    const int64_t shape[] = {2};
+    TRITONSERVER_ErrorDelete(
+        TRITONBACKEND_ResponseOutput(response, &output, "OUT", TRITONSERVER_TYPE_INT32, shape, 1));
+    TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    int64_t id = 0;
+    failure = Outcome(TRITONBACKEND_OutputBuffer(output, &buffer, 8, &type, &id)).text;
+  };
+  {
+    TestCall call(server.get(), "m", {1});
+    call.use_allocator(none, nullptr);
+    ASSERT_TRUE(call.send().ok() && call.wait());
+    EXPECT_EQ(failure, "");
+    EXPECT_EQ(buffer, nullptr);
+  }
+  TRITONSERVER_ResponseAllocatorDelete(none);
+}
+
 TEST_F(Buffers, AllocatorsCompleteTheAttributesOfOutputs) {
   TestServer server({{"m", probe_model()}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
