@@ -24,10 +24,11 @@ TRITONSERVER_Error* TRITONCACHE_ApiVersion(uint32_t* major, uint32_t* minor) {
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONCACHE_CacheEntryNew(TRITONCACHE_CacheEntry** entry) {
+TRITONSERVER_Error* TRITONCACHE_CacheEntryNew(TRITONCACHE_CacheEntry** entry) try {
   *entry = new TRITONCACHE_CacheEntry;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONCACHE_CacheEntryDelete(TRITONCACHE_CacheEntry* entry) {
   delete entry;
@@ -35,26 +36,29 @@ TRITONSERVER_Error* TRITONCACHE_CacheEntryDelete(TRITONCACHE_CacheEntry* entry) 
 }
 
 TRITONSERVER_Error* TRITONCACHE_CacheEntryBufferCount(TRITONCACHE_CacheEntry* entry,
-                                                      size_t* count) {
+                                                      size_t* count) try {
   if (entry == nullptr || count == nullptr) {
     return to_error(invalid_argument("entry or count was nullptr"));
   }
   *count = entry->buffers.size();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONCACHE_CacheEntryAddBuffer(
-    TRITONCACHE_CacheEntry* entry, void* base, TRITONSERVER_BufferAttributes* buffer_attributes) {
+    TRITONCACHE_CacheEntry* entry, void* base,
+    TRITONSERVER_BufferAttributes* buffer_attributes) try {
   if (entry == nullptr || base == nullptr || buffer_attributes == nullptr) {
     return to_error(invalid_argument("entry, base or buffer_attributes was nullptr"));
   }
   entry->buffers.push_back({base, *buffer_attributes});
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONCACHE_CacheEntryGetBuffer(
     TRITONCACHE_CacheEntry* entry, size_t index, void** base,
-    TRITONSERVER_BufferAttributes* buffer_attributes) {
+    TRITONSERVER_BufferAttributes* buffer_attributes) try {
   if (auto* error = check(entry, index)) return error;
   if (base == nullptr || buffer_attributes == nullptr) {
     return to_error(invalid_argument("base or buffer_attributes was nullptr"));
@@ -63,19 +67,21 @@ TRITONSERVER_Error* TRITONCACHE_CacheEntryGetBuffer(
   *buffer_attributes = entry->buffers[index].attributes;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONCACHE_CacheEntrySetBuffer(
     TRITONCACHE_CacheEntry* entry, size_t index, void* new_base,
-    TRITONSERVER_BufferAttributes* buffer_attributes) {
+    TRITONSERVER_BufferAttributes* buffer_attributes) try {
   if (auto* error = check(entry, index)) return error;
   if (new_base == nullptr) return to_error(invalid_argument("new_base was nullptr"));
   entry->buffers[index].base = new_base;
   if (buffer_attributes != nullptr) entry->buffers[index].attributes = *buffer_attributes;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONCACHE_Copy(TRITONCACHE_Allocator* allocator,
-                                     TRITONCACHE_CacheEntry* entry) {
+                                     TRITONCACHE_CacheEntry* entry) try {
   if (allocator == nullptr || entry == nullptr) {
     return to_error(invalid_argument("allocator or entry was nullptr"));
   }
@@ -112,3 +118,4 @@ TRITONSERVER_Error* TRITONCACHE_Copy(TRITONCACHE_Allocator* allocator,
   allocator->done = true;
   return nullptr;
 }
+NEREID_CATCH

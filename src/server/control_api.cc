@@ -41,43 +41,50 @@ StatusOr<ModelOverride> override_of(const TRITONSERVER_Parameter** parameters, u
 
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(
     TRITONSERVER_Server* server, const char* model_name, const TRITONSERVER_Parameter** parameters,
-    const uint64_t parameter_count) {
+    const uint64_t parameter_count) try {
   const auto changes = override_of(parameters, parameter_count);
   if (!changes.ok()) return to_error(changes.status());
   return to_error(of(server)->models().load(model_name, *changes));
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModel(TRITONSERVER_Server* server,
-                                                 const char* model_name) {
+                                                 const char* model_name) try {
   return to_error(of(server)->models().load(model_name, {}));
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerUnloadModel(TRITONSERVER_Server* server,
-                                                   const char* model_name) {
+                                                   const char* model_name) try {
   return to_error(of(server)->models().unload(model_name, false));
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Server* server,
-                                                                const char* model_name) {
+                                                                const char* model_name) try {
   return to_error(of(server)->models().unload(model_name, true));
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerPollModelRepository(TRITONSERVER_Server* server) {
+TRITONSERVER_Error* TRITONSERVER_ServerPollModelRepository(TRITONSERVER_Server* server) try {
   return to_error(of(server)->models().poll());
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerRegisterModelRepository(TRITONSERVER_Server* server,
                                                                const char* repository_path,
                                                                const TRITONSERVER_Parameter**,
-                                                               const uint32_t mapping_count) {
+                                                               const uint32_t mapping_count) try {
   if (mapping_count > 0) {
     return to_error(
         unsupported("TRITONSERVER_ServerRegisterModelRepository: name mappings are not supported"));
   }
   return to_error(of(server)->models().register_repository(repository_path));
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerUnregisterModelRepository(TRITONSERVER_Server* server,
-                                                                 const char* repository_path) {
+                                                                 const char* repository_path) try {
   return to_error(of(server)->models().unregister_repository(repository_path));
 }
+NEREID_CATCH

@@ -1,6 +1,9 @@
 // Error objects of the C API.
 #include "server/error.h"
 
+#include <exception>
+#include <new>
+
 namespace nereid::server {
 
 TRITONSERVER_Error_Code to_code(absl::StatusCode code) {
@@ -30,6 +33,36 @@ TRITONSERVER_Error* to_error(const Status& status) {
   return new TRITONSERVER_Error{to_code(status.code()), std::string(message(status))};
 }
 
+namespace {
+
+// For when no other can be made; never deleted.
+TRITONSERVER_Error no_memory{TRITONSERVER_ERROR_UNAVAILABLE, "out of memory"};
+
+}  // namespace
+
+TRITONSERVER_Error* exception_error() noexcept {
+  const auto made = [](const char* text) -> TRITONSERVER_Error* {
+    try {
+      return new TRITONSERVER_Error{TRITONSERVER_ERROR_INTERNAL, text};
+    } catch (const std::bad_alloc&) {
+      return &no_memory;
+    }
+  };
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return &no_memory;
+  } catch (const std::exception& e) {
+    return made(e.what());
+  } catch (...) {
+    return made("an exception that is no std::exception");
+  }
+}
+
+void free_error(TRITONSERVER_Error* error) noexcept {
+  if (error != &no_memory) delete error;
+}
+
 Status to_status(const TRITONSERVER_Error* error) {
   if (error == nullptr) return ok();
   const auto code = [&] {
@@ -57,7 +90,7 @@ Status to_status(const TRITONSERVER_Error* error) {
 
 Status take(TRITONSERVER_Error* error) {
   Status status = to_status(error);
-  delete error;
+  free_error(error);
   return status;
 }
 
@@ -91,7 +124,7 @@ TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const ch
   return new TRITONSERVER_Error{code, msg == nullptr ? "" : msg};
 }
 
-void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { nereid::server::free_error(error); }
 
 TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
 

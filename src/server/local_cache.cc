@@ -75,7 +75,7 @@ class LocalCache {
   static Status copy(TRITONCACHE_Allocator* allocator, TRITONCACHE_CacheEntry* entry) {
     TRITONSERVER_Error* error = TRITONCACHE_Copy(allocator, entry);
     Status status = to_status(error);
-    delete error;
+    free_error(error);
     return status;
   }
 

@@ -253,12 +253,13 @@ using namespace nereid::server;  // NOLINT: the C functions below are this file'
 
 TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
                                                  TRITONSERVER_MetricKind kind, const char* name,
-                                                 const char* description) {
+                                                 const char* description) try {
   auto made = MetricFamily::create(kind, name, description);
   if (!made.ok()) return to_error(made.status());
   *family = reinterpret_cast<TRITONSERVER_MetricFamily*>(made->release());
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family) {
   delete of(family);
@@ -266,22 +267,25 @@ TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* f
 }
 
 TRITONSERVER_Error* TRITONSERVER_GetMetricFamilyKind(TRITONSERVER_MetricFamily* family,
-                                                     TRITONSERVER_MetricKind* kind) {
+                                                     TRITONSERVER_MetricKind* kind) try {
   *kind = of(family)->kind();
   return nullptr;
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs** args) {
+TRITONSERVER_Error* TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs** args) try {
   *args = new TRITONSERVER_MetricArgs;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs* args,
                                                         const double* buckets,
-                                                        uint64_t buckets_count) {
+                                                        uint64_t buckets_count) try {
   args->buckets.assign(buckets, buckets + buckets_count);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_MetricArgsDelete(TRITONSERVER_MetricArgs* args) {
   delete args;
@@ -292,7 +296,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric** metric,
                                                    TRITONSERVER_MetricFamily* family,
                                                    const TRITONSERVER_Parameter** labels,
                                                    uint64_t label_count,
-                                                   const TRITONSERVER_MetricArgs* args) {
+                                                   const TRITONSERVER_MetricArgs* args) try {
   Labels map;
   for (uint64_t i = 0; i < label_count; ++i) {
     const auto* text = std::get_if<std::string>(&labels[i]->value);
@@ -308,40 +312,47 @@ TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric** metric,
   *metric = reinterpret_cast<TRITONSERVER_Metric*>(made->release());
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
                                            TRITONSERVER_MetricFamily* family,
                                            const TRITONSERVER_Parameter** labels,
-                                           uint64_t label_count) {
+                                           uint64_t label_count) try {
   return TRITONSERVER_MetricNewWithArgs(metric, family, labels, label_count, nullptr);
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
   delete of(metric);
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value) {
+TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value) try {
   auto v = of(metric)->value();
   if (!v.ok()) return to_error(v.status());
   *value = *v;
   return nullptr;
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
+TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) try {
   return to_error(of(metric)->increment(value));
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) {
+TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) try {
   return to_error(of(metric)->set(value));
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricObserve(TRITONSERVER_Metric* metric, double value) {
+TRITONSERVER_Error* TRITONSERVER_MetricObserve(TRITONSERVER_Metric* metric, double value) try {
   return to_error(of(metric)->observe(value));
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_GetMetricKind(TRITONSERVER_Metric* metric,
-                                               TRITONSERVER_MetricKind* kind) {
+                                               TRITONSERVER_MetricKind* kind) try {
   *kind = of(metric)->kind();
   return nullptr;
 }
+NEREID_CATCH

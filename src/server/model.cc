@@ -104,7 +104,12 @@ Status Model::enqueue(InferenceRequest* request) {
     trace.request_id = request->id;
     trace.report(TRITONSERVER_TRACE_REQUEST_START, request->start_ns);
   }
-  Status status = accept(request, context);
+  Status status;
+  try {
+    status = accept(request, context);
+  } catch (const std::exception& e) {  // before it was taken: what comes later throws nothing
+    status = internal_error("{}{}", request->log_id(), e.what());
+  }
   if (!status.ok()) {
     context->armed = false;
     request->disown();

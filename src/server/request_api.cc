@@ -13,15 +13,17 @@ using nereid::server::of;
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request,
                                                      TRITONSERVER_Server* server,
                                                      const char* model_name,
-                                                     const int64_t model_version) {
+                                                     const int64_t model_version) try {
   auto model = of(server)->find(model_name, model_version);
   if (!model.ok()) return to_error(model.status());
   *request =
       reinterpret_cast<TRITONSERVER_InferenceRequest*>(new InferenceRequest(*std::move(model)));
   return nullptr;
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(
+    TRITONSERVER_InferenceRequest* request) try {
   if (request != nullptr && of(request)->is_owned()) {
     return to_error(invalid_argument(
         "{}a request that is in flight may be deleted when its release callback has been called",
@@ -30,6 +32,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRe
   delete of(request);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestId(TRITONSERVER_InferenceRequest* request,
                                                     const char** id) {
@@ -38,10 +41,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestId(TRITONSERVER_InferenceReques
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request,
-                                                       const char* id) {
+                                                       const char* id) try {
   of(request)->id = id;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestFlags(TRITONSERVER_InferenceRequest* request,
                                                        uint32_t* flags) {
@@ -56,29 +60,32 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_Inference
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestCorrelationId(
-    TRITONSERVER_InferenceRequest* request, uint64_t* correlation_id) {
+    TRITONSERVER_InferenceRequest* request, uint64_t* correlation_id) try {
   const auto* number = std::get_if<uint64_t>(&of(request)->correlation_id);
   if (number == nullptr) return to_error(invalid_argument("correlation ID is a string"));
   *correlation_id = *number;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestCorrelationIdString(
-    TRITONSERVER_InferenceRequest* request, const char** correlation_id) {
+    TRITONSERVER_InferenceRequest* request, const char** correlation_id) try {
   const auto* text = std::get_if<std::string>(&of(request)->correlation_id);
   if (text == nullptr) return to_error(invalid_argument("correlation ID is not a string"));
   *correlation_id = text->c_str();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationId(
-    TRITONSERVER_InferenceRequest* request, uint64_t correlation_id) {
+    TRITONSERVER_InferenceRequest* request, uint64_t correlation_id) try {
   of(request)->correlation_id = correlation_id;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(
-    TRITONSERVER_InferenceRequest* request, const char* correlation_id) {
+    TRITONSERVER_InferenceRequest* request, const char* correlation_id) try {
   constexpr size_t kMaxLength = 128;
   const std::string_view text(correlation_id);
   if (text.size() > kMaxLength) {
@@ -88,6 +95,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(
   of(request)->correlation_id = std::string(text);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriority(TRITONSERVER_InferenceRequest* request,
                                                           uint32_t* priority) {
@@ -173,7 +181,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
                                                           const char* name,
                                                           const TRITONSERVER_DataType datatype,
                                                           const int64_t* shape,
-                                                          uint64_t dim_count) {
+                                                          uint64_t dim_count) try {
   auto& inputs = of(request)->inputs;
   auto& names = of(request)->input_names;
   if (has_name(inputs, name, names, [](const auto& i) -> const std::string& { return i.name; })) {
@@ -189,9 +197,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
   inputs.emplace_back(name, nullptr, datatype, Shape(shape, shape + dim_count));
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRawInput(TRITONSERVER_InferenceRequest* request,
-                                                             const char* name) {
+                                                             const char* name) try {
   if (!of(request)->inputs.empty()) {
     return to_error(
         invalid_argument("raw input '{}' can't be added to request with other inputs", name));
@@ -200,9 +209,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRawInput(TRITONSERVER_Infere
   of(request)->is_raw = true;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(TRITONSERVER_InferenceRequest* request,
-                                                             const char* name) {
+                                                             const char* name) try {
   auto& inputs = of(request)->inputs;
   of(request)->input_names.clear();
   if (std::erase_if(inputs, [&](const auto& input) { return input.name == name; }) == 0) {
@@ -211,25 +221,28 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveInput(TRITONSERVER_Infere
   }
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputs(
-    TRITONSERVER_InferenceRequest* request) {
+    TRITONSERVER_InferenceRequest* request) try {
   of(request)->inputs.clear();
   of(request)->input_names.clear();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputData(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
-    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id) {
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id) try {
   return with_input(request, name, [&](InputTensor& input) {
     if (byte_size > 0) input.buffers.push_back({base, byte_size, memory_type, memory_type_id, {}});
   });
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttributes(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base,
-    TRITONSERVER_BufferAttributes* attributes) {
+    TRITONSERVER_BufferAttributes* attributes) try {
   return with_input(request, name, [&](InputTensor& input) {
     if (attributes->byte_size == 0) return;
     InputBuffer& buffer = input.buffers.emplace_back();
@@ -242,10 +255,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithBufferAttrib
     }
   });
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
-    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char* host_policy_name) {
+    TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char* host_policy_name) try {
   if (of(request)->is_raw) {
     return to_error(invalid_argument(
         "raw input '{}' takes no data for a host policy ('{}'): its shape follows from data that "
@@ -261,17 +275,19 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
     list->second.push_back({base, byte_size, memory_type, memory_type_id, {}});
   });
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllInputData(
-    TRITONSERVER_InferenceRequest* request, const char* name) {
+    TRITONSERVER_InferenceRequest* request, const char* name) try {
   return with_input(request, name, [](InputTensor& input) {
     input.buffers.clear();
     input.policy_buffers.clear();
   });
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(
-    TRITONSERVER_InferenceRequest* request, const char* name) {
+    TRITONSERVER_InferenceRequest* request, const char* name) try {
   auto& outputs = of(request)->requested_outputs;
   auto& names = of(request)->output_names;
   if (has_name(outputs, name, names, [](const auto& o) -> const std::string& { return o; })) {
@@ -281,40 +297,47 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(
   outputs.emplace_back(name);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveRequestedOutput(
-    TRITONSERVER_InferenceRequest* request, const char* name) {
+    TRITONSERVER_InferenceRequest* request, const char* name) try {
   std::erase(of(request)->requested_outputs, name);
   of(request)->output_names.clear();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestRemoveAllRequestedOutputs(
-    TRITONSERVER_InferenceRequest* request) {
+    TRITONSERVER_InferenceRequest* request) try {
   of(request)->requested_outputs.clear();
   of(request)->output_names.clear();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const char* value) {
+    TRITONSERVER_InferenceRequest* request, const char* key, const char* value) try {
   return set_parameter(request, {key, std::string(value)});
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetIntParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const int64_t value) {
+    TRITONSERVER_InferenceRequest* request, const char* key, const int64_t value) try {
   return set_parameter(request, {key, value});
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetBoolParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const bool value) {
+    TRITONSERVER_InferenceRequest* request, const char* key, const bool value) try {
   return set_parameter(request, {key, value});
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetDoubleParameter(
-    TRITONSERVER_InferenceRequest* request, const char* key, const double value) {
+    TRITONSERVER_InferenceRequest* request, const char* key, const double value) try {
   return set_parameter(request, {key, value});
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(
     TRITONSERVER_InferenceRequest* request, TRITONSERVER_InferenceRequestReleaseFn_t fn,
@@ -326,34 +349,40 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetReleaseCallback(
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
     TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator,
-    void* allocator_userp, TRITONSERVER_InferenceResponseCompleteFn_t fn, void* userp) {
+    void* allocator_userp, TRITONSERVER_InferenceResponseCompleteFn_t fn, void* userp) try {
   of(request)->allocator = of(allocator);
   of(request)->allocator_userp = allocator_userp;
   of(request)->response_fn = fn;
   of(request)->response_userp = userp;
   return nullptr;
 }
+NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRequest* request) {
+TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(
+    TRITONSERVER_InferenceRequest* request) try {
   of(request)->cancel();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestIsCancelled(TRITONSERVER_InferenceRequest* request,
-                                                             bool* is_cancelled) {
+                                                             bool* is_cancelled) try {
   *is_cancelled = of(request)->cancel_state()->is_cancelled();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
   delete of(response);
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(
+    TRITONSERVER_InferenceResponse* response) try {
   const TRITONSERVER_Error* error = of(response)->error.get();
   return error == nullptr ? nullptr : new TRITONSERVER_Error(*error);
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,
                                                         const char** model_name,
@@ -377,7 +406,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
     TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
-    TRITONSERVER_ParameterType* type, const void** vvalue) {
+    TRITONSERVER_ParameterType* type, const void** vvalue) try {
   const auto& parameters = of(response)->parameters;
   if (index >= parameters.size()) {
     return to_error(invalid_argument("out of bounds index {}, response has {} parameters", index,
@@ -388,6 +417,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
   *vvalue = parameters[index].pointer();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(
     TRITONSERVER_InferenceResponse* response, uint32_t* count) {
@@ -395,13 +425,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceResponse* response,
-                                                         const uint32_t index, const char** name,
-                                                         TRITONSERVER_DataType* datatype,
-                                                         const int64_t** shape, uint64_t* dim_count,
-                                                         const void** base, size_t* byte_size,
-                                                         TRITONSERVER_MemoryType* memory_type,
-                                                         int64_t* memory_type_id, void** userp) {
+TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(
+    TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
+    TRITONSERVER_DataType* datatype, const int64_t** shape, uint64_t* dim_count, const void** base,
+    size_t* byte_size, TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id,
+    void** userp) try {
   const auto& outputs = of(response)->outputs;
   if (index >= outputs.size()) {
     return to_error(
@@ -419,10 +447,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(TRITONSERVER_InferenceR
   *userp = output.buffer_userp;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(
     TRITONSERVER_InferenceResponse* response, const uint32_t index, const size_t class_index,
-    const char** label) {
+    const char** label) try {
   const auto& outputs = of(response)->outputs;
   if (index >= outputs.size()) {
     return to_error(
@@ -436,11 +465,12 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(
   *label = list->second[class_index].c_str();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(
     TRITONSERVER_ResponseAllocator** allocator, TRITONSERVER_ResponseAllocatorAllocFn_t alloc_fn,
     TRITONSERVER_ResponseAllocatorReleaseFn_t release_fn,
-    TRITONSERVER_ResponseAllocatorStartFn_t start_fn) {
+    TRITONSERVER_ResponseAllocatorStartFn_t start_fn) try {
   auto* a = new ResponseAllocator;
   a->alloc = alloc_fn;
   a->release = release_fn;
@@ -448,6 +478,7 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(
   *allocator = reinterpret_cast<TRITONSERVER_ResponseAllocator*>(a);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(
     TRITONSERVER_ResponseAllocator* allocator, TRITONSERVER_ResponseAllocatorQueryFn_t fn) {

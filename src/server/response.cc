@@ -79,7 +79,7 @@ StatusOr<void*> OutputTensor::allocate(size_t size, TRITONSERVER_MemoryType pref
                        &buffer_userp, &memory_type, &memory_type_id);
   if (error != nullptr) {
     Status status = to_status(error);
-    delete error;
+    free_error(error);
     return status;
   }
   allocated = true;
@@ -121,9 +121,9 @@ InferenceResponse::InferenceResponse(std::shared_ptr<ResponseContext> context)
 InferenceResponse::~InferenceResponse() {
   for (auto& output : outputs) {
     if (!output.allocated || allocator_->release == nullptr) continue;
-    delete allocator_->release(reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator_),
-                               output.buffer, output.buffer_userp, output.byte_size,
-                               output.memory_type, output.memory_type_id);
+    free_error(allocator_->release(reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator_),
+                                   output.buffer, output.buffer_userp, output.byte_size,
+                                   output.memory_type, output.memory_type_id));
   }
 }
 
@@ -136,7 +136,7 @@ Status InferenceResponse::start_allocator() {
   TRITONSERVER_Error* error = allocator_->start(
       reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator_), allocator_userp_);
   Status status = to_status(error);
-  delete error;
+  free_error(error);
   return status;
 }
 

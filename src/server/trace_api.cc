@@ -29,7 +29,7 @@ TRITONSERVER_Error* make(TRITONSERVER_InferenceTrace** trace,
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(
     TRITONSERVER_InferenceTrace** trace, TRITONSERVER_InferenceTraceLevel level, uint64_t parent_id,
     TRITONSERVER_InferenceTraceActivityFn_t activity_fn,
-    TRITONSERVER_InferenceTraceReleaseFn_t release_fn, void* trace_userp) {
+    TRITONSERVER_InferenceTraceReleaseFn_t release_fn, void* trace_userp) try {
   if ((level & TRITONSERVER_TRACE_LEVEL_TENSORS) != 0) {
     return to_error(
         invalid_argument("level TENSORS needs TRITONSERVER_InferenceTraceTensorNew and its "
@@ -37,17 +37,19 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceNew(
   }
   return make(trace, level, parent_id, {activity_fn, nullptr, release_fn, trace_userp});
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceTensorNew(
     TRITONSERVER_InferenceTrace** trace, TRITONSERVER_InferenceTraceLevel level, uint64_t parent_id,
     TRITONSERVER_InferenceTraceActivityFn_t activity_fn,
     TRITONSERVER_InferenceTraceTensorActivityFn_t tensor_activity_fn,
-    TRITONSERVER_InferenceTraceReleaseFn_t release_fn, void* trace_userp) {
+    TRITONSERVER_InferenceTraceReleaseFn_t release_fn, void* trace_userp) try {
   if ((level & TRITONSERVER_TRACE_LEVEL_TENSORS) != 0 && tensor_activity_fn == nullptr) {
     return to_error(invalid_argument("tensor_activity_fn was nullptr at level TENSORS"));
   }
   return make(trace, level, parent_id, {activity_fn, tensor_activity_fn, release_fn, trace_userp});
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceDelete(TRITONSERVER_InferenceTrace* trace) {
   delete of(trace);
@@ -55,16 +57,18 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceDelete(TRITONSERVER_InferenceTrac
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSERVER_InferenceTrace* trace,
-                                                  uint64_t* id) {
+                                                  uint64_t* id) try {
   *id = of(trace)->id();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceParentId(TRITONSERVER_InferenceTrace* trace,
-                                                        uint64_t* parent_id) {
+                                                        uint64_t* parent_id) try {
   *parent_id = of(trace)->parent_id();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceModelName(TRITONSERVER_InferenceTrace* trace,
                                                          const char** model_name) {
@@ -85,33 +89,37 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceRequestId(TRITONSERVER_InferenceT
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceSpawnChildTrace(
-    TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTrace** child_trace) {
+    TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTrace** child_trace) try {
   // Backends pass on what TRITONBACKEND_RequestTrace gave them, which may be nothing.
   *child_trace = trace == nullptr
                      ? nullptr
                      : reinterpret_cast<TRITONSERVER_InferenceTrace*>(of(trace)->spawn_child());
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceSetContext(TRITONSERVER_InferenceTrace* trace,
-                                                          const char* trace_context) {
+                                                          const char* trace_context) try {
   of(trace)->set_context(trace_context);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceContext(TRITONSERVER_InferenceTrace* trace,
-                                                       const char** trace_context) {
+                                                       const char** trace_context) try {
   *trace_context = of(trace)->context();
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceReportActivity(TRITONSERVER_InferenceTrace* trace,
                                                               uint64_t timestamp,
-                                                              const char* activity_name) {
+                                                              const char* activity_name) try {
   if (activity_name == nullptr) return to_error(invalid_argument("activity_name was nullptr"));
   of(trace)->report_custom(timestamp, activity_name);
   return nullptr;
 }
+NEREID_CATCH
 
 const char* TRITONSERVER_InferenceTraceLevelString(TRITONSERVER_InferenceTraceLevel level) {
   switch (level) {

@@ -127,12 +127,14 @@ TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const v
 void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter) { delete parameter; }
 
 TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message,
-                                                              const char* base, size_t byte_size) {
+                                                              const char* base,
+                                                              size_t byte_size) try {
   const std::string_view text(base, byte_size);
   if (auto parsed = nereid::parse_json(text); !parsed.ok()) return to_error(parsed.status());
   *message = new TRITONSERVER_Message{std::string(text)};
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
   delete message;
@@ -146,10 +148,12 @@ TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* me
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesNew(TRITONSERVER_BufferAttributes** attributes) {
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesNew(
+    TRITONSERVER_BufferAttributes** attributes) try {
   *attributes = new TRITONSERVER_BufferAttributes;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesDelete(TRITONSERVER_BufferAttributes* attributes) {
   delete attributes;
@@ -157,31 +161,35 @@ TRITONSERVER_Error* TRITONSERVER_BufferAttributesDelete(TRITONSERVER_BufferAttri
 }
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryTypeId(
-    TRITONSERVER_BufferAttributes* attributes, int64_t memory_type_id) {
+    TRITONSERVER_BufferAttributes* attributes, int64_t memory_type_id) try {
   attributes->memory_type_id = memory_type_id;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryType(
-    TRITONSERVER_BufferAttributes* attributes, TRITONSERVER_MemoryType memory_type) {
+    TRITONSERVER_BufferAttributes* attributes, TRITONSERVER_MemoryType memory_type) try {
   attributes->memory_type = memory_type;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetCudaIpcHandle(
-    TRITONSERVER_BufferAttributes* attributes, void* cuda_ipc_handle) {
+    TRITONSERVER_BufferAttributes* attributes, void* cuda_ipc_handle) try {
   attributes->cuda_ipc_handle.reset();
   if (cuda_ipc_handle == nullptr) return nullptr;
   auto& handle = attributes->cuda_ipc_handle.emplace();
   std::memcpy(handle.data(), cuda_ipc_handle, handle.size());
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetByteSize(
-    TRITONSERVER_BufferAttributes* attributes, size_t byte_size) {
+    TRITONSERVER_BufferAttributes* attributes, size_t byte_size) try {
   attributes->byte_size = byte_size;
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesMemoryTypeId(
     TRITONSERVER_BufferAttributes* attributes, int64_t* memory_type_id) {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <stdexcept>
 
 #include "server/testing/client.h"
 #include "server/testing/probe.h"
@@ -205,14 +207,18 @@ struct KnowingAllocator {
 };
 
 // Only the backend knows whether it needs the buffer.
-TEST_F(Buffers, AnAllocatorMayGiveNone) {
+TEST_F(Buffers, AnAllocatorMayGiveNoneOrThrow) {
   TestServer server({{"m", probe_model()}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   TRITONSERVER_ResponseAllocator* none = nullptr;
   TRITONSERVER_ResponseAllocatorNew(
       &none,
       [](TRITONSERVER_ResponseAllocator*, const char*, size_t, TRITONSERVER_MemoryType, int64_t,
-         void*, void** buffer, void**, TRITONSERVER_MemoryType*, int64_t*) -> TRITONSERVER_Error* {
+         void* userp, void** buffer, void**, TRITONSERVER_MemoryType*,
+         int64_t*) -> TRITONSERVER_Error* {
+        const auto& what = *static_cast<const std::string*>(userp);
+        if (what == "memory") throw std::bad_alloc();
+        if (!what.empty()) throw std::runtime_error(what);
         *buffer = nullptr;
         return nullptr;
       },
@@ -230,13 +236,17 @@ TEST_F(Buffers, AnAllocatorMayGiveNone) {
     int64_t id = 0;
     failure = Outcome(TRITONBACKEND_OutputBuffer(output, &buffer, 8, &type, &id)).text;
   };
-  {
+  const auto ask = [&](std::string thrown) {
     TestCall call(server.get(), "m", {1});
-    call.use_allocator(none, nullptr);
-    ASSERT_TRUE(call.send().ok() && call.wait());
-    EXPECT_EQ(failure, "");
-    EXPECT_EQ(buffer, nullptr);
-  }
+    call.use_allocator(none, &thrown);
+    EXPECT_TRUE(call.send().ok() && call.wait());
+    return failure;
+  };
+  EXPECT_EQ(ask(""), "");
+  EXPECT_EQ(buffer, nullptr);
+  // What a callback throws does not go through the C API either.
+  EXPECT_EQ(ask("no room"), "no room");
+  EXPECT_EQ(ask("memory"), "out of memory");
   TRITONSERVER_ResponseAllocatorDelete(none);
 }
 
