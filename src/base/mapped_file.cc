@@ -1,14 +1,12 @@
 #include "base/mapped_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 namespace nereid {
 
@@ -25,31 +23,18 @@ StatusOr<MappedFile> MappedFile::open(const std::filesystem::path& path) {
     return unavailable("{}: not a regular file", path.string());
   }
   MappedFile file;
-  file.size_ = static_cast<size_t>(info.st_size);
-  if (file.size_ > 0) {
-    void* data = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) {
-      const int code = errno;
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size > 0) {
+    auto region = GuardedRegion::map(fd, 0, size, GuardedRegion::Access::kRead);
+    if (!region.ok()) {
       ::close(fd);
-      return unavailable("{}: mmap: {}", path.string(), std::strerror(code));
+      return unavailable("{}: {}", path.string(), message(region.status()));
     }
-    file.data_ = static_cast<const std::byte*>(data);
+    file.region_ = *std::move(region);
+    file.bytes_ = {reinterpret_cast<const std::byte*>(file.region_->data()), size};
   }
   ::close(fd);
   return file;
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void forget_pages(std::span<const std::byte> mapped) {

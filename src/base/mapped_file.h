@@ -1,10 +1,12 @@
-// A read-only memory-mapped file.
+// A read-only memory-mapped file. Somebody may make the file smaller meanwhile: see is_lost().
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 
+#include "base/guarded_region.h"
 #include "base/status.h"
 
 namespace nereid {
@@ -14,16 +16,13 @@ class MappedFile {
   // NotFound, or Unavailable with the system's reason. An empty file maps to an empty span.
   static StatusOr<MappedFile> open(const std::filesystem::path& path);
 
-  MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+  // Bytes were touched that are not in the file any more; zeros took their place.
+  bool is_lost() const { return region_ != nullptr && region_->is_lost(); }
 
  private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
+  std::shared_ptr<GuardedRegion> region_;  // null: an empty file
+  std::span<const std::byte> bytes_;
 };
 
 // Lets the system take back the memory of a part of a mapped file; it is read again when needed.

@@ -123,6 +123,9 @@ class EngineRunner : public Runner {
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
     const StepData step = staged.at(block, step_data_.bytes());
     RETURN_IF_ERROR(bound_.run(step, stream, profile_.get()));
+    if (file_.is_lost()) {
+      return data_loss("{} has become smaller while it was in use", file_.path().string());
+    }
     if (step.num_logits == 0 || !post) return ok();
     return post({bound_.logits(step.num_logits), slot_tokens()}, stream);
   }

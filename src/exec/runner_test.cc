@@ -460,6 +460,28 @@ TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
   EXPECT_TRUE(runner.ok()) << runner.status();
 }
 
+// Somebody copies a new file over an engine in use: its pages go, and with them the weights.
+TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
+  const auto path = test_directory() / "shrinking.engine";
+  std::filesystem::copy(engine_, path);
+  const auto runner = make_runner(path, harness_.device(), harness_.registry(), kLimits);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const auto step = [&]() -> Status {
+    const Sequence sequence(0, kLimits);
+    auto ticket = (*runner)->launch({{sequence.row(kPrompt, 0, 1)}}, {}, nullptr);
+    RETURN_IF_ERROR(ticket.status());
+    return (*runner)->wait(*ticket);
+  };
+  EXPECT_TRUE(step().ok());
+  std::filesystem::resize_file(path, 0);
+  for (int i = 0; i < 2; ++i) {
+    const Status status = step();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(message(status)),
+                HasSubstr("shrinking.engine has become smaller while it was in use"));
+  }
+}
+
 TEST_F(RunnerTest, MemoryTableNamesEverything) {
   const auto table = harness_.runner().memory();
   ASSERT_EQ(table.size(), 8u);

@@ -47,6 +47,9 @@ class EngineFile {
   const std::string& build_key() const { return engine_.build_key; }
   const std::filesystem::path& path() const { return path_; }
 
+  // The file became smaller and what has gone was used: results since then are worthless.
+  bool is_lost() const { return file_.is_lost(); }
+
   // All weights; page aligned. Valid while this object (or the one it is moved to) lives.
   std::span<const std::byte> blob() const { return engine_.blob; }
   kernels::WeightView weight(WeightId id) const {

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/guarded_region.h"
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
 #include "front/http/router.h"
-#include "front/kserve/guarded_region.h"
 
 namespace nereid::front {
 

@@ -1,5 +1,5 @@
 // See guarded_region.h.
-#include "front/kserve/guarded_region.h"
+#include "base/guarded_region.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <mutex>
 
-namespace nereid::front {
+namespace nereid {
 
 // Read by the handler, hence no lock: a slot is in use while `end` is not 0.
 struct GuardedRegion::Slot {
@@ -24,8 +24,19 @@ std::array<GuardedRegion::Slot, 8192> slots;
 struct sigaction next_action;
 uintptr_t page_size;
 
+// Whoever handled SIGBUS before: each shared library may have a copy of this file.
+void pass_on(int signal, siginfo_t* info, void* context) {
+  if ((next_action.sa_flags & SA_SIGINFO) != 0) {
+    next_action.sa_sigaction(signal, info, context);
+  } else if (next_action.sa_handler != SIG_DFL && next_action.sa_handler != SIG_IGN) {
+    next_action.sa_handler(signal);
+  } else {
+    ::sigaction(SIGBUS, &next_action, nullptr);  // the access happens again and ends the process
+  }
+}
+
 // Only calls that are safe in a handler; mmap() is a system call without state of its own.
-void on_bus_error(int, siginfo_t* info, void*) {
+void on_bus_error(int signal, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   for (auto& slot : slots) {
     const uintptr_t end = slot.end.load(std::memory_order_acquire);
@@ -37,8 +48,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     slot.is_lost.store(true);
     return;
   }
-  // Not ours: the access happens again, and whoever was there before hears of it.
-  ::sigaction(SIGBUS, &next_action, nullptr);
+  pass_on(signal, info, context);
 }
 
 void install_handler() {
@@ -54,14 +64,16 @@ void install_handler() {
 
 }  // namespace
 
-StatusOr<std::shared_ptr<GuardedRegion>> GuardedRegion::map(int fd, uint64_t offset,
-                                                            uint64_t size) {
+StatusOr<std::shared_ptr<GuardedRegion>> GuardedRegion::map(int fd, uint64_t offset, uint64_t size,
+                                                            Access access) {
   install_handler();
   std::shared_ptr<GuardedRegion> region(new GuardedRegion);
   region->skip_ = offset % page_size;
   const size_t pages = (region->skip_ + size + page_size - 1) / page_size;
-  void* base = ::mmap(nullptr, pages * page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                      static_cast<off_t>(offset - region->skip_));
+  const bool writes = access == Access::kReadAndWrite;
+  void* base =
+      ::mmap(nullptr, pages * page_size, writes ? PROT_READ | PROT_WRITE : PROT_READ,
+             writes ? MAP_SHARED : MAP_PRIVATE, fd, static_cast<off_t>(offset - region->skip_));
   if (base == MAP_FAILED) return internal_error("cannot map {} bytes", size);
   region->base_ = base;
   region->mapped_ = pages * page_size;
@@ -87,4 +99,4 @@ GuardedRegion::~GuardedRegion() {
 
 const std::atomic<bool>& GuardedRegion::is_lost() const { return slot_->is_lost; }
 
-}  // namespace nereid::front
+}  // namespace nereid

@@ -8,14 +8,17 @@
 
 #include "base/status.h"
 
-namespace nereid::front {
+namespace nereid {
 
 class GuardedRegion {
  public:
-  // Maps `size` bytes of `fd` from `offset` for reading and writing. ResourceExhausted when there
-  // are too many; Internal when the kernel refuses. The first one installs a handler of SIGBUS that
-  // passes on what is not about a region.
-  static StatusOr<std::shared_ptr<GuardedRegion>> map(int fd, uint64_t offset, uint64_t size);
+  enum class Access { kRead, kReadAndWrite };
+
+  // Maps `size` bytes, at least one, of `fd` from `offset`. ResourceExhausted when there are too
+  // many; Internal when the kernel refuses. The first one installs a handler of SIGBUS that passes
+  // on what is not about a region.
+  static StatusOr<std::shared_ptr<GuardedRegion>> map(int fd, uint64_t offset, uint64_t size,
+                                                      Access access = Access::kReadAndWrite);
   ~GuardedRegion();
   GuardedRegion(const GuardedRegion&) = delete;
   GuardedRegion& operator=(const GuardedRegion&) = delete;
@@ -34,4 +37,4 @@ class GuardedRegion {
   Slot* slot_ = nullptr;
 };
 
-}  // namespace nereid::front
+}  // namespace nereid
