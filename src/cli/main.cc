@@ -1,8 +1,13 @@
 // nereid: one program, a subcommand per task.
+#include <sys/resource.h>
+
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <exception>
+#include <new>
+#include <string>
 #include <string_view>
+#include <system_error>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -56,10 +61,8 @@ bool serves_repository(int argc, char** argv) {
          });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  nereid::init_logging();
+// The command that `argv` names. Throws when memory or threads are short.
+int run(int argc, char** argv) {
   if (const Tool* tool = find_tool(argv[0])) return tool->run(argc, argv);
   if (serves_repository(argc, argv)) return nereid::cli::tritonserver_main(argc - 1, argv + 1);
   if (argc > 1) {
@@ -82,9 +85,31 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
-  } catch (const std::exception& error) {
-    nereid::log_error("{}", error.what());
-    return 1;
   }
   return exit_code;
+}
+
+// What a limit of this process allows, in units of `unit`.
+std::string limit_text(decltype(RLIMIT_AS) resource, rlim_t unit) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  return std::to_string(limit.rlim_cur / unit);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  nereid::init_logging();
+  try {
+    return run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    nereid::log_error("out of memory; address space in MiB (ulimit -v): {}",
+                      limit_text(RLIMIT_AS, 1 << 20));
+  } catch (const std::system_error& error) {
+    nereid::log_error("{}; address space in MiB (ulimit -v): {}, threads (ulimit -u): {}",
+                      error.what(), limit_text(RLIMIT_AS, 1 << 20), limit_text(RLIMIT_NPROC, 1));
+  } catch (const std::exception& error) {
+    nereid::log_error("{}", error.what());
+  }
+  return 1;
 }

@@ -226,7 +226,12 @@ StatusOr<std::shared_ptr<Model>> ModelManager::make_model(const ModelFiles& file
       &load_slots_, [](auto* slots) { slots->release(); });
   if (stopping_.load()) return unavailable("Server exiting");
   for (uint32_t attempt = 0; attempt <= options_.model_load_retries && !made.ok(); ++attempt) {
-    made = load_model(files, version, serial);
+    try {
+      made = load_model(files, version, serial);
+    } catch (const std::exception& e) {
+      made =
+          resource_exhausted("{} (limits on memory and threads: ulimit -v, ulimit -u)", e.what());
+    }
   }
   RETURN_IF_ERROR(made.status());
   (*made)->statistics().loaded(seconds(now() - start));

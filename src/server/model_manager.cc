@@ -27,7 +27,10 @@ void in_parallel(size_t count, size_t max_threads, const std::function<void(size
     for (size_t i = next++; i < count; i = next++) work(i);
   };
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < std::min(count, max_threads); ++i) threads.emplace_back(run);
+  try {
+    for (size_t i = 1; i < std::min(count, max_threads); ++i) threads.emplace_back(run);
+  } catch (const std::system_error&) {  // fewer of them do the same work
+  }
   run();
   for (auto& thread : threads) thread.join();
 }

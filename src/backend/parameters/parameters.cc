@@ -58,7 +58,7 @@ std::string without_effect(
     const std::function<std::optional<std::string>(const char* key)>& value_of) {
   std::string out;
   for (const auto& parameter : parameters_of(backend)) {
-    if (parameter.use != ParameterUse::kNone) continue;
+    if (parameter.use != ParameterUse::kNone || *parameter.why_none == '\0') continue;
     const auto value = value_of(parameter.key);
     if (!value || is_unset(*value) || has_word(parameter.words, *value)) continue;
     out += fmt::format("{}'{}' is '{}': {}", out.empty() ? "" : "; ", parameter.key, *value,

@@ -24,9 +24,10 @@ enum class ParameterKind {
 };
 
 enum class ParameterUse {
-  kActs,     // changes what the model does
-  kNone,     // changes nothing, for the reason in `why_none`; named once at load unless it says
-             // `words`
+  kActs,  // changes what the model does
+  // Changes nothing, for the reason in `why_none`; named once at load unless it says `words`.
+  // Without a reason it belongs to another model, and is not named.
+  kNone,
   kRefused,  // not supported: the load fails unless it is unset or says `words`
 };
 

@@ -95,11 +95,17 @@ IoThreads::Impl::Impl(size_t num_threads) {
   for (size_t i = 0; i < num_threads; ++i) {
     contexts.push_back(std::make_unique<asio::io_context>(/*concurrency_hint=*/1));
   }
-  for (auto& context : contexts) {
-    threads.emplace_back([io = context.get()] {
-      auto guard = asio::make_work_guard(*io);
-      io->run();
-    });
+  try {
+    for (auto& context : contexts) {
+      threads.emplace_back([io = context.get()] {
+        auto guard = asio::make_work_guard(*io);
+        io->run();
+      });
+    }
+  } catch (const std::system_error&) {  // no more threads: those that run must end first
+    for (auto& context : contexts) context->stop();
+    for (std::thread& t : threads) t.join();
+    throw;
   }
 }
 

@@ -8,17 +8,22 @@
 namespace nereid::front {
 
 Workers::Workers(int num_threads) {
-  for (int i = 0; i < num_threads; ++i) {
-    threads_.emplace_back([this] {
-      while (auto job = jobs_.take()) {
-        try {
-          (*job)();
-        } catch (const std::exception& e) {
-          static LogLimit log;
-          log.error("while working for a request: {}", e.what());  // its exchange says so, too
-        }
+  const auto run = [this] {
+    while (auto job = jobs_.take()) {
+      try {
+        (*job)();
+      } catch (const std::exception& e) {
+        static LogLimit log;
+        log.error("while working for a request: {}", e.what());  // its exchange says so, too
       }
-    });
+    }
+  };
+  try {
+    for (int i = 0; i < num_threads; ++i) threads_.emplace_back(run);
+  } catch (const std::system_error&) {  // no more threads: those that run must end first
+    jobs_.close();
+    for (auto& thread : threads_) thread.join();
+    throw;
   }
 }
 
