@@ -250,7 +250,7 @@ void add_serve(CLI::App& app, int& exit_code) {
   auto& http = options->process.http;
   command->add_option("--host", http.host, "address to listen on; 0.0.0.0 = every one")
       ->capture_default_str();
-  command->add_option("--http-port", http.http_port, "HTTP port; 0 = any free one")
+  command->add_option("--http-port,--port", http.http_port, "HTTP port; 0 = any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   command
@@ -282,7 +282,7 @@ void add_serve(CLI::App& app, int& exit_code) {
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  command->add_option("--model-name", options->model_name,
+  command->add_option("--model-name,--served-model-name", options->model_name,
                       "model id of the OpenAI endpoints; default: the folder's name");
   command
       ->add_option("--exit-timeout-secs", options->exit_timeout_seconds,

@@ -139,6 +139,9 @@ TEST_F(ControlTest, CallersShowAKey) {
   EXPECT_EQ(post("/v2/logging", "{}", right).status, 200);
   EXPECT_EQ(post("/v2/logging", "{}", "X-API-Key: open sesame\r\n").status, 200);
   EXPECT_EQ(get("/v2/health/live").status, 200);
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(get("/ping").status, 200);
+  EXPECT_EQ(get("/health/x").status, 401);
   EXPECT_EQ(get("/v2").status, 401);
   EXPECT_EQ(get("/nope").status, 401);
 

@@ -57,7 +57,7 @@ std::string_view api_of(std::string_view path) {
   };
   if (under("/v1")) return "inference";
   if (path == "/v2") return "metadata";
-  if (under("/v2/health")) return "health";
+  if (under("/v2/health") || path == "/health" || path == "/ping") return "health";
   if (under("/v2/repository")) return "model-repository";
   if (under("/v2/logging")) return "logging";
   if (under("/v2/trace")) return "trace";
@@ -74,7 +74,9 @@ std::string_view api_of(std::string_view path) {
 }
 
 bool has_key(ApiKeys& keys, const Request& request) {
-  if (request.path == "/v2/health/live" || request.path == "/v2/health/ready") return true;
+  for (const char* probe : {"/v2/health/live", "/v2/health/ready", "/health", "/ping"}) {
+    if (request.path == probe) return true;
+  }
   const std::string* bearer = find_header(request.headers, "Authorization");
   if (bearer != nullptr) return keys.accepts(ApiKeys::bearer(*bearer));
   const std::string* plain = find_header(request.headers, "X-API-Key");

@@ -83,9 +83,12 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
   router.add("GET", "/v2/health/live", [server, draining](const ExchangePtr& x) {
     x->send(health(server, draining(), &TRITONSERVER_ServerIsLive));
   });
-  router.add("GET", "/v2/health/ready", [server, draining](const ExchangePtr& x) {
-    x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
-  });
+  // The last two as other servers call it.
+  for (const char* path : {"/v2/health/ready", "/health", "/ping"}) {
+    router.add("GET", path, [server, draining](const ExchangePtr& x) {
+      x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
+    });
+  }
   router.add("GET", "/v2", [server](const ExchangePtr& x) {
     StatusOr<std::string> text = server_metadata_json(server);
     x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
