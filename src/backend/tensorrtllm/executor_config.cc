@@ -193,7 +193,6 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(read_scheduler(settings, config.scheduler));
   RETURN_IF_ERROR(read_kv_cache(settings, config.kv_cache));
   RETURN_IF_ERROR(read_peft_cache(settings, config.peft_cache));
-  config.max_batch_size = config.max_num_tokens = 0;  // what is not set is the engine's
   RETURN_IF_ERROR(integer(settings, "max_num_sequences", config.max_batch_size));
   RETURN_IF_ERROR(integer(settings, "max_beam_width", config.max_beam_width));
   RETURN_IF_ERROR(check_decoding_mode(settings, config));
