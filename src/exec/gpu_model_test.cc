@@ -122,6 +122,25 @@ StatusOr<int> check_logits(Harness& harness, const std::vector<GoldenCase>& case
   return num_rows > 0 ? num_wrong : 1;
 }
 
+// Recorded steps against the same steps issued call by call: the same bits of every logit.
+int check_recording(Harness& harness, const std::vector<GoldenCase>& cases) {
+  int num_wrong = 0;
+  for (const GoldenCase& c : cases) {
+    std::vector<float> logits[2];
+    for (const bool recorded : {false, true}) {
+      harness.runner().set_recording(recorded);
+      harness.generate(Sequence(0, harness.runner().limits()), c.prompt, kSteps, kChunk,
+                       &logits[recorded]);
+    }
+    num_wrong += logits[0].empty() || logits[0].size() != logits[1].size() ||
+                 std::memcmp(logits[0].data(), logits[1].data(),
+                             logits[0].size() * sizeof(float)) != 0;
+  }
+  std::printf("%s  recorded steps: %zu cases of %d steps, %d differ\n",
+              num_wrong == 0 ? "PASS" : "FAIL", cases.size(), kSteps, num_wrong);
+  return num_wrong;
+}
+
 // With the kernels of `forced`; the number of failures.
 StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::path& golden,
                   const std::string& device, const kernels::Choices& forced) {
@@ -140,7 +159,7 @@ StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::pat
   int num_wrong = check_ids(harness, cases);
   ASSIGN_OR_RETURN(const int wrong_logits,
                    check_logits(harness, cases, golden / "nereid-tiny_logits.safetensors"));
-  return num_wrong + wrong_logits;
+  return num_wrong + wrong_logits + check_recording(harness, cases);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "exec/profile.h"
+#include "exec/recorded_steps.h"
 #include "exec/rope_table.h"
 #include "exec/step_data.h"
 
@@ -80,6 +81,10 @@ class EngineRunner : public Runner {
     return memory_table(plan(), limits_, device_info_);
   }
 
+  void set_recording(bool on) override {
+    recorded_ = on ? std::make_unique<RecordedSteps>() : nullptr;
+  }
+
   void set_profiling(bool on) override {
     profile_ = on ? std::make_unique<Profile>(bound_.profile_entries()) : nullptr;
   }
@@ -122,7 +127,8 @@ class EngineRunner : public Runner {
     const std::byte* const block = staging.step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
     const StepData step = staged.at(block, step_data_.bytes());
-    RETURN_IF_ERROR(bound_.run(step, stream, profile_.get()));
+    const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get()); };
+    RETURN_IF_ERROR(recorded_ && !profile_ ? recorded_->run(step, stream, run) : run(stream));
     if (file_.is_lost()) {
       return data_loss("{} has become smaller while it was in use", file_.path().string());
     }
@@ -139,6 +145,7 @@ class EngineRunner : public Runner {
   Staging staging_[kNumStaging];
   BoundPlan bound_;
   std::unique_ptr<Profile> profile_;
+  std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
   std::unique_ptr<Stream> stream_;  // last: its steps use everything above
 };
 

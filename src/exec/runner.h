@@ -114,6 +114,11 @@ class Runner {
 
   virtual std::vector<MemoryItem> memory() const { return {}; }
 
+  // On by default: a step that only decodes, of a shape that was seen before, is issued to devices
+  // that can do so as one recording of its calls. The results are the same bits. Call with no step
+  // in flight.
+  virtual void set_recording(bool) {}
+
   // Off by default. Switching on forgets earlier times; while on, the device is waited for after
   // every call, so a step is slower than otherwise. Call both with no step in flight.
   virtual void set_profiling(bool) {}

@@ -57,6 +57,13 @@ Status check_row(const StepRow& row, std::span<const CacheGroup> groups, const R
   return ok();
 }
 
+// Rounded up by at most a quarter, so that steps of one shape stay alike while sequences grow.
+int32_t table_width(int32_t num_blocks, int32_t most) {
+  int32_t unit = 1;
+  while (8 * unit <= num_blocks) unit *= 2;
+  return std::min((num_blocks + unit - 1) / unit * unit, most);
+}
+
 }  // namespace
 
 size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
@@ -91,7 +98,8 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, std::span<const
   step.num_logits = static_cast<int32_t>(num_logits);
   step.num_rows = static_cast<int32_t>(rows.size());
   step.num_tokens = static_cast<int32_t>(num_tokens);
-  step.max_blocks = (step.max_length - 1) / limits.block_tokens + 1;
+  step.max_blocks = table_width((step.max_length - 1) / limits.block_tokens + 1,
+                                blocks_per_sequence(limits));
 
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);

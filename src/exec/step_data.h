@@ -20,7 +20,7 @@ struct StepData {
   int32_t num_rows = 0;
   int32_t num_tokens = 0;
   int32_t num_logits = 0;
-  int32_t max_blocks = 0;                 // columns of the block table
+  int32_t max_blocks = 0;                 // columns of the block tables
   int32_t max_length = 0;                 // longest sequence after the step
   int64_t num_positions = 0;              // sum of the sequences' lengths after the step
   const int32_t* tokens = nullptr;        // [num_tokens]; -1 - slot = the slot's sampled token

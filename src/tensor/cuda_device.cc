@@ -54,6 +54,16 @@ class CudaEvent final : public Event {
   Status status_;
 };
 
+class CudaRecording final : public Recording {
+ public:
+  explicit CudaRecording(cudaGraphExec_t graph) : graph_(graph) {}
+  ~CudaRecording() override { cudaGraphExecDestroy(graph_); }
+  cudaGraphExec_t graph() const { return graph_; }
+
+ private:
+  cudaGraphExec_t graph_;
+};
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(DeviceInfo info) : info_(std::move(info)) {}
@@ -143,7 +153,7 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
   info.name = properties.name;
   info.sm = properties.major * 10 + properties.minor;
   info.num_units = properties.multiProcessorCount;
-  info.workspace_bytes = kCudaWorkspaceBytes;
+  info.workspace_bytes = kCudaWorkspaceBytes + kCudaCounters * sizeof(int32_t);
   RETURN_IF_CUDA_ERROR(index, cudaMemGetInfo(&info.free_bytes, &info.memory_bytes));
   if (info.sm < 80)
     return unsupported("cuda:{} ({}): compute capability {}.{}; 8.0 or newer is needed", index,
@@ -154,10 +164,13 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
 StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device) {
   const int index = device.info().index;
   ASSIGN_OR_RETURN(Buffer workspace, device.allocate(kCudaWorkspaceBytes));
-  RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
+  ASSIGN_OR_RETURN(Buffer counters, device.allocate(kCudaCounters * sizeof(int32_t)));
+  RETURN_IF_CUDA_ERROR(index, cudaMemset(counters.data(), 0, counters.size()));
+  RETURN_IF_CUDA_ERROR(index, cudaStreamSynchronize(cudaStreamLegacy));
   cudaStream_t stream = nullptr;
   RETURN_IF_CUDA_ERROR(index, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  return std::unique_ptr<CudaStream>(new CudaStream(device, stream, std::move(workspace)));
+  return std::unique_ptr<CudaStream>(
+      new CudaStream(device, stream, std::move(workspace), std::move(counters)));
 }
 
 CudaStream::~CudaStream() {
@@ -197,6 +210,30 @@ Status CudaStream::copy(void* dst, const void* src, size_t bytes) {
 Status CudaStream::fill(void* dst, int byte, size_t bytes) {
   if (bytes == 0) return ok();
   RETURN_IF_CUDA_ERROR(device_.info().index, cudaMemsetAsync(dst, byte, bytes, stream_));
+  return ok();
+}
+
+StatusOr<std::unique_ptr<Recording>> CudaStream::record(
+    const std::function<Status(Stream&)>& work) {
+  const int index = device_.info().index;
+  RETURN_IF_CUDA_ERROR(index, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  const Status issued = work(*this);
+  cudaGraph_t graph = nullptr;
+  const Status ended =
+      cuda_status(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture", index);
+  cudaGraphExec_t exec = nullptr;
+  Status status = issued.ok() ? ended : issued;
+  if (status.ok())
+    status = cuda_status(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate", index);
+  if (graph) cudaGraphDestroy(graph);
+  RETURN_IF_ERROR(status);
+  return std::unique_ptr<Recording>(std::make_unique<CudaRecording>(exec));
+}
+
+Status CudaStream::replay(const Recording& recording) {
+  RETURN_IF_CUDA_ERROR(
+      device_.info().index,
+      cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_));
   return ok();
 }
 

@@ -16,6 +16,7 @@ namespace nereid {
 
 // Of each stream: what cuBLASLt's vendor advises for Hopper.
 inline constexpr size_t kCudaWorkspaceBytes = size_t{32} << 20;
+inline constexpr int32_t kCudaCounters = 65536;
 
 // GPUs that the driver shows; 0 when there is no driver.
 int num_cuda_devices();
@@ -33,6 +34,9 @@ class CudaStream final : public Stream {
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override;
   Status copy(void* dst, const void* src, size_t bytes) override;
   Status fill(void* dst, int byte, size_t bytes) override;
+  StatusOr<std::unique_ptr<Recording>> record(
+      const std::function<Status(Stream&)>& work) override;
+  Status replay(const Recording& recording) override;
   Status synchronize() override;
   void* native() override { return stream_; }
 
@@ -41,6 +45,9 @@ class CudaStream final : public Stream {
   // Device scratch for the kernel about to be enqueued, kCudaWorkspaceBytes, 256-byte aligned. The
   // next kernel of this stream gets the same bytes, which is safe because they run in order.
   void* workspace() const { return workspace_.data(); }
+
+  // kCudaCounters counters, zero when a kernel begins; a kernel that counts sets them back.
+  int32_t* counters() const { return static_cast<int32_t*>(counters_.data()); }
 
   // State that kernels keep with the stream (library handles, caches): one T per stream, made on
   // first use and destroyed before the stream.
@@ -52,12 +59,15 @@ class CudaStream final : public Stream {
   }
 
  private:
-  CudaStream(const Device& device, cudaStream_t stream, Buffer workspace)
-      : device_(device), stream_(stream), workspace_(std::move(workspace)) {}
+  CudaStream(const Device& device, cudaStream_t stream, Buffer workspace, Buffer counters)
+      : device_(device),
+        stream_(stream),
+        workspace_(std::move(workspace)),
+        counters_(std::move(counters)) {}
 
   const Device& device_;
   cudaStream_t stream_;
-  Buffer workspace_;
+  Buffer workspace_, counters_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;
 };
 

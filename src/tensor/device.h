@@ -81,6 +81,12 @@ class Event {
   virtual bool done() = 0;
 };
 
+// Issued work that can be issued again at once.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 // An ordered queue of work on a device. Kernels get a Stream& and issue their work on it.
 class Stream {
  public:
@@ -95,6 +101,16 @@ class Stream {
   // Only inside submitted work. `dst`, `src`: device memory or memory from allocate_host().
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes) = 0;
+
+  // Only inside submitted work: keeps what `work` would issue, with the addresses and sizes it has
+  // now, for replay(); nothing runs. `work` must have run before, so that kernels have what they
+  // make on first use, and may not wait. Null on devices that gain nothing from it.
+  virtual StatusOr<std::unique_ptr<Recording>> record(
+      const std::function<Status(Stream&)>& /*work*/) {
+    return std::unique_ptr<Recording>();
+  }
+  // Only inside submitted work. The recording must outlive the work.
+  virtual Status replay(const Recording&) { return ok(); }
 
   // Only inside submitted work: waits until all that was issued so far is done, for measurements.
   // Devices whose work runs synchronously have nothing to do.

@@ -15,10 +15,55 @@ inline __device__ float2 unpack(uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
+// The opposite, rounded.
+inline __device__ uint32_t pack(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
 inline __device__ float load(const __nv_bfloat16* p) { return __bfloat162float(*p); }
 inline __device__ float load(const float* p) { return *p; }
 inline __device__ void store(float* p, float x) { *p = x; }
 inline __device__ void store(__nv_bfloat16* p, float x) { *p = __float2bfloat16_rn(x); }
+
+// kWidth neighbours, read and written at once where there are four; the address is aligned then.
+template <int kWidth>
+struct Vector {
+  float x[kWidth];
+
+  Vector() = default;
+  explicit __device__ Vector(const float* p) {
+    if constexpr (kWidth == 4) {
+      const float4 four = *reinterpret_cast<const float4*>(p);
+      x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+    } else {
+      x[0] = *p;
+    }
+  }
+  explicit __device__ Vector(const __nv_bfloat16* p) {
+    if constexpr (kWidth == 4) {
+      const uint2 four = *reinterpret_cast<const uint2*>(p);
+      const float2 low = unpack(four.x), high = unpack(four.y);
+      x[0] = low.x, x[1] = low.y, x[2] = high.x, x[3] = high.y;
+    } else {
+      x[0] = __bfloat162float(*p);
+    }
+  }
+  __device__ void store(float* p) const {
+    if constexpr (kWidth == 4)
+      *reinterpret_cast<float4*>(p) = make_float4(x[0], x[1], x[2], x[3]);
+    else
+      *p = x[0];
+  }
+  __device__ void store(__nv_bfloat16* p) const {
+    if constexpr (kWidth == 4)
+      *reinterpret_cast<uint2*>(p) = make_uint2(pack(x[0], x[1]), pack(x[2], x[3]));
+    else
+      *p = __float2bfloat16_rn(x[0]);
+  }
+  __device__ float& operator[](int i) { return x[i]; }
+  __device__ float operator[](int i) const { return x[i]; }
+};
 
 // A pair of elements turned by an angle. Rounded product by product, as the reference does it:
 // cached keys are the same bits everywhere.

@@ -1,6 +1,7 @@
 // Ops without a reduction: activations, soft cap, addition, rotary embedding.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -19,45 +20,72 @@ __device__ float activate(float x) {
   return 0.5f * x * erfcf(-x * 0.7071067811865476f);
 }
 
-template <Activation kActivation>
-__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
-                           float up_offset, __nv_bfloat16* out, int64_t out_stride) {
-  const float* row = x + blockIdx.x * x_stride;
-  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads) {
-    float gate = load(row + c), up = load(row + width + c);
-    if (limit > 0.0f) {
-      gate = fminf(gate, limit);
-      up = fminf(fmaxf(up, -limit), limit);
-    }
-    store(out + blockIdx.x * out_stride + c, activate<kActivation>(gate) * (up + up_offset));
-  }
+// Calls f(c) for the first of every kWidth columns that are this thread's.
+template <int kWidth, class F>
+__device__ void for_columns(int64_t width, F f) {
+  for (int64_t c = kWidth * (blockIdx.y * int64_t{kThreads} + threadIdx.x); c < width;
+       c += kWidth * (gridDim.y * int64_t{kThreads}))
+    f(c);
 }
 
-template <Activation kActivation>
+template <Activation kActivation, int kWidth>
+__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
+                           float up_offset, __nv_bfloat16* out, int64_t out_stride) {
+  let_next_begin();
+  wait_for_previous();
+  const float* row = x + blockIdx.x * x_stride;
+  for_columns<kWidth>(width, [&](int64_t c) {
+    Vector<kWidth> gate(row + c), up(row + width + c), result;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      if (limit > 0.0f) {
+        gate[i] = fminf(gate[i], limit);
+        up[i] = fminf(fmaxf(up[i], -limit), limit);
+      }
+      result[i] = activate<kActivation>(gate[i]) * (up[i] + up_offset);
+    }
+    result.store(out + blockIdx.x * out_stride + c);
+  });
+}
+
+template <Activation kActivation, int kWidth>
 __global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width, __nv_bfloat16* out,
                                 int64_t out_stride) {
+  let_next_begin();
+  wait_for_previous();
   const float* row = x + blockIdx.x * x_stride;
-  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
-    store(out + blockIdx.x * out_stride + c, activate<kActivation>(row[c]));
+  for_columns<kWidth>(width, [&](int64_t c) {
+    const Vector<kWidth> from(row + c);
+    Vector<kWidth> result;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) result[i] = activate<kActivation>(from[i]);
+    result.store(out + blockIdx.x * out_stride + c);
+  });
 }
 
 __global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float scale, float cap) {
+  let_next_begin();
+  wait_for_previous();
   float* row = x + blockIdx.x * stride;
-  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
+  for_columns<1>(width, [&](int64_t c) {
     row[c] = cap > 0.0f ? cap * tanhf(scale * row[c] / cap) : scale * row[c];
+  });
 }
 
 __global__ void add_kernel(float* x, int64_t x_stride, const float* y, int64_t y_stride,
                            int64_t width) {
+  let_next_begin();
+  wait_for_previous();
   float* to = x + blockIdx.x * x_stride;
   const float* from = y + blockIdx.x * y_stride;
-  for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads)
-    to[c] += from[c];
+  for_columns<1>(width, [&](int64_t c) { to[c] += from[c]; });
 }
 
 __global__ void rope_kernel(float* qkv, int64_t stride, const int32_t* positions,
                             const float* table, int num_heads, int head_dim, int rotated,
                             bool interleaved) {
+  let_next_begin();
+  wait_for_previous();
   const int half = rotated / 2;
   const float* angles = table + static_cast<int64_t>(positions[blockIdx.x]) * rotated;
   float* row = qkv + blockIdx.x * stride;
@@ -76,45 +104,45 @@ dim3 grid_for(int64_t rows, int64_t width) {
   return {static_cast<unsigned>(rows), static_cast<unsigned>(pieces < 1024 ? pieces : 1024)};
 }
 
+template <class Op>
+bool is_vector(const Op& a) {
+  return fits_vectors(a.x, a.out.cols) && fits_vectors(a.out, a.out.cols);
+}
+
 template <Activation kActivation>
-void enqueue(const Glu& a, cudaStream_t stream) {
-  glu_kernel<kActivation><<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit, a.up_offset,
-      static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
+  return launch_overlapped(is_vector(a) ? glu_kernel<kActivation, 4> : glu_kernel<kActivation, 1>,
+                           a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
+                           static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit,
+                           a.up_offset, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
 }
 template <Activation kActivation>
-void enqueue(const Activate& a, cudaStream_t stream) {
-  activate_kernel<kActivation><<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
-      static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+cudaError_t enqueue(const Activate& a, cudaStream_t stream) {
+  return launch_overlapped(
+      is_vector(a) ? activate_kernel<kActivation, 4> : activate_kernel<kActivation, 1>, a.out.rows,
+      grid_for(a.out.rows, a.out.cols), kThreads, 0, stream, static_cast<const float*>(a.x.data),
+      a.x.stride, a.out.cols, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
 }
 
 template <class Op>
 cudaError_t enqueue_any(const Op& a, cudaStream_t stream) {
   switch (a.activation) {
     case Activation::kSilu:
-      enqueue<Activation::kSilu>(a, stream);
-      break;
+      return enqueue<Activation::kSilu>(a, stream);
     case Activation::kGeluTanh:
-      enqueue<Activation::kGeluTanh>(a, stream);
-      break;
+      return enqueue<Activation::kGeluTanh>(a, stream);
     case Activation::kGelu:
-      enqueue<Activation::kGelu>(a, stream);
-      break;
+      return enqueue<Activation::kGelu>(a, stream);
     case Activation::kRelu:
-      enqueue<Activation::kRelu>(a, stream);
-      break;
+      return enqueue<Activation::kRelu>(a, stream);
     case Activation::kRelu2:
-      enqueue<Activation::kRelu2>(a, stream);
-      break;
+      return enqueue<Activation::kRelu2>(a, stream);
     case Activation::kNone:
-      enqueue<Activation::kNone>(a, stream);
-      break;
+      return enqueue<Activation::kNone>(a, stream);
     case Activation::kGeluSigmoid:
-      enqueue<Activation::kGeluSigmoid>(a, stream);
-      break;
+      return enqueue<Activation::kGeluSigmoid>(a, stream);
   }
-  return cudaGetLastError();
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -124,23 +152,21 @@ cudaError_t launch(const Glu& a, cudaStream_t stream) { return enqueue_any(a, st
 cudaError_t launch(const Activate& a, cudaStream_t stream) { return enqueue_any(a, stream); }
 
 cudaError_t launch(const SoftCap& a, cudaStream_t stream) {
-  soft_cap_kernel<<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<float*>(a.x.data), a.x.stride, a.out.cols, a.scale, a.cap);
-  return cudaGetLastError();
+  return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
+                           static_cast<float*>(a.x.data), a.x.stride, a.out.cols, a.scale, a.cap);
 }
 
 cudaError_t launch(const Add& a, cudaStream_t stream) {
-  add_kernel<<<grid_for(a.out.rows, a.out.cols), kThreads, 0, stream>>>(
-      static_cast<float*>(a.x.data), a.x.stride, static_cast<const float*>(a.y.data), a.y.stride,
-      a.out.cols);
-  return cudaGetLastError();
+  return launch_overlapped(add_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
+                           static_cast<float*>(a.x.data), a.x.stride,
+                           static_cast<const float*>(a.y.data), a.y.stride, a.out.cols);
 }
 
 cudaError_t launch(const Rope& a, cudaStream_t stream) {
-  rope_kernel<<<static_cast<unsigned>(a.qkv.rows), kThreads, 0, stream>>>(
-      static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions, a.angles.data,
-      a.heads.num + a.heads.num_kv, a.heads.dim, static_cast<int>(a.angles.cols), a.interleaved);
-  return cudaGetLastError();
+  return launch_overlapped(rope_kernel, a.qkv.rows, static_cast<unsigned>(a.qkv.rows), kThreads, 0, stream,
+                           static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions,
+                           a.angles.data, a.heads.num + a.heads.num_kv, a.heads.dim,
+                           static_cast<int>(a.angles.cols), a.interleaved);
 }
 
 }  // namespace nereid::kernels::cuda

@@ -1,13 +1,17 @@
-// Norms with the residual addition folded in.
+// Norms with the residual addition folded in. One block for each piece of a row.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kMaxThreads = 512;
+constexpr int kKept = 4;  // vectors of a row that a thread keeps in registers
 
 struct NormParams {
+  const void* x;
+  int64_t x_stride;
   const float* add;  // or null
   int64_t add_stride;
   float* sum;
@@ -17,6 +21,8 @@ struct NormParams {
   float eps, weight_offset;
   bool centered;
   int64_t width;
+  void* out;
+  int64_t out_stride;
 };
 
 __device__ float block_sum(float value, float* partial) {
@@ -25,41 +31,91 @@ __device__ float block_sum(float value, float* partial) {
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
   __syncthreads();
   float total = 0;
-  for (int w = 0; w < kThreads / kWarp; ++w) total += partial[w];
+  for (unsigned w = 0; w < blockDim.x / kWarp; ++w) total += partial[w];
   return total;
 }
 
-// One block for each piece of a row. Each thread reads back only what it wrote itself.
-template <class X, class Out>
-__global__ void norm_kernel(const X* x, int64_t x_stride, NormParams p, Out* out,
-                            int64_t out_stride) {
-  __shared__ float partial[kThreads / kWarp];
+// Each thread has the vectors threadIdx.x + i * blockDim.x, the first kKept of them in registers;
+// the others are read back from where this thread wrote them, or from x.
+template <class X, class Out, int kWidth>
+__global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
+  __shared__ float partial[kMaxThreads / kWarp];
   const int64_t row = blockIdx.x, begin = blockIdx.y * p.width;
-  const X* from = x + row * x_stride + begin;
+  const X* from = static_cast<const X*>(p.x) + row * p.x_stride + begin;
   float* total = p.add ? p.sum + row * p.sum_stride + begin : nullptr;
-  const auto at = [&](int64_t c) { return total ? total[c] : load(from + c); };
+  let_next_begin();
+  wait_for_previous();
+  Vector<kWidth> kept[kKept];
+  // Calls f(vector, first column) for each of this thread's vectors.
+  const auto for_each = [&](auto f) {
+#pragma unroll
+    for (int i = 0; i < kKept; ++i)
+      if (const int64_t c = kWidth * (threadIdx.x + int64_t{i} * blockDim.x); c < p.width)
+        f(kept[i], c);
+    for (int64_t c = kWidth * (threadIdx.x + int64_t{kKept} * blockDim.x); c < p.width;
+         c += kWidth * blockDim.x) {
+      Vector<kWidth> again = total ? Vector<kWidth>(total + c) : Vector<kWidth>(from + c);
+      f(again, c);
+    }
+  };
   float sum = 0;
-  for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {
-    if (total) total[c] = load(from + c) + p.add[row * p.add_stride + begin + c];
-    if (p.centered) sum += at(c);
-  }
+  const auto read = [&](int64_t c) {
+    Vector<kWidth> x(from + c);
+    if (p.add) {
+      const Vector<kWidth> add(p.add + row * p.add_stride + begin + c);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) x[j] += add[j];
+      x.store(total + c);
+    }
+    if (p.centered)
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) sum += x[j];
+    return x;
+  };
+#pragma unroll
+  for (int i = 0; i < kKept; ++i)
+    if (const int64_t c = kWidth * (threadIdx.x + int64_t{i} * blockDim.x); c < p.width)
+      kept[i] = read(c);
+  for (int64_t c = kWidth * (threadIdx.x + int64_t{kKept} * blockDim.x); c < p.width;
+       c += kWidth * blockDim.x)
+    read(c);
   const float mean = p.centered ? block_sum(sum, partial) / static_cast<float>(p.width) : 0;
   float squares = 0;
-  for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {
-    const float value = at(c) - mean;
-    squares += value * value;
-  }
+  for_each([&](const Vector<kWidth>& x, int64_t) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) squares += (x[j] - mean) * (x[j] - mean);
+  });
   const float scale =
       1.0f / sqrtf(block_sum(squares, partial) / static_cast<float>(p.width) + p.eps);
-  for (int64_t c = threadIdx.x; c < p.width; c += kThreads) {
-    const float value = (at(c) - mean) * scale * (load(p.weight + c) + p.weight_offset);
-    store(out + row * out_stride + begin + c, p.bias ? value + load(p.bias + c) : value);
-  }
+  for_each([&](const Vector<kWidth>& x, int64_t c) {
+    const Vector<kWidth> weight(p.weight + c);
+    Vector<kWidth> result;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j)
+      result[j] = (x[j] - mean) * scale * (weight[j] + p.weight_offset);
+    if (p.bias) {
+      const Vector<kWidth> bias(p.bias + c);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) result[j] += bias[j];
+    }
+    result.store(static_cast<Out*>(p.out) + row * p.out_stride + begin + c);
+  });
+}
+
+bool is_vector(const Norm& a) {
+  const int64_t width = a.weight.k;
+  const auto fits = [](const WeightView& w) {
+    return !is_given(w) || reinterpret_cast<uintptr_t>(w.data) % 8 == 0;
+  };
+  return fits_vectors(a.x, width) && fits_vectors(a.out, width) && fits(a.weight) && fits(a.bias) &&
+         (!is_given(a.add) || (fits_vectors(a.add, width) && fits_vectors(a.sum, width)));
 }
 
 template <class X, class Out>
-void enqueue(const Norm& a, cudaStream_t stream) {
-  const NormParams p = {static_cast<const float*>(a.add.data),
+cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
+  const NormParams p = {a.x.data,
+                        a.x.stride,
+                        static_cast<const float*>(a.add.data),
                         a.add.stride,
                         static_cast<float*>(a.sum.data),
                         a.sum.stride,
@@ -68,28 +124,28 @@ void enqueue(const Norm& a, cudaStream_t stream) {
                         a.eps,
                         a.weight_offset,
                         a.centered,
-                        a.weight.k};
+                        a.weight.k,
+                        a.out.data,
+                        a.out.stride};
+  const bool vectors = is_vector(a);
+  const int64_t lanes = (a.weight.k + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
+  const int64_t threads = lanes < kMaxThreads ? (lanes + kWarp - 1) / kWarp * kWarp : kMaxThreads;
   const dim3 grid(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.x.cols / a.weight.k));
-  norm_kernel<X, Out><<<grid, kThreads, 0, stream>>>(static_cast<const X*>(a.x.data), a.x.stride, p,
-                                                     static_cast<Out*>(a.out.data), a.out.stride);
+  return launch_overlapped(vectors ? norm_kernel<X, Out, 4> : norm_kernel<X, Out, 1>, a.out.rows, grid,
+                           static_cast<unsigned>(threads), 0, stream, p);
 }
 
 template <class X>
-void enqueue_out(const Norm& a, cudaStream_t stream) {
-  if (a.out.dtype == DType::kBF16)
-    enqueue<X, __nv_bfloat16>(a, stream);
-  else
-    enqueue<X, float>(a, stream);
+cudaError_t enqueue_out(const Norm& a, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16) return enqueue<X, __nv_bfloat16>(a, stream);
+  return enqueue<X, float>(a, stream);
 }
 
 }  // namespace
 
 cudaError_t launch(const Norm& a, cudaStream_t stream) {
-  if (a.x.dtype == DType::kBF16)
-    enqueue_out<__nv_bfloat16>(a, stream);
-  else
-    enqueue_out<float>(a, stream);
-  return cudaGetLastError();
+  if (a.x.dtype == DType::kBF16) return enqueue_out<__nv_bfloat16>(a, stream);
+  return enqueue_out<float>(a, stream);
 }
 
 }  // namespace nereid::kernels::cuda

@@ -1,6 +1,7 @@
 // Row copies: embedding lookup and gathering of hidden rows.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -10,6 +11,8 @@ constexpr int kThreads = 128;
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
                              int64_t out_stride, float scale) {
+  let_next_begin();
+  wait_for_previous();
   int64_t id = tokens[blockIdx.x];
   if (id < 0) id = slot_tokens ? slot_tokens[-1 - id] : -1;
   // An id that is none (a failed draw of the step before) must not read outside of the table.
@@ -23,6 +26,8 @@ __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
 __global__ void add_positions_kernel(const int32_t* positions, const __nv_bfloat16* table,
                                      int64_t num_positions, int64_t hidden, float* x,
                                      int64_t stride) {
+  let_next_begin();
+  wait_for_previous();
   const int64_t position = positions[blockIdx.x];
   if (position >= num_positions) return;
   for (int64_t c = threadIdx.x; c < hidden; c += kThreads)
@@ -31,6 +36,8 @@ __global__ void add_positions_kernel(const int32_t* positions, const __nv_bfloat
 
 __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* rows, int64_t width,
                               float* out, int64_t out_stride) {
+  let_next_begin();
+  wait_for_previous();
   const float* from = x + rows[blockIdx.x] * x_stride;
   float* to = out + blockIdx.x * out_stride;
   for (int64_t c = threadIdx.x; c < width; c += kThreads) to[c] = from[c];
@@ -39,24 +46,23 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
 }  // namespace
 
 cudaError_t launch(const Embed& a, cudaStream_t stream) {
-  embed_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
-      a.step.tokens, a.step.slot_tokens, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
-      a.table.k, static_cast<float*>(a.out.data), a.out.stride, a.scale);
-  return cudaGetLastError();
+  return launch_overlapped(embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
+                           a.step.tokens, a.step.slot_tokens,
+                           static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
+                           static_cast<float*>(a.out.data), a.out.stride, a.scale);
 }
 
 cudaError_t launch(const AddPositions& a, cudaStream_t stream) {
-  add_positions_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
-      a.step.positions, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
-      static_cast<float*>(a.out.data), a.out.stride);
-  return cudaGetLastError();
+  return launch_overlapped(add_positions_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0,
+                           stream, a.step.positions,
+                           static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
+                           static_cast<float*>(a.out.data), a.out.stride);
 }
 
 cudaError_t launch(const GatherRows& a, cudaStream_t stream) {
-  gather_kernel<<<static_cast<unsigned>(a.out.rows), kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, a.step.logit_tokens, a.out.cols,
-      static_cast<float*>(a.out.data), a.out.stride);
-  return cudaGetLastError();
+  return launch_overlapped(gather_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
+                           static_cast<const float*>(a.x.data), a.x.stride, a.step.logit_tokens,
+                           a.out.cols, static_cast<float*>(a.out.data), a.out.stride);
 }
 
 }  // namespace nereid::kernels::cuda

@@ -34,11 +34,24 @@ Status run(const Op& args, Stream& stream) {
   return annotate(cuda_status(error, "launch", stream.device().info().index), Op::kName);
 }
 
+// For launches that need more than the stream.
+template <class Op, class Launch>
+Status run_with_scratch(const Op& args, Stream& stream, Launch launch) {
+  const auto& cuda = static_cast<CudaStream&>(stream);
+  const DeviceInfo& device = stream.device().info();
+  const Scratch scratch = {cuda.workspace(), kCudaWorkspaceBytes, cuda.counters(), kCudaCounters,
+                           device.num_units};
+  const cudaError_t error = launch(args, scratch, cuda.handle());
+  if (error == cudaSuccess) return ok();
+  return annotate(cuda_status(error, "launch", device.index), Op::kName);
+}
+
 Status run_attention(const Attention& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
   for (const void* cache : {args.cache.keys, args.cache.values})
     if (reinterpret_cast<uintptr_t>(cache) % 16 != 0)
       return internal_error("attention: a cache is not 16-byte aligned");
-  return run<Attention>(args, stream);
+  return run_with_scratch(args, stream, [](const auto&... a) { return launch(a...); });
 }
 
 Status run_library_product(const Linear& args, Stream& stream) {
@@ -46,6 +59,18 @@ Status run_library_product(const Linear& args, Stream& stream) {
   const Status status = run_cublaslt(args, static_cast<CudaStream&>(stream));
   // `can` does not look at strides and alignments.
   return absl::IsUnimplemented(status) ? run<Linear>(args, stream) : status;
+}
+
+// Few rows by our own kernel, which reads the weight at the memory's speed, others by the library.
+Status run_hopper_product(const Linear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  if (takes_gemv(args)) {
+    const auto handle = static_cast<cudaStream_t>(stream.native());
+    return cuda_status(launch_gemv(args, handle), "linear", stream.device().info().index);
+  }
+  if (takes_skinny(args, stream.device().info().sm))
+    return run_with_scratch(args, stream, launch_skinny);
+  return has_cublaslt() ? run_library_product(args, stream) : run<Linear>(args, stream);
 }
 
 template <class Op>
@@ -74,6 +99,9 @@ bool can_product(const Linear& a, const DeviceInfo& d) {
 bool can_library_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.is_float();
 }
+bool can_hopper_product(const Linear& a, const DeviceInfo& d) {
+  return can_library_product(a, d) && d.sm == 90 && a.weight.k % 8 == 0;
+}
 double product_cost(const Linear& a, double flops_per_second) {
   const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
   const auto k = static_cast<double>(a.weight.k);
@@ -87,6 +115,10 @@ double plain_product_cost(const Linear& a, const DeviceInfo&) {
 }
 double library_product_cost(const Linear& a, const DeviceInfo&) {
   return product_cost(a, kTensorFlops);
+}
+
+double hopper_product_cost(const Linear& a, const DeviceInfo&) {
+  return 0.9 * product_cost(a, kTensorFlops);
 }
 
 bool can_expert_product(const ExpertLinear& a, const DeviceInfo& d) {
@@ -130,6 +162,8 @@ void add_kernels(Registry& registry) {
   if (has_cublaslt())
     registry.add<Linear>(
         {{"cublaslt", kCuda, can_library_product, library_product_cost, run_library_product}});
+  registry.add<Linear>(
+      {{"hopper", kCuda, can_hopper_product, hopper_product_cost, run_hopper_product}});
   registry.add<Linear>({{"plain", kCuda, can_product, plain_product_cost, run<Linear>}});
   registry.add<Rope>({{"cuda", kCuda, can_run<Rope>, cost_of<Rope, 8>, run<Rope>}});
   registry.add<Attention>({{"cuda", kCuda, can_attention, cost_of<Attention, 8>, run_attention}});

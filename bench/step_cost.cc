@@ -1,0 +1,115 @@
+// Time of bare steps of a model on a device, without scheduler and sampler: beside what memory
+// allows, and call by call.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "base/log.h"
+#include "convert/engine_cache.h"
+#include "exec/measure.h"
+#include "kernels/open.h"
+#include "kernels/roofline.h"
+
+namespace nereid::bench {
+namespace {
+
+struct Options {
+  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string device = "cpu";
+  std::string cache_dir;
+  std::vector<int32_t> batches = {1, 8, 64};
+  int32_t context = 1024;
+  int32_t tokens = 1;
+  int32_t steps = 50;
+  int32_t max_tokens = 8192;
+  int32_t block_tokens = 32;
+  std::vector<std::string> kernels;
+  std::string kv_type = "bf16";
+  bool random_weights = false, profile = false;
+};
+
+size_t bytes_of(const exec::Runner& runner, std::string_view what) {
+  size_t sum = 0;
+  for (const exec::MemoryItem& item : runner.memory())
+    if (item.what == what) sum += item.bytes;
+  return sum;
+}
+
+void print_ops(const exec::StepCost& cost) {
+  fmt::print("  {:<14} {:<12} {:<24} {:>6} {:>10} {:>9}\n", "op", "kernel", "shape", "calls", "us",
+             "GB/s");
+  for (const exec::OpTime& op : cost.ops)
+    fmt::print("  {:<14} {:<12} {:<24} {:>6} {:>10.1f} {:>9.0f}\n", op.op, op.kernel, op.shape,
+               op.num_calls, op.seconds * 1e6,
+               static_cast<double>(op.bytes) / op.seconds / 1e9);
+}
+
+Status measure(const Options& o) {
+  ASSIGN_OR_RETURN(kernels::OpenedDevice opened, kernels::open_device(o.device));
+  ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
+  convert::BuildOptions build;
+  build.cache_dir = o.cache_dir;
+  build.random_weights = o.random_weights;
+  build.compile.forced = o.kernels;
+  ASSIGN_OR_RETURN(const auto path, convert::ensure_engine(o.model, opened.registry,
+                                                           opened.device->info(), build));
+  exec::RunnerLimits limits;
+  limits.max_rows = *std::max_element(o.batches.begin(), o.batches.end());
+  limits.max_tokens = std::max(o.max_tokens, limits.max_rows);
+  limits.max_sequence_length = o.context + o.tokens;
+  limits.block_tokens = o.block_tokens;
+  limits.kv_type = o.kv_type == "fp8"    ? DType::kF8E4M3
+                   : o.kv_type == "int8" ? DType::kI8
+                                         : DType::kBF16;
+  for (int32_t& blocks : limits.num_blocks.of)
+    blocks = limits.max_rows * ((limits.max_sequence_length - 1) / limits.block_tokens + 1);
+  ASSIGN_OR_RETURN(const auto runner,
+                   exec::make_runner(path, *opened.device, opened.registry, limits));
+  const auto weights = static_cast<double>(bytes_of(*runner, "weights"));
+  const auto cache = static_cast<double>(bytes_of(*runner, "KV cache"));
+  fmt::print("{} reads {:.0f} GB/s; weights {:.2f} GB, {} positions of KV cache {:.2f} GB\n",
+             opened.device->info().name, roofline.read_bytes_per_s / 1e9, weights / 1e9,
+             int64_t{limits.max_rows} * limits.max_sequence_length, cache / 1e9);
+  for (const int32_t batch : o.batches) {
+    ASSIGN_OR_RETURN(const exec::StepCost cost,
+                     exec::measure_steps(*runner, {batch, o.context, o.tokens}, o.steps));
+    const double bytes = weights + cache * batch / limits.max_rows;
+    fmt::print(
+        "batch {:>4}, {} tokens after {}: {:.3f} ms, {:.1f} tokens/s; all bytes once: {:.3f} ms, "
+        "{:.2f} of it reached\n",
+        batch, o.tokens, o.context, cost.seconds * 1e3, batch * o.tokens / cost.seconds,
+        bytes / roofline.read_bytes_per_s * 1e3, bytes / roofline.read_bytes_per_s / cost.seconds);
+    if (o.profile) print_ops(cost);
+    std::fflush(stdout);
+  }
+  return ok();
+}
+
+}  // namespace
+}  // namespace nereid::bench
+
+int main(int argc, char** argv) {
+  nereid::bench::Options o;
+  CLI::App app("time of bare steps, medians");
+  app.add_option("--model", o.model, "model directory")->capture_default_str();
+  app.add_option("--device", o.device, "cpu or cuda:N")->capture_default_str();
+  app.add_option("--cache-dir", o.cache_dir, "where built engines are kept");
+  app.add_option("--batch", o.batches, "sequences")->delimiter(',')->capture_default_str();
+  app.add_option("--context", o.context, "cached positions of each")->capture_default_str();
+  app.add_option("--tokens", o.tokens, "new tokens of each; more than 1 = prefill")
+      ->capture_default_str();
+  app.add_option("--max-tokens", o.max_tokens, "tokens of a step")->capture_default_str();
+  app.add_option("--block-tokens", o.block_tokens, "positions of a block")->capture_default_str();
+  app.add_option("--kv-cache-type", o.kv_type, "bf16 | int8 | fp8")
+      ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
+      ->capture_default_str();
+  app.add_option("--kernel", o.kernels, "force a kernel, op:name; may be repeated");
+  app.add_option("--steps", o.steps, "steps for each figure")->capture_default_str();
+  app.add_flag("--random-weights", o.random_weights, "a config.json without weights is enough");
+  app.add_flag("--profile", o.profile, "call by call, each waited for");
+  CLI11_PARSE(app, argc, argv);
+  const nereid::Status status = nereid::bench::measure(o);
+  if (!status.ok()) fmt::print(stderr, "step_cost: {}\n", nereid::message(status));
+  return status.ok() ? 0 : 1;
+}

@@ -1,0 +1,347 @@
+// Attention of rows with few tokens (decoding): a block takes up to 16 query vectors that share a
+// KV head and a piece of their keys, so that a long context is read by many multiprocessors. Its
+// warps take 16 keys in turn; their states, then those of the pieces (by the block that ends last)
+// are merged in order. Queries and weights go to the tensor cores as sums of two bf16, which loses
+// next to nothing and costs no time: this is bound by reading keys and values.
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/overlap.cuh"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kKeys = 16;  // of a warp at a time
+
+// One warp's shared memory: the lines of its keys and of their values; with a narrow cache these are
+// as they were fetched, and one more place has the ones in use as bf16.
+template <class Cache, int kDim>
+struct WarpMemory {
+  static constexpr int kLine = Cache::kHasScales ? kDim : Lines<kDim>::kPitch;
+  static constexpr int kBytes =
+      2 * kKeys * kLine + (Cache::kHasScales ? Lines<kDim>::bytes(kKeys) : 0);
+};
+template <class Cache, int kDim>
+constexpr int shared_bytes() {
+  const int queries = 2 * Lines<kDim>::bytes(kFewVectors);
+  const int tiles = kAttentionWarps * WarpMemory<Cache, kDim>::kBytes;
+  const int merge = kAttentionWarps * kFewVectors * kDim * static_cast<int>(sizeof(float));
+  return queries + (tiles > merge ? tiles : merge);
+}
+
+// False for a block that has nothing to do.
+__device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
+  tile.row = static_cast<int>(blockIdx.z);
+  tile.first_token = p.row_begin[tile.row];
+  tile.tokens = p.row_begin[tile.row + 1] - tile.first_token;
+  const int group = p.num_heads / p.num_kv_heads;
+  const int part = static_cast<int>(blockIdx.y) % p.head_blocks;
+  tile.kv_head = static_cast<int>(blockIdx.y) / p.head_blocks;
+  tile.first_head = tile.kv_head * group + part * p.heads_per_block;
+  tile.heads = min(p.heads_per_block, group - part * p.heads_per_block);
+  return tile.tokens > 0 && tile.tokens <= p.few_tokens;
+}
+
+// Fetches the lines of 16 keys or values, of which `count` exist; lane i % 16 knows the place of the
+// i-th.
+template <class Cache, int kDim>
+__device__ void fetch(const AttentionParams& p, const void* cache, const Place& place, int count,
+                      uint8_t* lines) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int i = 0; i < kKeys; i += 2) {
+    const int line = i + lane / 16;
+    const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), line);
+    fetch_line<Cache, kDim>(p, cache, at, line < count, lane % 16, 16,
+                            lines + line * WarpMemory<Cache, kDim>::kLine);
+  }
+}
+
+// The lines as bf16.
+template <class Cache, int kDim>
+__device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
+  if constexpr (Cache::kHasScales) {
+    for (int i = threadIdx.x % kWarp; i < kKeys * kDim / 8; i += kWarp)
+      widen_8<Cache>(lines + i / (kDim / 8) * kDim, wide + i / (kDim / 8) * Lines<kDim>::kPitch,
+                     i % (kDim / 8));
+    __syncwarp();
+    return wide;
+  }
+  return lines;
+}
+
+// Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; 0 past `count`.
+template <class Cache>
+__device__ void multiply_scales(const float* scales, const Place& place, int count,
+                                float (&x)[2][4]) {
+  if constexpr (!Cache::kHasScales) return;
+  const int lane = threadIdx.x % kWarp;
+  const float mine = lane % kKeys < count ? scales[place.scale] : 0.0f;
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const float scale = __shfl_sync(kAllLanes, mine, 8 * s + 2 * (lane % 4) + c);
+      x[s][c] *= scale;
+      x[s][2 + c] *= scale;
+    }
+}
+
+// One warp's walk over its keys: first, first + stride, ... of the range. The next keys are fetched
+// as soon as the scores are there, the next values when the values have been added.
+template <class Cache, int kDim>
+__device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                            const uint8_t* queries, const QueryLimits (&limits)[2], Place place,
+                            int first, int end, uint8_t* memory, WarpState<1, kDim>& state) {
+  constexpr int kStride = kAttentionWarps * kKeys;
+  uint8_t* const keys = memory;
+  uint8_t* const values = keys + kKeys * WarpMemory<Cache, kDim>::kLine;
+  uint8_t* const wide = values + kKeys * WarpMemory<Cache, kDim>::kLine;
+  for (; first < end; first += kStride) {
+    const int count = end - first, next = first + kStride;
+    float scores[1][2][4];
+    wait_for_copies<1>();
+    __syncwarp();
+    score<1, 1, kDim, true>(queries, queries + Lines<kDim>::bytes(kFewVectors),
+                            widen<Cache, kDim>(keys, wide), scores);
+    __syncwarp();
+    Place next_place = place;
+    if (next < end) {
+      const int key = min(next + static_cast<int>(threadIdx.x) % kKeys, end - 1);
+      next_place = place_of(p, tile.row, range.position(key), tile.kv_head);
+      fetch<Cache, kDim>(p, p.k_cache, next_place, end - next, keys);
+    }
+    end_copies();
+    multiply_scales<Cache>(p.k_scales, place, count, scores[0]);
+    judge<1>(
+        p, is_plain(p), limits, count, [&](int i) { return range.position(first + i); }, scores[0]);
+    weigh<1, kDim>(scores[0], state.largest[0], state.sum[0], state.value[0]);
+    multiply_scales<Cache>(p.v_scales, place, count, scores[0]);
+    wait_for_copies<1>();
+    __syncwarp();
+    add_values<1, 1, kDim, true>(scores, widen<Cache, kDim>(values, wide), state.value);
+    __syncwarp();
+    if (next < end) fetch<Cache, kDim>(p, p.v_cache, next_place, end - next, values);
+    end_copies();
+    place = next_place;
+  }
+  wait_for_copies<0>();
+}
+
+// Merges the warps' states: values [kFewVectors][kDim] relative to 2^largest, in shared memory.
+template <int kDim>
+__device__ void merge_warps(const QueryTile& tile, WarpState<1, kDim>& state, float* values,
+                            float (*largest)[kFewVectors], float (*sums)[kFewVectors]) {
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const float sum = row_sum(state.sum[0][h]);
+    if (lane % 4 == 0) {
+      largest[warp][lane / 4 + 8 * h] = state.largest[0][h];
+      sums[warp][lane / 4 + 8 * h] = sum;
+    }
+  }
+  __syncthreads();  // and all warps are done with their tiles, which `values` overlays
+#pragma unroll
+  for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+      values[(warp * kFewVectors + lane / 4 + 8 * (r / 2)) * kDim + 8 * i + 2 * (lane % 4) +
+             r % 2] = state.value[0][i][r];
+  __syncthreads();
+  for (int i = threadIdx.x; i < tile.vectors() * kDim; i += kAttentionThreads) {
+    const int m = i / kDim;
+    float top = largest[0][m];
+#pragma unroll
+    for (int w = 1; w < kAttentionWarps; ++w) top = fmaxf(top, largest[w][m]);
+    float value = 0;
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w)
+      value += values[w * kFewVectors * kDim + i] * weight_of(largest[w][m], top);
+    values[i] = value;  // element i of warp 0's, which only this thread reads
+  }
+  __syncthreads();
+  if (threadIdx.x < tile.vectors()) {
+    const int m = static_cast<int>(threadIdx.x);
+    float top = largest[0][m], sum = 0;
+    for (int w = 1; w < kAttentionWarps; ++w) top = fmaxf(top, largest[w][m]);
+    for (int w = 0; w < kAttentionWarps; ++w) sum += sums[w][m] * weight_of(largest[w][m], top);
+    largest[0][m] = top;
+    sums[0][m] = sum;
+  }
+  __syncthreads();
+}
+
+// Leaves this block's part; true in the block that ends last, which goes on to merge.
+template <int kDim>
+__device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int num_parts,
+                           int64_t group, const float* values, const float* largest,
+                           const float* sums, int* shared) {
+  const int64_t part = (group * gridDim.x + blockIdx.x) * p.part_vectors;
+  for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads)
+    p.part_values[part * p.head_dim + i] = values[i / p.head_dim * kDim + i % p.head_dim];
+  if (threadIdx.x < tile.vectors())
+    p.part_sums[part + threadIdx.x] = {largest[threadIdx.x], sums[threadIdx.x]};
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *shared = atomicAdd(p.counters + group, 1);
+  __syncthreads();
+  if (*shared != num_parts - 1) return false;
+  __threadfence();
+  if (threadIdx.x == 0) p.counters[group] = 0;
+  return true;
+}
+
+__device__ float sink_of(const AttentionParams& p, int head) {
+  return p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
+}
+
+__device__ void write(const AttentionParams& p, const QueryTile& tile, int m, int c, float value) {
+  store(p.out + tile.token(m) * p.out_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim + c,
+        value);
+}
+
+// `shared`: two floats for each part and vector.
+__device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
+                            int64_t group, float* shared) {
+  const int64_t first = group * gridDim.x * p.part_vectors;
+  const int lane = threadIdx.x % kWarp, vectors = tile.vectors();
+  float* const factors = shared;
+  float* const sums = shared + num_parts * vectors;
+  for (int i = threadIdx.x; i < num_parts * vectors; i += kAttentionThreads) {
+    const int64_t part = i / vectors;
+    const float2 s = __ldcg(p.part_sums + first + part * p.part_vectors + i % vectors);
+    factors[i] = s.x;
+    sums[i] = s.y;
+  }
+  __syncthreads();
+  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < vectors; m += kAttentionWarps) {
+    const float sink = sink_of(p, tile.head(m));
+    float top = sink, total = 0;
+    for (int part = lane; part < num_parts; part += kWarp)
+      top = fmaxf(top, factors[part * vectors + m]);
+    top = warp_max(top);
+    for (int part = lane; part < num_parts; part += kWarp) {
+      const int i = part * vectors + m;
+      factors[i] = weight_of(factors[i], top);
+      total += sums[i] * factors[i];
+    }
+    total = warp_sum(total) + weight_of(sink, top);
+    for (int part = lane; part < num_parts; part += kWarp) factors[part * vectors + m] /= total;
+  }
+  __syncthreads();
+  const float* const values = p.part_values + first * p.head_dim;
+  const int64_t stride = static_cast<int64_t>(p.part_vectors) * p.head_dim;
+  for (int i = threadIdx.x; i < vectors * p.head_dim; i += kAttentionThreads) {
+    const int m = i / p.head_dim;
+    float value = 0;
+#pragma unroll 8
+    for (int part = 0; part < num_parts; ++part)
+      value += factors[part * vectors + m] * __ldcg(values + part * stride + i);
+    write(p, tile, m, i - m * p.head_dim, value);
+  }
+}
+
+template <class Cache, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(AttentionParams p) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  __shared__ float largest[kAttentionWarps][kFewVectors], sums[kAttentionWarps][kFewVectors];
+  __shared__ float most[kAttentionWarps];
+  __shared__ int arrived;
+  let_next_begin();
+  wait_for_previous();
+  QueryTile tile;
+  if (!find_tile(p, tile)) return;
+  const KeyRange range = keys_of(p, p.positions[tile.first_token],
+                                 p.positions[tile.first_token + tile.tokens - 1]);
+  // The row's keys in equal parts of at most chunk_keys.
+  const int num_parts = (range.count + p.chunk_keys - 1) / p.chunk_keys;
+  const int part_keys = ((range.count + num_parts - 1) / num_parts + kKeys - 1) / kKeys * kKeys;
+  const int first = static_cast<int>(blockIdx.x) * part_keys;
+  const int end = min(range.count, first + part_keys);
+  if (static_cast<int>(blockIdx.x) >= num_parts) return;
+  // New keys of this part. Blocks that share a KV head write the same bytes.
+  const int old_keys = range.count - tile.tokens;
+  for (int t = max(0, first - old_keys); t < min(tile.tokens, end - old_keys); ++t)
+    store_token<Cache>(p, tile.first_token + t, tile.row, tile.kv_head, most);
+  if (end > old_keys) {
+    __threadfence_block();
+    __syncthreads();
+  }
+
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  uint8_t* const queries = memory;
+  uint8_t* const tiles = memory + 2 * Lines<kDim>::bytes(kFewVectors);
+  uint8_t* const mine = tiles + warp * WarpMemory<Cache, kDim>::kBytes;
+  const int key = first + warp * kKeys;
+  Place place = {};
+  if (key < end) {
+    place = place_of(p, tile.row, range.position(min(key + lane % kKeys, end - 1)), tile.kv_head);
+    fetch<Cache, kDim>(p, p.k_cache, place, end - key, mine);
+  }
+  end_copies();
+  if (key < end)
+    fetch<Cache, kDim>(p, p.v_cache, place, end - key,
+                       mine + kKeys * WarpMemory<Cache, kDim>::kLine);
+  end_copies();
+  load_queries<kDim, true>(p, tile, kFewVectors, queries,
+                           queries + Lines<kDim>::bytes(kFewVectors));
+  QueryLimits limits[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int m = lane / 4 + 8 * h;
+    const bool exists = m < tile.vectors();
+    limits[h] = {exists ? p.positions[tile.token(m)] : -1, exists ? slope_of(p, tile.head(m)) : 0};
+  }
+  WarpState<1, kDim> state;
+  state.clear();
+  __syncthreads();
+  attend_keys<Cache, kDim>(p, tile, range, queries, limits, place, key, end, mine, state);
+  auto* const values = reinterpret_cast<float*>(tiles);
+  merge_warps<kDim>(tile, state, values, largest, sums);
+  if (num_parts > 1) {
+    const int64_t group = static_cast<int64_t>(tile.row) * gridDim.y + blockIdx.y;
+    if (leave_part<kDim>(p, tile, num_parts, group, values, largest[0], sums[0], &arrived))
+      merge_parts(p, tile, num_parts, group, reinterpret_cast<float*>(memory));
+    return;
+  }
+  for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads) {
+    const int m = i / p.head_dim, c = i % p.head_dim;
+    const float sink = sink_of(p, tile.head(m)), top = fmaxf(sink, largest[0][m]);
+    const float factor = weight_of(largest[0][m], top);
+    write(p, tile, m, c,
+          values[m * kDim + c] * factor / (sums[0][m] * factor + weight_of(sink, top)));
+  }
+}
+
+template <class Cache, int kDim>
+cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
+  constexpr int kBytes = shared_bytes<Cache, kDim>();
+  const auto kernel = few_tokens_kernel<Cache, kDim>;
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
+    return error;
+  return launch_overlapped(kernel, p.num_rows, grid, kAttentionThreads, kBytes, stream, p);
+}
+
+template <class Cache>
+cudaError_t enqueue_dim(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
+  if (p.head_dim <= 64) return enqueue<Cache, 64>(p, grid, stream);
+  if (p.head_dim <= 96) return enqueue<Cache, 96>(p, grid, stream);
+  if (p.head_dim <= 128) return enqueue<Cache, 128>(p, grid, stream);
+  return enqueue<Cache, 256>(p, grid, stream);
+}
+
+}  // namespace
+
+cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chunks,
+                              cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(num_chunks),
+                  static_cast<unsigned>(p.num_kv_heads * p.head_blocks),
+                  static_cast<unsigned>(p.num_rows));
+  if (cache == DType::kI8) return enqueue_dim<Int8Cache>(p, grid, stream);
+  if (cache == DType::kF8E4M3) return enqueue_dim<Fp8Cache>(p, grid, stream);
+  return enqueue_dim<Bf16Cache>(p, grid, stream);
+}
+
+}  // namespace nereid::kernels::cuda

@@ -1,0 +1,135 @@
+// out [rows, n] = x [rows, k] . weight [n, k]^T for up to eight rows: the time is that of reading
+// the weight once. A block has 32 outputs; its warps take 32 columns of k in turn, straight from
+// memory to the registers of the tensor cores' operands: since any order of k is as good as another,
+// the eight neighbours that a thread reads are four pairs of two products. The order of additions
+// depends on n and k alone.
+//
+// Weights do not depend on the kernel in front: the first are fetched while it still runs.
+#include <cuda_bf16.h>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kTiles = 2;    // of 16 outputs for a block
+constexpr int kOutputs = 16 * kTiles;
+constexpr int kDepth = 32;   // columns of a step
+constexpr int kAhead = 4;    // steps that are on their way
+constexpr int kMaxRows = kMaxGemvRows;
+
+struct Params {
+  const __nv_bfloat16* x;
+  const __nv_bfloat16* weight;
+  const __nv_bfloat16* bias;  // or null
+  void* out;
+  int64_t x_stride, out_stride, n, k;
+  int rows;
+};
+
+// 16 bytes that are read once.
+__device__ uint4 load_once(const __nv_bfloat16* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+template <class Out>
+__global__ void __launch_bounds__(kThreads, 2) gemv_kernel(Params p) {
+  __shared__ float sums[kWarps][kOutputs][kMaxRows];
+  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  const int64_t first_n = int64_t{blockIdx.x} * kOutputs;
+  const int in_step = lane % 4 * 8;  // this thread's columns of a step
+  const __nv_bfloat16* rows[kTiles][2];
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      rows[t][h] = p.weight + min(first_n + 16 * t + 8 * h + lane / 4, p.n - 1) * p.k;
+  const bool has_x = lane / 4 < p.rows;
+  const __nv_bfloat16* const x = p.x + (has_x ? lane / 4 : 0) * p.x_stride;
+
+  uint4 weights[kAhead][kTiles][2], inputs[kAhead];
+  const auto load_weights = [&](int a, int64_t k) {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        weights[a][t][h] = k < p.k ? load_once(rows[t][h] + k) : uint4{};
+  };
+  const auto load_inputs = [&](int a, int64_t k) {
+    inputs[a] = has_x && k < p.k ? *reinterpret_cast<const uint4*>(x + k) : uint4{};
+  };
+  constexpr int kStride = kWarps * kDepth;
+  const int64_t begin = warp * kDepth + in_step;
+#pragma unroll
+  for (int a = 0; a < kAhead; ++a) load_weights(a, begin + a * kStride);
+  let_next_begin();
+  wait_for_previous();
+#pragma unroll
+  for (int a = 0; a < kAhead; ++a) load_inputs(a, begin + a * kStride);
+
+  float results[kTiles][4] = {};
+  for (int64_t k = begin; k - in_step < p.k; k += kAhead * kStride) {
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const uint4 b = inputs[a];
+#pragma unroll
+      for (int t = 0; t < kTiles; ++t) {
+        const uint4 low = weights[a][t][0], high = weights[a][t][1];
+        multiply(results[t], {low.x, high.x, low.y, high.y}, b.x, b.y);
+        multiply(results[t], {low.z, high.z, low.w, high.w}, b.z, b.w);
+      }
+      load_weights(a, k + (a + kAhead) * kStride);
+      load_inputs(a, k + (a + kAhead) * kStride);
+    }
+  }
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+    for (int r = 0; r < 4; ++r)
+      sums[warp][16 * t + 8 * (r / 2) + lane / 4][lane % 4 * 2 + r % 2] = results[t][r];
+  __syncthreads();
+  const int row = static_cast<int>(threadIdx.x) / kOutputs;
+  const int output = static_cast<int>(threadIdx.x) % kOutputs;
+  const int64_t n = first_n + output;
+  if (row >= p.rows || n >= p.n) return;
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) sum += sums[w][output][row];
+  store(static_cast<Out*>(p.out) + row * p.out_stride + n, p.bias ? sum + load(p.bias + n) : sum);
+}
+static_assert(kThreads == kOutputs * kMaxRows);
+
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+bool takes_gemv(const Linear& a) {
+  return a.x.rows <= kMaxRows && a.weight.format.is_float() && a.weight.k % 8 == 0 &&
+         a.x.stride % 8 == 0 && is_aligned(a.x.data) && is_aligned(a.weight.data);
+}
+
+cudaError_t launch_gemv(const Linear& a, cudaStream_t stream) {
+  const Params p = {static_cast<const __nv_bfloat16*>(a.x.data),
+                    static_cast<const __nv_bfloat16*>(a.weight.data),
+                    static_cast<const __nv_bfloat16*>(a.bias.data),
+                    a.out.data,
+                    a.x.stride,
+                    a.out.stride,
+                    a.weight.n,
+                    a.weight.k,
+                    static_cast<int>(a.x.rows)};
+  const auto blocks = static_cast<unsigned>((p.n + kOutputs - 1) / kOutputs);
+  return launch_overlapped(
+      a.out.dtype == DType::kBF16 ? gemv_kernel<__nv_bfloat16> : gemv_kernel<float>, a.x.rows,
+      blocks, kThreads, 0, stream, p);
+}
+
+}  // namespace nereid::kernels::cuda

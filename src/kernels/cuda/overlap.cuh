@@ -1,0 +1,48 @@
+// Launches that may overlap the end of the kernel in front of them (programmatic dependent launch,
+// Hopper and later): only for kernels that call wait_for_previous() before they touch anything that
+// another kernel reads or writes.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/ptx.cuh"
+
+namespace nereid::kernels::cuda {
+
+// Of the device that this thread uses.
+inline int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  return 10 * major + minor;
+}
+
+// All kernels of a step ask for the same division of a multiprocessor's memory: one that wanted
+// another could not begin before the multiprocessor is empty. With up to kMaxGemvRows rows products
+// read weights through the first-level cache, which needs room for them, with more into shared memory.
+template <class... Params, class... Args>
+cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid, dim3 block,
+                              size_t shared, cudaStream_t stream, Args... args) {
+  constexpr int kHalfShared = 44;  // percent of 228 KiB
+
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[0].val.sharedMemCarveout =
+      rows <= kMaxGemvRows ? kHalfShared : cudaSharedmemCarveoutMaxShared;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = compute_capability() >= 90 ? 2 : 1;
+  return cudaLaunchKernelEx(&config, kernel, Params(args)...);
+}
+
+}  // namespace nereid::kernels::cuda

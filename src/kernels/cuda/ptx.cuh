@@ -1,0 +1,185 @@
+// Instructions of Ampere and Hopper that CUDA C++ has no name for: asynchronous copies, barriers in
+// shared memory, tensor core products, launches that overlap. Source: NVIDIA's PTX ISA.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace nereid::kernels::cuda {
+
+// Code for Hopper's own instructions (sm_90a) is compiled in this pass.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define NEREID_HOPPER 1
+#endif
+
+inline __device__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// --- Overlapped launches. A kernel launched by launch_overlapped() (overlap.h) may begin before
+// the one in front of it has ended: it calls wait_for_previous() before it touches anything that
+// another kernel reads or writes. let_next_begin() allows the next kernel to do the same.
+inline __device__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+inline __device__ void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// --- Copies of 16 bytes from global to shared memory, in groups (sm_80). Without `valid`, zeros.
+inline __device__ void copy_16(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0)
+               : "memory");
+}
+inline __device__ void copy_8(uint32_t to, const void* from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 8 : 0)
+               : "memory");
+}
+inline __device__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int kPending>
+inline __device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// --- Tensor cores by warps: d += a [16, 16] . b [16, 8], f32 sums of bf16.
+inline __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
+inline __device__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+inline __device__ void load_transposed(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+#if defined(NEREID_HOPPER)
+
+// --- Barriers in shared memory.
+inline __device__ void barrier_init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+inline __device__ void barriers_are_ready() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+inline __device__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
+                   shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+inline __device__ void barrier_arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+inline __device__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+
+// --- A box of a matrix in global memory to shared memory; (column, row) is its first element.
+inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row,
+                                uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+      "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// --- Tensor cores by four warps: d += a [64, 16] . b [kN, 16]^T, f32 sums of bf16, both in shared
+// memory with rows of 64 elements in the 128-byte swizzle. Lane and register of d as in the PTX
+// ISA: register 4 i + r of lane l in warp w is row 16 w + l / 4 + 8 (r / 2), column 8 i + 2 (l % 4)
+// + r % 2.
+inline __device__ uint64_t swizzled_matrix(const void* p) {
+  const uint64_t address = shared_address(p);
+  // 8 rows of 128 bytes from one group of rows to the next; layout type 1: 128-byte swizzle.
+  return (address >> 4 & 0x3fff) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
+inline __device__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+inline __device__ void products_end() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kPending>
+inline __device__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+#define NEREID_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define NEREID_D16(d, i) \
+  NEREID_D4(d, i), NEREID_D4(d, i + 4), NEREID_D4(d, i + 8), NEREID_D4(d, i + 12)
+
+inline __device__ void multiply_64(float (&d)[4], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, "
+      "0;"
+      : NEREID_D4(d, 0)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64(float (&d)[8], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, "
+      "%9, 1, 1, 1, 0, 0;"
+      : NEREID_D4(d, 0), NEREID_D4(d, 4)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64(float (&d)[16], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
+      : NEREID_D16(d, 0)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
+      "%63}, %64, %65, 1, 1, 1, 0, 0;"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
+      : "l"(a), "l"(b));
+}
+#undef NEREID_D16
+#undef NEREID_D4
+
+#endif  // NEREID_HOPPER
+
+}  // namespace nereid::kernels::cuda

@@ -1,0 +1,337 @@
+// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows: the time is that of reading the weight
+// once. Every multiprocessor takes an equal share of the weight's boxes (a tile of outputs by 64 k),
+// in the order of outputs, then k; one warp fetches them ahead with the copy engine, the others
+// multiply. Where the share of a multiprocessor begins or ends inside an output tile, the partial sums meet in the
+// workspace and the last to arrive adds them in order (Osama et al. 2023, "Stream-K").
+//
+// Weights do not depend on the kernel in front: the first boxes are fetched while it still runs.
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kPart = 64;        // outputs of a group of four warps
+constexpr int kDepth = 64;       // k of a box: a row of 128 bytes
+constexpr int kGroupThreads = 128;
+constexpr int kPartBytes = kPart * kDepth * 2;
+constexpr int kSharedBytes = 144 * 1024;
+
+// Groups of warps that multiply: a tile has that many times 64 outputs, so that x, which every tile
+// reads, does not take more of the way from the second-level cache than the weight.
+template <int kRows>
+constexpr int kGroups = kRows <= 16 ? 1 : 2;
+template <int kRows>
+constexpr int kThreads = kGroups<kRows> * kGroupThreads + kWarp;
+template <int kRows>
+constexpr int kStageBytes = kGroups<kRows> * kPartBytes + kRows * kDepth * 2;
+template <int kRows>
+constexpr int kStages = kSharedBytes / kStageBytes<kRows>;
+
+struct Params {
+  void* out;
+  const __nv_bfloat16* bias;  // or null
+  float* partials;            // [blocks, 2, groups, kRows / 2, kGroupThreads]
+  int32_t* counters;          // one for each tile and group, zero
+  int64_t out_stride;
+  int64_t boxes;  // of the whole weight
+  int n, rows, boxes_k;
+};
+
+#if defined(NEREID_HOPPER)
+
+__device__ int64_t share_begin(const Params& p, int64_t block) {
+  return p.boxes * block / gridDim.x;
+}
+__device__ int64_t block_of(const Params& p, int64_t box) {
+  return ((box + 1) * gridDim.x - 1) / p.boxes;
+}
+
+// A block's boxes in the order of its work: those of tiles that it shares with other blocks first,
+// so that the last to arrive is not the end of the kernel where there are whole tiles too.
+struct Share {
+  int tiles[3], begins[3], ends[3];  // pieces: first tile, boxes of it; the last one is of whole tiles
+  int num_whole;
+
+  __device__ explicit Share(const Params& p) {
+    const int64_t begin = share_begin(p, blockIdx.x), end = share_begin(p, blockIdx.x + 1);
+    const int first = static_cast<int>(begin / p.boxes_k), last = static_cast<int>(end / p.boxes_k);
+    const int from = static_cast<int>(begin - int64_t{first} * p.boxes_k);
+    const int to = static_cast<int>(end - int64_t{last} * p.boxes_k);
+    const bool one = first == last;  // all in one tile that is not whole
+    tiles[0] = first, begins[0] = from, ends[0] = from == 0 ? 0 : one ? to : p.boxes_k;
+    tiles[1] = last, begins[1] = 0, ends[1] = one && from > 0 ? 0 : to;
+    tiles[2] = first + (from > 0), begins[2] = 0, ends[2] = p.boxes_k;
+    num_whole = max(0, last - tiles[2]);
+  }
+  // Calls f(tile, first box, end) for each tile.
+  template <class F>
+  __device__ void for_each(F f) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      if (ends[i] > begins[i]) f(tiles[i], begins[i], ends[i]);
+    for (int i = 0; i < num_whole; ++i) f(tiles[2] + i, 0, ends[2]);
+  }
+};
+
+// Register 4 i + r of a thread: output of the group's part, and row of x.
+__device__ int part_output(int r) {
+  return threadIdx.x % kGroupThreads / kWarp * 16 + threadIdx.x % kWarp / 4 + 8 * (r / 2);
+}
+__device__ int x_row(int i, int r) { return 8 * i + threadIdx.x % 4 * 2 + r % 2; }
+
+template <int kRows, class Out>
+__device__ void store_part(const Params& p, int64_t part, const float (&sums)[kRows / 2]) {
+#pragma unroll
+  for (int r = 0; r < 4; r += 2) {
+    const int64_t n = part * kPart + part_output(r);
+    if (n >= p.n) continue;
+    const float bias = p.bias ? load(p.bias + n) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kRows / 8; ++i)
+#pragma unroll
+      for (int c = 0; c < 2; ++c)
+        if (const int row = x_row(i, c); row < p.rows)
+          store(static_cast<Out*>(p.out) + row * p.out_stride + n, sums[4 * i + r + c] + bias);
+  }
+}
+
+__device__ void group_meets(int group) {
+  asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
+}
+
+// Adds the other blocks' sums of the part when this one is the last; false when it is not.
+template <int kRows>
+__device__ bool add_partials(const Params& p, int64_t tile, int group, float (&sums)[kRows / 2],
+                             int* shared) {
+  const int64_t first_box = tile * p.boxes_k;
+  const int64_t first = block_of(p, first_box), last = block_of(p, first_box + p.boxes_k - 1);
+  // A block has at most two tiles that are not whole: its first and its last.
+  const auto partial_of = [&](int64_t block) {
+    const int64_t slot = share_begin(p, block) / p.boxes_k == tile ? 0 : 1;
+    return p.partials +
+           ((2 * block + slot) * kGroups<kRows> + group) * (kRows / 2) * kGroupThreads +
+           threadIdx.x % kGroupThreads;
+  };
+  float* const mine = partial_of(blockIdx.x);
+#pragma unroll
+  for (int i = 0; i < kRows / 2; ++i) mine[i * kGroupThreads] = sums[i];
+  __threadfence();
+  group_meets(group);
+  int32_t* const counter = p.counters + tile * kGroups<kRows> + group;
+  if (threadIdx.x % kGroupThreads == 0) *shared = atomicAdd(counter, 1);
+  group_meets(group);
+  if (*shared != last - first) return false;
+  __threadfence();
+#pragma unroll
+  for (int i = 0; i < kRows / 2; ++i) sums[i] = 0;
+  for (int64_t block = first; block <= last; ++block) {
+    const float* partial = partial_of(block);
+#pragma unroll
+    for (int i = 0; i < kRows / 2; ++i) sums[i] += __ldcg(partial + i * kGroupThreads);
+  }
+  if (threadIdx.x % kGroupThreads == 0) *counter = 0;
+  return true;
+}
+
+// The stages of boxes in shared memory: the weight's, then x's.
+template <int kRows>
+struct Ring {
+  uint8_t* boxes;
+  uint64_t* full;
+  uint64_t* empty;
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ uint8_t* weight(int s) const { return boxes + s * kStageBytes<kRows>; }
+  __device__ uint8_t* x(int s) const { return weight(s) + kGroups<kRows> * kPartBytes; }
+  __device__ void step() {
+    if (++stage == kStages<kRows>) stage = 0, parity ^= 1;
+  }
+};
+
+template <int kRows>
+__device__ void produce(const Params& p, const CUtensorMap* weights, const CUtensorMap* x,
+                        Ring<kRows> ring, const Share& share) {
+  const auto copy_weight = [&](int tile, int box) {
+    barrier_expect(ring.full + ring.stage, kStageBytes<kRows>);
+#pragma unroll
+    for (int g = 0; g < kGroups<kRows>; ++g)
+      copy_box(ring.weight(ring.stage) + g * kPartBytes, weights, box * kDepth,
+               (tile * kGroups<kRows> + g) * kPart, ring.full + ring.stage);
+  };
+  const auto copy_x = [&](int box) {
+    copy_box(ring.x(ring.stage), x, box * kDepth, 0, ring.full + ring.stage);
+  };
+  // The weights of the first stages, their rows of x, then the others as stages become free.
+  int count = 0;
+  share.for_each([&](int tile, int begin, int end) {
+    for (int box = begin; box < end && count < kStages<kRows>; ++box, ++count) {
+      copy_weight(tile, box);
+      ring.step();
+    }
+  });
+  wait_for_previous();
+  const int ahead = count;
+  ring.stage = 0, ring.parity = 0, count = 0;
+  share.for_each([&](int tile, int begin, int end) {
+    for (int box = begin; box < end; ++box, ++count) {
+      if (count >= ahead) {
+        barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
+        copy_weight(tile, box);
+      }
+      copy_x(box);
+      ring.step();
+    }
+  });
+}
+
+template <int kRows, class Out>
+__device__ void consume(const Params& p, Ring<kRows> ring, const Share& share, int* shared) {
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  wait_for_previous();
+  share.for_each([&](int tile, int begin, int end) {
+    float sums[kRows / 2] = {};
+    int before = -1;  // stage whose products may still run
+    for (int box = begin; box < end; ++box) {
+      barrier_wait(ring.full + ring.stage, ring.parity);
+      const uint64_t a = swizzled_matrix(ring.weight(ring.stage) + group * kPartBytes);
+      const uint64_t b = swizzled_matrix(ring.x(ring.stage));
+      products_begin();
+#pragma unroll
+      for (int k = 0; k < kDepth / 16; ++k) multiply_64(sums, a + 2 * k, b + 2 * k);
+      products_end();
+      wait_for_products<1>();
+      if (before >= 0 && threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
+      before = ring.stage;
+      ring.step();
+    }
+    wait_for_products<0>();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
+    if (end - begin == p.boxes_k || add_partials<kRows>(p, tile, group, sums, shared + group))
+      store_part<kRows, Out>(p, int64_t{tile} * kGroups<kRows> + group, sums);
+  });
+}
+
+#endif  // NEREID_HOPPER
+
+template <int kRows, class Out>
+__global__ void __launch_bounds__(kThreads<kRows>)
+    skinny_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
+                  Params p) {
+#if defined(NEREID_HOPPER)
+  extern __shared__ __align__(1024) uint8_t boxes[];
+  __shared__ uint64_t full[kStages<kRows>], empty[kStages<kRows>];
+  __shared__ int arrived[kGroups<kRows>];
+  const Ring<kRows> ring = {boxes, full, empty};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages<kRows>; ++i) {
+      barrier_init(full + i, 1);
+      barrier_init(empty + i, kGroups<kRows> * kGroupThreads / kWarp);
+    }
+    barriers_are_ready();
+  }
+  __syncthreads();
+  let_next_begin();
+  const Share share(p);
+  if (threadIdx.x < kGroups<kRows> * kGroupThreads)
+    consume<kRows, Out>(p, ring, share, arrived);
+  else if (threadIdx.x == kGroups<kRows> * kGroupThreads)
+    produce<kRows>(p, &weights, &x, ring, share);
+#endif
+}
+
+using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
+                                 const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
+                                 const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// The driver's function; null when it has none.
+EncodeTiled encode_tiled() {
+  static const EncodeTiled function = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
+                                         &result) != cudaSuccess ||
+        result != cudaDriverEntryPointSuccess) {
+      cudaGetLastError();
+      found = nullptr;
+    }
+    return reinterpret_cast<EncodeTiled>(found);
+  }();
+  return function;
+}
+
+// Boxes of `box_rows` rows by kDepth columns of a bf16 matrix; what lies outside of it reads as 0.
+cudaError_t describe(const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
+                     CUtensorMap& map) {
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
+  const cuuint32_t box[] = {kDepth, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[] = {1, 1};
+  const CUresult result = encode_tiled()(
+      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+template <int kRows, class Out>
+cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
+  CUtensorMap weights, x;
+  if (const cudaError_t error =
+          describe(a.weight.data, a.weight.n, a.weight.k, a.weight.k, kPart, weights);
+      error != cudaSuccess)
+    return error;
+  if (const cudaError_t error = describe(a.x.data, a.x.rows, a.x.cols, a.x.stride, kRows, x);
+      error != cudaSuccess)
+    return error;
+  Params p = {};
+  p.out = a.out.data;
+  p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
+  p.partials = static_cast<float*>(scratch.workspace);
+  p.counters = scratch.counters;
+  p.out_stride = a.out.stride;
+  p.n = static_cast<int>(a.weight.n);
+  p.rows = static_cast<int>(a.x.rows);
+  p.boxes_k = static_cast<int>((a.weight.k + kDepth - 1) / kDepth);
+  constexpr int kTile = kGroups<kRows> * kPart;
+  p.boxes = (a.weight.n + kTile - 1) / kTile * p.boxes_k;
+  constexpr int kBytes = kStages<kRows> * kStageBytes<kRows>;
+  const auto kernel = skinny_kernel<kRows, Out>;
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess)
+    return error;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(scratch.num_units, p.boxes));
+  return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows>, kBytes, stream, weights, x, p);
+}
+
+template <class Out>
+cudaError_t enqueue_rows(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
+  if (a.x.rows <= 16) return enqueue<16, Out>(a, scratch, stream);
+  if (a.x.rows <= 32) return enqueue<32, Out>(a, scratch, stream);
+  return enqueue<64, Out>(a, scratch, stream);
+}
+
+bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+}  // namespace
+
+bool takes_skinny(const Linear& a, int sm) {
+  return sm == 90 && a.x.rows <= kSkinnyRows && a.weight.format.is_float() && a.weight.k % 8 == 0 &&
+         a.weight.n <= int64_t{kPart} * kMaxSkinnyParts && a.x.stride % 8 == 0 &&
+         is_aligned(a.x.data) && is_aligned(a.weight.data) && encode_tiled() != nullptr;
+}
+
+cudaError_t launch_skinny(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16) return enqueue_rows<__nv_bfloat16>(a, scratch, stream);
+  return enqueue_rows<float>(a, scratch, stream);
+}
+
+}  // namespace nereid::kernels::cuda
