@@ -64,8 +64,8 @@ static size_t run(nereid_executor* executor, uint64_t id, int32_t* tokens, size_
 static void test_errors(nereid_executor* executor, const char* model_dir) {
   nereid_executor* none = NULL;
   nereid_request r;
-  expect_refused(nereid_executor_create(model_dir, "{\"max_batch_size\": 0}", &none),
-                 NEREID_INVALID_ARGUMENT, "max_batch_size: 0");
+  expect_refused(nereid_executor_create(model_dir, "{\"max_batch_size\": -1}", &none),
+                 NEREID_INVALID_ARGUMENT, "max_batch_size: -1");
   expect_refused(nereid_executor_create(model_dir, "{\"batch\": 1}", &none),
                  NEREID_INVALID_ARGUMENT, "batch: no such field");
   expect_refused(nereid_executor_create(NULL, NULL, &none), NEREID_INVALID_ARGUMENT, "model_dir");

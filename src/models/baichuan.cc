@@ -18,7 +18,9 @@ const DecoderWeights kBaichuanWeights = {
 
 Traits read_baichuan_traits(Config& c) {
   constexpr int32_t kSecondVocab = 125696;
-  const bool rotary = c.has("max_position_embeddings");
+  // The TensorRT-LLM layout has max_position_embeddings for both.
+  const bool rotary = c.has("max_position_embeddings") &&
+                      !c.string("position_embedding_type", "").starts_with("alibi");
   Traits t =
       read_decoder(c, {}, {.positions = rotary ? "max_position_embeddings" : "model_max_length"});
   if (rotary) t.ropes = {read_rope(c, t)};
