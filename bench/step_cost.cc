@@ -41,8 +41,7 @@ void print_ops(const exec::StepCost& cost) {
              "GB/s");
   for (const exec::OpTime& op : cost.ops)
     fmt::print("  {:<14} {:<12} {:<24} {:>6} {:>10.1f} {:>9.0f}\n", op.op, op.kernel, op.shape,
-               op.num_calls, op.seconds * 1e6,
-               static_cast<double>(op.bytes) / op.seconds / 1e9);
+               op.num_calls, op.seconds * 1e6, static_cast<double>(op.bytes) / op.seconds / 1e9);
 }
 
 Status measure(const Options& o) {
@@ -52,8 +51,8 @@ Status measure(const Options& o) {
   build.cache_dir = o.cache_dir;
   build.random_weights = o.random_weights;
   build.compile.forced = o.kernels;
-  ASSIGN_OR_RETURN(const auto path, convert::ensure_engine(o.model, opened.registry,
-                                                           opened.device->info(), build));
+  ASSIGN_OR_RETURN(const auto path,
+                   convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
   exec::RunnerLimits limits;
   limits.max_rows = *std::max_element(o.batches.begin(), o.batches.end());
   limits.max_tokens = std::max(o.max_tokens, limits.max_rows);

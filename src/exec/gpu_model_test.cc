@@ -132,9 +132,9 @@ int check_recording(Harness& harness, const std::vector<GoldenCase>& cases) {
       harness.generate(Sequence(0, harness.runner().limits()), c.prompt, kSteps, kChunk,
                        &logits[recorded]);
     }
-    num_wrong += logits[0].empty() || logits[0].size() != logits[1].size() ||
-                 std::memcmp(logits[0].data(), logits[1].data(),
-                             logits[0].size() * sizeof(float)) != 0;
+    num_wrong +=
+        logits[0].empty() || logits[0].size() != logits[1].size() ||
+        std::memcmp(logits[0].data(), logits[1].data(), logits[0].size() * sizeof(float)) != 0;
   }
   std::printf("%s  recorded steps: %zu cases of %d steps, %d differ\n",
               num_wrong == 0 ? "PASS" : "FAIL", cases.size(), kSteps, num_wrong);

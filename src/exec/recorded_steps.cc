@@ -39,8 +39,7 @@ Status RecordedSteps::run(const StepData& step, Stream& stream,
   if (is_new) return run(stream);
   if (!entry->recording) {
     StatusOr<std::unique_ptr<Recording>> recording = stream.record(run);
-    if (!recording.ok())
-      log_warn("steps are issued call by call: {}", message(recording.status()));
+    if (!recording.ok()) log_warn("steps are issued call by call: {}", message(recording.status()));
     if (!recording.ok() || !*recording) {
       works_ = false;
       entries_.clear();

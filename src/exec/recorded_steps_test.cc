@@ -17,8 +17,7 @@ class FakeStream : public Stream {
   }
   Status copy(void*, const void*, size_t) override { return ok(); }
   Status fill(void*, int, size_t) override { return ok(); }
-  StatusOr<std::unique_ptr<Recording>> record(
-      const std::function<Status(Stream&)>& work) override {
+  StatusOr<std::unique_ptr<Recording>> record(const std::function<Status(Stream&)>& work) override {
     ++num_recorded;
     RETURN_IF_ERROR(record_status);
     if (!can_record) return std::unique_ptr<Recording>();
@@ -45,10 +44,13 @@ class RecordedStepsTest : public ::testing::Test {
     step.num_rows = rows, step.num_tokens = tokens, step.num_logits = rows;
     step.max_blocks = max_blocks;
     num_runs_ = 0;
-    EXPECT_TRUE(steps_.run(step, stream_, [this](Stream&) {
-                        ++num_runs_;
-                        return ok();
-                      }).ok());
+    EXPECT_TRUE(steps_
+                    .run(step, stream_,
+                         [this](Stream&) {
+                           ++num_runs_;
+                           return ok();
+                         })
+                    .ok());
     return num_runs_;
   }
   FakeStream stream_;

@@ -98,8 +98,8 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, std::span<const
   step.num_logits = static_cast<int32_t>(num_logits);
   step.num_rows = static_cast<int32_t>(rows.size());
   step.num_tokens = static_cast<int32_t>(num_tokens);
-  step.max_blocks = table_width((step.max_length - 1) / limits.block_tokens + 1,
-                                blocks_per_sequence(limits));
+  step.max_blocks =
+      table_width((step.max_length - 1) / limits.block_tokens + 1, blocks_per_sequence(limits));
 
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);

@@ -34,8 +34,7 @@ class CudaStream final : public Stream {
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override;
   Status copy(void* dst, const void* src, size_t bytes) override;
   Status fill(void* dst, int byte, size_t bytes) override;
-  StatusOr<std::unique_ptr<Recording>> record(
-      const std::function<Status(Stream&)>& work) override;
+  StatusOr<std::unique_ptr<Recording>> record(const std::function<Status(Stream&)>& work) override;
   Status replay(const Recording& recording) override;
   Status synchronize() override;
   void* native() override { return stream_; }

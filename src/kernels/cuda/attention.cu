@@ -1,9 +1,9 @@
-// Paged attention of mixed steps: rows of few tokens go to attention_few.cu, the others (prompts and
-// their chunks) to the kernel here, whose keys and values are stored by a kernel of their own
+// Paged attention of mixed steps: rows of few tokens go to attention_few.cu, the others (prompts
+// and their chunks) to the kernel here, whose keys and values are stored by a kernel of their own
 // first. A block takes up to 128 query vectors that share a KV head (several tokens and the heads
-// of the group), each warp 32 of them, and walks their keys in tiles of 64. Queries and weights are
-// rounded to bf16. A query's result does not depend on the rows or chunks beside it, but for the
-// form of the kernel.
+// of the group), each warp 32 of them, and walks their keys in tiles of 64; heads of 64 and 128
+// columns go to attention_hopper.cu on that processor. Queries and weights are rounded to bf16. A
+// query's result does not depend on the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
 
 #include "kernels/cuda/attention.cuh"
@@ -14,8 +14,8 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kKeys = 64;      // of a tile
-constexpr int kSlices = 2;     // 16 keys each, between two looks at the largest score
+constexpr int kKeys = 64;   // of a tile
+constexpr int kSlices = 2;  // 16 keys each, between two looks at the largest score
 constexpr int kStages = 2;
 // Of 16 query vectors for each warp, as registers allow.
 template <int kDim>
@@ -37,41 +37,12 @@ __global__ void __launch_bounds__(kAttentionThreads) store_kernel(AttentionParam
   store_token<Cache>(p, token, row, static_cast<int>(blockIdx.y), shared);
 }
 
-// Blocks are numbered so that row r starts at row_begin[r] / tile_tokens + r: no table is needed,
-// and at most one block per row finds nothing to do. False for such a block. The last tokens, which
-// see the most keys, come first.
-__device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
-  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  int low = 0, high = p.num_rows - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (p.row_begin[middle] / p.tile_tokens + middle <= block)
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  tile.row = low;
-  const int end = p.row_begin[low + 1];
-  if (end - p.row_begin[low] <= p.few_tokens) return false;
-  const int index = block - (p.row_begin[low] / p.tile_tokens + low);
-  tile.first_token = p.row_begin[low] + index * p.tile_tokens;
-  tile.tokens = min(p.tile_tokens, end - tile.first_token);
-  const int group = p.num_heads / p.num_kv_heads;
-  const int heads = min(group, p.tile_vectors), head_blocks = (group + heads - 1) / heads;
-  const int part = static_cast<int>(blockIdx.y) % head_blocks;
-  tile.kv_head = static_cast<int>(blockIdx.y) / head_blocks;
-  tile.first_head = tile.kv_head * group + part * heads;
-  tile.heads = min(heads, group - part * heads);
-  return tile.tokens > 0;
-}
-
 template <class Cache, int kDim>
 struct TileMemory {
   static constexpr int kWide = 2 * Lines<kDim>::bytes(kKeys);  // keys, then values
   static constexpr int kStage = Cache::kHasScales ? 2 * kKeys * kDim : kWide;
   static constexpr int kQueries = Lines<kDim>::bytes(vectors_of(kDim));
-  static constexpr int kBytes =
-      kQueries + kStages * kStage + (Cache::kHasScales ? kWide : 0);
+  static constexpr int kBytes = kQueries + kStages * kStage + (Cache::kHasScales ? kWide : 0);
 };
 
 // Fetches the keys and values [first, first + kKeys) of the range, and their scales.
@@ -102,9 +73,10 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
 // and `values`.
 template <class Cache, int kDim>
 __device__ void attend_keys(const AttentionParams& p, const KeyRange& range, const uint8_t* queries,
-                            const QueryLimits (&limits)[kTiles<kDim>][2], int first, bool all_visible,
-                            const uint8_t* keys, const uint8_t* values, const float* key_scales,
-                            const float* value_scales, WarpState<kTiles<kDim>, kDim>& state) {
+                            const QueryLimits (&limits)[kTiles<kDim>][2], int first,
+                            bool all_visible, const uint8_t* keys, const uint8_t* values,
+                            const float* key_scales, const float* value_scales,
+                            WarpState<kTiles<kDim>, kDim>& state) {
   const int lane = threadIdx.x % kWarp;
   float scores[kTiles<kDim>][2 * kSlices][4];
   score<kTiles<kDim>, kSlices, kDim, false>(queries, nullptr, keys, scores);
@@ -114,50 +86,21 @@ __device__ void attend_keys(const AttentionParams& p, const KeyRange& range, con
 #pragma unroll
       for (int s = 0; s < 2 * kSlices; ++s)
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-          scores[t][s][r] *= key_scales[8 * s + 2 * (lane % 4) + r % 2];
+        for (int r = 0; r < 4; ++r) scores[t][s][r] *= key_scales[8 * s + 2 * (lane % 4) + r % 2];
     }
     if (!all_visible)
       judge<kSlices>(
-          p, is_plain(p), limits[t], range.count - first, [&](int i) { return range.position(first + i); },
-          scores[t]);
+          p, is_plain(p), limits[t], range.count - first,
+          [&](int i) { return range.position(first + i); }, scores[t]);
     weigh<kSlices, kDim>(scores[t], state.largest[t], state.sum[t], state.value[t]);
     if constexpr (Cache::kHasScales) {
 #pragma unroll
       for (int s = 0; s < 2 * kSlices; ++s)
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
-          scores[t][s][r] *= value_scales[8 * s + 2 * (lane % 4) + r % 2];
+        for (int r = 0; r < 4; ++r) scores[t][s][r] *= value_scales[8 * s + 2 * (lane % 4) + r % 2];
     }
   }
   add_values<kTiles<kDim>, kSlices, kDim, false>(scores, values, state.value);
-}
-
-template <int kDim>
-__device__ void write_out(const AttentionParams& p, const QueryTile& tile,
-                          const WarpState<kTiles<kDim>, kDim>& state) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-#pragma unroll
-  for (int t = 0; t < kTiles<kDim>; ++t)
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int m = (warp * kTiles<kDim> + t) * 16 + 8 * h + lane / 4;
-      const float sum = row_sum(state.sum[t][h]);
-      if (m >= tile.vectors()) continue;
-      const int head = tile.head(m);
-      const float sink = p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
-      const float top = fmaxf(sink, state.largest[t][h]);
-      const float factor = weight_of(state.largest[t][h], top);
-      const float total = sum * factor + weight_of(sink, top);
-      __nv_bfloat16* const out = p.out + tile.token(m) * p.out_stride +
-                                 static_cast<int64_t>(head) * p.head_dim + 2 * (lane % 4);
-#pragma unroll
-      for (int i = 0; i < kDim / 8; ++i)
-        if (8 * i < p.head_dim)
-          *reinterpret_cast<uint32_t*>(out + 8 * i) =
-              pack(state.value[t][i][2 * h] * factor / total,
-                   state.value[t][i][2 * h + 1] * factor / total);
-    }
 }
 
 template <class Cache, int kDim>
@@ -168,7 +111,7 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
   let_next_begin();
   wait_for_previous();
   QueryTile tile;
-  if (!find_tile(p, tile)) return;
+  if (!find_many(p, tile)) return;
   uint8_t* const stages = memory + Memory::kQueries;
   uint8_t* const wide = stages + kStages * Memory::kStage;
   const int first_position = p.positions[tile.first_token];
@@ -194,10 +137,9 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
   const bool has_work = first_vector < tile.vectors();
   const int last_vector = min(first_vector + kTiles<kDim> * 16, tile.vectors()) - 1;
   const int warp_first = has_work ? p.positions[tile.token(first_vector)] : 0;
-  const int warp_end =
-      has_work ? range.count - (p.positions[tile.first_token + tile.tokens - 1] -
-                                p.positions[tile.token(last_vector)])
-               : 0;
+  const int warp_end = has_work ? range.count - (p.positions[tile.first_token + tile.tokens - 1] -
+                                                 p.positions[tile.token(last_vector)])
+                                : 0;
   const bool plain = is_plain(p);
   const uint8_t* const queries = memory + first_vector * Lines<kDim>::kPitch;
 
@@ -228,41 +170,64 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
                                  lines + Lines<kDim>::bytes(kKeys + at), scales[stage][0] + at,
                                  scales[stage][1] + at, state);
   }
-  if (has_work) write_out<kDim>(p, tile, state);
+#pragma unroll
+  for (int t = 0; t < kTiles<kDim>; ++t)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int m = first_vector + 16 * t + 8 * h + lane / 4;
+      const float sum = row_sum(state.sum[t][h]);
+      if (m < tile.vectors())
+        write_vector<kDim>(p, tile, m, h, state.largest[t][h], sum, state.value[t]);
+    }
 }
 
 template <class Cache, int kDim>
-cudaError_t enqueue(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
+cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   const auto kernel = many_tokens_kernel<Cache, kDim>;
   constexpr int kBytes = TileMemory<Cache, kDim>::kBytes;
   if (const cudaError_t error =
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
       error != cudaSuccess)
     return error;
-  const dim3 lines(static_cast<unsigned>(num_tokens), static_cast<unsigned>(p.num_kv_heads));
-  if (const cudaError_t error =
-          launch_overlapped(store_kernel<Cache>, num_tokens, lines, kAttentionThreads, 0, stream, p);
-      error != cudaSuccess)
-    return error;
-  const int group = p.num_heads / p.num_kv_heads;
-  const dim3 grid(static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows),
-                  static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors)));
-  return launch_overlapped(kernel, num_tokens, grid, kAttentionThreads, kBytes, stream, p);
+  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kAttentionThreads, kBytes, stream, p);
 }
 
 template <class Cache>
-cudaError_t enqueue_dim(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
-  if (p.head_dim <= 64) return enqueue<Cache, 64>(p, num_tokens, stream);
-  if (p.head_dim <= 96) return enqueue<Cache, 96>(p, num_tokens, stream);
-  if (p.head_dim <= 128) return enqueue<Cache, 128>(p, num_tokens, stream);
-  return enqueue<Cache, 256>(p, num_tokens, stream);
+cudaError_t enqueue_dim(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
+  if (p.head_dim <= 64) return enqueue<Cache, 64>(p, grid, stream);
+  if (p.head_dim <= 96) return enqueue<Cache, 96>(p, grid, stream);
+  if (p.head_dim <= 128) return enqueue<Cache, 128>(p, grid, stream);
+  return enqueue<Cache, 256>(p, grid, stream);
 }
 
-cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_tokens,
+bool is_for_hopper(const AttentionParams& p, int sm) {
+  return sm == 90 && (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines;
+}
+
+template <class Cache>
+cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int sm,
                                cudaStream_t stream) {
-  if (cache == DType::kI8) return enqueue_dim<Int8Cache>(p, num_tokens, stream);
-  if (cache == DType::kF8E4M3) return enqueue_dim<Fp8Cache>(p, num_tokens, stream);
-  return enqueue_dim<Bf16Cache>(p, num_tokens, stream);
+  const dim3 lines(static_cast<unsigned>(num_tokens), static_cast<unsigned>(p.num_kv_heads));
+  if (const cudaError_t error = launch_overlapped(store_kernel<Cache>, num_tokens, lines,
+                                                  kAttentionThreads, 0, stream, p);
+      error != cudaSuccess)
+    return error;
+  const int group = p.num_heads / p.num_kv_heads;
+  p.tile_vectors = is_for_hopper(p, sm) ? kHopperVectors : vectors_of(p.head_dim);
+  p.tile_tokens = p.tile_vectors / std::min(group, p.tile_vectors);
+  const dim3 grid(
+      static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows),
+      static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors)));
+  if (is_for_hopper(p, sm)) return launch_many_hopper(p, cache, grid, stream);
+  return enqueue_dim<Cache>(p, grid, stream);
+}
+
+cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_tokens, int sm,
+                               cudaStream_t stream) {
+  if (cache == DType::kI8) return launch_many_tokens<Int8Cache>(p, cache, num_tokens, sm, stream);
+  if (cache == DType::kF8E4M3)
+    return launch_many_tokens<Fp8Cache>(p, cache, num_tokens, sm, stream);
+  return launch_many_tokens<Bf16Cache>(p, cache, num_tokens, sm, stream);
 }
 
 AttentionParams params_of(const Attention& a) {
@@ -293,8 +258,6 @@ AttentionParams params_of(const Attention& a) {
   p.sink = a.cache.sink;
   p.heads_per_block = std::min(group, kFewVectors);
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
-  p.tile_vectors = vectors_of(p.head_dim);
-  p.tile_tokens = p.tile_vectors / std::min(group, p.tile_vectors);
   p.few_tokens = kFewVectors / p.heads_per_block;
   p.scale = a.scale;
   p.cap = a.cap;
@@ -339,7 +302,7 @@ cudaError_t launch(const Attention& a, const Scratch& scratch, cudaStream_t stre
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
   if (tokens > p.num_rows)
-    if (const cudaError_t error = launch_many_tokens(p, a.cache.type, tokens, stream);
+    if (const cudaError_t error = launch_many_tokens(p, a.cache.type, tokens, scratch.sm, stream);
         error != cudaSuccess)
       return error;
   const int chunks = divide_keys(a, tokens == p.num_rows, scratch, p);

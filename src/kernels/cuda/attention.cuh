@@ -12,7 +12,8 @@ namespace nereid::kernels::cuda {
 
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / kWarp;
-constexpr int kFewVectors = 16;  // query vectors of a block of the kernel for few tokens
+constexpr int kHopperVectors = 192;  // query vectors of a block of attention_hopper.cu
+constexpr int kFewVectors = 16;      // query vectors of a block of the kernel for few tokens
 constexpr float kLog2E = 1.4426950408889634f;
 
 struct AttentionParams {
@@ -32,10 +33,10 @@ struct AttentionParams {
   int64_t out_stride;
   int64_t block_stride, scale_stride;  // from block to block of the cache
   int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window, sink;
-  int heads_per_block;  // query heads of a block, all of one group
-  int head_blocks;      // blocks for one group
+  int heads_per_block;            // query heads of a block, all of one group
+  int head_blocks;                // blocks for one group
   int tile_vectors, tile_tokens;  // of a block of the kernel for many tokens
-  int few_tokens;       // rows with as many tokens or fewer go to the kernel for few tokens
+  int few_tokens;  // rows with as many tokens or fewer go to the kernel for few tokens
   float scale, cap, alibi;
   int alibi_heads;  // the largest power of two up to num_heads
   int rotated;      // columns of a head that turn
@@ -144,6 +145,34 @@ struct QueryTile {
   __device__ int head(int m) const { return first_head + m % heads; }
 };
 
+// The tile of a block of a kernel for many tokens. Blocks are numbered so that row r starts at
+// row_begin[r] / tile_tokens + r: no table is needed, and at most one block per row finds nothing
+// to do. False for such a block. The last tokens, which see the most keys, come first.
+inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
+  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  int low = 0, high = p.num_rows - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (p.row_begin[middle] / p.tile_tokens + middle <= block)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  tile.row = low;
+  const int end = p.row_begin[low + 1];
+  if (end - p.row_begin[low] <= p.few_tokens) return false;
+  const int index = block - (p.row_begin[low] / p.tile_tokens + low);
+  tile.first_token = p.row_begin[low] + index * p.tile_tokens;
+  tile.tokens = min(p.tile_tokens, end - tile.first_token);
+  const int group = p.num_heads / p.num_kv_heads;
+  const int heads = min(group, p.tile_vectors), head_blocks = (group + heads - 1) / heads;
+  const int part = static_cast<int>(blockIdx.y) % head_blocks;
+  tile.kv_head = static_cast<int>(blockIdx.y) / head_blocks;
+  tile.first_head = tile.kv_head * group + part * heads;
+  tile.heads = min(heads, group - part * heads);
+  return tile.tokens > 0;
+}
+
 // The keys that the queries of a tile see, as one row of keys without the gap between the sinks of
 // the window and the window.
 struct KeyRange {
@@ -201,8 +230,8 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
     int2 at = {2 * c, 2 * c + 1};
     if (c < half) {
       const int64_t token = tile.token(m);
-      const float* head = p.qkv + token * p.qkv_stride +
-                          static_cast<int64_t>(tile.head(m)) * p.head_dim;
+      const float* head =
+          p.qkv + token * p.qkv_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim;
       pair = load_pair(p, head, c, p.positions[token]);
       pair.x *= factor, pair.y *= factor;
       at = columns(p, c);
@@ -224,8 +253,8 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
   }
 }
 
-// Fetches one line of a cache, of which this is the `part`-th thread of `parts`: bf16 to where it is
-// used, others as they are; zeros past the head's columns or without `valid`.
+// Fetches one line of a cache, of which this is the `part`-th thread of `parts`: bf16 to where it
+// is used, others as they are; zeros past the head's columns or without `valid`.
 template <class Cache, int kDim>
 __device__ void fetch_line(const AttentionParams& p, const void* cache, int64_t first, bool valid,
                            int part, int parts, uint8_t* line) {
@@ -303,8 +332,8 @@ __device__ void score(const uint8_t* high, const uint8_t* low, const uint8_t* ke
   const int query_offset = lane % 16 * kPitch + lane / 16 * 16;
   const uint32_t high_at = shared_address(high) + query_offset;
   const uint32_t low_at = kExact ? shared_address(low) + query_offset : 0;
-  const uint32_t key_at = shared_address(keys) +
-                          (lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2 * 16;
+  const uint32_t key_at =
+      shared_address(keys) + (lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2 * 16;
 #pragma unroll
   for (int k = 0; k < kDim / 16; ++k) {
     uint32_t q[kTiles][4], rest[kTiles][4];
@@ -447,6 +476,24 @@ __device__ void add_values(const float (&weights)[kTiles][2 * kSlices][4], const
       }
     }
   }
+}
+
+// Writes a vector of the output: rows h of value's registers, relative to 2^largest.
+template <int kDim>
+__device__ void write_vector(const AttentionParams& p, const QueryTile& tile, int m, int h,
+                             float largest, float sum, const float (&value)[kDim / 8][4]) {
+  const int head = tile.head(m);
+  const float sink = p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
+  const float top = fmaxf(sink, largest), factor = weight_of(largest, top);
+  const float share = factor / (sum * factor + weight_of(sink, top));
+  __nv_bfloat16* const out = p.out + tile.token(m) * p.out_stride +
+                             static_cast<int64_t>(head) * p.head_dim +
+                             2 * (static_cast<int>(threadIdx.x) % 4);
+#pragma unroll
+  for (int i = 0; i < kDim / 8; ++i)
+    if (8 * i < p.head_dim)
+      *reinterpret_cast<uint32_t*>(out + 8 * i) =
+          pack(value[i][2 * h] * share, value[i][2 * h + 1] * share);
 }
 
 // The sum of a row over the four threads that have it.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kKeys = 16;  // of a warp at a time
 
-// One warp's shared memory: the lines of its keys and of their values; with a narrow cache these are
-// as they were fetched, and one more place has the ones in use as bf16.
+// One warp's shared memory: the lines of its keys and of their values; with a narrow cache these
+// are as they were fetched, and one more place has the ones in use as bf16.
 template <class Cache, int kDim>
 struct WarpMemory {
   static constexpr int kLine = Cache::kHasScales ? kDim : Lines<kDim>::kPitch;
@@ -41,8 +41,8 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   return tile.tokens > 0 && tile.tokens <= p.few_tokens;
 }
 
-// Fetches the lines of 16 keys or values, of which `count` exist; lane i % 16 knows the place of the
-// i-th.
+// Fetches the lines of 16 keys or values, of which `count` exist; lane i % 16 knows the place of
+// the i-th.
 template <class Cache, int kDim>
 __device__ void fetch(const AttentionParams& p, const void* cache, const Place& place, int count,
                       uint8_t* lines) {
@@ -251,8 +251,8 @@ __global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(Attention
   wait_for_previous();
   QueryTile tile;
   if (!find_tile(p, tile)) return;
-  const KeyRange range = keys_of(p, p.positions[tile.first_token],
-                                 p.positions[tile.first_token + tile.tokens - 1]);
+  const KeyRange range =
+      keys_of(p, p.positions[tile.first_token], p.positions[tile.first_token + tile.tokens - 1]);
   // The row's keys in equal parts of at most chunk_keys.
   const int num_parts = (range.count + p.chunk_keys - 1) / p.chunk_keys;
   const int part_keys = ((range.count + num_parts - 1) / num_parts + kKeys - 1) / kKeys * kKeys;

@@ -1,4 +1,4 @@
-// The kernel of attention_few.cu, which attention.cu launches.
+// The kernels beside the one of attention.cu, which launches them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,4 +12,8 @@ struct AttentionParams;
 // Rows of at most few_tokens tokens, their keys and values written to the cache before.
 cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chunks,
                               cudaStream_t stream);
+// On Hopper: the other rows, of heads of 64 or 128 columns, their keys and values in the cache.
+cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
+                               cudaStream_t stream);
+
 }  // namespace nereid::kernels::cuda

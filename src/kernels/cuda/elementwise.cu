@@ -152,19 +152,20 @@ cudaError_t launch(const Glu& a, cudaStream_t stream) { return enqueue_any(a, st
 cudaError_t launch(const Activate& a, cudaStream_t stream) { return enqueue_any(a, stream); }
 
 cudaError_t launch(const SoftCap& a, cudaStream_t stream) {
-  return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
-                           static_cast<float*>(a.x.data), a.x.stride, a.out.cols, a.scale, a.cap);
+  return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads,
+                           0, stream, static_cast<float*>(a.x.data), a.x.stride, a.out.cols,
+                           a.scale, a.cap);
 }
 
 cudaError_t launch(const Add& a, cudaStream_t stream) {
-  return launch_overlapped(add_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
-                           static_cast<float*>(a.x.data), a.x.stride,
+  return launch_overlapped(add_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0,
+                           stream, static_cast<float*>(a.x.data), a.x.stride,
                            static_cast<const float*>(a.y.data), a.y.stride, a.out.cols);
 }
 
 cudaError_t launch(const Rope& a, cudaStream_t stream) {
-  return launch_overlapped(rope_kernel, a.qkv.rows, static_cast<unsigned>(a.qkv.rows), kThreads, 0, stream,
-                           static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions,
+  return launch_overlapped(rope_kernel, a.qkv.rows, static_cast<unsigned>(a.qkv.rows), kThreads, 0,
+                           stream, static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions,
                            a.angles.data, a.heads.num + a.heads.num_kv, a.heads.dim,
                            static_cast<int>(a.angles.cols), a.interleaved);
 }

@@ -1,8 +1,8 @@
 // out [rows, n] = x [rows, k] . weight [n, k]^T for up to eight rows: the time is that of reading
 // the weight once. A block has 32 outputs; its warps take 32 columns of k in turn, straight from
-// memory to the registers of the tensor cores' operands: since any order of k is as good as another,
-// the eight neighbours that a thread reads are four pairs of two products. The order of additions
-// depends on n and k alone.
+// memory to the registers of the tensor cores' operands: since any order of k is as good as
+// another, the eight neighbours that a thread reads are four pairs of two products. The order of
+// additions depends on n and k alone.
 //
 // Weights do not depend on the kernel in front: the first are fetched while it still runs.
 #include <cuda_bf16.h>
@@ -16,10 +16,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kTiles = 2;    // of 16 outputs for a block
+constexpr int kTiles = 2;  // of 16 outputs for a block
 constexpr int kOutputs = 16 * kTiles;
-constexpr int kDepth = 32;   // columns of a step
-constexpr int kAhead = 4;    // steps that are on their way
+constexpr int kDepth = 32;  // columns of a step
+constexpr int kAhead = 4;   // steps that are on their way
 constexpr int kMaxRows = kMaxGemvRows;
 
 struct Params {
@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(Params p) {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        weights[a][t][h] = k < p.k ? load_once(rows[t][h] + k) : uint4{};
+      for (int h = 0; h < 2; ++h) weights[a][t][h] = k < p.k ? load_once(rows[t][h] + k) : uint4{};
   };
   const auto load_inputs = [&](int a, int64_t k) {
     inputs[a] = has_x && k < p.k ? *reinterpret_cast<const uint4*>(x + k) : uint4{};

@@ -30,6 +30,7 @@ struct Scratch {
   int32_t* counters = nullptr;
   int64_t num_counters = 0;
   int num_units = 0;  // multiprocessors
+  int sm = 0;         // compute capability, 90 for Hopper
 };
 
 cudaError_t launch(const Attention& args, const Scratch& scratch, cudaStream_t stream);

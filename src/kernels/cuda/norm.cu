@@ -131,8 +131,8 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
   const int64_t lanes = (a.weight.k + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
   const int64_t threads = lanes < kMaxThreads ? (lanes + kWarp - 1) / kWarp * kWarp : kMaxThreads;
   const dim3 grid(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.x.cols / a.weight.k));
-  return launch_overlapped(vectors ? norm_kernel<X, Out, 4> : norm_kernel<X, Out, 1>, a.out.rows, grid,
-                           static_cast<unsigned>(threads), 0, stream, p);
+  return launch_overlapped(vectors ? norm_kernel<X, Out, 4> : norm_kernel<X, Out, 1>, a.out.rows,
+                           grid, static_cast<unsigned>(threads), 0, stream, p);
 }
 
 template <class X>

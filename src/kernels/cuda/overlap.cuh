@@ -23,7 +23,8 @@ inline int compute_capability() {
 
 // All kernels of a step ask for the same division of a multiprocessor's memory: one that wanted
 // another could not begin before the multiprocessor is empty. With up to kMaxGemvRows rows products
-// read weights through the first-level cache, which needs room for them, with more into shared memory.
+// read weights through the first-level cache, which needs room for them, with more into shared
+// memory.
 template <class... Params, class... Args>
 cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid, dim3 block,
                               size_t shared, cudaStream_t stream, Args... args) {

@@ -49,8 +49,7 @@ inline __device__ void wait_for_copies() {
 }
 
 // --- Tensor cores by warps: d += a [16, 16] . b [16, 8], f32 sums of bf16.
-inline __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                uint32_t b1) {
+inline __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
       "{%8, %9}, {%0, %1, %2, %3};"
@@ -84,10 +83,10 @@ inline __device__ void barriers_are_ready() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 inline __device__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   shared_address(barrier)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+      "r"(bytes)
+      : "memory");
 }
 inline __device__ void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
@@ -103,6 +102,11 @@ inline __device__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
       "}\n" ::"r"(shared_address(barrier)),
       "r"(parity)
       : "memory");
+}
+
+// Makes this thread's writes to shared memory known to tensor cores, before a barrier.
+inline __device__ void writes_are_ready() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 // --- A box of a matrix in global memory to shared memory; (column, row) is its first element.
@@ -124,6 +128,13 @@ inline __device__ uint64_t swizzled_matrix(const void* p) {
   // 8 rows of 128 bytes from one group of rows to the next; layout type 1: 128-byte swizzle.
   return (address >> 4 & 0x3fff) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
+}
+// A matrix whose rows are k and whose columns, in halves of 64 that lie `half_bytes` apart, are
+// those of the product.
+inline __device__ uint64_t swizzled_columns(const void* p, int half_bytes) {
+  const uint64_t address = shared_address(p);
+  return (address >> 4 & 0x3fff) | static_cast<uint64_t>(half_bytes >> 4) << 16 |
+         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
 inline __device__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 inline __device__ void products_end() {
@@ -177,6 +188,41 @@ inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
       : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
       : "l"(a), "l"(b));
 }
+
+// The same with d in rows of four, as register 4 i + r is d[i][r].
+#define NEREID_R(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
+#define NEREID_R8(d, i)                                                                           \
+  NEREID_R(d, i), NEREID_R(d, i + 1), NEREID_R(d, i + 2), NEREID_R(d, i + 3), NEREID_R(d, i + 4), \
+      NEREID_R(d, i + 5), NEREID_R(d, i + 6), NEREID_R(d, i + 7)
+inline __device__ void multiply_64(float (&d)[8][4], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
+      : NEREID_R8(d, 0)
+      : "l"(a), "l"(b));
+}
+// a: registers of four rows' pairs as for multiply(); b: swizzled_columns().
+inline __device__ void multiply_64(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+      : NEREID_R8(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+inline __device__ void multiply_64(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
+      "%63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+      : NEREID_R8(d, 0), NEREID_R8(d, 8)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+#undef NEREID_R8
+#undef NEREID_R
 #undef NEREID_D16
 #undef NEREID_D4
 

@@ -46,23 +46,24 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
 }  // namespace
 
 cudaError_t launch(const Embed& a, cudaStream_t stream) {
-  return launch_overlapped(embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
-                           a.step.tokens, a.step.slot_tokens,
+  return launch_overlapped(embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0,
+                           stream, a.step.tokens, a.step.slot_tokens,
                            static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
                            static_cast<float*>(a.out.data), a.out.stride, a.scale);
 }
 
 cudaError_t launch(const AddPositions& a, cudaStream_t stream) {
-  return launch_overlapped(add_positions_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0,
-                           stream, a.step.positions,
+  return launch_overlapped(add_positions_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
+                           kThreads, 0, stream, a.step.positions,
                            static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
                            static_cast<float*>(a.out.data), a.out.stride);
 }
 
 cudaError_t launch(const GatherRows& a, cudaStream_t stream) {
-  return launch_overlapped(gather_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
-                           static_cast<const float*>(a.x.data), a.x.stride, a.step.logit_tokens,
-                           a.out.cols, static_cast<float*>(a.out.data), a.out.stride);
+  return launch_overlapped(gather_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads,
+                           0, stream, static_cast<const float*>(a.x.data), a.x.stride,
+                           a.step.logit_tokens, a.out.cols, static_cast<float*>(a.out.data),
+                           a.out.stride);
 }
 
 }  // namespace nereid::kernels::cuda

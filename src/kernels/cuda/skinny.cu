@@ -1,8 +1,9 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows: the time is that of reading the weight
-// once. Every multiprocessor takes an equal share of the weight's boxes (a tile of outputs by 64 k),
-// in the order of outputs, then k; one warp fetches them ahead with the copy engine, the others
-// multiply. Where the share of a multiprocessor begins or ends inside an output tile, the partial sums meet in the
-// workspace and the last to arrive adds them in order (Osama et al. 2023, "Stream-K").
+// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows: the time is that of reading the
+// weight once. Every multiprocessor takes an equal share of the weight's boxes (a tile of outputs
+// by 64 k), in the order of outputs, then k; one warp fetches them ahead with the copy engine, the
+// others multiply. Where the share of a multiprocessor begins or ends inside an output tile, the
+// partial sums meet in the workspace and the last to arrive adds them in order (Osama et al. 2023,
+// "Stream-K").
 //
 // Weights do not depend on the kernel in front: the first boxes are fetched while it still runs.
 #include <cuda_bf16.h>
@@ -16,8 +17,8 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kPart = 64;        // outputs of a group of four warps
-constexpr int kDepth = 64;       // k of a box: a row of 128 bytes
+constexpr int kPart = 64;   // outputs of a group of four warps
+constexpr int kDepth = 64;  // k of a box: a row of 128 bytes
 constexpr int kGroupThreads = 128;
 constexpr int kPartBytes = kPart * kDepth * 2;
 constexpr int kSharedBytes = 144 * 1024;
@@ -27,9 +28,9 @@ constexpr int kSharedBytes = 144 * 1024;
 template <int kRows>
 constexpr int kGroups = kRows <= 16 ? 1 : 2;
 template <int kRows>
-constexpr int kThreads = kGroups<kRows> * kGroupThreads + kWarp;
+constexpr int kThreads = kGroups<kRows>* kGroupThreads + kWarp;
 template <int kRows>
-constexpr int kStageBytes = kGroups<kRows> * kPartBytes + kRows * kDepth * 2;
+constexpr int kStageBytes = kGroups<kRows>* kPartBytes + kRows* kDepth * 2;
 template <int kRows>
 constexpr int kStages = kSharedBytes / kStageBytes<kRows>;
 
@@ -55,7 +56,8 @@ __device__ int64_t block_of(const Params& p, int64_t box) {
 // A block's boxes in the order of its work: those of tiles that it shares with other blocks first,
 // so that the last to arrive is not the end of the kernel where there are whole tiles too.
 struct Share {
-  int tiles[3], begins[3], ends[3];  // pieces: first tile, boxes of it; the last one is of whole tiles
+  int tiles[3], begins[3],
+      ends[3];  // pieces: first tile, boxes of it; the last one is of whole tiles
   int num_whole;
 
   __device__ explicit Share(const Params& p) {
@@ -222,8 +224,8 @@ __device__ void consume(const Params& p, Ring<kRows> ring, const Share& share, i
 
 template <int kRows, class Out>
 __global__ void __launch_bounds__(kThreads<kRows>)
-    skinny_kernel(const __grid_constant__ CUtensorMap weights, const __grid_constant__ CUtensorMap x,
-                  Params p) {
+    skinny_kernel(const __grid_constant__ CUtensorMap weights,
+                  const __grid_constant__ CUtensorMap x, Params p) {
 #if defined(NEREID_HOPPER)
   extern __shared__ __align__(1024) uint8_t boxes[];
   __shared__ uint64_t full[kStages<kRows>], empty[kStages<kRows>];
@@ -274,10 +276,10 @@ cudaError_t describe(const void* data, int64_t rows, int64_t cols, int64_t strid
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
   const cuuint32_t box[] = {kDepth, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
-  const CUresult result = encode_tiled()(
-      &map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes,
+                     strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -309,7 +311,8 @@ cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream
       error != cudaSuccess)
     return error;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(scratch.num_units, p.boxes));
-  return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows>, kBytes, stream, weights, x, p);
+  return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows>, kBytes, stream, weights, x,
+                           p);
 }
 
 template <class Out>

@@ -39,8 +39,8 @@ template <class Op, class Launch>
 Status run_with_scratch(const Op& args, Stream& stream, Launch launch) {
   const auto& cuda = static_cast<CudaStream&>(stream);
   const DeviceInfo& device = stream.device().info();
-  const Scratch scratch = {cuda.workspace(), kCudaWorkspaceBytes, cuda.counters(), kCudaCounters,
-                           device.num_units};
+  const Scratch scratch = {cuda.workspace(), kCudaWorkspaceBytes, cuda.counters(),
+                           kCudaCounters,    device.num_units,    device.sm};
   const cudaError_t error = launch(args, scratch, cuda.handle());
   if (error == cudaSuccess) return ok();
   return annotate(cuda_status(error, "launch", device.index), Op::kName);
