@@ -22,7 +22,6 @@ template <int kDim>
 constexpr int kTiles = kDim <= 128 ? 2 : 1;
 constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  // of a block
 constexpr int kChunkKeys = 128;  // least of a block, with few tokens
-constexpr int kBlocksPerUnit = 4;
 constexpr int kMaxChunks = 256;  // of a row
 
 // One block for each token and KV head.
@@ -284,7 +283,8 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
   const int64_t room = std::min<int64_t>(
       static_cast<int64_t>(scratch.workspace_bytes) / (groups * part_bytes), kMaxChunks);
   // Enough blocks for the device, but no more: each has a price of its own.
-  const int64_t wanted = std::max<int64_t>(1, kBlocksPerUnit * scratch.num_units / groups);
+  const int blocks_per_unit = p.num_rows <= kMaxGemvRows ? 2 : 4;  // that run at once
+  const int64_t wanted = std::max<int64_t>(1, blocks_per_unit * scratch.num_units / groups);
   int64_t chunk = kChunkKeys;
   while (chunk < most && (most + chunk - 1) / chunk > std::min(room, wanted)) chunk += kChunkKeys;
   if (groups > scratch.num_counters) chunk = std::max(chunk, most);

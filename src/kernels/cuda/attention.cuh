@@ -280,10 +280,8 @@ __device__ void fetch_line(const AttentionParams& p, const void* cache, int64_t 
 // Eight cells as they were fetched to eight bf16.
 template <class Cache>
 __device__ void widen_8(const uint8_t* raw, uint8_t* line, int c) {
-  float x[8];
-  Cache::read8(reinterpret_cast<const typename Cache::Cell*>(raw) + 8 * c, x);
   *reinterpret_cast<uint4*>(line + 16 * c) =
-      make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+      Cache::widen8(reinterpret_cast<const typename Cache::Cell*>(raw) + 8 * c);
 }
 
 // What a query vector needs to judge a score.

@@ -41,6 +41,24 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   return tile.tokens > 0 && tile.tokens <= p.few_tokens;
 }
 
+// Where this lane's key of 16 is, and the scales of its lines; 0 for a key that does not exist.
+struct Found {
+  Place place = {};
+  float key_scale = 0, value_scale = 0;
+};
+template <class Cache>
+__device__ Found find(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                      int first, int end) {
+  const int key = first + static_cast<int>(threadIdx.x) % kKeys;
+  Found found;
+  found.place = place_of(p, tile.row, range.position(min(key, end - 1)), tile.kv_head);
+  if (Cache::kHasScales && key < end) {
+    found.key_scale = p.k_scales[found.place.scale];
+    found.value_scale = p.v_scales[found.place.scale];
+  }
+  return found;
+}
+
 // Fetches the lines of 16 keys or values, of which `count` exist; lane i % 16 knows the place of
 // the i-th.
 template <class Cache, int kDim>
@@ -69,18 +87,17 @@ __device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
   return lines;
 }
 
-// Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; 0 past `count`.
+// Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; lane i has that of key
+// i.
 template <class Cache>
-__device__ void multiply_scales(const float* scales, const Place& place, int count,
-                                float (&x)[2][4]) {
+__device__ void multiply_scales(float mine, float (&x)[2][4]) {
   if constexpr (!Cache::kHasScales) return;
-  const int lane = threadIdx.x % kWarp;
-  const float mine = lane % kKeys < count ? scales[place.scale] : 0.0f;
+  const int first = 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
   for (int s = 0; s < 2; ++s)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const float scale = __shfl_sync(kAllLanes, mine, 8 * s + 2 * (lane % 4) + c);
+      const float scale = __shfl_sync(kAllLanes, mine, 8 * s + first + c);
       x[s][c] *= scale;
       x[s][2 + c] *= scale;
     }
@@ -90,7 +107,7 @@ __device__ void multiply_scales(const float* scales, const Place& place, int cou
 // as soon as the scores are there, the next values when the values have been added.
 template <class Cache, int kDim>
 __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                            const uint8_t* queries, const QueryLimits (&limits)[2], Place place,
+                            const uint8_t* queries, const QueryLimits (&limits)[2], Found found,
                             int first, int end, uint8_t* memory, WarpState<1, kDim>& state) {
   constexpr int kStride = kAttentionWarps * kKeys;
   uint8_t* const keys = memory;
@@ -104,25 +121,24 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
     score<1, 1, kDim, true>(queries, queries + Lines<kDim>::bytes(kFewVectors),
                             widen<Cache, kDim>(keys, wide), scores);
     __syncwarp();
-    Place next_place = place;
+    Found next_found;
     if (next < end) {
-      const int key = min(next + static_cast<int>(threadIdx.x) % kKeys, end - 1);
-      next_place = place_of(p, tile.row, range.position(key), tile.kv_head);
-      fetch<Cache, kDim>(p, p.k_cache, next_place, end - next, keys);
+      next_found = find<Cache>(p, tile, range, next, end);
+      fetch<Cache, kDim>(p, p.k_cache, next_found.place, end - next, keys);
     }
     end_copies();
-    multiply_scales<Cache>(p.k_scales, place, count, scores[0]);
+    multiply_scales<Cache>(found.key_scale, scores[0]);
     judge<1>(
         p, is_plain(p), limits, count, [&](int i) { return range.position(first + i); }, scores[0]);
     weigh<1, kDim>(scores[0], state.largest[0], state.sum[0], state.value[0]);
-    multiply_scales<Cache>(p.v_scales, place, count, scores[0]);
+    multiply_scales<Cache>(found.value_scale, scores[0]);
     wait_for_copies<1>();
     __syncwarp();
     add_values<1, 1, kDim, true>(scores, widen<Cache, kDim>(values, wide), state.value);
     __syncwarp();
-    if (next < end) fetch<Cache, kDim>(p, p.v_cache, next_place, end - next, values);
+    if (next < end) fetch<Cache, kDim>(p, p.v_cache, next_found.place, end - next, values);
     end_copies();
-    place = next_place;
+    found = next_found;
   }
   wait_for_copies<0>();
 }
@@ -273,14 +289,14 @@ __global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(Attention
   uint8_t* const tiles = memory + 2 * Lines<kDim>::bytes(kFewVectors);
   uint8_t* const mine = tiles + warp * WarpMemory<Cache, kDim>::kBytes;
   const int key = first + warp * kKeys;
-  Place place = {};
+  Found found;
   if (key < end) {
-    place = place_of(p, tile.row, range.position(min(key + lane % kKeys, end - 1)), tile.kv_head);
-    fetch<Cache, kDim>(p, p.k_cache, place, end - key, mine);
+    found = find<Cache>(p, tile, range, key, end);
+    fetch<Cache, kDim>(p, p.k_cache, found.place, end - key, mine);
   }
   end_copies();
   if (key < end)
-    fetch<Cache, kDim>(p, p.v_cache, place, end - key,
+    fetch<Cache, kDim>(p, p.v_cache, found.place, end - key,
                        mine + kKeys * WarpMemory<Cache, kDim>::kLine);
   end_copies();
   load_queries<kDim, true>(p, tile, kFewVectors, queries,
@@ -295,7 +311,7 @@ __global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(Attention
   WarpState<1, kDim> state;
   state.clear();
   __syncthreads();
-  attend_keys<Cache, kDim>(p, tile, range, queries, limits, place, key, end, mine, state);
+  attend_keys<Cache, kDim>(p, tile, range, queries, limits, found, key, end, mine, state);
   auto* const values = reinterpret_cast<float*>(tiles);
   merge_warps<kDim>(tile, state, values, largest, sums);
   if (num_parts > 1) {

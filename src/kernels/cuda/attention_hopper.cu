@@ -97,10 +97,8 @@ __device__ void widen(const uint8_t* stage, uint8_t* wide) {
   for (int i = threadIdx.x; i < 2 * kKeys * kPieces; i += kThreads) {
     const int line = i / kPieces, piece = i % kPieces;
     uint8_t* const matrix = wide + line / kKeys * TileMemory<Cache, kDim>::kMatrix;
-    float x[8];
-    Cache::read8(reinterpret_cast<const typename Cache::Cell*>(stage + line * kDim) + 8 * piece, x);
-    *reinterpret_cast<uint4*>(matrix + place_in_matrix(line % kKeys, 8 * piece)) =
-        make_uint4(pack(x[0], x[1]), pack(x[2], x[3]), pack(x[4], x[5]), pack(x[6], x[7]));
+    *reinterpret_cast<uint4*>(matrix + place_in_matrix(line % kKeys, 8 * piece)) = Cache::widen8(
+        reinterpret_cast<const typename Cache::Cell*>(stage + line * kDim) + 8 * piece);
   }
 }
 
