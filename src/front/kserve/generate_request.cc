@@ -3,6 +3,7 @@
 
 #include "front/http/json_text.h"
 #include "front/kserve/generate_mapping.h"
+#include "front/kserve/json_body.h"
 #include "front/kserve/json_tensor.h"
 
 namespace nereid::front {
@@ -93,7 +94,8 @@ Status add_members(const json::object& object, const ModelInfo& model, bool top_
 }  // namespace
 
 StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model) {
-  StatusOr<json::value> root = parse_json_once(body, kMaxJsonDepth);
+  std::string marked;
+  StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxJsonDepth);
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}", message(root.status()));
   }

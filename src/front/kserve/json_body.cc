@@ -8,13 +8,20 @@ namespace {
 constexpr size_t kMaxDepth = 100;
 }
 
+StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
+                                         size_t max_depth) {
+  StatusOr<json::value> root = parse_json_once(body, max_depth);
+  if (root.ok()) return root;
+  std::optional<std::string> text = mark_non_finite(body);
+  if (!text) return root;
+  marked = *std::move(text);
+  body = marked;
+  return parse_json_once(body, max_depth);
+}
+
 StatusOr<json::value> parse_json_body(std::string_view body) {
-  StatusOr<json::value> root = parse_json_once(body, kMaxDepth);
-  std::optional<std::string> marked;
-  if (!root.ok() && (marked = mark_non_finite(body))) {
-    body = *marked;
-    root = parse_json_once(body, kMaxDepth);
-  }
+  std::string marked;
+  const StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxDepth);
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}",
                             body.empty() ? "The document is empty." : message(root.status()));

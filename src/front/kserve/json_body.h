@@ -10,6 +10,11 @@
 
 namespace nereid::front {
 
+// Parses JSON in which numbers may also be NaN, Infinity and -Infinity (see non_finite() in
+// json_text.h). `body` becomes the text that was parsed, which is `marked` where it has such.
+StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
+                                         size_t max_depth);
+
 // The body as JSON; numbers that are not finite may be in it (see non_finite()). An empty body is
 // an error; InvalidArgument says where.
 StatusOr<json::value> parse_json_body(std::string_view body);
