@@ -16,9 +16,10 @@ CACHE = "other shapes and requested outputs are other questions to the response 
 DIFFERENT = [
     (r'nv_inference_request_failure\{model="(from|g)_files"', None, GONE),
     (r'nv_inference_(request_(success|failure)|(exec_)?count)\{model="(ensemble|ensemble_plain|post)"', None, ANEW),
-    (r'nv_inference_(request_success|count)\{model="llm"', -9, REFUSED),
+    (r'nv_inference_(request_success|count)\{model="llm"', -7, REFUSED),
     (r'nv_inference_exec_count\{model="llm"', None, REFUSED + "; how many form a batch is a matter of time"),
-    (r'nv_inference_(request_success|(exec_)?count)\{model="(one|types)"', -5, REFUSED),
+    (r'nv_inference_(request_success|(exec_)?count)\{model="one"', -5, REFUSED),
+    (r'nv_inference_(request_success|(exec_)?count)\{model="types"', -3, REFUSED),
     (r'nv_inference_request_failure\{model="(bytes1|llm|types)",reason="BACKEND"', -1, REFUSED),
     (r'nv_cache_num_hits', -1, CACHE),
     (r'nv_cache_num_(misses|entries)|nv_inference_(exec_)?count\{model="cached"', 1, CACHE),

@@ -16,7 +16,6 @@ namespace {
 
 constexpr int kKeys = 64;   // of a tile
 constexpr int kSlices = 2;  // 16 keys each, between two looks at the largest score
-constexpr int kStages = 2;
 // Of 16 query vectors for each warp, as registers allow.
 template <int kDim>
 constexpr int kTiles = kDim <= 128 ? 2 : 1;
@@ -41,7 +40,7 @@ struct TileMemory {
   static constexpr int kWide = 2 * Lines<kDim>::bytes(kKeys);  // keys, then values
   static constexpr int kStage = Cache::kHasScales ? 2 * kKeys * kDim : kWide;
   static constexpr int kQueries = Lines<kDim>::bytes(vectors_of(kDim));
-  static constexpr int kBytes = kQueries + kStages * kStage + (Cache::kHasScales ? kWide : 0);
+  static constexpr int kBytes = kQueries + kStage + (Cache::kHasScales ? kWide : 0);
 };
 
 // Fetches the keys and values [first, first + kKeys) of the range, and their scales.
@@ -106,17 +105,17 @@ template <class Cache, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(AttentionParams p) {
   using Memory = TileMemory<Cache, kDim>;
   extern __shared__ __align__(16) uint8_t memory[];
-  __shared__ float scales[kStages][2][kKeys];
+  __shared__ float scales[2][2][kKeys];
   let_next_begin();
   wait_for_previous();
   QueryTile tile;
   if (!find_many(p, tile)) return;
-  uint8_t* const stages = memory + Memory::kQueries;
-  uint8_t* const wide = stages + kStages * Memory::kStage;
+  uint8_t* const fetched = memory + Memory::kQueries;
+  uint8_t* const wide = fetched + Memory::kStage;
   const int first_position = p.positions[tile.first_token];
   const KeyRange range =
       keys_of(p, first_position, p.positions[tile.first_token + tile.tokens - 1]);
-  fetch<Cache, kDim>(p, tile, range, 0, stages, scales[0]);
+  fetch<Cache, kDim>(p, tile, range, 0, fetched, scales[0]);
   end_copies();
   load_queries<kDim, false>(p, tile, vectors_of(kDim), memory, nullptr);
 
@@ -144,20 +143,21 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
 
   WarpState<kTiles<kDim>, kDim> state;
   state.clear();
-  for (int first = 0, turn = 0; first < range.count; first += kKeys, ++turn) {
-    const int stage = turn % kStages;
+  for (int first = 0, slot = 0; first < range.count; first += kKeys, slot ^= 1) {
+    const auto fetch_next = [&] {
+      if (first + kKeys < range.count)
+        fetch<Cache, kDim>(p, tile, range, first + kKeys, fetched, scales[slot ^ 1]);
+      end_copies();
+    };
     wait_for_copies<0>();
-    __syncthreads();  // the tile is there, and everyone has left the one that is overwritten next
-    if (first + kKeys < range.count)
-      fetch<Cache, kDim>(p, tile, range, first + kKeys, stages + (stage ^ 1) * Memory::kStage,
-                         scales[stage ^ 1]);
-    end_copies();
-    const uint8_t* lines = stages + stage * Memory::kStage;
+    __syncthreads();  // the tile is there, and everyone has left the one before
+    const uint8_t* lines = fetched;
     if constexpr (Cache::kHasScales) {
       for (int i = threadIdx.x; i < 2 * kKeys * kDim / 8; i += kAttentionThreads)
         widen_8<Cache>(lines + i / (kDim / 8) * kDim, wide + i / (kDim / 8) * Lines<kDim>::kPitch,
                        i % (kDim / 8));
       __syncthreads();
+      fetch_next();
       lines = wide;
     }
 #pragma unroll
@@ -166,8 +166,12 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
         attend_keys<Cache, kDim>(p, range, queries, limits, first + at,
                                  plain && first + at + 16 * kSlices <= warp_first + 1,
                                  lines + Lines<kDim>::bytes(at),
-                                 lines + Lines<kDim>::bytes(kKeys + at), scales[stage][0] + at,
-                                 scales[stage][1] + at, state);
+                                 lines + Lines<kDim>::bytes(kKeys + at), scales[slot][0] + at,
+                                 scales[slot][1] + at, state);
+    if constexpr (!Cache::kHasScales) {
+      __syncthreads();
+      fetch_next();
+    }
   }
 #pragma unroll
   for (int t = 0; t < kTiles<kDim>; ++t)

@@ -1,5 +1,5 @@
 // Launches that may overlap the end of the kernel in front of them (programmatic dependent launch,
-// Hopper and later): only for kernels that call wait_for_previous() before they touch anything that
+// Hopper): only for kernels that call wait_for_previous() before they touch anything that
 // another kernel reads or writes.
 #pragma once
 
@@ -42,7 +42,9 @@ cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = compute_capability() >= 90 ? 2 : 1;
+  // Other devices run code without wait_for_previous(), newer ones too: theirs is made from PTX for
+  // Ampere.
+  config.numAttrs = compute_capability() == 90 ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, Params(args)...);
 }
 
