@@ -188,10 +188,6 @@ template <class Cache, int kDim>
 cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   const auto kernel = many_tokens_kernel<Cache, kDim>;
   constexpr int kBytes = TileMemory<Cache, kDim>::kBytes;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess)
-    return error;
   return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kAttentionThreads, kBytes, stream, p);
 }
 

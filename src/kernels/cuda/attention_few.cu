@@ -333,10 +333,6 @@ template <class Cache, int kDim>
 cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   constexpr int kBytes = shared_bytes<Cache, kDim>();
   const auto kernel = few_tokens_kernel<Cache, kDim>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess)
-    return error;
   return launch_overlapped(kernel, p.num_rows, grid, kAttentionThreads, kBytes, stream, p);
 }
 

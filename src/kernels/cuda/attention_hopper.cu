@@ -221,10 +221,6 @@ template <class Cache, int kDim>
 cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   constexpr int kBytes = TileMemory<Cache, kDim>::kBytes;
   const auto kernel = hopper_kernel<Cache, kDim>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess)
-    return error;
   return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads, kBytes, stream, p);
 }
 

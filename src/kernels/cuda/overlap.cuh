@@ -28,8 +28,13 @@ inline int compute_capability() {
 template <class... Params, class... Args>
 cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid, dim3 block,
                               size_t shared, cudaStream_t stream, Args... args) {
-  constexpr int kHalfShared = 44;  // percent of 228 KiB
-
+  constexpr int kHalfShared = 44;             // percent of 228 KiB
+  constexpr size_t kUsualShared = 48 * 1024;  // more must be asked for
+  if (shared > kUsualShared)
+    if (const cudaError_t error = cudaFuncSetAttribute(
+            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+        error != cudaSuccess)
+      return error;
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
   attributes[0].val.sharedMemCarveout =

@@ -306,10 +306,6 @@ cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream
   p.boxes = (a.weight.n + kTile - 1) / kTile * p.boxes_k;
   constexpr int kBytes = kStages<kRows> * kStageBytes<kRows>;
   const auto kernel = skinny_kernel<kRows, Out>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess)
-    return error;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(scratch.num_units, p.boxes));
   return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows>, kBytes, stream, weights, x,
                            p);
