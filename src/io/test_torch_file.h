@@ -2,7 +2,9 @@
 // matters.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,8 +14,10 @@
 
 namespace nereid::io::testing_only {
 
-inline std::string number(uint64_t value, int bytes) {
-  return std::string(reinterpret_cast<const char*>(&value), static_cast<size_t>(bytes));
+inline std::string number(uint64_t value, size_t bytes) {
+  std::string out(bytes, '\0');
+  std::memcpy(out.data(), &value, std::min(bytes, sizeof value));
+  return out;
 }
 
 // A zip archive of stored files.
