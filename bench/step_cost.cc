@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "base/log.h"
 #include "convert/engine_cache.h"
 #include "exec/measure.h"
 #include "kernels/open.h"

@@ -17,10 +17,7 @@ RecordedSteps::Entry* RecordedSteps::find(const StepData& step) {
 
 RecordedSteps::Entry& RecordedSteps::add(const StepData& step) {
   if (entries_.size() >= kMaxRecordings) {
-    const auto oldest = std::ranges::min_element(entries_, {}, &Entry::last_use);
-    if (retired_.size() >= kNumStaging) retired_.erase(retired_.begin());
-    retired_.push_back(std::move(oldest->recording));
-    entries_.erase(oldest);
+    entries_.erase(std::ranges::min_element(entries_, {}, &Entry::last_use));
   }
   Entry& entry = entries_.emplace_back();
   entry.num_rows = step.num_rows;

@@ -13,7 +13,9 @@
 
 namespace nereid::exec {
 
+// More than steps that may be in flight: the least recently used one is not running any more.
 inline constexpr size_t kMaxRecordings = 64;
+static_assert(kMaxRecordings > kNumStaging);
 
 // Used inside submitted work of one stream.
 class RecordedSteps {
@@ -32,8 +34,6 @@ class RecordedSteps {
   Entry& add(const StepData& step);
 
   std::vector<Entry> entries_;
-  // A recording that was replaced while the step before may still run; kept until the next one is.
-  std::vector<std::unique_ptr<Recording>> retired_;
   int64_t num_uses_ = 0;
   bool works_ = true;  // until the device says that it gains nothing, or fails
 };

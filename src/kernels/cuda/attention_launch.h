@@ -9,7 +9,7 @@ namespace nereid::kernels::cuda {
 
 struct AttentionParams;
 
-// Rows of at most few_tokens tokens, their keys and values written to the cache before.
+// Rows of at most few_tokens tokens; writes their keys and values to the cache first.
 cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chunks,
                               cudaStream_t stream);
 // On Hopper: the other rows, of heads of 64 or 128 columns, their keys and values in the cache.
