@@ -24,7 +24,7 @@ struct Options {
   int32_t max_tokens = 8192;
   int32_t block_tokens = 32;
   std::vector<std::string> kernels;
-  std::string kv_type = "bf16";
+  std::string kv_type = "bf16", weights = "auto";
   bool random_weights = false, profile = false;
 };
 
@@ -50,6 +50,7 @@ Status measure(const Options& o) {
   build.cache_dir = o.cache_dir;
   build.random_weights = o.random_weights;
   build.compile.forced = o.kernels;
+  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(o.weights));
   ASSIGN_OR_RETURN(const auto path,
                    convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
   exec::RunnerLimits limits;
@@ -102,6 +103,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-cache-type", o.kv_type, "bf16 | int8 | fp8")
       ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
       ->capture_default_str();
+  app.add_option("--weights", o.weights, "auto | int8 | int4 | fp8")->capture_default_str();
   app.add_option("--kernel", o.kernels, "force a kernel, op:name; may be repeated");
   app.add_option("--steps", o.steps, "steps for each figure")->capture_default_str();
   app.add_flag("--random-weights", o.random_weights, "a config.json without weights is enough");

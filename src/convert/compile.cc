@@ -11,7 +11,8 @@ StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view wo
   if (word == "auto") return std::optional<kernels::WeightFormat>();
   if (word == "int8") return std::optional(kernels::kInt8PerRow);
   if (word == "int4") return std::optional(kernels::kInt4Groups);
-  return invalid_argument("weights: '{}' is not one of auto, int8, int4", word.substr(0, 40));
+  if (word == "fp8") return std::optional(kernels::kFp8PerRow);
+  return invalid_argument("weights: '{}' is not one of auto, int8, int4, fp8", word.substr(0, 40));
 }
 
 StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,

@@ -345,17 +345,22 @@ TEST_P(GoldenTest, EightBitCaches) {
 }
 
 // How far rounded weights may move a logit, as a share of the logits' spread: logits_tolerance()
-// with the error of a product of rounded weights, of which a layer has four. Rounding to steps of
-// (largest magnitude / num_steps) has a mean square error of step^2 / 12; the largest of a row's or
-// group's weights is `largest` standard deviations.
-double rounding_tolerance(double largest, double num_steps, int32_t num_layers) {
-  return kTrainedAmplification * 4.5 * largest / num_steps / std::sqrt(12.) *
-         std::sqrt(4. * num_layers);
+// with the error of a product of rounded weights, of which a layer has four. `error`: the square
+// root of the mean square error of a weight, in standard deviations of the weights.
+double rounding_tolerance(double error, int32_t num_layers) {
+  return kTrainedAmplification * 4.5 * error * std::sqrt(4. * num_layers);
 }
+// Of rounding to steps of (largest magnitude / num_steps): step^2 / 12 is the mean square; the
+// largest of a row's or group's weights is `largest` standard deviations.
+double step_error(double largest, double num_steps) { return largest / num_steps / std::sqrt(12.); }
+// Of rounding to a mantissa of three bits, weights and inputs: steps are 2^-3 of the power of two
+// below, magnitudes on average 1.44 times that.
+const double kFp8Error = std::sqrt(2.) * 0x1p-3 / 1.44 / std::sqrt(12.);
 
-// Weights of integers move the logits by their rounding only. The greedy ids agree with the golden
-// ones: all of them at eight bits, most at four. However the work is cut, the bits are the same.
-TEST_P(GoldenTest, IntegerWeights) {
+// Rounded weights move the logits by their rounding only. The greedy ids agree with the golden
+// ones: all of them with integers of eight bits, most with four and with fp8. However the work is
+// cut, the bits are the same.
+TEST_P(GoldenTest, RoundedWeights) {
   std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
   std::erase_if(cases,
                 [&](const GoldenCase& c) { return c.prompt.size() > (is_slow() ? 16 : 256); });
@@ -368,8 +373,10 @@ TEST_P(GoldenTest, IntegerWeights) {
     double difference;  // of a logit, as a share of the spread
     double agreement;   // share of the golden ids that come before a case's first other id
   };
-  for (const Bound& bound : {Bound{kernels::kInt8PerRow, rounding_tolerance(3.2, 127, 6), 1},
-                             {kernels::kInt4Groups, rounding_tolerance(2.7, 7, 6), .5}}) {
+  for (const Bound& bound :
+       {Bound{kernels::kInt8PerRow, rounding_tolerance(step_error(3.2, 127), 6), 1},
+        {kernels::kInt4Groups, rounding_tolerance(step_error(2.7, 7), 6), .5},
+        {kernels::kFp8PerRow, rounding_tolerance(kFp8Error, 6), .95}}) {
     convert::BuildOptions options;
     options.compile.weights = bound.format;
     Harness harness(build(kQuickstart, GetParam(), options), limits, open());

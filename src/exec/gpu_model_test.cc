@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,8 +45,9 @@ StatusOr<std::vector<GoldenCase>> read_cases(const std::filesystem::path& path) 
   return cases;
 }
 
-// All cases decoded together after a prefill in chunks; the number of cases with a wrong id.
-int check_ids(Harness& harness, const std::vector<GoldenCase>& cases) {
+// All cases decoded together after a prefill in chunks. Wrong is an id that comes before a case's
+// first other one and is not the golden one; 1 if less than `share` of them are right, else 0.
+int check_ids(Harness& harness, const std::vector<GoldenCase>& cases, double share) {
   std::vector<Sequence> sequences;
   std::vector<Ids> got(cases.size());
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -64,21 +66,21 @@ int check_ids(Harness& harness, const std::vector<GoldenCase>& cases) {
     for (size_t i = 0; i < cases.size(); ++i) got[i].push_back(ids[i]);
   }
   const double elapsed = seconds(now() - start);
-  int num_wrong = 0, num_compared = 0;
+  int num_right = 0, num_compared = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
     num_compared += cases[i].num_clear;
-    for (int32_t step = 0; step < cases[i].num_clear; ++step) {
-      if (got[i][step] == cases[i].greedy[step]) continue;
+    int32_t step = 0;
+    while (step < cases[i].num_clear && got[i][step] == cases[i].greedy[step]) ++step;
+    num_right += step;
+    if (step < cases[i].num_clear)
       std::printf("case %zu, step %d: token %d, golden %d\n", i, step, got[i][step],
                   cases[i].greedy[step]);
-      ++num_wrong;
-      break;
-    }
   }
-  std::printf("%s  greedy ids: %zu cases, %d ids, %d cases differ; %.2f ms per step of %zu rows\n",
-              num_wrong == 0 ? "PASS" : "FAIL", cases.size(), num_compared, num_wrong,
+  const bool good = num_right >= share * num_compared;
+  std::printf("%s  greedy ids: %zu cases, %d of %d ids agree; %.2f ms per step of %zu rows\n",
+              good ? "PASS" : "FAIL", cases.size(), num_right, num_compared,
               elapsed * 1e3 / (kSteps - 1), cases.size());
-  return num_wrong;
+  return good ? 0 : 1;
 }
 
 double spread_of(const std::vector<float>& row) {
@@ -141,25 +143,37 @@ int check_recording(Harness& harness, const std::vector<GoldenCase>& cases) {
   return num_wrong;
 }
 
-// With the kernels of `forced`; the number of failures.
+// One way to build the model.
+struct Variant {
+  kernels::Choices forced;
+  std::optional<kernels::WeightFormat> weights;
+  double share = 1;  // of the golden ids that must agree
+};
+
+// The number of failures. Logits are compared with the golden ones where weights are not rounded.
 StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::path& golden,
-                  const std::string& device, const kernels::Choices& forced) {
-  std::printf("%s, linear kernel: %s\n", device.c_str(),
-              forced.empty() ? "the cheapest" : forced[0].c_str());
+                  const std::string& device, const Variant& variant) {
+  std::printf("%s, linear kernel: %s, weights: %s\n", device.c_str(),
+              variant.forced.empty() ? "the cheapest" : variant.forced[0].c_str(),
+              variant.weights ? kernels::text_of(*variant.weights).c_str() : "bf16");
   ASSIGN_OR_RETURN(const auto cases, read_cases(golden / "target.json"));
   ASSIGN_OR_RETURN(auto opened, kernels::open_device(device));
   convert::BuildOptions options;
   options.cache_dir = std::filesystem::temp_directory_path() / "nereid-gpu-model-test";
-  options.compile.forced = forced;
+  options.compile.forced = variant.forced;
+  options.compile.weights = variant.weights;
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model, opened.registry, opened.device->info(), options));
   const RunnerLimits limits =
       roomy_limits(static_cast<int32_t>(cases.size()), kChunk, kMaxLength, 32);
   Harness harness(engine, limits, StatusOr<kernels::OpenedDevice>(std::move(opened)));
-  int num_wrong = check_ids(harness, cases);
-  ASSIGN_OR_RETURN(const int wrong_logits,
-                   check_logits(harness, cases, golden / "nereid-tiny_logits.safetensors"));
-  return num_wrong + wrong_logits + check_recording(harness, cases);
+  int num_wrong = check_ids(harness, cases, variant.share);
+  if (!variant.weights) {
+    ASSIGN_OR_RETURN(const int wrong_logits,
+                     check_logits(harness, cases, golden / "nereid-tiny_logits.safetensors"));
+    num_wrong += wrong_logits;
+  }
+  return num_wrong + check_recording(harness, cases);
 }
 
 }  // namespace
@@ -171,9 +185,10 @@ int main(int argc, char** argv) {
     return 2;
   }
   int num_failed = 0;
-  for (const nereid::kernels::Choices& forced :
-       {nereid::kernels::Choices{}, nereid::kernels::Choices{"linear:plain"}}) {
-    const auto result = nereid::exec::run(argv[1], argv[2], argc > 3 ? argv[3] : "cuda:0", forced);
+  for (const nereid::exec::Variant& variant :
+       {nereid::exec::Variant{}, nereid::exec::Variant{{"linear:plain"}},
+        nereid::exec::Variant{{}, nereid::kernels::kFp8PerRow, .95}}) {
+    const auto result = nereid::exec::run(argv[1], argv[2], argc > 3 ? argv[3] : "cuda:0", variant);
     num_failed += result.ok() ? *result : 1;
     if (!result.ok())
       std::printf("FAIL  %s\n", std::string(nereid::message(result.status())).c_str());

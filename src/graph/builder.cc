@@ -71,7 +71,7 @@ ValueId Builder::head_norm(std::string name, ValueId x, WeightId weight, const N
 
 ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias) {
   const ValueId out = value(std::move(name), extent(x), DType::kF32, graph_.weights[weight].n);
-  graph_.nodes.push_back({Linear{x, weight, bias, out}});
+  graph_.nodes.push_back({Linear{.x = x, .weight = weight, .bias = bias, .out = out}});
   return out;
 }
 

@@ -33,7 +33,7 @@ Op with_rows(Op op, int64_t rows) {
 
 class Chooser {
  public:
-  Chooser(Graph& graph, const PassContext& context) : graph_(graph), context_(context) {}
+  Chooser(const Graph& graph, const PassContext& context) : graph_(graph), context_(context) {}
 
   template <class Op>
   StatusOr<Choice> operator()(const Op& op) const {
@@ -85,7 +85,7 @@ class Chooser {
     });
   }
 
-  Graph& graph_;
+  const Graph& graph_;
   const PassContext& context_;
 };
 
@@ -136,6 +136,11 @@ Status choose_layout(Graph& graph, const Chooser& chooser, WeightId id) {
 }
 
 }  // namespace
+
+StatusOr<double> kernel_cost(const Graph& graph, const PassContext& context, const Op& op) {
+  ASSIGN_OR_RETURN(const Choice choice, std::visit(Chooser(graph, context), op));
+  return choice.cost;
+}
 
 Status choose_kernels(Graph& graph, const PassContext& context) {
   for (const std::string& choice : context.forced) RETURN_IF_ERROR(check_forced(context, choice));

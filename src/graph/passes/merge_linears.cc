@@ -50,7 +50,7 @@ std::vector<int32_t> mergeable(const Graph& graph, const Uses& uses, const Conca
     if (!first) first = linear;
     if (linear->x != first->x || (linear->bias == kNone) != (first->bias == kNone) ||
         graph.values[linear->out].dtype != graph.values[first->out].dtype ||
-        linear->input != first->input ||
+        linear->scales != first->scales ||
         graph.weights[linear->weight].format != graph.weights[first->weight].format)
       return {};
     nodes.push_back(writer);
@@ -74,7 +74,7 @@ Linear merge(Graph& graph, const std::vector<int32_t>& linears, ValueId out) {
   for (const int32_t node : linears) {
     const Linear& linear = std::get<Linear>(graph.nodes[node].op);
     merged.x = linear.x;
-    merged.input = linear.input;
+    merged.scales = linear.scales;
     matrices.push_back(linear.weight);
     if (linear.bias != kNone) biases.push_back(linear.bias);
   }

@@ -18,6 +18,8 @@ constexpr Pass kPasses[] = {
      gather_before_head},
     {"fold_residual_norm", "a residual sum is made by the norm that reads it", fold_residual_norm},
     {"fuse_rope_attention", "attention rotates queries and keys itself", fuse_rope_attention},
+    {"quantize_inputs", "products with fp8 weights read rows of f8e4m3", quantize_inputs, true},
+    {"fold_quantize", "norms and gated units make rows of f8e4m3 themselves", fold_quantize},
     {"choose_kernels", "the cheapest kernel and weight layout for the device", choose_kernels,
      true},
     {"plan_memory", "values share memory when their lives do not overlap", plan_memory, true},

@@ -57,8 +57,16 @@ Status gather_before_head(Graph& graph, const PassContext& context);
 Status fold_residual_norm(Graph& graph, const PassContext& context);
 Status fuse_rope_attention(Graph& graph, const PassContext& context);
 
+// Required: what products with fp8 weights read becomes f8e4m3.
+Status quantize_inputs(Graph& graph, const PassContext& context);
+
+// Optional: where a norm or glu has kernels that make f8e4m3 rows themselves.
+Status fold_quantize(Graph& graph, const PassContext& context);
+
 // Required: decide kernels, weight layouts and places in the arenas.
 Status choose_kernels(Graph& graph, const PassContext& context);
+// What the cheapest kernel for an op costs, in seconds. NotFound when there is none.
+StatusOr<double> kernel_cost(const Graph& graph, const PassContext& context, const Op& op);
 Status plan_memory(Graph& graph, const PassContext& context);
 
 }  // namespace nereid::graph

@@ -119,16 +119,44 @@ TEST_F(PassesTest, WeightsOfDifferentFormatsStayApart) {
   EXPECT_EQ(after(tie_embedding, g).weights.size(), g.weights.size());
 }
 
-// What a product's input becomes is part of its problem: no kernel, no plan, and the reason says
-// which product.
-TEST_F(PassesTest, InputsWithoutAKernelAreRefused) {
-  Graph g = test_graph();
-  for (Node& node : g.nodes)
-    if (Linear* linear = std::get_if<Linear>(&node.op))
-      linear->input = kernels::ProductInput::kInt8PerToken;
-  EXPECT_THAT(std::string(message(choose_kernels(g, context_))),
-              testing::AllOf(HasSubstr("no 'linear' kernel"), HasSubstr("input int8_per_token"),
-                             HasSubstr("weight bf16 [32, 32]")));
+// Products of fp8 read rows of f8e4m3, made once for all that read them; the head stays as it is.
+TEST_F(PassesTest, Fp8WeightsReadQuantizedRows) {
+  context_.weights = kernels::kFp8PerRow;
+  const Graph g = compile(test_graph(), {"fold_quantize"});
+  const std::vector<Linear> linears = all<Linear>(g);
+  ASSERT_GT(linears.size(), 2u);
+  for (const Linear& linear : linears) {
+    const bool is_head = linear.weight == linears.back().weight;
+    EXPECT_EQ(g.values[linear.x].dtype, is_head ? DType::kBF16 : DType::kF8E4M3);
+    EXPECT_EQ(linear.scales == kNone, is_head);
+  }
+  EXPECT_EQ(all<Quantize>(g).size(), linears.size() - 1);
+  const auto plan = lower(g, DeviceInfo{});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  context_.weights = kernels::kInt8PerRow;
+  EXPECT_TRUE(all<Quantize>(compile(test_graph())).empty());
+}
+
+// A kernel that makes f8e4m3 rows itself takes the place of two, here of two slow ones.
+TEST_F(PassesTest, FoldQuantize) {
+  context_.weights = kernels::kFp8PerRow;
+  const auto count = [&] {
+    const Graph g = compile(test_graph());
+    size_t folded = 0;
+    for (const Norm& norm : all<Norm>(g)) folded += norm.scales != kNone;
+    for (const Glu& glu : all<Glu>(g)) folded += glu.scales != kNone;
+    return std::pair(folded, all<Quantize>(g).size());
+  };
+  // In each of two layers: two norms and a glu, not attention.
+  EXPECT_EQ(count(), std::pair(size_t{6}, size_t{2}));
+  registry_.add<kernels::Quantize>(
+      {{"fast", DeviceKind::kCpu, [](const kernels::Quantize&, const DeviceInfo&) { return true; },
+        [](const kernels::Quantize&, const DeviceInfo&) { return 1.0; }, nullptr}});
+  registry_.add<kernels::Norm>(
+      {{"fast", DeviceKind::kCpu,
+        [](const kernels::Norm& op, const DeviceInfo&) { return !kernels::is_given(op.scales); },
+        [](const kernels::Norm&, const DeviceInfo&) { return 1.0; }, nullptr}});
+  EXPECT_EQ(count(), std::pair(size_t{2}, size_t{6}));
 }
 
 TEST_F(PassesTest, FoldResidualNormRemovesEverySumBeforeANorm) {

@@ -148,7 +148,7 @@ enum class Role : uint8_t { kIn, kOut, kMatrix, kVector, kAngles, kCache, kStep,
 enum class Rows : uint8_t { kSame, kTokens, kSampled };
 
 struct DTypes {
-  DType types[2] = {};
+  DType types[3] = {};
   int count = 0;
   constexpr DTypes(std::initializer_list<DType> list) {
     for (const DType t : list) types[count++] = t;

@@ -70,9 +70,43 @@ struct AddPositionsOf {
   friend void reference(const AddPositionsOf<Views>& a);
 };
 
+// Rows of f8e4m3 come with a scale each: a row x of bf16 numbers has scale = amax / 448 and is
+// stored as x * (448 / amax), rounded to nearest even. A row with amax < kSmallestScaled is stored
+// as zeros with scale 0; one that is not finite gets the scale NaN.
+inline constexpr float kSmallestScaled = 0x1p-100f;
+
+inline std::string_view check_scales(const View& x, const View& scales) {
+  if ((x.dtype == DType::kF8E4M3) != is_given(scales))
+    return "'scales' are given where rows are f8e4m3, there alone";
+  if (is_given(scales) && scales.cols != 1) return "'scales' is not one column";
+  return {};
+}
+
+// out = x in f8e4m3, with the scale of each row.
+template <class F>
+struct QuantizeOf {
+  static constexpr std::string_view kName = "quantize";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;       // bf16 [n, width]
+  typename F::Value out;     // f8e4m3 [n, width]
+  typename F::Value scales;  // f32 [n, 1]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &QuantizeOf::x, {DType::kBF16}),
+                      kernels::out("out", &QuantizeOf::out, {DType::kF8E4M3}),
+                      kernels::out("scales", &QuantizeOf::scales, {DType::kF32}));
+  }
+  static std::string_view check(const QuantizeOf<Views>& a) {
+    if (a.x.cols != a.out.cols) return "out is not as wide as x";
+    return check_scales(a.out, a.scales);
+  }
+  friend void reference(const QuantizeOf<Views>& a);
+};
+
 // sum = x + add (when add is given). Then each piece y of sum that is as wide as the weight (all of
 // it, or for example one head) becomes (y - m) / sqrt(mean((y - m)^2) + eps) * (weight +
-// weight_offset) + bias, with m = mean(y) when `centered` (LayerNorm), else 0 (RMS norm).
+// weight_offset) + bias, with m = mean(y) when `centered` (LayerNorm), else 0 (RMS norm). Where out
+// is f8e4m3, the result is rounded to bf16 first.
 template <class F>
 struct NormOf {
   static constexpr std::string_view kName = "norm";
@@ -84,24 +118,30 @@ struct NormOf {
   float eps = 0;
   float weight_offset = 0;
   bool centered = false;
-  typename F::Value out;  // bf16 or f32 [n, hidden]
+  typename F::Value out;  // bf16, f32 or f8e4m3 [n, hidden]
   typename F::Value sum;  // f32 [n, hidden] in place of x, given when add is
+  typename F::Value
+      scales;  // f32 [n, 1], given when out is f8e4m3; the weight is as wide as x then
 
   static constexpr auto fields() {
-    return std::tuple(
-        in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
-        in("add", &NormOf::add, {DType::kF32}).maybe(), vector("weight", &NormOf::weight),
-        vector("bias", &NormOf::bias).maybe(), attribute("eps", &NormOf::eps),
-        attribute("weight_offset", &NormOf::weight_offset),
-        attribute("centered", &NormOf::centered),
-        kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32}).may_be_in_place_of("x"),
-        kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"));
+    return std::tuple(in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
+                      in("add", &NormOf::add, {DType::kF32}).maybe(),
+                      vector("weight", &NormOf::weight), vector("bias", &NormOf::bias).maybe(),
+                      attribute("eps", &NormOf::eps),
+                      attribute("weight_offset", &NormOf::weight_offset),
+                      attribute("centered", &NormOf::centered),
+                      kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32, DType::kF8E4M3})
+                          .may_be_in_place_of("x"),
+                      kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"),
+                      kernels::out("scales", &NormOf::scales, {DType::kF32}).maybe());
   }
   static std::string_view check(const NormOf<Views>& a) {
     if (is_given(a.add) != is_given(a.sum)) return "'add' and 'sum' come together";
     if (a.out.cols != a.x.cols) return "out is not as wide as x";
     if (a.x.cols % a.weight.k != 0) return "the weight's width does not divide that of x";
     if (is_given(a.bias) && a.bias.k != a.weight.k) return "bias is not as wide as the weight";
+    if (const std::string_view text = check_scales(a.out, a.scales); !text.empty()) return text;
+    if (is_given(a.scales) && a.weight.k != a.x.cols) return "a row of f8e4m3 is one piece";
     if (is_given(a.add) && a.x.dtype != DType::kF32) return "a sum is f32";
     if (is_given(a.add) && (a.add.cols != a.x.cols || a.sum.cols != a.x.cols))
       return "add or sum is not as wide as x";
@@ -112,37 +152,30 @@ struct NormOf {
   friend void reference(const NormOf<Views>& a);
 };
 
-// What a product makes of its input first. Only the first has kernels so far.
-enum class ProductInput : uint8_t {
-  kBf16,          // nothing
-  kInt8PerToken,  // integers of 8 bits with a scale for each row
-  kFp8PerToken,   // f8e4m3 with a scale for each row
-};
-inline std::span<const std::string_view> names_of(ProductInput) {
-  static constexpr std::string_view kNames[] = {"bf16", "int8_per_token", "fp8_per_token"};
-  return kNames;
-}
-
 // out = x . weight^T + bias. Products bf16 x bf16 (what a weight of integers stands for is rounded
-// to bf16), sums f32.
+// to bf16), sums f32. Where x or the weight are f8e4m3, their numbers are multiplied as they are
+// stored, and the sum is multiplied with the scales of its rows before the bias is added.
 template <class F>
 struct LinearOf {
   static constexpr std::string_view kName = "linear";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;        // bf16 [n, k]
+  typename F::Value x;        // bf16 or f8e4m3 [n, k]
+  typename F::Value scales;   // f32 [n, 1], given when x is f8e4m3
   typename F::Weight weight;  // [n_out, k]
   typename F::Weight bias;    // [n_out], optional
   typename F::Value out;      // f32 or bf16 [n, n_out]
-  ProductInput input = ProductInput::kBf16;
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &LinearOf::x, {DType::kBF16}), matrix("weight", &LinearOf::weight),
-                      vector("bias", &LinearOf::bias).maybe(),
-                      kernels::out("out", &LinearOf::out, {DType::kF32, DType::kBF16}),
-                      attribute("input", &LinearOf::input));
+    return std::tuple(in("x", &LinearOf::x, {DType::kBF16, DType::kF8E4M3}),
+                      in("scales", &LinearOf::scales, {DType::kF32}).maybe(),
+                      matrix("weight", &LinearOf::weight), vector("bias", &LinearOf::bias).maybe(),
+                      kernels::out("out", &LinearOf::out, {DType::kF32, DType::kBF16}));
   }
   static std::string_view check(const LinearOf<Views>& a) {
     if (a.x.cols != a.weight.k) return "x is not as wide as the weight's rows";
+    if (const std::string_view text = check_scales(a.x, a.scales); !text.empty()) return text;
+    if (a.x.dtype == DType::kF8E4M3 && a.weight.format.scheme != Scheme::kFloat8)
+      return "an x of f8e4m3 goes with a weight of fp8";
     if (a.out.cols != a.weight.n) return "out has not one column for each row of the weight";
     if (is_given(a.bias) && a.bias.k != a.weight.n) return "bias is not as wide as out";
     return {};
@@ -261,8 +294,6 @@ struct AttentionOf {
   friend void reference(const AttentionOf<Views>& a);
 };
 
-inline constexpr float kSmallestScaled = 0x1p-100f;
-
 // Types of a KV cache; those of one byte have scales.
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
@@ -284,19 +315,21 @@ struct GluOf {
   Activation activation = Activation::kSilu;
   float limit = 0;  // 0 = none
   float up_offset = 0;
-  typename F::Value out;  // bf16 [n, width]
+  typename F::Value out;     // bf16 or f8e4m3 (of the result rounded to bf16) [n, width]
+  typename F::Value scales;  // f32 [n, 1], given when out is f8e4m3
 
   static constexpr auto fields() {
     return std::tuple(in("x", &GluOf::x, {DType::kF32}),
                       attribute("activation", &GluOf::activation),
                       attribute("limit", &GluOf::limit), attribute("up_offset", &GluOf::up_offset),
-                      kernels::out("out", &GluOf::out, {DType::kBF16}));
+                      kernels::out("out", &GluOf::out, {DType::kBF16, DType::kF8E4M3}),
+                      kernels::out("scales", &GluOf::scales, {DType::kF32}).maybe());
   }
   static std::string_view check(const GluOf<Views>& a) {
     if (a.x.cols != 2 * a.out.cols) return "x is not twice as wide as out";
     if (!std::isfinite(a.limit) || a.limit < 0) return "the limit is negative or no number";
     if (!std::isfinite(a.up_offset)) return "up_offset is not a number";
-    return {};
+    return check_scales(a.out, a.scales);
   }
   friend void reference(const GluOf<Views>& a);
 };
@@ -502,9 +535,10 @@ struct GatherRowsOf {
 
 // All ops of a plan, in the form F.
 template <class F>
-using OpIn = std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>,
-                          AttentionOf<F>, GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>,
-                          RouteOf<F>, ExpertLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>>;
+using OpIn =
+    std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
+                 GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
+                 WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>>;
 
 template <class... Ops>
 constexpr bool lists_all_members(std::variant<Ops...>*) {
@@ -528,6 +562,7 @@ using Route = RouteOf<Ids>;
 using ExpertLinear = ExpertLinearOf<Ids>;
 using WeightedSum = WeightedSumOf<Ids>;
 using GatherRows = GatherRowsOf<Ids>;
+using Quantize = QuantizeOf<Ids>;
 }  // namespace ids
 
 // What kernels get.
@@ -545,5 +580,6 @@ using Route = RouteOf<Views>;
 using ExpertLinear = ExpertLinearOf<Views>;
 using WeightedSum = WeightedSumOf<Views>;
 using GatherRows = GatherRowsOf<Views>;
+using Quantize = QuantizeOf<Views>;
 
 }  // namespace nereid::kernels

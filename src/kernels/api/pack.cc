@@ -8,6 +8,8 @@ namespace nereid::kernels {
 
 std::string_view format_error(const WeightFormat& f) {
   if (f.is_float()) return f == WeightFormat{} ? "" : "a float format has no properties";
+  if (f.scheme == Scheme::kFloat8)
+    return f == kFp8PerRow ? "" : "fp8 has one f32 scale for each row and nothing else";
   if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
   if (f.group < 0 || f.group % kGroupUnit != 0) return "a group is a multiple of 16 columns";
   if (f.scales != DType::kF32) return "scales are f32";
@@ -16,6 +18,7 @@ std::string_view format_error(const WeightFormat& f) {
 
 std::string text_of(const WeightFormat& f) {
   if (f.is_float()) return "bf16";
+  if (f.scheme == Scheme::kFloat8) return "fp8";
   std::string text = fmt::format("int{}", f.bits);
   if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
   if (f.zeros) text += " with zero points";
@@ -72,11 +75,12 @@ IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int6
           shift};
 }
 
-float weight_at(const WeightView& w, int64_t row, int64_t col) {
+float factor_at(const WeightView& w, int64_t row, int64_t col) {
   if (w.format.is_float())
     return to_float(w.as_bf16()[w.layout == WeightLayout::kPanel16 ? panel_index(row, col, w.k)
                                                                    : row * w.k + col]);
   const IntegerPlace place = integer_place(w.layout, w.format, row, col, w.k);
+  if (w.format.scheme == Scheme::kFloat8) return to_float(F8E4M3{w.as_bytes()[place.byte]});
   const int32_t u = w.as_bytes()[place.byte] >> place.shift & ((1 << w.format.bits) - 1);
   const int64_t groups = w.format.num_groups(w.k);
   // An order is data from a file: whatever it says, a group is one of the row's.
@@ -85,6 +89,14 @@ float weight_at(const WeightView& w, int64_t row, int64_t col) {
   const int64_t at = group_index(w.layout, row, group, groups);
   const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();
   return to_float(to_bf16(w.scales[at] * static_cast<float>(u - zero)));
+}
+
+float row_scale(const WeightView& w, int64_t row) {
+  return w.format.scheme == Scheme::kFloat8 ? w.scales[row] : 1;
+}
+
+float weight_at(const WeightView& w, int64_t row, int64_t col) {
+  return row_scale(w, row) * factor_at(w, row, col);
 }
 
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst) {

@@ -75,7 +75,11 @@ constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, i
   return (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
 }
 
-// The number that (row, col) stands for: bf16 exactly, whatever the format.
+// What a product multiplies for (row, col), bf16 exactly whatever the format, and what it
+// multiplies the row's sum with.
+float factor_at(const WeightView& weight, int64_t row, int64_t col);
+float row_scale(const WeightView& weight, int64_t row);
+// The number that (row, col) stands for: both together.
 float weight_at(const WeightView& weight, int64_t row, int64_t col);
 
 // One expert's bf16 matrix (or vector).
@@ -97,8 +101,8 @@ struct RowMajorPart {
 // zeroed. InvalidArgument when the destination's size or a dimension is wrong.
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst);
 
-// What rows [row_begin, row_begin + rows) of an [n, k] weight of any format and layout stand for:
-// row-major bf16 [rows, k].
+// What rows [row_begin, row_begin + rows) of an [n, k] weight of any format and layout stand for,
+// rounded to bf16: row-major [rows, k].
 Status unpack_rows(const WeightView& weight, int64_t row_begin, int64_t rows, BF16* dst);
 
 }  // namespace nereid::kernels

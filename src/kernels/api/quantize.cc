@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "kernels/api/ops.h"
 #include "kernels/api/pack.h"
 
 namespace nereid::kernels {
@@ -31,6 +33,21 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
 
 }  // namespace
 
+float quantize_row(std::span<const BF16> row, F8E4M3* stored) {
+  float amax = 0;
+  bool finite = true;
+  for (const BF16 x : row) {
+    amax = std::max(amax, std::fabs(to_float(x)));
+    finite = finite && std::isfinite(to_float(x));
+  }
+  const bool is_zero = !finite || amax < kSmallestScaled;
+  const float factor = is_zero ? 0 : kLargestF8E4M3 / amax;
+  for (size_t i = 0; i < row.size(); ++i)
+    stored[i] = is_zero ? F8E4M3{} : to_f8e4m3(to_float(row[i]) * factor);
+  if (!finite) return std::numeric_limits<float>::quiet_NaN();
+  return is_zero ? 0 : amax / kLargestF8E4M3;
+}
+
 Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const BF16> matrix,
                 int64_t k, QuantizedPlanes& out) {
   if (format.is_float() || format.ordered || !format_error(format).empty())
@@ -54,8 +71,16 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
       for (const BF16 x : numbers)
         if (!std::isfinite(to_float(x)))
           return invalid_argument("quantize: row {} has a number that is not finite", row);
-      const GroupCodes codes = measure(format, numbers);
       const auto at = static_cast<size_t>(group_index(layout, row, group, groups));
+      if (format.scheme == Scheme::kFloat8) {
+        std::vector<F8E4M3> stored(numbers.size());
+        out.scales[at] = quantize_row(numbers, stored.data());
+        for (int64_t col = 0; col < k; ++col)
+          out.data[static_cast<size_t>(integer_place(layout, format, row, col, k).byte)] =
+              stored[static_cast<size_t>(col)].bits;
+        continue;
+      }
+      const GroupCodes codes = measure(format, numbers);
       out.scales[at] = codes.scale;
       if (format.zeros) out.zeros[at] = static_cast<uint8_t>(codes.zero);
       for (int64_t col = begin; col < end; ++col) {

@@ -1,4 +1,4 @@
-// Rounding of bf16 matrices to integers.
+// Rounding of bf16 matrices to integers and to fp8.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace nereid::kernels {
 
-// The planes of an integer matrix.
+// The planes of a rounded matrix.
 struct QuantizedPlanes {
   std::vector<uint8_t> data;
   std::vector<float> scales;
@@ -23,11 +23,15 @@ struct QuantizedPlanes {
   }
 };
 
-// Rows of a matrix [rows, k], row-major, in an integer format without an order of columns. A
-// group's integers are the nearest to x / scale. Without zero points scale = largest magnitude /
-// (2^(bits - 1) - 1), else (largest - smallest) / (2^bits - 1) over the group's numbers and 0, so
-// that each number is off by at most scale / 2 (with zero points: scale). Where a layout has
-// panels, whole panels are pieces of the packed whole. InvalidArgument for another format or a
+// f8e4m3 numbers of a row and what they are multiplied with to stand for it, see QuantizeOf in
+// ops.h. `stored` is as long as the row.
+float quantize_row(std::span<const BF16> row, F8E4M3* stored);
+
+// Rows of a matrix [rows, k], row-major, in fp8 or in an integer format without an order of
+// columns. A group's integers are the nearest to x / scale. Without zero points scale = largest
+// magnitude / (2^(bits - 1) - 1), else (largest - smallest) / (2^bits - 1) over the group's numbers
+// and 0, so that each number is off by at most scale / 2 (with zero points: scale). Where a layout
+// has panels, whole panels are pieces of the packed whole. InvalidArgument for another format or a
 // number that is not finite.
 Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const BF16> matrix,
                 int64_t k, QuantizedPlanes& out);

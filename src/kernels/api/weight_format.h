@@ -14,15 +14,17 @@ namespace nereid::kernels {
 enum class Scheme : uint8_t {
   kFloat = 0,    // bf16 numbers
   kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero)
+  kFloat8 = 2,   // f8e4m3 numbers f that stand for scale * f
 };
 inline std::span<const std::string_view> names_of(Scheme) {
-  static constexpr std::string_view kNames[] = {"float", "integer"};
+  static constexpr std::string_view kNames[] = {"float", "integer", "float8"};
   return kNames;
 }
 
 // A scale (and a zero point) belongs to a group of consecutive columns of one row; the last group
 // of a row may be shorter. What an integer stands for is rounded to bf16, so that every kernel
-// multiplies the same numbers.
+// multiplies the same numbers; f8e4m3 numbers are multiplied as they are, their row's one scale
+// comes after the sum.
 struct WeightFormat {
   Scheme scheme = Scheme::kFloat;
   int32_t bits = 16;
@@ -43,6 +45,7 @@ inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
 
 inline constexpr WeightFormat kInt8PerRow = {.scheme = Scheme::kInteger, .bits = 8};
 inline constexpr WeightFormat kInt4Groups = {.scheme = Scheme::kInteger, .bits = 4, .group = 128};
+inline constexpr WeightFormat kFp8PerRow = {.scheme = Scheme::kFloat8, .bits = 8};
 
 // What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said
 // by its `can`.

@@ -21,6 +21,7 @@ Status launch_sample(const Raw& raw, const Sample& args, ThreadPool& pool);
 Status launch_embed(const Embed& args, ThreadPool& pool);
 Status launch_add_positions(const AddPositions& args, ThreadPool& pool);
 Status launch_gather_rows(const GatherRows& args, ThreadPool& pool);
+Status launch_quantize(const Quantize& args, ThreadPool& pool);
 
 // Plain loops: little work beside the products of experts.
 Status launch_route(const Route& args, ThreadPool& pool);
@@ -39,7 +40,7 @@ struct LinearKernel {
   int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
-  // For weights of integers: its panels are multiplied after they were unpacked.
+  // For weights that are not bf16: their panels are multiplied after they were unpacked.
   void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
 };
 Status launch_linear(const LinearKernel& kernel, const Linear& args, ThreadPool& pool);

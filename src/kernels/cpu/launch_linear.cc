@@ -43,6 +43,15 @@ void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
   std::fill(out + (k - i), out + kPanelStepK, BF16{});
 }
 
+// f8e4m3 numbers as bf16, which they are exactly.
+View widen_rows(const View& x, int64_t begin, int64_t count, std::vector<BF16>& out) {
+  out.resize(static_cast<size_t>(count * x.cols));
+  for (int64_t r = 0; r < count; ++r)
+    for (int64_t c = 0; c < x.cols; ++c)
+      out[static_cast<size_t>(r * x.cols + c)] = to_bf16(to_float(x.row<F8E4M3>(begin + r)[c]));
+  return {out.data(), DType::kBF16, count, x.cols, x.cols};
+}
+
 bool takes_bf16_rows(const LinearKernel& kernel, int64_t k) {
   return kernel.form == RowForm::kPairs && k % 2 == 0;
 }
@@ -99,7 +108,8 @@ class Panels {
                      .columns = padded_k(w.k),
                      .group = f.group_size(w.k),
                      .groups = f.num_groups(w.k),
-                     .bits = f.bits};
+                     .bits = f.bits,
+                     .float8 = f.scheme == Scheme::kFloat8};
     thread_local Scratch scratch;
     out.per_thread_ = kUnpacked * panel_elements(w.k);
     ASSIGN_OR_RETURN(void* const memory,
@@ -121,6 +131,7 @@ class Panels {
       part.n -= col;
       part.out = static_cast<std::byte*>(a.out) + col * (a.out_bf16 ? 2 : 4);
       if (a.bias) part.bias = a.bias + col;
+      if (a.scales) part.scales = a.scales + col;
       kernel_.block(part, row_begin, row_end, 0, count);
     }
   }
@@ -269,17 +280,28 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
 Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const int64_t tokens = a.x.rows, k = a.weight.k;
+  thread_local std::vector<BF16> widened;  // a chunk's rows of f8e4m3
   ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
   thread_local std::vector<Group> groups;
   for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
     groups = {{.count = std::min(kChunkRows, tokens - begin)}};
-    Rows x = {a.x.row<BF16>(begin), a.x.stride};
+    View rows = a.x;
+    if (a.x.dtype == DType::kF8E4M3)
+      rows = widen_rows(a.x, begin, groups[0].count, widened);
+    else
+      rows.data = a.x.row<BF16>(begin);
+    Rows x = {rows.data, rows.stride};
     if (!takes_bf16_rows(kernel, k)) {
-      const auto row_at = [&](int64_t line) { return a.x.row<BF16>(begin + line); };
+      const auto row_at = [&](int64_t line) { return rows.row<BF16>(line); };
       ASSIGN_OR_RETURN(x, prepare_rows(kernel, k, groups[0].count, row_at, pool));
     }
     LinearRaw raw = constants_of(a);
     raw.x = x.data, raw.x_stride = x.stride;
+    if (a.weight.format.scheme == Scheme::kFloat8) raw.scales = a.weight.scales;
+    if (is_given(a.scales)) {
+      raw.x_scales = a.scales.row<float>(begin);
+      raw.x_scales_stride = a.scales.stride;
+    }
     raw.out = static_cast<std::byte*>(a.out.data) +
               begin * a.out.stride * static_cast<int64_t>(size_of(a.out.dtype));
     multiply(kernel, raw, weight, groups, pool);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/api/pack.h"
+#include "kernels/api/quantize.h"
 #include "kernels/api/validate.h"
 #include "kernels/cpu/launch.h"
 
@@ -49,6 +50,16 @@ Status launch_embed(const Embed& a, ThreadPool& pool) {
       else
         std::fill(out, out + a.out.cols, 0.0f);
     }
+  });
+  return ok();
+}
+
+Status launch_quantize(const Quantize& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      *a.scales.row<float>(i) =
+          quantize_row({a.x.row<BF16>(i), static_cast<size_t>(a.x.cols)}, a.out.row<F8E4M3>(i));
   });
   return ok();
 }

@@ -65,7 +65,7 @@ struct AddRaw {
   int64_t width, x_stride, y_stride;
 };
 
-// out[rows, n] = x . weight^T + bias over panels of 16 weight rows.
+// out[rows, n] = x . weight^T * scales + bias over panels of 16 weight rows.
 struct LinearRaw {
   // f32 or bf16 rows, x_stride apart, readable (as zeros) up to even k. For linear_amx: bf16 in
   // blocks of 16 rows, x_stride apart, of ceil(k / 32) tiles of 16 rows x 32 columns, zero past k.
@@ -75,13 +75,17 @@ struct LinearRaw {
   int64_t panel_stride;  // elements between two panels
   int64_t k;             // without padding
   const uint16_t* bias;  // or null
+  // Of each output, in memory for whole panels, and of each row of x; or null.
+  const float* scales;
+  const float* x_scales;
+  int64_t x_scales_stride;
   void* out;
   int64_t out_stride, n;
   bool out_bf16;
   const int64_t* out_at;  // first element of each row, in the place of out_stride; or null
 };
 
-// Weights of integers in panels of 16 rows, see WeightLayout in op.h.
+// Weights of integers or f8e4m3 numbers in panels of 16 rows, see WeightLayout in op.h.
 struct IntegerPanelsRaw {
   const uint8_t* data;
   const float* scales;
@@ -89,7 +93,8 @@ struct IntegerPanelsRaw {
   int64_t panel_bytes;
   int64_t columns;  // with padding
   int64_t group, groups;
-  int bits;  // 4 or 8
+  int bits;     // 4 or 8
+  bool float8;  // f8e4m3; the scale is not multiplied in
 };
 
 // Element types of a KV cache, see Attention in ops.h.
@@ -139,7 +144,7 @@ struct Raw {
   void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end);
   void (*widen_row)(const uint16_t* x, int64_t count, float* out);  // bf16 -> f32
-  // What the integers of one panel stand for, as a panel of bf16.
+  // What the integers of one panel stand for, or its f8e4m3 numbers, as a panel of bf16.
   void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out);
 
   // Writes the rotated K and V of tokens [begin, end) to the cache, every kv head.

@@ -42,9 +42,19 @@ void unpack(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
   }
 }
 
+void widen_f8(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  const uint8_t* data = a.data + panel * a.panel_bytes;
+  const F factor = set1(0x1p120f);
+  for (int64_t col = 0; col < a.columns; col += 2)
+    for (int first = 0; first < 16; first += kLanes)
+      store_pairs(out + col * 16 + 2 * first, mul(factor, load_f8(data + col * 16 + first)),
+                  mul(factor, load_f8(data + (col + 1) * 16 + first)));
+}
+
 }  // namespace
 
 void unpack_panel(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  if (a.float8) return widen_f8(a, panel, out);
   a.bits == 8 ? unpack<8>(a, panel, out) : unpack<4>(a, panel, out);
 }
 

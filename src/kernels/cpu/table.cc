@@ -20,13 +20,19 @@ template <class Op>
 bool float_table(const Op& op, const DeviceInfo&) {
   return op.table.format.is_float();
 }
+// Rows of f8e4m3 are made by `quantize` alone.
 template <class Op>
-bool has_avx2(const Op&, const DeviceInfo& d) {
-  return d.has_avx2;
+bool makes_f8(const Op& op) {
+  if constexpr (requires { op.scales; }) return is_given(op.scales);
+  return false;
 }
 template <class Op>
-bool has_avx512(const Op&, const DeviceInfo& d) {
-  return d.has_avx512;
+bool has_avx2(const Op& op, const DeviceInfo& d) {
+  return d.has_avx2 && !makes_f8(op);
+}
+template <class Op>
+bool has_avx512(const Op& op, const DeviceInfo& d) {
+  return d.has_avx512 && !makes_f8(op);
 }
 
 // Seconds do not matter where the wider vectors always win; the order does.
@@ -55,8 +61,6 @@ bool fits(const Attention& p) {
 // Linear and ExpertLinear.
 template <class Op>
 bool panels(const Op& p) {
-  if constexpr (requires { p.input; })
-    if (p.input != ProductInput::kBf16) return false;
   return p.weight.layout == WeightLayout::kPanel16 && !p.weight.format.ordered;
 }
 
@@ -163,6 +167,8 @@ void add_kernels(Registry& registry) {
                                run<AddPositions, launch_add_positions>}});
   registry.add<GatherRows>(
       {{"generic", kCpu, any<GatherRows>, first<GatherRows>, run<GatherRows, launch_gather_rows>}});
+  registry.add<Quantize>(
+      {{"generic", kCpu, any<Quantize>, first<Quantize>, run<Quantize, launch_quantize>}});
   registry.add<Route>({{"generic", kCpu, any<Route>, first<Route>, run<Route, launch_route>}});
   registry.add<WeightedSum>({{"generic", kCpu, any<WeightedSum>, first<WeightedSum>,
                               run<WeightedSum, launch_weighted_sum>}});

@@ -117,10 +117,28 @@ class Descriptors {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     RETURN_IF_LT_ERROR(a, api()->desc_set(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                           sizeof(transposed)));
-    RETURN_IF_LT_ERROR(a, api()->layout_create(&weight, CUDA_R_16BF, k, n, a.weight.k));
-    RETURN_IF_LT_ERROR(a, api()->layout_create(&x, CUDA_R_16BF, k, m, a.x.stride));
+    const bool fp8 = a.x.dtype == DType::kF8E4M3;
+    const cudaDataType_t input = fp8 ? CUDA_R_8F_E4M3 : CUDA_R_16BF;
+    RETURN_IF_LT_ERROR(a, api()->layout_create(&weight, input, k, n, a.weight.k));
+    RETURN_IF_LT_ERROR(a, api()->layout_create(&x, input, k, m, a.x.stride));
+    if (fp8) RETURN_IF_ERROR(scale(a));
     RETURN_IF_LT_ERROR(a, api()->layout_create(&out, type, n, m, a.out.stride));
     return ok();
+  }
+
+  // f8e4m3: a scale for each output and for each row of x; sums as tensor cores keep them.
+  Status scale(const Linear& a) {
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
+      return lt_status(api()->desc_set(operation, attribute, &value, sizeof(value)),
+                       "cublasLtMatmulDescSetAttribute", a);
+    };
+    const auto mode = static_cast<int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode));
+    RETURN_IF_ERROR(set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, a.weight.scales));
+    RETURN_IF_ERROR(
+        set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const float*>(a.scales.data)));
+    return set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
   }
 
   cublasLtMatmulDesc_t operation = nullptr;
@@ -164,6 +182,7 @@ class Chooser {
                      a.x.stride,
                      a.out.stride,
                      static_cast<int64_t>(a.out.dtype),
+                     static_cast<int64_t>(a.x.dtype),
                      alignment_of(a.x.data),
                      alignment_of(a.weight.data),
                      alignment_of(a.out.data)};
@@ -175,7 +194,7 @@ class Chooser {
   }
 
  private:
-  using Key = std::array<int64_t, 9>;
+  using Key = std::array<int64_t, 10>;
 
   StatusOr<cublasLtMatmulAlgo_t> ask(const Linear& a, int64_t tokens) {
     Descriptors d;
@@ -219,6 +238,8 @@ class Chooser {
 bool has_cublaslt() { return api() != nullptr; }
 
 Status run_cublaslt(const Linear& a, CudaStream& stream) {
+  if (is_given(a.scales) && a.scales.stride != 1)
+    return unsupported("cublasLt takes scales one behind the other");
   auto& chooser = stream.local<Chooser>();
   ASSIGN_OR_RETURN(const cublasLtHandle_t handle, chooser.handle(a));
   // The bias is laid down first and added to: exact, and free of the epilogue's type rules.

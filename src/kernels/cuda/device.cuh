@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
@@ -23,6 +24,7 @@ inline __device__ uint32_t pack(float low, float high) {
 
 inline __device__ float load(const __nv_bfloat16* p) { return __bfloat162float(*p); }
 inline __device__ float load(const float* p) { return *p; }
+inline __device__ float load(const __nv_fp8_e4m3* p) { return static_cast<float>(*p); }
 inline __device__ void store(float* p, float x) { *p = x; }
 inline __device__ void store(__nv_bfloat16* p, float x) { *p = __float2bfloat16_rn(x); }
 
@@ -61,8 +63,60 @@ struct Vector {
     else
       *p = __float2bfloat16_rn(x[0]);
   }
+  // Rounded to bf16; the largest magnitude of these and `largest`.
+  __device__ uint32_t round(uint32_t largest);
   __device__ float& operator[](int i) { return x[i]; }
   __device__ float operator[](int i) const { return x[i]; }
+};
+
+// The largest magnitude of numbers, as the bits of a float: infinity and NaN are above all others.
+inline __device__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
+inline __device__ uint32_t warp_max(uint32_t x) {
+  for (int step = kWarp / 2; step > 0; step /= 2) x = max(x, __shfl_xor_sync(kAllLanes, x, step));
+  return x;
+}
+// Of a block's threads; `partial` has room for one for each warp. Every thread gets it.
+inline __device__ uint32_t block_max(uint32_t x, uint32_t* partial) {
+  x = warp_max(x);
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  for (unsigned w = 0; w < blockDim.x / kWarp; ++w) x = max(x, partial[w]);
+  return x;
+}
+
+template <int kWidth>
+inline __device__ uint32_t Vector<kWidth>::round(uint32_t largest) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    x[i] = __bfloat162float(__float2bfloat16_rn(x[i]));
+    largest = max(largest, magnitude(x[i]));
+  }
+  return largest;
+}
+
+// How a row becomes f8e4m3, see QuantizeOf in ops.h; `smallest`: kSmallestScaled.
+struct F8Row {
+  float factor, scale;
+  bool keep;
+
+  __device__ F8Row(uint32_t largest, float smallest) {
+    const float amax = __uint_as_float(largest);
+    const bool finite = largest < 0x7f800000u;
+    keep = finite && amax >= smallest;
+    factor = keep ? __fdiv_rn(448.0f, amax) : 0.0f;
+    scale = keep ? __fdiv_rn(amax, 448.0f) : finite ? 0.0f : NAN;
+  }
+  __device__ uint32_t code(float x) const {
+    return keep ? __nv_cvt_float_to_fp8(__fmul_rn(x, factor), __NV_SATFINITE, __NV_E4M3) : 0u;
+  }
+  template <int kWidth>
+  __device__ void store(uint8_t* p, const Vector<kWidth>& x) const {
+    if constexpr (kWidth == 4)
+      *reinterpret_cast<uint32_t*>(p) =
+          code(x[0]) | code(x[1]) << 8 | code(x[2]) << 16 | code(x[3]) << 24;
+    else
+      *p = static_cast<uint8_t>(code(x[0]));
+  }
 };
 
 // A pair of elements turned by an angle. Rounded product by product, as the reference does it:

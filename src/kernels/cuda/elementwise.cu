@@ -29,23 +29,79 @@ __device__ void for_columns(int64_t width, F f) {
 }
 
 template <Activation kActivation, int kWidth>
+__device__ Vector<kWidth> gated(const float* gates, const float* ups, float limit,
+                                float up_offset) {
+  Vector<kWidth> gate(gates), up(ups), result;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    if (limit > 0.0f) {
+      gate[i] = fminf(gate[i], limit);
+      up[i] = fminf(fmaxf(up[i], -limit), limit);
+    }
+    result[i] = activate<kActivation>(gate[i]) * (up[i] + up_offset);
+  }
+  return result;
+}
+
+template <Activation kActivation, int kWidth>
 __global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
                            float up_offset, __nv_bfloat16* out, int64_t out_stride) {
   let_next_begin();
   wait_for_previous();
   const float* row = x + blockIdx.x * x_stride;
   for_columns<kWidth>(width, [&](int64_t c) {
-    Vector<kWidth> gate(row + c), up(row + width + c), result;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      if (limit > 0.0f) {
-        gate[i] = fminf(gate[i], limit);
-        up[i] = fminf(fmaxf(up[i], -limit), limit);
-      }
-      result[i] = activate<kActivation>(gate[i]) * (up[i] + up_offset);
-    }
-    result.store(out + blockIdx.x * out_stride + c);
+    gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset)
+        .store(out + blockIdx.x * out_stride + c);
   });
+}
+
+// A block for each row, all of it in registers.
+constexpr int kF8Threads = 1024;
+constexpr int kF8Kept = kMaxF8GluWidth / kF8Threads;
+
+template <Activation kActivation, int kWidth>
+__global__ void __launch_bounds__(kF8Threads)
+    glu_f8_kernel(const float* x, int64_t x_stride, int64_t width, float limit, float up_offset,
+                  uint8_t* out, int64_t out_stride, float* scales, int64_t scales_stride) {
+  __shared__ uint32_t partial[kF8Threads / kWarp];
+  let_next_begin();
+  wait_for_previous();
+  const float* row = x + blockIdx.x * x_stride;
+  Vector<kWidth> results[kF8Kept / kWidth];
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kF8Kept / kWidth; ++i)
+    if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width) {
+      results[i] = gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset);
+      largest = results[i].round(largest);
+    }
+  const F8Row f8(block_max(largest, partial), kSmallestScaled);
+#pragma unroll
+  for (int i = 0; i < kF8Kept / kWidth; ++i)
+    if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width)
+      f8.store(out + blockIdx.x * out_stride + c, results[i]);
+  if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
+}
+
+// A block for each row.
+template <int kWidth>
+__global__ void quantize_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t width,
+                                uint8_t* out, int64_t out_stride, float* scales,
+                                int64_t scales_stride) {
+  __shared__ uint32_t partial[kF8Threads / kWarp];
+  let_next_begin();
+  wait_for_previous();
+  const __nv_bfloat16* row = x + blockIdx.x * x_stride;
+  const auto for_each = [&](auto f) {
+    for (int64_t c = kWidth * threadIdx.x; c < width; c += kWidth * int64_t{blockDim.x})
+      f(c, Vector<kWidth>(row + c));
+  };
+  uint32_t largest = 0;
+  for_each([&](int64_t, Vector<kWidth> x) { largest = x.round(largest); });
+  const F8Row f8(block_max(largest, partial), kSmallestScaled);
+  for_each(
+      [&](int64_t c, const Vector<kWidth>& x) { f8.store(out + blockIdx.x * out_stride + c, x); });
+  if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
 template <Activation kActivation, int kWidth>
@@ -109,8 +165,22 @@ bool is_vector(const Op& a) {
   return fits_vectors(a.x, a.out.cols) && fits_vectors(a.out, a.out.cols);
 }
 
+// Threads of a block that has a row, four columns for each where vectors are read.
+unsigned threads_for(int64_t width, bool vectors) {
+  const int64_t threads = (width / (vectors ? 4 : 1) + kWarp - 1) / kWarp * kWarp;
+  return static_cast<unsigned>(threads < kF8Threads ? (threads > kWarp ? threads : kWarp)
+                                                    : kF8Threads);
+}
+
 template <Activation kActivation>
 cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
+  if (is_given(a.scales))
+    return launch_overlapped(
+        is_vector(a) ? glu_f8_kernel<kActivation, 4> : glu_f8_kernel<kActivation, 1>, a.out.rows,
+        static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)), 0, stream,
+        static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit, a.up_offset,
+        static_cast<uint8_t*>(a.out.data), a.out.stride, static_cast<float*>(a.scales.data),
+        a.scales.stride);
   return launch_overlapped(is_vector(a) ? glu_kernel<kActivation, 4> : glu_kernel<kActivation, 1>,
                            a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
                            static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit,
@@ -150,6 +220,14 @@ cudaError_t enqueue_any(const Op& a, cudaStream_t stream) {
 cudaError_t launch(const Glu& a, cudaStream_t stream) { return enqueue_any(a, stream); }
 
 cudaError_t launch(const Activate& a, cudaStream_t stream) { return enqueue_any(a, stream); }
+
+cudaError_t launch(const Quantize& a, cudaStream_t stream) {
+  return launch_overlapped(is_vector(a) ? quantize_kernel<4> : quantize_kernel<1>, a.out.rows,
+                           static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)),
+                           0, stream, static_cast<const __nv_bfloat16*>(a.x.data), a.x.stride,
+                           a.out.cols, static_cast<uint8_t*>(a.out.data), a.out.stride,
+                           static_cast<float*>(a.scales.data), a.scales.stride);
+}
 
 cudaError_t launch(const SoftCap& a, cudaStream_t stream) {
   return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads,

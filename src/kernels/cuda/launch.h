@@ -21,6 +21,7 @@ cudaError_t launch(const Route& args, cudaStream_t stream);
 cudaError_t launch(const ExpertLinear& args, cudaStream_t stream);
 cudaError_t launch(const WeightedSum& args, cudaStream_t stream);
 cudaError_t launch(const GatherRows& args, cudaStream_t stream);
+cudaError_t launch(const Quantize& args, cudaStream_t stream);
 cudaError_t launch(const Sample& args, cudaStream_t stream);
 
 // What a stream has for its kernels, see CudaStream.
@@ -34,6 +35,13 @@ struct Scratch {
 };
 
 cudaError_t launch(const Attention& args, const Scratch& scratch, cudaStream_t stream);
+
+// Whether x and weight are of one type, bf16 or f8e4m3, and their rows whole pieces of 16 bytes.
+inline bool is_in_pieces(const Linear& a) {
+  const int64_t piece = a.x.dtype == DType::kF8E4M3 ? 16 : 8;
+  return (a.x.dtype == DType::kF8E4M3 || a.weight.format.is_float()) && a.weight.k % piece == 0 &&
+         a.x.stride % piece == 0;
+}
 
 // A product of up to eight rows (gemv.cu), and whether it can be one.
 inline constexpr int64_t kMaxGemvRows = 8;
@@ -57,6 +65,8 @@ inline bool fits_vectors(const View& v, int64_t part) {
 cudaError_t launch_bias(const Linear& args, cudaStream_t stream);
 
 // Limits of the kernels, for `can`.
+inline constexpr int64_t kMaxF8NormWidth = 8192;  // of a row that becomes f8e4m3
+inline constexpr int64_t kMaxF8GluWidth = 32768;  // likewise
 inline constexpr int32_t kMaxHeadDim = 256;
 inline constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
 inline constexpr int64_t kMaxLinearOutputs = int64_t{65535} * 64;

@@ -1,5 +1,7 @@
 // The product without a library: one warp per output for a few tokens, 64x64 tiles otherwise. Sums
 // are f32 in an order that does not depend on the number of tokens within each form.
+#include <type_traits>
+
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -16,6 +18,15 @@ constexpr int kPerThread = 4;
 struct FloatWeight {
   static constexpr bool kFloat = true;
   const __nv_bfloat16* data;
+  int64_t k;
+
+  __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
+};
+
+// f8e4m3 numbers; a row's scale comes after the sum.
+struct F8Weight {
+  static constexpr bool kFloat = false;
+  const __nv_fp8_e4m3* data;
   int64_t k;
 
   __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
@@ -38,18 +49,27 @@ struct IntegerWeight {
   }
 };
 
-template <class Weight>
+template <class Weight, class X = __nv_bfloat16>
 struct Product {
-  const __nv_bfloat16* x;
+  const X* x;
   int64_t x_stride;
   Weight weight;
   const __nv_bfloat16* bias;  // or null
+  const float* scales;        // of each output; or null
+  const float* x_scales;      // of each row of x; or null
+  int64_t x_scales_stride;
   int64_t tokens, n, k, out_stride;
+
+  __device__ float result(int64_t token, int64_t output, float sum) const {
+    if (scales)
+      sum *= x_scales ? scales[output] * x_scales[token * x_scales_stride] : scales[output];
+    return bias ? sum + load(bias + output) : sum;
+  }
 };
 
 // Eight products of each token with one 16-byte piece of the weight row.
-template <int kTokens, class Weight>
-__device__ void add_piece(const Product<Weight>& p, int64_t k, uint4 weights,
+template <int kTokens, class Weight, class X>
+__device__ void add_piece(const Product<Weight, X>& p, int64_t k, uint4 weights,
                           float (&sums)[kTokens]) {
   const float2 w[4] = {unpack(weights.x), unpack(weights.y), unpack(weights.z), unpack(weights.w)};
 #pragma unroll
@@ -65,8 +85,8 @@ __device__ void add_piece(const Product<Weight>& p, int64_t k, uint4 weights,
   }
 }
 
-template <int kTokens, bool kWide, class Weight, class Out>
-__global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product<Weight> p, Out* out) {
+template <int kTokens, bool kWide, class Weight, class X, class Out>
+__global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product<Weight, X> p, Out* out) {
   const int lane = threadIdx.x % kWarp;
   const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   if (n >= p.n) return;
@@ -86,8 +106,7 @@ __global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product<Weight> p,
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) {
     const float sum = warp_sum(sums[t]);
-    if (lane == 0 && t < p.tokens)
-      store(out + t * p.out_stride + n, p.bias ? sum + load(p.bias + n) : sum);
+    if (lane == 0 && t < p.tokens) store(out + t * p.out_stride + n, p.result(t, n, sum));
   }
 }
 
@@ -103,8 +122,8 @@ __device__ void stage(At at, int64_t rows, int64_t row0, int64_t k0, int64_t k_e
   }
 }
 
-template <class Weight, class Out>
-__global__ void __launch_bounds__(kThreads) tile_kernel(Product<Weight> p, Out* out) {
+template <class Weight, class X, class Out>
+__global__ void __launch_bounds__(kThreads) tile_kernel(Product<Weight, X> p, Out* out) {
   __shared__ float x_tile[kDepth][kTile + 1];
   __shared__ float w_tile[kDepth][kTile + 1];
   const int64_t token0 = int64_t{blockIdx.x} * kTile, n0 = int64_t{blockIdx.y} * kTile;
@@ -138,7 +157,7 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(Product<Weight> p, Out* 
     for (int j = 0; j < kPerThread; ++j) {
       const int64_t token = token0 + line + 16 * i, n = n0 + column + 16 * j;
       if (token < p.tokens && n < p.n)
-        store(out + token * p.out_stride + n, p.bias ? sums[i][j] + load(p.bias + n) : sums[i][j]);
+        store(out + token * p.out_stride + n, p.result(token, n, sums[i][j]));
     }
   }
 }
@@ -159,12 +178,15 @@ IntegerWeight<kBits> integers_of(const WeightView& w) {
           w.format.num_groups(w.k)};
 }
 
-template <class Weight>
-Product<Weight> product_of(const Linear& a, const Weight& weight) {
-  return {static_cast<const __nv_bfloat16*>(a.x.data),
+template <class X, class Weight>
+Product<Weight, X> product_of(const Linear& a, const Weight& weight) {
+  return {static_cast<const X*>(a.x.data),
           a.x.stride,
           weight,
           static_cast<const __nv_bfloat16*>(a.bias.data),
+          a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales : nullptr,
+          static_cast<const float*>(a.scales.data),
+          a.scales.stride,
           a.x.rows,
           a.weight.n,
           a.weight.k,
@@ -173,8 +195,8 @@ Product<Weight> product_of(const Linear& a, const Weight& weight) {
 
 bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint4) == 0; }
 
-template <int kTokens, class Weight, class Out>
-void enqueue_few(const Product<Weight>& p, Out* out, cudaStream_t stream) {
+template <int kTokens, class Weight, class X, class Out>
+void enqueue_few(const Product<Weight, X>& p, Out* out, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((p.n * kWarp + kThreads - 1) / kThreads);
   if constexpr (Weight::kFloat) {
     if (p.k % 8 == 0 && p.x_stride % 8 == 0 && is_aligned(p.x) && is_aligned(p.weight.data)) {
@@ -185,9 +207,9 @@ void enqueue_few(const Product<Weight>& p, Out* out, cudaStream_t stream) {
   few_tokens_kernel<kTokens, false><<<blocks, kThreads, 0, stream>>>(p, out);
 }
 
-template <class Out, class Weight>
+template <class X, class Out, class Weight>
 void enqueue(const Linear& a, const Weight& weight, cudaStream_t stream) {
-  const Product<Weight> p = product_of(a, weight);
+  const Product<Weight, X> p = product_of<X>(a, weight);
   auto* out = static_cast<Out*>(a.out.data);
   if (p.tokens == 1) return enqueue_few<1>(p, out, stream);
   if (p.tokens <= kFewTokens) return enqueue_few<kFewTokens>(p, out, stream);
@@ -196,17 +218,30 @@ void enqueue(const Linear& a, const Weight& weight, cudaStream_t stream) {
   tile_kernel<<<blocks, kThreads, 0, stream>>>(p, out);
 }
 
+template <class X, class Weight>
+void enqueue_out(const Linear& a, const Weight& weight, cudaStream_t stream) {
+  // Rows of f8e4m3 go with weights of fp8 only.
+  if constexpr (std::is_same_v<X, __nv_bfloat16> || std::is_same_v<Weight, F8Weight>) {
+    if (a.out.dtype == DType::kBF16)
+      enqueue<X, __nv_bfloat16>(a, weight, stream);
+    else
+      enqueue<X, float>(a, weight, stream);
+  }
+}
+
 }  // namespace
 
 cudaError_t launch(const Linear& a, cudaStream_t stream) {
   const auto enqueue_weight = [&](const auto& weight) {
-    if (a.out.dtype == DType::kBF16)
-      enqueue<__nv_bfloat16>(a, weight, stream);
+    if (a.x.dtype == DType::kF8E4M3)
+      enqueue_out<__nv_fp8_e4m3>(a, weight, stream);
     else
-      enqueue<float>(a, weight, stream);
+      enqueue_out<__nv_bfloat16>(a, weight, stream);
   };
   if (a.weight.format.is_float())
     enqueue_weight(FloatWeight{static_cast<const __nv_bfloat16*>(a.weight.data), a.weight.k});
+  else if (a.weight.format.scheme == Scheme::kFloat8)
+    enqueue_weight(F8Weight{static_cast<const __nv_fp8_e4m3*>(a.weight.data), a.weight.k});
   else if (a.weight.format.bits == 8)
     enqueue_weight(integers_of<8>(a.weight));
   else

@@ -7,7 +7,8 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kKept = 4;  // vectors of a row that a thread keeps in registers
+constexpr int kKeptNumbers = 16;  // of a row that a thread keeps in registers
+static_assert(kMaxF8NormWidth == kMaxThreads * kKeptNumbers);
 
 struct NormParams {
   const void* x;
@@ -23,6 +24,8 @@ struct NormParams {
   int64_t width;
   void* out;
   int64_t out_stride;
+  float* scales;  // for f8e4m3
+  int64_t scales_stride;
 };
 
 __device__ float block_sum(float value, float* partial) {
@@ -35,10 +38,12 @@ __device__ float block_sum(float value, float* partial) {
   return total;
 }
 
-// Each thread has the vectors threadIdx.x + i * blockDim.x, the first kKept of them in registers;
-// the others are read back from where this thread wrote them, or from x.
+// Each thread has the vectors threadIdx.x + i * blockDim.x, the first of them in registers; the
+// others are read back from where this thread wrote them, or from x.
+// Out is uint8_t for f8e4m3: all of a row is in registers then.
 template <class X, class Out, int kWidth>
 __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
+  constexpr int kKept = kKeptNumbers / kWidth;
   __shared__ float partial[kMaxThreads / kWarp];
   const int64_t row = blockIdx.x, begin = blockIdx.y * p.width;
   const X* from = static_cast<const X*>(p.x) + row * p.x_stride + begin;
@@ -87,7 +92,8 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
   });
   const float scale =
       1.0f / sqrtf(block_sum(squares, partial) / static_cast<float>(p.width) + p.eps);
-  for_each([&](const Vector<kWidth>& x, int64_t c) {
+  uint32_t largest = 0;
+  for_each([&](Vector<kWidth>& x, int64_t c) {
     const Vector<kWidth> weight(p.weight + c);
     Vector<kWidth> result;
 #pragma unroll
@@ -98,8 +104,19 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) result[j] += bias[j];
     }
-    result.store(static_cast<Out*>(p.out) + row * p.out_stride + begin + c);
+    if constexpr (sizeof(Out) == 1)
+      largest = result.round(largest), x = result;
+    else
+      result.store(static_cast<Out*>(p.out) + row * p.out_stride + begin + c);
   });
+  if constexpr (sizeof(Out) == 1) {
+    __syncthreads();
+    const F8Row f8(block_max(largest, reinterpret_cast<uint32_t*>(partial)), kSmallestScaled);
+    for_each([&](const Vector<kWidth>& x, int64_t c) {
+      f8.store(static_cast<uint8_t*>(p.out) + row * p.out_stride + c, x);
+    });
+    if (threadIdx.x == 0) p.scales[row * p.scales_stride] = f8.scale;
+  }
 }
 
 bool is_vector(const Norm& a) {
@@ -126,7 +143,9 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
                         a.centered,
                         a.weight.k,
                         a.out.data,
-                        a.out.stride};
+                        a.out.stride,
+                        static_cast<float*>(a.scales.data),
+                        a.scales.stride};
   const bool vectors = is_vector(a);
   const int64_t lanes = (a.weight.k + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
   const int64_t threads = lanes < kMaxThreads ? (lanes + kWarp - 1) / kWarp * kWarp : kMaxThreads;
@@ -138,6 +157,7 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
 template <class X>
 cudaError_t enqueue_out(const Norm& a, cudaStream_t stream) {
   if (a.out.dtype == DType::kBF16) return enqueue<X, __nv_bfloat16>(a, stream);
+  if (a.out.dtype == DType::kF8E4M3) return enqueue<X, uint8_t>(a, stream);
   return enqueue<X, float>(a, stream);
 }
 

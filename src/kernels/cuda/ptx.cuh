@@ -56,6 +56,17 @@ inline __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t 
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+#if defined(NEREID_HOPPER)
+// d += a [16, 32] . b [32, 8], f32 sums of f8e4m3.
+inline __device__ void multiply_f8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                   uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
 // Four 8x8 matrices of 16-bit elements; lane i gives the address of row i % 8 of matrix i / 8.
 inline __device__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -186,6 +197,30 @@ inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
       "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
       "%63}, %64, %65, 1, 1, 1, 0, 0;"
       : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
+      : "l"(a), "l"(b));
+}
+
+// The same of f8e4m3, with rows of 128 elements: d += a [64, 32] . b [kN, 32]^T.
+inline __device__ void multiply_64_f8(float (&d)[8], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, "
+      "%9, 1, 1, 1;"
+      : NEREID_D4(d, 0), NEREID_D4(d, 4)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64_f8(float (&d)[16], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15}, %16, %17, 1, 1, 1;"
+      : NEREID_D16(d, 0)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64_f8(float (&d)[32], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31}, %32, %33, 1, 1, 1;"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16)
       : "l"(a), "l"(b));
 }
 

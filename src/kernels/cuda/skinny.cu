@@ -1,9 +1,9 @@
 // out [rows, n] = x [rows, k] . weight [n, k]^T for few rows: the time is that of reading the
 // weight once. Every multiprocessor takes an equal share of the weight's boxes (a tile of outputs
-// by 64 k), in the order of outputs, then k; one warp fetches them ahead with the copy engine, the
-// others multiply. Where the share of a multiprocessor begins or ends inside an output tile, the
-// partial sums meet in the workspace and the last to arrive adds them in order (Osama et al. 2023,
-// "Stream-K").
+// by 128 bytes of k), in the order of outputs, then k; one warp fetches them ahead with the copy
+// engine, the others multiply. Where the share of a multiprocessor begins or ends inside an output
+// tile, the partial sums meet in the workspace and the last to arrive adds them in order (Osama et
+// al. 2023, "Stream-K").
 //
 // Weights do not depend on the kernel in front: the first boxes are fetched while it still runs.
 #include <cuda_bf16.h>
@@ -17,10 +17,11 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kPart = 64;   // outputs of a group of four warps
-constexpr int kDepth = 64;  // k of a box: a row of 128 bytes
+constexpr int kPart = 64;         // outputs of a group of four warps
+constexpr int kDepthBytes = 128;  // of the k of a box
+constexpr int kProducts = 4;      // along it
 constexpr int kGroupThreads = 128;
-constexpr int kPartBytes = kPart * kDepth * 2;
+constexpr int kPartBytes = kPart * kDepthBytes;
 constexpr int kSharedBytes = 144 * 1024;
 
 // Groups of warps that multiply: a tile has that many times 64 outputs, so that x, which every tile
@@ -30,16 +31,18 @@ constexpr int kGroups = kRows <= 16 ? 1 : 2;
 template <int kRows>
 constexpr int kThreads = kGroups<kRows>* kGroupThreads + kWarp;
 template <int kRows>
-constexpr int kStageBytes = kGroups<kRows>* kPartBytes + kRows* kDepth * 2;
+constexpr int kStageBytes = kGroups<kRows>* kPartBytes + kRows* kDepthBytes;
 template <int kRows>
 constexpr int kStages = kSharedBytes / kStageBytes<kRows>;
 
 struct Params {
   void* out;
   const __nv_bfloat16* bias;  // or null
-  float* partials;            // [blocks, 2, groups, kRows / 2, kGroupThreads]
-  int32_t* counters;          // one for each tile and group, zero
-  int64_t out_stride;
+  const float* scales;        // of outputs and of rows of x, for f8e4m3
+  const float* x_scales;
+  float* partials;    // [blocks, 2, groups, kRows / 2, kGroupThreads]
+  int32_t* counters;  // one for each tile and group, zero
+  int64_t out_stride, x_scales_stride;
   int64_t boxes;  // of the whole weight
   int n, rows, boxes_k;
 };
@@ -87,19 +90,23 @@ __device__ int part_output(int r) {
 }
 __device__ int x_row(int i, int r) { return 8 * i + threadIdx.x % 4 * 2 + r % 2; }
 
-template <int kRows, class Out>
+template <int kRows, class In, class Out>
 __device__ void store_part(const Params& p, int64_t part, const float (&sums)[kRows / 2]) {
 #pragma unroll
   for (int r = 0; r < 4; r += 2) {
     const int64_t n = part * kPart + part_output(r);
     if (n >= p.n) continue;
     const float bias = p.bias ? load(p.bias + n) : 0.0f;
+    const float scale = sizeof(In) == 1 ? p.scales[n] : 1.0f;
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i)
 #pragma unroll
       for (int c = 0; c < 2; ++c)
-        if (const int row = x_row(i, c); row < p.rows)
-          store(static_cast<Out*>(p.out) + row * p.out_stride + n, sums[4 * i + r + c] + bias);
+        if (const int row = x_row(i, c); row < p.rows) {
+          float sum = sums[4 * i + r + c];
+          if (sizeof(In) == 1) sum *= scale * p.x_scales[row * p.x_scales_stride];
+          store(static_cast<Out*>(p.out) + row * p.out_stride + n, sum + bias);
+        }
   }
 }
 
@@ -157,9 +164,10 @@ struct Ring {
   }
 };
 
-template <int kRows>
+template <int kRows, class In>
 __device__ void produce(const Params& p, const CUtensorMap* weights, const CUtensorMap* x,
                         Ring<kRows> ring, const Share& share) {
+  constexpr int kDepth = kDepthBytes / sizeof(In);
   const auto copy_weight = [&](int tile, int box) {
     barrier_expect(ring.full + ring.stage, kStageBytes<kRows>);
 #pragma unroll
@@ -193,7 +201,7 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const CUten
   });
 }
 
-template <int kRows, class Out>
+template <int kRows, class In, class Out>
 __device__ void consume(const Params& p, Ring<kRows> ring, const Share& share, int* shared) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   wait_for_previous();
@@ -206,7 +214,12 @@ __device__ void consume(const Params& p, Ring<kRows> ring, const Share& share, i
       const uint64_t b = swizzled_matrix(ring.x(ring.stage));
       products_begin();
 #pragma unroll
-      for (int k = 0; k < kDepth / 16; ++k) multiply_64(sums, a + 2 * k, b + 2 * k);
+      for (int k = 0; k < kProducts; ++k) {
+        if constexpr (sizeof(In) == 1)
+          multiply_64_f8(sums, a + 2 * k, b + 2 * k);
+        else
+          multiply_64(sums, a + 2 * k, b + 2 * k);
+      }
       products_end();
       wait_for_products<1>();
       if (before >= 0 && threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
@@ -216,13 +229,14 @@ __device__ void consume(const Params& p, Ring<kRows> ring, const Share& share, i
     wait_for_products<0>();
     if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
     if (end - begin == p.boxes_k || add_partials<kRows>(p, tile, group, sums, shared + group))
-      store_part<kRows, Out>(p, int64_t{tile} * kGroups<kRows> + group, sums);
+      store_part<kRows, In, Out>(p, int64_t{tile} * kGroups<kRows> + group, sums);
   });
 }
 
 #endif  // NEREID_HOPPER
 
-template <int kRows, class Out>
+// In: of x and weight.
+template <int kRows, class In, class Out>
 __global__ void __launch_bounds__(kThreads<kRows>)
     skinny_kernel(const __grid_constant__ CUtensorMap weights,
                   const __grid_constant__ CUtensorMap x, Params p) {
@@ -242,9 +256,9 @@ __global__ void __launch_bounds__(kThreads<kRows>)
   let_next_begin();
   const Share share(p);
   if (threadIdx.x < kGroups<kRows> * kGroupThreads)
-    consume<kRows, Out>(p, ring, share, arrived);
+    consume<kRows, In, Out>(p, ring, share, arrived);
   else if (threadIdx.x == kGroups<kRows> * kGroupThreads)
-    produce<kRows>(p, &weights, &x, ring, share);
+    produce<kRows, In>(p, &weights, &x, ring, share);
 #endif
 }
 
@@ -269,53 +283,66 @@ EncodeTiled encode_tiled() {
   return function;
 }
 
-// Boxes of `box_rows` rows by kDepth columns of a bf16 matrix; what lies outside of it reads as 0.
+// Boxes of `box_rows` rows by kDepthBytes of a matrix; what lies outside of it reads as 0.
+template <class In>
 cudaError_t describe(const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
                      CUtensorMap& map) {
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[] = {kDepth, static_cast<cuuint32_t>(box_rows)};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * sizeof(In)};
+  const cuuint32_t box[] = {kDepthBytes / sizeof(In), static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
+  const auto type =
+      sizeof(In) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUresult result =
-      encode_tiled()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<void*>(data), sizes,
-                     strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode_tiled()(&map, type, 2, const_cast<void*>(data), sizes, strides, box, steps,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-template <int kRows, class Out>
+template <int kRows, class In, class Out>
 cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
   CUtensorMap weights, x;
   if (const cudaError_t error =
-          describe(a.weight.data, a.weight.n, a.weight.k, a.weight.k, kPart, weights);
+          describe<In>(a.weight.data, a.weight.n, a.weight.k, a.weight.k, kPart, weights);
       error != cudaSuccess)
     return error;
-  if (const cudaError_t error = describe(a.x.data, a.x.rows, a.x.cols, a.x.stride, kRows, x);
+  if (const cudaError_t error = describe<In>(a.x.data, a.x.rows, a.x.cols, a.x.stride, kRows, x);
       error != cudaSuccess)
     return error;
   Params p = {};
   p.out = a.out.data;
   p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
+  p.scales = a.weight.scales;
+  p.x_scales = static_cast<const float*>(a.scales.data);
+  p.x_scales_stride = a.scales.stride;
   p.partials = static_cast<float*>(scratch.workspace);
   p.counters = scratch.counters;
   p.out_stride = a.out.stride;
   p.n = static_cast<int>(a.weight.n);
   p.rows = static_cast<int>(a.x.rows);
+  constexpr int kDepth = kDepthBytes / sizeof(In);
   p.boxes_k = static_cast<int>((a.weight.k + kDepth - 1) / kDepth);
   constexpr int kTile = kGroups<kRows> * kPart;
   p.boxes = (a.weight.n + kTile - 1) / kTile * p.boxes_k;
   constexpr int kBytes = kStages<kRows> * kStageBytes<kRows>;
-  const auto kernel = skinny_kernel<kRows, Out>;
+  const auto kernel = skinny_kernel<kRows, In, Out>;
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(scratch.num_units, p.boxes));
   return launch_overlapped(kernel, a.x.rows, blocks, kThreads<kRows>, kBytes, stream, weights, x,
                            p);
 }
 
-template <class Out>
+template <class In, class Out>
 cudaError_t enqueue_rows(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
-  if (a.x.rows <= 16) return enqueue<16, Out>(a, scratch, stream);
-  if (a.x.rows <= 32) return enqueue<32, Out>(a, scratch, stream);
-  return enqueue<64, Out>(a, scratch, stream);
+  if (a.x.rows <= 16) return enqueue<16, In, Out>(a, scratch, stream);
+  if (a.x.rows <= 32) return enqueue<32, In, Out>(a, scratch, stream);
+  return enqueue<64, In, Out>(a, scratch, stream);
+}
+
+template <class In>
+cudaError_t enqueue_out(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16) return enqueue_rows<In, __nv_bfloat16>(a, scratch, stream);
+  return enqueue_rows<In, float>(a, scratch, stream);
 }
 
 bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
@@ -323,14 +350,14 @@ bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0
 }  // namespace
 
 bool takes_skinny(const Linear& a, int sm) {
-  return sm == 90 && a.x.rows <= kSkinnyRows && a.weight.format.is_float() && a.weight.k % 8 == 0 &&
-         a.weight.n <= int64_t{kPart} * kMaxSkinnyParts && a.x.stride % 8 == 0 &&
-         is_aligned(a.x.data) && is_aligned(a.weight.data) && encode_tiled() != nullptr;
+  return sm == 90 && a.x.rows <= kSkinnyRows && is_in_pieces(a) &&
+         a.weight.n <= int64_t{kPart} * kMaxSkinnyParts && is_aligned(a.x.data) &&
+         is_aligned(a.weight.data) && encode_tiled() != nullptr;
 }
 
 cudaError_t launch_skinny(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
-  if (a.out.dtype == DType::kBF16) return enqueue_rows<__nv_bfloat16>(a, scratch, stream);
-  return enqueue_rows<float>(a, scratch, stream);
+  if (a.x.dtype == DType::kF8E4M3) return enqueue_out<__nv_fp8_e4m3>(a, scratch, stream);
+  return enqueue_out<__nv_bfloat16>(a, scratch, stream);
 }
 
 }  // namespace nereid::kernels::cuda

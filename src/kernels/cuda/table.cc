@@ -89,18 +89,24 @@ bool can_look_up(const Op& a, const DeviceInfo& d) {
 }
 
 bool can_norm(const Norm& a, const DeviceInfo& d) {
-  return can_run(a, d) && a.x.cols / a.weight.k <= kMaxPieces;
+  return can_run(a, d) && a.x.cols / a.weight.k <= kMaxPieces &&
+         (!is_given(a.scales) || a.x.cols <= kMaxF8NormWidth);
+}
+bool can_glu(const Glu& a, const DeviceInfo& d) {
+  return can_run(a, d) && (!is_given(a.scales) || a.out.cols <= kMaxF8GluWidth);
 }
 
 bool can_product(const Linear& a, const DeviceInfo& d) {
   return can_run(a, d) && a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered &&
-         a.input == ProductInput::kBf16 && a.weight.n <= kMaxLinearOutputs;
+         a.weight.n <= kMaxLinearOutputs;
 }
 bool can_library_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.is_float();
 }
 bool can_hopper_product(const Linear& a, const DeviceInfo& d) {
-  return can_library_product(a, d) && d.sm == 90 && a.weight.k % 8 == 0;
+  const bool fp8 = a.x.dtype == DType::kF8E4M3;
+  return can_product(a, d) && d.sm == 90 && (fp8 || a.weight.format.is_float()) &&
+         a.weight.k % (fp8 ? 16 : 8) == 0;
 }
 double product_cost(const Linear& a, double flops_per_second) {
   const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
@@ -167,7 +173,7 @@ void add_kernels(Registry& registry) {
   registry.add<Linear>({{"plain", kCuda, can_product, plain_product_cost, run<Linear>}});
   registry.add<Rope>({{"cuda", kCuda, can_run<Rope>, cost_of<Rope, 8>, run<Rope>}});
   registry.add<Attention>({{"cuda", kCuda, can_attention, cost_of<Attention, 8>, run_attention}});
-  registry.add<Glu>({{"cuda", kCuda, can_run<Glu>, cost_of<Glu, 10>, run<Glu>}});
+  registry.add<Glu>({{"cuda", kCuda, can_glu, cost_of<Glu, 10>, run<Glu>}});
   registry.add<Activate>({{"cuda", kCuda, can_run<Activate>, cost_of<Activate, 6>, run<Activate>}});
   registry.add<SoftCap>({{"cuda", kCuda, can_run<SoftCap>, cost_of<SoftCap, 8>, run<SoftCap>}});
   registry.add<Add>({{"cuda", kCuda, can_run<Add>, cost_of<Add, 12>, run<Add>}});
@@ -176,6 +182,7 @@ void add_kernels(Registry& registry) {
       {{"plain", kCuda, can_expert_product, expert_product_cost, run<ExpertLinear>}});
   registry.add<WeightedSum>(
       {{"cuda", kCuda, can_run<WeightedSum>, weighted_sum_cost, run<WeightedSum>}});
+  registry.add<Quantize>({{"cuda", kCuda, can_run<Quantize>, cost_of<Quantize, 3>, run<Quantize>}});
   registry.add<GatherRows>(
       {{"cuda", kCuda, can_run<GatherRows>, cost_of<GatherRows, 8>, run<GatherRows>}});
   registry.add<Sample>({{"cuda", kCuda, can_sample, sample_cost, run<Sample>}});

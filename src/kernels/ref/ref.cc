@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "kernels/api/pack.h"
+#include "kernels/api/quantize.h"
 
 namespace nereid::kernels {
 namespace {
 
 float load(const View& x, int64_t row, int64_t col) {
+  if (x.dtype == DType::kF8E4M3) return to_float(x.row<F8E4M3>(row)[col]);
   return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
 }
 
@@ -19,6 +21,17 @@ void store(const View& out, int64_t row, int64_t col, float value) {
     out.row<BF16>(row)[col] = to_bf16(value);
   else
     out.row<float>(row)[col] = value;
+}
+
+// A row of results where they go, in f8e4m3 by way of bf16.
+void store_row(const View& out, const View& scales, int64_t row, const std::vector<float>& values) {
+  if (!is_given(scales)) {
+    for (size_t c = 0; c < values.size(); ++c) store(out, row, static_cast<int64_t>(c), values[c]);
+    return;
+  }
+  std::vector<BF16> rounded(values.size());
+  for (size_t c = 0; c < values.size(); ++c) rounded[c] = to_bf16(values[c]);
+  *scales.row<float>(row) = quantize_row(rounded, out.row<F8E4M3>(row));
 }
 
 double activate(Activation activation, double x) {
@@ -53,10 +66,17 @@ void reference(const Embed& a) {
   }
 }
 
+void reference(const Quantize& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    *a.scales.row<float>(i) =
+        quantize_row({a.x.row<BF16>(i), static_cast<size_t>(a.x.cols)}, a.out.row<F8E4M3>(i));
+}
+
 void reference(const Norm& a) {
   const int64_t width = a.weight.k;
+  std::vector<float> results(static_cast<size_t>(a.x.cols));
   std::vector<float> y(static_cast<size_t>(width));
-  for (int64_t i = 0; i < a.out.rows; ++i)
+  for (int64_t i = 0; i < a.out.rows; ++i) {
     for (int64_t begin = 0; begin < a.x.cols; begin += width) {
       double mean = 0, squares = 0;
       for (int64_t c = 0; c < width; ++c) {
@@ -71,21 +91,26 @@ void reference(const Norm& a) {
       for (int64_t c = 0; c < width; ++c) {
         const double weight = double{to_float(a.weight.as_bf16()[c])} + a.weight_offset;
         const double bias = is_given(a.bias) ? to_float(a.bias.as_bf16()[c]) : 0;
-        store(a.out, i, begin + c, static_cast<float>((y[c] - mean) * scale * weight + bias));
+        results[static_cast<size_t>(begin + c)] =
+            static_cast<float>((y[c] - mean) * scale * weight + bias);
       }
     }
+    store_row(a.out, a.scales, i, results);
+  }
 }
 
 void reference(const Linear& a) {
   std::vector<float> weight(static_cast<size_t>(a.weight.k));
   for (int64_t n = 0; n < a.weight.n; ++n) {
     for (int64_t k = 0; k < a.weight.k; ++k)
-      weight[static_cast<size_t>(k)] = weight_at(a.weight, n, k);
+      weight[static_cast<size_t>(k)] = factor_at(a.weight, n, k);
     for (int64_t i = 0; i < a.x.rows; ++i) {
-      const BF16* x = a.x.row<BF16>(i);
-      double sum = is_given(a.bias) ? to_float(a.bias.as_bf16()[n]) : 0;
+      double sum = 0;
       for (int64_t k = 0; k < a.weight.k; ++k)
-        sum += double{to_float(x[k])} * weight[static_cast<size_t>(k)];
+        sum += double{load(a.x, i, k)} * weight[static_cast<size_t>(k)];
+      sum *= row_scale(a.weight, n);
+      if (is_given(a.scales)) sum *= *a.scales.row<float>(i);
+      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
       store(a.out, i, n, static_cast<float>(sum));
     }
   }
@@ -139,6 +164,7 @@ void reference(const Rope& a) {
 
 void reference(const Glu& a) {
   const int64_t width = a.out.cols;
+  std::vector<float> results(static_cast<size_t>(width));
   for (int64_t i = 0; i < a.out.rows; ++i) {
     const float* x = a.x.row<float>(i);
     for (int64_t c = 0; c < width; ++c) {
@@ -147,8 +173,10 @@ void reference(const Glu& a) {
         gate = std::min(gate, double{a.limit});
         up = std::clamp(up, -double{a.limit}, double{a.limit});
       }
-      store(a.out, i, c, static_cast<float>(activate(a.activation, gate) * (up + a.up_offset)));
+      results[static_cast<size_t>(c)] =
+          static_cast<float>(activate(a.activation, gate) * (up + a.up_offset));
     }
+    store_row(a.out, a.scales, i, results);
   }
 }
 

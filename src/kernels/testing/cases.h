@@ -67,6 +67,8 @@ const std::vector<Case<WeightedSum>>& cases<WeightedSum>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>
+const std::vector<Case<Quantize>>& cases<Quantize>();
+template <>
 const std::vector<Case<Sample>>& cases<Sample>();
 
 // [0, tokens) in pieces of at most `size`.

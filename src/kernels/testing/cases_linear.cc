@@ -1,6 +1,7 @@
 // Cases of linear: odd sizes, tails of panels and of k, all layouts and formats, batches of 1 to 70
 // rows.
 #include <cmath>
+#include <span>
 
 #include "kernels/api/pack.h"
 #include "kernels/api/quantize.h"
@@ -14,15 +15,23 @@ struct LinearShape {
   int64_t tokens, n, k;
 };
 
+// What x and the weight stand for.
 struct Operands {
   std::vector<BF16> x, weight;
 };
 
+// What a product adds up is exact to this share of the sum of magnitudes where x is f8e4m3: tensor
+// cores of Hopper cut each product to 2^-13 of the largest that they add in one go (DeepSeek-AI
+// 2024, "DeepSeek-V3 Technical Report", section 3.3.2), which is a few times the mean.
+constexpr double kEpsFp8Sum = 0x1p-11;
+
 // Sum over k of |x w|: the scale of the rounding errors of one cell.
-void set_tolerance(const LinearShape& s, const Operands& o, const Image& after, Region& out) {
+void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, const Image& after,
+                   Region& out) {
   std::vector<float> w(o.weight.size());
   for (size_t i = 0; i < w.size(); ++i) w[i] = std::fabs(to_float(o.weight[i]));
-  const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8);
+  const double factor =
+      kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8) + (fp8_rows ? kEpsFp8Sum : 0.0);
   for (int64_t m = 0; m < s.tokens; ++m) {
     for (int64_t n = 0; n < s.n; ++n) {
       float norm = 0.01f;
@@ -71,21 +80,37 @@ StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const LinearSha
   return out;
 }
 
+// Stores a row as f8e4m3 with its scale; `row` becomes what is stored.
+void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale) {
+  scale = quantize_row(row, stored);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = to_bf16(scale * to_float(stored[i]));
+}
+
 Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias, DType out_type,
-                       const WeightFormat& format = {}) {
+                       const WeightFormat& format = {}, DType x_type = DType::kBF16) {
   Case<Linear> result;
-  result.name =
-      fmt::format("tokens={} n={} k={} layout={} weight={} bias={} out={}", s.tokens, s.n, s.k,
-                  static_cast<int>(layout), text_of(format), has_bias, name_of(out_type));
+  result.name = fmt::format("tokens={} n={} k={} layout={} weight={} bias={} x={} out={}", s.tokens,
+                            s.n, s.k, static_cast<int>(layout), text_of(format), has_bias,
+                            name_of(x_type), name_of(out_type));
   const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
   Image& image = result.before;
   // Poisoned columns after each row of x, which a kernel must not multiply; the rows stay 16-byte
   // aligned where k allows.
-  const int64_t x_stride = s.k % 8 ? s.k + 1 : s.k + 8, out_stride = s.n + 3;
-  const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * 2);
-  for (int64_t m = 0; m < s.tokens; ++m)
-    std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
+  const bool fp8_rows = x_type == DType::kF8E4M3;
+  const auto x_size = static_cast<int64_t>(size_of(x_type));
+  const int64_t unit = 16 / x_size;
+  const int64_t x_stride = s.k % unit ? s.k + 1 : s.k + unit, out_stride = s.n + 3;
+  const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride * x_size));
+  const int64_t scales_stride = 1 + s.tokens % 2;
+  const Offset scales = image.add(static_cast<size_t>(scales_stride * s.tokens) * sizeof(float));
+  for (int64_t m = 0; m < s.tokens; ++m) {
+    if (fp8_rows)
+      store_f8_row(std::span(o.x).subspan(static_cast<size_t>(m * s.k), static_cast<size_t>(s.k)),
+                   image.at<F8E4M3>(x) + m * x_stride, image.at<float>(scales)[scales_stride * m]);
+    else
+      std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
+  }
   const StoredWeight weight = add_weight(image, o.weight, s, layout, format);
   const Offset bias = image.add(noise_bf16(seed + 2, s.n));
   const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(out_type));
@@ -93,7 +118,9 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   result.tokens = s.tokens;
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Linear a;
-    a.x = {base + x + begin * x_stride * 2, DType::kBF16, count, s.k, x_stride};
+    a.x = {base + x + begin * x_stride * x_size, x_type, count, s.k, x_stride};
+    if (fp8_rows)
+      a.scales = {base + scales + begin * scales_stride * 4, DType::kF32, count, 1, scales_stride};
     a.weight = weight.at(base);
     if (has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
     a.out = {base + out + begin * out_stride * static_cast<int64_t>(size_of(out_type)), out_type,
@@ -103,7 +130,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   result.after = image;
   reference(result.args(result.after.bytes.data(), 0, s.tokens));
   result.outputs = {{"out", out, out_type, s.tokens, s.n, out_stride, {}, {}}};
-  set_tolerance(s, o, result.after, result.outputs[0]);
+  set_tolerance(s, o, fp8_rows, result.after, result.outputs[0]);
   if (s.tokens > 1)
     for (int64_t size : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 48, 65})
       if (size < s.tokens) result.splits.push_back(pieces(s.tokens, size));
@@ -126,6 +153,23 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
     }
 }
 
+// fp8, also with rows of f8e4m3: what kernels take 16 and 32 bytes at a time, tails, and shares of
+// a device's units as below.
+void add_fp8_cases(std::vector<Case<Linear>>& all) {
+  for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
+    for (const DType x : {DType::kBF16, DType::kF8E4M3})
+      for (const LinearShape& s :
+           {LinearShape{1, 1, 1}, LinearShape{2, 17, 33}, LinearShape{13, 64, 257},
+            LinearShape{4, 300, 1008}, LinearShape{33, 200, 160}, LinearShape{70, 112, 384}})
+        all.push_back(make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32,
+                                kFp8PerRow, x));
+  for (const LinearShape& s :
+       {LinearShape{8, 700, 1008}, LinearShape{12, 8960, 144}, LinearShape{40, 704, 1008},
+        LinearShape{20, 17008, 80}, LinearShape{100, 704, 1024}})
+    all.push_back(make_case(s, WeightLayout::kRowMajor, s.tokens < 20, DType::kF32, kFp8PerRow,
+                            DType::kF8E4M3));
+}
+
 std::vector<Case<Linear>> make_cases() {
   std::vector<Case<Linear>> all;
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor}) {
@@ -145,6 +189,7 @@ std::vector<Case<Linear>> make_cases() {
                                LinearShape{40, 700, 1000}, LinearShape{20, 17000, 72}})
     all.push_back(make_case(s, WeightLayout::kRowMajor, s.tokens < 20, DType::kF32));
   add_integer_cases(all);
+  add_fp8_cases(all);
   return all;
 }
 

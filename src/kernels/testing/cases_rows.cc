@@ -117,6 +117,55 @@ Case<AddPositions> add_positions_case(const RowsShape& s, WeightLayout layout) {
   return c;
 }
 
+// Room for one scale for each row, a column apart.
+Offset add_scales(Image& image, int64_t rows) {
+  return image.add(static_cast<size_t>(2 * rows) * sizeof(float));
+}
+View scales_view(std::byte* base, Offset at, int64_t begin, int64_t count) {
+  return view(base, at, DType::kF32, begin, count, 1, 2);
+}
+
+// A row of f8e4m3 that stands for `bf16`, each number of it off by one step at most: codes may lie
+// on the other side of a boundary, the scale is off by as much as the largest number.
+void add_f8_regions(std::vector<Region>& outputs, const Image& after, Region out, Offset scales) {
+  Region scale{"scales", scales, DType::kF32, out.rows, 1, 2, {}, {}};
+  for (int64_t r = 0; r < out.rows; ++r) {
+    scale.tolerance.push_back(
+        static_cast<float>(kStepBF16 * std::fabs(cell_value(after, scale, r, 0))));
+    for (int64_t c = 0; c < out.cols; ++c)
+      out.tolerance.push_back(
+          static_cast<float>(std::max(0x1p-9, 0x1p-3 * std::fabs(cell_value(after, out, r, c)))));
+  }
+  outputs.push_back(out);
+  outputs.push_back(scale);
+}
+
+Case<Quantize> quantize_case(const RowsShape& s, float size) {
+  Case<Quantize> c;
+  c.name = fmt::format("tokens={} width={} size={}", s.tokens, s.width, size);
+  const int64_t n = s.tokens, width = s.width, stride = width + 8, out_stride = width + 16;
+  std::vector<BF16> x = noise_bf16(1, n * stride, size);
+  if (n > 3) {  // zeros, infinity, numbers that are no numbers
+    for (int64_t i = 0; i < width; ++i) x[static_cast<size_t>(stride + i)] = BF16{};
+    x[static_cast<size_t>(2 * stride)] = {0x7f80};
+    x[static_cast<size_t>(3 * stride + width - 1)] = {0x7fc0};
+  }
+  const Offset in = c.before.add(x);
+  const Offset out = c.before.add(static_cast<size_t>(n * out_stride));
+  const Offset scales = add_scales(c.before, n);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Quantize a;
+    a.x = view(base, in, DType::kBF16, begin, count, width, stride);
+    a.out = view(base, out, DType::kF8E4M3, begin, count, width, out_stride);
+    a.scales = scales_view(base, scales, begin, count);
+    return a;
+  };
+  finish(c, n);
+  c.outputs = {{"out", out, DType::kF8E4M3, n, width, out_stride, {}, {}},
+               {"scales", scales, DType::kF32, n, 1, 2, {}, {}}};
+  return c;
+}
+
 struct NormShape {
   bool has_add = false, centered = false, has_bias = false;
   float weight_offset = 0;
@@ -140,6 +189,7 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   const Offset bias = c.before.add(noise_bf16(4, s.width));
   const Offset out =
       n.in_place ? x : c.before.add(static_cast<size_t>(s.tokens * stride) * size_of(n.out));
+  const Offset scales = add_scales(c.before, s.tokens);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Norm a;
     a.x = view(base, x, n.x, begin, count, hidden, stride);
@@ -153,11 +203,16 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
     a.weight_offset = n.weight_offset;
     a.centered = n.centered;
     a.out = view(base, out, n.out, begin, count, hidden, stride);
+    if (n.out == DType::kF8E4M3) a.scales = scales_view(base, scales, begin, count);
     return a;
   };
   finish(c, s.tokens);
   Region region{"out", out, n.out, s.tokens, hidden, stride, {}, {}};
   if (!n.in_place) c.outputs = {{"x", x, n.x, s.tokens, hidden, stride, {}, {}}};
+  if (n.out == DType::kF8E4M3) {
+    add_f8_regions(c.outputs, c.after, region, scales);
+    return c;
+  }
   // Sums of `width` terms; what is added last (mean, bias) may cancel: values up to 3.5 deviations
   // times a weight of at most 4.5.
   const double relative = kEpsF32 * (std::sqrt(static_cast<double>(s.width)) + 16);
@@ -207,10 +262,11 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
   return c;
 }
 
-Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float up_offset) {
+Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float up_offset,
+                   DType out_type = DType::kBF16) {
   Case<Glu> c;
-  c.name = fmt::format("tokens={} width={} act={} limit={} up_offset={}", s.tokens, s.width,
-                       static_cast<int>(activation), limit, up_offset);
+  c.name = fmt::format("tokens={} width={} act={} limit={} up_offset={} out={}", s.tokens, s.width,
+                       static_cast<int>(activation), limit, up_offset, name_of(out_type));
   const int64_t n = s.tokens, width = s.width;
   std::vector<float> x = noise(1, n * 2 * width, 3);
   const float extremes[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, -20, 20, 1e-30f};
@@ -219,18 +275,24 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float
     if (i % static_cast<size_t>(2 * width) >= static_cast<size_t>(width) && std::fabs(x[i]) > 30)
       x[i] = 1;
   const Offset in = c.before.add(x);
-  const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
+  const Offset out = c.before.add(static_cast<size_t>(n * width) * size_of(out_type));
+  const Offset scales = add_scales(c.before, n);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Glu a;
     a.activation = activation;
     a.limit = limit;
     a.up_offset = up_offset;
     a.x = view(base, in, DType::kF32, begin, count, 2 * width, 2 * width);
-    a.out = view(base, out, DType::kBF16, begin, count, width, width);
+    a.out = view(base, out, out_type, begin, count, width, width);
+    if (out_type == DType::kF8E4M3) a.scales = scales_view(base, scales, begin, count);
     return a;
   };
   finish(c, n);
-  Region region{"out", out, DType::kBF16, n, width, width, {}, {}};
+  Region region{"out", out, out_type, n, width, width, {}, {}};
+  if (out_type == DType::kF8E4M3) {
+    add_f8_regions(c.outputs, c.after, region, scales);
+    return c;
+  }
   for (int64_t r = 0; r < n; ++r)
     for (int64_t j = 0; j < width; ++j) {
       const double gate = std::fabs(x[r * 2 * width + j]),
@@ -373,6 +435,8 @@ const std::vector<Case<Norm>>& cases<Norm>() {
     list.push_back(norm_case(s, {.centered = true, .out = DType::kF32}));
     list.push_back(norm_case(s, {.has_add = true, .weight_offset = 1}));
     list.push_back(norm_case(s, {.out = DType::kF32, .in_place = true}));
+    list.push_back(norm_case(s, {.has_add = true, .out = DType::kF8E4M3}));
+    list.push_back(norm_case(s, {.centered = true, .has_bias = true, .out = DType::kF8E4M3}));
     if (s.width > 256) return;
     list.push_back(norm_case(s, {.pieces = 3, .out = DType::kF32, .in_place = true}));
     list.push_back(
@@ -397,6 +461,8 @@ const std::vector<Case<Glu>>& cases<Glu>() {
     for (const Activation a : kActivations) list.push_back(glu_case(s, a, 0, 0));
     list.push_back(glu_case(s, Activation::kGeluSigmoid, 7, 1));
     list.push_back(glu_case(s, Activation::kSilu, 2, 0));
+    list.push_back(glu_case(s, Activation::kSilu, 2, 0, DType::kF8E4M3));
+    list.push_back(glu_case(s, Activation::kGelu, 0, 0, DType::kF8E4M3));
   });
 }
 
@@ -419,6 +485,14 @@ const std::vector<Case<SoftCap>>& cases<SoftCap>() {
 template <>
 const std::vector<Case<Add>>& cases<Add>() {
   return over_shapes<Add>([](const RowsShape& s, auto& list) { list.push_back(add_case(s)); });
+}
+
+template <>
+const std::vector<Case<Quantize>>& cases<Quantize>() {
+  return over_shapes<Quantize>([](const RowsShape& s, auto& list) {
+    list.push_back(quantize_case(s, 1));
+    list.push_back(quantize_case(s, 0x1p-101f));
+  });
 }
 
 template <>

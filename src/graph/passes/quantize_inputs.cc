@@ -1,0 +1,84 @@
+// fp8: the inputs of products whose weights are fp8, and who makes them.
+#include <map>
+#include <utility>
+#include <variant>
+
+#include "graph/passes/passes.h"
+
+namespace nereid::graph {
+namespace {
+
+ValueId add_value(Graph& graph, ValueId like, std::string_view suffix, DType dtype, int64_t cols) {
+  Value value = graph.values[like];
+  value.name += suffix;
+  value.dtype = dtype;
+  value.cols = cols;
+  graph.values.push_back(std::move(value));
+  return static_cast<ValueId>(graph.values.size() - 1);
+}
+
+// The op in front of `quantize` makes its rows where that is cheaper and nobody else reads what it
+// made.
+template <class T>
+StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,
+                    const Quantize& quantize) {
+  if (uses.readers[op.out].size() != 1) return false;
+  T folded = op;
+  folded.out = quantize.out;
+  folded.scales = quantize.scales;
+  const StatusOr<double> together = kernel_cost(graph, context, folded);
+  if (!together.ok()) return false;  // no kernel
+  ASSIGN_OR_RETURN(const double first, kernel_cost(graph, context, op));
+  ASSIGN_OR_RETURN(const double second, kernel_cost(graph, context, quantize));
+  if (*together >= first + second) return false;
+  op = folded;
+  return true;
+}
+
+}  // namespace
+
+Status quantize_inputs(Graph& graph, const PassContext&) {
+  std::map<ValueId, Quantize> made;
+  std::vector<Node> nodes;
+  for (Node& node : graph.nodes) {
+    auto* linear = std::get_if<Linear>(&node.op);
+    if (linear && linear->scales == kNone &&
+        graph.weights[linear->weight].format.scheme == kernels::Scheme::kFloat8) {
+      const auto [at, is_new] = made.try_emplace(linear->x);
+      Quantize& quantize = at->second;
+      if (is_new) {
+        quantize.x = linear->x;
+        quantize.out =
+            add_value(graph, linear->x, ".f8", DType::kF8E4M3, graph.values[linear->x].cols);
+        quantize.scales = add_value(graph, linear->x, ".scales", DType::kF32, 1);
+        nodes.push_back({quantize});
+      }
+      linear->x = quantize.out;
+      linear->scales = quantize.scales;
+    }
+    nodes.push_back(std::move(node));
+  }
+  graph.nodes = std::move(nodes);
+  return ok();
+}
+
+Status fold_quantize(Graph& graph, const PassContext& context) {
+  const Uses uses = find_uses(graph);
+  std::vector<bool> dropped(graph.nodes.size());
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto* quantize = std::get_if<Quantize>(&graph.nodes[i].op);
+    if (!quantize) continue;
+    Op& before = graph.nodes[static_cast<size_t>(uses.writer[quantize->x])].op;
+    bool is_folded = false;
+    if (auto* norm = std::get_if<Norm>(&before)) {
+      ASSIGN_OR_RETURN(is_folded, fold(graph, context, uses, *norm, *quantize));
+    } else if (auto* glu = std::get_if<Glu>(&before)) {
+      ASSIGN_OR_RETURN(is_folded, fold(graph, context, uses, *glu, *quantize));
+    }
+    dropped[i] = is_folded;
+  }
+  drop_nodes(graph, dropped);
+  return ok();
+}
+
+}  // namespace nereid::graph
