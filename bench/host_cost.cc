@@ -1,6 +1,6 @@
-// What the host does for each step, without a model: plan, stage the sampling, commit what was
-// drawn, and turn the news into responses. The device part (sampling from fixed logits) runs
-// between the measured phases.
+// What the host does for each step, without a model: plan, write and stage the message, commit
+// what was drawn, and turn the news into responses. The device part (sampling from fixed logits)
+// runs between the measured phases.
 #include <fmt/format.h>
 #include <pthread.h>
 #include <sched.h>
@@ -13,6 +13,9 @@
 #include <memory>
 #include <thread>
 
+#include "exec/slot_sampler.h"
+#include "exec/step_data.h"
+#include "exec/step_message.h"
 #include "kernels/open.h"
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
@@ -22,8 +25,6 @@
 
 namespace nereid::bench {
 namespace {
-
-using runtime::Sampler;
 
 struct Options {
   int32_t sequences = 256;
@@ -88,11 +89,11 @@ class Host {
     const double began = cpu_seconds();
     sched::StepPlan plan = scheduler_.plan(now());
     const double planned = cpu_seconds();
-    const Sampler::Prepared prepared = sampler_->prepare(plan.rows);
+    RETURN_IF_ERROR(prepare(plan));
     const double staged = cpu_seconds();
-    RETURN_IF_ERROR(draw(plan, prepared.hook));
+    RETURN_IF_ERROR(draw(plan));
     const double drawn = cpu_seconds();
-    runtime::NewsBatch batch = commit(plan, prepared.area);
+    runtime::NewsBatch batch = commit(plan);
     const double committed = cpu_seconds();
     const auto expected = num_called_.load() + static_cast<int64_t>(batch.news.size());
     const double outbox_before = outbox_seconds();
@@ -125,12 +126,16 @@ class Host {
   Status start() {
     ASSIGN_OR_RETURN(device_, kernels::open_device("cpu", {.num_threads = 1}));
     ASSIGN_OR_RETURN(stream_, device_.device->create_stream());
-    ASSIGN_OR_RETURN(
-        sampler_, Sampler::create(*device_.device, device_.registry, {},
-                                  {.max_rows = options_.sequences,
-                                   .max_logits = options_.sequences,
-                                   .vocab_size = options_.vocab,
-                                   .max_sequence_length = options_.prompt + options_.steps + 64}));
+    sampler_ = std::make_unique<runtime::Sampler>(
+        runtime::Sampler::Options{.max_rows = options_.sequences, .vocab_size = options_.vocab});
+    runner_limits_ = {.max_rows = options_.sequences,
+                      .max_tokens = 8192,
+                      .max_sequence_length = scheduler_.limits().max_sequence_length,
+                      .num_blocks = scheduler_.limits().groups[0].num_blocks,
+                      .block_tokens = scheduler_.limits().tokens_per_block};
+    step_data_.resize(exec::StepData::max_bytes(runner_limits_, groups_.size()));
+    ASSIGN_OR_RETURN(slot_sampler_, exec::SlotSampler::create(*device_.device, device_.registry, {},
+                                                              runner_limits_, options_.vocab));
     slot_tokens_.resize(static_cast<size_t>(options_.sequences));
     for (size_t i = 0; i < logits_.size(); ++i)
       logits_[i] = static_cast<float>(philox(1, i, 0)[0] >> 8) * 0x1p-22f;
@@ -163,25 +168,44 @@ class Host {
 
   double outbox_seconds() const { return num_called_ > 0 ? cpu_seconds(outbox_clock_) : 0; }
 
+  // From the plan to what the device reads, as the engine and the runner do it.
+  Status prepare(const sched::StepPlan& plan) {
+    constexpr int32_t kOnDevice[] = {exec::kTokenOnDevice};
+    step_.clear();
+    for (const sched::Row& row : plan.rows) {
+      exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
+      sampler_->add(row, out, step_);
+      const auto tokens = row.input_on_device
+                              ? std::span<const int32_t>(kOnDevice)
+                              : row.sequence->tokens().subspan(row.start, row.num_tokens);
+      step_.add(out, tokens, row.sequence->block_table(), 1, runner_limits_.block_tokens);
+    }
+    exec::encode(step_, message_);
+    ASSIGN_OR_RETURN(const exec::StepView view, exec::decode(message_));
+    RETURN_IF_ERROR(
+        exec::StepData::pack(view, groups_, runner_limits_, options_.vocab, step_data_.data())
+            .status());
+    return slot_sampler_->stage(view, 0);
+  }
+
   // The device: the same logits for each row.
-  Status draw(const sched::StepPlan& plan, const exec::PostForward& hook) {
+  Status draw(const sched::StepPlan& plan) {
     int64_t rows = 0;
     for (const sched::Row& row : plan.rows) rows += row.num_logits();
-    if (rows == 0) return ok();
     ASSIGN_OR_RETURN(const auto event, stream_->submit([&](Stream& stream) {
-      return hook({.logits = View::matrix(logits_.data(), DType::kF32, rows, options_.vocab),
-                   .slot_tokens = slot_tokens_.data()},
-                  stream);
+      return slot_sampler_->run(0, View::matrix(logits_.data(), DType::kF32, rows, options_.vocab),
+                                slot_tokens_.data(), stream);
     }));
     return event->wait();
   }
 
-  runtime::NewsBatch commit(const sched::StepPlan& plan, int32_t area) {
+  runtime::NewsBatch commit(const sched::StepPlan& plan) {
     runtime::NewsBatch batch;
-    const auto drawn = sampler_->results(area);
-    size_t next = 0;
-    for (const sched::Row& row : plan.rows) {
-      sched::RowNews news = scheduler_.commit(row, row.samples ? &drawn[next++] : nullptr);
+    const exec::StepResult results = slot_sampler_->results(0);
+    for (size_t i = 0; i < results.size(); ++i) {
+      sched::Drawn drawn;
+      if (results[i].drawn) drawn = sampler_->drawn(results[i]);
+      sched::RowNews news = scheduler_.commit(plan.rows[i], results[i].drawn ? &drawn : nullptr);
       if (!news.empty()) batch.news.push_back({.row = std::move(news)});
     }
     return batch;
@@ -194,7 +218,12 @@ class Host {
   std::vector<int32_t> slot_tokens_;
   kernels::OpenedDevice device_;
   std::unique_ptr<Stream> stream_;
-  std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<runtime::Sampler> sampler_;
+  exec::RunnerLimits runner_limits_;
+  const std::vector<exec::CacheGroup> groups_ = std::vector<exec::CacheGroup>(1);
+  std::unique_ptr<exec::SlotSampler> slot_sampler_;
+  exec::Step step_;
+  std::vector<std::byte> message_, step_data_;
   runtime::Progress progress_;
   runtime::Inbox inbox_;
   std::atomic<int64_t> num_called_ = 0;

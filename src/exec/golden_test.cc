@@ -129,7 +129,7 @@ std::vector<Ids> generate_batch(Harness& harness, const std::vector<GoldenCase>&
     out[i].push_back(best);
   }
   for (int32_t step = 1; step < count; ++step) {
-    std::vector<StepRow> rows;
+    std::vector<RowSpec> rows;
     for (size_t i = 0; i < cases.size(); ++i)
       rows.push_back(sequences[i].row(std::span(out[i]).last(1),
                                       static_cast<int32_t>(cases[i].prompt.size()) + step - 1, 1));
@@ -245,7 +245,7 @@ TEST_P(GoldenTest, TinyArchitecturesDoNotDependOnHowWorkIsCut) {
     Harness harness(engine, limits, open()), other(engine, limits, open(3));
     std::vector<float> expected, batch;
     std::vector<Sequence> sequences;
-    std::vector<StepRow> together;
+    std::vector<RowSpec> together;
     for (int32_t i = 0; i < rows; ++i) sequences.emplace_back(i, limits);
     for (int32_t i = 0; i < rows; ++i) {
       const Ids& prompt = cases[i].prompt;
@@ -415,18 +415,15 @@ TEST_P(GoldenTest, PipelinedEqualsSynchronous) {
   const Sequence s0(0, limits), s1(1, limits);
   const Ids &p0 = cases[0].prompt, &p1 = cases[1].prompt, on_device = {kTokenOnDevice};
   std::vector<Ids> got(2);
-  Ids drawn[2];
-  auto flying = harness.runner().launch({{s0.row(p0, 0, 1), s1.row(p1, 0, 1)}}, {},
-                                        harness.greedy({0, 1}, &drawn[0]));
+  auto flying = launch(harness.runner(), {s0.row(p0, 0, 1), s1.row(p1, 0, 1)});
   for (int32_t step = 0; step < 48; ++step) {
     ASSERT_TRUE(flying.ok()) << flying.status();
     const auto l0 = static_cast<int32_t>(p0.size()), l1 = static_cast<int32_t>(p1.size());
-    auto next = harness.runner().launch(
-        {{s1.row(on_device, l1 + step, 1), s0.row(on_device, l0 + step, 1)}}, {},
-        harness.greedy({1, 0}, &drawn[(step + 1) % 2]));
-    const Status status = harness.runner().wait(*flying);
-    ASSERT_TRUE(status.ok()) << status;
-    const Ids& ids = drawn[step % 2];
+    auto next = launch(harness.runner(),
+                       {s1.row(on_device, l1 + step, 1), s0.row(on_device, l0 + step, 1)});
+    const auto finished = harness.finish(*flying);
+    ASSERT_TRUE(finished.ok()) << finished.status();
+    const Ids& ids = *finished;
     // The rows of all steps but the first are in the other order.
     got[0].push_back(ids[step == 0 ? 0 : 1]);
     got[1].push_back(ids[step == 0 ? 1 : 0]);

@@ -58,7 +58,7 @@ int check_ids(Harness& harness, const std::vector<GoldenCase>& cases, double sha
   }
   const Time start = now();
   for (int32_t step = 1; step < kSteps; ++step) {
-    std::vector<StepRow> rows;
+    std::vector<RowSpec> rows;
     for (size_t i = 0; i < cases.size(); ++i)
       rows.push_back(sequences[i].row(std::span(got[i]).last(1),
                                       static_cast<int32_t>(cases[i].prompt.size()) + step - 1, 1));

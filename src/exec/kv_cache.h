@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "exec/runner.h"
+#include "exec/step_message.h"
 #include "io/plan.h"
 #include "kernels/api/op.h"
 #include "tensor/device.h"

@@ -4,52 +4,56 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "exec/step_message.h"
 
 namespace nereid::exec {
 namespace {
 
-// The rows of a step and what they point at.
-struct MadeUpStep {
-  std::vector<int32_t> tokens, blocks;
-  std::vector<StepRow> rows;
-
-  MadeUpStep(const Runner& runner, const StepShape& shape) {
-    const RunnerLimits& limits = runner.limits();
-    const int32_t end = shape.context + shape.tokens_per_row;
-    const int32_t per_row = (end - 1) / limits.block_tokens + 1;
-    for (int32_t i = 0; i < shape.tokens_per_row; ++i)
-      tokens.push_back(static_cast<int32_t>(i * int64_t{7919} % runner.vocab_size()));
-    const size_t num_groups = runner.groups().size();
-    for (size_t g = 0; g < num_groups; ++g)
-      for (int32_t i = 0; i < shape.batch * per_row; ++i)
-        blocks.push_back(i % limits.num_blocks[g]);
-    for (int32_t r = 0; r < shape.batch; ++r) {
-      StepRow& row = rows.emplace_back(StepRow{r, shape.context, tokens, {}, 1});
-      for (size_t g = 0; g < num_groups; ++g)
-        row.blocks[g] = std::span(blocks).subspan((g * shape.batch + r) * per_row, per_row);
+std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& shape) {
+  const RunnerLimits& limits = runner.limits();
+  const auto per_row = static_cast<int32_t>(
+      num_blocks_for(int64_t{shape.context} + shape.tokens_per_row, limits.block_tokens));
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < shape.tokens_per_row; ++i)
+    tokens.push_back(static_cast<int32_t>(i * int64_t{7919} % runner.vocab_size()));
+  const size_t num_groups = runner.groups().size();
+  Step step;
+  for (int32_t r = 0; r < shape.batch; ++r) {
+    PerGroup<std::vector<int32_t>> blocks;
+    PerGroup<std::span<const int32_t>> tables;
+    for (size_t g = 0; g < num_groups; ++g) {
+      for (int32_t i = 0; i < per_row; ++i)
+        blocks[g].push_back((r * per_row + i) % limits.num_blocks[g]);
+      tables[g] = blocks[g];
     }
+    step.add({.slot = r, .start = shape.context, .num_logits = 1}, tokens, tables, num_groups,
+             limits.block_tokens);
   }
-};
+  std::vector<std::byte> message;
+  encode(step, message);
+  return message;
+}
 
-StatusOr<double> median_step_seconds(Runner& runner, const MadeUpStep& step, int32_t num_steps) {
+StatusOr<double> median_step_seconds(Runner& runner, std::span<const std::byte> message,
+                                     int32_t num_steps) {
   std::vector<double> times;
-  ASSIGN_OR_RETURN(Ticket flying, runner.launch(step.rows, {}, nullptr));
+  ASSIGN_OR_RETURN(Ticket flying, runner.launch(message));
   Time last = now();
   for (int32_t i = 0; i < num_steps; ++i) {
-    auto next = runner.launch(step.rows, {}, nullptr);
-    Status status = runner.wait(flying);
+    auto next = runner.launch(message);
+    const Status status = runner.wait(flying).status();
     RETURN_IF_ERROR(next.status());
     flying = *std::move(next);
     if (!status.ok()) {
       // The first error is the interesting one, but no step may be left behind.
-      static_cast<void>(runner.wait(flying));
+      runner.wait(flying).IgnoreError();
       return status;
     }
     const Time at = now();
     times.push_back(seconds(at - last));
     last = at;
   }
-  RETURN_IF_ERROR(runner.wait(flying));
+  RETURN_IF_ERROR(runner.wait(flying).status());
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
   return times[times.size() / 2];
 }
@@ -64,11 +68,11 @@ StatusOr<StepCost> measure_steps(Runner& runner, const StepShape& shape, int32_t
   if (shape.context > room)
     return invalid_argument("context {} and {} new tokens exceed {} positions", shape.context,
                             shape.tokens_per_row, runner.limits().max_sequence_length);
-  const MadeUpStep step(runner, shape);
+  const std::vector<std::byte> message = made_up_message(runner, shape);
   StepCost cost;
-  ASSIGN_OR_RETURN(cost.seconds, median_step_seconds(runner, step, num_steps));
+  ASSIGN_OR_RETURN(cost.seconds, median_step_seconds(runner, message, num_steps));
   runner.set_profiling(true);
-  const auto profiled = median_step_seconds(runner, step, num_steps);
+  const auto profiled = median_step_seconds(runner, message, num_steps);
   cost.ops = runner.profile();
   runner.set_profiling(false);
   RETURN_IF_ERROR(profiled.status());

@@ -10,7 +10,9 @@
 #include "exec/profile.h"
 #include "exec/recorded_steps.h"
 #include "exec/rope_table.h"
+#include "exec/slot_sampler.h"
 #include "exec/step_data.h"
+#include "exec/step_message.h"
 
 namespace nereid::exec {
 namespace {
@@ -26,9 +28,11 @@ class EngineRunner : public Runner {
   EngineRunner(io::EngineFile file, const RunnerLimits& limits)
       : file_(std::move(file)), limits_(limits) {}
 
-  Status load(Device& device, const kernels::Registry& registry) {
+  Status load(Device& device, const kernels::Registry& registry, const kernels::Choices& forced) {
     device_info_ = device.info();
     RETURN_IF_ERROR(allocate(device));
+    ASSIGN_OR_RETURN(sampler_,
+                     SlotSampler::create(device, registry, forced, limits_, vocab_size()));
     DeviceMemory memory;
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
@@ -43,35 +47,35 @@ class EngineRunner : public Runner {
     return event->wait();
   }
 
-  StatusOr<Ticket> launch(std::span<const StepRow> rows, std::span<const BlockCopy> copies,
-                          PostForward post) override {
+  StatusOr<Ticket> launch(std::span<const std::byte> message) override {
     int32_t index = 0;
     while (index < kNumStaging && staging_[index].in_use) ++index;
     if (index == kNumStaging)
       return invalid_argument("{} steps are in flight already; wait for one first", kNumStaging);
     Staging& staging = staging_[index];
-    RETURN_IF_ERROR(check_copies(copies, cache_.groups().size(), limits_));
-    StepData step;
-    if (!rows.empty() || copies.empty()) {
-      ASSIGN_OR_RETURN(step, StepData::pack(rows, cache_.groups(), limits_, vocab_size(),
+    ASSIGN_OR_RETURN(const StepView step, decode(message));
+    RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
+    StepData data;
+    if (!step.rows.empty() || step.copies.empty()) {
+      ASSIGN_OR_RETURN(data, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
                                             staging.step_data.bytes()));
     }
-    auto work = [this, step, &staging, copies = std::vector(copies.begin(), copies.end()),
-                 post = std::move(post)](Stream& stream) -> Status {
-      RETURN_IF_ERROR(cache_.copy_blocks(copies, stream));
-      return step.num_rows > 0 ? run_step(step, staging, post, stream) : ok();
-    };
+    RETURN_IF_ERROR(sampler_->stage(step, index));
+    auto work = [this, data, index, copies = std::vector(step.copies.begin(), step.copies.end())](
+                    Stream& stream) { return run_step(copies, data, index, stream); };
     ASSIGN_OR_RETURN(auto event, stream_->submit(std::move(work)));
     staging.in_use = true;
     return Ticket(std::move(event), index);
   }
 
-  Status wait(Ticket& ticket) override {
+  StatusOr<StepResult> wait(Ticket& ticket) override {
     if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
-    Status status = event_of(ticket)->wait();
-    staging_[staging_of(ticket)].in_use = false;
+    const Status status = event_of(ticket)->wait();
+    const int32_t index = staging_of(ticket);
+    staging_[index].in_use = false;
     ticket = Ticket();
-    return status;
+    RETURN_IF_ERROR(status);
+    return sampler_->results(index);
   }
 
   const RunnerLimits& limits() const override { return limits_; }
@@ -121,19 +125,23 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // On the stream. The device's step data is single: the stream's order protects it.
-  Status run_step(const StepData& staged, const Staging& staging, const PostForward& post,
+  // On the stream.
+  Status run_step(std::span<const BlockCopy> copies, const StepData& data, int32_t index,
                   Stream& stream) {
-    const std::byte* const block = staging.step_data.bytes();
+    RETURN_IF_ERROR(cache_.copy_blocks(copies, stream));
+    if (data.num_rows > 0) RETURN_IF_ERROR(run_plan(data, index, stream));
+    return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream);
+  }
+
+  // The device's step data is single: the stream's order protects it.
+  Status run_plan(const StepData& staged, int32_t index, Stream& stream) {
+    const std::byte* const block = staging_[index].step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
     const StepData step = staged.at(block, step_data_.bytes());
     const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get()); };
     RETURN_IF_ERROR(recorded_ && !profile_ ? recorded_->run(step, stream, run) : run(stream));
-    if (file_.is_lost()) {
-      return data_loss("{} has become smaller while it was in use", file_.path().string());
-    }
-    if (step.num_logits == 0 || !post) return ok();
-    return post({bound_.logits(step.num_logits), slot_tokens()}, stream);
+    if (!file_.is_lost()) return ok();
+    return data_loss("{} has become smaller while it was in use", file_.path().string());
   }
 
   const io::EngineFile file_;
@@ -143,6 +151,7 @@ class EngineRunner : public Runner {
   KvCache cache_;
   Buffer arenas_[io::kNumExtents];
   Staging staging_[kNumStaging];
+  std::unique_ptr<SlotSampler> sampler_;
   BoundPlan bound_;
   std::unique_ptr<Profile> profile_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
@@ -160,7 +169,8 @@ Status check_device(const io::Plan& plan, const DeviceInfo& device) {
 
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
-                                              const RunnerLimits& limits) {
+                                              const RunnerLimits& limits,
+                                              const kernels::Choices& forced) {
   const std::string path = engine.path().string();
   const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
     RETURN_IF_ERROR(check_device(engine.plan(), device.info()));
@@ -169,7 +179,7 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
       if (limits.num_blocks[g] < 1)
         return invalid_argument("limit num_blocks: {} is not positive", limits.num_blocks[g]);
     auto runner = std::make_unique<EngineRunner>(std::move(engine), limits);
-    RETURN_IF_ERROR(runner->load(device, registry));
+    RETURN_IF_ERROR(runner->load(device, registry, forced));
     return runner;
   };
   auto runner = prepare();
@@ -179,9 +189,10 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
 
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
                                               const kernels::Registry& registry,
-                                              const RunnerLimits& limits) {
+                                              const RunnerLimits& limits,
+                                              const kernels::Choices& forced) {
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine));
-  return make_runner(std::move(file), device, registry, limits);
+  return make_runner(std::move(file), device, registry, limits, forced);
 }
 
 }  // namespace nereid::exec

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -13,38 +12,12 @@
 #include "base/status.h"
 #include "exec/cache_group.h"
 #include "io/engine_file.h"
+#include "kernels/api/kernel.h"
 #include "kernels/api/registry.h"
+#include "kernels/api/sample.h"
 #include "tensor/device.h"
-#include "tensor/view.h"
 
 namespace nereid::exec {
-
-// One sequence's share of a step, positions [start, start + num_tokens).
-struct StepRow {
-  int32_t slot = 0;
-  int32_t start = 0;
-  std::span<const int32_t> tokens;  // num_tokens ids; the last may be kTokenOnDevice
-  // Block tables, cover start + num_tokens positions. A block that none of the tokens sees (window,
-  // sink) may be kNoBlock.
-  PerGroup<std::span<const int32_t>> blocks;
-  int32_t num_logits = 0;  // of the last positions: 0, 1 or num_tokens
-};
-inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
-inline constexpr int32_t kNoBlock = -1;
-
-// A whole block, all layers of its group. Blocks of the device are [0, num_blocks), those of the
-// host pool [num_blocks, num_blocks + num_host_blocks).
-struct BlockCopy {
-  int32_t from = 0, to = 0;
-  int32_t group = 0;
-};
-
-// Handed to the post-forward hook, valid during it.
-struct Logits {
-  View logits;                     // f32 [m, vocab], num_logits rows of each StepRow, in order
-  int32_t* slot_tokens = nullptr;  // device [max_rows]: the hook writes what it drew, by slot
-};
-using PostForward = std::function<Status(const Logits&, Stream&)>;
 
 struct RunnerLimits {
   int32_t max_rows = 0;               // sequences per step; slots are in [0, max_rows)
@@ -79,6 +52,20 @@ struct OpTime {
   uint64_t bytes = 0;  // weights and cached keys and values that the calls had to read
 };
 
+// Steps that may be in flight; each has host memory of its own.
+inline constexpr int32_t kNumStaging = 2;
+
+// What a step gave for one of its rows.
+struct RowResult {
+  // Not OK: there was no memory for what the row wants, or its slot holds nothing to draw with.
+  // Then there is nothing else, and the sequence has to end.
+  Status status;
+  const kernels::SampleResult* drawn = nullptr;  // null: the row does not sample
+  std::span<const kernels::TopToken> top;        // likeliest first; empty unless wanted
+  std::span<const float> logits;                 // [num_read, vocab]
+};
+using StepResult = std::span<const RowResult>;  // one for each row of the message
+
 // A step in flight. Move-only; empty = nothing.
 class Ticket {
  public:
@@ -97,16 +84,15 @@ class Runner {
  public:
   virtual ~Runner() = default;
 
-  // Stages the rows (the spans may die on return), submits the copies in their order, then forward
-  // and `post`, which may be empty and is not called for a step without logits. A step may have
-  // copies and no rows; the logits of a step are at most num_logits_rows(). At most two tickets may
-  // be in flight, and each must be waited for. InvalidArgument only for our own misuse; device
-  // errors come from wait().
-  virtual StatusOr<Ticket> launch(std::span<const StepRow> rows, std::span<const BlockCopy> copies,
-                                  PostForward post) = 0;
+  // Executes the step of a message (step_message.h): its copies in their order, the forward pass of
+  // its rows, then sampling. The bytes may die on return. A step may have copies and no rows; its
+  // logits are at most num_logits_rows(). At most kNumStaging tickets may be in flight, and each
+  // must be waited for. InvalidArgument: the message is no good, nothing has changed, and the next
+  // may be; device errors come from wait().
+  virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
 
-  // Blocks until the step is done; its status.
-  virtual Status wait(Ticket& ticket) = 0;
+  // Blocks until the step is done; what it gave is valid until the next launch.
+  virtual StatusOr<StepResult> wait(Ticket& ticket) = 0;
 
   virtual const RunnerLimits& limits() const = 0;
   virtual std::span<const CacheGroup> groups() const = 0;  // of the KV cache
@@ -131,17 +117,20 @@ class Runner {
 
 // Loads an engine file, whose weights are taken as they are: whoever opens it says how much of them
 // is verified. Checks every operand, resolves the kernels it names, allocates all memory that steps
-// will use. `device` and `registry` must outlive the runner.
+// will use. `device` and `registry` must outlive the runner. `forced`: of the kernels that are
+// chosen here, those of sampling.
 // DataLoss/NotFound: the file; InvalidArgument: limits out of range (naming field, value and what
 // is allowed), an engine for another kind of device or for instructions this one lacks;
 // ResourceExhausted: not enough memory.
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
-                                              const RunnerLimits& limits);
+                                              const RunnerLimits& limits,
+                                              const kernels::Choices& forced = {});
 
 // The same for a path, opened with io::Verify::kAuto.
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
                                               const kernels::Registry& registry,
-                                              const RunnerLimits& limits);
+                                              const RunnerLimits& limits,
+                                              const kernels::Choices& forced = {});
 
 }  // namespace nereid::exec

@@ -113,8 +113,8 @@ TEST_F(RunnerTest, MoreLogitsThanSequences) {
   harness.step({Sequence(0, limits).row(kPrompt, 0, limits.max_logits)}, &all);
   EXPECT_EQ(all, expected);
   const Ids longer(kPrompt.size() + 1, 3);
-  const auto refused = harness.runner().launch(
-      {{Sequence(0, limits).row(longer, 0, limits.max_logits + 1)}}, {}, nullptr);
+  const auto refused =
+      launch(harness.runner(), {Sequence(0, limits).row(longer, 0, limits.max_logits + 1)});
   EXPECT_THAT(refused.status().ToString(), HasSubstr("12 logits; at most 11 are allowed"));
 }
 
@@ -122,22 +122,19 @@ TEST_F(RunnerTest, MoreLogitsThanSequences) {
 TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   const Sequence sequence(1, kLimits);
   const Ids expected = harness_.generate(sequence, kPrompt, 8, 32);
-  Ids got, drawn[2];
+  Ids got;
   const Ids on_device = {kTokenOnDevice};
-  auto flying = harness_.runner().launch({{sequence.row(kPrompt, 0, 1)}}, {},
-                                         harness_.greedy({1}, &drawn[0]));
+  auto flying = launch(harness_.runner(), {sequence.row(kPrompt, 0, 1)});
   ASSERT_TRUE(flying.ok()) << flying.status();
   for (int i = 1; i <= 8; ++i) {
     const auto start = static_cast<int32_t>(kPrompt.size()) + i - 1;
-    auto next = harness_.runner().launch({{sequence.row(on_device, start, 1)}}, {},
-                                         harness_.greedy({1}, &drawn[i % 2]));
+    auto next = launch(harness_.runner(), {sequence.row(on_device, start, 1)});
     ASSERT_TRUE(next.ok()) << next.status();
-    EXPECT_THAT(
-        harness_.runner().launch({{sequence.row(on_device, start, 1)}}, {}, {}).status().ToString(),
-        HasSubstr("2 steps are in flight"));
-    const Status status = harness_.runner().wait(*flying);
-    ASSERT_TRUE(status.ok()) << status;
-    got.insert(got.end(), drawn[(i - 1) % 2].begin(), drawn[(i - 1) % 2].end());
+    EXPECT_THAT(launch(harness_.runner(), {sequence.row(on_device, start, 1)}).status().ToString(),
+                HasSubstr("2 steps are in flight"));
+    const auto drawn = harness_.finish(*flying);
+    ASSERT_TRUE(drawn.ok()) << drawn.status();
+    got.insert(got.end(), drawn->begin(), drawn->end());
     flying = std::move(next);
   }
   ASSERT_TRUE(harness_.runner().wait(*flying).ok());
@@ -159,32 +156,56 @@ TEST_F(RunnerTest, LogitsOfEveryPosition) {
   std::vector<float> got;
   harness_.step({s1.row(prompt, 0, 3), s2.row(kPrompt, 0, 1)}, &got);
   EXPECT_EQ(got, expected);
-  EXPECT_THAT(harness_.runner().launch({{s1.row(kPrompt, 0, 11)}}, {}, {}).status().ToString(),
+  EXPECT_THAT(launch(harness_.runner(), {s1.row(kPrompt, 0, 11)}).status().ToString(),
               HasSubstr("11 logits; at most 4"));
-  EXPECT_THAT(harness_.runner().launch({{s1.row(prompt, 0, 2)}}, {}, {}).status().ToString(),
+  EXPECT_THAT(launch(harness_.runner(), {s1.row(prompt, 0, 2)}).status().ToString(),
               HasSubstr("2 logits of 3 tokens"));
 }
 
-TEST_F(RunnerTest, StepWithoutSamplingCallsNoHook) {
-  const Sequence sequence(0, kLimits);
-  auto ticket =
-      harness_.runner().launch({{sequence.row(kPrompt, 0, 0)}}, {}, [](const Logits&, Stream&) {
-        ADD_FAILURE();
-        return ok();
-      });
-  ASSERT_TRUE(ticket.ok());
-  EXPECT_TRUE(harness_.runner().wait(*ticket).ok());
+TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
+  const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits);
+  const auto expected = harness_.prefill(s0, kPrompt, 32);
+  Step step = step_of({s0.row({{4, 4}}, 0, 0), s1.row(kPrompt, 0, 1), s2.row(kPrompt, 0, 1)}, 1,
+                      kLimits.block_tokens);
+  step.rows[1].samples = 0;
+  step.rows[2].num_read = 0;
+  std::vector<std::byte> message;
+  encode(step, message);
+  auto ticket = harness_.runner().launch(message);
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  message.assign(message.size(), std::byte{0xee});
+  const StepResult results = harness_.runner().wait(*ticket).value();
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_TRUE(results[0].drawn == nullptr && results[0].logits.empty());
+  EXPECT_EQ(results[1].drawn, nullptr);
+  EXPECT_EQ(std::vector<float>(results[1].logits.begin(), results[1].logits.end()), expected);
+  ASSERT_NE(results[2].drawn, nullptr);
+  EXPECT_EQ(results[2].drawn->token, std::ranges::max_element(expected) - expected.begin());
+  EXPECT_TRUE(results[2].logits.empty());
 }
 
-TEST_F(RunnerTest, HookErrorsArriveAtWaitAndTheRunnerGoesOn) {
-  const Sequence sequence(0, kLimits);
-  const auto expected = harness_.prefill(sequence, kPrompt, 32);
-  auto ticket = harness_.runner().launch(
-      {{sequence.row(kPrompt, 0, 1)}}, {},
-      [](const Logits&, Stream&) { return internal_error("hook says {}", "no"); });
-  ASSERT_TRUE(ticket.ok());
-  EXPECT_EQ(message(harness_.runner().wait(*ticket)), "hook says no");
-  EXPECT_EQ(harness_.prefill(sequence, kPrompt, 32), expected);
+// A message got lost, or there was no memory for what it loads: its rows fail, nobody else's.
+TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
+  const Sequence s0(0, kLimits), s1(1, kLimits);
+  const auto expected = harness_.prefill(s0, kPrompt, 32);
+  Step step = step_of({s1.row(kPrompt, 0, 1), s0.row(kPrompt, 0, 1)}, 1, kLimits.block_tokens);
+  step.loads.erase(step.loads.begin());
+  const auto run = [&](const char* error) {
+    std::vector<std::byte> message;
+    encode(step, message);
+    auto ticket = harness_.runner().launch(message);
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    const StepResult results = harness_.runner().wait(*ticket).value();
+    EXPECT_THAT(results[0].status.ToString(), HasSubstr(error));
+    EXPECT_TRUE(results[0].drawn == nullptr && results[0].logits.empty());
+    ASSERT_TRUE(results[1].status.ok());
+    EXPECT_EQ(std::vector<float>(results[1].logits.begin(), results[1].logits.end()), expected);
+  };
+  run("the slot has no sampling parameters");
+  step.loads.push_back({.params = {.ngram = 2, .keeps_history = 1}, .slot = 1});
+  step.histories = {{.slot = 1, .num_tokens = 2}};
+  step.history_tokens = {1, 5};
+  run("the slot has 2 tokens to draw the one for position 11 with");
 }
 
 // A sequence goes on from copies of its blocks: on the device, and by way of the host's pool with
@@ -194,7 +215,7 @@ TEST_F(RunnerTest, CopiedBlocksHoldTheSame) {
   limits.num_host_blocks = 5;
   Harness harness(engine_, limits, kernels::open_device("cpu", {.num_threads = 2}));
   const auto copy = [&](const std::vector<BlockCopy>& copies) {
-    auto ticket = harness.runner().launch({}, copies, {});
+    auto ticket = launch(harness.runner(), {}, copies);
     ASSERT_TRUE(ticket.ok()) << ticket.status();
     EXPECT_TRUE(harness.runner().wait(*ticket).ok());
   };
@@ -253,11 +274,11 @@ TEST_F(RunnerTest, CacheTypesAndWindowsAreExact) {
 TEST_F(RunnerTest, MisuseIsRefused) {
   const Ids bad = {32};
   const Sequence sequence(0, kLimits);
-  EXPECT_THAT(harness_.runner().launch({{sequence.row(bad, 0, 1)}}, {}, {}).status().ToString(),
+  EXPECT_THAT(launch(harness_.runner(), {sequence.row(bad, 0, 1)}).status().ToString(),
               HasSubstr("row 0: token 32"));
-  EXPECT_FALSE(harness_.runner().launch({}, {}, {}).ok());
+  EXPECT_FALSE(launch(harness_.runner(), {}).ok());
   const BlockCopy outside = {0, kLimits.num_blocks[0]};
-  EXPECT_THAT(harness_.runner().launch({}, {{outside}}, {}).status().ToString(),
+  EXPECT_THAT(launch(harness_.runner(), {}, {outside}).status().ToString(),
               HasSubstr("copy 0: block 64 is not in [0, 64)"));
 }
 
@@ -326,11 +347,10 @@ TEST_F(RunnerTest, ResultsDoNotDependOnOldMemory) {
   PoisonedDevice device(harness_.device());
   auto runner = make_runner(engine_, device, harness_.registry(), kLimits);
   ASSERT_TRUE(runner.ok()) << runner.status();
-  std::vector<float> logits;
-  auto ticket = (*runner)->launch({{Sequence(2, kLimits).row(kPrompt, 0, 1)}}, {},
-                                  harness_.greedy({2}, nullptr, &logits));
+  auto ticket = launch(**runner, {Sequence(2, kLimits).row(kPrompt, 0, 1)});
   ASSERT_TRUE(ticket.ok());
-  ASSERT_TRUE((*runner)->wait(*ticket).ok());
+  const StepResult results = (*runner)->wait(*ticket).value();
+  const std::vector<float> logits(results[0].logits.begin(), results[0].logits.end());
   EXPECT_EQ(logits, expected);
 }
 
@@ -436,8 +456,8 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
     }
     ++num_run;
     const Sequence sequence(3, kLimits);
-    auto ticket = (*runner)->launch({{sequence.row(kPrompt, 50, 1)}}, {}, nullptr);
-    if (ticket.ok()) static_cast<void>((*runner)->wait(*ticket));
+    auto ticket = launch(**runner, {sequence.row(kPrompt, 50, 1)});
+    if (ticket.ok()) (*runner)->wait(*ticket).IgnoreError();
   }
   EXPECT_GT(num_run, 20);
   EXPECT_GT(num_refused, 200);
@@ -468,9 +488,9 @@ TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
   ASSERT_TRUE(runner.ok()) << runner.status();
   const auto step = [&]() -> Status {
     const Sequence sequence(0, kLimits);
-    auto ticket = (*runner)->launch({{sequence.row(kPrompt, 0, 1)}}, {}, nullptr);
+    auto ticket = launch(**runner, {sequence.row(kPrompt, 0, 1)});
     RETURN_IF_ERROR(ticket.status());
-    return (*runner)->wait(*ticket);
+    return (*runner)->wait(*ticket).status();
   };
   EXPECT_TRUE(step().ok());
   std::filesystem::resize_file(path, 0);

@@ -15,45 +15,93 @@ constexpr size_t padded(size_t num_ints) {
   return round_up(num_ints * sizeof(int32_t), kAlignment);
 }
 
-// The blocks of group number `g`, for positions up to `end`.
-Status check_blocks(const StepRow& row, size_t g, const CacheGroup& group, int64_t end,
-                    const RunnerLimits& limits) {
-  const std::span<const int32_t> blocks = row.blocks[g];
-  const int64_t num_blocks = (end - 1) / limits.block_tokens + 1;
-  if (static_cast<int64_t>(blocks.size()) < num_blocks)
-    return invalid_argument("{} blocks do not cover {} positions", blocks.size(), end);
-  for (int64_t i = 0; i < num_blocks; ++i) {
+// A row of the message with what belongs to it.
+struct RowParts {
+  const StepRow& row;
+  std::span<const int32_t> tokens;
+  std::span<const int32_t> blocks;  // [groups, blocks up to end()]
+};
+
+// Goes through the rows of a message, whose counts need not agree.
+class RowReader {
+ public:
+  RowReader(const StepView& message, size_t num_groups, int32_t block_tokens)
+      : rows_(message.rows),
+        tokens_(message.tokens),
+        blocks_(message.blocks),
+        num_groups_(num_groups),
+        block_tokens_(block_tokens) {}
+
+  // The next row; its slot and positions must be in range before its parts can be told.
+  StatusOr<RowParts> next(const RunnerLimits& limits) {
+    const StepRow& row = rows_.front();
+    rows_ = rows_.subspan(1);
+    if (row.slot < 0 || row.slot >= limits.max_rows)
+      return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
+    if (row.num_tokens < 1) return invalid_argument("no tokens");
+    if (row.start < 0 || row.end() > limits.max_sequence_length)
+      return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, row.end(),
+                              limits.max_sequence_length);
+    const auto num_tokens = static_cast<size_t>(row.num_tokens);
+    const size_t num_blocks =
+        num_groups_ * static_cast<size_t>(num_blocks_for(row.end(), block_tokens_));
+    if (num_tokens > tokens_.size() || num_blocks > blocks_.size())
+      return invalid_argument("{} tokens and {} blocks are left for {} positions", tokens_.size(),
+                              blocks_.size(), row.end());
+    RowParts parts{row, tokens_.first(num_tokens), blocks_.first(num_blocks)};
+    tokens_ = tokens_.subspan(num_tokens);
+    blocks_ = blocks_.subspan(num_blocks);
+    return parts;
+  }
+
+  // All was read.
+  Status finish() const {
+    if (tokens_.empty() && blocks_.empty()) return ok();
+    return invalid_argument("{} tokens and {} blocks belong to no row", tokens_.size(),
+                            blocks_.size());
+  }
+
+ private:
+  std::span<const StepRow> rows_;
+  std::span<const int32_t> tokens_, blocks_;
+  const size_t num_groups_;
+  const int32_t block_tokens_;
+};
+
+// The blocks of group number `g`.
+Status check_blocks(std::span<const int32_t> blocks, size_t g, const CacheGroup& group,
+                    int32_t start, const RunnerLimits& limits) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
     const int32_t block = blocks[i];
     if (block >= 0 && block < limits.num_blocks[g]) continue;
-    const int64_t begin = i * limits.block_tokens;
-    if (block == kNoBlock && group.is_unseen(begin, begin + limits.block_tokens, row.start))
-      continue;
+    const int64_t begin = static_cast<int64_t>(i) * limits.block_tokens;
+    if (block == kNoBlock && group.is_unseen(begin, begin + limits.block_tokens, start)) continue;
     return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks[g]);
   }
   return ok();
 }
 
-Status check_row(const StepRow& row, std::span<const CacheGroup> groups, const RunnerLimits& limits,
-                 int32_t vocab_size) {
-  if (row.slot < 0 || row.slot >= limits.max_rows)
-    return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
-  if (row.tokens.empty()) return invalid_argument("no tokens");
-  const int64_t end = int64_t{row.start} + static_cast<int64_t>(row.tokens.size());
-  if (row.start < 0 || end > limits.max_sequence_length)
-    return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, end,
-                            limits.max_sequence_length);
-  for (size_t i = 0; i < row.tokens.size(); ++i) {
-    const int32_t token = row.tokens[i];
-    const bool on_device = token == kTokenOnDevice && i + 1 == row.tokens.size();
+Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
+                 const RunnerLimits& limits, int32_t vocab_size) {
+  const StepRow& row = parts.row;
+  for (size_t i = 0; i < parts.tokens.size(); ++i) {
+    const int32_t token = parts.tokens[i];
+    const bool on_device = token == kTokenOnDevice && i + 1 == parts.tokens.size();
     if (!on_device && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
-  if (row.num_logits != 0 && row.num_logits != 1 &&
-      row.num_logits != static_cast<int32_t>(row.tokens.size()))
+  if (row.num_logits != 0 && row.num_logits != 1 && row.num_logits != row.num_tokens)
     return invalid_argument("{} logits of {} tokens; allowed are none, 1 and all", row.num_logits,
-                            row.tokens.size());
+                            row.num_tokens);
+  if (row.samples != 0 && (row.samples != 1 || row.num_logits == 0))
+    return invalid_argument("samples {} of {} logits; allowed are 0, and 1 with logits",
+                            row.samples, row.num_logits);
+  if (row.num_read < 0 || row.num_read > row.num_logits)
+    return invalid_argument("{} rows of logits to read of {}", row.num_read, row.num_logits);
+  const size_t per_group = parts.blocks.size() / groups.size();
   for (size_t g = 0; g < groups.size(); ++g)
-    RETURN_IF_ERROR(check_blocks(row, g, groups[g], end, limits));
+    RETURN_IF_ERROR(check_blocks(parts.blocks.subspan(g * per_group, per_group), g, groups[g],
+                                 row.start, limits));
   return ok();
 }
 
@@ -72,23 +120,25 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
          padded(num_groups * rows * blocks_per_sequence(limits));
 }
 
-StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, std::span<const CacheGroup> groups,
+StatusOr<StepData> StepData::pack(const StepView& message, std::span<const CacheGroup> groups,
                                   const RunnerLimits& limits, int32_t vocab_size,
                                   std::byte* block) {
   StepData step;
+  const std::span<const StepRow> rows = message.rows;
   if (rows.empty() || rows.size() > static_cast<size_t>(limits.max_rows))
     return invalid_argument("a step of {} rows; 1 to {} are allowed", rows.size(), limits.max_rows);
-  size_t num_tokens = 0;
   int64_t num_logits = 0;
+  RowReader reader(message, groups.size(), limits.block_tokens);
   for (size_t i = 0; i < rows.size(); ++i) {
-    if (Status status = check_row(rows[i], groups, limits, vocab_size); !status.ok())
-      return annotate(status, fmt::format("row {}", i));
-    const auto end = static_cast<int32_t>(rows[i].start + rows[i].tokens.size());
-    num_tokens += rows[i].tokens.size();
+    const auto parts = reader.next(limits);
+    Status status = parts.ok() ? check_row(*parts, groups, limits, vocab_size) : parts.status();
+    if (!status.ok()) return annotate(status, fmt::format("row {}", i));
     num_logits += rows[i].num_logits;
-    step.max_length = std::max(step.max_length, end);
-    step.num_positions += end;
+    step.max_length = std::max(step.max_length, static_cast<int32_t>(rows[i].end()));
+    step.num_positions += rows[i].end();
   }
+  RETURN_IF_ERROR(reader.finish());
+  const size_t num_tokens = message.tokens.size();
   if (num_tokens > static_cast<size_t>(limits.max_tokens))
     return invalid_argument("a step of {} tokens; at most {} are allowed", num_tokens,
                             limits.max_tokens);
@@ -114,21 +164,23 @@ StatusOr<StepData> StepData::pack(std::span<const StepRow> rows, std::span<const
   int32_t* const block_tables = take(groups.size() * rows.size() * step.max_blocks);
 
   int32_t token = 0, logit = 0;
+  const int32_t* blocks = message.blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = rows[r];
     row_begin[r] = token;
-    const auto count = static_cast<int32_t>(row.tokens.size());
-    for (int32_t i = 0; i < count; ++i, ++token) {
-      tokens[token] = row.tokens[i] == kTokenOnDevice ? -1 - row.slot : row.tokens[i];
+    for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
+      const int32_t id = message.tokens[token];
+      tokens[token] = id == kTokenOnDevice ? -1 - row.slot : id;
       positions[token] = row.start + i;
       row_of_token[token] = r;
     }
     for (int32_t i = row.num_logits; i > 0; --i) logit_tokens[logit++] = token - i;
-    const int32_t num_blocks = (row.start + count - 1) / limits.block_tokens + 1;
+    const auto num_blocks = static_cast<int32_t>(num_blocks_for(row.end(), limits.block_tokens));
     for (size_t g = 0; g < groups.size(); ++g) {
       const auto index = static_cast<int64_t>(g) * step.num_rows + r;
       int32_t* const table = block_tables + index * step.max_blocks;
-      std::copy_n(row.blocks[g].begin(), num_blocks, table);
+      std::copy_n(blocks, num_blocks, table);
+      blocks += num_blocks;
       std::fill(table + num_blocks, table + step.max_blocks, 0);
     }
   }

@@ -8,11 +8,9 @@
 
 #include "base/status.h"
 #include "exec/runner.h"
+#include "exec/step_message.h"
 
 namespace nereid::exec {
-
-// Steps that may be in flight; each has host memory of its own.
-inline constexpr int32_t kNumStaging = 2;
 
 // Sizes of one step and where its arrays are. The arrays are filled in host memory by pack(); at()
 // gives the same arrays in a copy of the block elsewhere.
@@ -38,9 +36,9 @@ struct StepData {
   // Bytes that any step within the limits fits in.
   static size_t max_bytes(const RunnerLimits& limits, size_t num_groups);
 
-  // Checks the rows against limits and vocabulary and writes the arrays to `block` (max_bytes
-  // large). InvalidArgument names the row; nothing is usable then.
-  static StatusOr<StepData> pack(std::span<const StepRow> rows, std::span<const CacheGroup> groups,
+  // Checks the rows, their tokens and their blocks against limits and vocabulary and writes the
+  // arrays to `block` (max_bytes large). InvalidArgument names the row; nothing is usable then.
+  static StatusOr<StepData> pack(const StepView& message, std::span<const CacheGroup> groups,
                                  const RunnerLimits& limits, int32_t vocab_size, std::byte* block);
 
   // The same step with the arrays in `copy`, a copy of the block at `block`.

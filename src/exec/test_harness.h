@@ -1,5 +1,5 @@
-// Helpers of the tests in this folder: an opened device with a runner on it, and greedy decoding
-// that keeps logits.
+// Helpers of the tests in this folder: messages of steps, an opened device with a runner on it, and
+// greedy decoding that keeps logits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "exec/runner.h"
+#include "exec/step_message.h"
 #include "kernels/api/registry.h"
 
 namespace nereid::exec {
@@ -24,6 +25,38 @@ inline std::filesystem::path test_directory() {
   return std::filesystem::path(::testing::TempDir()) / fmt::format("nereid-exec-test-{}", getpid());
 }
 
+// A row of a step with what belongs to it.
+struct RowSpec {
+  int32_t slot = 0, start = 0;
+  std::span<const int32_t> tokens;
+  PerGroup<std::span<const int32_t>> blocks;
+  int32_t num_logits = 0;
+};
+
+// A step of such rows. Those with logits draw greedily, and all logits come back.
+inline Step step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t block_tokens,
+                    const std::vector<BlockCopy>& copies = {}) {
+  Step step;
+  step.copies = copies;
+  for (const RowSpec& row : rows) {
+    step.add({.slot = row.slot,
+              .start = row.start,
+              .num_logits = row.num_logits,
+              .samples = row.num_logits > 0,
+              .num_read = row.num_logits},
+             row.tokens, row.blocks, num_groups, block_tokens);
+    if (row.num_logits > 0) step.loads.push_back({.slot = row.slot});
+  }
+  return step;
+}
+
+inline StatusOr<Ticket> launch(Runner& runner, const std::vector<RowSpec>& rows,
+                               const std::vector<BlockCopy>& copies = {}) {
+  std::vector<std::byte> message;
+  encode(step_of(rows, runner.groups().size(), runner.limits().block_tokens, copies), message);
+  return runner.launch(message);
+}
+
 // A sequence with a slot and blocks of its own. Blocks are handed out scattered and descending, so
 // that a kernel that ignores the table cannot pass.
 struct Sequence {
@@ -33,8 +66,8 @@ struct Sequence {
       blocks.push_back(limits.num_blocks[0] - 1 -
                        (i * limits.max_rows + slot) % limits.num_blocks[0]);
   }
-  StepRow row(std::span<const int32_t> tokens, int32_t start, int32_t num_logits) const {
-    StepRow row{slot, start, tokens, {}, num_logits};
+  RowSpec row(std::span<const int32_t> tokens, int32_t start, int32_t num_logits) const {
+    RowSpec row{slot, start, tokens, {}, num_logits};
     for (auto& table : row.blocks.of) table = blocks;  // every group alike
     return row;
   }
@@ -64,10 +97,6 @@ class Harness {
     auto runner = make_runner(engine, *device_, registry_, limits);
     if (!runner.ok()) fail(runner.status());
     runner_ = *std::move(runner);
-    auto staging = device_->allocate_host(static_cast<size_t>(limits.num_logits_rows()) *
-                                          (vocab() + 1) * sizeof(float));
-    if (!staging.ok()) fail(staging.status());
-    staging_ = *std::move(staging);
   }
 
   Runner& runner() { return *runner_; }
@@ -75,36 +104,32 @@ class Harness {
   const kernels::Registry& registry() const { return registry_; }
   size_t vocab() const { return static_cast<size_t>(runner_->vocab_size()); }
 
-  // A hook that draws the best id of each row of logits; the ids go to `drawn` and the logits to
-  // `keep` (when given), valid once the step has been waited for. `slots` has the slot of each row.
-  PostForward greedy(Ids slots, Ids* drawn = nullptr, std::vector<float>* keep = nullptr) {
-    return [this, slots = std::move(slots), drawn, keep](const Logits& l, Stream& stream) {
-      EXPECT_EQ(l.logits.rows, static_cast<int64_t>(slots.size()));
-      auto* const host = static_cast<float*>(staging_.data());
-      for (int64_t r = 0; r < l.logits.rows; ++r)
-        RETURN_IF_ERROR(stream.copy(host + r * vocab(), l.logits.row<float>(r), 4 * vocab()));
-      RETURN_IF_ERROR(stream.synchronize());
-      if (keep) keep->assign(host, host + slots.size() * vocab());
-      auto* const best = reinterpret_cast<int32_t*>(host + slots.size() * vocab());
-      for (size_t r = 0; r < slots.size(); ++r) {
-        const float* row = host + r * vocab();
-        best[r] = static_cast<int32_t>(std::max_element(row, row + vocab()) - row);
-        RETURN_IF_ERROR(stream.copy(l.slot_tokens + slots[r], best + r, sizeof(int32_t)));
+  // Waits for a step; the best id of each row of logits. The logits go to `keep`.
+  StatusOr<Ids> finish(Ticket& ticket, std::vector<float>* keep = nullptr) {
+    ASSIGN_OR_RETURN(const StepResult results, runner_->wait(ticket));
+    Ids best;
+    if (keep) keep->clear();
+    for (const RowResult& result : results) {
+      RETURN_IF_ERROR(result.status);
+      if (keep) keep->insert(keep->end(), result.logits.begin(), result.logits.end());
+      for (std::span<const float> left = result.logits; !left.empty(); left = left.subspan(vocab()))
+        best.push_back(
+            static_cast<int32_t>(std::ranges::max_element(left.first(vocab())) - left.begin()));
+      EXPECT_EQ(result.drawn == nullptr, result.logits.empty());
+      if (result.drawn) {
+        EXPECT_EQ(result.drawn->token, best.back());
       }
-      if (drawn) drawn->assign(best, best + slots.size());
-      return stream.synchronize();
-    };
+    }
+    return best;
   }
 
-  // One synchronous step; the sampled ids, logits in `keep`.
-  Ids step(const std::vector<StepRow>& rows, std::vector<float>* keep = nullptr) {
-    Ids slots;
-    for (const StepRow& row : rows) slots.insert(slots.end(), row.num_logits, row.slot);
-    Ids drawn;
-    auto ticket = runner_->launch(rows, {}, greedy(slots, &drawn, keep));
+  // One synchronous step; the best ids, logits in `keep`.
+  Ids step(const std::vector<RowSpec>& rows, std::vector<float>* keep = nullptr) {
+    auto ticket = launch(*runner_, rows);
     if (!ticket.ok()) fail(ticket.status());
-    if (Status status = runner_->wait(*ticket); !status.ok()) fail(status);
-    return drawn;
+    auto ids = finish(*ticket, keep);
+    if (!ids.ok()) fail(ids.status());
+    return *std::move(ids);
   }
 
   // Computes positions [start, tokens.size()) in chunks of at most `chunk`; logits of the last
@@ -146,7 +171,6 @@ class Harness {
   std::shared_ptr<void> library_;  // code of the members below
   kernels::Registry registry_;
   std::unique_ptr<Device> device_;
-  Buffer staging_;
   std::unique_ptr<Runner> runner_;
 };
 

@@ -13,28 +13,20 @@ namespace {
 
 constexpr TokenId kOnDevice[] = {exec::kTokenOnDevice};
 
-exec::StepRow to_step_row(const sched::Row& row, size_t num_groups) {
-  const sched::Sequence& sequence = *row.sequence;
-  exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
-  NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
-  out.tokens = row.input_on_device ? std::span<const TokenId>(kOnDevice)
-                                   : sequence.tokens(row.beam).subspan(row.start, row.num_tokens);
-  for (size_t g = 0; g < num_groups; ++g) out.blocks[g] = sequence.block_table(row.beam, g);
-  return out;
-}
-
 }  // namespace
 
-Engine::Engine(exec::Runner& runner, Sampler& sampler, const EngineOptions& options, Inbox& inbox,
-               Outbox& outbox, Progress& progress, StatsRings& rings)
+Engine::Engine(exec::Runner& runner, const EngineOptions& options, Inbox& inbox, Outbox& outbox,
+               Progress& progress, StatsRings& rings)
     : runner_(runner),
-      sampler_(sampler),
       overlap_(options.overlap),
       inbox_(inbox),
       outbox_(outbox),
       progress_(progress),
       rings_(rings),
       sched_(options.limits),
+      sampler_({.max_rows = options.limits.max_batch_size,
+                .vocab_size = runner.vocab_size(),
+                .normalize_log_probs = options.normalize_log_probs}),
       recorder_(options.memory, rings) {
   report();
   thread_ = std::thread([this] { run(); });
@@ -140,60 +132,69 @@ void Engine::close(RequestId id) {
 }
 
 Engine::Step Engine::launch(sched::StepPlan plan) {
-  std::vector<exec::StepRow> rows;
-  rows.reserve(plan.rows.size());
-  for (const sched::Row& row : plan.rows)
-    rows.push_back(to_step_row(row, sched_.limits().groups.size()));
   StepRecorder::Open record = recorder_.begin(plan, sched_, progress_.num_queued());
-  std::vector<exec::BlockCopy> copies;
-  copies.reserve(plan.copies.size());
+  write_message(plan);
+  auto ticket = runner_.launch(message_);
+  return {.plan = std::move(plan), .ticket = std::move(ticket), .record = std::move(record)};
+}
+
+void Engine::write_message(const sched::StepPlan& plan) {
+  const size_t num_groups = sched_.limits().groups.size();
+  step_.clear();
   for (const sched::BlockCopy& copy : plan.copies)
-    copies.push_back({copy.from, copy.to, copy.group});
-  Sampler::Prepared sampling = sampler_.prepare(plan.rows);
-  auto ticket = runner_.launch(rows, copies, std::move(sampling.hook));
-  return {.plan = std::move(plan),
-          .ticket = std::move(ticket),
-          .area = sampling.area,
-          .record = std::move(record)};
+    step_.copies.push_back({copy.from, copy.to, copy.group});
+  for (const sched::Row& row : plan.rows) {
+    const sched::Sequence& sequence = *row.sequence;
+    exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
+    sampler_.add(row, out, step_);
+    NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
+    const auto tokens = row.input_on_device
+                            ? std::span<const TokenId>(kOnDevice)
+                            : sequence.tokens(row.beam).subspan(row.start, row.num_tokens);
+    exec::PerGroup<std::span<const int32_t>> tables;
+    for (size_t g = 0; g < num_groups; ++g) tables[g] = sequence.block_table(row.beam, g);
+    step_.add(out, tokens, tables, num_groups, sched_.limits().tokens_per_block);
+  }
+  exec::encode(step_, message_);
 }
 
 void Engine::finish(Step step) {
   const size_t num_told = news_.size();
-  const Status status = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
-  if (status.ok()) {
-    commit(step);
+  const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
+  if (results.ok()) {
+    commit(step.plan, *results);
   } else {
-    tell(sched_.fail(step.plan, status));
+    tell(sched_.fail(step.plan, results.status()));
   }
   recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
 }
 
-void Engine::commit(const Step& step) {
-  const std::span<const sched::Drawn> drawn = sampler_.results(step.area);
-  const auto& rows = step.plan.rows;
-  size_t num_drawn = 0;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const sched::Row& row = rows[i];
-    if (const Status& status = sampler_.status(step.area, i); !status.ok()) {
-      tell({.row = sched_.abort(row, status)});
+void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
+  NEREID_CHECK(results.size() == plan.rows.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const sched::Row& row = plan.rows[i];
+    const exec::RowResult& result = results[i];
+    if (!result.status.ok()) {
+      tell({.row = sched_.abort(row, result.status)});
       continue;
     }
-    const sched::Drawn* one = row.samples ? &drawn[num_drawn++] : nullptr;
-    if (one && one->token < 0) {
+    NEREID_CHECK((result.drawn != nullptr) == row.samples);
+    if (row.samples && result.drawn->token < 0) {
       fail_numerically(row);
       continue;
     }
     // Before the commit, which may destroy the sequence.
     SequenceNews news;
-    if (Status status = copy_logits(step, i, news); !status.ok()) {
+    if (Status status = copy_logits(row, result, news); !status.ok()) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
-    news.row = sched_.commit(row, one);
+    sched::Drawn drawn;
+    if (row.samples) drawn = sampler_.drawn(result);
+    news.row = sched_.commit(row, row.samples ? &drawn : nullptr);
     if (news.row.tokens.empty()) news.generation_logits.clear();
     tell(std::move(news));
   }
-  NEREID_CHECK(num_drawn == drawn.size());
 }
 
 void Engine::fail_numerically(const sched::Row& row) {
@@ -207,28 +208,30 @@ void Engine::fail_numerically(const sched::Row& row) {
   tell({.row = std::move(news)});
 }
 
-// What the i-th row of the step has for its client, from the sampler's memory.
-Status Engine::copy_logits(const Step& step, size_t i, SequenceNews& news) {
-  const std::span<const float> generation = sampler_.generation_logits(step.area, i);
+// What the row has for its client, from the runner's memory.
+Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
+                           SequenceNews& news) {
+  const std::span<const float> logits = result.logits;
+  const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
   try {
-    news.context_logits = take_context_logits(step, i);
-    news.generation_logits.assign(generation.begin(), generation.end());
+    if (row.all_logits) news.context_logits = take_context_logits(row, logits);
+    if (generation) {
+      const auto last = logits.last(static_cast<size_t>(runner_.vocab_size()));
+      news.generation_logits.assign(last.begin(), last.end());
+    }
   } catch (const std::bad_alloc&) {
-    const size_t num_context = sampler_.context_logits(step.area, i).empty()
-                                   ? 0
-                                   : static_cast<size_t>(step.plan.rows[i].sequence->num_prompt());
+    const int32_t num_context = row.all_logits ? row.sequence->num_prompt() : 0;
     return resource_exhausted("there is no memory for {} rows of context logits and {} of others",
-                              num_context, generation.empty() ? 0 : 1);
+                              num_context, generation ? 1 : 0);
   }
   return ok();
 }
 
-// Gathers what the i-th row of the step knows; not null when that completes the prompt.
-Engine::ContextLogits Engine::take_context_logits(const Step& step, size_t i) {
-  const sched::Row& row = step.plan.rows[i];
+// Gathers what the row knows, [num_tokens, vocab]; not null when that completes the prompt.
+Engine::ContextLogits Engine::take_context_logits(const sched::Row& row,
+                                                  std::span<const float> logits) {
   const auto found = context_logits_.find(row.sequence->id());
-  if (!row.all_logits || found == context_logits_.end()) return nullptr;
-  const std::span<const float> logits = sampler_.context_logits(step.area, i);
+  if (found == context_logits_.end()) return nullptr;
   const auto vocab = logits.size() / static_cast<size_t>(row.num_tokens);
   const int32_t num_prompt = row.sequence->num_prompt();
   const int32_t end = std::min(row.end(), num_prompt);

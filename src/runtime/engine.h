@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "exec/runner.h"
+#include "exec/step_message.h"
 #include "runtime/inbox.h"
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
@@ -25,14 +27,15 @@ struct EngineOptions {
   // A step is launched before the results of the one before it are looked at; without, the same
   // code waits for each step.
   bool overlap = true;
-  MemoryTotals memory;  // for the statistics
+  bool normalize_log_probs = true;  // see ExecutorConfig
+  MemoryTotals memory;              // for the statistics
 };
 
 class Engine {
  public:
   // Starts the thread. All references must outlive the engine.
-  Engine(exec::Runner& runner, Sampler& sampler, const EngineOptions& options, Inbox& inbox,
-         Outbox& outbox, Progress& progress, StatsRings& rings);
+  Engine(exec::Runner& runner, const EngineOptions& options, Inbox& inbox, Outbox& outbox,
+         Progress& progress, StatsRings& rings);
   ~Engine();  // cancels what still runs, then joins
 
  private:
@@ -40,7 +43,6 @@ class Engine {
   struct Step {
     sched::StepPlan plan;
     StatusOr<exec::Ticket> ticket;
-    int32_t area = 0;  // of the sampler's results
     StepRecorder::Open record;
   };
 
@@ -58,25 +60,28 @@ class Engine {
   void submit(std::vector<sched::SequenceSpec> group);
   void cancel(RequestId id);
   Step launch(sched::StepPlan plan);
+  void write_message(const sched::StepPlan& plan);
   void finish(Step step);
-  void commit(const Step& step);
+  void commit(const sched::StepPlan& plan, exec::StepResult results);
   void fail_numerically(const sched::Row& row);
-  Status copy_logits(const Step& step, size_t i, SequenceNews& news);
-  ContextLogits take_context_logits(const Step& step, size_t i);
+  Status copy_logits(const sched::Row& row, const exec::RowResult& result, SequenceNews& news);
+  ContextLogits take_context_logits(const sched::Row& row, std::span<const float> logits);
   void tell(SequenceNews news);
   void tell(std::vector<sched::RowNews> rows);
   void close(RequestId id);
   void report();
 
   exec::Runner& runner_;
-  Sampler& sampler_;
   const bool overlap_;
   Inbox& inbox_;
   Outbox& outbox_;
   Progress& progress_;
   StatsRings& rings_;
   sched::Scheduler sched_;
+  Sampler sampler_;
   StepRecorder recorder_;
+  exec::Step step_;                    // of the message
+  std::vector<std::byte> message_;     // of the last launch
   std::vector<SequenceNews> news_;     // of this turn, not yet posted
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.

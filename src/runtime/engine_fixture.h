@@ -38,16 +38,10 @@ struct Fixture {
     device = tight.get();
     model.device.device = std::move(tight);
     add_test_kernels(model.device.registry);
-    auto fake = std::make_unique<FakeRunner>(*model.device.device, limits, kVocab);
+    auto fake =
+        std::make_unique<FakeRunner>(*model.device.device, model.device.registry, limits, kVocab);
     runner = fake.get();
     model.runner = std::move(fake);
-    model.sampler = Sampler::create(*model.device.device, model.device.registry, {},
-                                    {.max_rows = limits.max_rows,
-                                     .max_logits = limits.num_logits_rows(),
-                                     .vocab_size = kVocab,
-                                     .max_sequence_length = limits.max_sequence_length,
-                                     .normalize_log_probs = config.normalize_log_probs})
-                        .value();
     executor = make_executor(std::move(model), config);
   }
 

@@ -163,7 +163,7 @@ TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
     } cases[] = {
         {"bytes of biases, bad words and end ids",
          [](Request& r) { r.embedding_bias.assign(kVocab, 0.5f); }},
-        {"400 of tokens to upload", [](Request& r) { r.sampling.repetition_penalty = 2; }},
+        {"400 bytes of tokens to upload", [](Request& r) { r.sampling.repetition_penalty = 2; }},
         {"log_probs_mode raw",
          [](Request& r) {
            r.output.return_log_probs = true;

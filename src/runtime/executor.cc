@@ -77,9 +77,10 @@ class ExecutorImpl : public Executor {
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
         outbox_(model_.tokenizer, inbox_, progress_),
-        engine_(*model_.runner, *model_.sampler,
+        engine_(*model_.runner,
                 {.limits = bounds_.limits,
                  .overlap = config.enable_overlap,
+                 .normalize_log_probs = config.normalize_log_probs,
                  .memory = memory_totals(model_)},
                 inbox_, outbox_, progress_, rings_) {}
 

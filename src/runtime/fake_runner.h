@@ -14,6 +14,9 @@
 
 #include "base/check.h"
 #include "exec/runner.h"
+#include "exec/slot_sampler.h"
+#include "exec/step_data.h"
+#include "exec/step_message.h"
 #include "tensor/device.h"
 
 namespace nereid::runtime {
@@ -22,7 +25,8 @@ class FakeRunner : public exec::Runner {
  public:
   static constexpr int32_t kNanToken = 7;  // a prompt that holds it makes the logits NaN
 
-  FakeRunner(Device& device, const exec::RunnerLimits& limits, int32_t vocab_size)
+  FakeRunner(Device& device, const kernels::Registry& registry, const exec::RunnerLimits& limits,
+             int32_t vocab_size)
       : limits_(limits),
         vocab_size_(vocab_size),
         groups_({{.window = limits.window, .sink = limits.sink}}),
@@ -30,56 +34,44 @@ class FakeRunner : public exec::Runner {
                    limits.block_tokens,
                -1),
         slot_tokens_(limits.max_rows, -1) {
+    sampler_ = exec::SlotSampler::create(device, registry, {}, limits, vocab_size).value();
     auto stream = device.create_stream();
     NEREID_CHECK(stream.ok());
     stream_ = *std::move(stream);
     for (Staging& s : staging_) {
       s.logits.resize(static_cast<size_t>(limits.num_logits_rows()) * vocab_size);
+      s.data.resize(exec::StepData::max_bytes(limits, 1));
     }
   }
 
-  StatusOr<exec::Ticket> launch(std::span<const exec::StepRow> rows,
-                                std::span<const exec::BlockCopy> copies,
-                                exec::PostForward post) override {
+  StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
     const int step = num_steps_++;
     if (step == fail_launch_) return unavailable("launch {} fails", step);
-    const int turn = turn_;
-    turn_ ^= 1;
+    const int32_t turn = std::exchange(turn_, turn_ ^ 1);
     Staging& s = staging_[turn];
-    s.rows.clear();
-    s.copies.assign(copies.begin(), copies.end());
-    int32_t num_logits = 0;
-    for (const exec::StepRow& r : rows) {
-      NEREID_CHECK(static_cast<int64_t>(r.blocks[0].size()) * limits_.block_tokens >=
-                   r.start + static_cast<int64_t>(r.tokens.size()));
-      s.rows.push_back(
-          {r, {r.tokens.begin(), r.tokens.end()}, {r.blocks[0].begin(), r.blocks[0].end()}});
-      NEREID_CHECK(r.num_logits == 0 || r.num_logits == 1 ||
-                   r.num_logits == static_cast<int32_t>(r.tokens.size()));
-      num_logits += r.num_logits;
-    }
-    NEREID_CHECK(num_logits <= limits_.num_logits_rows());
-    auto event = stream_->submit([this, &s, step, num_logits, post](Stream& stream) -> Status {
+    s.message.assign(message.begin(), message.end());
+    ASSIGN_OR_RETURN(s.step, exec::decode(s.message));
+    NEREID_CHECK(!s.step.rows.empty());
+    RETURN_IF_ERROR(
+        exec::StepData::pack(s.step, groups_, limits_, vocab_size_, s.data.data()).status());
+    RETURN_IF_ERROR(sampler_->stage(s.step, turn));
+    auto event = stream_->submit([this, &s, step, turn](Stream& stream) -> Status {
       wait_while_held();
       if (step == fail_step_) return internal_error("step {} fails", step);
-      for (const exec::BlockCopy& c : s.copies) copy_block(c);
-      float* logits = s.logits.data();
-      for (const Row& row : s.rows) {
-        store(row);
-        const int32_t end = row.in.start + static_cast<int32_t>(row.tokens.size());
-        for (int32_t e = end - row.in.num_logits; e < end; ++e, logits += vocab_size_)
-          fill_logits(row, e + 1, logits);
-      }
-      if (num_logits == 0) return ok();
-      return post({.logits = View::matrix(s.logits.data(), DType::kF32, num_logits, vocab_size_),
-                   .slot_tokens = slot_tokens_.data()},
-                  stream);
+      for (const exec::BlockCopy& c : s.step.copies) copy_block(c);
+      const int32_t num_logits = compute(s.step, s.logits.data());
+      return sampler_->run(turn,
+                           View::matrix(s.logits.data(), DType::kF32, num_logits, vocab_size_),
+                           slot_tokens_.data(), stream);
     });
     if (!event.ok()) return event.status();
     return exec::Ticket(*std::move(event), turn);
   }
 
-  Status wait(exec::Ticket& ticket) override { return event_of(ticket)->wait(); }
+  StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override {
+    RETURN_IF_ERROR(event_of(ticket)->wait());
+    return sampler_->results(staging_of(ticket));
+  }
 
   const exec::RunnerLimits& limits() const override { return limits_; }
   std::span<const exec::CacheGroup> groups() const override { return groups_; }
@@ -100,13 +92,33 @@ class FakeRunner : public exec::Runner {
  private:
   struct Row {
     exec::StepRow in;
-    std::vector<int32_t> tokens, blocks;
+    std::span<const int32_t> tokens, blocks;
   };
   struct Staging {
-    std::vector<Row> rows;
-    std::vector<exec::BlockCopy> copies;
+    std::vector<std::byte> message;
+    exec::StepView step;  // of it
+    std::vector<std::byte> data;
     std::vector<float> logits;
   };
+
+  // Stores the rows' tokens; the number of logits.
+  int32_t compute(const exec::StepView& step, float* logits) {
+    std::span<const int32_t> tokens = step.tokens, blocks = step.blocks;
+    int32_t num_logits = 0;
+    for (const exec::StepRow& in : step.rows) {
+      const auto num_blocks =
+          static_cast<size_t>(exec::num_blocks_for(in.end(), limits_.block_tokens));
+      const Row row{in, tokens.first(static_cast<size_t>(in.num_tokens)), blocks.first(num_blocks)};
+      tokens = tokens.subspan(row.tokens.size());
+      blocks = blocks.subspan(num_blocks);
+      store(row);
+      num_logits += in.num_logits;
+      const auto end = static_cast<int32_t>(in.end());
+      for (int32_t e = end - in.num_logits; e < end; ++e, logits += vocab_size_)
+        fill_logits(row, e + 1, logits);
+    }
+    return num_logits;
+  }
 
   void wait_while_held() {
     std::unique_lock lock(mutex_);
@@ -155,7 +167,8 @@ class FakeRunner : public exec::Runner {
   std::vector<int32_t> cells_;  // KV: the token at [block, position in block]
   std::vector<int32_t> slot_tokens_;
   Staging staging_[2];
-  int turn_ = 0;
+  std::unique_ptr<exec::SlotSampler> sampler_;
+  int32_t turn_ = 0;
   std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1;
   std::mutex mutex_;
   std::condition_variable changed_;

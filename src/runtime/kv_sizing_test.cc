@@ -11,12 +11,11 @@
 
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
+#include "exec/step_message.h"
 #include "io/engine_writer.h"
 #include "io/test_plan.h"
 #include "kernels/open.h"
-#include "runtime/sampler.h"
 #include "runtime/tight_device.h"
-#include "sched/sequence.h"
 
 namespace nereid::runtime {
 namespace {
@@ -106,21 +105,22 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
     TightDevice device(std::move(cpu.device), memory - plan_.blob_bytes);
     const auto runner = exec::make_runner(path, device, opened_.registry, limits);
     ASSERT_TRUE(runner.ok()) << runner.status();
-    const auto sampler = Sampler::create(device, opened_.registry, {},
-                                         {.max_rows = limits.max_rows,
-                                          .max_logits = limits.num_logits_rows(),
-                                          .vocab_size = plan_.model.vocab_size,
-                                          .max_sequence_length = limits.max_sequence_length});
-    ASSERT_TRUE(sampler.ok()) << sampler.status();
-    const sched::Sequence sequence({.id = 1, .prompt = {1, 2, 3}}, 8, 16, 0);
-    std::vector<sched::Row> rows;
-    for (int32_t slot = 0; slot < batch; ++slot)
-      rows.push_back({.sequence = const_cast<sched::Sequence*>(&sequence),
-                      .slot = slot,
-                      .num_tokens = 3,
-                      .samples = true});
-    const auto prepared = (*sampler)->prepare(rows);
-    for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE((*sampler)->status(prepared.area, i).ok());
+    const int32_t num_rows = std::min(limits.max_rows, limits.max_tokens);
+    const int32_t token = 1, block = 0;
+    exec::Step step;
+    for (int32_t slot = 0; slot < num_rows; ++slot) {
+      step.add({.slot = slot, .num_logits = 1, .samples = 1}, {&token, 1},
+               std::span<const int32_t>(&block, 1), (*runner)->groups().size(),
+               limits.block_tokens);
+      step.loads.push_back({.params = {.top_p = 0.5f, .num_top = 5}, .slot = slot});
+    }
+    std::vector<std::byte> message;
+    exec::encode(step, message);
+    auto ticket = (*runner)->launch(message);
+    ASSERT_TRUE(ticket.ok()) << ticket.status();
+    const auto results = (*runner)->wait(*ticket);
+    ASSERT_TRUE(results.ok()) << results.status();
+    for (const exec::RowResult& row : *results) EXPECT_TRUE(row.status.ok()) << row.status;
   }
   std::filesystem::remove(path);
 }

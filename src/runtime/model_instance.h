@@ -11,7 +11,6 @@
 #include "exec/runner.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
-#include "runtime/sampler.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
@@ -20,7 +19,6 @@ namespace nereid::runtime {
 struct ModelInstance {
   kernels::OpenedDevice device;
   std::unique_ptr<exec::Runner> runner;
-  std::unique_ptr<Sampler> sampler;
   std::shared_ptr<const text::Tokenizer>
       tokenizer;  // null: the model has none, or none we can read
   std::vector<TokenId> default_end_ids;

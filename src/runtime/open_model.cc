@@ -70,15 +70,8 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;
   ASSIGN_OR_RETURN(const auto limits, size_kv_cache(file.plan(), config, device));
-  ASSIGN_OR_RETURN(model.runner,
-                   exec::make_runner(std::move(file), device, model.device.registry, limits));
-  ASSIGN_OR_RETURN(model.sampler,
-                   Sampler::create(device, model.device.registry, config.forced_kernels,
-                                   {.max_rows = limits.max_rows,
-                                    .max_logits = limits.num_logits_rows(),
-                                    .vocab_size = facts.vocab_size,
-                                    .max_sequence_length = limits.max_sequence_length,
-                                    .normalize_log_probs = config.normalize_log_probs}));
+  ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
+                                                   limits, config.forced_kernels));
   ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
   model.tokenizer = load_tokenizer(tokenizer_dir);
   model.default_end_ids = facts.end_ids;

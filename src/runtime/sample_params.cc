@@ -115,10 +115,4 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
   return slot;
 }
 
-bool is_plain_greedy(const SampleParams& p) {
-  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
-  return p.draws && kernels::is_greedy(p) && p.log_probs == LogProbs::kNone &&
-         !kernels::edits_logits(p, kBeforeAll);
-}
-
 }  // namespace nereid::runtime

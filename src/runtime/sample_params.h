@@ -9,7 +9,7 @@
 
 namespace nereid::runtime {
 
-// Parameters of one slot and the cells of its lists, whose address the caller sets.
+// Parameters of one slot and the cells of its lists.
 struct SlotParams {
   kernels::SampleParams params;
   std::vector<int32_t> cells;  // of kernels::SampleLists
@@ -18,8 +18,5 @@ struct SlotParams {
 // `spec` has passed check_request. Beams (beam_width > 1) ask for the 2 * beam_width likeliest
 // tokens of the processed log-softmax and draw nothing.
 SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int32_t vocab_size);
-
-// Nothing but the argmax of the untouched logits is wanted, at any position.
-bool is_plain_greedy(const kernels::SampleParams& params);
 
 }  // namespace nereid::runtime

@@ -1,5 +1,5 @@
-// The sampler on a real CPU stream: loading of slots, history, lists, two steps in flight, results
-// and logits.
+// The sampler, and that of the runner on a real CPU stream: loading of slots, history, lists, two
+// steps in flight, results and logits.
 #include "runtime/sampler.h"
 
 #include <gmock/gmock.h>
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "exec/slot_sampler.h"
 #include "kernels/open.h"
 #include "sched/sequence.h"
 #include "tensor/device.h"
@@ -72,16 +73,16 @@ class SamplerTest : public ::testing::Test {
   SamplerTest() { reset(true); }
 
   void reset(bool normalize) {
-    sampler_.reset();
+    device_sampler_.reset();
     opened_ = kernels::open_device("cpu", {.num_threads = 1}).value();
     stream_ = opened_.device->create_stream().value();
-    sampler_ = Sampler::create(*opened_.device, opened_.registry, {},
-                               {.max_rows = kSlots,
-                                .max_logits = kSlots,
-                                .vocab_size = kVocab,
-                                .max_sequence_length = kMaxLength,
-                                .normalize_log_probs = normalize})
-                   .value();
+    sampler_ = std::make_unique<Sampler>(Sampler::Options{
+        .max_rows = kSlots, .vocab_size = kVocab, .normalize_log_probs = normalize});
+    device_sampler_ =
+        exec::SlotSampler::create(
+            *opened_.device, opened_.registry, {},
+            {.max_rows = kSlots, .max_sequence_length = kMaxLength, .max_logits = kSlots}, kVocab)
+            .value();
   }
 
   struct Flying {
@@ -95,13 +96,23 @@ class SamplerTest : public ::testing::Test {
                 const std::vector<std::vector<float>>& logits) {
     Flying step{.logits = std::make_shared<std::vector<float>>()};
     for (const auto& x : logits) step.logits->insert(step.logits->end(), x.begin(), x.end());
-    const Sampler::Prepared prepared = sampler_->prepare(rows);
-    step.area = prepared.area;
-    step.event = *stream_->submit([hook = prepared.hook, data = step.logits->data(),
+    step.area = std::exchange(turn_, turn_ ^ 1);
+    exec::Step content;
+    for (const sched::Row& row : rows) {
+      exec::StepRow out{.slot = row.slot,
+                        .start = row.start,
+                        .num_tokens = row.num_tokens,
+                        .num_logits = row.num_logits()};
+      sampler_->add(row, out, content);
+      content.rows.push_back(out);
+    }
+    std::vector<std::byte> message;
+    exec::encode(content, message);
+    EXPECT_TRUE(device_sampler_->stage(exec::decode(message).value(), step.area).ok());
+    step.event = *stream_->submit([area = step.area, data = step.logits->data(),
                                    count = static_cast<int64_t>(logits.size()), this](Stream& s) {
-      return hook({.logits = View::matrix(data, DType::kF32, count, kVocab),
-                   .slot_tokens = slot_tokens_.data()},
-                  s);
+      return device_sampler_->run(area, View::matrix(data, DType::kF32, count, kVocab),
+                                  slot_tokens_.data(), s);
     });
     return step;
   }
@@ -109,7 +120,10 @@ class SamplerTest : public ::testing::Test {
   std::vector<Copied> finish(const Flying& step) {
     EXPECT_TRUE(step.event->wait().ok());
     std::vector<Copied> copies;
-    for (const sched::Drawn& d : sampler_->results(step.area)) {
+    for (const exec::RowResult& row : device_sampler_->results(step.area)) {
+      EXPECT_TRUE(row.status.ok()) << row.status;
+      if (!row.drawn) continue;
+      const sched::Drawn d = sampler_->drawn(row);
       Copied& c = copies.emplace_back(Copied{d.token, d.log_prob, d.full_log_prob, {}});
       for (const TokenLogProb& t : d.top) c.top.push_back({t.token, t.log_prob});
     }
@@ -124,6 +138,8 @@ class SamplerTest : public ::testing::Test {
   kernels::OpenedDevice opened_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Sampler> sampler_;
+  std::unique_ptr<exec::SlotSampler> device_sampler_;
+  int32_t turn_ = 0;
   std::vector<int32_t> slot_tokens_ = std::vector<int32_t>(kSlots, -7);
 };
 
@@ -320,13 +336,14 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
                             {logits_row(0), logits_row(1), logits_row(2), logits_row(3)});
   const auto copied = finish(first);
   EXPECT_EQ(copied.size(), 1u);
-  const auto context = sampler_->context_logits(first.area, 1);
-  ASSERT_EQ(context.size(), 3u * kVocab);
+  const auto logits = [&](const Flying& step, size_t i) {
+    return device_sampler_->results(step.area)[i].logits;
+  };
+  ASSERT_EQ(logits(first, 1).size(), 3u * kVocab);
   for (int i = 0; i < 3; ++i)
-    EXPECT_TRUE(std::ranges::equal(context.subspan(i * kVocab, kVocab), logits_row(i + 1)));
-  EXPECT_THAT(sampler_->context_logits(first.area, 0), IsEmpty());
-  EXPECT_THAT(sampler_->generation_logits(first.area, 0), IsEmpty());
-  EXPECT_THAT(sampler_->generation_logits(first.area, 1), IsEmpty());
+    EXPECT_TRUE(
+        std::ranges::equal(logits(first, 1).subspan(i * kVocab, kVocab), logits_row(i + 1)));
+  EXPECT_THAT(logits(first, 0), IsEmpty());
 
   sched::Row last{.sequence = &wanted,
                   .slot = 0,
@@ -336,13 +353,11 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
                   .all_logits = true};
   const auto second = launch({last, row_of(other, 1)}, {logits_row(5), logits_row(6)});
   EXPECT_EQ(finish(second)[0].token, 2);
-  for (const auto got :
-       {sampler_->context_logits(second.area, 0), sampler_->generation_logits(second.area, 0)})
-    EXPECT_TRUE(std::ranges::equal(got, logits_row(5)));
+  EXPECT_TRUE(std::ranges::equal(logits(second, 0), logits_row(5)));
+  EXPECT_THAT(logits(second, 1), IsEmpty());
   const auto third = launch({row_at(wanted, 0, 5)}, {logits_row(7)});
   finish(third);
-  EXPECT_TRUE(std::ranges::equal(sampler_->generation_logits(third.area, 0), logits_row(7)));
-  EXPECT_THAT(sampler_->context_logits(third.area, 0), IsEmpty());
+  EXPECT_TRUE(std::ranges::equal(logits(third, 0), logits_row(7)));
 }
 
 }  // namespace

@@ -62,6 +62,11 @@ constexpr bool edits_logits(const SampleParams& p, int32_t position) {
   return p.has_dense_bias || p.num_biases > 0 || has_penalties(p) || p.ngram > 0 ||
          p.num_bad_words > 0 || (p.num_end_ids > 0 && position < p.min_length);
 }
+// Nothing but the argmax of the untouched logits is wanted, at any position.
+constexpr bool is_plain_greedy(const SampleParams& p) {
+  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
+  return p.draws && is_greedy(p) && p.log_probs == LogProbs::kNone && !edits_logits(p, kBeforeAll);
+}
 // top_p of a token with k tokens generated since the last reset.
 constexpr float top_p_after(const SampleParams& p, int32_t k) {
   const float start = p.top_p > 0 && p.top_p < 1 ? p.top_p : 1;

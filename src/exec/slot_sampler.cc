@@ -1,0 +1,356 @@
+// SlotSampler: loads slots, stages steps, picks the kernel, hands out what was drawn.
+#include "exec/slot_sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/round_up.h"
+#include "exec/memory.h"
+
+namespace nereid::exec {
+namespace {
+
+using kernels::Sample;
+using kernels::SampleParams;
+using kernels::SampleResult;
+using kernels::SampleRow;
+using kernels::TopToken;
+
+constexpr size_t kKeptListBytes = 65536;  // a slot's longer lists go when the next one has none
+
+// Whether a copy of the logits is needed from before they are edited.
+bool wants_raw_logits(const SampleParams& params, int32_t position) {
+  return params.log_probs == kernels::LogProbs::kRaw && kernels::edits_logits(params, position);
+}
+
+Status check_range(std::string_view what, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return ok();
+  return invalid_argument("{} {} is not in [{}, {}]", what, value, low, high);
+}
+
+Status check_params(const SampleParams& p) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  RETURN_IF_ERROR(check_range("lists", static_cast<int64_t>(p.lists), 0, 0));
+  RETURN_IF_ERROR(check_range("penalty_begin", p.penalty_begin, 0, kMost));
+  RETURN_IF_ERROR(check_range("num_prompt", p.num_prompt, 0, kMost));
+  RETURN_IF_ERROR(check_range("ngram", p.ngram, 0, kMost));
+  RETURN_IF_ERROR(check_range("num_end_ids", p.num_end_ids, 0, kMost));
+  RETURN_IF_ERROR(check_range("num_biases", p.num_biases, 0, kMost));
+  RETURN_IF_ERROR(check_range("num_bad_words", p.num_bad_words, 0, kMost));
+  RETURN_IF_ERROR(check_range("num_bad_tokens", p.num_bad_tokens, 0, kMost));
+  RETURN_IF_ERROR(check_range("has_dense_bias", p.has_dense_bias, 0, 1));
+  RETURN_IF_ERROR(check_range("num_top", p.num_top, 0, kernels::kMaxTopTokens));
+  RETURN_IF_ERROR(check_range("log_probs", static_cast<int64_t>(p.log_probs), 0,
+                              static_cast<int64_t>(kernels::LogProbs::kRaw)));
+  RETURN_IF_ERROR(check_range("draws", p.draws, 0, 1));
+  RETURN_IF_ERROR(check_range("keeps_history", p.keeps_history, 0, 1));
+  for (const float x :
+       {p.top_p, p.top_p_decay, p.top_p_min, p.temperature, p.repetition, p.presence, p.frequency})
+    if (!std::isfinite(x)) return invalid_argument("a sampling parameter is {}", x);
+  if (!(p.repetition > 0)) return invalid_argument("repetition {} is not positive", p.repetition);
+  if (!(p.min_p_gap <= 0)) return invalid_argument("min_p_gap {} is not in [-inf, 0]", p.min_p_gap);
+  return ok();
+}
+
+// Parameters of one slot and its lists.
+Status check_load(const SlotLoad& load, std::span<const int32_t> cells, int64_t vocab) {
+  const SampleParams& p = load.params;
+  RETURN_IF_ERROR(check_params(p));
+  const int64_t needed = kernels::SampleLists::num_cells(p, vocab);
+  RETURN_IF_ERROR(check_range("num_cells", load.num_cells, needed, needed));
+  const kernels::SampleLists lists(p, cells.data(), nullptr);
+  int32_t begin = 0;
+  for (int32_t i = 0; i < p.num_bad_words; ++i) {
+    RETURN_IF_ERROR(check_range("end of a bad word", lists.bad_ends[i], begin, p.num_bad_tokens));
+    begin = lists.bad_ends[i];
+  }
+  return ok();
+}
+
+// Takes what belongs to one entry from the front of an array.
+StatusOr<std::span<const int32_t>> take(std::span<const int32_t>& all, int32_t count) {
+  RETURN_IF_ERROR(
+      check_range("number of cells or tokens", count, 0, static_cast<int64_t>(all.size())));
+  const auto taken = all.first(static_cast<size_t>(count));
+  all = all.subspan(static_cast<size_t>(count));
+  return taken;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(Device& device,
+                                                           const kernels::Registry& registry,
+                                                           const kernels::Choices& forced,
+                                                           const RunnerLimits& limits,
+                                                           int32_t vocab_size) {
+  NEREID_CHECK(limits.max_rows > 0 && limits.max_sequence_length > 0);
+  auto sampler = std::unique_ptr<SlotSampler>(new SlotSampler(device, limits, vocab_size));
+  const auto& table = registry.table<Sample>();
+  Sample sample;
+  sample.problem = {.rows = limits.max_rows, .vocab = vocab_size};
+  ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, sample, device.info(), forced));
+  sample.problem.all_greedy = true;
+  ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, sample, device.info(), forced));
+  sampler->slots_.resize(static_cast<size_t>(limits.max_rows));
+  const SamplingBytes bytes = sampling_bytes(limits.max_rows, limits.max_sequence_length);
+  ASSIGN_OR_RETURN(sampler->rows_, device.allocate(bytes.rows));
+  ASSIGN_OR_RETURN(sampler->params_, device.allocate(bytes.params));
+  ASSIGN_OR_RETURN(sampler->results_, device.allocate(bytes.results));
+  ASSIGN_OR_RETURN(sampler->top_, device.allocate(bytes.top));
+  ASSIGN_OR_RETURN(sampler->history_, device.allocate(bytes.history));
+  sampler->staging_bytes_ = bytes.staging;
+  for (Area& area : sampler->areas_) {
+    ASSIGN_OR_RETURN(area.staging, device.allocate_host(bytes.staging));
+    ASSIGN_OR_RETURN(area.results, device.allocate_host(bytes.results));
+    ASSIGN_OR_RETURN(area.top, device.allocate_host(bytes.top));
+  }
+  return sampler;
+}
+
+Status SlotSampler::stage(const StepView& step, int32_t index) {
+  RETURN_IF_ERROR(check(step));
+  Area& area = areas_[static_cast<size_t>(index)];
+  area.rows.clear(), area.uploads.clear(), area.copies.clear(), area.retired.clear();
+  area.outcomes.assign(step.rows.size(), {});
+  area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
+  area.num_logits = area.num_read = 0;
+  area.num_staged = area.num_extra = 0;
+  std::span<const int32_t> cells = step.cells, tokens = step.history_tokens;
+  for (const SlotLoad& one : step.loads) {
+    const auto count = static_cast<size_t>(one.num_cells);
+    load(area, one, cells.first(count));
+    cells = cells.subspan(count);
+  }
+  for (const SlotHistory& one : step.histories) {
+    const auto count = static_cast<size_t>(one.num_tokens);
+    set_history(area, one.slot, tokens.first(count));
+    tokens = tokens.subspan(count);
+  }
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    area.num_logits += step.rows[i].num_logits;
+    area.outcomes[i].status = add_row(area, step.rows[i], area.outcomes[i]);
+  }
+  if (!area.rows.empty())
+    upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
+  return ok();
+}
+
+Status SlotSampler::check(const StepView& step) {
+  const int64_t max_slot = int64_t{limits_.max_rows} - 1;
+  std::span<const int32_t> cells = step.cells, tokens = step.history_tokens;
+  RETURN_IF_ERROR(
+      check_range("number of loads", static_cast<int64_t>(step.loads.size()), 0, limits_.max_rows));
+  for (const SlotLoad& load : step.loads) {
+    RETURN_IF_ERROR(check_range("load: slot", load.slot, 0, max_slot));
+    ASSIGN_OR_RETURN(const auto own, take(cells, load.num_cells));
+    if (Status status = check_load(load, own, vocab()); !status.ok())
+      return annotate(status, fmt::format("load of slot {}", load.slot));
+  }
+  for (const SlotHistory& history : step.histories) {
+    RETURN_IF_ERROR(check_range("history: slot", history.slot, 0, max_slot));
+    RETURN_IF_ERROR(
+        check_range("history: tokens", history.num_tokens, 0, limits_.max_sequence_length));
+    ASSIGN_OR_RETURN(const auto own, take(tokens, history.num_tokens));
+    for (const int32_t token : own)
+      RETURN_IF_ERROR(check_range("history: token", token, 0, vocab() - 1));
+  }
+  if (!cells.empty() || !tokens.empty())
+    return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
+                            tokens.size());
+  ++num_steps_;
+  for (const StepRow& row : step.rows) {
+    if (!row.samples) continue;
+    if (std::exchange(slot_at(row.slot).sampled_in, num_steps_) == num_steps_)
+      return invalid_argument("two rows draw for slot {}", row.slot);
+  }
+  return ok();
+}
+
+// Takes all memory first, so that nothing is half done when there is none.
+void SlotSampler::load(Area& area, const SlotLoad& load, std::span<const int32_t> cells) {
+  Slot& slot = slot_at(load.slot);
+  slot.num_history = 0;
+  slot.status = reserve_raw_logits(load.params);
+  if (slot.status.ok()) slot.status = reserve_lists(area, cells.size_bytes(), slot);
+  if (slot.status.ok()) slot.status = reserve_staging(area, "lists", cells.size_bytes());
+  if (!slot.status.ok()) return;
+  slot.params = load.params;
+  slot.params.lists = reinterpret_cast<uintptr_t>(slot.lists.data());
+  upload(area, static_cast<SampleParams*>(params_.data()) + load.slot, &slot.params,
+         sizeof(SampleParams));
+  if (!cells.empty()) upload(area, slot.lists.data(), cells.data(), cells.size_bytes());
+}
+
+void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t> tokens) {
+  Slot& slot = slot_at(index);
+  slot.num_history = 0;
+  if (!slot.status.ok() || tokens.empty()) return;
+  slot.status = reserve_staging(area, "tokens", tokens.size_bytes());
+  if (!slot.status.ok()) return;
+  slot.num_history = static_cast<int32_t>(tokens.size());
+  upload(area,
+         static_cast<int32_t*>(history_.data()) + int64_t{index} * limits_.max_sequence_length,
+         tokens.data(), tokens.size_bytes());
+}
+
+Status SlotSampler::add_row(Area& area, const StepRow& row, Outcome& outcome) {
+  RETURN_IF_ERROR(reserve_logits(area, area.num_read + row.num_read));
+  if (row.samples) {
+    RETURN_IF_ERROR(add_sample(area, row));
+    outcome.drawn = static_cast<int64_t>(area.rows.size()) - 1;
+  }
+  if (row.num_read == 0) return ok();
+  area.copies.push_back({area.num_logits - row.num_read, row.num_read, area.num_read});
+  outcome.first_read = area.num_read;
+  outcome.num_read = row.num_read;
+  area.num_read += row.num_read;
+  return ok();
+}
+
+Status SlotSampler::add_sample(Area& area, const StepRow& row) {
+  Slot& slot = slot_at(row.slot);
+  RETURN_IF_ERROR(slot.status);
+  const SampleParams& params = slot.params;
+  const auto position = static_cast<int32_t>(row.end());
+  // The step before could not draw, or its message never came.
+  if (params.keeps_history && slot.num_history < position)
+    return unavailable("the slot has {} tokens to draw the one for position {} with",
+                       slot.num_history, position);
+  if (params.keeps_history && params.draws) slot.num_history = position + 1;
+  area.rows.push_back({row.slot, position, static_cast<int32_t>(area.num_logits - 1)});
+  area.all_greedy &= kernels::is_plain_greedy(params);
+  area.wants_top |= params.num_top > 0;
+  area.wants_raw |= wants_raw_logits(params, position);
+  return ok();
+}
+
+Status SlotSampler::reserve_logits(Area& area, int64_t num_rows) {
+  const auto row_bytes = static_cast<size_t>(vocab()) * sizeof(float);
+  const size_t bytes = static_cast<size_t>(num_rows) * row_bytes;
+  if (bytes <= area.logits.size()) return ok();
+  // Twice as much, so that a batch of such rows makes few copies.
+  const size_t most = static_cast<size_t>(limits_.num_logits_rows()) * row_bytes;
+  auto grown = device_.allocate_host(std::min(std::max(bytes, 2 * area.logits.size()), most));
+  if (!grown.ok())
+    return annotate(grown.status(), fmt::format("{} bytes of logits of one step", bytes));
+  area.logits = *std::move(grown);  // nothing was written for this step yet
+  return ok();
+}
+
+// For a slot with these parameters, at any position.
+Status SlotSampler::reserve_raw_logits(const SampleParams& params) {
+  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
+  if (raw_logits_.data() || !wants_raw_logits(params, kBeforeAll)) return ok();
+  const size_t bytes = static_cast<size_t>(limits_.num_logits_rows() * vocab()) * sizeof(float);
+  auto logits = device_.allocate(bytes);
+  if (!logits.ok())
+    return annotate(logits.status(),
+                    fmt::format("log_probs_mode raw: {} bytes for a copy of the logits", bytes));
+  raw_logits_ = *std::move(logits);
+  return ok();
+}
+
+Status SlotSampler::reserve_lists(Area& area, size_t bytes, Slot& slot) {
+  // The step before may still read the old lists; it is waited for before this area's next turn.
+  if (slot.lists.size() >= bytes && (bytes > 0 || slot.lists.size() <= kKeptListBytes)) return ok();
+  area.retired.push_back(std::exchange(slot.lists, {}));
+  if (bytes == 0) return ok();
+  auto lists = device_.allocate(std::bit_ceil(bytes));
+  if (!lists.ok())
+    return annotate(lists.status(),
+                    fmt::format("{} bytes of biases, bad words and end ids", bytes));
+  slot.lists = *std::move(lists);
+  return ok();
+}
+
+// For a list or a slot's tokens. Rows and parameters always have room; see SamplingBytes.
+Status SlotSampler::reserve_staging(Area& area, std::string_view what, size_t wanted) {
+  const size_t extra = round_up(wanted, kUploadAlignment);
+  if (const size_t bytes = staging_bytes_ + area.num_extra + extra; bytes > area.staging.size()) {
+    auto grown = device_.allocate_host(std::bit_ceil(bytes));
+    if (!grown.ok())
+      return annotate(grown.status(), fmt::format("{} bytes of {} to upload", wanted, what));
+    std::memcpy(grown->data(), area.staging.data(), area.num_staged);
+    area.staging = *std::move(grown);
+  }
+  area.num_extra += extra;
+  return ok();
+}
+
+// Host memory of the area takes all that the step uploads, so that it outlives the copies.
+void SlotSampler::upload(Area& area, void* to, const void* from, size_t bytes) {
+  NEREID_CHECK(area.num_staged + bytes <= area.staging.size());
+  area.uploads.push_back({to, area.num_staged, bytes});
+  std::memcpy(area.staging.bytes() + area.num_staged, from, bytes);
+  area.num_staged = round_up(area.num_staged + bytes, kUploadAlignment);
+}
+
+Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
+                        Stream& stream) const {
+  const Area& area = areas_[static_cast<size_t>(index)];
+  NEREID_CHECK(logits.rows == area.num_logits && logits.cols == vocab() &&
+               logits.stride == vocab());
+  RETURN_IF_ERROR(copy_logits(area, logits, stream));
+  for (const Upload& u : area.uploads)
+    RETURN_IF_ERROR(stream.copy(u.to, area.staging.bytes() + u.offset, u.bytes));
+  const size_t num_rows = area.rows.size();
+  if (num_rows == 0) return ok();
+  Sample args;
+  args.problem = {static_cast<int64_t>(num_rows), vocab(), area.all_greedy};
+  args.logits = logits;
+  if (area.wants_raw) {
+    args.raw_logits = View::matrix(raw_logits_.data(), DType::kF32, area.num_logits, vocab());
+    RETURN_IF_ERROR(stream.copy(raw_logits_.data(), logits.data,
+                                static_cast<size_t>(area.num_logits * vocab()) * sizeof(float)));
+  }
+  args.rows = static_cast<const SampleRow*>(rows_.data());
+  args.params = static_cast<const SampleParams*>(params_.data());
+  args.history = static_cast<int32_t*>(history_.data());
+  args.history_stride = limits_.max_sequence_length;
+  args.results = static_cast<SampleResult*>(results_.data());
+  args.top = static_cast<TopToken*>(top_.data());
+  args.top_stride = area.wants_top ? kernels::kMaxTopTokens : 0;
+  args.slot_tokens = slot_tokens;
+  RETURN_IF_ERROR((area.all_greedy ? greedy_ : general_)->run(args, stream));
+  RETURN_IF_ERROR(
+      stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult)));
+  if (!area.wants_top) return ok();
+  return stream.copy(area.top.data(), top_.data(),
+                     num_rows * kernels::kMaxTopTokens * sizeof(TopToken));
+}
+
+Status SlotSampler::copy_logits(const Area& area, const View& logits, Stream& stream) const {
+  for (const LogitsCopy& copy : area.copies)
+    RETURN_IF_ERROR(stream.copy(static_cast<float*>(area.logits.data()) + copy.to_row * vocab(),
+                                logits.row<float>(copy.first_row),
+                                static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float)));
+  return ok();
+}
+
+StepResult SlotSampler::results(int32_t index) {
+  Area& area = areas_[static_cast<size_t>(index)];
+  const auto* drawn = static_cast<const SampleResult*>(area.results.data());
+  const auto* top = static_cast<const TopToken*>(area.top.data());
+  area.row_results.clear();
+  for (const Outcome& outcome : area.outcomes) {
+    RowResult& result = area.row_results.emplace_back(RowResult{.status = outcome.status});
+    if (outcome.num_read > 0)
+      result.logits = {static_cast<const float*>(area.logits.data()) + outcome.first_read * vocab(),
+                       static_cast<size_t>(outcome.num_read * vocab())};
+    if (outcome.drawn < 0) continue;
+    result.drawn = drawn + outcome.drawn;
+    if (!area.wants_top) continue;
+    result.top = {top + outcome.drawn * kernels::kMaxTopTokens, size_t{kernels::kMaxTopTokens}};
+    const auto end =
+        std::ranges::find_if(result.top, [](const TopToken& t) { return t.token < 0; });
+    result.top = result.top.first(static_cast<size_t>(end - result.top.begin()));
+  }
+  return area.row_results;
+}
+
+}  // namespace nereid::exec

@@ -1,0 +1,119 @@
+// Draws the tokens of a step on the device, behind its forward pass.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/runner.h"
+#include "exec/step_message.h"
+#include "kernels/api/kernel.h"
+#include "kernels/api/ops.h"
+#include "kernels/api/registry.h"
+#include "tensor/device.h"
+
+namespace nereid::exec {
+
+// Keeps, by slot, what the messages of steps say of sampling: parameters, lists and, where they are
+// needed, tokens, to which the device appends what it draws. Called on the engine thread, but for
+// run().
+class SlotSampler {
+ public:
+  // `device` and `registry` must outlive it. InvalidArgument: `forced` names a kernel that cannot.
+  static StatusOr<std::unique_ptr<SlotSampler>> create(Device& device,
+                                                       const kernels::Registry& registry,
+                                                       const kernels::Choices& forced,
+                                                       const RunnerLimits& limits,
+                                                       int32_t vocab_size);
+
+  // Takes everything that the step's device work reads; its rows have passed StepData::pack().
+  // `area`, below kNumStaging, must not be that of a step in flight. InvalidArgument: the message
+  // is no good, and nothing has changed. A row for which there is no memory, or whose slot holds
+  // nothing to draw with, is left out; results() has its status.
+  Status stage(const StepView& step, int32_t area);
+
+  // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
+  // drawn tokens are written to slot_tokens [max_rows] too.
+  Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream) const;
+
+  // Of a step that is done; valid until its area is staged again.
+  StepResult results(int32_t area);
+
+ private:
+  using Kernel = kernels::Kernel<kernels::Sample>;
+
+  // What the device holds for a slot, as soon as the staged steps have run.
+  struct Slot {
+    Status status = unavailable("the slot has no sampling parameters");
+    kernels::SampleParams params;
+    Buffer lists;             // device; params.lists points here
+    int32_t num_history = 0;  // tokens, when params.keeps_history
+    int64_t sampled_in = 0;   // the last step that draws for it
+  };
+  struct Upload {
+    void* to = nullptr;
+    size_t offset = 0, bytes = 0;  // in the area's staging
+  };
+  struct LogitsCopy {
+    int64_t first_row = 0, num_rows = 0;  // of the step's
+    int64_t to_row = 0;                   // of Area::logits
+  };
+  // What became of a row of the message.
+  struct Outcome {
+    Status status;
+    int64_t drawn = -1;                    // its entry in results and top; -1: none
+    int64_t first_read = 0, num_read = 0;  // rows of Area::logits
+  };
+  struct Area {
+    Buffer staging;       // host: rows and uploads of the step
+    Buffer results, top;  // host: SampleResult [max_rows], TopToken [max_rows, kMaxTopTokens]
+    Buffer logits;        // host: what is read back, grows up to [max_logits, vocab]
+    std::vector<kernels::SampleRow> rows;
+    std::vector<Upload> uploads;
+    std::vector<LogitsCopy> copies;
+    std::vector<Outcome> outcomes;  // by row of the message
+    std::vector<RowResult> row_results;
+    std::vector<Buffer> retired;  // device memory that the former step may read
+    int64_t num_logits = 0;       // rows of logits of the step
+    int64_t num_read = 0;         // of those, rows of Area::logits
+    size_t num_staged = 0;        // bytes of staging in use
+    size_t num_extra = 0;         // of those, bytes for lists and tokens
+    bool all_greedy = true, wants_top = false, wants_raw = false;
+  };
+
+  SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size)
+      : device_(device), limits_(limits), vocab_size_(vocab_size) {}
+
+  Status check(const StepView& step);
+  void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
+  void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
+  Status add_row(Area& area, const StepRow& row, Outcome& outcome);
+  Status add_sample(Area& area, const StepRow& row);
+  Status reserve_logits(Area& area, int64_t num_rows);
+  Status reserve_raw_logits(const kernels::SampleParams& params);
+  Status reserve_lists(Area& area, size_t bytes, Slot& slot);
+  Status reserve_staging(Area& area, std::string_view what, size_t bytes);
+  void upload(Area& area, void* to, const void* from, size_t bytes);
+  Status copy_logits(const Area& area, const View& logits, Stream& stream) const;
+  Slot& slot_at(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
+  int64_t vocab() const { return vocab_size_; }
+
+  Device& device_;
+  const RunnerLimits limits_;
+  const int32_t vocab_size_;
+  const Kernel* greedy_ = nullptr;  // for steps in which every row takes the argmax
+  const Kernel* general_ = nullptr;
+  std::vector<Slot> slots_;
+  int64_t num_steps_ = 0;  // that were checked
+  // On the device, used by one step at a time in the stream's order.
+  Buffer rows_, params_, results_, top_;
+  Buffer history_;            // int32 [max_rows, max_sequence_length]
+  Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
+  size_t staging_bytes_ = 0;  // of an area, without lists and tokens
+  std::array<Area, kNumStaging> areas_;
+};
+
+}  // namespace nereid::exec

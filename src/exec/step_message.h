@@ -1,0 +1,106 @@
+// One step as a message: arrays of plain data, without pointers, that say all that a runner needs
+// to execute it. The same bytes do for the runner of this process and for that of another one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/cache_group.h"
+#include "kernels/api/sample.h"
+
+namespace nereid::exec {
+
+// One sequence's share of a step, positions [start, end()).
+struct StepRow {
+  int32_t slot = 0;
+  int32_t start = 0;
+  int32_t num_tokens = 0;
+  int32_t num_logits = 0;  // of the last positions: 0, 1 or num_tokens
+  int32_t samples = 0;     // 1: a token is drawn from the last logits, for position end()
+  int32_t num_read = 0;    // last rows of the logits that come back with the result
+
+  int64_t end() const { return int64_t{start} + num_tokens; }
+};
+inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
+inline constexpr int32_t kNoBlock = -1;
+
+// A whole block, all layers of its group. Blocks of the device are [0, num_blocks), those of the
+// host pool [num_blocks, num_blocks + num_host_blocks).
+struct BlockCopy {
+  int32_t from = 0, to = 0;
+  int32_t group = 0;
+};
+
+// From this step on the slot's tokens are drawn like this.
+struct SlotLoad {
+  kernels::SampleParams params;  // `lists` is 0: where they lie is the runner's business
+  int32_t slot = 0;
+  int32_t num_cells = 0;  // of its kernels::SampleLists
+};
+
+// The tokens of a slot so far, in place of those that the runner holds for it.
+struct SlotHistory {
+  int32_t slot = 0;
+  int32_t num_tokens = 0;
+};
+
+// The arrays of a step. What belongs to the i-th entry of `rows`, `loads` or `histories` lies
+// behind what belongs to those before it.
+template <template <class> class Array>
+struct StepArrays {
+  Array<StepRow> rows;
+  Array<int32_t> tokens;  // num_tokens of each row; a row's last may be kTokenOnDevice
+  // Of each row, for each cache group in turn: the blocks of positions [0, end()). A block that
+  // none of the row's tokens sees (window, sink) may be kNoBlock.
+  Array<int32_t> blocks;
+  Array<BlockCopy> copies;  // made in order before anything is computed
+  Array<SlotLoad> loads;
+  Array<int32_t> cells;  // num_cells of each load
+  Array<SlotHistory> histories;
+  Array<int32_t> history_tokens;  // num_tokens of each history
+
+  // In the order in which they lie in a message.
+  auto all() {
+    return std::tie(rows, tokens, blocks, copies, loads, cells, histories, history_tokens);
+  }
+  auto all() const {
+    return std::tie(rows, tokens, blocks, copies, loads, cells, histories, history_tokens);
+  }
+};
+
+template <class T>
+using StepSpan = std::span<const T>;
+template <class T>
+using StepVector = std::vector<T>;
+
+// A step as it is read: the arrays lie in the message.
+using StepView = StepArrays<StepSpan>;
+
+// A step as it is made.
+struct Step : StepArrays<StepVector> {
+  void clear();  // keeps the memory
+
+  // Adds the row with its tokens, whose number `row` need not have, and with the part of its block
+  // tables that it reaches, which they must cover.
+  void add(StepRow row, std::span<const int32_t> row_tokens,
+           const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
+           int32_t block_tokens);
+};
+
+// The message of a step, in place of what `message` held.
+void encode(const Step& step, std::vector<std::byte>& message);
+
+// Where the arrays of a message lie. Says nothing of what is in them: who uses an array checks it.
+// InvalidArgument when the bytes are no message of this version or not as many as its counts need.
+StatusOr<StepView> decode(std::span<const std::byte> message);
+
+// Of one group for positions [0, end), end > 0.
+constexpr int64_t num_blocks_for(int64_t end, int32_t block_tokens) {
+  return (end - 1) / block_tokens + 1;
+}
+
+}  // namespace nereid::exec

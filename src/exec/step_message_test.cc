@@ -1,0 +1,168 @@
+// The bytes of a message, and that foreign ones are refused or at least do no harm.
+#include "exec/step_message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <random>
+
+#include "exec/slot_sampler.h"
+#include "exec/step_data.h"
+#include "exec/test_harness.h"
+#include "kernels/open.h"
+
+namespace nereid::exec {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr RunnerLimits kMessageLimits{3, 8, 20, 10, 4};
+constexpr int32_t kMessageVocab = 16;
+
+// Three rows, copies, a slot with lists and a slot with tokens.
+Step full_step() {
+  const Ids tokens = {7, 8, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
+  Step step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
+                      1, kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
+  step.loads[0].params.num_bad_words = 2;
+  step.loads[0].params.num_bad_tokens = 3;
+  step.loads[0].params.num_end_ids = 1;
+  step.loads[0].num_cells = 6;
+  step.cells = {4, 1, 3, 7, 8, 9};
+  step.loads[1].params.keeps_history = 1;
+  step.loads[1].params.ngram = 2;
+  step.histories = {{1, 10}};
+  step.history_tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  return step;
+}
+
+std::vector<std::byte> encoded(const Step& step) {
+  std::vector<std::byte> message;
+  encode(step, message);
+  return message;
+}
+
+TEST(StepMessage, SurvivesItsBytes) {
+  const Step step = full_step();
+  const std::vector<std::byte> message = encoded(step);
+  const StepView view = decode(message).value();
+  ASSERT_EQ(view.rows.size(), 3u);
+  EXPECT_EQ(view.rows[0].num_tokens, 3);
+  EXPECT_EQ(view.rows[2].end(), 10);
+  EXPECT_THAT(view.tokens, ElementsAre(7, 8, 9, -1, -1));
+  EXPECT_THAT(view.blocks, ElementsAre(5, 6, 5, 5, 6, 7));
+  ASSERT_EQ(view.copies.size(), 2u);
+  EXPECT_EQ(view.copies[1].to, 4);
+  ASSERT_EQ(view.loads.size(), 2u);
+  EXPECT_EQ(view.loads[0].params.num_bad_words, 2);
+  EXPECT_EQ(view.loads[1].slot, 1);
+  EXPECT_THAT(view.cells, ElementsAre(4, 1, 3, 7, 8, 9));
+  EXPECT_EQ(view.histories[0].num_tokens, 10);
+  EXPECT_EQ(view.history_tokens.size(), 10u);
+  EXPECT_TRUE(decode(encoded(Step())).value().rows.empty());
+}
+
+TEST(StepMessage, RefusesBytesThatAreNone) {
+  const std::vector<std::byte> good = encoded(full_step());
+  for (size_t size = 0; size < good.size(); ++size)
+    EXPECT_FALSE(decode(std::span(good).first(size)).ok()) << size;
+  std::vector<std::byte> longer = good;
+  longer.resize(good.size() + 8);
+  EXPECT_THAT(decode(longer).status().ToString(), HasSubstr("does not hold what its counts say"));
+  EXPECT_THAT(decode(std::span(longer).subspan(4)).status().ToString(), HasSubstr("an address"));
+  for (const size_t at : {0, 4}) {
+    std::vector<std::byte> other = good;
+    other[at] ^= std::byte{2};
+    EXPECT_THAT(decode(other).status().ToString(), HasSubstr("is understood"));
+  }
+}
+
+class SlotSamplerTest : public ::testing::Test {
+ protected:
+  // What staging says of the step, and of its i-th row.
+  Status staged(const Step& step) {
+    const std::vector<std::byte> message = encoded(step);
+    return sampler_->stage(decode(message).value(), 0);
+  }
+  std::string error(const std::function<void(Step&)>& change) {
+    Step step = full_step();
+    change(step);
+    return staged(step).ToString();
+  }
+
+  kernels::OpenedDevice opened_ = kernels::open_device("cpu", {.num_threads = 1}).value();
+  std::unique_ptr<SlotSampler> sampler_ =
+      SlotSampler::create(*opened_.device, opened_.registry, {}, kMessageLimits, kMessageVocab)
+          .value();
+};
+
+TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
+  EXPECT_TRUE(staged(full_step()).ok());
+  EXPECT_THAT(error([](Step& s) { s.loads[0].slot = 3; }), HasSubstr("load: slot 3"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].slot = -1; }), HasSubstr("load: slot -1"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].num_cells = 5; }),
+              HasSubstr("load of slot 2: num_cells 5 is not in [6, 6]"));
+  EXPECT_THAT(error([](Step& s) { s.cells.pop_back(); }), HasSubstr("6 is not in [0, 5]"));
+  EXPECT_THAT(error([](Step& s) { s.cells.push_back(0); }), HasSubstr("1 cells and 0 tokens"));
+  EXPECT_THAT(error([](Step& s) { s.cells[2] = 4; }), HasSubstr("end of a bad word 4"));
+  EXPECT_THAT(error([](Step& s) { s.cells[1] = -1; }), HasSubstr("end of a bad word -1"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.lists = 8; }), HasSubstr("lists 8"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.num_top = 33; }), HasSubstr("num_top 33"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.num_bad_words = -2; }),
+              HasSubstr("num_bad_words -2"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.has_dense_bias = 1; }),
+              HasSubstr("is not in [22, 22]"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.penalty_begin = -1; }),
+              HasSubstr("penalty_begin -1"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.min_p_gap = 1; }), HasSubstr("min_p_gap 1"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.repetition = 0; }), HasSubstr("repetition 0"));
+  EXPECT_THAT(error([](Step& s) { s.loads[0].params.top_p = NAN; }), HasSubstr("is nan"));
+  EXPECT_THAT(error([](Step& s) { s.histories[0].slot = 3; }), HasSubstr("history: slot 3"));
+  EXPECT_THAT(error([](Step& s) { s.histories[0].num_tokens = 21; }), HasSubstr("tokens 21"));
+  EXPECT_THAT(error([](Step& s) { s.histories[0].num_tokens = 11; }), HasSubstr("[0, 10]"));
+  EXPECT_THAT(error([](Step& s) { s.history_tokens[3] = kMessageVocab; }), HasSubstr("token 16"));
+  EXPECT_THAT(error([](Step& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
+  EXPECT_THAT(error([](Step& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
+  EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
+}
+
+// Words of messages are replaced at random; what passes all checks is executed.
+TEST_F(SlotSamplerTest, ForeignMessagesDoNoHarm) {
+  const std::vector<std::byte> good = encoded(full_step());
+  const std::vector<CacheGroup> groups(1);
+  std::vector<std::byte> block(StepData::max_bytes(kMessageLimits, 1) + 64);
+  const auto stream = opened_.device->create_stream().value();
+  std::vector<float> logits(static_cast<size_t>(kMessageLimits.max_rows) * kMessageVocab);
+  Ids slot_tokens(kMessageLimits.max_rows);
+  std::mt19937 random(1);
+  const int32_t values[] = {
+      -1, 0, 1, 2, 3, 4, 7, 16, 100, 0x7fffffff, std::numeric_limits<int32_t>::min(), 0x7f800000};
+  int num_run = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::vector<std::byte> message = good;
+    for (int changes = 1 + static_cast<int>(random() % 2); changes > 0; --changes)
+      std::memcpy(&message[random() % (message.size() / 4) * 4],
+                  &values[random() % std::size(values)], 4);
+    const auto view = decode(message);
+    if (!view.ok()) continue;
+    const auto data = StepData::pack(*view, groups, kMessageLimits, kMessageVocab, block.data());
+    if (!data.ok() || !sampler_->stage(*view, 0).ok()) continue;
+    ++num_run;
+    for (float& x : logits) x = static_cast<float>(random() % 64);
+    auto event = stream->submit([&](Stream& s) {
+      return sampler_->run(
+          0, View::matrix(logits.data(), DType::kF32, data->num_logits, kMessageVocab),
+          slot_tokens.data(), s);
+    });
+    ASSERT_TRUE((*event)->wait().ok());
+    for (const RowResult& row : sampler_->results(0))
+      EXPECT_LT(row.drawn ? row.drawn->token : 0, kMessageVocab);
+  }
+  EXPECT_GT(num_run, 2000);
+}
+
+}  // namespace
+}  // namespace nereid::exec
