@@ -7,8 +7,13 @@
 #include <random>
 #include <string_view>
 
+#include "convert/engine_cache.h"
+#include "exec/step_message.h"
+#include "runtime/engine_limits.h"
 #include "runtime/exactness.h"
 #include "runtime/mixed_engine.h"
+#include "runtime/model_instance.h"
+#include "runtime/remote_runner.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -45,6 +50,7 @@ struct Column {
   int argument = 0;
   bool (*happened)(const ExecutorStats&) = nullptr;  // the way was really gone
   bool with_all_numerics = false;                    // else with the usual ones only
+  bool in_second_process = false;                    // where the steps are executed
 };
 
 const Numerics kNumerics[] = {
@@ -152,6 +158,9 @@ std::vector<Column> columns() {
        never_paused},
       {"Streamed", Way::kStreamed, usual},
       {"StreamedWhole", Way::kStreamedWhole, usual},
+      {"SecondProcess", Way::kBatch, usual, 0, nullptr, true, true},
+      {"SecondProcessAlone", Way::kAlone, nullptr, 0, nullptr, false, true},
+      {"SecondProcessSwapped", Way::kBatch, tiny_swapping, kTiny, swapped, false, true},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},
@@ -163,11 +172,33 @@ std::vector<Column> columns() {
   return all;
 }
 
-std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows) {
+// A model whose steps another process executes.
+StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir, ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
+  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config));
+  model.limits = limits;
+  convert::BuildOptions build;
+  build.cache_dir = config.cache_dir;
+  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
+  ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(dir, model.device.registry,
+                                                             model.device.device->info(), build));
+  model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config.num_threads);
+  return model;
+}
+
+StatusOr<std::unique_ptr<Executor>> create_executor(const std::filesystem::path& dir,
+                                                    ExecutorConfig config, bool remote) {
+  if (!remote) return Executor::create(dir, config);
+  ASSIGN_OR_RETURN(ModelInstance model, open_remote(dir, config));
+  return make_executor(std::move(model), config);
+}
+
+std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows,
+                               bool in_second_process = false) {
   StatusOr<std::filesystem::path> model = kModel;
   if (!windows.empty()) model = mixed_engine(kModel, config, windows);
   if (!model.ok()) ADD_FAILURE() << model.status();
-  auto executor = Executor::create(model.value_or(kModel), config);
+  auto executor = create_executor(model.value_or(kModel), config, in_second_process);
   if (!executor.ok()) ADD_FAILURE() << executor.status();
   return executor.ok() ? *std::move(executor) : nullptr;
 }
@@ -330,7 +361,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   // How far requests overlap is up to the machine: where they did not, they are sent again.
   constexpr int kTries = 20;
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
-    const auto executor = open(config, numerics.windows);
+    const auto executor = open(config, numerics.windows, column.in_second_process);
     ASSERT_TRUE(executor);
     const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
     for (size_t row = 0; row < got.size(); ++row)
@@ -376,6 +407,32 @@ TEST(ExactnessRows, EachNumericsDoesSomething) {
     const Outcome& usual_outcome = outcome_of(expected(kNumerics[0]), "top_k_log_probs");
     EXPECT_NE(difference(usual_outcome, outcome_of(e, "top_k_log_probs")), "") << numerics.name;
   }
+}
+
+TEST(SecondProcess, RefusesWhatIsNoMessageAndGoesOn) {
+  ExecutorConfig config = plain();
+  auto model = open_remote(kModel, config);
+  ASSERT_TRUE(model.ok()) << model.status();
+  exec::Runner& runner = *model->runner;
+  const TokenId tokens[] = {1, 2, 3};
+  const int32_t block = 0;
+  exec::Step step;
+  step.add({.slot = 0, .num_logits = 1, .samples = 1}, tokens, std::span(&block, 1), 1, kBlock);
+  step.loads.push_back({.slot = 0});
+  std::vector<std::byte> good, foreign;
+  exec::encode(step, good);
+  step.blocks[0] = runner.limits().num_blocks[0];
+  exec::encode(step, foreign);
+  const auto wait = [&](std::span<const std::byte> message) {
+    auto ticket = runner.launch(message);
+    const auto result = runner.wait(*ticket);
+    return result.ok() && (*result)[0].drawn->token >= 0 ? "" : result.status().ToString();
+  };
+  EXPECT_EQ(wait(good), "");
+  EXPECT_NE(wait(foreign).find("row 0: block"), std::string::npos);
+  EXPECT_NE(wait(std::span(good).first(99)).find("does not hold"), std::string::npos);
+  EXPECT_NE(wait({}).find("its header alone"), std::string::npos);
+  EXPECT_EQ(wait(good), "");
 }
 
 // Layers with a window keep what it reaches and one block more, those without everything.

@@ -1,0 +1,96 @@
+// Test only: a runner whose steps are executed by another process, which gets nothing but their
+// messages.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "exec/runner.h"
+#include "runtime/step_wire.h"
+
+namespace nereid::runtime {
+
+class RemoteRunner : public exec::Runner {
+ public:
+  // `local`: a runner of the same engine, which says what both have in common. The program
+  // step_executor lies beside this one.
+  RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine, int num_threads)
+      : limits_(local.limits()),
+        groups_(local.groups().begin(), local.groups().end()),
+        vocab_size_(local.vocab_size()) {
+    static_assert(std::is_trivially_copyable_v<exec::RunnerLimits>);
+    std::string hex;
+    for (const std::byte b : std::as_bytes(std::span(&limits_, 1)))
+      hex += fmt::format("{:02x}", static_cast<unsigned>(b));
+    int ends[2];
+    NEREID_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    socket_ = ends[0];
+    const std::string program =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "step_executor";
+    std::string arguments[] = {program, engine.string(), hex, std::to_string(num_threads)};
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
+    const int error =
+        ::posix_spawn(&process_, program.c_str(), &actions, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    ::close(ends[1]);
+    if (error != 0) process_ = -1;
+    EXPECT_EQ(error, 0) << program << ": " << std::strerror(error);
+  }
+
+  ~RemoteRunner() override {
+    ::close(socket_);
+    int status = -1;
+    if (process_ > 0) ::waitpid(process_, &status, 0);
+    EXPECT_EQ(status, 0) << "how step_executor ended";
+    EXPECT_GT(num_steps_, 0);
+  }
+
+  StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
+    RETURN_IF_ERROR(send_bytes(socket_, message));
+    ++num_steps_;
+    return exec::Ticket(std::make_unique<Sent>(), 0);
+  }
+
+  // Tickets are waited for in their order, as the engine does.
+  StatusOr<exec::StepResult> wait(exec::Ticket&) override {
+    ASSIGN_OR_RETURN(const auto bytes, receive_bytes(socket_));
+    result_ = ResultReader(bytes).read();
+    RETURN_IF_ERROR(result_.status);
+    return exec::StepResult(result_.rows);
+  }
+
+  const exec::RunnerLimits& limits() const override { return limits_; }
+  std::span<const exec::CacheGroup> groups() const override { return groups_; }
+  int32_t vocab_size() const override { return vocab_size_; }
+
+ private:
+  struct Sent : Event {
+    Status wait() override { return ok(); }
+    bool done() override { return true; }
+  };
+
+  const exec::RunnerLimits limits_;
+  const std::vector<exec::CacheGroup> groups_;
+  const int32_t vocab_size_;
+  int socket_ = -1;
+  pid_t process_ = -1;
+  int64_t num_steps_ = 0;
+  OwnedResult result_;
+};
+
+}  // namespace nereid::runtime

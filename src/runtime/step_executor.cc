@@ -1,0 +1,76 @@
+// Test only: a process that executes steps. It opens an engine, then gets nothing but messages of
+// steps on the socket that is its standard input, and sends back what they gave.
+// usage: step_executor ENGINE LIMITS THREADS
+// LIMITS: the bytes of exec::RunnerLimits in hexadecimal.
+#include <poll.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+
+#include "kernels/open.h"
+#include "runtime/step_wire.h"
+
+namespace nereid::runtime {
+namespace {
+
+constexpr int kSocket = 0;
+
+exec::RunnerLimits limits_of(std::string_view hex) {
+  exec::RunnerLimits limits;
+  auto* const bytes = reinterpret_cast<unsigned char*>(&limits);
+  if (hex.size() != 2 * sizeof(limits)) std::abort();
+  for (size_t i = 0; i < sizeof(limits); ++i)
+    bytes[i] = static_cast<unsigned char>(
+        std::strtoul(std::string(hex.substr(2 * i, 2)).c_str(), nullptr, 16));
+  return limits;
+}
+
+bool may_receive(int timeout_ms) {
+  pollfd p{.fd = kSocket, .events = POLLIN, .revents = 0};
+  return ::poll(&p, 1, timeout_ms) > 0;
+}
+
+// The oldest step in flight.
+Status finish(exec::Runner& runner, std::deque<StatusOr<exec::Ticket>>& flying) {
+  StatusOr<exec::Ticket> ticket = std::move(flying.front());
+  flying.pop_front();
+  const StatusOr<exec::StepResult> result =
+      ticket.ok() ? runner.wait(*ticket) : StatusOr<exec::StepResult>(ticket.status());
+  return send_bytes(kSocket, ResultWriter().take(result));
+}
+
+// Until the other process hangs up.
+Status serve(exec::Runner& runner) {
+  std::deque<StatusOr<exec::Ticket>> flying;
+  for (;;) {
+    const bool may_wait = flying.empty();
+    if (flying.size() < exec::kNumStaging && may_receive(may_wait ? -1 : 0)) {
+      const auto message = receive_bytes(kSocket);
+      if (!message.ok()) break;
+      flying.push_back(runner.launch(*message));
+    } else {
+      RETURN_IF_ERROR(finish(runner, flying));
+    }
+  }
+  while (!flying.empty()) finish(runner, flying).IgnoreError();
+  return ok();
+}
+
+Status run(const char* engine, const char* limits, int num_threads) {
+  ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
+                   kernels::open_device("cpu", {.num_threads = num_threads}));
+  ASSIGN_OR_RETURN(const auto runner,
+                   exec::make_runner(engine, *opened.device, opened.registry, limits_of(limits)));
+  return serve(*runner);
+}
+
+}  // namespace
+}  // namespace nereid::runtime
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const nereid::Status status = nereid::runtime::run(argv[1], argv[2], std::atoi(argv[3]));
+  if (!status.ok()) std::fprintf(stderr, "step_executor: %s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}
