@@ -205,7 +205,8 @@ class Host {
     for (size_t i = 0; i < results.size(); ++i) {
       sched::Drawn drawn;
       if (results[i].drawn) drawn = sampler_->drawn(results[i]);
-      sched::RowNews news = scheduler_.commit(plan.rows[i], results[i].drawn ? &drawn : nullptr);
+      sched::RowNews news =
+          scheduler_.commit(plan.rows[i], std::span(&drawn, results[i].drawn ? 1 : 0));
       if (!news.empty()) batch.news.push_back({.row = std::move(news)});
     }
     return batch;

@@ -147,7 +147,7 @@ void Engine::write_message(const sched::StepPlan& plan) {
     const sched::Sequence& sequence = *row.sequence;
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
     sampler_.add(row, out, step_);
-    NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
+    NEREID_CHECK(row.num_drafts == 0 && (!row.input_on_device || row.num_tokens == 1));
     const auto tokens = row.input_on_device
                             ? std::span<const TokenId>(kOnDevice)
                             : sequence.tokens(row.beam).subspan(row.start, row.num_tokens);
@@ -191,7 +191,7 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
     }
     sched::Drawn drawn;
     if (row.samples) drawn = sampler_.drawn(result);
-    news.row = sched_.commit(row, row.samples ? &drawn : nullptr);
+    news.row = sched_.commit(row, std::span(&drawn, row.samples ? 1 : 0));
     if (news.row.tokens.empty()) news.generation_logits.clear();
     tell(std::move(news));
   }

@@ -218,6 +218,15 @@ void BlockPool::drop_unseen(BlockTable& table, int32_t num_computed) {
   }
 }
 
+void BlockPool::trim(BlockTable& table, int32_t num_tokens) {
+  const auto size = static_cast<size_t>(blocks_for(num_tokens));
+  NEREID_CHECK(static_cast<size_t>(table.num_published) <= size);
+  for (size_t g = 0; g < table.groups.size(); ++g) {
+    std::vector<BlockId>& blocks = table.groups[g].blocks;
+    for (; blocks.size() > size; blocks.pop_back()) groups_[g].unhold(blocks.back(), now_);
+  }
+}
+
 void BlockPool::release(BlockTable& table, Release how) {
   for (size_t g = 0; g < table.groups.size(); ++g) {
     if (how == Release::kOffload) offload_table(g, table);

@@ -132,6 +132,10 @@ class BlockPool {
   // holes. Behind a hole of group 0 nothing more of the table is published.
   void drop_unseen(BlockTable& table, int32_t num_computed);
 
+  // Gives back the blocks behind position `num_tokens`: what was written there is not wanted. None
+  // of them may have been published.
+  void trim(BlockTable& table, int32_t num_tokens);
+
   // Makes the full blocks below position `num_computed` findable; call only once the device has
   // written them. When equal contents are known already they stay the ones that are found. Tables
   // never change ids.

@@ -58,16 +58,20 @@ inline std::vector<TokenLogProb> likeliest(uint64_t h, std::span<const TokenId> 
 struct LaunchedRow {
   LaunchedRow(const Row& r, size_t num_groups) : row(r), spec(&r.sequence->spec()) {
     const auto known = r.sequence->tokens(r.beam);
-    for (int p = r.start; p < r.end() - r.input_on_device; ++p) input.push_back(known[p]);
+    const int num_known = static_cast<int>(known.size());
+    for (int p = r.start; p < r.end() - r.input_on_device; ++p)
+      input.push_back(p < num_known ? known[p] : r.sequence->drafts()[p - num_known]);
     for (size_t g = 0; g < num_groups; ++g) {
       const auto blocks = r.sequence->block_table(r.beam, g);
       tables.emplace_back(blocks.begin(), blocks.end());
     }
-    banned = banned_ids(*spec, r.end() - r.sequence->num_prompt());
+    for (int p = r.end() - r.num_drafts; p <= r.end(); ++p)
+      banned.push_back(banned_ids(*spec, p - r.sequence->num_prompt()));
   }
   Row row;
   const SequenceSpec* spec;
-  std::vector<TokenId> input, banned;
+  std::vector<TokenId> input;
+  std::vector<std::vector<TokenId>> banned;  // for each token that may be drawn
   std::vector<std::vector<BlockId>> tables;  // by group
 };
 
@@ -82,7 +86,7 @@ struct LaunchedStep {
 };
 
 struct FakeResult {
-  TokenId token = -1;
+  std::vector<TokenId> tokens;  // the drafts that hold, and one more
   std::vector<TokenLogProb> top;
 };
 
@@ -138,11 +142,12 @@ class FakeDevice {
     return group.window == 0 || key > r.row.start - group.window || key < group.sink;
   }
 
-  // Whether what the row sees of a group was written for it, as far as the group can tell.
-  bool is_whole(const LaunchedRow& r, size_t g) {
+  // Whether what the row sees of a group below `end` was written for it, as far as the group can
+  // tell.
+  bool is_whole(const LaunchedRow& r, size_t g, int end) {
     bool before_seen = true;
     uint64_t before = nothing(g);
-    for (int p = 0; p < r.row.end(); ++p) {
+    for (int p = 0; p < end; ++p) {
       const bool seen = sees(r, groups_[g], p);
       if (seen) {
         const Cell& c = cell(r, g, p);
@@ -157,13 +162,19 @@ class FakeDevice {
   }
 
   FakeResult draw(const LaunchedRow& r) {
-    uint64_t h = cell(r, 0, r.row.end() - 1).prefix;
-    for (size_t g = 0; g < groups_.size(); ++g)
-      if (!is_whole(r, g)) h = mix(h, 13);
     if (!r.row.samples) return {};
-    const int width = r.spec->sampling.beam_width;
-    if (width > 1) return {.top = likeliest(h, r.banned, 2 * width)};
-    return {.token = last_.at(r.row.slot) = draw_token(h, *r.spec, r.banned)};
+    FakeResult result;
+    const int width = r.spec->sampling.beam_width, first = r.row.end() - r.row.num_drafts;
+    for (int p = first; p <= r.row.end(); ++p) {
+      uint64_t h = cell(r, 0, p - 1).prefix;
+      for (size_t g = 0; g < groups_.size(); ++g)
+        if (!is_whole(r, g, p)) h = mix(h, 13);
+      const std::vector<TokenId>& banned = r.banned.at(p - first);
+      if (width > 1) return {.top = likeliest(h, banned, 2 * width)};
+      result.tokens.push_back(last_.at(r.row.slot) = draw_token(h, *r.spec, banned));
+      if (p < r.row.end() && result.tokens.back() != r.input.at(p - r.row.start)) break;
+    }
+    return result;
   }
 
   int t_;

@@ -15,6 +15,7 @@ StepPlan Scheduler::plan(Time now) {
   plan_decodes(plan);
   admit_waiting(plan, now);
   plan_shares(plan);
+  plan_drafts(plan);
   if (!plan.empty()) plan.copies = pool_.take_copies();
   NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || idle());
   return plan;
@@ -30,8 +31,7 @@ void Scheduler::sort_running() {
     // A paused sequence is about to need its memory back: nobody new gets in before it.
     short_of_memory_ |= sequence->preempted_;
     if (sequence->draining() || sequence->at_limit()) continue;
-    // A search needs the host's decision between its steps.
-    if (sequence->searches() && sequence->inflight_ > 0) continue;
+    if (sequence->num_host_rows_ > 0) continue;
     const int32_t n = sequence->length() - sequence->computed_;
     if (n > 1 || sequence->wants_context_logits()) {
       if (shares_.empty()) {
@@ -39,6 +39,8 @@ void Scheduler::sort_running() {
         set_aside = std::min({left, n, whole ? n : limits_.tokens_per_block});
       }
       shares_.push_back({.sequence = sequence, .wanted = n});
+    } else if (!sequence->drafts_.empty() && sequence->inflight_ > 0) {
+      continue;  // until the host knows what the drafts come after
     } else if (const int32_t num_rows = sequence->num_lanes(); num_rows <= left - set_aside) {
       left -= num_rows;
       decodes_.push_back(sequence);
@@ -159,6 +161,8 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   row.samples = row.end() == sequence.length();
   row.input_on_device = row.end() > num_known;
   row.all_logits = sequence.wants_context_logits();
+  // The host decides how a search goes on.
+  row.needs_host = sequence.searches();
   for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
     row.slot = sequence.lanes_[row.beam].slot;
     plan.rows.push_back(row);
@@ -169,8 +173,46 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   sequence.planned_at_ = serial_;
   sequence.planned_from_ = row.start;
   sequence.inflight_ += num_lanes;
+  if (row.needs_host) sequence.num_host_rows_ += num_lanes;
   num_inflight_ += num_lanes;
   if (row.samples && !sequence.searches()) ++sequence.unknown_;
+}
+
+// Rows whose tokens the host knows compute drafts too, with what all others left of the step; for
+// drafts nobody is paused.
+void Scheduler::plan_drafts(StepPlan& plan) {
+  int32_t logits = limits_.num_logits_rows();
+  for (const Row& row : plan.rows) logits -= row.num_logits();
+  for (Row& row : plan.rows) {
+    Sequence& sequence = *row.sequence;
+    if (sequence.drafts_.empty() || !row.samples || row.input_on_device || row.all_logits) continue;
+    const int32_t most = std::min(logits, limits_.max_num_tokens - plan.num_tokens);
+    const int32_t count = num_drafts_for(sequence, row, most);
+    if (count <= 0) continue;
+    NEREID_CHECK(pool_.reserve(sequence.lanes_[0].table, row.start, row.end() + count));
+    row.num_tokens += count;
+    row.num_drafts = count;
+    row.needs_host = true;
+    ++sequence.num_host_rows_;
+    sequence.computed_ += count;
+    sequence.num_guessed_ += count;
+    plan.num_tokens += count;
+    logits -= count;
+  }
+}
+
+// As many as the limit on its length leaves; blocks only from what each running beam may grow into
+// besides.
+int32_t Scheduler::num_drafts_for(const Sequence& sequence, const Row& row, int32_t most) const {
+  int32_t count = std::min(
+      {most, static_cast<int32_t>(sequence.drafts_.size()), sequence.limit_ - row.end() - 1});
+  const int32_t num_used = limits_.max_batch_size - static_cast<int32_t>(free_slots_.size());
+  for (size_t g = 0; g < limits_.groups.size(); ++g) {
+    const auto held = static_cast<int32_t>(sequence.block_table(0, g).size());
+    const int32_t spare = std::max(0, pool_.num_free(g) - num_used);
+    count = std::min(count, (held + spare) * limits_.tokens_per_block - row.end());
+  }
+  return count;
 }
 
 }  // namespace nereid::sched

@@ -77,15 +77,27 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
   return ok();
 }
 
-RowNews Scheduler::commit(const Row& row, const Drawn* drawn) {
-  NEREID_CHECK((drawn != nullptr) == row.samples);
+void Scheduler::draft(RequestId id, std::vector<TokenId> tokens) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end() || found->second->stopped_ || found->second->searches()) return;
+  found->second->drafts_ = std::move(tokens);
+}
+
+RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
+  const auto num_drawn = static_cast<int32_t>(drawn.size());
+  NEREID_CHECK(row.samples ? num_drawn >= 1 && num_drawn <= 1 + row.num_drafts : num_drawn == 0);
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
   if (!sequence.suspect_) {
-    sequence.committed_ = row.end();
+    sequence.committed_ = row.end() - row.num_drafts + std::max(0, num_drawn - 1);
+    if (row.num_drafts > 0) {
+      sequence.computed_ = sequence.committed_;
+      pool_.trim(sequence.lanes_[0].table, sequence.computed_);
+    }
     if (row.all_logits) sequence.logits_done_ = row.end();
     publish(sequence);
-    if (row.samples && !sequence.stopped_) take_token(sequence, *drawn, news);
+    for (const Drawn& one : drawn)
+      if (!sequence.stopped_) take_token(sequence, one, news);
     drop_unseen(sequence);
   }
   if (!news.empty()) news.metrics = sequence.metrics_;
@@ -175,9 +187,10 @@ void Scheduler::take_token(Sequence& sequence, const Drawn& drawn, RowNews& news
     if (sequence.inflight_ == 0 && !sequence.preempted_) advance_beams(sequence, news);
     return;
   }
+  sequence.check_drafts(drawn.token);
   if (sequence.append(drawn.token)) {
     news.tokens.push_back(drawn.token);
-    news.sum_log_prob = drawn.full_log_prob;
+    news.sum_log_prob += drawn.full_log_prob;
     if (sequence.spec_.output.return_log_probs) news.log_probs.push_back(drawn.log_prob);
     if (sequence.spec_.output.num_top_log_probs > 0)
       news.top_log_probs.emplace_back(drawn.top.begin(), drawn.top.end());
@@ -228,6 +241,9 @@ Sequence& Scheduler::landed(const Row& row) {
   --sequence.inflight_;
   --num_inflight_;
   if (row.samples && !sequence.searches()) --sequence.unknown_;
+  sequence.num_host_rows_ -= row.needs_host;
+  sequence.computed_ -= row.num_drafts;
+  sequence.num_guessed_ -= row.num_drafts;
   return sequence;
 }
 

@@ -50,9 +50,15 @@ class Scheduler {
   // logits, context logits included, are at most Limits::num_logits_rows().
   StepPlan plan(Time now);
 
-  // The device has finished `row`; `drawn` is what it drew, null when the row does not sample. With
-  // beams the news comes with the last beam's row.
-  RowNews commit(const Row& row, const Drawn* drawn);
+  // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
+  // computes them too, as far as the step and its memory have room; it is planned when the host
+  // knows all tokens. Ignored for those that have ended and for searches.
+  void draft(RequestId id, std::vector<TokenId> tokens);
+
+  // The device has finished `row`; `drawn` is what it drew, empty when the row does not sample,
+  // else the tokens of the drafts that hold and one more. The positions of the other drafts are
+  // taken back. With beams the news comes with the last beam's row.
+  RowNews commit(const Row& row, std::span<const Drawn> drawn);
 
   // This row's result is no good (logits that are not finite): its sequence ends with `status` and
   // nothing of it is reused.
@@ -128,6 +134,8 @@ class Scheduler {
   bool make_room(Sequence& sequence, int32_t num_tokens);
   bool reserve(Sequence& sequence, int32_t num_tokens);
   void add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens);
+  void plan_drafts(StepPlan& plan);
+  int32_t num_drafts_for(const Sequence& sequence, const Row& row, int32_t most) const;
 
   // admission.cc: from waiting to running
   void admit_waiting(const StepPlan& plan, Time now);

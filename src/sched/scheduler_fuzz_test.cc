@@ -32,7 +32,7 @@ struct Client {
 struct TrafficTotals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
-  int64_t onboarded = 0, windowed = 0, mixed = 0;
+  int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0;
   int most_overtaken = 0;
 };
 
@@ -40,7 +40,8 @@ class Traffic {
  public:
   explicit Traffic(uint64_t seed)
       : rng_(seed), limits_(random_limits()), sched_(limits_), device_(limits_) {
-    depth_ = pick(1, 2);
+    depth_ = pick(1, 4);
+    draft_rate_ = pick(0, 2) == 0 ? 50 : 0;
     cancel_rate_ = pick(0, 2) * 4;
     fail_rate_ = pick(0, 3) == 0 ? 5 : 0;
     mixes_priorities_ = pick(0, 1);
@@ -59,6 +60,7 @@ class Traffic {
         work += submit(totals);
       }
       if (pick(0, 99) < cancel_rate_) end_someone();
+      if (pick(0, 99) < draft_rate_) draft_someone();
       for (RowNews& news : sched_.expire(time_)) deliver(std::move(news));
       launch(totals);
       while (static_cast<int>(flying_.size()) >= depth_ || (!flying_.empty() && !launched_)) {
@@ -202,6 +204,19 @@ class Traffic {
     if (news) deliver(*std::move(news));
   }
 
+  // What it will say, perhaps with a mistake.
+  void draft_someone() {
+    if (clients_.empty()) return;
+    const auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
+    if (client.last.finished || client.spec.sampling.beam_width > 1) return;
+    std::vector<TokenId> tokens = reference(client.spec, limits_).text;
+    tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(client.text.size()));
+    if (pick(0, 3) == 0) tokens.push_back(pick(0, kVocab - 1));
+    tokens.resize(std::min<size_t>(tokens.size(), pick(0, 12)));
+    if (!tokens.empty() && pick(0, 1)) tokens[pick(0, tokens.size() - 1)] = pick(0, kVocab - 1);
+    sched_.draft(id, std::move(tokens));
+  }
+
   void launch(TrafficTotals& totals) {
     LaunchedStep step(sched_.plan(time_), limits_.groups.size());
     launched_ = !step.plan.empty();
@@ -215,6 +230,9 @@ class Traffic {
     int num_tokens = 0, num_logits = 0;
     for (const Row& row : step.plan.rows) {
       ASSERT_TRUE(slots.insert(row.slot).second);
+      ASSERT_FALSE(awaits_host(row.sequence)) << "the row before needs the host";
+      ASSERT_TRUE(row.num_drafts == 0 || (row.samples && row.needs_host));
+      totals.drafted += row.num_drafts;
       ASSERT_TRUE(row.slot >= 0 && row.slot < limits_.max_batch_size);
       const SequenceSpec& spec = clients_.at(row.sequence->id()).spec;
       ASSERT_GT(row.num_tokens, 0) << "a row without input has no logits";
@@ -228,6 +246,14 @@ class Traffic {
     ASSERT_LE(num_logits, limits_.num_logits_rows());
     step.fails = pick(0, 99) < fail_rate_;
     flying_.push_back(std::move(step));
+  }
+
+  bool awaits_host(const Sequence* sequence) const {
+    return std::ranges::any_of(flying_, [&](const LaunchedStep& step) {
+      return std::ranges::any_of(step.plan.rows, [&](const Row& row) {
+        return row.sequence == sequence && row.needs_host;
+      });
+    });
   }
 
   // The bounds of waiting; see README.md.
@@ -276,8 +302,11 @@ class Traffic {
         deliver(sched_.abort(row, internal_error("not finite")));
         continue;
       }
-      const Drawn drawn{.token = results[i].token, .top = results[i].top};
-      deliver(sched_.commit(row, row.samples ? &drawn : nullptr));
+      std::vector<Drawn> drawn;
+      for (const TokenId token : results[i].tokens) drawn.push_back({.token = token});
+      if (!results[i].top.empty()) drawn = {{.top = results[i].top}};
+      held_ += std::max<int64_t>(0, static_cast<int64_t>(drawn.size()) - 1);
+      deliver(sched_.commit(row, drawn));
     }
   }
 
@@ -315,6 +344,7 @@ class Traffic {
     totals.reused += stats.blocks_reused;
     totals.offloaded += stats.blocks_offloaded;
     totals.onboarded += stats.blocks_onboarded;
+    totals.held += held_;
     totals.windowed += limits_.any_window();
     totals.mixed += limits_.any_window() && limits_.groups[0].window == 0;
   }
@@ -355,8 +385,9 @@ class Traffic {
   RequestId next_id_ = 1;
   int64_t next_order_ = 0;
   Time time_{};
-  int depth_ = 1;                        // steps in flight when the next one is planned, plus one
-  int cancel_rate_ = 0, fail_rate_ = 0;  // percent per turn
+  int depth_ = 1;  // steps in flight when the next one is planned, plus one
+  int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0;  // percent per turn
+  int64_t held_ = 0;                                      // drafts that were drawn
   bool mixes_priorities_ = false, has_deadlines_ = false;
   bool launched_ = false;
 };
@@ -376,8 +407,9 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << t.followers << " followers), " << t.refused << " refused, " << t.steps << " steps, "
             << t.preemptions << " pauses, " << t.reused << " blocks reused, " << t.copies
             << " copied, " << t.offloaded << " offloaded, " << t.onboarded << " onboarded, "
-            << t.cancelled << " cancelled, " << t.timed_out << " timed out, " << t.failed
-            << " failed, " << t.windowed << " seeds with windows, " << t.mixed
+            << t.drafted << " drafts of which " << t.held << " held, " << t.cancelled
+            << " cancelled, " << t.timed_out << " timed out, " << t.failed << " failed, "
+            << t.windowed << " seeds with windows, " << t.mixed
             << " of them beside full groups; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;
@@ -391,6 +423,8 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
   EXPECT_GT(t.timed_out, t.requests / 200);
   EXPECT_GT(t.offloaded, t.requests / 100);
   EXPECT_GT(t.onboarded, t.requests / 100);
+  EXPECT_GT(t.held, t.requests / 10);
+  EXPECT_GT(t.drafted - t.held, t.requests / 10) << "taken back";
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct Loop {
   StepPlan step(Time now = {}) {
     StepPlan plan = sched.plan(now);
     const Drawn drawn{.token = 7};
-    for (const Row& row : plan.rows) take(sched.commit(row, row.samples ? &drawn : nullptr));
+    for (const Row& row : plan.rows) take(sched.commit(row, given(row, drawn)));
     sched.check();
     return plan;
   }
@@ -58,8 +58,7 @@ std::vector<Seen> next(Loop& loop) {
   std::vector<Seen> all;
   for (const Row& row : plan.rows) all.push_back({row.sequence->id(), row.start, row.num_tokens});
   const Drawn drawn{.token = 7};
-  for (const Row& row : plan.rows)
-    loop.take(loop.sched.commit(row, row.samples ? &drawn : nullptr));
+  for (const Row& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
   loop.sched.check();
   return all;
 }
@@ -112,8 +111,7 @@ TEST(Policy, APauseBySwapMovesBlocksToTheHostAndBack) {
       });
     }
     const Drawn drawn{.token = 7};
-    for (const Row& row : plan.rows)
-      loop.take(loop.sched.commit(row, row.samples ? &drawn : nullptr));
+    for (const Row& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
   }
   EXPECT_EQ(moved_at_once, 2) << "all that it had, not just what is needed now";
   const SchedulerStats stats = loop.sched.stats();
@@ -181,7 +179,7 @@ TEST(Policy, WhoeverWaitsForAPromptGoesOnWhenItIsCancelled) {
   const StepPlan plan = loop.sched.plan(Time{});
   EXPECT_THAT(ids(plan), ElementsAre(1));
   loop.sched.cancel(1);
-  loop.take(loop.sched.commit(plan.rows[0], nullptr));
+  loop.take(loop.sched.commit(plan.rows[0], {}));
   EXPECT_THAT(next(loop), ElementsAre(testing::Field(&Seen::id, 2)));
 }
 
@@ -300,7 +298,7 @@ TEST(Policy, AFailedStepEndsItsSequencesAndTheOthersStartOver) {
   EXPECT_FALSE(news[0].status.ok());
   const Drawn drawn{.token = 66};
   for (const Row& row : second.rows)
-    EXPECT_TRUE(loop.sched.commit(row, row.samples ? &drawn : nullptr).empty())
+    EXPECT_TRUE(loop.sched.commit(row, given(row, drawn)).empty())
         << "what it drew may rest on lost contents";
   EXPECT_THAT(next(loop), ElementsAre(Seen{2, 0, 7}));
   loop.run();
@@ -352,7 +350,8 @@ TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
   ASSERT_EQ(plan.rows.size(), 2u);
   const std::vector<TokenLogProb> top = {{7, -0.5f}};
   const Drawn drawn{.token = 7, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
-  const RowNews one = sched.commit(plan.rows[0], &drawn), two = sched.commit(plan.rows[1], &drawn);
+  const RowNews one = sched.commit(plan.rows[0], {&drawn, 1}),
+                two = sched.commit(plan.rows[1], {&drawn, 1});
   EXPECT_THAT(one.log_probs, ElementsAre(-0.5f));
   ASSERT_EQ(one.top_log_probs.size(), 1u);
   EXPECT_EQ(one.top_log_probs[0][0].token, 7);
@@ -374,7 +373,7 @@ TEST(Policy, ASlidingWindowGivesBlocksBackWhileItRuns) {
     const auto now = plan.rows[0].sequence->block_table();
     table.assign(now.begin(), now.end());
     const Drawn drawn{.token = 7};
-    loop.take(loop.sched.commit(plan.rows[0], &drawn));
+    loop.take(loop.sched.commit(plan.rows[0], {&drawn, 1}));
   }
   ASSERT_EQ(table.size(), 10u);
   EXPECT_NE(table[0], kNoBlock) << "it holds the sinks";
@@ -399,7 +398,7 @@ TEST(Policy, AWindowBesideAFullGroupHoldsOneBlockMoreThanTheWindow) {
       EXPECT_EQ(std::ranges::count(sequence.block_table(0, 0), kNoBlock), 0);
     }
     const Drawn drawn{.token = 7};
-    loop.take(loop.sched.commit(plan.rows[0], plan.rows[0].samples ? &drawn : nullptr));
+    loop.take(loop.sched.commit(plan.rows[0], given(plan.rows[0], drawn)));
   }
   EXPECT_EQ(most, 8 / 4 + 1);
   EXPECT_EQ(loop.sched.stats().num_preemptions, 0);

@@ -78,7 +78,11 @@ void Scheduler::check() const {
     }
     num_slots += s->lanes_.size();
     NEREID_CHECK(!s->draining() || s->inflight_ > 0);
-    NEREID_CHECK(s->unknown_ <= s->inflight_ && s->computed_ <= s->length());
+    NEREID_CHECK(s->unknown_ <= s->inflight_);
+    // What is drawn after the end is not kept.
+    NEREID_CHECK(s->stopped_ || s->computed_ <= s->length() + s->num_guessed_);
+    NEREID_CHECK(s->num_host_rows_ <= s->inflight_ &&
+                 (s->num_guessed_ == 0 || s->num_host_rows_ == 1));
     NEREID_CHECK(s->committed_ <= s->computed_);
     inflight += s->inflight_;
     draining += s->draining();

@@ -28,7 +28,7 @@ std::vector<RowNews> commit_with_log_probs(Scheduler& sched, const StepPlan& pla
   const Drawn drawn{.token = token, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
   std::vector<RowNews> all;
   for (const Row& row : plan.rows) {
-    RowNews news = sched.commit(row, row.samples ? &drawn : nullptr);
+    RowNews news = sched.commit(row, given(row, drawn));
     if (!news.empty()) all.push_back(std::move(news));
   }
   return all;
@@ -199,6 +199,65 @@ TEST(SchedulerStep, GivesBackWhatNobodySees) {
   EXPECT_EQ(steps, 4 + 31);
   EXPECT_EQ(sched.stats().num_preemptions, 0);
   EXPECT_EQ(sched.stats().blocks_free, 7);
+}
+
+// Positions 4 to 10 are computed, of which the tokens of 5 and 6 are known afterwards.
+TEST(SchedulerStep, DraftsThatDoNotHoldAreTakenBack) {
+  Limits l = limits();
+  l.max_logits = 16;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 20)).ok());
+  step(sched);
+  const int64_t free = sched.stats().blocks_free;
+  sched.draft(1, {1, 2, 2, 2, 2, 2});
+  StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(parts(plan), ElementsAre(Part{1, 4, 7}));
+  EXPECT_EQ(plan.rows[0].num_logits(), 7);
+  EXPECT_EQ(plan.num_tokens, 7);
+  EXPECT_TRUE(plan.rows[0].needs_host && sched.plan(Time{}).empty());
+  EXPECT_EQ(sched.stats().blocks_free, free - 2);
+  const Drawn drawn[] = {{.token = 1, .full_log_prob = -1}, {.token = 3, .full_log_prob = -2}};
+  const RowNews news = sched.commit(plan.rows[0], drawn);
+  EXPECT_THAT(news.tokens, ElementsAre(1, 3));
+  EXPECT_EQ(news.sum_log_prob, -3);
+  EXPECT_EQ(sched.stats().blocks_free, free - 1) << "of 8 positions";
+  sched.check();
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 6, 1})) << "the other drafts are forgotten";
+}
+
+// Those that hold are computed once, and those not yet tried come after them.
+TEST(SchedulerStep, DraftsThatHoldSaveSteps) {
+  Limits l = limits();
+  l.max_logits = 3;  // the four slots have one each
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
+  step(sched);
+  sched.draft(1, {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(parts(plan), ElementsAre(Part{1, 4, 4})) << "four rows of logits";
+  std::vector<Drawn> drawn = {{.token = 1}, {.token = 2}, {.token = 3}, {.token = 4}};
+  EXPECT_EQ(sched.commit(plan.rows[0], drawn).tokens.size(), 4u);
+  plan = sched.plan(Time{});
+  EXPECT_THAT(parts(plan), ElementsAre(Part{1, 8, 3})) << "three tokens to the limit";
+  EXPECT_THAT(plan.rows[0].sequence->drafts().first(2), ElementsAre(5, 6));
+  drawn = {{.token = 5}, {.token = 6}, {.token = 7}};
+  const RowNews news = sched.commit(plan.rows[0], drawn);
+  EXPECT_EQ(news.tokens.size(), 3u);
+  EXPECT_EQ(news.reason, FinishReason::kLength);
+  EXPECT_TRUE(sched.idle());
+}
+
+TEST(SchedulerStep, DraftsPauseNobody) {
+  Limits l = limits();
+  l.max_logits = 64;
+  l.groups[0].num_blocks = 5;
+  Scheduler sched(l);
+  ASSERT_TRUE(sched.submit(spec(1, 4, 16)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4, 4, 50)).ok());
+  step(sched);
+  sched.draft(1, {7, 7, 7, 7, 7, 7});
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 4, 4}, Part{2, 4, 1})) << "to the end of its block";
+  EXPECT_EQ(sched.stats().num_preemptions, 0);
 }
 
 TEST(SchedulerStep, TellsOfEachRequest) {

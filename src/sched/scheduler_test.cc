@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
   std::vector<RowNews> all;
   const Drawn drawn{.token = token};
-  for (const Row& row : plan.rows) all.push_back(sched.commit(row, row.samples ? &drawn : nullptr));
+  for (const Row& row : plan.rows) all.push_back(sched.commit(row, given(row, drawn)));
   return all;
 }
 
@@ -37,13 +37,13 @@ TEST(Scheduler, RunsOneRequestToItsLength) {
   StepPlan plan = sched.plan(Time{});
   EXPECT_THAT(shapes(plan), ElementsAre(Shape{0, 5, true, false}));
   Drawn drawn{.token = 7};
-  RowNews news = sched.commit(plan.rows[0], &drawn);
+  RowNews news = sched.commit(plan.rows[0], {&drawn, 1});
   EXPECT_THAT(news.tokens, ElementsAre(7));
   EXPECT_FALSE(news.finished);
   plan = sched.plan(Time{});
   EXPECT_THAT(shapes(plan), ElementsAre(Shape{5, 1, true, false}));
   drawn.token = 8;
-  news = sched.commit(plan.rows[0], &drawn);
+  news = sched.commit(plan.rows[0], {&drawn, 1});
   EXPECT_THAT(news.tokens, ElementsAre(8));
   EXPECT_TRUE(news.finished);
   EXPECT_EQ(news.reason, FinishReason::kLength);

@@ -34,6 +34,15 @@ bool Sequence::append(TokenId token) {
   return true;
 }
 
+void Sequence::check_drafts(TokenId token) {
+  if (drafts_.empty()) return;
+  if (drafts_.front() == token) {
+    drafts_.erase(drafts_.begin());
+  } else {
+    drafts_.clear();
+  }
+}
+
 // As in TensorRT-LLM a match may begin in the prompt; its last token is always a new one.
 bool Sequence::completes_stop_word() const {
   return std::ranges::any_of(spec_.stop_words, [&](const std::vector<TokenId>& word) {

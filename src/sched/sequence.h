@@ -60,6 +60,8 @@ class Sequence {
   std::span<const BlockId> block_table(int32_t beam = 0, size_t group = 0) const {
     return lanes_[beam].table.groups[group].blocks;
   }
+  // Guesses of what comes after tokens(); see Scheduler::draft().
+  std::span<const TokenId> drafts() const { return drafts_; }
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:
@@ -94,6 +96,7 @@ class Sequence {
   // Takes one drawn token; returns whether it was kept, and sets reason_ when it ends the sequence.
   // End id before stop word before length.
   bool append(TokenId token);
+  void check_drafts(TokenId token);  // the next one: those that do not begin with it are forgotten
   bool completes_stop_word() const;
 
   BeamRules beam_rules() const;
@@ -110,6 +113,7 @@ class Sequence {
   const std::vector<int32_t> worst_blocks_;
   const int32_t tokens_per_block_;
   const uint64_t order_;
+  std::vector<TokenId> drafts_;
   std::vector<BlockKey> keys_;  // grows in keys()
   BeamState beams_;             // live: empty without beams, and until the prompt is computed
   std::vector<std::vector<TokenLogProb>> candidates_;  // beams: of the step that is coming in
@@ -119,9 +123,11 @@ class Sequence {
   int32_t committed_ = 0;    // of those, whose rows have been committed
   int32_t unknown_ = 0;      // drawn tokens that only the device knows; plan() adds, commit() takes
   int32_t inflight_ = 0;     // rows planned and not yet committed; memory is held until it is 0
-  int32_t logits_done_ = 0;  // positions whose context logits have been committed
-  uint64_t planned_at_ = 0;  // serial of the last plan it has a row in
-  int32_t planned_from_ = 0;                       // and where that row starts
+  int32_t num_host_rows_ = 0;  // of those, rows that need the host
+  int32_t num_guessed_ = 0;    // of computed_, positions of drafts whose row is in flight
+  int32_t logits_done_ = 0;    // positions whose context logits have been committed
+  uint64_t planned_at_ = 0;    // serial of the last plan it has a row in
+  int32_t planned_from_ = 0;   // and where that row starts
   int32_t announced_from_ = 0, announced_to_ = 0;  // blocks it has said to be computing
   int32_t onboarded_ = 0;                          // blocks brought back from the host pool
   BlockKey awaited_ = 0;    // the block that another one computes and that it waits for

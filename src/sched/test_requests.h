@@ -22,4 +22,9 @@ inline SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId 
   return s;
 }
 
+// What a step draws for a row of one token.
+inline std::span<const Drawn> given(const Row& row, const Drawn& drawn) {
+  return {&drawn, row.samples ? size_t{1} : 0};
+}
+
 }  // namespace nereid::sched
