@@ -47,6 +47,7 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
   RETURN_IF_ERROR(check_range("window", limits.window, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("sink", limits.sink, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("max_logits", limits.max_logits, 0, kMaxTokens));
+  RETURN_IF_ERROR(check_range("depth", limits.depth, 1, kMaxDepth));
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   if (groups.size() > kMaxCacheGroups)
     return unsupported(
@@ -122,18 +123,19 @@ size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits) {
   return floats * sizeof(float);
 }
 
-size_t SamplingBytes::total() const {
-  return rows + params + results + top + history + kNumStaging * (staging + results + top);
+size_t SamplingBytes::total(int32_t depth) const {
+  const auto steps = static_cast<size_t>(depth);
+  return rows + params + results + top + history + steps * (staging + results + top);
 }
 
-SamplingBytes sampling_bytes(int32_t max_rows, int32_t max_sequence_length) {
-  const auto slots = static_cast<size_t>(max_rows);
+SamplingBytes sampling_bytes(const RunnerLimits& limits) {
+  const auto slots = static_cast<size_t>(limits.max_rows);
   SamplingBytes bytes{
       .rows = slots * sizeof(kernels::SampleRow),
       .params = slots * sizeof(kernels::SampleParams),
       .results = slots * sizeof(kernels::SampleResult),
       .top = slots * kernels::kMaxTopTokens * sizeof(kernels::TopToken),
-      .history = slots * static_cast<size_t>(max_sequence_length) * sizeof(int32_t)};
+      .history = slots * static_cast<size_t>(limits.max_sequence_length) * sizeof(int32_t)};
   bytes.staging = round_up(bytes.rows, kUploadAlignment) +
                   slots * round_up(sizeof(kernels::SampleParams), kUploadAlignment);
   return bytes;
@@ -144,7 +146,8 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   // The staging areas in host memory, the device's copy, slot tokens.
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   const size_t slots = static_cast<size_t>(limits.max_rows) * sizeof(int32_t);
-  const size_t step_data = (kNumStaging + 1) * StepData::max_bytes(limits, groups.size()) + slots;
+  const size_t num_copies = static_cast<size_t>(limits.depth) + 1;
+  const size_t step_data = num_copies * StepData::max_bytes(limits, groups.size()) + slots;
   std::vector<MemoryItem> table = {{"weights", plan.blob_bytes}};
   const auto add_cache = [&](std::string_view where, const PerGroup<int32_t>& num_blocks) {
     for (size_t g = 0; g < groups.size(); ++g) {
@@ -160,8 +163,7 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   table.push_back({"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
                                       arena_bytes(plan, limits, io::Extent::kSampled)});
   table.push_back({"step data", step_data});
-  table.push_back(
-      {"sampling", sampling_bytes(limits.max_rows, limits.max_sequence_length).total()});
+  table.push_back({"sampling", sampling_bytes(limits).total(limits.depth)});
   table.push_back({"rope table", rope_table_bytes(plan, limits)});
   table.push_back({"kernel workspace", device.workspace_bytes});
   add_cache("host KV cache", limits.num_host_blocks);

@@ -43,9 +43,9 @@ inline constexpr size_t kUploadAlignment = 16;  // of each piece of a sampler's 
 // flight: `staging` (what every step may upload), `results` and `top` again.
 struct SamplingBytes {
   size_t rows = 0, params = 0, results = 0, top = 0, history = 0, staging = 0;
-  size_t total() const;
+  size_t total(int32_t depth) const;
 };
-SamplingBytes sampling_bytes(int32_t max_rows, int32_t max_sequence_length);
+SamplingBytes sampling_bytes(const RunnerLimits& limits);
 
 // Everything that a runner and its sampler hold on a device, the host's part of the KV
 // cache ("host ...") last, a line for each group; `limits` must

@@ -15,7 +15,7 @@ namespace nereid::exec {
 
 // More than steps that may be in flight: the least recently used one is not running any more.
 inline constexpr size_t kMaxRecordings = 64;
-static_assert(kMaxRecordings > kNumStaging);
+static_assert(kMaxRecordings > kMaxDepth);
 
 // Used inside submitted work of one stream.
 class RecordedSteps {

@@ -49,9 +49,9 @@ class EngineRunner : public Runner {
 
   StatusOr<Ticket> launch(std::span<const std::byte> message) override {
     int32_t index = 0;
-    while (index < kNumStaging && staging_[index].in_use) ++index;
-    if (index == kNumStaging)
-      return invalid_argument("{} steps are in flight already; wait for one first", kNumStaging);
+    while (index < limits_.depth && staging_[index].in_use) ++index;
+    if (index == limits_.depth)
+      return invalid_argument("{} steps are in flight already; wait for one first", limits_.depth);
     Staging& staging = staging_[index];
     ASSIGN_OR_RETURN(const StepView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
@@ -118,6 +118,7 @@ class EngineRunner : public Runner {
                      device.allocate(static_cast<size_t>(limits_.max_rows) * sizeof(int32_t)));
     ASSIGN_OR_RETURN(step_data_,
                      device.allocate(StepData::max_bytes(limits_, cache_.groups().size())));
+    staging_.resize(static_cast<size_t>(limits_.depth));
     for (Staging& staging : staging_) {
       ASSIGN_OR_RETURN(staging.step_data,
                        device.allocate_host(StepData::max_bytes(limits_, cache_.groups().size())));
@@ -150,7 +151,7 @@ class EngineRunner : public Runner {
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
   KvCache cache_;
   Buffer arenas_[io::kNumExtents];
-  Staging staging_[kNumStaging];
+  std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<SlotSampler> sampler_;
   BoundPlan bound_;
   std::unique_ptr<Profile> profile_;

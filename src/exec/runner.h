@@ -19,6 +19,8 @@
 
 namespace nereid::exec {
 
+inline constexpr int32_t kMaxDepth = 8;
+
 struct RunnerLimits {
   int32_t max_rows = 0;               // sequences per step; slots are in [0, max_rows)
   int32_t max_tokens = 0;             // tokens per step
@@ -32,6 +34,7 @@ struct RunnerLimits {
   int32_t window = 0;
   int32_t sink = 0;
   int32_t max_logits = 0;  // rows of logits per step; smaller than max_rows: as many as that
+  int32_t depth = 2;       // steps in flight; each has host memory of its own
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };
@@ -51,9 +54,6 @@ struct OpTime {
   double seconds = 0;
   uint64_t bytes = 0;  // weights and cached keys and values that the calls had to read
 };
-
-// Steps that may be in flight; each has host memory of its own.
-inline constexpr int32_t kNumStaging = 2;
 
 // What a step gave for one of its rows.
 struct RowResult {
@@ -86,7 +86,7 @@ class Runner {
 
   // Executes the step of a message (step_message.h): its copies in their order, the forward pass of
   // its rows, then sampling. The bytes may die on return. A step may have copies and no rows; its
-  // logits are at most num_logits_rows(). At most kNumStaging tickets may be in flight, and each
+  // logits are at most num_logits_rows(). At most `depth` tickets may be in flight, and each
   // must be waited for. InvalidArgument: the message is no good, nothing has changed, and the next
   // may be; device errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;

@@ -97,13 +97,14 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(Device& device,
   sample.problem.all_greedy = true;
   ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, sample, device.info(), forced));
   sampler->slots_.resize(static_cast<size_t>(limits.max_rows));
-  const SamplingBytes bytes = sampling_bytes(limits.max_rows, limits.max_sequence_length);
+  const SamplingBytes bytes = sampling_bytes(limits);
   ASSIGN_OR_RETURN(sampler->rows_, device.allocate(bytes.rows));
   ASSIGN_OR_RETURN(sampler->params_, device.allocate(bytes.params));
   ASSIGN_OR_RETURN(sampler->results_, device.allocate(bytes.results));
   ASSIGN_OR_RETURN(sampler->top_, device.allocate(bytes.top));
   ASSIGN_OR_RETURN(sampler->history_, device.allocate(bytes.history));
   sampler->staging_bytes_ = bytes.staging;
+  sampler->areas_.resize(static_cast<size_t>(limits.depth));
   for (Area& area : sampler->areas_) {
     ASSIGN_OR_RETURN(area.staging, device.allocate_host(bytes.staging));
     ASSIGN_OR_RETURN(area.results, device.allocate_host(bytes.results));

@@ -1,7 +1,6 @@
 // Draws the tokens of a step on the device, behind its forward pass.
 #pragma once
 
-#include <array>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -30,9 +29,9 @@ class SlotSampler {
                                                        int32_t vocab_size);
 
   // Takes everything that the step's device work reads; its rows have passed StepData::pack().
-  // `area`, below kNumStaging, must not be that of a step in flight. InvalidArgument: the message
-  // is no good, and nothing has changed. A row for which there is no memory, or whose slot holds
-  // nothing to draw with, is left out; results() has its status.
+  // `area`, below RunnerLimits::depth, must not be that of a step in flight. InvalidArgument: the
+  // message is no good, and nothing has changed. A row for which there is no memory, or whose slot
+  // holds nothing to draw with, is left out; results() has its status.
   Status stage(const StepView& step, int32_t area);
 
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
@@ -113,7 +112,7 @@ class SlotSampler {
   Buffer history_;            // int32 [max_rows, max_sequence_length]
   Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
   size_t staging_bytes_ = 0;  // of an area, without lists and tokens
-  std::array<Area, kNumStaging> areas_;
+  std::vector<Area> areas_;   // [depth]
 };
 
 }  // namespace nereid::exec

@@ -245,6 +245,11 @@ TEST(Memory, LimitsNameTheField) {
   EXPECT_THAT(error({3, 8, 20, 10, 0}), HasSubstr("block_tokens: 0"));
   EXPECT_THAT(error({3, 8, 20, -1, 4}), HasSubstr("num_blocks: -1"));
   EXPECT_THAT(error({3, 8, 20, 10, 4, -1}), HasSubstr("num_host_blocks: -1"));
+  RunnerLimits limits = kStepLimits;
+  limits.depth = 0;
+  EXPECT_THAT(error(limits), HasSubstr("depth: 0 is not in [1, 8]"));
+  limits.depth = 9;
+  EXPECT_THAT(error(limits), HasSubstr("depth: 9"));
 }
 
 TEST(Memory, AsManyBlocksAsFitAndNotOneMore) {

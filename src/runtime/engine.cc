@@ -2,6 +2,7 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <new>
 #include <utility>
@@ -18,7 +19,6 @@ constexpr TokenId kOnDevice[] = {exec::kTokenOnDevice};
 Engine::Engine(exec::Runner& runner, const EngineOptions& options, Inbox& inbox, Outbox& outbox,
                Progress& progress, StatsRings& rings)
     : runner_(runner),
-      overlap_(options.overlap),
       inbox_(inbox),
       outbox_(outbox),
       progress_(progress),
@@ -39,24 +39,25 @@ Engine::~Engine() {
 }
 
 void Engine::run() {
-  std::optional<Step> flying;  // at most one step when the next is planned
-  while (auto commands = inbox_.take_all(/*may_sleep=*/!flying && sched_.idle())) {
+  const auto depth = static_cast<size_t>(runner_.limits().depth);
+  std::deque<Step> flying;  // oldest first; less than `depth` when the next is planned
+  const auto finish_oldest = [&] {
+    Step oldest = std::move(flying.front());
+    flying.pop_front();
+    finish(std::move(oldest));
+  };
+  while (auto commands = inbox_.take_all(/*may_sleep=*/flying.empty() && sched_.idle())) {
     for (Command& command : *commands) apply(command);
     tell(sched_.expire(now()));
     sched::StepPlan plan = sched_.plan(now());
-    std::optional<Step> next;
-    if (!plan.empty()) next = launch(std::move(plan));
-    if (overlap_ || !next) {
-      if (flying) finish(*std::move(flying));
-      flying = std::move(next);
-    } else {
-      finish(*std::move(next));
-    }
-    idle_ = !flying && sched_.idle();
+    const bool launches = !plan.empty();
+    if (launches) flying.push_back(launch(std::move(plan)));
+    if (!flying.empty() && (!launches || flying.size() == depth)) finish_oldest();
+    idle_ = flying.empty() && sched_.idle();
     if (idle_) check_books();
     report();
   }
-  if (flying) finish(*std::move(flying));
+  while (!flying.empty()) finish_oldest();
   NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty());
   idle_ = true;
   sched_.check();

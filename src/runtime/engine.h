@@ -1,4 +1,6 @@
-// The step loop: one thread owns the scheduler and the runner of a model instance.
+// The step loop: one thread owns the scheduler and the runner of a model instance. As many steps
+// are in flight as the runner takes: with more than one, a step is launched before the results of
+// the one before it are looked at.
 #pragma once
 
 #include <map>
@@ -24,9 +26,6 @@ namespace nereid::runtime {
 
 struct EngineOptions {
   sched::Limits limits;
-  // A step is launched before the results of the one before it are looked at; without, the same
-  // code waits for each step.
-  bool overlap = true;
   bool normalize_log_probs = true;  // see ExecutorConfig
   MemoryTotals memory;              // for the statistics
 };
@@ -72,7 +71,6 @@ class Engine {
   void report();
 
   exec::Runner& runner_;
-  const bool overlap_;
   Inbox& inbox_;
   Outbox& outbox_;
   Progress& progress_;

@@ -31,7 +31,8 @@ inline exec::RunnerLimits roomy() {
 }
 
 struct Fixture {
-  explicit Fixture(const exec::RunnerLimits& limits = roomy(), const ExecutorConfig& config = {}) {
+  explicit Fixture(exec::RunnerLimits limits = roomy(), const ExecutorConfig& config = {}) {
+    if (!config.enable_overlap) limits.depth = 1;
     ModelInstance model;
     auto tight =
         std::make_unique<TightDevice>(make_cpu_device({.num_threads = 1}).value(), size_t{1} << 40);

@@ -59,7 +59,8 @@ std::vector<Received> one_at_a_time(const std::vector<Request>& requests) {
 struct Setting {
   const char* name;
   int max_rows, max_tokens, num_blocks;
-  bool overlap, reuse;
+  int depth;
+  bool reuse;
 };
 
 class EveryWay : public testing::TestWithParam<Setting> {};
@@ -69,12 +70,13 @@ TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
   const auto requests = random_requests(80, 42);
   const auto expected = one_at_a_time(requests);
   ExecutorConfig config;
-  config.enable_overlap = s.overlap;
+  config.enable_overlap = s.depth > 1;
   config.kv_cache.enable_block_reuse = s.reuse;
   exec::RunnerLimits limits = roomy();
   limits.max_rows = s.max_rows;
   limits.max_tokens = s.max_tokens;
   limits.num_blocks = s.num_blocks;
+  limits.depth = s.depth;
   Fixture f(limits, config);
   const bool preempts = s.num_blocks < 16;
   f.runner->hold(preempts);  // until all are there, so that they get into each other's way
@@ -97,13 +99,15 @@ TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, EveryWay,
-                         testing::Values(Setting{"roomy", 8, 64, 128, true, true},
-                                         Setting{"no_overlap", 8, 64, 128, false, true},
-                                         Setting{"no_reuse", 8, 64, 128, true, false},
-                                         Setting{"small_chunks", 8, 5, 128, true, true},
-                                         Setting{"preempted", 8, 64, 10, true, true},
-                                         Setting{"preempted_no_overlap", 8, 64, 10, false, false},
-                                         Setting{"one_row", 1, 64, 128, true, true}),
+                         testing::Values(Setting{"roomy", 8, 64, 128, 2, true},
+                                         Setting{"no_overlap", 8, 64, 128, 1, true},
+                                         Setting{"deep", 8, 64, 128, 5, true},
+                                         Setting{"no_reuse", 8, 64, 128, 2, false},
+                                         Setting{"small_chunks", 8, 5, 128, 2, true},
+                                         Setting{"preempted", 8, 64, 10, 2, true},
+                                         Setting{"preempted_no_overlap", 8, 64, 10, 1, false},
+                                         Setting{"preempted_deep", 8, 64, 10, 4, true},
+                                         Setting{"one_row", 1, 64, 128, 2, true}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Engine, RandomCancelsLeaveTheOthersAlone) {

@@ -79,7 +79,6 @@ class ExecutorImpl : public Executor {
         outbox_(model_.tokenizer, inbox_, progress_),
         engine_(*model_.runner,
                 {.limits = bounds_.limits,
-                 .overlap = config.enable_overlap,
                  .normalize_log_probs = config.normalize_log_probs,
                  .memory = memory_totals(model_)},
                 inbox_, outbox_, progress_, rings_) {}

@@ -38,6 +38,7 @@ class FakeRunner : public exec::Runner {
     auto stream = device.create_stream();
     NEREID_CHECK(stream.ok());
     stream_ = *std::move(stream);
+    staging_.resize(static_cast<size_t>(limits.depth));
     for (Staging& s : staging_) {
       s.logits.resize(static_cast<size_t>(limits.num_logits_rows()) * vocab_size);
       s.data.resize(exec::StepData::max_bytes(limits, 1));
@@ -47,7 +48,7 @@ class FakeRunner : public exec::Runner {
   StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
     const int step = num_steps_++;
     if (step == fail_launch_) return unavailable("launch {} fails", step);
-    const int32_t turn = std::exchange(turn_, turn_ ^ 1);
+    const int32_t turn = std::exchange(turn_, (turn_ + 1) % limits_.depth);
     Staging& s = staging_[turn];
     s.message.assign(message.begin(), message.end());
     ASSIGN_OR_RETURN(s.step, exec::decode(s.message));
@@ -166,7 +167,7 @@ class FakeRunner : public exec::Runner {
   const std::vector<exec::CacheGroup> groups_;
   std::vector<int32_t> cells_;  // KV: the token at [block, position in block]
   std::vector<int32_t> slot_tokens_;
-  Staging staging_[2];
+  std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<exec::SlotSampler> sampler_;
   int32_t turn_ = 0;
   std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1;

@@ -203,6 +203,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
                             .max_sequence_length = plan.model.max_positions,
                             .block_tokens = config.kv_cache.tokens_per_block};
   limits.kv_type = cache_type(config.kv_cache.type, plan);
+  limits.depth = config.enable_overlap ? 2 : 1;
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
   set_max_logits(plan, config, device, limits);

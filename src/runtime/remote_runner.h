@@ -22,10 +22,10 @@ namespace nereid::runtime {
 
 class RemoteRunner : public exec::Runner {
  public:
-  // `local`: a runner of the same engine, which says what both have in common. The program
-  // step_executor lies beside this one.
+  // `local`: a runner of the same engine, which says what both have in common. With overlap four
+  // steps are in flight. The program step_executor lies beside this one.
   RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine, int num_threads)
-      : limits_(local.limits()),
+      : limits_(deep(local.limits())),
         groups_(local.groups().begin(), local.groups().end()),
         vocab_size_(local.vocab_size()) {
     static_assert(std::is_trivially_copyable_v<exec::RunnerLimits>);
@@ -79,6 +79,10 @@ class RemoteRunner : public exec::Runner {
   int32_t vocab_size() const override { return vocab_size_; }
 
  private:
+  static exec::RunnerLimits deep(exec::RunnerLimits limits) {
+    if (limits.depth > 1) limits.depth = 4;
+    return limits;
+  }
   struct Sent : Event {
     Status wait() override { return ok(); }
     bool done() override { return true; }

@@ -45,7 +45,8 @@ Status serve(exec::Runner& runner) {
   std::deque<StatusOr<exec::Ticket>> flying;
   for (;;) {
     const bool may_wait = flying.empty();
-    if (flying.size() < exec::kNumStaging && may_receive(may_wait ? -1 : 0)) {
+    if (flying.size() < static_cast<size_t>(runner.limits().depth) &&
+        may_receive(may_wait ? -1 : 0)) {
       const auto message = receive_bytes(kSocket);
       if (!message.ok()) break;
       flying.push_back(runner.launch(*message));
