@@ -90,6 +90,9 @@ struct ExecutorConfig {
   int64_t max_logits_bytes = int64_t{2} << 30;
   bool enable_overlap = true;       // host work of the next step beside device work of this one
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
+  // Ends the process with exit code 1 once the device has failed for good and all requests have
+  // been answered (see Executor::health), so that whoever watches the process starts it again.
+  bool exit_on_device_failure = false;
   int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none
   int32_t request_stats_max_iterations = 0;  // iterations whose RequestStats are kept; 0 = none
   std::string isa;  // CPU kernels: empty = best | generic | avx2 | avx512 | avx512_bf16 | amx

@@ -43,7 +43,8 @@ class Executor {
   // is_final. Each of num_return_sequences (best_of) takes one place in the queue and one id: the
   // next request's id is that much higher.
   // InvalidArgument: a field of the request; ResourceExhausted: the queue is full; Unavailable:
-  // shutting down, or the logits asked for do not fit beside those of other requests.
+  // shutting down, a device that has failed, or the logits asked for do not fit beside those of
+  // other requests.
   virtual absl::StatusOr<RequestId> enqueue(Request request, ResponseCallback callback) = 0;
 
   // The same without a callback: the responses are kept until await_responses() takes them or the
@@ -76,9 +77,13 @@ class Executor {
   // carries no new tokens. Unknown or finished ids are ignored.
   virtual void cancel(RequestId id) = 0;
 
-  // Whether a request for one sequence would find a place: false when the queue is full or the
-  // executor is shutting down.
+  // Whether a request for one sequence would find a place: false when the queue is full, the
+  // executor is shutting down or health() is not OK.
   virtual bool can_enqueue() const = 0;
+
+  // Not OK once the device has failed for good: Unavailable, with the device and its first error.
+  // All requests then end with this status, and new ones are refused with it.
+  virtual absl::Status health() const = 0;
 
   // Refuses new requests, lets accepted ones finish, returns when idle or when `timeout` has passed
   // (then cancels them). Responses and statistics can still be taken.

@@ -73,6 +73,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("max_queue_size", c.max_queue_size);
   in.read("max_logits_bytes", c.max_logits_bytes);
   in.read("enable_overlap", c.enable_overlap);
+  in.read("exit_on_device_failure", c.exit_on_device_failure);
   in.read("normalize_log_probs", c.normalize_log_probs);
   in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);
   in.read("request_stats_max_iterations", c.request_stats_max_iterations);

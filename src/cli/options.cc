@@ -153,6 +153,9 @@ void ModelOptions::declare(CLI::App& command) {
   command.add_option(
       "--isa", executor.isa,
       "CPU kernels: generic | avx2 | avx512 | avx512_bf16 | amx; default: the best this CPU has");
+  command.add_flag("--exit-on-device-failure", executor.exit_on_device_failure,
+                   "end the process with exit code 1 when the device has failed for good; default: "
+                   "requests get 503 and the model is not ready");
   command.add_option("--kernel", executor.forced_kernels,
                      "force a kernel, op:name (`nereid inspect` lists them); may be repeated");
   command.add_flag("--random-weights", executor.random_weights,

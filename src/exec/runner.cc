@@ -29,7 +29,7 @@ class EngineRunner : public Runner {
       : file_(std::move(file)), limits_(limits) {}
 
   Status load(Device& device, const kernels::Registry& registry, const kernels::Choices& forced) {
-    device_info_ = device.info();
+    device_ = &device;
     RETURN_IF_ERROR(allocate(device));
     ASSIGN_OR_RETURN(sampler_,
                      SlotSampler::create(device, registry, forced, limits_, vocab_size()));
@@ -82,7 +82,7 @@ class EngineRunner : public Runner {
   std::span<const CacheGroup> groups() const override { return cache_.groups(); }
   int32_t vocab_size() const override { return plan().model.vocab_size; }
   std::vector<MemoryItem> memory() const override {
-    return memory_table(plan(), limits_, device_info_);
+    return memory_table(plan(), limits_, device_->info());
   }
 
   void set_recording(bool on) override {
@@ -142,12 +142,15 @@ class EngineRunner : public Runner {
     const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get()); };
     RETURN_IF_ERROR(recorded_ && !profile_ ? recorded_->run(step, stream, run) : run(stream));
     if (!file_.is_lost()) return ok();
-    return data_loss("{} has become smaller while it was in use", file_.path().string());
+    const Status lost =
+        data_loss("{} has become smaller while it was in use", file_.path().string());
+    device_->fail(lost);  // its memory holds the weights no more
+    return lost;
   }
 
   const io::EngineFile file_;
   const RunnerLimits limits_;
-  DeviceInfo device_info_;
+  Device* device_ = nullptr;
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
   KvCache cache_;
   Buffer arenas_[io::kNumExtents];

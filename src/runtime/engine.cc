@@ -2,12 +2,14 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <new>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace nereid::runtime {
 namespace {
@@ -16,9 +18,11 @@ constexpr TokenId kOnDevice[] = {exec::kTokenOnDevice};
 
 }  // namespace
 
-Engine::Engine(exec::Runner& runner, const EngineOptions& options, Inbox& inbox, Outbox& outbox,
-               Progress& progress, StatsRings& rings)
-    : runner_(runner),
+Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& options,
+               Inbox& inbox, Outbox& outbox, Progress& progress, StatsRings& rings)
+    : device_(device),
+      runner_(runner),
+      exit_on_device_failure_(options.exit_on_device_failure),
       inbox_(inbox),
       outbox_(outbox),
       progress_(progress),
@@ -48,6 +52,7 @@ void Engine::run() {
   };
   while (auto commands = inbox_.take_all(/*may_sleep=*/flying.empty() && sched_.idle())) {
     for (Command& command : *commands) apply(command);
+    look_after_device();
     tell(sched_.expire(now()));
     sched::StepPlan plan = sched_.plan(now());
     const bool launches = !plan.empty();
@@ -56,12 +61,32 @@ void Engine::run() {
     idle_ = flying.empty() && sched_.idle();
     if (idle_) check_books();
     report();
+    if (idle_ && device_failed_ && exit_on_device_failure_) leave_process();
   }
   while (!flying.empty()) finish_oldest();
   NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty());
   idle_ = true;
   sched_.check();
   report();
+}
+
+// Nothing runs on a device that has failed: who waits for it, or still comes, is told so.
+void Engine::look_after_device() {
+  const Status failure = device_.failure();
+  if (failure.ok()) return;
+  if (!device_failed_) log_error("{}; its model answers no more requests", message(failure));
+  device_failed_ = true;
+  tell(sched_.fail_all(failure));
+}
+
+// Without the usual way out, where a device that has failed may block.
+void Engine::leave_process() {
+  constexpr auto kForAnswers = std::chrono::seconds(10), kForClients = std::chrono::seconds(1);
+  progress_.wait_idle(kForAnswers);
+  std::this_thread::sleep_for(kForClients);  // answers are on their way through a front end
+  log_error("the process ends (exit_on_device_failure)");
+  spdlog::shutdown();
+  std::_Exit(1);
 }
 
 // Looking at every block takes a while; a request that comes meanwhile waits for it.
@@ -165,7 +190,8 @@ void Engine::finish(Step step) {
   if (results.ok()) {
     commit(step.plan, *results);
   } else {
-    tell(sched_.fail(step.plan, results.status()));
+    const Status failure = device_.failure();
+    tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }
   recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
 }

@@ -27,14 +27,16 @@ namespace nereid::runtime {
 struct EngineOptions {
   sched::Limits limits;
   bool normalize_log_probs = true;  // see ExecutorConfig
-  MemoryTotals memory;              // for the statistics
+  // When the device has failed and those who wait have been told, the process ends.
+  bool exit_on_device_failure = false;
+  MemoryTotals memory;  // for the statistics
 };
 
 class Engine {
  public:
   // Starts the thread. All references must outlive the engine.
-  Engine(exec::Runner& runner, const EngineOptions& options, Inbox& inbox, Outbox& outbox,
-         Progress& progress, StatsRings& rings);
+  Engine(const Device& device, exec::Runner& runner, const EngineOptions& options, Inbox& inbox,
+         Outbox& outbox, Progress& progress, StatsRings& rings);
   ~Engine();  // cancels what still runs, then joins
 
  private:
@@ -54,6 +56,8 @@ class Engine {
   };
 
   void run();
+  void look_after_device();
+  [[noreturn]] void leave_process();
   void check_books();
   void apply(Command& command);
   void submit(std::vector<sched::SequenceSpec> group);
@@ -70,7 +74,9 @@ class Engine {
   void close(RequestId id);
   void report();
 
+  const Device& device_;
   exec::Runner& runner_;
+  const bool exit_on_device_failure_;
   Inbox& inbox_;
   Outbox& outbox_;
   Progress& progress_;
@@ -88,6 +94,7 @@ class Engine {
   int64_t num_submitted_ = 0;   // taken from the inbox
   int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
   bool idle_ = true;
+  bool device_failed_ = false;  // and the log says so
   Time books_checked_{};
   std::thread thread_;
 };

@@ -151,6 +151,58 @@ TEST(Engine, NanLogitsFailOnlyTheirRequest) {
   EXPECT_EQ(f.executor->stats().num_failed, 1);
 }
 
+// One that runs, one that waits, one that comes later: all are told the first error.
+TEST(Engine, AFailedDeviceEndsAllRequests) {
+  for (const bool overlap : {true, false}) {
+    ExecutorConfig config;
+    config.enable_overlap = overlap;
+    config.max_queue_size = 16;
+    auto limits = roomy();
+    limits.max_rows = 1;
+    Fixture f(limits, config);
+    f.client.run(*f.executor, request({9, 10}, 5));
+    EXPECT_TRUE(f.executor->health().ok());
+    f.runner->hold(true);
+    const int before = f.runner->num_steps();
+    const RequestId runs = f.client.send(*f.executor, request({9, 10, 11}, 20));
+    while (f.runner->num_steps() == before) std::this_thread::yield();
+    Request group = request({9, 12}, 20);
+    group.sampling.num_return_sequences = 2;
+    const RequestId waits = f.client.send(*f.executor, group);
+    f.device->fail(internal_error("kernel 'x': an illegal address"));
+    f.device->fail(internal_error("something else"));
+    const Status expected = unavailable("device cpu has failed: kernel 'x': an illegal address");
+    EXPECT_EQ(f.executor->health(), expected);
+    EXPECT_FALSE(f.executor->can_enqueue());
+    EXPECT_EQ(f.executor->enqueue(request({9}, 2), [](const Response&) {}).status(), expected);
+    f.runner->fail_step(before);  // as the device's own error comes, under another name
+    f.runner->hold(false);
+    EXPECT_EQ(f.client.wait(runs).last.status, expected);
+    EXPECT_EQ(f.client.wait(waits).last.status, expected);
+    EXPECT_TRUE(f.client.wait(runs).tokens.empty());
+    f.expect_books_balance();
+  }
+}
+
+TEST(EngineDeathTest, ByOptionAFailedDeviceEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ExecutorConfig config;
+        config.exit_on_device_failure = true;
+        Fixture f(roomy(), config);
+        f.runner->hold(true);
+        const RequestId id = f.client.send(*f.executor, request({9, 10, 11}, 20));
+        f.device->fail(internal_error("an illegal address"));
+        f.runner->hold(false);
+        const Received got = f.client.wait(id);
+        std::fprintf(stderr, "answer: %s\n", got.last.status.ToString().c_str());
+        std::this_thread::sleep_for(std::chrono::seconds(60));
+      },
+      ::testing::ExitedWithCode(1),
+      "answer: UNAVAILABLE: device cpu has failed: an illegal address");
+}
+
 // What the sampler keeps for a row only when it needs it: the row fails, with what was too large.
 TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
   for (const bool overlap : {true, false}) {

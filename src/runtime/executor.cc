@@ -77,9 +77,10 @@ class ExecutorImpl : public Executor {
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
         outbox_(model_.tokenizer, inbox_, progress_),
-        engine_(*model_.runner,
+        engine_(*model_.device.device, *model_.runner,
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
+                 .exit_on_device_failure = config.exit_on_device_failure,
                  .memory = memory_totals(model_)},
                 inbox_, outbox_, progress_, rings_) {}
 
@@ -123,9 +124,11 @@ class ExecutorImpl : public Executor {
 
   void cancel(RequestId id) override { inbox_.push(Cancel{id}); }
 
+  Status health() const override { return model_.device.device->failure(); }
+
   bool can_enqueue() const override {
     std::lock_guard lock(mutex_);
-    return !closed_ && progress_.has_room(bounds_.limits.max_queue_size);
+    return !closed_ && health().ok() && progress_.has_room(bounds_.limits.max_queue_size);
   }
 
   void drain(std::chrono::milliseconds timeout) override {
@@ -176,6 +179,7 @@ class ExecutorImpl : public Executor {
     // Under the lock, ids enter the inbox in order, and nothing enters after close().
     std::lock_guard lock(mutex_);
     if (closed_) return unavailable("shutting down: no new requests");
+    RETURN_IF_ERROR(health());
     if (!progress_.promise_logits(logits, bounds_.max_logits_bytes))
       return unavailable(
           "{} bytes of logits do not fit beside {} bytes for other requests; at most {} together "

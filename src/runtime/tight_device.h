@@ -35,6 +35,8 @@ class TightDevice : public Device {
   }
   StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_->create_stream(); }
   size_t free_bytes() const override { return *left_; }
+  Status failure() const override { return inner_->failure(); }
+  void fail(const Status& error) override { inner_->fail(error); }
 
  private:
   const std::unique_ptr<Device> inner_;

@@ -139,22 +139,29 @@ std::vector<RowNews> Scheduler::expire(Time now) {
   return all;
 }
 
-std::vector<RowNews> Scheduler::cancel_all() {
+std::vector<RowNews> Scheduler::cancel_all() { return end_all(FinishReason::kCancelled, ok()); }
+
+std::vector<RowNews> Scheduler::fail_all(const Status& status) {
+  NEREID_CHECK(!status.ok());
+  return end_all(FinishReason::kNotFinished, status);
+}
+
+std::vector<RowNews> Scheduler::end_all(FinishReason reason, const Status& status) {
   std::vector<RequestId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   std::ranges::sort(ids);
   std::vector<RowNews> all;
   for (RequestId id : ids)
-    if (auto news = cancel(id)) all.push_back(*std::move(news));
+    if (auto news = end(id, reason, status)) all.push_back(*std::move(news));
   return all;
 }
 
-std::optional<RowNews> Scheduler::end(RequestId id, FinishReason reason) {
+std::optional<RowNews> Scheduler::end(RequestId id, FinishReason reason, const Status& status) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->stopped_) return std::nullopt;
   Sequence& sequence = *found->second;
   RowNews news{.id = id};
-  finish(sequence, reason, ok(), news);
+  finish(sequence, reason, status, news);
   release_if_drained(sequence);
   return news;
 }

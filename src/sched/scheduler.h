@@ -75,6 +75,10 @@ class Scheduler {
   std::optional<RowNews> stop(RequestId id) { return end(id, FinishReason::kStopWords); }
   std::vector<RowNews> cancel_all();
 
+  // There is no device any more: ends all sequences with `status`. Rows in flight are still
+  // committed or aborted, without news.
+  std::vector<RowNews> fail_all(const Status& status);
+
   // Ends all sequences whose deadline has passed, waiting or running, with kTimedOut.
   std::vector<RowNews> expire(Time now);
 
@@ -106,7 +110,8 @@ class Scheduler {
   enum class Admission { kAdmitted, kSkipped, kNoRoom };
 
   // scheduler.cc: life of a sequence
-  std::optional<RowNews> end(RequestId id, FinishReason reason);
+  std::optional<RowNews> end(RequestId id, FinishReason reason, const Status& status = ok());
+  std::vector<RowNews> end_all(FinishReason reason, const Status& status);
   void finish(Sequence& sequence, FinishReason reason, const Status& status, RowNews& news);
   void take_token(Sequence& sequence, const Drawn& drawn, RowNews& news);
   void advance_beams(Sequence& sequence, RowNews& news);

@@ -108,6 +108,7 @@ class CpuStream : public Stream {
   const Device& device() const override { return device_; }
 
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override {
+    RETURN_IF_ERROR(device_.failure());
     auto completion = std::make_shared<Completion>();
     auto event = std::make_unique<CpuEvent>(completion);
     if (!tasks_.push({std::move(work), std::move(completion)}))
@@ -135,9 +136,9 @@ class CpuStream : public Stream {
 
   void work() {
     while (std::optional<Task> task = tasks_.take()) {
-      Status status;
+      Status status = device_.failure();
       try {
-        status = task->work(*this);
+        if (status.ok()) status = task->work(*this);
       } catch (const std::exception& e) {
         status = internal_error("cpu: work ended with an exception: {}", e.what());
       }

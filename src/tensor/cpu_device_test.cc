@@ -68,6 +68,39 @@ TEST(CpuDevice, RefusesWhatItCannotDo) {
   EXPECT_EQ(make_cpu_device({1, "amx"}).ok(), usable_isas().back() == Isa::kAmx);
 }
 
+TEST(CpuDevice, AFailedOneRefusesWorkWithItsFirstError) {
+  const auto device = open_cpu(1);
+  const auto stream = device->create_stream().value();
+  EXPECT_TRUE(device->failure().ok());
+  bool ran = false;
+  auto first = stream->submit([&](Stream&) {
+    device->fail(internal_error("bad memory"));
+    device->fail(internal_error("other"));
+    return ok();
+  });
+  EXPECT_TRUE((*first)->wait().ok());
+  const Status expected = unavailable("device cpu has failed: bad memory");
+  EXPECT_EQ(device->failure(), expected);
+  EXPECT_EQ(stream->submit([&](Stream&) { return ran = true, ok(); }).status(), expected);
+  EXPECT_FALSE(ran);
+}
+
+TEST(CpuDevice, WorkThatWaitsBehindAFailureDoesNotRun) {
+  const auto device = open_cpu(1);
+  const auto stream = device->create_stream().value();
+  std::atomic<bool> submitted = false, ran = false;
+  auto first = stream->submit([&](Stream&) -> Status {
+    while (!submitted) std::this_thread::yield();
+    device->fail(internal_error("bad memory"));
+    return internal_error("bad memory");
+  });
+  auto second = stream->submit([&](Stream&) { return ran = true, ok(); });
+  submitted = true;
+  EXPECT_EQ((*first)->wait(), internal_error("bad memory"));
+  EXPECT_EQ((*second)->wait(), device->failure());
+  EXPECT_FALSE(ran);
+}
+
 TEST(CpuDevice, ForcedIsaHidesTheBetterOnes) {
   for (const Isa isa : usable_isas()) {
     const auto device = open_cpu(1, std::string(name_of(isa)));

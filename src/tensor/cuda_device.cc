@@ -33,7 +33,7 @@ namespace {
 // Covers everything its stream held when it was recorded; carries the status of the host work too.
 class CudaEvent final : public Event {
  public:
-  CudaEvent(int device, cudaEvent_t event, Status status)
+  CudaEvent(Device& device, cudaEvent_t event, Status status)
       : device_(device), event_(event), status_(std::move(status)) {}
   ~CudaEvent() override {
     if (event_) cudaEventDestroy(event_);
@@ -41,7 +41,9 @@ class CudaEvent final : public Event {
   Status wait() override {
     if (event_) {
       const Status finished =
-          cuda_status(cudaEventSynchronize(event_), "cudaEventSynchronize", device_);
+          cuda_status(cudaEventSynchronize(event_), "cudaEventSynchronize", device_.info().index);
+      // The event was recorded in order, so this is about work that ran, and such errors stay.
+      if (!finished.ok()) device_.fail(finished);
       if (status_.ok()) status_ = finished;
     }
     return status_;
@@ -49,7 +51,7 @@ class CudaEvent final : public Event {
   bool done() override { return !event_ || cudaEventQuery(event_) != cudaErrorNotReady; }
 
  private:
-  int device_;
+  Device& device_;
   cudaEvent_t event_;  // null when recording failed; status_ says why
   Status status_;
 };
@@ -181,6 +183,7 @@ CudaStream::~CudaStream() {
 }
 
 StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&)> work) {
+  RETURN_IF_ERROR(device_.failure());
   const int index = device_.info().index;
   Status status = cuda_status(cudaSetDevice(index), "cudaSetDevice", index);
   if (status.ok()) status = work(*this);
@@ -197,7 +200,16 @@ StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&
     }
   }
   if (status.ok()) status = recorded;
-  return std::unique_ptr<Event>(std::make_unique<CudaEvent>(index, event, std::move(status)));
+  if (!status.ok()) look_for_failure();
+  return std::unique_ptr<Event>(std::make_unique<CudaEvent>(device_, event, std::move(status)));
+}
+
+// After an error: one that stays until the process ends is returned by every call.
+void CudaStream::look_for_failure() {
+  const cudaError_t error = cudaStreamQuery(stream_);
+  if (error == cudaErrorNotReady) return;
+  const Status status = cuda_status(error, "cudaStreamQuery", device_.info().index);
+  if (!status.ok()) device_.fail(status);
 }
 
 Status CudaStream::copy(void* dst, const void* src, size_t bytes) {

@@ -58,13 +58,14 @@ class CudaStream final : public Stream {
   }
 
  private:
-  CudaStream(const Device& device, cudaStream_t stream, Buffer workspace, Buffer counters)
+  CudaStream(Device& device, cudaStream_t stream, Buffer workspace, Buffer counters)
       : device_(device),
         stream_(stream),
         workspace_(std::move(workspace)),
         counters_(std::move(counters)) {}
+  void look_for_failure();
 
-  const Device& device_;
+  Device& device_;
   cudaStream_t stream_;
   Buffer workspace_, counters_;
   std::unordered_map<std::type_index, std::shared_ptr<void>> locals_;

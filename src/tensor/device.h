@@ -2,10 +2,12 @@
 // device; shared code above this line never asks which one it talks to.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -95,7 +97,7 @@ class Stream {
 
   // Runs `work` in order after everything submitted before. CPU: on the stream's own thread,
   // kernels run synchronously inside. CUDA: inline on the caller's thread, kernels enqueue. The
-  // event covers all that `work` issued.
+  // event covers all that `work` issued. A device that has failed refuses with its failure().
   virtual StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) = 0;
 
   // Only inside submitted work. `dst`, `src`: device memory or memory from allocate_host().
@@ -133,6 +135,18 @@ class Device {
   virtual StatusOr<Buffer> upload(const void* host, size_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<Stream>> create_stream() = 0;
   virtual size_t free_bytes() const = 0;
+
+  // Why the device does no more work, for good: Unavailable, naming the device and the first error
+  // of that kind (of CUDA: one that stays until the process ends). OK as long as it works. Any
+  // thread.
+  virtual Status failure() const;
+  // From whoever meets such an error, which is not OK; only the first counts. Any thread.
+  virtual void fail(const Status& error);
+
+ private:
+  mutable std::mutex mutex_;
+  Status failure_;
+  std::atomic<bool> has_failed_ = false;
 };
 
 }  // namespace nereid

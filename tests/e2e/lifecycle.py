@@ -169,6 +169,37 @@ def overload(binary):
         print(f"lifecycle: full queue refused {len(refused)} of 16 with 503 and Retry-After")
 
 
+def device_failure(binary, *flags):
+    """The weights in use are cut off: 503 for all, an unready model, by option the end of the process."""
+    with tempfile.TemporaryDirectory() as cache, Server(binary, "--cache-dir", cache, *flags) as server:
+        ask = {"prompt": "Hello", "max_tokens": 8, "temperature": 0}
+        model = server.url + "/v2/models/tensorrt_llm"
+        assert requests.post(server.url + "/v1/completions", json=ask, timeout=60).status_code == 200
+        assert requests.get(model + "/ready", timeout=60).status_code == 200
+        engines = [os.path.join(folder, name) for folder, _, names in os.walk(cache) for name in names
+                   if name.endswith(".engine")]
+        assert len(engines) == 1, engines
+        os.truncate(engines[0], 0)
+        what = f"device cpu has failed: {engines[0]} has become smaller while it was in use"
+        reply = requests.post(server.url + "/v1/completions", json=ask, timeout=60)
+        assert reply.status_code == 503, (reply.status_code, reply.text)
+        assert what in reply.json()["error"]["message"], reply.text
+        if flags:
+            code = server.process.wait(timeout=60)
+            assert code == 1, f"exit code {code}: {server.log_text()}"
+        else:
+            reply = requests.post(server.url + "/v1/completions", json=ask, timeout=60)
+            assert reply.status_code == 503 and "not ready" in reply.text, (reply.status_code, reply.text)
+            raw = {"text_input": "Hello", "max_tokens": 8}
+            reply = requests.post(server.url + "/v2/models/ensemble/generate", json=raw, timeout=60)
+            assert reply.status_code == 503 and what in reply.json()["error"], (reply.status_code, reply.text)
+            assert requests.get(model + "/ready", timeout=60).status_code == 400
+            assert requests.get(server.url + "/v2/health/ready", timeout=60).status_code == 400
+            assert requests.get(server.url + "/v2/health/live", timeout=60).status_code == 200
+        assert server.log_text().count(what) == 1, server.log_text()
+    print(f"lifecycle: a device that failed: 503, {'exit code 1' if flags else 'unready, said once in the log'}")
+
+
 def without_tokenizer(binary):
     """Token ids in, token ids out; the start lines and the OpenAI endpoints say why."""
     with Server(binary, model="tests/models/llama") as server:
@@ -198,6 +229,8 @@ def main():
     cut(binary, [signal.SIGTERM, signal.SIGTERM], "--exit-timeout-secs", "300")
     overload(binary)
     without_tokenizer(binary)
+    device_failure(binary)
+    device_failure(binary, "--exit-on-device-failure")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"request_stats_max_iterations", "request_stats_max_iterations", Kind::kInteger, Use::kActs, 0,
      kMaxInt},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
+    {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},
     {"forced_kernels", "forced_kernels"},
     {"cache_dir", "cache_dir"},
     {"cancellation_check_period_ms", "cancellation_check_period_ms", Kind::kInteger, Use::kActs, 1,

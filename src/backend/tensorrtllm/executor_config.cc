@@ -208,6 +208,8 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
       integer(settings, "request_stats_max_iterations", config.request_stats_max_iterations));
   ASSIGN_OR_RETURN(config.enable_overlap,
                    settings.boolean("enable_overlap", config.enable_overlap));
+  ASSIGN_OR_RETURN(config.exit_on_device_failure,
+                   settings.boolean("exit_on_device_failure", config.exit_on_device_failure));
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);
   ASSIGN_OR_RETURN(config.random_weights,

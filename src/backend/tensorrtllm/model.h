@@ -38,6 +38,8 @@ class TensorrtLlmModel {
 
   void execute(std::unique_ptr<Request> request);
 
+  Status health() const { return executor_->health(); }
+
   // All responses come from one thread of the executor. What follows a response takes some 10 us,
   // so with this many requests active it still keeps up with the steps.
   bool lends_thread();

@@ -15,6 +15,12 @@ nereid::backend::TensorrtLlmModel* model_of(TRITONBACKEND_Model* model) {
 
 }  // namespace
 
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReady(TRITONBACKEND_ModelInstance* instance) {
+  TRITONBACKEND_Model* model = nullptr;
+  if (auto* error = TRITONBACKEND_ModelInstanceModel(instance, &model)) return error;
+  return nereid::backend::give(model_of(model)->health());
+}
+
 bool NEREID_LendsThread(TRITONBACKEND_Model* model) { return model_of(model)->lends_thread(); }
 
 const char* NEREID_OpenParameters(TRITONBACKEND_Model* model) {
