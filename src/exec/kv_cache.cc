@@ -97,6 +97,10 @@ std::byte* KvCache::address(size_t group, int32_t block) const {
          static_cast<size_t>(on_host ? block - num_blocks : block) * pool.layout.block;
 }
 
+bool KvCache::touches_host(const BlockCopy& copy) const {
+  return std::max(copy.from, copy.to) >= limits_.num_blocks[static_cast<size_t>(copy.group)];
+}
+
 Status KvCache::copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const {
   for (size_t i = 0; i < copies.size();) {
     const BlockCopy& first = copies[i];

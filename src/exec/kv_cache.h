@@ -47,6 +47,9 @@ class KvCache {
   // What the kernels of a layer get; the layout of the keys is that of the device.
   kernels::CacheView view(int32_t layer) const;
 
+  // Whether a copy is to or from the host's pool.
+  bool touches_host(const BlockCopy& copy) const;
+
   // On the stream: each copy sees what those before it wrote. The copies have passed
   // check_copies().
   Status copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const;

@@ -48,6 +48,7 @@ class CountingStream : public Stream {
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)>) override {
     return internal_error("not used");
   }
+  Status wait(const Event&) override { return internal_error("not used"); }
   Status copy(void* dst, const void* src, size_t bytes) override {
     std::memmove(dst, src, bytes);
     sizes.push_back(bytes);

@@ -15,6 +15,7 @@ class FakeStream : public Stream {
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)>) override {
     return unsupported("not used");
   }
+  Status wait(const Event&) override { return unsupported("not used"); }
   Status copy(void*, const void*, size_t) override { return ok(); }
   Status fill(void*, int, size_t) override { return ok(); }
   StatusOr<std::unique_ptr<Recording>> record(const std::function<Status(Stream&)>& work) override {

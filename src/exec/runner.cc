@@ -1,8 +1,11 @@
 // The runner of an engine file: owns its memory and stream, stages steps, hands out tickets.
 #include "exec/runner.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "exec/bound_plan.h"
 #include "exec/kv_cache.h"
@@ -17,9 +20,10 @@
 namespace nereid::exec {
 namespace {
 
-// Host memory of one step in flight: written by launch(), read by the device's copy.
+// Of one step in flight.
 struct Staging {
-  Buffer step_data;
+  Buffer step_data;                            // written by launch(), read by the device's copy
+  std::vector<std::shared_ptr<Event>> copies;  // of blocks
   bool in_use = false;
 };
 
@@ -40,6 +44,9 @@ class EngineRunner : public Runner {
     memory.rope_table = static_cast<const float*>(rope_table_.data());
     memory.slot_tokens = slot_tokens();
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
+    if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
+      ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
+    }
     ASSIGN_OR_RETURN(stream_, device.create_stream());
     ASSIGN_OR_RETURN(auto event, stream_->submit([this](Stream& stream) {
       return stream.fill(slot_tokens_.data(), 0, slot_tokens_.size());
@@ -61,8 +68,8 @@ class EngineRunner : public Runner {
                                             staging.step_data.bytes()));
     }
     RETURN_IF_ERROR(sampler_->stage(step, index));
-    auto work = [this, data, index, copies = std::vector(step.copies.begin(), step.copies.end())](
-                    Stream& stream) { return run_step(copies, data, index, stream); };
+    RETURN_IF_ERROR(issue_copies(step.copies, staging));
+    auto work = [this, data, index](Stream& stream) { return run_step(data, index, stream); };
     ASSIGN_OR_RETURN(auto event, stream_->submit(std::move(work)));
     staging.in_use = true;
     return Ticket(std::move(event), index);
@@ -70,9 +77,13 @@ class EngineRunner : public Runner {
 
   StatusOr<StepResult> wait(Ticket& ticket) override {
     if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
-    const Status status = event_of(ticket)->wait();
+    Status status = event_of(ticket)->wait();
     const int32_t index = staging_of(ticket);
-    staging_[index].in_use = false;
+    Staging& staging = staging_[index];
+    for (const auto& copies : staging.copies)
+      if (Status copied = copies->wait(); status.ok()) status = copied;
+    staging.copies.clear();
+    staging.in_use = false;
     ticket = Ticket();
     RETURN_IF_ERROR(status);
     return sampler_->results(index);
@@ -126,10 +137,31 @@ class EngineRunner : public Runner {
     return ok();
   }
 
+  // Those to and from the host go on a stream of their own, so that they run beside the step in
+  // flight; those within the device keep their place between the steps. Each part of the list waits
+  // for the parts before it, and the step for all of them.
+  Status issue_copies(std::span<const BlockCopy> copies, Staging& staging) {
+    staging.copies.clear();
+    for (size_t begin = 0, end = 0; begin < copies.size(); begin = end) {
+      const bool host = cache_.touches_host(copies[begin]);
+      while (end < copies.size() && cache_.touches_host(copies[end]) == host) ++end;
+      const auto part = copies.subspan(begin, end - begin);
+      if (host && device_copies_) RETURN_IF_ERROR(copy_stream_->wait(*device_copies_));
+      ASSIGN_OR_RETURN(
+          std::shared_ptr<Event> event,
+          (host ? copy_stream_ : stream_)
+              ->submit([this, part = std::vector(part.begin(), part.end())](Stream& stream) {
+                return cache_.copy_blocks(part, stream);
+              }));
+      if (host) RETURN_IF_ERROR(stream_->wait(*event));
+      device_copies_ = host ? nullptr : event;
+      staging.copies.push_back(std::move(event));
+    }
+    return ok();
+  }
+
   // On the stream.
-  Status run_step(std::span<const BlockCopy> copies, const StepData& data, int32_t index,
-                  Stream& stream) {
-    RETURN_IF_ERROR(cache_.copy_blocks(copies, stream));
+  Status run_step(const StepData& data, int32_t index, Stream& stream) {
     if (data.num_rows > 0) RETURN_IF_ERROR(run_plan(data, index, stream));
     return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream);
   }
@@ -159,7 +191,10 @@ class EngineRunner : public Runner {
   BoundPlan bound_;
   std::unique_ptr<Profile> profile_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
-  std::unique_ptr<Stream> stream_;  // last: its steps use everything above
+  // Of the last copies within the device that no copy to or from the host waits for yet.
+  std::shared_ptr<Event> device_copies_;
+  std::unique_ptr<Stream> copy_stream_;  // null: there is no host pool
+  std::unique_ptr<Stream> stream_;       // last: its steps use everything above
 };
 
 Status check_device(const io::Plan& plan, const DeviceInfo& device) {

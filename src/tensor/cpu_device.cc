@@ -91,6 +91,7 @@ class CpuEvent : public Event {
   explicit CpuEvent(std::shared_ptr<Completion> completion) : completion_(std::move(completion)) {}
   Status wait() override { return completion_->wait(); }
   bool done() override { return completion_->done(); }
+  const std::shared_ptr<Completion>& completion() const { return completion_; }
 
  private:
   std::shared_ptr<Completion> completion_;
@@ -114,6 +115,15 @@ class CpuStream : public Stream {
     if (!tasks_.push({std::move(work), std::move(completion)}))
       return unavailable("cpu: the stream is closed");
     return event;
+  }
+
+  Status wait(const Event& event) override {
+    auto awaited = static_cast<const CpuEvent&>(event).completion();
+    const auto sleep = [awaited = std::move(awaited)](Stream&) {
+      awaited->wait().IgnoreError();
+      return ok();
+    };
+    return submit(sleep).status();
   }
 
   Status copy(void* dst, const void* src, size_t bytes) override {

@@ -68,6 +68,31 @@ TEST(CpuDevice, RefusesWhatItCannotDo) {
   EXPECT_EQ(make_cpu_device({1, "amx"}).ok(), usable_isas().back() == Isa::kAmx);
 }
 
+TEST(CpuDevice, AStreamWaitsForWorkOfAnother) {
+  const auto device = open_cpu(1);
+  const auto early = device->create_stream().value(), late = device->create_copy_stream().value();
+  std::atomic<bool> go = false;
+  std::atomic<int> num_done = 0;
+  auto first = early->submit([&](Stream&) -> Status {
+    while (!go) std::this_thread::yield();
+    ++num_done;
+    return internal_error("failed work is done too");
+  });
+  auto before = late->submit([&](Stream&) { return ok(); });
+  ASSERT_TRUE(late->wait(**first).ok());
+  int seen = -1;
+  auto second = late->submit([&](Stream&) {
+    seen = num_done;
+    return ok();
+  });
+  EXPECT_TRUE((*before)->wait().ok()) << "what was submitted before the wait goes on";
+  EXPECT_FALSE((*second)->done());
+  first->reset();  // the wait keeps what it needs
+  go = true;
+  EXPECT_TRUE((*second)->wait().ok());
+  EXPECT_EQ(seen, 1);
+}
+
 TEST(CpuDevice, AFailedOneRefusesWorkWithItsFirstError) {
   const auto device = open_cpu(1);
   const auto stream = device->create_stream().value();

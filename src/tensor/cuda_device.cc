@@ -49,6 +49,7 @@ class CudaEvent final : public Event {
     return status_;
   }
   bool done() override { return !event_ || cudaEventQuery(event_) != cudaErrorNotReady; }
+  cudaEvent_t handle() const { return event_; }
 
  private:
   Device& device_;
@@ -116,7 +117,12 @@ class CudaDevice final : public Device {
   }
 
   StatusOr<std::unique_ptr<Stream>> create_stream() override {
-    ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream, CudaStream::create(*this));
+    ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream, CudaStream::create(*this, true));
+    return std::unique_ptr<Stream>(std::move(stream));
+  }
+
+  StatusOr<std::unique_ptr<Stream>> create_copy_stream() override {
+    ASSIGN_OR_RETURN(std::unique_ptr<CudaStream> stream, CudaStream::create(*this, false));
     return std::unique_ptr<Stream>(std::move(stream));
   }
 
@@ -163,12 +169,16 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(std::move(info)));
 }
 
-StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device) {
+StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device, bool runs_kernels) {
   const int index = device.info().index;
-  ASSIGN_OR_RETURN(Buffer workspace, device.allocate(kCudaWorkspaceBytes));
-  ASSIGN_OR_RETURN(Buffer counters, device.allocate(kCudaCounters * sizeof(int32_t)));
-  RETURN_IF_CUDA_ERROR(index, cudaMemset(counters.data(), 0, counters.size()));
-  RETURN_IF_CUDA_ERROR(index, cudaStreamSynchronize(cudaStreamLegacy));
+  Buffer workspace, counters;
+  if (runs_kernels) {
+    ASSIGN_OR_RETURN(workspace, device.allocate(kCudaWorkspaceBytes));
+    ASSIGN_OR_RETURN(counters, device.allocate(kCudaCounters * sizeof(int32_t)));
+    RETURN_IF_CUDA_ERROR(index, cudaMemset(counters.data(), 0, counters.size()));
+    RETURN_IF_CUDA_ERROR(index, cudaStreamSynchronize(cudaStreamLegacy));
+  }
+  RETURN_IF_CUDA_ERROR(index, cudaSetDevice(index));
   cudaStream_t stream = nullptr;
   RETURN_IF_CUDA_ERROR(index, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return std::unique_ptr<CudaStream>(
@@ -210,6 +220,13 @@ void CudaStream::look_for_failure() {
   if (error == cudaErrorNotReady) return;
   const Status status = cuda_status(error, "cudaStreamQuery", device_.info().index);
   if (!status.ok()) device_.fail(status);
+}
+
+Status CudaStream::wait(const Event& event) {
+  const cudaEvent_t handle = static_cast<const CudaEvent&>(event).handle();
+  if (!handle) return ok();  // its status says why there is nothing to wait for
+  RETURN_IF_CUDA_ERROR(device_.info().index, cudaStreamWaitEvent(stream_, handle));
+  return ok();
 }
 
 Status CudaStream::copy(void* dst, const void* src, size_t bytes) {

@@ -27,11 +27,13 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index);
 
 class CudaStream final : public Stream {
  public:
-  static StatusOr<std::unique_ptr<CudaStream>> create(Device& device);
+  // Without `runs_kernels` it has no workspace and no counters.
+  static StatusOr<std::unique_ptr<CudaStream>> create(Device& device, bool runs_kernels);
   ~CudaStream() override;
 
   const Device& device() const override { return device_; }
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override;
+  Status wait(const Event& event) override;
   Status copy(void* dst, const void* src, size_t bytes) override;
   Status fill(void* dst, int byte, size_t bytes) override;
   StatusOr<std::unique_ptr<Recording>> record(const std::function<Status(Stream&)>& work) override;

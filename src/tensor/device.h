@@ -100,6 +100,10 @@ class Stream {
   // event covers all that `work` issued. A device that has failed refuses with its failure().
   virtual StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) = 0;
 
+  // What is submitted from now on begins after all that `event` covers, of any stream of this
+  // device, whatever its status. Not inside submitted work.
+  virtual Status wait(const Event& event) = 0;
+
   // Only inside submitted work. `dst`, `src`: device memory or memory from allocate_host().
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes) = 0;
@@ -134,6 +138,8 @@ class Device {
   // unset), CUDA uploads.
   virtual StatusOr<Buffer> upload(const void* host, size_t bytes) = 0;
   virtual StatusOr<std::unique_ptr<Stream>> create_stream() = 0;
+  // One for copies and fills alone: it has no scratch memory for kernels.
+  virtual StatusOr<std::unique_ptr<Stream>> create_copy_stream() { return create_stream(); }
   virtual size_t free_bytes() const = 0;
 
   // Why the device does no more work, for good: Unavailable, naming the device and the first error

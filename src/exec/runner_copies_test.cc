@@ -1,0 +1,201 @@
+// Copies of blocks beside the steps, on the plan of runner_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <random>
+#include <thread>
+
+#include "exec/runner.h"
+#include "exec/test_engine.h"
+#include "exec/test_harness.h"
+#include "kernels/open.h"
+#include "tensor/cpu_device.h"
+
+namespace nereid::exec {
+namespace {
+
+// A stream of another device that counts its copies.
+class WatchedStream : public Stream {
+ public:
+  WatchedStream(std::unique_ptr<Stream> inner, std::atomic<int>& num_copies)
+      : inner_(std::move(inner)), num_copies_(num_copies) {}
+  const Device& device() const override { return inner_->device(); }
+  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override {
+    return inner_->submit([this, work = std::move(work)](Stream&) { return work(*this); });
+  }
+  Status wait(const Event& event) override { return inner_->wait(event); }
+  Status copy(void* dst, const void* src, size_t bytes) override {
+    RETURN_IF_ERROR(copy_status);
+    RETURN_IF_ERROR(inner_->copy(dst, src, bytes));
+    ++num_copies_;
+    return ok();
+  }
+  Status fill(void* dst, int byte, size_t bytes) override { return inner_->fill(dst, byte, bytes); }
+  void* native() override { return inner_->native(); }
+
+  Status copy_status;
+
+ private:
+  const std::unique_ptr<Stream> inner_;
+  std::atomic<int>& num_copies_;
+};
+
+// A CPU device whose streams for copies are watched.
+class WatchedDevice : public Device {
+ public:
+  const DeviceInfo& info() const override { return inner_->info(); }
+  StatusOr<Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  StatusOr<Buffer> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
+  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
+    return inner_->upload(host, bytes);
+  }
+  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_->create_stream(); }
+  StatusOr<std::unique_ptr<Stream>> create_copy_stream() override {
+    ASSIGN_OR_RETURN(auto stream, inner_->create_stream());
+    auto watched = std::make_unique<WatchedStream>(std::move(stream), num_copies);
+    copy_stream = watched.get();
+    return std::unique_ptr<Stream>(std::move(watched));
+  }
+  size_t free_bytes() const override { return inner_->free_bytes(); }
+
+  std::atomic<int> num_copies = 0;
+  WatchedStream* copy_stream = nullptr;
+
+ private:
+  const std::unique_ptr<Device> inner_ = make_cpu_device({.num_threads = 1}).value();
+};
+
+class RunnerCopiesTest : public ::testing::Test {
+ protected:
+  static RunnerLimits limits() {
+    RunnerLimits limits = roomy_limits(4, 32, 64, 4);
+    limits.num_host_blocks = 8;
+    return limits;
+  }
+  RunnerCopiesTest() {
+    auto made =
+        make_runner(write_engine(small_plan(), "copies"), device_, opened_.registry, limits_);
+    EXPECT_TRUE(made.ok()) << made.status();
+    runner_ = *std::move(made);
+  }
+
+  StatusOr<Ticket> launch(const std::vector<StepRow>& rows, const std::vector<BlockCopy>& copies,
+                          PostForward post = {}) {
+    return runner_->launch(rows, copies, std::move(post));
+  }
+  Status run(const std::vector<StepRow>& rows, const std::vector<BlockCopy>& copies,
+             PostForward post = {}) {
+    ASSIGN_OR_RETURN(Ticket ticket, launch(rows, copies, std::move(post)));
+    return runner_->wait(ticket);
+  }
+  static PostForward keep(std::vector<float>& logits) {
+    return [&logits](const Logits& l, Stream&) {
+      logits.assign(l.logits.row<float>(0), l.logits.row<float>(0) + l.logits.cols);
+      return ok();
+    };
+  }
+  // A row of one block: position 3 of a sequence that begins with the three tokens of `block`.
+  StepRow last_row(int32_t& block) const {
+    StepRow row{.slot = 0, .start = 3, .tokens = kLast, .num_logits = 1};
+    row.blocks[0] = {&block, 1};
+    return row;
+  }
+  // Writes the first three positions, made from `seed`.
+  StepRow first_row(int32_t& block, Ids& tokens, int32_t seed) const {
+    tokens = {seed % 32, (seed * 7 + 3) % 32, (seed * 11 + 5) % 32};
+    StepRow row{.slot = 1, .tokens = tokens};
+    row.blocks[0] = {&block, 1};
+    return row;
+  }
+
+  static constexpr int32_t kLast[] = {3};
+  const RunnerLimits limits_ = limits();
+  WatchedDevice device_;
+  kernels::OpenedDevice opened_ = kernels::open_device("cpu", {.num_threads = 1}).value();
+  std::unique_ptr<Runner> runner_;
+};
+
+// The step waits in its hook until the next one's copy to the host is done.
+TEST_F(RunnerCopiesTest, ACopyToTheHostRunsBesideTheStep) {
+  int32_t block = 5;
+  std::atomic<bool> seen = false;
+  auto step = launch({{last_row(block)}}, {}, [&](const Logits&, Stream&) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (device_.num_copies == 0 && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
+    seen = device_.num_copies > 0;
+    return ok();
+  });
+  ASSERT_TRUE(step.ok());
+  auto copies = launch({}, {{7, limits_.num_blocks[0]}});
+  ASSERT_TRUE(copies.ok());
+  EXPECT_TRUE(runner_->wait(*step).ok());
+  EXPECT_TRUE(runner_->wait(*copies).ok());
+  EXPECT_TRUE(seen);
+}
+
+TEST_F(RunnerCopiesTest, AFailedCopyFailsItsStep) {
+  int32_t block = 5;
+  device_.copy_stream->copy_status = internal_error("no way to the host");
+  EXPECT_EQ(run({{last_row(block)}}, {{7, limits_.num_blocks[0]}}),
+            device_.copy_stream->copy_status);
+  device_.copy_stream->copy_status = ok();
+  EXPECT_TRUE(run({{last_row(block)}}, {{7, limits_.num_blocks[0]}}).ok());
+}
+
+// Random lists, two steps in flight: what a block holds is what the lists say, in their order.
+// Steps in flight use blocks of their own, as Runner::launch() asks.
+TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
+  constexpr int32_t kNumBlocks = 6;  // on each side; those that are copied
+  std::mt19937 rng(7);
+  std::vector<int32_t> seeds(2 * kNumBlocks, 0);  // what blocks hold: device, then host
+  const auto id = [&](int32_t i) {
+    return i < kNumBlocks ? i : i - kNumBlocks + limits_.num_blocks[0];
+  };
+  std::vector<std::vector<float>> expected(32);
+  for (int32_t seed = 0; seed < 32; ++seed) {
+    int32_t block = 20;
+    Ids tokens;
+    ASSERT_TRUE(run({{first_row(block, tokens, seed)}}, {}).ok());
+    ASSERT_TRUE(run({{last_row(block)}}, {}, keep(expected[seed])).ok());
+  }
+  Ids tokens;
+  for (int32_t i = 0; i < kNumBlocks; ++i) ASSERT_TRUE(run({{first_row(i, tokens, 0)}}, {}).ok());
+  std::vector<BlockCopy> all;
+  for (int32_t i = kNumBlocks; i < 2 * kNumBlocks; ++i) all.push_back({0, id(i)});
+  ASSERT_TRUE(run({}, all).ok());
+  for (int turn = 0; turn < 200; ++turn) {
+    // The first step writes a block, or only copies; the second one, which is launched while the
+    // first runs, copies around it and reads.
+    int32_t written = static_cast<int32_t>(rng() % kNumBlocks);
+    const auto random_copies = [&](int32_t but) {
+      std::vector<BlockCopy> copies;
+      for (auto n = rng() % 6; n > 0; --n) {
+        const auto from = static_cast<int32_t>(rng() % (2 * kNumBlocks));
+        const auto to = static_cast<int32_t>(rng() % (2 * kNumBlocks));
+        if (from == but || to == but || from == to) continue;
+        copies.push_back({id(from), id(to)});
+        seeds[static_cast<size_t>(to)] = seeds[static_cast<size_t>(from)];
+      }
+      return copies;
+    };
+    const auto before = random_copies(-1);
+    const auto seed = static_cast<int32_t>(rng() % 32);
+    auto first = launch({{first_row(written, tokens, seed)}}, before);
+    seeds[static_cast<size_t>(written)] = seed;
+    const auto beside = random_copies(written);
+    int32_t read = static_cast<int32_t>(rng() % kNumBlocks);
+    std::vector<float> logits;
+    auto second = launch({{last_row(read)}}, beside, keep(logits));
+    ASSERT_TRUE(first.ok() && second.ok());
+    ASSERT_TRUE(runner_->wait(*first).ok());
+    ASSERT_TRUE(runner_->wait(*second).ok());
+    ASSERT_EQ(logits, expected[static_cast<size_t>(seeds[static_cast<size_t>(read)])]) << turn;
+  }
+}
+
+}  // namespace
+}  // namespace nereid::exec
