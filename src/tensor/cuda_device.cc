@@ -1,9 +1,14 @@
 #include "tensor/cuda_device.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/log.h"
+#include "tensor/cpu_probe.h"
 #include "tensor/cuda_check.h"
+#include "tensor/thread_pool.h"
 
 namespace nereid {
 
@@ -67,6 +72,64 @@ class CudaRecording final : public Recording {
   cudaGraphExec_t graph_;
 };
 
+// Says how far an upload is, now and then: one that is over quickly says nothing.
+class UploadLog {
+ public:
+  UploadLog(std::string device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {}
+
+  void is_at(size_t done) {
+    if (now() - last_ < kPeriod) return;
+    last_ = now();
+    log_info("{}: {:.0f} % of {:.1f} GiB uploaded", device_,
+             100 * static_cast<double>(done) / static_cast<double>(bytes_),
+             static_cast<double>(bytes_) / (1 << 30));
+  }
+
+ private:
+  static constexpr Duration kPeriod = std::chrono::seconds(2);
+  const std::string device_;
+  const size_t bytes_;
+  Time last_ = now();
+};
+
+// By way of two pieces of page-locked memory: while one is on its way to the device, several
+// threads fill the other, which may have to be read from a file first.
+Status upload_in_pieces(Device& device, std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kPiece = size_t{32} << 20;
+  constexpr int64_t kGrain = 1 << 20;
+  constexpr int kMostThreads = 8;
+  struct Piece {
+    Buffer memory;
+    std::unique_ptr<Event> sent;
+  };
+  Piece pieces[2];
+  for (Piece& piece : pieces) {
+    ASSIGN_OR_RETURN(piece.memory, device.allocate_host(std::min(bytes, kPiece)));
+  }
+  // After the pieces: when this returns early, its end waits for what still reads them.
+  ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.create_copy_stream());
+  ThreadPool threads(bytes > kPiece ? std::min(num_usable_cores(), kMostThreads) : 1);
+  UploadLog log(device.info().id(), bytes);
+  for (size_t at = 0, turn = 0; at < bytes; turn ^= 1) {
+    Piece& piece = pieces[turn];
+    if (piece.sent) RETURN_IF_ERROR(piece.sent->wait());
+    const size_t size = std::min(bytes - at, kPiece);
+    threads.parallel_for(static_cast<int64_t>(size), kGrain,
+                         [&](int64_t begin, int64_t end, int /*thread*/) {
+                           std::memcpy(piece.memory.bytes() + begin, from + at + begin,
+                                       static_cast<size_t>(end - begin));
+                         });
+    ASSIGN_OR_RETURN(piece.sent, stream->submit([&](Stream& s) {
+      return s.copy(to + at, piece.memory.data(), size);
+    }));
+    at += size;
+    log.is_at(at);
+  }
+  for (Piece& piece : pieces)
+    if (piece.sent) RETURN_IF_ERROR(piece.sent->wait());
+  return ok();
+}
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(DeviceInfo info) : info_(std::move(info)) {}
@@ -107,12 +170,10 @@ class CudaDevice final : public Device {
 
   StatusOr<Buffer> upload(const void* host, size_t bytes) override {
     ASSIGN_OR_RETURN(Buffer buffer, allocate(bytes));
-    if (bytes == 0) return buffer;
-    RETURN_IF_CUDA_ERROR(info_.index,
-                         cudaMemcpy(buffer.data(), host, bytes, cudaMemcpyHostToDevice));
-    // A copy from pageable memory may return while its last part is still on the way, and our
-    // streams do not wait for the default one.
-    RETURN_IF_CUDA_ERROR(info_.index, cudaStreamSynchronize(cudaStreamLegacy));
+    if (bytes > 0) {
+      RETURN_IF_ERROR(
+          upload_in_pieces(*this, buffer.bytes(), static_cast<const std::byte*>(host), bytes));
+    }
     return buffer;
   }
 

@@ -1,6 +1,6 @@
-// The device seam over the CUDA runtime: plain device memory, page-locked host memory, one
-// non-blocking stream per Stream, events that sleep while waiting. Thread-safe per device; a stream
-// belongs to one thread at a time.
+// The device seam over the CUDA runtime: plain device memory, page-locked host memory, uploads in
+// pieces through the latter, one non-blocking stream per Stream, events that sleep while waiting.
+// Thread-safe per device; a stream belongs to one thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
