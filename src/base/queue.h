@@ -1,10 +1,10 @@
 // Blocking multi-producer queue that can be closed; the engine inbox and the outbox are instances
-// of it.
+// of it. Once it has held as much as it ever will, it takes no more memory.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
+#include <cstddef>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -26,25 +26,27 @@ class Queue {
     return true;
   }
 
-  // Everything queued, oldest first. Sleeps until there is something only if `may_sleep`.
-  // nullopt: closed and drained.
-  std::optional<std::vector<T>> take_all(bool may_sleep) {
+  // Puts everything queued into `out`, oldest first, in place of what is there, whose memory is
+  // used again. Sleeps until there is something only if `may_sleep`. False: closed and drained.
+  bool take_all(std::vector<T>& out, bool may_sleep) {
+    out.clear();
     std::unique_lock lock(mutex_);
-    if (may_sleep) ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
-    if (closed_ && items_.empty()) return std::nullopt;
-    std::vector<T> out(std::make_move_iterator(items_.begin()),
-                       std::make_move_iterator(items_.end()));
-    items_.clear();
-    return out;
+    if (may_sleep) ready_.wait(lock, [&] { return closed_ || num_queued() > 0; });
+    if (num_queued() == 0) return !closed_;
+    drop_taken();
+    out.swap(items_);
+    items_.reserve(out.capacity());
+    return true;
   }
 
   // Oldest item; sleeps until there is one. nullopt: closed and drained.
   std::optional<T> take() {
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [&] { return closed_ || !items_.empty(); });
-    if (items_.empty()) return std::nullopt;
-    T item = std::move(items_.front());
-    items_.pop_front();
+    ready_.wait(lock, [&] { return closed_ || num_queued() > 0; });
+    if (num_queued() == 0) return std::nullopt;
+    T item = std::move(items_[num_taken_++]);
+    // Each item is moved once or less, on average.
+    if (2 * num_taken_ >= items_.size()) drop_taken();
     return item;
   }
 
@@ -59,13 +61,25 @@ class Queue {
 
   size_t size() const {
     std::lock_guard lock(mutex_);
-    return items_.size();
+    return num_queued();
   }
 
  private:
+  static std::vector<T> with_room() {
+    std::vector<T> items;
+    items.reserve(16);
+    return items;
+  }
+  size_t num_queued() const { return items_.size() - num_taken_; }
+  void drop_taken() {
+    items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(num_taken_));
+    num_taken_ = 0;
+  }
+
   mutable std::mutex mutex_;
   std::condition_variable ready_;
-  std::deque<T> items_;
+  std::vector<T> items_ = with_room();
+  size_t num_taken_ = 0;  // of items_, from the front
   bool closed_ = false;
 };
 

@@ -24,6 +24,8 @@ namespace {
 struct Staging {
   Buffer step_data;                            // written by launch(), read by the device's copy
   std::vector<std::shared_ptr<Event>> copies;  // of blocks
+  StepData step;
+  std::unique_ptr<Event> used;  // of a former step
   bool in_use = false;
 };
 
@@ -62,15 +64,15 @@ class EngineRunner : public Runner {
     Staging& staging = staging_[index];
     ASSIGN_OR_RETURN(const StepView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
-    StepData data;
+    staging.step = {};
     if (!step.rows.empty() || step.copies.empty()) {
-      ASSIGN_OR_RETURN(data, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
-                                            staging.step_data.bytes()));
+      ASSIGN_OR_RETURN(staging.step, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
+                                                    staging.step_data.bytes()));
     }
     RETURN_IF_ERROR(sampler_->stage(step, index));
     RETURN_IF_ERROR(issue_copies(step.copies, staging));
-    auto work = [this, data, index](Stream& stream) { return run_step(data, index, stream); };
-    ASSIGN_OR_RETURN(auto event, stream_->submit(std::move(work)));
+    const auto work = [this, index](Stream& stream) { return run_step(index, stream); };
+    ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(staging.used)));
     staging.in_use = true;
     return Ticket(std::move(event), index);
   }
@@ -83,6 +85,7 @@ class EngineRunner : public Runner {
     for (const auto& copies : staging.copies)
       if (Status copied = copies->wait(); status.ok()) status = copied;
     staging.copies.clear();
+    staging.used = std::move(event_of(ticket));
     staging.in_use = false;
     ticket = Ticket();
     RETURN_IF_ERROR(status);
@@ -161,7 +164,8 @@ class EngineRunner : public Runner {
   }
 
   // On the stream.
-  Status run_step(const StepData& data, int32_t index, Stream& stream) {
+  Status run_step(int32_t index, Stream& stream) {
+    const StepData& data = staging_[index].step;
     if (data.num_rows > 0) RETURN_IF_ERROR(run_plan(data, index, stream));
     return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream);
   }

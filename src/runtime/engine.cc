@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <new>
 #include <utility>
@@ -32,6 +31,15 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
       recorder_(options.memory, rings) {
+  // One is filled, one is on its way, one is being delivered.
+  constexpr int kNumLists = 3;
+  for (int i = 0; i < kNumLists; ++i) {
+    std::vector<SequenceNews> list;
+    list.reserve(static_cast<size_t>(options.limits.max_batch_size));
+    outbox_.keep_list(std::move(list));
+  }
+  news_ = outbox_.take_list();
+  flying_.reserve(static_cast<size_t>(runner_.limits().depth));
   report();
   thread_ = std::thread([this] { run(); });
 }
@@ -44,26 +52,23 @@ Engine::~Engine() {
 
 void Engine::run() {
   const auto depth = static_cast<size_t>(runner_.limits().depth);
-  std::deque<Step> flying;  // oldest first; less than `depth` when the next is planned
-  const auto finish_oldest = [&] {
-    Step oldest = std::move(flying.front());
-    flying.pop_front();
-    finish(std::move(oldest));
-  };
-  while (auto commands = inbox_.take_all(/*may_sleep=*/flying.empty() && sched_.idle())) {
-    for (Command& command : *commands) apply(command);
+  while (inbox_.take_all(commands_, /*may_sleep=*/flying_.empty() && sched_.idle())) {
+    for (Command& command : commands_) apply(command);
     look_after_device();
     tell(sched_.expire(now()));
-    sched::StepPlan plan = sched_.plan(now());
+    sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
     const bool launches = !plan.empty();
-    if (launches) flying.push_back(launch(std::move(plan)));
-    if (!flying.empty() && (!launches || flying.size() == depth)) finish_oldest();
-    idle_ = flying.empty() && sched_.idle();
+    if (launches)
+      flying_.push_back(launch(std::move(plan)));
+    else
+      former_plan_ = std::move(plan);
+    if (!flying_.empty() && (!launches || flying_.size() == depth)) finish_oldest();
+    idle_ = flying_.empty() && sched_.idle();
     if (idle_) check_books();
     report();
     if (idle_ && device_failed_ && exit_on_device_failure_) leave_process();
   }
-  while (!flying.empty()) finish_oldest();
+  while (!flying_.empty()) finish_oldest();
   NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty());
   idle_ = true;
   sched_.check();
@@ -164,6 +169,12 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
   return {.plan = std::move(plan), .ticket = std::move(ticket), .record = std::move(record)};
 }
 
+void Engine::finish_oldest() {
+  Step oldest = std::move(flying_.front());
+  flying_.erase(flying_.begin());
+  finish(std::move(oldest));
+}
+
 void Engine::write_message(const sched::StepPlan& plan) {
   const size_t num_groups = sched_.limits().groups.size();
   step_.clear();
@@ -194,6 +205,7 @@ void Engine::finish(Step step) {
     tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }
   recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
+  former_plan_ = std::move(step.plan);
 }
 
 void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
@@ -306,7 +318,7 @@ void Engine::report() {
   stats.num_failed = s.num_failed + num_refused_;
   stats.max_batch_size = sched_.limits().max_batch_size;
   progress_.publish(stats, idle_);
-  if (!news_.empty()) outbox_.post({now(), std::exchange(news_, {})});
+  if (!news_.empty()) outbox_.post({now(), std::exchange(news_, outbox_.take_list())});
 }
 
 }  // namespace nereid::runtime

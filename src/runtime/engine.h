@@ -64,6 +64,7 @@ class Engine {
   void cancel(RequestId id);
   Step launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
+  void finish_oldest();
   void finish(Step step);
   void commit(const sched::StepPlan& plan, exec::StepResult results);
   void fail_numerically(const sched::Row& row);
@@ -84,9 +85,14 @@ class Engine {
   sched::Scheduler sched_;
   Sampler sampler_;
   StepRecorder recorder_;
-  exec::Step step_;                    // of the message
-  std::vector<std::byte> message_;     // of the last launch
-  std::vector<SequenceNews> news_;     // of this turn, not yet posted
+  // Steps in flight, oldest first; less than the runner's depth when the next is planned.
+  std::vector<Step> flying_;
+  std::vector<SequenceNews> news_;  // of this turn, not yet posted
+  // Memory that every turn uses again.
+  std::vector<Command> commands_;
+  sched::StepPlan former_plan_;
+  exec::Step step_;                 // of the message
+  std::vector<std::byte> message_;  // of the last launch
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
   absl::flat_hash_map<RequestId, std::vector<float>> context_logits_;

@@ -61,16 +61,33 @@ void Outbox::open(Subscription subscription) {
 void Outbox::post(NewsBatch batch) { items_.push(std::move(batch)); }
 
 void Outbox::run() {
-  while (auto items = items_.take_all(/*may_sleep=*/true)) {
-    for (Item& item : *items) {
+  std::vector<Item> items;
+  while (items_.take_all(items, /*may_sleep=*/true)) {
+    for (Item& item : items) {
       if (auto* subscription = std::get_if<Subscription>(&item)) {
         begin(std::move(*subscription));
         continue;
       }
       auto& batch = std::get<NewsBatch>(item);
       for (SequenceNews& news : batch.news) deliver(news, batch.time);
+      keep_list(std::move(batch.news));
     }
+    items.clear();
   }
+}
+
+std::vector<SequenceNews> Outbox::take_list() {
+  std::lock_guard lock(lists_mutex_);
+  if (lists_.empty()) return {};
+  std::vector<SequenceNews> list = std::move(lists_.back());
+  lists_.pop_back();
+  return list;
+}
+
+void Outbox::keep_list(std::vector<SequenceNews> list) {
+  list.clear();
+  std::lock_guard lock(lists_mutex_);
+  if (lists_.size() < kMostLists) lists_.push_back(std::move(list));
 }
 
 void Outbox::begin(Subscription subscription) {

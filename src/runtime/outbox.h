@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <variant>
@@ -65,7 +66,13 @@ class Outbox {
   void open(Subscription subscription);
   void post(NewsBatch batch);
 
+  // An empty list for the engine to fill, whose memory was that of a batch delivered before, if
+  // there is one.
+  std::vector<SequenceNews> take_list();
+  void keep_list(std::vector<SequenceNews> list);
+
  private:
+  static constexpr size_t kMostLists = 8;  // kept; more are under way when it is late
   struct Client;
   using Item = std::variant<Subscription, NewsBatch>;
 
@@ -78,6 +85,8 @@ class Outbox {
   Inbox& inbox_;
   Progress& progress_;
   Queue<Item> items_;
+  std::mutex lists_mutex_;
+  std::vector<std::vector<SequenceNews>> lists_;  // at most kMostLists
   // One entry for each sequence that the engine still speaks of. Outbox thread only.
   absl::flat_hash_map<RequestId, std::shared_ptr<Client>> clients_;
   std::thread thread_;

@@ -23,8 +23,8 @@ class OutboxGroupTest : public testing::Test {
     list.push_back(std::move(news));
     outbox_->post({now(), std::move(list)});
   }
-  void tokens(RequestId id, std::vector<TokenId> list, float sum = 0) {
-    post({.row = {.id = id, .tokens = std::move(list), .sum_log_prob = sum}});
+  void tokens(RequestId id, const std::vector<TokenId>& list, float sum = 0) {
+    post({.row = {.id = id, .tokens = {list.begin(), list.end()}, .sum_log_prob = sum}});
   }
   void finish(RequestId id, FinishReason reason) {
     post({.row = {.id = id, .finished = true, .reason = reason}});
@@ -53,7 +53,8 @@ class OutboxGroupTest : public testing::Test {
   std::vector<RequestId> cancelled() {
     std::vector<RequestId> ids;
     inbox_.push(CancelAll{});
-    const auto commands = inbox_.take_all(false).value();
+    std::vector<Command> commands;
+    inbox_.take_all(commands, false);
     for (const Command& command : commands)
       if (const auto* c = std::get_if<Cancel>(&command)) ids.push_back(c->id);
     return ids;

@@ -60,7 +60,8 @@ class OutboxTest : public testing::Test {
 
   bool engine_was_told() {
     inbox_.push(CancelAll{});
-    const auto commands = inbox_.take_all(false).value();
+    std::vector<Command> commands;
+    inbox_.take_all(commands, false);
     return commands.size() == 2 && std::get<StopStringFound>(commands[0]).id == 1;
   }
 
@@ -93,7 +94,7 @@ TEST_F(OutboxTest, StopStringAcrossTokens) {
 
 TEST_F(OutboxTest, TokensAfterTheStopStringInOneNewsAreDropped) {
   open({"shown"}, false);
-  outbox_->post({now(), {{.row = {.id = 1, .tokens = tokens_}}}});
+  outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_.begin(), tokens_.end()}}}}});
   outbox_->post(
       {now(), {{.row = {.id = 1, .finished = true, .reason = FinishReason::kStopWords}}}});
   outbox_.reset();
@@ -153,7 +154,8 @@ TEST_F(OutboxTest, EachSequenceHasItsOwnText) {
   EXPECT_EQ(responses_[1].outputs[0].token_ids.size(), tokens_.size());
   EXPECT_EQ(responses_[1].outputs[0].finish_reason, FinishReason::kLength);
   inbox_.push(CancelAll{});
-  const auto commands = inbox_.take_all(false).value();
+  std::vector<Command> commands;
+  inbox_.take_all(commands, false);
   ASSERT_EQ(commands.size(), 2u);
   EXPECT_EQ(std::get<StopStringFound>(commands[0]).id, 2u);
 }

@@ -1,8 +1,8 @@
 // Statistics and events on their way from the engine to whoever asks: bounded, the oldest go first.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <iterator>
 #include <mutex>
 #include <utility>
@@ -16,29 +16,37 @@ namespace nereid::runtime {
 template <class T>
 class Ring {
  public:
-  explicit Ring(int32_t capacity) : capacity_(static_cast<size_t>(capacity)) {}
+  explicit Ring(int32_t capacity) : capacity_(static_cast<size_t>(capacity)) {
+    constexpr size_t kMostAtOnce = 1024;  // a longer one grows as it fills
+    items_.reserve(std::min(capacity_, kMostAtOnce));
+  }
 
   bool enabled() const { return capacity_ > 0; }
 
   void push(T item) {
     if (!enabled()) return;
     std::lock_guard lock(mutex_);
-    if (items_.size() == capacity_) items_.pop_front();
-    items_.push_back(std::move(item));
+    if (items_.size() < capacity_) return items_.push_back(std::move(item));
+    items_[oldest_] = std::move(item);
+    oldest_ = (oldest_ + 1) % capacity_;
   }
 
   std::vector<T> take_all() {
     std::lock_guard lock(mutex_);
+    std::rotate(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(oldest_),
+                items_.end());
     std::vector<T> all(std::make_move_iterator(items_.begin()),
                        std::make_move_iterator(items_.end()));
-    items_.clear();
+    items_.clear();  // its memory stays for what comes next
+    oldest_ = 0;
     return all;
   }
 
  private:
   const size_t capacity_;
   std::mutex mutex_;
-  std::deque<T> items_;
+  std::vector<T> items_;
+  size_t oldest_ = 0;  // of items_, once it is full
 };
 
 struct StatsRings {

@@ -177,6 +177,16 @@ int32_t Scheduler::blocks_to_come(const Sequence& sequence, size_t group) const 
   return static_cast<int32_t>(std::max<int64_t>(0, sequence.worst_blocks_[group] - held));
 }
 
+// Host memory for all that the sequence may become, so that its steps take none.
+void Scheduler::make_room_to_grow(Sequence& sequence) {
+  const auto limit = static_cast<size_t>(sequence.limit_);
+  const size_t num_blocks = limit / static_cast<size_t>(limits_.tokens_per_block) + 1;
+  sequence.tokens_.reserve(limit);
+  sequence.keys_.reserve(num_blocks);
+  for (Sequence::Lane& lane : sequence.lanes_)
+    for (BlockTable::Group& group : lane.table.groups) group.blocks.reserve(num_blocks);
+}
+
 void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
   waiting_.erase(&sequence);
   running_.insert(std::ranges::upper_bound(running_, &sequence, Before()), &sequence);
@@ -185,6 +195,7 @@ void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
     free_slots_.pop_back();
   }
   sequence.computed_ = sequence.committed_ = num_cached;
+  make_room_to_grow(sequence);
   announce(sequence);
   drop_unseen(sequence);
   if (sequence.started_) return;

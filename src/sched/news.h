@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "nereid/response.h"
@@ -24,7 +25,7 @@ struct BeamNews {
 // one with `finished`.
 struct RowNews {
   RequestId id = 0;
-  std::vector<TokenId> tokens;   // new output, in order; none with beams
+  absl::InlinedVector<TokenId, 2> tokens;  // new output, in order; none with beams
   std::vector<float> log_probs;  // of `tokens`; empty unless OutputConfig::return_log_probs
   std::vector<std::vector<TokenLogProb>> top_log_probs;  // of `tokens`, likeliest first; empty
                                                          // unless OutputConfig::num_top_log_probs

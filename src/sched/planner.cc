@@ -1,13 +1,15 @@
 // Scheduler: one step, from who has work to rows. Makes no device call.
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "sched/scheduler.h"
 
 namespace nereid::sched {
 
-StepPlan Scheduler::plan(Time now) {
-  StepPlan plan;
+StepPlan Scheduler::plan(Time now, StepPlan former) {
+  StepPlan plan = std::move(former);
+  plan.rows.clear(), plan.copies.clear(), plan.num_tokens = 0;
   pool_.expire(now);
   ++serial_;
   short_of_memory_ = false;

@@ -47,8 +47,9 @@ class Scheduler {
   }
 
   // The rows of the next step; empty when there is nothing to do before the next commit. Their
-  // logits, context logits included, are at most Limits::num_logits_rows().
-  StepPlan plan(Time now);
+  // logits, context logits included, are at most Limits::num_logits_rows(). `former`: a plan that
+  // is over, whose memory is used again.
+  StepPlan plan(Time now, StepPlan former = {});
 
   // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
   // computes them too, as far as the step and its memory have room; it is planned when the host
@@ -160,6 +161,7 @@ class Scheduler {
   std::vector<Claim> claims(const Sequence& sequence, int32_t num_cached) const;
   int32_t headroom_for(const Sequence& sequence, size_t group, int32_t num_tokens) const;
   int32_t blocks_to_come(const Sequence& sequence, size_t group) const;
+  void make_room_to_grow(Sequence& sequence);
   void start(Sequence& sequence, int32_t num_cached, Time now);
 
   const Limits limits_;

@@ -68,6 +68,10 @@ class Completion {
     }
     ready_.notify_all();
   }
+  void reset() {
+    std::lock_guard lock(mutex_);
+    status_.reset();
+  }
   Status wait() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return status_.has_value(); });
@@ -109,10 +113,17 @@ class CpuStream : public Stream {
   const Device& device() const override { return device_; }
 
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override {
+    return submit(std::move(work), nullptr);
+  }
+  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work,
+                                          std::unique_ptr<Event> event) override {
     RETURN_IF_ERROR(device_.failure());
-    auto completion = std::make_shared<Completion>();
-    auto event = std::make_unique<CpuEvent>(completion);
-    if (!tasks_.push({std::move(work), std::move(completion)}))
+    if (event) {
+      static_cast<CpuEvent&>(*event).completion()->reset();
+    } else {
+      event = std::make_unique<CpuEvent>(std::make_shared<Completion>());
+    }
+    if (!tasks_.push({std::move(work), static_cast<CpuEvent&>(*event).completion()}))
       return unavailable("cpu: the stream is closed");
     return event;
   }

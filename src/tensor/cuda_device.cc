@@ -55,6 +55,8 @@ class CudaEvent final : public Event {
   }
   bool done() override { return !event_ || cudaEventQuery(event_) != cudaErrorNotReady; }
   cudaEvent_t handle() const { return event_; }
+  // For a new piece of work: `status` of its host part.
+  void reset(Status status) { status_ = std::move(status); }
 
  private:
   Device& device_;
@@ -253,25 +255,34 @@ CudaStream::~CudaStream() {
   cudaStreamDestroy(stream_);
 }
 
-StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&)> work) {
+StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&)> work,
+                                                    std::unique_ptr<Event> used) {
   RETURN_IF_ERROR(device_.failure());
   const int index = device_.info().index;
   Status status = cuda_status(cudaSetDevice(index), "cudaSetDevice", index);
   if (status.ok()) status = work(*this);
   // Recorded even when `work` failed half-way: what it had enqueued still uses the caller's memory.
-  cudaEvent_t event = nullptr;
-  Status recorded =
-      cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-                  "cudaEventCreateWithFlags", index);
+  cudaEvent_t event = used ? static_cast<CudaEvent&>(*used).handle() : nullptr;
+  const bool again = event != nullptr;
+  Status recorded;
+  if (!again) {
+    recorded = cuda_status(
+        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+        "cudaEventCreateWithFlags", index);
+  }
   if (recorded.ok()) {
     recorded = cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord", index);
     if (!recorded.ok()) {
-      cudaEventDestroy(event);
+      if (!again) cudaEventDestroy(event);
       event = nullptr;
     }
   }
   if (status.ok()) status = recorded;
   if (!status.ok()) look_for_failure();
+  if (again && event) {
+    static_cast<CudaEvent&>(*used).reset(std::move(status));
+    return used;
+  }
   return std::unique_ptr<Event>(std::make_unique<CudaEvent>(device_, event, std::move(status)));
 }
 

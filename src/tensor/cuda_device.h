@@ -32,7 +32,11 @@ class CudaStream final : public Stream {
   ~CudaStream() override;
 
   const Device& device() const override { return device_; }
-  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override;
+  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) override {
+    return submit(std::move(work), nullptr);
+  }
+  StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work,
+                                          std::unique_ptr<Event> used) override;
   Status wait(const Event& event) override;
   Status copy(void* dst, const void* src, size_t bytes) override;
   Status fill(void* dst, int byte, size_t bytes) override;

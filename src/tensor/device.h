@@ -99,6 +99,13 @@ class Stream {
   // kernels run synchronously inside. CUDA: inline on the caller's thread, kernels enqueue. The
   // event covers all that `work` issued. A device that has failed refuses with its failure().
   virtual StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) = 0;
+  // The same for work that comes again and again: `used`, an event that submit() of this stream
+  // gave, may become the new one's. It was waited for, and no stream was told to wait for it; null
+  // will do.
+  virtual StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work,
+                                                  std::unique_ptr<Event> /*used*/) {
+    return submit(std::move(work));
+  }
 
   // What is submitted from now on begins after all that `event` covers, of any stream of this
   // device, whatever its status. Not inside submitted work.
