@@ -66,7 +66,7 @@ void add_packing(Key& key, const io::Plan& plan) {
   const kernels::RowMajorPart whole{matrix.data(), kRows};
   NEREID_CHECK(kernels::pack_panel16({&whole, 1}, kCols, packed).ok());
   key.add("packing", text_of(packed));
-  std::vector<kernels::WeightFormat> done = {{}};
+  std::vector<kernels::WeightFormat> done = {{}, kernels::kFloat32};
   for (const io::Weight& w : plan.weights) {
     if (std::ranges::find(done, w.format) != done.end()) continue;
     done.push_back(w.format);

@@ -65,6 +65,8 @@ class CallText {
       if constexpr (kRole == Role::kMatrix || kRole == Role::kVector) return weight(x);
       return fmt::format("{} {}", name, x.index);
     } else if constexpr (std::is_same_v<T, kernels::Heads>) {
+      if (x.latent > 0)
+        return fmt::format("{} + {} heads of {}, latent {}", x.num, x.num_kv, x.dim, x.latent);
       return fmt::format("{} + 2 * {} heads of {}", x.num, x.num_kv, x.dim);
     } else if constexpr (std::is_enum_v<T>) {
       return fmt::format("{} {}", name, names_of(x)[static_cast<size_t>(x)]);
@@ -119,8 +121,8 @@ std::string kernels_text(const io::Plan& plan) {
 
 std::string memory_text(const io::Plan& plan, const InspectOptions& options) {
   const io::ModelFacts& m = plan.model;
-  const uint64_t kv_row =
-      uint64_t{2} * m.num_layers * m.num_kv_heads * m.head_dim * nereid::size_of(m.kv_dtype);
+  const uint64_t kv_row = uint64_t{m.latent > 0 ? 1u : 2u} * m.num_layers * m.num_kv_heads *
+                          m.head_dim * nereid::size_of(m.kv_dtype);
   const auto rows = [](int64_t bytes, int64_t count) {
     return static_cast<uint64_t>(bytes * count);
   };

@@ -98,6 +98,10 @@ class CheckpointSource final : public WeightSource {
               std::span<BF16> out) const override {
     return read_part(checkpoint_, weight, part, first, out);
   }
+  Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
+              std::span<float> out) const override {
+    return read_part(checkpoint_, weight, part, first, out);
+  }
 
  private:
   const io::Checkpoint& checkpoint_;
@@ -122,6 +126,11 @@ class RandomSource final : public WeightSource {
         out[i] = to_bf16((static_cast<float>(half) - 32767.5f) * scale);
       }
     }
+    return ok();
+  }
+  Status read(const graph::Weight&, const graph::WeightPart&, int64_t,
+              std::span<float> out) const override {
+    std::fill(out.begin(), out.end(), 0.0f);
     return ok();
   }
 };
@@ -169,10 +178,11 @@ Status read_stacked(const graph::Weight& weight, int64_t first, std::span<T> out
   return out.empty() ? ok() : internal_error("weight '{}' has too few parts", weight.name);
 }
 
+template <class T>
 Status read_stacked(const graph::Weight& weight, const WeightSource& source, int64_t first,
-                    std::span<BF16> out) {
+                    std::span<T> out) {
   return read_stacked(weight, first, out,
-                      [&](const graph::WeightPart& part, int64_t from, std::span<BF16> to) {
+                      [&](const graph::WeightPart& part, int64_t from, std::span<T> to) {
                         return source.read(weight, part, from, to);
                       });
 }
@@ -203,6 +213,11 @@ Status write_integers(const graph::Weight& weight, const WeightSource& source,
 
 Status write_weight(const graph::Weight& weight, const WeightSource& source,
                     io::EngineWriter& writer) {
+  if (weight.format == kernels::kFloat32) {
+    std::vector<float> numbers(static_cast<size_t>(weight.k));
+    RETURN_IF_ERROR(read_stacked(weight, source, 0, std::span(numbers)));
+    return writer.append(std::as_bytes(std::span(numbers)));
+  }
   if (!weight.format.is_float()) return write_integers(weight, source, writer);
   const bool packed = weight.layout == kernels::WeightLayout::kPanel16;
   // Whole panels, so that packed chunks are pieces of the packed whole.

@@ -21,6 +21,9 @@ class WeightSource {
   // Elements [first, first + out.size()) of one part of `weight`, row-major, as bf16.
   virtual Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
                       std::span<BF16> out) const = 0;
+  // As f32 numbers, for a weight of that format.
+  virtual Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
+                      std::span<float> out) const = 0;
 };
 
 // Elements [first, first + out.size()) of a weight [experts * n, k], row-major, which may span

@@ -20,8 +20,8 @@ uint64_t bytes_read(const Op& op, const StepData& step) {
     if constexpr (kRole == kernels::Role::kMatrix && Op::kRowsIndependent)
       bytes += kernels::stored_bytes(operand);
     if constexpr (kRole == kernels::Role::kCache)
-      bytes += static_cast<uint64_t>(step.num_positions) * 2 * op.heads.num_kv * op.heads.dim *
-               size_of(operand.type);
+      bytes += static_cast<uint64_t>(step.num_positions) * (op.heads.latent > 0 ? 1 : 2) *
+               op.heads.num_kv * op.heads.dim * size_of(operand.type);
   });
   return bytes;
 }

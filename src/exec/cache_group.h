@@ -33,6 +33,7 @@ struct CacheGroup {
   int32_t window = 0;  // positions a token sees, itself included; 0 = all
   int32_t sink = 0;    // leading positions that stay visible beyond the window
   int32_t num_kv_heads = 0, head_dim = 0;
+  int32_t latent = 0;  // columns of a value, which lies in its key; 0: it does not
   std::vector<int32_t> layers;
 
   // Whether no token from position `start` on sees any of [begin, end).

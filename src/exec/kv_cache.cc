@@ -22,7 +22,8 @@ KvLayout KvLayout::of(const CacheGroup& group, const RunnerLimits& limits) {
   out.data = round_up(lines * line, kReadAlignment);
   if (kernels::has_kv_scales(limits.kv_type))
     out.scales = round_up(lines * sizeof(float), kReadAlignment);
-  out.layer = 2 * (out.data + out.scales);
+  out.has_values = group.latent == 0;
+  out.layer = (out.has_values ? 2 : 1) * (out.data + out.scales);
   out.block = group.layers.size() * out.layer;
   return out;
 }

@@ -19,18 +19,19 @@ namespace nereid::exec {
 // How a block of a group lies: one piece of memory with all layers of the group in turn, of each
 // its keys, then its values, [kv_heads, block_tokens, head_dim] each (keys perhaps in panels, see
 // kernels::KeyLayout), then their scales, f32 [kv_heads, block_tokens] each, for a cache type that
-// has them. Sizes in bytes.
+// has them. Values that lie in their keys are those. Sizes in bytes.
 struct KvLayout {
   size_t data = 0, scales = 0;  // of a layer's keys, or values, in a block; scales 0: none
   size_t layer = 0, block = 0;  // of a layer in a block, and of a block
+  bool has_values = true;       // beside the keys
 
   static KvLayout of(const CacheGroup& group, const RunnerLimits& limits);
 
   // Of the group's i-th layer, from the block's start.
   size_t keys(size_t i) const { return i * layer; }
-  size_t values(size_t i) const { return keys(i) + data; }
-  size_t key_scales(size_t i) const { return keys(i) + 2 * data; }
-  size_t value_scales(size_t i) const { return key_scales(i) + scales; }
+  size_t values(size_t i) const { return keys(i) + (has_values ? data : 0); }
+  size_t key_scales(size_t i) const { return values(i) + data; }
+  size_t value_scales(size_t i) const { return key_scales(i) + (has_values ? scales : 0); }
 };
 
 // InvalidArgument when a copy names a group or a block that there is not.

@@ -40,6 +40,20 @@ TEST(KvLayout, ABlockHasAllLayersOfItsGroup) {
   EXPECT_EQ(scaled.block, size_t{3} * 2 * 2 * 16 * (16 + 4));
 }
 
+// Values that lie in their keys take no memory of their own.
+TEST(KvLayout, LatentKeysHaveTheValues) {
+  RunnerLimits limits = kCacheLimits;
+  limits.block_tokens = 16;
+  limits.kv_type = DType::kI8;
+  const CacheGroup group{.num_kv_heads = 1, .head_dim = 24, .latent = 16, .layers = {0, 1}};
+  const KvLayout layout = KvLayout::of(group, limits);
+  EXPECT_EQ(layout.data, size_t{16} * 24);
+  EXPECT_EQ(layout.values(1), layout.keys(1));
+  EXPECT_EQ(layout.key_scales(1), layout.keys(1) + layout.data);
+  EXPECT_EQ(layout.value_scales(1), layout.key_scales(1));
+  EXPECT_EQ(layout.block, size_t{2} * 16 * (24 + 4));
+}
+
 // Counts the copies that a stream is asked for.
 class CountingStream : public Stream {
  public:

@@ -75,13 +75,14 @@ std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& l
   for (const io::Call& call : plan.calls) {
     const auto* attention = std::get_if<kernels::ids::Attention>(&call.op);
     if (!attention) continue;
-    CacheGroup group{.num_kv_heads = attention->heads.num_kv, .head_dim = attention->heads.dim};
+    const kernels::Heads& heads = attention->heads;
+    CacheGroup group{.num_kv_heads = heads.num_kv, .head_dim = heads.dim, .latent = heads.latent};
     const int32_t window = window_of(attention->window, limits);
     if (window < plan.model.max_positions) group.window = window;
     if (group.window > 0) group.sink = limits.sink;
     const auto same = [&](const CacheGroup& other) {
       return other.window == group.window && other.num_kv_heads == group.num_kv_heads &&
-             other.head_dim == group.head_dim;
+             other.head_dim == group.head_dim && other.latent == group.latent;
     };
     auto found = std::ranges::find_if(groups, same);
     if (found == groups.end()) found = groups.insert(found, group);

@@ -346,7 +346,7 @@ std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
   };
   io::ModelFacts& m = plan.model;
   for (int32_t* field : {&m.vocab_size, &m.hidden_size, &m.num_layers, &m.num_heads,
-                         &m.num_kv_heads, &m.head_dim, &m.max_positions})
+                         &m.num_kv_heads, &m.head_dim, &m.latent, &m.max_positions})
     add(*field);
   for (io::Value& v : plan.values) {
     for (int64_t* field : {&v.cols, &v.stride, &v.column, &v.offset}) add(*field);
@@ -363,7 +363,7 @@ std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
             if constexpr (std::is_same_v<Operand, kernels::Id>) add(x.index);
             if constexpr (std::is_same_v<Operand, int32_t>) add(x);
             if constexpr (std::is_same_v<Operand, kernels::Heads>)
-              add(x.num), add(x.num_kv), add(x.dim);
+              add(x.num), add(x.num_kv), add(x.dim), add(x.latent);
           });
         },
         call.op);

@@ -9,7 +9,8 @@ namespace nereid::graph {
 Builder::Builder(io::ModelFacts model) { graph_.model = std::move(model); }
 
 Heads Builder::heads() const {
-  return {graph_.model.num_heads, graph_.model.num_kv_heads, graph_.model.head_dim};
+  const io::ModelFacts& m = graph_.model;
+  return {m.num_heads, m.num_kv_heads, m.head_dim, m.latent};
 }
 
 ValueId Builder::value(std::string name, io::Extent extent, DType dtype, int64_t cols) {
@@ -58,6 +59,7 @@ ValueId Builder::norm(std::string name, ValueId x, WeightId weight, const NormKi
   graph_.nodes.push_back({Norm{.x = x,
                                .weight = weight,
                                .bias = bias,
+                               .piece = kind.piece,
                                .eps = kind.eps,
                                .weight_offset = kind.weight_offset,
                                .centered = kind.centered,
@@ -94,7 +96,8 @@ ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles, bool interl
 ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float scale,
                            int32_t window, const AttentionKind& kind) {
   const Heads h = heads();
-  const ValueId out = value(std::move(name), extent(qkv), DType::kBF16, int64_t{h.num} * h.dim);
+  const ValueId out =
+      value(std::move(name), extent(qkv), DType::kBF16, int64_t{h.num} * h.value_dim());
   graph_.nodes.push_back({Attention{.qkv = qkv,
                                     .heads = h,
                                     .cache = layer,
@@ -146,6 +149,14 @@ ValueId Builder::expert_linear(std::string name, ValueId x, ValueId experts, Wei
   const ValueId out =
       value(std::move(name), extent(x), DType::kF32, cols(experts) * graph_.weights[weight].n);
   graph_.nodes.push_back({ExpertLinear{x, experts, weight, bias, out}});
+  return out;
+}
+
+ValueId Builder::head_linear(std::string name, ValueId x, WeightId weight, int32_t kept,
+                             DType dtype) {
+  const Weight& w = graph_.weights[weight];
+  const ValueId out = value(std::move(name), extent(x), dtype, w.experts * (kept + w.n));
+  graph_.nodes.push_back({HeadLinear{x, weight, kept, out}});
   return out;
 }
 

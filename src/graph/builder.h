@@ -33,6 +33,7 @@ class Builder {
     float eps = 0;
     float weight_offset = 0;
     bool centered = false;  // LayerNorm
+    int32_t piece = 0;      // columns; 0: those of the weight
   };
 
   // Values take the name given (it need not be unique; it is for people).
@@ -60,6 +61,8 @@ class Builder {
   Routed route(const std::string& name, Route op, int64_t picked);
   ValueId expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
                         WeightId bias = kNone);
+  // Of each head, see kernels::HeadLinear.
+  ValueId head_linear(std::string name, ValueId x, WeightId weight, int32_t kept, DType out);
   ValueId weighted_sum(std::string name, ValueId x, ValueId weights);
   ValueId sampled_rows(std::string name, ValueId x);
 

@@ -91,6 +91,7 @@ struct ModelFacts {
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
+  int32_t latent = 0;            // see kernels::Heads
   int32_t max_positions = 0;     // longest sequence, prompt and output together
   std::vector<RopeTable> ropes;  // what the calls' angles name
   int32_t bos_id = kNone;        // kNone = the model has none

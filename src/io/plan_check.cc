@@ -32,6 +32,8 @@ Status check_model(const ModelFacts& m) {
   RETURN_IF_ERROR(positive("num_heads", m.num_heads, 1 << 14));
   RETURN_IF_ERROR(positive("num_kv_heads", m.num_kv_heads, m.num_heads));
   RETURN_IF_ERROR(positive("head_dim", m.head_dim, 4096));
+  NEREID_REQUIRE(m.latent >= 0 && m.latent <= m.head_dim, "model.latent: {} is not in [0, {}]",
+                 m.latent, m.head_dim);
   RETURN_IF_ERROR(positive("max_positions", m.max_positions, 1 << 26));
   NEREID_REQUIRE(m.num_heads % m.num_kv_heads == 0,
                  "model.num_heads: {} is not a multiple of num_kv_heads {}", m.num_heads,
@@ -156,7 +158,7 @@ class CallChecker {
  private:
   Status take_layer(int32_t layer, const kernels::Heads& h) {
     const ModelFacts& m = plan_.model;
-    NEREID_REQUIRE(h.num_kv == m.num_kv_heads && h.dim == m.head_dim,
+    NEREID_REQUIRE(h.num_kv == m.num_kv_heads && h.dim == m.head_dim && h.latent == m.latent,
                    "{} key heads of {} differ from the model's", h.num_kv, h.dim);
     NEREID_REQUIRE(!layer_seen_[static_cast<size_t>(layer)], "layer {} is used twice", layer);
     layer_seen_[static_cast<size_t>(layer)] = true;

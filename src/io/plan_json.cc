@@ -67,7 +67,7 @@ void fields(V& v, Weight& x) {
 }
 template <class V>
 void fields(V& v, kernels::Heads& x) {
-  v("num", x.num), v("num_kv", x.num_kv), v("dim", x.dim);
+  v("num", x.num), v("num_kv", x.num_kv), v("dim", x.dim), v("latent", x.latent);
 }
 // What an op is made of, apart from what it gets at run time.
 template <class V, class Op>
@@ -90,6 +90,7 @@ void fields(V& v, ModelFacts& x) {
   v("name", x.name), v("architecture", x.architecture), v("source_dir", x.source_dir);
   v("vocab_size", x.vocab_size), v("hidden_size", x.hidden_size), v("num_layers", x.num_layers);
   v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim);
+  v("latent", x.latent);
   v("max_positions", x.max_positions), v("ropes", x.ropes);
   v("bos_id", x.bos_id), v("pad_id", x.pad_id), v("end_ids", x.end_ids);
   v("kv_dtype", x.kv_dtype);

@@ -137,7 +137,7 @@ TEST(Plan, CheckProvesEveryPlane) {
   plan.weights[1].format = kernels::kInt8PerRow;
   place_weights(plan);
   EXPECT_THAT(std::string(message(check_plan(plan))),
-              HasSubstr("'weight' [1, 32] is not a vector"));
+              HasSubstr("'weight' int8 [1, 32] is not a vector"));
 }
 
 TEST(Plan, ChecksumIsChainedOverPieces) {

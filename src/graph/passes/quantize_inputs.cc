@@ -1,5 +1,6 @@
 // fp8: the inputs of products whose weights are fp8, and who makes them.
 #include <map>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -23,6 +24,8 @@ template <class T>
 StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,
                     const Quantize& quantize) {
   if (uses.readers[op.out].size() != 1) return false;
+  if constexpr (std::is_same_v<T, Norm>)
+    if (op.piece > 0 || graph.weights[op.weight].k != graph.values[op.x].cols) return false;
   T folded = op;
   folded.out = quantize.out;
   folded.scales = quantize.scales;

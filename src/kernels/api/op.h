@@ -45,8 +45,8 @@ enum class WeightLayout : uint8_t {
   kPanel16 = 1,
 };
 
-// A matrix [n, k], or a bf16 vector of k (n = 1, row-major), and the addresses of its planes.
-// Several, one stored behind the other in each plane, where an op's field is per_expert().
+// A matrix [n, k], or a bf16 or f32 vector of k (n = 1, row-major), and the addresses of its
+// planes. Several, one stored behind the other in each plane, where an op's field is per_expert().
 struct WeightView {
   const void* data = nullptr;
   WeightLayout layout = WeightLayout::kRowMajor;
@@ -57,6 +57,7 @@ struct WeightView {
   const int32_t* index = nullptr;  // likewise; row-major [k]
   int64_t experts = 1;
 
+  const float* as_f32() const { return static_cast<const float*>(data); }
   const BF16* as_bf16() const { return static_cast<const BF16*>(data); }
   const uint8_t* as_bytes() const { return static_cast<const uint8_t*>(data); }
 };
@@ -169,6 +170,7 @@ struct Field {
   Rows rows = Rows::kSame;
   bool optional = false;
   bool has_experts = false;           // a weight [experts, n, k]; others have one expert
+  bool is_exact = false;              // a vector of f32 numbers; others are bf16
   std::string_view replaces = {};     // the input whose memory this output takes over, when given
   std::string_view may_replace = {};  // likewise, but only where nobody reads the input later
 
@@ -180,6 +182,11 @@ struct Field {
   constexpr Field per_expert() const {
     Field f = *this;
     f.has_experts = true;
+    return f;
+  }
+  constexpr Field exact() const {
+    Field f = *this;
+    f.is_exact = true;
     return f;
   }
   constexpr Field of(Rows r) const {

@@ -103,45 +103,48 @@ struct QuantizeOf {
   friend void reference(const QuantizeOf<Views>& a);
 };
 
-// sum = x + add (when add is given). Then each piece y of sum that is as wide as the weight (all of
-// it, or for example one head) becomes (y - m) / sqrt(mean((y - m)^2) + eps) * (weight +
-// weight_offset) + bias, with m = mean(y) when `centered` (LayerNorm), else 0 (RMS norm). Where out
-// is f8e4m3, the result is rounded to bf16 first.
+// sum = x + add (when add is given). Then each piece y of sum (all of it, or for example one head)
+// becomes (y - m) / sqrt(mean((y - m)^2) + eps) * (weight + weight_offset) + bias, with m = mean(y)
+// when `centered` (LayerNorm), else 0 (RMS norm). A weight (and bias) that is several pieces wide
+// has its own numbers for each, and begins again after the last. Where out is f8e4m3, the result is
+// rounded to bf16 first.
 template <class F>
 struct NormOf {
   static constexpr std::string_view kName = "norm";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;        // f32 or bf16 [n, hidden]
   typename F::Value add;      // f32 [n, hidden], optional
-  typename F::Weight weight;  // [piece], piece divides hidden
-  typename F::Weight bias;    // [piece], optional
+  typename F::Weight weight;  // [pieces * piece], divides hidden
+  typename F::Weight bias;    // likewise, optional
+  int32_t piece = 0;          // columns of a piece; 0 = those of the weight
   float eps = 0;
   float weight_offset = 0;
   bool centered = false;
   typename F::Value out;  // bf16, f32 or f8e4m3 [n, hidden]
   typename F::Value sum;  // f32 [n, hidden] in place of x, given when add is
-  typename F::Value
-      scales;  // f32 [n, 1], given when out is f8e4m3; the weight is as wide as x then
+  typename F::Value scales;  // f32 [n, 1], given when out is f8e4m3; a row is one piece then
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
-                      in("add", &NormOf::add, {DType::kF32}).maybe(),
-                      vector("weight", &NormOf::weight), vector("bias", &NormOf::bias).maybe(),
-                      attribute("eps", &NormOf::eps),
-                      attribute("weight_offset", &NormOf::weight_offset),
-                      attribute("centered", &NormOf::centered),
-                      kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32, DType::kF8E4M3})
-                          .may_be_in_place_of("x"),
-                      kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"),
-                      kernels::out("scales", &NormOf::scales, {DType::kF32}).maybe());
+    return std::tuple(
+        in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
+        in("add", &NormOf::add, {DType::kF32}).maybe(), vector("weight", &NormOf::weight),
+        vector("bias", &NormOf::bias).maybe(), attribute("piece", &NormOf::piece),
+        attribute("eps", &NormOf::eps), attribute("weight_offset", &NormOf::weight_offset),
+        attribute("centered", &NormOf::centered),
+        kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32, DType::kF8E4M3})
+            .may_be_in_place_of("x"),
+        kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"),
+        kernels::out("scales", &NormOf::scales, {DType::kF32}).maybe());
   }
   static std::string_view check(const NormOf<Views>& a) {
     if (is_given(a.add) != is_given(a.sum)) return "'add' and 'sum' come together";
     if (a.out.cols != a.x.cols) return "out is not as wide as x";
     if (a.x.cols % a.weight.k != 0) return "the weight's width does not divide that of x";
+    if (a.piece < 0 || (a.piece > 0 && a.weight.k % a.piece != 0))
+      return "a piece's width does not divide the weight's";
     if (is_given(a.bias) && a.bias.k != a.weight.k) return "bias is not as wide as the weight";
     if (const std::string_view text = check_scales(a.out, a.scales); !text.empty()) return text;
-    if (is_given(a.scales) && a.weight.k != a.x.cols) return "a row of f8e4m3 is one piece";
+    if (is_given(a.scales) && piece_of(a) != a.x.cols) return "a row of f8e4m3 is one piece";
     if (is_given(a.add) && a.x.dtype != DType::kF32) return "a sum is f32";
     if (is_given(a.add) && (a.add.cols != a.x.cols || a.sum.cols != a.x.cols))
       return "add or sum is not as wide as x";
@@ -149,6 +152,8 @@ struct NormOf {
     if (!std::isfinite(a.weight_offset)) return "weight_offset is not a number";
     return {};
   }
+  // Columns of a piece.
+  static int64_t piece_of(const NormOf<Views>& a) { return a.piece > 0 ? a.piece : a.weight.k; }
   friend void reference(const NormOf<Views>& a);
 };
 
@@ -183,10 +188,16 @@ struct LinearOf {
   friend void reference(const LinearOf<Views>& a);
 };
 
-// Query, key and value heads side by side: [q heads | k heads | v heads], each of head_dim columns.
+// Query, key and value heads side by side: [q heads | k heads | v heads], each of `dim` columns.
+// Latent heads (multi-head latent attention, DeepSeek-AI 2024, "DeepSeek-V2") have no v heads: a
+// value is the last `latent` columns of its key.
 struct Heads {
   int32_t num = 0, num_kv = 0, dim = 0;
-  constexpr int64_t width() const { return (int64_t{num} + 2 * int64_t{num_kv}) * dim; }
+  int32_t latent = 0;  // 0 = values of their own
+  constexpr int64_t width() const {
+    return (int64_t{num} + (latent > 0 ? 1 : 2) * int64_t{num_kv}) * dim;
+  }
+  constexpr int32_t value_dim() const { return latent > 0 ? latent : dim; }
   bool operator==(const Heads&) const = default;
 };
 
@@ -194,6 +205,7 @@ inline std::string_view check_heads(const Heads& h, int64_t width) {
   if (h.num < 1 || h.num_kv < 1 || h.dim < 1 || h.num % h.num_kv != 0)
     return "the query heads are not a multiple of the key heads";
   if (h.dim % 2 != 0) return "the width of a head is odd";
+  if (h.latent < 0 || h.latent > h.dim) return "a value is wider than its key";
   if (h.width() != width) return "qkv is not as wide as its heads";
   return {};
 }
@@ -247,10 +259,11 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads) {
 // A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
 // s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
 // each query, without a value: they enlarge the sum of weights (and m) only.
-// A bf16 cache holds rounded values. An i8 or f8e4m3 cache holds, for a vector
-// x of one token and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest
-// even; it stands for scale * stored. A vector with amax < kSmallestScaled is stored as zeros with
-// scale 0; one that is not finite gets the scale NaN.
+// A bf16 cache holds rounded values. With latent heads the cache has keys alone, rotated and
+// rounded as others are, and a value is read from its key. An i8 or f8e4m3 cache holds, for a
+// vector x of one token and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to
+// nearest even; it stands for scale * stored. A vector with amax < kSmallestScaled is stored as
+// zeros with scale 0; one that is not finite gets the scale NaN.
 template <class F>
 struct AttentionOf {
   static constexpr std::string_view kName = "attention";
@@ -265,7 +278,7 @@ struct AttentionOf {
   typename F::Weight sinks;    // [heads.num] sink logits, optional
   typename F::Angles angles;   // optional, at most as wide as a head
   bool interleaved = false;    // of the angles, as in Rope
-  typename F::Value out;       // bf16 [n, heads.num * heads.dim]
+  typename F::Value out;       // bf16 [n, heads.num * heads.value_dim()]
   typename F::Step step = {};  // positions, row_begin, row_of_token, block_table
 
   static constexpr auto fields() {
@@ -281,7 +294,8 @@ struct AttentionOf {
         kernels::step(&AttentionOf::step));
   }
   static std::string_view check(const AttentionOf<Views>& a) {
-    if (a.out.cols != int64_t{a.heads.num} * a.heads.dim) return "out is not as wide as its heads";
+    if (a.out.cols != int64_t{a.heads.num} * a.heads.value_dim())
+      return "out is not as wide as its heads";
     if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
     if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
     if (is_given(a.sinks) && a.sinks.k != a.heads.num) return "there is not one sink for each head";
@@ -420,7 +434,7 @@ struct RouteOf {
   static constexpr std::string_view kName = "route";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;      // f32 [n, experts]
-  typename F::Weight bias;  // [experts], optional
+  typename F::Weight bias;  // f32 [experts], optional
   Scoring scoring = Scoring::kSoftmax;
   int32_t groups = 1, groups_kept = 1, group_best = 1;
   bool renormalise = false;
@@ -431,7 +445,7 @@ struct RouteOf {
 
   static constexpr auto fields() {
     return std::tuple(
-        in("x", &RouteOf::x, {DType::kF32}), vector("bias", &RouteOf::bias).maybe(),
+        in("x", &RouteOf::x, {DType::kF32}), vector("bias", &RouteOf::bias).maybe().exact(),
         attribute("scoring", &RouteOf::scoring), attribute("groups", &RouteOf::groups),
         attribute("groups_kept", &RouteOf::groups_kept),
         attribute("group_best", &RouteOf::group_best),
@@ -491,6 +505,37 @@ struct ExpertLinearOf {
   friend void reference(const ExpertLinearOf<Views>& a);
 };
 
+// Products by head: x has a piece of kept + k columns for each head, out one of kept + n_out. The
+// first `kept` columns of a piece are x's; the others are the rest of x's piece, rounded to bf16,
+// by the head's weight. Rounding of the products as linear's.
+template <class F>
+struct HeadLinearOf {
+  static constexpr std::string_view kName = "head_linear";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;        // f32 or bf16 [n, heads * (kept + k)]
+  typename F::Weight weight;  // [heads, n_out, k]
+  int32_t kept = 0;
+  typename F::Value out;  // f32 or bf16 [n, heads * (kept + n_out)]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &HeadLinearOf::x, {DType::kF32, DType::kBF16}),
+                      matrix("weight", &HeadLinearOf::weight).per_expert(),
+                      attribute("kept", &HeadLinearOf::kept),
+                      kernels::out("out", &HeadLinearOf::out, {DType::kF32, DType::kBF16}));
+  }
+  static std::string_view check(const HeadLinearOf<Views>& a) {
+    if (a.weight.experts > kMaxExperts) return "too many heads";
+    if (!a.weight.format.is_float()) return "the weights of heads are not bf16";
+    if (a.kept < 0) return "a negative number of columns is kept";
+    if (a.x.cols != a.weight.experts * (a.kept + a.weight.k))
+      return "x is not a piece for each head";
+    if (a.out.cols != a.weight.experts * (a.kept + a.weight.n))
+      return "out is not a piece for each head";
+    return {};
+  }
+  friend void reference(const HeadLinearOf<Views>& a);
+};
+
 // out = the pieces of x (each as wide as out) times their weights, summed in order.
 template <class F>
 struct WeightedSumOf {
@@ -538,7 +583,7 @@ template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
                  GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
-                 WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>>;
+                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>>;
 
 template <class... Ops>
 constexpr bool lists_all_members(std::variant<Ops...>*) {
@@ -560,6 +605,7 @@ using Add = AddOf<Ids>;
 using SoftCap = SoftCapOf<Ids>;
 using Route = RouteOf<Ids>;
 using ExpertLinear = ExpertLinearOf<Ids>;
+using HeadLinear = HeadLinearOf<Ids>;
 using WeightedSum = WeightedSumOf<Ids>;
 using GatherRows = GatherRowsOf<Ids>;
 using Quantize = QuantizeOf<Ids>;
@@ -578,6 +624,7 @@ using Add = AddOf<Views>;
 using SoftCap = SoftCapOf<Views>;
 using Route = RouteOf<Views>;
 using ExpertLinear = ExpertLinearOf<Views>;
+using HeadLinear = HeadLinearOf<Views>;
 using WeightedSum = WeightedSumOf<Views>;
 using GatherRows = GatherRowsOf<Views>;
 using Quantize = QuantizeOf<Views>;

@@ -10,6 +10,7 @@ std::string_view format_error(const WeightFormat& f) {
   if (f.is_float()) return f == WeightFormat{} ? "" : "a float format has no properties";
   if (f.scheme == Scheme::kFloat8)
     return f == kFp8PerRow ? "" : "fp8 has one f32 scale for each row and nothing else";
+  if (f.scheme == Scheme::kFloat32) return f == kFloat32 ? "" : "float32 has no properties";
   if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
   if (f.group < 0 || f.group % kGroupUnit != 0) return "a group is a multiple of 16 columns";
   if (f.scales != DType::kF32) return "scales are f32";
@@ -19,6 +20,7 @@ std::string_view format_error(const WeightFormat& f) {
 std::string text_of(const WeightFormat& f) {
   if (f.is_float()) return "bf16";
   if (f.scheme == Scheme::kFloat8) return "fp8";
+  if (f.scheme == Scheme::kFloat32) return "f32";
   std::string text = fmt::format("int{}", f.bits);
   if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
   if (f.zeros) text += " with zero points";
@@ -41,6 +43,8 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
     const auto bytes = panels ? panel16_bytes(n, k) : static_cast<uint64_t>(n * k) * sizeof(BF16);
     return {{PlaneRole::kData, DType::kBF16, n, k, bytes}};
   }
+  if (format.scheme == Scheme::kFloat32)
+    return {{PlaneRole::kData, DType::kF32, n, k, static_cast<uint64_t>(n * k) * sizeof(float)}};
   const int64_t row_bytes = format.row_bytes(k), groups = format.num_groups(k);
   const int64_t rows = panels ? num_panels(n) * kPanelRows : n;
   const int64_t data = panels ? num_panels(n) * integer_panel_bytes(k, format.bits) : n * row_bytes;
@@ -79,6 +83,7 @@ float factor_at(const WeightView& w, int64_t row, int64_t col) {
   if (w.format.is_float())
     return to_float(w.as_bf16()[w.layout == WeightLayout::kPanel16 ? panel_index(row, col, w.k)
                                                                    : row * w.k + col]);
+  if (w.format.scheme == Scheme::kFloat32) return w.as_f32()[row * w.k + col];
   const IntegerPlace place = integer_place(w.layout, w.format, row, col, w.k);
   if (w.format.scheme == Scheme::kFloat8) return to_float(F8E4M3{w.as_bytes()[place.byte]});
   const int32_t u = w.as_bytes()[place.byte] >> place.shift & ((1 << w.format.bits) - 1);

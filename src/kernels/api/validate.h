@@ -54,7 +54,10 @@ std::string shape_error(const Op& op) {
           wrong = fmt::format("'{}' is {} [{}], wanted {}", field.name, name_of(operand.dtype),
                               operand.cols, name_of(field.types.types[0]));
       if constexpr (kRole == Role::kMatrix)
-        if (const std::string_view text = format_error(operand.format); !text.empty())
+        if (const std::string_view text = operand.format.scheme == Scheme::kFloat32
+                                              ? "only a vector is f32"
+                                              : format_error(operand.format);
+            !text.empty())
           wrong = fmt::format("'{}' {}: {}", field.name, operand_text(operand), text);
       if constexpr (kRole == Role::kMatrix || kRole == Role::kVector)
         if (operand.experts < 1 || (operand.experts > 1 && !field.has_experts))
@@ -62,8 +65,9 @@ std::string shape_error(const Op& op) {
                               operand.experts);
       if constexpr (kRole == Role::kVector)
         if (operand.n != 1 || operand.layout != WeightLayout::kRowMajor ||
-            operand.format != WeightFormat{})
-          wrong = fmt::format("'{}' [{}, {}] is not a vector", field.name, operand.n, operand.k);
+            operand.format != (field.is_exact ? kFloat32 : WeightFormat{}))
+          wrong = fmt::format("'{}' {} is not a vector of {}", field.name, operand_text(operand),
+                              text_of(field.is_exact ? kFloat32 : WeightFormat{}));
     }
   });
   if (!wrong.empty()) return wrong;
@@ -73,8 +77,9 @@ std::string shape_error(const Op& op) {
 
 // The addresses of all planes that the format has beside the data.
 inline bool has_planes(const WeightView& w) {
-  return w.format.is_float() || (w.scales != nullptr && w.format.zeros == (w.zeros != nullptr) &&
-                                 w.format.ordered == (w.index != nullptr));
+  return w.format.scheme != Scheme::kInteger ||
+         (w.scales != nullptr && w.format.zeros == (w.zeros != nullptr) &&
+          w.format.ordered == (w.index != nullptr));
 }
 
 inline std::string_view cache_error(const CacheView& c) {

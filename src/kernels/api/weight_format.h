@@ -15,9 +15,10 @@ enum class Scheme : uint8_t {
   kFloat = 0,    // bf16 numbers
   kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero)
   kFloat8 = 2,   // f8e4m3 numbers f that stand for scale * f
+  kFloat32 = 3,  // f32 numbers, of vectors alone
 };
 inline std::span<const std::string_view> names_of(Scheme) {
-  static constexpr std::string_view kNames[] = {"float", "integer", "float8"};
+  static constexpr std::string_view kNames[] = {"float", "integer", "float8", "float32"};
   return kNames;
 }
 
@@ -43,6 +44,7 @@ struct WeightFormat {
 
 inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
 
+inline constexpr WeightFormat kFloat32 = {.scheme = Scheme::kFloat32, .bits = 32};
 inline constexpr WeightFormat kInt8PerRow = {.scheme = Scheme::kInteger, .bits = 8};
 inline constexpr WeightFormat kInt4Groups = {.scheme = Scheme::kInteger, .bits = 4, .group = 128};
 inline constexpr WeightFormat kFp8PerRow = {.scheme = Scheme::kFloat8, .bits = 8};

@@ -45,5 +45,6 @@ struct LinearKernel {
 };
 Status launch_linear(const LinearKernel& kernel, const Linear& args, ThreadPool& pool);
 Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& args, ThreadPool& pool);
+Status launch_head_linear(const Raw& raw, const HeadLinear& args, ThreadPool& pool);
 
 }  // namespace nereid::kernels::cpu

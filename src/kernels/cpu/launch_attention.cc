@@ -60,6 +60,8 @@ AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes) {
       .heads = a.heads.num,
       .kv_heads = a.heads.num_kv,
       .head_dim = a.heads.dim,
+      .value_dim = a.heads.value_dim(),
+      .latent = a.heads.latent > 0,
       .block_tokens = c.block_tokens,
       .window = c.window,
       .sink = c.sink,

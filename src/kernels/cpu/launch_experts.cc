@@ -23,7 +23,7 @@ class Router {
     const float* x = a_.x.row<float>(row);
     score(x);
     for (int32_t e = 0; e < num_; ++e) {
-      const float bias = is_given(a_.bias) ? to_float(a_.bias.as_bf16()[e]) : 0;
+      const float bias = is_given(a_.bias) ? a_.bias.as_f32()[e] : 0;
       rank_[e] = by_score_ ? score_[e] + bias : x[e];
       open_[e] = true;
     }

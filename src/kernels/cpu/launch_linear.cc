@@ -1,6 +1,6 @@
 // Cuts linear into blocks of rows whose x stays in the level-2 cache, by runs of weight panels.
 // With experts, the rows of each are brought together first, so that they share a pass over its
-// weights.
+// weights. Products by head are cut by heads.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -17,6 +17,7 @@ namespace nereid::kernels::cpu {
 namespace {
 
 constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time
+constexpr int64_t kHeadRows = 64;        // likewise, of one head
 constexpr int64_t kSmallWork = 1 << 16;  // multiply-adds below which one thread is faster
 
 struct Rows {
@@ -275,6 +276,30 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
   return ok();
 }
 
+float value_at(const View& x, int64_t row, int64_t col) {
+  return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
+}
+
+// Rows [begin, begin + count) of one head: what is kept goes to out, the rest, rounded to bf16, to
+// the lines that are multiplied.
+void split_pieces(const HeadLinear& a, int64_t head, int64_t begin, int64_t count, int64_t stride,
+                  float* lines) {
+  const int64_t from = head * (a.kept + a.weight.k), to = head * (a.kept + a.weight.n);
+  for (int64_t r = 0; r < count; ++r) {
+    for (int64_t c = 0; c < a.kept; ++c) {
+      const float x = value_at(a.x, begin + r, from + c);
+      if (a.out.dtype == DType::kBF16)
+        a.out.row<BF16>(begin + r)[to + c] = to_bf16(x);
+      else
+        a.out.row<float>(begin + r)[to + c] = x;
+    }
+    float* const line = lines + r * stride;
+    for (int64_t c = 0; c < a.weight.k; ++c)
+      line[c] = to_float(to_bf16(value_at(a.x, begin + r, from + a.kept + c)));
+    if (a.weight.k % 2 != 0) line[a.weight.k] = 0;
+  }
+}
+
 }  // namespace
 
 Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
@@ -333,6 +358,44 @@ Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& a, T
   for (int64_t i = begin; i < end; ++i)
     std::memset(static_cast<std::byte*>(a.out.data) + pieces.out(a, i) * size, 0,
                 static_cast<size_t>(a.weight.n * size));
+  return ok();
+}
+
+Status launch_head_linear(const Raw& raw, const HeadLinear& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const int64_t heads = a.weight.experts, rows = a.out.rows, n = a.weight.n, k = a.weight.k;
+  const int64_t blocks = (rows + kHeadRows - 1) / kHeadRows, stride = (k + 1) / 2 * 2 + 32;
+  const int64_t floats = std::min(rows, kHeadRows) * stride;  // of a thread
+  const auto size = static_cast<int64_t>(size_of(a.out.dtype));
+  thread_local Scratch scratch;
+  ASSIGN_OR_RETURN(void* const memory,
+                   scratch.get(static_cast<size_t>(pool.num_threads() * floats) * sizeof(float)));
+  const auto work = [&](int64_t begin, int64_t end, int thread) {
+    float* const lines = static_cast<float*>(memory) + thread * floats;
+    for (int64_t item = begin; item < end; ++item) {
+      const int64_t head = item / blocks, row = item % blocks * kHeadRows;
+      const int64_t count = std::min(kHeadRows, rows - row);
+      split_pieces(a, head, row, count, stride, lines);
+      const int64_t first = row * a.out.stride + head * (a.kept + n) + a.kept;
+      const LinearRaw product = {
+          .x = lines,
+          .x_stride = stride,
+          .weight = static_cast<const uint16_t*>(a.weight.data) +
+                    head * num_panels(n) * panel_elements(k),
+          .panel_stride = panel_elements(k),
+          .k = k,
+          .out = static_cast<std::byte*>(a.out.data) + first * size,
+          .out_stride = a.out.stride,
+          .n = n,
+          .out_bf16 = a.out.dtype == DType::kBF16,
+      };
+      raw.linear(product, 0, count, 0, num_panels(n));
+    }
+  };
+  if (rows * heads * n * k <= kSmallWork)
+    work(0, heads * blocks, 0);
+  else
+    pool.parallel_for(heads * blocks, 1, work);
   return ok();
 }
 

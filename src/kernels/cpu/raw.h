@@ -18,7 +18,7 @@ struct NormRaw {
   const uint16_t* bias;  // or null
   void* out;             // may be x
   bool x_bf16, out_bf16, centered;
-  int64_t width, pieces;  // of the weight; of a row
+  int64_t width, pieces, weight_pieces;  // of a piece; of a row; those that the weight has
   int64_t x_stride, add_stride, sum_stride, out_stride;
   float eps, weight_offset;
 };
@@ -120,6 +120,8 @@ struct AttentionRaw {
   int64_t block_stride, scale_stride;  // from block to block of the cache
   int64_t heads, kv_heads;
   int64_t head_dim;      // a multiple of 4
+  int64_t value_dim;     // columns of a value
+  bool latent;           // values are the last columns of the keys
   int64_t block_tokens;  // a multiple of kKeysPerPanel
   int64_t window, sink;
   float scale;

@@ -19,8 +19,8 @@ int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 struct Scratch {
   float* q;              // [rows, d]
   float* scores;         // [rows, kTile]
-  float* values;         // [kTile, padded d], f32
-  float* acc;            // [rows, padded d]
+  float* values;         // [kTile, padded value_dim], f32
+  float* acc;            // [rows, padded value_dim]
   float* largest;        // [rows]
   float* sums;           // [rows]
   float* k_scales;       // [kTile], 0 where no key is
@@ -29,7 +29,7 @@ struct Scratch {
 };
 
 int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
-  const int64_t rows = tokens * (a.heads / a.kv_heads), width = padded(a.head_dim);
+  const int64_t rows = tokens * (a.heads / a.kv_heads), width = padded(a.value_dim);
   float* next = base;
   const auto take = [&next](int64_t count) {
     float* p = next;
@@ -84,6 +84,22 @@ void widen_line(const typename Cache::Cell* value, int64_t head_dim, float* out)
   if (c < head_dim) store(out + c, read_part<Cache>(value + c, head_dim - c));
 }
 
+// Values that lie in their keys: the last columns of `count` keys from the `first` of a panel on.
+template <class Cache>
+void widen_keys(const AttentionRaw& a, const typename Cache::Cell* panel, int64_t first,
+                int64_t count, int64_t stride, float* out) {
+  using Cell = typename Cache::Cell;
+  constexpr int64_t kWord = 4 / sizeof(Cell);
+  const int64_t skipped = a.head_dim - a.value_dim;
+  for (int64_t key = 0; key < count; ++key) {
+    Cell line[kMaxHeadDim];
+    const Cell* from = panel + (first + key) * kWord;
+    for (int64_t c = 0; c < a.head_dim; c += kWord, from += kKeysPerPanel * kWord)
+      __builtin_memcpy(line + c, from, 4);
+    widen_line<Cache>(line + skipped, a.value_dim, out + key * stride);
+  }
+}
+
 void copy_scales(const float* from, int64_t count, float unit, float* to) {
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) store(to + i, mul(load(from + i), set1(unit)));
@@ -117,7 +133,7 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
                const Ranges& ranges, bool widen, const Scratch& s,
                const uint16_t* (&panels)[kTilePanels]) {
   using Cell = typename Cache::Cell;
-  const int64_t width = padded(a.head_dim);
+  const int64_t width = padded(a.value_dim);
   const uint16_t* any = nullptr;
   for (int64_t p = 0; p < kTilePanels; ++p) panels[p] = nullptr;
   if constexpr (Cache::kHasScales)
@@ -130,15 +146,24 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
       for (int64_t p = i / kKeysPerPanel; p * kKeysPerPanel < i + run; ++p)
         any = panels[p] = reinterpret_cast<const uint16_t*>(
             key_panel<Cache>(a, at.block, at.line - i + p * kKeysPerPanel));
-      const Cell* const values =
-          static_cast<const Cell*>(a.v_cache) + at.block + at.line * a.head_dim;
-      for (int64_t j = 0; j < run; ++j) s.v_lines[i + j] = values + j * a.head_dim;
-      if (widen)
-        for (int64_t j = 0; j < run; ++j)
+      if (a.latent) {
+        for (int64_t j = 0, count; j < run; j += count) {
+          const int64_t line = at.line + j, in_panel = line % kKeysPerPanel;
+          count = min_of(kKeysPerPanel - in_panel, run - j);
+          widen_keys<Cache>(a, key_panel<Cache>(a, at.block, line), in_panel, count, width,
+                            s.values + (i + j) * width);
+        }
+      } else {
+        const Cell* const values =
+            static_cast<const Cell*>(a.v_cache) + at.block + at.line * a.head_dim;
+        for (int64_t j = 0; j < run; ++j) s.v_lines[i + j] = values + j * a.head_dim;
+        for (int64_t j = 0; widen && j < run; ++j)
           widen_line<Cache>(values + j * a.head_dim, a.head_dim, s.values + (i + j) * width);
+      }
       if constexpr (Cache::kHasScales) {
         copy_scales(a.k_scales + at.scale, run, Cache::kUnit, s.k_scales + i);
-        copy_scales(a.v_scales + at.scale, run, Cache::kUnit, s.v_scales + i);
+        copy_scales((a.latent ? a.k_scales : a.v_scales) + at.scale, run, Cache::kUnit,
+                    s.v_scales + i);
       }
       i += run;
     }
@@ -200,7 +225,7 @@ void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Q
   s.sums[row] = s.sums[row] * factor[0] + sum(total);
   s.largest[row] = now;
   if (before == now) return;
-  const int64_t width = padded(a.head_dim);
+  const int64_t width = padded(a.value_dim);
   float* const acc = s.acc + row * width;
   for (int64_t c = 0; c < width; c += kLanes) store(acc + c, mul(load(acc + c), correction));
 }
@@ -272,7 +297,7 @@ template <class Cache>
 void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int64_t kv_head,
                  int64_t first_key, const uint16_t* const (&panels)[kTilePanels], bool widened,
                  const Scratch& s) {
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
+  const int64_t group = a.heads / a.kv_heads, width = padded(a.value_dim);
   const LinearRaw scores = {.x = s.q,
                             .x_stride = a.head_dim,
                             .weight = nullptr,
@@ -309,7 +334,7 @@ void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int6
 template <class Cache>
 void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
                   const Scratch& s) {
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
+  const int64_t group = a.heads / a.kv_heads, width = padded(a.value_dim);
   for (int64_t t = 0; t < count; ++t) {
     for (int64_t g = 0; g < group; ++g) {
       const int64_t row = t * group + g;
@@ -339,7 +364,7 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
     for (int64_t head = 0; head < a.kv_heads; ++head) {
       const CachePlace at = place_of(a, a.row_of_token[token], head, position);
       const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
-      const float* const v = k + a.kv_heads * a.head_dim;
+      const float* const v = a.latent ? nullptr : k + a.kv_heads * a.head_dim;
       float rotated[kMaxHeadDim];
       if (a.rotation.angles) rotate(k, a.rotation, position, a.head_dim, rotated);
       if (a.rotation.angles) k = rotated;
@@ -347,10 +372,10 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
       Cell* const v_out = static_cast<Cell*>(a.v_cache) + at.block + at.line * a.head_dim;
       if constexpr (Cache::kHasScales) {
         a.k_scales[at.scale] = write_scaled<Cache>(k, a.head_dim, key);
-        a.v_scales[at.scale] = write_scaled<Cache>(v, a.head_dim, v_out);
+        if (v) a.v_scales[at.scale] = write_scaled<Cache>(v, a.head_dim, v_out);
       } else {
         write_line<Cache>(k, a.head_dim, set1(1), key);
-        write_line<Cache>(v, a.head_dim, set1(1), v_out);
+        if (v) write_line<Cache>(v, a.head_dim, set1(1), v_out);
       }
       store_key<Cache>(a, key, at);
     }
@@ -359,14 +384,14 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
 
 template <class Cache>
 void attend(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head, float* scratch) {
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.head_dim);
+  const int64_t group = a.heads / a.kv_heads, width = padded(a.value_dim);
   Scratch s;
   layout(a, count, scratch, &s);
   load_queries<Cache>(a, begin, count, kv_head, s);
   const int64_t row = a.row_of_token[begin];
   const int64_t oldest = a.positions[begin], newest = a.positions[begin + count - 1];
   // Few rows take the values from the cache as they go, many widen them once.
-  const bool widen = count * group > 2 * kHeads || a.head_dim % kLanes != 0;
+  const bool widen = a.latent || count * group > 2 * kHeads || a.head_dim % kLanes != 0;
   for (int64_t first = 0; first <= newest; first += kTile) {
     const Ranges ranges = visible(a, oldest, newest, first);
     if (ranges.empty()) continue;
@@ -376,8 +401,8 @@ void attend(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head
   }
   for (int64_t r = 0; r < count * group; ++r) {
     uint16_t* out =
-        a.out + (begin + r / group) * a.out_stride + (kv_head * group + r % group) * a.head_dim;
-    write_line<Bf16Cache>(s.acc + r * width, a.head_dim, set1(Cache::kUnit / s.sums[r]), out);
+        a.out + (begin + r / group) * a.out_stride + (kv_head * group + r % group) * a.value_dim;
+    write_line<Bf16Cache>(s.acc + r * width, a.value_dim, set1(Cache::kUnit / s.sums[r]), out);
   }
 }
 

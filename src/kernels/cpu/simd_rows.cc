@@ -69,19 +69,20 @@ void add_rows(const float* x, const float* y, int64_t count, float* out) {
 }
 
 template <class X, class Out>
-void norm_piece(const NormRaw& a, const X* x, Out* out) {
+void norm_piece(const NormRaw& a, int64_t piece, const X* x, Out* out) {
+  const int64_t first = piece % a.weight_pieces * a.width;  // of the weight
   const float width = static_cast<float>(a.width);
   const float mean = a.centered ? sum_of(x, a.width) / width : 0;
   const float squares = a.centered ? squares_around(x, a.width, mean) : squares_of(x, a.width);
   const F scale = set1(1 / __builtin_sqrtf(squares / width + a.eps));
   const F center = set1(mean), offset = set1(a.weight_offset);
   for_vectors(a.width, [&](int64_t i, int64_t n) {
-    F weight = get(a.weight + i, n);
+    F weight = get(a.weight + first + i, n);
     if (a.weight_offset != 0) weight = add(weight, offset);
     F value = get(x + i, n);
     if (a.centered) value = sub(value, center);
     value = mul(mul(value, scale), weight);
-    if (a.bias) value = add(value, get(a.bias + i, n));
+    if (a.bias) value = add(value, get(a.bias + first + i, n));
     put(out + i, value, n);
   });
 }
@@ -99,7 +100,7 @@ void norm_rows(const NormRaw& a, int64_t begin, int64_t end) {
       }
     }
     for (int64_t piece = 0; piece < a.pieces; ++piece)
-      norm_piece(a, x + piece * a.width, out + piece * a.width);
+      norm_piece(a, piece, x + piece * a.width, out + piece * a.width);
   }
 }
 

@@ -58,7 +58,7 @@ bool fits(const Attention& p) {
   return p.cache.layout == KeyLayout::kPanels && p.heads.dim <= kMaxHeadDim;
 }
 
-// Linear and ExpertLinear.
+// Linear, ExpertLinear and HeadLinear.
 template <class Op>
 bool panels(const Op& p) {
   return p.weight.layout == WeightLayout::kPanel16 && !p.weight.format.ordered;
@@ -174,6 +174,14 @@ void add_kernels(Registry& registry) {
                               run<WeightedSum, launch_weighted_sum>}});
   add_products<Linear>(registry);
   add_products<ExpertLinear>(registry);
+  registry.add<HeadLinear>({
+      {"avx512", kCpu,
+       [](const HeadLinear& p, const DeviceInfo& d) { return d.has_avx512 && panels(p); },
+       f32_cost<HeadLinear>, run<HeadLinear, launch_head_linear, kAvx512>},
+      {"avx2", kCpu,
+       [](const HeadLinear& p, const DeviceInfo& d) { return d.has_avx2 && panels(p); },
+       avx2_cost<HeadLinear>, run<HeadLinear, launch_head_linear, kAvx2>},
+  });
   add_vectors<Norm, launch_norm>(registry);
   add_vectors<Rope, launch_rope>(registry);
   registry.add<Attention>({

@@ -2,8 +2,9 @@
 // and their chunks) to the kernel here, whose keys and values are stored by a kernel of their own
 // first. A block takes up to 128 query vectors that share a KV head (several tokens and the heads
 // of the group), each warp 32 of them, and walks their keys in tiles of 64; heads of 64 and 128
-// columns go to attention_hopper.cu on that processor. Queries and weights are rounded to bf16. A
-// query's result does not depend on the rows or chunks beside it, but for the form of the kernel.
+// columns go to attention_hopper.cu on that processor, latent heads to attention_latent.cu. Queries
+// and weights are rounded to bf16. A query's result does not depend on the rows or chunks beside
+// it, but for the form of the kernel.
 #include <algorithm>
 
 #include "kernels/cuda/attention.cuh"
@@ -203,14 +204,19 @@ bool is_for_hopper(const AttentionParams& p, int sm) {
   return sm == 90 && (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines;
 }
 
+// Keys and values of rows with many tokens.
+template <class Cache>
+cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
+  const dim3 lines(static_cast<unsigned>(num_tokens), static_cast<unsigned>(p.num_kv_heads));
+  return launch_overlapped(store_kernel<Cache>, num_tokens, lines, kAttentionThreads, 0, stream, p);
+}
+
 template <class Cache>
 cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int sm,
                                cudaStream_t stream) {
-  const dim3 lines(static_cast<unsigned>(num_tokens), static_cast<unsigned>(p.num_kv_heads));
-  if (const cudaError_t error = launch_overlapped(store_kernel<Cache>, num_tokens, lines,
-                                                  kAttentionThreads, 0, stream, p);
-      error != cudaSuccess)
+  if (const cudaError_t error = launch_store<Cache>(p, num_tokens, stream); error != cudaSuccess)
     return error;
+  if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
   const int group = p.num_heads / p.num_kv_heads;
   p.tile_vectors = is_for_hopper(p, sm) ? kHopperVectors : vectors_of(p.head_dim);
   p.tile_tokens = p.tile_vectors / std::min(group, p.tile_vectors);
@@ -252,12 +258,13 @@ AttentionParams params_of(const Attention& a) {
   p.num_heads = a.heads.num;
   p.num_kv_heads = a.heads.num_kv;
   p.head_dim = a.heads.dim;
+  p.latent = a.heads.latent;
   p.block_tokens = a.cache.block_tokens;
   p.window = a.cache.window;
   p.sink = a.cache.sink;
   p.heads_per_block = std::min(group, kFewVectors);
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
-  p.few_tokens = kFewVectors / p.heads_per_block;
+  p.few_tokens = p.latent > 0 ? 0 : kFewVectors / p.heads_per_block;
   p.scale = a.scale;
   p.cap = a.cap;
   p.alibi = a.alibi;
@@ -301,9 +308,9 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
 cudaError_t launch(const Attention& a, const Scratch& scratch, cudaStream_t stream) {
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  if (tokens > p.num_rows)
+  if (tokens > p.num_rows || p.latent > 0)
     if (const cudaError_t error = launch_many_tokens(p, a.cache.type, tokens, scratch.sm, stream);
-        error != cudaSuccess)
+        error != cudaSuccess || p.latent > 0)
       return error;
   const int chunks = divide_keys(a, tokens == p.num_rows, scratch, p);
   return launch_few_tokens(p, a.cache.type, chunks, stream);

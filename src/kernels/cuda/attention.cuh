@@ -33,6 +33,7 @@ struct AttentionParams {
   int64_t out_stride;
   int64_t block_stride, scale_stride;  // from block to block of the cache
   int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window, sink;
+  int latent;                     // columns of values that lie in their keys, 0: they do not
   int heads_per_block;            // query heads of a block, all of one group
   int head_blocks;                // blocks for one group
   int tile_vectors, tile_tokens;  // of a block of the kernel for many tokens
@@ -115,7 +116,7 @@ __device__ void store_line(const AttentionParams& p, Pair pair, Place place, voi
   }
 }
 
-// Writes the key and the value of a token and KV head to the cache.
+// Writes the key, and the value that does not lie in it, of a token and KV head to the cache.
 template <class Cache>
 __device__ void store_token(const AttentionParams& p, int64_t token, int row, int kv_head,
                             float* shared) {
@@ -127,6 +128,7 @@ __device__ void store_token(const AttentionParams& p, int64_t token, int row, in
   store_line<Cache>(
       p, [&](int c) { return load_pair(p, key, c, position); }, place, p.k_cache, p.k_scales,
       shared);
+  if (p.latent > 0) return;
   store_line<Cache>(
       p,
       [&](int i) {

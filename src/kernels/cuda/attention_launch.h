@@ -16,4 +16,8 @@ cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chu
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
                                cudaStream_t stream);
 
+// Latent heads: all rows, their keys in the cache.
+cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens,
+                          cudaStream_t stream);
+
 }  // namespace nereid::kernels::cuda

@@ -11,6 +11,7 @@ struct Bf16Cache {
   using Cell = __nv_bfloat16;
   static constexpr bool kHasScales = false;
 
+  static __device__ float read(const Cell* p) { return load(p); }
   static __device__ void write(Cell* p, float x) { store(p, x); }
 };
 
@@ -19,6 +20,7 @@ struct Int8Cache {
   static constexpr bool kHasScales = true;
   static constexpr float kLimit = 127;
 
+  static __device__ float read(const Cell* p) { return static_cast<float>(*p); }
   static __device__ void write(Cell* p, float x) {
     *p = static_cast<Cell>(max(-127, min(127, __float2int_rn(x))));
   }
@@ -38,6 +40,9 @@ struct Fp8Cache {
   static constexpr bool kHasScales = true;
   static constexpr float kLimit = 448;
 
+  static __device__ float read(const Cell* p) {
+    return __half2float(__half(__nv_cvt_fp8_to_halfraw(*p, __NV_E4M3)));
+  }
   static __device__ void write(Cell* p, float x) {
     *p = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   }

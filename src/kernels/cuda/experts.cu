@@ -1,5 +1,5 @@
 // Ops of a mixture of experts, plain: a warp routes a row, a warp makes one output of all rows that
-// picked an expert.
+// picked an expert. Products by head likewise.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -11,7 +11,7 @@ constexpr int kRowsOfPass = 8;  // that share one reading of the weights
 
 struct Routing {
   const float* x;
-  const __nv_bfloat16* bias;  // or null
+  const float* bias;  // or null
   float* weights;
   int32_t* experts;
   int64_t x_stride, weights_stride, experts_stride;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
   const float* x = r.x + blockIdx.x * r.x_stride;
   score(r, x, scores);
   for (int e = threadIdx.x; e < r.num; e += kWarp) {
-    ranks[e] = !r.by_score ? x[e] : r.bias ? scores[e] + load(r.bias + e) : scores[e];
+    ranks[e] = !r.by_score ? x[e] : r.bias ? scores[e] + r.bias[e] : scores[e];
     open[e] = true;
   }
   __syncwarp();
@@ -203,11 +203,60 @@ void enqueue(const ExpertLinear& a, cudaStream_t stream) {
   expert_kernel<<<blocks, kThreads, 0, stream>>>(p, static_cast<Out*>(a.out.data));
 }
 
+// A block: 8 columns of one head, all rows; the first also copies what is kept.
+template <class X, class Out>
+__global__ void __launch_bounds__(kThreads) head_kernel(HeadLinear a) {
+  const int lane = threadIdx.x % kWarp;
+  const int64_t head = blockIdx.y, k = a.weight.k;
+  const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+  const X* x = static_cast<const X*>(a.x.data) + head * (a.kept + k);
+  Out* out = static_cast<Out*>(a.out.data) + head * (a.kept + a.weight.n);
+  if (blockIdx.x == 0)
+    for (int64_t i = threadIdx.x; i < a.out.rows * a.kept; i += kThreads)
+      store(out + i / a.kept * a.out.stride + i % a.kept,
+            load(x + i / a.kept * a.x.stride + i % a.kept));
+  if (n >= a.weight.n) return;
+  const __nv_bfloat16* row =
+      static_cast<const __nv_bfloat16*>(a.weight.data) + (head * a.weight.n + n) * k;
+  for (int64_t first = 0; first < a.out.rows; first += kRowsOfPass) {
+    const int rows = static_cast<int>(min(int64_t{kRowsOfPass}, a.out.rows - first));
+    float sums[kRowsOfPass] = {};
+    for (int64_t c = lane; c < k; c += kWarp) {
+      const float weight = load(row + c);
+#pragma unroll
+      for (int r = 0; r < kRowsOfPass; ++r)
+        if (r < rows)
+          sums[r] += weight * __bfloat162float(__float2bfloat16_rn(
+                                  load(x + (first + r) * a.x.stride + a.kept + c)));
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsOfPass; ++r) {
+      const float sum = warp_sum(sums[r]);
+      if (r < rows && lane == 0) store(out + (first + r) * a.out.stride + a.kept + n, sum);
+    }
+  }
+}
+
+template <class X, class Out>
+void enqueue_heads(const HeadLinear& a, cudaStream_t stream) {
+  constexpr int64_t kColumns = kThreads / kWarp;
+  const dim3 blocks(static_cast<unsigned>((a.weight.n + kColumns - 1) / kColumns),
+                    static_cast<unsigned>(a.weight.experts));
+  head_kernel<X, Out><<<blocks, kThreads, 0, stream>>>(a);
+}
+template <class X>
+void enqueue_heads_out(const HeadLinear& a, cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16)
+    enqueue_heads<X, __nv_bfloat16>(a, stream);
+  else
+    enqueue_heads<X, float>(a, stream);
+}
+
 }  // namespace
 
 cudaError_t launch(const Route& a, cudaStream_t stream) {
   const Routing r = {static_cast<const float*>(a.x.data),
-                     static_cast<const __nv_bfloat16*>(a.bias.data),
+                     static_cast<const float*>(a.bias.data),
                      static_cast<float*>(a.weights.data),
                      static_cast<int32_t*>(a.experts.data),
                      a.x.stride,
@@ -233,6 +282,14 @@ cudaError_t launch(const ExpertLinear& a, cudaStream_t stream) {
     enqueue<__nv_bfloat16>(a, stream);
   else
     enqueue<float>(a, stream);
+  return cudaGetLastError();
+}
+
+cudaError_t launch(const HeadLinear& a, cudaStream_t stream) {
+  if (a.x.dtype == DType::kBF16)
+    enqueue_heads_out<__nv_bfloat16>(a, stream);
+  else
+    enqueue_heads_out<float>(a, stream);
   return cudaGetLastError();
 }
 

@@ -19,6 +19,7 @@ cudaError_t launch(const SoftCap& args, cudaStream_t stream);
 cudaError_t launch(const Add& args, cudaStream_t stream);
 cudaError_t launch(const Route& args, cudaStream_t stream);
 cudaError_t launch(const ExpertLinear& args, cudaStream_t stream);
+cudaError_t launch(const HeadLinear& args, cudaStream_t stream);
 cudaError_t launch(const WeightedSum& args, cudaStream_t stream);
 cudaError_t launch(const GatherRows& args, cudaStream_t stream);
 cudaError_t launch(const Quantize& args, cudaStream_t stream);
@@ -68,6 +69,7 @@ cudaError_t launch_bias(const Linear& args, cudaStream_t stream);
 inline constexpr int64_t kMaxF8NormWidth = 8192;  // of a row that becomes f8e4m3
 inline constexpr int64_t kMaxF8GluWidth = 32768;  // likewise
 inline constexpr int32_t kMaxHeadDim = 256;
+inline constexpr int32_t kMaxLatentDim = 1024;
 inline constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
 inline constexpr int64_t kMaxLinearOutputs = int64_t{65535} * 64;
 

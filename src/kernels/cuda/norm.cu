@@ -21,7 +21,7 @@ struct NormParams {
   const __nv_bfloat16* bias;  // or null
   float eps, weight_offset;
   bool centered;
-  int64_t width;
+  int64_t width, weight_pieces;  // of a piece; those that the weight has
   void* out;
   int64_t out_stride;
   float* scales;  // for f8e4m3
@@ -46,6 +46,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
   constexpr int kKept = kKeptNumbers / kWidth;
   __shared__ float partial[kMaxThreads / kWarp];
   const int64_t row = blockIdx.x, begin = blockIdx.y * p.width;
+  const int64_t first = blockIdx.y % p.weight_pieces * p.width;  // of the weight
   const X* from = static_cast<const X*>(p.x) + row * p.x_stride + begin;
   float* total = p.add ? p.sum + row * p.sum_stride + begin : nullptr;
   let_next_begin();
@@ -94,13 +95,13 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
       1.0f / sqrtf(block_sum(squares, partial) / static_cast<float>(p.width) + p.eps);
   uint32_t largest = 0;
   for_each([&](Vector<kWidth>& x, int64_t c) {
-    const Vector<kWidth> weight(p.weight + c);
+    const Vector<kWidth> weight(p.weight + first + c);
     Vector<kWidth> result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j)
       result[j] = (x[j] - mean) * scale * (weight[j] + p.weight_offset);
     if (p.bias) {
-      const Vector<kWidth> bias(p.bias + c);
+      const Vector<kWidth> bias(p.bias + first + c);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) result[j] += bias[j];
     }
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
 }
 
 bool is_vector(const Norm& a) {
-  const int64_t width = a.weight.k;
+  const int64_t width = Norm::piece_of(a);
   const auto fits = [](const WeightView& w) {
     return !is_given(w) || reinterpret_cast<uintptr_t>(w.data) % 8 == 0;
   };
@@ -130,6 +131,7 @@ bool is_vector(const Norm& a) {
 
 template <class X, class Out>
 cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
+  const int64_t width = Norm::piece_of(a);
   const NormParams p = {a.x.data,
                         a.x.stride,
                         static_cast<const float*>(a.add.data),
@@ -141,15 +143,16 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
                         a.eps,
                         a.weight_offset,
                         a.centered,
-                        a.weight.k,
+                        width,
+                        a.weight.k / width,
                         a.out.data,
                         a.out.stride,
                         static_cast<float*>(a.scales.data),
                         a.scales.stride};
   const bool vectors = is_vector(a);
-  const int64_t lanes = (a.weight.k + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
+  const int64_t lanes = (width + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
   const int64_t threads = lanes < kMaxThreads ? (lanes + kWarp - 1) / kWarp * kWarp : kMaxThreads;
-  const dim3 grid(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.x.cols / a.weight.k));
+  const dim3 grid(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.x.cols / width));
   return launch_overlapped(vectors ? norm_kernel<X, Out, 4> : norm_kernel<X, Out, 1>, a.out.rows,
                            grid, static_cast<unsigned>(threads), 0, stream, p);
 }

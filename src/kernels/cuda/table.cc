@@ -89,7 +89,7 @@ bool can_look_up(const Op& a, const DeviceInfo& d) {
 }
 
 bool can_norm(const Norm& a, const DeviceInfo& d) {
-  return can_run(a, d) && a.x.cols / a.weight.k <= kMaxPieces &&
+  return can_run(a, d) && a.x.cols / Norm::piece_of(a) <= kMaxPieces &&
          (!is_given(a.scales) || a.x.cols <= kMaxF8NormWidth);
 }
 bool can_glu(const Glu& a, const DeviceInfo& d) {
@@ -136,6 +136,13 @@ double expert_product_cost(const ExpertLinear& a, const DeviceInfo&) {
   return seconds_for(2 * elements * std::min(pieces, static_cast<double>(a.weight.experts))) +
          2 * elements * pieces / kPlainFlops;
 }
+bool can_head_product(const HeadLinear& a, const DeviceInfo& d) {
+  return can_run(a, d) && a.weight.layout == WeightLayout::kRowMajor;
+}
+double head_product_cost(const HeadLinear& a, const DeviceInfo&) {
+  const double elements = static_cast<double>(a.weight.n * a.weight.k * a.weight.experts);
+  return seconds_for(2 * elements) + 2 * elements * static_cast<double>(a.out.rows) / kPlainFlops;
+}
 double route_cost(const Route& a, const DeviceInfo&) {
   return seconds_for(4.0 * static_cast<double>(a.x.rows * a.x.cols));
 }
@@ -145,7 +152,8 @@ double weighted_sum_cost(const WeightedSum& a, const DeviceInfo&) {
 
 bool can_attention(const Attention& a, const DeviceInfo& d) {
   return can_run(a, d) && a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
-         a.heads.dim % kHeadDimUnit == 0 && a.heads.dim <= kMaxHeadDim;
+         a.heads.dim % kHeadDimUnit == 0 &&
+         a.heads.dim <= (a.heads.latent > 0 ? kMaxLatentDim : kMaxHeadDim);
 }
 
 bool can_sample(const Sample& a, const DeviceInfo& d) {
@@ -180,6 +188,8 @@ void add_kernels(Registry& registry) {
   registry.add<Route>({{"cuda", kCuda, can_run<Route>, route_cost, run<Route>}});
   registry.add<ExpertLinear>(
       {{"plain", kCuda, can_expert_product, expert_product_cost, run<ExpertLinear>}});
+  registry.add<HeadLinear>(
+      {{"plain", kCuda, can_head_product, head_product_cost, run<HeadLinear>}});
   registry.add<WeightedSum>(
       {{"cuda", kCuda, can_run<WeightedSum>, weighted_sum_cost, run<WeightedSum>}});
   registry.add<Quantize>({{"cuda", kCuda, can_run<Quantize>, cost_of<Quantize, 3>, run<Quantize>}});

@@ -100,6 +100,23 @@ Line value_line(const CacheView& c, Place place, int64_t d) {
   return {c.type, KeyLayout::kLines, place, d};
 }
 
+// Of a position's value: its column c, in units of the scale.
+struct Value {
+  std::vector<double> line;
+  double scale;
+  int64_t first;  // column of the line
+  double operator[](int64_t c) const { return line[static_cast<size_t>(first + c)]; }
+};
+Value value_at(const Attention& a, Place place) {
+  const int64_t d = a.heads.dim;
+  if (a.heads.latent > 0) {
+    const Line key = key_line(a.cache, place, d);
+    return {load_line(key, a.cache.keys), scale_of(key, a.cache.key_scales), d - a.heads.latent};
+  }
+  const Line line = value_line(a.cache, place, d);
+  return {load_line(line, a.cache.values), scale_of(line, a.cache.value_scales), 0};
+}
+
 void store_kv(const Attention& a) {
   const Heads& h = a.heads;
   const CacheView& cache = a.cache;
@@ -108,6 +125,7 @@ void store_kv(const Attention& a) {
       const Place line = place_of(a, a.step.row_of_token[i], a.step.positions[i], head);
       store_line(head_vector(a, i, h.num + head, is_given(a.angles)), key_line(cache, line, h.dim),
                  cache.keys, cache.key_scales);
+      if (h.latent > 0) continue;
       store_line(head_vector(a, i, h.num + h.num_kv + head, false), value_line(cache, line, h.dim),
                  cache.values, cache.value_scales);
     }
@@ -148,15 +166,15 @@ void attend(const Attention& a, int64_t i, int64_t head) {
   double sum = std::exp(sink - largest);
   for (double& w : weights) sum += w = std::exp(w - largest);
 
-  std::vector<double> values(static_cast<size_t>(d));
+  const int64_t width = a.heads.value_dim();
+  std::vector<double> values(static_cast<size_t>(width));
   for (size_t j = 0; j < lines.size(); ++j) {
-    const Line line = value_line(cache, lines[j], d);
-    const std::vector<double> v = load_line(line, cache.values);
-    const double scaled = weights[j] * scale_of(line, cache.value_scales);
-    for (int64_t c = 0; c < d; ++c) values[c] += scaled * v[c];
+    const Value v = value_at(a, lines[j]);
+    const double scaled = weights[j] * v.scale;
+    for (int64_t c = 0; c < width; ++c) values[c] += scaled * v[c];
   }
-  for (int64_t c = 0; c < d; ++c)
-    a.out.row<BF16>(i)[head * d + c] = to_bf16(static_cast<float>(values[c] / sum));
+  for (int64_t c = 0; c < width; ++c)
+    a.out.row<BF16>(i)[head * width + c] = to_bf16(static_cast<float>(values[c] / sum));
 }
 
 }  // namespace

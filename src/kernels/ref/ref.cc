@@ -73,7 +73,7 @@ void reference(const Quantize& a) {
 }
 
 void reference(const Norm& a) {
-  const int64_t width = a.weight.k;
+  const int64_t width = Norm::piece_of(a);
   std::vector<float> results(static_cast<size_t>(a.x.cols));
   std::vector<float> y(static_cast<size_t>(width));
   for (int64_t i = 0; i < a.out.rows; ++i) {
@@ -89,8 +89,9 @@ void reference(const Norm& a) {
       for (int64_t c = 0; c < width; ++c) squares += (y[c] - mean) * (y[c] - mean);
       const double scale = 1 / std::sqrt(squares / static_cast<double>(width) + a.eps);
       for (int64_t c = 0; c < width; ++c) {
-        const double weight = double{to_float(a.weight.as_bf16()[c])} + a.weight_offset;
-        const double bias = is_given(a.bias) ? to_float(a.bias.as_bf16()[c]) : 0;
+        const int64_t at = (begin + c) % a.weight.k;
+        const double weight = double{to_float(a.weight.as_bf16()[at])} + a.weight_offset;
+        const double bias = is_given(a.bias) ? to_float(a.bias.as_bf16()[at]) : 0;
         results[static_cast<size_t>(begin + c)] =
             static_cast<float>((y[c] - mean) * scale * weight + bias);
       }
@@ -126,6 +127,19 @@ void reference(const ExpertLinear& a) {
       double sum = known && is_given(a.bias) ? to_float(a.bias.as_bf16()[expert * n + c % n]) : 0;
       for (int64_t j = 0; known && j < k; ++j)
         sum += double{to_float(x[j])} * weight_at(expert_of(a.weight, expert), c % n, j);
+      store(a.out, i, c, static_cast<float>(sum));
+    }
+}
+
+void reference(const HeadLinear& a) {
+  const int64_t in = a.kept + a.weight.k, out = a.kept + a.weight.n;
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      const int64_t head = c / out, n = c % out - a.kept;
+      double sum = n < 0 ? load(a.x, i, head * in + c % out) : 0;
+      for (int64_t j = 0; n >= 0 && j < a.weight.k; ++j)
+        sum += double{to_float(to_bf16(load(a.x, i, head * in + a.kept + j)))} *
+               weight_at(expert_of(a.weight, head), n, j);
       store(a.out, i, c, static_cast<float>(sum));
     }
 }

@@ -34,8 +34,7 @@ std::vector<float> scores(const Route& a, const float* x) {
 std::vector<float> ranks(const Route& a, const float* x, const std::vector<float>& s) {
   std::vector<float> c(x, x + a.x.cols);
   if (!is_given(a.bias) && a.group_best == 1) return c;
-  for (size_t e = 0; e < c.size(); ++e)
-    c[e] = s[e] + (is_given(a.bias) ? to_float(a.bias.as_bf16()[e]) : 0);
+  for (size_t e = 0; e < c.size(); ++e) c[e] = s[e] + (is_given(a.bias) ? a.bias.as_f32()[e] : 0);
   return c;
 }
 

@@ -63,6 +63,8 @@ const std::vector<Case<Route>>& cases<Route>();
 template <>
 const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>();
 template <>
+const std::vector<Case<HeadLinear>>& cases<HeadLinear>();
+template <>
 const std::vector<Case<WeightedSum>>& cases<WeightedSum>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();

@@ -28,6 +28,7 @@ struct AttentionShape {
   int32_t rotated = 0;  // columns of a head; 0 = all
   bool interleaved = false, sinks = false;
   float cap = 0, alibi = 0;
+  int32_t latent = 0;  // columns of a value that lie in its key
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
 };
@@ -113,10 +114,12 @@ void add_cache(Layout& l, Image& image) {
   std::reverse(table.begin(), table.end());
   const size_t data = static_cast<size_t>(stride_lines(l) * s.d) * size_of(s.kv);
   l.k = add_plane(l, image, data);
-  l.v = add_plane(l, image, data);
+  l.v = s.latent > 0 ? l.k : add_plane(l, image, data);
   if (has_kv_scales(s.kv)) {
     l.k_scales = add_plane(l, image, static_cast<size_t>(stride_scales(l)) * sizeof(float));
-    l.v_scales = add_plane(l, image, static_cast<size_t>(stride_scales(l)) * sizeof(float));
+    l.v_scales = s.latent > 0
+                     ? l.k_scales
+                     : add_plane(l, image, static_cast<size_t>(stride_scales(l)) * sizeof(float));
   }
   size_t next = 0;
   for (size_t r = 0; r < s.sequences.size(); ++r) {
@@ -130,7 +133,8 @@ void add_cache(Layout& l, Image& image) {
       for (int32_t head = 0; head < s.kv_heads; ++head) {
         const int64_t in_block = int64_t{head} * s.block + at % s.block;
         fill_line(l, image, l.k, l.k_scales, blocks[at / s.block], in_block, next);
-        fill_line(l, image, l.v, l.v_scales, blocks[at / s.block], in_block, next);
+        if (s.latent == 0)
+          fill_line(l, image, l.v, l.v_scales, blocks[at / s.block], in_block, next);
       }
     }
     for (int32_t b = 0; b < l.max_blocks; ++b)
@@ -144,7 +148,7 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   const auto ints = [&](Offset offset) { return reinterpret_cast<const int32_t*>(base + offset); };
   const bool whole = count == l.tokens;
   Attention a;
-  a.heads = {s.heads, s.kv_heads, s.d};
+  a.heads = {s.heads, s.kv_heads, s.d, s.latent};
   a.qkv = {base + l.qkv + begin * l.qkv_width * 4, DType::kF32, count, l.qkv_width, l.qkv_width};
   a.cache = {.keys = base + l.k,
              .values = base + l.v,
@@ -173,7 +177,7 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   a.step.block_table =
       ints(l.blocks) + (whole ? 0 : l.rows[static_cast<size_t>(begin)] * l.max_blocks);
   a.step.max_blocks = l.max_blocks;
-  const int64_t width = int64_t{s.heads} * s.d;
+  const int64_t width = int64_t{s.heads} * a.heads.value_dim();
   a.out = {base + l.out + begin * width * 2, DType::kBF16, count, width, width};
   return a;
 }
@@ -236,22 +240,24 @@ Case<Attention> finish(Case<Attention> c, const Layout& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
       "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
-      "sink={} rope={} rotated={}{} cap={} alibi={} sinks={} kv={} keys={}",
+      "sink={} rope={} rotated={}{} cap={} alibi={} sinks={} latent={} kv={} keys={}",
       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
       s.block, s.window, s.sink, s.rope, s.angle_cols(), s.interleaved ? " interleaved" : "", s.cap,
-      s.alibi, s.sinks, name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines");
+      s.alibi, s.sinks, s.latent, name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines");
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);
   };
-  const int64_t lines = l.num_blocks * stride_lines(l), width = int64_t{s.heads} * s.d;
+  const int64_t lines = l.num_blocks * stride_lines(l);
+  const int64_t width = int64_t{s.heads} * (s.latent > 0 ? s.latent : s.d);
   c.outputs = {{"out", l.out, DType::kBF16, l.tokens, width, width, {}, {}},
-               {"k_cache", l.k, s.kv, lines, s.d, s.d, {}, {}},
-               {"v_cache", l.v, s.kv, lines, s.d, s.d, {}, {}}};
+               {"k_cache", l.k, s.kv, lines, s.d, s.d, {}, {}}};
+  if (s.latent == 0) c.outputs.push_back({"v_cache", l.v, s.kv, lines, s.d, s.d, {}, {}});
   if (has_kv_scales(s.kv)) {
     const int64_t scales = l.num_blocks * stride_scales(l);
     c.outputs.push_back({"k_scales", l.k_scales, DType::kF32, scales, 1, 1, {}, {}});
-    c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, scales, 1, 1, {}, {}});
+    if (s.latent == 0)
+      c.outputs.push_back({"v_scales", l.v_scales, DType::kF32, scales, 1, 1, {}, {}});
   }
   set_tolerances(l, c.after, c.outputs);
   c.splits = make_splits(l);
@@ -263,7 +269,7 @@ void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) 
   Case<Attention> c;
   Layout l;
   l.shape = shape;
-  l.qkv_width = int64_t{shape.heads + 2 * shape.kv_heads} * shape.d;
+  l.qkv_width = Heads{shape.heads, shape.kv_heads, shape.d, shape.latent}.width();
   add_index_arrays(l, c.before);
   add_cache(l, c.before);
   l.qkv = c.before.add(noise(5, l.tokens * l.qkv_width));
@@ -276,7 +282,8 @@ void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) 
     }
   l.table = c.before.add(angles);
   l.sinks = c.before.add(noise_bf16(7, shape.heads, 2));
-  l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * shape.d) * 2);
+  const int32_t value_dim = shape.latent > 0 ? shape.latent : shape.d;
+  l.out = c.before.add(static_cast<size_t>(l.tokens * shape.heads * value_dim) * 2);
   c.after = c.before;
   reference(make_args(l, c.after.bytes.data(), 0, l.tokens));
   list.push_back(finish(c, l));
@@ -361,7 +368,35 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .rope = true,
           .rotated = 20,
           .interleaved = true,
-          .sinks = true}})
+          .sinks = true},
+          // Latent heads.
+          AttentionShape{.sequences = {{100, 1}, {0, 70}, {33, 5}},
+          .heads = 4,
+          .kv_heads = 1,
+          .d = 24,
+          .rope = true,
+          .rotated = 8,
+          .interleaved = true,
+          .latent = 16},
+          AttentionShape{.sequences = {{70, 1}, {0, 3}},
+          .heads = 20,
+          .kv_heads = 1,
+          .d = 576,
+          .rope = true,
+          .rotated = 64,
+          .interleaved = true,
+          .latent = 512},
+          AttentionShape{.sequences = {{150, 20}, {10, 1}},
+          .heads = 6,
+          .kv_heads = 2,
+          .d = 40,
+          .block = 16,
+          .window = 30,
+          .sink = 3,
+          .sinks = true,
+          .cap = 2,
+          .alibi = 8,
+          .latent = 28}})
       for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
         AttentionShape with = s;
         with.kv = kv;

@@ -1,4 +1,4 @@
-// Cases of route, expert_linear and weighted_sum.
+// Cases of route, expert_linear, head_linear and weighted_sum.
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -51,9 +51,9 @@ Case<Route> route_case(const Routing& s) {
     if (i % 7 == 6) std::fill(row, row + s.experts, NAN);
   }
   const Offset in = c.before.add(x);
-  std::vector<BF16> biases;  // a few values, so that sums tie
+  std::vector<float> biases;  // a few values, so that sums tie; two that bf16 would make equal
   for (int64_t e = 0; e < s.experts; ++e)
-    biases.push_back(to_bf16(static_cast<float>(e * 5 % 3) * 0.25f));
+    biases.push_back(static_cast<float>(e * 5 % 3) * 0.25f + (e % 4 == 1 ? 0x1p-12f : 0));
   const Offset bias = c.before.add(biases);
   const int64_t out_stride = s.picked + 2;
   const Offset weights = c.before.add(static_cast<size_t>(n * out_stride) * 4);
@@ -61,7 +61,7 @@ Case<Route> route_case(const Routing& s) {
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Route a;
     a.x = matrix_at(base, in, DType::kF32, begin, count, s.experts, stride);
-    if (s.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.experts};
+    if (s.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.experts, kFloat32};
     a.scoring = s.scoring, a.renormalise = s.renormalise, a.scale = s.scale;
     a.reach = s.reach;
     a.groups = s.groups, a.groups_kept = s.groups_kept, a.group_best = s.group_best;
@@ -170,6 +170,64 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, bool h
   return result;
 }
 
+struct HeadShape {
+  int64_t tokens, heads, kept, n, k;
+  DType x = DType::kF32, out = DType::kF32;
+};
+
+// Sum over k of |x w| of a cell, as for experts; what is kept is exact but for its rounding.
+void set_tolerance(const HeadLinear& a, const std::vector<BF16>& weights, const Image& after,
+                   Region& out) {
+  const int64_t n = a.weight.n, k = a.weight.k, piece = a.kept + n;
+  const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(k)) + 8);
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      const int64_t head = c / piece, row = c % piece - a.kept;
+      double norm = row < 0 ? 0 : 0.01;
+      for (int64_t j = 0; row >= 0 && j < k; ++j) {
+        const int64_t at = head * (a.kept + k) + a.kept + j;
+        const float x = a.x.dtype == DType::kBF16 ? to_float(a.x.row<BF16>(i)[at])
+                                                  : to_float(to_bf16(a.x.row<float>(i)[at]));
+        norm += std::fabs(x * to_float(weights[static_cast<size_t>((head * n + row) * k + j)]));
+      }
+      double tolerance = factor * norm;
+      if (out.dtype == DType::kBF16 && row >= 0)
+        tolerance += kStepBF16 * std::fabs(cell_value(after, out, i, c));
+      out.tolerance.push_back(static_cast<float>(tolerance));
+    }
+}
+
+Case<HeadLinear> head_case(const HeadShape& s, WeightLayout layout) {
+  Case<HeadLinear> result;
+  result.name =
+      fmt::format("tokens={} heads={} kept={} n={} k={} layout={} x={} out={}", s.tokens, s.heads,
+                  s.kept, s.n, s.k, static_cast<int>(layout), name_of(s.x), name_of(s.out));
+  const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
+  const int64_t x_cols = s.heads * (s.kept + s.k), x_stride = x_cols + 3;
+  const int64_t out_cols = s.heads * (s.kept + s.n), out_stride = out_cols + 5;
+  Image& image = result.before;
+  const Offset x = s.x == DType::kF32 ? image.add(noise(seed, s.tokens * x_stride))
+                                      : image.add(noise_bf16(seed, s.tokens * x_stride));
+  const std::vector<BF16> weights = noise_bf16(seed + 1, s.heads * s.n * s.k, 0.1f);
+  const Offset weight = image.add(
+      stored(weights, {.tokens = 0, .picked = 0, .experts = s.heads, .n = s.n, .k = s.k}, layout));
+  const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(s.out));
+  result.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    HeadLinear a;
+    a.x = matrix_at(base, x, s.x, begin, count, x_cols, x_stride);
+    a.weight = {base + weight, layout, s.n, s.k};
+    a.weight.experts = s.heads;
+    a.kept = static_cast<int32_t>(s.kept);
+    a.out = matrix_at(base, out, s.out, begin, count, out_cols, out_stride);
+    return a;
+  };
+  finish_experts(result, s.tokens);
+  result.outputs = {{"out", out, s.out, s.tokens, out_cols, out_stride, {}, {}}};
+  set_tolerance(result.args(result.after.bytes.data(), 0, s.tokens), weights, result.after,
+                result.outputs[0]);
+  return result;
+}
+
 Case<WeightedSum> sum_case(int64_t tokens, int64_t num_pieces, int64_t width) {
   Case<WeightedSum> c;
   c.name = fmt::format("tokens={} pieces={} width={}", tokens, num_pieces, width);
@@ -236,6 +294,23 @@ const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>() {
       list.push_back(expert_case({13, 2, 4, 48, 768}, layout, true, DType::kBF16));
     }
     list.push_back(expert_case({300, 2, 3, 32, 64}, WeightLayout::kPanel16, false, DType::kF32));
+    return list;
+  }();
+  return all;
+}
+
+template <>
+const std::vector<Case<HeadLinear>>& cases<HeadLinear>() {
+  static const std::vector<Case<HeadLinear>> all = [] {
+    constexpr DType kBF16 = DType::kBF16, kF32 = DType::kF32;
+    std::vector<Case<HeadLinear>> list;
+    for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
+      for (const HeadShape& s :
+           {HeadShape{1, 1, 0, 1, 1}, HeadShape{1, 4, 8, 16, 16}, HeadShape{9, 3, 2, 17, 33},
+            HeadShape{70, 4, 8, 48, 24, kF32, kF32}, HeadShape{70, 5, 0, 24, 48, kBF16, kBF16},
+            HeadShape{3, 2, 5, 33, 65, kF32, kBF16}, HeadShape{20, 2, 64, 512, 128},
+            HeadShape{5, 16, 0, 32, 512, kBF16, kBF16}, HeadShape{4, 2, 3, 20, 12, kBF16, kF32}})
+        list.push_back(head_case(s, layout));
     return list;
   }();
   return all;

@@ -169,7 +169,7 @@ Case<Quantize> quantize_case(const RowsShape& s, float size) {
 struct NormShape {
   bool has_add = false, centered = false, has_bias = false;
   float weight_offset = 0;
-  int64_t pieces = 1;
+  int64_t pieces = 1, own_pieces = 1;  // of a row; those that have weights of their own
   DType x = DType::kF32, out = DType::kBF16;
   bool in_place = false;
 };
@@ -177,16 +177,17 @@ struct NormShape {
 Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   Case<Norm> c;
   c.name = fmt::format(
-      "tokens={} hidden={} add={} centered={} bias={} offset={} pieces={} x={} "
+      "tokens={} hidden={} add={} centered={} bias={} offset={} pieces={}/{} x={} "
       "out={} in_place={}",
-      s.tokens, s.width, n.has_add, n.centered, n.has_bias, n.weight_offset, n.pieces, name_of(n.x),
-      name_of(n.out), n.in_place);
+      s.tokens, s.width, n.has_add, n.centered, n.has_bias, n.weight_offset, n.pieces, n.own_pieces,
+      name_of(n.x), name_of(n.out), n.in_place);
   const int64_t hidden = s.width * n.pieces, stride = hidden + 1;
   const Offset x = n.x == DType::kF32 ? c.before.add(noise(1, s.tokens * stride, 3))
                                       : c.before.add(noise_bf16(1, s.tokens * stride, 3));
   const Offset add = c.before.add(noise(2, s.tokens * stride));
-  const Offset weight = c.before.add(noise_bf16(3, s.width));
-  const Offset bias = c.before.add(noise_bf16(4, s.width));
+  const int64_t weights = s.width * n.own_pieces;
+  const Offset weight = c.before.add(noise_bf16(3, weights));
+  const Offset bias = c.before.add(noise_bf16(4, weights));
   const Offset out =
       n.in_place ? x : c.before.add(static_cast<size_t>(s.tokens * stride) * size_of(n.out));
   const Offset scales = add_scales(c.before, s.tokens);
@@ -197,8 +198,9 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
       a.add = view(base, add, DType::kF32, begin, count, hidden, stride);
       a.sum = a.x;
     }
-    a.weight = {base + weight, WeightLayout::kRowMajor, 1, s.width};
-    if (n.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.width};
+    a.weight = {base + weight, WeightLayout::kRowMajor, 1, weights};
+    if (n.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, weights};
+    if (n.own_pieces > 1) a.piece = static_cast<int32_t>(s.width);
     a.eps = 1e-5f;
     a.weight_offset = n.weight_offset;
     a.centered = n.centered;
@@ -441,6 +443,12 @@ const std::vector<Case<Norm>>& cases<Norm>() {
     list.push_back(norm_case(s, {.pieces = 3, .out = DType::kF32, .in_place = true}));
     list.push_back(
         norm_case(s, {.weight_offset = 1, .pieces = 5, .x = DType::kBF16, .in_place = true}));
+    list.push_back(norm_case(s, {.centered = true,
+                                 .has_bias = true,
+                                 .pieces = 6,
+                                 .own_pieces = 3,
+                                 .out = DType::kF32,
+                                 .in_place = true}));
   });
 }
 
