@@ -193,7 +193,8 @@ void expect_golden(const io::EngineFile& engine, const std::string& name, bool w
 TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
   // A rounding may decide between two experts, which moves the logits further.
   for (const std::string& name : tiny_models())
-    expect_golden(engine("/tests/models/" + name), name, name != "mixtral");
+    expect_golden(engine("/tests/models/" + name), name,
+                  name != "mixtral" && name != "deepseek_v3");
 }
 
 // Rows of several tensors, in this order.

@@ -204,7 +204,7 @@ std::vector<std::string> tiny_architectures() {
 
 // Of these only the ids are compared. Which experts a row goes to is a comparison: a rounding that
 // decides it moves the logits by more than logits_tolerance() allows for.
-const std::set<std::string> kMixtures = {"mixtral"};
+const std::set<std::string> kMixtures = {"deepseek_v3", "mixtral"};
 
 TEST_P(GoldenTest, TinyArchitectures) {
   for (const std::string& name : tiny_architectures()) {

@@ -18,6 +18,8 @@ const Family kFamilies[] = {
     {"Qwen2MoeForCausalLM", read_qwen2_moe_traits, &kQwen2MoeWeights},
     {"GptOssForCausalLM", read_gpt_oss_traits, &kGptOssWeights},
     {"Qwen3MoeForCausalLM", read_qwen3_moe_traits, &kQwen3MoeWeights},
+    {"DeepseekV2ForCausalLM", read_deepseek2_traits, &kDeepseek2Weights},
+    {"DeepseekV3ForCausalLM", read_deepseek3_traits, &kDeepseek3Weights},
     {"GemmaForCausalLM", read_gemma_traits, &kLlamaWeights},
     {"Gemma2ForCausalLM", read_gemma2_traits, &kGemmaSandwichWeights},
     {"Gemma3ForCausalLM", read_gemma3_traits, &kGemmaSandwichWeights},

@@ -36,6 +36,11 @@ Traits read_qwen3_moe_traits(Config& config);
 Traits read_olmoe_traits(Config& config);
 Traits read_gpt_oss_traits(Config& config);
 
+// deepseek.cc
+extern const DecoderWeights kDeepseek2Weights, kDeepseek3Weights;
+Traits read_deepseek2_traits(Config& config);
+Traits read_deepseek3_traits(Config& config);
+
 // gemma.cc
 extern const DecoderWeights kGemmaSandwichWeights;
 Traits read_gemma_traits(Config& config);

@@ -22,10 +22,10 @@ Builder::NormKind norm_kind(const Traits& t) {
 class DecoderLayer {
  public:
   DecoderLayer(Builder& b, const Traits& t, const DecoderWeights& weights, int32_t index)
-      : b_(b), t_(t), index_(index), name_(fmt::format("layers.{}.", index)) {
+      : b_(b), t_(layer_traits(t, index)), index_(index), name_(fmt::format("layers.{}.", index)) {
     const std::string scope = fmt::format(fmt::runtime(weights.layers), index);
     for (const std::span<const WeightRule> rules : weights.layer)
-      weights_.emplace_back(b, t, rules, name_, scope);
+      weights_.emplace_back(b, t_, rules, name_, scope);
   }
 
   ValueId run(ValueId x) {
@@ -67,8 +67,23 @@ class DecoderLayer {
     return norm == kNone ? x : b_.head_norm(name_ + part + ".norm", x, norm, norm_kind(t_));
   }
 
+  // Queries reach into the latent columns, where the keys are.
+  ValueId latent_heads(ValueId h) {
+    const ValueId from =
+        weight("attn.q.latent") == kNone ? h : latent_norm("attn.q.latent", h, DType::kBF16);
+    const ValueId q = b_.head_linear(name_ + "attn.k.up", product("attn.q", from),
+                                     weight("attn.k.up"), t_.turning, DType::kF32);
+    return b_.concat(name_ + "attn.qk",
+                     {q, product("attn.k.turning", h), latent_norm("attn.k", h, DType::kF32)});
+  }
+  ValueId latent_norm(const std::string& part, ValueId h, DType out) {
+    return b_.norm(name_ + part + ".norm", product(part, h), weight(part + ".norm"),
+                   {.eps = t_.latent_norm_eps}, kNone, out);
+  }
+
   ValueId attend(ValueId h) {
-    ValueId qkv = weight("attn.qkv") != kNone
+    ValueId qkv = t_.latent > 0 ? latent_heads(h)
+                  : weight("attn.qkv") != kNone
                       ? product("attn.qkv", h)
                       : b_.concat(name_ + "attn.qkv",
                                   {heads("attn.q", h), heads("attn.k", h), product("attn.v", h)});
@@ -79,10 +94,12 @@ class DecoderLayer {
       qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
     const float scale = t_.attention_scale > 0 ? t_.attention_scale
                                                : 1 / std::sqrt(static_cast<float>(t_.head_dim));
-    return product(
-        "attn.out",
+    const ValueId out =
         b_.attention(name_ + "attn", qkv, index_, scale, window ? t_.sliding_window : 0,
-                     {.cap = t_.attention_cap, .alibi = t_.alibi, .sinks = weight("attn.sinks")}));
+                     {.cap = t_.attention_cap, .alibi = t_.alibi, .sinks = weight("attn.sinks")});
+    if (t_.latent == 0) return product("attn.out", out);
+    return product("attn.out",
+                   b_.head_linear(name_ + "attn.v.up", out, weight("attn.v.up"), 0, DType::kBF16));
   }
 
   ValueId mlp(ValueId h) { return weight("mlp.router") == kNone ? dense("mlp", h) : mixture(h); }
@@ -107,8 +124,13 @@ class DecoderLayer {
   ValueId mixture(ValueId h) {
     const Builder::Routed routed = b_.route(name_ + "mlp.route",
                                             {.x = product("mlp.router", h),
+                                             .bias = weight("mlp.router.correction"),
                                              .scoring = t_.expert_scoring,
+                                             .groups = t_.expert_groups,
+                                             .groups_kept = t_.expert_groups_kept,
+                                             .group_best = t_.expert_group_best,
                                              .renormalise = t_.renormalise_experts,
+                                             .scale = t_.expert_scale,
                                              .reach = t_.expert_reach},
                                             t_.experts_per_token);
     const auto products = [&](const std::string& part, ValueId x) {
@@ -133,7 +155,7 @@ class DecoderLayer {
   }
 
   Builder& b_;
-  const Traits& t_;
+  const Traits t_;
   const int32_t index_;
   const std::string name_;
   std::vector<Weights> weights_;
@@ -161,7 +183,7 @@ bool decoder_ignores(const Traits& t, std::string_view tensor) {
   for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
                                      ".attention.bias", ".attention.masked_bias"})
     if (tensor.ends_with(end)) return true;
-  return t.tied_embedding && tensor.ends_with("lm_head.weight");
+  return is_of_extra_layer(t, tensor) || (t.tied_embedding && tensor.ends_with("lm_head.weight"));
 }
 
 }  // namespace nereid::models

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+
 #include "base/file.h"
 #include "graph/verify.h"
 #include "models/family.h"
@@ -165,7 +168,22 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"falcon-groups", "num_kv_heads", 4, "4 does not divide num_attention_heads 6"},
       {"gpt_oss", "swiglu_alpha", 1.5, "'swiglu_alpha': 1.5"},
       {"gpt_oss", "quantization_config", {{"quant_method", "mxfp4"}}, "(method 'mxfp4')"},
-      {"qwen2_moe", "decoder_sparse_step", 2, "'decoder_sparse_step': 2"},
+      {"qwen2_moe", "decoder_sparse_step", 0, "'decoder_sparse_step': 0"},
+      {"qwen3_moe", "mlp_only_layers", {2}, "'mlp_only_layers': 2"},
+      {"deepseek_v2", "topk_method", "noaux_tc", "'noaux_tc' is not one of greedy, group_limited"},
+      {"deepseek_v2", "norm_topk_prob", true, "'norm_topk_prob': true"},
+      {"deepseek_v2", "num_key_value_heads", 2, "2 is not num_attention_heads 4"},
+      {"deepseek_v2", "kv_lora_rank", 15, "'kv_lora_rank': 15 is odd"},
+      {"deepseek_v2", "attention_bias", true, "'attention_bias': true"},
+      {"deepseek_v3", "n_group", 3, "3 groups of 8 experts; wanted are equal ones of at least 2"},
+      {"deepseek_v3", "n_group", 8, "8 groups of 8 experts; wanted are equal ones of at least 2"},
+      {"deepseek_v3", "num_experts_per_tok", 5, "are not enough for num_experts_per_tok 5"},
+      {"deepseek_v3", "scoring_func", "softmax", "'scoring_func': \"softmax\""},
+      {"deepseek_v3", "qk_rope_head_dim", 1024, "'qk_rope_head_dim': 1024"},
+      {"deepseek_v3", "first_k_dense_replace", 4, "'first_k_dense_replace': 4"},
+      {"deepseek_v3", "moe_layer_freq", 2, "'moe_layer_freq': 2"},
+      {"deepseek_v3", "n_shared_experts", 1 << 30, "'n_shared_experts': 1073741824"},
+      {"deepseek_v3", "quantization_config", {{"quant_method", "fp8"}}, "(method 'fp8')"},
       {"starcoder2", "norm_type", "rms_norm", "'norm_type': \"rms_norm\""},
   };
   for (const Refusal& r : kRefusals) {
@@ -291,9 +309,39 @@ TEST_F(ModelsTest, HostileExpertsAreRefusedByName) {
   EXPECT_THAT(error_with("num_experts", 1), HasSubstr("'num_experts_per_tok': 2"));
   EXPECT_THAT(error_with("moe_intermediate_size", -1), HasSubstr("'moe_intermediate_size': -1"));
   EXPECT_THAT(error_with("norm_topk_prob", "yes"), HasSubstr("'norm_topk_prob'"));
-  EXPECT_THAT(error_with("decoder_sparse_step", 2), HasSubstr("'decoder_sparse_step': 2"));
-  EXPECT_THAT(error_with("mlp_only_layers", {0}), HasSubstr("'mlp_only_layers': [0]"));
   EXPECT_THAT(error_with("use_sliding_window", true), HasSubstr("'use_sliding_window'"));
+}
+
+// Layers that predict further tokens are left out, those that config.json does not name are not.
+TEST_F(ModelsTest, ExtraLayersAreLeftOut) {
+  const auto model = read_model(kSource + "/tests/models/deepseek_v3");
+  ASSERT_TRUE(model.ok()) << model.status();
+  Traits t = model->traits;
+  EXPECT_FALSE(decoder_ignores(t, "model.layers.3.eh_proj.weight"));
+  t.num_extra_layers = 1;
+  EXPECT_TRUE(decoder_ignores(t, "model.layers.3.eh_proj.weight"));
+  EXPECT_FALSE(decoder_ignores(t, "model.layers.2.eh_proj.weight"));
+  EXPECT_FALSE(decoder_ignores(t, "model.layers.30.eh_proj.weight"));
+}
+
+// One key of each token, its values in it; corrections keep their 32 bits.
+TEST_F(ModelsTest, LatentAttention) {
+  const auto model = read_model(kSource + "/tests/models/deepseek_v3");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const io::ModelFacts& facts = model->graph.model;
+  EXPECT_EQ(facts.num_heads, 4);
+  EXPECT_EQ(facts.num_kv_heads, 1);
+  EXPECT_EQ(facts.head_dim, 24);
+  EXPECT_EQ(facts.latent, 16);
+  const auto find = [&](std::string_view name) {
+    const auto found = std::ranges::find(model->graph.weights, name, &graph::Weight::name);
+    return found == model->graph.weights.end() ? graph::Weight() : *found;
+  };
+  const graph::Weight keys = find("layers.0.attn.k.up"), values = find("layers.0.attn.v.up");
+  EXPECT_EQ((std::array{keys.experts, keys.n, keys.k}), (std::array<int64_t, 3>{4, 16, 16}));
+  EXPECT_EQ((std::array{values.experts, values.n, values.k}), (std::array<int64_t, 3>{4, 16, 16}));
+  EXPECT_EQ(find("layers.1.mlp.router.correction").format, kernels::kFloat32);
+  EXPECT_EQ(find("layers.0.mlp.router").n, 0) << "a dense layer";
 }
 
 TEST_F(ModelsTest, ExpertsAreOneWeight) {

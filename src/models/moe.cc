@@ -1,14 +1,15 @@
 // Decoders whose MLP is a mixture of experts: Mixtral; Qwen3-MoE with norms of queries and keys;
 // Qwen2-MoE with an expert for all tokens; GPT-OSS with sinks, windows and biases, whose experts
 // lie in one tensor, rows of gate and up in turn.
+#include <algorithm>
+
 #include "models/all.h"
 #include "models/llama_weights.h"
+#include "models/moe_weights.h"
 #include "models/read_fields.h"
 
 namespace nereid::models {
 namespace {
-
-constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers: each is three tensors
 
 constexpr WeightRule kMixtralMlp[] = {
     {"mlp.router", "block_sparse_moe.gate.weight", Dim::kExperts, Dim::kHidden},
@@ -19,28 +20,19 @@ constexpr WeightRule kMixtralMlp[] = {
     {"mlp.down", "block_sparse_moe.experts.*.w2.weight", Dim::kHidden, Dim::kExpertIntermediate,
      Shard::kExperts},
 };
-constexpr WeightRule kQwenMoeMlp[] = {
-    {"mlp.router", "mlp.gate.weight", Dim::kExperts, Dim::kHidden},
-    {"mlp.gate", "mlp.experts.*.gate_proj.weight", Dim::kExpertIntermediate, Dim::kHidden,
-     Shard::kExperts},
-    {"mlp.up", "mlp.experts.*.up_proj.weight", Dim::kExpertIntermediate, Dim::kHidden,
-     Shard::kExperts},
-    {"mlp.down", "mlp.experts.*.down_proj.weight", Dim::kHidden, Dim::kExpertIntermediate,
-     Shard::kExperts},
-};
-
 constexpr WeightRule kOlmoeNorms[] = {
     {"attn.q.norm", "self_attn.q_norm.weight", Dim::kQuery},
     {"attn.k.norm", "self_attn.k_norm.weight", Dim::kKeyValue},
 };
 constexpr WeightRule kQwenSharedMlp[] = {
     {"mlp.shared.gate", "mlp.shared_expert.gate_proj.weight", Dim::kSharedIntermediate,
-     Dim::kHidden, Shard::kN},
+     Dim::kHidden, Shard::kN, is_mixture},
     {"mlp.shared.up", "mlp.shared_expert.up_proj.weight", Dim::kSharedIntermediate, Dim::kHidden,
-     Shard::kN},
+     Shard::kN, is_mixture},
     {"mlp.shared.down", "mlp.shared_expert.down_proj.weight", Dim::kHidden,
-     Dim::kSharedIntermediate, Shard::kK},
-    {"mlp.shared.score", "mlp.shared_expert_gate.weight", Dim::kOne, Dim::kHidden},
+     Dim::kSharedIntermediate, Shard::kK, is_mixture},
+    {"mlp.shared.score", "mlp.shared_expert_gate.weight", Dim::kOne, Dim::kHidden, Shard::kNone,
+     is_mixture},
 };
 constexpr WeightRule kGptOssMlp[] = {
     {"attn.sinks", "self_attn.sinks", Dim::kNumHeads, Dim::kOne, Shard::kN},
@@ -59,12 +51,14 @@ constexpr WeightRule kGptOssMlp[] = {
     {"mlp.down.bias", "mlp.experts.down_proj_bias[*]", Dim::kHidden, Dim::kOne, Shard::kExperts},
 };
 
-void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, int64_t picked) {
-  t.num_experts = c.integer(count, 1, kernels::kMaxExperts, usual);
-  if (int64_t{t.num_experts} * t.num_layers > kMaxExpertsInAll)
-    c.fail(count, fmt::format("{} experts in each of {} layers are more than {} in all",
-                              t.num_experts, t.num_layers, kMaxExpertsInAll));
-  t.experts_per_token = c.integer("num_experts_per_tok", 1, t.num_experts, picked);
+// Layers named dense, and those that are not a multiple of the step; one of none is among the
+// last.
+void read_dense_layers(Config& c, Traits& t) {
+  const int32_t step = c.integer("decoder_sparse_step", 1, kMaxLayers, 1);
+  const std::vector<int32_t> dense = c.integers("mlp_only_layers", 0, t.num_layers - 1);
+  if (step == 1 && dense.empty()) return;
+  for (int32_t i = 0; i < t.num_layers; ++i)
+    t.has_experts.push_back((i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end());
 }
 
 Traits read_qwen_moe(Config& c, const DecoderDefaults& defaults, int64_t experts, int64_t picked,
@@ -77,8 +71,7 @@ Traits read_qwen_moe(Config& c, const DecoderDefaults& defaults, int64_t experts
   t.renormalise_experts = c.boolean("norm_topk_prob", false);
   read_experts(c, t, "num_experts", experts, picked);
   c.require("use_sliding_window", false);
-  c.require("decoder_sparse_step", 1);
-  c.require("mlp_only_layers", json::array());
+  read_dense_layers(c, t);
   return t;
 }
 

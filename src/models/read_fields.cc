@@ -1,10 +1,13 @@
 #include "models/read_fields.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace nereid::models {
 namespace {
+
+constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers: each is three tensors
 
 void read_llama3(Config& c, RopeTraits& rope) {
   rope.scaling = RopeScaling::kLlama3;
@@ -16,7 +19,7 @@ void read_llama3(Config& c, RopeTraits& rope) {
                                            rope.high_freq_factor, rope.low_freq_factor));
 }
 
-void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
+void read_yarn(Config& c, const Traits& t, const RopeFields& fields, RopeTraits& rope) {
   rope.scaling = RopeScaling::kYarn;
   rope.beta_fast = c.number("beta_fast", 1e-3, 1e6, 32);
   rope.beta_slow = c.number("beta_slow", 1e-3, 1e6, 1);
@@ -24,7 +27,12 @@ void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
       c.integer("original_max_position_embeddings", 1, kMaxPositions, t.max_positions);
   if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
   for (const std::string_view key : {"mscale", "mscale_all_dim"})
-    if (c.has(key)) c.fail(key, "is not supported for this family");
+    if (c.has(key) && !fields.yarn_mscale) c.fail(key, "is not supported for this family");
+  const double some = c.number("mscale", 0, 1e3, 0), all = c.number("mscale_all_dim", 0, 1e3, 0);
+  const auto factor = [&](double m) { return 0.1 * m * std::log(rope.factor) + 1; };
+  if (!rope.attention_factor && some > 0 && all > 0)
+    rope.attention_factor = factor(some) / factor(all);
+  if (all > 0) rope.score_factor = factor(all) * factor(all);
   rope.truncate = c.boolean("truncate", true);
 }
 
@@ -72,7 +80,7 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   if (type == "dynamic") rope.factor = 1;
   if (type == "linear") rope.scaling = RopeScaling::kLinear;
   if (type == "llama3") read_llama3(c, rope);
-  if (type == "yarn") read_yarn(c, t, rope);
+  if (type == "yarn") read_yarn(c, t, fields, rope);
 }
 
 // Fields that change the numbers, and what they are where they change nothing.
@@ -239,6 +247,14 @@ void read_windows(Config& c, Traits& t, const std::function<bool(int32_t)>& usua
                                                kind.substr(0, 40)));
     t.has_window.push_back(kind == "sliding_attention");
   }
+}
+
+void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, int64_t picked) {
+  t.num_experts = c.integer(count, 1, kernels::kMaxExperts, usual);
+  if (int64_t{t.num_experts} * t.num_layers > kMaxExpertsInAll)
+    c.fail(count, fmt::format("{} experts in each of {} layers are more than {} in all",
+                              t.num_experts, t.num_layers, kMaxExpertsInAll));
+  t.experts_per_token = c.integer("num_experts_per_tok", 1, t.num_experts, picked);
 }
 
 float read_cap(Config& c, std::string_view key) {

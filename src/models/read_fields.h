@@ -24,6 +24,7 @@ struct RopeFields {
   double theta = 10000;
   std::optional<double> fraction;  // of a head's columns; none: all, and nothing else is allowed
   bool own_mscale = false;         // longrope: `short_mscale` and `long_mscale` are there
+  bool yarn_mscale = false;        // yarn: `mscale` and `mscale_all_dim` may be there
 };
 // Theta and fraction, with `rope_scaling` or `rope_parameters`.
 RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});
@@ -65,6 +66,11 @@ Traits read_decoder(Config& config, const DecoderDefaults& defaults = {},
 
 // Which layers have the window: `layer_types`, or what `usual` says of each.
 void read_windows(Config& config, Traits& traits, const std::function<bool(int32_t)>& usual);
+
+// The number of experts, in a field of this name, and of those picked; what they are where the file
+// leaves them out.
+void read_experts(Config& config, Traits& traits, std::string_view count, int64_t usual,
+                  int64_t picked);
 
 // A positive number that switches itself off where it is absent.
 float read_cap(Config& config, std::string_view key);

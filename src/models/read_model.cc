@@ -93,7 +93,8 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   facts.num_layers = t.num_layers;
   facts.num_heads = t.num_heads;
   facts.num_kv_heads = t.num_kv_heads;
-  facts.head_dim = t.head_dim;
+  facts.head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim;
+  facts.latent = t.latent;
   facts.max_positions = t.max_positions;
   for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));

@@ -41,6 +41,12 @@ std::string_view name_of(RopeScaling scaling) {
 
 }  // namespace
 
+Traits layer_traits(const Traits& traits, int32_t layer) {
+  Traits own = traits;
+  if (!own.has_experts.empty() && !own.has_experts[static_cast<size_t>(layer)]) own.num_experts = 0;
+  return own;
+}
+
 io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
   io::RopeTable table;
   const int32_t dim = rope.dim > 0 ? rope.dim : head_dim;
@@ -117,6 +123,13 @@ std::string print(const Traits& t) {
   if (t.rope_interleaved) line("rope_interleaved", t.rope_interleaved);
   if (t.alibi > 0) line("alibi", t.alibi);
   if (t.qk_norm) line("qk_norm", t.qk_norm);
+  if (t.latent > 0) {
+    line("latent", t.latent);
+    line("query_latent", t.query_latent);
+    line("turning", t.turning);
+    line("value_dim", t.value_dim);
+    line("latent_norm_eps", t.latent_norm_eps);
+  }
   line("qkv_bias", t.qkv_bias);
   line("attention_out_bias", t.attention_out_bias);
   line("mlp_bias", t.mlp_bias);
@@ -128,6 +141,7 @@ std::string print(const Traits& t) {
   if (t.embed_scale != 1) line("embed_scale", t.embed_scale);
   if (t.num_experts > 0) {
     line("num_experts", t.num_experts);
+    count("layers_with_experts", t.has_experts);
     line("experts_per_token", t.experts_per_token);
     line("expert_intermediate_size", t.expert_intermediate_size);
     if (t.shared_intermediate_size > 0)
@@ -135,6 +149,10 @@ std::string print(const Traits& t) {
     if (t.expert_reach > 0) line("expert_reach", t.expert_reach);
     line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
     line("renormalise_experts", t.renormalise_experts);
+    if (t.expert_groups > 1)
+      line("expert_groups", fmt::format("{} of {}, by {}", t.expert_groups_kept, t.expert_groups,
+                                        t.expert_group_best));
+    if (t.expert_scale != 1) line("expert_scale", t.expert_scale);
   }
   if (t.logits_scale != 1) line("logits_scale", t.logits_scale);
   if (t.logits_cap > 0) line("logits_cap", t.logits_cap);

@@ -27,6 +27,7 @@ struct RopeTraits {
   bool truncate = true;  // yarn: the ramp begins and ends at whole dimensions
   // yarn: absent = 0.1 ln(factor) + 1; longrope: absent = sqrt(1 + ln(factor) / ln(original))
   std::optional<double> attention_factor;
+  double score_factor = 1;       // yarn: of attention's scores, for the family to read
   std::vector<double> divisors;  // longrope: of each frequency
   int32_t dim = 0;               // the first columns of a head, those that turn; 0: all
 };
@@ -67,14 +68,26 @@ struct Traits {
   float attention_cap = 0;    // soft cap of the scores; 0: none
   float embed_scale = 1;
   float residual_scale = 1;  // of what is added to the residual
+  // Of latent attention, where head_dim is that of queries and the one key head is `latent` columns
+  // and those that turn.
+  int32_t latent = 0;        // compressed keys and values; 0: attention is not latent
+  int32_t query_latent = 0;  // compressed queries; 0: they are not
+  int32_t turning = 0;       // columns of a head that turn: its last in the checkpoint
+  int32_t value_dim = 0;     // of a head
+  float latent_norm_eps = 0;
   // Of a mixture of experts.
-  int32_t num_experts = 0;  // in each layer; 0: none
+  int32_t num_experts = 0;        // in each layer that has some; 0: none
+  std::vector<bool> has_experts;  // by layer, where only some have them; the others' MLP is dense
   int32_t experts_per_token = 0;
   int32_t expert_intermediate_size = 0;
   int32_t shared_intermediate_size = 0;  // of the expert for all tokens; 0: none
   kernels::Scoring expert_scoring = kernels::Scoring::kSoftmax;
   float expert_reach = 0;            // of the sparse mixer
   bool renormalise_experts = false;  // the weights of those picked add up to one
+  int32_t expert_groups = 1, expert_groups_kept = 1, expert_group_best = 1;  // kernels::Route
+  float expert_scale = 1;
+  // Layers behind the last one that predict further tokens (multi-token prediction): not used.
+  int32_t num_extra_layers = 0;
   float logits_scale = 1;
   float logits_cap = 0;  // soft cap of the logits; 0: none
 };
@@ -92,6 +105,17 @@ constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
 constexpr bool gated(const Traits& t) { return t.gated; }
 constexpr bool gate_bias(const Traits& t) { return t.gated && t.mlp_bias; }
 constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
+constexpr bool has_query_latent(const Traits& t) { return t.query_latent > 0; }
+constexpr bool no_query_latent(const Traits& t) { return t.query_latent == 0; }
+// Of a layer, see layer_traits().
+constexpr bool is_mixture(const Traits& t) { return t.num_experts > 0; }
+constexpr bool is_dense(const Traits& t) { return t.num_experts == 0; }
+constexpr bool has_shared_expert(const Traits& t) {
+  return is_mixture(t) && t.shared_intermediate_size > 0;
+}
+
+// Those of one layer: without experts where it has none.
+Traits layer_traits(const Traits& traits, int32_t layer);
 
 // Inverse frequencies and attention factor (formulas: Su et al. 2021 RoPE; Peng et al. 2023 YaRN;
 // Meta's Llama 3.1 reference; Ding et al. 2024 LongRoPE), rounded to f32.

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace nereid::models {
 namespace {
@@ -40,6 +41,18 @@ int64_t size_of(Dim dim, const Traits& t) {
       return (int64_t{t.num_heads} + 2 * int64_t{t.num_kv_heads}) * t.head_dim;
     case Dim::kGateUp:
       return 2 * int64_t{t.intermediate_size};
+    case Dim::kLatent:
+      return t.latent;
+    case Dim::kQueryLatent:
+      return t.query_latent;
+    case Dim::kTurning:
+      return t.turning;
+    case Dim::kStill:
+      return t.head_dim - t.turning;
+    case Dim::kValue:
+      return t.value_dim;
+    case Dim::kValues:
+      return int64_t{t.num_heads} * t.value_dim;
   }
   return 0;
 }
@@ -107,6 +120,33 @@ std::vector<graph::WeightPart> parts_by_key_head(const graph::WeightPart& whole,
   return parts;
 }
 
+// The parts of a weight of latent attention.
+std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
+                                               const graph::WeightPart& whole, const Traits& t) {
+  std::vector<graph::WeightPart> parts;
+  const auto add = [&](int64_t first, int64_t size, int64_t total) {
+    graph::WeightPart& part = parts.emplace_back(whole);
+    part.first = first, part.size = size, part.total = total;
+  };
+  const int64_t d = t.head_dim, still = d - t.turning, both = still + t.value_dim;
+  if (rule.order == Order::kLatentRows) add(0, t.latent, t.latent + t.turning);
+  if (rule.order == Order::kTurningRows) add(t.latent, t.turning, t.latent + t.turning);
+  for (int64_t head = 0; head < t.num_heads; ++head) {
+    if (rule.order == Order::kTurningFirst) {
+      add(head * d + still, t.turning, t.num_heads * d);
+      add(head * d, still, t.num_heads * d);
+    } else if (rule.order == Order::kHeadValues) {
+      add(head * both + still, t.value_dim, t.num_heads * both);
+    } else if (rule.order == Order::kHeadKeys) {
+      add(0, t.latent, t.latent);
+      parts.back().transposed = true;
+      parts.back().first_col = head * both;
+      parts.back().total_cols = t.num_heads * both;
+    }
+  }
+  return parts;
+}
+
 graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string name,
                           const std::string& tensor) {
   graph::Weight weight{.name = std::move(name), .n = size_of(rule.n, t), .k = size_of(rule.k, t)};
@@ -129,15 +169,25 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     }
   } else if (rule.order == Order::kByKeyHead) {
     weight.parts = parts_by_key_head(part, t);
+  } else if (rule.order >= Order::kTurningFirst) {
+    weight.parts = parts_of_latent(rule, part, t);
+    if (rule.order >= Order::kHeadKeys) weight.experts = t.num_heads;
   } else {
     weight.parts = {std::move(part)};
   }
+  weight.format = rule.format;
   weight.is_vector = rule.k == Dim::kOne;
   if (weight.is_vector) std::swap(weight.n, weight.k);
   return weight;
 }
 
 }  // namespace
+
+bool is_of_extra_layer(const Traits& t, std::string_view tensor) {
+  for (int32_t i = 0; i < t.num_extra_layers; ++i)
+    if (tensor.starts_with(fmt::format("model.layers.{}.", t.num_layers + i))) return true;
+  return false;
+}
 
 Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const WeightRule> rules,
                  const std::string& scope, const std::string& tensor_scope) {
@@ -207,10 +257,17 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
       if (part.stacked > 0) shape.insert(shape.begin(), part.stacked);
       RETURN_IF_ERROR(check_part(checkpoint, part, shape));
     }
-  for (const io::Checkpoint::Entry& entry : checkpoint.entries())
-    if (!wanted.contains(entry.tensor->name) && !ignores(traits, entry.tensor->name))
+  int64_t num_left_out = 0;
+  for (const io::Checkpoint::Entry& entry : checkpoint.entries()) {
+    if (wanted.contains(entry.tensor->name)) continue;
+    if (!ignores(traits, entry.tensor->name))
       return invalid_argument("{}: tensor '{}' has no place in a model of this config.json",
                               entry.file->path().string(), entry.tensor->name);
+    if (is_of_extra_layer(traits, entry.tensor->name)) ++num_left_out;
+  }
+  if (num_left_out > 0)
+    log_info("{}: the {} tensors of {} layer(s) that predict further tokens are left out",
+             checkpoint.main_file().string(), num_left_out, traits.num_extra_layers);
   return ok();
 }
 

@@ -31,7 +31,13 @@ enum class Dim : uint8_t {
   kQuery,
   kKeyValue,
   kQueryKeyValue,  // all heads side by side
-  kGateUp,         // both of a gated MLP, one above the other; ranks divide each
+  kLatent,         // see Traits
+  kQueryLatent,
+  kTurning,
+  kStill,   // of a head: the columns that do not turn
+  kValue,   // of a head
+  kValues,  // of all heads
+  kGateUp,  // both of a gated MLP, one above the other; ranks divide each
 };
 
 // The axis along which ranks can share a weight.
@@ -49,6 +55,14 @@ enum class Order : uint8_t {
   kByKeyHead,  // for each key head its query heads, itself, its value head
   kEven,       // every second row, from the first
   kOdd,        // every second row, from the second
+  // Latent attention. Queries: of each head the rows that turn, its last ones, come first.
+  kTurningFirst,
+  kLatentRows,   // compressed keys and values, in front of the rows that turn
+  kTurningRows,  // those
+  // Of each head, the rows that make its keys of the compressed ones, then those that make its
+  // values: as matrices by head, the former transposed.
+  kHeadKeys,
+  kHeadValues,
 };
 
 struct WeightRule {
@@ -64,6 +78,7 @@ struct WeightRule {
   bool transposed = false;                // the checkpoint has [k, n]
   Order order = Order::kSame;
   int32_t skipped = 0;  // rows of the tensor in front of the weight's
+  kernels::WeightFormat format = {};
 };
 
 // The weights that a set of rules gives to one scope (the whole model or one layer).
@@ -94,11 +109,15 @@ StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
                                 const kernels::WeightFormat& format, int32_t ranks,
                                 int64_t num_experts = 1);
 
+// Whether a tensor belongs to a layer behind the last one, see Traits.
+bool is_of_extra_layer(const Traits& traits, std::string_view tensor);
+
 // Whether a tensor that no rule mentions may be ignored.
 using Ignores = bool (*)(const Traits&, std::string_view tensor);
 
 // Every tensor that the graph wants is in the checkpoint with its shape and a floating-point type,
-// and nothing is left over. InvalidArgument naming file and tensor.
+// and nothing is left over but what may be ignored; extra layers are, with a line in the log.
+// InvalidArgument naming file and tensor.
 Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint,
                      const Traits& traits, Ignores ignores);
 

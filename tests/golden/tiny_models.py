@@ -39,7 +39,22 @@ LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.5, 1.8, 2.0, 2
 # Never past the original context: transformers 5.23 takes the short factors of this family there, too.
 MOE_LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.2, 1.5, 1.9, 2.4, 3.0], "long_factor": [9.0] * 6,
                 "short_mscale": 1.3, "long_mscale": 2.0, "original_max_position_embeddings": 256}
+DEEPSEEK = dict(num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
+                v_head_dim=12, first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=2,
+                moe_intermediate_size=16, moe_layer_freq=1, attention_bias=False,
+                rope_scaling=dict(type="yarn", factor=8.0, original_max_position_embeddings=32, beta_fast=32,
+                                  beta_slow=1, mscale=0.707, mscale_all_dim=0.9))
 MODELS = {
+    "deepseek_v2": llama_like("DeepseekV2ForCausalLM", "deepseek_v2", q_lora_rank=None, n_shared_experts=2, n_group=4,
+                              topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=1.5,
+                              scoring_func="softmax", norm_topk_prob=False, **DEEPSEEK),
+    "deepseek_v3-yarn": llama_like("DeepseekV3ForCausalLM", "deepseek_v3", q_lora_rank=24, n_shared_experts=1,
+                                   n_group=2, topk_group=1, topk_method="noaux_tc", routed_scaling_factor=2.5,
+                                   scoring_func="sigmoid", norm_topk_prob=True, num_nextn_predict_layers=0, **DEEPSEEK),
+    "qwen3_moe-dense": llama_like("Qwen3MoeForCausalLM", "qwen3_moe", head_dim=16, num_hidden_layers=4, num_experts=4,
+                                  num_experts_per_tok=2, moe_intermediate_size=16, norm_topk_prob=True,
+                                  decoder_sparse_step=2, mlp_only_layers=[3], use_sliding_window=False,
+                                  sliding_window=None, attention_bias=False),
     "phimoe": llama_like("PhimoeForCausalLM", "phimoe", rms_norm_eps=1e-5, intermediate_size=16, attention_bias=True,
                          lm_head_bias=True, num_local_experts=4, num_experts_per_tok=2, router_jitter_noise=0.1,
                          input_jitter_noise=0.0, sliding_window=None, rope_scaling=MOE_LONGROPE),
@@ -128,6 +143,13 @@ def randomise(net):
                 p.copy_(noise)
             else:
                 p.copy_(1.6 * noise / p.shape[-1] ** 0.5)
+        for buffer in corrections(net):
+            buffer.copy_(0.2 * torch.randn(buffer.shape))
+
+
+def corrections(net):
+    """Of routers: f32 in checkpoints."""
+    return [buffer for name, buffer in net.named_buffers() if name.endswith("e_score_correction_bias")]
 
 
 class Baichuan:
@@ -206,7 +228,10 @@ def make(name, config):
     prompts = [[next(ids) for _ in range(length)] for length in PROMPTS]
     wanted = [[next(ids) for _ in range(STEPS)] for _ in PROMPTS]
     fit(net, prompts, wanted)
+    exact = [buffer.clone() for buffer in corrections(net)]
     net.to(torch.bfloat16)
+    for buffer, numbers in zip(corrections(net), exact):
+        buffer.data = numbers
     if is_baichuan(net):
         Baichuan.save(net, folder)
     else:
