@@ -52,6 +52,7 @@ void add_sources(Key& key, const graph::Graph& graph) {
             part.stacked, part.index, part.cols, part.pairs})
         key.add("slice", static_cast<uint64_t>(number));
       key.add("transposed", part.transposed);
+      key.add("unit_rows", part.unit_rows);
     }
   }
 }

@@ -59,10 +59,10 @@ void convert(const io::StoredTensor& tensor, int64_t first, int64_t step, std::s
   }
 }
 
-// Elements of one part, see WeightSource::read().
+// Elements of one part as the tensor has them, see WeightSource::read().
 template <class T>
-Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
-                 const graph::WeightPart& part, int64_t first, std::span<T> out) {
+Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight,
+                   const graph::WeightPart& part, int64_t first, std::span<T> out) {
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
   if (!entry) return internal_error("tensor '{}' is missing", part.tensor);
   const io::StoredTensor& tensor = *entry->tensor;
@@ -88,6 +88,29 @@ Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
   if (bad == out.end()) return ok();
   return invalid_argument("{}: tensor '{}': element {} is not a finite number",
                           entry->file->path().string(), part.tensor, first + (bad - out.begin()));
+}
+
+// Elements of one part as the weight wants them, likewise.
+template <class T>
+Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
+                 const graph::WeightPart& part, int64_t first, std::span<T> out) {
+  if (!part.unit_rows) return read_stored(checkpoint, weight, part, first, out);
+  constexpr double kShortest = 1e-12;
+  std::vector<float> row(static_cast<size_t>(weight.k));
+  for (size_t done = 0; done < out.size();) {
+    const int64_t element = first + static_cast<int64_t>(done);
+    const auto col = static_cast<size_t>(element % weight.k);
+    RETURN_IF_ERROR(
+        read_stored(checkpoint, weight, part, element - element % weight.k, std::span(row)));
+    double squares = 0;
+    for (const float x : row) squares += double{x} * x;
+    const double length = std::max(std::sqrt(squares), kShortest);
+    const size_t count = std::min(out.size() - done, row.size() - col);
+    for (size_t i = 0; i < count; ++i)
+      store(static_cast<float>(row[col + i] / length), out[done + i]);
+    done += count;
+  }
+  return ok();
 }
 
 class CheckpointSource final : public WeightSource {

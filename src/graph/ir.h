@@ -43,6 +43,7 @@ struct WeightPart {
   // Of a rotary head's 2 * pairs rows: the tensor has rows i and i + pairs side by side; 0: it has
   // them in order.
   int64_t pairs = 0;
+  bool unit_rows = false;  // each row is divided by its length
 
   int64_t width(int64_t k) const { return cols > 0 ? cols : k; }
   int64_t tensor_row(int64_t row) const {

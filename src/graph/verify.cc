@@ -56,7 +56,7 @@ class Verifier {
       const int64_t width = part.width(w.k);
       if (col == 0) rows = part.size;
       NEREID_REQUIRE(width > 0 && width <= w.k - col && part.size == rows &&
-                         (width == w.k || !w.is_vector) && part.pairs >= 0,
+                         (width == w.k || (!w.is_vector && !part.unit_rows)) && part.pairs >= 0,
                      "weight '{}' has no place for '{}'", w.name, part.tensor);
       col = (col + width) % w.k;
       if (col == 0) size += rows;

@@ -65,6 +65,7 @@ extern const DecoderWeights kPhi3Weights;
 Traits read_phi3_traits(Config& config);
 
 // cohere.cc
+extern const DecoderWeights kCohereWeights;
 Traits read_cohere_traits(Config& config);
 Traits read_cohere2_traits(Config& config);
 
@@ -78,6 +79,7 @@ extern const DecoderWeights kGlmWeights, kGlm4Weights;
 Traits read_glm_traits(Config& config);
 
 // stablelm.cc
+extern const DecoderWeights kStablelmWeights;
 Traits read_stablelm_traits(Config& config);
 
 // phi.cc

@@ -1,5 +1,6 @@
 // Baichuan: Llama with queries, keys and values fused; the larger models have ALiBi instead of a
-// rotary embedding, and no `max_position_embeddings`.
+// rotary embedding, and no `max_position_embeddings`. The second generation divides the head's rows
+// by their lengths.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -11,10 +12,23 @@ constexpr WeightRule kBaichuanQkv[] = {
     {"attn.qkv", "self_attn.W_pack.weight", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads},
 };
 
+constexpr WeightRule kBaichuanModel[] = {
+    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
+    {"norm", "model.norm.weight", Dim::kHidden},
+    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, plain_head},
+    {.name = "head",
+     .tensor = "lm_head.weight",
+     .n = Dim::kVocab,
+     .k = Dim::kHidden,
+     .shard = Shard::kN,
+     .when = unit_head,
+     .unit_rows = true},
+};
+
 }  // namespace
 
 const DecoderWeights kBaichuanWeights = {
-    .model = kLlamaModel, .layer = {kLlamaNorms, kBaichuanQkv, kLlamaOut, kLlamaMlp}};
+    .model = kBaichuanModel, .layer = {kLlamaNorms, kBaichuanQkv, kLlamaOut, kLlamaMlp}};
 
 Traits read_baichuan_traits(Config& c) {
   constexpr int32_t kSecondVocab = 125696;
@@ -25,8 +39,8 @@ Traits read_baichuan_traits(Config& c) {
       read_decoder(c, {}, {.positions = rotary ? "max_position_embeddings" : "model_max_length"});
   if (rotary) t.ropes = {read_rope(c, t)};
   if (!rotary) t.alibi = 8;
-  if (t.vocab_size == kSecondVocab)
-    c.fail("vocab_size", "125696 is Baichuan 2's, whose head has normalised rows: not supported");
+  t.unit_head = t.vocab_size == kSecondVocab || c.mentions("z_loss_weight");
+  c.require("tie_word_embeddings", false);
   return t;
 }
 

@@ -1,11 +1,20 @@
 // Cohere (Command R, R7B, A): parallel layers with one LayerNorm, interleaved rotation, scaled
-// logits; the newer ones have windows on most layers, and no rotation on the others.
+// logits; the newer ones have windows on most layers, and no rotation on the others. The largest
+// (R+) have norms of queries and keys with weights of each head.
 #include "models/all.h"
+#include "models/llama_weights.h"
 #include "models/read_fields.h"
 
 namespace nereid::models {
 
 namespace {
+
+constexpr WeightRule kCohereHeadNorms[] = {
+    {"attn.q.norm", "self_attn.q_norm.weight[*]", Dim::kQuery, Dim::kOne, Shard::kNone, head_norms,
+     false, Order::kByHead},
+    {"attn.k.norm", "self_attn.k_norm.weight[*]", Dim::kKeyValue, Dim::kOne, Shard::kNone,
+     head_norms, false, Order::kByHead},
+};
 
 Traits read_cohere(Config& c, std::optional<int64_t> window) {
   Traits t = read_decoder(c, {.window = window, .norm_eps = 1e-5, .tied = true},
@@ -19,7 +28,15 @@ Traits read_cohere(Config& c, std::optional<int64_t> window) {
 
 }  // namespace
 
-Traits read_cohere_traits(Config& c) { return read_cohere(c, std::nullopt); }
+const DecoderWeights kCohereWeights = {
+    .model = kLlamaModel,
+    .layer = {kLlamaNorms, kCohereHeadNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
+
+Traits read_cohere_traits(Config& c) {
+  Traits t = read_cohere(c, std::nullopt);
+  t.head_norms = c.boolean("use_qk_norm", false);
+  return t;
+}
 
 Traits read_cohere2_traits(Config& c) {
   Traits t = read_cohere(c, 4096);

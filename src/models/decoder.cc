@@ -64,7 +64,10 @@ class DecoderLayer {
   ValueId heads(const std::string& part, ValueId h) {
     const ValueId x = product(part, h);
     const WeightId norm = weight(part + ".norm");
-    return norm == kNone ? x : b_.head_norm(name_ + part + ".norm", x, norm, norm_kind(t_));
+    if (norm == kNone) return x;
+    Builder::NormKind kind = norm_kind(t_);
+    if (t_.head_norms) kind.piece = t_.head_dim;
+    return b_.head_norm(name_ + part + ".norm", x, norm, kind);
   }
 
   // Queries reach into the latent columns, where the keys are.

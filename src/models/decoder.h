@@ -3,7 +3,8 @@
 //
 //   embed, positions, embed.norm        norm, head
 //   attn.norm                           without it attention reads the residual itself
-//   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm: of each head, or of all
+//   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm: of each head, or of all, or
+//                                       of each head with weights of its own
 //   attn.sinks, attn.out, attn.out.norm
 //   attn.q.latent, attn.q.latent.norm   what attn.q reads, where it does not read the residual
 //   attn.k.up                           latent attention: of each head from its query to the latent

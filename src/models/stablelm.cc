@@ -1,8 +1,24 @@
-// StableLM: LayerNorm, rotation of a part of each head, parallel layers on request.
+// StableLM: LayerNorm, rotation of a part of each head, parallel layers and norms of queries and
+// keys with weights of each head on request.
 #include "models/all.h"
+#include "models/llama_weights.h"
 #include "models/read_fields.h"
 
 namespace nereid::models {
+namespace {
+
+constexpr WeightRule kStablelmHeadNorms[] = {
+    {"attn.q.norm", "self_attn.q_layernorm.norms.*.weight", Dim::kQuery, Dim::kOne, Shard::kNone,
+     head_norms, false, Order::kByHead},
+    {"attn.k.norm", "self_attn.k_layernorm.norms.*.weight", Dim::kKeyValue, Dim::kOne, Shard::kNone,
+     head_norms, false, Order::kByHead},
+};
+
+}  // namespace
+
+const DecoderWeights kStablelmWeights = {
+    .model = kLlamaModel,
+    .layer = {kLlamaNorms, kStablelmHeadNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
 
 Traits read_stablelm_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5}, {.norm_eps = "layer_norm_eps"});
@@ -10,6 +26,7 @@ Traits read_stablelm_traits(Config& c) {
   t.layer_norm = t.norm_bias = true;
   t.qkv_bias = c.boolean("use_qkv_bias", false);
   t.parallel = c.boolean("use_parallel_residual", false);
+  t.head_norms = c.boolean("qk_layernorm", false);
   return t;
 }
 

@@ -123,6 +123,8 @@ std::string print(const Traits& t) {
   if (t.rope_interleaved) line("rope_interleaved", t.rope_interleaved);
   if (t.alibi > 0) line("alibi", t.alibi);
   if (t.qk_norm) line("qk_norm", t.qk_norm);
+  if (t.head_norms) line("head_norms", t.head_norms);
+  if (t.unit_head) line("unit_head", t.unit_head);
   if (t.latent > 0) {
     line("latent", t.latent);
     line("query_latent", t.query_latent);

@@ -58,7 +58,9 @@ struct Traits {
   bool rope_interleaved = false;           // turns neighbouring columns, not halves
   float alibi = 0;                         // exponent of the smallest slope; 0: no ALiBi
   bool qk_norm = false;
-  bool gated = true;  // the MLP
+  bool head_norms = false;  // norms of queries and keys with weights of each head
+  bool unit_head = false;   // the head's rows are divided by their lengths
+  bool gated = true;        // the MLP
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
@@ -100,6 +102,9 @@ constexpr bool mlp_norm_bias(const Traits& t) { return mlp_norm(t) && t.norm_bia
 constexpr bool head_bias(const Traits& t) { return t.head_bias; }
 constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
 constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
+constexpr bool head_norms(const Traits& t) { return t.head_norms; }
+constexpr bool unit_head(const Traits& t) { return t.unit_head; }
+constexpr bool plain_head(const Traits& t) { return !t.unit_head; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
 constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
 constexpr bool gated(const Traits& t) { return t.gated; }

@@ -11,6 +11,8 @@
 namespace nereid::models {
 namespace {
 
+constexpr std::string_view kStacked = "[*]";  // at the end of a rule's tensor
+
 int64_t size_of(Dim dim, const Traits& t) {
   switch (dim) {
     case Dim::kOne:
@@ -120,6 +122,25 @@ std::vector<graph::WeightPart> parts_by_key_head(const graph::WeightPart& whole,
   return parts;
 }
 
+// The parts of a vector of all heads.
+std::vector<graph::WeightPart> parts_of_heads(const graph::WeightPart& whole, const Traits& t) {
+  const auto heads = static_cast<int32_t>(whole.size / t.head_dim);
+  std::vector<graph::WeightPart> parts(static_cast<size_t>(heads), whole);
+  std::vector<std::string> tensors = expert_tensors(whole.tensor, heads);
+  const bool stacked = whole.tensor.ends_with(kStacked);
+  for (int32_t i = 0; i < heads; ++i) {
+    graph::WeightPart& part = parts[static_cast<size_t>(i)];
+    part.size = t.head_dim;
+    if (stacked) {
+      part.tensor.resize(whole.tensor.size() - kStacked.size());
+      part.stacked = heads, part.index = i;
+    } else {
+      part.tensor = std::move(tensors[static_cast<size_t>(i)]);
+    }
+  }
+  return parts;
+}
+
 // The parts of a weight of latent attention.
 std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
                                                const graph::WeightPart& whole, const Traits& t) {
@@ -150,14 +171,18 @@ std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
 graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string name,
                           const std::string& tensor) {
   graph::Weight weight{.name = std::move(name), .n = size_of(rule.n, t), .k = size_of(rule.k, t)};
-  graph::WeightPart part{.tensor = tensor, .size = weight.n, .transposed = rule.transposed};
+  graph::WeightPart part{.tensor = tensor,
+                         .size = weight.n,
+                         .transposed = rule.transposed,
+                         .unit_rows = rule.unit_rows};
   if (rule.skipped > 0) part.first = rule.skipped, part.total = rule.skipped + part.size;
   if (rule.order == Order::kEven || rule.order == Order::kOdd) {
     part.first = rule.order == Order::kOdd ? 1 : 0;
     part.step = 2, part.total = 2 * part.size;
   }
-  constexpr std::string_view kStacked = "[*]";
-  if (tensor.ends_with(kStacked)) {
+  if (rule.order == Order::kByHead) {
+    weight.parts = parts_of_heads(part, t);
+  } else if (tensor.ends_with(kStacked)) {
     part.tensor.resize(tensor.size() - kStacked.size());
     part.stacked = weight.experts = t.num_experts;
     for (; part.index < part.stacked; ++part.index) weight.parts.push_back(part);

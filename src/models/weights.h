@@ -55,6 +55,9 @@ enum class Order : uint8_t {
   kByKeyHead,  // for each key head its query heads, itself, its value head
   kEven,       // every second row, from the first
   kOdd,        // every second row, from the second
+  // A vector of all heads: of each a tensor ("*" is its number), or one along a dimension in front
+  // ("[*]" at the end).
+  kByHead,
   // Latent attention. Queries: of each head the rows that turn, its last ones, come first.
   kTurningFirst,
   kLatentRows,   // compressed keys and values, in front of the rows that turn
@@ -79,6 +82,7 @@ struct WeightRule {
   Order order = Order::kSame;
   int32_t skipped = 0;  // rows of the tensor in front of the weight's
   kernels::WeightFormat format = {};
+  bool unit_rows = false;  // see graph::WeightPart
 };
 
 // The weights that a set of rules gives to one scope (the whole model or one layer).

@@ -107,6 +107,14 @@ MODELS = {
     "baichuan-alibi": model("BaichuanForCausalLM", "baichuan", hidden_size=48, intermediate_size=64, num_hidden_layers=2,
                             num_attention_heads=6, model_max_length=256, rms_norm_eps=1e-6, hidden_act="silu",
                             tie_word_embeddings=False),
+    "baichuan2": model("BaichuanForCausalLM", "baichuan", hidden_size=48, intermediate_size=64, num_hidden_layers=2,
+                       num_attention_heads=4, max_position_embeddings=256, rms_norm_eps=1e-6, hidden_act="silu",
+                       tie_word_embeddings=False, z_loss_weight=0),
+    "cohere-norms": llama_like("CohereForCausalLM", "cohere", layer_norm_eps=1e-5, logit_scale=0.25, use_qk_norm=True,
+                               attention_bias=False, tie_word_embeddings=True),
+    "stablelm-norms": llama_like("StableLmForCausalLM", "stablelm", layer_norm_eps=1e-5, partial_rotary_factor=0.5,
+                                 use_qkv_bias=False, qk_layernorm=True, use_parallel_residual=True,
+                                 hidden_dropout=0.0, attention_dropout=0.0),
     # Every step is past the original context, so the long factors are those in force.
     "phi3-longrope": llama_like("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE,
                                 original_max_position_embeddings=4, **PHI3),
@@ -152,16 +160,31 @@ def corrections(net):
     return [buffer for name, buffer in net.named_buffers() if name.endswith("e_score_correction_bias")]
 
 
+class UnitHead(torch.nn.Linear):
+    """A head whose rows are divided by their lengths."""
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, torch.nn.functional.normalize(self.weight))
+
+
+ROTATE = modeling_llama.apply_rotary_pos_emb
+
+
 class Baichuan:
-    """Not in transformers: its Llama without rotation, with ALiBi in the mask."""
+    """Not in transformers: its Llama, without rotation and with ALiBi in the mask where the model is a large one."""
 
     @staticmethod
     def make(config):
-        modeling_llama.apply_rotary_pos_emb = lambda q, k, *_, **__: (q, k)
+        rotary = "max_position_embeddings" in config
+        modeling_llama.apply_rotary_pos_emb = ROTATE if rotary else lambda q, k, *_, **__: (q, k)
         names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                  "rms_norm_eps", "tie_word_embeddings")
-        return AutoModelForCausalLM.from_config(LlamaConfig(**{name: config[name] for name in names}),
-                                                attn_implementation="eager")
+        net = AutoModelForCausalLM.from_config(LlamaConfig(**{name: config[name] for name in names}),
+                                               attn_implementation="eager")
+        net.has_alibi = not rotary
+        if "z_loss_weight" in config:
+            net.lm_head = UnitHead(config["hidden_size"], config["vocab_size"], bias=False)
+        return net
 
     @staticmethod
     def mask(length, heads):
@@ -182,7 +205,7 @@ class Baichuan:
 
 
 def logits_of(net, ids):
-    mask = Baichuan.mask(len(ids), net.config.num_attention_heads) if is_baichuan(net) else None
+    mask = Baichuan.mask(len(ids), net.config.num_attention_heads) if getattr(net, "has_alibi", False) else None
     return net(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0]
 
 
