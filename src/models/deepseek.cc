@@ -1,6 +1,8 @@
 // DeepSeek-V2 and V3: latent attention, whose cache keeps one compressed key of each token, and
 // mixtures of experts in groups with experts for all tokens, behind a few dense layers.
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "models/all.h"
 #include "models/llama_weights.h"
