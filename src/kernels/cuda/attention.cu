@@ -24,6 +24,22 @@ constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  /
 constexpr int kChunkKeys = 128;  // least of a block, with few tokens
 constexpr int kMaxChunks = 256;  // of a row
 
+// Rotates the query heads that share a KV head, scales them so that powers of 2 give the softmax,
+// and leaves them as bf16 where their results will go.
+__device__ void store_queries(const AttentionParams& p, int64_t token, int kv_head) {
+  const int half = p.head_dim / 2, group = p.num_heads / p.num_kv_heads;
+  const int position = p.positions[token];
+  const float factor = p.scale * kLog2E;
+  for (int i = threadIdx.x; i < group * half; i += kAttentionThreads) {
+    const int64_t first = static_cast<int64_t>(kv_head * group + i / half) * p.head_dim;
+    const int2 at = columns(p, i % half);
+    const float2 pair = load_pair(p, p.qkv + token * p.qkv_stride + first, i % half, position);
+    __nv_bfloat16* const out = p.out + token * p.out_stride + first;
+    out[at.x] = __float2bfloat16_rn(pair.x * factor);
+    out[at.y] = __float2bfloat16_rn(pair.y * factor);
+  }
+}
+
 // One block for each token and KV head.
 template <class Cache>
 __global__ void __launch_bounds__(kAttentionThreads) store_kernel(AttentionParams p) {
@@ -34,6 +50,7 @@ __global__ void __launch_bounds__(kAttentionThreads) store_kernel(AttentionParam
   const int row = p.row_of_token[token];
   if (p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens) return;
   store_token<Cache>(p, token, row, static_cast<int>(blockIdx.y), shared);
+  if (p.stores_queries) store_queries(p, token, static_cast<int>(blockIdx.y));
 }
 
 template <class Cache, int kDim>
@@ -201,7 +218,8 @@ cudaError_t enqueue_dim(const AttentionParams& p, dim3 grid, cudaStream_t stream
 }
 
 bool is_for_hopper(const AttentionParams& p, int sm) {
-  return sm == 90 && (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines;
+  return sm == 90 && p.latent == 0 && (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines &&
+         p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
 }
 
 // Keys and values of rows with many tokens.
@@ -214,16 +232,17 @@ cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t 
 template <class Cache>
 cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int sm,
                                cudaStream_t stream) {
+  p.stores_queries = is_for_hopper(p, sm);
   if (const cudaError_t error = launch_store<Cache>(p, num_tokens, stream); error != cudaSuccess)
     return error;
   if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
   const int group = p.num_heads / p.num_kv_heads;
-  p.tile_vectors = is_for_hopper(p, sm) ? kHopperVectors : vectors_of(p.head_dim);
+  p.tile_vectors = p.stores_queries ? kHopperVectors : vectors_of(p.head_dim);
   p.tile_tokens = p.tile_vectors / std::min(group, p.tile_vectors);
   const dim3 grid(
       static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows),
       static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors)));
-  if (is_for_hopper(p, sm)) return launch_many_hopper(p, cache, grid, stream);
+  if (p.stores_queries) return launch_many_hopper(p, cache, grid, stream);
   return enqueue_dim<Cache>(p, grid, stream);
 }
 

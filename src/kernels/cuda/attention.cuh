@@ -12,7 +12,7 @@ namespace nereid::kernels::cuda {
 
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / kWarp;
-constexpr int kHopperVectors = 192;  // query vectors of a block of attention_hopper.cu
+constexpr int kHopperVectors = 128;  // query vectors of a block of attention_hopper.cu
 constexpr int kFewVectors = 16;      // query vectors of a block of the kernel for few tokens
 constexpr float kLog2E = 1.4426950408889634f;
 
@@ -42,6 +42,7 @@ struct AttentionParams {
   int alibi_heads;  // the largest power of two up to num_heads
   int rotated;      // columns of a head that turn
   bool interleaved, wide_lines;
+  bool stores_queries;  // rows with many tokens: the kernel that stores keys rounds queries too
   // Few tokens: keys of a block, and where blocks of one row and head leave their parts.
   int chunk_keys, part_vectors;
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
@@ -146,6 +147,11 @@ struct QueryTile {
   __device__ int64_t token(int m) const { return first_token + m / heads; }
   __device__ int head(int m) const { return first_head + m % heads; }
 };
+
+// Where the result of a tile's query vector goes.
+inline __device__ __nv_bfloat16* result_of(const AttentionParams& p, const QueryTile& tile, int m) {
+  return p.out + tile.token(m) * p.out_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim;
+}
 
 // The tile of a block of a kernel for many tokens. Blocks are numbered so that row r starts at
 // row_begin[r] / tile_tokens + r: no table is needed, and at most one block per row finds nothing
@@ -486,9 +492,7 @@ __device__ void write_vector(const AttentionParams& p, const QueryTile& tile, in
   const float sink = p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
   const float top = fmaxf(sink, largest), factor = weight_of(largest, top);
   const float share = factor / (sum * factor + weight_of(sink, top));
-  __nv_bfloat16* const out = p.out + tile.token(m) * p.out_stride +
-                             static_cast<int64_t>(head) * p.head_dim +
-                             2 * (static_cast<int>(threadIdx.x) % 4);
+  __nv_bfloat16* const out = result_of(p, tile, m) + 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
   for (int i = 0; i < kDim / 8; ++i)
     if (8 * i < p.head_dim)

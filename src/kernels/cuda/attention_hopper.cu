@@ -1,227 +1,415 @@
-// Attention of rows with many tokens on Hopper: as in attention.cu, with products by groups of four
-// warps whose operands lie in shared memory (wgmma). A block has three groups of 64 query vectors:
-// while one weighs its scores the others keep the tensor cores busy.
+// Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3"). Four
+// warps of a block fetch keys and values; two groups of four warps have 64 query vectors each and
+// multiply with operands in shared memory (wgmma): while the weighted values of one tile of keys
+// are added up, the scores of the next become weights.
+#include <utility>
+
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kGroups = 3;
+constexpr int kGroups = 2;
 constexpr int kGroupVectors = 64;
-constexpr int kVectors = kGroups * kGroupVectors;
-constexpr int kThreads = kGroups * 4 * kWarp;
-constexpr int kKeys = 64;   // of a tile
-constexpr int kSlices = 4;  // of 16 keys
-constexpr int kHalf = 64;   // columns of a swizzled matrix: rows of 128 bytes
-constexpr int kHalfBytes = 64 * kHalf * 2;
-static_assert(kVectors == kHopperVectors);
+constexpr int kGroupThreads = 4 * kWarp;
+constexpr int kThreads = (kGroups + 1) * kGroupThreads;  // the last four warps fetch
+constexpr int kGroupRegisters = 224, kFetchRegisters = 56;
+constexpr int kKeys = 128;           // of a tile
+constexpr int kSlices = kKeys / 16;  // of 16 keys
+constexpr int kHalf = 64;            // columns of a swizzled matrix: rows of 128 bytes
+constexpr int kLineBytes = 2 * kHalf;
+constexpr int kStages = 2;
+constexpr int kFetchMeets = kGroups + 1;     // number of the fetching warps' barrier
+constexpr int kTurnMeets = kFetchMeets + 1;  // of the first group's turns
+static_assert(kGroups * kGroupVectors == kHopperVectors);
 
-template <class Cache, int kDim>
+template <int kDim>
 struct TileMemory {
-  static constexpr int kMatrix = kDim / kHalf * kHalfBytes;  // 64 lines
-  static constexpr int kQueries = kGroups * kMatrix;
-  static constexpr int kWide = 2 * kMatrix;  // keys, then values
-  static constexpr int kStage = Cache::kHasScales ? 2 * kKeys * kDim : kWide;
-  static constexpr int kBytes = kQueries + 2 * kStage + (Cache::kHasScales ? kWide : 0);
+  static constexpr int kQueries = kDim / kHalf * kGroupVectors * kLineBytes;  // of a group
+  static constexpr int kKeyHalf = kKeys * kLineBytes;
+  static constexpr int kMatrix = kDim / kHalf * kKeyHalf;  // keys or values of a tile
+  static constexpr int kBytes = kGroups * kQueries + 2 * kStages * kMatrix;
+};
+
+// What the copy engine needs to fetch whole blocks; tile_blocks = 0: it cannot.
+struct BlockMaps {
+  CUtensorMap keys, values;
+  int tile_blocks;  // that make a tile of keys
 };
 
 #if defined(NEREID_HOPPER)
 
-// Where element `column` of a line lies in a matrix of 64 lines: halves of 64 columns, each line's
-// pieces of 16 bytes permuted by its number (the 128-byte swizzle).
-__device__ int place_in_matrix(int line, int column) {
-  const int piece = column % kHalf / 8;
-  return column / kHalf * kHalfBytes + line * 128 + (piece ^ line % 8) * 16 + column % 8 * 2;
-}
+// Keys or values of kStages tiles, with the barriers that say which are there and which are free.
+struct Ring {
+  uint8_t* tiles;
+  uint64_t* full;
+  uint64_t* empty;
+  float (*scales)[kKeys];  // of 8-bit types, by stage
+  int stage = 0;
+  uint32_t parity = 0;
 
-// load_queries() into swizzled matrices.
-template <int kDim>
-__device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, uint8_t* queries) {
-  constexpr int kPairs = kDim / 2, kMatrix = kDim / kHalf * kHalfBytes;
-  const float factor = p.scale * kLog2E;
-  const int vectors = tile.vectors();
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kVectors * kPairs; i += kThreads) {
-    const int m = i / kPairs, c = i % kPairs;
-    const int2 at = columns(p, c);
-    float2 pair = {0, 0};
-    if (m < vectors) {
-      const int64_t token = tile.token(m);
-      pair = load_pair(
-          p, p.qkv + token * p.qkv_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim, c,
-          p.positions[token]);
-    }
-    uint8_t* const matrix = queries + m / kGroupVectors * kMatrix;
-    const int line = m % kGroupVectors;
-    *reinterpret_cast<__nv_bfloat16*>(matrix + place_in_matrix(line, at.x)) =
-        __float2bfloat16_rn(pair.x * factor);
-    *reinterpret_cast<__nv_bfloat16*>(matrix + place_in_matrix(line, at.y)) =
-        __float2bfloat16_rn(pair.y * factor);
+  __device__ void step() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
   }
+};
+
+// Where element `column` of a line lies in a matrix of `lines` lines: halves of 64 columns, each
+// line's pieces of 16 bytes permuted by its number (the 128-byte swizzle).
+__device__ int place_in_matrix(int lines, int line, int column) {
+  const int piece = column % kHalf / 8;
+  return (column / kHalf * lines + line) * kLineBytes + (piece ^ line % 8) * 16 + column % 8 * 2;
 }
 
-// Fetches the keys and values [first, first + kKeys) of the range, and their scales.
+// A group's queries, which the kernel in front left where the results go, to a swizzled matrix.
+template <int kDim>
+__device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, int first_vector,
+                              uint8_t* queries) {
+  constexpr int kPieces = kDim / 8;
+#pragma unroll 4
+  for (int i = threadIdx.x % kGroupThreads; i < kGroupVectors * kPieces; i += kGroupThreads) {
+    const int line = i / kPieces, m = first_vector + line, piece = i % kPieces;
+    const bool valid = m < tile.vectors();
+    const __nv_bfloat16* const from = result_of(p, tile, valid ? m : 0) + 8 * piece;
+    copy_16(shared_address(queries + place_in_matrix(kGroupVectors, line, 8 * piece)), from, valid);
+  }
+  end_copies();
+  wait_for_copies<0>();
+}
+
+// Fetches the lines [first, first + kKeys) of the range as bf16, zeros past its end; the work of
+// kGroupThreads threads.
 template <class Cache, int kDim>
-__device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                      int first, uint8_t* stage, float (*scales)[kKeys]) {
-  using Memory = TileMemory<Cache, kDim>;
+__device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                            int first, const void* cache, const float* cache_scales,
+                            uint8_t* matrix, float* scales) {
   using Cell = typename Cache::Cell;
   constexpr int kCells = 16 / static_cast<int>(sizeof(Cell));  // of a piece
   constexpr int kPieces = kDim / kCells;
-  const auto* keys = static_cast<const Cell*>(p.k_cache);
-  const auto* values = static_cast<const Cell*>(p.v_cache);
-  for (int i = threadIdx.x; i < kKeys * kPieces; i += kThreads) {
+#pragma unroll 4
+  for (int i = threadIdx.x % kGroupThreads; i < kKeys * kPieces; i += kGroupThreads) {
     const int line = i / kPieces, piece = i % kPieces, key = first + line;
     const bool valid = key < range.count;
     const Place place =
         place_of(p, tile.row, range.position(valid ? key : range.count - 1), tile.kv_head);
-    const int to =
-        Cache::kHasScales ? line * kDim + piece * 16 : place_in_matrix(line, piece * kCells);
-    const int64_t from = place.first + piece * kCells;
-    copy_16(shared_address(stage + to), keys + from, valid);
-    copy_16(shared_address(stage + Memory::kStage / 2 + to), values + from, valid);
-    if constexpr (Cache::kHasScales)
-      if (piece == 0) {
-        scales[0][line] = valid ? p.k_scales[place.scale] : 0.0f;
-        scales[1][line] = valid ? p.v_scales[place.scale] : 0.0f;
+    const Cell* const from = static_cast<const Cell*>(cache) + place.first + piece * kCells;
+    uint8_t* const to = matrix + place_in_matrix(kKeys, line, piece * kCells);
+    if constexpr (Cache::kHasScales) {
+      uint8_t* const next = matrix + place_in_matrix(kKeys, line, piece * kCells + 8);
+      *reinterpret_cast<uint4*>(to) = valid ? Cache::widen8(from) : uint4{};
+      *reinterpret_cast<uint4*>(next) = valid ? Cache::widen8(from + 8) : uint4{};
+      if (piece == 0) scales[line] = valid ? cache_scales[place.scale] : 0.0f;
+    } else {
+      copy_16(shared_address(to), from, valid);
+    }
+  }
+}
+
+// One tile of keys or values, fetched by the copy engine or by all warps.
+template <class Cache, int kDim>
+__device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, const CUtensorMap& map,
+                           const QueryTile& tile, const KeyRange& range, int first,
+                           const void* cache, const float* cache_scales, Ring& ring) {
+  using Memory = TileMemory<kDim>;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = threadIdx.x % kWarp;
+  uint8_t* const matrix = ring.tiles + ring.stage * Memory::kMatrix;
+  uint64_t* const full = ring.full + ring.stage;
+  const bool whole = maps.tile_blocks > 0 && range.sink == 0 && first + kKeys <= range.count;
+  if (warp == 0) barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
+  if (whole) {
+    if (warp == 0) {
+      if (lane == 0) barrier_expect(full, Memory::kMatrix);
+      __syncwarp();
+      if (lane < maps.tile_blocks) {
+        const int in_table = range.position(first) / p.block_tokens + lane;
+        const int block = p.block_table[static_cast<int64_t>(tile.row) * p.max_blocks + in_table];
+#pragma unroll
+        for (int h = 0; h < kDim / kHalf; ++h)
+          copy_box(matrix + h * Memory::kKeyHalf + lane * p.block_tokens * kLineBytes, &map,
+                   h * kHalf, 0, tile.kv_head, block, full);
       }
+      __syncwarp();
+    }
+  } else {
+    meet(kFetchMeets, kGroupThreads);  // the stage is free
+    fetch_lines<Cache, kDim>(p, tile, range, first, cache, cache_scales, matrix,
+                             ring.scales[ring.stage]);
+    end_copies();
+    wait_for_copies<0>();
+    writes_are_ready();
+    meet(kFetchMeets, kGroupThreads);
+    if (threadIdx.x % kGroupThreads == 0) barrier_arrive(full);
   }
+  ring.step();
 }
 
-// Lines as they were fetched to swizzled matrices of bf16.
-template <class Cache, int kDim>
-__device__ void widen(const uint8_t* stage, uint8_t* wide) {
-  constexpr int kPieces = kDim / 8;
-  for (int i = threadIdx.x; i < 2 * kKeys * kPieces; i += kThreads) {
-    const int line = i / kPieces, piece = i % kPieces;
-    uint8_t* const matrix = wide + line / kKeys * TileMemory<Cache, kDim>::kMatrix;
-    *reinterpret_cast<uint4*>(matrix + place_in_matrix(line % kKeys, 8 * piece)) = Cache::widen8(
-        reinterpret_cast<const typename Cache::Cell*>(stage + line * kDim) + 8 * piece);
-  }
+// Keeps the compiler from moving registers of products that may still run.
+template <int kRows>
+__device__ void hold(float (&x)[kRows][4]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+    asm volatile("" : "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3])::"memory");
 }
 
-// One group's work on a tile of keys.
+// The state of a group's thread: rows lane / 4 and lane / 4 + 8 of its warp.
 template <class Cache, int kDim>
-__device__ void attend_tile(const AttentionParams& p, const KeyRange& range, const uint8_t* queries,
-                            const QueryLimits (&limits)[2], int first, bool all_visible,
-                            const uint8_t* tile, float (*scales)[kKeys], float (&largest)[2],
-                            float (&sum)[2], float (&value)[kDim / 8][4]) {
-  const int lane = threadIdx.x % kWarp;
-  float scores[2 * kSlices][4] = {};
-  products_begin();
-#pragma unroll
-  for (int h = 0; h < kDim / kHalf; ++h) {
-    const uint64_t a = swizzled_matrix(queries + h * kHalfBytes);
-    const uint64_t b = swizzled_matrix(tile + h * kHalfBytes);
-#pragma unroll
-    for (int k = 0; k < kHalf / 16; ++k) multiply_64(scores, a + 2 * k, b + 2 * k);
-  }
-  products_end();
-  wait_for_products<0>();
-  const auto multiply_scales = [&](const float* by_key) {
-    if constexpr (Cache::kHasScales)
-#pragma unroll
-      for (int s = 0; s < 2 * kSlices; ++s)
-#pragma unroll
-        for (int r = 0; r < 4; ++r) scores[s][r] *= by_key[8 * s + 2 * (lane % 4) + r % 2];
-  };
-  multiply_scales(scales[0]);
-  if (!all_visible)
-    judge<kSlices>(
-        p, is_plain(p), limits, range.count - first,
-        [&](int i) { return range.position(first + i); }, scores);
-  weigh<kSlices, kDim>(scores, largest, sum, value);
-  multiply_scales(scales[1]);
+struct Group {
+  using Memory = TileMemory<kDim>;
+  static constexpr int kNumScores = kKeys / 8;
+  static constexpr int kChains = 4;  // of dependent additions, side by side
+
+  const AttentionParams& p;
+  const KeyRange& range;
+  const uint8_t* queries;
+  int index;  // of the group
+  QueryLimits limits[2];
+  int first_position;  // of the group's first vector
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, correction[2];
+  float value[kDim / 8][4] = {};
   uint32_t weights[kSlices][4];
+
+  // Enqueues the products of queries and a tile of keys.
+  __device__ void score(const uint8_t* keys, float (&scores)[kNumScores][4]) {
+    products_begin();
 #pragma unroll
-  for (int s = 0; s < kSlices; ++s)
+    for (int h = 0; h < kDim / kHalf; ++h) {
+      const uint64_t a = swizzled_matrix(queries + h * kGroupVectors * kLineBytes);
+      const uint64_t b = swizzled_matrix(keys + h * Memory::kKeyHalf);
 #pragma unroll
-    for (int r = 0; r < 4; ++r)
-      weights[s][r] =
-          pack(scores[2 * s + r / 2][2 * (r % 2)], scores[2 * s + r / 2][2 * (r % 2) + 1]);
-  const uint64_t values = swizzled_columns(tile + TileMemory<Cache, kDim>::kMatrix, kHalfBytes);
-  products_begin();
+      for (int k = 0; k < kHalf / 16; ++k) {
+        if (h + k == 0)
+          multiply_64<false>(scores, a, b);
+        else
+          multiply_64<true>(scores, a + 2 * k, b + 2 * k);
+      }
+    }
+    products_end();
+  }
+
+  // Enqueues the weighted sum of a tile of values.
+  __device__ void add_values(const uint8_t* values) {
+    const uint64_t b = swizzled_columns(values, Memory::kKeyHalf);
+    products_begin();
 #pragma unroll
-  for (int s = 0; s < kSlices; ++s) multiply_64(value, weights[s], values + s * (16 * 128 / 16));
-  products_end();
-  wait_for_products<0>();
-}
+    for (int s = 0; s < kSlices; ++s)
+      multiply_64(value, weights[s], b + s * (16 * kLineBytes / 16));
+    products_end();
+  }
+
+  // Scores of the tile that starts at key `first` become weights relative to the new largest score;
+  // `correction` brings what was added before to it.
+  __device__ void weigh(int first, const float* key_scales, float (&scores)[kNumScores][4]) {
+    if constexpr (Cache::kHasScales) multiply_scales(key_scales, scores);
+    if (!is_plain(p) || first + kKeys > min(first_position + 1, range.count))
+      judge<kSlices>(
+          p, is_plain(p), limits, range.count - first,
+          [&](int i) { return range.position(first + i); }, scores);
+    float tops[kChains][2], base[2], sums[kChains][2] = {};
+#pragma unroll
+    for (int i = 0; i < kChains; ++i) tops[i][0] = largest[0], tops[i][1] = largest[1];
+#pragma unroll
+    for (int s = 0; s < kNumScores; ++s)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        float& top = tops[(2 * s + r % 2) % kChains][r / 2];
+        top = fmaxf(top, scores[s][r]);
+      }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float top = fmaxf(fmaxf(tops[0][h], tops[1][h]), fmaxf(tops[2][h], tops[3][h]));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+      base[h] = top == -INFINITY ? 0.0f : top;  // nothing is visible: all weights are 0
+      correction[h] = power_of_2(largest[h] - base[h]);
+      largest[h] = top;
+    }
+#pragma unroll
+    for (int s = 0; s < kNumScores; ++s)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        scores[s][r] = power_of_2(scores[s][r] - base[r / 2]);
+        sums[(2 * s + r % 2) % kChains][r / 2] += scores[s][r];
+      }
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+      sum[h] = sum[h] * correction[h] + ((sums[0][h] + sums[1][h]) + (sums[2][h] + sums[3][h]));
+  }
+  __device__ void multiply_scales(const float* by_key, float (&scores)[kNumScores][4]) {
+    const int first = 2 * (static_cast<int>(threadIdx.x) % 4);
+#pragma unroll
+    for (int s = 0; s < kNumScores; ++s)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) scores[s][r] *= by_key[8 * s + first + r % 2];
+  }
+  // Weights as the product with values reads them.
+  __device__ void pack_weights(const float (&scores)[kNumScores][4]) {
+#pragma unroll
+    for (int s = 0; s < kSlices; ++s)
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        weights[s][r] =
+            pack(scores[2 * s + r / 2][2 * (r % 2)], scores[2 * s + r / 2][2 * (r % 2) + 1]);
+  }
+  __device__ void correct() {
+    if (!__any_sync(kAllLanes, correction[0] != 1.0f || correction[1] != 1.0f)) return;
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) value[i][r] *= correction[r / 2];
+  }
+
+  __device__ void release(const Ring& ring) {
+    if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + ring.stage);
+  }
+
+  // The scores of the tile at key `first`, which are under way, become weights. kPending: products
+  // enqueued behind them.
+  template <int kPending>
+  __device__ void finish_scores(int first, Ring& keys, float (&scores)[kNumScores][4]) {
+    wait_for_products<kPending>();
+    hold(scores);
+    if constexpr (!Cache::kHasScales) release(keys);
+    weigh(first, keys.scales[keys.stage], scores);
+    if constexpr (Cache::kHasScales) release(keys);
+    keys.step();
+  }
+  __device__ void prepare_weights(const Ring& values, float (&scores)[kNumScores][4]) {
+    barrier_wait(values.full + values.stage, values.parity);
+    if constexpr (Cache::kHasScales) multiply_scales(values.scales[values.stage], scores);
+    pack_weights(scores);
+  }
+  __device__ void finish_values(Ring& values) {
+    wait_for_products<0>();
+    hold(value);
+    release(values);
+    values.step();
+  }
+
+  // The groups enqueue products by turns: while one has the tensor cores, the other has scores to
+  // weigh.
+  __device__ void take_turn() { meet(kTurnMeets + index, kGroups * kGroupThreads); }
+  __device__ void pass_turn() { arrive(kTurnMeets + 1 - index, kGroups * kGroupThreads); }
+
+  // All tiles. The scores of a tile are made, and become weights, while the values of the one
+  // before are added up.
+  __device__ void run(Ring keys, Ring values) {
+    float scores[kNumScores][4];
+    barrier_wait(keys.full + keys.stage, keys.parity);
+    take_turn();
+    score(keys.tiles + keys.stage * Memory::kMatrix, scores);
+    pass_turn();
+    finish_scores<0>(0, keys, scores);
+    prepare_weights(values, scores);
+    for (int first = kKeys; first < range.count; first += kKeys) {
+      barrier_wait(keys.full + keys.stage, keys.parity);
+      take_turn();
+      score(keys.tiles + keys.stage * Memory::kMatrix, scores);
+      add_values(values.tiles + values.stage * Memory::kMatrix);
+      pass_turn();
+      finish_scores<1>(first, keys, scores);
+      finish_values(values);
+      correct();
+      prepare_weights(values, scores);
+    }
+    add_values(values.tiles + values.stage * Memory::kMatrix);
+    finish_values(values);
+  }
+};
 
 #endif  // NEREID_HOPPER
 
 template <class Cache, int kDim>
-__global__ void __launch_bounds__(kThreads, 1) hopper_kernel(AttentionParams p) {
+__global__ void __launch_bounds__(kThreads, 1)
+    hopper_kernel(AttentionParams p, const __grid_constant__ BlockMaps maps) {
 #if defined(NEREID_HOPPER)
-  using Memory = TileMemory<Cache, kDim>;
+  using Memory = TileMemory<kDim>;
   extern __shared__ __align__(1024) uint8_t memory[];
-  __shared__ float scales[2][2][kKeys];
+  __shared__ uint64_t barriers[4][kStages];
+  __shared__ float scales[2][kStages][kKeys];
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 4 * kStages; ++i)
+      barrier_init(barriers[0] + i, i < 2 * kStages ? 1 : kGroups * kGroupThreads / kWarp);
+    barriers_are_ready();
+  }
+  __syncthreads();
   let_next_begin();
   wait_for_previous();
   QueryTile tile;
   if (!find_many(p, tile)) return;
-  uint8_t* const stages = memory + Memory::kQueries;
-  uint8_t* const wide = stages + 2 * Memory::kStage;
   const int last_position = p.positions[tile.first_token + tile.tokens - 1];
-  const KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
-  fetch<Cache, kDim>(p, tile, range, 0, stages, scales[0]);
-  end_copies();
-  load_swizzled<kDim>(p, tile, memory);
+  KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
+  if (range.sink == 0) {  // from the start of a block, so that tiles are whole blocks
+    const int before = range.begin % p.block_tokens;
+    range.begin -= before, range.count += before;
+  }
+  uint8_t* const tiles = memory + kGroups * Memory::kQueries;
+  Ring keys = {tiles, barriers[0], barriers[2], scales[0]};
+  Ring values = {tiles + kStages * Memory::kMatrix, barriers[1], barriers[3], scales[1]};
 
-  const int lane = threadIdx.x % kWarp, group = static_cast<int>(threadIdx.x) / (4 * kWarp);
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  if (group == kGroups) {
+    give_registers<kFetchRegisters>();
+    for (int first = 0; first < range.count; first += kKeys) {
+      fetch_tile<Cache, kDim>(p, maps, maps.keys, tile, range, first, p.k_cache, p.k_scales, keys);
+      fetch_tile<Cache, kDim>(p, maps, maps.values, tile, range, first, p.v_cache, p.v_scales,
+                              values);
+    }
+    return;
+  }
+  take_registers<kGroupRegisters>();
   const int first_vector = group * kGroupVectors;
-  const int first_row = first_vector + static_cast<int>(threadIdx.x) / kWarp % 4 * 16 + lane / 4;
-  QueryLimits limits[2];
+  uint8_t* const queries = memory + group * Memory::kQueries;
+  load_swizzled<kDim>(p, tile, first_vector, queries);
+  writes_are_ready();
+  meet(group + 1, kGroupThreads);
+  const int first_row = first_vector + static_cast<int>(threadIdx.x) / kWarp % 4 * 16 +
+                        static_cast<int>(threadIdx.x) % kWarp / 4;
+  Group<Cache, kDim> work = {p, range, queries, group};
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int m = first_row + 8 * h;
     const bool exists = m < tile.vectors();
-    limits[h] = {exists ? p.positions[tile.token(m)] : -1, exists ? slope_of(p, tile.head(m)) : 0};
+    work.limits[h] = {exists ? p.positions[tile.token(m)] : -1,
+                      exists ? slope_of(p, tile.head(m)) : 0};
   }
-  // Of the group: its first position, and the keys that its last vector sees.
-  const bool has_work = first_vector < tile.vectors();
-  const int last_vector = min(first_vector + kGroupVectors, tile.vectors()) - 1;
-  const int group_first = has_work ? p.positions[tile.token(first_vector)] : 0;
-  const int group_end =
-      has_work ? range.count - (last_position - p.positions[tile.token(last_vector)]) : 0;
-  const bool plain = is_plain(p);
-
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, value[kDim / 8][4] = {};
-  for (int first = 0, stage = 0; first < range.count; first += kKeys, stage ^= 1) {
-    wait_for_copies<0>();
-    writes_are_ready();
-    __syncthreads();  // the tile is there, and everyone has left the one that is overwritten next
-    if (first + kKeys < range.count)
-      fetch<Cache, kDim>(p, tile, range, first + kKeys, stages + (stage ^ 1) * Memory::kStage,
-                         scales[stage ^ 1]);
-    end_copies();
-    const uint8_t* lines = stages + stage * Memory::kStage;
-    if constexpr (Cache::kHasScales) {
-      widen<Cache, kDim>(lines, wide);
-      writes_are_ready();
-      __syncthreads();
-      lines = wide;
-    }
-    if (first < group_end)
-      attend_tile<Cache, kDim>(p, range, memory + group * Memory::kMatrix, limits, first,
-                               plain && first + kKeys <= group_first + 1, lines, scales[stage],
-                               largest, sum, value);
-  }
+  work.first_position = first_vector < tile.vectors() ? p.positions[tile.token(first_vector)] : -1;
+  if (group == 1) work.pass_turn();  // the first one begins
+  work.run(keys, values);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int m = first_row + 8 * h;
-    const float total = row_sum(sum[h]);
-    if (m < tile.vectors()) write_vector<kDim>(p, tile, m, h, largest[h], total, value);
+    const float total = row_sum(work.sum[h]);
+    if (m < tile.vectors()) write_vector<kDim>(p, tile, m, h, work.largest[h], total, work.value);
   }
 #endif
 }
 
+// The blocks of a bf16 cache as an array [block, head, position, column].
+cudaError_t describe_blocks(const AttentionParams& p, const void* cache, CUtensorMap& map) {
+  constexpr cuuint64_t kAnyBlock = 0x7fffffff;
+  const auto dim = static_cast<cuuint64_t>(p.head_dim),
+             lines = static_cast<cuuint64_t>(p.block_tokens);
+  return describe<4>(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cache,
+                     {dim, lines, static_cast<cuuint64_t>(p.num_kv_heads), kAnyBlock},
+                     {2 * dim, 2 * dim * lines, 2 * static_cast<cuuint64_t>(p.block_stride)},
+                     {kHalf, static_cast<cuuint32_t>(lines), 1, 1}, map);
+}
+
 template <class Cache, int kDim>
 cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
-  constexpr int kBytes = TileMemory<Cache, kDim>::kBytes;
+  BlockMaps maps = {};
+  if (!Cache::kHasScales && p.block_tokens % 8 == 0 && kKeys % p.block_tokens == 0 &&
+      encode_tiled() != nullptr) {
+    for (auto [cache, map] : {std::pair(p.k_cache, &maps.keys), std::pair(p.v_cache, &maps.values)})
+      if (const cudaError_t error = describe_blocks(p, cache, *map); error != cudaSuccess)
+        return error;
+    maps.tile_blocks = kKeys / p.block_tokens;
+  }
   const auto kernel = hopper_kernel<Cache, kDim>;
-  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads, kBytes, stream, p);
+  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads, TileMemory<kDim>::kBytes,
+                           stream, p, maps);
 }
 
 }  // namespace

@@ -130,6 +130,33 @@ inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, in
       : "memory");
 }
 
+inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row, int plane,
+                                int block, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared_address(to)),
+      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(block), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// --- Registers of each thread of four warps, from now on.
+template <int kRegisters>
+inline __device__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+inline __device__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+// Waits for the `threads` that call it with the same number (1 to 15).
+inline __device__ void meet(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+inline __device__ void arrive(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // --- Tensor cores by four warps: d += a [64, 16] . b [kN, 16]^T, f32 sums of bf16, both in shared
 // memory with rows of 64 elements in the 128-byte swizzle. Lane and register of d as in the PTX
 // ISA: register 4 i + r of lane l in warp w is row 16 w + l / 4 + 8 (r / 2), column 8 i + 2 (l % 4)
@@ -160,13 +187,6 @@ inline __device__ void wait_for_products() {
 #define NEREID_D16(d, i) \
   NEREID_D4(d, i), NEREID_D4(d, i + 4), NEREID_D4(d, i + 8), NEREID_D4(d, i + 12)
 
-inline __device__ void multiply_64(float (&d)[4], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, "
-      "0;"
-      : NEREID_D4(d, 0)
-      : "l"(a), "l"(b));
-}
 inline __device__ void multiply_64(float (&d)[8], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, "
@@ -187,16 +207,6 @@ inline __device__ void multiply_64(float (&d)[32], uint64_t a, uint64_t b) {
       "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
       "%27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
       : NEREID_D16(d, 0), NEREID_D16(d, 16)
-      : "l"(a), "l"(b));
-}
-inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
-  asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
-      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
-      "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
-      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
-      "%63}, %64, %65, 1, 1, 1, 0, 0;"
-      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
       : "l"(a), "l"(b));
 }
 
@@ -229,13 +239,17 @@ inline __device__ void multiply_64_f8(float (&d)[32], uint64_t a, uint64_t b) {
 #define NEREID_R8(d, i)                                                                           \
   NEREID_R(d, i), NEREID_R(d, i + 1), NEREID_R(d, i + 2), NEREID_R(d, i + 3), NEREID_R(d, i + 4), \
       NEREID_R(d, i + 5), NEREID_R(d, i + 6), NEREID_R(d, i + 7)
-inline __device__ void multiply_64(float (&d)[8][4], uint64_t a, uint64_t b) {
+// Without kAdd: d = the product.
+template <bool kAdd>
+inline __device__ void multiply_64(float (&d)[16][4], uint64_t a, uint64_t b) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
       "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
-      "%27, %28, %29, %30, %31}, %32, %33, 1, 1, 1, 0, 0;"
-      : NEREID_R8(d, 0)
-      : "l"(a), "l"(b));
+      "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
+      "%63}, %64, %65, %66, 1, 1, 0, 0;"
+      : NEREID_R8(d, 0), NEREID_R8(d, 8)
+      : "l"(a), "l"(b), "n"(kAdd));
 }
 // a: registers of four rows' pairs as for multiply(); b: swizzled_columns().
 inline __device__ void multiply_64(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {

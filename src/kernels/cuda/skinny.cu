@@ -13,6 +13,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -262,52 +263,26 @@ __global__ void __launch_bounds__(kThreads<kRows>)
 #endif
 }
 
-using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
-                                 const cuuint64_t*, const cuuint64_t*, const cuuint32_t*,
-                                 const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-// The driver's function; null when it has none.
-EncodeTiled encode_tiled() {
-  static const EncodeTiled function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000, cudaEnableDefault,
-                                         &result) != cudaSuccess ||
-        result != cudaDriverEntryPointSuccess) {
-      cudaGetLastError();
-      found = nullptr;
-    }
-    return reinterpret_cast<EncodeTiled>(found);
-  }();
-  return function;
-}
-
-// Boxes of `box_rows` rows by kDepthBytes of a matrix; what lies outside of it reads as 0.
+// Boxes of `box_rows` rows by kDepthBytes of a matrix.
 template <class In>
-cudaError_t describe(const void* data, int64_t rows, int64_t cols, int64_t stride, int box_rows,
-                     CUtensorMap& map) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * sizeof(In)};
-  const cuuint32_t box[] = {kDepthBytes / sizeof(In), static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
-  const auto type =
-      sizeof(In) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const CUresult result =
-      encode_tiled()(&map, type, 2, const_cast<void*>(data), sizes, strides, box, steps,
-                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+cudaError_t describe_rows(const void* data, int64_t rows, int64_t cols, int64_t stride,
+                          int box_rows, CUtensorMap& map) {
+  return describe<2>(
+      sizeof(In) == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, data,
+      {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)},
+      {static_cast<cuuint64_t>(stride) * sizeof(In)},
+      {kDepthBytes / sizeof(In), static_cast<cuuint32_t>(box_rows)}, map);
 }
 
 template <int kRows, class In, class Out>
 cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
   CUtensorMap weights, x;
   if (const cudaError_t error =
-          describe<In>(a.weight.data, a.weight.n, a.weight.k, a.weight.k, kPart, weights);
+          describe_rows<In>(a.weight.data, a.weight.n, a.weight.k, a.weight.k, kPart, weights);
       error != cudaSuccess)
     return error;
-  if (const cudaError_t error = describe<In>(a.x.data, a.x.rows, a.x.cols, a.x.stride, kRows, x);
+  if (const cudaError_t error =
+          describe_rows<In>(a.x.data, a.x.rows, a.x.cols, a.x.stride, kRows, x);
       error != cudaSuccess)
     return error;
   Params p = {};
