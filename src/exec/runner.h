@@ -88,8 +88,8 @@ class Runner {
   // its rows, then sampling. Copies to and from the host begin beside the step in flight, so they
   // must not touch device blocks that it does; all other work keeps its order. The bytes may die on
   // return. A step may have copies and no rows; its logits are at most num_logits_rows(). At most
-  // `depth` tickets may be in flight, and each must be waited for. InvalidArgument: the message is no
-  // good, nothing has changed, and the next may be; device errors come from wait().
+  // `depth` tickets may be in flight, and each must be waited for. InvalidArgument: the message is
+  // no good, nothing has changed, and the next may be; device errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
 
   // Blocks until the step is done; what it gave is valid until the next launch.

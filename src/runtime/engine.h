@@ -91,8 +91,8 @@ class Engine {
   // Memory that every turn uses again.
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
-  exec::Step step_;                 // of the message
-  std::vector<std::byte> message_;  // of the last launch
+  exec::Step step_;                    // of the message
+  std::vector<std::byte> message_;     // of the last launch
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
   absl::flat_hash_map<RequestId, std::vector<float>> context_logits_;

@@ -120,21 +120,21 @@ struct NormOf {
   float eps = 0;
   float weight_offset = 0;
   bool centered = false;
-  typename F::Value out;  // bf16, f32 or f8e4m3 [n, hidden]
-  typename F::Value sum;  // f32 [n, hidden] in place of x, given when add is
+  typename F::Value out;     // bf16, f32 or f8e4m3 [n, hidden]
+  typename F::Value sum;     // f32 [n, hidden] in place of x, given when add is
   typename F::Value scales;  // f32 [n, 1], given when out is f8e4m3; a row is one piece then
 
   static constexpr auto fields() {
-    return std::tuple(
-        in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
-        in("add", &NormOf::add, {DType::kF32}).maybe(), vector("weight", &NormOf::weight),
-        vector("bias", &NormOf::bias).maybe(), attribute("piece", &NormOf::piece),
-        attribute("eps", &NormOf::eps), attribute("weight_offset", &NormOf::weight_offset),
-        attribute("centered", &NormOf::centered),
-        kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32, DType::kF8E4M3})
-            .may_be_in_place_of("x"),
-        kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"),
-        kernels::out("scales", &NormOf::scales, {DType::kF32}).maybe());
+    return std::tuple(in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
+                      in("add", &NormOf::add, {DType::kF32}).maybe(),
+                      vector("weight", &NormOf::weight), vector("bias", &NormOf::bias).maybe(),
+                      attribute("piece", &NormOf::piece), attribute("eps", &NormOf::eps),
+                      attribute("weight_offset", &NormOf::weight_offset),
+                      attribute("centered", &NormOf::centered),
+                      kernels::out("out", &NormOf::out, {DType::kBF16, DType::kF32, DType::kF8E4M3})
+                          .may_be_in_place_of("x"),
+                      kernels::out("sum", &NormOf::sum, {DType::kF32}).maybe().in_place_of("x"),
+                      kernels::out("scales", &NormOf::scales, {DType::kF32}).maybe());
   }
   static std::string_view check(const NormOf<Views>& a) {
     if (is_given(a.add) != is_given(a.sum)) return "'add' and 'sum' come together";
