@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
-#include <regex>
 #include <utility>
 
 #include "base/countdown.h"
 #include "base/log.h"
 #include "front/http/api_keys.h"
 #include "front/http/cors.h"
+#include "front/http/header_filter.h"
 #include "front/http/listener.h"
 #include "front/http/router.h"
 #include "front/http/tls.h"
@@ -40,15 +40,6 @@ Response error_page(const Request& request, int status, std::string_view message
 }  // namespace
 
 namespace {
-
-StatusOr<std::function<bool(const std::string&)>> header_filter(const std::string& pattern) {
-  try {
-    const std::regex regex(pattern, std::regex::ECMAScript | std::regex::icase);
-    return [regex](const std::string& name) { return std::regex_match(name, regex); };
-  } catch (const std::regex_error& e) {
-    return invalid_argument("header forward pattern '{}': {}", pattern, e.what());
-  }
-}
 
 // The API that a path belongs to, by the names of --http-restricted-api; "" for none.
 std::string_view api_of(std::string_view path) {
@@ -153,9 +144,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   KserveOptions kserve;
   kserve.max_body_bytes = options.max_body_bytes;
   kserve.extensions = options.extensions;
-  if (!options.header_forward_pattern.empty()) {
-    ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
-  }
+  ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
   kserve.tracer = options.tracer;
   if (kserve.tracer == nullptr) {
     ASSIGN_OR_RETURN(kserve.tracer, Tracer::create(server, {}));

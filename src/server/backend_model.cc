@@ -302,8 +302,6 @@ void BackendModel::serve(Instance& instance) {
     if (may_run_here_) busy.lock();
     num_queued_ -= static_cast<int64_t>(num_queued);  // only now: nobody overtakes the batch
     execute(instance, std::move(batch));
-    if (busy) busy.unlock();
-    if (instance.gate != nullptr) instance.gate->leave();
   }
 }
 

@@ -91,20 +91,20 @@ void Batcher::run_timer() {
 }
 
 std::vector<InferenceRequest*> Batcher::take(size_t instance, Gate* gate) {
-  bool inside = false;
+  bool has_turn = false;
   Lock lock(mutex_);
   while (true) {
     const uint64_t now = now_ns();
     if (sweep_if_due(lock, now)) continue;
     uint64_t wake_ns = kNever;
     const bool is_due = plan(instance, now, wake_ns);
-    if (is_due && (gate == nullptr || inside)) return take_planned(instance);
-    if (is_due || inside) {
+    if (is_due && (gate == nullptr || has_turn)) return take_planned(instance);
+    if (is_due || (gate != nullptr && gate->is_inside())) {
       // What was to run may be gone, or have grown, when the turn comes.
       lock.unlock();
       if (is_due) gate->enter();
       if (!is_due) gate->leave();
-      inside = is_due;
+      has_turn = is_due;
       lock.lock();
       continue;
     }

@@ -21,8 +21,11 @@ namespace nereid::server {
 class Gate {
  public:
   virtual ~Gate() = default;
-  virtual void enter() = 0;  // waits for its turn
+  // Waits for its turn. Inside, it gives up the present turn for the next in the same moment, so
+  // that it is among those that are chosen from.
+  virtual void enter() = 0;
   virtual void leave() = 0;
+  virtual bool is_inside() const = 0;  // for who calls the others
 };
 
 class Batcher {
@@ -41,7 +44,8 @@ class Batcher {
   virtual bool continues(const InferenceRequest&) { return false; }
 
   // What instance number `instance` runs next; sleeps until there is something. With a gate: it is
-  // entered, and the batch is what waits when the turn has come. Empty: closed and drained.
+  // entered, and the batch is what waits when the turn has come; the next take() ends the turn.
+  // Empty: closed and drained.
   std::vector<InferenceRequest*> take(size_t instance, Gate* gate);
 
   // No request comes any more; take() hands out what is there.

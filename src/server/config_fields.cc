@@ -258,9 +258,6 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
   const auto& c = p.config;
   out.name = c.name();
   out.platform = c.platform();
-  for (const auto& agent : c.model_repository_agents().agents()) {
-    out.agents.push_back({agent.name(), {agent.parameters().begin(), agent.parameters().end()}});
-  }
   out.backend = c.backend();
   out.runtime = c.runtime();
   if (const auto it = c.parameters().find("TRITON_BATCH_STRATEGY_PATH");

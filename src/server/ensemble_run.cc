@@ -90,6 +90,7 @@ void EnsembleRun::start() {
   root_->tensors.resize(plan.tensors.size());
   root_->done.resize(plan.steps.size());
   root_->started.resize(plan.steps.size());
+  skip_unwanted_steps();
   for (const InputTensor& input : request_->inputs) {
     root_->tensors[input.spec - model_.config().inputs.data()] =
         std::make_shared<FlowTensor>(input.datatype, input.shape, input.buffers);
@@ -107,6 +108,30 @@ void EnsembleRun::start() {
     self->advance(self->root_);
     self->finish_if_over();
   });
+}
+
+// Steps without an output that, directly or through others, leads to one that was asked for.
+void EnsembleRun::skip_unwanted_steps() {
+  const auto& outputs = model_.config().outputs;
+  if (request_->wanted_outputs.size() == outputs.size()) return;
+  const auto& plan = model_.plan();
+  std::vector<bool> is_wanted(plan.steps.size());
+  std::vector<size_t> tensors;  // wanted, their producers not looked at yet
+  for (const TensorSpec* wanted : request_->wanted_outputs) {
+    tensors.push_back(plan.outputs[static_cast<size_t>(wanted - outputs.data())]);
+  }
+  while (!tensors.empty()) {
+    const int producer = plan.producer[tensors.back()];
+    tensors.pop_back();
+    if (producer < 0 || is_wanted[static_cast<size_t>(producer)]) continue;
+    is_wanted[static_cast<size_t>(producer)] = true;
+    for (const auto& link : plan.steps[static_cast<size_t>(producer)].inputs) {
+      tensors.push_back(link.tensor);
+    }
+  }
+  for (size_t i = 0; i < is_wanted.size(); ++i) {
+    root_->started[i] = root_->done[i] = !is_wanted[i];
+  }
 }
 
 bool EnsembleRun::settled(const Branch& branch, const EnsembleModel::Step& step) const {

@@ -53,6 +53,7 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
 
   template <class Event>
   void post(Event event);
+  void skip_unwanted_steps();
   void advance(const BranchPtr& branch);
   void launch(const BranchPtr& branch, size_t step);
   void add_inputs(const Branch& branch, const EnsembleModel::Step& step, StepCall& call) const;

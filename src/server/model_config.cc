@@ -132,12 +132,7 @@ const TensorSpec* ModelConfig::output(std::string_view tensor) const {
 
 namespace {
 
-StatusOr<ModelConfig> finish(Parsed& parsed) {
-  ModelConfig out;
-  out.has_own_groups = parsed.config.instance_group_size() > 0;
-  out.gpus = parsed.gpus;
-  normalise(parsed.gpus, parsed.config);
-  RETURN_IF_ERROR(fill_config(parsed, out));
+StatusOr<std::string> json_of(const Parsed& parsed) {
   pb::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   options.always_print_primitive_fields = true;
@@ -145,7 +140,16 @@ StatusOr<ModelConfig> finish(Parsed& parsed) {
   if (auto status = pb::util::MessageToJsonString(parsed.config, &printed, options); !status.ok()) {
     return invalid_argument("{}: {}", parsed.path, status.ToString());
   }
-  ASSIGN_OR_RETURN(out.json, numbers_in_config_json(printed));
+  return numbers_in_config_json(printed);
+}
+
+StatusOr<ModelConfig> finish(Parsed& parsed) {
+  ModelConfig out;
+  out.has_own_groups = parsed.config.instance_group_size() > 0;
+  out.gpus = parsed.gpus;
+  normalise(parsed.gpus, parsed.config);
+  RETURN_IF_ERROR(fill_config(parsed, out));
+  ASSIGN_OR_RETURN(out.json, json_of(parsed));
   out.proto = parsed.config.SerializeAsString();
   return out;
 }
@@ -172,17 +176,29 @@ Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
   return ok();
 }
 
+Status parse_source(const ConfigSource& source, Parsed& parsed) {
+  parsed.path = source.path;
+  parsed.gpus = source.gpus;
+  return source.is_json ? parse_json_text(source.text, parsed.config)
+                        : parse_text(source.text, parsed);
+}
+
 }  // namespace
+
+StatusOr<RawConfig> parse_raw_config(const ConfigSource& source) {
+  Parsed parsed;
+  RETURN_IF_ERROR(parse_source(source, parsed));
+  RawConfig out;
+  for (const auto& agent : parsed.config.model_repository_agents().agents()) {
+    out.agents.push_back({agent.name(), {agent.parameters().begin(), agent.parameters().end()}});
+  }
+  ASSIGN_OR_RETURN(out.json, json_of(parsed));
+  return out;
+}
 
 StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
   Parsed parsed;
-  parsed.path = source.path;
-  parsed.gpus = source.gpus;
-  if (source.is_json) {
-    RETURN_IF_ERROR(parse_json_text(source.text, parsed.config));
-  } else {
-    RETURN_IF_ERROR(parse_text(source.text, parsed));
-  }
+  RETURN_IF_ERROR(parse_source(source, parsed));
   auto& config = parsed.config;
   if (config.name().empty()) config.set_name(source.model);
   if (config.name() != source.model) {

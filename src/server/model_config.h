@@ -170,7 +170,6 @@ struct ModelConfig {
   std::string batch_strategy;  // path of a batching library, "": the usual places
   std::optional<SequenceBatching> sequences;
   bool response_cache = false;
-  std::vector<AgentSpec> agents;  // in the order in which they see the model
   std::vector<WarmupSample> warmup;
   std::map<std::string, std::string> metric_tags;
   std::vector<double> first_response_buckets = {100, 500, 2000, 5000};  // ms; of the histogram
@@ -192,6 +191,13 @@ struct ConfigSource {
   std::filesystem::path dir;  // its folder, to guess a missing backend from; may be empty
   UsableGpus gpus;
 };
+
+// A configuration of which only the syntax was looked at: repository agents may replace the rest.
+struct RawConfig {
+  std::vector<AgentSpec> agents;  // in the order in which they see the model
+  std::string json;
+};
+StatusOr<RawConfig> parse_raw_config(const ConfigSource& source);
 
 // Parses, applies defaults and validates. InvalidArgument for wrong values
 // ("<path>:<line>:<column>: <reason>" for syntax), each naming the field. Problems of tensors and

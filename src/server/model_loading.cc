@@ -17,21 +17,31 @@ std::string with_code(const Status& status) {
 
 }  // namespace
 
+StatusOr<ModelFiles> ModelManager::read(const std::string& name) {
+  ASSIGN_OR_RETURN(ModelFiles files, repositories_.find_files(name, {}));
+  RETURN_IF_ERROR(repositories_.resolve(name, {}, agents_, files));
+  return files;
+}
+
 Status ModelManager::bring_up(const std::string& name, const ModelOverride& changes, Names& path,
                               bool is_explicit) {
-  auto files = repositories_.read(name, changes);
-  if (!files.ok()) {
-    if (absl::IsNotFound(files.status())) {
-      log_error("failed to poll model '{}': {}", name, message(files.status()));
-    } else {
-      log_error("Poll failed for model directory '{}': {}", name, message(files.status()));
-    }
-    return internal_error("failed to load '{}', failed to poll from model repository", name);
-  }
-  if (unchanged(name, *files)) {
+  auto files = repositories_.find_files(name, changes);
+  if (files.ok() && unchanged(name, *files)) {
     std::unique_lock lock(table_->mutex);
     if (is_explicit) table_->entries[name].is_explicit = true;
     return ok();
+  }
+  Status status = files.status();
+  if (status.ok()) status = repositories_.resolve(name, changes, agents_, *files);
+  if (!status.ok()) {
+    const bool is_missing = absl::IsNotFound(files.status());
+    log_error("{} '{}': {}",
+              is_missing ? "failed to poll model" : "Poll failed for model directory", name,
+              message(status));
+    if (files.ok() && files->agents != nullptr) {
+      return invalid_argument("load failed for model '{}': {}\n", name, message(status));
+    }
+    return internal_error("failed to load '{}', failed to poll from model repository", name);
   }
   if (Status s = load_files(name, *std::move(files), path, is_explicit); !s.ok()) {
     return invalid_argument("load failed for model '{}': {}\n", name, message(s));
@@ -49,7 +59,8 @@ bool ModelManager::unchanged(const std::string& name, const ModelFiles& files) c
     return std::any_of(entry.versions.begin(), entry.versions.end(),
                        [](const auto& v) { return v.second.state == ModelState::kReady; });
   }
-  return std::all_of(files.versions.begin(), files.versions.end(), [&](int64_t number) {
+  const auto& versions = entry.files->versions;  // the same configuration chose them
+  return std::all_of(versions.begin(), versions.end(), [&](int64_t number) {
     const auto v = entry.versions.find(number);
     return v != entry.versions.end() && v->second.state == ModelState::kReady;
   });
@@ -63,12 +74,6 @@ Status ModelManager::load_files(const std::string& name, ModelFiles files, Names
     entry.problem = ok();
     entry.wanted = true;
     entry.is_explicit = entry.is_explicit || is_explicit;
-  }
-  if (!files.config.agents.empty() && files.agents == nullptr) {
-    ASSIGN_OR_RETURN(files.agents, AgentChain::load(agents_, files.config, files.dir));
-    if (files.agents->location() != files.dir) {
-      RETURN_IF_ERROR(repositories_.reread(files, files.agents->location()));
-    }
   }
   Status status = load_checked(name, files, path);
   if (files.agents != nullptr) {
@@ -117,7 +122,7 @@ Status ModelManager::load_parts(const ModelFiles& files, Names& path) {
                               step.model, config.name, step.model);
     }
     if (!ready_versions(step.model).empty()) continue;
-    auto part = repositories_.read(step.model, {});
+    auto part = read(step.model);
     if (absl::IsNotFound(part.status())) {
       return invalid_argument("ensemble {} contains models that are not available or ambiguous: {}",
                               config.name, step.model);

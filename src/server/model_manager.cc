@@ -134,7 +134,7 @@ void ModelManager::load_all(const std::set<std::string>& names) {
   Names plain, ensembles;
   std::map<std::string, ModelFiles> found;
   for (const auto& name : names) {
-    auto files = repositories_.read(name, {});
+    auto files = read(name);
     if (!files.ok()) {
       log_error("Poll failed for model directory '{}': {}", name, message(files.status()));
       std::unique_lock lock(table_->mutex);

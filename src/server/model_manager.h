@@ -111,6 +111,7 @@ class ModelManager {
   StatusOr<ModelClaims::Claim> claim_related(const std::string& name, const ModelOverride& changes);
   std::set<std::string> related_to(const std::string& name, const ModelOverride& changes) const;
   void load_all(const std::set<std::string>& names);
+  StatusOr<ModelFiles> read(const std::string& name);
   // Reads and loads one model; `path` are the ensembles that wait for it.
   Status bring_up(const std::string& name, const ModelOverride& changes, Names& path,
                   bool is_explicit);

@@ -37,7 +37,6 @@ struct CounterRow {
   ModelMetrics::Counter counter;
   const char *name, *help;
   const char* reason = nullptr;  // the failure family's label
-  bool only_cached = false;
 };
 
 constexpr CounterRow kCounters[] = {
@@ -66,14 +65,13 @@ constexpr CounterRow kCounters[] = {
     {ModelMetrics::kOutputUs, "nv_inference_compute_output_duration_us",
      "Cumulative inference compute output duration in microseconds (does not include cached "
      "requests)"},
-    {ModelMetrics::kCacheHits, "nv_cache_num_hits_per_model", "Number of cache hits per model",
-     nullptr, true},
+    {ModelMetrics::kCacheHits, "nv_cache_num_hits_per_model", "Number of cache hits per model"},
     {ModelMetrics::kCacheHitUs, "nv_cache_hit_duration_per_model",
-     "Total cache hit duration per model, in microseconds", nullptr, true},
+     "Total cache hit duration per model, in microseconds"},
     {ModelMetrics::kCacheMisses, "nv_cache_num_misses_per_model",
-     "Number of cache misses per model", nullptr, true},
+     "Number of cache misses per model"},
     {ModelMetrics::kCacheMissUs, "nv_cache_miss_duration_per_model",
-     "Total cache miss (insert+lookup) duration per model, in microseconds", nullptr, true},
+     "Total cache miss (insert+lookup) duration per model, in microseconds"},
 };
 
 struct SummaryRow {
@@ -171,7 +169,8 @@ class ModelMetricsPage {
   void fill(const std::vector<std::shared_ptr<ModelMetrics>>& all) {
     for (const auto& row : kCounters) {
       for (const auto& m : all) {
-        if (row.only_cached && !m->is_cached_) continue;
+        if (row.counter >= ModelMetrics::kRequestUs && !m->counts_) continue;
+        if (row.counter >= ModelMetrics::kCacheHits && !m->is_cached_) continue;
         Labels labels = m->labels_;
         if (row.reason != nullptr) labels["reason"] = row.reason;
         prom::ClientMetric metric;

@@ -28,12 +28,12 @@ class ModelMetrics {
     kOther,
     kInferences,
     kExecutions,
-    kRequestUs,
+    kRequestUs,  // from here on only with counter_latencies
     kQueueUs,
     kInputUs,
     kInferUs,
     kOutputUs,
-    kCacheHits,
+    kCacheHits,  // from here on only of a cached model
     kCacheHitUs,
     kCacheMisses,
     kCacheMissUs,

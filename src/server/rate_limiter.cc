@@ -2,6 +2,7 @@
 #include "server/rate_limiter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -19,6 +20,7 @@ class RateLimiter::InstanceGate : public Gate {
 
   void enter() override {
     std::unique_lock lock(limiter_.mutex_);
+    give_back();
     limiter_.waiting_.push_back(this);
     limiter_.admit();
     limiter_.admitted_.wait(lock, [&] { return is_inside_; });
@@ -26,16 +28,22 @@ class RateLimiter::InstanceGate : public Gate {
 
   void leave() override {
     std::lock_guard lock(limiter_.mutex_);
-    is_inside_ = false;
-    for (const auto& [key, count] : demands_) limiter_.used_[key] -= count;
+    give_back();
     limiter_.admit();
   }
+
+  bool is_inside() const override { return is_inside_; }
 
   // Small goes first: an instance of priority p gets 1/p of the turns of one of priority 1.
   uint64_t rank() const { return num_turns_ * priority_; }
 
  private:
   friend class RateLimiter;
+  void give_back() {
+    if (!std::exchange(is_inside_, false)) return;
+    for (const auto& [key, count] : demands_) limiter_.used_[key] -= count;
+  }
+
   RateLimiter& limiter_;
   const Demands demands_;
   const uint32_t priority_;

@@ -162,25 +162,21 @@ Status AgentModel::relocate(TRITONREPOAGENT_ArtifactType type, const char* path)
   return ok();
 }
 
-StatusOr<std::shared_ptr<AgentChain>> AgentChain::load(RepoAgents& agents,
-                                                       const ModelConfig& config,
-                                                       const std::filesystem::path& dir) {
-  auto chain = std::make_shared<AgentChain>();
+Status AgentChain::load(RepoAgents& agents, const RawConfig& config,
+                        const std::filesystem::path& dir, const ConfigIn& config_in) {
   std::filesystem::path location = dir;
+  std::string json = config.json;
   for (const AgentSpec& spec : config.agents) {
-    const auto failed = [&](const Status& s) {
-      return Status(s.code(), fmt::format("repository agent '{}': {}", spec.name, message(s)));
-    };
-    auto agent = agents.get(spec.name);
-    if (!agent.ok()) return failed(agent.status());
-    auto model = std::make_unique<AgentModel>(*std::move(agent), spec, location, config.json);
-    if (Status s = model->initialise(); !s.ok()) return failed(s);
-    AgentModel& last = *model;
-    chain->models_.push_back(std::move(model));
-    if (Status s = last.act(TRITONREPOAGENT_ACTION_LOAD); !s.ok()) return failed(s);
-    location = last.location();
+    ASSIGN_OR_RETURN(auto agent, agents.get(spec.name));
+    auto model = std::make_unique<AgentModel>(std::move(agent), spec, location, json);
+    RETURN_IF_ERROR(model->initialise());
+    models_.push_back(std::move(model));
+    RETURN_IF_ERROR(models_.back()->act(TRITONREPOAGENT_ACTION_LOAD));
+    location = models_.back()->location();
+    const auto next = config_in(location);
+    json = next.ok() ? next->json : "{}";
   }
-  return chain;
+  return ok();
 }
 
 void AgentChain::act(TRITONREPOAGENT_ActionType action) {

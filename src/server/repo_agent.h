@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -99,9 +100,11 @@ class AgentModel {
 // left them. Lives until the model is unloaded.
 class AgentChain {
  public:
-  // Runs LOAD. An error names the agent; LOAD_FAIL was then sent to those that had loaded.
-  static StatusOr<std::shared_ptr<AgentChain>> load(RepoAgents& agents, const ModelConfig& config,
-                                                    const std::filesystem::path& dir);
+  // Runs LOAD; `config_in` reads the configuration that the next agent sees in a folder. Without
+  // success those that had loaded get LOAD_FAIL when the chain goes.
+  using ConfigIn = std::function<StatusOr<RawConfig>(const std::filesystem::path& dir)>;
+  Status load(RepoAgents& agents, const RawConfig& config, const std::filesystem::path& dir,
+              const ConfigIn& config_in);
   // Later actions; failures are logged.
   void act(TRITONREPOAGENT_ActionType action);
   const std::filesystem::path& location() const { return models_.back()->location(); }

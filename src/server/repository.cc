@@ -166,8 +166,8 @@ StatusOr<fs::path> Repositories::find(const std::string& name) const {
   return found;
 }
 
-StatusOr<ModelFiles> Repositories::read(const std::string& name,
-                                        const ModelOverride& changes) const {
+StatusOr<ModelFiles> Repositories::find_files(const std::string& name,
+                                              const ModelOverride& changes) const {
   if (!is_plain_name(name)) {
     return invalid_argument("a model's name has no '/', no '\\' and no '..'");
   }
@@ -182,10 +182,27 @@ StatusOr<ModelFiles> Repositories::read(const std::string& name,
   } else {
     ASSIGN_OR_RETURN(out.dir, find(name));
   }
-  ASSIGN_OR_RETURN(out.config, config_of(name, out.dir, changes));
-  ASSIGN_OR_RETURN(out.versions, versions_in(out.dir, out.config.versions));
   out.fingerprint = fingerprint_of(out.dir);
   return out;
+}
+
+Status Repositories::resolve(const std::string& name, const ModelOverride& changes,
+                             RepoAgents& agents, ModelFiles& files) const {
+  ASSIGN_OR_RETURN(ConfigSource source, source_of(name, files.dir, changes));
+  ASSIGN_OR_RETURN(const RawConfig raw, parse_raw_config(source));
+  if (!raw.agents.empty()) {
+    const auto config_in = [&](const fs::path& dir) -> StatusOr<RawConfig> {
+      ASSIGN_OR_RETURN(const ConfigSource there, source_of(name, dir, {}));
+      return parse_raw_config(there);
+    };
+    files.agents = std::make_shared<AgentChain>();
+    RETURN_IF_ERROR(files.agents->load(agents, raw, files.dir, config_in));
+    files.dir = files.agents->location();
+    ASSIGN_OR_RETURN(source, source_of(name, files.dir, changes));
+  }
+  ASSIGN_OR_RETURN(files.config, parse_model_config(source));
+  ASSIGN_OR_RETURN(files.versions, versions_in(files.dir, files.config.versions));
+  return ok();
 }
 
 StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
@@ -195,26 +212,21 @@ StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
   if (!changes.config) {
     ASSIGN_OR_RETURN(dir, find(name));
   }
-  return config_of(name, dir, changes);
-}
-
-StatusOr<ModelConfig> Repositories::config_of(const std::string& name, const fs::path& dir,
-                                              const ModelOverride& changes) const {
-  if (!changes.config) return config_in(name, dir);
-  ConfigSource source;
-  source.model = name;
-  source.gpus = gpus_;
-  source.dir = dir;
-  source.is_json = true;
-  source.text = *changes.config;
+  ASSIGN_OR_RETURN(const ConfigSource source, source_of(name, dir, changes));
   return parse_model_config(source);
 }
 
-StatusOr<ModelConfig> Repositories::config_in(const std::string& name, const fs::path& dir) const {
+StatusOr<ConfigSource> Repositories::source_of(const std::string& name, const fs::path& dir,
+                                               const ModelOverride& changes) const {
   ConfigSource source;
   source.model = name;
   source.gpus = gpus_;
   source.dir = dir;
+  if (changes.config) {
+    source.is_json = true;
+    source.text = *changes.config;
+    return source;
+  }
   std::error_code error;
   fs::path path = dir / "configs" / (config_name_ + ".pbtxt");
   if (config_name_.empty() || !fs::exists(path, error)) path = dir / "config.pbtxt";
@@ -222,17 +234,7 @@ StatusOr<ModelConfig> Repositories::config_in(const std::string& name, const fs:
     ASSIGN_OR_RETURN(source.text, read_file(path, kMaxConfigBytes));
   }
   source.path = path.string();
-  return parse_model_config(source);
-}
-
-Status Repositories::reread(ModelFiles& files, const fs::path& dir) const {
-  if (!files.overridden) {
-    const std::string name = files.config.name;
-    ASSIGN_OR_RETURN(files.config, config_in(name, dir));
-  }
-  files.dir = dir;
-  ASSIGN_OR_RETURN(files.versions, versions_in(dir, files.config.versions));
-  return ok();
+  return source;
 }
 
 Status Repositories::add_root(const std::string& root) {

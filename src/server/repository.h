@@ -40,15 +40,15 @@ class ScratchFolder {
   std::filesystem::path path_;
 };
 
-// A model as found.
+// A model as found; the fingerprint is that of the folder in the repository.
 struct ModelFiles {
-  std::filesystem::path dir;
+  std::filesystem::path dir;  // where its agents, if any, left it
   ModelConfig config;
   std::vector<int64_t> versions;  // chosen by the version policy, ascending
   uint64_t fingerprint = 0;       // changes when a file appears, disappears or is written
   bool overridden = false;
   std::shared_ptr<ScratchFolder> scratch;  // holds the files of an override
-  std::shared_ptr<AgentChain> agents;      // null: none, or not called yet
+  std::shared_ptr<AgentChain> agents;      // null: none
 };
 
 class Repositories {
@@ -63,24 +63,24 @@ class Repositories {
   // Names of all model folders; those in more than one root are in `duplicates` instead.
   StatusOr<std::set<std::string>> names(std::set<std::string>* duplicates) const;
 
-  // Reads a model with its configuration. NotFound: in no root. Other errors: what is wrong with
-  // it.
-  StatusOr<ModelFiles> read(const std::string& name, const ModelOverride& changes) const;
+  // Finds a model, without its configuration and versions. NotFound: in no root. Other errors: what
+  // is wrong with it.
+  StatusOr<ModelFiles> find_files(const std::string& name, const ModelOverride& changes) const;
+
+  // Lets the model's agents load it, then reads configuration and versions where they left it. The
+  // configuration of an override stays. With `agents` in `files` an error may be theirs.
+  Status resolve(const std::string& name, const ModelOverride& changes, RepoAgents& agents,
+                 ModelFiles& files) const;
 
   // The configuration alone.
   StatusOr<ModelConfig> read_config(const std::string& name, const ModelOverride& changes) const;
-
-  // Moves a model that its agents replaced: reads what lies in `dir`. The configuration of an
-  // override stays.
-  Status reread(ModelFiles& files, const std::filesystem::path& dir) const;
 
   Status add_root(const std::string& root);     // AlreadyExists
   Status remove_root(const std::string& root);  // NotFound
 
  private:
-  StatusOr<ModelConfig> config_in(const std::string& name, const std::filesystem::path& dir) const;
-  StatusOr<ModelConfig> config_of(const std::string& name, const std::filesystem::path& dir,
-                                  const ModelOverride& changes) const;
+  StatusOr<ConfigSource> source_of(const std::string& name, const std::filesystem::path& dir,
+                                   const ModelOverride& changes) const;
   StatusOr<std::filesystem::path> find(const std::string& name) const;
 
   mutable std::mutex mutex_;

@@ -96,7 +96,12 @@ Status InferenceRequest::reschedule() {
   core_inputs.clear();
   core_memory.clear();
   const auto ended = std::move(turn);
-  ended->batcher->reschedule(*ended, this);
+  if (Status status = ended->batcher->reschedule(*ended, this); !status.ok()) {
+    turn = ended;
+    model->statistics().failure(FailureReason::kOther, start_ns);
+    context_->fail(status);
+    release(TRITONSERVER_REQUEST_RELEASE_ALL);
+  }
   return ok();
 }
 

@@ -71,6 +71,13 @@ Status SequenceBatcher::check(const InferenceRequest& request) const {
   return check_correlation_id(config_, request.correlation_id);
 }
 
+Status SequenceBatcher::no_start(const CorrelationId& id) const {
+  return invalid_argument(
+      "inference request for sequence {} to model '{}' must specify the START flag on the first "
+      "request of the sequence",
+      text_of(id), config_.name);
+}
+
 // The lane that takes the request; a new one is in live_ and placed.
 StatusOr<SequenceBatcher::Lane> SequenceBatcher::lane_for(InferenceRequest& request) {
   const CorrelationId client_id = request.correlation_id;
@@ -97,12 +104,7 @@ StatusOr<SequenceBatcher::Lane> SequenceBatcher::lane_for(InferenceRequest& requ
     }
     return known->second;
   }
-  if (!is_start) {
-    return invalid_argument(
-        "inference request for sequence {} to model '{}' must specify the START flag on the first "
-        "request of the sequence",
-        text_of(request.correlation_id), config_.name);
-  }
+  if (!is_start) return no_start(request.correlation_id);
   auto lane = std::make_shared<SequenceLane>();
   lane->id = request.correlation_id;
   lane->client_id = client_id;
@@ -308,10 +310,11 @@ void SequenceBatcher::released(const SequenceTurn& turn, InferenceRequest* reque
   changed();
 }
 
-void SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* request) {
-  model_.statistics().pending(1);
+Status SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* request) {
   {
     std::lock_guard lock(mutex_);
+    if (turn.lane->has_ended) return no_start(request->correlation_id);
+    model_.statistics().pending(1);
     --turn.lane->num_running;
     turn.lane->seen_ns = now_ns();
     request->flags &= ~static_cast<uint32_t>(TRITONSERVER_REQUEST_FLAG_SEQUENCE_START);
@@ -319,11 +322,18 @@ void SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* req
     watched(*request);
   }
   changed();
+  return ok();
 }
 
 // Rejects what waits in the lane from a cancelled request on, and gives up a lane that was silent
 // for too long. True when the lane is over.
 bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next) {
+  // A run counts as silence too: the request that wants to go on after it is too late.
+  if (rules_.iterative && lane->num_running > 0) {
+    if (now - lane->seen_ns >= max_idle_ns_) end(lane);
+    if (!lane->has_ended) next = std::min(next, lane->seen_ns + max_idle_ns_);
+    return false;
+  }
   const auto first =
       std::find_if(lane->waiting.begin(), lane->waiting.end(),
                    [](const InferenceRequest* r) { return r->context()->is_cancelled(); });

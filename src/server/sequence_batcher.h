@@ -54,7 +54,8 @@ class SequenceBatcher : public Batcher {
 
   // For InferenceRequest: the backend lets go of a request, for good or to have it again.
   void released(const SequenceTurn& turn, InferenceRequest* request);
-  void reschedule(const SequenceTurn& turn, InferenceRequest* request);
+  // InvalidArgument when the sequence has ended meanwhile; the request is then still handed over.
+  Status reschedule(const SequenceTurn& turn, InferenceRequest* request);
 
   // The inputs of a sequence's first request, for one that belongs to none.
   void add_warmup_inputs(InferenceRequest& request) const;
@@ -75,6 +76,7 @@ class SequenceBatcher : public Batcher {
   void on_close() override;
 
   Status check(const InferenceRequest& request) const;
+  Status no_start(const CorrelationId& id) const;
   StatusOr<Lane> lane_for(InferenceRequest& request);
   void place(const Lane& lane);
   void prepare(const Lane& lane, InferenceRequest& request);

@@ -50,7 +50,11 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
     server->limiter_ = std::make_unique<RateLimiter>(server->options_.rate_resources);
   }
   server->models_ = std::make_unique<ModelManager>(server.get(), server->options_);
-  RETURN_IF_ERROR(server->models_->start());
+  if (Status status = server->models_->start(); !status.ok()) {
+    if (server->options_.exit_on_error) return status;
+    log_error("{}", message(status));
+    server->has_failed_ = true;
+  }
   if (server->options_.metrics.enabled && server->options_.metrics.cpu) {
     log_info("Collecting CPU metrics");
   }
@@ -100,11 +104,12 @@ std::string Server::metrics_text() const {
 }
 
 Status Server::check_running() const {
+  if (has_failed_) return unavailable("Server not ready");
   return stopping_.load() ? unavailable("Server exiting") : ok();
 }
 
 bool Server::is_ready() const {
-  return !stopping_.load() && (!options_.strict_readiness || models_->all_ready());
+  return is_live() && (!options_.strict_readiness || models_->all_ready());
 }
 
 std::string Server::metadata() const {

@@ -35,8 +35,10 @@ class Server {
   RateLimiter* limiter() { return limiter_.get(); }  // null: off
   ResponseCache* cache() { return cache_.get(); }    // null: off
 
-  bool is_live() const { return !stopping_.load(); }
-  Status check_running() const;  // Unavailable while exiting
+  // Not when the repositories could not be read, which without exit_on_error is no error of
+  // create().
+  bool is_live() const { return !stopping_.load() && !has_failed_; }
+  Status check_running() const;  // Unavailable while exiting, or when it is not live
   bool is_ready() const;
 
   // JSON documents of the protocol.
@@ -61,6 +63,7 @@ class Server {
   std::unique_ptr<RateLimiter> limiter_;
   std::unique_ptr<ModelManager> models_;
   std::unique_ptr<SystemMetrics> system_metrics_;
+  bool has_failed_ = false;  // set before anybody has the server
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;
   bool stopped_ = false;

@@ -141,16 +141,14 @@ void ModelStatistics::response(uint64_t index, const ResponseTimes& t) {
   std::lock_guard lock(mutex_);
   Responses& r = responses_[index];
   if (t.kind == ResponseTimes::Kind::kCancel) return r.cancel.add(t.start, t.end);
+  const bool has_output = t.output_start != 0;
   if (t.kind == ResponseTimes::Kind::kFail) {
     r.fail.add(t.start, t.end);
-  } else if (t.output_start == 0) {
-    return r.empty.add(t.start, t.end);
   } else {
-    r.success.add(t.start, t.end);
+    (has_output ? r.success : r.empty).add(t.start, t.end);
   }
-  if (t.output_start == 0) return;
-  r.infer.add(t.start, t.output_start);
-  r.output.add(t.output_start, t.end);
+  r.infer.add(t.start, has_output ? t.output_start : t.end);
+  if (has_output) r.output.add(t.output_start, t.end);
 }
 
 void ModelStatistics::append_json(json::object& out) const {

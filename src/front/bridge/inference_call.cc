@@ -325,6 +325,10 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     }
   }
   const bool final = reply.final;
+  if (final) {
+    for (auto& [_, memory] : call->spec_.input_memory) memory.in_use.reset();
+    for (auto& [_, memory] : call->spec_.output_memory) memory.in_use.reset();
+  }
   // The closure usually refers back to this call: let it go with the last reply.
   const OnReply on_reply = final ? std::exchange(call->on_reply_, nullptr) : call->on_reply_;
   try {

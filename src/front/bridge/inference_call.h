@@ -24,6 +24,7 @@ struct ExternalMemory {
   size_t size = 0;
   std::shared_ptr<void> keep;
   std::shared_ptr<const std::atomic<bool>> is_lost;  // true: it went away; null: it cannot
+  std::shared_ptr<void> in_use;                      // until the last reply, when `keep` may go on
 };
 
 // What one request may have; more is refused before anything is looked up by name.

@@ -104,7 +104,8 @@ StatusOr<std::string> system_register(const ControlContext& c, const json::value
 
 StatusOr<std::string> system_unregister(const ControlContext& c, const json::value& request) {
   ASSIGN_OR_RETURN(const std::string name, text_member(request, "name"));
-  name.empty() ? c.extensions->regions().remove_all() : c.extensions->regions().remove(name);
+  SharedMemory& regions = c.extensions->regions();
+  RETURN_IF_ERROR(name.empty() ? regions.remove_all() : regions.remove(name));
   return kEmpty;
 }
 

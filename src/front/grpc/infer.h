@@ -7,6 +7,7 @@
 
 #include "front/grpc/call.h"
 #include "front/grpc/infer_message.h"
+#include "front/http/header_filter.h"
 #include "front/kserve/extensions.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
@@ -18,7 +19,7 @@ struct InferContext {
   std::shared_ptr<Extensions> extensions;
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;
-  std::function<bool(const std::string& name)> forwards_header;  // metadata -> parameters; or null
+  HeaderFilter forwards_header;  // metadata -> parameters; or null
 };
 using InferContextPtr = std::shared_ptr<const InferContext>;
 

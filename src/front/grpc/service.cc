@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 
 #include "front/grpc/control.h"
 #include "front/grpc/infer.h"
@@ -40,16 +39,6 @@ StatusOr<Restrictions> read_restrictions(const std::vector<GrpcRestriction>& lis
     }
   }
   return out;
-}
-
-StatusOr<std::function<bool(const std::string&)>> header_filter(const std::string& pattern) {
-  if (pattern.empty()) return nullptr;
-  try {
-    const std::regex regex(pattern, std::regex::ECMAScript | std::regex::icase);
-    return [regex](const std::string& name) { return std::regex_match(name, regex); };
-  } catch (const std::regex_error& e) {
-    return invalid_argument("grpc header forward pattern '{}': {}", pattern, e.what());
-  }
 }
 
 struct Contexts {

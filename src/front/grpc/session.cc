@@ -138,6 +138,8 @@ struct SessionCallbacks {
     nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst, kResetsPerSecond);
     // Half-closed streams of the priority tree, which gRPC does not use.
     nghttp2_option_set_no_closed_streams(option, 1);
+    // A value may end in a blank, as with gRPC's own core.
+    nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
     nghttp2_session* h2 = nullptr;
     NEREID_CHECK(nghttp2_session_server_new2(&h2, callbacks, session, option) == 0);
     nghttp2_option_del(option);

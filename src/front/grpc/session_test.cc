@@ -46,6 +46,10 @@ class SessionTest : public ::testing::Test {
       call->on_cancel([this] { ++num_cancelled_; });
       kept_.push_back(call);
     };
+    shared_->methods["/t/Note"].unary = [](const CallPtr& call, const std::string&) {
+      for (const auto& [name, value] : call->metadata()) call->send(framed(name + "=" + value));
+      call->finish(ok());
+    };
     shared_->methods["/t/Drop"].unary = [](const CallPtr&, const std::string&) {};
     shared_->methods["/t/Stream"].stream = [this](const CallPtr& call) {
       call->on_cancel([this] { ++num_cancelled_; });
@@ -96,6 +100,11 @@ TEST_F(SessionTest, UnaryCalls) {
                 .call("/t/Secret", "x", {{"triton-grpc-protocol-admin", "yes"}})
                 .headers.at("grpc-status"),
             "0");
+}
+
+TEST_F(SessionTest, AValueMayEndInABlank) {
+  const ClientReply reply = client().call("/t/Note", "", {{"note", "this\\ "}});
+  EXPECT_EQ(reply.messages, std::vector<std::string>{"note=this\\ "});
 }
 
 TEST_F(SessionTest, OneByteAtATime) {

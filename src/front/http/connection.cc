@@ -9,13 +9,12 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/empty_body.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/log_limit.h"
 #include "front/http/io_stall.h"
+#include "front/http/request_parser.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -64,12 +63,11 @@ bool has_folded_line(std::string_view header) {
 }
 
 // Gives `parser` what has come. Not an error: more must come.
-template <class Parser>
-error_code parse(Parser& parser, boost::beast::flat_buffer& buffer) {
+error_code parse(RequestParser& parser, boost::beast::flat_buffer& buffer) {
   const bool in_header = !parser.is_header_done();
   const auto bytes = buffer.data();
   error_code ec;
-  const size_t taken = parser.put(bytes, ec);
+  const size_t taken = parser.take(bytes, ec);
   if (ec == http::error::need_more) ec = {};
   if (!ec && in_header && has_folded_line({static_cast<const char*>(bytes.data()), taken})) {
     ec = http::error::bad_obs_fold;
@@ -332,7 +330,7 @@ asio::awaitable<bool> Connection::serve_one() {
 asio::awaitable<bool> Connection::read_request(Answer& answer) {
   Request& request = answer.request;
   const ListenerOptions& options = listener_->options;
-  http::request_parser<http::string_body> parser;
+  RequestParser parser;
   parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
   parser.body_limit(options.max_body_bytes);
   size_t num_chunks = 0;
@@ -413,10 +411,7 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
 
   answer.http_version = head.version() >= 11 ? 11 : 10;
   answer.keep_alive = parser.keep_alive();
-  request.headers.reserve(16);
-  for (const auto& field : head) {
-    request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
-  }
+  request.headers = parser.release_headers();
   request.body = std::move(parser.get().body());
   answer.body_bytes = request.body.size();
   answer.share.set(answer.body_bytes);

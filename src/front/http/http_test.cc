@@ -110,6 +110,10 @@ class HttpTest : public ::testing::Test {
     router.add("POST", "/echo", [](const ExchangePtr& x) {
       x->send({200, "text/plain", {}, x->request().body});
     });
+    router.add("GET", "/note", [](const ExchangePtr& x) {
+      const std::string* note = find_header(x->request().headers, "x-note");
+      x->send({200, "text/plain", {}, note == nullptr ? "none" : "[" + *note + "]"});
+    });
     router.add("GET", "/drop", [](const ExchangePtr&) {});
     router.add("GET", "/hold", [this](const ExchangePtr& x) { hold(x); });
     router.add("GET", "/block", [this](const ExchangePtr& x) {
@@ -212,6 +216,15 @@ TEST_F(HttpTest, OneByteAtATime) {
     c.send(std::string_view(&ch, 1));
   }
   EXPECT_TRUE(c.read("abc").ends_with("abc"));
+}
+
+TEST_F(HttpTest, AValueMayEndInABlank) {
+  start();
+  Client client(listener_->port());
+  client.send("GET /note HTTP/1.1\r\nX-Note: \t this\\ \r\nHost: t\r\n\r\n");
+  EXPECT_THAT(client.read("]"), HasSubstr("[this\\ ]"));
+  client.send("GET /note HTTP/1.1\r\nX-Note:  \r\nHost: t \r\n\r\n");
+  EXPECT_THAT(client.read("]"), HasSubstr("[]"));
 }
 
 TEST_F(HttpTest, Http10AbsoluteUrlMissingHostAndHead) {

@@ -157,10 +157,13 @@ TEST(InferRequest, UsesSharedMemoryWithinItsBounds) {
                                    region, offset, size)),
                  "", regions);
   };
-  const auto good = with("r", 2, 4);
+  auto good = with("r", 2, 4);
   ASSERT_TRUE(good.ok()) << good.status();
-  regions.remove_all();  // a region in use stays mapped
+  EXPECT_THAT(message(regions.remove("r")), HasSubstr("'r', it is currently in use"));
+  EXPECT_THAT(message(regions.remove_all()), HasSubstr("memory regions: r ,"));
   EXPECT_EQ(std::string(good->spec.input_memory.at("IN").base, 4), "cdef");
+  good = absl::UnknownError("the request is over");
+  EXPECT_TRUE(regions.remove("r").ok());
   EXPECT_EQ(with("r", 2, 4).status().code(), absl::StatusCode::kNotFound);
 }
 
@@ -172,7 +175,7 @@ TEST(SharedMemory, AnObjectThatShrinksIsAnError) {
   ASSERT_EQ(ftruncate(fd, 100000), 0);
   SharedMemory regions;
   ASSERT_TRUE(regions.add("r", key, 0, 100000).ok());
-  const auto memory = regions.find("r", 50000, 50000);
+  auto memory = regions.find("r", 50000, 50000);
   ASSERT_TRUE(memory.ok()) << memory.status();
   memory->base[0] = 'x';
   ASSERT_EQ(ftruncate(fd, 100), 0);
@@ -182,7 +185,8 @@ TEST(SharedMemory, AnObjectThatShrinksIsAnError) {
   memory->base[49999] = 'y';
   EXPECT_THAT(std::string(message(regions.find("r", 0, 1).status())),
               HasSubstr("'r': its object '" + key + "' has become smaller"));
-  regions.remove("r");
+  memory = absl::UnknownError("the request is over");
+  EXPECT_TRUE(regions.remove("r").ok());
   EXPECT_TRUE(regions.add("r", key, 0, 100).ok());
   EXPECT_TRUE(regions.find("r", 0, 100).ok());
   close(fd);

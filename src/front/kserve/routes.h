@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "front/http/header_filter.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/trace/tracer.h"
@@ -16,11 +17,11 @@ namespace nereid::front {
 class Extensions;
 
 struct KserveOptions {
-  size_t max_body_bytes = size_t{64} << 20;                      // after decompression
-  std::function<bool(const std::string& name)> forwards_header;  // infer: headers -> parameters
-  std::shared_ptr<Extensions> extensions;                        // null: own ones
-  std::shared_ptr<Tracer> tracer;                                // not null
-  Workers* workers = nullptr;                                    // not null
+  size_t max_body_bytes = size_t{64} << 20;  // after decompression
+  HeaderFilter forwards_header;              // infer: headers -> parameters
+  std::shared_ptr<Extensions> extensions;    // null: own ones
+  std::shared_ptr<Tracer> tracer;            // not null
+  Workers* workers = nullptr;                // not null
 };
 
 using KserveOptionsPtr = std::shared_ptr<const KserveOptions>;

@@ -98,18 +98,30 @@ Status SharedMemory::add(const std::string& name, const std::string& key, uint64
                               kMaxRegions);
   }
   ASSIGN_OR_RETURN(auto memory, map_region(key, offset, byte_size));
-  regions_[name] = {key, offset, byte_size, std::move(memory)};
+  regions_[name] = {key, offset, byte_size, std::move(memory), std::make_shared<char>()};
   return ok();
 }
 
-void SharedMemory::remove(const std::string& name) {
+Status SharedMemory::remove(const std::string& name) {
   std::lock_guard lock(mutex_);
-  regions_.erase(name);
+  const auto it = regions_.find(name);
+  if (it == regions_.end()) return ok();
+  if (it->second.is_in_use()) {
+    return internal_error("Cannot unregister shared memory region '{}', it is currently in use.",
+                          name);
+  }
+  regions_.erase(it);
+  return ok();
 }
 
-void SharedMemory::remove_all() {
+Status SharedMemory::remove_all() {
   std::lock_guard lock(mutex_);
-  regions_.clear();
+  std::erase_if(regions_, [](const auto& row) { return !row.second.is_in_use(); });
+  if (regions_.empty()) return ok();
+  std::string names;
+  for (const auto& [name, _] : regions_) names += name + " ,";
+  return internal_error("Failed to unregister the following system shared memory regions: {}",
+                        names);
 }
 
 StatusOr<std::string> SharedMemory::status(const std::string& name) const {
@@ -146,7 +158,7 @@ StatusOr<ExternalMemory> SharedMemory::find(const std::string& name, uint64_t of
         name, r.key);
   }
   return ExternalMemory{
-      r.memory->data() + offset, byte_size, r.memory, {r.memory, &r.memory->is_lost()}};
+      r.memory->data() + offset, byte_size, r.memory, {r.memory, &r.memory->is_lost()}, r.uses};
 }
 
 void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions) {
@@ -167,8 +179,7 @@ void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extens
   for (const std::string path : {"/unregister", "/region/{r}/unregister"}) {
     router.add("POST", system + path, [regions](const ExchangePtr& x) {
       const std::string name(x->request().param("r"));
-      name.empty() ? regions->remove_all() : regions->remove(name);
-      x->send(answer(ok()));
+      x->send(answer(name.empty() ? regions->remove_all() : regions->remove(name)));
     });
     router.add("POST", cuda + path, [](const ExchangePtr& x) { x->send(answer(ok())); });
   }

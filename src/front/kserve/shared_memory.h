@@ -26,9 +26,10 @@ class SharedMemory {
   // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or what is wrong with it;
   // InvalidArgument for keys of Triton's python backend, which are not the clients' to read.
   Status add(const std::string& name, const std::string& key, uint64_t offset, uint64_t byte_size);
-  // Unknown names are fine. A region in use is unmapped when the last request that uses it is over.
-  void remove(const std::string& name);
-  void remove_all();
+  // Unknown names are fine. Internal, naming them: regions of requests without their last reply,
+  // which stay.
+  Status remove(const std::string& name);
+  Status remove_all();
 
   // JSON array of one region or, with "", all. NotFound.
   StatusOr<std::string> status(const std::string& name) const;
@@ -42,6 +43,8 @@ class SharedMemory {
     std::string key;
     uint64_t offset = 0, byte_size = 0;
     std::shared_ptr<GuardedRegion> memory;
+    std::shared_ptr<void> uses;  // shared with requests
+    bool is_in_use() const { return uses.use_count() > 1; }
   };
   mutable std::mutex mutex_;
   std::map<std::string, Region> regions_;

@@ -117,6 +117,9 @@ TEST_F(BackendCalls, ResponsesHaveStatistics) {
     TRITONBACKEND_ModelInstanceResponseStatisticsSetError(s, error);
     TRITONSERVER_ErrorDelete(error);
     EXPECT_TRUE(Outcome(TRITONBACKEND_ModelInstanceReportResponseStatistics(s)).ok());
+    TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(s, 0);
+    TRITONBACKEND_ModelInstanceResponseStatisticsSetError(s, nullptr);
+    EXPECT_TRUE(Outcome(TRITONBACKEND_ModelInstanceReportResponseStatistics(s)).ok());
     TRITONBACKEND_ModelInstanceResponseStatisticsDelete(s);
     TRITONSERVER_ErrorDelete(TRITONBACKEND_ResponseFactoryDelete(factory));
   };
@@ -127,6 +130,11 @@ TEST_F(BackendCalls, ResponsesHaveStatistics) {
   EXPECT_THAT(text, HasSubstr(R"("compute_infer":{"count":1,"ns":700})"));
   EXPECT_THAT(text, HasSubstr(R"("compute_output":{"count":1,"ns":300})"));
   EXPECT_THAT(text, HasSubstr(R"("fail":{"count":1,"ns":1000})"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          R"("2":{"compute_infer":{"count":1,"ns":1000},"compute_output":{"count":0,"ns":0})"));
+  EXPECT_THAT(text, HasSubstr(R"("empty_response":{"count":1,"ns":1000})"));
 }
 
 TEST_F(BackendCalls, ModelsCompleteTheirConfiguration) {

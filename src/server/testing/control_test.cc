@@ -76,6 +76,25 @@ class Control : public testing::Test {
 
 constexpr auto kExplicit = TRITONSERVER_MODEL_CONTROL_EXPLICIT;
 
+TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
+  const auto start_anyway = [this](bool exits) {
+    return std::make_unique<TestServer>(root_ / "none", [exits](auto* options) {
+      TRITONSERVER_ServerOptionsSetExitOnError(options, exits);
+    });
+  };
+  EXPECT_THAT(start_anyway(true)->started().text, HasSubstr("failed to stat file"));
+  const auto server = start_anyway(false);
+  ASSERT_TRUE(server->started().ok()) << server->started().text;
+  bool live = true;
+  const Outcome asked(TRITONSERVER_ServerIsLive(server->get(), &live));
+  EXPECT_EQ(asked.text, "Server not ready");
+  EXPECT_FALSE(live);
+  EXPECT_FALSE(ready(*server));
+  TRITONSERVER_Message* message = nullptr;
+  EXPECT_TRUE(Outcome(TRITONSERVER_ServerMetadata(server->get(), &message)).ok());
+  EXPECT_THAT(take_text(message), HasSubstr("triton"));
+}
+
 TEST_F(Control, ExplicitModeStartsWithWhatIsAsked) {
   write("a", test_model("identity"));
   write("b", test_model("identity"));

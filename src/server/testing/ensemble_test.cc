@@ -54,6 +54,37 @@ TEST(Ensemble, RunsStepsInOrder) {
   EXPECT_TRUE(result.replies[0].is_final);
 }
 
+std::string statistics_of(TestServer& server, const char* model) {
+  TRITONSERVER_Message* message = nullptr;
+  TRITONSERVER_ErrorDelete(TRITONSERVER_ServerModelStatistics(server.get(), model, -1, &message));
+  return take_text(message);
+}
+
+// IN -> a -> OUT, and IN -> b -> _mid -> c -> MORE.
+TEST(Ensemble, RunsOnlyTheStepsOfTheOutputsAskedFor) {
+  std::string config = chain("b", "c");
+  config.insert(config.rfind(" ] }"),
+                ", { model_name: \"a\" model_version: -1 input_map { key: \"IN\" value: \"IN\" } "
+                "output_map { key: \"OUT\" value: \"MORE\" } }");
+  config += "output { name: \"MORE\" data_type: TYPE_INT32 dims: [ -1 ] }\n";
+  TestServer server({{"a", test_model("identity")},
+                     {"b", test_model("identity")},
+                     {"c", test_model("identity")},
+                     {"e", config}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TestCall call(server.get(), "e", {4});
+  TRITONSERVER_InferenceRequestAddRequestedOutput(call.request(), "MORE");
+  ASSERT_TRUE(call.send().ok());
+  ASSERT_TRUE(call.wait());
+  ASSERT_EQ(call.replies().size(), 1u);
+  EXPECT_EQ(call.replies()[0].code, -1) << call.replies()[0].text;
+  EXPECT_THAT(statistics_of(server, "a"), HasSubstr("\"execution_count\":1"));
+  EXPECT_THAT(statistics_of(server, "b"), HasSubstr("\"execution_count\":0"));
+  EXPECT_THAT(statistics_of(server, "c"), HasSubstr("\"execution_count\":0"));
+  run(server, "e", {4});
+  EXPECT_THAT(statistics_of(server, "c"), HasSubstr("\"execution_count\":1"));
+}
+
 TEST(Ensemble, SpendsWhatItsStepsSpend) {
   TestServer server({{"a", test_model("identity")},
                      {"b", test_model("identity")},
@@ -61,9 +92,7 @@ TEST(Ensemble, SpendsWhatItsStepsSpend) {
                      {"e", chain("inner", "b")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   for (int i = 0; i < 5; ++i) run(server, "e", {4, 5});
-  TRITONSERVER_Message* message = nullptr;
-  TRITONSERVER_ErrorDelete(TRITONSERVER_ServerModelStatistics(server.get(), "e", -1, &message));
-  const std::string text = take_text(message);
+  const std::string text = statistics_of(server, "e");
   // The test backend says 1000 ns for each stage of each of the three steps.
   for (const std::string stage : {"compute_input", "compute_infer", "compute_output"}) {
     EXPECT_THAT(text, HasSubstr("\"" + stage + "\":{\"count\":5,\"ns\":15000}"));

@@ -171,6 +171,26 @@ TEST(RepoAgent, MovesTheModel) {
   EXPECT_EQ(call.joined(), std::vector<int32_t>{5});
 }
 
+// The configuration in the repository needs to say no more than who brings the real one.
+TEST(RepoAgent, BringsTheConfiguration) {
+  Scratch scratch;
+  std::string config;  // inside a text of text format
+  for (const char c : test_model("identity")) {
+    config += c == '"' ? "\\\"" : c == '\n' ? " " : std::string(1, c);
+  }
+  scratch.add("m",
+              "max_batch_size: -1\nmodel_repository_agents { agents [ { name: \"nereid_test\" " +
+                  parameter("log", scratch.log().string()) + parameter("move", "yes") +
+                  parameter("config", config) + " } ] }\n");
+  TestServer server(scratch.repository(), agent_options);
+  const Outcome loaded(TRITONSERVER_ServerLoadModel(server.get(), "m"));
+  ASSERT_TRUE(loaded.ok()) << loaded.text;
+  TestCall call(server.get(), "m", {5});
+  ASSERT_TRUE(call.send().ok());
+  ASSERT_TRUE(call.wait());
+  EXPECT_EQ(call.joined(), std::vector<int32_t>{5});
+}
+
 TEST(RepoAgent, FailureStopsTheLoad) {
   Scratch scratch;
   scratch.add("m", with_agent("nereid_test",
@@ -178,7 +198,7 @@ TEST(RepoAgent, FailureStopsTheLoad) {
   scratch.add("n", with_agent("missing", ""));
   TestServer server(scratch.repository(), agent_options);
   const Outcome loaded(TRITONSERVER_ServerLoadModel(server.get(), "m"));
-  EXPECT_THAT(loaded.text, HasSubstr("repository agent 'nereid_test': told to fail"));
+  EXPECT_THAT(loaded.text, HasSubstr("told to fail"));
   EXPECT_FALSE(ready(server, "m"));
   EXPECT_EQ(scratch.calls(), "initialize|load|load_fail|finalize 7|");
   const Outcome missing(TRITONSERVER_ServerLoadModel(server.get(), "n"));

@@ -293,6 +293,21 @@ TEST(Sequence, IterationsRunUntilTheBackendIsDone) {
   EXPECT_EQ(flags, 0u);
 }
 
+TEST(Sequence, AnIterationThatTakesLongerThanTheIdleTimeIsTheLast) {
+  TestServer server({{"m", sequences(std::string("iterative_sequence: true\n") + kSum, 1, 1,
+                                     "iterate", "1000")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto call = send(server, 0, 0, 3, kUntilOpen);
+  ASSERT_TRUE(wait_until_held());
+  pause(20);
+  open_gate();
+  ASSERT_TRUE(call->wait());
+  EXPECT_EQ(call->num_finals(), 1);
+  EXPECT_EQ(call->num_releases(), 1);
+  ASSERT_EQ(call->replies().size(), 1u);
+  EXPECT_THAT(call->replies()[0].text, HasSubstr("must specify the START flag on the first"));
+}
+
 TEST(Sequence, ACancelledRequestEndsItsSequenceAtOnce) {
   TestServer server({{"m", sequences("", 1)}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;

@@ -171,6 +171,7 @@ TEST(ModelMetrics, FrozenCounters) {
   frozen->pending(2);
   EXPECT_THAT(models_text(),
               HasSubstr("nv_inference_request_success{model=\"frozen\",version=\"1\"} 0"));
+  EXPECT_THAT(models_text(), Not(HasSubstr("duration_us")));
   EXPECT_THAT(models_text(),
               HasSubstr("nv_inference_pending_request_count{model=\"frozen\",version=\"1\"} 2"));
 }

@@ -1,6 +1,7 @@
 // A repository agent for tests: appends a line per call to the file that its parameter "log" names.
 // Parameter "move" = yes: the model's files are copied to an acquired folder, its configuration
-// gets a version label there, and the model moves; "fail" = yes: LOAD fails.
+// gets a version label there, or is replaced by the parameter "config", and the model moves; "fail"
+// = yes: LOAD fails.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -39,6 +40,10 @@ TRITONSERVER_Error* move(Agent* agent, AgentModel* model) {
   }
   std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
   std::filesystem::create_directory(std::filesystem::path(to) / "7");
+  const auto given = parameters(agent, model);
+  if (const auto config = given.find("config"); config != given.end()) {
+    std::ofstream(std::filesystem::path(to) / "config.pbtxt") << config->second;
+  }
   std::ofstream(std::filesystem::path(to) / "config.pbtxt", std::ios::app)
       << "parameters { key: \"moved\" value { string_value: \"yes\" } }\n";
   return TRITONREPOAGENT_ModelRepositoryUpdate(agent, model, TRITONREPOAGENT_ARTIFACT_FILESYSTEM,

@@ -88,6 +88,7 @@ void execute_sequence(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Reque
 
 // The state counts the runs; what came with START set is 1000 for each.
 void execute_iteration(TRITONBACKEND_Request* request) {
+  nereid::server::take_time(read_tensor(request, "IN").back());
   const int32_t runs = accumulate(request, first_of(request, "START") != 0 ? 1001 : 1);
   if (runs % 1000 < first_of(request, "IN")) {
     TRITONSERVER_ErrorDelete(

@@ -1,0 +1,46 @@
+// Boost.Beast's parser of requests, with the fields as handlers see them.
+#pragma once
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "front/http/message.h"
+
+namespace nereid::front {
+
+// Values of names that HTTP does not define keep the blanks
+// at their end, as with the stock server: they may be forwarded to models.
+class RequestParser : public boost::beast::http::request_parser<boost::beast::http::string_body> {
+ public:
+  size_t take(boost::asio::const_buffer bytes, boost::system::error_code& ec) {
+    begin_ = static_cast<const char*>(bytes.data());
+    end_ = begin_ + bytes.size();
+    return put(bytes, ec);
+  }
+  Headers release_headers() { return std::move(headers_); }
+
+ private:
+  using View = boost::beast::string_view;
+
+  void on_field_impl(boost::beast::http::field field, View name, View value,
+                     boost::system::error_code&) override {
+    get().insert(field, name, value);
+    const char* end = value.data() + value.size();
+    // The value of a folded line, which is refused later, lies elsewhere.
+    const std::less_equal<const char*> at_most;
+    if (field == boost::beast::http::field::unknown && at_most(begin_, value.data()) &&
+        at_most(end, end_)) {
+      while (end < end_ && (*end == ' ' || *end == '\t')) ++end;
+    }
+    headers_.push_back({std::string(name), std::string(value.data(), end)});
+  }
+
+  const char *begin_ = nullptr, *end_ = nullptr;  // of what is being parsed
+  Headers headers_;
+};
+
+}  // namespace nereid::front
