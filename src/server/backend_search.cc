@@ -54,7 +54,7 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
   for (const auto& path : candidates) {
     if (!fs::exists(path, error)) continue;
     const fs::path real = fs::canonical(path, error);
-    return opened(name, real, real, real.parent_path());
+    return opened(name, real, real, path.parent_path());  // backends compare it with the setting
   }
   // A backend in Python: the python backend's library under its name, which looks for the model.py
   // in the backend's folder.
