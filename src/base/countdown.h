@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -16,15 +17,20 @@ class Countdown {
  public:
   // Calls `say` on a thread of its own with the seconds that are left until `deadline`, at once and
   // every second until this goes.
-  Countdown(Time deadline, std::function<void(int64_t)> say)
-      : thread_([this, deadline, say = std::move(say)] { run(deadline, say); }) {}
+  // Without memory for a thread it says nothing.
+  Countdown(Time deadline, std::function<void(int64_t)> say) {
+    try {
+      thread_ = std::thread([this, deadline, say = std::move(say)] { run(deadline, say); });
+    } catch (const std::system_error&) {
+    }
+  }
   ~Countdown() {
     {
       std::lock_guard lock(mutex_);
       is_over_ = true;
     }
     over_.notify_all();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
   Countdown(const Countdown&) = delete;
   Countdown& operator=(const Countdown&) = delete;

@@ -143,7 +143,12 @@ Status BackendModel::start_instances(const ServerOptions& options) {
     }
   }
   for (auto& p : pending) {
-    if (Status s = p.get(); status.ok()) status = s;
+    try {
+      if (Status s = p.get(); status.ok()) status = s;
+    } catch (const std::exception& e) {
+      status =
+          resource_exhausted("{} (limits on memory and threads: ulimit -v, ulimit -u)", e.what());
+    }
   }
   return status;
 }
@@ -274,12 +279,18 @@ bool BackendModel::continues(const InferenceRequest& request) {
 
 void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance);
-  Status status = apply_host_policy(instance.host_policy.text);
-  const bool is_placed = status.ok();
-  if (is_placed && backend_->instance_initialize != nullptr)
-    status = call_backend(backend_->instance_initialize, self);
   const bool is_passive = instance.group->is_passive;
-  if (status.ok() && !config().warmup.empty() && !is_passive) status = warm_up(instance);
+  Status status;
+  bool is_placed = false;
+  try {
+    status = apply_host_policy(instance.host_policy.text);
+    is_placed = status.ok();
+    if (is_placed && backend_->instance_initialize != nullptr)
+      status = call_backend(backend_->instance_initialize, self);
+    if (status.ok() && !config().warmup.empty() && !is_passive) status = warm_up(instance);
+  } catch (const std::exception&) {  // short of memory, this thread has none for words either
+    return initialised.set_exception(std::current_exception());
+  }
   const bool usable = status.ok();
   initialised.set_value(std::move(status));
   if (usable && is_passive) is_unloading_.wait(false);

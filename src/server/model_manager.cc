@@ -60,7 +60,11 @@ bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline)
     }
   };
   std::vector<std::thread> threads;
-  while (threads.size() < std::min(models.size(), kMaxThreads)) threads.emplace_back(run);
+  try {
+    while (threads.size() < std::min(models.size(), kMaxThreads)) threads.emplace_back(run);
+  } catch (const std::system_error&) {  // fewer of them do the same work
+  }
+  if (threads.empty()) run();
   std::unique_lock lock(state->mutex);
   const bool all = state->changed.wait_until(lock, deadline, [&] { return state->num_left == 0; });
   state->waiting.clear();
@@ -146,11 +150,24 @@ void ModelManager::load_all(const std::set<std::string>& names) {
     (files->config.is_ensemble() ? ensembles : plain).push_back(name);
     found.emplace(name, *std::move(files));
   }
+  // A thread that is short of memory has none for words either.
+  std::vector<char> is_short(plain.size());
   in_parallel(plain.size(), std::max(1u, options_.model_load_threads), [&](size_t i) {
-    Names path;
-    // What went wrong is in the log and in the table.
-    (void)load_files(plain[i], found.at(plain[i]), path, true);
+    try {
+      Names path;
+      // What went wrong is in the log and in the table.
+      (void)load_files(plain[i], found.at(plain[i]), path, true);
+    } catch (const std::exception&) {
+      is_short[i] = 1;
+    }
   });
+  for (size_t i = 0; i < plain.size(); ++i) {
+    if (is_short[i] == 0) continue;
+    const Status status = resource_exhausted("out of memory (limits: ulimit -v, ulimit -u)");
+    log_error("failed to load '{}': {}", plain[i], message(status));
+    std::unique_lock lock(table_->mutex);
+    table_->entries[plain[i]].problem = status;
+  }
   for (const auto& name : ensembles) {
     Names path;
     (void)load_files(name, found.at(name), path, true);

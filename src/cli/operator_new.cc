@@ -1,0 +1,23 @@
+// `new` on mimalloc, for every library of the program. mimalloc's own, which is built from C, ends
+// the process where memory is short; here what asked for it fails.
+#include <mimalloc.h>
+
+#include <new>
+
+namespace {
+
+void* checked(void* memory) {
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(size_t size) { return checked(mi_malloc(size)); }
+void* operator new[](size_t size) { return checked(mi_malloc(size)); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return checked(mi_malloc_aligned(size, static_cast<size_t>(alignment)));
+}
+void* operator new[](size_t size, std::align_val_t alignment) {
+  return checked(mi_malloc_aligned(size, static_cast<size_t>(alignment)));
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""The start of `nereid serve` under limits of its address space: the server gets ready, or ends with an error that says
+why; no signal ends it.
+
+usage: short_of_memory.py BUILD_DIR
+"""
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+MIB = 1 << 20
+LIMITS = (380, 400, 420, 440, 4096)  # MiB: little more than the libraries need; enough for the model
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def start(binary, limit, folder):
+    """The exit code (0 after SIGTERM to a server that was ready) and what was printed."""
+    def limited():
+        resource.setrlimit(resource.RLIMIT_AS, (limit * MIB, limit * MIB))
+
+    command = [binary, "serve", "models/quickstart", "--port=0", "--metrics-port=-1"]
+    path = os.path.join(folder, "log")
+    with open(path, "wb") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, preexec_fn=limited,
+                                   env=dict(os.environ, NEREID_CACHE_DIR=folder))
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            with open(path, errors="replace") as seen:
+                if " ready in " in seen.read():
+                    process.terminate()
+                    break
+            time.sleep(0.02)
+        code = process.wait(timeout=120)
+    with open(path, errors="replace") as seen:
+        return code, seen.read()
+
+
+def main():
+    binary = os.path.join(sys.argv[1], "bin/nereid")
+    codes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for limit in LIMITS:
+            code, text = start(binary, limit, folder)
+            codes[limit] = code
+            assert code in (0, 1, 127), f"{limit} MiB: exit code {code}\n{text[-3000:]}"
+            assert code == 0 or text.strip(), f"{limit} MiB: no word about the failure"
+    assert 0 in codes.values(), f"no limit was large enough: {codes}"
+    assert 1 in codes.values(), f"no limit was too small: {codes}"
+    print("short_of_memory: exit codes by MiB:", codes)
+
+
+if __name__ == "__main__":
+    main()
