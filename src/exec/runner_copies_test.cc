@@ -17,7 +17,7 @@
 namespace nereid::exec {
 namespace {
 
-// A stream of another device that counts its copies.
+// A stream of another device that counts its copies and can be held in front of them.
 class WatchedStream : public Stream {
  public:
   WatchedStream(std::unique_ptr<Stream> inner, std::atomic<int>& num_copies)
@@ -28,6 +28,7 @@ class WatchedStream : public Stream {
   }
   Status wait(const Event& event) override { return inner_->wait(event); }
   Status copy(void* dst, const void* src, size_t bytes) override {
+    if (before_copy) before_copy();
     RETURN_IF_ERROR(copy_status);
     RETURN_IF_ERROR(inner_->copy(dst, src, bytes));
     ++num_copies_;
@@ -37,13 +38,14 @@ class WatchedStream : public Stream {
   void* native() override { return inner_->native(); }
 
   Status copy_status;
+  std::function<void()> before_copy;
 
  private:
   const std::unique_ptr<Stream> inner_;
   std::atomic<int>& num_copies_;
 };
 
-// A CPU device whose streams for copies are watched.
+// A CPU device whose streams are watched.
 class WatchedDevice : public Device {
  public:
   const DeviceInfo& info() const override { return inner_->info(); }
@@ -52,19 +54,26 @@ class WatchedDevice : public Device {
   StatusOr<Buffer> upload(const void* host, size_t bytes) override {
     return inner_->upload(host, bytes);
   }
-  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_->create_stream(); }
+  StatusOr<std::unique_ptr<Stream>> create_stream() override {
+    return watch(stream, num_step_copies);
+  }
   StatusOr<std::unique_ptr<Stream>> create_copy_stream() override {
-    ASSIGN_OR_RETURN(auto stream, inner_->create_stream());
-    auto watched = std::make_unique<WatchedStream>(std::move(stream), num_copies);
-    copy_stream = watched.get();
-    return std::unique_ptr<Stream>(std::move(watched));
+    return watch(copy_stream, num_copies);
   }
   size_t free_bytes() const override { return inner_->free_bytes(); }
 
-  std::atomic<int> num_copies = 0;
+  std::atomic<int> num_copies = 0, num_step_copies = 0;  // on the stream for copies; on the other
   WatchedStream* copy_stream = nullptr;
+  WatchedStream* stream = nullptr;
 
  private:
+  StatusOr<std::unique_ptr<Stream>> watch(WatchedStream*& made, std::atomic<int>& count) {
+    ASSIGN_OR_RETURN(auto inner, inner_->create_stream());
+    auto watched = std::make_unique<WatchedStream>(std::move(inner), count);
+    made = watched.get();
+    return std::unique_ptr<Stream>(std::move(watched));
+  }
+
   const std::unique_ptr<Device> inner_ = make_cpu_device({.num_threads = 1}).value();
 };
 
@@ -82,31 +91,30 @@ class RunnerCopiesTest : public ::testing::Test {
     runner_ = *std::move(made);
   }
 
-  StatusOr<Ticket> launch(const std::vector<StepRow>& rows, const std::vector<BlockCopy>& copies,
-                          PostForward post = {}) {
-    return runner_->launch(rows, copies, std::move(post));
+  StatusOr<Ticket> launch(const std::vector<RowSpec>& rows, const std::vector<BlockCopy>& copies) {
+    return exec::launch(*runner_, rows, copies);
   }
-  Status run(const std::vector<StepRow>& rows, const std::vector<BlockCopy>& copies,
-             PostForward post = {}) {
-    ASSIGN_OR_RETURN(Ticket ticket, launch(rows, copies, std::move(post)));
-    return runner_->wait(ticket);
+  // The logits of the step's last row go to `keep`.
+  Status wait(Ticket& ticket, std::vector<float>* keep = nullptr) {
+    ASSIGN_OR_RETURN(const StepResult results, runner_->wait(ticket));
+    if (keep) keep->assign(results.back().logits.begin(), results.back().logits.end());
+    return ok();
   }
-  static PostForward keep(std::vector<float>& logits) {
-    return [&logits](const Logits& l, Stream&) {
-      logits.assign(l.logits.row<float>(0), l.logits.row<float>(0) + l.logits.cols);
-      return ok();
-    };
+  Status run(const std::vector<RowSpec>& rows, const std::vector<BlockCopy>& copies,
+             std::vector<float>* keep = nullptr) {
+    ASSIGN_OR_RETURN(Ticket ticket, launch(rows, copies));
+    return wait(ticket, keep);
   }
   // A row of one block: position 3 of a sequence that begins with the three tokens of `block`.
-  StepRow last_row(int32_t& block) const {
-    StepRow row{.slot = 0, .start = 3, .tokens = kLast, .num_logits = 1};
+  RowSpec last_row(int32_t& block) const {
+    RowSpec row{.slot = 0, .start = 3, .tokens = kLast, .num_logits = 1};
     row.blocks[0] = {&block, 1};
     return row;
   }
   // Writes the first three positions, made from `seed`.
-  StepRow first_row(int32_t& block, Ids& tokens, int32_t seed) const {
+  RowSpec first_row(int32_t& block, Ids& tokens, int32_t seed) const {
     tokens = {seed % 32, (seed * 7 + 3) % 32, (seed * 11 + 5) % 32};
-    StepRow row{.slot = 1, .tokens = tokens};
+    RowSpec row{.slot = 1, .tokens = tokens};
     row.blocks[0] = {&block, 1};
     return row;
   }
@@ -118,22 +126,22 @@ class RunnerCopiesTest : public ::testing::Test {
   std::unique_ptr<Runner> runner_;
 };
 
-// The step waits in its hook until the next one's copy to the host is done.
+// The step's own stream is held until the next one's copy to the host is done.
 TEST_F(RunnerCopiesTest, ACopyToTheHostRunsBesideTheStep) {
   int32_t block = 5;
   std::atomic<bool> seen = false;
-  auto step = launch({{last_row(block)}}, {}, [&](const Logits&, Stream&) {
+  device_.stream->before_copy = [&] {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (device_.num_copies == 0 && std::chrono::steady_clock::now() < end)
       std::this_thread::yield();
     seen = device_.num_copies > 0;
-    return ok();
-  });
+  };
+  auto step = launch({{last_row(block)}}, {});
   ASSERT_TRUE(step.ok());
   auto copies = launch({}, {{7, limits_.num_blocks[0]}});
   ASSERT_TRUE(copies.ok());
-  EXPECT_TRUE(runner_->wait(*step).ok());
-  EXPECT_TRUE(runner_->wait(*copies).ok());
+  EXPECT_TRUE(wait(*step).ok());
+  EXPECT_TRUE(wait(*copies).ok());
   EXPECT_TRUE(seen);
 }
 
@@ -160,7 +168,7 @@ TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
     int32_t block = 20;
     Ids tokens;
     ASSERT_TRUE(run({{first_row(block, tokens, seed)}}, {}).ok());
-    ASSERT_TRUE(run({{last_row(block)}}, {}, keep(expected[seed])).ok());
+    ASSERT_TRUE(run({{last_row(block)}}, {}, &expected[seed]).ok());
   }
   Ids tokens;
   for (int32_t i = 0; i < kNumBlocks; ++i) ASSERT_TRUE(run({{first_row(i, tokens, 0)}}, {}).ok());
@@ -189,10 +197,10 @@ TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
     const auto beside = random_copies(written);
     int32_t read = static_cast<int32_t>(rng() % kNumBlocks);
     std::vector<float> logits;
-    auto second = launch({{last_row(read)}}, beside, keep(logits));
+    auto second = launch({{last_row(read)}}, beside);
     ASSERT_TRUE(first.ok() && second.ok());
-    ASSERT_TRUE(runner_->wait(*first).ok());
-    ASSERT_TRUE(runner_->wait(*second).ok());
+    ASSERT_TRUE(wait(*first).ok());
+    ASSERT_TRUE(wait(*second, &logits).ok());
     ASSERT_EQ(logits, expected[static_cast<size_t>(seeds[static_cast<size_t>(read)])]) << turn;
   }
 }

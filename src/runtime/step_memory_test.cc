@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "convert/engine_cache.h"
+#include "exec/step_message.h"
 #include "runtime/engine_fixture.h"
 
 namespace {
@@ -83,19 +84,18 @@ class CountingRunner : public exec::Runner {
                  StepMemory& memory)
       : inner_(std::move(inner)), device_(device), memory_(memory) {}
 
-  StatusOr<exec::Ticket> launch(std::span<const exec::StepRow> rows,
-                                std::span<const exec::BlockCopy> copies,
-                                exec::PostForward post) override {
+  StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
     t_counts = true;
     wait_for_client();
     const size_t step = memory_.num_steps++;
     num_logits_.at(step) = 0;
-    for (const exec::StepRow& row : rows) num_logits_[step] += row.num_logits;
+    for (const exec::StepRow& row : exec::decode(message)->rows)
+      num_logits_[step] += row.num_logits;
     memory_.host.at(step) = t_num_allocations;
     memory_.device.at(step) = device_.count;
-    return inner_->launch(rows, copies, std::move(post));
+    return inner_->launch(message);
   }
-  Status wait(exec::Ticket& ticket) override {
+  StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override {
     num_drawn_ += num_logits_[num_waited_++];
     return inner_->wait(ticket);
   }
@@ -136,15 +136,10 @@ std::unique_ptr<Executor> counted_executor(const ExecutorConfig& config, StepMem
                                   .max_tokens = 64,
                                   .max_sequence_length = 512,
                                   .num_blocks = 400,
-                                  .block_tokens = 16};
+                                  .block_tokens = 16,
+                                  .depth = config.enable_overlap ? 2 : 1};
   auto runner = exec::make_runner(*engine, device, model.device.registry, limits).value();
   model.runner = std::make_unique<CountingRunner>(std::move(runner), device, memory);
-  model.sampler = Sampler::create(device, model.device.registry, {},
-                                  {.max_rows = limits.max_rows,
-                                   .max_logits = limits.num_logits_rows(),
-                                   .vocab_size = model.runner->vocab_size(),
-                                   .max_sequence_length = limits.max_sequence_length})
-                      .value();
   return make_executor(std::move(model), config);
 }
 
