@@ -47,7 +47,7 @@ inline bool is_in_pieces(const Linear& a) {
 // A product of up to eight rows (gemv.cu), and whether it can be one.
 inline constexpr int64_t kMaxGemvRows = 8;
 bool takes_gemv(const Linear& args);
-cudaError_t launch_gemv(const Linear& args, cudaStream_t stream);
+cudaError_t launch_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
 
 // A product of few rows by Hopper's tensor cores (skinny.cu), and whether it can be one.
 inline constexpr int64_t kSkinnyRows = 64;

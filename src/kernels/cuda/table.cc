@@ -64,10 +64,7 @@ Status run_library_product(const Linear& args, Stream& stream) {
 // Few rows by our own kernel, which reads the weight at the memory's speed, others by the library.
 Status run_hopper_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
-  if (takes_gemv(args)) {
-    const auto handle = static_cast<cudaStream_t>(stream.native());
-    return cuda_status(launch_gemv(args, handle), "linear", stream.device().info().index);
-  }
+  if (takes_gemv(args)) return run_with_scratch(args, stream, launch_gemv);
   if (takes_skinny(args, stream.device().info().sm))
     return run_with_scratch(args, stream, launch_skinny);
   return has_cublaslt() ? run_library_product(args, stream) : run<Linear>(args, stream);
