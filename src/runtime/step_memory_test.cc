@@ -31,6 +31,10 @@ void* counted(void* memory) {
 [[gnu::noinline]] void* operator new(size_t bytes) {
   return counted(std::malloc(bytes > 0 ? bytes : 1));
 }
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t&) noexcept {
+  if (t_counts) ++t_num_allocations;
+  return std::malloc(bytes > 0 ? bytes : 1);
+}
 [[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
   const auto unit = static_cast<size_t>(alignment);
   return counted(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
