@@ -145,7 +145,8 @@ void ModelOptions::declare(CLI::App& command) {
   command
       .add_option("--weights", executor.weights,
                   "what the matrices of products become: " + one_of(kWeightTypes) +
-                      " (groups of 128); auto = as the checkpoint has them")
+                      " (int4 in groups of 128, fp8 with fp8 activations); auto = as the "
+                      "checkpoint has them")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
   declare_scheduling(command);
