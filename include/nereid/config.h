@@ -75,8 +75,8 @@ struct ExecutorConfig {
   int64_t memory_bytes = 0;  // budget for weights, buffers and KV together; 0 = a share of what is
                              // free
   // What the matrices of products become when the engine is built: auto (what the checkpoint has),
-  // int8 (integers with a scale for each output), int4 (with a scale for every 128 inputs of an
-  // output) or fp8 (f8e4m3 with a scale for each output; what is multiplied with them becomes
+  // bf16, int8 (integers with a scale for each output), int4 (with a scale for every 128 inputs of
+  // an output) or fp8 (f8e4m3 with a scale for each output; what is multiplied with them becomes
   // f8e4m3 with a scale for each token). The embedding and the head stay as they are.
   std::string weights = "auto";
   SchedulerConfig scheduler;

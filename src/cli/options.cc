@@ -22,7 +22,7 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
-const Words kWeightTypes = {"auto", "int8", "int4", "fp8"};
+const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "fp8"};
 
 // The flags only take words of the list.
 template <class Enum>

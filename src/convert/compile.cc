@@ -9,11 +9,29 @@ namespace nereid::convert {
 
 StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word) {
   if (word == "auto") return std::optional<kernels::WeightFormat>();
+  if (word == "bf16") return std::optional(kernels::WeightFormat{});
   if (word == "int8") return std::optional(kernels::kInt8PerRow);
   if (word == "int4") return std::optional(kernels::kInt4Groups);
   if (word == "fp8") return std::optional(kernels::kFp8PerRow);
-  return invalid_argument("weights: '{}' is not one of auto, int8, int4, fp8", word.substr(0, 40));
+  return invalid_argument("weights: '{}' is not one of auto, bf16, int8, int4, fp8",
+                          word.substr(0, 40));
 }
+
+namespace {
+
+// Of a quantised model's weights; a model without weights has none.
+Status find_stored_formats(const std::filesystem::path& dir, const CompileOptions& options,
+                           models::Model& model) {
+  const bool may_have = model.layout == models::Layout::kGguf || !model.quantization.empty();
+  if (!may_have || options.weights) return ok();
+  const StatusOr<io::Checkpoint> checkpoint = models::open_checkpoint(model, dir);
+  if (absl::IsNotFound(checkpoint.status())) return ok();
+  RETURN_IF_ERROR(checkpoint.status());
+  models::use_stored_formats(model.graph, *checkpoint);
+  return ok();
+}
+
+}  // namespace
 
 StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
@@ -22,6 +40,7 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(out.model, models::read_model(model_dir));
   int32_t& max_positions = out.model.graph.model.max_positions;
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
+  RETURN_IF_ERROR(find_stored_formats(model_dir, options, out.model));
   out.graph = out.model.graph;
   const graph::PassContext context{&registry, device, options.forced, options.weights};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));

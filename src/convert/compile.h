@@ -23,8 +23,8 @@ struct CompileOptions {
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
 };
 
-// What a build is asked to make of the weights of products: "auto": nothing, "int8": kInt8PerRow,
-// "int4": kInt4Groups. InvalidArgument for another word.
+// What a build is asked to make of the weights of products: "auto": nothing, "bf16", "int8":
+// kInt8PerRow, "int4": kInt4Groups. InvalidArgument for another word.
 StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word);
 
 struct Compiled {

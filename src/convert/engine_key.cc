@@ -45,6 +45,7 @@ void add_plan(Key& key, const io::Plan& plan) {
 void add_sources(Key& key, const graph::Graph& graph) {
   for (const graph::Weight& weight : graph.weights) {
     key.add("weight", weight.is_vector);
+    key.add("stored", weight.stored ? kernels::text_of(*weight.stored) : "");
     for (const graph::WeightPart& part : weight.parts) {
       key.add("from", part.tensor);
       for (const int64_t number :

@@ -157,6 +157,47 @@ TEST_F(GgufModelTest, BecomesACheckpoint) {
   EXPECT_EQ(*tokenizer_dir(path), path);
 }
 
+// Blocks whose integers an engine can hold go there as they are, so that 8 bits stay 8 bits; the
+// same file built for bf16 has the same numbers.
+TEST_F(GgufModelTest, BlocksOfIntegersStayIntegers) {
+  std::vector<GgufBlob> tensors = blobs("llama", true);
+  for (GgufBlob& tensor : tensors) {
+    if (tensor.shape.size() != 2) continue;
+    const int64_t count = tensor.shape[0] * tensor.shape[1];
+    tensor.type = 8, tensor.bytes.clear();
+    for (int64_t block = 0; block < count / 32; ++block) {
+      tensor.bytes += gguf_number(0x1000 + static_cast<uint64_t>(block % 512), 2);  // f16
+      for (int64_t i = 0; i < 32; ++i)
+        tensor.bytes += static_cast<char>((block * 31 + i * 37) % 256 - 128);
+    }
+  }
+  const std::filesystem::path path = write(gguf_file(metadata("llama", "llama"), tensors));
+  kernels::WeightFormat int8 = kernels::kInt8PerRow;
+  int8.group = 32;
+  const auto stored = ensure_engine(path, registry_, DeviceInfo{}, cache_);
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  BuildOptions as_bf16 = cache_;
+  as_bf16.compile.weights = kernels::WeightFormat{};
+  const auto plain = ensure_engine(path, registry_, DeviceInfo{}, as_bf16);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const auto ours = io::EngineFile::open(*stored, io::Verify::kFull);
+  const auto floats = io::EngineFile::open(*plain, io::Verify::kFull);
+  int num_integers = 0;
+  for (size_t i = 0; i < ours->plan().weights.size(); ++i) {
+    const io::Weight& weight = ours->plan().weights[i];
+    if (weight.format == kernels::WeightFormat{}) continue;
+    ++num_integers;
+    EXPECT_EQ(weight.format, int8) << weight.name;
+    const auto a = ours->weight(static_cast<io::WeightId>(i));
+    const auto b = floats->weight(static_cast<io::WeightId>(i));
+    for (int64_t row = 0; row < a.n; ++row)
+      for (int64_t col = 0; col < a.k; ++col)
+        ASSERT_EQ(kernels::weight_at(a, row, col), kernels::weight_at(b, row, col))
+            << weight.name << " " << row << " " << col;
+  }
+  EXPECT_EQ(num_integers, 2 * 4) << "qkv, output, gate and up, down of two layers";
+}
+
 TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
   const json::object good = metadata("llama", "llama");
   std::vector<GgufBlob> tensors = blobs("llama", true);
@@ -172,7 +213,10 @@ TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
   std::vector<GgufBlob> other = tensors;
   other[2].type = 12;
   EXPECT_THAT(refusal(gguf_file(good, other)),
-              HasSubstr("has dtype Q4_K, allowed are BF16, F16, F32"));
+              HasSubstr("Q4_K [512, 64] has rows that are no whole blocks of 256"));
+  other[2].type = 16;
+  EXPECT_THAT(refusal(gguf_file(good, other)),
+              HasSubstr("has dtype IQ2_XXS, which cannot be read as a weight"));
   other = tensors;
   other[2].type = 77;
   EXPECT_THAT(refusal(gguf_file(good, other)), HasSubstr("type 77 is not known"));

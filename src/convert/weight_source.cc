@@ -17,14 +17,6 @@ namespace {
 
 constexpr int64_t kConvertElements = int64_t{1} << 22;
 
-float half_to_float(uint16_t h) {
-  const uint32_t sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31u, mantissa = h & 0x3ffu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float value = std::ldexp(static_cast<float>(mantissa), -24);
-  return sign ? -value : value;
-}
-
 bool is_finite(BF16 x) { return (x.bits & 0x7f80u) != 0x7f80u; }
 
 template <class T>
@@ -52,10 +44,24 @@ void convert(const io::StoredTensor& tensor, int64_t first, int64_t step, std::s
     if (tensor.type == DType::kBF16)
       store(to_float(load<BF16>(from)), x);
     else if (tensor.type == DType::kF16)
-      store(half_to_float(load<uint16_t>(from)), x);
+      store(to_float(load<F16>(from)), x);
     else
       store(load<float>(from), x);
     from += step * size;
+  }
+}
+
+// Numbers of an encoded matrix, likewise.
+template <class T>
+void decode(const io::Encoding& encoding, int64_t row, int64_t col, int64_t row_step,
+            int64_t col_step, std::span<T> out) {
+  std::array<float, 256> numbers;
+  while (!out.empty()) {
+    const size_t count = std::min(out.size(), numbers.size());
+    encoding.read(row, col, row_step, col_step, std::span(numbers).first(count));
+    for (size_t i = 0; i < count; ++i) store(numbers[i], out[i]);
+    out = out.subspan(count);
+    row += static_cast<int64_t>(count) * row_step, col += static_cast<int64_t>(count) * col_step;
   }
 }
 
@@ -70,18 +76,28 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
   const int64_t k = weight.is_vector ? 1 : part.width(weight.k);
   const int64_t cols = weight.is_vector ? 1 : part.tensor_cols(weight.k);
   const int64_t begin = part.index * part.tensor_rows() * cols;
-  if (tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
+  const io::Encoding* encoding = tensor.encoding.get();
+  if (!encoding &&
+      tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
     return internal_error("tensor '{}' is too small", part.tensor);
   // Where the weight's element (row, column) is, counted in elements of the tensor.
   const int64_t row_step = part.transposed ? 1 : cols;
   const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
-  const bool whole_rows = cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
+  const bool whole_rows =
+      !encoding && cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
+  // The rows of a transposed tensor are the weight's columns.
+  const int64_t rows_in_front = part.index * (part.transposed ? cols : part.tensor_rows());
   for (size_t done = 0; done < out.size();) {
     const int64_t element = first + static_cast<int64_t>(done);
     const int64_t row = part.tensor_row(element / k), col = part.first_col + element % k;
     const size_t rest = out.size() - done;
     const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
-    convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
+    if (!encoding)
+      convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
+    else if (part.transposed)
+      decode(*encoding, rows_in_front + col, row, 1, 0, out.subspan(done, count));
+    else
+      decode(*encoding, rows_in_front + row, col, 0, 1, out.subspan(done, count));
     done += count;
   }
   const auto bad = std::find_if_not(out.begin(), out.end(), [](T x) { return is_finite(x); });
@@ -124,6 +140,10 @@ class CheckpointSource final : public WeightSource {
   Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
               std::span<float> out) const override {
     return read_part(checkpoint_, weight, part, first, out);
+  }
+  const io::Encoding* encoding(const graph::WeightPart& part) const override {
+    const io::Checkpoint::Entry* entry = checkpoint_.find(part.tensor);
+    return entry ? entry->tensor->encoding.get() : nullptr;
   }
 
  private:
@@ -210,8 +230,46 @@ Status read_stacked(const graph::Weight& weight, const WeightSource& source, int
                       });
 }
 
-// Reads and rounds some megabytes at a time; the planes of the scales, which are small, are kept
-// and follow the data.
+// The encoding of each part where all parts are stored in the weight's format, else none.
+std::vector<const io::Encoding*> stored_parts(const graph::Weight& weight,
+                                              const WeightSource& source) {
+  std::vector<const io::Encoding*> parts;
+  if (weight.format != weight.stored) return parts;
+  for (const graph::WeightPart& part : weight.parts) parts.push_back(source.encoding(part));
+  if (std::ranges::find(parts, nullptr) != parts.end()) parts.clear();
+  return parts;
+}
+
+// Takes over row `row` of such a weight as row `to` of `planes`.
+Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* const> parts,
+                  int64_t row, int64_t to, kernels::QuantizedPlanes& planes) {
+  const kernels::WeightFormat& format = weight.format;
+  size_t i = 0;
+  while (row >= weight.parts[i].size) row -= weight.parts[i++].size;
+  const graph::WeightPart& part = weight.parts[i];
+  const int64_t from = part.index * part.tensor_rows() + part.tensor_row(row);
+  bool finite = true;
+  for (int64_t col = 0; col < weight.k; ++col) {
+    const uint8_t code = parts[i]->code(from, col);
+    finite &= format.scheme != kernels::Scheme::kFloat8 || (code & 0x7fu) != 0x7fu;
+    const kernels::IntegerPlace place =
+        kernels::integer_place(weight.layout, format, to, col, weight.k);
+    planes.data[static_cast<size_t>(place.byte)] |= static_cast<uint8_t>(code << place.shift);
+  }
+  const int64_t groups = format.num_groups(weight.k);
+  for (int64_t group = 0; group < groups; ++group) {
+    const io::CodeGroup codes = parts[i]->group(from, group);
+    const auto at = static_cast<size_t>(kernels::group_index(weight.layout, to, group, groups));
+    finite &= std::isfinite(codes.scale);
+    planes.scales[at] = codes.scale;
+    if (format.zeros) planes.zeros[at] = static_cast<uint8_t>(codes.zero);
+  }
+  if (finite) return ok();
+  return invalid_argument("tensor '{}': row {} has a number that is not finite", part.tensor, from);
+}
+
+// Reads and rounds some megabytes at a time, or takes over what is stored in the weight's format;
+// the planes of the scales, which are small, are kept and follow the data.
 Status write_integers(const graph::Weight& weight, const WeightSource& source,
                       io::EngineWriter& writer) {
   const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);
@@ -220,12 +278,19 @@ Status write_integers(const graph::Weight& weight, const WeightSource& source,
   std::vector<float> scales;
   std::vector<uint8_t> zeros;
   kernels::QuantizedPlanes planes;
+  const std::vector<const io::Encoding*> stored = stored_parts(weight, source);
   for (int64_t row = 0; row < weight.n; row += chunk) {
     const int64_t count = std::min(chunk, weight.n - row);
-    const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
-    RETURN_IF_ERROR(read_stacked(weight, source, row * weight.k, part));
-    RETURN_IF_ERROR(annotate(
-        kernels::quantize(weight.format, weight.layout, part, weight.k, planes), weight.name));
+    if (!stored.empty()) {
+      planes = kernels::empty_planes(weight.format, weight.layout, count, weight.k);
+      for (int64_t i = 0; i < count; ++i)
+        RETURN_IF_ERROR(copy_codes(weight, stored, row + i, i, planes));
+    } else {
+      const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
+      RETURN_IF_ERROR(read_stacked(weight, source, row * weight.k, part));
+      RETURN_IF_ERROR(annotate(
+          kernels::quantize(weight.format, weight.layout, part, weight.k, planes), weight.name));
+    }
     RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(planes.data))));
     scales.insert(scales.end(), planes.scales.begin(), planes.scales.end());
     zeros.insert(zeros.end(), planes.zeros.begin(), planes.zeros.end());

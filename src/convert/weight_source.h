@@ -24,6 +24,8 @@ class WeightSource {
   // As f32 numbers, for a weight of that format.
   virtual Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
                       std::span<float> out) const = 0;
+  // How the part's tensor is encoded; null where it is not.
+  virtual const io::Encoding* encoding(const graph::WeightPart&) const { return nullptr; }
 };
 
 // Elements [first, first + out.size()) of a weight [experts * n, k], row-major, which may span

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -64,7 +65,9 @@ struct Weight {
   std::vector<WeightPart> parts;
   int64_t n = 0, k = 0;
   bool is_vector = false;
-  kernels::WeightFormat format = {};                                // what it becomes in the engine
+  kernels::WeightFormat format = {};  // what it becomes in the engine
+  // The format in which the checkpoint has all of it, where an engine can take it over as it is.
+  std::optional<kernels::WeightFormat> stored = {};
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
   int64_t experts = 1;
 };

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <set>
+#include <utility>
 
 #include "base/gguf.h"
 #include "base/json.h"
@@ -61,6 +62,30 @@ void Checkpoint::add_prefix(std::string_view prefix) {
     entries_[i].tensor = translated_.back().get();
     by_name_.emplace(translated_.back()->name, i);
   }
+}
+
+Status Checkpoint::join(std::vector<Joined> joined) {
+  std::vector<Entry> left = std::exchange(entries_, {});
+  const absl::flat_hash_map<std::string, size_t> places = std::exchange(by_name_, {});
+  std::vector<std::pair<std::unique_ptr<StoredTensor>, const TensorFile*>> wholes;
+  for (Joined& one : joined) {
+    const TensorFile* file = nullptr;
+    for (const std::string& name : one.parts) {
+      Entry& entry = left[places.at(name)];
+      if (!entry.tensor)
+        return data_loss("{}: tensor '{}' is a part of two others", main_file_.string(), name);
+      if (!file) file = entry.file;
+      entry.tensor = nullptr;
+    }
+    if (one.whole) wholes.emplace_back(std::make_unique<StoredTensor>(*std::move(one.whole)), file);
+  }
+  for (const Entry& entry : left)
+    if (entry.tensor) RETURN_IF_ERROR(add_tensor(*entry.tensor, *entry.file));
+  for (auto& [whole, file] : wholes) {
+    translated_.push_back(std::move(whole));
+    RETURN_IF_ERROR(add_tensor(*translated_.back(), *file));
+  }
+  return ok();
 }
 
 Status Checkpoint::add_tensor(const StoredTensor& tensor, const TensorFile& file) {

@@ -15,6 +15,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/mapped_file.h"
 #include "base/status.h"
+#include "io/encoding.h"
 #include "tensor/dtype.h"
 
 namespace nereid::io {
@@ -26,6 +27,8 @@ struct StoredTensor {
   std::optional<DType> type;  // ours, when we have one
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
+  std::shared_ptr<const Encoding>
+      encoding;  // how `data` stands for numbers, where there is no type
 
   std::string shape_text() const;  // "[4096, 256]"
 };
@@ -78,6 +81,14 @@ class Checkpoint {
 
   // Calls every tensor `prefix` + its name.
   void add_prefix(std::string_view prefix);
+
+  // A tensor instead of those that it is made of, or nothing instead of them.
+  struct Joined {
+    std::vector<std::string> parts;  // names of tensors that are there, one at least
+    std::optional<StoredTensor> whole;
+  };
+  // DataLoss when a new name is taken already, or a part is used twice.
+  Status join(std::vector<Joined> joined);
 
   // nullptr when there is no such tensor.
   const Entry* find(std::string_view name) const;

@@ -5,11 +5,12 @@
 #include <utility>
 
 #include "base/gguf.h"
+#include "io/ggml_blocks.h"
 
 namespace nereid::io {
 namespace {
 
-// Of ggml's types; `bytes` of an element, 0: quantised in blocks.
+// Of ggml's types; `bytes` of an element, 0: in blocks.
 struct GgmlType {
   uint32_t id;
   std::string_view name;
@@ -59,15 +60,28 @@ StatusOr<StoredTensor> place(const GgufTensor& row, std::span<const std::byte> d
     return invalid_argument("tensor '{}': type {} is not known", row.name.substr(0, 200), row.type);
   tensor.dtype = type->name;
   tensor.type = type->type;
-  uint64_t bytes = type->bytes;
+  // The last dimension is counted in blocks; a type that cannot be read has a block of no bytes.
+  const GgmlBlock block =
+      type->bytes > 0 ? GgmlBlock{1, static_cast<int64_t>(type->bytes)} : ggml_block(row.type);
+  const int64_t cols = row.shape.empty() ? 1 : row.shape.back();
+  if (block.numbers > 1 && cols % block.numbers != 0)
+    return invalid_argument("tensor '{}': {} {} has rows that are no whole blocks of {}",
+                            row.name.substr(0, 200), tensor.dtype, tensor.shape_text(),
+                            block.numbers);
+  auto bytes = static_cast<uint64_t>(block.bytes);
   bool overflow = row.offset > data.size();
-  for (const int64_t size : row.shape)
-    overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes);
+  for (size_t i = 0; i < row.shape.size(); ++i) {
+    const int64_t count =
+        i + 1 < row.shape.size() ? row.shape[i] : cols / std::max<int64_t>(1, block.numbers);
+    overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(count), &bytes);
+  }
   if (overflow || bytes > data.size() - row.offset)
     return invalid_argument("tensor '{}': {} {} at byte {} of the data, the file has {}",
                             row.name.substr(0, 200), tensor.dtype, tensor.shape_text(), row.offset,
                             data.size());
   tensor.data = data.subspan(row.offset, bytes);
+  if (type->bytes == 0 && block.numbers > 0)
+    tensor.encoding = ggml_blocks(row.type, tensor.data, cols);
   return tensor;
 }
 

@@ -34,7 +34,7 @@ constexpr std::array<DTypeRow, 15> kDTypes = {{{"F64", 8, std::nullopt},
                                                {"U16", 2, std::nullopt},
                                                {"U8", 1, DType::kU8},
                                                {"BOOL", 1, std::nullopt},
-                                               {"F8_E4M3", 1, std::nullopt},
+                                               {"F8_E4M3", 1, DType::kF8E4M3},
                                                {"F8_E5M2", 1, std::nullopt}}};
 
 const DTypeRow* find_dtype(std::string_view name) {

@@ -11,6 +11,7 @@
 #include "io/safetensors.h"
 #include "models/config.h"
 #include "models/decoder.h"
+#include "models/quantized.h"
 #include "models/traits.h"
 #include "models/weights.h"
 
@@ -53,8 +54,9 @@ struct Ranks {
 struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
-  Ranks ranks;          // of kTrtLlm
-  json::object config;  // config.json as it is, or what stands for it
+  Ranks ranks;                // of kTrtLlm
+  Quantization quantization;  // of kHuggingFace
+  json::object config;        // config.json as it is, or what stands for it
   Traits traits;
   graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
 };

@@ -104,6 +104,7 @@ StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesyst
   if (model.layout == Layout::kTrtLlm) return open_ranks(model, dir);
   if (model.layout == Layout::kGguf) return open_gguf(dir);
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
+  RETURN_IF_ERROR(join_quantized(model.quantization, checkpoint));
   const std::string_view prefix = model.family->optional_prefix;
   const auto& entries = checkpoint.entries();
   const bool lacks_it = std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {

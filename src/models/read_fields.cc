@@ -262,12 +262,6 @@ float read_cap(Config& c, std::string_view key) {
 }
 
 void refuse_unread(Config& c) {
-  if (const json::object* quantization = c.object("quantization_config")) {
-    Config inner(*quantization, c.where());
-    c.fail("quantization_config",
-           fmt::format("quantised checkpoints are not supported (method '{}')",
-                       inner.string("quant_method", "").substr(0, 40)));
-  }
   for (const auto& [key, value] : kNeutral)
     if (!c.was_read(key)) c.require(key, value);
   if (c.was_read("layer_types")) return;

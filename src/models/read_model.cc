@@ -67,6 +67,9 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
     RETURN_IF_ERROR(complete_trtllm_config(object, path.string()));
     RETURN_IF_ERROR(find_trtllm_head(object, dir, model.ranks));
   }
+  if (model.layout == Layout::kHuggingFace) {
+    ASSIGN_OR_RETURN(model.quantization, read_quantization(object, dir));
+  }
   ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
   StatusOr<const Family*> family = find_family(architecture);
   if (!family.ok()) return annotate(family.status(), path.string());

@@ -14,7 +14,7 @@
 namespace nereid::models {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kFieldNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kFieldNames = {{
     {"rms_norm_eps", "norm_epsilon"},
     {"layer_norm_epsilon", "norm_epsilon"},
     {"head_dim", "head_size"},
@@ -27,14 +27,22 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kFieldNa
     {"n_positions", "max_position_embeddings"},
     {"n_inner", "intermediate_size"},
     {"activation_function", "hidden_act"},
-    {"quantization_config", "quantization_config"},
 }};
 
 // Fields of a Hugging Face config.json that say nothing about the model, or that others say here.
-constexpr std::string_view kDropped[] = {
-    "architectures",       "model_type",  "torch_dtype", "dtype",        "transformers_version",
-    "_name_or_path",       "auto_map",    "use_cache",   "bos_token_id", "pad_token_id",
-    "quantization_config", "eos_token_id"};
+constexpr std::string_view kDropped[] = {"architectures",
+                                         "model_type",
+                                         "torch_dtype",
+                                         "dtype",
+                                         "transformers_version",
+                                         "_name_or_path",
+                                         "auto_map",
+                                         "use_cache",
+                                         "bos_token_id",
+                                         "pad_token_id",
+                                         "quantization_config",
+                                         "compression_config",
+                                         "eos_token_id"};
 
 // Fields that this layout has for every family, by their own names. Where a family's reader does
 // not ask for one, others see to it: check_variants(), check_trtllm_config(), and for biases the

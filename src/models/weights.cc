@@ -86,8 +86,8 @@ Status check_part(const io::Checkpoint& checkpoint, const graph::WeightPart& par
   const io::StoredTensor& tensor = *entry->tensor;
   const bool is_float =
       tensor.type == DType::kBF16 || tensor.type == DType::kF16 || tensor.type == DType::kF32;
-  if (!is_float)
-    return invalid_argument("{}: tensor '{}' has dtype {}, allowed are BF16, F16, F32",
+  if (!is_float && !tensor.encoding)
+    return invalid_argument("{}: tensor '{}' has dtype {}, which cannot be read as a weight",
                             entry->file->path().string(), part.tensor, tensor.dtype);
   if (tensor.shape != shape)
     return invalid_argument("{}: tensor '{}' has shape {}, config.json asks for [{}]",
@@ -294,6 +294,29 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
     log_info("{}: the {} tensors of {} layer(s) that predict further tokens are left out",
              checkpoint.main_file().string(), num_left_out, traits.num_extra_layers);
   return ok();
+}
+
+namespace {
+
+// The format of one part's tensor, where the part takes whole rows of it.
+std::optional<kernels::WeightFormat> stored_format(const graph::WeightPart& part,
+                                                   const io::Checkpoint& checkpoint) {
+  const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
+  const bool whole_rows = part.cols == 0 && part.total_cols == 0 && part.first_col == 0 &&
+                          !part.transposed && !part.unit_rows;
+  if (!entry || !entry->tensor->encoding || !whole_rows) return {};
+  return entry->tensor->encoding->format();
+}
+
+}  // namespace
+
+void use_stored_formats(graph::Graph& graph, const io::Checkpoint& checkpoint) {
+  for (graph::Weight& weight : graph.weights) {
+    if (weight.is_vector || weight.parts.empty()) continue;
+    weight.stored = stored_format(weight.parts.front(), checkpoint);
+    for (const graph::WeightPart& part : weight.parts)
+      if (stored_format(part, checkpoint) != weight.stored) weight.stored.reset();
+  }
 }
 
 }  // namespace nereid::models

@@ -125,4 +125,8 @@ using Ignores = bool (*)(const Traits&, std::string_view tensor);
 Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint,
                      const Traits& traits, Ignores ignores);
 
+// Notes the format in which the checkpoint has each weight of the graph, see graph::Weight::stored.
+// The tensors need not be checked yet.
+void use_stored_formats(graph::Graph& graph, const io::Checkpoint& checkpoint);
+
 }  // namespace nereid::models

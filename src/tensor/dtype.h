@@ -56,6 +56,20 @@ constexpr BF16 to_bf16(float x) {
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
+// IEEE 754's binary16.
+struct F16 {
+  uint16_t bits = 0;
+};
+
+constexpr float to_float(F16 x) {
+  const uint32_t sign = uint32_t{x.bits} >> 15 << 31, exponent = x.bits >> 10 & 31u;
+  const uint32_t mantissa = x.bits & 0x3ffu;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
+  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
+  const float value = static_cast<float>(mantissa) * 0x1p-24f;
+  return sign ? -value : value;
+}
+
 // Eight bits: sign, 4 of exponent (bias 7), 3 of mantissa; no infinities, 0x7f and 0xff are NaN.
 // Source: Micikevicius et al. 2022, "FP8 Formats for Deep Learning".
 struct F8E4M3 {

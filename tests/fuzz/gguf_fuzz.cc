@@ -5,6 +5,7 @@
 #include "base/gguf.h"
 #include "base/hash.h"
 #include "io/gguf_file.h"
+#include "read_corners.h"
 #include "text/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -15,7 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     (void)(*tokenizer)->encode("The quick <s> brown 12");
   const auto tensors = nereid::io::parse_gguf_tensors(file);
   if (!tensors.ok()) return 0;
-  for (const nereid::io::StoredTensor& tensor : *tensors)
+  for (const nereid::io::StoredTensor& tensor : *tensors) {
     (void)nereid::hash64(tensor.data.data(), tensor.data.size());
+    if (tensor.encoding && !tensor.data.empty()) read_corners(tensor);
+  }
   return 0;
 }

@@ -16,10 +16,12 @@ WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name)
   merged.name = std::move(name);
   merged.is_vector = graph.weights[ids.front()].is_vector;
   merged.format = graph.weights[ids.front()].format;
+  merged.stored = graph.weights[ids.front()].stored;
   merged.n = merged.is_vector ? 1 : 0;
   merged.k = merged.is_vector ? 0 : graph.weights[ids.front()].k;
   for (const WeightId id : ids) {
     const Weight& w = graph.weights[id];
+    if (w.stored != merged.stored) merged.stored.reset();
     (merged.is_vector ? merged.k : merged.n) += merged.is_vector ? w.k : w.n;
     merged.parts.insert(merged.parts.end(), w.parts.begin(), w.parts.end());
   }

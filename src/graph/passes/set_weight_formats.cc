@@ -1,6 +1,6 @@
-// Weight-only quantisation: the matrices that only products read get the format that the build asks
-// for. The head's stays as it is: its rounding errors would go into the logits directly; so does a
-// router's, whose errors would choose other experts.
+// The formats of matrices that only products read: the one that the build asks for, else the one in
+// which the checkpoint has them. The head's stays as it is: its rounding errors would go into the
+// logits directly; so does a router's, whose errors would choose other experts.
 #include <algorithm>
 #include <variant>
 
@@ -9,7 +9,6 @@
 namespace nereid::graph {
 
 Status set_weight_formats(Graph& graph, const PassContext& context) {
-  if (!context.weights) return ok();
   std::vector<bool> chosen(graph.weights.size());
   const auto set = [&](const Op& op, bool value) {
     for (const WeightId id : matrices(op)) chosen[static_cast<size_t>(id)] = value;
@@ -30,8 +29,10 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
   for (const Node& node : graph.nodes)
     if (!std::holds_alternative<Linear>(node.op)) set(node.op, false);
   if (head != kNone) chosen[static_cast<size_t>(head)] = false;
-  for (size_t i = 0; i < chosen.size(); ++i)
-    if (chosen[i]) graph.weights[i].format = *context.weights;
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    Weight& weight = graph.weights[i];
+    if (chosen[i]) weight.format = context.weights.value_or(weight.stored.value_or(weight.format));
+  }
   return ok();
 }
 

@@ -33,6 +33,17 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
 
 }  // namespace
 
+QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, int64_t n,
+                             int64_t k) {
+  QuantizedPlanes out;
+  for (const PlaneShape& plane : planes_of(format, layout, n, k)) {
+    if (plane.role == PlaneRole::kData) out.data.assign(plane.bytes, 0);
+    if (plane.role == PlaneRole::kScales) out.scales.assign(plane.bytes / sizeof(float), 0);
+    if (plane.role == PlaneRole::kZeros) out.zeros.assign(plane.bytes, 0);
+  }
+  return out;
+}
+
 float quantize_row(std::span<const BF16> row, F8E4M3* stored) {
   float amax = 0;
   bool finite = true;
@@ -56,12 +67,7 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
   if (k <= 0 || size == 0 || size % k != 0)
     return invalid_argument("quantize: {} numbers are not rows of {}", size, k);
   const int64_t n = size / k, group_size = format.group_size(k), groups = format.num_groups(k);
-  out = {};
-  for (const PlaneShape& plane : planes_of(format, layout, n, k)) {
-    if (plane.role == PlaneRole::kData) out.data.assign(plane.bytes, 0);
-    if (plane.role == PlaneRole::kScales) out.scales.assign(plane.bytes / sizeof(float), 0);
-    if (plane.role == PlaneRole::kZeros) out.zeros.assign(plane.bytes, 0);
-  }
+  out = empty_planes(format, layout, n, k);
   const int32_t top = 2 * format.default_zero() - 1;
   for (int64_t row = 0; row < n; ++row)
     for (int64_t group = 0; group < groups; ++group) {

@@ -1,0 +1,87 @@
+// Quantised matrices of safetensors files, each made of several tensors: integers packed into
+// words, bytes with scales, four-bit floats.
+// Sources of the layouts: AutoGPTQ and GPTQModel (qlinear), AutoAWQ (packing_utils), compressed-
+// tensors (compressors/quantized_compressors), transformers (integrations/mxfp4, finegrained_fp8),
+// bitsandbytes (functional), TensorRT Model Optimizer (export/quant_utils).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "io/checkpoint.h"
+
+namespace nereid::io {
+
+// Where integers of [n, k] lie in words of 32 bits, each from its lowest bits on.
+enum class Packing : uint8_t {
+  kInputs,       // [k / per word, n]: neighbours along k share a word (GPTQ)
+  kOutputs,      // [k, n / per word]: neighbours along n, as 0 2 4 6 1 3 5 7 (AWQ, four bits)
+  kRows,         // [n, k / per word]: neighbours along k (compressed-tensors)
+  kPairsOfRows,  // bytes [n / 2, k], signed: rows 2 i in the low halves (Model Optimizer)
+};
+
+// The tensors of one matrix; null where the layout or the checkpoint has none.
+struct PackedTensors {
+  const StoredTensor* data = nullptr;
+  const StoredTensor* scales = nullptr;  // floats [groups, n]; of the last two packings [n, groups]
+  // Packed along n, of kOutputs in its order: [groups, n]; of kRows [n, groups].
+  const StoredTensor* zeros = nullptr;
+  const StoredTensor* index = nullptr;   // i32 [k]: the group of each column
+  const StoredTensor* inputs = nullptr;  // floats [k]: factor of each column
+};
+struct PackedLayout {
+  Packing packing = Packing::kInputs;
+  int32_t bits = 4;
+  int64_t group = 0;       // columns of a group; 0: the whole row
+  int32_t zero_shift = 0;  // what is added to a stored zero point
+};
+
+// The functions below give a tensor [n, k] with the name `name`, or InvalidArgument naming the
+// tensor that does not fit, and how. The bytes of the parts have to outlive it.
+
+StatusOr<StoredTensor> packed_integers(std::string name, const PackedTensors& parts,
+                                       const PackedLayout& layout);
+
+// i8 or f8e4m3 numbers [n, k] times `factor` times a scale: one for all, or one for each block of
+// `block_rows` x `block_cols` (0: all of them). `zeros`: null, or i8 like the scales.
+struct ScaledTensors {
+  const StoredTensor* data = nullptr;
+  const StoredTensor* scales = nullptr;
+  const StoredTensor* zeros = nullptr;
+};
+struct ScaledLayout {
+  int64_t block_rows = 1, block_cols = 0;
+  float factor = 1;
+};
+StatusOr<StoredTensor> scaled_bytes(std::string name, const ScaledTensors& parts,
+                                    const ScaledLayout& layout);
+
+// e2m1 numbers, two in a byte, the first in the lower half, with a scale for each 16 or 32.
+struct E2m1Tensors {
+  const StoredTensor* data = nullptr;    // u8 [..., n, k / 2] or [..., n, k / 32, 16]
+  const StoredTensor* scales = nullptr;  // u8 (powers of two, e8m0) or f8e4m3: [..., n, k / group]
+  const StoredTensor* factor = nullptr;  // one f32 for all: multiplied, or divided by
+  bool divide = false;
+  bool transposed = false;  // the tensor that it stands for is [..., k, n]
+};
+StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts);
+
+// bitsandbytes' four bits: rows of a table, flat, the first in the upper half of a byte, times the
+// largest magnitude of their block; which may be rounded to rows of a table itself.
+struct TableTensors {
+  const StoredTensor* data = nullptr;           // u8 [n * k / 2, 1]
+  const StoredTensor* table = nullptr;          // f32 [16]
+  const StoredTensor* largest = nullptr;        // f32, or u8 with the two below: [n * k / block]
+  const StoredTensor* largest_table = nullptr;  // f32 [256]
+  const StoredTensor* largest_scale = nullptr;  // f32 [ceil(blocks / outer)]
+};
+struct TableLayout {
+  int64_t n = 0, k = 0;
+  int64_t block = 64, outer = 256;
+  float offset = 0;  // of the largest magnitudes
+};
+StatusOr<StoredTensor> table_nibbles(std::string name, const TableTensors& parts,
+                                     const TableLayout& layout);
+
+}  // namespace nereid::io

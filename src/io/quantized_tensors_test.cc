@@ -1,0 +1,115 @@
+// Matrices made of several tensors: what does not fit is refused before a number is read. That the
+// numbers are right is compared with independent writers in tests/quantized.
+#include "io/quantized_tensors.h"
+
+#include <gmock/gmock.h>
+
+namespace nereid::io {
+namespace {
+
+using testing::HasSubstr;
+
+class QuantizedTensorsTest : public testing::Test {
+ protected:
+  // Zeros, or what `bytes` has.
+  const StoredTensor* tensor(const std::string& name, DType type, std::vector<int64_t> shape,
+                             std::vector<uint8_t> bytes = {}) {
+    size_t size = size_of(type);
+    for (const int64_t x : shape) size *= static_cast<size_t>(x);
+    bytes.resize(size);
+    bytes_.push_back(std::make_unique<std::vector<uint8_t>>(std::move(bytes)));
+    StoredTensor& out = *tensors_.emplace_back(std::make_unique<StoredTensor>());
+    out.name = name, out.dtype = name_of(type), out.type = type, out.shape = std::move(shape);
+    out.data = std::as_bytes(std::span(*bytes_.back()));
+    return &out;
+  }
+  static std::string error_of(const StatusOr<StoredTensor>& result) {
+    return result.ok() ? "" : std::string(message(result.status()));
+  }
+
+  std::vector<std::unique_ptr<std::vector<uint8_t>>> bytes_;
+  std::vector<std::unique_ptr<StoredTensor>> tensors_;
+};
+
+TEST_F(QuantizedTensorsTest, PackedIntegersThatDoNotFitAreNamed) {
+  const auto* data = tensor("q", DType::kI32, {8, 16});  // k = 64, n = 16
+  const auto* scales = tensor("s", DType::kF16, {2, 16});
+  const auto* zeros = tensor("z", DType::kI32, {2, 2});
+  const PackedLayout layout{Packing::kInputs, 4, 32, 1};
+  const auto made = packed_integers("w", {data, scales, zeros}, layout);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->shape, (std::vector<int64_t>{16, 64}));
+  EXPECT_EQ(made->encoding->format()->group, 32);
+  EXPECT_THAT(error_of(packed_integers("w", {data, nullptr, zeros}, layout)),
+              HasSubstr("a scale for each of 16 rows and 2 groups) is missing"));
+  EXPECT_THAT(error_of(packed_integers("w", {data, zeros, zeros}, layout)), HasSubstr("'z': i32"));
+  EXPECT_THAT(error_of(packed_integers("w", {data, scales, scales}, layout)),
+              HasSubstr("'s': f16 [2, 16] is not 4 words of packed zero points"));
+  const auto* index = tensor("i", DType::kI32, {64}, {0, 0, 0, 0, 2, 0, 0, 0});
+  EXPECT_THAT(error_of(packed_integers("w", {data, scales, zeros, index}, layout)),
+              HasSubstr("'i': column 1 is in group 2 of 2"));
+  const auto* negative = tensor("i", DType::kI32, {64}, {255, 255, 255, 255});
+  EXPECT_THAT(error_of(packed_integers("w", {data, scales, zeros, negative}, layout)),
+              HasSubstr("column 0 is in group -1"));
+  EXPECT_THAT(error_of(packed_integers("w", {tensor("q", DType::kF32, {8, 16}), scales}, layout)),
+              HasSubstr("'q': f32 [8, 16] is not an I32 matrix"));
+  StoredTensor empty = *data;
+  empty.shape = {0, 16};
+  EXPECT_THAT(error_of(packed_integers("w", {&empty, scales}, layout)), HasSubstr("usable size"));
+}
+
+TEST_F(QuantizedTensorsTest, OrderedColumnsHaveNoFormat) {
+  const auto* data = tensor("q", DType::kI32, {4, 8});  // k = 32
+  const auto* scales = tensor("s", DType::kF32, {2, 8});
+  std::vector<uint8_t> order(32 * 4);
+  for (size_t col = 0; col < 32; ++col) order[col * 4] = static_cast<uint8_t>(col / 16);
+  const PackedLayout layout{Packing::kInputs, 4, 16};
+  const auto sorted =
+      packed_integers("w", {data, scales, nullptr, tensor("i", DType::kI32, {32}, order)}, layout);
+  ASSERT_TRUE(sorted.ok());
+  EXPECT_TRUE(sorted->encoding->format().has_value()) << "columns are in order";
+  std::swap(order[0], order[16 * 4]);
+  const auto mixed =
+      packed_integers("w", {data, scales, nullptr, tensor("i", DType::kI32, {32}, order)}, layout);
+  ASSERT_TRUE(mixed.ok());
+  EXPECT_FALSE(mixed->encoding->format().has_value());
+}
+
+TEST_F(QuantizedTensorsTest, BytesWithScalesThatDoNotFitAreNamed) {
+  const auto* data = tensor("w", DType::kF8E4M3, {200, 300});
+  const auto blocks = ScaledLayout{128, 128};
+  EXPECT_EQ(error_of(scaled_bytes("w", {data, tensor("s", DType::kF32, {2, 3})}, blocks)), "");
+  EXPECT_THAT(error_of(scaled_bytes("w", {data, tensor("s", DType::kF32, {2, 2})}, blocks)),
+              HasSubstr("'s': f32 [2, 2] is not 1 or 6 floats, scales of 2 x 3 blocks"));
+  EXPECT_THAT(error_of(scaled_bytes("w", {data, nullptr}, blocks)), HasSubstr("is missing"));
+  EXPECT_THAT(error_of(scaled_bytes("w", {tensor("w", DType::kF8E4M3, {8}), nullptr}, blocks)),
+              HasSubstr("is not an I8 or F8_E4M3 matrix"));
+  const auto one = scaled_bytes("w", {data, tensor("s", DType::kF32, {})}, {});
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(*one->encoding->format(), kernels::kFp8PerRow);
+}
+
+TEST_F(QuantizedTensorsTest, FourBitFloatsThatDoNotFitAreNamed) {
+  const auto* data = tensor("b", DType::kU8, {2, 4, 3, 16});
+  EXPECT_EQ(error_of(e2m1_blocks("w", {data, tensor("s", DType::kU8, {2, 4, 3})})), "");
+  EXPECT_THAT(error_of(e2m1_blocks("w", {data, tensor("s", DType::kU8, {2, 4, 2})})),
+              HasSubstr("is not 24 scales"));
+  EXPECT_THAT(
+      error_of(e2m1_blocks("w", {tensor("b", DType::kU8, {4, 7}), tensor("s", DType::kU8, {4})})),
+      HasSubstr("whole groups of 32"));
+  const auto* zero = tensor("g", DType::kF32, {1});
+  EXPECT_THAT(error_of(e2m1_blocks("w", {data, tensor("s", DType::kU8, {2, 4, 3}), zero, true})),
+              HasSubstr("a finite factor above 0"));
+  const auto* nibbles = tensor("n", DType::kU8, {32, 1});
+  const auto* table = tensor("t", DType::kF32, {16});
+  const auto* largest = tensor("a", DType::kF32, {1});
+  EXPECT_EQ(error_of(table_nibbles("w", {nibbles, table, largest}, {8, 8})), "");
+  EXPECT_THAT(error_of(table_nibbles("w", {nibbles, table, largest}, {8, 16})),
+              HasSubstr("is not 64 bytes, half of [8, 16]"));
+  EXPECT_THAT(error_of(table_nibbles("w", {nibbles, table, table}, {8, 8})), HasSubstr("'t'"));
+  EXPECT_THAT(error_of(table_nibbles("w", {nibbles, table, largest}, {3, 3})),
+              HasSubstr("is not a usable shape"));
+}
+
+}  // namespace
+}  // namespace nereid::io
