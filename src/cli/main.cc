@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "base/log.h"
-#include "cli/commands.h"
-#include "cli/tools.h"
+#include "cli/commands/commands.h"
+#include "cli/tools/tools.h"
 
 namespace {
 

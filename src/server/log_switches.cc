@@ -30,7 +30,7 @@ size_t index_of(spdlog::level::level_enum level) {
 // Stands before the logger's own sinks.
 class SwitchSink : public spdlog::sinks::sink {
  public:
-  explicit SwitchSink(std::vector<spdlog::sink_ptr> sinks) : sinks_(std::move(sinks)) {}
+  explicit SwitchSink(std::vector<spdlog::sink_ptr> sinks) : own_(std::move(sinks)), sinks_(own_) {}
 
   void log(const spdlog::details::log_msg& message) override {
     if (!switches[index_of(message.level)].load(std::memory_order_relaxed)) return;
@@ -47,15 +47,18 @@ class SwitchSink : public spdlog::sinks::sink {
   }
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
     std::lock_guard lock(mutex_);
+    for (auto& sink : own_) sink->set_formatter(formatter->clone());
     for (auto& sink : sinks_) sink->set_formatter(formatter->clone());
   }
+  // Null: the logger's own again.
   void replace(spdlog::sink_ptr sink) {
     std::lock_guard lock(mutex_);
-    sinks_ = {std::move(sink)};
+    sinks_ = sink == nullptr ? own_ : std::vector{std::move(sink)};
   }
 
  private:
   std::mutex mutex_;
+  const std::vector<spdlog::sink_ptr> own_;
   std::vector<spdlog::sink_ptr> sinks_;
 };
 
@@ -116,8 +119,11 @@ void set_log_format(TRITONSERVER_LogFormat chosen) {
 
 Status set_log_file(const std::string& path) {
   install_log_switches();
-  if (path.empty()) return ok();
   try {
+    if (path.empty()) {
+      installed->replace(nullptr);
+      return ok();
+    }
     auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     sink->set_formatter(formatter_of(format));
     installed->replace(std::move(sink));

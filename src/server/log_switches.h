@@ -14,7 +14,8 @@ void switch_log(TRITONSERVER_LogLevel level, bool on);
 void set_log_verbosity(int level);  // 0 = no verbose messages
 bool is_log_on(TRITONSERVER_LogLevel level);
 void set_log_format(TRITONSERVER_LogFormat format);
-// Writes to a file instead, which is appended to. Unavailable when it cannot be opened.
+// Writes to a file instead, which is appended to; to the process's own log again when `path` is
+// empty. Unavailable when it cannot be opened.
 Status set_log_file(const std::string& path);
 
 }  // namespace nereid::server

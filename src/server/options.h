@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "server/metrics_config.h"
+#include "server/metrics/metrics_config.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::server {

@@ -11,9 +11,9 @@
 #include "base/countdown.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "server/metrics.h"
-#include "server/model_metrics.h"
-#include "server/pinned_pool.h"
+#include "server/memory/pinned_pool.h"
+#include "server/metrics/metrics.h"
+#include "server/metrics/model_metrics.h"
 #include "server/start_tables.h"
 
 namespace nereid::server {

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "base/status.h"
-#include "server/cache.h"
-#include "server/model_manager.h"
+#include "server/batching/rate_limiter.h"
+#include "server/cache/cache.h"
+#include "server/metrics/system_metrics.h"
 #include "server/options.h"
-#include "server/rate_limiter.h"
-#include "server/system_metrics.h"
+#include "server/repository/model_manager.h"
 
 namespace nereid::server {
 

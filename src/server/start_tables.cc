@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
-#include "server/rate_limiter.h"
+#include "server/batching/rate_limiter.h"
 
 namespace nereid::server {
 namespace {

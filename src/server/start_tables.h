@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "server/model_manager.h"
 #include "server/options.h"
+#include "server/repository/model_manager.h"
 
 namespace nereid::server {
 

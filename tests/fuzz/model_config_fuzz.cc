@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/model_config.h"
+#include "server/config/model_config.h"
 
 namespace {
 

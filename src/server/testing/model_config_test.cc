@@ -1,5 +1,5 @@
 // Parsing, defaults, refusals and JSON of model configurations.
-#include "server/model_config.h"
+#include "server/config/model_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The rate limiter's turns, without models.
-#include "server/rate_limiter.h"
+#include "server/batching/rate_limiter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // System metrics, their settings, and the per-model series behind the page.
-#include "server/system_metrics.h"
+#include "server/metrics/system_metrics.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
-#include "server/model_metrics.h"
-#include "server/pinned_pool.h"
-#include "server/response_cache.h"
+#include "server/cache/response_cache.h"
+#include "server/memory/pinned_pool.h"
+#include "server/metrics/model_metrics.h"
 
 namespace nereid::server {
 namespace {

@@ -1,0 +1,214 @@
+// nereid bench: prefill and decode speed of a model on this machine, beside the machine's own
+// limits.
+#include "cli/commands/bench.h"
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/queue.h"
+#include "base/rng.h"
+#include "cli/commands/commands.h"
+#include "cli/flags/options.h"
+#include "kernels/open.h"
+#include "kernels/roofline.h"
+
+namespace nereid::cli {
+namespace {
+
+struct BenchOptions {
+  ModelOptions model;
+  std::vector<int32_t> batches = {1, 2, 4, 8, 16, 32};
+  int32_t prompt_tokens = 512;
+  int32_t new_tokens = 128;
+  int32_t repeats = 3;
+};
+
+// When each token of one request reached us.
+struct Timeline {
+  std::vector<Time> tokens;
+  Status status;
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+  return values[values.size() / 2];
+}
+
+StatusOr<std::vector<Timeline>> run_requests(Executor& executor, const BenchCase& what,
+                                             uint64_t seed) {
+  struct Shared {
+    std::mutex mutex;
+    std::vector<Timeline> lines;
+    Queue<int> done;
+  };
+  auto shared = std::make_shared<Shared>();
+  shared->lines.resize(what.batch);
+  for (int32_t i = 0; i < what.batch; ++i) {
+    Request request;
+    request.input_token_ids.resize(what.prompt_tokens);
+    for (int32_t j = 0; j < what.prompt_tokens; ++j)
+      request.input_token_ids[j] =
+          static_cast<TokenId>(philox(seed, j, i)[0] % executor.vocab_size());
+    request.max_tokens = what.new_tokens;
+    request.streaming = true;
+    request.sampling.top_k = 1;
+    const auto on_response = [shared, i](Response response) {
+      const Time at = now();
+      std::lock_guard lock(shared->mutex);
+      Timeline& line = shared->lines[i];
+      for (const SequenceOutput& output : response.outputs)
+        line.tokens.insert(line.tokens.end(), output.token_ids.size(), at);
+      if (!response.status.ok()) line.status = response.status;
+      if (response.is_final) shared->done.push(i);
+    };
+    RETURN_IF_ERROR(executor.enqueue(std::move(request), on_response).status());
+  }
+  for (int32_t i = 0; i < what.batch; ++i) shared->done.take();
+  std::lock_guard lock(shared->mutex);
+  for (const Timeline& line : shared->lines) {
+    RETURN_IF_ERROR(line.status);
+    if (line.tokens.size() != static_cast<size_t>(what.new_tokens))
+      return internal_error("a request gave {} of {} tokens", line.tokens.size(), what.new_tokens);
+  }
+  return std::move(shared->lines);
+}
+
+}  // namespace
+
+StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64_t seed) {
+  const Time start = now();
+  ASSIGN_OR_RETURN(const std::vector<Timeline> lines, run_requests(executor, what, seed));
+  Time last_first = start, first_last = lines[0].tokens.back();
+  for (const Timeline& line : lines) {
+    last_first = std::max(last_first, line.tokens.front());
+    first_last = std::min(first_last, line.tokens.back());
+  }
+  int64_t decoded = 0;
+  std::vector<double> gaps;
+  for (const Timeline& line : lines)
+    for (size_t i = 1; i < line.tokens.size(); ++i) {
+      if (line.tokens[i] <= last_first || line.tokens[i] > first_last) continue;
+      ++decoded;
+      gaps.push_back(seconds(line.tokens[i] - line.tokens[i - 1]));
+    }
+  BenchResult result{.what = what};
+  result.prefill_tokens_per_s =
+      double(what.prompt_tokens) * what.batch / seconds(last_first - start);
+  const double window = seconds(first_last - last_first);
+  result.decode_tokens_per_s = window > 0 ? decoded / window : 0;
+  result.step_seconds = median(std::move(gaps));
+  return result;
+}
+
+void reset_peak_rss() {
+  std::ofstream("/proc/self/clear_refs") << "5";  // Linux: VmHWM starts again from now
+}
+
+int64_t peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;)
+    if (int64_t kib = 0; word == "VmHWM:" && status >> kib) return kib * 1024;
+  return 0;
+}
+
+namespace {
+
+int64_t bytes_of(const std::vector<MemoryUse>& table, std::string_view what) {
+  int64_t sum = 0;
+  for (const MemoryUse& row : table)
+    if (row.what == what) sum += row.bytes;
+  return sum;
+}
+
+Status check_fits(const BenchOptions& options, const Executor& executor) {
+  if (options.prompt_tokens + options.new_tokens <= executor.max_sequence_length()) return ok();
+  return invalid_argument("--prompt-tokens {} and --new-tokens {} exceed the model's {} positions",
+                          options.prompt_tokens, options.new_tokens,
+                          executor.max_sequence_length());
+}
+
+void print_machine(const DeviceInfo& info, const kernels::Roofline& roofline, double weight_bytes) {
+  fmt::print("{} ({}), {} compute units, reads {:.1f} GB/s", info.name, info.id(), info.num_units,
+             roofline.read_bytes_per_s / 1e9);
+  for (const auto& [kernel, per_s] : roofline.flops_by_kernel)
+    fmt::print(", {} {:.0f} GFLOP/s", kernel, per_s / 1e9);
+  fmt::print("; weights {:.1f} MB\n", weight_bytes / 1e6);
+}
+
+Status bench(BenchOptions& options) {
+  RETURN_IF_ERROR(options.model.finish());
+  ExecutorConfig& config = options.model.executor;
+  config.kv_cache.enable_block_reuse = false;
+  config.max_batch_size = std::max(
+      config.max_batch_size, *std::max_element(options.batches.begin(), options.batches.end()));
+  ASSIGN_OR_RETURN(kernels::OpenedDevice opened,
+                   kernels::open_device(config.device, {config.num_threads, config.isa}));
+  ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
+  const DeviceInfo info = opened.device->info();
+  opened.device.reset();
+  reset_peak_rss();  // the probe's own memory is not the model's
+  ASSIGN_OR_RETURN(const auto executor, Executor::create(options.model.model_dir, config));
+  RETURN_IF_ERROR(check_fits(options, *executor));
+
+  const double weight_bytes = static_cast<double>(bytes_of(executor->memory(), "weights"));
+  print_machine(info, roofline, weight_bytes);
+  fmt::print("{:>6} {:>7} {:>6} {:>14} {:>14} {:>10} {:>12}\n", "batch", "prompt", "new",
+             "prefill tok/s", "decode tok/s", "step ms", "% of read");
+  for (const int32_t batch : options.batches) {
+    std::vector<double> prefill, decode, step;
+    for (int32_t repeat = 0; repeat < options.repeats; ++repeat) {
+      ASSIGN_OR_RETURN(
+          const BenchResult result,
+          run_case(*executor, {batch, options.prompt_tokens, options.new_tokens}, 1 + repeat));
+      prefill.push_back(result.prefill_tokens_per_s);
+      decode.push_back(result.decode_tokens_per_s);
+      step.push_back(result.step_seconds);
+    }
+    const double step_seconds = median(step);
+    fmt::print(
+        "{:>6} {:>7} {:>6} {:>14.1f} {:>14.1f} {:>10.3f} {:>11.1f}%\n", batch,
+        options.prompt_tokens, options.new_tokens, median(prefill), median(decode),
+        step_seconds * 1e3,
+        step_seconds > 0 ? 100 * weight_bytes / step_seconds / roofline.read_bytes_per_s : 0.0);
+    std::fflush(stdout);
+  }
+  fmt::print(
+      "% of read: weight bytes over step time, as a share of the measured read rate\npeak RSS "
+      "{:.1f} MiB\n",
+      peak_rss_bytes() / 1048576.0);
+  return ok();
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("bench", "measure prefill and decode speed of a model on this machine");
+  auto options = std::make_shared<BenchOptions>();
+  options->model.log_level = "warn";
+  options->model.declare(*command);
+  command->add_option("--batch", options->batches, "batch sizes, comma separated")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--prompt-tokens", options->prompt_tokens, "prompt length")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--new-tokens", options->new_tokens, "tokens to generate for each request")
+      ->check(CLI::Range(2, 1 << 24))
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "runs of each case; medians are printed")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->callback([options, &exit_code] {
+    if (const Status status = bench(*options); !status.ok()) exit_code = fail(status);
+  });
+}
+
+}  // namespace nereid::cli

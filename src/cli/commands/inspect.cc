@@ -1,0 +1,60 @@
+// nereid inspect: what a model is, how it is compiled here and where its memory goes.
+#include "convert/inspect.h"
+
+#include <CLI/Option.hpp>
+#include <memory>
+
+#include "cli/commands/commands.h"
+#include "cli/flags/options.h"
+#include "kernels/open.h"
+#include "runtime/engine_limits.h"
+
+namespace nereid::cli {
+namespace {
+
+struct InspectCommandOptions {
+  ModelOptions model;
+  std::vector<std::string> disabled_passes;
+  bool verify = false;
+};
+
+Status inspect(InspectCommandOptions& options) {
+  RETURN_IF_ERROR(options.model.finish());
+  ExecutorConfig& config = options.model.executor;
+  RETURN_IF_ERROR(runtime::apply_engine_limits(options.model.model_dir, config).status());
+  ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
+                   kernels::open_device(config.device, {config.num_threads, config.isa}));
+  convert::InspectOptions what;
+  what.compile = {config.forced_kernels, options.disabled_passes};
+  ASSIGN_OR_RETURN(what.compile.weights, convert::weight_format(config.weights));
+  what.max_num_tokens = config.max_num_tokens;
+  what.max_batch_size = config.max_batch_size;
+  if (config.kv_cache.max_tokens) what.kv_cache_tokens = *config.kv_cache.max_tokens;
+  ASSIGN_OR_RETURN(
+      const std::string report,
+      convert::inspect(options.model.model_dir, opened.registry, opened.device->info(), what));
+  fmt::print("{}", report);
+  if (options.verify) {
+    RETURN_IF_ERROR(convert::verify_model(options.model.model_dir));
+    fmt::print("verified: every checksum is right\n");
+  }
+  return ok();
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand(
+      "inspect", "print traits, graph, passes, plan, kernel choices and memory of a model");
+  auto options = std::make_shared<InspectCommandOptions>();
+  options->model.log_level = "warn";
+  options->model.declare(*command);
+  command->add_option("--disable-pass", options->disabled_passes,
+                      "leave out a compiler pass; may be repeated");
+  command->add_flag("--verify", options->verify, "check all weights' checksums too");
+  command->callback([options, &exit_code] {
+    if (const Status status = inspect(*options); !status.ok()) exit_code = fail(status);
+  });
+}
+
+}  // namespace nereid::cli

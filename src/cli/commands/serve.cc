@@ -1,0 +1,305 @@
+// nereid serve: a model folder becomes endpoints.
+#include <signal.h>
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/ranges.h>
+
+#include "backend/parameters/parameters.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/commands/commands.h"
+#include "cli/flags/access_flags.h"
+#include "cli/flags/options.h"
+#include "cli/process/process_signals.h"
+#include "cli/process/server_process.h"
+#include "cli/repository/repository.h"
+#include "cli/repository/scratch_dir.h"
+#include "convert/engine_dir.h"
+#include "runtime/engine_limits.h"
+#include "text/tokenizer.h"
+
+namespace nereid::cli {
+namespace {
+
+struct AccessFlags {
+  std::vector<std::string> http_groups, grpc_groups, origins;
+  front::TlsOptions tls;
+};
+
+struct ServeOptions {
+  ModelOptions model;
+  std::string model_name;
+  std::string port_file;
+  ServerProcessOptions process;
+  AccessFlags access;
+  int32_t exit_timeout_seconds = 30;
+};
+
+// Where the tokenizer's files are; empty when the model has none.
+StatusOr<std::filesystem::path> find_tokenizer(const std::filesystem::path& model) {
+  ASSIGN_OR_RETURN(const std::filesystem::path dir, convert::tokenizer_dir(model));
+  if (!dir.empty() && text::Tokenizer::has_files(dir)) return dir;
+  log_warn(
+      "{} has no tokenizer files: only the model '{}' is served, which takes and gives token ids; "
+      "there are no text models and no OpenAI endpoints",
+      dir.string(), kTokenModel);
+  return std::filesystem::path();
+}
+
+// What the templates need to know about this model and these flags; empty = the template's default.
+StatusOr<TemplateValues> template_values(const ServeOptions& options,
+                                         const std::filesystem::path& tokenizer) {
+  const ExecutorConfig& config = options.model.executor;
+  const std::filesystem::path& given = options.model.model_dir;
+  ASSIGN_OR_RETURN(const io::ModelFacts facts, convert::read_facts(given));
+  std::error_code error;
+  const std::string dir = std::filesystem::absolute(given, error).string();
+  const std::string tokenizer_dir =
+      tokenizer.empty() ? "" : std::filesystem::absolute(tokenizer, error).string();
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
+  const KvCacheConfig& kv = config.kv_cache;
+  TemplateValues values = {
+      {"triton_max_batch_size", number(config.max_batch_size)},
+      {"triton_backend", "tensorrtllm"},
+      {"decoupled_mode", "true"},
+      {"max_queue_delay_microseconds", "0"},
+      {"encoder_input_features_data_type", "TYPE_FP16"},
+      {"prompt_embedding_table_data_type", "TYPE_FP16"},
+      {"engine_dir", escape_text(dir)},
+      {"tokenizer_dir", escape_text(tokenizer_dir)},
+      {"max_seq_len", number(facts.max_positions)},
+      {"device", escape_text(config.device)},
+      {"isa", escape_text(config.isa)},
+      {"weights", config.weights},
+      {"random_weights", flag(config.random_weights)},
+      {"num_threads", number(config.num_threads)},
+      {"memory_bytes", number(config.memory_bytes)},
+      {"max_tokens_in_paged_kv_cache", kv.max_tokens ? number(*kv.max_tokens) : ""},
+      {"tokens_per_block", number(kv.tokens_per_block)},
+      {"enable_kv_cache_reuse", flag(kv.enable_block_reuse)},
+      {"logits_datatype", "TYPE_FP32"},
+      {"batch_scheduler_policy", options.model.scheduler_policy},
+      {"context_chunking_policy", options.model.chunking_policy},
+      {"pause_policy", options.model.pause_policy},
+      {"enable_chunked_context", flag(config.scheduler.enable_chunked_context)},
+      {"enable_overlap", flag(config.enable_overlap)},
+      {"exit_on_device_failure", flag(config.exit_on_device_failure)},
+      {"max_beam_width", number(config.max_beam_width)},
+      {"kv_cache_type", options.model.kv_cache_type},
+      {"sink_token_length", number(kv.sink_token_length)},
+      {"kv_cache_host_memory_bytes", number(kv.host_cache_bytes)},
+      {"max_batch_size", number(config.max_batch_size)},
+      {"max_num_tokens", number(config.max_num_tokens)},
+      {"max_queue_size", number(config.max_queue_size)},
+      {"max_logits_bytes", number(config.max_logits_bytes)},
+      {"exclude_input_in_output", "true"},
+      {"forced_kernels", escape_text(fmt::format("{}", fmt::join(config.forced_kernels, ",")))},
+      {"cache_dir", escape_text(config.cache_dir.string())},
+      {"preprocessing_instance_count", "1"},
+      {"postprocessing_instance_count", "1"},
+      {"bls_instance_count", "1"}};
+  // Those without a flag here keep the templates' defaults.
+  for (const char* backend :
+       {"preprocessing", "tensorrtllm", "postprocessing", "tensorrt_llm_bls"}) {
+    for (const auto& parameter : backend::parameters_of(backend)) {
+      values.emplace(parameter.placeholder, "");
+    }
+  }
+  if (kv.max_attention_window > 0) {
+    values["max_attention_window_size"] = number(kv.max_attention_window);
+  }
+  if (kv.memory_fraction) {
+    values["kv_cache_free_gpu_mem_fraction"] = fmt::format("{}", *kv.memory_fraction);
+  }
+  return values;
+}
+
+void print_addresses(const ServeOptions& options, const ServerProcess& process, bool has_text,
+                     double seconds) {
+  const std::string host =
+      options.process.http.host == "0.0.0.0" ? "localhost" : options.process.http.host;
+  const char* scheme = options.process.http.tls.enabled ? "https://" : "";
+  log_info("ready in {:.2f} s; HTTP on {}:{}, metrics on {}:{}", seconds, options.process.http.host,
+           process.http_port(), options.process.http.host, process.metrics_port());
+  if (process.grpc_port() >= 0) {
+    log_info("gRPC on {}:{}", options.process.grpc.host, process.grpc_port());
+  }
+  if (!has_text) {
+    log_info(
+        "try:  curl {}{}:{}/v2/models/{}/generate -d '{{\"input_ids\": [1, 2, 3], "
+        "\"input_lengths\": 3, \"request_output_len\": 8}}'",
+        scheme, host, process.http_port(), kTokenModel);
+    return;
+  }
+  log_info(
+      "try:  curl {}{}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'",
+      scheme, host, process.http_port(), options.model_name);
+}
+
+// What the flags about access say, for HTTP, metrics and gRPC alike.
+Status set_access(const AccessFlags& flags, ServerProcessOptions& process) {
+  for (const std::string& group : flags.http_groups) {
+    RETURN_IF_ERROR(restrict_http(process.http, group));
+  }
+  for (const std::string& group : flags.grpc_groups) {
+    RETURN_IF_ERROR(restrict_grpc(process.grpc, group));
+  }
+  for (const std::string& origin : flags.origins) {
+    RETURN_IF_ERROR(add_cors_origin(process.http, origin));
+  }
+  front::TlsOptions tls = flags.tls;
+  tls.enabled = !(tls.server_cert + tls.server_key + tls.root_cert).empty();
+  tls.is_mutual = !tls.root_cert.empty();
+  tls.flags = "tls";
+  process.http.tls = process.grpc.tls = tls;
+  process.http.metrics_use_tls = tls.enabled;
+  return ok();
+}
+
+Status serve(ServeOptions& options) {
+  const Time start = now();
+  RETURN_IF_ERROR(options.model.finish());
+  RETURN_IF_ERROR(set_access(options.access, options.process));
+  if (options.model_name.empty())
+    options.model_name =
+        std::filesystem::weakly_canonical(options.model.model_dir).filename().string();
+
+  // Before any thread starts, so that all inherit the mask and only this one takes the signals.
+  const sigset_t signals = block_stop_signals();
+  print_stack_on_crash();
+
+  ASSIGN_OR_RETURN(const ScratchDir repository, ScratchDir::create());
+  const auto remove_repository = [&repository] {
+    std::error_code error;
+    std::filesystem::remove_all(repository.path(), error);
+  };
+  std::optional<OnSignal> end_on_signal(std::in_place, signals, [&](int signal) {
+    remove_repository();
+    end_by(signal);
+  });
+  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, find_tokenizer(options.model.model_dir));
+  const bool has_text = !tokenizer.empty();
+  RETURN_IF_ERROR(
+      runtime::apply_engine_limits(options.model.model_dir, options.model.executor).status());
+  ASSIGN_OR_RETURN(const TemplateValues values, template_values(options, tokenizer));
+  RETURN_IF_ERROR(write_repository(repository.path(), values, has_text));
+
+  options.process.repository = repository.path();
+  options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
+  options.process.http.model_name = options.model_name;
+  options.process.grpc.host = options.process.http.host;
+  ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));
+  end_on_signal.reset();
+  print_addresses(options, *process, has_text, seconds(now() - start));
+  if (!options.port_file.empty())
+    RETURN_IF_ERROR(write_file_atomic(
+        options.port_file, fmt::format("http={}\nmetrics={}\ngrpc={}\n", process->http_port(),
+                                       process->metrics_port(), process->grpc_port())));
+
+  int received = 0;
+  sigwait(&signals, &received);
+  log_info("signal {}: finishing running requests (at most {} s)", received,
+           options.exit_timeout_seconds);
+  StopDeadline deadline(options.process.exit_timeout, remove_repository);
+  // A second signal: what runs ends now.
+  const OnSignal hurry(signals, [&deadline](int) { deadline.hurry(); });
+  process->stop(deadline);
+  process.reset();  // within the deadline, too
+  log_info("stopped");
+  return ok();
+}
+
+void declare_access(CLI::App& command, ServeOptions& options) {
+  AccessFlags& access = options.access;
+  command.add_option("--api-key", options.process.api_keys,
+                     "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
+                     "repeated");
+  command.add_option("--api-key-file", options.process.api_key_file,
+                     "a key, or sha256:<hex> of one, on each line; read again on change");
+  command.add_option("--http-restricted-api", access.http_groups,
+                     "API,..:K=V: APIs that need header K with value V; may be repeated");
+  command.add_option("--grpc-restricted-protocol", access.grpc_groups,
+                     "API,..:K=V: rpcs that need metadata triton-grpc-protocol-K with value V; may "
+                     "be repeated");
+  command.add_option("--http-cors-origin", access.origins,
+                     "web pages of it may use the HTTP port; * = of any; may be repeated");
+  command.add_option("--tls-server-cert", access.tls.server_cert,
+                     "PEM: every port speaks TLS with this certificate; read again on change, as "
+                     "are the other two");
+  command.add_option("--tls-server-key", access.tls.server_key, "PEM, the certificate's key");
+  command.add_option("--tls-root-cert", access.tls.root_cert,
+                     "PEM: clients must show a certificate that it has signed");
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int& exit_code) {
+  CLI::App* command =
+      app.add_subcommand("serve", "serve a model over HTTP: Triton and OpenAI endpoints");
+  auto options = std::make_shared<ServeOptions>();
+  options->model.declare(*command);
+  auto& http = options->process.http;
+  command->add_option("--host", http.host, "address to listen on; 0.0.0.0 = every one")
+      ->capture_default_str();
+  command->add_option("--http-port,--port", http.http_port, "HTTP port; 0 = any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  command
+      ->add_option("--metrics-port", http.metrics_port,
+                   "Prometheus port; 0 = any free one, -1 = off")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  command
+      ->add_option("--grpc-port", options->process.grpc.port,
+                   "gRPC port (KServe v2, health, reflection); 0 = any free one, -1 = off")
+      ->check(CLI::Range(-1, 65535))
+      ->capture_default_str();
+  command->add_option("--http-max-input-size", http.max_body_bytes, "largest HTTP body, in bytes")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      ->add_option("--grpc-max-message-bytes", options->process.grpc.max_message_bytes,
+                   "largest gRPC request message")
+      ->check(CLI::Range(1, INT32_MAX))
+      ->capture_default_str();
+  command
+      ->add_option("--client-memory-bytes", options->process.client_memory_bytes,
+                   "requests and replies held for clients of HTTP and gRPC together")
+      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
+      ->capture_default_str();
+  declare_access(*command, *options);
+  command->add_flag("--allow-client-shm", options->process.allow_client_shm,
+                    "clients may name shared memory of this machine");
+  command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  command->add_option("--model-name,--served-model-name", options->model_name,
+                      "model id of the OpenAI endpoints; default: the folder's name");
+  command
+      ->add_option("--exit-timeout-secs", options->exit_timeout_seconds,
+                   "how long running requests may take to finish after SIGTERM")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  options->process.backend_dir = default_backend_dir();
+  command
+      ->add_option("--backend-directory", options->process.backend_dir,
+                   "where libtriton_*.so are found")
+      ->capture_default_str();
+  command->add_option("--port-file", options->port_file,
+                      "write http=PORT, metrics=PORT and grpc=PORT here when ready");
+  command->callback([options, &exit_code] {
+    if (const Status status = serve(*options); !status.ok()) exit_code = fail(status);
+  });
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,76 @@
+// Command lines as Python's argparse takes them.
+#include "cli/flags/arg_table.h"
+
+#include <gmock/gmock.h>
+
+#include "cli/tools/build_flags.h"
+
+namespace nereid::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Words = std::vector<std::string>;
+
+Args parse(const Words& words) {
+  auto args = Args::parse(kBuildFlags, words);
+  EXPECT_TRUE(args.ok()) << args.status();
+  return args.ok() ? *std::move(args) : Args();
+}
+std::string refusal(const Words& words) {
+  const auto args = Args::parse(kBuildFlags, words);
+  return args.ok() ? "accepted" : std::string(message(args.status()));
+}
+
+TEST(ArgTable, SpellingsOfOneThing) {
+  EXPECT_EQ(parse({"--max_batch_size", "8"}).integer("--max_batch_size"), 8);
+  EXPECT_EQ(parse({"--max_batch_size=8"}).integer("--max_batch_size"), 8);
+  EXPECT_EQ(parse({"--max-batch-size=8"}).integer("--max_batch_size"), 8);
+  EXPECT_EQ(parse({"--max_batch", "8"}).integer("--max_batch_size"), 8);  // unambiguous
+  EXPECT_EQ(parse({"--max_decoder_seq_len", "8"}).integer("--max_seq_len"), 8);
+  EXPECT_EQ(parse({"--max_batch_size", "8", "--max_batch_size", "9"}).integer("--max_batch_size"),
+            9);
+  EXPECT_EQ(parse({}).integer("--max_batch_size"), 2048);
+  EXPECT_FALSE(parse({}).given("--max_batch_size"));
+}
+
+TEST(ArgTable, Features) {
+  EXPECT_TRUE(parse({"--use_fused_mlp"}).is_on("--use_fused_mlp"));
+  EXPECT_TRUE(parse({"--use_fused_mlp=enable"}).is_on("--use_fused_mlp"));
+  EXPECT_FALSE(parse({"--use_fused_mlp", "disable"}).is_on("--use_fused_mlp"));
+  EXPECT_TRUE(parse({"--dry_run"}).is_on("--dry_run"));
+  EXPECT_FALSE(parse({}).is_on("--dry_run"));
+}
+
+TEST(ArgTable, Refusals) {
+  EXPECT_EQ(refusal({"--gemm_plugin", "fast"}),
+            "argument --gemm_plugin: invalid choice: 'fast' (choose from 'auto', 'float16', "
+            "'float32', 'bfloat16', 'int32', 'fp8', 'nvfp4', 'disable')");
+  EXPECT_EQ(refusal({"--max_batch_size", "x"}),
+            "argument --max_batch_size: invalid int value: 'x'");
+  EXPECT_EQ(refusal({"--max_batch_size"}), "argument --max_batch_size: expected one argument");
+  EXPECT_EQ(refusal({"--max_batch_size", "--dry_run"}),
+            "argument --max_batch_size: expected one argument");
+  EXPECT_EQ(refusal({"--nonsense", "1"}), "unrecognized arguments: --nonsense");
+  EXPECT_EQ(refusal({"stray"}), "unrecognized arguments: stray");
+  EXPECT_THAT(refusal({"--max_b", "1"}), HasSubstr("ambiguous option: --max_b could match"));
+  EXPECT_THAT(refusal({"--dry_run=1"}), HasSubstr("ignored explicit argument '1'"));
+}
+
+TEST(ArgTable, WhatComesLaterIsNamed) {
+  EXPECT_EQ(refusal({"--max_draft_len", "4"}),
+            "--max_draft_len: '4' is not supported yet; allowed: 0");
+  EXPECT_EQ(refusal({"--lora_dir", "a", "b"}),
+            "--lora_dir: 'a b' is not supported yet; allowed: leave it out");
+  EXPECT_EQ(refusal({"--lora_plugin", "disable", "--max_draft_len", "0"}), "accepted");
+}
+
+TEST(ArgTable, WhatHasNoEffectIsListed) {
+  EXPECT_THAT(parse({"--workers", "4", "--fast_build"}).ignored(),
+              ElementsAre("--workers", "--fast_build"));
+  EXPECT_THAT(help_text("trtllm-build", kBuildFlags), HasSubstr("--max_batch_size N"));
+}
+
+}  // namespace
+}  // namespace nereid::cli

@@ -1,0 +1,191 @@
+#include "cli/flags/options.h"
+
+#include <CLI/Option.hpp>
+#include <CLI/Validators.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <vector>
+
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+
+namespace nereid::cli {
+namespace {
+
+constexpr auto kMax = std::numeric_limits<int32_t>::max();
+
+using Words = std::vector<std::string>;
+// In the order of the enums.
+const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch"};
+const Words kChunking = {"first_come_first_served", "equal_progress"};
+const Words kPause = {"recompute", "swap"};
+const Words kKvTypes = {"auto", "int8", "fp8"};
+const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "fp8"};
+
+// The flags only take words of the list.
+template <class Enum>
+Enum value_of(const Words& words, const std::string& word) {
+  return static_cast<Enum>(std::find(words.begin(), words.end(), word) - words.begin());
+}
+
+std::string one_of(const Words& words) { return fmt::format("{}", fmt::join(words, " | ")); }
+
+}  // namespace
+
+void ModelOptions::declare_scheduling(CLI::App& command) {
+  command
+      .add_option(
+          "--max-batch-size", executor.max_batch_size,
+          "sequences (with beams: beams) computed together in one step; 0 = what the engine "
+          "was built with, else 32")
+      ->check(CLI::Range(0, 65536))
+      ->capture_default_str();
+  command
+      .add_option("--max-num-tokens", executor.max_num_tokens,
+                  "tokens computed in one step; longer prompts are split over several steps; 0 = "
+                  "what the engine was built with, else 2048")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option("--max-beam-width", executor.max_beam_width,
+                  "widest beam search that a request may ask for; 0 = what the engine was built "
+                  "with, else 1")
+      ->check(CLI::Range(0, 16))
+      ->capture_default_str();
+  command
+      .add_option("--max-queue-size", executor.max_queue_size,
+                  "requests that may wait; when full, new ones are refused (503)")
+      ->check(CLI::Range(1, kMax))
+      ->capture_default_str();
+  command
+      .add_option("--max-logits-bytes", executor.max_logits_bytes,
+                  "bytes of logits that all requests under way together may ask for (2G, 512M)")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command
+      .add_option("--scheduler-policy", scheduler_policy,
+                  "who may run, by KV memory: " + one_of(kPolicies))
+      ->check(CLI::IsMember(kPolicies))
+      ->capture_default_str();
+  command
+      .add_option("--chunking-policy", chunking_policy,
+                  "how long prompts share a step: " + one_of(kChunking))
+      ->check(CLI::IsMember(kChunking))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--pause-policy", pause_policy,
+          "what a paused sequence's KV becomes: " + one_of(kPause) + " (swap needs --host-cache)")
+      ->check(CLI::IsMember(kPause))
+      ->capture_default_str();
+  command.add_flag("--no-chunked-context", no_chunked_context,
+                   "refuse prompts longer than --max-num-tokens instead of splitting them");
+  command.add_flag("--no-overlap", no_overlap,
+                   "do not overlap the host's work with the step before (for comparison)");
+}
+
+void ModelOptions::declare_kv_cache(CLI::App& command) {
+  KvCacheConfig& kv = executor.kv_cache;
+  command
+      .add_option("--kv-cache-tokens", kv_cache_tokens,
+                  "KV cache capacity in tokens; 0 = what fits in --memory")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      .add_option("--kv-cache-fraction", kv_cache_fraction,
+                  "KV cache as a share of what is free after weights and buffers, above 0, at "
+                  "most 1; default: by --memory")
+      ->check(CLI::Range(0.0, 1.0));
+  command
+      .add_option("--kv-cache-type", kv_cache_type,
+                  "KV cache elements: " + one_of(kKvTypes) + "; auto = the model's own")
+      ->check(CLI::IsMember(kKvTypes))
+      ->capture_default_str();
+  command.add_option("--tokens-per-block", kv.tokens_per_block, "KV cache block size in tokens")
+      ->check(CLI::IsMember({16, 32, 64, 128}))
+      ->capture_default_str();
+  command.add_flag("--no-kv-cache-reuse", no_kv_cache_reuse,
+                   "do not keep prompts in the prefix cache");
+  command
+      .add_option("--host-cache", kv.host_cache_bytes,
+                  "bytes of host memory behind the KV cache (4G, 512M); 0 = none")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command
+      .add_option("--attention-window", kv.max_attention_window,
+                  "positions that a token sees, itself included; 0 = the model's own")
+      ->check(CLI::Range(0, kMax))
+      ->capture_default_str();
+  command
+      .add_option("--sink-tokens", kv.sink_token_length,
+                  "leading positions that stay visible beyond the window")
+      ->check(CLI::Range(0, kMax))
+      ->capture_default_str();
+}
+
+void ModelOptions::declare(CLI::App& command) {
+  executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
+  command.add_option("model", model_dir, "checkpoint folder (Hugging Face layout) or engine file")
+      ->required()
+      ->check(CLI::ExistingPath);
+  command.add_option("--device", executor.device, "cpu | cuda:N")->capture_default_str();
+  command
+      .add_option("--threads", executor.num_threads,
+                  "CPU compute threads; 0 = one per physical core this process may use")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command
+      .add_option("--memory", executor.memory_bytes,
+                  "bytes for weights, buffers and KV cache together (2147483648, 2G, 512M); 0 = a "
+                  "share of what is free")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+  command
+      .add_option("--weights", executor.weights,
+                  "what the matrices of products become: " + one_of(kWeightTypes) +
+                      " (int4 in groups of 128, fp8 with fp8 activations); auto = as the "
+                      "checkpoint has them")
+      ->check(CLI::IsMember(kWeightTypes))
+      ->capture_default_str();
+  declare_scheduling(command);
+  declare_kv_cache(command);
+  command.add_option(
+      "--isa", executor.isa,
+      "CPU kernels: generic | avx2 | avx512 | avx512_bf16 | amx; default: the best this CPU has");
+  command.add_flag("--exit-on-device-failure", executor.exit_on_device_failure,
+                   "end the process with exit code 1 when the device has failed for good; default: "
+                   "requests get 503 and the model is not ready");
+  command.add_option("--kernel", executor.forced_kernels,
+                     "force a kernel, op:name (`nereid inspect` lists them); may be repeated");
+  command.add_flag("--random-weights", executor.random_weights,
+                   "benchmarks only: random weights for a config.json without weight files");
+  command.add_option("--cache-dir", executor.cache_dir,
+                     "where built engines are kept; default: ~/.cache/nereid");
+  command.add_option("--log-level", log_level, "debug | info | warn | error | off")
+      ->capture_default_str();
+}
+
+Status ModelOptions::finish() {
+  RETURN_IF_ERROR(set_log_level(log_level));
+  KvCacheConfig& kv = executor.kv_cache;
+  SchedulerConfig& scheduler = executor.scheduler;
+  if (kv_cache_tokens > 0) kv.max_tokens = kv_cache_tokens;
+  if (kv_cache_fraction > 0) kv.memory_fraction = kv_cache_fraction;
+  kv.type = value_of<KvCacheType>(kKvTypes, kv_cache_type);
+  kv.enable_block_reuse = !no_kv_cache_reuse;
+  scheduler.capacity_policy = value_of<CapacityPolicy>(kPolicies, scheduler_policy);
+  scheduler.chunking_policy = value_of<ChunkingPolicy>(kChunking, chunking_policy);
+  scheduler.pause_policy = value_of<PausePolicy>(kPause, pause_policy);
+  scheduler.enable_chunked_context = !no_chunked_context;
+  executor.enable_overlap = !no_overlap;
+  return ok();
+}
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "nereid: %s\n", std::string(message(status)).c_str());
+  return 1;
+}
+
+}  // namespace nereid::cli

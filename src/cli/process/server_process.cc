@@ -1,0 +1,98 @@
+#include "cli/process/server_process.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "front/kserve/extensions.h"
+#include "tensor/cpu_probe.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::cli {
+namespace {
+
+// Takes the error, if any, as a Status.
+Status take(TRITONSERVER_Error* error) {
+  if (!error) return ok();
+  const std::string text = TRITONSERVER_ErrorMessage(error);
+  const TRITONSERVER_Error_Code code = TRITONSERVER_ErrorCode(error);
+  TRITONSERVER_ErrorDelete(error);
+  return code == TRITONSERVER_ERROR_INVALID_ARG ? invalid_argument("{}", text)
+                                                : unavailable("{}", text);
+}
+
+struct OptionsDelete {
+  void operator()(TRITONSERVER_ServerOptions* options) const {
+    if (const Status status = take(TRITONSERVER_ServerOptionsDelete(options)); !status.ok())
+      log_warn("{}", message(status));
+  }
+};
+using ServerOptions = std::unique_ptr<TRITONSERVER_ServerOptions, OptionsDelete>;
+
+StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
+  TRITONSERVER_ServerOptions* raw = nullptr;
+  RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsNew(&raw)));
+  ServerOptions out(raw);
+  RETURN_IF_ERROR(
+      take(TRITONSERVER_ServerOptionsSetModelRepositoryPath(raw, options.repository.c_str())));
+  RETURN_IF_ERROR(
+      take(TRITONSERVER_ServerOptionsSetBackendDirectory(raw, options.backend_dir.c_str())));
+  RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsSetExitTimeout(
+      raw, static_cast<unsigned>(options.exit_timeout.count()))));
+  return out;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProcessOptions& options) {
+  ASSIGN_OR_RETURN(const auto api_keys, make_api_keys(options.api_keys, options.api_key_file));
+  ASSIGN_OR_RETURN(const ServerOptions core, make_options(options));
+  std::unique_ptr<ServerProcess> process(new ServerProcess);
+  RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
+  front::HttpOptions http = options.http;
+  front::GrpcOptions grpc = options.grpc;
+  http.extensions = grpc.extensions = std::make_shared<front::Extensions>();
+  http.api_keys = grpc.api_keys = api_keys;
+  http.allow_shared_memory = grpc.allow_shared_memory = options.allow_client_shm;
+  http.budget = grpc.budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
+  ASSIGN_OR_RETURN(http.tracer, front::Tracer::create(process->server_, {}));
+  grpc.tracer = http.tracer;
+  if (grpc.port >= 0) {
+    ASSIGN_OR_RETURN(process->grpc_, front::GrpcServer::start(process->server_, std::move(grpc)));
+    http.grpc_stats = process->grpc_->stats();
+  }
+  ASSIGN_OR_RETURN(process->http_, front::HttpServer::start(process->server_, std::move(http)));
+  return process;
+}
+
+ServerProcess::~ServerProcess() {
+  grpc_.reset();
+  http_.reset();
+  if (server_)
+    if (const Status status = take(TRITONSERVER_ServerDelete(server_)); !status.ok())
+      log_error("{}", message(status));
+}
+
+int ServerProcess::http_port() const { return http_->http_port(); }
+int ServerProcess::metrics_port() const { return http_->metrics_port(); }
+int ServerProcess::grpc_port() const { return grpc_ == nullptr ? -1 : grpc_->port(); }
+
+void ServerProcess::stop(const StopDeadline& deadline) {
+  stop_server(server_, grpc_.get(), http_.get(), deadline);
+}
+
+StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(const std::vector<std::string>& keys,
+                                                        const std::string& file) {
+  if (keys.empty() && file.empty()) return std::shared_ptr<front::ApiKeys>();
+  return front::ApiKeys::create(keys, file);
+}
+
+int default_event_loops() { return std::clamp(num_usable_cores(), 2, 8); }
+
+std::filesystem::path default_backend_dir() {
+  std::error_code error;
+  const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
+  return binary.parent_path().parent_path() / "backends";
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,36 @@
+// Turns one model folder into a Triton model repository: the five models of the TensorRT-LLM
+// backend, from the templates in all_models/ that are embedded in the binary.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/tools/fill_template.h"
+
+namespace nereid::cli {
+
+using TemplateValues = Substitutions;
+
+// Model name and text of its config.pbtxt, in the order of a request's way through them.
+using TemplateTexts = std::vector<std::pair<std::string_view, std::string_view>>;
+const TemplateTexts& repository_templates();
+
+// Replaces each ${name} by its value. InvalidArgument lists the names that have no value.
+StatusOr<std::string> fill_template(std::string_view text, const TemplateValues& values);
+
+// A value as it stands inside the double quotes of a protobuf text file.
+std::string escape_text(std::string_view value);
+
+// The model that takes and gives token ids; the others turn text into ids and back.
+inline constexpr std::string_view kTokenModel = "tensorrt_llm";
+
+// Writes <dir>/<model>/config.pbtxt and <dir>/<model>/1/ for every template; without `has_text`
+// for kTokenModel alone.
+Status write_repository(const std::filesystem::path& dir, const TemplateValues& values,
+                        bool has_text = true);
+
+}  // namespace nereid::cli

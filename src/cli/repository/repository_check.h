@@ -1,0 +1,25 @@
+// nereid check: everything that is wrong with a model repository, at once.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/repository/text_config.h"
+
+namespace nereid::cli {
+
+struct RepositoryCheck {
+  size_t num_models = 0;
+  std::vector<Problem> problems;  // by model and line
+};
+
+// `backend_dir` is where libtriton_*.so are looked for. NotFound / InvalidArgument: `repository` is
+// no folder.
+StatusOr<RepositoryCheck> check_repository(const std::filesystem::path& repository,
+                                           const std::filesystem::path& backend_dir);
+
+// "file:line: field: text"
+std::string problem_text(const Problem& problem);
+
+}  // namespace nereid::cli

@@ -1,0 +1,124 @@
+#include "cli/tools/build_flags.h"
+
+namespace nereid::cli {
+namespace {
+
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr const char* kTypes = "auto float16 float32 bfloat16 int32 disable";
+constexpr const char* kGemmTypes = "auto float16 float32 bfloat16 int32 fp8 nvfp4 disable";
+constexpr const char* kFp8 = "fp8 disable";
+
+constexpr ArgFlag kFlags[] = {
+    {"--checkpoint_dir", kText, kActed, "", "",
+     "checkpoint or Hugging Face directory, .gguf file, or a .json like --model_config"},
+    {"--output_dir", kText, kActed, "", "engine_outputs", "where the engine goes"},
+    {"--device", kText, kActed, "", "cpu", "device that the engine is for: cpu or cuda:N"},
+    {"--isa", kText, kActed, "", "", "CPU kernels; the default is the best this CPU has"},
+    {"--build_config", kText, kActed, "", "", "JSON file whose limits replace those given here"},
+    {"--dry_run", kFlag, kActed, "", "", "config.json only"},
+    {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
+    // Limits.
+    {"--max_batch_size", kInteger, kActed, "", "2048", "sequences computed together at most"},
+    {"--max_seq_len --max_decoder_seq_len", kInteger, kActed, "", "",
+     "prompt and output together; the model's limit unless given"},
+    {"--max_output_len", kInteger, kActed, "", "", "old: max_seq_len is max_input_len plus this"},
+    {"--max_beam_width", kInteger, kActed, "", "1", "widest beam search"},
+    {"--max_num_tokens", kInteger, kActed, "", "8192", "tokens computed in one step at most"},
+    {"--tokens_per_block", kInteger, kActed, "", "32", "KV cache block: 16, 32, 64 or 128"},
+    {"--kv_cache_type", kText, kActed, "", "", "paged, continuous (taken as paged)"},
+    {"--paged_kv_cache", kFeature, kActed, "", "enable", "old name"},
+    {"--use_paged_context_fmha", kFeature, kActed, "", "enable",
+     "off: no KV cache reuse and no chunked context"},
+    {"--context_fmha", kFeature, kActed, "", "enable", "off: turns --use_paged_context_fmha off"},
+    {"--max_input_len", kInteger, kActed, "", "1024",
+     "longest prompt, where --remove_input_padding or --context_fmha is off"},
+    {"--opt_num_tokens", kInteger, kNoted, "", "", "tuning point"},
+    {"--max_encoder_input_len", kInteger, kNoted, "", "1024", "encoder-decoder models"},
+    {"--gather_context_logits", kFlag, kActed, "", "", "requests may ask for a prompt's logits"},
+    {"--gather_generation_logits", kFlag, kNoted, "", "",
+     "those of outputs can always be asked for"},
+    {"--gather_all_token_logits", kFlag, kActed, "", "", "old: --gather_context_logits"},
+    {"--logits_dtype", kChoice, kNoted, "float16 float32", "float32",
+     "the model's config.pbtxt says"},
+    // What comes later.
+    {"--model_config", kText, kActed, "", "",
+     "config.json, without --checkpoint_dir; the weights are random"},
+    {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kOnly, "", "0",
+     "prompt tables"},
+    {"--lora_dir", kList, kOnly, "", "", "adapters"},
+    {"--lora_ckpt_source", kChoice, kNoted, "hf nemo", "hf", "adapters"},
+    {"--lora_target_modules", kList, kOnly, "", "", "adapters"},
+    {"--max_lora_rank", kInteger, kNoted, "", "64", "adapters"},
+    {"--lora_plugin", kChoice, kOnly, kTypes, "disable", "adapters"},
+    {"--dora_plugin", kFeature, kOnly, "", "disable", "adapters"},
+    {"--speculative_decoding_mode", kChoice, kOnly,
+     "draft_tokens_external lookahead_decoding medusa explicit_draft_tokens eagle", "",
+     "speculation"},
+    {"--max_draft_len", kInteger, kOnly, "", "0", "speculation"},
+    {"--streamingllm", kFeature, kOnly, "", "disable",
+     "attention sinks (the server's sink_token_length does it)"},
+    {"--strip_plan", kFlag, kActed, "", "", "engine without weights (not yet)"},
+    {"--auto_parallel", kInteger, kActed, "", "1", "automatic sharding: only 1"},
+    // Plugins and features of TensorRT.
+    {"--bert_attention_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
+    {"--gpt_attention_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
+    {"--gemm_plugin", kChoice, kNoted, kGemmTypes, "disable", "kernel choice"},
+    {"--gemm_swiglu_plugin", kChoice, kNoted, kFp8, "disable", "kernel choice"},
+    {"--low_latency_gemm_plugin", kChoice, kNoted, kFp8, "disable", "kernel choice"},
+    {"--low_latency_gemm_swiglu_plugin", kChoice, kNoted, kFp8, "disable", "kernel choice"},
+    {"--fp8_rowwise_gemm_plugin", kChoice, kNoted, kTypes, "disable", "kernel choice"},
+    {"--gemm_allreduce_plugin", kChoice, kNoted, "float16 bfloat16 disable", "disable",
+     "kernel choice"},
+    {"--moe_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
+    {"--mamba_conv1d_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},
+    {"--nccl_plugin", kChoice, kNoted, kTypes, "auto", "communication"},
+    {"--identity_plugin", kChoice, kNoted, kTypes, "disable", "kernel choice"},
+    {"--lookup_plugin", kChoice, kIgnored, kTypes, "disable", "kernel choice"},
+    {"--bert_context_fmha_fp32_acc --context_fmha_fp32_acc", kFeature, kNoted, "", "disable",
+     "kernel choice"},
+    {"--remove_input_padding", kFeature, kActed, "", "enable",
+     "off: --max_input_len is a limit; batches are always packed"},
+    {"--use_fp8_context_fmha", kFeature, kNoted, "", "enable", "kernel choice"},
+    {"--fuse_fp4_quant", kFeature, kNoted, "", "disable", "kernel choice"},
+    {"--norm_quant_fusion", kFeature, kNoted, "", "disable", "kernel choice"},
+    {"--reduce_fusion", kFeature, kNoted, "", "disable", "kernel choice"},
+    {"--user_buffer", kFeature, kNoted, "", "disable", "communication"},
+    {"--multiple_profiles", kFeature, kNoted, "", "disable", "kernel choice"},
+    {"--paged_state", kFeature, kNoted, "", "enable", "state-space models"},
+    {"--manage_weights", kFeature, kNoted, "", "disable", "file layout"},
+    {"--use_fused_mlp", kFeature, kNoted, "", "enable", "kernel choice"},
+    {"--pp_reduce_scatter", kFeature, kNoted, "", "disable", "communication"},
+    {"--profiling_verbosity", kChoice, kNoted, "layer_names_only detailed none", "layer_names_only",
+     "profiling"},
+    {"--enable_debug_output", kFlag, kNoted, "", "", "debugging"},
+    {"--weight_sparsity", kFlag, kNoted, "", "", "kernel choice"},
+    {"--weight_streaming", kFlag, kNoted, "", "", "weights are memory-mapped"},
+    {"--monitor_memory", kFlag, kNoted, "", "", "build report"},
+    {"--fast_build", kFlag, kIgnored, "", "", "building is fast"},
+    {"--model_cls_file", kText, kIgnored, "", "", "Python model class"},
+    {"--model_cls_name", kText, kIgnored, "", "", "Python model class"},
+    {"--input_timing_cache", kText, kIgnored, "", "", "TensorRT tactics"},
+    {"--output_timing_cache", kText, kIgnored, "", "model.cache", "TensorRT tactics"},
+    {"--workers", kInteger, kIgnored, "", "1", "ranks built at a time"},
+    {"--visualize_network", kMaybe, kIgnored, "", "", "ONNX dump"},
+    {"--gpus_per_node", kInteger, kIgnored, "", "8", "automatic sharding"},
+    {"--cluster_key", kText, kIgnored, "", "", "automatic sharding"},
+    // Very old.
+    {"--use_custom_all_reduce", kFeature, kIgnored, "", "disable", "old"},
+    {"--multi_block_mode", kFeature, kIgnored, "", "disable", "old"},
+    {"--enable_xqa", kFeature, kIgnored, "", "enable", "old"},
+    {"--attention_qk_half_accumulation", kFeature, kIgnored, "", "disable", "old"},
+    {"--use_context_fmha_for_generation", kFeature, kIgnored, "", "disable", "old"},
+    {"--builder_opt", kInteger, kIgnored, "", "", "old"},
+    {"--strongly_typed", kFlag, kIgnored, "", "", "old"},
+    {"--use_embedding_sharing", kFlag, kIgnored, "", "", "old"},
+    {"--parallel_build", kFlag, kIgnored, "", "", "old"},
+};
+
+}  // namespace
+
+const std::span<const ArgFlag> kBuildFlags = kFlags;
+
+}  // namespace nereid::cli

@@ -1,0 +1,133 @@
+// The command lines that people's scripts have for GPT-2, run by the tools' entry functions.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "cli/tools/tools.h"
+#include "convert/engine_dir.h"
+#include "io/engine_file.h"
+
+namespace nereid::cli {
+namespace {
+
+using testing::HasSubstr;
+
+class ConversionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/conversion.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  // "$M" is the tiny GPT-2, "$D" a folder; words are apart by one blank.
+  int run(int (*tool)(int, char**), std::string line) {
+    for (const auto& [from, to] :
+         {std::pair<std::string, std::string>("$M", kGpt2), {"$D", dir_.string()}})
+      for (size_t at = line.find(from); at != line.npos; at = line.find(from))
+        line.replace(at, from.size(), to);
+    std::vector<std::string> words;
+    for (size_t begin = 0; begin <= line.size();) {
+      const size_t end = std::min(line.find(' ', begin), line.size());
+      words.push_back(line.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    testing::internal::CaptureStderr();
+    testing::internal::CaptureStdout();
+    const int code = tool(static_cast<int>(argv.size()), argv.data());
+    out_ = testing::internal::GetCapturedStdout();
+    error_ = testing::internal::GetCapturedStderr();
+    return code;
+  }
+  int convert(const std::string& line) {
+    return run(convert_checkpoint_main, "convert_checkpoint.py " + line);
+  }
+  int build(const std::string& line) { return run(trtllm_build_main, "trtllm-build " + line); }
+
+  // The numbers that the engine computes with.
+  std::string weights(const std::string& engine) {
+    const auto file = io::EngineFile::open(dir_ / engine / "rank0.engine", io::Verify::kFull);
+    EXPECT_TRUE(file.ok()) << file.status();
+    if (!file.ok()) return "";
+    return {reinterpret_cast<const char*>(file->blob().data()), file->blob().size()};
+  }
+  convert::EngineLimits limits(const std::string& engine) {
+    return convert::read_engine_limits(dir_ / engine)->value();
+  }
+
+  const std::string kGpt2 = std::string(NEREID_SOURCE_DIR) + "/tests/models/gpt2";
+  std::filesystem::path dir_;
+  std::string out_, error_;
+};
+
+TEST_F(ConversionTest, Gpt2OnOneRank) {
+  ASSERT_EQ(convert("--model_dir $M --dtype float16 --output_dir $D/fp16/1-gpu"), 0) << error_;
+  EXPECT_THAT(out_, HasSubstr("Total time of converting checkpoints: 00:00:"));
+  ASSERT_EQ(build("--checkpoint_dir $D/fp16/1-gpu --output_dir $D/engines/1-gpu"), 0) << error_;
+  EXPECT_THAT(out_, HasSubstr("Total time of building all engines: 00:00:"));
+  EXPECT_EQ(limits("engines/1-gpu").max_batch_size, 2048);
+  EXPECT_FALSE(limits("engines/1-gpu").gather_context_logits);
+}
+
+TEST_F(ConversionTest, Gpt2OnSeveralRanksGivesTheSameEngine) {
+  ASSERT_EQ(convert("--model_dir=$M --dtype bfloat16 --output_dir=$D/one"), 0) << error_;
+  ASSERT_EQ(convert("--model_dir $M --dtype bfloat16 --tp_size 3 --pp_size 2 --workers 6 "
+                    "--use_parallel_embedding --embedding_sharding_dim 0 --output_dir $D/six"),
+            0)
+      << error_;
+  EXPECT_THAT(error_ + out_, HasSubstr("--workers"));
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "six/rank5.safetensors"));
+  const std::string flags =
+      " --gpt_attention_plugin float16 --remove_input_padding enable --kv_cache_type paged "
+      "--gemm_plugin float16 --max_batch_size 8 --max_input_len 32 --max_seq_len 96 "
+      "--max_num_tokens 64 --max_beam_width 2 --gather_all_token_logits";
+  for (const char* ranks : {"one", "six"}) {
+    const std::string to = std::string(" --output_dir $D/engine-") + ranks;
+    ASSERT_EQ(build(std::string("--checkpoint_dir $D/") + ranks + flags + to), 0) << error_;
+    const convert::EngineLimits built = limits(std::string("engine-") + ranks);
+    EXPECT_EQ(built.max_batch_size, 8);
+    EXPECT_EQ(built.max_num_tokens, 64);
+    EXPECT_EQ(built.max_beam_width, 2);
+    EXPECT_TRUE(built.gather_context_logits);
+    EXPECT_EQ(convert::read_facts(dir_ / (std::string("engine-") + ranks))->max_positions, 96);
+  }
+  EXPECT_TRUE(weights("engine-one") == weights("engine-six"));
+}
+
+TEST_F(ConversionTest, TheOldestFlagsAreTaken) {
+  ASSERT_EQ(convert("--model_dir $M --output_dir $D/ckpt"), 0) << error_;
+  ASSERT_EQ(build("--checkpoint_dir $D/ckpt --output_dir $D/engine --paged_kv_cache enable "
+                  "--max_input_len 40 --max_output_len 20 --context_fmha disable "
+                  "--use_custom_all_reduce enable --workers 2"),
+            0)
+      << error_;
+  EXPECT_EQ(convert::read_facts(dir_ / "engine")->max_positions, 60);
+  EXPECT_EQ(limits("engine").max_input_len, 40);
+}
+
+TEST_F(ConversionTest, AConfigWithoutWeights) {
+  ASSERT_EQ(convert("--model_dir $M --save_config_only --output_dir $D/ckpt"), 0) << error_;
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "ckpt/rank0.safetensors"));
+  ASSERT_EQ(build("--checkpoint_dir $D/ckpt/config.json --output_dir $D/a"), 0) << error_;
+  ASSERT_EQ(build("--model_config $D/ckpt/config.json --output_dir $D/b"), 0) << error_;
+  EXPECT_TRUE(weights("a") == weights("b"));
+}
+
+TEST_F(ConversionTest, WhatIsWrongIsNamed) {
+  EXPECT_EQ(build("--chekpoint_dir $D"), 2);
+  EXPECT_THAT(error_, HasSubstr("Did you mean '--checkpoint_dir'?"));
+  EXPECT_EQ(build("--checkpoint_dir $M --max_beam_width 99"), 1);
+  EXPECT_THAT(error_, HasSubstr("--max_beam_width: 99 is not in [1, 16]"));
+  EXPECT_EQ(build("--output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("--checkpoint_dir: is missing"));
+  EXPECT_EQ(convert("--model_dir $M --tp_size 2 --output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("tp_size: 2 does not divide the 3 of weight"));
+  EXPECT_EQ(convert("--model_dir $M --dtype float8 --output_dir $D/x"), 2);
+  EXPECT_THAT(error_, HasSubstr("invalid choice: 'float8'"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));
+}
+
+}  // namespace
+}  // namespace nereid::cli

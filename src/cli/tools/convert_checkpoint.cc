@@ -1,0 +1,214 @@
+// convert_checkpoint: a Hugging Face directory becomes a checkpoint in the TensorRT-LLM layout.
+// Flags: those of the convert_checkpoint.py scripts of all families and versions.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <limits>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/flags/arg_table.h"
+#include "cli/tools/tools.h"
+#include "convert/pretty_json.h"
+#include "convert/trtllm_checkpoint.h"
+#include "models/trtllm.h"
+
+namespace nereid::cli {
+namespace {
+
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr ArgFlag kConvertFlags[] = {
+    {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
+    {"--output_dir -o --output_model_dir", kText, kActed, "", "tllm_checkpoint",
+     "where the checkpoint goes"},
+    {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
+     "type of the stored weights; auto: float16 when all are, else bfloat16"},
+    {"--save_config_only", kFlag, kActed, "", "", "write config.json and no weights"},
+    {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
+    // Sharding.
+    {"--tp_size --world_size", kInteger, kActed, "", "1", "tensor parallel ranks"},
+    {"--pp_size", kInteger, kActed, "", "1", "pipeline parallel ranks"},
+    {"--cp_size", kInteger, kOnly, "", "1", "context parallel ranks"},
+    {"--moe_tp_size", kInteger, kActed, "", "-1",
+     "tensor parallel ranks of experts; -1: what tp_size leaves"},
+    {"--moe_ep_size", kInteger, kActed, "", "-1", "expert parallel ranks; -1: 1, or what is left"},
+    {"--use_parallel_embedding", kFlag, kActed, "", "", "the embedding is shared out too"},
+    {"--embedding_sharding_dim", kChoice, kActed, "0 1", "0", "0: by rows, 1: by columns"},
+    // Other sources.
+    {"--meta_ckpt_dir", kText, kOnly, "", "", "Meta's consolidated.NN.pth"},
+    {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
+    {"--nemo_rename_key", kList, kOnly, "", "", "NeMo key renames"},
+    {"--quant_ckpt_path", kText, kOnly, "", "", "quantised checkpoint"},
+    {"--gpt_variant", kText, kOnly, "", "", "GPT variant"},
+    {"--ckpt_type", kChoice, kActed, "hf jax keras torch", "hf", "kind of source"},
+    {"--model_type", kText, kOnly, "", "", "encoder-decoder family"},
+    {"--nougat", kFlag, kOnly, "", "", "encoder-decoder variant"},
+    {"--eclair_radio", kFlag, kOnly, "", "", "encoder-decoder variant"},
+    {"--skip_cross_kv", kFlag, kOnly, "", "", "encoder-decoder"},
+    {"--use_implicit_relative_attention", kFlag, kOnly, "", "", "encoder-decoder"},
+    // Quantisation.
+    {"--use_weight_only", kFlag, kOnly, "", "", "weight-only quantisation"},
+    {"--weight_only_precision --use_weight_only_with_precision", kMaybe, kActed,
+     "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
+     "its precision; needs --use_weight_only, except GPTQ and AWQ"},
+    {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
+    {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kOnly, "", "", "SmoothQuant alpha"},
+    {"--use_smooth_quant", kFlag, kOnly, "", "", "SmoothQuant"},
+    {"--per_channel", kFlag, kOnly, "", "", "SmoothQuant scales"},
+    {"--per_token", kFlag, kOnly, "", "", "SmoothQuant scales"},
+    {"--per_group", kFlag, kOnly, "", "", "group-wise quantisation"},
+    {"--group_size", kInteger, kOnly, "", "128", "its group"},
+    {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kOnly, "", "",
+     "int8 KV cache from calibration (serve has --kv-cache-type int8)"},
+    {"--fp8_kv_cache", kFlag, kOnly, "", "",
+     "fp8 KV cache from calibration (serve has --kv-cache-type fp8)"},
+    {"--use_fp8 --enable_fp8", kFlag, kOnly, "", "", "FP8"},
+    {"--use_nvfp4", kFlag, kOnly, "", "", "NVFP4"},
+    {"--use_fp8_rowwise", kFlag, kOnly, "", "", "FP8, row-wise"},
+    {"--use_meta_fp8_rowwise_recipe", kFlag, kOnly, "", "", "FP8, row-wise"},
+    {"--use_qserve", kFlag, kOnly, "", "", "QServe"},
+    {"--use_int8_weight_only_embedding", kFlag, kOnly, "", "", "int8 embedding"},
+    {"--calib_dataset", kText, kIgnored, "", "", "calibration is not needed"},
+    {"--calib_size", kInteger, kIgnored, "", "512", "calibration is not needed"},
+    {"--calib_max_seq_length", kInteger, kIgnored, "", "512", "calibration is not needed"},
+    {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration is not needed"},
+    // How other converters do it.
+    {"--load_by_shard", kFlag, kIgnored, "", "", "weights are always streamed"},
+    {"--load_model_on_cpu", kFlag, kIgnored, "", "", "weights are always streamed"},
+    {"--workers", kInteger, kIgnored, "", "1", "ranks converted at a time"},
+    {"--verbose", kFlag, kIgnored, "", "", "more text"},
+    {"--tokenizer_dir", kText, kIgnored, "", "", "only calibration needs it"},
+    {"--remove_duplicated_kv_heads", kFlag, kIgnored, "", "", "only for sharding"},
+    {"--use_embedding_sharing --use_share_embedding", kFlag, kIgnored, "", "", "old"},
+    {"--use_prompt_tuning", kFlag, kIgnored, "", "", "old"},
+    {"--enable_pos_shift", kFlag, kIgnored, "", "", "old"},
+    {"--dense_context_fmha", kFlag, kIgnored, "", "", "old"},
+    {"--hf_model_dir", kText, kIgnored, "", "", "old"},
+    // A config.json without a source: Llama of these sizes.
+    {"--vocab_size", kInteger, kActed, "", "32000", "without --model_dir"},
+    {"--n_positions", kInteger, kActed, "", "2048", "without --model_dir"},
+    {"--n_layer", kInteger, kActed, "", "32", "without --model_dir"},
+    {"--n_head", kInteger, kActed, "", "32", "without --model_dir"},
+    {"--n_kv_head", kInteger, kActed, "", "", "without --model_dir; default --n_head"},
+    {"--n_embd", kInteger, kActed, "", "4096", "without --model_dir"},
+    {"--inter_size", kInteger, kActed, "", "11008", "without --model_dir"},
+    {"--multiple_of", kInteger, kIgnored, "", "", "of Meta checkpoints"},
+    {"--ffn_dim_multiplier", kNumber, kIgnored, "", "", "of Meta checkpoints"},
+    {"--rms_norm_eps", kNumber, kActed, "", "1e-06", "without --model_dir"},
+    {"--hidden_act", kText, kActed, "", "silu", "without --model_dir"},
+    {"--rotary_base", kNumber, kActed, "", "10000.0", "without --model_dir"},
+    {"--moe_num_experts", kInteger, kOnly, "", "0", "experts"},
+    {"--moe_top_k", kInteger, kOnly, "", "0", "experts"},
+    {"--moe_renorm_mode", kInteger, kIgnored, "", "1", "experts"},
+};
+
+Status check(const Args& args) {
+  const std::string& precision = args.text("--weight_only_precision");
+  if (!precision.empty() && precision != "int8" && precision != "int4")
+    return unsupported("--weight_only_precision: '{}' is not supported yet; leave it out",
+                       precision);
+  if (args.text("--ckpt_type") != "hf")
+    return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
+                       args.text("--ckpt_type"));
+  return ok();
+}
+
+// Llama as the size flags say; read back once, so that what is written is known to be readable.
+Status write_sizes(const Args& args, const std::filesystem::path& dir) {
+  const std::string& dtype = args.text("--dtype");
+  const int64_t kv_heads = args.integer(args.given("--n_kv_head") ? "--n_kv_head" : "--n_head");
+  const json::object config = {{"architecture", "LlamaForCausalLM"},
+                               {"dtype", dtype == "auto" ? std::string("bfloat16") : dtype},
+                               {"logits_dtype", "float32"},
+                               {"vocab_size", args.integer("--vocab_size")},
+                               {"max_position_embeddings", args.integer("--n_positions")},
+                               {"hidden_size", args.integer("--n_embd")},
+                               {"num_hidden_layers", args.integer("--n_layer")},
+                               {"num_attention_heads", args.integer("--n_head")},
+                               {"num_key_value_heads", kv_heads},
+                               {"intermediate_size", args.integer("--inter_size")},
+                               {"hidden_act", args.text("--hidden_act")},
+                               {"norm_epsilon", args.number("--rms_norm_eps")},
+                               {"position_embedding_type", "rope_gpt_neox"},
+                               {"rotary_base", args.number("--rotary_base")},
+                               {"mapping", {{"world_size", 1}, {"tp_size", 1}, {"pp_size", 1}}},
+                               {"quantization", {{"quant_algo", nullptr}}}};
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) return unavailable("{}: {}", dir.string(), error.message());
+  RETURN_IF_ERROR(write_file_atomic(dir / "config.json", convert::pretty_json(config)));
+  if (const auto model = models::read_model(dir); !model.ok()) {
+    std::filesystem::remove(dir / "config.json", error);
+    return model.status();
+  }
+  return ok();
+}
+
+// Numbers too large for a rank are refused by the conversion like any other.
+models::Ranks ranks_of(const Args& args) {
+  const auto number = [&](std::string_view flag) {
+    return static_cast<int32_t>(
+        std::clamp<int64_t>(args.integer(flag), -2, std::numeric_limits<int32_t>::max()));
+  };
+  return {.tp = number("--tp_size"),
+          .pp = number("--pp_size"),
+          .moe_tp = number("--moe_tp_size"),
+          .moe_ep = number("--moe_ep_size"),
+          .parallel_embedding = args.is_on("--use_parallel_embedding"),
+          .embedding_dim = number("--embedding_sharding_dim")};
+}
+
+// One line that is written over while standard error is a terminal: share, rank, rate, time left.
+class ProgressLine {
+ public:
+  void show(const convert::Progress& progress) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point now = Clock::now();
+    const bool is_done = progress.bytes == progress.total_bytes;
+    if (!is_terminal_ || (!is_done && now - shown_ < std::chrono::milliseconds(200))) return;
+    shown_ = now;
+    const double seconds = std::max(std::chrono::duration<double>(now - start_).count(), 1e-3);
+    const double rate = static_cast<double>(progress.bytes) / seconds;
+    const double left = static_cast<double>(progress.total_bytes - progress.bytes) / rate;
+    fmt::print(stderr, "\r{:3}% rank {} {:.0f} MiB/s, {}:{:02} left {}",
+               progress.bytes * 100 / progress.total_bytes, progress.rank, rate / (1 << 20),
+               static_cast<int64_t>(left) / 60, static_cast<int64_t>(left) % 60,
+               is_done ? "\n" : "");
+  }
+
+ private:
+  const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point shown_;
+};
+
+Status convert(const Args& args) {
+  RETURN_IF_ERROR(check(args));
+  const std::filesystem::path output = args.text("--output_dir");
+  if (!args.given("--model_dir")) return write_sizes(args, output);
+  convert::ConvertOptions options;
+  options.model_dir = args.text("--model_dir");
+  options.output_dir = output;
+  options.dtype = args.text("--dtype");
+  options.config_only = args.is_on("--save_config_only");
+  options.ranks = ranks_of(args);
+  ProgressLine line;
+  options.progress = [&](const convert::Progress& progress) { line.show(progress); };
+  ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));
+  fmt::print("{}: {} tensors, {} MiB as {}, {} ranks\n", output.string(), report.num_tensors,
+             report.bytes >> 20, report.dtype, options.ranks.num_files());
+  return ok();
+}
+
+}  // namespace
+
+int convert_checkpoint_main(int argc, char** argv) {
+  return run_tool("convert_checkpoint", kConvertFlags, argc, argv,
+                  "Total time of converting checkpoints", convert);
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,244 @@
+// trtllm-build: a checkpoint directory becomes an engine directory for one device.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/flags/arg_table.h"
+#include "cli/repository/scratch_dir.h"
+#include "cli/tools/build_flags.h"
+#include "cli/tools/tools.h"
+#include "convert/engine_dir.h"
+#include "kernels/open.h"
+
+namespace nereid::cli {
+namespace {
+
+constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+
+struct Limits {
+  int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
+          max_num_tokens = 0, opt_num_tokens = 0;
+};
+
+Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return ok();
+  return invalid_argument("{}: {} is not in [{}, {}]", name, value, low, high);
+}
+
+// --build_config: a JSON file whose limits replace those of the command line.
+Status read_build_config(const std::string& path, Limits& limits) {
+  ASSIGN_OR_RETURN(const json::value document, read_json_file(path));
+  if (!document.is_object()) return invalid_argument("{}: is not a JSON object", path);
+  models::Config config(document.get_object(), path);
+  constexpr int64_t kMax = 1 << 30;
+  const auto read = [&](std::string_view key, int64_t& to) {
+    if (config.has(key)) to = config.integer(key, 1, kMax);
+  };
+  read("max_batch_size", limits.max_batch_size);
+  read("max_input_len", limits.max_input_len);
+  read("max_seq_len", limits.max_seq_len);
+  read("max_beam_width", limits.max_beam_width);
+  read("max_num_tokens", limits.max_num_tokens);
+  read("opt_num_tokens", limits.opt_num_tokens);
+  for (const std::string_view later : {"max_prompt_embedding_table_size", "max_draft_len"})
+    config.require(later, 0);
+  return config.status();
+}
+
+StatusOr<Limits> read_limits(const Args& args) {
+  Limits limits;
+  limits.max_batch_size = args.integer("--max_batch_size");
+  limits.max_input_len = args.integer("--max_input_len");
+  limits.max_seq_len = args.integer("--max_seq_len");
+  limits.max_beam_width = args.integer("--max_beam_width");
+  limits.max_num_tokens = args.integer("--max_num_tokens");
+  limits.opt_num_tokens = args.integer("--opt_num_tokens");
+  if (args.given("--max_output_len") && !args.given("--max_seq_len")) {
+    RETURN_IF_ERROR(check_range("--max_output_len", args.integer("--max_output_len"), 1, 1 << 29));
+    limits.max_seq_len = limits.max_input_len + args.integer("--max_output_len");
+  }
+  if (args.given("--build_config"))
+    RETURN_IF_ERROR(read_build_config(args.text("--build_config"), limits));
+  constexpr int64_t kMax = 1 << 30;
+  RETURN_IF_ERROR(check_range("--max_batch_size", limits.max_batch_size, 1, kMax));
+  RETURN_IF_ERROR(check_range("--max_input_len", limits.max_input_len, 1, kMax));
+  RETURN_IF_ERROR(check_range("--max_seq_len", limits.max_seq_len, 0, kMax));
+  RETURN_IF_ERROR(check_range("--max_beam_width", limits.max_beam_width, 1, 16));
+  RETURN_IF_ERROR(check_range("--max_num_tokens", limits.max_num_tokens, 1, kMax));
+  return limits;
+}
+
+// Reconciles the limits with the model, in the order that trtllm-build does and with its words.
+void deduce(const io::ModelFacts& facts, int64_t tokens_per_block, Limits& limits) {
+  if (limits.max_seq_len == 0) {
+    limits.max_seq_len = facts.max_positions;
+    log_info("max_seq_len is not specified, using value {}", limits.max_seq_len);
+  } else if (limits.max_seq_len > facts.max_positions) {
+    log_warn("max_seq_len {} is larger than the model's {}, which stays the limit",
+             limits.max_seq_len, facts.max_positions);
+    limits.max_seq_len = facts.max_positions;
+  }
+  if (limits.max_input_len > limits.max_seq_len) {
+    log_warn("max_input_len {} is larger than max_seq_len {}, clipped", limits.max_input_len,
+             limits.max_seq_len);
+    limits.max_input_len = limits.max_seq_len;
+  }
+  const int64_t most = limits.max_seq_len * limits.max_batch_size;
+  if (limits.max_num_tokens > most) {
+    log_warn("max_num_tokens {} is more than max_seq_len * max_batch_size, lowered to {}",
+             limits.max_num_tokens, most);
+    limits.max_num_tokens = most;
+  }
+  if (limits.max_num_tokens < tokens_per_block) {
+    log_warn("max_num_tokens {} is less than tokens_per_block, raised to {}", limits.max_num_tokens,
+             tokens_per_block);
+    limits.max_num_tokens = tokens_per_block;
+  }
+  if (limits.opt_num_tokens == 0)
+    limits.opt_num_tokens =
+        std::min(limits.max_batch_size * limits.max_beam_width, limits.max_num_tokens);
+}
+
+// The word of kv_cache_type, after its old spelling.
+StatusOr<std::string> cache_type(const Args& args) {
+  std::string type = args.text("--kv_cache_type");
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  if (!type.empty() && type != "PAGED" && type != "CONTINUOUS" && type != "DISABLED")
+    return invalid_argument("--kv_cache_type: '{}' is not one of paged, continuous, disabled",
+                            args.text("--kv_cache_type").substr(0, 40));
+  if (args.given("--paged_kv_cache")) {
+    log_warn("--paged_kv_cache is deprecated, use --kv_cache_type");
+    const std::string old = args.is_on("--paged_kv_cache") ? "PAGED" : "CONTINUOUS";
+    if (!type.empty() && type != old)
+      return invalid_argument("--paged_kv_cache {} contradicts --kv_cache_type {}",
+                              args.text("--paged_kv_cache"), args.text("--kv_cache_type"));
+    type = old;
+  }
+  if (type == "DISABLED")
+    return unsupported(
+        "--kv_cache_type: 'disabled' is not supported yet; allowed: paged, continuous");
+  if (type == "CONTINUOUS") log_warn("a continuous KV cache has no meaning here; it is paged");
+  return std::string("PAGED");
+}
+
+json::value plugin_value(const std::string& word) {
+  if (word == "disable") return nullptr;
+  return json::value(word);
+}
+
+json::object plugin_config(const Args& args, bool paged_context) {
+  json::object out = {{"dtype", "bfloat16"}};
+  for (const char* name : kPlugins) out[name + 2] = plugin_value(args.text(name));
+  for (const char* name : kFeatures) out[name + 2] = args.is_on(name);
+  out["paged_kv_cache"] = true;
+  out["tokens_per_block"] = args.integer("--tokens_per_block");
+  out["use_paged_context_fmha"] = paged_context;
+  return out;
+}
+
+json::object build_config(const Args& args, const Limits& limits, const std::string& kv_cache) {
+  const bool all = args.is_on("--gather_all_token_logits");
+  const bool paged_context = args.is_on("--use_paged_context_fmha") && args.is_on("--context_fmha");
+  const json::object lora = {{"lora_dir", json::array()},
+                             {"lora_ckpt_source", args.text("--lora_ckpt_source")},
+                             {"max_lora_rank", args.integer("--max_lora_rank")},
+                             {"lora_target_modules", json::array()},
+                             {"trtllm_modules_to_hf_modules", json::object()}};
+  return {{"max_input_len", limits.max_input_len},
+          {"max_seq_len", limits.max_seq_len},
+          {"opt_batch_size", 8},
+          {"max_batch_size", limits.max_batch_size},
+          {"max_beam_width", limits.max_beam_width},
+          {"max_num_tokens", limits.max_num_tokens},
+          {"opt_num_tokens", limits.opt_num_tokens},
+          {"max_prompt_embedding_table_size", 0},
+          {"kv_cache_type", kv_cache},
+          {"gather_context_logits", all || args.is_on("--gather_context_logits")},
+          {"gather_generation_logits", all || args.is_on("--gather_generation_logits")},
+          {"strongly_typed", true},
+          {"force_num_profiles", nullptr},
+          {"profiling_verbosity", args.text("--profiling_verbosity")},
+          {"enable_debug_output", args.is_on("--enable_debug_output")},
+          {"max_draft_len", 0},
+          {"speculative_decoding_mode", 1},
+          {"use_refit", false},
+          {"input_timing_cache", nullptr},
+          {"output_timing_cache", "model.cache"},
+          {"lora_config", lora},
+          {"weight_sparsity", args.is_on("--weight_sparsity")},
+          {"weight_streaming", args.is_on("--weight_streaming")},
+          {"plugin_config", plugin_config(args, paged_context)},
+          {"use_strip_plan", args.is_on("--strip_plan")},
+          {"max_encoder_input_len", args.integer("--max_encoder_input_len")},
+          {"monitor_memory", args.is_on("--monitor_memory")},
+          {"use_mrope", false}};
+}
+
+Status check(const Args& args) {
+  if (!args.given("--checkpoint_dir") && !args.given("--model_config"))
+    return invalid_argument("--checkpoint_dir: is missing; give a checkpoint directory");
+  if (args.is_on("--strip_plan"))
+    return unsupported("--strip_plan: engines without weights are not supported yet; leave it out");
+  const int64_t block = args.integer("--tokens_per_block");
+  if (block != 16 && block != 32 && block != 64 && block != 128)
+    return invalid_argument("--tokens_per_block: {} is not one of 16, 32, 64, 128", block);
+  if (args.integer("--auto_parallel") > 1)
+    return unsupported("--auto_parallel: {} is not supported yet; allowed: 1",
+                       args.integer("--auto_parallel"));
+  return ok();
+}
+
+// A directory for a config.json that was given alone.
+StatusOr<ScratchDir> directory_of(const std::string& config) {
+  ASSIGN_OR_RETURN(ScratchDir dir, ScratchDir::create());
+  ASSIGN_OR_RETURN(const std::string text, read_file(config, kMaxConfigBytes));
+  RETURN_IF_ERROR(write_file_atomic(dir.path() / "config.json", text));
+  log_warn("{}: has no weights, so the engine's are random", config);
+  return dir;
+}
+
+Status build(const Args& args) {
+  RETURN_IF_ERROR(check(args));
+  const std::string source =
+      args.text(args.given("--checkpoint_dir") ? "--checkpoint_dir" : "--model_config");
+  std::optional<ScratchDir> scratch;
+  ASSIGN_OR_RETURN(Limits limits, read_limits(args));
+  ASSIGN_OR_RETURN(const std::string kv_cache, cache_type(args));
+  convert::EngineDirOptions options;
+  options.checkpoint_dir = source;
+  if (!args.given("--checkpoint_dir") || source.ends_with(".json")) {
+    ASSIGN_OR_RETURN(ScratchDir directory, directory_of(source));
+    scratch.emplace(std::move(directory));
+    options.checkpoint_dir = scratch->path();
+    options.random_weights = true;
+  }
+  options.output_dir = args.text("--output_dir");
+  options.config_only = args.is_on("--dry_run");
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
+  deduce(model.graph.model, args.integer("--tokens_per_block"), limits);
+  for (const char* name : kPlugins) {
+    if (args.given(name)) log_info("Set {} to {}.", name + 2, args.text(name));
+  }
+  options.build_config = build_config(args, limits, kv_cache);
+  ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
+                   kernels::open_device(args.text("--device"), {.isa = args.text("--isa")}));
+  convert::BuildReport report;
+  RETURN_IF_ERROR(
+      convert::build_engine_dir(options, opened.registry, opened.device->info(), &report));
+  fmt::print("{}: {} MiB for {}\n", options.output_dir.string(), report.bytes >> 20,
+             args.text("--device"));
+  return ok();
+}
+
+}  // namespace
+
+int trtllm_build_main(int argc, char** argv) {
+  return run_tool("trtllm-build", kBuildFlags, argc, argv, "Total time of building all engines",
+                  build);
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,177 @@
+#include "cli/triton/triton_flags.h"
+
+#include <string_view>
+
+#include "base/nearest.h"
+#include "cli/flags/flag_values.h"
+#include "cli/process/server_process.h"
+
+namespace nereid::cli {
+namespace {
+
+StatusOr<const TritonFlag*> find_flag(const std::vector<TritonFlag>& flags, std::string_view name) {
+  std::vector<const TritonFlag*> found;
+  for (const auto& flag : flags) {
+    if (name == flag.name) return &flag;
+    if (!name.empty() && std::string_view(flag.name).starts_with(name)) found.push_back(&flag);
+  }
+  if (found.size() == 1) return found[0];
+  if (found.size() > 1) {
+    std::string names;
+    for (const auto* flag : found) names += fmt::format(" '--{}'", flag->name);
+    return invalid_argument("option '--{}' is ambiguous; possibilities:{}", name, names);
+  }
+  std::set<std::string> names;
+  for (const auto& flag : flags) names.insert(flag.name);
+  return invalid_argument("unrecognized option '--{}'.{}", name, did_you_mean(name, names));
+}
+
+// Two ports that are listened on by this process.
+struct Port {
+  const char* what;
+  const std::string& host;
+  int number;
+  bool reuse;
+};
+
+Status check_ports(const std::vector<Port>& ports) {
+  for (size_t i = 0; i < ports.size(); ++i) {
+    for (size_t j = i + 1; j < ports.size(); ++j) {
+      const Port &a = ports[i], &b = ports[j];
+      if (a.number == 0 || a.number != b.number || a.host != b.host || (a.reuse && b.reuse)) {
+        continue;
+      }
+      return invalid_argument(
+          "The server cannot listen to {} requests and {} requests at the same address and port "
+          "{}:{}",
+          a.what, b.what, a.host, a.number);
+    }
+  }
+  return ok();
+}
+
+Status check(TritonOptions& o) {
+  if (o.repositories.empty()) return invalid_argument("--model-repository must be specified");
+  if (!o.load_models.empty() && o.control_mode != "explicit") {
+    return invalid_argument(
+        "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.");
+  }
+  if (o.has_old_cache_size && !o.cache_name.empty()) {
+    return invalid_argument(
+        "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. "
+        "Please provide one or the other.");
+  }
+  if (o.has_old_cache_size) o.cache_name = "local";
+  for (front::TlsOptions* tls : {&o.http.tls, &o.grpc.tls}) {
+    tls->enabled |= tls->is_mutual;
+    if (!tls->enabled && !(tls->server_cert + tls->server_key + tls->root_cert).empty()) {
+      o.warnings.push_back(fmt::format(
+          "--{0}-server-cert, --{0}-server-key, --{0}-root-cert: no effect without --{0}-use-ssl",
+          tls->flags));
+    }
+  }
+  if (o.http.metrics_use_tls && !o.http.tls.enabled) {
+    return invalid_argument(
+        "--metrics-use-ssl=true needs --http-use-ssl=true, whose certificate it uses");
+  }
+  if (!o.has_metrics_address) o.http.metrics_host = o.http.host;
+  std::vector<Port> ports;
+  if (o.allow_http) ports.push_back({"HTTP", o.http.host, o.http.http_port, o.http.reuse_port});
+  if (o.allow_grpc) ports.push_back({"GRPC", o.grpc.host, o.grpc.port, o.grpc.reuse_port});
+  if (o.allow_metrics) {
+    ports.push_back({"metrics", o.http.metrics_host, o.http.metrics_port, false});
+  }
+  return check_ports(ports);
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+}  // namespace
+
+Status TritonOptions::set_core_bool(const char* flag, const std::string& value,
+                                    TRITONSERVER_Error* (*set)(Core, bool)) {
+  ASSIGN_OR_RETURN(const bool on, parse_bool(value));
+  set_core(flag, [set, on](Core core) { return set(core, on); });
+  return ok();
+}
+
+std::vector<TritonFlag> triton_flags() {
+  auto flags = server_flags();
+  for (const auto& more : {endpoint_flags(), report_flags()}) {
+    flags.insert(flags.end(), more.begin(), more.end());
+  }
+  return flags;
+}
+
+StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
+  const auto flags = triton_flags();
+  TritonOptions options;
+  options.http.threads = options.grpc.threads = default_event_loops();
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    // What separates the ranks of mpirun; the launchers also end the last rank with it.
+    if (word == ":" && i + 1 == argc) break;
+    if (!word.starts_with("--") || word.size() == 2) {
+      return invalid_argument("Unexpected argument: {}", word);
+    }
+    const size_t equals = word.find('=');
+    const std::string_view name = word.substr(2, equals == word.npos ? equals : equals - 2);
+    if (name == "help") {
+      options.wants_help = true;
+      return options;
+    }
+    ASSIGN_OR_RETURN(const TritonFlag* flag, find_flag(flags, name));
+    const bool takes_value = *flag->value != '\0';
+    if (!takes_value && equals != word.npos) {
+      return invalid_argument("option '--{}' doesn't allow an argument", flag->name);
+    }
+    if (takes_value && equals == word.npos && i + 1 == argc) {
+      return invalid_argument("option '--{}' requires an argument", flag->name);
+    }
+    std::string value;
+    if (takes_value) value = equals == word.npos ? argv[++i] : std::string(word.substr(equals + 1));
+    if (const Status status = flag->set(options, value); !status.ok()) {
+      return Status(status.code(),
+                    fmt::format("Bad option: \"--{}\".\n{}", flag->name, message(status)));
+    }
+  }
+  RETURN_IF_ERROR(check(options));
+  return options;
+}
+
+std::string what_is_open(const TritonOptions& options) {
+  std::vector<std::string> ports;
+  const auto add = [&](bool is_on, const char* what, const std::string& host) {
+    if (is_on && !is_loopback(host)) ports.push_back(fmt::format("{} on {}", what, host));
+  };
+  add(options.allow_http, "HTTP", options.http.host);
+  add(options.allow_grpc, "gRPC", options.grpc.host);
+  add(options.allow_metrics, "metrics", options.http.metrics_host);
+  if (ports.empty()) return "";
+  std::vector<std::string> rights;
+  if (options.api_keys.empty() && options.api_key_file.empty()) rights.push_back("no --api-key");
+  if (options.http.allow_shared_memory) rights.push_back("client shared memory");
+  if (options.control_mode == "explicit") rights.push_back("model control");
+  return fmt::format("open to the network: {}; with {}; see docs/security.md",
+                     fmt::join(ports, ", "),
+                     rights.empty() ? "API keys" : fmt::format("{}", fmt::join(rights, ", ")));
+}
+
+std::string triton_usage(const std::string& program) {
+  std::string text = fmt::format("Usage: {} [options]\n", program);
+  for (const auto& [title, flags] :
+       {std::pair{"Models and server", server_flags()}, std::pair{"Endpoints", endpoint_flags()},
+        std::pair{"Metrics, logging, tracing", report_flags()}}) {
+    text += fmt::format("\n{}:\n", title);
+    for (const auto& flag : flags) {
+      const std::string name = *flag.value ? fmt::format("--{} <{}>", flag.name, flag.value)
+                                           : fmt::format("--{}", flag.name);
+      text += fmt::format("  {:50} {}\n", name, flag.help);
+    }
+  }
+  return text;
+}
+
+}  // namespace nereid::cli

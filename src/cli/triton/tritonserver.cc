@@ -1,0 +1,238 @@
+// tritonserver: the core and its endpoints under Triton's command line.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/process/process_signals.h"
+#include "cli/process/ranks.h"
+#include "cli/process/server_process.h"
+#include "cli/process/stop_server.h"
+#include "cli/tools/tools.h"
+#include "cli/triton/triton_flags.h"
+#include "front/grpc/server.h"
+#include "front/kserve/extensions.h"
+#include "front/trace/options.h"
+#include "front/trace/tracer.h"
+#include "triton/core/tritonserver.h"
+
+namespace nereid::cli {
+namespace {
+
+// "<code> - <message>" of an error, which it deletes; "" for none.
+std::string text_of(TRITONSERVER_Error* error) {
+  if (!error) return "";
+  const std::string text =
+      fmt::format("{} - {}", TRITONSERVER_ErrorCodeString(error), TRITONSERVER_ErrorMessage(error));
+  TRITONSERVER_ErrorDelete(error);
+  return text;
+}
+
+struct CoreOptionsDelete {
+  void operator()(TRITONSERVER_ServerOptions* options) const {
+    static_cast<void>(text_of(TRITONSERVER_ServerOptionsDelete(options)));
+  }
+};
+using CoreOptions = std::unique_ptr<TRITONSERVER_ServerOptions, CoreOptionsDelete>;
+
+// The text of what went wrong, or "".
+std::string make_core_options(const TritonOptions& options, CoreOptions& out) {
+  TRITONSERVER_ServerOptions* core = nullptr;
+  if (const auto text = text_of(TRITONSERVER_ServerOptionsNew(&core)); !text.empty()) return text;
+  out.reset(core);
+  const std::string backends = default_backend_dir().string();
+  for (TRITONSERVER_Error* error :
+       {TRITONSERVER_ServerOptionsSetLogFormat(core, TRITONSERVER_LOG_DEFAULT),
+        TRITONSERVER_ServerOptionsSetStrictModelConfig(core, false),
+        TRITONSERVER_ServerOptionsSetBackendDirectory(core, backends.c_str())}) {
+    if (const auto text = text_of(error); !text.empty()) return text;
+  }
+  for (const auto& [flag, set] : options.core) {
+    if (const auto text = text_of(set(core)); !text.empty()) {
+      return fmt::format("{}: {}", flag, text);
+    }
+  }
+  if (options.cache_name.empty()) return "";
+  json::object settings;
+  for (const auto& [key, value] : options.cache_settings) settings[key] = value;
+  const auto text = text_of(TRITONSERVER_ServerOptionsSetCacheConfig(
+      core, options.cache_name.c_str(), json::serialize(settings).c_str()));
+  return text.empty() ? "" : "--cache-config: " + text;
+}
+
+// The running server, stopped in order within one budget of time.
+class TritonProcess {
+ public:
+  explicit TritonProcess(TRITONSERVER_Server* core) : core_(core) {}
+
+  // Opens the ports and says so; false, logged, when one cannot be opened.
+  bool open(const TritonOptions& options, const front::TraceOptions& trace) {
+    const auto extensions =
+        std::make_shared<front::Extensions>(options.log, options.allow_code_upload);
+    auto keys = make_api_keys(options.api_keys, options.api_key_file);
+    if (!keys.ok()) {
+      log_error("{}", message(keys.status()));
+      return false;
+    }
+    api_keys_ = *std::move(keys);
+    budget_ = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
+    auto tracer = front::Tracer::create(core_, trace);
+    if (!tracer.ok()) {
+      log_error("failed to set up tracing: {}", message(tracer.status()));
+      return false;
+    }
+    if (options.allow_grpc && !open_grpc(options, extensions, *tracer)) return false;
+    if (!options.allow_http && !options.allow_metrics) return true;
+    front::HttpOptions http = options.http;
+    http.extensions = extensions;
+    http.budget = budget_;
+    http.api_keys = api_keys_;
+    if (grpc_) http.grpc_stats = grpc_->stats();
+    http.tracer = *std::move(tracer);
+    if (!options.allow_http) http.http_port = -1;
+    if (!options.allow_metrics) http.metrics_port = -1;
+    auto server = front::HttpServer::start(core_, http);
+    if (!server.ok()) {
+      log_error("failed to start HTTP service: {}", message(server.status()));
+      return false;
+    }
+    http_ = *std::move(server);
+    if (options.allow_http) {
+      log_info("Started HTTPService at {}:{}", http.host, http_->http_port());
+    }
+    if (options.allow_metrics) {
+      log_info("Started Metrics Service at {}:{}", http.metrics_host, http_->metrics_port());
+    }
+    return true;
+  }
+
+  void poll() {
+    if (const auto text = text_of(TRITONSERVER_ServerPollModelRepository(core_)); !text.empty()) {
+      log_error("failed to poll the model repository: {}", text);
+    }
+  }
+
+  // Running answers may finish for `budget`; see stop_server.h.
+  void stop(std::chrono::seconds budget) {
+    const StopDeadline deadline(budget);
+    stop_server(core_, grpc_.get(), http_.get(), deadline);
+    grpc_.reset();
+    http_.reset();
+    static_cast<void>(text_of(TRITONSERVER_ServerDelete(core_)));
+  }
+
+ private:
+  bool open_grpc(const TritonOptions& options, const std::shared_ptr<front::Extensions>& extensions,
+                 const std::shared_ptr<front::Tracer>& tracer) {
+    front::GrpcOptions grpc = options.grpc;
+    grpc.extensions = extensions;
+    grpc.tracer = tracer;
+    grpc.budget = budget_;
+    grpc.api_keys = api_keys_;
+    auto server = front::GrpcServer::start(core_, grpc);
+    if (!server.ok()) {
+      log_error("failed to start GRPC service: {}", message(server.status()));
+      return false;
+    }
+    grpc_ = *std::move(server);
+    log_info("Started GRPCInferenceService at {}:{}", grpc.host, grpc_->port());
+    return true;
+  }
+
+  TRITONSERVER_Server* core_;
+  std::shared_ptr<front::ByteBudget> budget_;
+  std::shared_ptr<front::ApiKeys> api_keys_;
+  std::unique_ptr<front::GrpcServer> grpc_;
+  std::unique_ptr<front::HttpServer> http_;
+};
+
+// Waits for SIGINT or SIGTERM and calls `poll` each time that the interval passes without one.
+template <class Poll>
+int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds interval, Poll poll) {
+  while (true) {
+    int received = 0;
+    if (polls) {
+      const timespec time{static_cast<time_t>(interval.count()), 0};
+      received = ::sigtimedwait(&signals, nullptr, &time);
+    } else {
+      received = ::sigwaitinfo(&signals, nullptr);
+    }
+    if (received > 0) return received;
+    if (polls && errno == EAGAIN) poll();
+  }
+}
+
+int serve(const TritonOptions& options) {
+  // Before any thread starts, so that all inherit the mask. Signals after the first stay pending
+  // for ever.
+  const sigset_t signals = block_stop_signals();
+  print_stack_on_crash();
+
+  CoreOptions core_options;
+  if (const auto text = make_core_options(options, core_options); !text.empty()) {
+    std::fprintf(stderr, "error: %s\n", text.c_str());
+    return 1;
+  }
+  const auto trace = front::parse_trace_config(options.trace);
+  if (!trace.ok()) {
+    std::fprintf(stderr, "error: --trace-config: %s\n",
+                 std::string(message(trace.status())).c_str());
+    return 1;
+  }
+  for (const auto& warning : options.warnings) log_warn("{}", warning);
+  if (const std::string open = what_is_open(options); !open.empty()) log_warn("{}", open);
+  TRITONSERVER_Server* core = nullptr;
+  const auto failure = [&] {
+    const OnSignal end_on_signal(signals, end_by);
+    return text_of(TRITONSERVER_ServerNew(&core, core_options.get()));
+  }();
+  if (!failure.empty()) {
+    std::fprintf(stderr, "error: creating server: %s\n", failure.c_str());
+    return 1;
+  }
+  TritonProcess process(core);
+  if (!process.open(options, *trace)) {
+    process.stop(options.exit_timeout);
+    return 1;
+  }
+  const int received = wait_for_signal(signals, options.control_mode == "poll",
+                                       options.poll_interval, [&] { process.poll(); });
+  std::printf("Signal (%d) received.\n", received);
+  std::fflush(stdout);
+  process.stop(options.exit_timeout);
+  return 0;
+}
+
+}  // namespace
+
+int tritonserver_main(int argc, char** argv) {
+  // Launchers and people look for the process by this name, whatever the file is called.
+  ::prctl(PR_SET_NAME, "tritonserver");
+  const auto options = parse_triton_flags(argc, argv);
+  const std::string usage = triton_usage(argv[0]);
+  if (!options.ok()) {
+    std::fprintf(stderr, "%s\n%s: %s\n", usage.c_str(), argv[0],
+                 std::string(message(options.status())).c_str());
+    return 1;
+  }
+  if (options->wants_help) {
+    std::fprintf(stderr, "%s", usage.c_str());
+    return 1;
+  }
+  if (const Status status = check_ranks([](const char* name) { return std::getenv(name); });
+      !status.ok()) {
+    std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
+    return 1;
+  }
+  return serve(*options);
+}
+
+}  // namespace nereid::cli

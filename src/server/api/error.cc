@@ -1,0 +1,135 @@
+// Error objects of the C API.
+#include "server/api/error.h"
+
+#include <exception>
+#include <new>
+
+namespace nereid::server {
+
+TRITONSERVER_Error_Code to_code(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kNotFound:
+      return TRITONSERVER_ERROR_NOT_FOUND;
+    case absl::StatusCode::kInvalidArgument:
+      return TRITONSERVER_ERROR_INVALID_ARG;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kResourceExhausted:
+      return TRITONSERVER_ERROR_UNAVAILABLE;
+    case absl::StatusCode::kUnimplemented:
+      return TRITONSERVER_ERROR_UNSUPPORTED;
+    case absl::StatusCode::kAlreadyExists:
+      return TRITONSERVER_ERROR_ALREADY_EXISTS;
+    case absl::StatusCode::kCancelled:
+      return TRITONSERVER_ERROR_CANCELLED;
+    case absl::StatusCode::kUnknown:
+      return TRITONSERVER_ERROR_UNKNOWN;
+    default:
+      return TRITONSERVER_ERROR_INTERNAL;
+  }
+}
+
+TRITONSERVER_Error* to_error(const Status& status) {
+  if (status.ok()) return nullptr;
+  return new TRITONSERVER_Error{to_code(status.code()), std::string(message(status))};
+}
+
+namespace {
+
+// For when no other can be made; never deleted.
+TRITONSERVER_Error no_memory{TRITONSERVER_ERROR_UNAVAILABLE, "out of memory"};
+
+}  // namespace
+
+TRITONSERVER_Error* exception_error() noexcept {
+  const auto made = [](const char* text) -> TRITONSERVER_Error* {
+    try {
+      return new TRITONSERVER_Error{TRITONSERVER_ERROR_INTERNAL, text};
+    } catch (const std::bad_alloc&) {
+      return &no_memory;
+    }
+  };
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return &no_memory;
+  } catch (const std::exception& e) {
+    return made(e.what());
+  } catch (...) {
+    return made("an exception that is no std::exception");
+  }
+}
+
+void free_error(TRITONSERVER_Error* error) noexcept {
+  if (error != &no_memory) delete error;
+}
+
+Status to_status(const TRITONSERVER_Error* error) {
+  if (error == nullptr) return ok();
+  const auto code = [&] {
+    switch (error->code) {
+      case TRITONSERVER_ERROR_NOT_FOUND:
+        return absl::StatusCode::kNotFound;
+      case TRITONSERVER_ERROR_INVALID_ARG:
+        return absl::StatusCode::kInvalidArgument;
+      case TRITONSERVER_ERROR_UNAVAILABLE:
+        return absl::StatusCode::kUnavailable;
+      case TRITONSERVER_ERROR_UNSUPPORTED:
+        return absl::StatusCode::kUnimplemented;
+      case TRITONSERVER_ERROR_ALREADY_EXISTS:
+        return absl::StatusCode::kAlreadyExists;
+      case TRITONSERVER_ERROR_CANCELLED:
+        return absl::StatusCode::kCancelled;
+      case TRITONSERVER_ERROR_UNKNOWN:
+        return absl::StatusCode::kUnknown;
+      default:
+        return absl::StatusCode::kInternal;
+    }
+  }();
+  return Status(code, error->message);
+}
+
+Status take(TRITONSERVER_Error* error) {
+  Status status = to_status(error);
+  free_error(error);
+  return status;
+}
+
+const char* code_string(TRITONSERVER_Error_Code code) {
+  switch (code) {
+    case TRITONSERVER_ERROR_UNKNOWN:
+      return "Unknown";
+    case TRITONSERVER_ERROR_INTERNAL:
+      return "Internal";
+    case TRITONSERVER_ERROR_NOT_FOUND:
+      return "Not found";
+    case TRITONSERVER_ERROR_INVALID_ARG:
+      return "Invalid argument";
+    case TRITONSERVER_ERROR_UNAVAILABLE:
+      return "Unavailable";
+    case TRITONSERVER_ERROR_UNSUPPORTED:
+      return "Unsupported";
+    case TRITONSERVER_ERROR_ALREADY_EXISTS:
+      return "Already exists";
+    case TRITONSERVER_ERROR_CANCELLED:
+      return "Cancelled";
+  }
+  return "<invalid code>";
+}
+
+}  // namespace nereid::server
+
+using nereid::server::code_string;
+
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* msg) {
+  return new TRITONSERVER_Error{code, msg == nullptr ? "" : msg};
+}
+
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { nereid::server::free_error(error); }
+
+TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
+
+const char* TRITONSERVER_ErrorCodeString(TRITONSERVER_Error* error) {
+  return code_string(error->code);
+}
+
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }

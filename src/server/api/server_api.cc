@@ -1,0 +1,494 @@
+// C API: server options, the server itself, and logging.
+#include <spdlog/spdlog.h>
+
+#include <charconv>
+#include <cstring>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/request_flags.h"
+#include "server/api/error.h"
+#include "server/api/values.h"
+#include "server/log_switches.h"
+#include "server/model/run_here.h"
+#include "server/request/request.h"
+#include "server/server.h"
+
+using namespace nereid;          // NOLINT: this file is the C face of what is in there
+using namespace nereid::server;  // NOLINT
+
+namespace {
+
+ServerOptions* of(TRITONSERVER_ServerOptions* options) {
+  return reinterpret_cast<ServerOptions*>(options);
+}
+
+// For a setter that works for one value only.
+TRITONSERVER_Error* only(bool is_default, const char* setter) {
+  return is_default ? nullptr : to_error(unsupported("{}: only the default value works", setter));
+}
+
+// The trace is the core's only when the request is.
+Status enqueue_traced(InferenceRequest* request, InferenceTrace* trace) {
+  const auto hold = std::make_shared<TraceHold>(trace);
+  request->trace = hold;
+  const auto model = request->model;  // the request may be gone when this returns
+  Status status = model->enqueue(request);
+  if (status.ok()) return status;
+  request->trace.reset();
+  hold->disown();
+  return status;
+}
+
+TRITONSERVER_Message* message_of(std::string text) {
+  return new TRITONSERVER_Message{std::move(text)};
+}
+
+spdlog::level::level_enum log_level(TRITONSERVER_LogLevel level) {
+  switch (level) {
+    case TRITONSERVER_LOG_INFO:
+      return spdlog::level::info;
+    case TRITONSERVER_LOG_WARN:
+      return spdlog::level::warn;
+    case TRITONSERVER_LOG_ERROR:
+      return spdlog::level::err;
+    case TRITONSERVER_LOG_VERBOSE:
+      return spdlog::level::debug;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) { return is_log_on(level); }
+
+TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* filename,
+                                            const int line, const char* msg) try {
+  const std::string_view path = filename == nullptr ? "" : filename;
+  const size_t slash = path.rfind('/');
+  const char* file = slash == std::string_view::npos ? filename : filename + slash + 1;
+  spdlog::log({filename == nullptr ? "" : file, line, ""}, log_level(level), "{}", msg);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsNew(TRITONSERVER_ServerOptions** options) try {
+  install_log_switches();
+  *options = reinterpret_cast<TRITONSERVER_ServerOptions*>(new ServerOptions);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsDelete(TRITONSERVER_ServerOptions* options) {
+  delete of(options);
+  return nullptr;
+}
+
+// A setter that stores its value.
+#define NEREID_STORE_OPTION(setter, type, field)                                              \
+  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions* options, \
+                                                         type value) try {                    \
+    of(options)->field = value;                                                               \
+    return nullptr;                                                                           \
+  }                                                                                           \
+  NEREID_CATCH
+NEREID_STORE_OPTION(SetServerId, const char*, id)
+NEREID_STORE_OPTION(SetModelControlMode, TRITONSERVER_ModelControlMode, control_mode)
+NEREID_STORE_OPTION(SetModelConfigName, const char*, model_config_name)
+NEREID_STORE_OPTION(SetStrictModelConfig, bool, strict_model_config)
+NEREID_STORE_OPTION(SetModelLoadThreadCount, unsigned int, model_load_threads)
+NEREID_STORE_OPTION(SetModelLoadRetryCount, unsigned int, model_load_retries)
+NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
+NEREID_STORE_OPTION(SetStrictReadiness, bool, strict_readiness)
+NEREID_STORE_OPTION(SetMinSupportedComputeCapability, double, min_compute_capability)
+NEREID_STORE_OPTION(SetExitTimeout, unsigned int, exit_timeout_s)
+NEREID_STORE_OPTION(SetMetrics, bool, metrics.enabled)
+NEREID_STORE_OPTION(SetGpuMetrics, bool, metrics.gpu)
+NEREID_STORE_OPTION(SetCpuMetrics, bool, metrics.cpu)
+NEREID_STORE_OPTION(SetPinnedMemoryPoolByteSize, uint64_t, pinned_pool_bytes)
+NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
+NEREID_STORE_OPTION(SetCacheDirectory, const char*, cache_dir)
+NEREID_STORE_OPTION(SetRepoAgentDirectory, const char*, agent_dir)
+#undef NEREID_STORE_OPTION
+
+// A setter that accepts only what this server does anyway.
+#define NEREID_FIXED_OPTION(setter, type, condition)                                  \
+  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
+                                                         type value) {                \
+    return only(condition, "TRITONSERVER_ServerOptions" #setter);                     \
+  }
+NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
+#undef NEREID_FIXED_OPTION
+
+// A setter about something that this core has none of: GPUs of its own whose memories could reach
+// each other. Any value works, because there is nothing that it could change.
+#define NEREID_MOOT_OPTION(setter, ...)                                               \
+  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
+                                                         __VA_ARGS__) {               \
+    return nullptr;                                                                   \
+  }
+NEREID_MOOT_OPTION(SetEnablePeerAccess, bool)
+#undef NEREID_MOOT_OPTION
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsInterval(
+    TRITONSERVER_ServerOptions* options, uint64_t metrics_interval_ms) try {
+  if (metrics_interval_ms == 0) {
+    return to_error(invalid_argument("metrics interval must be at least 1 ms, got 0"));
+  }
+  of(options)->metrics.interval_ms = metrics_interval_ms;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsConfig(TRITONSERVER_ServerOptions* options,
+                                                               const char*, const char* setting,
+                                                               const char* value) try {
+  return to_error(set_metrics_config(of(options)->metrics, setting, value));
+}
+NEREID_CATCH
+
+// Options of memory and threads that this core does not have; 0 asks for none.
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(TRITONSERVER_ServerOptions*,
+                                                                        int gpu_device,
+                                                                        uint64_t size) try {
+  if (size == 0) return nullptr;
+  return to_error(
+      unsupported("CUDA memory pool of {} bytes on GPU {}: the core has no pools of GPU memory, "
+                  "backends allocate their own; only 0 is allowed",
+                  size, gpu_device));
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(TRITONSERVER_ServerOptions*,
+                                                                        int gpu_device,
+                                                                        size_t size) try {
+  if (size == 0) return nullptr;
+  return to_error(
+      unsupported("CUDA virtual address size of {} bytes on GPU {}: the core keeps implicit state "
+                  "in host memory; only 0 is allowed",
+                  size, gpu_device));
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(
+    TRITONSERVER_ServerOptions*, unsigned int thread_count) try {
+  if (thread_count == 0) return nullptr;
+  return to_error(
+      unsupported("buffer manager thread count {}: tensors are handed on without copies, there is "
+                  "no buffer manager; only 0 is allowed",
+                  thread_count));
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
+    TRITONSERVER_ServerOptions*, const TRITONSERVER_InstanceGroupKind kind, const int device_id,
+    const double fraction) try {
+  if (fraction >= 1) return nullptr;
+  return to_error(
+      unsupported("model load limit of {} for {} {}: the core does not watch device memory; only "
+                  "fractions of 1 and more are allowed",
+                  fraction, TRITONSERVER_InstanceGroupKindString(kind), device_id));
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetRateLimiterMode(
+    TRITONSERVER_ServerOptions* options, TRITONSERVER_RateLimitMode mode) try {
+  if (mode != TRITONSERVER_RATE_LIMIT_OFF && mode != TRITONSERVER_RATE_LIMIT_EXEC_COUNT) {
+    return to_error(
+        invalid_argument("TRITONSERVER_ServerOptionsSetRateLimiterMode: unknown rate limit mode {}",
+                         static_cast<int>(mode)));
+  }
+  of(options)->limit_rates = mode == TRITONSERVER_RATE_LIMIT_EXEC_COUNT;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsAddRateLimiterResource(
+    TRITONSERVER_ServerOptions* options, const char* name, size_t count, int device) try {
+  if (device < RateLimiter::kGlobal) {
+    return to_error(invalid_argument(
+        "rate limiter resource '{}': device {}, allowed are devices from 0, -1 (every device) and "
+        "-2 (global)",
+        name, device));
+  }
+  of(options)->rate_resources[{device, name}] = count;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelRepositoryPath(
+    TRITONSERVER_ServerOptions* options, const char* path) try {
+  of(options)->repositories.emplace_back(path);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_ServerOptions* options,
+                                                              const char* model_name) try {
+  of(options)->startup_models.insert(model_name);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetBackendConfig(TRITONSERVER_ServerOptions* options,
+                                                               const char* backend_name,
+                                                               const char* setting,
+                                                               const char* value) try {
+  of(options)->backend_settings[backend_name][setting] = value;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetHostPolicy(TRITONSERVER_ServerOptions* options,
+                                                            const char* policy_name,
+                                                            const char* setting,
+                                                            const char* value) try {
+  of(options)->host_policies[policy_name][setting] = value;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogInfo(TRITONSERVER_ServerOptions*,
+                                                         bool log) try {
+  switch_log(TRITONSERVER_LOG_INFO, log);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogWarn(TRITONSERVER_ServerOptions*,
+                                                         bool log) try {
+  switch_log(TRITONSERVER_LOG_WARN, log);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogError(TRITONSERVER_ServerOptions*,
+                                                          bool log) try {
+  switch_log(TRITONSERVER_LOG_ERROR, log);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(TRITONSERVER_ServerOptions*,
+                                                            int level) try {
+  set_log_verbosity(level);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCacheConfig(TRITONSERVER_ServerOptions* options,
+                                                             const char* cache_name,
+                                                             const char* config_json) try {
+  ServerOptions& o = *of(options);
+  if (cache_name == nullptr || *cache_name == 0) {
+    return to_error(invalid_argument("the cache has no name"));
+  }
+  if (!o.cache_name.empty() && o.cache_name != cache_name) {
+    return to_error(invalid_argument("cache '{}': only one cache is possible, and '{}' is set",
+                                     cache_name, o.cache_name));
+  }
+  const auto config = parse_json(config_json == nullptr ? "" : config_json);
+  if (!config.ok() || !config->is_object()) {
+    return to_error(invalid_argument("cache '{}': the configuration is no JSON object: {}",
+                                     cache_name, config_json == nullptr ? "" : config_json));
+  }
+  o.cache_name = cache_name;
+  o.cache_config = config_json;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetResponseCacheByteSize(
+    TRITONSERVER_ServerOptions* options, uint64_t size) try {
+  if (size == 0) return nullptr;
+  const std::string config = fmt::format(R"({{"size":"{}"}})", size);
+  return TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", config.c_str());
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFormat(
+    TRITONSERVER_ServerOptions*, const TRITONSERVER_LogFormat format) try {
+  set_log_format(format);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFile(TRITONSERVER_ServerOptions*,
+                                                         const char* file) try {
+  return to_error(set_log_file(file));
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerNew(TRITONSERVER_Server** server,
+                                           TRITONSERVER_ServerOptions* options) try {
+  auto made = Server::create(*of(options));
+  if (!made.ok()) return to_error(made.status());
+  *server = reinterpret_cast<TRITONSERVER_Server*>(made->release());
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerDelete(TRITONSERVER_Server* server) try {
+  const Status stopped = of(server)->stop();
+  if (!stopped.ok()) log_error("failed to stop server: {}", message(stopped));
+  // A load that did not end in time goes on in there.
+  if (!of(server)->models().is_changing()) delete of(server);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerStop(TRITONSERVER_Server* server) try {
+  return to_error(of(server)->stop());
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerSetExitTimeout(TRITONSERVER_Server* server,
+                                                      unsigned int timeout) try {
+  of(server)->set_exit_timeout(timeout);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server* server, bool* live) try {
+  *live = of(server)->is_live();
+  return to_error(of(server)->check_running());
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) try {
+  *ready = of(server)->is_ready();
+  return to_error(of(server)->check_running());
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server,
+                                                    const char* model_name, int64_t model_version,
+                                                    bool* ready) try {
+  *ready = false;
+  if (Status s = of(server)->check_running(); !s.ok()) return to_error(s);
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok() && absl::IsNotFound(model.status())) return to_error(model.status());
+  if (!model.ok()) return nullptr;
+  const auto* backend_model = dynamic_cast<const BackendModel*>(model->get());
+  *ready = backend_model == nullptr || backend_model->ready();
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelBatchProperties(TRITONSERVER_Server* server,
+                                                            const char* model_name,
+                                                            int64_t model_version, uint32_t* flags,
+                                                            void** voidp) try {
+  if (voidp != nullptr) *voidp = nullptr;
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *flags = (*model)->config().max_batch_size > 0 ? TRITONSERVER_BATCH_FIRST_DIM
+                                                 : TRITONSERVER_BATCH_UNKNOWN;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server* server,
+                                                                  const char* model_name,
+                                                                  int64_t model_version,
+                                                                  uint32_t* txn_flags,
+                                                                  void** voidp) try {
+  if (voidp != nullptr) *voidp = nullptr;
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *txn_flags = (*model)->decoupled() ? TRITONSERVER_TXN_DECOUPLED : TRITONSERVER_TXN_ONE_TO_ONE;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server* server,
+                                                TRITONSERVER_Message** server_metadata) try {
+  *server_metadata = message_of(of(server)->metadata());
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server* server,
+                                                     const char* model_name, int64_t model_version,
+                                                     TRITONSERVER_Message** model_metadata) try {
+  auto text = of(server)->model_metadata(model_name, model_version);
+  if (!text.ok()) return to_error(text.status());
+  *model_metadata = message_of(*std::move(text));
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server,
+                                                   const char* model_name, int64_t model_version,
+                                                   uint32_t config_version,
+                                                   TRITONSERVER_Message** model_config) try {
+  if (config_version != 1) {
+    return to_error(
+        unsupported("model config version {} is not supported, only 1", config_version));
+  }
+  auto model = of(server)->find(model_name, model_version);
+  if (!model.ok()) return to_error(model.status());
+  *model_config = message_of((*model)->config().json);
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server* server, uint32_t flags,
+                                                  TRITONSERVER_Message** model_index) try {
+  *model_index = message_of(of(server)->index((flags & TRITONSERVER_INDEX_FLAG_READY) != 0));
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerModelStatistics(TRITONSERVER_Server* server,
+                                                       const char* model_name,
+                                                       const int64_t model_version,
+                                                       TRITONSERVER_Message** model_stats) try {
+  auto text = of(server)->statistics(model_name, model_version);
+  if (!text.ok()) return to_error(text.status());
+  *model_stats = message_of(*std::move(text));
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
+                                                  TRITONSERVER_InferenceRequest* request,
+                                                  TRITONSERVER_InferenceTrace* trace) try {
+  InferenceRequest* r = server::of(request);
+  if (r->is_owned()) {
+    return to_error(invalid_argument("{}the request is in flight already", r->log_id()));
+  }
+  const RunHere here((r->flags & kMayRunHere) != 0);
+  r->flags &= ~kMayRunHere;
+  if (trace == nullptr) return to_error(r->model->enqueue(r));
+  return to_error(enqueue_traced(r, server::of(trace)));
+}
+NEREID_CATCH
+
+struct TRITONSERVER_Metrics {
+  std::string text;
+};
+
+TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server,
+                                               TRITONSERVER_Metrics** metrics) try {
+  *metrics = new TRITONSERVER_Metrics{of(server)->metrics_text()};
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_MetricsDelete(TRITONSERVER_Metrics* metrics) {
+  delete metrics;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics,
+                                                  TRITONSERVER_MetricFormat format,
+                                                  const char** base, size_t* byte_size) try {
+  if (format != TRITONSERVER_METRIC_PROMETHEUS) {
+    return to_error(invalid_argument("unknown metrics format {}", static_cast<int>(format)));
+  }
+  *base = metrics->text.data();
+  *byte_size = metrics->text.size();
+  return nullptr;
+}
+NEREID_CATCH

@@ -1,0 +1,216 @@
+// Names of enumerations, parameters, JSON messages and buffer attributes of the C API.
+#include "server/api/values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "base/json.h"
+#include "server/api/error.h"
+
+using nereid::server::to_error;
+
+namespace {
+
+struct TypeRow {
+  const char* name;
+  uint32_t bytes;
+};
+// Indexed by TRITONSERVER_DataType.
+constexpr TypeRow kTypes[] = {{"<invalid>", 0}, {"BOOL", 1},   {"UINT8", 1}, {"UINT16", 2},
+                              {"UINT32", 4},    {"UINT64", 8}, {"INT8", 1},  {"INT16", 2},
+                              {"INT32", 4},     {"INT64", 8},  {"FP16", 2},  {"FP32", 4},
+                              {"FP64", 8},      {"BYTES", 0},  {"BF16", 2}};
+
+}  // namespace
+
+const void* TRITONSERVER_Parameter::pointer() const {
+  switch (value.index()) {
+    case 0:
+      return std::get<0>(value).c_str();
+    case 1:
+      return &std::get<1>(value);
+    case 2:
+      return &std::get<2>(value);
+    case 3:
+      return &std::get<3>(value);
+    default:
+      return std::get<4>(value).base;
+  }
+}
+
+TRITONSERVER_Error* TRITONSERVER_ApiVersion(uint32_t* major, uint32_t* minor) {
+  *major = TRITONSERVER_API_VERSION_MAJOR;
+  *minor = TRITONSERVER_API_VERSION_MINOR;
+  return nullptr;
+}
+
+const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType datatype) {
+  return static_cast<size_t>(datatype) < std::size(kTypes) ? kTypes[datatype].name : kTypes[0].name;
+}
+
+TRITONSERVER_DataType TRITONSERVER_StringToDataType(const char* dtype) {
+  for (size_t i = 1; i < std::size(kTypes); ++i) {
+    if (std::string_view(dtype) == kTypes[i].name) return static_cast<TRITONSERVER_DataType>(i);
+  }
+  return TRITONSERVER_TYPE_INVALID;
+}
+
+uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) {
+  return static_cast<size_t>(datatype) < std::size(kTypes) ? kTypes[datatype].bytes : 0;
+}
+
+const char* TRITONSERVER_MemoryTypeString(TRITONSERVER_MemoryType memtype) {
+  switch (memtype) {
+    case TRITONSERVER_MEMORY_CPU:
+      return "CPU";
+    case TRITONSERVER_MEMORY_CPU_PINNED:
+      return "CPU_PINNED";
+    case TRITONSERVER_MEMORY_GPU:
+      return "GPU";
+  }
+  return "<invalid>";
+}
+
+const char* TRITONSERVER_ParameterTypeString(TRITONSERVER_ParameterType paramtype) {
+  switch (paramtype) {
+    case TRITONSERVER_PARAMETER_STRING:
+      return "STRING";
+    case TRITONSERVER_PARAMETER_INT:
+      return "INT";
+    case TRITONSERVER_PARAMETER_BOOL:
+      return "BOOL";
+    case TRITONSERVER_PARAMETER_DOUBLE:
+      return "DOUBLE";
+    case TRITONSERVER_PARAMETER_BYTES:
+      return "BYTES";
+  }
+  return "<invalid>";
+}
+
+const char* TRITONSERVER_InstanceGroupKindString(TRITONSERVER_InstanceGroupKind kind) {
+  switch (kind) {
+    case TRITONSERVER_INSTANCEGROUPKIND_AUTO:
+      return "AUTO";
+    case TRITONSERVER_INSTANCEGROUPKIND_CPU:
+      return "CPU";
+    case TRITONSERVER_INSTANCEGROUPKIND_GPU:
+      return "GPU";
+    case TRITONSERVER_INSTANCEGROUPKIND_MODEL:
+      return "MODEL";
+  }
+  return "<invalid>";
+}
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
+                                                  const TRITONSERVER_ParameterType type,
+                                                  const void* value) {
+  switch (type) {
+    case TRITONSERVER_PARAMETER_STRING:
+      return new TRITONSERVER_Parameter{name, std::string(static_cast<const char*>(value))};
+    case TRITONSERVER_PARAMETER_INT:
+      return new TRITONSERVER_Parameter{name, *static_cast<const int64_t*>(value)};
+    case TRITONSERVER_PARAMETER_BOOL:
+      return new TRITONSERVER_Parameter{name, *static_cast<const bool*>(value)};
+    case TRITONSERVER_PARAMETER_DOUBLE:
+      return new TRITONSERVER_Parameter{name, *static_cast<const double*>(value)};
+    default:
+      return nullptr;
+  }
+}
+
+TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const void* byte_ptr,
+                                                       const uint64_t size) {
+  return new TRITONSERVER_Parameter{name, TRITONSERVER_Parameter::Bytes{byte_ptr, size}};
+}
+
+void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter* parameter) { delete parameter; }
+
+TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Message** message,
+                                                              const char* base,
+                                                              size_t byte_size) try {
+  const std::string_view text(base, byte_size);
+  if (auto parsed = nereid::parse_json(text); !parsed.ok()) return to_error(parsed.status());
+  *message = new TRITONSERVER_Message{std::string(text)};
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
+  delete message;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message,
+                                                        const char** base, size_t* byte_size) {
+  *base = message->text.data();
+  *byte_size = message->text.size();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesNew(
+    TRITONSERVER_BufferAttributes** attributes) try {
+  *attributes = new TRITONSERVER_BufferAttributes;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesDelete(TRITONSERVER_BufferAttributes* attributes) {
+  delete attributes;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryTypeId(
+    TRITONSERVER_BufferAttributes* attributes, int64_t memory_type_id) try {
+  attributes->memory_type_id = memory_type_id;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryType(
+    TRITONSERVER_BufferAttributes* attributes, TRITONSERVER_MemoryType memory_type) try {
+  attributes->memory_type = memory_type;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetCudaIpcHandle(
+    TRITONSERVER_BufferAttributes* attributes, void* cuda_ipc_handle) try {
+  attributes->cuda_ipc_handle.reset();
+  if (cuda_ipc_handle == nullptr) return nullptr;
+  auto& handle = attributes->cuda_ipc_handle.emplace();
+  std::memcpy(handle.data(), cuda_ipc_handle, handle.size());
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetByteSize(
+    TRITONSERVER_BufferAttributes* attributes, size_t byte_size) try {
+  attributes->byte_size = byte_size;
+  return nullptr;
+}
+NEREID_CATCH
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesMemoryTypeId(
+    TRITONSERVER_BufferAttributes* attributes, int64_t* memory_type_id) {
+  *memory_type_id = attributes->memory_type_id;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesMemoryType(
+    TRITONSERVER_BufferAttributes* attributes, TRITONSERVER_MemoryType* memory_type) {
+  *memory_type = attributes->memory_type;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesCudaIpcHandle(
+    TRITONSERVER_BufferAttributes* attributes, void** cuda_ipc_handle) {
+  *cuda_ipc_handle = attributes->cuda_ipc_handle ? attributes->cuda_ipc_handle->data() : nullptr;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONSERVER_BufferAttributesByteSize(TRITONSERVER_BufferAttributes* attributes,
+                                                          size_t* byte_size) {
+  *byte_size = attributes->byte_size;
+  return nullptr;
+}

@@ -1,0 +1,116 @@
+// See batcher.h.
+#include "server/batching/batcher.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace nereid::server {
+namespace {
+
+void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& lock,
+                uint64_t wake_ns) {
+  if (wake_ns == std::numeric_limits<uint64_t>::max()) {
+    changed.wait(lock);
+  } else {
+    changed.wait_until(lock, Time(std::chrono::nanoseconds(wake_ns)));
+  }
+}
+
+}  // namespace
+
+Batcher::Batcher(Drop drop) : drop_(std::move(drop)) { bell_->batcher = this; }
+
+void Batcher::start() {
+  timer_ = std::thread([this] { run_timer(); });
+}
+
+void Batcher::shut() {
+  close();
+  {
+    std::lock_guard lock(bell_->mutex);
+    bell_->batcher = nullptr;
+  }
+  if (timer_.joinable()) timer_.join();
+}
+
+void Batcher::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+    on_close();
+  }
+  changed_.notify_all();
+  timer_wakes_.notify_all();
+}
+
+void Batcher::watch(const InferenceRequest& request) {
+  request.context()->cancel_state().on_cancel([bell = bell_] {
+    std::lock_guard lock(bell->mutex);
+    if (bell->batcher != nullptr) bell->batcher->ring();
+  });
+}
+
+void Batcher::watched(const InferenceRequest& request) {
+  if (!request.context()->is_cancelled()) return;
+  has_cancelled_.store(true);
+  timer_wakes_.notify_all();
+}
+
+void Batcher::ring() {
+  // The lock orders the flag with the timer's decision to sleep.
+  std::lock_guard lock(mutex_);
+  has_cancelled_.store(true);
+  timer_wakes_.notify_all();
+}
+
+void Batcher::wake_at(uint64_t at_ns) {
+  if (at_ns >= due_ns_) return;
+  due_ns_ = at_ns;
+  timer_wakes_.notify_all();
+}
+
+bool Batcher::sweep_if_due(Lock& lock, uint64_t now) {
+  if (!has_cancelled_.exchange(false) && now < due_ns_) return false;
+  due_ns_ = sweep(now);
+  if (rejected_.empty()) return false;
+  std::vector<std::pair<InferenceRequest*, Status>> rejected;
+  rejected.swap(rejected_);
+  lock.unlock();
+  for (const auto& [request, status] : rejected) drop_(request, status);
+  lock.lock();
+  return true;
+}
+
+void Batcher::run_timer() {
+  Lock lock(mutex_);
+  while (!closed_) {
+    if (sweep_if_due(lock, now_ns())) continue;
+    wait_until(timer_wakes_, lock, due_ns_);
+  }
+}
+
+std::vector<InferenceRequest*> Batcher::take(size_t instance, Gate* gate) {
+  bool has_turn = false;
+  Lock lock(mutex_);
+  while (true) {
+    const uint64_t now = now_ns();
+    if (sweep_if_due(lock, now)) continue;
+    uint64_t wake_ns = kNever;
+    const bool is_due = plan(instance, now, wake_ns);
+    if (is_due && (gate == nullptr || has_turn)) return take_planned(instance);
+    if (is_due || (gate != nullptr && gate->is_inside())) {
+      // What was to run may be gone, or have grown, when the turn comes.
+      lock.unlock();
+      if (is_due) gate->enter();
+      if (!is_due) gate->leave();
+      has_turn = is_due;
+      lock.lock();
+      continue;
+    }
+    if (closed_ && wake_ns == kNever) return {};
+    wait_until(changed_, lock, std::min(wake_ns, due_ns_));
+  }
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,44 @@
+// The requests of a model without sequences: priority levels, queue policies, and the batches that
+// the dynamic batcher forms. Any instance runs any request.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "server/batching/batch_rule.h"
+#include "server/batching/batcher.h"
+#include "server/config/model_config.h"
+
+namespace nereid::server {
+
+class RequestQueue : public Batcher {
+ public:
+  // `config` and `strategy`, which may be null, must outlive the queue.
+  RequestQueue(const ModelConfig& config, const BatchStrategy* strategy, Drop drop);
+  ~RequestQueue() override { shut(); }
+
+  // Unavailable: the queue is closed, or full by its policy.
+  Status push(InferenceRequest* request) override;
+
+ private:
+  struct Waiting {
+    InferenceRequest* request;
+    uint64_t deadline_ns;  // 0 = none
+  };
+  struct Level {
+    QueuePolicy policy;
+    std::deque<Waiting> waiting, delayed;  // delayed: too late, but allowed to run after the others
+  };
+
+  bool plan(size_t instance, uint64_t now, uint64_t& wake_ns) override;
+  std::vector<InferenceRequest*> take_planned(size_t instance) override;
+  uint64_t sweep(uint64_t now) override;
+  Level& level_of(const InferenceRequest& request);
+
+  const ModelConfig& config_;
+  BatchRule rule_;
+  std::vector<Level> levels_;  // highest priority first
+  size_t planned_ = 0;
+};
+
+}  // namespace nereid::server

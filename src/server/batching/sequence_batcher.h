@@ -1,0 +1,106 @@
+// The sequence batcher: every request of a sequence runs on the same instance, in order. A sequence
+// holds a slot of an instance from its first request to its end; without a free slot it waits.
+// Strategy direct: a slot is a place in the batch. Oldest: slots are candidates, whose next
+// requests are batched like single ones, the oldest first.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "server/batching/batch_rule.h"
+#include "server/batching/batcher.h"
+#include "server/batching/response_order.h"
+#include "server/batching/sequence_inputs.h"
+#include "server/model/model.h"
+
+namespace nereid::server {
+
+class SequenceBatcher;
+
+// The requests of one correlation id, from a START until the sequence ends. A START in between
+// begins a new sequence in the same lane.
+struct SequenceLane {
+  CorrelationId id;
+  std::deque<InferenceRequest*> waiting;
+  int num_running = 0;     // handed to an instance, not yet released
+  bool has_ended = false;  // no request will follow
+  bool has_slot = false;
+  uint64_t seen_ns = 0;  // last sign of life
+  std::unique_ptr<ImplicitStates> states;
+  uint32_t client_flags = 0;  // iterative: what the client had set, put back at the end
+  CorrelationId client_id;
+};
+
+// From the hand-over of a request to an instance until its release.
+struct SequenceTurn {
+  SequenceBatcher* batcher;
+  std::shared_ptr<SequenceLane> lane;
+};
+
+class SequenceBatcher : public Batcher {
+ public:
+  // Requests run on instances [0, num_instances). InvalidArgument when an initial state cannot be
+  // read. `model` must outlive the batcher.
+  static StatusOr<std::unique_ptr<SequenceBatcher>> create(Model& model, size_t num_instances,
+                                                           Drop drop);
+  ~SequenceBatcher() override { shut(); }
+
+  // InvalidArgument for a request that belongs to no sequence.
+  Status push(InferenceRequest* request) override;
+  bool continues(const InferenceRequest& request) override;
+
+  // For InferenceRequest: the backend lets go of a request, for good or to have it again.
+  void released(const SequenceTurn& turn, InferenceRequest* request);
+  // InvalidArgument when the sequence has ended meanwhile; the request is then still handed over.
+  Status reschedule(const SequenceTurn& turn, InferenceRequest* request);
+
+  // The inputs of a sequence's first request, for one that belongs to none.
+  void add_warmup_inputs(InferenceRequest& request) const;
+
+ private:
+  using Lane = std::shared_ptr<SequenceLane>;
+  struct Instance {
+    std::vector<Lane> slots;  // grows as needed; null = free
+    std::unique_ptr<ResponseOrder> order;
+    std::vector<size_t> planned;  // slots of the next batch
+  };
+
+  SequenceBatcher(Model& model, size_t num_instances, InitialStates initial, Drop drop);
+
+  bool plan(size_t instance, uint64_t now, uint64_t& wake_ns) override;
+  std::vector<InferenceRequest*> take_planned(size_t instance) override;
+  uint64_t sweep(uint64_t now) override;
+  void on_close() override;
+
+  Status check(const InferenceRequest& request) const;
+  Status no_start(const CorrelationId& id) const;
+  StatusOr<Lane> lane_for(InferenceRequest& request);
+  void place(const Lane& lane);
+  void prepare(const Lane& lane, InferenceRequest& request);
+  InferenceRequest* hand_over(Instance& instance, size_t slot);
+  bool plan_direct(Instance& instance, const std::vector<size_t>& fronts, uint64_t now,
+                   uint64_t& wake_ns) const;
+  bool plan_oldest(Instance& instance, std::vector<size_t> fronts, uint64_t now,
+                   uint64_t& wake_ns) const;
+  void end(const Lane& lane);            // no request follows
+  void leave_if_over(const Lane& lane);  // frees the slot
+  void fill_slots();                     // from the backlog
+  bool sweep_lane(const Lane& lane, uint64_t now, uint64_t& next);
+
+  Model& model_;
+  const ModelConfig& config_;
+  const SequenceBatching& rules_;
+  const InitialStates initial_;
+  const size_t max_slots_;    // of an instance
+  const bool one_at_a_time_;  // a sequence's next request waits for the release of the one before
+  const uint64_t max_idle_ns_;
+  std::vector<Instance> instances_;
+  std::list<Lane> backlog_;
+  std::map<CorrelationId, Lane> live_;  // those whose next request may come
+  uint64_t next_id_ = 0;                // iterative: made for requests without one
+};
+
+}  // namespace nereid::server

@@ -1,0 +1,335 @@
+// ModelConfig message -> plain, validated data.
+#include "server/config/config_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/log.h"
+#include "server/ensemble/ensemble_check.h"
+
+namespace nereid::server {
+namespace {
+
+constexpr int kMaxDims = 32;
+constexpr uint32_t kMaxWarmupBatch = 1 << 16;
+
+// `kind` is "input" or "output"; Message is ModelInput or ModelOutput.
+template <class Message>
+StatusOr<TensorSpec> tensor_spec(const Message& m, const char* kind, int index, const Parsed& p) {
+  const std::string where = p.where(kind, index);
+  if (m.name().empty())
+    return invalid_argument("model {} must specify 'name' for {}{}", kind, p.config.name(), where);
+  if (m.data_type() == inference::TYPE_INVALID) {
+    return invalid_argument("model {} '{}' must specify 'data_type' for {}{}", kind, m.name(),
+                            p.config.name(), where);
+  }
+  if (!inference::DataType_IsValid(m.data_type())) {
+    return invalid_argument("model {} '{}': 'data_type' {} does not exist{}", kind, m.name(),
+                            static_cast<int>(m.data_type()), where);
+  }
+  if (m.dims_size() == 0) {
+    return invalid_argument("model {} '{}' must specify 'dims' for {}{}", kind, m.name(),
+                            p.config.name(), where);
+  }
+  if (m.dims_size() > kMaxDims) {
+    return invalid_argument("model {} '{}' has {} dims, at most {}{}", kind, m.name(),
+                            m.dims_size(), kMaxDims, where);
+  }
+  TensorSpec spec;
+  spec.name = m.name();
+  spec.datatype = static_cast<TRITONSERVER_DataType>(m.data_type());
+  spec.dims.assign(m.dims().begin(), m.dims().end());
+  spec.is_shape_tensor = m.is_shape_tensor();
+  for (int64_t d : spec.dims) {
+    if (d < 1 && d != -1) {
+      return invalid_argument(
+          "model {} '{}' dimension must be integer >= 1, or -1 to indicate a variable-size "
+          "dimension for {}{}",
+          kind, m.name(), p.config.name(), where);
+    }
+  }
+  if (m.has_reshape()) {
+    spec.reshape.emplace(m.reshape().shape().begin(), m.reshape().shape().end());
+    const auto variable = [](const std::vector<int64_t>& dims) {
+      return std::count(dims.begin(), dims.end(), -1);
+    };
+    // Sizes are compared as floating point: products of hostile dims may exceed 64 bits.
+    const auto size = [](const std::vector<int64_t>& dims) {
+      double n = 1;
+      for (int64_t d : dims) n *= d == -1 ? 1.0 : static_cast<double>(d);
+      return n;
+    };
+    if (size(spec.dims) != size(*spec.reshape) || variable(spec.dims) != variable(*spec.reshape)) {
+      return invalid_argument("model {} '{}' has different size for dims and reshape for {}{}",
+                              kind, m.name(), p.config.name(), where);
+    }
+  }
+  return spec;
+}
+
+Status fill_tensors(const Parsed& p, ModelConfig& out) {
+  for (int i = 0; i < p.config.input_size(); ++i) {
+    ASSIGN_OR_RETURN(auto spec, tensor_spec(p.config.input(i), "input", i, p));
+    if (out.input(spec.name) != nullptr) {
+      return invalid_argument("model input '{}' appears twice for {}{}", spec.name, out.name,
+                              p.where("input", i));
+    }
+    spec.optional = p.config.input(i).optional();
+    spec.allow_ragged = p.config.input(i).allow_ragged_batch();
+    out.inputs.push_back(std::move(spec));
+  }
+  for (int i = 0; i < p.config.output_size(); ++i) {
+    ASSIGN_OR_RETURN(auto spec, tensor_spec(p.config.output(i), "output", i, p));
+    spec.label_file = p.config.output(i).label_filename();
+    // The same output written twice is in wide-spread repositories; the first one counts.
+    if (out.output(spec.name) == nullptr) out.outputs.push_back(std::move(spec));
+  }
+  return ok();
+}
+
+Status fill_steps(const Parsed& p, ModelConfig& out) {
+  const auto& c = p.config;
+  const bool ensemble = c.platform() == "ensemble";
+  if (ensemble && !c.backend().empty()) {
+    return invalid_argument(
+        "Ensemble model '{}' must have platform type 'ensemble' and empty backend type{}", out.name,
+        p.where("backend"));
+  }
+  if (ensemble && !c.has_ensemble_scheduling()) {
+    return invalid_argument(
+        "ensemble scheduling must be set for ensemble {} whose platform is "
+        "ensemble{}",
+        out.name, p.where("platform"));
+  }
+  if (!ensemble && c.has_ensemble_scheduling()) {
+    return invalid_argument(
+        "ensemble scheduling cannot be set for model '{}' whose platform is "
+        "not ensemble{}",
+        out.name, p.where("ensemble_scheduling"));
+  }
+  if (!ensemble) return ok();
+  if (c.instance_group_size() > 0) {
+    return invalid_argument("instance group should not be specified for ensemble '{}'{}", out.name,
+                            p.where("instance_group"));
+  }
+  for (const auto& step : c.ensemble_scheduling().step()) {
+    if (!step.model_namespace().empty()) {
+      log_warn(
+          "ensemble '{}': model_namespace '{}' of step '{}' has no effect: a name stands for the "
+          "same model in all repositories",
+          out.name, step.model_namespace(), step.model_name());
+    }
+    out.steps.push_back({step.model_name(),
+                         step.model_version() <= 0 ? -1 : step.model_version(),
+                         {step.input_map().begin(), step.input_map().end()},
+                         {step.output_map().begin(), step.output_map().end()}});
+  }
+  out.max_inflight_requests = c.ensemble_scheduling().max_inflight_requests();
+  return annotate(check_ensemble_graph(out), p.path);
+}
+
+QueuePolicy queue_policy(const inference::ModelQueuePolicy& m) {
+  return {m.timeout_action() == inference::ModelQueuePolicy::DELAY,
+          m.default_timeout_microseconds(), m.allow_timeout_override(), m.max_queue_size()};
+}
+
+Status fill_batching(const Parsed& p, ModelConfig& out) {
+  if (!p.config.has_dynamic_batching()) return ok();
+  const auto& m = p.config.dynamic_batching();
+  const std::string where = p.where("dynamic_batching");
+  DynamicBatching& b = out.batching.emplace();
+  b.preferred_sizes.assign(m.preferred_batch_size().begin(), m.preferred_batch_size().end());
+  for (int32_t size : b.preferred_sizes) {
+    if (size <= 0) {
+      return invalid_argument("dynamic batching preferred size must be positive for {}{}", out.name,
+                              where);
+    }
+    if (size > out.max_batch_size) {
+      return invalid_argument("dynamic batching preferred size must be <= max batch size for {}{}",
+                              out.name, where);
+    }
+  }
+  b.max_delay_us = m.max_queue_delay_microseconds();
+  b.preserve_ordering = m.preserve_ordering();
+  b.priority_levels = m.priority_levels();
+  b.default_priority = m.default_priority_level();
+  b.queue = queue_policy(m.default_queue_policy());
+  if (b.priority_levels > 0 &&
+      (b.default_priority == 0 || b.default_priority > b.priority_levels)) {
+    return invalid_argument("default priority level must be in range [1, {}] for {}{}",
+                            b.priority_levels, out.name, where);
+  }
+  if (b.preserve_ordering && b.priority_levels > 1) {
+    return invalid_argument(
+        "Only one priority level is allowed when 'preserve_ordering' is true for {}{}", out.name,
+        where);
+  }
+  for (const auto& [level, policy] : m.priority_queue_policy()) {
+    if (level == 0 || level > b.priority_levels) {
+      return invalid_argument(
+          "priority queue policy must have priority level in range [1, {}] for "
+          "{}{}",
+          b.priority_levels, out.name, where);
+    }
+    b.level_queues[level] = queue_policy(policy);
+  }
+  const auto delays = [](const auto& row) { return row.second.delay_on_timeout; };
+  if (b.preserve_ordering && (b.queue.delay_on_timeout ||
+                              std::any_of(b.level_queues.begin(), b.level_queues.end(), delays))) {
+    return invalid_argument(
+        "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
+        "{}{}",
+        out.name, where);
+  }
+  return ok();
+}
+
+Status fill_warmup(const Parsed& p, ModelConfig& out) {
+  for (int i = 0; i < p.config.model_warmup_size(); ++i) {
+    const auto& m = p.config.model_warmup(i);
+    WarmupSample& sample = out.warmup.emplace_back();
+    sample.name = m.name();
+    sample.batch_size = std::max(1u, m.batch_size());
+    sample.count = std::max(1u, m.count());
+    if (sample.batch_size > kMaxWarmupBatch) {
+      return invalid_argument("warm-up sample '{}' of {}: batch_size {} is more than {}{}",
+                              m.name(), out.name, m.batch_size(), kMaxWarmupBatch,
+                              p.where("model_warmup", i));
+    }
+    for (const auto& [name, input] : m.inputs()) {
+      WarmupInput& to = sample.inputs.emplace_back();
+      to.name = name;
+      to.datatype = static_cast<TRITONSERVER_DataType>(input.data_type());
+      to.dims.assign(input.dims().begin(), input.dims().end());
+      if (input.random_data()) to.data = WarmupInput::Data::kRandom;
+      if (!input.input_data_file().empty()) {
+        to.data = WarmupInput::Data::kFile;
+        to.file = input.input_data_file();
+      }
+      if (to.file.find("..") != std::string::npos || to.file.starts_with('/')) {
+        return invalid_argument("warm-up sample '{}' of {}: '{}' is not a file below warmup/{}",
+                                m.name(), out.name, to.file, p.where("model_warmup", i));
+      }
+    }
+  }
+  return ok();
+}
+
+Status fill_cache(const Parsed& p, ModelConfig& out) {
+  out.response_cache = p.config.response_cache().enable();
+  if (!out.response_cache) return ok();
+  const char* what = out.decoupled                      ? "'decoupled' transaction policy"
+                     : p.config.has_sequence_batching() ? "sequence batching scheduler"
+                                                        : nullptr;
+  if (what == nullptr) return ok();
+  return invalid_argument(
+      "Response Cache does not currently support model {} with {}. Please disable the response "
+      "cache.{}",
+      out.name, what, p.where("response_cache"));
+}
+
+Status fill_metrics(const Parsed& p, ModelConfig& out) {
+  constexpr std::string_view kFamily = "nv_inference_first_response_histogram_ms";
+  for (const auto& control : p.config.model_metrics().metric_control()) {
+    const std::string& family = control.metric_identifier().family();
+    if (family != kFamily) {
+      return invalid_argument(
+          "model_metrics of {}: metric family '{}' cannot be configured; only '{}' can{}", out.name,
+          family, kFamily, p.where("model_metrics"));
+    }
+    const auto& buckets = control.histogram_options().buckets();
+    if (buckets.empty()) continue;
+    for (int i = 0; i < buckets.size(); ++i) {
+      if (!std::isfinite(buckets[i]) || (i > 0 && buckets[i] <= buckets[i - 1])) {
+        return invalid_argument(
+            "model_metrics of {}: buckets of '{}' must be finite and ascending, not {} after {}{}",
+            out.name, family, buckets[i], i > 0 ? buckets[i - 1] : 0, p.where("model_metrics"));
+      }
+    }
+    out.first_response_buckets.assign(buckets.begin(), buckets.end());
+  }
+  return ok();
+}
+
+}  // namespace
+
+Status fill_config(const Parsed& p, ModelConfig& out) {
+  const auto& c = p.config;
+  out.name = c.name();
+  out.platform = c.platform();
+  out.backend = c.backend();
+  out.runtime = c.runtime();
+  if (const auto it = c.parameters().find("TRITON_BATCH_STRATEGY_PATH");
+      it != c.parameters().end()) {
+    out.batch_strategy = it->second.string_value();
+  }
+  out.decoupled = c.model_transaction_policy().decoupled();
+  out.metric_tags = {c.metric_tags().begin(), c.metric_tags().end()};
+  if (c.max_batch_size() < 0) {
+    return invalid_argument("'max_batch_size' must be non-negative value for {}{}", out.name,
+                            p.where("max_batch_size"));
+  }
+  out.max_batch_size = c.max_batch_size();
+  static const std::set<std::string> kPlatforms = {"",
+                                                   "ensemble",
+                                                   "onnxruntime_onnx",
+                                                   "pytorch_libtorch",
+                                                   "tensorrt_plan",
+                                                   "tensorflow_graphdef",
+                                                   "tensorflow_savedmodel"};
+  if (!kPlatforms.contains(out.platform)) {
+    return invalid_argument("unexpected platform type '{}' for {}{}", out.platform, out.name,
+                            p.where("platform"));
+  }
+  if (out.backend.empty() && out.platform != "ensemble" && !c.has_ensemble_scheduling()) {
+    return invalid_argument(
+        "Invalid model name: Could not determine backend for model '{}' with no backend in model "
+        "configuration. Expected model name of the form 'model.<backend_name>'.{}",
+        out.name, p.where("backend"));
+  }
+  if (out.backend.starts_with("${")) {
+    return invalid_argument(
+        "'backend' of {} is the placeholder {} that nobody filled in, expected a name such as "
+        "tensorrtllm{}",
+        out.name, out.backend, p.where("backend"));
+  }
+  if (out.backend.find_first_of("/\\") != std::string::npos ||
+      out.runtime.find_first_of("/\\") != std::string::npos) {
+    return invalid_argument("'backend' and 'runtime' of {} must be plain names{}", out.name,
+                            p.where("backend"));
+  }
+  const auto& versions = c.version_policy();
+  if (versions.has_all()) out.versions.latest = 0;
+  if (versions.has_latest()) out.versions.latest = std::max(1u, versions.latest().num_versions());
+  if (versions.has_specific()) {
+    out.versions.is_specific = true;
+    out.versions.specific = {versions.specific().versions().begin(),
+                             versions.specific().versions().end()};
+  }
+  if (out.platform == "ensemble" && !c.model_warmup().empty()) {
+    return invalid_argument("model_warmup should not be specified for ensemble '{}'{}", out.name,
+                            p.where("model_warmup"));
+  }
+  RETURN_IF_ERROR(fill_batching(p, out));
+  RETURN_IF_ERROR(fill_sequences(p, out));
+  RETURN_IF_ERROR(fill_cache(p, out));
+  RETURN_IF_ERROR(fill_warmup(p, out));
+  RETURN_IF_ERROR(fill_metrics(p, out));
+  out.deferred = fill_tensors(p, out);
+  if (out.deferred.ok()) out.deferred = check_batch_tensors(p, out);
+  if (out.deferred.ok()) out.deferred = fill_groups(p, out);
+  if (!out.deferred.ok() && c.platform() == "ensemble") return out.deferred;
+  return fill_steps(p, out);
+}
+
+std::string Parsed::where(const char* name, int index) const {
+  if (path.empty()) return "";
+  const auto* field = inference::ModelConfig::descriptor()->FindFieldByName(name);
+  if (field == nullptr) return fmt::format(" ({})", path);
+  const auto place = places.GetLocation(field, field->is_repeated() && index < 0 ? 0 : index);
+  return place.line < 0 ? fmt::format(" ({})", path)
+                        : fmt::format(" ({}:{})", path, place.line + 1);
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,44 @@
+// A parsed ModelConfig message with where its fields stood, and its way into plain data. Internal
+// to the configuration reader: only these files see protobuf.
+#pragma once
+
+#include <google/protobuf/text_format.h>
+
+#include <string>
+
+#include "base/status.h"
+#include "server/config/model_config.h"
+#include "server/config/model_config.pb.h"
+
+namespace nereid::server {
+
+struct Parsed {
+  inference::ModelConfig config;
+  google::protobuf::TextFormat::ParseInfoTree places;
+  std::string path;  // empty: a load override
+  UsableGpus gpus;
+
+  // " (<path>:<line>)" of top-level field `name`, " (<path>)" when it is absent, "" without a path.
+  std::string where(const char* name, int index = -1) const;
+};
+
+// Fills everything but `json` and `proto` of `out`, validating. Problems of tensors and instance
+// groups go to out.deferred.
+Status fill_config(const Parsed& parsed, ModelConfig& out);
+
+// Its parts for instance groups, which must be normalised, and for batch_input and batch_output,
+// which backends read from the JSON: those are only checked. Need out.name.
+Status fill_groups(const Parsed& parsed, ModelConfig& out);
+Status check_batch_tensors(const Parsed& parsed, const ModelConfig& out);
+
+// A group where there is none; names, counts, and kinds and GPUs that can be told.
+void normalise_groups(const UsableGpus& gpus, inference::ModelConfig& config);
+
+// The group of a model that names none, by what its backend prefers.
+void add_preferred_group(const std::vector<PreferredGroup>& preferred, const UsableGpus& gpus,
+                         inference::ModelConfig& config);
+
+// Its part for sequence_batching. Needs out.name and out.max_batch_size.
+Status fill_sequences(const Parsed& parsed, ModelConfig& out);
+
+}  // namespace nereid::server

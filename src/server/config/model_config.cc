@@ -1,0 +1,252 @@
+// config.pbtxt: protobuf text -> normalised message -> plain ModelConfig, and the message as JSON.
+#include "server/config/model_config.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "server/config/config_fields.h"
+#include "server/config/config_json.h"
+#include "server/config/placeholders.h"
+
+namespace nereid::server {
+namespace {
+
+namespace pb = google::protobuf;
+constexpr size_t kMaxConfigBytes = 4 << 20;
+constexpr int kMaxNesting = 64;
+constexpr uint64_t kDefaultIdleUs = 1'000'000;  // of a sequence
+
+class FirstError : public pb::io::ErrorCollector {
+ public:
+  void AddError(int line, pb::io::ColumnNumber column, const std::string& text) override {
+    if (text_.empty()) text_ = fmt::format("{}:{}: {}", line + 1, column + 1, text);
+  }
+  void AddWarning(int, pb::io::ColumnNumber, const std::string&) override {}
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+Status parse_text(std::string_view text, Parsed& out) {
+  if (text.size() > kMaxConfigBytes) {
+    return invalid_argument("{}: larger than {} bytes", out.path, kMaxConfigBytes);
+  }
+  pb::TextFormat::Parser parser;
+  FirstError error;
+  parser.RecordErrorsTo(&error);
+  parser.WriteLocationsTo(&out.places);
+  parser.SetRecursionLimit(kMaxNesting);
+  ASSIGN_OR_RETURN(const std::string filled, fill_placeholders(text, out.path));
+  pb::io::ArrayInputStream stream(filled.data(), static_cast<int>(filled.size()));
+  if (!parser.Parse(&stream, &out.config)) {
+    return invalid_argument("failed to read text proto from {}:{}", out.path,
+                            error.text().empty() ? " not a model configuration" : error.text());
+  }
+  return ok();
+}
+
+// A backend from the platform, from a default file in a version folder, or from a name like
+// "x.<backend>"; nothing changes when there is none.
+void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
+  struct Row {
+    const char *platform, *file, *backend;
+  };
+  static constexpr Row kRows[] = {{"tensorrt_plan", "model.plan", "tensorrt"},
+                                  {"onnxruntime_onnx", "model.onnx", "onnxruntime"},
+                                  {"", "model.xml", "openvino"},
+                                  {"pytorch_libtorch", "model.pt", "pytorch"},
+                                  {"", "model.pt2", "pytorch"},
+                                  {"", "model.py", "python"}};
+  if (c.platform() == "ensemble" || c.has_ensemble_scheduling()) return;
+  const auto set = [&](const Row& row) {
+    c.set_backend(row.backend);
+    if (c.default_model_filename().empty()) c.set_default_model_filename(row.file);
+  };
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(dir, error), end;
+       c.backend().empty() && !error && it != end; it.increment(error)) {
+    for (const Row& row : kRows) {
+      if (*row.platform != 0 && c.platform() == row.platform) set(row);
+      std::error_code ignored;
+      if (c.backend().empty() && std::filesystem::exists(it->path() / row.file, ignored)) set(row);
+    }
+  }
+  const size_t dot = c.name().rfind('.');
+  if (c.backend().empty() && dot != std::string::npos) c.set_backend(c.name().substr(dot + 1));
+  if (c.backend() == "python" && c.default_model_filename().empty()) {
+    c.set_default_model_filename("model.py");
+  }
+}
+
+// Defaults that the config endpoint shows as if they had been written.
+void normalise(const UsableGpus& gpus, inference::ModelConfig& c) {
+  if (c.version_policy().policy_choice_case() ==
+      inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {
+    c.mutable_version_policy()->mutable_latest()->set_num_versions(1);
+  }
+  if (c.has_ensemble_scheduling()) return;
+  auto* optimization = c.mutable_optimization();
+  if (!optimization->has_input_pinned_memory()) {
+    optimization->mutable_input_pinned_memory()->set_enable(true);
+  }
+  if (!optimization->has_output_pinned_memory()) {
+    optimization->mutable_output_pinned_memory()->set_enable(true);
+  }
+  if (c.has_dynamic_batching() && c.dynamic_batching().preferred_batch_size_size() == 0 &&
+      c.max_batch_size() > 0) {
+    c.mutable_dynamic_batching()->add_preferred_batch_size(c.max_batch_size());
+  }
+  if (c.has_sequence_batching()) {
+    auto* sequences = c.mutable_sequence_batching();
+    if (sequences->max_sequence_idle_microseconds() == 0) {
+      sequences->set_max_sequence_idle_microseconds(kDefaultIdleUs);
+    }
+    if (sequences->has_oldest() && sequences->oldest().preferred_batch_size_size() == 0 &&
+        c.max_batch_size() > 0) {
+      sequences->mutable_oldest()->add_preferred_batch_size(c.max_batch_size());
+    }
+  }
+  if (c.platform() == "ensemble") return;
+  normalise_groups(gpus, c);
+}
+
+const TensorSpec* find(const std::vector<TensorSpec>& specs, std::string_view name) {
+  const auto it = std::find_if(specs.begin(), specs.end(),
+                               [&](const TensorSpec& spec) { return spec.name == name; });
+  return it == specs.end() ? nullptr : &*it;
+}
+
+}  // namespace
+
+const TensorSpec* ModelConfig::input(std::string_view tensor) const { return find(inputs, tensor); }
+
+const TensorSpec* ModelConfig::output(std::string_view tensor) const {
+  return find(outputs, tensor);
+}
+
+namespace {
+
+StatusOr<std::string> json_of(const Parsed& parsed) {
+  pb::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string printed;
+  if (auto status = pb::util::MessageToJsonString(parsed.config, &printed, options); !status.ok()) {
+    return invalid_argument("{}: {}", parsed.path, status.ToString());
+  }
+  return numbers_in_config_json(printed);
+}
+
+StatusOr<ModelConfig> finish(Parsed& parsed) {
+  ModelConfig out;
+  out.has_own_groups = parsed.config.instance_group_size() > 0;
+  out.gpus = parsed.gpus;
+  normalise(parsed.gpus, parsed.config);
+  RETURN_IF_ERROR(fill_config(parsed, out));
+  ASSIGN_OR_RETURN(out.json, json_of(parsed));
+  out.proto = parsed.config.SerializeAsString();
+  return out;
+}
+
+Status parse_again(const ModelConfig& config, Parsed& out) {
+  out.gpus = config.gpus;
+  if (out.config.ParseFromString(config.proto)) return ok();
+  return internal_error("cannot read back a configuration");
+}
+
+Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
+  if (text.size() > kMaxConfigBytes) {
+    return invalid_argument("Invalid config override: larger than {} bytes", kMaxConfigBytes);
+  }
+  // protobuf's own JSON parser has no limit of nesting.
+  if (auto parsed = parse_json(text, kMaxNesting); !parsed.ok()) {
+    return annotate(parsed.status(), "Invalid config override");
+  }
+  pb::util::JsonParseOptions options;
+  options.case_insensitive_enum_parsing = true;
+  if (auto status = pb::util::JsonStringToMessage(text, &out, options); !status.ok()) {
+    return invalid_argument("Invalid config override: {}", status.ToString());
+  }
+  return ok();
+}
+
+Status parse_source(const ConfigSource& source, Parsed& parsed) {
+  parsed.path = source.path;
+  parsed.gpus = source.gpus;
+  return source.is_json ? parse_json_text(source.text, parsed.config)
+                        : parse_text(source.text, parsed);
+}
+
+}  // namespace
+
+StatusOr<RawConfig> parse_raw_config(const ConfigSource& source) {
+  Parsed parsed;
+  RETURN_IF_ERROR(parse_source(source, parsed));
+  RawConfig out;
+  for (const auto& agent : parsed.config.model_repository_agents().agents()) {
+    out.agents.push_back({agent.name(), {agent.parameters().begin(), agent.parameters().end()}});
+  }
+  ASSIGN_OR_RETURN(out.json, json_of(parsed));
+  return out;
+}
+
+StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
+  Parsed parsed;
+  RETURN_IF_ERROR(parse_source(source, parsed));
+  auto& config = parsed.config;
+  if (config.name().empty()) config.set_name(source.model);
+  if (config.name() != source.model) {
+    return invalid_argument(
+        "unexpected directory name '{}' for model '{}', directory name must equal model name{}",
+        source.model, config.name(), parsed.where("name"));
+  }
+  guess_backend(source.dir, config);
+  return finish(parsed);
+}
+
+StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
+                                         const std::string& directory_name) {
+  ASSIGN_OR_RETURN(ModelConfig config,
+                   parse_model_config({std::string(text), false, path, directory_name, {}}));
+  RETURN_IF_ERROR(config.deferred);
+  return config;
+}
+
+StatusOr<ModelConfig> adopt_preferred_groups(const ModelConfig& config,
+                                             const std::vector<PreferredGroup>& preferred) {
+  if (config.has_own_groups || preferred.empty()) return config;
+  Parsed parsed;
+  RETURN_IF_ERROR(parse_again(config, parsed));
+  add_preferred_group(preferred, parsed.gpus, parsed.config);
+  return finish(parsed);
+}
+
+StatusOr<ModelConfig> adopt_auto_complete(const ModelConfig& config, std::string_view json) {
+  inference::ModelConfig completed;
+  RETURN_IF_ERROR(parse_json_text(std::string(json), completed));
+  Parsed parsed;
+  RETURN_IF_ERROR(parse_again(config, parsed));
+  auto& to = parsed.config;
+  to.set_max_batch_size(completed.max_batch_size());
+  to.mutable_input()->Swap(completed.mutable_input());
+  to.mutable_output()->Swap(completed.mutable_output());
+  if (completed.has_model_transaction_policy()) {
+    *to.mutable_model_transaction_policy() = completed.model_transaction_policy();
+  }
+  if (to.scheduling_choice_case() == inference::ModelConfig::SCHEDULING_CHOICE_NOT_SET) {
+    if (completed.has_dynamic_batching()) {
+      *to.mutable_dynamic_batching() = completed.dynamic_batching();
+    } else if (completed.has_sequence_batching()) {
+      *to.mutable_sequence_batching() = completed.sequence_batching();
+    }
+  }
+  return finish(parsed);
+}
+
+}  // namespace nereid::server

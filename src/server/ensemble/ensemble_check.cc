@@ -1,0 +1,186 @@
+// Data-flow checks of ensembles.
+#include "server/ensemble/ensemble_check.h"
+
+#include <map>
+#include <set>
+
+namespace nereid::server {
+namespace {
+
+Status check_step(const ModelConfig& e, size_t i) {
+  const EnsembleStep& step = e.steps[i];
+  const auto missing = [&](const char* what) {
+    return invalid_argument("must specify '{}' in step {} of ensemble '{}'", what, i, e.name);
+  };
+  if (step.model.empty()) return missing("model_name");
+  if (step.input_map.empty()) return missing("input_map");
+  if (step.output_map.empty()) return missing("output_map");
+  return ok();
+}
+
+// What one end of a tensor says about it.
+struct End {
+  std::string model;
+  TRITONSERVER_DataType datatype;
+  std::vector<int64_t> shape;  // with the batch dimension, as -1, when the model has one
+};
+
+End end_of(const ModelConfig& config, const TensorSpec& spec) {
+  End end{config.name, spec.datatype, spec.dims};
+  if (config.max_batch_size > 0 && !spec.is_shape_tensor) end.shape.insert(end.shape.begin(), -1);
+  return end;
+}
+
+// "TYPE_INT32"; the configuration calls BYTES TYPE_STRING.
+std::string type_name(TRITONSERVER_DataType type) {
+  return type == TRITONSERVER_TYPE_BYTES
+             ? "TYPE_STRING"
+             : fmt::format("TYPE_{}", TRITONSERVER_DataTypeString(type));
+}
+
+bool agree(std::vector<int64_t> a, std::vector<int64_t> b) {
+  // A batch dimension on one side only: the scheduler adds or strips it.
+  if (a.size() == b.size() + 1 && a.front() == -1) a.erase(a.begin());
+  if (b.size() == a.size() + 1 && b.front() == -1) b.erase(b.begin());
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i] && a[i] != -1 && b[i] != -1) return false;
+  }
+  return true;
+}
+
+class TensorTable {
+ public:
+  explicit TensorTable(const ModelConfig& ensemble) : ensemble_(ensemble) {}
+
+  Status add(const std::string& tensor, End end) {
+    const auto [it, is_new] = ends_.try_emplace(tensor, end);
+    if (is_new) return ok();
+    const End& first = it->second;
+    if (first.datatype != end.datatype) {
+      return invalid_argument(
+          "in ensemble {}, ensemble tensor {}: inconsistent data type: {} is inferred from model "
+          "{} while {} is inferred from model {}",
+          ensemble_.name, tensor, type_name(first.datatype), first.model, type_name(end.datatype),
+          end.model);
+    }
+    if (!agree(first.shape, end.shape)) {
+      return invalid_argument(
+          "in ensemble {}, ensemble tensor {}: inconsistent shape: [{}] is inferred from model {} "
+          "while [{}] is inferred from model {}",
+          ensemble_.name, tensor, fmt::join(first.shape, ","), first.model,
+          fmt::join(end.shape, ","), end.model);
+    }
+    return ok();
+  }
+
+ private:
+  const ModelConfig& ensemble_;
+  std::map<std::string, End> ends_;
+};
+
+}  // namespace
+
+Status check_ensemble_graph(const ModelConfig& e) {
+  if (e.steps.empty()) return invalid_argument("must specify 'step' for ensemble '{}'", e.name);
+  std::set<std::string> written, read, available;
+  for (const auto& input : e.inputs) available.insert(input.name);
+  for (size_t i = 0; i < e.steps.size(); ++i) {
+    RETURN_IF_ERROR(check_step(e, i));
+    for (const auto& [_, tensor] : e.steps[i].input_map) read.insert(tensor);
+    for (const auto& [_, tensor] : e.steps[i].output_map) {
+      if (!written.insert(tensor).second || available.contains(tensor)) {
+        return invalid_argument(
+            "ensemble tensor '{}' can appear in an output map only once for ensemble '{}' step {}",
+            tensor, e.name, i);
+      }
+    }
+  }
+  for (const auto& input : e.inputs) {
+    if (!read.contains(input.name)) {
+      return invalid_argument("ensemble input '{}' for ensemble {} is not used", input.name,
+                              e.name);
+    }
+  }
+  // Steps whose inputs can all exist, until nothing changes: what is left over is unconnected or in
+  // a cycle.
+  std::vector<bool> done(e.steps.size());
+  std::string stuck;
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (size_t i = 0; i < e.steps.size(); ++i) {
+      if (done[i]) continue;
+      bool ready = true;
+      for (const auto& [_, tensor] : e.steps[i].input_map) {
+        if (!available.contains(tensor)) {
+          ready = false;
+          stuck = tensor;
+        }
+      }
+      if (!ready) continue;
+      done[i] = progress = true;
+      for (const auto& [_, tensor] : e.steps[i].output_map) available.insert(tensor);
+    }
+  }
+  for (const auto& output : e.outputs) {
+    if (available.contains(output.name)) continue;
+    if (!written.contains(output.name)) {
+      return invalid_argument("ensemble output '{}' for ensemble {} is not used", output.name,
+                              e.name);
+    }
+    return invalid_argument(
+        "output '{}' for ensemble '{}' is not written: at least one of its "
+        "depending tensors, '{}', is not connected",
+        output.name, e.name, stuck);
+  }
+  for (const auto& tensor : written) {
+    if (!read.contains(tensor) && e.output(tensor) == nullptr) {
+      return invalid_argument("ensemble tensor '{}' is unused in ensemble '{}'", tensor, e.name);
+    }
+  }
+  for (size_t i = 0; i < done.size(); ++i) {
+    if (!done[i]) {
+      return invalid_argument(
+          "step {} of ensemble '{}' can never run: ensemble tensor '{}' is not "
+          "connected",
+          i, e.name, stuck);
+    }
+  }
+  return ok();
+}
+
+Status check_ensemble_tensors(const ModelConfig& e, const std::vector<const ModelConfig*>& models) {
+  TensorTable table(e);
+  for (const auto& input : e.inputs) RETURN_IF_ERROR(table.add(input.name, end_of(e, input)));
+  for (const auto& output : e.outputs) RETURN_IF_ERROR(table.add(output.name, end_of(e, output)));
+  for (size_t i = 0; i < e.steps.size(); ++i) {
+    const ModelConfig& m = *models[i];
+    if (m.max_batch_size > 0 && e.max_batch_size > m.max_batch_size) {
+      return invalid_argument(
+          "ensemble {} allows maximum batch size {}, but it contains model {} which only allows "
+          "maximum batch size to be {}",
+          e.name, e.max_batch_size, m.name, m.max_batch_size);
+    }
+    for (const auto& [name, tensor] : e.steps[i].input_map) {
+      const TensorSpec* spec = m.input(name);
+      if (spec == nullptr) {
+        return invalid_argument(
+            "in ensemble {}, ensemble tensor {} is mapping to non-existing input {} in model {}",
+            e.name, tensor, name, m.name);
+      }
+      RETURN_IF_ERROR(table.add(tensor, end_of(m, *spec)));
+    }
+    for (const auto& [name, tensor] : e.steps[i].output_map) {
+      const TensorSpec* spec = m.output(name);
+      if (spec == nullptr) {
+        return invalid_argument(
+            "in ensemble {}, ensemble tensor {} is mapped from non-existing output {} in model {}",
+            e.name, tensor, name, m.name);
+      }
+      RETURN_IF_ERROR(table.add(tensor, end_of(m, *spec)));
+    }
+  }
+  return ok();
+}
+
+}  // namespace nereid::server

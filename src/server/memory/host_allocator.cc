@@ -1,0 +1,43 @@
+// See host_allocator.h.
+#include "server/memory/host_allocator.h"
+
+#include <cstdlib>
+
+#include "server/api/error.h"
+
+namespace nereid::server {
+namespace {
+
+TRITONSERVER_Error* allocate_host(TRITONSERVER_ResponseAllocator*, const char*, size_t byte_size,
+                                  TRITONSERVER_MemoryType, int64_t, void*, void** buffer,
+                                  void** buffer_userp, TRITONSERVER_MemoryType* memory_type,
+                                  int64_t* memory_type_id) {
+  *buffer = byte_size == 0 ? nullptr : std::malloc(byte_size);
+  *buffer_userp = nullptr;
+  *memory_type = TRITONSERVER_MEMORY_CPU;
+  *memory_type_id = 0;
+  if (byte_size > 0 && *buffer == nullptr) {
+    return to_error(resource_exhausted("out of memory for a tensor of {} bytes", byte_size));
+  }
+  return nullptr;
+}
+
+TRITONSERVER_Error* release_host(TRITONSERVER_ResponseAllocator*, void* buffer, void*, size_t,
+                                 TRITONSERVER_MemoryType, int64_t) {
+  std::free(buffer);
+  return nullptr;
+}
+
+}  // namespace
+
+ResponseAllocator* host_allocator() {
+  static ResponseAllocator allocator = [] {
+    ResponseAllocator a;
+    a.alloc = allocate_host;
+    a.release = release_host;
+    return a;
+  }();
+  return &allocator;
+}
+
+}  // namespace nereid::server

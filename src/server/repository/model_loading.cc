@@ -1,0 +1,358 @@
+// How a model gets from its files to ready versions: the part of ModelManager that loads.
+#include <algorithm>
+#include <memory>
+
+#include "base/log.h"
+#include "server/api/error.h"
+#include "server/ensemble/ensemble.h"
+#include "server/ensemble/ensemble_check.h"
+#include "server/repository/model_manager.h"
+
+namespace nereid::server {
+namespace {
+
+std::string with_code(const Status& status) {
+  return fmt::format("{}: {}", code_string(to_code(status.code())), message(status));
+}
+
+}  // namespace
+
+StatusOr<ModelFiles> ModelManager::read(const std::string& name) {
+  ASSIGN_OR_RETURN(ModelFiles files, repositories_.find_files(name, {}));
+  RETURN_IF_ERROR(repositories_.resolve(name, {}, agents_, files));
+  return files;
+}
+
+Status ModelManager::bring_up(const std::string& name, const ModelOverride& changes, Names& path,
+                              bool is_explicit) {
+  auto files = repositories_.find_files(name, changes);
+  if (files.ok() && unchanged(name, *files)) {
+    std::unique_lock lock(table_->mutex);
+    if (is_explicit) table_->entries[name].is_explicit = true;
+    return ok();
+  }
+  Status status = files.status();
+  if (status.ok()) status = repositories_.resolve(name, changes, agents_, *files);
+  if (!status.ok()) {
+    const bool is_missing = absl::IsNotFound(files.status());
+    log_error("{} '{}': {}",
+              is_missing ? "failed to poll model" : "Poll failed for model directory", name,
+              message(status));
+    if (files.ok() && files->agents != nullptr) {
+      return invalid_argument("load failed for model '{}': {}\n", name, message(status));
+    }
+    return internal_error("failed to load '{}', failed to poll from model repository", name);
+  }
+  if (Status s = load_files(name, *std::move(files), path, is_explicit); !s.ok()) {
+    return invalid_argument("load failed for model '{}': {}\n", name, message(s));
+  }
+  return ok();
+}
+
+bool ModelManager::unchanged(const std::string& name, const ModelFiles& files) const {
+  std::shared_lock lock(table_->mutex);
+  const auto it = table_->entries.find(name);
+  if (it == table_->entries.end() || !it->second.files || files.overridden) return false;
+  const Entry& entry = it->second;
+  if (entry.files->overridden || entry.files->fingerprint != files.fingerprint) return false;
+  if (entry.files->agents != nullptr) {  // the versions are those of the agents' folder
+    return std::any_of(entry.versions.begin(), entry.versions.end(),
+                       [](const auto& v) { return v.second.state == ModelState::kReady; });
+  }
+  const auto& versions = entry.files->versions;  // the same configuration chose them
+  return std::all_of(versions.begin(), versions.end(), [&](int64_t number) {
+    const auto v = entry.versions.find(number);
+    return v != entry.versions.end() && v->second.state == ModelState::kReady;
+  });
+}
+
+Status ModelManager::load_files(const std::string& name, ModelFiles files, Names& path,
+                                bool is_explicit) {
+  {
+    std::unique_lock lock(table_->mutex);
+    Entry& entry = table_->entries[name];
+    entry.problem = ok();
+    entry.wanted = true;
+    entry.is_explicit = entry.is_explicit || is_explicit;
+  }
+  Status status = load_checked(name, files, path);
+  if (files.agents != nullptr) {
+    files.agents->act(status.ok() ? TRITONREPOAGENT_ACTION_LOAD_COMPLETE
+                                  : TRITONREPOAGENT_ACTION_LOAD_FAIL);
+  }
+  return status;
+}
+
+Status ModelManager::load_checked(const std::string& name, ModelFiles& files, Names& path) {
+  if (files.versions.empty()) {
+    return invalid_argument(
+        "at least one version must be available under the version policy of model '{}'", name);
+  }
+  if (files.config.is_ensemble()) {
+    path.push_back(name);
+    const Status status = load_parts(files, path);
+    path.pop_back();
+    if (!status.ok()) {
+      for (int64_t version : files.versions) note_failure(name, files, version, status);
+      return status;
+    }
+  }
+  RETURN_IF_ERROR(load_versions(name, files));
+  // Ensembles hold on to the versions they were made of.
+  for (const auto& user : users_of(name)) {
+    if (std::find(path.begin(), path.end(), user) != path.end()) continue;
+    std::optional<ModelFiles> again;
+    {
+      std::shared_lock lock(table_->mutex);
+      again = table_->entries.at(user).files;
+    }
+    if (!again) continue;
+    if (Status s = load_files(user, *again, path, false); !s.ok()) {
+      log_error("ensemble '{}' after a load of '{}': {}", user, name, message(s));
+    }
+  }
+  return ok();
+}
+
+Status ModelManager::load_parts(const ModelFiles& files, Names& path) {
+  const ModelConfig& config = files.config;
+  for (const auto& step : config.steps) {
+    if (std::find(path.begin(), path.end(), step.model) != path.end()) {
+      return invalid_argument("circular dependency between ensembles: {} -> ... -> {} -> {}",
+                              step.model, config.name, step.model);
+    }
+    if (!ready_versions(step.model).empty()) continue;
+    auto part = read(step.model);
+    if (absl::IsNotFound(part.status())) {
+      return invalid_argument("ensemble {} contains models that are not available or ambiguous: {}",
+                              config.name, step.model);
+    }
+    Status status = part.status();
+    if (!status.ok()) {
+      return invalid_argument(
+          "ensemble '{}' depends on '{}' which is not valid. Model '{}' failed with error: {}",
+          config.name, step.model, step.model, message(status));
+    }
+    status = load_files(step.model, *std::move(part), path, false);
+    if (!status.ok()) {
+      return invalid_argument(
+          "ensemble '{}' depends on '{}' which has no loaded version. Model '{}' loading failed "
+          "with error: {}",
+          config.name, step.model, step.model, message(status));
+    }
+  }
+  ASSIGN_OR_RETURN(const auto parts, find_parts(config));
+  std::vector<const ModelConfig*> configs;
+  for (const auto& part : parts) configs.push_back(&part->config());
+  return check_ensemble_tensors(config, configs);
+}
+
+StatusOr<std::vector<std::shared_ptr<Model>>> ModelManager::find_parts(
+    const ModelConfig& config) const {
+  std::vector<std::shared_ptr<Model>> parts;
+  for (const auto& step : config.steps) {
+    auto model = find(step.model, step.version);
+    if (!model.ok() && step.version > 0) {
+      return invalid_argument(
+          "ensemble '{}' depends on '{}' whose required version {} is not loaded.", config.name,
+          step.model, step.version);
+    }
+    RETURN_IF_ERROR(model.status());
+    parts.push_back(*std::move(model));
+  }
+  return parts;
+}
+
+Status ModelManager::load_versions(const std::string& name, const ModelFiles& files) {
+  std::map<int64_t, std::pair<uint64_t, StatusOr<std::shared_ptr<Model>>>> made;
+  std::string errors;
+  for (int64_t number : files.versions) {
+    {
+      std::unique_lock lock(table_->mutex);
+      Version& version = table_->entries[name].versions[number];
+      if (version.model == nullptr) version.state = ModelState::kLoading;
+    }
+    const uint64_t serial = next_serial_++;
+    auto model = make_model(files, number, serial);
+    if (!model.ok()) {
+      note_failure(name, files, number, model.status());
+      errors +=
+          fmt::format("version {} is at UNAVAILABLE state: {};", number, with_code(model.status()));
+    }
+    made.emplace(number, std::pair(serial, std::move(model)));
+  }
+  std::unique_lock lock(table_->mutex);
+  Entry& entry = table_->entries[name];
+  if (!errors.empty()) {
+    // All or nothing: versions that did load go again, unless older ones serve.
+    for (auto& [number, result] : made) {
+      Version& version = entry.versions[number];
+      if (!result.second.ok() || version.model != nullptr) continue;
+      version.state = ModelState::kUnavailable;
+      version.reason = "unloaded";
+    }
+    lock.unlock();
+    made.clear();
+    return Status(absl::StatusCode::kInvalidArgument, errors);
+  }
+  std::shared_ptr<AgentChain> old_agents = entry.files ? entry.files->agents : nullptr;
+  if (old_agents == files.agents) old_agents.reset();  // the same files once more
+  entry.files = files;
+  std::vector<std::shared_ptr<Model>> replaced;  // let go outside the lock
+  for (auto& [number, result] : made) {
+    Version& version = entry.versions[number];
+    replaced.push_back(std::move(version.model));
+    version = {ModelState::kReady, "", *std::move(result.second), result.first};
+    log_info("successfully loaded '{}'", name);
+  }
+  for (auto& [number, version] : entry.versions) {
+    if (made.contains(number)) continue;
+    if (version.model == nullptr && version.state != ModelState::kUnloading) {
+      version.state = ModelState::kUnavailable;
+      version.reason = "unloaded";
+    }
+    if (version.model == nullptr) continue;
+    replaced.push_back(version.model);
+    retire(entry, number);
+  }
+  lock.unlock();
+  if (old_agents != nullptr) old_agents->act(TRITONREPOAGENT_ACTION_UNLOAD);
+  return ok();
+}
+
+StatusOr<std::shared_ptr<Model>> ModelManager::make_model(const ModelFiles& files, int64_t version,
+                                                          uint64_t serial) {
+  const std::string& name = files.config.name;
+  log_info("loading: {}:{}", name, version);
+  const Time start = now();
+  StatusOr<std::shared_ptr<Model>> made = internal_error("not tried");
+  load_slots_.acquire();
+  const std::unique_ptr<std::counting_semaphore<>, void (*)(std::counting_semaphore<>*)> slot(
+      &load_slots_, [](auto* slots) { slots->release(); });
+  if (stopping_.load()) return unavailable("Server exiting");
+  for (uint32_t attempt = 0; attempt <= options_.model_load_retries && !made.ok(); ++attempt) {
+    try {
+      made = load_model(files, version, serial);
+    } catch (const std::exception& e) {
+      made =
+          resource_exhausted("{} (limits on memory and threads: ulimit -v, ulimit -u)", e.what());
+    }
+  }
+  RETURN_IF_ERROR(made.status());
+  (*made)->statistics().loaded(seconds(now() - start));
+  std::lock_guard lock(live_mutex_);
+  std::erase_if(live_, [](const auto& weak) { return weak.expired(); });
+  live_.push_back(*made);
+  return made;
+}
+
+StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& files, int64_t version,
+                                                          uint64_t serial) {
+  const ModelConfig& config = files.config;
+  auto statistics = std::make_unique<ModelStatistics>(
+      options_.metrics, config, version, config.response_cache && !options_.cache_name.empty());
+  if (config.is_ensemble()) {
+    RETURN_IF_ERROR(config.deferred);
+    ASSIGN_OR_RETURN(auto parts, find_parts(config));
+    auto ensemble =
+        std::make_unique<EnsembleModel>(server_, config, version, files.dir, std::move(statistics));
+    RETURN_IF_ERROR(ensemble->read_class_names());
+    RETURN_IF_ERROR(ensemble->load(std::move(parts)));
+    return adopt(std::move(ensemble), files, serial);
+  }
+  ASSIGN_OR_RETURN(Backend * backend, backend_for(config, files.dir, version));
+  ASSIGN_OR_RETURN(ModelConfig placed, adopt_preferred_groups(config, backend->preferred_groups));
+  auto model = std::make_unique<BackendModel>(server_, std::move(placed), version, files.dir,
+                                              std::move(statistics));
+  BackendModel* raw = model.get();
+  RETURN_IF_ERROR(raw->read_class_names());
+  // Shared before it loads: the requests of a warm-up refer to their model.
+  auto shared = adopt(std::move(model), files, serial);
+  if (Status status = raw->load(backend, options_); !status.ok()) {
+    // Taken down here, not on the reaper's thread: the next attempt may come at once.
+    if (shared->drain(now())) shared->take_down();
+    return status;
+  }
+  return shared;
+}
+
+std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const ModelFiles& files,
+                                           uint64_t serial) {
+  // The folder of an override and the agents live as long as the model; the table may be gone
+  // before the model.
+  auto gone = [table = std::weak_ptr<Table>(table_), name = files.config.name,
+               number = model->version(), serial, scratch = files.scratch, agents = files.agents] {
+    const auto alive = table.lock();
+    if (alive == nullptr) return;
+    std::unique_lock lock(alive->mutex);
+    const auto entry = alive->entries.find(name);
+    if (entry == alive->entries.end()) return;
+    const auto version = entry->second.versions.find(number);
+    if (version == entry->second.versions.end() || version->second.serial != serial ||
+        version->second.state != ModelState::kUnloading) {
+      return;
+    }
+    version->second.state = ModelState::kUnavailable;
+    version->second.reason = "unloaded";
+    log_info("successfully unloaded '{}' version {}", name, number);
+  };
+  return reaper_.adopt(std::move(model), std::move(gone));
+}
+
+void ModelManager::note_failure(const std::string& name, const ModelFiles& files, int64_t number,
+                                const Status& status) {
+  log_error("failed to load '{}' version {}: {}", name, number, with_code(status));
+  std::unique_lock lock(table_->mutex);
+  Entry& entry = table_->entries[name];
+  Version& version = entry.versions[number];
+  if (version.model != nullptr) return;  // the old one goes on
+  if (!entry.files) {
+    entry.files = files;
+    entry.files->agents.reset();
+    entry.files->scratch.reset();
+  }
+  version.state = ModelState::kUnavailable;
+  version.reason = with_code(status);
+}
+
+void ModelManager::retire(Entry& entry, int64_t number) {
+  Version& version = entry.versions[number];
+  if (version.model == nullptr) return;
+  version.model.reset();
+  version.state = ModelState::kUnloading;
+}
+
+void ModelManager::retire_all(const std::string& name) {
+  for (const auto& user : users_of(name)) retire_all(user);
+  std::vector<std::shared_ptr<Model>> gone;  // let go outside the lock
+  std::unique_lock lock(table_->mutex);
+  const auto it = table_->entries.find(name);
+  if (it == table_->entries.end()) return;
+  for (auto& [number, version] : it->second.versions) {
+    gone.push_back(version.model);
+    retire(it->second, number);
+  }
+  std::shared_ptr<AgentChain> agents;
+  if (it->second.files) {
+    agents = std::move(it->second.files->agents);
+    it->second.files->scratch.reset();  // versions that still run keep their folder
+  }
+  lock.unlock();
+  if (agents != nullptr) agents->act(TRITONREPOAGENT_ACTION_UNLOAD);
+}
+
+ModelManager::Names ModelManager::users_of(const std::string& name) const {
+  Names out;
+  std::shared_lock lock(table_->mutex);
+  for (const auto& [user, entry] : table_->entries) {
+    if (!entry.files || !entry.wanted) continue;
+    const auto& steps = entry.files->config.steps;
+    if (std::any_of(steps.begin(), steps.end(),
+                    [&](const auto& step) { return step.model == name; })) {
+      out.push_back(user);
+    }
+  }
+  return out;
+}
+
+}  // namespace nereid::server

@@ -1,0 +1,42 @@
+// Destroys models on threads of its own once nobody refers to them: the last reference may go in a
+// callback of the very backend that must then be taken down.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/queue.h"
+#include "server/model/model.h"
+
+namespace nereid::server {
+
+class Reaper {
+ public:
+  Reaper();
+  ~Reaper();  // close()
+
+  // `model` as a shared pointer whose last owner hands it to the reaper; `gone` runs after its
+  // destruction, on a thread of the reaper.
+  std::shared_ptr<Model> adopt(std::unique_ptr<Model> model, std::function<void()> gone);
+
+  // Destroys what is queued and ends the threads. Models let go later are destroyed by whoever
+  // does.
+  void close();
+
+ private:
+  struct Item {
+    std::unique_ptr<Model> model;
+    std::function<void()> gone;
+  };
+  using Items = Queue<std::shared_ptr<Item>>;
+
+  // A backend may take a second to let go of a model, and several often go together.
+  static constexpr int kNumThreads = 4;
+
+  std::shared_ptr<Items> items_ = std::make_shared<Items>();
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace nereid::server

@@ -1,0 +1,256 @@
+// Folders, versions, fingerprints and load overrides; see repository.h.
+#include "server/repository/repository.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "server/model/gpus.h"
+
+namespace nereid::server {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr size_t kMaxConfigBytes = 4 << 20;
+constexpr size_t kMaxFiles = 100000;  // of one model; more are not looked at for changes
+
+// A folder name that is a version: decimal, no leading zero. 0 otherwise.
+int64_t version_of(const std::string& name) {
+  if (name.empty() || name.size() > 18 || name[0] == '0') return 0;
+  if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) return 0;
+  return std::stoll(name);
+}
+
+StatusOr<std::vector<std::string>> folders_in(const fs::path& dir) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_directory(ignored)) names.push_back(it->path().filename().string());
+  }
+  if (error) {
+    return internal_error("failed to read directory {}: {}", dir.string(), error.message());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+StatusOr<std::vector<int64_t>> versions_in(const fs::path& dir, const VersionPolicy& policy) {
+  ASSIGN_OR_RETURN(const auto names, folders_in(dir));
+  std::vector<int64_t> found;
+  for (const auto& name : names) {
+    const int64_t version = version_of(name);
+    if (version > 0) {
+      found.push_back(version);
+    } else if (name != "warmup" && name != "initial_state" && name != "configs") {
+      log_warn("ignore version directory '{}' which fails to convert to integral number",
+               (dir / name).string());
+    }
+  }
+  std::sort(found.begin(), found.end());
+  if (policy.is_specific) {
+    std::erase_if(found, [&](int64_t v) {
+      return std::find(policy.specific.begin(), policy.specific.end(), v) == policy.specific.end();
+    });
+  } else if (policy.latest > 0 && found.size() > policy.latest) {
+    found.erase(found.begin(), found.end() - policy.latest);
+  }
+  return found;
+}
+
+// Path, size and time of every file below `dir`.
+uint64_t fingerprint_of(const fs::path& dir) {
+  uint64_t hash = 0;
+  size_t num_files = 0;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (++num_files > kMaxFiles) break;
+    std::error_code ignored;
+    const auto time = it->last_write_time(ignored).time_since_epoch().count();
+    const auto size = it->is_regular_file(ignored) ? it->file_size(ignored) : 0;
+    // Added up, because the order of a folder's entries may change.
+    hash += hash64(fmt::format("{}|{}|{}", it->path().string(), size, time));
+  }
+  return hash;
+}
+
+bool is_plain_name(const std::string& name) {
+  return !name.empty() && name.find_first_of("/\\") == std::string::npos && name != "." &&
+         name.find("..") == std::string::npos && name.find('\0') == std::string::npos;
+}
+
+// Writes the files of an override into a folder of their own.
+StatusOr<std::shared_ptr<ScratchFolder>> write_files(const ModelOverride& changes) {
+  ASSIGN_OR_RETURN(auto scratch, ScratchFolder::create());
+  for (const auto& [name, content] : changes.files) {
+    const fs::path path(name);
+    const bool escapes = path.is_absolute() ||
+                         std::any_of(path.begin(), path.end(), [](auto& p) { return p == ".."; });
+    if (escapes || path.filename().empty() || name.find('\0') != std::string::npos) {
+      return invalid_argument("file:{} is not a path below the model's folder", name);
+    }
+    std::error_code error;
+    fs::create_directories((scratch->path() / path).parent_path(), error);
+    if (error) return internal_error("file:{}: {}", name, error.message());
+    RETURN_IF_ERROR(write_file_atomic(scratch->path() / path, content));
+  }
+  return scratch;
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<ScratchFolder>> ScratchFolder::create() {
+  std::error_code error;
+  std::string name = (fs::temp_directory_path(error) / "folderXXXXXX").string();
+  if (error || ::mkdtemp(name.data()) == nullptr) {
+    return internal_error("cannot create a temporary folder {}", name);
+  }
+  return std::shared_ptr<ScratchFolder>(new ScratchFolder(name));
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code error;
+  fs::remove_all(path_, error);
+}
+
+Repositories::Repositories(const ServerOptions& options)
+    : roots_(options.repositories.begin(), options.repositories.end()),
+      strict_config_(options.strict_model_config),
+      config_name_(options.model_config_name),
+      gpus_(usable_gpus(Nvml::open().get(), options.min_compute_capability,
+                        getenv("CUDA_VISIBLE_DEVICES"))) {}
+
+Status Repositories::check_roots() const {
+  std::lock_guard lock(mutex_);
+  for (const fs::path root : roots_) {
+    std::error_code error;
+    if (!fs::exists(root, error)) return internal_error("failed to stat file {}", root.string());
+    if (!fs::is_directory(root, error)) {
+      return internal_error("repository path is not a valid directory: {}", root.string());
+    }
+  }
+  return ok();
+}
+
+StatusOr<std::set<std::string>> Repositories::names(std::set<std::string>* duplicates) const {
+  std::lock_guard lock(mutex_);
+  std::set<std::string> out;
+  for (const fs::path root : roots_) {
+    ASSIGN_OR_RETURN(const auto found, folders_in(root));
+    for (const auto& name : found) {
+      if (name.starts_with('.')) continue;
+      if (!out.insert(name).second) duplicates->insert(name);
+    }
+  }
+  for (const auto& name : *duplicates) out.erase(name);
+  return out;
+}
+
+StatusOr<fs::path> Repositories::find(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  fs::path found;
+  for (const fs::path root : roots_) {
+    std::error_code error;
+    if (!fs::is_directory(root / name, error)) continue;
+    if (!found.empty()) {
+      return invalid_argument("model '{}' is in more than one repository: {} and {}", name,
+                              found.string(), (root / name).string());
+    }
+    found = root / name;
+  }
+  if (found.empty()) return not_found("model not found in any model repository.");
+  return found;
+}
+
+StatusOr<ModelFiles> Repositories::find_files(const std::string& name,
+                                              const ModelOverride& changes) const {
+  if (!is_plain_name(name)) {
+    return invalid_argument("a model's name has no '/', no '\\' and no '..'");
+  }
+  ModelFiles out;
+  out.overridden = !changes.empty();
+  if (!changes.files.empty()) {
+    if (!changes.config) {
+      return invalid_argument("files without parameter 'config', which must come with them");
+    }
+    ASSIGN_OR_RETURN(out.scratch, write_files(changes));
+    out.dir = out.scratch->path();
+  } else {
+    ASSIGN_OR_RETURN(out.dir, find(name));
+  }
+  out.fingerprint = fingerprint_of(out.dir);
+  return out;
+}
+
+Status Repositories::resolve(const std::string& name, const ModelOverride& changes,
+                             RepoAgents& agents, ModelFiles& files) const {
+  ASSIGN_OR_RETURN(ConfigSource source, source_of(name, files.dir, changes));
+  ASSIGN_OR_RETURN(const RawConfig raw, parse_raw_config(source));
+  if (!raw.agents.empty()) {
+    const auto config_in = [&](const fs::path& dir) -> StatusOr<RawConfig> {
+      ASSIGN_OR_RETURN(const ConfigSource there, source_of(name, dir, {}));
+      return parse_raw_config(there);
+    };
+    files.agents = std::make_shared<AgentChain>();
+    RETURN_IF_ERROR(files.agents->load(agents, raw, files.dir, config_in));
+    files.dir = files.agents->location();
+    ASSIGN_OR_RETURN(source, source_of(name, files.dir, changes));
+  }
+  ASSIGN_OR_RETURN(files.config, parse_model_config(source));
+  ASSIGN_OR_RETURN(files.versions, versions_in(files.dir, files.config.versions));
+  return ok();
+}
+
+StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
+                                                const ModelOverride& changes) const {
+  if (!is_plain_name(name)) return invalid_argument("not a model's name: '{}'", name);
+  fs::path dir;
+  if (!changes.config) {
+    ASSIGN_OR_RETURN(dir, find(name));
+  }
+  ASSIGN_OR_RETURN(const ConfigSource source, source_of(name, dir, changes));
+  return parse_model_config(source);
+}
+
+StatusOr<ConfigSource> Repositories::source_of(const std::string& name, const fs::path& dir,
+                                               const ModelOverride& changes) const {
+  ConfigSource source;
+  source.model = name;
+  source.gpus = gpus_;
+  source.dir = dir;
+  if (changes.config) {
+    source.is_json = true;
+    source.text = *changes.config;
+    return source;
+  }
+  std::error_code error;
+  fs::path path = dir / "configs" / (config_name_ + ".pbtxt");
+  if (config_name_.empty() || !fs::exists(path, error)) path = dir / "config.pbtxt";
+  if (strict_config_ || fs::exists(path, error)) {
+    ASSIGN_OR_RETURN(source.text, read_file(path, kMaxConfigBytes));
+  }
+  source.path = path.string();
+  return source;
+}
+
+Status Repositories::add_root(const std::string& root) {
+  std::error_code error;
+  if (!fs::is_directory(root, error)) {
+    return invalid_argument("repository path is not a valid directory: {}", root);
+  }
+  std::lock_guard lock(mutex_);
+  if (roots_.insert(root).second) return ok();
+  return already_exists("model repository '{}' has already been registered", root);
+}
+
+Status Repositories::remove_root(const std::string& root) {
+  std::lock_guard lock(mutex_);
+  if (roots_.erase(root) > 0) return ok();
+  return not_found("failed to unregister '{}', repository not found", root);
+}
+
+}  // namespace nereid::server

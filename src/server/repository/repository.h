@@ -1,0 +1,93 @@
+// Reading model repositories: which models there are, and what one model's folder holds.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "server/config/model_config.h"
+#include "server/options.h"
+#include "server/repository/repo_agent.h"
+
+namespace nereid::server {
+
+// What a load request may bring instead of the repository's files.
+struct ModelOverride {
+  std::optional<std::string> config;         // ModelConfig as JSON
+  std::map<std::string, std::string> files;  // path below the model's folder -> content
+
+  bool empty() const { return !config && files.empty(); }
+};
+
+// A temporary folder, removed with its owner.
+class ScratchFolder {
+ public:
+  static StatusOr<std::shared_ptr<ScratchFolder>> create();
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+// A model as found; the fingerprint is that of the folder in the repository.
+struct ModelFiles {
+  std::filesystem::path dir;  // where its agents, if any, left it
+  ModelConfig config;
+  std::vector<int64_t> versions;  // chosen by the version policy, ascending
+  uint64_t fingerprint = 0;       // changes when a file appears, disappears or is written
+  bool overridden = false;
+  std::shared_ptr<ScratchFolder> scratch;  // holds the files of an override
+  std::shared_ptr<AgentChain> agents;      // null: none
+};
+
+class Repositories {
+ public:
+  explicit Repositories(const ServerOptions& options);
+
+  const UsableGpus& gpus() const { return gpus_; }
+
+  // Internal when a root is missing or no folder.
+  Status check_roots() const;
+
+  // Names of all model folders; those in more than one root are in `duplicates` instead.
+  StatusOr<std::set<std::string>> names(std::set<std::string>* duplicates) const;
+
+  // Finds a model, without its configuration and versions. NotFound: in no root. Other errors: what
+  // is wrong with it.
+  StatusOr<ModelFiles> find_files(const std::string& name, const ModelOverride& changes) const;
+
+  // Lets the model's agents load it, then reads configuration and versions where they left it. The
+  // configuration of an override stays. With `agents` in `files` an error may be theirs.
+  Status resolve(const std::string& name, const ModelOverride& changes, RepoAgents& agents,
+                 ModelFiles& files) const;
+
+  // The configuration alone.
+  StatusOr<ModelConfig> read_config(const std::string& name, const ModelOverride& changes) const;
+
+  Status add_root(const std::string& root);     // AlreadyExists
+  Status remove_root(const std::string& root);  // NotFound
+
+ private:
+  StatusOr<ConfigSource> source_of(const std::string& name, const std::filesystem::path& dir,
+                                   const ModelOverride& changes) const;
+  StatusOr<std::filesystem::path> find(const std::string& name) const;
+
+  mutable std::mutex mutex_;
+  std::set<std::string> roots_;
+  const bool strict_config_;
+  const std::string config_name_;
+  const UsableGpus gpus_;
+};
+
+}  // namespace nereid::server
