@@ -18,6 +18,7 @@ using BackendSettings = std::map<std::string, std::string>;
 struct ServerOptions {
   std::string id = "triton";
   std::vector<std::string> repositories;
+  bool has_namespaces = false;  // each repository is one: a model's name may be in several
   TRITONSERVER_ModelControlMode control_mode = TRITONSERVER_MODEL_CONTROL_NONE;
   std::set<std::string> startup_models;  // explicit mode; a lone "*" = all
   bool strict_readiness = true;

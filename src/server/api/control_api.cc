@@ -37,6 +37,29 @@ StatusOr<ModelOverride> override_of(const TRITONSERVER_Parameter** parameters, u
   return out;
 }
 
+// Parameters are named after folders and hold the models' names.
+StatusOr<Repositories::Mapping> mapping_of(const char* root,
+                                           const TRITONSERVER_Parameter** parameters,
+                                           uint32_t count) {
+  if (parameters == nullptr && count > 0) {
+    return invalid_argument("model mappings are not provided while mapping count is non-zero");
+  }
+  Repositories::Mapping out;
+  for (uint32_t i = 0; i < count; ++i) {
+    const TRITONSERVER_Parameter& p = *parameters[i];
+    const auto* model = std::get_if<std::string>(&p.value);
+    if (model == nullptr) {
+      return invalid_argument("Mapped model name must be a string, found another type for {}",
+                              p.name);
+    }
+    if (!out.emplace(*model, p.name).second) {
+      return invalid_argument("failed to register '{}', there is a conflicting mapping for '{}'",
+                              root, *model);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(
@@ -71,15 +94,12 @@ TRITONSERVER_Error* TRITONSERVER_ServerPollModelRepository(TRITONSERVER_Server* 
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerRegisterModelRepository(TRITONSERVER_Server* server,
-                                                               const char* repository_path,
-                                                               const TRITONSERVER_Parameter**,
-                                                               const uint32_t mapping_count) try {
-  if (mapping_count > 0) {
-    return to_error(
-        unsupported("TRITONSERVER_ServerRegisterModelRepository: name mappings are not supported"));
-  }
-  return to_error(of(server)->models().register_repository(repository_path));
+TRITONSERVER_Error* TRITONSERVER_ServerRegisterModelRepository(
+    TRITONSERVER_Server* server, const char* repository_path,
+    const TRITONSERVER_Parameter** name_mapping, const uint32_t mapping_count) try {
+  const auto mapping = mapping_of(repository_path, name_mapping, mapping_count);
+  if (!mapping.ok()) return to_error(mapping.status());
+  return to_error(of(server)->models().register_repository(repository_path, *mapping));
 }
 NEREID_CATCH
 

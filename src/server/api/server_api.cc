@@ -23,11 +23,6 @@ ServerOptions* of(TRITONSERVER_ServerOptions* options) {
   return reinterpret_cast<ServerOptions*>(options);
 }
 
-// For a setter that works for one value only.
-TRITONSERVER_Error* only(bool is_default, const char* setter) {
-  return is_default ? nullptr : to_error(unsupported("{}: only the default value works", setter));
-}
-
 // The trace is the core's only when the request is.
 Status enqueue_traced(InferenceRequest* request, InferenceTrace* trace) {
   const auto hold = std::make_shared<TraceHold>(trace);
@@ -96,6 +91,7 @@ NEREID_STORE_OPTION(SetServerId, const char*, id)
 NEREID_STORE_OPTION(SetModelControlMode, TRITONSERVER_ModelControlMode, control_mode)
 NEREID_STORE_OPTION(SetModelConfigName, const char*, model_config_name)
 NEREID_STORE_OPTION(SetStrictModelConfig, bool, strict_model_config)
+NEREID_STORE_OPTION(SetModelNamespacing, bool, has_namespaces)
 NEREID_STORE_OPTION(SetModelLoadThreadCount, unsigned int, model_load_threads)
 NEREID_STORE_OPTION(SetModelLoadRetryCount, unsigned int, model_load_retries)
 NEREID_STORE_OPTION(SetExitOnError, bool, exit_on_error)
@@ -110,15 +106,6 @@ NEREID_STORE_OPTION(SetBackendDirectory, const char*, backend_dir)
 NEREID_STORE_OPTION(SetCacheDirectory, const char*, cache_dir)
 NEREID_STORE_OPTION(SetRepoAgentDirectory, const char*, agent_dir)
 #undef NEREID_STORE_OPTION
-
-// A setter that accepts only what this server does anyway.
-#define NEREID_FIXED_OPTION(setter, type, condition)                                  \
-  TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
-                                                         type value) {                \
-    return only(condition, "TRITONSERVER_ServerOptions" #setter);                     \
-  }
-NEREID_FIXED_OPTION(SetModelNamespacing, bool, !value)
-#undef NEREID_FIXED_OPTION
 
 // A setter about something that this core has none of: GPUs of its own whose memories could reach
 // each other. Any value works, because there is nothing that it could change.

@@ -116,8 +116,9 @@ Status fill_steps(const Parsed& p, ModelConfig& out) {
   for (const auto& step : c.ensemble_scheduling().step()) {
     if (!step.model_namespace().empty()) {
       log_warn(
-          "ensemble '{}': model_namespace '{}' of step '{}' has no effect: a name stands for the "
-          "same model in all repositories",
+          "ensemble '{}': model_namespace '{}' of step '{}' has no effect: a step takes the model "
+          "of "
+          "its own repository, else the only one of that name",
           out.name, step.model_namespace(), step.model_name());
     }
     out.steps.push_back({step.model_name(),

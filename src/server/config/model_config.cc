@@ -200,7 +200,7 @@ StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
   Parsed parsed;
   RETURN_IF_ERROR(parse_source(source, parsed));
   auto& config = parsed.config;
-  if (config.name().empty()) config.set_name(source.model);
+  if (config.name().empty() || source.is_mapped) config.set_name(source.model);
   if (config.name() != source.model) {
     return invalid_argument(
         "unexpected directory name '{}' for model '{}', directory name must equal model name{}",

@@ -33,6 +33,7 @@ struct EnsembleStep {
   int64_t version = -1;                           // -1 = newest
   std::map<std::string, std::string> input_map;   // model input -> ensemble tensor
   std::map<std::string, std::string> output_map;  // model output -> ensemble tensor
+  std::string space{};                            // of the model, once it is found; see ModelId
 };
 
 // What an instance needs to execute, when the server limits rates.
@@ -156,6 +157,7 @@ struct AgentSpec {
 };
 
 struct ModelConfig {
+  std::string space;  // see ModelId
   std::string name, platform, backend, runtime;
   int64_t max_batch_size = 0;  // 0 = tensors have no batch dimension
   bool decoupled = false;
@@ -187,7 +189,8 @@ struct ConfigSource {
   std::string text;
   bool is_json = false;       // protobuf JSON instead of text format
   std::string path;           // named in errors; empty = a load override
-  std::string model;          // the model's (folder's) name
+  std::string model;          // the model's name
+  bool is_mapped = false;     // the folder, and so the configuration, has another name
   std::filesystem::path dir;  // its folder, to guess a missing backend from; may be empty
   UsableGpus gpus;
 };

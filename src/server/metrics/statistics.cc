@@ -18,6 +18,7 @@ ModelStatistics::ModelStatistics(const MetricsConfig& metrics, const ModelConfig
   if (!metrics.enabled) return;
   ModelMetrics::Spec spec;
   spec.labels = {{"model", model.name}, {"version", std::to_string(version)}};
+  if (!model.space.empty()) spec.labels["namespace"] = model.space;
   for (const auto& [key, value] : model.metric_tags) spec.labels["_" + key] = value;
   spec.is_cached = is_cached;
   spec.is_decoupled = model.decoupled;

@@ -5,11 +5,11 @@
 
 namespace nereid::server {
 
-StatusOr<ModelClaims::Claim> ModelClaims::take(Names names) {
+StatusOr<ModelClaims::Claim> ModelClaims::take(Ids ids) {
   std::unique_lock lock(mutex_);
   const auto is_free = [&] {
-    return std::none_of(names.begin(), names.end(),
-                        [&](const std::string& name) { return claimed_.contains(name); });
+    return std::none_of(ids.begin(), ids.end(),
+                        [&](const ModelId& id) { return claimed_.contains(id); });
   };
   ++num_users_;
   changed_.wait(lock, [&] { return is_closed_ || is_free(); });
@@ -18,14 +18,14 @@ StatusOr<ModelClaims::Claim> ModelClaims::take(Names names) {
     changed_.notify_all();
     return unavailable("Server exiting");
   }
-  claimed_.insert(names.begin(), names.end());
-  return Claim(this, std::move(names));
+  claimed_.insert(ids.begin(), ids.end());
+  return Claim(this, std::move(ids));
 }
 
 ModelClaims::Claim::~Claim() {
   if (claims_ == nullptr) return;
   std::lock_guard lock(claims_->mutex_);
-  for (const auto& name : names_) claims_->claimed_.erase(name);
+  for (const auto& id : ids_) claims_->claimed_.erase(id);
   --claims_->num_users_;
   claims_->changed_.notify_all();
 }

@@ -5,37 +5,37 @@
 #include <condition_variable>
 #include <mutex>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "server/repository/model_id.h"
 
 namespace nereid::server {
 
 class ModelClaims {
  public:
-  using Names = std::set<std::string>;
+  using Ids = std::set<ModelId>;
 
-  // Names that nobody else may claim while this lives. The claims must outlive it.
+  // Models that nobody else may claim while this lives. The claims must outlive it.
   class Claim {
    public:
     Claim(Claim&& other) noexcept
-        : claims_(std::exchange(other.claims_, nullptr)), names_(std::move(other.names_)) {}
+        : claims_(std::exchange(other.claims_, nullptr)), ids_(std::move(other.ids_)) {}
     Claim& operator=(Claim&&) = delete;
     ~Claim();
-    const Names& names() const { return names_; }
+    const Ids& ids() const { return ids_; }
 
    private:
     friend class ModelClaims;
-    Claim(ModelClaims* claims, Names names) : claims_(claims), names_(std::move(names)) {}
+    Claim(ModelClaims* claims, Ids ids) : claims_(claims), ids_(std::move(ids)) {}
     ModelClaims* claims_;
-    Names names_;
+    Ids ids_;
   };
 
-  // All of `names` at once, when none of them is claimed any more: nobody waits holding a claim, so
+  // All of `ids` at once, when none of them is claimed any more: nobody waits holding a claim, so
   // nobody waits for ever. Unavailable once closed.
-  StatusOr<Claim> take(Names names);
+  StatusOr<Claim> take(Ids ids);
 
   // No new claims; whoever waits for one is refused.
   void close();
@@ -46,7 +46,7 @@ class ModelClaims {
  private:
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  Names claimed_;
+  Ids claimed_;
   int num_users_ = 0;  // claims, and threads in take()
   bool is_closed_ = false;
 };

@@ -17,41 +17,42 @@ std::string with_code(const Status& status) {
 
 }  // namespace
 
-StatusOr<ModelFiles> ModelManager::read(const std::string& name) {
-  ASSIGN_OR_RETURN(ModelFiles files, repositories_.find_files(name, {}));
-  RETURN_IF_ERROR(repositories_.resolve(name, {}, agents_, files));
+StatusOr<ModelFiles> ModelManager::read(const ModelId& id) {
+  ASSIGN_OR_RETURN(ModelFiles files, repositories_.find_files(id, {}));
+  RETURN_IF_ERROR(repositories_.resolve(id, {}, agents_, files));
   return files;
 }
 
-Status ModelManager::bring_up(const std::string& name, const ModelOverride& changes, Names& path,
+Status ModelManager::bring_up(const ModelId& id, const ModelOverride& changes, Ids& path,
                               bool is_explicit) {
-  auto files = repositories_.find_files(name, changes);
-  if (files.ok() && unchanged(name, *files)) {
+  const std::string& name = id.name;
+  auto files = repositories_.find_files(id, changes);
+  if (files.ok() && unchanged(id, *files)) {
     std::unique_lock lock(table_->mutex);
-    if (is_explicit) table_->entries[name].is_explicit = true;
+    if (is_explicit) table_->entries[id].is_explicit = true;
     return ok();
   }
   Status status = files.status();
-  if (status.ok()) status = repositories_.resolve(name, changes, agents_, *files);
+  if (status.ok()) status = repositories_.resolve(id, changes, agents_, *files);
   if (!status.ok()) {
     const bool is_missing = absl::IsNotFound(files.status());
     log_error("{} '{}': {}",
-              is_missing ? "failed to poll model" : "Poll failed for model directory", name,
+              is_missing ? "failed to poll model" : "Poll failed for model directory", id.text(),
               message(status));
     if (files.ok() && files->agents != nullptr) {
       return invalid_argument("load failed for model '{}': {}\n", name, message(status));
     }
     return internal_error("failed to load '{}', failed to poll from model repository", name);
   }
-  if (Status s = load_files(name, *std::move(files), path, is_explicit); !s.ok()) {
+  if (Status s = load_files(*std::move(files), path, is_explicit); !s.ok()) {
     return invalid_argument("load failed for model '{}': {}\n", name, message(s));
   }
   return ok();
 }
 
-bool ModelManager::unchanged(const std::string& name, const ModelFiles& files) const {
+bool ModelManager::unchanged(const ModelId& id, const ModelFiles& files) const {
   std::shared_lock lock(table_->mutex);
-  const auto it = table_->entries.find(name);
+  const auto it = table_->entries.find(id);
   if (it == table_->entries.end() || !it->second.files || files.overridden) return false;
   const Entry& entry = it->second;
   if (entry.files->overridden || entry.files->fingerprint != files.fingerprint) return false;
@@ -66,16 +67,15 @@ bool ModelManager::unchanged(const std::string& name, const ModelFiles& files) c
   });
 }
 
-Status ModelManager::load_files(const std::string& name, ModelFiles files, Names& path,
-                                bool is_explicit) {
+Status ModelManager::load_files(ModelFiles files, Ids& path, bool is_explicit) {
   {
     std::unique_lock lock(table_->mutex);
-    Entry& entry = table_->entries[name];
+    Entry& entry = table_->entries[files.id()];
     entry.problem = ok();
     entry.wanted = true;
     entry.is_explicit = entry.is_explicit || is_explicit;
   }
-  Status status = load_checked(name, files, path);
+  Status status = load_checked(files, path);
   if (files.agents != nullptr) {
     files.agents->act(status.ok() ? TRITONREPOAGENT_ACTION_LOAD_COMPLETE
                                   : TRITONREPOAGENT_ACTION_LOAD_FAIL);
@@ -83,23 +83,24 @@ Status ModelManager::load_files(const std::string& name, ModelFiles files, Names
   return status;
 }
 
-Status ModelManager::load_checked(const std::string& name, ModelFiles& files, Names& path) {
+Status ModelManager::load_checked(ModelFiles& files, Ids& path) {
+  const ModelId id = files.id();
   if (files.versions.empty()) {
     return invalid_argument(
-        "at least one version must be available under the version policy of model '{}'", name);
+        "at least one version must be available under the version policy of model '{}'", id.name);
   }
   if (files.config.is_ensemble()) {
-    path.push_back(name);
+    path.push_back(id);
     const Status status = load_parts(files, path);
     path.pop_back();
     if (!status.ok()) {
-      for (int64_t version : files.versions) note_failure(name, files, version, status);
+      for (int64_t version : files.versions) note_failure(files, version, status);
       return status;
     }
   }
-  RETURN_IF_ERROR(load_versions(name, files));
+  RETURN_IF_ERROR(load_versions(files));
   // Ensembles hold on to the versions they were made of.
-  for (const auto& user : users_of(name)) {
+  for (const auto& user : users_to_load(id)) {
     if (std::find(path.begin(), path.end(), user) != path.end()) continue;
     std::optional<ModelFiles> again;
     {
@@ -107,22 +108,24 @@ Status ModelManager::load_checked(const std::string& name, ModelFiles& files, Na
       again = table_->entries.at(user).files;
     }
     if (!again) continue;
-    if (Status s = load_files(user, *again, path, false); !s.ok()) {
-      log_error("ensemble '{}' after a load of '{}': {}", user, name, message(s));
+    if (Status s = load_files(*again, path, false); !s.ok()) {
+      log_error("ensemble '{}' after a load of '{}': {}", user.text(), id.text(), message(s));
     }
   }
   return ok();
 }
 
-Status ModelManager::load_parts(const ModelFiles& files, Names& path) {
-  const ModelConfig& config = files.config;
-  for (const auto& step : config.steps) {
-    if (std::find(path.begin(), path.end(), step.model) != path.end()) {
+Status ModelManager::load_parts(ModelFiles& files, Ids& path) {
+  ModelConfig& config = files.config;
+  for (auto& step : config.steps) {
+    const ModelId id = part_id(config.space, step.model);
+    step.space = id.space;
+    if (std::find(path.begin(), path.end(), id) != path.end()) {
       return invalid_argument("circular dependency between ensembles: {} -> ... -> {} -> {}",
                               step.model, config.name, step.model);
     }
-    if (!ready_versions(step.model).empty()) continue;
-    auto part = read(step.model);
+    if (has_ready_version(id)) continue;
+    auto part = read(id);
     if (absl::IsNotFound(part.status())) {
       return invalid_argument("ensemble {} contains models that are not available or ambiguous: {}",
                               config.name, step.model);
@@ -133,7 +136,7 @@ Status ModelManager::load_parts(const ModelFiles& files, Names& path) {
           "ensemble '{}' depends on '{}' which is not valid. Model '{}' failed with error: {}",
           config.name, step.model, step.model, message(status));
     }
-    status = load_files(step.model, *std::move(part), path, false);
+    status = load_files(*std::move(part), path, false);
     if (!status.ok()) {
       return invalid_argument(
           "ensemble '{}' depends on '{}' which has no loaded version. Model '{}' loading failed "
@@ -150,8 +153,9 @@ Status ModelManager::load_parts(const ModelFiles& files, Names& path) {
 StatusOr<std::vector<std::shared_ptr<Model>>> ModelManager::find_parts(
     const ModelConfig& config) const {
   std::vector<std::shared_ptr<Model>> parts;
+  std::shared_lock lock(table_->mutex);
   for (const auto& step : config.steps) {
-    auto model = find(step.model, step.version);
+    auto model = find_version({step.space, step.model}, step.version);
     if (!model.ok() && step.version > 0) {
       return invalid_argument(
           "ensemble '{}' depends on '{}' whose required version {} is not loaded.", config.name,
@@ -163,26 +167,27 @@ StatusOr<std::vector<std::shared_ptr<Model>>> ModelManager::find_parts(
   return parts;
 }
 
-Status ModelManager::load_versions(const std::string& name, const ModelFiles& files) {
+Status ModelManager::load_versions(const ModelFiles& files) {
+  const ModelId id = files.id();
   std::map<int64_t, std::pair<uint64_t, StatusOr<std::shared_ptr<Model>>>> made;
   std::string errors;
   for (int64_t number : files.versions) {
     {
       std::unique_lock lock(table_->mutex);
-      Version& version = table_->entries[name].versions[number];
+      Version& version = table_->entries[id].versions[number];
       if (version.model == nullptr) version.state = ModelState::kLoading;
     }
     const uint64_t serial = next_serial_++;
     auto model = make_model(files, number, serial);
     if (!model.ok()) {
-      note_failure(name, files, number, model.status());
+      note_failure(files, number, model.status());
       errors +=
           fmt::format("version {} is at UNAVAILABLE state: {};", number, with_code(model.status()));
     }
     made.emplace(number, std::pair(serial, std::move(model)));
   }
   std::unique_lock lock(table_->mutex);
-  Entry& entry = table_->entries[name];
+  Entry& entry = table_->entries[id];
   if (!errors.empty()) {
     // All or nothing: versions that did load go again, unless older ones serve.
     for (auto& [number, result] : made) {
@@ -203,7 +208,7 @@ Status ModelManager::load_versions(const std::string& name, const ModelFiles& fi
     Version& version = entry.versions[number];
     replaced.push_back(std::move(version.model));
     version = {ModelState::kReady, "", *std::move(result.second), result.first};
-    log_info("successfully loaded '{}'", name);
+    log_info("successfully loaded '{}'", id.text());
   }
   for (auto& [number, version] : entry.versions) {
     if (made.contains(number)) continue;
@@ -222,8 +227,7 @@ Status ModelManager::load_versions(const std::string& name, const ModelFiles& fi
 
 StatusOr<std::shared_ptr<Model>> ModelManager::make_model(const ModelFiles& files, int64_t version,
                                                           uint64_t serial) {
-  const std::string& name = files.config.name;
-  log_info("loading: {}:{}", name, version);
+  log_info("loading: {}:{}", files.id().text(), version);
   const Time start = now();
   StatusOr<std::shared_ptr<Model>> made = internal_error("not tried");
   load_slots_.acquire();
@@ -280,12 +284,12 @@ std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const M
                                            uint64_t serial) {
   // The folder of an override and the agents live as long as the model; the table may be gone
   // before the model.
-  auto gone = [table = std::weak_ptr<Table>(table_), name = files.config.name,
-               number = model->version(), serial, scratch = files.scratch, agents = files.agents] {
+  auto gone = [table = std::weak_ptr<Table>(table_), id = files.id(), number = model->version(),
+               serial, scratch = files.scratch, agents = files.agents] {
     const auto alive = table.lock();
     if (alive == nullptr) return;
     std::unique_lock lock(alive->mutex);
-    const auto entry = alive->entries.find(name);
+    const auto entry = alive->entries.find(id);
     if (entry == alive->entries.end()) return;
     const auto version = entry->second.versions.find(number);
     if (version == entry->second.versions.end() || version->second.serial != serial ||
@@ -294,16 +298,15 @@ std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const M
     }
     version->second.state = ModelState::kUnavailable;
     version->second.reason = "unloaded";
-    log_info("successfully unloaded '{}' version {}", name, number);
+    log_info("successfully unloaded '{}' version {}", id.text(), number);
   };
   return reaper_.adopt(std::move(model), std::move(gone));
 }
 
-void ModelManager::note_failure(const std::string& name, const ModelFiles& files, int64_t number,
-                                const Status& status) {
-  log_error("failed to load '{}' version {}: {}", name, number, with_code(status));
+void ModelManager::note_failure(const ModelFiles& files, int64_t number, const Status& status) {
+  log_error("failed to load '{}' version {}: {}", files.id().text(), number, with_code(status));
   std::unique_lock lock(table_->mutex);
-  Entry& entry = table_->entries[name];
+  Entry& entry = table_->entries[files.id()];
   Version& version = entry.versions[number];
   if (version.model != nullptr) return;  // the old one goes on
   if (!entry.files) {
@@ -322,11 +325,11 @@ void ModelManager::retire(Entry& entry, int64_t number) {
   version.state = ModelState::kUnloading;
 }
 
-void ModelManager::retire_all(const std::string& name) {
-  for (const auto& user : users_of(name)) retire_all(user);
+void ModelManager::retire_all(const ModelId& id) {
+  for (const auto& user : users_of(id)) retire_all(user);
   std::vector<std::shared_ptr<Model>> gone;  // let go outside the lock
   std::unique_lock lock(table_->mutex);
-  const auto it = table_->entries.find(name);
+  const auto it = table_->entries.find(id);
   if (it == table_->entries.end()) return;
   for (auto& [number, version] : it->second.versions) {
     gone.push_back(version.model);
@@ -341,18 +344,31 @@ void ModelManager::retire_all(const std::string& name) {
   if (agents != nullptr) agents->act(TRITONREPOAGENT_ACTION_UNLOAD);
 }
 
-ModelManager::Names ModelManager::users_of(const std::string& name) const {
-  Names out;
+template <class Uses>
+ModelManager::Ids ModelManager::users_where(const Uses& uses) const {
+  Ids out;
   std::shared_lock lock(table_->mutex);
   for (const auto& [user, entry] : table_->entries) {
     if (!entry.files || !entry.wanted) continue;
     const auto& steps = entry.files->config.steps;
     if (std::any_of(steps.begin(), steps.end(),
-                    [&](const auto& step) { return step.model == name; })) {
+                    [&](const auto& step) { return uses(step, user.space); })) {
       out.push_back(user);
     }
   }
   return out;
+}
+
+ModelManager::Ids ModelManager::users_of(const ModelId& id) const {
+  return users_where([&](const EnsembleStep& step, const std::string&) {
+    return step.model == id.name && step.space == id.space;
+  });
+}
+
+ModelManager::Ids ModelManager::users_to_load(const ModelId& id) const {
+  return users_where([&](const EnsembleStep& step, const std::string& space) {
+    return step.model == id.name && (step.space == id.space || space == id.space);
+  });
 }
 
 }  // namespace nereid::server

@@ -1,4 +1,4 @@
-// Requests to load, unload and poll, and questions about states; see model_manager.h.
+// Requests to load, unload and poll, and the end of all models; see model_manager.h.
 #include "server/repository/model_manager.h"
 
 #include <algorithm>
@@ -81,20 +81,6 @@ constexpr char kNotExplicit[] = "explicit model load / unload is not allowed if 
 
 }  // namespace
 
-const char* state_name(ModelState state) {
-  switch (state) {
-    case ModelState::kReady:
-      return "READY";
-    case ModelState::kLoading:
-      return "LOADING";
-    case ModelState::kUnloading:
-      return "UNLOADING";
-    case ModelState::kUnavailable:
-      break;
-  }
-  return "UNAVAILABLE";
-}
-
 ModelManager::ModelManager(Server* server, const ServerOptions& options)
     : server_(server),
       options_(options),
@@ -103,7 +89,7 @@ ModelManager::ModelManager(Server* server, const ServerOptions& options)
       load_slots_(std::max(1u, options.model_load_threads)) {}
 
 ModelManager::~ModelManager() {
-  std::map<std::string, Entry> gone;
+  std::map<ModelId, Entry> gone;
   {
     std::unique_lock lock(table_->mutex);
     gone.swap(table_->entries);
@@ -121,42 +107,45 @@ Status ModelManager::check_control(TRITONSERVER_ModelControlMode mode, const cha
 
 Status ModelManager::start() {
   RETURN_IF_ERROR(repositories_.check_roots());
-  std::set<std::string> duplicates;
-  ASSIGN_OR_RETURN(std::set<std::string> names, repositories_.names(&duplicates));
+  std::set<ModelId> duplicates;
+  ASSIGN_OR_RETURN(std::set<ModelId> ids, repositories_.ids(&duplicates));
   if (options_.control_mode == TRITONSERVER_MODEL_CONTROL_EXPLICIT) {
     const auto& wanted = options_.startup_models;
-    if (wanted.size() != 1 || !wanted.contains("*")) names = wanted;
+    if (wanted.size() != 1 || !wanted.contains("*")) {
+      ids.clear();
+      for (const auto& name : wanted) {
+        for (auto& id : repositories_.named(name)) ids.insert(std::move(id));
+      }
+    }
   } else {
-    names.merge(duplicates);
+    ids.merge(duplicates);
   }
-  ASSIGN_OR_RETURN(const auto claim, claims_.take(names));
-  load_all(names);
+  ASSIGN_OR_RETURN(const auto claim, claims_.take(ids));
+  load_all(ids);
   return ok();
 }
 
-void ModelManager::load_all(const std::set<std::string>& names) {
-  Names plain, ensembles;
-  std::map<std::string, ModelFiles> found;
-  for (const auto& name : names) {
-    auto files = read(name);
+void ModelManager::load_all(const std::set<ModelId>& ids) {
+  std::vector<ModelFiles> plain, ensembles;
+  for (const auto& id : ids) {
+    auto files = read(id);
     if (!files.ok()) {
-      log_error("Poll failed for model directory '{}': {}", name, message(files.status()));
+      log_error("Poll failed for model directory '{}': {}", id.text(), message(files.status()));
       std::unique_lock lock(table_->mutex);
-      Entry& entry = table_->entries[name];
+      Entry& entry = table_->entries[id];
       entry.problem = files.status();
       entry.wanted = entry.is_explicit = true;
       continue;
     }
-    (files->config.is_ensemble() ? ensembles : plain).push_back(name);
-    found.emplace(name, *std::move(files));
+    (files->config.is_ensemble() ? ensembles : plain).push_back(*std::move(files));
   }
   // A thread that is short of memory has none for words either.
   std::vector<char> is_short(plain.size());
   in_parallel(plain.size(), std::max(1u, options_.model_load_threads), [&](size_t i) {
     try {
-      Names path;
+      Ids path;
       // What went wrong is in the log and in the table.
-      (void)load_files(plain[i], found.at(plain[i]), path, true);
+      (void)load_files(plain[i], path, true);
     } catch (const std::exception&) {
       is_short[i] = 1;
     }
@@ -164,105 +153,71 @@ void ModelManager::load_all(const std::set<std::string>& names) {
   for (size_t i = 0; i < plain.size(); ++i) {
     if (is_short[i] == 0) continue;
     const Status status = resource_exhausted("out of memory (limits: ulimit -v, ulimit -u)");
-    log_error("failed to load '{}': {}", plain[i], message(status));
+    log_error("failed to load '{}': {}", plain[i].id().text(), message(status));
     std::unique_lock lock(table_->mutex);
-    table_->entries[plain[i]].problem = status;
+    table_->entries[plain[i].id()].problem = status;
   }
-  for (const auto& name : ensembles) {
-    Names path;
-    (void)load_files(name, found.at(name), path, true);
+  for (const auto& files : ensembles) {
+    Ids path;
+    (void)load_files(files, path, true);
   }
-}
-
-StatusOr<std::shared_ptr<Model>> ModelManager::find(const std::string& name,
-                                                    int64_t version) const {
-  std::shared_lock lock(table_->mutex);
-  const auto it = table_->entries.find(name);
-  if (it == table_->entries.end()) {
-    return not_found("Request for unknown model: '{}' is not found", name);
-  }
-  const auto& versions = it->second.versions;
-  if (version >= 0) {
-    const auto v = versions.find(version);
-    if (v == versions.end()) {
-      return not_found("Request for unknown model: '{}' version {} is not found", name, version);
-    }
-    if (v->second.model == nullptr) {
-      return unavailable("Request for unknown model: '{}' version {} is not at ready state", name,
-                         version);
-    }
-    return v->second.model;
-  }
-  for (auto v = versions.rbegin(); v != versions.rend(); ++v) {
-    if (v->second.model != nullptr) return v->second.model;
-  }
-  return not_found("Request for unknown model: '{}' has no available versions", name);
-}
-
-std::vector<std::shared_ptr<Model>> ModelManager::ready_versions(const std::string& name) const {
-  std::vector<std::shared_ptr<Model>> out;
-  std::shared_lock lock(table_->mutex);
-  const auto it = table_->entries.find(name);
-  if (it == table_->entries.end()) return out;
-  for (const auto& [_, version] : it->second.versions) {
-    if (version.model != nullptr) out.push_back(version.model);
-  }
-  return out;
-}
-
-std::vector<std::shared_ptr<Model>> ModelManager::ready_models() const {
-  std::vector<std::shared_ptr<Model>> out;
-  std::shared_lock lock(table_->mutex);
-  for (const auto& [name, entry] : table_->entries) {
-    for (const auto& [_, version] : entry.versions) {
-      if (version.model != nullptr) out.push_back(version.model);
-    }
-  }
-  return out;
 }
 
 Status ModelManager::load(const std::string& name, const ModelOverride& changes) {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
-  ASSIGN_OR_RETURN(const auto claim, claim_related(name, changes));
-  Names path;
-  return bring_up(name, changes, path, true);
+  const bool has_files = !changes.files.empty();  // then it lives in no repository
+  Status first;
+  for (const auto& id : has_files ? Ids{{"", name}} : repositories_.named(name)) {
+    if (Status s = load_one(id, changes); first.ok()) first = std::move(s);
+  }
+  return first;
 }
 
-StatusOr<ModelClaims::Claim> ModelManager::claim_related(const std::string& name,
+Status ModelManager::load_one(const ModelId& id, const ModelOverride& changes) {
+  ASSIGN_OR_RETURN(const auto claim, claim_related(id, changes));
+  Ids path;
+  return bring_up(id, changes, path, true);
+}
+
+StatusOr<ModelClaims::Claim> ModelManager::claim_related(const ModelId& id,
                                                          const ModelOverride& changes) {
-  std::set<std::string> wanted = related_to(name, changes);
+  std::set<ModelId> wanted = related_to(id, changes);
   while (true) {
     auto claim = claims_.take(wanted);
     if (!claim.ok()) return claim;
     // What they are made of may have changed while this waited.
-    const auto needed = related_to(name, changes);
+    const auto needed = related_to(id, changes);
     if (std::includes(wanted.begin(), wanted.end(), needed.begin(), needed.end())) return claim;
     wanted.insert(needed.begin(), needed.end());
   }
 }
 
-std::set<std::string> ModelManager::related_to(const std::string& name,
-                                               const ModelOverride& changes) const {
-  std::set<std::string> found;
-  Names todo = {name};
+std::set<ModelId> ModelManager::related_to(const ModelId& id, const ModelOverride& changes) const {
+  std::set<ModelId> found;
+  Ids todo = {id};
   const auto add_steps = [&](const ModelConfig& config) {
-    for (const auto& step : config.steps) todo.push_back(step.model);
+    for (const auto& step : config.steps) {
+      todo.push_back({step.space, step.model});
+      todo.push_back(part_id(config.space, step.model));
+    }
   };
   while (!todo.empty()) {
-    const std::string next = std::move(todo.back());
+    const ModelId next = std::move(todo.back());
     todo.pop_back();
     if (!found.insert(next).second) continue;
-    for (auto& user : users_of(next)) todo.push_back(std::move(user));
-    bool is_known = false;
+    for (auto& user : users_to_load(next)) todo.push_back(std::move(user));
+    std::optional<ModelConfig> known;
     {
       std::shared_lock lock(table_->mutex);
       const auto it = table_->entries.find(next);
-      is_known = it != table_->entries.end() && it->second.files && it->second.wanted;
-      if (is_known) add_steps(it->second.files->config);
+      if (it != table_->entries.end() && it->second.files && it->second.wanted) {
+        known = it->second.files->config;
+      }
     }
-    if (is_known && next != name) continue;
+    if (known) add_steps(*known);
+    if (known && next != id) continue;
     // What cannot be read has no steps, and its load says why.
-    const auto config = repositories_.read_config(next, next == name ? changes : ModelOverride());
+    const auto config = repositories_.read_config(next, next == id ? changes : ModelOverride());
     if (config.ok()) add_steps(*config);
   }
   return found;
@@ -270,11 +225,23 @@ std::set<std::string> ModelManager::related_to(const std::string& name,
 
 Status ModelManager::unload(const std::string& name, bool dependents) {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
-  ASSIGN_OR_RETURN(const auto claim, claim_related(name, {}));
+  Ids ids;
+  {
+    std::shared_lock lock(table_->mutex);
+    for (const auto& [id, _] : table_->entries) {
+      if (id.name == name) ids.push_back(id);
+    }
+  }
+  for (const auto& id : ids) RETURN_IF_ERROR(unload_one(id, dependents));
+  return ok();
+}
+
+Status ModelManager::unload_one(const ModelId& id, bool dependents) {
+  ASSIGN_OR_RETURN(const auto claim, claim_related(id, {}));
   std::vector<EnsembleStep> steps;
   {
     std::unique_lock lock(table_->mutex);
-    const auto it = table_->entries.find(name);
+    const auto it = table_->entries.find(id);
     if (it == table_->entries.end()) return ok();
     Entry& entry = it->second;
     entry.wanted = entry.is_explicit = false;
@@ -284,56 +251,61 @@ Status ModelManager::unload(const std::string& name, bool dependents) {
       if (version.state == ModelState::kUnavailable) version.reason = "unloaded";
     }
   }
-  retire_all(name);
+  retire_all(id);
   for (const auto& step : steps) {
-    if (!users_of(step.model).empty()) continue;
+    const ModelId part{step.space, step.model};
+    if (!users_of(part).empty()) continue;
     std::unique_lock lock(table_->mutex);
-    const auto it = table_->entries.find(step.model);
+    const auto it = table_->entries.find(part);
     if (it == table_->entries.end() || it->second.is_explicit) continue;
     it->second.wanted = false;
     lock.unlock();
-    retire_all(step.model);
+    retire_all(part);
   }
   return ok();
 }
 
 Status ModelManager::poll() {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_POLL, "polling is disabled"));
-  std::set<std::string> duplicates;
-  ASSIGN_OR_RETURN(const std::set<std::string> names, repositories_.names(&duplicates));
-  std::set<std::string> all = names;
-  for (const auto& row : table()) all.insert(row.name);
-  ASSIGN_OR_RETURN(const auto claim, claims_.take(std::move(all)));
-  Names vanished;
+  std::set<ModelId> duplicates;
+  ASSIGN_OR_RETURN(const std::set<ModelId> ids, repositories_.ids(&duplicates));
+  std::set<ModelId> all = ids;
   {
     std::shared_lock lock(table_->mutex);
-    for (const auto& [name, entry] : table_->entries) {
-      if (!names.contains(name) && entry.wanted) vanished.push_back(name);
+    for (const auto& [id, _] : table_->entries) all.insert(id);
+  }
+  ASSIGN_OR_RETURN(const auto claim, claims_.take(std::move(all)));
+  Ids vanished;
+  {
+    std::shared_lock lock(table_->mutex);
+    for (const auto& [id, entry] : table_->entries) {
+      if (!ids.contains(id) && entry.wanted) vanished.push_back(id);
     }
   }
-  for (const auto& name : vanished) {
+  for (const auto& id : vanished) {
     {
       std::unique_lock lock(table_->mutex);
-      Entry& entry = table_->entries[name];
+      Entry& entry = table_->entries[id];
       entry.wanted = entry.is_explicit = false;
       entry.problem = ok();
     }
-    retire_all(name);
+    retire_all(id);
   }
-  for (const auto& name : names) {
-    Names path;
-    if (Status s = bring_up(name, {}, path, true); !s.ok()) log_error("{}", message(s));
+  for (const auto& id : ids) {
+    Ids path;
+    if (Status s = bring_up(id, {}, path, true); !s.ok()) log_error("{}", message(s));
   }
   return ok();
 }
 
-Status ModelManager::register_repository(const std::string& root) {
+Status ModelManager::register_repository(const std::string& root,
+                                         const Repositories::Mapping& mapping) {
   if (options_.control_mode != TRITONSERVER_MODEL_CONTROL_EXPLICIT) {
     return unsupported(
         "repository registration is not allowed if model control mode is not "
         "EXPLICIT");
   }
-  return repositories_.add_root(root);
+  return repositories_.add_root(root, mapping);
 }
 
 Status ModelManager::unregister_repository(const std::string& root) {
@@ -343,86 +315,6 @@ Status ModelManager::unregister_repository(const std::string& root) {
         "EXPLICIT");
   }
   return repositories_.remove_root(root);
-}
-
-std::vector<ModelRow> ModelManager::index(bool ready_only) const {
-  std::set<std::string> duplicates;
-  auto names = repositories_.names(&duplicates);
-  std::vector<ModelRow> out;
-  std::shared_lock lock(table_->mutex);
-  std::set<std::string> listed;
-  if (names.ok()) listed = *names;
-  for (const auto& [name, entry] : table_->entries) {
-    // A model of an override lives in no repository; it is listed while it serves.
-    const auto serves = [](const auto& v) { return v.second.model != nullptr; };
-    if (std::any_of(entry.versions.begin(), entry.versions.end(), serves)) listed.insert(name);
-  }
-  for (const auto& name : listed) {
-    const auto it = table_->entries.find(name);
-    if (it == table_->entries.end() || !it->second.problem.ok()) {
-      if (!ready_only) out.push_back({name});
-      continue;
-    }
-    for (const auto& [number, version] : it->second.versions) {
-      if (ready_only && version.state != ModelState::kReady) continue;
-      out.push_back({name, number, version.state, version.reason});
-    }
-  }
-  for (const auto& name : duplicates) {
-    if (!ready_only) {
-      out.push_back(
-          {name, 0, ModelState::kUnavailable, "model appears in two or more repositories"});
-    }
-  }
-  return out;
-}
-
-std::vector<BackendRow> ModelManager::backends() {
-  std::vector<BackendRow> out;
-  std::lock_guard lock(backends_mutex_);
-  for (const auto& [path, backend] : backends_) {
-    out.push_back({backend->name, path, backend->config.text});
-  }
-  return out;
-}
-
-std::vector<ModelRow> ModelManager::table() const {
-  std::vector<ModelRow> out;
-  std::shared_lock lock(table_->mutex);
-  for (const auto& [name, entry] : table_->entries) {
-    if (!entry.problem.ok()) {
-      out.push_back({name, 0, ModelState::kUnavailable, std::string(message(entry.problem))});
-    } else if (entry.versions.empty()) {
-      out.push_back({name, 0, ModelState::kUnavailable, "Not loaded: No model version was found"});
-    }
-    for (const auto& [number, version] : entry.versions) {
-      out.push_back({name, number, version.state, version.reason});
-    }
-  }
-  return out;
-}
-
-bool ModelManager::all_ready() const {
-  std::shared_lock lock(table_->mutex);
-  for (const auto& [name, entry] : table_->entries) {
-    if (!entry.problem.ok() || entry.versions.empty()) return false;
-    for (const auto& [_, version] : entry.versions) {
-      if (version.state == ModelState::kUnavailable && version.reason == "unloaded") continue;
-      if (version.state != ModelState::kReady) return false;
-      const auto* backend_model = dynamic_cast<const BackendModel*>(version.model.get());
-      if (backend_model != nullptr && !backend_model->ready()) return false;
-    }
-  }
-  return true;
-}
-
-std::string ModelManager::failures() const {
-  std::string out;
-  for (const auto& row : table()) {
-    if (row.state == ModelState::kReady) continue;
-    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", row.name, row.reason);
-  }
-  return out;
 }
 
 std::vector<std::shared_ptr<Model>> ModelManager::busy_models() {

@@ -49,21 +49,22 @@ class ModelManager {
   // to load is told by failures().
   Status start();
 
-  // version -1: the newest ready. NotFound / Unavailable with the protocol's texts.
+  // version -1: the newest ready. NotFound / Unavailable with the protocol's texts; InvalidArgument
+  // when several models, each in a namespace of its own, have the name.
   StatusOr<std::shared_ptr<Model>> find(const std::string& name, int64_t version) const;
   // Ready versions of a model, ascending.
   std::vector<std::shared_ptr<Model>> ready_versions(const std::string& name) const;
   std::vector<std::shared_ptr<Model>> ready_models() const;  // by name, then version
 
-  // Loads or reloads one model, with what an ensemble is made of. The versions that serve now go on
-  // until the new ones are ready, and stay when that fails.
+  // Loads or reloads the models of a name, with what an ensemble is made of. The versions that
+  // serve now go on until the new ones are ready, and stay when that fails.
   Status load(const std::string& name, const ModelOverride& changes);
   // Returns at once; running requests finish. Ensembles that use the model go too, until it comes
   // back.
   Status unload(const std::string& name, bool dependents);
   // Mode poll: brings the loaded models in line with the repositories.
   Status poll();
-  Status register_repository(const std::string& root);
+  Status register_repository(const std::string& root, const Repositories::Mapping& mapping);
   Status unregister_repository(const std::string& root);
 
   std::vector<ModelRow> index(bool ready_only) const;
@@ -101,25 +102,34 @@ class ModelManager {
   };
   struct Table {
     mutable std::shared_mutex mutex;
-    std::map<std::string, Entry> entries;
+    std::map<ModelId, Entry> entries;
   };
-  using Names = std::vector<std::string>;
+  using Ids = std::vector<ModelId>;
 
   Status check_control(TRITONSERVER_ModelControlMode mode, const char* message) const;
   // Claims the model and all that a load or unload of it may touch: what it is made of, and what is
   // made of it.
-  StatusOr<ModelClaims::Claim> claim_related(const std::string& name, const ModelOverride& changes);
-  std::set<std::string> related_to(const std::string& name, const ModelOverride& changes) const;
-  void load_all(const std::set<std::string>& names);
-  StatusOr<ModelFiles> read(const std::string& name);
+  StatusOr<ModelClaims::Claim> claim_related(const ModelId& id, const ModelOverride& changes);
+  std::set<ModelId> related_to(const ModelId& id, const ModelOverride& changes) const;
+  // Of the loaded models; InvalidArgument when `name` stands for none or for several.
+  StatusOr<ModelId> loaded_id(const std::string& name) const;  // table locked
+  // What an ensemble in namespace `space` means by a name: a model in that namespace, else the only
+  // one there is.
+  ModelId part_id(const std::string& space, const std::string& name) const;
+  StatusOr<std::shared_ptr<Model>> find_version(const ModelId& id,
+                                                int64_t version) const;  // table locked
+  bool has_ready_version(const ModelId& id) const;
+  Status load_one(const ModelId& id, const ModelOverride& changes);
+  Status unload_one(const ModelId& id, bool dependents);
+  void load_all(const std::set<ModelId>& ids);
+  StatusOr<ModelFiles> read(const ModelId& id);
   // Reads and loads one model; `path` are the ensembles that wait for it.
-  Status bring_up(const std::string& name, const ModelOverride& changes, Names& path,
-                  bool is_explicit);
-  Status load_files(const std::string& name, ModelFiles files, Names& path, bool is_explicit);
-  Status load_checked(const std::string& name, ModelFiles& files, Names& path);
-  Status load_parts(const ModelFiles& files, Names& path);
+  Status bring_up(const ModelId& id, const ModelOverride& changes, Ids& path, bool is_explicit);
+  Status load_files(ModelFiles files, Ids& path, bool is_explicit);
+  Status load_checked(ModelFiles& files, Ids& path);
+  Status load_parts(ModelFiles& files, Ids& path);
   StatusOr<std::vector<std::shared_ptr<Model>>> find_parts(const ModelConfig& config) const;
-  Status load_versions(const std::string& name, const ModelFiles& files);
+  Status load_versions(const ModelFiles& files);
   StatusOr<std::shared_ptr<Model>> make_model(const ModelFiles& files, int64_t version,
                                               uint64_t serial);
   StatusOr<std::shared_ptr<Model>> load_model(const ModelFiles& files, int64_t version,
@@ -132,12 +142,15 @@ class ModelManager {
   // folder is `home`.
   StatusOr<Backend*> opened(const std::string& name, const std::filesystem::path& library,
                             const std::filesystem::path& shown, const std::filesystem::path& home);
-  bool unchanged(const std::string& name, const ModelFiles& files) const;
-  void note_failure(const std::string& name, const ModelFiles& files, int64_t version,
-                    const Status& status);
+  bool unchanged(const ModelId& id, const ModelFiles& files) const;
+  void note_failure(const ModelFiles& files, int64_t version, const Status& status);
   void retire(Entry& entry, int64_t version);  // table locked
-  void retire_all(const std::string& name);
-  Names users_of(const std::string& name) const;  // ensembles made of it, wanted
+  void retire_all(const ModelId& id);
+  Ids users_of(const ModelId& id) const;  // ensembles made of it, wanted
+  Ids users_to_load(
+      const ModelId& id) const;  // and those in its namespace that made do with another
+  template <class Uses>          // bool(const EnsembleStep&, const std::string& space)
+  Ids users_where(const Uses& uses) const;
 
   Server* server_;
   const ServerOptions& options_;

@@ -119,6 +119,7 @@ ScratchFolder::~ScratchFolder() {
 
 Repositories::Repositories(const ServerOptions& options)
     : roots_(options.repositories.begin(), options.repositories.end()),
+      has_namespaces_(options.has_namespaces),
       strict_config_(options.strict_model_config),
       config_name_(options.model_config_name),
       gpus_(usable_gpus(Nvml::open().get(), options.min_compute_capability,
@@ -136,39 +137,74 @@ Status Repositories::check_roots() const {
   return ok();
 }
 
-StatusOr<std::set<std::string>> Repositories::names(std::set<std::string>* duplicates) const {
+StatusOr<std::set<ModelId>> Repositories::ids(std::set<ModelId>* duplicates) const {
   std::lock_guard lock(mutex_);
-  std::set<std::string> out;
-  for (const fs::path root : roots_) {
+  std::set<ModelId> out;
+  const auto add = [&](const std::string& root, const std::string& name) {
+    const ModelId id{has_namespaces_ ? root : "", name};
+    if (!out.insert(id).second) duplicates->insert(id);
+  };
+  for (const auto& root : roots_) {
     ASSIGN_OR_RETURN(const auto found, folders_in(root));
-    for (const auto& name : found) {
-      if (name.starts_with('.')) continue;
-      if (!out.insert(name).second) duplicates->insert(name);
+    for (const auto& folder : found) {
+      if (!folder.starts_with('.') && !is_mapped(root, folder)) add(root, folder);
     }
   }
-  for (const auto& name : *duplicates) out.erase(name);
+  for (const auto& [name, place] : mapped_) {
+    std::error_code error;
+    if (fs::is_directory(fs::path(place.root) / place.folder, error)) add(place.root, name);
+  }
+  for (const auto& id : *duplicates) out.erase(id);
   return out;
 }
 
-StatusOr<fs::path> Repositories::find(const std::string& name) const {
+std::vector<ModelId> Repositories::named(const std::string& name) const {
+  if (!has_namespaces_ || !is_plain_name(name)) return {{"", name}};
+  std::lock_guard lock(mutex_);
+  if (const auto it = mapped_.find(name); it != mapped_.end()) return {{it->second.root, name}};
+  std::vector<ModelId> out;
+  for (const auto& root : roots_) {
+    std::error_code error;
+    if (!is_mapped(root, name) && fs::is_directory(fs::path(root) / name, error)) {
+      out.push_back({root, name});
+    }
+  }
+  if (out.empty()) out.push_back({"", name});
+  return out;
+}
+
+bool Repositories::is_mapped(const std::string& root, const std::string& folder) const {
+  return std::any_of(mapped_.begin(), mapped_.end(), [&](const auto& entry) {
+    return entry.second.root == root && entry.second.folder == folder;
+  });
+}
+
+StatusOr<fs::path> Repositories::find(const ModelId& id) const {
   std::lock_guard lock(mutex_);
   fs::path found;
-  for (const fs::path root : roots_) {
-    std::error_code error;
-    if (!fs::is_directory(root / name, error)) continue;
+  std::error_code error;
+  if (const auto it = mapped_.find(id.name); it != mapped_.end()) {
+    const fs::path dir = fs::path(it->second.root) / it->second.folder;
+    if (fs::is_directory(dir, error)) return dir;
+    return not_found("model not found in any model repository.");
+  }
+  for (const auto& root : roots_) {
+    const fs::path dir = fs::path(root) / id.name;
+    if (has_namespaces_ && root != id.space) continue;
+    if (is_mapped(root, id.name) || !fs::is_directory(dir, error)) continue;
     if (!found.empty()) {
-      return invalid_argument("model '{}' is in more than one repository: {} and {}", name,
-                              found.string(), (root / name).string());
+      return invalid_argument("model '{}' is in more than one repository: {} and {}", id.name,
+                              found.string(), dir.string());
     }
-    found = root / name;
+    found = dir;
   }
   if (found.empty()) return not_found("model not found in any model repository.");
   return found;
 }
 
-StatusOr<ModelFiles> Repositories::find_files(const std::string& name,
+StatusOr<ModelFiles> Repositories::find_files(const ModelId& id,
                                               const ModelOverride& changes) const {
-  if (!is_plain_name(name)) {
+  if (!is_plain_name(id.name)) {
     return invalid_argument("a model's name has no '/', no '\\' and no '..'");
   }
   ModelFiles out;
@@ -180,46 +216,53 @@ StatusOr<ModelFiles> Repositories::find_files(const std::string& name,
     ASSIGN_OR_RETURN(out.scratch, write_files(changes));
     out.dir = out.scratch->path();
   } else {
-    ASSIGN_OR_RETURN(out.dir, find(name));
+    ASSIGN_OR_RETURN(out.dir, find(id));
   }
   out.fingerprint = fingerprint_of(out.dir);
   return out;
 }
 
-Status Repositories::resolve(const std::string& name, const ModelOverride& changes,
-                             RepoAgents& agents, ModelFiles& files) const {
-  ASSIGN_OR_RETURN(ConfigSource source, source_of(name, files.dir, changes));
+Status Repositories::resolve(const ModelId& id, const ModelOverride& changes, RepoAgents& agents,
+                             ModelFiles& files) const {
+  ASSIGN_OR_RETURN(ConfigSource source, source_of(id.name, files.dir, changes));
   ASSIGN_OR_RETURN(const RawConfig raw, parse_raw_config(source));
   if (!raw.agents.empty()) {
     const auto config_in = [&](const fs::path& dir) -> StatusOr<RawConfig> {
-      ASSIGN_OR_RETURN(const ConfigSource there, source_of(name, dir, {}));
+      ASSIGN_OR_RETURN(const ConfigSource there, source_of(id.name, dir, {}));
       return parse_raw_config(there);
     };
     files.agents = std::make_shared<AgentChain>();
     RETURN_IF_ERROR(files.agents->load(agents, raw, files.dir, config_in));
     files.dir = files.agents->location();
-    ASSIGN_OR_RETURN(source, source_of(name, files.dir, changes));
+    ASSIGN_OR_RETURN(source, source_of(id.name, files.dir, changes));
   }
   ASSIGN_OR_RETURN(files.config, parse_model_config(source));
+  files.config.space = id.space;
   ASSIGN_OR_RETURN(files.versions, versions_in(files.dir, files.config.versions));
   return ok();
 }
 
-StatusOr<ModelConfig> Repositories::read_config(const std::string& name,
+StatusOr<ModelConfig> Repositories::read_config(const ModelId& id,
                                                 const ModelOverride& changes) const {
-  if (!is_plain_name(name)) return invalid_argument("not a model's name: '{}'", name);
+  if (!is_plain_name(id.name)) return invalid_argument("not a model's name: '{}'", id.name);
   fs::path dir;
   if (!changes.config) {
-    ASSIGN_OR_RETURN(dir, find(name));
+    ASSIGN_OR_RETURN(dir, find(id));
   }
-  ASSIGN_OR_RETURN(const ConfigSource source, source_of(name, dir, changes));
-  return parse_model_config(source);
+  ASSIGN_OR_RETURN(const ConfigSource source, source_of(id.name, dir, changes));
+  ASSIGN_OR_RETURN(ModelConfig config, parse_model_config(source));
+  config.space = id.space;
+  return config;
 }
 
 StatusOr<ConfigSource> Repositories::source_of(const std::string& name, const fs::path& dir,
                                                const ModelOverride& changes) const {
   ConfigSource source;
   source.model = name;
+  {
+    std::lock_guard lock(mutex_);
+    source.is_mapped = mapped_.contains(name);
+  }
   source.gpus = gpus_;
   source.dir = dir;
   if (changes.config) {
@@ -237,20 +280,39 @@ StatusOr<ConfigSource> Repositories::source_of(const std::string& name, const fs
   return source;
 }
 
-Status Repositories::add_root(const std::string& root) {
+Status Repositories::add_root(const std::string& root, const Mapping& mapping) {
   std::error_code error;
   if (!fs::is_directory(root, error)) {
-    return invalid_argument("repository path is not a valid directory: {}", root);
+    return invalid_argument("failed to register '{}', repository not found", root);
+  }
+  for (const auto& [model, folder] : mapping) {
+    if (!is_plain_name(model) || !is_plain_name(folder)) {
+      return invalid_argument(
+          "failed to register '{}': '{}' for folder '{}': names have no '/', no '\\' and no '..'",
+          root, model, folder);
+    }
   }
   std::lock_guard lock(mutex_);
-  if (roots_.insert(root).second) return ok();
-  return already_exists("model repository '{}' has already been registered", root);
+  if (roots_.contains(root)) {
+    return already_exists("model repository '{}' has already been registered", root);
+  }
+  for (const auto& [model, folder] : mapping) {
+    if (!mapped_.contains(model)) continue;
+    return already_exists("failed to register '{}', there is a conflicting mapping for '{}'", root,
+                          model);
+  }
+  roots_.insert(root);
+  for (const auto& [model, folder] : mapping) mapped_[model] = {root, folder};
+  return ok();
 }
 
 Status Repositories::remove_root(const std::string& root) {
   std::lock_guard lock(mutex_);
-  if (roots_.erase(root) > 0) return ok();
-  return not_found("failed to unregister '{}', repository not found", root);
+  if (roots_.erase(root) == 0) {
+    return invalid_argument("failed to unregister '{}', repository not found", root);
+  }
+  std::erase_if(mapped_, [&](const auto& entry) { return entry.second.root == root; });
+  return ok();
 }
 
 }  // namespace nereid::server

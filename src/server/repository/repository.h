@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "server/config/model_config.h"
 #include "server/options.h"
+#include "server/repository/model_id.h"
 #include "server/repository/repo_agent.h"
 
 namespace nereid::server {
@@ -42,6 +43,7 @@ class ScratchFolder {
 
 // A model as found; the fingerprint is that of the folder in the repository.
 struct ModelFiles {
+  ModelId id() const { return {config.space, config.name}; }
   std::filesystem::path dir;  // where its agents, if any, left it
   ModelConfig config;
   std::vector<int64_t> versions;  // chosen by the version policy, ascending
@@ -60,31 +62,44 @@ class Repositories {
   // Internal when a root is missing or no folder.
   Status check_roots() const;
 
-  // Names of all model folders; those in more than one root are in `duplicates` instead.
-  StatusOr<std::set<std::string>> names(std::set<std::string>* duplicates) const;
+  // Of all model folders; those whose name is in more than one root are in `duplicates` instead,
+  // unless each root is a namespace.
+  StatusOr<std::set<ModelId>> ids(std::set<ModelId>* duplicates) const;
+
+  // The models that a name stands for: with namespaces one in each root that has it. Never empty:
+  // reading what is nowhere says so.
+  std::vector<ModelId> named(const std::string& name) const;
 
   // Finds a model, without its configuration and versions. NotFound: in no root. Other errors: what
   // is wrong with it.
-  StatusOr<ModelFiles> find_files(const std::string& name, const ModelOverride& changes) const;
+  StatusOr<ModelFiles> find_files(const ModelId& id, const ModelOverride& changes) const;
 
   // Lets the model's agents load it, then reads configuration and versions where they left it. The
   // configuration of an override stays. With `agents` in `files` an error may be theirs.
-  Status resolve(const std::string& name, const ModelOverride& changes, RepoAgents& agents,
+  Status resolve(const ModelId& id, const ModelOverride& changes, RepoAgents& agents,
                  ModelFiles& files) const;
 
   // The configuration alone.
-  StatusOr<ModelConfig> read_config(const std::string& name, const ModelOverride& changes) const;
+  StatusOr<ModelConfig> read_config(const ModelId& id, const ModelOverride& changes) const;
 
-  Status add_root(const std::string& root);     // AlreadyExists
-  Status remove_root(const std::string& root);  // NotFound
+  // Model names for folders of a root that are to have another one.
+  using Mapping = std::map<std::string, std::string>;                // model -> folder
+  Status add_root(const std::string& root, const Mapping& mapping);  // AlreadyExists
+  Status remove_root(const std::string& root);                       // InvalidArgument
 
  private:
   StatusOr<ConfigSource> source_of(const std::string& name, const std::filesystem::path& dir,
                                    const ModelOverride& changes) const;
-  StatusOr<std::filesystem::path> find(const std::string& name) const;
+  StatusOr<std::filesystem::path> find(const ModelId& id) const;
+  bool is_mapped(const std::string& root, const std::string& folder) const;  // locked
 
   mutable std::mutex mutex_;
   std::set<std::string> roots_;
+  struct Place {
+    std::string root, folder;
+  };
+  std::map<std::string, Place> mapped_;  // by the model's name
+  const bool has_namespaces_;
   const bool strict_config_;
   const std::string config_name_;
   const UsableGpus gpus_;

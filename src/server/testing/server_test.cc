@@ -342,13 +342,5 @@ TEST(Server, BadModelsAreNamed) {
   EXPECT_TRUE(ready);
 }
 
-TEST(Server, UnsupportedFunctionsSayTheirName) {
-  TRITONSERVER_ServerOptions* options = nullptr;
-  TRITONSERVER_ServerOptionsNew(&options);
-  EXPECT_THAT(Outcome(TRITONSERVER_ServerOptionsSetModelNamespacing(options, true)).text,
-              HasSubstr("SetModelNamespacing"));
-  TRITONSERVER_ServerOptionsDelete(options);
-}
-
 }  // namespace
 }  // namespace nereid::server
