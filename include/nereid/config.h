@@ -86,6 +86,8 @@ struct ExecutorConfig {
   int32_t max_batch_size = 32;    // sequences (with beams: beams) per step
   int32_t max_beam_width = 1;     // valid: 1 to 16, at most max_batch_size
   int32_t max_num_tokens = 2048;  // tokens per step; longer prompts are chunked
+  // Prompt and output tokens of a sequence; 0 = what the model allows, which is also the most.
+  int32_t max_sequence_length = 0;
   int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
   // Bytes of f32 logits that all requests under way together, and so each of them, may ask for.
   int64_t max_logits_bytes = int64_t{2} << 30;

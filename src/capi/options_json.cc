@@ -70,6 +70,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("max_batch_size", c.max_batch_size);
   in.read("max_beam_width", c.max_beam_width);
   in.read("max_num_tokens", c.max_num_tokens);
+  in.read("max_sequence_length", c.max_sequence_length);
   in.read("max_queue_size", c.max_queue_size);
   in.read("max_logits_bytes", c.max_logits_bytes);
   in.read("enable_overlap", c.enable_overlap);

@@ -3,6 +3,7 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "base/log.h"
 #include "cli/commands/commands.h"
+#include "cli/flags/parse_error.h"
 #include "cli/tools/tools.h"
 
 namespace {
@@ -31,7 +33,8 @@ constexpr Tool kTools[] = {
     {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
     {"tritonserver", nereid::cli::tritonserver_main,
      "serve a model repository; --help lists the flags, which are Triton's"},
-    {"check", nereid::cli::check_main, "report everything that is wrong with a model repository"},
+    {"check", nereid::cli::check_main,
+     "report everything that is wrong with a model repository or a model"},
     {"fill_template", nereid::cli::fill_template_main,
      "fill the ${placeholders} of a config.pbtxt"},
     {"launch_triton_server", nereid::cli::launch_triton_server_main,
@@ -84,7 +87,10 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    const std::string unknown = nereid::cli::unknown_words_text(app);
+    if (unknown.empty()) return app.exit(error);
+    std::fprintf(stderr, "nereid: %sRun with --help for more information.\n", unknown.c_str());
+    return error.get_exit_code();
   }
   return exit_code;
 }

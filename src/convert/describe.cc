@@ -1,4 +1,9 @@
 // Why a path is taken for the kind of model that it is.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/gguf.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "convert/inspect.h"
@@ -45,7 +50,54 @@ std::string model_text(const std::filesystem::path& path, const models::Model& m
                      architecture, weights.empty() ? "none" : weights.filename().string());
 }
 
+// Folders right below `path` that have a file of this name, in the order of their names.
+std::vector<std::string> folders_with(const std::filesystem::path& path, const char* name) {
+  constexpr size_t kMostShown = 5;
+  std::vector<std::string> out;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    if (has_file(entry.path() / name)) out.push_back(entry.path().filename().string());
+  }
+  std::sort(out.begin(), out.end());
+  if (out.size() > kMostShown) {
+    out.resize(kMostShown);
+    out.push_back("...");
+  }
+  return out;
+}
+
 }  // namespace
+
+Status check_is_model(const std::filesystem::path& path) {
+  if (is_gguf_path(path) || !given_engine(path).empty() || has_file(path / "config.json")) {
+    return ok();
+  }
+  std::string text = fmt::format(
+      "{}: no model is there: a checkpoint's folder has config.json, an engine's rank0.engine, a "
+      "GGUF file's name ends in .gguf",
+      path.string());
+  if (const auto models = folders_with(path, "config.json"); !models.empty()) {
+    text += fmt::format("; it has models in: {}", fmt::join(models, ", "));
+  } else if (const auto served = folders_with(path, "config.pbtxt"); !served.empty()) {
+    text += fmt::format("; it is a model repository ({}): tritonserver --model-repository={}",
+                        fmt::join(served, ", "), path.string());
+  }
+  return not_found("{}", text);
+}
+
+std::vector<std::string> model_faults(const std::filesystem::path& path) {
+  std::vector<std::string> faults;
+  const auto note = [&faults](const Status& status) {
+    if (!status.ok()) faults.emplace_back(message(status));
+  };
+  note(verify_model(path));
+  const auto dir = tokenizer_dir(path);
+  if (!dir.ok()) return faults;  // a fault of the model, which verify_model() tells
+  if (text::Tokenizer::has_files(*dir)) note(text::Tokenizer::load(*dir).status());
+  const Status chat = text::load_chat_template(*dir).status();
+  if (!absl::IsNotFound(chat)) note(chat);
+  return faults;
+}
 
 StatusOr<std::string> describe_model(const std::filesystem::path& path) {
   std::string text = path.string() + " is ";

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "convert/compile.h"
@@ -26,6 +27,10 @@ struct InspectOptions {
 StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
                               const DeviceInfo& device, const InspectOptions& options = {});
 
+// NotFound, saying what a model is and what is there instead, when `path` is neither a checkpoint's
+// folder, an engine nor a GGUF file. Reads no file.
+Status check_is_model(const std::filesystem::path& path);
+
 // What kind of model `path` is and why, and which of its files are read: some lines. Errors as
 // read_model() and EngineFile::open().
 StatusOr<std::string> describe_model(const std::filesystem::path& path);
@@ -33,5 +38,9 @@ StatusOr<std::string> describe_model(const std::filesystem::path& path);
 // Checks everything there is to check. Model directory: config, the presence, shape and type of
 // every tensor. Engine: header and all weights. OK, or an error naming the file and the part.
 Status verify_model(const std::filesystem::path& path);
+
+// Everything that would keep `path` from being served, as far as its files tell: weights (see
+// verify_model()), tokenizer, chat template. One text for each fault.
+std::vector<std::string> model_faults(const std::filesystem::path& path);
 
 }  // namespace nereid::convert

@@ -194,13 +194,21 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
   return ok();
 }
 
+int32_t longest_sequence(const io::Plan& plan, const ExecutorConfig& config) {
+  const int32_t wanted = config.max_sequence_length, most = plan.model.max_positions;
+  if (wanted > most)
+    log_warn("max_sequence_length: {} is more than the {} that the model allows, which is taken",
+             wanted, most);
+  return wanted == 0 ? most : std::min(wanted, most);
+}
+
 }  // namespace
 
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device) {
   exec::RunnerLimits limits{.max_rows = config.max_batch_size,
                             .max_tokens = config.max_num_tokens,
-                            .max_sequence_length = plan.model.max_positions,
+                            .max_sequence_length = longest_sequence(plan, config),
                             .block_tokens = config.kv_cache.tokens_per_block};
   limits.kv_type = cache_type(config.kv_cache.type, plan);
   limits.depth = config.enable_overlap ? 2 : 1;

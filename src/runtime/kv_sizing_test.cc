@@ -57,6 +57,14 @@ TEST_F(KvSizingTest, NoMoreThanAFullBatch) {
   EXPECT_EQ(size().max_sequence_length, 48);
 }
 
+TEST_F(KvSizingTest, SequencesMayBeShorterThanTheModelAllows) {
+  config_.max_sequence_length = 40;
+  EXPECT_EQ(size().max_sequence_length, 40);
+  EXPECT_EQ(size().num_blocks, 4 * 3);
+  config_.max_sequence_length = 65;
+  EXPECT_EQ(size().max_sequence_length, 64);
+}
+
 TEST_F(KvSizingTest, FractionOfWhatIsLeft) {
   config_.kv_cache.memory_fraction = .5;
   const exec::RunnerLimits half = size();

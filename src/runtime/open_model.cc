@@ -49,6 +49,15 @@ std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::pat
   return nullptr;
 }
 
+void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
+  const std::string kernels =
+      device.kind == DeviceKind::kCpu
+          ? fmt::format("{} threads, {} kernels", device.num_units, name_of(device.isa))
+          : fmt::format("sm{} kernels", device.sm);
+  log_info("model {} ({}) on {}: {}, {}", facts.name, facts.architecture, device.id(), device.name,
+           kernels);
+}
+
 }  // namespace
 
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
@@ -69,6 +78,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   // Its weights were verified, or just written, by ensure_engine().
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;
+  log_device(facts, device.info());
   ASSIGN_OR_RETURN(const auto limits, size_kv_cache(file.plan(), config, device));
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
                                                    limits, config.forced_kernels));

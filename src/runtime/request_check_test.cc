@@ -315,6 +315,7 @@ TEST(ConfigCheck, EveryRange) {
     c.max_num_tokens = 3;
   });
   expect("max_queue_size: 0", [](auto& c) { c.max_queue_size = 0; });
+  expect("max_sequence_length: -1", [](auto& c) { c.max_sequence_length = -1; });
   expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
   expect("iter_stats_max_iterations: -1", [](auto& c) { c.iter_stats_max_iterations = -1; });
   expect("request_stats_max_iterations: -1", [](auto& c) { c.request_stats_max_iterations = -1; });

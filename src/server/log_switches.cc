@@ -20,6 +20,7 @@ constexpr char kPattern[] = "%~%m%d %H:%M:%S.%f %P %@] ";
 constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %~ %P %@] ";
 
 std::array<std::atomic<bool>, 4> switches;  // by TRITONSERVER_LogLevel
+std::atomic<bool> terse{false};
 
 size_t index_of(spdlog::level::level_enum level) {
   if (level >= spdlog::level::err) return TRITONSERVER_LOG_ERROR;
@@ -104,7 +105,12 @@ void switch_log(TRITONSERVER_LogLevel level, bool on) {
   apply_level();
 }
 
-void set_log_verbosity(int level) { switch_log(TRITONSERVER_LOG_VERBOSE, level > 0); }
+void set_log_verbosity(int level) {
+  terse = level < 0;
+  switch_log(TRITONSERVER_LOG_VERBOSE, level > 0);
+}
+
+bool is_log_terse() { return terse; }
 
 bool is_log_on(TRITONSERVER_LogLevel level) {
   install_log_switches();

@@ -11,7 +11,10 @@ namespace nereid::server {
 void install_log_switches();
 
 void switch_log(TRITONSERVER_LogLevel level, bool on);
-void set_log_verbosity(int level);  // 0 = no verbose messages
+// 0 = no verbose messages; below 0 also without what the core says of starting and of its models,
+// for a front end that says it in its own words.
+void set_log_verbosity(int level);
+bool is_log_terse();  // the last verbosity was below 0
 bool is_log_on(TRITONSERVER_LogLevel level);
 void set_log_format(TRITONSERVER_LogFormat format);
 // Writes to a file instead, which is appended to; to the process's own log again when `path` is

@@ -11,6 +11,7 @@
 #include "base/countdown.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "server/log_switches.h"
 #include "server/memory/pinned_pool.h"
 #include "server/metrics/metrics.h"
 #include "server/metrics/model_metrics.h"
@@ -55,10 +56,7 @@ StatusOr<std::unique_ptr<Server>> Server::create(ServerOptions options) {
     log_error("{}", message(status));
     server->has_failed_ = true;
   }
-  if (server->options_.metrics.enabled && server->options_.metrics.cpu) {
-    log_info("Collecting CPU metrics");
-  }
-  server->log_table();
+  if (!is_log_terse()) server->log_start();
   if (const std::string failed = server->models_->failures(); !failed.empty()) {
     const Status status = internal_error("failed to load all models: {}", failed);
     if (server->options_.exit_on_error) {
@@ -170,7 +168,8 @@ std::string Server::index(bool ready_only) const {
   return json::serialize(out);
 }
 
-void Server::log_table() const {
+void Server::log_start() const {
+  if (options_.metrics.enabled && options_.metrics.cpu) log_info("Collecting CPU metrics");
   log_loaded(*models_);
   log_options(options_, models_->gpus(), NEREID_VERSION, {kExtensions.begin(), kExtensions.end()});
 }

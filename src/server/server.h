@@ -56,7 +56,7 @@ class Server {
  private:
   explicit Server(ServerOptions options) : options_(std::move(options)) {}
 
-  void log_table() const;
+  void log_start() const;
 
   ServerOptions options_;
   std::unique_ptr<ResponseCache> cache_;

@@ -20,7 +20,7 @@ class Template;
 // Immutable and cheap to copy; render() is safe from many threads at once.
 class ChatTemplate {
  public:
-  // One template. InvalidArgument "line N: <what>" when it does not parse.
+  // One template. InvalidArgument "line N, column M: <what>" when it does not parse.
   static StatusOr<ChatTemplate> parse(std::string_view source);
 
   // Renders with the variables of `context`: messages, tools, documents, add_generation_prompt and

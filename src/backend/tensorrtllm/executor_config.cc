@@ -197,6 +197,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(integer(settings, "max_beam_width", config.max_beam_width));
   RETURN_IF_ERROR(check_decoding_mode(settings, config));
   RETURN_IF_ERROR(integer(settings, "max_num_tokens", config.max_num_tokens));
+  RETURN_IF_ERROR(integer(settings, "max_seq_len", config.max_sequence_length));
   int32_t queue = 0;
   RETURN_IF_ERROR(integer(settings, "max_queue_size", queue));
   if (queue > 0) config.max_queue_size = queue;

@@ -2,6 +2,8 @@
 #include "backend/tensorrtllm/model.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 
 #include "backend/common/check_parameters.h"
 #include "base/clock.h"
@@ -17,6 +19,39 @@ StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
   return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
 }
 
+// Sequences of the greatest length whose keys and values the cache holds together.
+int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_length) {
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (int64_t g = 0; g < stats.num_kv_groups; ++g) {
+    const KvGroupStats& group = stats.kv_groups[static_cast<size_t>(g)];
+    const auto blocks = [&](int64_t tokens) {
+      return (tokens - 1) / stats.kv_tokens_per_block + 1;
+    };
+    int64_t held = blocks(max_sequence_length);
+    if (group.window > 0) held = std::min(held, blocks(group.window) + 1);  // both ends are partial
+    fewest = std::min(fewest, group.blocks_total / held);
+  }
+  return stats.num_kv_groups == 0 ? 0 : fewest;
+}
+
+// Where the memory goes and what it holds, for people.
+std::vector<std::string> room_of(const Executor& executor) {
+  std::vector<MemoryUse> uses = executor.memory();
+  std::ranges::stable_sort(uses, std::greater(), &MemoryUse::bytes);
+  int64_t total = 0;
+  for (const auto& use : uses) total += use.bytes;
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::string memory = fmt::format("memory {:.1f} MiB:", mib(total));
+  for (const auto& use : uses) {
+    if (use.bytes < total / 1000) continue;  // what is left out is less than a thousandth each
+    memory +=
+        fmt::format("{} {} {:.1f}", memory.ends_with(':') ? "" : ",", use.what, mib(use.bytes));
+  }
+  const int32_t length = executor.max_sequence_length();
+  return {memory, fmt::format("context {} tokens; the KV cache holds {} full ones", length,
+                              num_full_contexts(executor.stats(), length))};
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKEND_Model* model) {
@@ -26,9 +61,8 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   warn_without_effect(settings, "tensorrtllm");
   RETURN_IF_ERROR(runtime::apply_engine_limits(path, config).status());
   ASSIGN_OR_RETURN(auto executor, Executor::create(path, config));
-  for (const auto& use : executor->memory()) {
-    log_info(fmt::format("{}: {:>8.1f} MiB {}", settings.name,
-                         static_cast<double>(use.bytes) / (1 << 20), use.what));
+  for (const std::string& line : room_of(*executor)) {
+    log_info(fmt::format("{}: {}", settings.name, line));
   }
   const std::filesystem::path dir = settings.parameter("tokenizer_dir").value_or(path.string());
   std::shared_ptr<const text::Tokenizer> tokenizer;

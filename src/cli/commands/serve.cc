@@ -24,6 +24,7 @@
 #include "cli/repository/scratch_dir.h"
 #include "convert/engine_dir.h"
 #include "runtime/engine_limits.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace nereid::cli {
@@ -43,10 +44,17 @@ struct ServeOptions {
   int32_t exit_timeout_seconds = 30;
 };
 
-// Where the tokenizer's files are; empty when the model has none.
+// Where the tokenizer's files are; empty when the model has none. InvalidArgument: its chat
+// template does not parse.
 StatusOr<std::filesystem::path> find_tokenizer(const std::filesystem::path& model) {
   ASSIGN_OR_RETURN(const std::filesystem::path dir, convert::tokenizer_dir(model));
-  if (!dir.empty() && text::Tokenizer::has_files(dir)) return dir;
+  if (!dir.empty() && text::Tokenizer::has_files(dir)) {
+    const Status chat = text::load_chat_template(dir).status();
+    if (chat.ok()) return dir;
+    if (!absl::IsNotFound(chat)) return chat;
+    log_warn("{}: there is no chat template: no /v1/chat/completions", dir.string());
+    return dir;
+  }
   log_warn(
       "{} has no tokenizer files: only the model '{}' is served, which takes and gives token ids; "
       "there are no text models and no OpenAI endpoints",
@@ -60,6 +68,10 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
   const ExecutorConfig& config = options.model.executor;
   const std::filesystem::path& given = options.model.model_dir;
   ASSIGN_OR_RETURN(const io::ModelFacts facts, convert::read_facts(given));
+  if (config.max_sequence_length > facts.max_positions) {
+    return invalid_argument("--max-seq-len: {} is more than the {} that the model allows",
+                            config.max_sequence_length, facts.max_positions);
+  }
   std::error_code error;
   const std::string dir = std::filesystem::absolute(given, error).string();
   const std::string tokenizer_dir =
@@ -76,7 +88,8 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
       {"prompt_embedding_table_data_type", "TYPE_FP16"},
       {"engine_dir", escape_text(dir)},
       {"tokenizer_dir", escape_text(tokenizer_dir)},
-      {"max_seq_len", number(facts.max_positions)},
+      {"max_seq_len",
+       config.max_sequence_length > 0 ? number(config.max_sequence_length) : ""},  // the executor's
       {"device", escape_text(config.device)},
       {"isa", escape_text(config.isa)},
       {"weights", config.weights},
@@ -123,27 +136,39 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
   return values;
 }
 
+// "http://localhost:8000"
+std::string url_of(const ServeOptions& options, int port) {
+  const std::string& host = options.process.http.host;
+  return fmt::format("{}://{}:{}", options.process.http.tls.enabled ? "https" : "http",
+                     host == "0.0.0.0" ? "localhost" : host, port);
+}
+
 void print_addresses(const ServeOptions& options, const ServerProcess& process, bool has_text,
                      double seconds) {
-  const std::string host =
-      options.process.http.host == "0.0.0.0" ? "localhost" : options.process.http.host;
-  const char* scheme = options.process.http.tls.enabled ? "https://" : "";
-  log_info("ready in {:.2f} s; HTTP on {}:{}, metrics on {}:{}", seconds, options.process.http.host,
-           process.http_port(), options.process.http.host, process.metrics_port());
+  const std::string http = url_of(options, process.http_port());
+  log_info("ready in {:.2f} s", seconds);
+  if (has_text) {
+    log_info("OpenAI      {}/v1  (model '{}')", http, options.model_name);
+  }
+  log_info("KServe v2   {}/v2  (models {})", http,
+           has_text ? "ensemble, tensorrt_llm_bls, tensorrt_llm" : kTokenModel);
   if (process.grpc_port() >= 0) {
-    log_info("gRPC on {}:{}", options.process.grpc.host, process.grpc_port());
+    log_info("gRPC        {}:{}", options.process.grpc.host, process.grpc_port());
+  }
+  if (process.metrics_port() >= 0) {
+    log_info("metrics     {}/metrics", url_of(options, process.metrics_port()));
   }
   if (!has_text) {
     log_info(
-        "try:  curl {}{}:{}/v2/models/{}/generate -d '{{\"input_ids\": [1, 2, 3], "
+        "try:  curl {}/v2/models/{}/generate -d '{{\"input_ids\": [1, 2, 3], "
         "\"input_lengths\": 3, \"request_output_len\": 8}}'",
-        scheme, host, process.http_port(), kTokenModel);
+        http, kTokenModel);
     return;
   }
   log_info(
-      "try:  curl {}{}:{}/v1/chat/completions -H 'Content-Type: application/json' -d "
+      "try:  curl {}/v1/chat/completions -H 'Content-Type: application/json' -d "
       "'{{\"model\": \"{}\", \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'",
-      scheme, host, process.http_port(), options.model_name);
+      http, options.model_name);
 }
 
 // What the flags about access say, for HTTP, metrics and gRPC alike.

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "convert/inspect.h"
 
 namespace nereid::cli {
 namespace {
@@ -47,6 +48,11 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
                   "tokens computed in one step; longer prompts are split over several steps; 0 = "
                   "what the engine was built with, else 2048")
       ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command
+      .add_option("--max-seq-len,--max-model-len", executor.max_sequence_length,
+                  "prompt and output tokens of a sequence, at most what the model allows; 0 = that")
+      ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   command
       .add_option("--max-beam-width", executor.max_beam_width,
@@ -127,7 +133,7 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
 
 void ModelOptions::declare(CLI::App& command) {
   executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
-  command.add_option("model", model_dir, "checkpoint folder (Hugging Face layout) or engine file")
+  command.add_option("model", model_dir, "checkpoint folder, engine or .gguf file")
       ->required()
       ->check(CLI::ExistingPath);
   command.add_option("--device", executor.device, "cpu | cuda:N")->capture_default_str();
@@ -169,6 +175,7 @@ void ModelOptions::declare(CLI::App& command) {
 
 Status ModelOptions::finish() {
   RETURN_IF_ERROR(set_log_level(log_level));
+  RETURN_IF_ERROR(convert::check_is_model(model_dir));
   KvCacheConfig& kv = executor.kv_cache;
   SchedulerConfig& scheduler = executor.scheduler;
   if (kv_cache_tokens > 0) kv.max_tokens = kv_cache_tokens;

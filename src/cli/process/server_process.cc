@@ -37,6 +37,10 @@ StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
       take(TRITONSERVER_ServerOptionsSetModelRepositoryPath(raw, options.repository.c_str())));
   RETURN_IF_ERROR(
       take(TRITONSERVER_ServerOptionsSetBackendDirectory(raw, options.backend_dir.c_str())));
+  // The tables and lines of a start are tritonserver's; here they are details.
+  if (spdlog::get_level() > spdlog::level::debug) {
+    RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsSetLogVerbose(raw, -1)));
+  }
   RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsSetExitTimeout(
       raw, static_cast<unsigned>(options.exit_timeout.count()))));
   return out;

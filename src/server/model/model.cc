@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "server/log_switches.h"
 
 namespace nereid::server {
 namespace {
@@ -155,6 +156,7 @@ bool Model::drain(Time deadline) {
 
 void Model::take_down() {
   unload();
+  if (is_log_terse()) return;
   log_info("successfully unloaded '{}' version {}", config_.name, version_);
 }
 

@@ -6,6 +6,7 @@
 #include "server/api/error.h"
 #include "server/ensemble/ensemble.h"
 #include "server/ensemble/ensemble_check.h"
+#include "server/log_switches.h"
 #include "server/repository/model_manager.h"
 
 namespace nereid::server {
@@ -208,7 +209,7 @@ Status ModelManager::load_versions(const ModelFiles& files) {
     Version& version = entry.versions[number];
     replaced.push_back(std::move(version.model));
     version = {ModelState::kReady, "", *std::move(result.second), result.first};
-    log_info("successfully loaded '{}'", id.text());
+    if (!is_log_terse()) log_info("successfully loaded '{}'", id.text());
   }
   for (auto& [number, version] : entry.versions) {
     if (made.contains(number)) continue;
@@ -227,7 +228,7 @@ Status ModelManager::load_versions(const ModelFiles& files) {
 
 StatusOr<std::shared_ptr<Model>> ModelManager::make_model(const ModelFiles& files, int64_t version,
                                                           uint64_t serial) {
-  log_info("loading: {}:{}", files.id().text(), version);
+  if (!is_log_terse()) log_info("loading: {}:{}", files.id().text(), version);
   const Time start = now();
   StatusOr<std::shared_ptr<Model>> made = internal_error("not tried");
   load_slots_.acquire();
@@ -298,13 +299,13 @@ std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const M
     }
     version->second.state = ModelState::kUnavailable;
     version->second.reason = "unloaded";
-    log_info("successfully unloaded '{}' version {}", id.text(), number);
+    if (!is_log_terse()) log_info("successfully unloaded '{}' version {}", id.text(), number);
   };
   return reaper_.adopt(std::move(model), std::move(gone));
 }
 
 void ModelManager::note_failure(const ModelFiles& files, int64_t number, const Status& status) {
-  log_error("failed to load '{}' version {}: {}", files.id().text(), number, with_code(status));
+  if (!is_log_terse()) log_error("failed to load '{}' version {}: {}", files.id().text(), number, with_code(status));
   std::unique_lock lock(table_->mutex);
   Entry& entry = table_->entries[files.id()];
   Version& version = entry.versions[number];

@@ -180,10 +180,25 @@ bool ModelManager::all_ready() const {
 }
 
 std::string ModelManager::failures() const {
+  std::vector<ModelRow> failed = table();
+  std::erase_if(failed, [](const auto& row) { return row.state == ModelState::kReady; });
+  std::vector<ModelId> ids;
+  {
+    std::shared_lock lock(table_->mutex);
+    for (const auto& [id, entry] : table_->entries) ids.push_back(id);
+  }
+  std::set<std::string> users;  // of failed models: theirs is the cause
+  for (const auto& id : ids) {
+    if (std::ranges::find(failed, id.name, &ModelRow::name) == failed.end()) continue;
+    for (const auto& user : users_of(id)) users.insert(user.name);
+  }
   std::string out;
-  for (const auto& row : table()) {
-    if (row.state == ModelState::kReady) continue;
-    out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", row.name, row.reason);
+  for (const bool all : {false, true}) {  // all: ensembles that use each other
+    if (!out.empty()) break;
+    for (const auto& row : failed) {
+      if (!all && users.contains(row.name)) continue;
+      out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", row.name, row.reason);
+    }
   }
   return out;
 }

@@ -12,6 +12,7 @@ struct Error {
   std::string message;
   int line = 0;           // filled by the innermost statement when 0
   bool is_limit = false;  // a resource limit, not a fault in the template
+  int column = 0;         // of a template that does not parse, in characters from 1; 0 = none
 };
 
 struct Limits {

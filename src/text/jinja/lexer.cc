@@ -43,18 +43,27 @@ class Lexer {
   }
 
  private:
-  [[noreturn]] void fail(std::string message) { throw Error{std::move(message), line()}; }
+  [[noreturn]] void fail(std::string message) {
+    count();
+    throw Error{std::move(message), line_, false, column_};
+  }
 
-  // Lines are counted as the tokens go by; `at_` never moves back.
-  int line() {
-    line_ += static_cast<int>(
-        std::count(source_.begin() + counted_, source_.begin() + std::max(at_, counted_), '\n'));
-    counted_ = std::max(at_, counted_);
-    return line_;
+  // Lines and columns are counted as the tokens go by; `at_` never moves back.
+  void count() {
+    for (; counted_ < at_; ++counted_) {
+      const auto c = static_cast<uint8_t>(source_[counted_]);
+      if (c == '\n') {
+        ++line_;
+        column_ = 1;
+      } else if ((c & 0xC0) != 0x80) {
+        ++column_;
+      }
+    }
   }
 
   void add(Token::Kind kind, std::string_view text) {
-    tokens_.push_back({kind, std::string(text), line()});
+    count();
+    tokens_.push_back({kind, std::string(text), line_, column_});
   }
 
   std::string_view rest() const { return std::string_view(source_).substr(at_); }
@@ -348,7 +357,7 @@ class Lexer {
   const std::string source_;
   size_t at_ = 0;
   size_t counted_ = 0;
-  int line_ = 1;
+  int line_ = 1, column_ = 1;  // of `counted_`
   bool line_starting_ = true;
   std::vector<Token> tokens_;
 };
@@ -356,7 +365,7 @@ class Lexer {
 }  // namespace
 
 std::vector<Token> tokenize(std::string_view source) {
-  if (!is_valid_utf8(source)) throw Error{"template is not valid UTF-8", 1};
+  if (!is_valid_utf8(source)) throw Error{"template is not valid UTF-8", 1, false, 1};
   return Lexer(source).run();
 }
 

@@ -40,7 +40,9 @@ Parser::Nesting::Nesting(Parser& parser) : parser_(parser) {
   }
 }
 
-void Parser::fail(std::string message) const { throw Error{std::move(message), current().line}; }
+void Parser::fail(std::string message) const {
+  throw Error{std::move(message), current().line, false, current().column};
+}
 
 void Parser::unexpected(std::string_view wanted) const {
   fail(fmt::format("unexpected {}, expected {}", describe(current()), wanted));

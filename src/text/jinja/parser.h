@@ -10,7 +10,7 @@
 
 namespace nereid::text::jinja {
 
-// Statements in parser.cc, expressions in parse_expr.cc. Throws Error with the line.
+// Statements in parser.cc, expressions in parse_expr.cc. Throws Error with line and column.
 class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}

@@ -11,8 +11,12 @@ namespace nereid::text::jinja {
 namespace {
 
 Status to_status(const Error& error) {
-  const std::string text =
-      error.line > 0 ? fmt::format("line {}: {}", error.line, error.message) : error.message;
+  std::string text = error.message;
+  if (error.column > 0) {
+    text = fmt::format("line {}, column {}: {}", error.line, error.column, error.message);
+  } else if (error.line > 0) {
+    text = fmt::format("line {}: {}", error.line, error.message);
+  }
   return error.is_limit ? resource_exhausted("{}", text) : invalid_argument("{}", text);
 }
 

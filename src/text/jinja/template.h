@@ -19,7 +19,7 @@ class Template {
  public:
   static constexpr size_t kMaxSourceBytes = size_t{4} << 20;
 
-  // InvalidArgument "line N: <what>".
+  // InvalidArgument "line N, column M: <what>".
   static StatusOr<std::shared_ptr<const Template>> parse(std::string_view source);
   ~Template();
   Template(const Template&) = delete;

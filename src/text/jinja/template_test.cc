@@ -65,8 +65,8 @@ TEST(Template, ErrorsNameTheLine) {
   EXPECT_EQ(render("a\nb {{ nope.x }}"), "error: line 2: 'nope' is undefined");
   EXPECT_THAT(render("a\n{% for x in [1] %}\n{{ 1 / 0 }}{% endfor %}"),
               HasSubstr("line 3: division by zero"));
-  EXPECT_THAT(render("{% if 1 %}\n\nx"), HasSubstr("line 3: unexpected end of template"));
-  EXPECT_THAT(render("{{ 'x"), HasSubstr("line 1: string is not closed"));
+  EXPECT_THAT(render("{% if 1 %}\n\nx"), HasSubstr("line 3, column 2: unexpected end of template"));
+  EXPECT_THAT(render("{{ 'x"), HasSubstr("line 1, column 4: string is not closed"));
   EXPECT_THAT(render("{% include 'x' %}"), HasSubstr("'include' is not supported"));
   EXPECT_THAT(render("{{ 9223372036854775807 + 1 }}"), HasSubstr("64 bits"));
   EXPECT_THAT(render("{% break %}"), HasSubstr("outside of a loop"));

@@ -1,0 +1,16 @@
+// What to say of a command line that does not parse.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <string>
+
+namespace nereid::cli {
+
+// Words of the last parse that `app` and the subcommand chosen do not know, one line for each, with
+// the nearest flag or subcommand: "unknown flag '--prot'. Did you mean '--port'?". "" when the
+// error was another one.
+std::string unknown_words_text(const CLI::App& app);
+
+}  // namespace nereid::cli
