@@ -72,6 +72,16 @@ TEST_F(LongRequestsTest, ALongPromptThatFitsIsAnswered) {
   EXPECT_EQ(fake_.last_prompt, *tokenizer->encode(text));
 }
 
+TEST_F(LongRequestsTest, ParametersOfGenerateAreCounted) {
+  std::string body = "{\"p\": 1";
+  for (int i = 0; i < 1023; ++i) body += fmt::format(", \"p{}\": 1", i);
+  EXPECT_EQ(post("/v2/models/types/generate", body + "}").status, 200);
+  const Reply reply = post("/v2/models/types/generate", body + ", \"last\": 1}");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_NE(reply.body.find("1025 parameters, at most 1024 are allowed"), reply.body.npos)
+      << reply.body;
+}
+
 // "types" answers with what it got: megabytes in, megabytes out, several responses.
 TEST_F(LongRequestsTest, LargeRepliesComeWholeAndInOrder) {
   std::string words = "\"word\"";

@@ -47,7 +47,8 @@ std::string_view api_of(std::string_view path) {
     return path == root || (path.starts_with(root) && path[root.size()] == '/');
   };
   if (under("/v1")) return "inference";
-  if (path == "/v2") return "metadata";
+  if (path == "/v2" || path == "/version") return "metadata";
+  if (under("/metrics")) return "statistics";
   if (under("/v2/health") || path == "/health" || path == "/ping") return "health";
   if (under("/v2/repository")) return "model-repository";
   if (under("/v2/logging")) return "logging";
@@ -155,6 +156,16 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
       router, server, [draining] { return draining->load(); }, kserve);
   add_openai_routes(router, server, options.model_name, kserve.tracer, *impl->workers);
 
+  // The listener's once it is there.
+  const auto stats = std::make_shared<std::atomic<const ListenerStats*>>(nullptr);
+  const auto budget = options.budget ? options.budget : std::make_shared<ByteBudget>();
+  const auto front_metrics = [stats, grpc = options.grpc_stats, budget] {
+    const ListenerStats* http = stats->load();
+    return (http ? http_metrics_text(*http) : "") + (grpc ? grpc_metrics_text(*grpc) : "") +
+           front_metrics_text(*budget);
+  };
+  add_metrics_routes(router, server, *impl->workers, front_metrics);
+
   ListenerOptions http;
   http.host = options.host;
   http.port = options.http_port;
@@ -165,8 +176,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   http.header_timeout = options.header_timeout;
   http.body_timeout = options.body_timeout;
   http.write_timeout = options.write_timeout;
-  http.budget = options.budget;
-  if (http.budget == nullptr) http.budget = std::make_shared<ByteBudget>();
+  http.budget = budget;
   if (options.tls.enabled) {
     ASSIGN_OR_RETURN(http.tls, TlsContext::create(options.tls, kAlpnHttp));
   }
@@ -174,18 +184,13 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
     RETURN_IF_ERROR(set_access(options, router));
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
     impl->http_port = impl->http->port();
+    stats->store(&impl->http->stats());
   }
 
   if (options.metrics_port >= 0) {
     Router metrics_router(error_page);
     // The metrics listener is destroyed first, so the pointer outlives its handlers.
-    add_metrics_routes(metrics_router, server, *impl->workers,
-                       [http = impl->http ? &impl->http->stats() : nullptr,
-                        grpc = options.grpc_stats, budget = http.budget] {
-                         return (http ? http_metrics_text(*http) : "") +
-                                (grpc ? grpc_metrics_text(*grpc) : "") +
-                                front_metrics_text(*budget);
-                       });
+    add_metrics_routes(metrics_router, server, *impl->workers, front_metrics);
     ListenerOptions metrics = http;
     if (!options.metrics_use_tls) metrics.tls = nullptr;
     if (!options.metrics_host.empty()) metrics.host = options.metrics_host;

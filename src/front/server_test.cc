@@ -177,6 +177,27 @@ TEST_F(ServerTest, Models) {
   EXPECT_EQ(ask(port_, "GET", "/v1/models/org%2Ftiny").status, 200);
   EXPECT_EQ(ask(port_, "GET", "/v1/models/tiny").status, 200);
   EXPECT_EQ(ask(port_, "GET", "/v1/models/other").status, 404);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models/tensorrt_llm").status, 200);
+  EXPECT_EQ(ask(port_, "GET", "/v1/models/ensemble").status, 404);  // the fake has none
+  // A load that changes the configuration changes what is known of the model.
+  fake_.max_seq_len = 32;
+  const auto shorter = ask(port_, "GET", "/v1/models").json();
+  EXPECT_EQ(shorter.at("data").at(0).at("max_model_len").as_int64(), 32);
+}
+
+TEST_F(ServerTest, AnswersCarryWhatTracesRequests) {
+  const std::string ids = "X-Request-Id: r-1\r\ntraceparent: 00-1-2-01\r\n";
+  for (const auto& [method, path, body] :
+       {std::tuple("GET", "/v2", ""), std::tuple("GET", "/nowhere", ""),
+        std::tuple("POST", "/v2/models/types/generate_stream", R"({"replies": 1})")}) {
+    const std::string head = ask(port_, method, path, body, ids).head;
+    EXPECT_NE(head.find("\r\nX-Request-Id: r-1\r\n"), head.npos) << path << head;
+    EXPECT_NE(head.find("\r\ntraceparent: 00-1-2-01\r\n"), head.npos) << path << head;
+  }
+  const std::string name = "X-Request-Id: ";
+  const std::string head = ask(port_, "GET", "/v2", "", name + std::string(300, 'x') + "\r\n").head;
+  EXPECT_EQ(head.find(name), head.npos);
+  EXPECT_EQ(ask(port_, "GET", "/v2").head.find("traceparent"), head.npos);
 }
 
 TEST_F(ServerTest, CompletionWhole) {
@@ -489,6 +510,9 @@ TEST_F(ServerTest, MetricsPage) {
     EXPECT_NE(r.body.find(name), std::string::npos) << name;
   }
   EXPECT_EQ(ask(server_->metrics_port(), "GET", "/v2").status, 404);
+  const std::string here = ask(port_, "GET", "/metrics").body;
+  EXPECT_NE(here.find("nereid_http_responses_total{code=\"2xx\"}"), here.npos);
+  EXPECT_NE(here.find("nv_fake 1"), here.npos);
 }
 
 }  // namespace

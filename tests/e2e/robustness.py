@@ -26,14 +26,14 @@ PROMPT = json.dumps({"text_input": "The sea", "max_tokens": 4}).encode()
 
 
 class Server:
-    """nereid serve on free ports."""
+    """nereid serve on free ports, with more flags if there are."""
 
-    def __init__(self, binary, folder):
+    def __init__(self, binary, folder, *flags):
         ports = os.path.join(folder, "ports")
         self.log_path = os.path.join(folder, "log")
         self.process = subprocess.Popen(
             [binary, "serve", "models/quickstart", "--host", "127.0.0.1", "--http-port", "0", "--grpc-port", "0", "--metrics-port",
-             "0", "--port-file", ports], stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT)
+             "0", "--port-file", ports, *flags], stdout=open(self.log_path, "w"), stderr=subprocess.STDOUT)
         deadline = time.monotonic() + 300
         while not os.path.exists(ports):
             assert self.process.poll() is None and time.monotonic() < deadline, self.log()

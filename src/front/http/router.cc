@@ -76,6 +76,17 @@ bool Router::match(const Route& route, std::string_view path, Request& request) 
   return path.empty();
 }
 
+void Router::finish(const Request& request, Response& response) const {
+  constexpr size_t kLongest = 256;
+  for (const char* name : {"X-Request-Id", "traceparent"}) {
+    const std::string* value = find_header(request.headers, name);
+    if (value != nullptr && !value->empty() && value->size() <= kLongest) {
+      response.headers.push_back({name, *value});
+    }
+  }
+  if (finish_) finish_(request, response);
+}
+
 void Router::handle(const ExchangePtr& exchange) const {
   Request& request = exchange->request();
   if (guard_) {

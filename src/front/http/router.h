@@ -31,9 +31,8 @@ class Router {
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   // Applied to every answer, errors of the transport included.
   void set_finish(Finish finish) { finish_ = std::move(finish); }
-  void finish(const Request& request, Response& response) const {
-    if (finish_) finish_(request, response);
-  }
+  // The last headers: what the client traces its request by, and those of set_finish().
+  void finish(const Request& request, Response& response) const;
 
   // Pattern segments: literal text, {name} (one non-empty segment), {name:digits} (decimal digits
   // only), {name*} (the non-empty rest, slashes included; last segment only). Patterns are tried in

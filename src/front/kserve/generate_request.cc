@@ -59,7 +59,7 @@ Status add_tensor(const TensorInfo& info, const json::value& value, InferenceSpe
 Status add_parameter(std::string_view key, const json::value& value, InferenceSpec& spec) {
   ASSIGN_OR_RETURN(Parameter parameter, parse_parameter(key, value));
   spec.parameters.push_back(std::move(parameter));
-  return ok();
+  return check_count("parameters", spec.parameters.size(), kMaxParameters);
 }
 
 Status add_members(const json::object& object, const ModelInfo& model, bool top_level,

@@ -93,6 +93,9 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     StatusOr<std::string> text = server_metadata_json(server);
     x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
   });
+  router.add("GET", "/version", [](const ExchangePtr& x) {
+    x->send(json_response(R"({"version":")" NEREID_VERSION R"("})"));
+  });
   if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
   add_repository_routes(router, server, options.extensions->allow_code_upload());
   add_logging_routes(router, options.extensions);

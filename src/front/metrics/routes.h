@@ -1,4 +1,4 @@
-// The /metrics page of the metrics listener.
+// The /metrics page, on the metrics listener and beside the API.
 #pragma once
 
 #include <functional>

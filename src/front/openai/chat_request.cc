@@ -1,9 +1,17 @@
 // /v1/chat/completions bodies; see requests.h.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+
 #include "front/http/json_text.h"
 #include "front/openai/request_fields.h"
 
 namespace nereid::front {
 namespace {
+
+constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
+                                       "tool",   "function",  "ipython"};
 
 // Text of a message: a string, or the text parts joined by newlines. Absent for null.
 std::optional<std::string> read_content(Fields& fields, const json::value& content,
@@ -61,6 +69,12 @@ json::value read_message(Fields& fields, const json::value& item, size_t index) 
   const json::value* role = in ? in->if_contains("role") : nullptr;
   if (role == nullptr || !role->is_string()) {
     fields.fail(where, "expected an object with a string member \"role\"", "invalid_type");
+    return nullptr;
+  }
+  const std::string_view name(role->get_string());
+  if (std::ranges::find(kRoles, name) == std::end(kRoles)) {
+    fields.fail(where + ".role",
+                fmt::format("'{}' is not one of {}", name.substr(0, 60), fmt::join(kRoles, ", ")));
     return nullptr;
   }
   json::object out = *in;

@@ -92,7 +92,7 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
                                                     std::string_view requested) {
   auto model = models.get();
   if (!model.ok()) return api_error(model.status());
-  if (!(*model)->answers_to(requested)) {
+  if (!(*model)->answers_to(requested) && !models.leads_to_engine(requested)) {
     return ApiError{
         404,
         fmt::format("The model '{}' does not exist; this server has '{}'", requested, (*model)->id),

@@ -59,7 +59,8 @@ std::string error_event(const ApiError& error);
 // A failure: a JSON error when the answer has not begun, else an error event and [DONE].
 void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error);
 
-// The loaded model that `requested` names, or the error to send.
+// The loaded model that `requested` names, itself or by a model of the repository that leads to it,
+// or the error to send.
 std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
                                                     std::string_view requested);
 

@@ -12,10 +12,19 @@ namespace {
 
 constexpr char kEngine[] = "tensorrt_llm";
 constexpr char kPreprocessing[] = "preprocessing";
+// The models of TensorRT-LLM's repositories that end in the engine.
+constexpr std::string_view kChain[] = {"ensemble", "tensorrt_llm_bls", kEngine};
 
 StatusOr<json::value> read_config(TRITONSERVER_Server* server, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string text, model_config_json(server, name, -1));
   return parse_json(text);
+}
+
+// What a load of either model may change.
+std::string read_configs(TRITONSERVER_Server* server) {
+  const auto engine = model_config_json(server, kEngine, -1);
+  const auto text = model_config_json(server, kPreprocessing, -1);
+  return engine.value_or("") + text.value_or("");
 }
 
 StatusOr<int64_t> read_max_seq_len(const json::value& config) {
@@ -123,12 +132,28 @@ StatusOr<std::shared_ptr<const LanguageModel>> LanguageModelCache::get() {
   bool ready = false;
   const Status status = take_error(TRITONSERVER_ServerModelIsReady(server_, kEngine, -1, &ready));
   if (!status.ok() || !ready) return unavailable("model '{}' is not ready", id_);
+  std::string configs = read_configs(server_);
   std::lock_guard lock(mutex_);
-  if (!model_) {
+  if (!model_ || configs != loaded_from_) {
+    model_ = nullptr;
     ASSIGN_OR_RETURN(model_, load_language_model(server_, id_));
-    is_loaded_ = true;
+    loaded_from_ = std::move(configs);
   }
   return model_;
+}
+
+bool LanguageModelCache::is_loaded() const {
+  const std::string configs = read_configs(server_);
+  std::lock_guard lock(mutex_);
+  return model_ != nullptr && configs == loaded_from_;
+}
+
+bool LanguageModelCache::leads_to_engine(std::string_view name) const {
+  if (std::ranges::find(kChain, name) == std::end(kChain)) return false;
+  bool ready = false;
+  const Status status =
+      take_error(TRITONSERVER_ServerModelIsReady(server_, std::string(name).c_str(), -1, &ready));
+  return status.ok() && ready;
 }
 
 }  // namespace nereid::front

@@ -2,7 +2,6 @@
 // the tensor layout of the tensorrt_llm model behind it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -39,23 +38,26 @@ struct LanguageModel {
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const std::string& id);
 
-// Loads on first use and keeps the result; failed loads are tried again.
+// Loads on first use and again when the models' configurations have changed, so that the tokenizer
+// is that of the models that are loaded. Failed loads are tried again.
 class LanguageModelCache {
  public:
   LanguageModelCache(TRITONSERVER_Server* server, std::string id)
       : server_(server), id_(std::move(id)) {}
   // Unavailable also while the engine model is not ready.
   StatusOr<std::shared_ptr<const LanguageModel>> get();
-  bool is_loaded() const { return is_loaded_.load(); }  // get() takes no time
+  bool is_loaded() const;  // get() takes no time
+  // Whether this names a model of the repository that leads to the same engine and is ready.
+  bool leads_to_engine(std::string_view name) const;
   TRITONSERVER_Server* server() const { return server_; }
   const std::string& id() const { return id_; }
 
  private:
   TRITONSERVER_Server* server_;
   std::string id_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::shared_ptr<const LanguageModel> model_;
-  std::atomic<bool> is_loaded_{false};
+  std::string loaded_from_;  // the configurations at that time
 };
 
 }  // namespace nereid::front

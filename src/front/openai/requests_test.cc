@@ -181,6 +181,8 @@ TEST(ChatRequest, FaultsNameTheField) {
       {R"({"messages": []})", "messages"},
       {R"({"messages": ["x"]})", "messages[0]"},
       {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
+      {R"({"messages": [{"role": "usr", "content": "x"}]})", "messages[0].role"},
+      {R"({"messages": [{"role": "", "content": "x"}]})", "messages[0].role"},
       {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
        "messages[0].content"},
