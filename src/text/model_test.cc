@@ -7,6 +7,7 @@
 #include "text/charsmap.h"
 #include "text/regex.h"
 #include "text/trie.h"
+#include "text/unigram.h"
 
 namespace nereid::text {
 namespace {
@@ -37,6 +38,23 @@ TEST(Unigram, TakesTheBestSumAndTheEarlierOfEqualOnes) {
   EXPECT_THAT(ids(kSpec, "ab"), ElementsAre(3));
   EXPECT_THAT(ids(kSpec, "xya"), ElementsAre(0, 1));  // a run of unknown characters is one
   EXPECT_THAT(ids(kSpec, "axbx"), ElementsAre(1, 0, 2, 0));
+}
+
+TEST(Unigram, SumsAreComparedAfterTheyAreRounded) {
+  // a + bc is -2; ab + c is half a step of single precision above it and rounds to -2 as well.
+  const std::vector<UnigramPiece> pieces = {
+      {"a", -1}, {"bc", -1}, {"ab", -1}, {"c", -0x1.fffffep-1}, {"b", -9}};
+  for (const bool single : {true, false}) {
+    Vocab vocab;
+    for (int32_t i = 0; i < 5; ++i)
+      ASSERT_TRUE(vocab.add(pieces[static_cast<size_t>(i)].text, i).ok());
+    UnigramOptions options;
+    options.single_precision = single;
+    EncodeScratch scratch;
+    std::vector<int32_t> out;
+    ASSERT_TRUE(Unigram(std::move(vocab), pieces, options).encode("abc", scratch, out).ok());
+    EXPECT_EQ(out, single ? std::vector<int32_t>({0, 1}) : std::vector<int32_t>({2, 3}));
+  }
 }
 
 TEST(Unigram, FallsBackToBytesOrFails) {

@@ -71,10 +71,10 @@ Status Unigram::find_path(std::string_view word, std::vector<EncodeScratch::Path
   path.assign(word.size() + 1, {0, -1, 0});
   const auto reach = [&](size_t begin, size_t end, double score, int32_t id) {
     EncodeScratch::PathNode& node = path[end];
-    const double sum = score + path[begin].score;
+    double sum = score + path[begin].score;
+    if (options_.single_precision) sum = static_cast<float>(sum);
     if (node.begin >= 0 && !(sum > node.score)) return;
-    node = {options_.single_precision ? static_cast<float>(sum) : sum, static_cast<int64_t>(begin),
-            id};
+    node = {sum, static_cast<int64_t>(begin), id};
   };
   for (size_t at = 0; at < word.size();) {
     const size_t length = utf8_step(word.substr(at)).length;
