@@ -1,7 +1,7 @@
 # The commands a person types. Everything they do is in CMake presets and tools/*.sh.
 BUILD := build/release
 
-.PHONY: all setup quickstart test unit e2e tokenizers quantized stock bundle gpu-bundle gpu-test format lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized stock bundle gpu-bundle gpu-test format lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -15,8 +15,9 @@ $(BUILD)/build.ninja: | setup
 quickstart: all
 	tools/quickstart.sh $(BUILD)
 
-# Every test: unit, layers, tokenizers and quantised layouts against reference packages, end to end with real clients.
-test: unit tokenizers quantized e2e
+# Every test: unit, layers, tokenizers, chat templates and quantised layouts against reference packages, end to end
+# with real clients.
+test: unit tokenizers chat-templates quantized e2e
 
 unit: $(BUILD)/build.ninja
 	cmake --build $(BUILD)
@@ -29,6 +30,10 @@ e2e: all
 tokenizers: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target tokenizer_lines
 	tests/tokenizers/run.sh $(BUILD)
+
+chat-templates: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --target template_lines
+	tests/chat_templates/run.sh $(BUILD)
 
 # Quantised checkpoints of every layout against the numbers that they stand for.
 quantized: all

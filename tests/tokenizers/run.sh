@@ -7,14 +7,7 @@ build=$(realpath "$1")
 strings=${2:-4000}
 here=tests/tokenizers
 
-venv=build/tokenizers-venv
-if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
-  echo "tokenizers: installing the reference packages into $venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-  # These two carry vocabularies; the rest of what they depend on is large and not used.
-  "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps mistral-common==1.13.1 openai-whisper==20250625
-  cp "$here/requirements.txt" "$venv/installed.txt"
-fi
-"$venv/bin/python" "$here/differential.py" "$build/bin/tokenizer_lines" --strings "$strings"
-"$venv/bin/python" "$here/real.py" "$build/bin/tokenizer_lines" --strings "$((strings / 2))"
+"$here/install.sh"
+python=build/tokenizers-venv/bin/python
+"$python" "$here/differential.py" "$build/bin/tokenizer_lines" --strings "$strings"
+"$python" "$here/real.py" "$build/bin/tokenizer_lines" --strings "$((strings / 2))"

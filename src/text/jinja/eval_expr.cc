@@ -248,7 +248,7 @@ ListPtr Evaluator::iterate(const Value& value) {
     return *value.as<ListPtr>();
   }
   if (value.is_object()) {
-    if (ListPtr items = value.object().items()) return items;
+    if (ListPtr items = value.object().take_items()) return items;
   }
   auto out = std::make_shared<ListData>();
   if (value.is_string()) {
@@ -274,9 +274,9 @@ size_t Evaluator::length(const Value& value) {
     return utf8_length(value.string());
   }
   if (value.is_dict()) return value.entries().items.size();
-  if (value.is_list() || value.is_object() || value.is_undefined()) {
-    return iterate(value)->items.size();
-  }
+  const bool counted =
+      value.is_object() && value.object().kind_of_items() >= Object::Items::kCounted;
+  if (value.is_list() || counted || value.is_undefined()) return iterate(value)->items.size();
   throw Error{fmt::format("object of type '{}' has no len()", value.type_name())};
 }
 
@@ -338,8 +338,9 @@ Value Evaluator::get_item(const Value& value, const Value& key) {
     return Value::undefined(fmt::format("'dict object' has no attribute {}", text));
   }
   if (key.is_string()) return get_attribute(value, key.string());
-  const bool indexable = value.is_string() || value.is_list() ||
-                         (value.is_object() && value.object().items() != nullptr);
+  const bool indexable =
+      value.is_string() || value.is_list() ||
+      (value.is_object() && value.object().kind_of_items() == Object::Items::kIndexed);
   if (indexable && key.is_integral()) return item_at(*this, value, key.integer());
   return Value::undefined(fmt::format("'{} object' has no such element", value.type_name()));
 }

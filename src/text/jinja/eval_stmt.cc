@@ -254,7 +254,7 @@ void Evaluator::bind_macro_args(const Stmt& macro, std::string_view name, Args& 
     }
   }
   for (auto& [key, value] : args.named) {
-    if (key == "caller") {
+    if (key == "caller" && signature.uses_caller) {
       scope_->set(key, value);
     } else if (signature.uses_kwargs) {
       extra.emplace_back(key, value);

@@ -10,7 +10,7 @@
 #include "text/jinja/objects.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
-#include "text/unicode/chars.h"
+#include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text::jinja {
@@ -20,7 +20,7 @@ namespace {
 // The subject as a string, charged for a result of about its size.
 std::string text_of(Evaluator& evaluator, const Value& subject) {
   std::string text = evaluator.str(subject);
-  evaluator.budget().memory(text.size() * 2);
+  evaluator.budget().memory(text.size() * 3);
   return text;
 }
 
@@ -33,9 +33,11 @@ Value f_trim(Evaluator& e, const Value& v, const Args& args) {
   return strip(text, chars, true, true);
 }
 
-Value f_upper(Evaluator& e, const Value& v, const Args&) { return upper(text_of(e, v)); }
-Value f_lower(Evaluator& e, const Value& v, const Args&) { return lower(text_of(e, v)); }
-Value f_capitalize(Evaluator& e, const Value& v, const Args&) { return capitalize(text_of(e, v)); }
+Value f_upper(Evaluator& e, const Value& v, const Args&) { return python::upper(text_of(e, v)); }
+Value f_lower(Evaluator& e, const Value& v, const Args&) { return python::lower(text_of(e, v)); }
+Value f_capitalize(Evaluator& e, const Value& v, const Args&) {
+  return python::capitalize(text_of(e, v));
+}
 Value f_string(Evaluator& e, const Value& v, const Args&) {
   return v.is_string() ? v : Value(e.str(v));
 }
@@ -49,15 +51,21 @@ Value f_escape(Evaluator& e, const Value& v, const Args&) {
 // Words begin after blanks, hyphens and opening brackets, unlike str.title().
 Value f_title(Evaluator& e, const Value& v, const Args&) {
   const std::string text = text_of(e, v);
+  const auto ends_word = [](char32_t c) {
+    return python::is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
+  };
   std::string out;
-  bool first = true;
   for (std::string_view rest = text; !rest.empty();) {
-    const Utf8Step step = utf8_step(rest);
-    rest.remove_prefix(step.length);
-    append_utf8(out, first ? to_upper(step.code) : to_lower(step.code));
-    first = is_space(step.code) ||
-            (step.code < 0x80 && std::string_view("-({[<").find(static_cast<char>(step.code)) !=
-                                     std::string_view::npos);
+    const size_t first = utf8_step(rest).length;
+    size_t end = first;
+    if (!ends_word(utf8_step(rest).code)) {
+      while (end < rest.size() && !ends_word(utf8_step(rest.substr(end)).code)) {
+        end += utf8_step(rest.substr(end)).length;
+      }
+    }
+    out += python::upper(rest.substr(0, first));
+    out += python::lower(rest.substr(first, end - first));
+    rest.remove_prefix(end);
   }
   return out;
 }
@@ -106,8 +114,19 @@ Value f_indent(Evaluator& e, const Value& v, const Args& args) {
   return out;
 }
 
+// Runs of letters, digits and underscores.
 Value f_wordcount(Evaluator& e, const Value& v, const Args&) {
-  return static_cast<int64_t>(split_space(text_of(e, v), -1, false).size());
+  const std::string text = text_of(e, v);
+  int64_t count = 0;
+  bool in_word = false;
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Step step = utf8_step(rest);
+    rest.remove_prefix(step.length);
+    const bool was_in_word =
+        std::exchange(in_word, step.code == '_' || python::is_alnum(step.code));
+    count += in_word && !was_in_word;
+  }
+  return count;
 }
 
 Value f_center(Evaluator& e, const Value& v, const Args& args) {
@@ -120,8 +139,9 @@ Value f_urlencode(Evaluator& e, const Value& v, const Args&) {
   e.budget().memory(text.size() * 3);
   std::string out;
   for (const char c : text) {
-    const bool plain = is_alnum(static_cast<uint8_t>(c) & 0x7F) && static_cast<uint8_t>(c) < 0x80;
-    if (plain || std::string_view("_.-~/").find(c) != std::string_view::npos) {
+    const char32_t code = static_cast<uint8_t>(c);
+    if ((code < 0x80 && python::is_alnum(code)) ||
+        std::string_view("_.-~/").find(c) != std::string_view::npos) {
       out += c;
     } else {
       out += fmt::format("%{:02X}", static_cast<uint8_t>(c));

@@ -9,6 +9,7 @@
 #include "text/jinja/objects.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
+#include "text/unicode/python.h"
 
 namespace nereid::text::jinja {
 
@@ -38,8 +39,8 @@ Value get_path(Evaluator& e, Value value, const Value& path) {
 Value sort_key(Evaluator& e, const Value& item, const Value* attribute, bool case_sensitive) {
   Value key = attribute != nullptr && !attribute->is_none() ? get_path(e, item, *attribute) : item;
   if (key.is_string() && !case_sensitive) {
-    e.budget().memory(key.string().size());
-    key = Value(lower(key.string()));
+    e.budget().memory(key.string().size() * 2);
+    key = Value(python::lower(key.string()));
   }
   return key;
 }
@@ -69,6 +70,9 @@ Value f_first(Evaluator& e, const Value& v, const Args&) {
                               : items->items.front();
 }
 Value f_last(Evaluator& e, const Value& v, const Args&) {
+  if (v.is_object() && v.object().kind_of_items() == Object::Items::kOnce) {
+    throw Error{fmt::format("'{}' object is not reversible", v.type_name())};
+  }
   const ListPtr items = e.iterate(v);
   return items->items.empty() ? Value::undefined("no last item, sequence was empty")
                               : items->items.back();
@@ -77,7 +81,7 @@ Value f_last(Evaluator& e, const Value& v, const Args&) {
 Value f_reverse(Evaluator& e, const Value& v, const Args&) {
   std::vector<Value> items = items_of(e, v);
   std::reverse(items.begin(), items.end());
-  if (!v.is_string()) return Value::list(std::move(items));
+  if (!v.is_string()) return generator(std::move(items));
   std::string out;
   for (const Value& item : items) out += item.string();
   return out;
@@ -98,9 +102,9 @@ Value f_join(Evaluator& e, const Value& v, const Args& args) {
 }
 
 Value f_items(Evaluator& e, const Value& v, const Args&) {
-  if (v.is_undefined()) return Value::list({});
+  if (v.is_undefined()) return generator({});
   if (!v.is_dict()) throw Error{"can only get item pairs from a mapping"};
-  return call_method(e, v, "items", {});
+  return generator(items_of(e, call_method(e, v, "items", {})));
 }
 
 Value f_dictsort(Evaluator& e, const Value& v, const Args& args) {
@@ -134,7 +138,7 @@ Value f_unique(Evaluator& e, const Value& v, const Args& args) {
     seen.push_back(key);
     out.push_back(item);
   }
-  return Value::list(std::move(out));
+  return generator(std::move(out));
 }
 
 Value extreme(Evaluator& e, const Value& v, const Args& args, bool want_max) {
@@ -176,6 +180,7 @@ Args rest_of(const Args& args, size_t from) {
 
 Value f_map(Evaluator& e, const Value& v, const Args& args) {
   std::vector<Value> out;
+  if (!v.truthy()) return generator({});  // whatever it is
   const ListPtr items = e.iterate(v);
   e.budget().memory(items->items.size() * sizeof(Value));
   if (args.positional.empty()) {
@@ -184,12 +189,12 @@ Value f_map(Evaluator& e, const Value& v, const Args& args) {
       Value value = get_path(e, item, *reader.get(0));
       out.push_back(value.is_undefined() && reader.given(1) ? *reader.get(1) : std::move(value));
     }
-    return Value::list(std::move(out));
+    return generator(std::move(out));
   }
   const std::string name = e.str(args.positional[0]);
   const Args rest = rest_of(args, 1);
   for (const Value& item : items->items) out.push_back(e.apply_filter(name, item, rest));
-  return Value::list(std::move(out));
+  return generator(std::move(out));
 }
 
 // select, reject, selectattr and rejectattr.
@@ -200,6 +205,7 @@ Value choose(Evaluator& e, const Value& v, const Args& args, bool by_attribute, 
   const std::string test = has_test ? e.str(args.positional[skip]) : "";
   const Args rest = has_test ? rest_of(args, skip + 1) : Args{};
   std::vector<Value> out;
+  if (!v.truthy()) return generator({});
   for (const ListPtr all = e.iterate(v); const Value& item : all->items) {
     const Value value = by_attribute ? get_path(e, item, args.positional[0]) : item;
     const bool holds = has_test ? e.apply_test(test, value, rest) : value.truthy();
@@ -207,7 +213,7 @@ Value choose(Evaluator& e, const Value& v, const Args& args, bool by_attribute, 
     e.budget().memory(sizeof(Value));
     out.push_back(item);
   }
-  return Value::list(std::move(out));
+  return generator(std::move(out));
 }
 Value f_select(Evaluator& e, const Value& v, const Args& a) { return choose(e, v, a, false, true); }
 Value f_reject(Evaluator& e, const Value& v, const Args& a) {
@@ -238,7 +244,7 @@ Value f_batch(Evaluator& e, const Value& v, const Args& args) {
     }
     rows.push_back(Value::list(std::move(row)));
   }
-  return Value::list(std::move(rows));
+  return generator(std::move(rows));
 }
 
 Value f_slice(Evaluator& e, const Value& v, const Args& args) {
@@ -260,7 +266,7 @@ Value f_slice(Evaluator& e, const Value& v, const Args& args) {
     if (fill && longer > 0 && i >= longer) row.push_back(*reader.get(1));
     rows.push_back(Value::list(std::move(row)));
   }
-  return Value::list(std::move(rows));
+  return generator(std::move(rows));
 }
 
 Value f_groupby(Evaluator& e, const Value& v, const Args& args) {

@@ -30,34 +30,53 @@ Value range(Evaluator& evaluator, const Value&, Args& args) {
   return Value::list(std::move(items));
 }
 
+using Entries = std::vector<std::pair<Value, Value>>;
+
+void put(Evaluator& evaluator, Entries& items, Value key, Value value) {
+  if (key.is_dict() || (key.is_list() && !key.items().is_tuple)) {
+    throw Error{fmt::format("unhashable type: '{}'", key.type_name())};
+  }
+  evaluator.budget().memory(2 * sizeof(Value));
+  for (auto& [known, old] : items) {
+    if (!equals(known, key, evaluator.budget())) continue;
+    old = std::move(value);
+    return;
+  }
+  items.emplace_back(std::move(key), std::move(value));
+}
+
+// What dict() takes: a dict or pairs.
+Entries entries_of(Evaluator& evaluator, const Value& value) {
+  if (value.is_dict()) {
+    evaluator.budget().memory(value.entries().items.size() * 2 * sizeof(Value));
+    return value.entries().items;
+  }
+  evaluator.require_defined(value);
+  Entries out;
+  for (const ListPtr all = evaluator.iterate(value); const Value& item : all->items) {
+    const ListPtr pair = evaluator.iterate(item);
+    if (pair->items.size() != 2) throw Error{"dict() takes a dict or pairs"};
+    put(evaluator, out, pair->items[0], pair->items[1]);
+  }
+  return out;
+}
+
 Value dict(Evaluator& evaluator, const Value&, Args& args) {
-  std::vector<std::pair<Value, Value>> items;
+  Entries items;
   if (!args.positional.empty()) {
-    if (args.positional.size() > 1 || !args.positional[0].is_dict()) {
-      throw Error{"dict() takes one dict and keyword arguments"};
-    }
-    items = args.positional[0].entries().items;
+    if (args.positional.size() > 1) throw Error{"dict() takes one value and keyword arguments"};
+    items = entries_of(evaluator, args.positional[0]);
   }
-  evaluator.budget().memory((items.size() + args.named.size()) * 2 * sizeof(Value));
-  for (auto& [name, value] : args.named) {
-    bool known = false;
-    evaluator.budget().work(items.size());
-    for (auto& [key, old] : items) {
-      if (!key.is_string() || key.string() != name) continue;
-      old = value;
-      known = true;
-    }
-    if (!known) items.emplace_back(name, value);
-  }
+  for (auto& [name, value] : args.named) put(evaluator, items, Value(name), std::move(value));
   return Value::dict(std::move(items));
 }
 
 Value make_namespace(Evaluator& evaluator, const Value&, Args& args) {
   std::vector<std::pair<std::string, Value>> attributes;
+  if (args.positional.size() > 1) throw Error{"namespace() takes one value and keyword arguments"};
   for (const Value& base : args.positional) {
-    if (!base.is_dict()) throw Error{"namespace() takes dicts and keyword arguments"};
-    for (const auto& [key, value] : base.entries().items) {
-      attributes.emplace_back(evaluator.str(key), value);
+    for (auto& [key, value] : entries_of(evaluator, base)) {
+      attributes.emplace_back(evaluator.str(key), std::move(value));
     }
   }
   for (auto& entry : args.named) attributes.push_back(std::move(entry));

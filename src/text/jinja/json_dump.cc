@@ -80,11 +80,7 @@ class Dumper {
           break;
         default:
           if (static_cast<uint8_t>(c) < 0x20 || (style_.ensure_ascii && step.code >= 0x7F)) {
-            if (step.code == 0x7F) {
-              out_ += c;
-            } else {
-              append_escape(out_, step.code);
-            }
+            append_escape(out_, step.code);
           } else {
             out_ += rest.substr(0, step.length);
           }

@@ -6,7 +6,9 @@
 #include <optional>
 
 #include "text/jinja/budget.h"
+#include "text/jinja/strings.h"
 #include "text/unicode/chars.h"
+#include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text::jinja {
@@ -72,7 +74,7 @@ class Lexer {
   void skip_space() {
     while (at_ < source_.size()) {
       const Utf8Step step = utf8_step(rest());
-      if (!is_space(step.code)) return;
+      if (!python::is_space(step.code)) return;
       at_ += step.length;
     }
   }
@@ -84,16 +86,15 @@ class Lexer {
       while (size > 0) {
         size_t last = size - 1;
         while (last > 0 && (static_cast<uint8_t>(text[last]) & 0xC0) == 0x80) --last;
-        if (!is_space(utf8_step(text.substr(last, size - last)).code)) break;
+        if (!python::is_space(utf8_step(text.substr(last, size - last)).code)) break;
         size = last;
       }
       text = text.substr(0, size);
     } else if (sign != '+' && !is_print) {
       const size_t newline = text.rfind('\n');
       const size_t start = newline == text.npos ? 0 : newline + 1;
-      const std::string_view indent = text.substr(start);
-      const bool blank = std::all_of(indent.begin(), indent.end(),
-                                     [](char c) { return is_space(static_cast<uint8_t>(c)); });
+      const bool blank =
+          strip(text.substr(start), std::nullopt, /*left=*/true, /*right=*/false).empty();
       if (blank && (start > 0 || line_starting_)) text = text.substr(0, start);
     }
     if (!text.empty()) add(Token::kText, text);

@@ -7,7 +7,7 @@
 #include "text/jinja/objects.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
-#include "text/unicode/chars.h"
+#include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text::jinja {
@@ -101,11 +101,11 @@ Value str_remove_affix(Evaluator& evaluator, const Value& self, std::string_view
 
 Value str_case(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {});
-  evaluator.budget().memory(self.string().size() * 2);
-  if (name == "upper") return upper(self.string());
-  if (name == "title") return title(self.string());
-  if (name == "capitalize") return capitalize(self.string());
-  return lower(self.string());  // lower and casefold
+  evaluator.budget().memory(self.string().size() * 3);
+  if (name == "upper") return python::upper(self.string());
+  if (name == "title") return python::title(self.string());
+  if (name == "capitalize") return python::capitalize(self.string());
+  return python::lower(self.string());  // lower and casefold
 }
 
 Value str_replace(Evaluator& evaluator, const Value& self, std::string_view name,
@@ -166,22 +166,26 @@ Value str_is(Evaluator& evaluator, const Value& self, std::string_view name, con
     rest.remove_prefix(step.length);
     const char32_t c = step.code;
     bool holds = true;
-    if (name == "isdigit" || name == "isdecimal" || name == "isnumeric") {
-      holds = is_digit(c);
+    if (name == "isdigit") {
+      holds = python::is_digit(c);
+    } else if (name == "isdecimal") {
+      holds = python::is_decimal(c);
+    } else if (name == "isnumeric") {
+      holds = python::is_numeric(c);
     } else if (name == "isalpha") {
-      holds = is_alpha(c);
+      holds = python::is_alpha(c);
     } else if (name == "isalnum") {
-      holds = is_alnum(c);
+      holds = python::is_alnum(c);
     } else if (name == "isspace") {
-      holds = is_space(c);
+      holds = python::is_space(c);
     } else if (name == "isascii") {
       holds = c < 0x80;
     } else if (name == "isupper") {
-      holds = !is_lower(c);
-      cased = cased || is_upper(c);
+      holds = !python::is_lower(c) && !python::is_title(c);
+      cased = cased || python::is_upper(c);
     } else {
-      holds = !is_upper(c);
-      cased = cased || is_lower(c);
+      holds = !python::is_upper(c) && !python::is_title(c);
+      cased = cased || python::is_lower(c);
     }
     if (!holds) return false;
   }
@@ -199,7 +203,10 @@ Value str_pad(Evaluator& evaluator, const Value& self, std::string_view name, co
   if (utf8_length(fill) != 1) throw Error{"the fill character must be exactly one character long"};
   const auto fills = [&fill](size_t n) { return replace(std::string(n, ' '), " ", fill, -1); };
   if (name == "ljust") return self.string() + fills(count);
-  if (name == "center") return fills(count / 2) + self.string() + fills(count - count / 2);
+  if (name == "center") {
+    const size_t left = count / 2 + (count & static_cast<size_t>(reader.integer(0, 0)) & 1);
+    return fills(left) + self.string() + fills(count - left);
+  }
   std::string text = self.string();
   const bool sign = name == "zfill" && !text.empty() && (text[0] == '-' || text[0] == '+');
   return text.insert(sign, fills(count));
@@ -225,7 +232,10 @@ Value dict_view(Evaluator& evaluator, const Value& self, std::string_view name, 
   for (const auto& [key, value] : self.entries().items) {
     out.push_back(name == "keys" ? key : name == "values" ? value : Value::tuple({key, value}));
   }
-  return Value::list(std::move(out));
+  const std::string_view type = name == "keys"     ? "dict_keys"
+                                : name == "values" ? "dict_values"
+                                                   : "dict_items";
+  return Value(std::make_shared<ViewObject>(type, Value::list(std::move(out))));
 }
 
 Value dict_get(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {

@@ -17,6 +17,9 @@ Value NamespaceObject::get(std::string_view name) const {
 }
 
 void NamespaceObject::set(std::string_view name, Value value) {
+  if (name.starts_with('_')) {
+    throw Error{fmt::format("a namespace takes no name that begins with '_', such as '{}'", name)};
+  }
   for (auto& [own, old] : attributes_) {
     if (own != name) continue;
     old = std::move(value);
@@ -52,6 +55,37 @@ Value GroupObject::get(std::string_view name) const {
   if (name == "grouper") return pair_->items[0];
   if (name == "list") return pair_->items[1];
   return Object::get(name);
+}
+
+bool GroupObject::append_repr(std::string& out, Budget& budget) const {
+  jinja::append_repr(out, Value::tuple(pair_->items), budget);
+  return true;
+}
+
+ViewObject::ViewObject(std::string_view type, const Value& list)
+    : type_(type), items_(*list.as<ListPtr>()) {
+  depth = list.depth() + 1;
+}
+
+bool ViewObject::append_repr(std::string& out, Budget& budget) const {
+  out += type_;
+  out += '(';
+  jinja::append_repr(out, Value::list(items_->items), budget);
+  out += ')';
+  return true;
+}
+
+GeneratorObject::GeneratorObject(const Value& list) : items_(*list.as<ListPtr>()) {
+  depth = list.depth() + 1;
+}
+
+ListPtr GeneratorObject::take_items() {
+  ListPtr items = std::exchange(items_, nullptr);
+  return items ? items : std::make_shared<const ListData>();
+}
+
+Value generator(std::vector<Value> items) {
+  return Value(std::make_shared<GeneratorObject>(Value::list(std::move(items))));
 }
 
 LoopObject::LoopObject(const Stmt& stmt, ListPtr items, const ScopePtr& scope, int loop_depth)
@@ -104,7 +138,7 @@ Value LoopObject::cycle(const Args& args) const {
 
 Value LoopObject::changed(Evaluator& evaluator, Args& args) {
   std::string now;
-  append_repr(now, Value::tuple(std::move(args.positional)), evaluator.budget());
+  jinja::append_repr(now, Value::tuple(std::move(args.positional)), evaluator.budget());
   if (last_changed_ == now) return false;
   last_changed_ = std::move(now);
   return true;

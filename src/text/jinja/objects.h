@@ -98,11 +98,44 @@ class GroupObject : public Object {
   GroupObject(const Value& grouper, const Value& list);
   std::string_view type_name() const override { return "_GroupTuple"; }
   Value get(std::string_view name) const override;
-  std::shared_ptr<const ListData> items() const override { return pair_; }
+  Items kind_of_items() const override { return Items::kIndexed; }
+  ListPtr take_items() override { return pair_; }
+  bool append_repr(std::string& out, Budget& budget) const override;
 
  private:
   ListPtr pair_;
 };
+
+// What items(), keys() and values() of a dict give: it iterates, but has no elements by index.
+class ViewObject : public Object {
+ public:
+  // `type`: "dict_items", "dict_keys" or "dict_values".
+  ViewObject(std::string_view type, const Value& list);
+  std::string_view type_name() const override { return type_; }
+  Items kind_of_items() const override { return Items::kCounted; }
+  ListPtr take_items() override { return items_; }
+  bool truthy() const override { return !items_->items.empty(); }
+  bool append_repr(std::string& out, Budget& budget) const override;
+
+ private:
+  std::string_view type_;
+  ListPtr items_;
+};
+
+// What filters such as map and select give: it can be walked once and is true even when empty.
+class GeneratorObject : public Object {
+ public:
+  explicit GeneratorObject(const Value& list);
+  std::string_view type_name() const override { return "generator"; }
+  Items kind_of_items() const override { return Items::kOnce; }
+  ListPtr take_items() override;
+
+ private:
+  ListPtr items_;  // null once taken
+};
+
+// A generator over `items`.
+Value generator(std::vector<Value> items);
 
 // range, dict, namespace, raise_exception, strftime_now, cycler, joiner; nullopt for other names.
 std::optional<Value> global(std::string_view name);

@@ -170,11 +170,10 @@ ExprPtr Parser::parse_literal_name() {
   } else {
     expr->kind = Expr::kName;
     expr->text = name;
-    if (!signatures_.empty()) {
-      Signature& signature = *signatures_.back();
-      if (name == "varargs") signature.uses_varargs = true;
-      if (name == "kwargs") signature.uses_kwargs = true;
-      if (name == "caller") signature.uses_caller = true;
+    for (Signature* signature : signatures_) {  // a name inside counts for what is around too
+      if (name == "varargs") signature->uses_varargs = true;
+      if (name == "kwargs") signature->uses_kwargs = true;
+      if (name == "caller") signature->uses_caller = true;
     }
   }
   return expr;

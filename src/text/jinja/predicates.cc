@@ -29,7 +29,12 @@ int64_t modulo(int64_t a, int64_t b) {
 
 bool is_iterable(Evaluator&, const Value& v, const ArgReader&) {
   return v.is_string() || v.is_list() || v.is_dict() || v.is_undefined() ||
-         (v.is_object() && v.object().items() != nullptr);
+         (v.is_object() && v.object().kind_of_items() != Object::Items::kNone);
+}
+
+bool is_sequence(Evaluator& e, const Value& v, const ArgReader& a) {
+  return v.is_object() ? v.object().kind_of_items() == Object::Items::kIndexed
+                       : is_iterable(e, v, a);
 }
 
 bool cased(Evaluator& evaluator, const Value& value, bool want_upper) {
@@ -72,7 +77,7 @@ constexpr NamedTest kTests[] = {
     {"float", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_float(); }},
     {"boolean", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_bool(); }},
     {"mapping", 0, [](Evaluator&, const Value& v, const ArgReader&) { return v.is_dict(); }},
-    {"sequence", 0, is_iterable},
+    {"sequence", 0, is_sequence},
     {"iterable", 0, is_iterable},
     {"callable", 0,
      [](Evaluator&, const Value& v, const ArgReader&) {
@@ -129,6 +134,12 @@ bool Evaluator::apply_test(std::string_view name, const Value& subject, const Ar
   }
   if (name == "filter") {
     return subject.is_string() && has_filter(subject.string());
+  }
+  if (name == "test") {
+    return subject.is_string() &&
+           (subject.string() == "filter" || subject.string() == "test" ||
+            std::any_of(std::begin(kTests), std::end(kTests),
+                        [&](const NamedTest& entry) { return entry.name == subject.string(); }));
   }
   throw Error{fmt::format("no test named '{}'", name)};
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/unicode/chars.h"
+#include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text::jinja {
@@ -21,24 +21,12 @@ Last last_code(std::string_view text) {
   return {utf8_step(text.substr(at)).code, text.size() - at};
 }
 
-template <class Map>
-std::string map_codes(std::string_view text, Map map) {
-  std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Utf8Step step = utf8_step(text);
-    append_utf8(out, map(step.code));
-    text.remove_prefix(step.length);
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string_view strip(std::string_view text, std::optional<std::string_view> chars, bool left,
                        bool right) {
   const auto goes = [&](char32_t code, std::string_view bytes) {
-    return chars ? chars->find(bytes) != chars->npos : is_space(code);
+    return chars ? chars->find(bytes) != chars->npos : python::is_space(code);
   };
   while (left && !text.empty()) {
     const Utf8Step step = utf8_step(text);
@@ -51,24 +39,6 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> ch
     text.remove_suffix(last.length);
   }
   return text;
-}
-
-std::string upper(std::string_view text) { return map_codes(text, to_upper); }
-std::string lower(std::string_view text) { return map_codes(text, to_lower); }
-
-std::string capitalize(std::string_view text) {
-  bool first = true;
-  return map_codes(text, [&first](char32_t code) {
-    return std::exchange(first, false) ? to_upper(code) : to_lower(code);
-  });
-}
-
-std::string title(std::string_view text) {
-  bool in_word = false;
-  return map_codes(text, [&in_word](char32_t code) {
-    const bool was_in_word = std::exchange(in_word, is_alpha(code));
-    return was_in_word ? to_lower(code) : to_upper(code);
-  });
 }
 
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
@@ -122,7 +92,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t limit, 
     if (from_right) {
       while (size < text.size()) {
         const Last last = last_code(text.substr(0, text.size() - size));
-        if (is_space(last.code)) break;
+        if (python::is_space(last.code)) break;
         size += last.length;
       }
       parts.push_back(text.substr(text.size() - size));
@@ -130,7 +100,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t limit, 
     } else {
       while (size < text.size()) {
         const Utf8Step step = utf8_step(text.substr(size));
-        if (is_space(step.code)) break;
+        if (python::is_space(step.code)) break;
         size += step.length;
       }
       parts.push_back(text.substr(0, size));

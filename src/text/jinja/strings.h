@@ -1,4 +1,4 @@
-// Python's str operations on UTF-8.
+// Python's str operations on UTF-8; case is in text/unicode/python.h.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,6 @@ namespace nereid::text::jinja {
 // Strips white space, or the characters of `chars`, from the chosen sides.
 std::string_view strip(std::string_view text, std::optional<std::string_view> chars, bool left,
                        bool right);
-std::string upper(std::string_view text);
-std::string lower(std::string_view text);
-// First letter upper case, the rest lower.
-std::string capitalize(std::string_view text);
-// str.title(): a letter after a character that is no letter is upper case.
-std::string title(std::string_view text);
 // At most `limit` replacements, all when negative.
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit);

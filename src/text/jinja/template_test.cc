@@ -57,6 +57,30 @@ TEST(Template, WhitespaceRules) {
   EXPECT_EQ(render("\n\n"), "\n");
 }
 
+TEST(Template, GeneratorsAreWalkedOnceAndViewsHaveNoElements) {
+  EXPECT_EQ(render("{% set g = [1, 2] | select %}{{ g | list }}{{ g | list }}"), "[1, 2][]");
+  EXPECT_EQ(render("{{ 'y' if [] | map('upper') else 'n' }}{{ 'y' if {}.items() else 'n' }}"),
+            "yn");
+  EXPECT_EQ(render("{{ none | map('upper') | list }}"), "[]");
+  EXPECT_EQ(render("{{ {'a': 1}.items() }}"), "dict_items([('a', 1)])");
+  EXPECT_EQ(render("{{ {'a': 1}.keys() is sequence }}"), "False");
+  EXPECT_THAT(render("{{ [1] | select | length }}"), HasSubstr("has no len()"));
+  EXPECT_THAT(render("{{ [1] | select | last }}"), HasSubstr("not reversible"));
+  EXPECT_THAT(render("{{ {'a': 1}.items() | tojson }}"), HasSubstr("not JSON serializable"));
+}
+
+TEST(Template, TextIsPythons) {
+  EXPECT_EQ(render("{{ ['a\u200d\u00a0\u00e9'] }}"), "['a\\u200d\\xa0\u00e9']");
+  EXPECT_EQ(render("{{ \"don't re_do\" | wordcount }}"), "3");
+  EXPECT_EQ(render("{{ 'x' | tojson }}{{ '\x7f' | tojson(ensure_ascii=true) }}"),
+            "\"x\"\"\\u007f\"");
+  EXPECT_EQ(render("a\n\u3000{% if 1 %}b{% endif %}"), "a\nb");
+  EXPECT_EQ(render("{{ dict([['a', 1]], b=2) }}"), "{'a': 1, 'b': 2}");
+  EXPECT_THAT(render("{% set n = namespace(_a=1) %}"), HasSubstr("'_a'"));
+  EXPECT_THAT(render("{% macro f() %}{% endmacro %}{% call f() %}{% endcall %}"),
+              HasSubstr("caller"));
+}
+
 TEST(Template, GenerationBlocksRenderTheirBody) {
   EXPECT_EQ(render("a{% generation %}\nb{% endgeneration %}\nc"), "abc");
 }

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text::jinja {
@@ -21,6 +22,8 @@ void check_depth(int depth) {
 Value Object::get(std::string_view name) const {
   return Value::undefined(fmt::format("'{} object' has no attribute '{}'", type_name(), name));
 }
+
+bool Object::append_repr(std::string&, Budget&) const { return false; }
 
 Value Object::call(Evaluator&, Args&) {
   throw Error{fmt::format("'{}' object is not callable", type_name())};
@@ -68,7 +71,7 @@ bool Value::truthy() const {
   if (is_string()) return !string().empty();
   if (is_list()) return !items().items.empty();
   if (is_dict()) return !entries().items.empty();
-  return true;
+  return object().truthy();
 }
 
 std::string_view Value::type_name() const {
@@ -190,8 +193,12 @@ void append_string_repr(std::string& out, const std::string& text) {
       out += "\\t";
     } else if (step.length == 1 && (static_cast<uint8_t>(c) < 0x20 || c == 0x7F)) {
       out += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
-    } else if (step.kind == Utf8Step::kValid && step.code >= 0x80 && step.code <= 0xA0) {
-      out += fmt::format("\\x{:02x}", static_cast<uint32_t>(step.code));
+    } else if (step.kind == Utf8Step::kValid && step.code >= 0x80 &&
+               !python::is_printable(step.code)) {
+      const uint32_t code = static_cast<uint32_t>(step.code);
+      out += code < 0x100     ? fmt::format("\\x{:02x}", code)
+             : code < 0x10000 ? fmt::format("\\u{:04x}", code)
+                              : fmt::format("\\U{:08x}", code);
     } else {
       out += rest.substr(0, step.length);
     }
@@ -215,7 +222,7 @@ void append_list_repr(std::string& out, const ListData& list, Budget& budget) {
 void append_repr(std::string& out, const Value& value, Budget& budget) {
   budget.work();
   if (value.is_string()) {
-    budget.memory(value.string().size());
+    budget.memory(value.string().size() * 4);  // an escape is longer
     append_string_repr(out, value.string());
   } else if (value.is_undefined()) {
     out += "Undefined";
@@ -241,7 +248,7 @@ void append_repr(std::string& out, const Value& value, Budget& budget) {
       append_repr(out, item, budget);
     }
     out += '}';
-  } else {
+  } else if (!value.object().append_repr(out, budget)) {
     out += fmt::format("<{}>", value.type_name());
   }
 }

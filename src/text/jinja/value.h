@@ -47,8 +47,14 @@ class Object {
   virtual Value get(std::string_view name) const;
   virtual bool callable() const { return false; }
   virtual Value call(Evaluator& evaluator, Args& args);
-  // Objects that iterate, else null.
-  virtual std::shared_ptr<const ListData> items() const { return nullptr; }
+  // What can be done with its items: nothing, walk them once, walk them and count, index too.
+  enum class Items { kNone, kOnce, kCounted, kIndexed };
+  virtual Items kind_of_items() const { return Items::kNone; }
+  // Null for kNone; empty for kOnce after the first time.
+  virtual std::shared_ptr<const ListData> take_items() { return nullptr; }
+  virtual bool truthy() const { return true; }
+  // Python's repr(); false when it would be a type and an address.
+  virtual bool append_repr(std::string& out, Budget& budget) const;
   int depth = 1;
 };
 

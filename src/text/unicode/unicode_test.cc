@@ -4,6 +4,7 @@
 #include "text/unicode/chars.h"
 #include "text/unicode/classes.h"
 #include "text/unicode/normalize.h"
+#include "text/unicode/python.h"
 #include "text/unicode/scripts.h"
 #include "text/unicode/utf8.h"
 
@@ -54,6 +55,28 @@ TEST(Normalize, LowerCaseOfOneCharacter) {
   std::string out;
   for (const char32_t c : {U'\u00C4', U'\u0130', U'\u03A3', U'\u00DF'}) append_lower_case(out, c);
   EXPECT_EQ(out, "\u00e4i\u0307\u03c3\u00df");
+}
+
+TEST(Python, WholeCaseMappings) {
+  EXPECT_EQ(python::upper("stra\u00dfe \ufb01 \u1f80 \u0149"), "STRASSE FI \u1f08\u0399 \u02bcN");
+  EXPECT_EQ(python::lower("\u0130 \u039f\u03a3 \u03a3\u039f. \u03a3"),
+            "i\u0307 \u03bf\u03c2 \u03c3\u03bf. \u03c3");
+  EXPECT_EQ(python::title("\u00dfa o'neil \u01c6 \u4e2da"), "Ssa O'Neil \u01c5 \u4e2dA");
+  EXPECT_EQ(python::capitalize("\ufb03XY \u03a3"), "Ffixy \u03c3");
+}
+
+TEST(Python, Properties) {
+  EXPECT_TRUE(python::is_space(0x1F));
+  EXPECT_FALSE(python::is_space(0x200B));
+  EXPECT_TRUE(python::is_digit(0xB2));
+  EXPECT_FALSE(python::is_decimal(0xB2));
+  EXPECT_TRUE(python::is_numeric(0xBD));
+  EXPECT_FALSE(python::is_alpha(0x2160));
+  EXPECT_FALSE(python::is_upper(0x1C5));
+  for (const char32_t c : {U' ', U'a', U'\u00e9', U'\u0301'}) EXPECT_TRUE(python::is_printable(c));
+  for (const char32_t c : {0x7F, 0xA0, 0xAD, 0x200D, 0x2028, 0x378, 0xE000}) {
+    EXPECT_FALSE(python::is_printable(c)) << static_cast<uint32_t>(c);
+  }
 }
 
 TEST(Normalize, GraphemeClusters) {

@@ -1,0 +1,31 @@
+// Character properties and case mapping as the methods of Python's str have them, from utf8proc's
+// tables: what templates written for Python expect.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace nereid::text::python {
+
+// White space and the four information separators: what strip(), split() and \s take.
+bool is_space(char32_t c);
+bool is_alpha(char32_t c);    // L*
+bool is_decimal(char32_t c);  // Nd
+bool is_digit(char32_t c);    // Nd and digits with a form of their own, such as superscripts
+bool is_numeric(char32_t c);  // N*
+bool is_alnum(char32_t c);    // L* and N*; with the underscore: \w
+bool is_upper(char32_t c);
+bool is_lower(char32_t c);
+bool is_title(char32_t c);      // Lt: an upper and a lower case letter in one
+bool is_cased(char32_t c);      // one of the three
+bool is_printable(char32_t c);  // repr() shows it as it is
+
+// The whole mapping, which can have up to three characters.
+std::string upper(std::string_view text);
+std::string lower(std::string_view text);
+std::string title(std::string_view text);
+std::string capitalize(std::string_view text);
+// Appends `c` as the first letter of a word.
+void append_title_case(std::string& out, char32_t c);
+
+}  // namespace nereid::text::python
