@@ -181,6 +181,8 @@ def errors():
     expect(openai.BadRequestError, "best_of", create, model=MODEL, prompt="x", n=2, best_of=1)
     expect(openai.BadRequestError, "logprobs", create, model=MODEL, prompt="x", logprobs=30)
     expect(openai.BadRequestError, "logit_bias", create, model=MODEL, prompt="x", logit_bias={"99999999": 1})
+    unnamed = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": 7, "arguments": "{}"}}]}
+    expect(openai.BadRequestError, "chat template: line", chat_create, model=MODEL, messages=[MESSAGES[0], unnamed])
     expect(openai.BadRequestError, "2048 tokens", create, model=MODEL, prompt=[5] * 3000)
     expect(openai.BadRequestError, "prompt", create, model=MODEL, prompt="")
     expect(openai.BadRequestError, "tool_choice", chat_create, model=MODEL, messages=MESSAGES, tool_choice="required")
