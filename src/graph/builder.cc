@@ -41,30 +41,21 @@ WeightId Builder::experts(std::string name, std::vector<std::string> tensors, in
 }
 
 ValueId Builder::embed(std::string name, WeightId table, float scale) {
-  const ValueId out =
-      value(std::move(name), io::Extent::kTokens, DType::kF32, graph_.weights[table].k);
-  graph_.nodes.push_back({Embed{.table = table, .scale = scale, .out = out}});
-  return out;
-}
-
-ValueId Builder::add_positions(std::string name, ValueId x, WeightId table) {
-  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
-  graph_.nodes.push_back({AddPositions{.x = x, .table = table, .out = out}});
-  return out;
+  return emit(name, Embed{.table = table, .scale = scale}, weight(table).k).out;
 }
 
 ValueId Builder::norm(std::string name, ValueId x, WeightId weight, const NormKind& kind,
-                      WeightId bias, DType dtype) {
-  const ValueId out = value(std::move(name), extent(x), dtype, cols(x));
-  graph_.nodes.push_back({Norm{.x = x,
-                               .weight = weight,
-                               .bias = bias,
-                               .piece = kind.piece,
-                               .eps = kind.eps,
-                               .weight_offset = kind.weight_offset,
-                               .centered = kind.centered,
-                               .out = out}});
-  return out;
+                      WeightId bias, DType type) {
+  return emit(name,
+              Norm{.x = x,
+                   .weight = weight,
+                   .bias = bias,
+                   .piece = kind.piece,
+                   .eps = kind.eps,
+                   .weight_offset = kind.weight_offset,
+                   .centered = kind.centered},
+              0, type)
+      .out;
 }
 
 ValueId Builder::head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind) {
@@ -72,9 +63,7 @@ ValueId Builder::head_norm(std::string name, ValueId x, WeightId weight, const N
 }
 
 ValueId Builder::linear(std::string name, ValueId x, WeightId weight, WeightId bias) {
-  const ValueId out = value(std::move(name), extent(x), DType::kF32, graph_.weights[weight].n);
-  graph_.nodes.push_back({Linear{.x = x, .weight = weight, .bias = bias, .out = out}});
-  return out;
+  return emit(name, Linear{.x = x, .weight = weight, .bias = bias}, this->weight(weight).n).out;
 }
 
 ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
@@ -87,89 +76,41 @@ ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
 }
 
 ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles, bool interleaved) {
-  const ValueId out = value(std::move(name), extent(qkv), DType::kF32, cols(qkv));
-  graph_.nodes.push_back({Rope{
-      .qkv = qkv, .heads = heads(), .angles = angles, .interleaved = interleaved, .out = out}});
-  return out;
+  return emit(name,
+              Rope{.qkv = qkv, .heads = heads(), .angles = angles, .interleaved = interleaved})
+      .out;
 }
 
 ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float scale,
                            int32_t window, const AttentionKind& kind) {
   const Heads h = heads();
-  const ValueId out =
-      value(std::move(name), extent(qkv), DType::kBF16, int64_t{h.num} * h.value_dim());
-  graph_.nodes.push_back({Attention{.qkv = qkv,
-                                    .heads = h,
-                                    .cache = layer,
-                                    .window = window,
-                                    .scale = scale,
-                                    .cap = kind.cap,
-                                    .alibi = kind.alibi,
-                                    .sinks = kind.sinks,
-                                    .out = out}});
-  return out;
+  return emit(name,
+              Attention{.qkv = qkv,
+                        .heads = h,
+                        .cache = layer,
+                        .window = window,
+                        .scale = scale,
+                        .cap = kind.cap,
+                        .alibi = kind.alibi,
+                        .sinks = kind.sinks},
+              int64_t{h.num} * h.value_dim())
+      .out;
 }
 
 ValueId Builder::glu(std::string name, ValueId gate_up, kernels::Activation activation, float limit,
                      float up_offset) {
-  const ValueId out = value(std::move(name), extent(gate_up), DType::kBF16, cols(gate_up) / 2);
-  graph_.nodes.push_back({Glu{gate_up, activation, limit, up_offset, out}});
-  return out;
-}
-
-ValueId Builder::activate(std::string name, ValueId x, kernels::Activation activation) {
-  const ValueId out = value(std::move(name), extent(x), DType::kBF16, cols(x));
-  graph_.nodes.push_back({Activate{.x = x, .activation = activation, .out = out}});
-  return out;
-}
-
-ValueId Builder::soft_cap(std::string name, ValueId x, float scale, float cap) {
-  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
-  graph_.nodes.push_back({SoftCap{.x = x, .scale = scale, .cap = cap, .out = out}});
-  return out;
+  return emit(name,
+              Glu{.x = gate_up, .activation = activation, .limit = limit, .up_offset = up_offset},
+              cols(gate_up) / 2)
+      .out;
 }
 
 ValueId Builder::add(std::string name, ValueId x, ValueId y) {
-  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x));
-  graph_.nodes.push_back({Add{x, y, out}});
-  return out;
-}
-
-Builder::Routed Builder::route(const std::string& name, Route op, int64_t picked) {
-  const Routed routed = {value(name + ".weights", extent(op.x), DType::kF32, picked),
-                         value(name + ".experts", extent(op.x), DType::kI32, picked)};
-  op.weights = routed.weights;
-  op.experts = routed.experts;
-  graph_.nodes.push_back({op});
-  return routed;
-}
-
-ValueId Builder::expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
-                               WeightId bias) {
-  const ValueId out =
-      value(std::move(name), extent(x), DType::kF32, cols(experts) * graph_.weights[weight].n);
-  graph_.nodes.push_back({ExpertLinear{x, experts, weight, bias, out}});
-  return out;
-}
-
-ValueId Builder::head_linear(std::string name, ValueId x, WeightId weight, int32_t kept,
-                             DType dtype) {
-  const Weight& w = graph_.weights[weight];
-  const ValueId out = value(std::move(name), extent(x), dtype, w.experts * (kept + w.n));
-  graph_.nodes.push_back({HeadLinear{x, weight, kept, out}});
-  return out;
-}
-
-ValueId Builder::weighted_sum(std::string name, ValueId x, ValueId weights) {
-  const ValueId out = value(std::move(name), extent(x), DType::kF32, cols(x) / cols(weights));
-  graph_.nodes.push_back({WeightedSum{x, weights, out}});
-  return out;
+  return emit(name, Add{.x = x, .y = y}).out;
 }
 
 ValueId Builder::sampled_rows(std::string name, ValueId x) {
-  const ValueId out = value(std::move(name), io::Extent::kSampled, DType::kF32, cols(x));
-  graph_.nodes.push_back({GatherRows{.x = x, .out = out}});
-  return out;
+  return emit(name, GatherRows{.x = x}).out;
 }
 
 StatusOr<Graph> Builder::finish(ValueId logits) && {

@@ -1,9 +1,11 @@
-// How a model family writes its graph: one call per op, shapes inferred. No fusion here; passes do
-// that.
+// How a model family writes its graph: any op by emit(), common ones by a call of their own that
+// infers widths. No fusion here; passes do that.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "graph/ir.h"
@@ -36,9 +38,18 @@ class Builder {
     int32_t piece = 0;      // columns; 0: those of the weight
   };
 
+  int64_t cols(ValueId id) const { return graph_.values[id].cols; }
+  const Weight& weight(WeightId id) const { return graph_.weights[id]; }
+
   // Values take the name given (it need not be unique; it is for people).
+
+  // Adds `op`, which has all but its outputs, and returns it with them: each that is not optional
+  // becomes a value of `cols` columns (0: as many as the first input has) and of `type`, or else of
+  // the first type that the op declares. Several are told apart by the fields' names.
+  template <class Op>
+  Op emit(const std::string& name, Op op, int64_t cols = 0, std::optional<DType> type = {});
+
   ValueId embed(std::string name, WeightId table, float scale = 1);
-  ValueId add_positions(std::string name, ValueId x, WeightId table);
   ValueId norm(std::string name, ValueId x, WeightId weight, const NormKind& kind,
                WeightId bias = kNone, DType out = DType::kBF16);
   // Each head of x on its own.
@@ -51,19 +62,7 @@ class Builder {
                     const AttentionKind& kind = {});
   ValueId glu(std::string name, ValueId gate_up, kernels::Activation activation, float limit = 0,
               float up_offset = 0);
-  ValueId activate(std::string name, ValueId x, kernels::Activation activation);
   ValueId add(std::string name, ValueId x, ValueId y);
-  ValueId soft_cap(std::string name, ValueId x, float scale, float cap);
-  // The `picked` experts of each row. Set all of `op` but its outputs.
-  struct Routed {
-    ValueId weights = kNone, experts = kNone;
-  };
-  Routed route(const std::string& name, Route op, int64_t picked);
-  ValueId expert_linear(std::string name, ValueId x, ValueId experts, WeightId weight,
-                        WeightId bias = kNone);
-  // Of each head, see kernels::HeadLinear.
-  ValueId head_linear(std::string name, ValueId x, WeightId weight, int32_t kept, DType out);
-  ValueId weighted_sum(std::string name, ValueId x, ValueId weights);
   ValueId sampled_rows(std::string name, ValueId x);
 
   // The graph, verified.
@@ -72,10 +71,35 @@ class Builder {
  private:
   ValueId value(std::string name, io::Extent extent, DType dtype, int64_t cols);
   io::Extent extent(ValueId id) const { return graph_.values[id].extent; }
-  int64_t cols(ValueId id) const { return graph_.values[id].cols; }
   Heads heads() const;
 
   Graph graph_;
 };
+
+template <class Op>
+Op Builder::emit(const std::string& name, Op op, int64_t cols, std::optional<DType> type) {
+  using kernels::Role;
+  io::Extent extent = io::Extent::kTokens;
+  int num_inputs = 0, num_outputs = 0;
+  kernels::for_fields(op, [&](const auto& field, const auto& operand) {
+    constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
+    if constexpr (kRole == Role::kOut) num_outputs += !field.optional;
+    if constexpr (kRole == Role::kIn)
+      if (num_inputs++ == 0) {
+        extent = this->extent(operand);
+        if (cols == 0) cols = this->cols(operand);
+      }
+  });
+  kernels::for_fields(op, [&](const auto& field, auto& operand) {
+    if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kOut) {
+      if (field.optional) return;
+      operand = value(num_outputs > 1 ? name + "." + std::string(field.name) : name,
+                      field.rows == kernels::Rows::kSampled ? io::Extent::kSampled : extent,
+                      type.value_or(field.types.types[0]), cols);
+    }
+  });
+  graph_.nodes.push_back({op});
+  return op;
+}
 
 }  // namespace nereid::graph

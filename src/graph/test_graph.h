@@ -16,20 +16,27 @@ inline ValueId test_mixture(Builder& b, const std::string& p, ValueId h) {
     return b.experts(name, {name + "0", name + "1", name + "2"}, n, k);
   };
   const ValueId scores = b.linear(p + "router", h, matrix(p + "router", 3, 32));
-  const Builder::Routed routed = b.route(p + "route", {.x = scores, .renormalise = true}, 2);
-  ValueId gate = b.expert_linear(p + "gate", h, routed.experts, experts(p + "gate", 40, 32));
-  ValueId up = b.expert_linear(p + "up", h, routed.experts, experts(p + "up", 40, 32));
+  const Route routed = b.emit(p + "route", Route{.x = scores, .renormalise = true}, 2);
+  const auto products = [&](const std::string& name, ValueId x, int64_t n, int64_t k) {
+    const ExpertLinear op = {.x = x, .experts = routed.experts, .weight = experts(name, n, k)};
+    return b.emit(name, op, 2 * n).out;
+  };
+  const auto weighted_sum = [&](const std::string& name, ValueId x, ValueId weights) {
+    return b.emit(name, WeightedSum{.x = x, .weights = weights}, 32).out;
+  };
+  ValueId gate = products(p + "gate", h, 40, 32);
+  ValueId up = products(p + "up", h, 40, 32);
   ValueId act = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), Activation::kSilu);
-  ValueId down = b.expert_linear(p + "down", act, routed.experts, experts(p + "down", 32, 40));
-  const ValueId out = b.weighted_sum(p + "out", down, routed.weights);
+  ValueId down = products(p + "down", act, 32, 40);
+  const ValueId out = weighted_sum(p + "out", down, routed.weights);
   gate = b.linear(p + "shared.gate", h, matrix(p + "shared.gate", 48, 32));
   up = b.linear(p + "shared.up", h, matrix(p + "shared.up", 48, 32));
   act = b.glu(p + "shared.act", b.concat(p + "shared.gate_up", {gate, up}), Activation::kSilu);
   down = b.linear(p + "shared.down", act, matrix(p + "shared.down", 32, 48));
   const ValueId score = b.linear(p + "shared.score", h, matrix(p + "shared.score", 1, 32));
-  const Builder::Routed shared =
-      b.route(p + "shared.weight", {.x = score, .scoring = kernels::Scoring::kSigmoid}, 1);
-  return b.add(p + "sum", out, b.weighted_sum(p + "shared.out", down, shared.weights));
+  const Route shared =
+      b.emit(p + "shared.weight", Route{.x = score, .scoring = kernels::Scoring::kSigmoid}, 1);
+  return b.add(p + "sum", out, weighted_sum(p + "shared.out", down, shared.weights));
 }
 
 inline Graph test_graph(bool biased = false, bool mixture = false) {

@@ -24,7 +24,7 @@ StatusOr<OpenedDevice> open_cpu(const OpenOptions& options) {
   OpenedDevice opened;
   ASSIGN_OR_RETURN(opened.device,
                    make_cpu_device({.num_threads = options.num_threads, .isa = options.isa}));
-  cpu::add_kernels(opened.registry);
+  opened.registry.add_all([]<class Op>() { return cpu::table<Op>(); });
   ref::add_kernels(opened.registry);
   return opened;
 }

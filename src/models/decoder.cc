@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "graph/builder.h"
 
@@ -46,17 +47,24 @@ class DecoderLayer {
     return kNone;
   }
 
+  template <class Op>
+  ValueId emit(const std::string& part, Op op, int64_t cols = 0, std::optional<DType> type = {}) {
+    return b_.emit(name_ + part, op, cols, type).out;
+  }
   ValueId product(const std::string& part, ValueId x) {
     return b_.linear(name_ + part, x, weight(part), weight(part + ".bias"));
   }
   // What enters a product; where the family has no norm there, only the rounding is left.
   ValueId norm(const std::string& part, ValueId x) {
-    if (weight(part) == kNone) return b_.activate(name_ + part, x, kernels::Activation::kNone);
+    if (weight(part) == kNone) return activate(part, x, kernels::Activation::kNone);
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"));
+  }
+  ValueId activate(const std::string& part, ValueId x, kernels::Activation activation) {
+    return emit(part, graph::Activate{.x = x, .activation = activation});
   }
   // What goes to the residual.
   ValueId norm_out(const std::string& part, ValueId x) {
-    if (t_.residual_scale != 1) x = b_.soft_cap(name_ + part, x, t_.residual_scale, 0);
+    if (t_.residual_scale != 1) x = emit(part, graph::SoftCap{.x = x, .scale = t_.residual_scale});
     if (weight(part) == kNone) return x;
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"),
                    DType::kF32);
@@ -74,10 +82,14 @@ class DecoderLayer {
   ValueId latent_heads(ValueId h) {
     const ValueId from =
         weight("attn.q.latent") == kNone ? h : latent_norm("attn.q.latent", h, DType::kBF16);
-    const ValueId q = b_.head_linear(name_ + "attn.k.up", product("attn.q", from),
-                                     weight("attn.k.up"), t_.turning, DType::kF32);
+    const ValueId q = head_products("attn.k.up", product("attn.q", from), t_.turning, DType::kF32);
     return b_.concat(name_ + "attn.qk",
                      {q, product("attn.k.turning", h), latent_norm("attn.k", h, DType::kF32)});
+  }
+  ValueId head_products(const std::string& part, ValueId x, int32_t kept, DType type) {
+    const graph::Weight& w = b_.weight(weight(part));
+    return emit(part, graph::HeadLinear{.x = x, .weight = weight(part), .kept = kept},
+                w.experts * (kept + w.n), type);
   }
   ValueId latent_norm(const std::string& part, ValueId h, DType out) {
     return b_.norm(name_ + part + ".norm", product(part, h), weight(part + ".norm"),
@@ -101,8 +113,7 @@ class DecoderLayer {
         b_.attention(name_ + "attn", qkv, index_, scale, window ? t_.sliding_window : 0,
                      {.cap = t_.attention_cap, .alibi = t_.alibi, .sinks = weight("attn.sinks")});
     if (t_.latent == 0) return product("attn.out", out);
-    return product("attn.out",
-                   b_.head_linear(name_ + "attn.v.up", out, weight("attn.v.up"), 0, DType::kBF16));
+    return product("attn.out", head_products("attn.v.up", out, 0, DType::kBF16));
   }
 
   ValueId mlp(ValueId h) { return weight("mlp.router") == kNone ? dense("mlp", h) : mixture(h); }
@@ -119,31 +130,34 @@ class DecoderLayer {
       const ValueId gate = product(part("gate"), h), up = product(part("up"), h);
       h = gated(part("act"), b_.concat(name_ + part("gate_up"), {gate, up}));
     } else {
-      h = b_.activate(name_ + part("act"), product(part("up"), h), t_.activation);
+      h = activate(part("act"), product(part("up"), h), t_.activation);
     }
     return product(part("down"), h);
   }
 
   ValueId mixture(ValueId h) {
-    const Builder::Routed routed = b_.route(name_ + "mlp.route",
-                                            {.x = product("mlp.router", h),
-                                             .bias = weight("mlp.router.correction"),
-                                             .scoring = t_.expert_scoring,
-                                             .groups = t_.expert_groups,
-                                             .groups_kept = t_.expert_groups_kept,
-                                             .group_best = t_.expert_group_best,
-                                             .renormalise = t_.renormalise_experts,
-                                             .scale = t_.expert_scale,
-                                             .reach = t_.expert_reach},
-                                            t_.experts_per_token);
+    const graph::Route routed = b_.emit(name_ + "mlp.route",
+                                        graph::Route{.x = product("mlp.router", h),
+                                                     .bias = weight("mlp.router.correction"),
+                                                     .scoring = t_.expert_scoring,
+                                                     .groups = t_.expert_groups,
+                                                     .groups_kept = t_.expert_groups_kept,
+                                                     .group_best = t_.expert_group_best,
+                                                     .renormalise = t_.renormalise_experts,
+                                                     .scale = t_.expert_scale,
+                                                     .reach = t_.expert_reach},
+                                        t_.experts_per_token);
     const auto products = [&](const std::string& part, ValueId x) {
-      return b_.expert_linear(name_ + part, x, routed.experts, weight(part),
-                              weight(part + ".bias"));
+      return emit(part,
+                  graph::ExpertLinear{.x = x,
+                                      .experts = routed.experts,
+                                      .weight = weight(part),
+                                      .bias = weight(part + ".bias")},
+                  t_.experts_per_token * b_.weight(weight(part)).n);
     };
     const ValueId gate = products("mlp.gate", h), up = products("mlp.up", h);
     const ValueId act = gated("mlp.act", b_.concat(name_ + "mlp.gate_up", {gate, up}));
-    const ValueId out =
-        b_.weighted_sum(name_ + "mlp.out", products("mlp.down", act), routed.weights);
+    const ValueId out = weighted_sum("mlp.out", products("mlp.down", act), routed.weights);
     return weight("mlp.shared.down") == kNone ? out : b_.add(name_ + "mlp.all", out, shared(h));
   }
 
@@ -151,10 +165,16 @@ class DecoderLayer {
   ValueId shared(ValueId h) {
     const ValueId out = dense("mlp.shared", h);
     if (weight("mlp.shared.score") == kNone) return out;
-    const Builder::Routed score =
-        b_.route(name_ + "mlp.shared.weight",
-                 {.x = product("mlp.shared.score", h), .scoring = kernels::Scoring::kSigmoid}, 1);
-    return b_.weighted_sum(name_ + "mlp.shared.out", out, score.weights);
+    const graph::Route score = b_.emit(
+        name_ + "mlp.shared.weight",
+        graph::Route{.x = product("mlp.shared.score", h), .scoring = kernels::Scoring::kSigmoid},
+        1);
+    return weighted_sum("mlp.shared.out", out, score.weights);
+  }
+
+  ValueId weighted_sum(const std::string& part, ValueId x, ValueId weights) {
+    return emit(part, graph::WeightedSum{.x = x, .weights = weights},
+                b_.cols(x) / b_.cols(weights));
   }
 
   Builder& b_;
@@ -171,14 +191,16 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
   Builder b(std::move(facts));
   const Weights w(b, t, weights.model);
   ValueId x = b.embed("embed", w["embed"], t.embed_scale);
-  if (w["positions"] != kNone) x = b.add_positions("positions", x, w["positions"]);
+  if (w["positions"] != kNone)
+    x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
   if (w["embed.norm"] != kNone)
     x = b.norm("embed.norm", x, w["embed.norm"], norm_kind(t), w["embed.norm.bias"], DType::kF32);
   for (int32_t i = 0; i < t.num_layers; ++i) x = DecoderLayer(b, t, weights, i).run(x);
   x = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
   x = b.linear("head", x, w["head"], w["head.bias"]);
   if (t.logits_scale != 1 || t.logits_cap > 0)
-    x = b.soft_cap("head.cap", x, t.logits_scale, t.logits_cap);
+    x = b.emit("head.cap", graph::SoftCap{.x = x, .scale = t.logits_scale, .cap = t.logits_cap})
+            .out;
   return std::move(b).finish(b.sampled_rows("logits", x));
 }
 

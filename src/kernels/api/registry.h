@@ -29,9 +29,14 @@ struct RegistryOf<std::tuple<Ops...>> {
     return std::get<Table<Op>>(tables);
   }
   template <class Op>
-  void add(std::initializer_list<Kernel<Op>> rows) {
+  void add(const Table<Op>& rows) {
     auto& t = std::get<Table<Op>>(tables);
     t.insert(t.end(), rows.begin(), rows.end());
+  }
+  // Adds, for every op, the Table<Op> that rows.operator()<Op>() gives.
+  template <class F>
+  void add_all(F rows) {
+    (add<Ops>(rows.template operator()<Ops>()), ...);
   }
 };
 using Registry = RegistryOf<AllOps>;

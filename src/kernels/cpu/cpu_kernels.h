@@ -5,7 +5,9 @@
 
 namespace nereid::kernels::cpu {
 
-// Adds the rows of every op; which of them can run is decided per device by `can`.
-void add_kernels(Registry& registry);
+// The rows of an op; which of them can run is decided per device by `can`. Specialised for every op
+// in the source of its launcher; one that stays with `ref` gives none.
+template <class Op>
+Table<Op> table();
 
 }  // namespace nereid::kernels::cpu

@@ -1,50 +1,57 @@
-// Checked launchers: they validate the arguments, cut the work and hand pointers to raw kernels.
+// What the launchers share. A launcher validates the arguments, cuts the work and hands pointers to
+// raw kernels; the op's rows, table<Op>(), stand below it.
 #pragma once
 
-#include "kernels/api/ops.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/raw.h"
 #include "tensor/device.h"
 #include "tensor/thread_pool.h"
 
 namespace nereid::kernels::cpu {
 
-Status launch_norm(const Raw& raw, const Norm& args, ThreadPool& pool);
-Status launch_rope(const Raw& raw, const Rope& args, ThreadPool& pool);
-Status launch_glu(const Raw& raw, const Glu& args, ThreadPool& pool);
-Status launch_activate(const Raw& raw, const Activate& args, ThreadPool& pool);
-Status launch_soft_cap(const Raw& raw, const SoftCap& args, ThreadPool& pool);
-Status launch_add(const Raw& raw, const Add& args, ThreadPool& pool);
-Status launch_attention(const Raw& raw, const Attention& args, ThreadPool& pool);
-Status launch_sample(const Raw& raw, const Sample& args, ThreadPool& pool);
+// What a row runs: a launcher, with the raw kernels of an instruction set or none.
+template <class Op, auto kLaunch, const Raw&... kRaw>
+Status run(const Op& args, Stream& stream) {
+  return kLaunch(kRaw..., args, *static_cast<ThreadPool*>(stream.native()));
+}
 
-// Copies; the same on every instruction set.
-Status launch_embed(const Embed& args, ThreadPool& pool);
-Status launch_add_positions(const AddPositions& args, ThreadPool& pool);
-Status launch_gather_rows(const GatherRows& args, ThreadPool& pool);
-Status launch_quantize(const Quantize& args, ThreadPool& pool);
+// Seconds do not matter where the wider vectors always win; the order does.
+template <class Op, int kRank>
+double rank(const Op&, const DeviceInfo&) {
+  return kRank;
+}
 
-// Plain loops: little work beside the products of experts.
-Status launch_route(const Route& args, ThreadPool& pool);
-Status launch_weighted_sum(const WeightedSum& args, ThreadPool& pool);
+template <class Op>
+bool any(const Op&, const DeviceInfo&) {
+  return true;
+}
+// The row of a launcher that is the same on every instruction set.
+template <class Op, auto kLaunch>
+Table<Op> generic(bool (*can)(const Op&, const DeviceInfo&) = any<Op>) {
+  return {{"generic", DeviceKind::kCpu, can, rank<Op, 1>, run<Op, kLaunch>}};
+}
 
-// How a linear kernel takes x.
-enum class RowForm {
-  kPairs,  // bf16 rows, readable (as a zero) up to even k: x itself where k is even
-  kF32,    // f32 rows, likewise
-  kTiles,  // see LinearRaw
-};
-struct LinearKernel {
-  void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
-                int64_t panel_end) = nullptr;
-  RowForm form = RowForm::kPairs;
-  int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
-  int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
-  void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
-  // For weights that are not bf16: their panels are multiplied after they were unpacked.
-  void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
-};
-Status launch_linear(const LinearKernel& kernel, const Linear& args, ThreadPool& pool);
-Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& args, ThreadPool& pool);
-Status launch_head_linear(const Raw& raw, const HeadLinear& args, ThreadPool& pool);
+// Rows of f8e4m3 are made by `quantize` alone.
+template <class Op>
+bool makes_floats(const Op& op) {
+  if constexpr (requires { op.scales; }) return !is_given(op.scales);
+  return true;
+}
+// The rows of a launcher of raw kernels that the vector sources have.
+template <class Op, auto kLaunch, bool (*kTakes)(const Op&) = makes_floats<Op>>
+Table<Op> vectors() {
+  return {{"avx512", DeviceKind::kCpu,
+           [](const Op& op, const DeviceInfo& d) { return d.has_avx512 && kTakes(op); },
+           rank<Op, 1>, run<Op, kLaunch, kAvx512>},
+          {"avx2", DeviceKind::kCpu,
+           [](const Op& op, const DeviceInfo& d) { return d.has_avx2 && kTakes(op); }, rank<Op, 2>,
+           run<Op, kLaunch, kAvx2>}};
+}
+
+// Whether the weight of a product is one that the vector kernels read.
+template <class Op>
+bool has_panels(const Op& op) {
+  return op.weight.layout == WeightLayout::kPanel16 && !op.weight.format.ordered;
+}
 
 }  // namespace nereid::kernels::cpu

@@ -73,7 +73,9 @@ AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes) {
   };
 }
 
-}  // namespace
+bool has_key_panels(const Attention& a) {
+  return a.cache.layout == KeyLayout::kPanels && a.heads.dim <= kMaxHeadDim;
+}
 
 Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
@@ -106,6 +108,13 @@ Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
     }
   });
   return ok();
+}
+
+}  // namespace
+
+template <>
+Table<Attention> table<Attention>() {
+  return vectors<Attention, launch_attention, has_key_panels>();
 }
 
 }  // namespace nereid::kernels::cpu

@@ -111,8 +111,6 @@ void for_rows_of(ThreadPool& pool, int64_t rows, F fn) {
     pool.parallel_for(rows, kRowsOfPiece, [&](int64_t begin, int64_t end, int) { fn(begin, end); });
 }
 
-}  // namespace
-
 Status launch_route(const Route& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   for_rows_of(pool, a.experts.rows, [&](int64_t begin, int64_t end) {
@@ -139,6 +137,17 @@ Status launch_weighted_sum(const WeightedSum& a, ThreadPool& pool) {
     }
   });
   return ok();
+}
+
+}  // namespace
+
+template <>
+Table<Route> table<Route>() {
+  return generic<Route, launch_route>();
+}
+template <>
+Table<WeightedSum> table<WeightedSum>() {
+  return generic<WeightedSum, launch_weighted_sum>();
 }
 
 }  // namespace nereid::kernels::cpu

@@ -1,12 +1,13 @@
 // Cuts linear into blocks of rows whose x stays in the level-2 cache, by runs of weight panels.
 // With experts, the rows of each are brought together first, so that they share a pass over its
-// weights. Products by head are cut by heads.
+// weights.
 #include <algorithm>
 #include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/round_up.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
@@ -17,8 +18,24 @@ namespace nereid::kernels::cpu {
 namespace {
 
 constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time
-constexpr int64_t kHeadRows = 64;        // likewise, of one head
 constexpr int64_t kSmallWork = 1 << 16;  // multiply-adds below which one thread is faster
+
+// How a linear kernel takes x.
+enum class RowForm {
+  kPairs,  // bf16 rows, readable (as a zero) up to even k: x itself where k is even
+  kF32,    // f32 rows, likewise
+  kTiles,  // see LinearRaw
+};
+struct LinearKernel {
+  void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                int64_t panel_end) = nullptr;
+  RowForm form = RowForm::kPairs;
+  int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
+  int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
+  void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
+  // For weights that are not bf16: their panels are multiplied after they were unpacked.
+  void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
+};
 
 struct Rows {
   const void* data = nullptr;
@@ -276,33 +293,7 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
   return ok();
 }
 
-float value_at(const View& x, int64_t row, int64_t col) {
-  return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
-}
-
-// Rows [begin, begin + count) of one head: what is kept goes to out, the rest, rounded to bf16, to
-// the lines that are multiplied.
-void split_pieces(const HeadLinear& a, int64_t head, int64_t begin, int64_t count, int64_t stride,
-                  float* lines) {
-  const int64_t from = head * (a.kept + a.weight.k), to = head * (a.kept + a.weight.n);
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t c = 0; c < a.kept; ++c) {
-      const float x = value_at(a.x, begin + r, from + c);
-      if (a.out.dtype == DType::kBF16)
-        a.out.row<BF16>(begin + r)[to + c] = to_bf16(x);
-      else
-        a.out.row<float>(begin + r)[to + c] = x;
-    }
-    float* const line = lines + r * stride;
-    for (int64_t c = 0; c < a.weight.k; ++c)
-      line[c] = to_float(to_bf16(value_at(a.x, begin + r, from + a.kept + c)));
-    if (a.weight.k % 2 != 0) line[a.weight.k] = 0;
-  }
-}
-
-}  // namespace
-
-Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
+Status launch_product(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const int64_t tokens = a.x.rows, k = a.weight.k;
   thread_local std::vector<BF16> widened;  // a chunk's rows of f8e4m3
@@ -334,7 +325,7 @@ Status launch_linear(const LinearKernel& kernel, const Linear& a, ThreadPool& po
   return ok();
 }
 
-Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& a, ThreadPool& pool) {
+Status launch_product(const LinearKernel& kernel, const ExpertLinear& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   thread_local Pieces kept;
   Pieces& pieces = kept;
@@ -361,42 +352,80 @@ Status launch_expert_linear(const LinearKernel& kernel, const ExpertLinear& a, T
   return ok();
 }
 
-Status launch_head_linear(const Raw& raw, const HeadLinear& a, ThreadPool& pool) {
-  RETURN_IF_ERROR(validate(a));
-  const int64_t heads = a.weight.experts, rows = a.out.rows, n = a.weight.n, k = a.weight.k;
-  const int64_t blocks = (rows + kHeadRows - 1) / kHeadRows, stride = (k + 1) / 2 * 2 + 32;
-  const int64_t floats = std::min(rows, kHeadRows) * stride;  // of a thread
-  const auto size = static_cast<int64_t>(size_of(a.out.dtype));
-  thread_local Scratch scratch;
-  ASSIGN_OR_RETURN(void* const memory,
-                   scratch.get(static_cast<size_t>(pool.num_threads() * floats) * sizeof(float)));
-  const auto work = [&](int64_t begin, int64_t end, int thread) {
-    float* const lines = static_cast<float*>(memory) + thread * floats;
-    for (int64_t item = begin; item < end; ++item) {
-      const int64_t head = item / blocks, row = item % blocks * kHeadRows;
-      const int64_t count = std::min(kHeadRows, rows - row);
-      split_pieces(a, head, row, count, stride, lines);
-      const int64_t first = row * a.out.stride + head * (a.kept + n) + a.kept;
-      const LinearRaw product = {
-          .x = lines,
-          .x_stride = stride,
-          .weight = static_cast<const uint16_t*>(a.weight.data) +
-                    head * num_panels(n) * panel_elements(k),
-          .panel_stride = panel_elements(k),
-          .k = k,
-          .out = static_cast<std::byte*>(a.out.data) + first * size,
-          .out_stride = a.out.stride,
-          .n = n,
-          .out_bf16 = a.out.dtype == DType::kBF16,
-      };
-      raw.linear(product, 0, count, 0, num_panels(n));
-    }
+template <class Op>
+Status linear_f32(const Raw& raw, const Op& args, ThreadPool& pool) {
+  return launch_product({.block = raw.linear,
+                         .form = RowForm::kF32,
+                         .widen_row = raw.widen_row,
+                         .unpack_panel = raw.unpack_panel},
+                        args, pool);
+}
+template <class Op>
+Status linear_pairs(const Op& args, ThreadPool& pool) {
+  return launch_product({.block = linear_avx512_bf16, .unpack_panel = kAvx512.unpack_panel}, args,
+                        pool);
+}
+template <class Op>
+Status linear_tiles(const Op& args, ThreadPool& pool) {
+  return launch_product({.block = linear_amx,
+                         .form = RowForm::kTiles,
+                         .row_unit = 32,
+                         .row_block_bytes = 1 << 20,
+                         .unpack_panel = kAvx512.unpack_panel},
+                        args, pool);
+}
+
+double best_rate(double (*peak)(int64_t)) {
+  constexpr int64_t kIterations = 2000;
+  double best = 0;
+  for (int i = 0; i < 7; ++i) {
+    const Time start = now();
+    const double flops = peak(kIterations);
+    best = std::max(best, flops / seconds(now() - start));
+  }
+  return best;
+}
+
+// vdpbf16ps runs at twice the rate of f32 FMA on some processors and at half of it on others, by
+// design, so a short measurement always gives the same answer.
+bool pairs_are_fast() {
+  static const bool fast = best_rate(peak_flops_avx512_bf16) > best_rate(kAvx512.peak_flops);
+  return fast;
+}
+template <class Op>
+double pairs_rank(const Op&, const DeviceInfo&) {
+  return pairs_are_fast() ? 5 : 20;
+}
+
+// Ranks must not depend on the number of rows: kernels differ in their order of summation, and a
+// row's result may not depend on its neighbours.
+template <class Op>
+Table<Op> products() {
+  constexpr DeviceKind kCpu = DeviceKind::kCpu;
+  return {
+      {"amx_bf16", kCpu,
+       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p); }, rank<Op, 1>,
+       run<Op, linear_tiles<Op>>},
+      {"avx512_bf16", kCpu,
+       [](const Op& p, const DeviceInfo& d) { return d.has_avx512_bf16 && has_panels(p); },
+       pairs_rank<Op>, run<Op, linear_pairs<Op>>},
+      {"avx512", kCpu,
+       [](const Op& p, const DeviceInfo& d) { return d.has_avx512 && has_panels(p); }, rank<Op, 10>,
+       run<Op, linear_f32<Op>, kAvx512>},
+      {"avx2", kCpu, [](const Op& p, const DeviceInfo& d) { return d.has_avx2 && has_panels(p); },
+       rank<Op, 30>, run<Op, linear_f32<Op>, kAvx2>},
   };
-  if (rows * heads * n * k <= kSmallWork)
-    work(0, heads * blocks, 0);
-  else
-    pool.parallel_for(heads * blocks, 1, work);
-  return ok();
+}
+
+}  // namespace
+
+template <>
+Table<Linear> table<Linear>() {
+  return products<Linear>();
+}
+template <>
+Table<ExpertLinear> table<ExpertLinear>() {
+  return products<ExpertLinear>();
 }
 
 }  // namespace nereid::kernels::cpu

@@ -34,7 +34,10 @@ void for_row(const WeightView& table, int64_t row, F f) {
   }
 }
 
-}  // namespace
+template <class Op>
+bool float_table(const Op& op, const DeviceInfo&) {
+  return op.table.format.is_float();
+}
 
 Status launch_embed(const Embed& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
@@ -189,6 +192,49 @@ Status launch_add(const Raw& raw, const Add& a, ThreadPool& pool) {
   for_rows(pool, a.out.rows, a.out.cols,
            [&](int64_t begin, int64_t end) { raw.add(r, begin, end); });
   return ok();
+}
+
+}  // namespace
+
+template <>
+Table<Embed> table<Embed>() {
+  return generic<Embed, launch_embed>(float_table<Embed>);
+}
+template <>
+Table<AddPositions> table<AddPositions>() {
+  return generic<AddPositions, launch_add_positions>(float_table<AddPositions>);
+}
+template <>
+Table<GatherRows> table<GatherRows>() {
+  return generic<GatherRows, launch_gather_rows>();
+}
+template <>
+Table<Quantize> table<Quantize>() {
+  return generic<Quantize, launch_quantize>();
+}
+template <>
+Table<Norm> table<Norm>() {
+  return vectors<Norm, launch_norm>();
+}
+template <>
+Table<Rope> table<Rope>() {
+  return vectors<Rope, launch_rope>();
+}
+template <>
+Table<Glu> table<Glu>() {
+  return vectors<Glu, launch_glu>();
+}
+template <>
+Table<Activate> table<Activate>() {
+  return vectors<Activate, launch_activate>();
+}
+template <>
+Table<SoftCap> table<SoftCap>() {
+  return vectors<SoftCap, launch_soft_cap>();
+}
+template <>
+Table<Add> table<Add>() {
+  return vectors<Add, launch_add>();
 }
 
 }  // namespace nereid::kernels::cpu

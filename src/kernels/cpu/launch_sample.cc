@@ -230,8 +230,6 @@ void Drawer::run(const Raw& raw, const Sample& a, int64_t i) {
   if (a.slot_tokens) a.slot_tokens[row.slot] = result.token;
 }
 
-}  // namespace
-
 Status launch_sample(const Raw& raw, const Sample& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const auto run_rows = [&](int64_t begin, int64_t end, int) {
@@ -243,6 +241,13 @@ Status launch_sample(const Raw& raw, const Sample& a, ThreadPool& pool) {
   else
     pool.parallel_for(a.problem.rows, 1, run_rows);
   return ok();
+}
+
+}  // namespace
+
+template <>
+Table<Sample> table<Sample>() {
+  return vectors<Sample, launch_sample>();
 }
 
 }  // namespace nereid::kernels::cpu

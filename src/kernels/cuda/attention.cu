@@ -322,9 +322,9 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
   return static_cast<int>(chunks);
 }
 
-}  // namespace
-
 cudaError_t launch(const Attention& a, const Scratch& scratch, cudaStream_t stream) {
+  for (const void* cache : {a.cache.keys, a.cache.values})
+    if (reinterpret_cast<uintptr_t>(cache) % 16 != 0) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
   if (tokens > p.num_rows || p.latent > 0)
@@ -333,6 +333,21 @@ cudaError_t launch(const Attention& a, const Scratch& scratch, cudaStream_t stre
       return error;
   const int chunks = divide_keys(a, tokens == p.num_rows, scratch, p);
   return launch_few_tokens(p, a.cache.type, chunks, stream);
+}
+
+bool takes(const Attention& a) {
+  constexpr int32_t kMaxHeadDim = 256;
+  constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
+  return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
+         a.heads.dim % kHeadDimUnit == 0 &&
+         a.heads.dim <= (a.heads.latent > 0 ? kMaxLatentDim : kMaxHeadDim);
+}
+
+}  // namespace
+
+template <>
+Row<Attention> row<Attention>() {
+  return {launch, cost_of<Attention, 8>, takes};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -57,6 +57,7 @@ __global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, floa
 
 // A block for each row, all of it in registers.
 constexpr int kF8Threads = 1024;
+constexpr int64_t kMaxF8GluWidth = 32768;  // of a row that becomes f8e4m3
 constexpr int kF8Kept = kMaxF8GluWidth / kF8Threads;
 
 template <Activation kActivation, int kWidth>
@@ -215,13 +216,15 @@ cudaError_t enqueue_any(const Op& a, cudaStream_t stream) {
   return cudaErrorInvalidValue;
 }
 
-}  // namespace
+cudaError_t launch(const Glu& a, const Scratch&, cudaStream_t stream) {
+  return enqueue_any(a, stream);
+}
 
-cudaError_t launch(const Glu& a, cudaStream_t stream) { return enqueue_any(a, stream); }
+cudaError_t launch(const Activate& a, const Scratch&, cudaStream_t stream) {
+  return enqueue_any(a, stream);
+}
 
-cudaError_t launch(const Activate& a, cudaStream_t stream) { return enqueue_any(a, stream); }
-
-cudaError_t launch(const Quantize& a, cudaStream_t stream) {
+cudaError_t launch(const Quantize& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(is_vector(a) ? quantize_kernel<4> : quantize_kernel<1>, a.out.rows,
                            static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)),
                            0, stream, static_cast<const __nv_bfloat16*>(a.x.data), a.x.stride,
@@ -229,23 +232,52 @@ cudaError_t launch(const Quantize& a, cudaStream_t stream) {
                            static_cast<float*>(a.scales.data), a.scales.stride);
 }
 
-cudaError_t launch(const SoftCap& a, cudaStream_t stream) {
+cudaError_t launch(const SoftCap& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads,
                            0, stream, static_cast<float*>(a.x.data), a.x.stride, a.out.cols,
                            a.scale, a.cap);
 }
 
-cudaError_t launch(const Add& a, cudaStream_t stream) {
+cudaError_t launch(const Add& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(add_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0,
                            stream, static_cast<float*>(a.x.data), a.x.stride,
                            static_cast<const float*>(a.y.data), a.y.stride, a.out.cols);
 }
 
-cudaError_t launch(const Rope& a, cudaStream_t stream) {
+cudaError_t launch(const Rope& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(rope_kernel, a.qkv.rows, static_cast<unsigned>(a.qkv.rows), kThreads, 0,
                            stream, static_cast<float*>(a.qkv.data), a.qkv.stride, a.step.positions,
                            a.angles.data, a.heads.num + a.heads.num_kv, a.heads.dim,
                            static_cast<int>(a.angles.cols), a.interleaved);
+}
+
+bool takes(const Glu& a) { return !is_given(a.scales) || a.out.cols <= kMaxF8GluWidth; }
+
+}  // namespace
+
+template <>
+Row<Glu> row<Glu>() {
+  return {launch, cost_of<Glu, 10>, takes};
+}
+template <>
+Row<Activate> row<Activate>() {
+  return {launch, cost_of<Activate, 6>};
+}
+template <>
+Row<Quantize> row<Quantize>() {
+  return {launch, cost_of<Quantize, 3>};
+}
+template <>
+Row<SoftCap> row<SoftCap>() {
+  return {launch, cost_of<SoftCap, 8>};
+}
+template <>
+Row<Add> row<Add>() {
+  return {launch, cost_of<Add, 12>};
+}
+template <>
+Row<Rope> row<Rope>() {
+  return {launch, cost_of<Rope, 8>};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -1,5 +1,7 @@
 // Ops of a mixture of experts, plain: a warp routes a row, a warp makes one output of all rows that
 // picked an expert. Products by head likewise.
+#include <algorithm>
+
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 
@@ -252,9 +254,7 @@ void enqueue_heads_out(const HeadLinear& a, cudaStream_t stream) {
     enqueue_heads<X, float>(a, stream);
 }
 
-}  // namespace
-
-cudaError_t launch(const Route& a, cudaStream_t stream) {
+cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
   const Routing r = {static_cast<const float*>(a.x.data),
                      static_cast<const float*>(a.bias.data),
                      static_cast<float*>(a.weights.data),
@@ -277,7 +277,7 @@ cudaError_t launch(const Route& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t launch(const ExpertLinear& a, cudaStream_t stream) {
+cudaError_t launch(const ExpertLinear& a, const Scratch&, cudaStream_t stream) {
   if (a.out.dtype == DType::kBF16)
     enqueue<__nv_bfloat16>(a, stream);
   else
@@ -285,7 +285,7 @@ cudaError_t launch(const ExpertLinear& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t launch(const HeadLinear& a, cudaStream_t stream) {
+cudaError_t launch(const HeadLinear& a, const Scratch&, cudaStream_t stream) {
   if (a.x.dtype == DType::kBF16)
     enqueue_heads_out<__nv_bfloat16>(a, stream);
   else
@@ -293,7 +293,7 @@ cudaError_t launch(const HeadLinear& a, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t launch(const WeightedSum& a, cudaStream_t stream) {
+cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
   const int64_t wanted = (a.out.cols + 4 * kThreads - 1) / (4 * kThreads);
   const dim3 blocks(static_cast<unsigned>(a.out.rows),
                     static_cast<unsigned>(wanted < 1024 ? wanted : 1024));
@@ -302,6 +302,46 @@ cudaError_t launch(const WeightedSum& a, cudaStream_t stream) {
       a.weights.stride, static_cast<int>(a.weights.cols), a.out.cols,
       static_cast<float*>(a.out.data), a.out.stride);
   return cudaGetLastError();
+}
+
+template <class Op>
+bool has_row_major_weight(const Op& a) {
+  return a.weight.layout == WeightLayout::kRowMajor;
+}
+double expert_product_cost(const ExpertLinear& a) {
+  const auto pieces = static_cast<double>(a.out.rows * a.experts.cols);
+  const double elements = static_cast<double>(a.weight.n) * static_cast<double>(a.weight.k);
+  return seconds_for(2 * elements * std::min(pieces, static_cast<double>(a.weight.experts))) +
+         2 * elements * pieces / kPlainFlops;
+}
+double head_product_cost(const HeadLinear& a) {
+  const double elements = static_cast<double>(a.weight.n * a.weight.k * a.weight.experts);
+  return seconds_for(2 * elements) + 2 * elements * static_cast<double>(a.out.rows) / kPlainFlops;
+}
+double route_cost(const Route& a) {
+  return seconds_for(4.0 * static_cast<double>(a.x.rows * a.x.cols));
+}
+double weighted_sum_cost(const WeightedSum& a) {
+  return seconds_for(4.0 * static_cast<double>(a.x.rows * (a.x.cols + a.out.cols)));
+}
+
+}  // namespace
+
+template <>
+Row<Route> row<Route>() {
+  return {launch, route_cost};
+}
+template <>
+Row<ExpertLinear> row<ExpertLinear>() {
+  return {launch, expert_product_cost, has_row_major_weight<ExpertLinear>, "plain"};
+}
+template <>
+Row<HeadLinear> row<HeadLinear>() {
+  return {launch, head_product_cost, has_row_major_weight<HeadLinear>, "plain"};
+}
+template <>
+Row<WeightedSum> row<WeightedSum>() {
+  return {launch, weighted_sum_cost};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -1,29 +1,14 @@
-// Raw launches of the CUDA kernels, one per op: sizes and pointers are taken as they are (the rows
-// in table.cc check them first), nothing is waited for, and the launch error is returned.
+// What the CUDA sources and the table share: an op's row, raw launches of products, limits.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+#include <string_view>
+
 #include "kernels/api/ops.h"
 
 namespace nereid::kernels::cuda {
-
-cudaError_t launch(const Embed& args, cudaStream_t stream);
-cudaError_t launch(const AddPositions& args, cudaStream_t stream);
-cudaError_t launch(const Norm& args, cudaStream_t stream);
-cudaError_t launch(const Linear& args, cudaStream_t stream);
-cudaError_t launch(const Rope& args, cudaStream_t stream);
-cudaError_t launch(const Glu& args, cudaStream_t stream);
-cudaError_t launch(const Activate& args, cudaStream_t stream);
-cudaError_t launch(const SoftCap& args, cudaStream_t stream);
-cudaError_t launch(const Add& args, cudaStream_t stream);
-cudaError_t launch(const Route& args, cudaStream_t stream);
-cudaError_t launch(const ExpertLinear& args, cudaStream_t stream);
-cudaError_t launch(const HeadLinear& args, cudaStream_t stream);
-cudaError_t launch(const WeightedSum& args, cudaStream_t stream);
-cudaError_t launch(const GatherRows& args, cudaStream_t stream);
-cudaError_t launch(const Quantize& args, cudaStream_t stream);
-cudaError_t launch(const Sample& args, cudaStream_t stream);
 
 // What a stream has for its kernels, see CudaStream.
 struct Scratch {
@@ -35,7 +20,35 @@ struct Scratch {
   int sm = 0;         // compute capability, 90 for Hopper
 };
 
-cudaError_t launch(const Attention& args, const Scratch& scratch, cudaStream_t stream);
+// The kernel of an op, in what nvcc takes; table.cc makes the table's row of it. The launch takes
+// sizes and pointers as they are (the row checks them first), waits for nothing and returns the
+// launch error.
+template <class Op>
+struct Row {
+  cudaError_t (*launch)(const Op&, const Scratch&, cudaStream_t) = nullptr;
+  double (*cost)(const Op&) = nullptr;  // seconds
+  bool (*takes)(const Op&) = nullptr;   // null: all
+  std::string_view name = "cuda";
+};
+
+// Specialised for every op but Linear, which has several kernels, in the source of its kernel; an
+// op without one has no launch.
+template <class Op>
+Row<Op> row();
+
+// Costs: bytes over an H200's memory speed or flops over its bf16 rate, plus the launch.
+inline constexpr double kLaunchSeconds = 3e-6;
+inline constexpr double kBytesPerSecond = 4e12;
+inline constexpr double kPlainFlops = 1.5e13;
+inline double seconds_for(double bytes) { return kLaunchSeconds + bytes / kBytesPerSecond; }
+// To move `kBytes` for each element of the output.
+template <class Op, int kBytes>
+double cost_of(const Op& a) {
+  return seconds_for(static_cast<double>(kBytes) * static_cast<double>(a.out.rows * a.out.cols));
+}
+
+// The product without a library.
+cudaError_t launch_plain(const Linear& args, const Scratch&, cudaStream_t stream);
 
 // Whether x and weight are of one type, bf16 or f8e4m3, and their rows whole pieces of 16 bytes.
 inline bool is_in_pieces(const Linear& a) {
@@ -65,12 +78,8 @@ inline bool fits_vectors(const View& v, int64_t part) {
 // Writes the bias in every row of `out`: what a product with beta = 1 adds to.
 cudaError_t launch_bias(const Linear& args, cudaStream_t stream);
 
-// Limits of the kernels, for `can`.
-inline constexpr int64_t kMaxF8NormWidth = 8192;  // of a row that becomes f8e4m3
-inline constexpr int64_t kMaxF8GluWidth = 32768;  // likewise
-inline constexpr int32_t kMaxHeadDim = 256;
+// Limits of the kernels.
 inline constexpr int32_t kMaxLatentDim = 1024;
-inline constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
 inline constexpr int64_t kMaxLinearOutputs = int64_t{65535} * 64;
 
 }  // namespace nereid::kernels::cuda

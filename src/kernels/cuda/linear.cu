@@ -231,7 +231,7 @@ void enqueue_out(const Linear& a, const Weight& weight, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t launch(const Linear& a, cudaStream_t stream) {
+cudaError_t launch_plain(const Linear& a, const Scratch&, cudaStream_t stream) {
   const auto enqueue_weight = [&](const auto& weight) {
     if (a.x.dtype == DType::kF8E4M3)
       enqueue_out<__nv_fp8_e4m3>(a, weight, stream);

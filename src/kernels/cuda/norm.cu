@@ -7,7 +7,8 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kKeptNumbers = 16;  // of a row that a thread keeps in registers
+constexpr int kKeptNumbers = 16;           // of a row that a thread keeps in registers
+constexpr int64_t kMaxF8NormWidth = 8192;  // of a row that becomes f8e4m3
 static_assert(kMaxF8NormWidth == kMaxThreads * kKeptNumbers);
 
 struct NormParams {
@@ -164,11 +165,22 @@ cudaError_t enqueue_out(const Norm& a, cudaStream_t stream) {
   return enqueue<X, float>(a, stream);
 }
 
-}  // namespace
-
-cudaError_t launch(const Norm& a, cudaStream_t stream) {
+cudaError_t launch(const Norm& a, const Scratch&, cudaStream_t stream) {
   if (a.x.dtype == DType::kBF16) return enqueue_out<__nv_bfloat16>(a, stream);
   return enqueue_out<float>(a, stream);
+}
+
+bool takes(const Norm& a) {
+  constexpr int64_t kMaxPieces = 65535;  // blocks of a grid's y axis
+  return a.x.cols / Norm::piece_of(a) <= kMaxPieces &&
+         (!is_given(a.scales) || a.x.cols <= kMaxF8NormWidth);
+}
+
+}  // namespace
+
+template <>
+Row<Norm> row<Norm>() {
+  return {launch, cost_of<Norm, 14>, takes};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -43,27 +43,45 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
   for (int64_t c = threadIdx.x; c < width; c += kThreads) to[c] = from[c];
 }
 
-}  // namespace
-
-cudaError_t launch(const Embed& a, cudaStream_t stream) {
+cudaError_t launch(const Embed& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0,
                            stream, a.step.tokens, a.step.slot_tokens,
                            static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
                            static_cast<float*>(a.out.data), a.out.stride, a.scale);
 }
 
-cudaError_t launch(const AddPositions& a, cudaStream_t stream) {
+cudaError_t launch(const AddPositions& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(add_positions_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
                            kThreads, 0, stream, a.step.positions,
                            static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
                            static_cast<float*>(a.out.data), a.out.stride);
 }
 
-cudaError_t launch(const GatherRows& a, cudaStream_t stream) {
+cudaError_t launch(const GatherRows& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(gather_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads,
                            0, stream, static_cast<const float*>(a.x.data), a.x.stride,
                            a.step.logit_tokens, a.out.cols, static_cast<float*>(a.out.data),
                            a.out.stride);
+}
+
+template <class Op>
+bool has_float_rows(const Op& a) {
+  return a.table.layout == WeightLayout::kRowMajor && a.table.format.is_float();
+}
+
+}  // namespace
+
+template <>
+Row<Embed> row<Embed>() {
+  return {launch, cost_of<Embed, 6>, has_float_rows<Embed>};
+}
+template <>
+Row<AddPositions> row<AddPositions>() {
+  return {launch, cost_of<AddPositions, 10>, has_float_rows<AddPositions>};
+}
+template <>
+Row<GatherRows> row<GatherRows>() {
+  return {launch, cost_of<GatherRows, 8>};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -427,11 +427,25 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
   if (a.slot_tokens) a.slot_tokens[wish.slot] = token;
 }
 
-}  // namespace
-
-cudaError_t launch(const Sample& a, cudaStream_t stream) {
+cudaError_t launch(const Sample& a, const cuda::Scratch&, cudaStream_t stream) {
   sample_kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(a);
   return cudaGetLastError();
+}
+
+double cost(const Sample& a) {
+  return seconds_for((a.problem.all_greedy ? 8.0 : 160.0) *
+                     static_cast<double>(a.problem.rows * a.problem.vocab));
+}
+bool takes(const Sample& a) {
+  constexpr int64_t kMaxVocab = int64_t{1} << 22;  // sums of 2^40 fixed-point weights in 63 bits
+  return a.problem.vocab <= kMaxVocab;
+}
+
+}  // namespace
+
+template <>
+cuda::Row<Sample> row<Sample>() {
+  return {launch, cost, takes};
 }
 
 }  // namespace nereid::kernels::cuda
