@@ -203,10 +203,8 @@ class Host {
     runtime::NewsBatch batch;
     const exec::StepResult results = slot_sampler_->results(0);
     for (size_t i = 0; i < results.size(); ++i) {
-      sched::Drawn drawn;
-      if (results[i].drawn) drawn = sampler_->drawn(results[i]);
       sched::RowNews news =
-          scheduler_.commit(plan.rows[i], std::span(&drawn, results[i].drawn ? 1 : 0));
+          scheduler_.commit(plan.rows[i], sampler_->drawn(plan.rows[i], results[i]));
       if (!news.empty()) batch.news.push_back({.row = std::move(news)});
     }
     return batch;

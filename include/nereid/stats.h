@@ -37,6 +37,7 @@ struct ExecutorStats {
   int64_t kv_blocks_offloaded = 0, kv_blocks_onboarded = 0;  // to and from host memory
   int64_t num_steps = 0, num_preemptions = 0;
   int64_t prompt_tokens = 0, generated_tokens = 0;  // since start; prompt tokens actually computed
+  int64_t num_drafts = 0, num_accepted_drafts = 0;  // of speculation: computed, and drawn as well
   int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;
   int64_t num_numeric_failures = 0;  // of num_failed: logits that were not finite
   int64_t last_step_context_tokens = 0, last_step_generation_tokens = 0;

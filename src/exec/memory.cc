@@ -131,11 +131,12 @@ size_t SamplingBytes::total(int32_t depth) const {
 
 SamplingBytes sampling_bytes(const RunnerLimits& limits) {
   const auto slots = static_cast<size_t>(limits.max_rows);
+  const auto rows = static_cast<size_t>(limits.num_logits_rows());
   SamplingBytes bytes{
-      .rows = slots * sizeof(kernels::SampleRow),
+      .rows = rows * sizeof(kernels::SampleRow),
       .params = slots * sizeof(kernels::SampleParams),
-      .results = slots * sizeof(kernels::SampleResult),
-      .top = slots * kernels::kMaxTopTokens * sizeof(kernels::TopToken),
+      .results = rows * sizeof(kernels::SampleResult),
+      .top = rows * kernels::kMaxTopTokens * sizeof(kernels::TopToken),
       .history = slots * static_cast<size_t>(limits.max_sequence_length) * sizeof(int32_t)};
   bytes.staging = round_up(bytes.rows, kUploadAlignment) +
                   slots * round_up(sizeof(kernels::SampleParams), kUploadAlignment);

@@ -60,9 +60,19 @@ struct RowResult {
   // Not OK: there was no memory for what the row wants, or its slot holds nothing to draw with.
   // Then there is nothing else, and the sequence has to end.
   Status status;
-  const kernels::SampleResult* drawn = nullptr;  // null: the row does not sample
-  std::span<const kernels::TopToken> top;        // likeliest first; empty unless wanted
-  std::span<const float> logits;                 // [num_read, vocab]
+  // Empty: the row does not sample. Else the tokens of its drafts that hold, and one more. Only the
+  // first may be -1: a draft behind which nothing can be drawn does not hold.
+  std::span<const kernels::SampleResult> drawn;
+  std::span<const kernels::TopToken> top;  // [drawn, kMaxTopTokens]; empty unless wanted
+  std::span<const float> logits;           // [num_read, vocab]
+
+  // Of drawn[i], likeliest first.
+  std::span<const kernels::TopToken> top_of(size_t i) const {
+    if (top.empty()) return {};
+    const auto list = top.subspan(i * kernels::kMaxTopTokens, kernels::kMaxTopTokens);
+    const auto end = std::ranges::find(list, -1, &kernels::TopToken::token);
+    return list.first(static_cast<size_t>(end - list.begin()));
+  }
 };
 using StepResult = std::span<const RowResult>;  // one for each row of the message
 

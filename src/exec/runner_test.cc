@@ -139,11 +139,11 @@ TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
   message.assign(message.size(), std::byte{0xee});
   const StepResult results = harness_.runner().wait(*ticket).value();
   ASSERT_EQ(results.size(), 3u);
-  EXPECT_TRUE(results[0].drawn == nullptr && results[0].logits.empty());
-  EXPECT_EQ(results[1].drawn, nullptr);
+  EXPECT_TRUE(results[0].drawn.empty() && results[0].logits.empty());
+  EXPECT_TRUE(results[1].drawn.empty());
   EXPECT_EQ(std::vector<float>(results[1].logits.begin(), results[1].logits.end()), expected);
-  ASSERT_NE(results[2].drawn, nullptr);
-  EXPECT_EQ(results[2].drawn->token, std::ranges::max_element(expected) - expected.begin());
+  ASSERT_FALSE(results[2].drawn.empty());
+  EXPECT_EQ(results[2].drawn[0].token, std::ranges::max_element(expected) - expected.begin());
   EXPECT_TRUE(results[2].logits.empty());
 }
 
@@ -160,7 +160,7 @@ TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
     ASSERT_TRUE(ticket.ok()) << ticket.status();
     const StepResult results = harness_.runner().wait(*ticket).value();
     EXPECT_THAT(results[0].status.ToString(), HasSubstr(error));
-    EXPECT_TRUE(results[0].drawn == nullptr && results[0].logits.empty());
+    EXPECT_TRUE(results[0].drawn.empty() && results[0].logits.empty());
     ASSERT_TRUE(results[1].status.ok());
     EXPECT_EQ(std::vector<float>(results[1].logits.begin(), results[1].logits.end()), expected);
   };

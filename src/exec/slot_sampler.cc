@@ -92,7 +92,7 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(Device& device,
   auto sampler = std::unique_ptr<SlotSampler>(new SlotSampler(device, limits, vocab_size));
   const auto& table = registry.table<Sample>();
   Sample sample;
-  sample.problem = {.rows = limits.max_rows, .vocab = vocab_size};
+  sample.problem = {.rows = limits.num_logits_rows(), .vocab = vocab_size};
   ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, sample, device.info(), forced));
   sample.problem.all_greedy = true;
   ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, sample, device.info(), forced));
@@ -132,9 +132,11 @@ Status SlotSampler::stage(const StepView& step, int32_t index) {
     set_history(area, one.slot, tokens.first(count));
     tokens = tokens.subspan(count);
   }
+  tokens = step.tokens;
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    area.num_logits += step.rows[i].num_logits;
-    area.outcomes[i].status = add_row(area, step.rows[i], area.outcomes[i]);
+    const auto count = static_cast<size_t>(step.rows[i].num_tokens);
+    area.outcomes[i].status = add_row(area, step.rows[i], tokens.first(count), area.outcomes[i]);
+    tokens = tokens.subspan(count);
   }
   if (!area.rows.empty())
     upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
@@ -199,11 +201,14 @@ void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t
          tokens.data(), tokens.size_bytes());
 }
 
-Status SlotSampler::add_row(Area& area, const StepRow& row, Outcome& outcome) {
+Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
+                            Outcome& outcome) {
+  area.num_logits += row.num_logits;
   RETURN_IF_ERROR(reserve_logits(area, area.num_read + row.num_read));
   if (row.samples) {
-    RETURN_IF_ERROR(add_sample(area, row));
-    outcome.drawn = static_cast<int64_t>(area.rows.size()) - 1;
+    outcome.first_drawn = static_cast<int64_t>(area.rows.size());
+    RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts))));
+    outcome.num_drawn = 1 + row.num_drafts;
   }
   if (row.num_read == 0) return ok();
   area.copies.push_back({area.num_logits - row.num_read, row.num_read, area.num_read});
@@ -213,20 +218,25 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, Outcome& outcome) {
   return ok();
 }
 
-Status SlotSampler::add_sample(Area& area, const StepRow& row) {
+Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts) {
   Slot& slot = slot_at(row.slot);
   RETURN_IF_ERROR(slot.status);
   const SampleParams& params = slot.params;
-  const auto position = static_cast<int32_t>(row.end());
+  if (!drafts.empty() && !params.draws)
+    return invalid_argument("{} drafts of a slot that draws nothing", drafts.size());
+  auto position = static_cast<int32_t>(row.first_drawn());
   // The step before could not draw, or its message never came.
   if (params.keeps_history && slot.num_history < position)
     return unavailable("the slot has {} tokens to draw the one for position {} with",
                        slot.num_history, position);
-  if (params.keeps_history && params.draws) slot.num_history = position + 1;
-  area.rows.push_back({row.slot, position, static_cast<int32_t>(area.num_logits - 1)});
+  if (params.keeps_history && params.draws) slot.num_history = static_cast<int32_t>(row.end()) + 1;
   area.all_greedy &= kernels::is_plain_greedy(params);
   area.wants_top |= params.num_top > 0;
   area.wants_raw |= wants_raw_logits(params, position);
+  auto logits_row = static_cast<int32_t>(area.num_logits) - row.num_drafts - 1;
+  for (const int32_t draft : drafts)
+    area.rows.push_back({row.slot, position++, logits_row++, draft});
+  area.rows.push_back({row.slot, position, logits_row});
   return ok();
 }
 
@@ -335,7 +345,6 @@ Status SlotSampler::copy_logits(const Area& area, const View& logits, Stream& st
 
 StepResult SlotSampler::results(int32_t index) {
   Area& area = areas_[static_cast<size_t>(index)];
-  const auto* drawn = static_cast<const SampleResult*>(area.results.data());
   const auto* top = static_cast<const TopToken*>(area.top.data());
   area.row_results.clear();
   for (const Outcome& outcome : area.outcomes) {
@@ -343,15 +352,28 @@ StepResult SlotSampler::results(int32_t index) {
     if (outcome.num_read > 0)
       result.logits = {static_cast<const float*>(area.logits.data()) + outcome.first_read * vocab(),
                        static_cast<size_t>(outcome.num_read * vocab())};
-    if (outcome.drawn < 0) continue;
-    result.drawn = drawn + outcome.drawn;
-    if (!area.wants_top) continue;
-    result.top = {top + outcome.drawn * kernels::kMaxTopTokens, size_t{kernels::kMaxTopTokens}};
-    const auto end =
-        std::ranges::find_if(result.top, [](const TopToken& t) { return t.token < 0; });
-    result.top = result.top.first(static_cast<size_t>(end - result.top.begin()));
+    if (outcome.num_drawn == 0) continue;
+    result.drawn = take_drawn(area, outcome);
+    if (area.wants_top)
+      result.top = {top + outcome.first_drawn * kernels::kMaxTopTokens,
+                    result.drawn.size() * kernels::kMaxTopTokens};
   }
   return area.row_results;
+}
+
+// The slot of a row with drafts goes on behind them.
+std::span<const SampleResult> SlotSampler::take_drawn(Area& area, const Outcome& outcome) {
+  const std::span<const SampleResult> all(
+      static_cast<const SampleResult*>(area.results.data()) + outcome.first_drawn,
+      static_cast<size_t>(outcome.num_drawn));
+  const auto end =
+      std::find_if(all.begin() + 1, all.end(), [](const SampleResult& r) { return r.token < 0; });
+  const auto drawn = all.first(static_cast<size_t>(end - all.begin()));
+  if (all.size() == 1) return all;
+  const SampleRow& row = area.rows[static_cast<size_t>(outcome.first_drawn)];
+  int32_t& num_history = slot_at(row.slot).num_history;
+  num_history = std::min(num_history, row.position + static_cast<int32_t>(drawn.size()));
+  return drawn;
 }
 
 }  // namespace nereid::exec

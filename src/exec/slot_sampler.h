@@ -49,7 +49,7 @@ class SlotSampler {
     Status status = unavailable("the slot has no sampling parameters");
     kernels::SampleParams params;
     Buffer lists;             // device; params.lists points here
-    int32_t num_history = 0;  // tokens, when params.keeps_history
+    int32_t num_history = 0;  // tokens, when params.keeps_history; while drafts are drawn, at most
     int64_t sampled_in = 0;   // the last step that draws for it
   };
   struct Upload {
@@ -63,12 +63,12 @@ class SlotSampler {
   // What became of a row of the message.
   struct Outcome {
     Status status;
-    int64_t drawn = -1;                    // its entry in results and top; -1: none
-    int64_t first_read = 0, num_read = 0;  // rows of Area::logits
+    int64_t first_drawn = 0, num_drawn = 0;  // entries of results and top
+    int64_t first_read = 0, num_read = 0;    // rows of Area::logits
   };
   struct Area {
     Buffer staging;       // host: rows and uploads of the step
-    Buffer results, top;  // host: SampleResult [max_rows], TopToken [max_rows, kMaxTopTokens]
+    Buffer results, top;  // host: SampleResult [max_logits], TopToken [max_logits, kMaxTopTokens]
     Buffer logits;        // host: what is read back, grows up to [max_logits, vocab]
     std::vector<kernels::SampleRow> rows;
     std::vector<Upload> uploads;
@@ -89,8 +89,9 @@ class SlotSampler {
   Status check(const StepView& step);
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
-  Status add_row(Area& area, const StepRow& row, Outcome& outcome);
-  Status add_sample(Area& area, const StepRow& row);
+  Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens, Outcome& outcome);
+  Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts);
+  std::span<const kernels::SampleResult> take_drawn(Area& area, const Outcome& outcome);
   Status reserve_logits(Area& area, int64_t num_rows);
   Status reserve_raw_logits(const kernels::SampleParams& params);
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);

@@ -84,18 +84,25 @@ Status check_blocks(std::span<const int32_t> blocks, size_t g, const CacheGroup&
 Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
                  const RunnerLimits& limits, int32_t vocab_size) {
   const StepRow& row = parts.row;
+  if (row.num_drafts < 0 || row.num_drafts >= row.num_tokens)
+    return invalid_argument("{} drafts of {} tokens; the first is none", row.num_drafts,
+                            row.num_tokens);
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
     const int32_t token = parts.tokens[i];
-    const bool on_device = token == kTokenOnDevice && i + 1 == parts.tokens.size();
+    const bool on_device =
+        token == kTokenOnDevice && i + 1 == parts.tokens.size() && row.num_drafts == 0;
     if (!on_device && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
-  if (row.num_logits != 0 && row.num_logits != 1 && row.num_logits != row.num_tokens)
-    return invalid_argument("{} logits of {} tokens; allowed are none, 1 and all", row.num_logits,
-                            row.num_tokens);
+  const int32_t num_drawn = 1 + row.num_drafts;
+  if (row.num_logits != 0 && row.num_logits != num_drawn && row.num_logits != row.num_tokens)
+    return invalid_argument("{} logits of {} tokens; allowed are none, {} and all", row.num_logits,
+                            row.num_tokens, num_drawn);
   if (row.samples != 0 && (row.samples != 1 || row.num_logits == 0))
     return invalid_argument("samples {} of {} logits; allowed are 0, and 1 with logits",
                             row.samples, row.num_logits);
+  if (row.num_drafts > 0 && row.samples == 0)
+    return invalid_argument("{} drafts of a row that does not sample", row.num_drafts);
   if (row.num_read < 0 || row.num_read > row.num_logits)
     return invalid_argument("{} rows of logits to read of {}", row.num_read, row.num_logits);
   const size_t per_group = parts.blocks.size() / groups.size();

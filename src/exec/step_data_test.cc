@@ -110,6 +110,16 @@ TEST_F(StepDataTest, RefusesRowsThatDoNotAgreeWithTheArrays) {
   EXPECT_THAT(with([](Step& s) { s.rows[0].samples = 2; }), HasSubstr("samples 2 of 1"));
   EXPECT_THAT(with([](Step& s) { s.rows[0].num_logits = s.rows[0].num_read = 0; }),
               HasSubstr("samples 1 of 0 logits"));
+  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = 1; }),
+              HasSubstr("1 logits of 3 tokens; allowed are none, 2 and all"));
+  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = 3; }), HasSubstr("3 drafts of 3 tokens"));
+  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = -1; }), HasSubstr("-1 drafts of 3"));
+  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = 1, s.tokens[2] = kTokenOnDevice; }),
+              HasSubstr("token -1"));
+  EXPECT_THAT(with([](Step& s) {
+                s.rows[0].num_drafts = 1, s.rows[0].num_logits = 2, s.rows[0].samples = 0;
+              }),
+              HasSubstr("1 drafts of a row that does not sample"));
 }
 
 // Blocks that the positions do not reach may be anything: a scheduler reserves ahead.

@@ -19,11 +19,15 @@ struct StepRow {
   int32_t slot = 0;
   int32_t start = 0;
   int32_t num_tokens = 0;
-  int32_t num_logits = 0;  // of the last positions: 0, 1 or num_tokens
-  int32_t samples = 0;     // 1: a token is drawn from the last logits, for position end()
+  int32_t num_logits = 0;  // of the last positions: 0, 1 + num_drafts or num_tokens
+  int32_t samples = 0;     // 1: a token is drawn for each position from first_drawn() to end(), as
+                           // long as that for the position before is the row's own: a draft holds
   int32_t num_read = 0;    // last rows of the logits that come back with the result
+  int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
+                           // before the step is done
 
   int64_t end() const { return int64_t{start} + num_tokens; }
+  int64_t first_drawn() const { return end() - num_drafts; }
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
 inline constexpr int32_t kNoBlock = -1;
@@ -53,7 +57,7 @@ struct SlotHistory {
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  Array<int32_t> tokens;  // num_tokens of each row; a row's last may be kTokenOnDevice
+  Array<int32_t> tokens;  // num_tokens of each row; a row's last may be kTokenOnDevice, no draft
   // Of each row, for each cache group in turn: the blocks of positions [0, end()). A block that
   // none of the row's tokens sees (window, sink) may be kNoBlock.
   Array<int32_t> blocks;

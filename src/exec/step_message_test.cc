@@ -22,11 +22,13 @@ using ::testing::HasSubstr;
 constexpr RunnerLimits kMessageLimits{3, 8, 20, 10, 4};
 constexpr int32_t kMessageVocab = 16;
 
-// Three rows, copies, a slot with lists and a slot with tokens.
+// Three rows, one with a draft, copies, a slot with lists and a slot with tokens.
 Step full_step() {
   const Ids tokens = {7, 8, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
   Step step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
                       1, kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
+  step.rows[0].num_drafts = 1;
+  step.rows[0].num_logits = 2;
   step.loads[0].params.num_bad_words = 2;
   step.loads[0].params.num_bad_tokens = 3;
   step.loads[0].params.num_end_ids = 1;
@@ -51,6 +53,7 @@ TEST(StepMessage, SurvivesItsBytes) {
   const StepView view = decode(message).value();
   ASSERT_EQ(view.rows.size(), 3u);
   EXPECT_EQ(view.rows[0].num_tokens, 3);
+  EXPECT_EQ(view.rows[0].first_drawn(), 5);
   EXPECT_EQ(view.rows[2].end(), 10);
   EXPECT_THAT(view.tokens, ElementsAre(7, 8, 9, -1, -1));
   EXPECT_THAT(view.blocks, ElementsAre(5, 6, 5, 5, 6, 7));
@@ -129,6 +132,14 @@ TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
 }
 
+TEST_F(SlotSamplerTest, BeamsHaveNoDrafts) {
+  Step step = full_step();
+  step.loads[0].params.draws = 0;
+  ASSERT_TRUE(staged(step).ok());
+  const Status status = sampler_->results(0)[0].status;
+  EXPECT_THAT(status.ToString(), HasSubstr("1 drafts of a slot that draws nothing"));
+}
+
 // Words of messages are replaced at random; what passes all checks is executed.
 TEST_F(SlotSamplerTest, ForeignMessagesDoNoHarm) {
   const std::vector<std::byte> good = encoded(full_step());
@@ -159,7 +170,7 @@ TEST_F(SlotSamplerTest, ForeignMessagesDoNoHarm) {
     });
     ASSERT_TRUE((*event)->wait().ok());
     for (const RowResult& row : sampler_->results(0))
-      EXPECT_LT(row.drawn ? row.drawn->token : 0, kMessageVocab);
+      for (const kernels::SampleResult& drawn : row.drawn) EXPECT_LT(drawn.token, kMessageVocab);
   }
   EXPECT_GT(num_run, 2000);
 }

@@ -115,9 +115,9 @@ class Harness {
       for (std::span<const float> left = result.logits; !left.empty(); left = left.subspan(vocab()))
         best.push_back(
             static_cast<int32_t>(std::ranges::max_element(left.first(vocab())) - left.begin()));
-      EXPECT_EQ(result.drawn == nullptr, result.logits.empty());
-      if (result.drawn) {
-        EXPECT_EQ(result.drawn->token, best.back());
+      EXPECT_EQ(result.drawn.empty(), result.logits.empty());
+      if (!result.drawn.empty()) {
+        EXPECT_EQ(result.drawn[0].token, best.back());
       }
     }
     return best;

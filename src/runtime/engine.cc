@@ -30,6 +30,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
       sampler_({.max_rows = options.limits.max_batch_size,
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
+      speculation_(options.proposer, {}),
       recorder_(options.memory, rings) {
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
@@ -56,6 +57,7 @@ void Engine::run() {
     for (Command& command : commands_) apply(command);
     look_after_device();
     tell(sched_.expire(now()));
+    speculation_.offer(sched_);
     sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
     const bool launches = !plan.empty();
     if (launches)
@@ -153,6 +155,7 @@ void Engine::tell(std::vector<sched::RowNews> rows) {
 
 // A sequence has ended.
 void Engine::close(RequestId id) {
+  speculation_.forget(id);
   context_logits_.erase(id);
   if (groups_.empty()) return;
   auto group = groups_.upper_bound(id);
@@ -181,18 +184,26 @@ void Engine::write_message(const sched::StepPlan& plan) {
   for (const sched::BlockCopy& copy : plan.copies)
     step_.copies.push_back({copy.from, copy.to, copy.group});
   for (const sched::Row& row : plan.rows) {
-    const sched::Sequence& sequence = *row.sequence;
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
     sampler_.add(row, out, step_);
-    NEREID_CHECK(row.num_drafts == 0 && (!row.input_on_device || row.num_tokens == 1));
-    const auto tokens = row.input_on_device
-                            ? std::span<const TokenId>(kOnDevice)
-                            : sequence.tokens(row.beam).subspan(row.start, row.num_tokens);
     exec::PerGroup<std::span<const int32_t>> tables;
-    for (size_t g = 0; g < num_groups; ++g) tables[g] = sequence.block_table(row.beam, g);
-    step_.add(out, tokens, tables, num_groups, sched_.limits().tokens_per_block);
+    for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
+    step_.add(out, input_of(row), tables, num_groups, sched_.limits().tokens_per_block);
   }
   exec::encode(step_, message_);
+}
+
+// Valid until the next call.
+std::span<const TokenId> Engine::input_of(const sched::Row& row) {
+  const sched::Sequence& sequence = *row.sequence;
+  NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
+  if (row.input_on_device) return kOnDevice;
+  const auto known = sequence.tokens(row.beam).subspan(row.start, row.num_tokens - row.num_drafts);
+  if (row.num_drafts == 0) return known;
+  input_.assign(known.begin(), known.end());
+  const auto drafts = sequence.drafts().first(row.num_drafts);
+  input_.insert(input_.end(), drafts.begin(), drafts.end());
+  return input_;
 }
 
 void Engine::finish(Step step) {
@@ -217,8 +228,8 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
       tell({.row = sched_.abort(row, result.status)});
       continue;
     }
-    NEREID_CHECK((result.drawn != nullptr) == row.samples);
-    if (row.samples && result.drawn->token < 0) {
+    NEREID_CHECK(result.drawn.empty() != row.samples);
+    if (row.samples && result.drawn[0].token < 0) {
       fail_numerically(row);
       continue;
     }
@@ -228,10 +239,9 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
-    sched::Drawn drawn;
-    if (row.samples) drawn = sampler_.drawn(result);
-    news.row = sched_.commit(row, std::span(&drawn, row.samples ? 1 : 0));
-    if (news.row.tokens.empty()) news.generation_logits.clear();
+    news.row = sched_.commit(row, sampler_.drawn(row, result));
+    if (!news.generation_logits.empty())
+      news.generation_logits.resize(news.row.tokens.size() * vocab());
     tell(std::move(news));
   }
 }
@@ -240,7 +250,7 @@ void Engine::fail_numerically(const sched::Row& row) {
   const Status status = internal_error(
       "the logits for position {} were not finite (NaN or infinity), or biases and bans left no "
       "token to choose; only this request fails",
-      row.end());
+      row.first_drawn());
   sched::RowNews news = sched_.abort(row, status);
   // It may have ended by itself while the row was under way.
   if (news.finished) recorder_.count_numeric_failure();
@@ -255,13 +265,14 @@ Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
   try {
     if (row.all_logits) news.context_logits = take_context_logits(row, logits);
     if (generation) {
-      const auto last = logits.last(static_cast<size_t>(runner_.vocab_size()));
-      news.generation_logits.assign(last.begin(), last.end());
+      const auto last = logits.last(static_cast<size_t>(1 + row.num_drafts) * vocab());
+      const auto drawn = last.first(result.drawn.size() * vocab());
+      news.generation_logits.assign(drawn.begin(), drawn.end());
     }
   } catch (const std::bad_alloc&) {
     const int32_t num_context = row.all_logits ? row.sequence->num_prompt() : 0;
     return resource_exhausted("there is no memory for {} rows of context logits and {} of others",
-                              num_context, generation ? 1 : 0);
+                              num_context, generation ? 1 + row.num_drafts : 0);
   }
   return ok();
 }
@@ -310,6 +321,8 @@ void Engine::report() {
   stats.kv_groups = s.groups;
   stats.num_kv_groups = s.num_groups;
   stats.num_preemptions = s.num_preemptions;
+  stats.num_drafts = s.num_drafts;
+  stats.num_accepted_drafts = s.num_accepted_drafts;
   stats.prompt_tokens = s.prompt_tokens;
   stats.generated_tokens = s.generated_tokens;
   stats.num_finished = s.num_finished;

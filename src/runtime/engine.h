@@ -19,6 +19,7 @@
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
 #include "runtime/sampler.h"
+#include "runtime/speculation.h"
 #include "runtime/step_recorder.h"
 #include "sched/scheduler.h"
 
@@ -29,7 +30,8 @@ struct EngineOptions {
   bool normalize_log_probs = true;  // see ExecutorConfig
   // When the device has failed and those who wait have been told, the process ends.
   bool exit_on_device_failure = false;
-  MemoryTotals memory;  // for the statistics
+  MemoryTotals memory;           // for the statistics
+  Proposer* proposer = nullptr;  // of drafts; must outlive the engine
 };
 
 class Engine {
@@ -64,6 +66,7 @@ class Engine {
   void cancel(RequestId id);
   Step launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
+  std::span<const TokenId> input_of(const sched::Row& row);
   void finish_oldest();
   void finish(Step step);
   void commit(const sched::StepPlan& plan, exec::StepResult results);
@@ -74,6 +77,7 @@ class Engine {
   void tell(std::vector<sched::RowNews> rows);
   void close(RequestId id);
   void report();
+  size_t vocab() const { return static_cast<size_t>(runner_.vocab_size()); }
 
   const Device& device_;
   exec::Runner& runner_;
@@ -84,6 +88,7 @@ class Engine {
   StatsRings& rings_;
   sched::Scheduler sched_;
   Sampler sampler_;
+  Speculation speculation_;
   StepRecorder recorder_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
   std::vector<Step> flying_;
@@ -92,6 +97,7 @@ class Engine {
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
   exec::Step step_;                    // of the message
+  std::vector<TokenId> input_;         // of a row with drafts
   std::vector<std::byte> message_;     // of the last launch
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.

@@ -7,13 +7,11 @@
 #include <random>
 #include <string_view>
 
-#include "convert/engine_cache.h"
 #include "exec/step_message.h"
-#include "runtime/engine_limits.h"
 #include "runtime/exactness.h"
+#include "runtime/exactness_models.h"
+#include "runtime/exactness_proposer.h"
 #include "runtime/mixed_engine.h"
-#include "runtime/model_instance.h"
-#include "runtime/remote_runner.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -23,7 +21,8 @@ using std::chrono::milliseconds;
 const std::filesystem::path kModel = std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
 constexpr int32_t kNumNewTokens = 24;
 constexpr int32_t kBlock = 16;
-constexpr int32_t kTiny = 44;  // blocks: the hungriest row's worst case, and a little
+constexpr int32_t kGuessedIds = 1000;  // that wrong guesses are among
+constexpr int32_t kTiny = 44;          // blocks: the hungriest row's worst case, and a little
 
 // What changes the results by right, so that each has expectations of its own.
 struct Numerics {
@@ -51,6 +50,7 @@ struct Column {
   bool (*happened)(const ExecutorStats&) = nullptr;  // the way was really gone
   bool with_all_numerics = false;                    // else with the usual ones only
   bool in_second_process = false;                    // where the steps are executed
+  bool is_speculated = false;                        // rows have drafts, about half of them wrong
 };
 
 const Numerics kNumerics[] = {
@@ -137,6 +137,13 @@ std::vector<Column> columns() {
   const auto swapped = [](const ExecutorStats& s) {
     return s.num_preemptions > 0 && s.kv_blocks_offloaded > 0 && s.kv_blocks_onboarded > 0;
   };
+  const auto taken_back = [](const ExecutorStats& s) {
+    return s.num_accepted_drafts > 0 && s.num_accepted_drafts < s.num_drafts;
+  };
+  const auto paused_and_taken_back = [](const ExecutorStats& s) {
+    return s.num_preemptions > 0 && s.num_accepted_drafts > 0 &&
+           s.num_accepted_drafts < s.num_drafts;
+  };
   std::vector<Column> all = {
       {"Alone", Way::kAlone},
       {"Overlap", Way::kAlone, overlapped},
@@ -161,6 +168,15 @@ std::vector<Column> columns() {
       {"SecondProcess", Way::kBatch, usual, 0, nullptr, true, true},
       {"SecondProcessAlone", Way::kAlone, nullptr, 0, nullptr, false, true},
       {"SecondProcessSwapped", Way::kBatch, tiny_swapping, kTiny, swapped, false, true},
+      {"Speculated", Way::kBatch, usual, 0, taken_back, true, false, true},
+      {"SpeculatedAlone", Way::kAlone, nullptr, 0, taken_back, false, false, true},
+      {"SpeculatedTwice", Way::kTwice, usual, 0, taken_back, false, false, true},
+      {"SpeculatedStreamed", Way::kStreamed, usual, 0, taken_back, false, false, true},
+      {"SpeculatedChunked", Way::kBatch, chunk_usual, 50, taken_back, false, false, true},
+      {"SpeculatedPaused", Way::kBatch, tiny, kTiny, paused_and_taken_back, false, false, true},
+      {"SpeculatedSwapped", Way::kBatch, tiny_swapping, kTiny, paused_and_taken_back, false, false,
+       true},
+      {"SpeculatedSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},
@@ -172,33 +188,14 @@ std::vector<Column> columns() {
   return all;
 }
 
-// A model whose steps another process executes.
-StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir, ExecutorConfig& config) {
-  ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
-  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config));
-  model.limits = limits;
-  convert::BuildOptions build;
-  build.cache_dir = config.cache_dir;
-  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
-  ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(dir, model.device.registry,
-                                                             model.device.device->info(), build));
-  model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config.num_threads);
-  return model;
-}
-
-StatusOr<std::unique_ptr<Executor>> create_executor(const std::filesystem::path& dir,
-                                                    ExecutorConfig config, bool remote) {
-  if (!remote) return Executor::create(dir, config);
-  ASSIGN_OR_RETURN(ModelInstance model, open_remote(dir, config));
-  return make_executor(std::move(model), config);
-}
-
 std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows,
-                               bool in_second_process = false) {
+                               bool in_second_process = false,
+                               std::unique_ptr<Proposer> proposer = nullptr) {
   StatusOr<std::filesystem::path> model = kModel;
   if (!windows.empty()) model = mixed_engine(kModel, config, windows);
   if (!model.ok()) ADD_FAILURE() << model.status();
-  auto executor = create_executor(model.value_or(kModel), config, in_second_process);
+  auto executor =
+      create_executor(model.value_or(kModel), config, in_second_process, std::move(proposer));
   if (!executor.ok()) ADD_FAILURE() << executor.status();
   return executor.ok() ? *std::move(executor) : nullptr;
 }
@@ -254,6 +251,10 @@ const Expectations& expected(const Numerics& numerics) {
   const auto [it, is_new] = known.try_emplace(numerics.name);
   if (is_new) it->second = run_plainly(numerics);
   return it->second;
+}
+
+std::unique_ptr<Proposer> guesses(const Expectations& e) {
+  return std::make_unique<RowProposer>(e.requests, e.outcomes, kGuessedIds);
 }
 
 // Shares a block and a part of the next with the row, then goes on differently.
@@ -361,7 +362,8 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   // How far requests overlap is up to the machine: where they did not, they are sent again.
   constexpr int kTries = 20;
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
-    const auto executor = open(config, numerics.windows, column.in_second_process);
+    const auto executor = open(config, numerics.windows, column.in_second_process,
+                               column.is_speculated ? guesses(e) : nullptr);
     ASSERT_TRUE(executor);
     const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
     for (size_t row = 0; row < got.size(); ++row)
@@ -426,7 +428,7 @@ TEST(SecondProcess, RefusesWhatIsNoMessageAndGoesOn) {
   const auto wait = [&](std::span<const std::byte> message) {
     auto ticket = runner.launch(message);
     const auto result = runner.wait(*ticket);
-    return result.ok() && (*result)[0].drawn->token >= 0 ? "" : result.status().ToString();
+    return result.ok() && (*result)[0].drawn[0].token >= 0 ? "" : result.status().ToString();
   };
   EXPECT_EQ(wait(good), "");
   EXPECT_NE(wait(foreign).find("row 0: block"), std::string::npos);

@@ -81,7 +81,8 @@ class ExecutorImpl : public Executor {
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
                  .exit_on_device_failure = config.exit_on_device_failure,
-                 .memory = memory_totals(model_)},
+                 .memory = memory_totals(model_),
+                 .proposer = model_.proposer.get()},
                 inbox_, outbox_, progress_, rings_) {}
 
   ~ExecutorImpl() override { close(); }

@@ -11,6 +11,7 @@
 #include "exec/runner.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
+#include "runtime/speculation.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
@@ -22,7 +23,8 @@ struct ModelInstance {
   std::shared_ptr<const text::Tokenizer>
       tokenizer;  // null: the model has none, or none we can read
   std::vector<TokenId> default_end_ids;
-  convert::EngineLimits limits;  // of requests; what a step can hold is in the runner
+  convert::EngineLimits limits;        // of requests; what a step can hold is in the runner
+  std::unique_ptr<Proposer> proposer;  // of drafts; null: none
 };
 
 // Builds the engine when there is none in the cache, opens the device, sizes the KV cache, loads.

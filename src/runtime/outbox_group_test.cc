@@ -24,7 +24,7 @@ class OutboxGroupTest : public testing::Test {
     outbox_->post({now(), std::move(list)});
   }
   void tokens(RequestId id, const std::vector<TokenId>& list, float sum = 0) {
-    post({.row = {.id = id, .tokens = {list.begin(), list.end()}, .sum_log_prob = sum}});
+    post({.row = {.id = id, .tokens = {list.begin(), list.end()}, .full_log_probs = {sum}}});
   }
   void finish(RequestId id, FinishReason reason) {
     post({.row = {.id = id, .finished = true, .reason = reason}});

@@ -25,7 +25,6 @@ void OutputBuilder::add(SequenceNews& news, Time time) {
   } else if (row.finished) {
     reason_ = row.reason;
   }
-  cum_log_prob_ += row.sum_log_prob;
   if (row.finished || row.metrics.arrival != Time()) {
     const Time first = metrics_.first_token, last = metrics_.last_token;
     metrics_ = row.metrics;
@@ -43,6 +42,7 @@ void OutputBuilder::add_token(SequenceNews& news, size_t index) {
   const TokenId token = row.tokens[index];
   ++num_output_;
   kept_.token_ids.push_back(token);
+  if (index < row.full_log_probs.size()) cum_log_prob_ += row.full_log_probs[index];
   if (subscription_.log_probs && index < row.log_probs.size())
     kept_.log_probs.push_back(row.log_probs[index]);
   if (index < row.top_log_probs.size())

@@ -13,15 +13,17 @@ Sampler::Sampler(const Options& options)
 void Sampler::add(const sched::Row& row, exec::StepRow& out, exec::Step& step) {
   const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
   out.samples = row.samples;
-  out.num_read = row.all_logits ? row.num_tokens : generation ? 1 : 0;
+  out.num_drafts = row.num_drafts;
+  out.num_read = row.all_logits || generation ? row.num_logits() : 0;
   if (row.samples) add_sample(row, step);
 }
 
 void Sampler::add_sample(const sched::Row& row, exec::Step& step) {
   Slot& slot = slots_[static_cast<size_t>(row.slot)];
   const sched::Sequence& sequence = *row.sequence;
+  const int32_t position = row.first_drawn();
   const bool loaded =
-      slot.sequence == sequence.id() && slot.beam == row.beam && slot.next_position == row.end();
+      slot.sequence == sequence.id() && slot.beam == row.beam && slot.next_position == position;
   if (!loaded) {
     const SlotParams wanted =
         slot_params(sequence.spec(), sequence.num_prompt(), options_.vocab_size);
@@ -34,23 +36,32 @@ void Sampler::add_sample(const sched::Row& row, exec::Step& step) {
                           .num_cells = static_cast<int32_t>(wanted.cells.size())});
     step.cells.insert(step.cells.end(), wanted.cells.begin(), wanted.cells.end());
   }
-  slot.next_position = row.end() + 1;
+  slot.next_position = row.num_drafts > 0 ? -1 : position + 1;
   // The host decides how a beam goes on, so its tokens may be another beam's by now.
   if (!slot.keeps_history || (loaded && slot.draws)) return;
   const std::span<const TokenId> tokens = sequence.tokens(row.beam);
-  NEREID_CHECK(tokens.size() >= static_cast<size_t>(row.end()));
-  step.histories.push_back({.slot = row.slot, .num_tokens = row.end()});
-  step.history_tokens.insert(step.history_tokens.end(), tokens.begin(), tokens.begin() + row.end());
+  NEREID_CHECK(tokens.size() >= static_cast<size_t>(position));
+  step.histories.push_back({.slot = row.slot, .num_tokens = position});
+  step.history_tokens.insert(step.history_tokens.end(), tokens.begin(), tokens.begin() + position);
 }
 
-sched::Drawn Sampler::drawn(const exec::RowResult& result) {
-  const kernels::SampleResult& r = *result.drawn;
-  sched::Drawn drawn{.token = r.token, .log_prob = r.log_prob, .full_log_prob = r.log_prob};
-  if (options_.normalize_log_probs) drawn.log_prob -= r.log_kept;
-  top_.clear();
-  for (const kernels::TopToken& t : result.top) top_.push_back({t.token, t.log_prob});
-  drawn.top = top_;
-  return drawn;
+std::span<const sched::Drawn> Sampler::drawn(const sched::Row& row, const exec::RowResult& result) {
+  drawn_.clear(), top_.clear();
+  if (row.num_drafts > 0)
+    slots_[static_cast<size_t>(row.slot)].next_position =
+        row.first_drawn() + static_cast<int32_t>(result.drawn.size());
+  top_.reserve(result.top.size());  // entries of drawn_ point to it
+  for (size_t i = 0; i < result.drawn.size(); ++i) {
+    const kernels::SampleResult& r = result.drawn[i];
+    const size_t first = top_.size();
+    for (const kernels::TopToken& t : result.top_of(i)) top_.push_back({t.token, t.log_prob});
+    drawn_.push_back(
+        {.token = r.token,
+         .log_prob = options_.normalize_log_probs ? r.log_prob - r.log_kept : r.log_prob,
+         .full_log_prob = r.log_prob,
+         .top = std::span(top_).subspan(first)});
+  }
+  return drawn_;
 }
 
 }  // namespace nereid::runtime

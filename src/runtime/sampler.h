@@ -25,20 +25,21 @@ class Sampler {
   explicit Sampler(const Options& options);
 
   // Says in `out`, the message's row for `row`, what is drawn and which logits come back: those of
-  // all its positions when the row has all_logits, else the last when it samples and its request
+  // all its positions when the row has all_logits, else those that it draws from when its request
   // wants generation logits. Adds to `step` what its slot has to be loaded with. The rows of all
   // steps must be added in the order in which the steps are launched.
   void add(const sched::Row& row, exec::StepRow& out, exec::Step& step);
 
-  // What a row that samples has drawn, valid until the next call.
-  sched::Drawn drawn(const exec::RowResult& result);
+  // What a row has drawn, none if it does not sample; valid until the next call.
+  std::span<const sched::Drawn> drawn(const sched::Row& row, const exec::RowResult& result);
 
  private:
   // What the runner holds for a slot.
   struct Slot {
     RequestId sequence = 0;
     int32_t beam = 0;
-    int32_t next_position = -1;  // after the last draw; any other means: load again
+    int32_t next_position = -1;  // after the last draw; any other means: load again. -1: not known
+                                 // before its drafts are
     bool keeps_history = false, draws = true;
   };
 
@@ -46,7 +47,9 @@ class Sampler {
 
   const Options options_;
   std::vector<Slot> slots_;
-  std::vector<TokenLogProb> top_;  // of the last drawn()
+  // Of the last drawn().
+  std::vector<sched::Drawn> drawn_;
+  std::vector<TokenLogProb> top_;
 };
 
 }  // namespace nereid::runtime

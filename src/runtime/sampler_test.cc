@@ -88,13 +88,14 @@ class SamplerTest : public ::testing::Test {
   struct Flying {
     std::unique_ptr<Event> event;
     int32_t area = 0;
+    std::vector<sched::Row> rows;
     std::shared_ptr<std::vector<float>> logits;
   };
 
-  // Submits a step over these logits, all its rows one after the other.
-  Flying launch(const std::vector<sched::Row>& rows,
-                const std::vector<std::vector<float>>& logits) {
-    Flying step{.logits = std::make_shared<std::vector<float>>()};
+  // Submits a step over these logits, all its rows one after the other. `drafts`: of the last row.
+  Flying launch(const std::vector<sched::Row>& rows, const std::vector<std::vector<float>>& logits,
+                const std::vector<TokenId>& drafts = {}) {
+    Flying step{.rows = rows, .logits = std::make_shared<std::vector<float>>()};
     for (const auto& x : logits) step.logits->insert(step.logits->end(), x.begin(), x.end());
     step.area = std::exchange(turn_, turn_ ^ 1);
     exec::Step content;
@@ -105,7 +106,9 @@ class SamplerTest : public ::testing::Test {
                         .num_logits = row.num_logits()};
       sampler_->add(row, out, content);
       content.rows.push_back(out);
+      content.tokens.resize(content.tokens.size() + static_cast<size_t>(out.num_tokens));
     }
+    std::ranges::copy(drafts, content.tokens.end() - static_cast<ptrdiff_t>(drafts.size()));
     std::vector<std::byte> message;
     exec::encode(content, message);
     EXPECT_TRUE(device_sampler_->stage(exec::decode(message).value(), step.area).ok());
@@ -120,12 +123,13 @@ class SamplerTest : public ::testing::Test {
   std::vector<Copied> finish(const Flying& step) {
     EXPECT_TRUE(step.event->wait().ok());
     std::vector<Copied> copies;
-    for (const exec::RowResult& row : device_sampler_->results(step.area)) {
-      EXPECT_TRUE(row.status.ok()) << row.status;
-      if (!row.drawn) continue;
-      const sched::Drawn d = sampler_->drawn(row);
-      Copied& c = copies.emplace_back(Copied{d.token, d.log_prob, d.full_log_prob, {}});
-      for (const TokenLogProb& t : d.top) c.top.push_back({t.token, t.log_prob});
+    size_t index = 0;
+    for (const exec::RowResult& result : device_sampler_->results(step.area)) {
+      EXPECT_TRUE(result.status.ok()) << result.status;
+      for (const sched::Drawn& d : sampler_->drawn(step.rows[index++], result)) {
+        Copied& c = copies.emplace_back(Copied{d.token, d.log_prob, d.full_log_prob, {}});
+        for (const TokenLogProb& t : d.top) c.top.push_back({t.token, t.log_prob});
+      }
     }
     return copies;
   }
@@ -185,6 +189,65 @@ TEST_F(SamplerTest, DrawnTokensArePenalisedBeforeTheHostKnowsThem) {
     drawn.push_back(step({row_at(sequence, 0, position)}, {logits_row(2)})[0].token);
   std::ranges::sort(drawn);
   EXPECT_EQ(std::ranges::adjacent_find(drawn), drawn.end()) << "a token came twice";
+}
+
+// Two drafts hold, the third does not: what is drawn is what steps one by one draw, and the slot
+// goes on behind it.
+TEST_F(SamplerTest, ARowWithDraftsDrawsWhatStepsOneByOneDraw) {
+  sched::SequenceSpec spec = spec_with_log_probs({1, 2, 3});
+  spec.sampling.temperature = 1.5f;
+  spec.sampling.top_k = 20;
+  spec.sampling.seed = 3;
+  spec.sampling.frequency_penalty = 2;
+  spec.sampling.no_repeat_ngram_size = 1;
+  spec.sampling.min_tokens = 2;
+  spec.end_ids = {5, 6, 7, 8};
+  spec.output.log_probs_mode = LogProbsMode::kRaw;
+  sched::Sequence one_by_one = make(spec), drafted = make(spec);
+  std::vector<Copied> want;
+  std::vector<TokenId> drafts;
+  for (int32_t i = 0; i < 5; ++i) {
+    want.push_back(step({row_at(one_by_one, 0, 3 + i)}, {logits_row(i)})[0]);
+    drafts.push_back(want.back().token);
+  }
+  drafts.resize(3);
+  drafts[2] = (drafts[2] + 1) % kVocab;
+  reset(true);
+  sched::Row row{.sequence = &drafted,
+                 .slot = 4,
+                 .start = 2,
+                 .num_tokens = 4,
+                 .samples = true,
+                 .num_drafts = 3,
+                 .needs_host = true};
+  sched::Row other = row_at(one_by_one, 1, 3);
+  const auto got = finish(
+      launch({other, row},
+             {logits_row(0), logits_row(0), logits_row(1), logits_row(2), logits_row(3)}, drafts));
+  ASSERT_EQ(got.size(), 4u) << "one of the row before, three of this one";
+  EXPECT_EQ(got[0], want[0]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(got[1 + i], want[i]) << i;
+  EXPECT_EQ(slot_tokens_[4], want[2].token);
+  for (int32_t i = 3; i < 5; ++i)
+    EXPECT_EQ(step({row_at(drafted, 4, 3 + i)}, {logits_row(i)})[0], want[static_cast<size_t>(i)]);
+}
+
+// The position fails when it is its turn to be drawn first.
+TEST_F(SamplerTest, ADraftBehindWhichNothingCanBeDrawnDoesNotHold) {
+  sched::Sequence sequence = make(greedy_spec({1, 2}));
+  const std::vector<float> broken(kVocab, NAN);
+  const TokenId first = step({row_of(sequence, 0)}, {logits_row(1)})[0].token;
+  reset(true);
+  sched::Row row{.sequence = &sequence,
+                 .slot = 0,
+                 .start = 1,
+                 .num_tokens = 2,
+                 .samples = true,
+                 .num_drafts = 1};
+  const auto got = finish(launch({row}, {logits_row(1), broken}, {first}));
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].token, first);
+  EXPECT_EQ(step({row_at(sequence, 0, 3)}, {broken})[0].token, -1);
 }
 
 TEST_F(SamplerTest, ASlotIsLoadedAgainForAnotherSequence) {

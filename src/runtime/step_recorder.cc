@@ -17,7 +17,8 @@ int64_t num_ended(const sched::SchedulerStats& s) {
 
 void count_rows(const sched::StepPlan& plan, IterationStats& stats) {
   for (const sched::Row& row : plan.rows) {
-    const bool generates = row.start >= row.sequence->num_prompt() && row.num_tokens == 1;
+    const bool generates =
+        row.start >= row.sequence->num_prompt() && row.num_tokens == 1 + row.num_drafts;
     if (!generates) stats.num_ctx_tokens += row.num_tokens;
     if (row.beam > 0) continue;  // a request is counted once
     ++stats.num_scheduled_requests;

@@ -53,7 +53,7 @@ inline StatusOr<std::vector<std::byte>> receive_bytes(int socket) {
 // The result of a step with memory of its own.
 struct OwnedResult {
   struct Row {
-    kernels::SampleResult drawn;
+    std::vector<kernels::SampleResult> drawn;
     std::vector<kernels::TopToken> top;
     std::vector<float> logits;
   };
@@ -71,8 +71,7 @@ class ResultWriter {
     put(static_cast<uint64_t>(result->size()));
     for (const exec::RowResult& row : *result) {
       put(row.status);
-      put(uint64_t{row.drawn != nullptr});
-      put(row.drawn ? *row.drawn : kernels::SampleResult());
+      put_array(row.drawn);
       put_array(row.top);
       put_array(row.logits);
     }
@@ -110,8 +109,7 @@ class ResultReader {
     result.owned.resize(get<uint64_t>());
     for (OwnedResult::Row& own : result.owned) {
       exec::RowResult& row = result.rows.emplace_back(exec::RowResult{.status = get_status()});
-      if (get<uint64_t>() != 0) row.drawn = &own.drawn;
-      own.drawn = get<kernels::SampleResult>();
+      row.drawn = own.drawn = get_array<kernels::SampleResult>();
       row.top = own.top = get_array<kernels::TopToken>();
       row.logits = own.logits = get_array<float>();
     }

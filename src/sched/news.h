@@ -29,7 +29,8 @@ struct RowNews {
   std::vector<float> log_probs;  // of `tokens`; empty unless OutputConfig::return_log_probs
   std::vector<std::vector<TokenLogProb>> top_log_probs;  // of `tokens`, likeliest first; empty
                                                          // unless OutputConfig::num_top_log_probs
-  float sum_log_prob = 0;       // of `tokens`, never normalised: to be added to cum_log_prob
+  absl::InlinedVector<float, 2> full_log_probs;  // of `tokens`, never normalised: they add up to
+                                                 // cum_log_prob
   std::vector<BeamNews> beams;  // with beams: all that are returned, best first; empty: no change
   bool finished = false;
   FinishReason reason = FinishReason::kNotFinished;  // set when finished without an error
@@ -52,7 +53,8 @@ struct SchedulerStats {
   int64_t blocks_offloaded = 0, blocks_onboarded = 0;
   int64_t prompt_tokens =
       0;  // prompt positions planned, again after a preemption, without prefix hits
-  int64_t generated_tokens = 0;  // kept output tokens
+  int64_t generated_tokens = 0;                     // kept output tokens
+  int64_t num_drafts = 0, num_accepted_drafts = 0;  // computed, and of those drawn
   int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;
   int64_t num_started = 0;   // sequences that got their first row
   Duration queue_time = {};  // sum over those, from arrival to that row's plan

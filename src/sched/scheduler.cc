@@ -77,10 +77,10 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
   return ok();
 }
 
-void Scheduler::draft(RequestId id, std::vector<TokenId> tokens) {
+void Scheduler::draft(RequestId id, std::span<const TokenId> tokens) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->stopped_ || found->second->searches()) return;
-  found->second->drafts_ = std::move(tokens);
+  found->second->drafts_.assign(tokens.begin(), tokens.end());
 }
 
 RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
@@ -88,8 +88,10 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
   NEREID_CHECK(row.samples ? num_drawn >= 1 && num_drawn <= 1 + row.num_drafts : num_drawn == 0);
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
+  stats_.num_drafts += row.num_drafts;
+  stats_.num_accepted_drafts += std::max(0, num_drawn - 1);
   if (!sequence.suspect_) {
-    sequence.committed_ = row.end() - row.num_drafts + std::max(0, num_drawn - 1);
+    sequence.committed_ = row.first_drawn() + std::max(0, num_drawn - 1);
     if (row.num_drafts > 0) {
       sequence.computed_ = sequence.committed_;
       pool_.trim(sequence.lanes_[0].table, sequence.computed_);
@@ -197,7 +199,7 @@ void Scheduler::take_token(Sequence& sequence, const Drawn& drawn, RowNews& news
   sequence.check_drafts(drawn.token);
   if (sequence.append(drawn.token)) {
     news.tokens.push_back(drawn.token);
-    news.sum_log_prob += drawn.full_log_prob;
+    news.full_log_probs.push_back(drawn.full_log_prob);
     if (sequence.spec_.output.return_log_probs) news.log_probs.push_back(drawn.log_prob);
     if (sequence.spec_.output.num_top_log_probs > 0)
       news.top_log_probs.emplace_back(drawn.top.begin(), drawn.top.end());

@@ -54,7 +54,7 @@ class Scheduler {
   // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
   // computes them too, as far as the step and its memory have room; it is planned when the host
   // knows all tokens. Ignored for those that have ended and for searches.
-  void draft(RequestId id, std::vector<TokenId> tokens);
+  void draft(RequestId id, std::span<const TokenId> tokens);
 
   // The device has finished `row`; `drawn` is what it drew, empty when the row does not sample,
   // else the tokens of the drafts that hold and one more. The positions of the other drafts are
@@ -88,6 +88,9 @@ class Scheduler {
 
   // Every live sequence by id; `scheduled`: it has a row in flight.
   std::vector<RequestStats> request_stats() const;
+
+  // Those that hold memory, in order.
+  std::span<const Sequence* const> running() const { return running_; }
 
   bool idle() const { return sequences_.empty(); }    // nothing waits, runs or is in flight
   int32_t num_queued() const { return num_queued_; }  // accepted and never started

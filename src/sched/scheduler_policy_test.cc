@@ -355,10 +355,10 @@ TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
   EXPECT_THAT(one.log_probs, ElementsAre(-0.5f));
   ASSERT_EQ(one.top_log_probs.size(), 1u);
   EXPECT_EQ(one.top_log_probs[0][0].token, 7);
-  EXPECT_EQ(one.sum_log_prob, -1.5f);
+  EXPECT_THAT(one.full_log_probs, ElementsAre(-1.5f));
   EXPECT_THAT(two.log_probs, IsEmpty());
   EXPECT_THAT(two.top_log_probs, IsEmpty());
-  EXPECT_EQ(two.sum_log_prob, -1.5f);
+  EXPECT_THAT(two.full_log_probs, ElementsAre(-1.5f));
 }
 
 TEST(Policy, ASlidingWindowGivesBlocksBackWhileItRuns) {

@@ -62,6 +62,8 @@ class Sequence {
   }
   // Guesses of what comes after tokens(); see Scheduler::draft().
   std::span<const TokenId> drafts() const { return drafts_; }
+  // Its next row that samples may have drafts, and has none yet.
+  bool may_draft() const { return !draining() && !searches() && num_host_rows_ == 0; }
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:

@@ -31,16 +31,17 @@ struct Row {
   int32_t slot = 0;  // device slot in [0, max_batch_size); holds the row's per-sequence state
   int32_t start = 0;
   int32_t num_tokens = 0;
-  bool samples = false;  // reaches the end: one token is drawn, for position end(); with beams the
-                         // likeliest 2 * width tokens are wanted instead
+  bool samples = false;  // reaches the end: a token is drawn, for position first_drawn(); with
+                         // beams the likeliest 2 * width tokens are wanted instead
   bool input_on_device = false;  // the last input token is known only to the device (slot `slot`)
   bool all_logits = false;       // context logits: logits of every position of the row
   // Of its last tokens, guesses, the first of Sequence::drafts(): with each that holds one token
-  // more is drawn, for positions end() - num_drafts and on.
+  // more is drawn, for positions first_drawn() and on.
   int32_t num_drafts = 0;
   bool needs_host = false;  // no later row of its sequence is planned before this one has landed
 
   int32_t end() const { return start + num_tokens; }
+  int32_t first_drawn() const { return end() - num_drafts; }  // position, if it samples
   int32_t num_logits() const { return all_logits ? num_tokens : samples ? 1 + num_drafts : 0; }
 };
 

@@ -106,10 +106,16 @@ struct SampleRow {
   int32_t slot = 0;
   int32_t position = 0;    // of the drawn token in its sequence: the counter of the draw
   int32_t logits_row = 0;  // of logits; no two rows share one
+  // A guess of the token that is drawn here, whose logits the next row has: that row is for the
+  // slot's next position, and is drawn only if the guess is right. -1: there is none.
+  int32_t draft = -1;
 };
 
+inline constexpr int32_t kNotDrawn = -2;
+
 struct SampleResult {
-  int32_t token = -1;  // -1: the logits hold a NaN or +inf, or everything is banned
+  int32_t token = -1;  // -1: the logits hold a NaN or +inf, or everything is banned;
+                       // kNotDrawn: a guess before it was wrong
   float log_prob = 0;  // of the token, over the whole vocabulary; with LogProbs other than kNone
   float log_kept = 0;  // kProcessed, top_k > 0: log of the probability of all that top_k keeps
 };
@@ -119,7 +125,9 @@ struct TopToken {
   float log_prob = 0;
 };
 
-// Draws one token for each row. With l = logits, h = history[slot][0 .. position), T = temperature:
+// Draws one token for each row, of rows that are joined by guesses up to the first wrong one: each
+// of them sees the tokens drawn before it, and the slot ends up with those that were drawn. With l
+// = logits, h = history[slot][0 .. position), T = temperature:
 //  1. l += dense_bias, then l[bias_ids] += biases.
 //  2. Once for each distinct id of h: l = l < 0 ? l * repetition : l / repetition. With c = the
 //     number of times it is in h[penalty_begin ..), if c > 0: l -= presence; l -= frequency * c.
@@ -151,7 +159,7 @@ struct Sample {
   View logits;      // f32 [logits rows, vocab]; rows that are sampled may be overwritten
   View raw_logits;  // the same before this op, in other memory; needed when a kRaw row has
                     // anything of steps 1 to 3
-  const SampleRow* rows = nullptr;       // [m]
+  const SampleRow* rows = nullptr;       // [m]; the last has no guess
   const SampleParams* params = nullptr;  // [slots]
   const void* lists_base = nullptr;
   int32_t* history = nullptr;  // [slots, history_stride]; needed when a row keeps history
@@ -159,7 +167,7 @@ struct Sample {
   SampleResult* results = nullptr;  // [m]
   TopToken* top = nullptr;          // [m, top_stride]; needed when a row has a top list
   int64_t top_stride = 0;
-  int32_t* slot_tokens = nullptr;  // [slots]: every drawn token
+  int32_t* slot_tokens = nullptr;  // [slots]: the last token drawn for each
 
   friend void reference(const Sample& a);  // the definition, in kernels/ref
 };

@@ -25,9 +25,11 @@ struct Order {
 // Scratch of one thread; looks at one row of logits at a time.
 class Drawer {
  public:
+  // Draws for row i, which no guess joins to the one before it, and for those joined to it.
   void run(const Raw& raw, const Sample& args, int64_t i);
 
  private:
+  void run_row(const Raw& raw, const Sample& args, int64_t i);
   bool scan(const float* logits, float temperature);
   int32_t argmax() const;
   void collect(float from, float below);
@@ -198,6 +200,19 @@ void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
 }
 
 void Drawer::run(const Raw& raw, const Sample& a, int64_t i) {
+  for (bool right = true;; ++i) {
+    if (right) {
+      run_row(raw, a, i);
+    } else {
+      std::fill_n(a.top + i * a.top_stride, a.top_stride, TopToken());
+      a.results[i] = {.token = kNotDrawn};
+    }
+    if (a.rows[i].draft < 0) return;
+    right = a.results[i].token == a.rows[i].draft;
+  }
+}
+
+void Drawer::run_row(const Raw& raw, const Sample& a, int64_t i) {
   raw_ = &raw, vocab_ = a.problem.vocab;
   const SampleRow& row = a.rows[i];
   const SampleParams& p = a.params[row.slot];
@@ -234,7 +249,8 @@ Status launch_sample(const Raw& raw, const Sample& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const auto run_rows = [&](int64_t begin, int64_t end, int) {
     thread_local Drawer drawer;
-    for (int64_t i = begin; i < end; ++i) drawer.run(raw, a, i);
+    for (int64_t i = begin; i < end; ++i)
+      if (i == 0 || a.rows[i - 1].draft < 0) drawer.run(raw, a, i);
   };
   if (a.problem.rows == 1)
     run_rows(0, 1, 0);

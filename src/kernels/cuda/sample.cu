@@ -386,20 +386,17 @@ __device__ int choose(const Row& row, uint64_t best, const SampleParams& p, cons
   return draw(row, p, position, since_reset(p, history, position, s), s);
 }
 
-__global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
-  __shared__ Scratch s;
-  const SampleRow wish = a.rows[blockIdx.x];
+// What is drawn for row i, the same in every thread.
+__device__ int draw_row(const Sample& a, int64_t i, Scratch& s) {
+  const SampleRow wish = a.rows[i];
   const SampleParams& p = a.params[wish.slot];
   const int vocab = static_cast<int>(a.problem.vocab);
   float* const logits = static_cast<float*>(a.logits.data) + wish.logits_row * a.logits.stride;
   int32_t* const history = p.keeps_history ? a.history + wish.slot * a.history_stride : nullptr;
-  SampleResult* const result = a.results + blockIdx.x;
-  TopToken* const top = a.top + blockIdx.x * a.top_stride;
-  for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads) top[t] = {-1, 0};
-  if (threadIdx.x == 0) *result = {-1, 0, 0};
+  SampleResult* const result = a.results + i;
   bool unsound = false;
-  for (int i = threadIdx.x; i < vocab; i += kThreads)
-    unsound |= !(logits[i] < INFINITY);  // true for NaN too
+  for (int id = threadIdx.x; id < vocab; id += kThreads)
+    unsound |= !(logits[id] < INFINITY);  // true for NaN too
   const bool failed = __syncthreads_or(unsound);
 
   int token = -1;
@@ -417,14 +414,32 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
         row.largest = logit_of(best_of(row.logits, vocab, s));
         row.temperature = 1;
       }
-      report(row, p, token, a.top_stride, result, top, s);
+      report(row, p, token, a.top_stride, result, a.top + i * a.top_stride, s);
     }
   }
-  if (threadIdx.x != 0) return;
-  result->token = token;
-  if (!p.draws) return;
-  if (history && wish.position < a.history_stride) history[wish.position] = token;
-  if (a.slot_tokens) a.slot_tokens[wish.slot] = token;
+  if (threadIdx.x == 0) {
+    result->token = token;
+    if (p.draws && history && wish.position < a.history_stride) history[wish.position] = token;
+    if (p.draws && a.slot_tokens) a.slot_tokens[wish.slot] = token;
+  }
+  return token;
+}
+
+// Rows that are joined by guesses are one block's, one after the other.
+__global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
+  __shared__ Scratch s;
+  int64_t i = blockIdx.x;
+  if (i > 0 && a.rows[i - 1].draft >= 0) return;
+  for (bool right = true;; ++i) {
+    for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads)
+      a.top[i * a.top_stride + t] = {-1, 0};
+    if (threadIdx.x == 0) a.results[i] = {right ? -1 : kNotDrawn, 0, 0};
+    const int token = right ? draw_row(a, i, s) : kNotDrawn;
+    const int draft = a.rows[i].draft;
+    if (draft < 0) return;
+    right = token == draft;
+    __syncthreads();  // the next row reads what was drawn
+  }
 }
 
 cudaError_t launch(const Sample& a, const cuda::Scratch&, cudaStream_t stream) {

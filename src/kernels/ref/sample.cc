@@ -173,6 +173,12 @@ SampleResult run_row(Draw& d, std::span<TopToken> top) {
 void reference(const Sample& a) {
   for (int64_t i = 0; i < a.problem.rows; ++i) {
     const SampleRow& row = a.rows[i];
+    const std::span<TopToken> top(a.top + i * a.top_stride, static_cast<size_t>(a.top_stride));
+    std::ranges::fill(top, TopToken());
+    if (i > 0 && a.rows[i - 1].draft >= 0 && a.results[i - 1].token != a.rows[i - 1].draft) {
+      a.results[i] = {.token = kNotDrawn};
+      continue;
+    }
     const SampleParams& params = a.params[row.slot];
     const uintptr_t lists = reinterpret_cast<uintptr_t>(a.lists_base) + params.lists;
     int32_t* history = params.keeps_history ? a.history + row.slot * a.history_stride : nullptr;
@@ -182,8 +188,6 @@ void reference(const Sample& a) {
            .history = {history, history ? static_cast<size_t>(row.position) : 0},
            .logits = {a.logits.row<float>(row.logits_row), static_cast<size_t>(a.problem.vocab)},
            .position = row.position};
-    const std::span<TopToken> top(a.top + i * a.top_stride, static_cast<size_t>(a.top_stride));
-    std::ranges::fill(top, TopToken());
     a.results[i] = run_row(d, top);
     if (!params.draws) continue;
     if (history && row.position < a.history_stride) history[row.position] = a.results[i].token;

@@ -26,10 +26,12 @@ enum Feature : uint32_t {
   kBeams = 1 << 7,
   kBroken = 1 << 8,   // NaN, +inf, all -inf
   kHostile = 1 << 9,  // extreme parameters, ids outside the vocabulary
+  kDrafts = 1 << 10,  // rows of a slot joined by guesses, some of them wrong
   kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams,
 };
 
 constexpr int32_t kMaxHistory = 300;
+constexpr int64_t kJoined = 4;  // rows of a slot, with kDrafts
 constexpr float kHuge = std::numeric_limits<float>::max();
 
 std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
@@ -167,14 +169,24 @@ void break_rows(std::vector<float>& logits, int64_t rows, int64_t vocab) {
   }
 }
 
-// Fills the slots' arrays. Rows, slots and rows of logits are numbered differently.
+// Fills the slots' arrays. Rows, slots and rows of logits are numbered differently. With kDrafts
+// the guesses are still to be made.
 void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   std::vector<SampleRow> rows;
   std::vector<SampleParams> params(static_cast<size_t>(l.slots));
   std::vector<int32_t> cells = {-1}, history(static_cast<size_t>(l.slots * l.history_stride), -1);
+  const int64_t joined = features & kDrafts ? kJoined : 1;
   for (int64_t i = 0; i < l.rows; ++i) {
-    Slot s = make_slot(i, l.vocab, features);
     const int64_t slot = l.rows - i;
+    if (const auto before = static_cast<int32_t>(i % joined); before > 0) {
+      SampleRow row = rows.back();
+      rows.back().draft = 0;
+      row.position += 1;
+      row.logits_row = static_cast<int32_t>((i + 1) % l.rows);
+      rows.push_back(row);
+      continue;
+    }
+    Slot s = make_slot(i / joined, l.vocab, features);
     s.params.lists = cells.size() * sizeof(int32_t);
     NEREID_CHECK(static_cast<int64_t>(s.cells.size()) == SampleLists::num_cells(s.params, l.vocab));
     cells.insert(cells.end(), s.cells.begin(), s.cells.end());
@@ -187,6 +199,19 @@ void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   l.lists = c.before.add(cells);
   l.sample_rows = c.before.add(rows);
   l.history = c.before.add(history);
+}
+
+// Makes most guesses right, each after those before it.
+void make_guesses(Case<Sample>& c, const SampleLayout& l) {
+  for (int64_t round = 0; round + 1 < kJoined; ++round) {
+    Image image = c.before;
+    reference(c.args(image.bytes.data(), 0, l.rows));
+    for (int64_t i = 0; i < l.rows; ++i) {
+      SampleRow& row = c.before.at<SampleRow>(l.sample_rows)[i];
+      const int32_t token = image.at<SampleResult>(l.results)[i].token;
+      if (row.draft >= 0 && token >= 0) row.draft = i % 5 == 3 ? token + 1 : token;
+    }
+  }
 }
 
 void add_regions(Case<Sample>& c, const SampleLayout& l) {
@@ -233,6 +258,7 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
     a.slot_tokens = reinterpret_cast<int32_t*>(base + l.slot_tokens);
     return a;
   };
+  if (features & kDrafts) make_guesses(c, l);
   c.after = c.before;
   reference(c.args(c.after.bytes.data(), 0, rows));
   add_regions(c, l);
@@ -241,7 +267,8 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
   };
   if (rows > 1)
     for (const int64_t size : {1, 7})
-      if (size < rows) c.splits.push_back(pieces(rows, size));
+      if (const int64_t whole = features & kDrafts ? kJoined * size : size; whole < rows)
+        c.splits.push_back(pieces(rows, whole));
   return c;
 }
 
@@ -270,6 +297,10 @@ const std::vector<Case<Sample>>& cases<Sample>() {
     list.push_back(make_case(Kind::kFlat, 10, 32000, 0));
     list.push_back(make_case(Kind::kFlat, 20, 5000, kMinP | kDecay | kLogProbs));
     list.push_back(make_case(Kind::kPeaked, 10, 32000, 0));
+    for (const uint32_t features :
+         {uint32_t{kGreedy}, uint32_t{kAllFeatures}, kAllFeatures | kHostile, uint32_t{kBroken}})
+      list.push_back(make_case(Kind::kNoise, 80, 500, features | kDrafts));
+    list.push_back(make_case(Kind::kTied, 36, 3000, kDrafts | kPenalties | kBans | kLogProbs));
     return list;
   }();
   return all;

@@ -1,0 +1,46 @@
+// Test only: executors whose steps another process executes, or whose drafts come from a test.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "convert/engine_cache.h"
+#include "runtime/engine_limits.h"
+#include "runtime/model_instance.h"
+#include "runtime/remote_runner.h"
+
+namespace nereid::runtime::exactness {
+
+inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir,
+                                          ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
+  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config));
+  model.limits = limits;
+  return model;
+}
+
+// One whose steps another process executes.
+inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir,
+                                           ExecutorConfig& config) {
+  ASSIGN_OR_RETURN(ModelInstance model, open_local(dir, config));
+  convert::BuildOptions build;
+  build.cache_dir = config.cache_dir;
+  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
+  ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(dir, model.device.registry,
+                                                             model.device.device->info(), build));
+  model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config.num_threads);
+  return model;
+}
+
+inline StatusOr<std::unique_ptr<Executor>> create_executor(const std::filesystem::path& dir,
+                                                           ExecutorConfig config, bool remote,
+                                                           std::unique_ptr<Proposer> proposer) {
+  if (!remote && !proposer) return Executor::create(dir, config);
+  ASSIGN_OR_RETURN(ModelInstance model,
+                   remote ? open_remote(dir, config) : open_local(dir, config));
+  model.proposer = std::move(proposer);
+  return make_executor(std::move(model), config);
+}
+
+}  // namespace nereid::runtime::exactness
