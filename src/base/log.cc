@@ -80,8 +80,9 @@ std::unique_ptr<spdlog::formatter> log_formatter(const std::string& pattern,
   return out;
 }
 
-void log_lines(std::string_view text) {
-  spdlog::log(spdlog::source_loc{"", 0, kLines}, spdlog::level::info, "{}", text);
+void log_lines(std::string_view text, std::source_location place) {
+  spdlog::log({place.file_name(), static_cast<int>(place.line()), kLines}, spdlog::level::info,
+              "{}", text);
 }
 
 Status set_log_level(std::string_view level) {

@@ -20,14 +20,12 @@ class LogLimit {
       : lines_(lines), window_(window) {}
 
   template <class... Args>
-  void warn(fmt::format_string<Args...> format, Args&&... args) {
-    write([](const std::string& text) { log_warn("{}", text); }, format,
-          std::forward<Args>(args)...);
+  void warn(LogFormat<Args...> format, Args&&... args) {
+    write_at(spdlog::level::warn, format, std::forward<Args>(args)...);
   }
   template <class... Args>
-  void error(fmt::format_string<Args...> format, Args&&... args) {
-    write([](const std::string& text) { log_error("{}", text); }, format,
-          std::forward<Args>(args)...);
+  void error(LogFormat<Args...> format, Args&&... args) {
+    write_at(spdlog::level::err, format, std::forward<Args>(args)...);
   }
 
   // Calls `out(text)`, or not.
@@ -41,6 +39,12 @@ class LogLimit {
   }
 
  private:
+  template <class... Args>
+  void write_at(spdlog::level::level_enum level, const LogFormat<Args...>& format, Args&&... args) {
+    write([&](const std::string& text) { log_at(level, format.place, "{}", text); }, format.text,
+          std::forward<Args>(args)...);
+  }
+
   bool may_write(Time time, size_t& left_out) {
     std::lock_guard lock(mutex_);
     if (time >= window_end_) {

@@ -15,9 +15,9 @@
 namespace nereid::server {
 namespace {
 
-// What scripts that read the stock server's log expect; our own messages name no place.
-constexpr char kPattern[] = "%~%m%d %H:%M:%S.%f %P %@] ";
-constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %~ %P %@] ";
+// What scripts that read the stock server's log expect.
+constexpr char kPattern[] = "%~%m%d %H:%M:%S.%f %P %s:%#] ";
+constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %~ %P %s:%#] ";
 
 std::array<std::atomic<bool>, 4> switches;  // by TRITONSERVER_LogLevel
 std::atomic<bool> terse{false};

@@ -59,10 +59,7 @@ bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) { return is_log_on(l
 
 TRITONSERVER_Error* TRITONSERVER_LogMessage(TRITONSERVER_LogLevel level, const char* filename,
                                             const int line, const char* msg) try {
-  const std::string_view path = filename == nullptr ? "" : filename;
-  const size_t slash = path.rfind('/');
-  const char* file = slash == std::string_view::npos ? filename : filename + slash + 1;
-  spdlog::log({filename == nullptr ? "" : file, line, ""}, log_level(level), "{}", msg);
+  spdlog::log({filename == nullptr ? "" : filename, line, ""}, log_level(level), "{}", msg);
   return nullptr;
 }
 NEREID_CATCH

@@ -89,6 +89,9 @@ TEST_F(LogFile, TablesKeepTheirLines) {
   });
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   const std::string text = with("cache_enabled");
+  EXPECT_THAT(text, ContainsRegex("(^|\n)I[0-9]{4} [0-9:.]+ [0-9]+ model_loading.cc:[0-9]+\\] "
+                                  "\"loading: m:1\"\n"));
+  EXPECT_THAT(text, ContainsRegex(" start_tables.cc:[0-9]+\\] \n\\+-"));
   EXPECT_THAT(text, HasSubstr("| Repository Agent | Path     |\n+------------------+----------+\n"
                               "| checksum         | built in |\n"));
   EXPECT_THAT(text, ContainsRegex("\n\\| rate_limit_resource\\[0\\] +\\| R1: 4, global +\\|\n"
