@@ -8,7 +8,6 @@
 
 #include <algorithm>
 
-#include "base/json.h"
 #include "server/config/config_fields.h"
 #include "server/config/config_json.h"
 #include "server/config/placeholders.h"
@@ -163,10 +162,6 @@ Status parse_again(const ModelConfig& config, Parsed& out) {
 Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
   if (text.size() > kMaxConfigBytes) {
     return invalid_argument("Invalid config override: larger than {} bytes", kMaxConfigBytes);
-  }
-  // protobuf's own JSON parser has no limit of nesting.
-  if (auto parsed = parse_json(text, kMaxNesting); !parsed.ok()) {
-    return annotate(parsed.status(), "Invalid config override");
   }
   pb::util::JsonParseOptions options;
   options.case_insensitive_enum_parsing = true;

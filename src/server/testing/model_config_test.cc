@@ -19,6 +19,33 @@ std::string error(const std::string& text) {
   return config.ok() ? "" : std::string(message(config.status()));
 }
 
+// A load's own configuration is read by the rules of protobuf's JSON parser, as the stock server
+// reads it.
+TEST(ModelConfig, JsonAsProtobufTakesIt) {
+  const auto read = [](const std::string& text) {
+    ConfigSource source;
+    source.text = text;
+    source.is_json = true;
+    source.model = "m";
+    return parse_model_config(source);
+  };
+  const auto config = read(
+      "{backend: 'x', \"maxBatchSize\": \"4\", \"platform\": null,"
+      "\"input\": [{\"name\": \"a\", \"data_type\": \"type_fp32\", \"dims\": [\"1\", 2.0]}],}");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->max_batch_size, 4);
+  EXPECT_EQ(config->inputs[0].datatype, TRITONSERVER_TYPE_FP32);
+  EXPECT_EQ(config->inputs[0].dims, (std::vector<int64_t>{1, 2}));
+  std::string deep;
+  for (int i = 0; i < 1'000'000; ++i) deep += "{\"a\":";
+  for (const std::string& text :
+       {std::string("[]"), std::string("{} x"), std::string("{\"no\": 1}"),
+        std::string("{\"name\": \"\\ud800\"}"), deep}) {
+    EXPECT_THAT(std::string(message(read(text).status())), HasSubstr("Invalid config override"))
+        << text.substr(0, 40);
+  }
+}
+
 TEST(ModelConfig, ReadsOddSpellings) {
   const auto config = parse_model_config(
       "# comment\nname: \"m\", backend: 'x';\nmax_batch_size: 8\n"
