@@ -1,0 +1,131 @@
+// What a model's configuration says to its backend; see triton.h.
+#include <algorithm>
+#include <charconv>
+
+#include "backend/common/triton.h"
+#include "base/json.h"
+
+namespace nereid::backend {
+
+StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
+  ModelSettings settings;
+  const char* text = nullptr;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelName(model, &text)));
+  settings.name = text;
+  uint64_t version = 0;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelVersion(model, &version)));
+  settings.version = static_cast<int64_t>(version);
+  TRITONBACKEND_ArtifactType artifact;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelRepository(model, &artifact, &text)));
+  settings.dir = text;
+  TRITONSERVER_Message* config_message = nullptr;
+  RETURN_IF_ERROR(take(TRITONBACKEND_ModelConfig(model, 1, &config_message)));
+  size_t size = 0;
+  Status status = take(TRITONSERVER_MessageSerializeToJson(config_message, &text, &size));
+  const std::string config_text = status.ok() ? std::string(text, size) : "";
+  take(TRITONSERVER_MessageDelete(config_message)).IgnoreError();
+  RETURN_IF_ERROR(status);
+  ASSIGN_OR_RETURN(const json::value config, parse_json(config_text));
+  const json::object& root = config.as_object();
+  if (const auto* parameters = root.if_contains("parameters"); parameters != nullptr) {
+    settings.parameters_ = parameters->as_object();
+  }
+  if (const auto* policy = root.if_contains("model_transaction_policy"); policy != nullptr) {
+    settings.decoupled = policy->as_object().at("decoupled").as_bool();
+  }
+  for (const auto& output : root.at("output").as_array()) {
+    const json::object& spec = output.as_object();
+    const std::string type(spec.at("data_type").as_string());  // TYPE_FP32, ...
+    const bool is_string = type == "TYPE_STRING";
+    settings.outputs.push_back(
+        {std::string(spec.at("name").as_string()),
+         is_string ? TRITONSERVER_TYPE_BYTES
+                   : TRITONSERVER_StringToDataType(type.substr(type.find('_') + 1).c_str()),
+         spec.at("dims").as_array().size()});
+  }
+  return settings;
+}
+
+Output ModelSettings::as_declared(Output output) const {
+  const OutputSpec* spec = this->output(output.name);
+  const auto is_32 = [](TRITONSERVER_DataType type) {
+    return type == TRITONSERVER_TYPE_INT32 || type == TRITONSERVER_TYPE_UINT32;
+  };
+  if (spec == nullptr || spec->datatype == output.datatype || !is_32(output.datatype)) {
+    return output;
+  }
+  if (is_32(spec->datatype)) {
+    output.datatype = spec->datatype;
+  } else if (spec->datatype == TRITONSERVER_TYPE_INT64 ||
+             spec->datatype == TRITONSERVER_TYPE_UINT64) {
+    std::string wide;
+    for (size_t at = 0; at < output.bytes.size(); at += sizeof(int32_t)) {
+      int32_t value = 0;
+      std::memcpy(&value, output.bytes.data() + at, sizeof value);
+      const int64_t number = output.datatype == TRITONSERVER_TYPE_UINT32
+                                 ? static_cast<int64_t>(static_cast<uint32_t>(value))
+                                 : value;
+      wide.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+    output.bytes = std::move(wide);
+    output.datatype = spec->datatype;
+  }
+  return output;
+}
+
+const ModelSettings::OutputSpec* ModelSettings::output(std::string_view wanted) const {
+  const auto it = std::find_if(outputs.begin(), outputs.end(),
+                               [&](const OutputSpec& o) { return o.name == wanted; });
+  return it == outputs.end() ? nullptr : &*it;
+}
+
+std::optional<std::string> ModelSettings::parameter(std::string_view key) const {
+  const auto* entry = parameters_.if_contains({key.data(), key.size()});
+  if (entry == nullptr) return std::nullopt;
+  const std::string value(entry->as_object().at("string_value").as_string());
+  if (value.empty() || value.starts_with("${")) return std::nullopt;
+  return value;
+}
+
+StatusOr<int64_t> ModelSettings::integer(std::string_view key, int64_t fallback) const {
+  const auto text = parameter(key);
+  if (!text) return fallback;
+  int64_t value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end) {
+    return invalid_argument("model '{}': parameter '{}' is '{}', expected an integer", name, key,
+                            *text);
+  }
+  return value;
+}
+
+StatusOr<double> ModelSettings::number(std::string_view key, double fallback) const {
+  const auto text = parameter(key);
+  if (!text) return fallback;
+  double value = 0;
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end) {
+    return invalid_argument("model '{}': parameter '{}' is '{}', expected a number", name, key,
+                            *text);
+  }
+  return value;
+}
+
+StatusOr<bool> ModelSettings::boolean(std::string_view key, bool fallback) const {
+  auto text = parameter(key);
+  if (!text) return fallback;
+  std::transform(text->begin(), text->end(), text->begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* word : {"true", "1", "t", "y", "yes"}) {
+    if (*text == word) return true;
+  }
+  for (const char* word : {"false", "0", "f", "n", "no"}) {
+    if (*text == word) return false;
+  }
+  return invalid_argument("model '{}': parameter '{}' is '{}', expected true or false", name, key,
+                          *text);
+}
+
+}  // namespace nereid::backend

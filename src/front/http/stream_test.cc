@@ -1,0 +1,149 @@
+// Streams over real sockets: the order of their pieces, clients that leave or do not read.
+#include <gmock/gmock.h>
+
+#include <atomic>
+
+#include "front/http/http_fixture.h"
+
+namespace nereid::front {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST_F(HttpTest, DisconnectReachesTheHandler) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  c.close();
+  EXPECT_TRUE(wait_disconnected());
+  EXPECT_EQ(listener_->stats().disconnects.load(), 1u);
+}
+
+TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  x->post([x] {
+    x->begin_stream({200, "text/plain", {}, ""});
+    x->write("first");
+  });
+  c.read("first");
+  EXPECT_FALSE(disconnected_);
+  c.close();
+  EXPECT_TRUE(wait_disconnected());
+}
+
+// The text of the chunks.
+std::string unchunked(std::string_view answer) {
+  std::string out;
+  answer.remove_prefix(answer.find("\r\n\r\n") + 4);
+  for (;;) {
+    const size_t size = std::stoul(std::string(answer.substr(0, answer.find("\r\n"))), nullptr, 16);
+    answer.remove_prefix(answer.find("\r\n") + 2);
+    out += answer.substr(0, size);
+    EXPECT_EQ(answer.substr(size, 2), "\r\n");
+    answer.remove_prefix(size + 2);
+    if (size == 0) return out;
+  }
+}
+
+// From one thread in every way, to a reader that is quick or has the kernel's buffers full.
+TEST_F(HttpTest, PiecesKeepTheirOrder) {
+  start();
+  for (const size_t size : {size_t{10}, size_t{40000}}) {
+    Client c(listener_->port());
+    c.send("GET /open HTTP/1.1\r\nConnection: close\r\n\r\n");
+    ExchangePtr x = wait_held();
+    std::string all;
+    std::atomic<int> num_here{0};
+    std::thread sender([&] {
+      // The small ones until the connection has waited for one.
+      for (int i = 0; i < 150 || (size < 1000 && num_here == 0 && i < 60000); ++i) {
+        const std::string piece(size + i, static_cast<char>('a' + i % 26));
+        all += piece;
+        const auto work = [&num_here, x, piece, here = std::this_thread::get_id()] {
+          num_here += std::this_thread::get_id() == here;
+          x->write(piece.substr(0, 5));
+          x->write(piece.substr(5));
+        };
+        i % 7 == 3 ? x->post(work) : x->deliver(work);
+        if (i % 10 == 0) std::this_thread::sleep_for(milliseconds(1));
+      }
+      x->deliver([x] { x->end(); });
+      x.reset();
+    });
+    if (size > 1000) std::this_thread::sleep_for(milliseconds(20));
+    const std::string got = c.read();
+    sender.join();
+    EXPECT_TRUE(unchunked(got) == all);
+    if (size < 1000) EXPECT_GT(num_here, 0);
+  }
+}
+
+// The thread that brings an answer sends it while the connection's event loop is busy.
+TEST_F(OneThreadHttpTest, AnAnswerNeedsNoEventLoop) {
+  start();
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  Client busy(listener_->port());
+  busy.send("GET /block HTTP/1.1\r\nConnection: close\r\n\r\n");
+  ExchangePtr blocked = wait_held();
+  ASSERT_NE(blocked, nullptr);
+  x->deliver([x] {
+    x->begin_stream({200, "text/plain", {}, ""});
+    x->write("all");
+    x->write(" of it");
+    x->end();
+  });
+  const std::string got = c.read("0\r\n\r\n");
+  EXPECT_THAT(got, StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_EQ(unchunked(got), "all of it");
+  gate_.count_down();
+  blocked->post([blocked] { blocked->send({200, "text/plain", {}, "free"}); });
+  EXPECT_THAT(busy.read(), HasSubstr("free"));
+  x.reset();
+  c.send("GET /hello HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(c.read("hi?"), HasSubstr("200 OK"));
+}
+
+TEST_F(HttpTest, PiecesForAClientThatHasGone) {
+  start();
+  for (int i = 0; i < 20; ++i) {
+    Client c(listener_->port());
+    c.send("GET /open HTTP/1.1\r\n\r\n");
+    ExchangePtr x = wait_held();
+    c.read("\r\n\r\n");
+    std::thread closer([&] { c.close(); });
+    for (int k = 0; k < 200; ++k) x->deliver([x] { x->write("piece"); });
+    closer.join();
+    EXPECT_TRUE(wait_disconnected());
+    std::lock_guard lock(mutex_);
+    disconnected_ = false;
+  }
+}
+
+TEST_F(HttpTest, ReaderThatDoesNotReadIsDropped) {
+  ListenerOptions options = patient();
+  options.max_unread_bytes = 1 << 20;
+  start(options);
+  Client c(listener_->port());
+  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  ExchangePtr x = wait_held();
+  ASSERT_NE(x, nullptr);
+  x->post([x] { x->begin_stream({200, "text/plain", {}, ""}); });
+  for (int i = 0; i < 200; ++i) {
+    x->post([x] { x->write(std::string(100000, 'z')); });
+  }
+  EXPECT_TRUE(wait_disconnected());
+}
+
+}  // namespace
+}  // namespace nereid::front
