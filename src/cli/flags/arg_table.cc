@@ -144,22 +144,34 @@ Status Args::set(const ArgFlag& flag, std::string value) {
   return ok();
 }
 
-StatusOr<Args> Args::parse(std::span<const ArgFlag> table, const std::vector<std::string>& words) {
+StatusOr<Args> Args::parse(const ArgTable& table, const std::vector<std::string>& words) {
   Args args;
-  for (const ArgFlag& flag : table) args.defaults_[first_name(flag)] = flag.fallback;
+  for (const ArgFlag& flag : table.flags) args.defaults_[first_name(flag)] = flag.fallback;
+  const std::vector<std::string> needed = split(table.words);
+  bool only_words = false;
   for (size_t i = 0; i < words.size(); ++i) {
     std::string word = words[i];
+    if (only_words || !is_flag(word)) {
+      if (args.words_.size() == needed.size()) {
+        return invalid_argument("unrecognized arguments: {}", word.substr(0, 80));
+      }
+      args.words_.push_back(std::move(word));
+      continue;
+    }
+    if (word == "--") {
+      only_words = true;
+      continue;
+    }
     if (word == "-h" || word == "--help") {
       args.wants_help_ = true;
       return args;
     }
-    if (!is_flag(word)) return invalid_argument("unrecognized arguments: {}", word.substr(0, 80));
     std::optional<std::string> value;
     if (const size_t equals = word.find('='); equals != word.npos) {
       value = word.substr(equals + 1);
       word.resize(equals);
     }
-    ASSIGN_OR_RETURN(const ArgFlag* flag, find_flag(table, word));
+    ASSIGN_OR_RETURN(const ArgFlag* flag, find_flag(table.flags, word));
     if (value && !takes_value(*flag))
       return invalid_argument("argument {}: ignored explicit argument '{}'", first_name(*flag),
                               value->substr(0, 80));
@@ -171,6 +183,11 @@ StatusOr<Args> Args::parse(std::span<const ArgFlag> table, const std::vector<std
     if (!value && !may_stand_alone(*flag))
       return invalid_argument("argument {}: expected one argument", first_name(*flag));
     RETURN_IF_ERROR(args.set(*flag, value ? *std::move(value) : alone_value(*flag)));
+  }
+  if (args.words_.size() < needed.size()) {
+    return invalid_argument(
+        "the following arguments are required: {}",
+        fmt::join(needed.begin() + static_cast<ptrdiff_t>(args.words_.size()), needed.end(), ", "));
   }
   return args;
 }
@@ -190,9 +207,18 @@ double Args::number(std::string_view name) const {
   return to_number<double>(text(name)).value_or(0);
 }
 
-std::string help_text(std::string_view program, std::span<const ArgFlag> table) {
-  std::string text = fmt::format("usage: {} [-h] [--flag value ...]\n\n", program);
-  for (const ArgFlag& flag : table) {
+namespace {
+
+std::string usage_line(const ArgTable& table) {
+  return fmt::format("usage: {} [-h] [--flag value ...]{}{}\n", table.program,
+                     table.words.empty() ? "" : " ", table.words);
+}
+
+}  // namespace
+
+std::string help_text(const ArgTable& table) {
+  std::string text = usage_line(table) + "\n";
+  for (const ArgFlag& flag : table.flags) {
     text += fmt::format("  {}{}\n        {}{}", fmt::join(split(flag.names), ", "), metavar(flag),
                         flag.help, note_of(flag.use));
     if (*flag.fallback) text += fmt::format("; default {}", flag.fallback);
@@ -201,38 +227,45 @@ std::string help_text(std::string_view program, std::span<const ArgFlag> table) 
   return text;
 }
 
-int run_tool(std::string_view program, std::span<const ArgFlag> table, int argc, char** argv,
-             std::string_view total, Status (*run)(const Args&)) {
+int run_tool(const ArgTable& table, int argc, char** argv,
+             const std::function<Status(const Args&)>& run) {
   const StatusOr<Args> args = Args::parse(table, {argv + std::min(argc, 1), argv + argc});
   if (!args.ok()) {
-    fmt::print(stderr, "usage: {} [-h] [--flag value ...]\n{}: error: {}\n", program, program,
+    fmt::print(stderr, "{}{}: error: {}\n", usage_line(table), table.program,
                message(args.status()));
     return absl::IsUnimplemented(args.status()) ? 1 : 2;
   }
   if (args->wants_help()) {
-    fmt::print("{}", help_text(program, table));
+    fmt::print("{}", help_text(table));
     return 0;
   }
+  const Status status = run(*args);
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}: error: {}\n", table.program, message(status));
+  return 1;
+}
+
+void warn_of_ignored(const Args& args) {
+  if (args.ignored().empty()) return;
+  log_warn("these flags have no effect here: {}", fmt::join(args.ignored(), " "));
+}
+
+Status run_timed(const Args& args, std::string_view total, Status (*run)(const Args&)) {
   fmt::print("nereid version: {}\n", NEREID_VERSION);
-  const std::string& level = args->text("--log_level");
+  const std::string& level = args.text("--log_level");
   const bool is_detail = level == "verbose" || level == "trace";
-  Status status = set_log_level(level == "warning"          ? "warn"
+  RETURN_IF_ERROR(set_log_level(level == "warning"          ? "warn"
                                 : level == "internal_error" ? "error"
                                 : is_detail                 ? "debug"
-                                                            : level);
-  if (!args->ignored().empty())
-    log_warn("these flags have no effect here: {}", fmt::join(args->ignored(), " "));
+                                                            : level));
+  warn_of_ignored(args);
   const auto start = std::chrono::steady_clock::now();
-  if (status.ok()) status = run(*args);
-  if (!status.ok()) {
-    fmt::print(stderr, "{}: error: {}\n", program, message(status));
-    return 1;
-  }
+  RETURN_IF_ERROR(run(args));
   const auto seconds =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start)
           .count();
   fmt::print("{}: {:02}:{:02}:{:02}\n", total, seconds / 3600, seconds / 60 % 60, seconds % 60);
-  return 0;
+  return ok();
 }
 
 }  // namespace nereid::cli

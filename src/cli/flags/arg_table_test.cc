@@ -14,12 +14,12 @@ using testing::HasSubstr;
 using Words = std::vector<std::string>;
 
 Args parse(const Words& words) {
-  auto args = Args::parse(kBuildFlags, words);
+  auto args = Args::parse({"trtllm-build", kBuildFlags}, words);
   EXPECT_TRUE(args.ok()) << args.status();
   return args.ok() ? *std::move(args) : Args();
 }
 std::string refusal(const Words& words) {
-  const auto args = Args::parse(kBuildFlags, words);
+  const auto args = Args::parse({"trtllm-build", kBuildFlags}, words);
   return args.ok() ? "accepted" : std::string(message(args.status()));
 }
 
@@ -66,10 +66,24 @@ TEST(ArgTable, WhatComesLaterIsNamed) {
   EXPECT_EQ(refusal({"--lora_plugin", "disable", "--max_draft_len", "0"}), "accepted");
 }
 
+TEST(ArgTable, WordsStandAnywhere) {
+  constexpr ArgFlag kFlags[] = {{"--force -f", ArgKind::kFlag, ArgUse::kActed, "", "", ""}};
+  const ArgTable table{"tool", kFlags, "FILE VALUES"};
+  const auto words = [&](const Words& given) {
+    const auto args = Args::parse(table, given);
+    return args.ok() ? args->words() : Words{std::string(message(args.status()))};
+  };
+  EXPECT_THAT(words({"a", "-f", "b"}), ElementsAre("a", "b"));
+  EXPECT_THAT(words({"--", "-f", "--force"}), ElementsAre("-f", "--force"));
+  EXPECT_THAT(words({"a"}), ElementsAre("the following arguments are required: VALUES"));
+  EXPECT_THAT(words({"a", "b", "c"}), ElementsAre("unrecognized arguments: c"));
+  EXPECT_THAT(help_text(table), HasSubstr("usage: tool [-h] [--flag value ...] FILE VALUES\n"));
+}
+
 TEST(ArgTable, WhatHasNoEffectIsListed) {
   EXPECT_THAT(parse({"--workers", "4", "--fast_build"}).ignored(),
               ElementsAre("--workers", "--fast_build"));
-  EXPECT_THAT(help_text("trtllm-build", kBuildFlags), HasSubstr("--max_batch_size N"));
+  EXPECT_THAT(help_text({"trtllm-build", kBuildFlags}), HasSubstr("--max_batch_size N"));
 }
 
 }  // namespace

@@ -207,8 +207,9 @@ Status convert(const Args& args) {
 }  // namespace
 
 int convert_checkpoint_main(int argc, char** argv) {
-  return run_tool("convert_checkpoint", kConvertFlags, argc, argv,
-                  "Total time of converting checkpoints", convert);
+  return run_tool({"convert_checkpoint", kConvertFlags}, argc, argv, [](const Args& args) {
+    return run_timed(args, "Total time of converting checkpoints", convert);
+  });
 }
 
 }  // namespace nereid::cli

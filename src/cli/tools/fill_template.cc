@@ -6,7 +6,7 @@
 
 #include "base/file.h"
 #include "base/nearest.h"
-#include "cli/flags/arguments.h"
+#include "cli/flags/arg_table.h"
 #include "cli/repository/repository.h"
 #include "cli/tools/tools.h"
 
@@ -79,13 +79,9 @@ bool known_elsewhere(const std::string& name) {
   return false;
 }
 
-Status run(const ParsedArguments& arguments) {
-  if (arguments.words.size() != 2) {
-    return invalid_argument("two words are needed, FILE and SUBSTITUTIONS; got {}",
-                            arguments.words.size());
-  }
-  const std::string& path = arguments.words[0];
-  ASSIGN_OR_RETURN(const Substitutions values, parse_substitutions(arguments.words[1]));
+Status fill_file(const Args& args) {
+  const std::string& path = args.words()[0];
+  ASSIGN_OR_RETURN(const Substitutions values, parse_substitutions(args.words()[1]));
   ASSIGN_OR_RETURN(const std::string text, read_file(path));
   std::set<std::string> unused;
   ASSIGN_OR_RETURN(const std::string filled, fill_config(text, path, values, &unused));
@@ -93,7 +89,7 @@ Status run(const ParsedArguments& arguments) {
     std::fprintf(stderr, "fill_template: '%s' does not exist in %s: ignored\n", name.c_str(),
                  path.c_str());
   }
-  if (arguments.has("--in_place")) return write_file_atomic(path, filled);
+  if (args.is_on("--in_place")) return write_file_atomic(path, filled);
   std::printf("%s\n", filled.c_str());
   return ok();
 }
@@ -161,24 +157,10 @@ StatusOr<std::string> fill_config(std::string_view text, const std::string& path
 }
 
 int fill_template_main(int argc, char** argv) {
-  const std::vector<ArgumentSpec> specs = {
-      {"--in_place", "-i", "", "write the file instead of printing the result"}};
-  const auto arguments = parse_arguments(specs, argc, argv);
-  const std::string usage = usage_text("fill_template", "FILE name:value,name:value...", specs);
-  if (!arguments.ok()) {
-    std::fprintf(stderr, "%sfill_template: error: %s\n", usage.c_str(),
-                 std::string(message(arguments.status())).c_str());
-    return 2;
-  }
-  if (arguments->wants_help) {
-    std::printf("%s", usage.c_str());
-    return 0;
-  }
-  if (const Status status = run(*arguments); !status.ok()) {
-    std::fprintf(stderr, "fill_template: %s\n", std::string(message(status)).c_str());
-    return 1;
-  }
-  return 0;
+  constexpr ArgFlag kFlags[] = {{"--in_place -i", ArgKind::kFlag, ArgUse::kActed, "", "",
+                                 "write the file instead of printing the result"}};
+  return run_tool({"fill_template", kFlags, "FILE name:value,name:value..."}, argc, argv,
+                  fill_file);
 }
 
 }  // namespace nereid::cli

@@ -84,7 +84,7 @@ TEST(FillTemplate, WritesInPlaceOrPrintsAndFailsWithAStatus) {
   EXPECT_EQ(call({"fill_template", "--in_place", file, "no_such_name:1"}), 1);
   EXPECT_EQ(call({"fill_template", "-i", file, "a"}), 1);
   EXPECT_EQ(call({"fill_template", "-i", (dir / "missing").string(), "a:b"}), 1);
-  EXPECT_EQ(call({"fill_template", "-i", file}), 1);
+  EXPECT_EQ(call({"fill_template", "-i", file}), 2);
   EXPECT_EQ(call({"fill_template", "--unknown", file, "a:b"}), 2);
   std::filesystem::remove_all(dir);
 }

@@ -16,7 +16,7 @@
 namespace nereid::cli {
 namespace {
 
-constexpr size_t kMaxConfigBytes = size_t{16} << 20;
+constexpr size_t kMaxBuildConfigBytes = size_t{16} << 20;
 
 struct Limits {
   int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
@@ -178,7 +178,7 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
           {"use_mrope", false}};
 }
 
-Status check(const Args& args) {
+Status check_build_flags(const Args& args) {
   if (!args.given("--checkpoint_dir") && !args.given("--model_config"))
     return invalid_argument("--checkpoint_dir: is missing; give a checkpoint directory");
   if (args.is_on("--strip_plan"))
@@ -195,14 +195,14 @@ Status check(const Args& args) {
 // A directory for a config.json that was given alone.
 StatusOr<ScratchDir> directory_of(const std::string& config) {
   ASSIGN_OR_RETURN(ScratchDir dir, ScratchDir::create());
-  ASSIGN_OR_RETURN(const std::string text, read_file(config, kMaxConfigBytes));
+  ASSIGN_OR_RETURN(const std::string text, read_file(config, kMaxBuildConfigBytes));
   RETURN_IF_ERROR(write_file_atomic(dir.path() / "config.json", text));
   log_warn("{}: has no weights, so the engine's are random", config);
   return dir;
 }
 
 Status build(const Args& args) {
-  RETURN_IF_ERROR(check(args));
+  RETURN_IF_ERROR(check_build_flags(args));
   const std::string source =
       args.text(args.given("--checkpoint_dir") ? "--checkpoint_dir" : "--model_config");
   std::optional<ScratchDir> scratch;
@@ -237,8 +237,9 @@ Status build(const Args& args) {
 }  // namespace
 
 int trtllm_build_main(int argc, char** argv) {
-  return run_tool("trtllm-build", kBuildFlags, argc, argv, "Total time of building all engines",
-                  build);
+  return run_tool({"trtllm-build", kBuildFlags}, argc, argv, [](const Args& args) {
+    return run_timed(args, "Total time of building all engines", build);
+  });
 }
 
 }  // namespace nereid::cli

@@ -3,7 +3,6 @@
 #include <spawn.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,24 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-StatusOr<int64_t> integer(const ParsedArguments& arguments, const char* name, const char* otherwise,
-                          int64_t low, int64_t high) {
-  const std::string text = arguments.value(name, otherwise);
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end || value < low || value > high) {
-    return invalid_argument("argument {}: '{}' is not an integer from {} to {}", name, text, low,
-                            high);
-  }
-  return value;
+StatusOr<int64_t> integer(const Args& args, const char* name, int64_t low, int64_t high) {
+  const int64_t value = args.integer(name);
+  if (value >= low && value <= high) return value;
+  return invalid_argument("argument {}: '{}' is not an integer from {} to {}", name, value, low,
+                          high);
 }
 
-Status check_ranks(const ParsedArguments& arguments) {
-  ASSIGN_OR_RETURN(const int64_t world_size, integer(arguments, "--world_size", "1", 1, 1 << 20));
-  const bool multi_model = arguments.has("--multi-model");
-  const bool no_spawn = arguments.has("--disable-spawn-processes");
-  if (arguments.has("--no-mpi") && world_size != 1) {
+Status check_ranks(const Args& args) {
+  ASSIGN_OR_RETURN(const int64_t world_size, integer(args, "--world_size", 1, 1 << 20));
+  const bool multi_model = args.is_on("--multi-model");
+  const bool no_spawn = args.is_on("--disable-spawn-processes");
+  if (args.is_on("--no-mpi") && world_size != 1) {
     return invalid_argument("world size must be 1 when using no-mpi");
   }
   if (multi_model && !no_spawn && world_size != 1) {
@@ -114,68 +107,70 @@ Status start(const LaunchPlan& plan) {
   return ok();
 }
 
-Status launch(const ParsedArguments& arguments) {
-  if (!arguments.words.empty()) {
-    return invalid_argument("unrecognized arguments: {}", arguments.words[0]);
-  }
+Status launch(const Args& args) {
+  warn_of_ignored(args);
   std::error_code error;
   const std::string bin = fs::read_symlink("/proc/self/exe", error).parent_path().string();
-  ASSIGN_OR_RETURN(const LaunchPlan plan, plan_launch(arguments, bin));
-  RETURN_IF_ERROR(refuse_second_server(arguments.has("--force")));
+  ASSIGN_OR_RETURN(const LaunchPlan plan, plan_launch(args, bin));
+  RETURN_IF_ERROR(refuse_second_server(args.is_on("--force")));
   return start(plan);
 }
 
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr ArgFlag kLaunchFlags[] = {
+    {"--world_size", kInteger, kActed, "", "1", "number of ranks; only 1 works yet"},
+    {"--tritonserver", kText, kActed, "", "",
+     "server executable; without it the one beside this program"},
+    {"--grpc_port", kInteger, kActed, "", "8001", "of gRPC"},
+    {"--http_port", kInteger, kActed, "", "8000", "of HTTP"},
+    {"--metrics_port", kInteger, kActed, "", "8002", "of the metrics page"},
+    {"--force -f", kFlag, kActed, "", "", "start even when a tritonserver is running"},
+    {"--log", kFlag, kActed, "", "", "log verbosely, to the file of --log-file"},
+    {"--log-file", kText, kActed, "", "triton_log.txt", "that file"},
+    {"--model_repo", kText, kActed, "", "",
+     "model repository; without it all_models/gpt beside this program"},
+    {"--tensorrt_llm_model_name", kText, kIgnored, "", "", "models that ranks above 0 load: A,B"},
+    {"--multi-model", kFlag, kActed, "", "", "several TensorRT-LLM models in one server"},
+    {"--disable-spawn-processes", kFlag, kActed, "", "",
+     "with --multi-model: ranks come from mpirun"},
+    {"--multimodal_gpu0_cuda_mem_pool_bytes", kInteger, kActed, "", "0",
+     "CUDA memory pool of GPU 0"},
+    {"--oversubscribe", kFlag, kIgnored, "", "", "of mpirun"},
+    {"--no-mpi", kFlag, kActed, "", "", "without mpirun, which one rank never needs"},
+    {"--trtllm_llmapi_launch", kFlag, kOnly, "", "", "the Python LLM API"},
+    {"--exit_timeout", kInteger, kActed, "", "",
+     "how many seconds running requests may take at the end"},
+};
+
 }  // namespace
 
-std::vector<ArgumentSpec> launch_options() {
-  return {
-      {"--world_size", "", "N", "number of ranks; only 1 works yet"},
-      {"--tritonserver", "", "PATH", "server executable; default: the one beside this program"},
-      {"--grpc_port", "", "PORT", "default 8001"},
-      {"--http_port", "", "PORT", "default 8000"},
-      {"--metrics_port", "", "PORT", "default 8002"},
-      {"--force", "-f", "", "start even when a tritonserver is running"},
-      {"--log", "", "", "log verbosely, to the file of --log-file"},
-      {"--log-file", "", "FILE", "default triton_log.txt"},
-      {"--model_repo", "", "DIR", "model repository; default: all_models/gpt beside this program"},
-      {"--tensorrt_llm_model_name", "", "A,B", "models that ranks above 0 load"},
-      {"--multi-model", "", "", "several TensorRT-LLM models in one server"},
-      {"--disable-spawn-processes", "", "", "with --multi-model: ranks come from mpirun"},
-      {"--multimodal_gpu0_cuda_mem_pool_bytes", "", "N", "CUDA memory pool of GPU 0"},
-      {"--oversubscribe", "", "", "of mpirun; no effect on one rank"},
-      {"--no-mpi", "", "", "without mpirun, which one rank never needs"},
-      {"--trtllm_llmapi_launch", "", "", "not supported"},
-      {"--exit_timeout", "", "SECS", "how long running requests may take at the end"},
-  };
-}
+const ArgTable kLaunchTable{"launch_triton_server", kLaunchFlags};
 
-StatusOr<LaunchPlan> plan_launch(const ParsedArguments& arguments, const std::string& bin) {
-  RETURN_IF_ERROR(check_ranks(arguments));
-  if (arguments.has("--trtllm_llmapi_launch")) {
-    return unsupported("--trtllm_llmapi_launch: the Python LLM API is not part of this server");
-  }
+StatusOr<LaunchPlan> plan_launch(const Args& args, const std::string& bin) {
+  RETURN_IF_ERROR(check_ranks(args));
   LaunchPlan plan;
   auto& command = plan.command;
-  command = {arguments.value("--tritonserver", bin + "/tritonserver"),
-             "--model-repository=" + arguments.value("--model_repo", bin + "/../all_models/gpt")};
-  struct Port {
-    const char *option, *flag, *otherwise;
+  const auto text_or = [&](const char* name, const std::string& otherwise) {
+    return args.given(name) ? args.text(name) : otherwise;
   };
-  for (const Port& port :
-       {Port{"--grpc_port", "--grpc-port", "8001"}, Port{"--http_port", "--http-port", "8000"},
-        Port{"--metrics_port", "--metrics-port", "8002"}}) {
-    ASSIGN_OR_RETURN(const int64_t number,
-                     integer(arguments, port.option, port.otherwise, 0, 65535));
-    command.push_back(fmt::format("{}={}", port.flag, number));
+  command = {text_or("--tritonserver", bin + "/tritonserver"),
+             "--model-repository=" + text_or("--model_repo", bin + "/../all_models/gpt")};
+  for (const auto& [option, flag] :
+       {std::pair{"--grpc_port", "--grpc-port"}, std::pair{"--http_port", "--http-port"},
+        std::pair{"--metrics_port", "--metrics-port"}}) {
+    ASSIGN_OR_RETURN(const int64_t number, integer(args, option, 0, 65535));
+    command.push_back(fmt::format("{}={}", flag, number));
   }
-  if (arguments.has("--log")) {
+  if (args.is_on("--log")) {
     command.push_back("--log-verbose=3");
-    command.push_back("--log-file=" + arguments.value("--log-file", "triton_log.txt"));
+    command.push_back("--log-file=" + args.text("--log-file"));
   }
-  ASSIGN_OR_RETURN(const int64_t pool, integer(arguments, "--multimodal_gpu0_cuda_mem_pool_bytes",
-                                               "0", 0, int64_t{1} << 50));
+  ASSIGN_OR_RETURN(const int64_t pool,
+                   integer(args, "--multimodal_gpu0_cuda_mem_pool_bytes", 0, int64_t{1} << 50));
   if (pool > 0) command.push_back(fmt::format("--cuda-memory-pool-byte-size=0:{}", pool));
-  if (arguments.has("--multi-model")) {
+  if (args.is_on("--multi-model")) {
     plan.environment = {{"TRTLLM_ORCHESTRATOR", "1"}, {"TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES", "1"}};
     if (is_newer_than_24_06(std::getenv("NVIDIA_TRITON_SERVER_VERSION"))) {
       command.insert(command.end(),
@@ -185,8 +180,8 @@ StatusOr<LaunchPlan> plan_launch(const ParsedArguments& arguments, const std::st
       }
     }
   }
-  if (arguments.has("--exit_timeout")) {
-    ASSIGN_OR_RETURN(const int64_t seconds, integer(arguments, "--exit_timeout", "", 0, 86400));
+  if (args.given("--exit_timeout")) {
+    ASSIGN_OR_RETURN(const int64_t seconds, integer(args, "--exit_timeout", 0, 86400));
     command.push_back(fmt::format("--exit-timeout-secs={}", seconds));
   }
   command.insert(command.end(), {"--disable-auto-complete-config",
@@ -195,23 +190,7 @@ StatusOr<LaunchPlan> plan_launch(const ParsedArguments& arguments, const std::st
 }
 
 int launch_triton_server_main(int argc, char** argv) {
-  const auto specs = launch_options();
-  const auto arguments = parse_arguments(specs, argc, argv);
-  const std::string usage = usage_text("launch_triton_server", "", specs);
-  if (!arguments.ok()) {
-    std::fprintf(stderr, "%slaunch_triton_server: error: %s\n", usage.c_str(),
-                 std::string(message(arguments.status())).c_str());
-    return 2;
-  }
-  if (arguments->wants_help) {
-    std::printf("%s", usage.c_str());
-    return 0;
-  }
-  if (const Status status = launch(*arguments); !status.ok()) {
-    std::fprintf(stderr, "launch_triton_server: %s\n", std::string(message(status)).c_str());
-    return 1;
-  }
-  return 0;
+  return run_tool(kLaunchTable, argc, argv, launch);
 }
 
 }  // namespace nereid::cli

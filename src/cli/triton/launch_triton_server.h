@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/flags/arguments.h"
+#include "cli/flags/arg_table.h"
 
 namespace nereid::cli {
 
@@ -15,11 +15,10 @@ struct LaunchPlan {
   std::map<std::string, std::string> environment;  // variables set for it
 };
 
-// The options of the launcher.
-std::vector<ArgumentSpec> launch_options();
+extern const ArgTable kLaunchTable;
 
 // `bin` is the folder of this program: the server beside it is the default. InvalidArgument names
 // the option; Unimplemented for what needs more than one rank.
-StatusOr<LaunchPlan> plan_launch(const ParsedArguments& arguments, const std::string& bin);
+StatusOr<LaunchPlan> plan_launch(const Args& args, const std::string& bin);
 
 }  // namespace nereid::cli
