@@ -34,19 +34,10 @@ std::pair<double, int> extent(const std::vector<const TextField*>& dims) {
   return {size, num_variable};
 }
 
-bool has_placeholder(const std::vector<const TextField*>& fields) {
-  for (const auto* field : fields) {
-    if (field->value.starts_with("${")) return true;
-  }
-  return false;
-}
-
 void check_reshape(const TextField& tensor, const std::string& field, const Report& report) {
   const TextField* reshape = tensor.find("reshape");
   const auto dims = tensor.all("dims");
-  if (reshape == nullptr || has_placeholder(dims)) return;
-  const auto shape = reshape->all("shape");
-  if (has_placeholder(shape) || extent(shape) == extent(dims)) return;
+  if (reshape == nullptr || extent(reshape->all("shape")) == extent(dims)) return;
   report(reshape->line, field + " reshape",
          "has another number of elements, or of variable dimensions, than dims");
 }
@@ -54,6 +45,7 @@ void check_reshape(const TextField& tensor, const std::string& field, const Repo
 void check_tensors(const TextField& config, const char* kind, const Report& report) {
   std::set<std::string> seen;
   for (const auto* tensor : config.all(kind)) {
+    if (tensor->line == 0) continue;
     const std::string name = tensor->text("name");
     const std::string field = fmt::format("{} '{}'", kind, name);
     if (name.empty()) report(tensor->line, kind, "has no name");
@@ -61,7 +53,7 @@ void check_tensors(const TextField& config, const char* kind, const Report& repo
     if (tensor->find("dims") == nullptr) report(tensor->line, field, "has no dims");
     check_reshape(*tensor, field, report);
     for (const auto* dim : tensor->all("dims")) {
-      if (dim->value != "-1" && number_of(dim->value) < 1 && !dim->value.starts_with("${")) {
+      if (dim->value != "-1" && number_of(dim->value) < 1) {
         report(dim->line, field + " dims",
                fmt::format("is {}, expected an integer of at least 1, or -1", dim->value));
       }
@@ -75,10 +67,9 @@ void check_tensors(const TextField& config, const char* kind, const Report& repo
 
 void check_batching(const TextField& config, const Report& report) {
   const TextField* batching = config.find("dynamic_batching");
-  if (batching == nullptr || config.text("max_batch_size").starts_with("${")) return;
+  if (batching == nullptr) return;
   const int64_t limit = number_of(config.text("max_batch_size"));
   for (const auto* size : batching->all("preferred_batch_size")) {
-    if (size->value.starts_with("${")) continue;
     if (number_of(size->value) < 1 || number_of(size->value) > limit) {
       report(size->line, "dynamic_batching.preferred_batch_size",
              fmt::format("is {}, expected 1 to {}, the max_batch_size", size->value, limit));
@@ -90,7 +81,7 @@ void check_instance_groups(const TextField& config, const Report& report) {
   for (const auto* group : config.all("instance_group")) {
     const TextField* kind = group->find("kind");
     const std::string value = kind == nullptr ? "KIND_AUTO" : kind->value;
-    if (value == "KIND_GPU" || value == "1") {
+    if (value == "KIND_GPU") {
       report(kind->line, "instance_group.kind",
              "is KIND_GPU, expected KIND_CPU, KIND_MODEL or KIND_AUTO: the core runs instances on "
              "the CPU, and a model's parameters say which GPU it uses");
@@ -107,8 +98,7 @@ void check_warmup(const TextField& config, const Report& report) {
     const std::string field = fmt::format("model_warmup '{}'", sample->text("name"));
     const std::string limit = config.text("max_batch_size");
     const TextField* size = sample->find("batch_size");
-    if (size != nullptr && !limit.starts_with("${") &&
-        number_of(size->value) > std::max<int64_t>(1, number_of(limit))) {
+    if (size != nullptr && number_of(size->value) > std::max<int64_t>(1, number_of(limit))) {
       report(size->line, field + " batch_size",
              fmt::format("is {}, more than the max_batch_size {}", size->value, number_of(limit)));
     }

@@ -22,16 +22,6 @@ const TextField* tensor_of(const TextField& config, const char* kind, const std:
   return nullptr;
 }
 
-bool is_true(const std::string& text) {
-  return text == "true" || text == "True" || text == "t" || text == "1";
-}
-
-// The type by its place in the repository; "" when it is a placeholder.
-std::string type_of(const TextField& tensor) {
-  const std::string type = tensor.text("data_type");
-  return type.starts_with("${") ? "" : type;
-}
-
 class EnsembleCheck {
  public:
   EnsembleCheck(const TextField& config, const TextModels& models, const Report& report)
@@ -46,7 +36,7 @@ class EnsembleCheck {
     }
     for (const auto* input : config_.all("input")) {
       written_.insert(input->text("name"));
-      types_[input->text("name")] = type_of(*input);
+      types_[input->text("name")] = input->text("data_type");
     }
     for (const auto* step : scheduling->all("step")) {
       for (const auto* entry : step->all("output_map")) written_.insert(entry->text("value"));
@@ -83,7 +73,7 @@ class EnsembleCheck {
     check_map(step, "output_map", target, "output", field);
     for (const auto* input : target.all("input")) {
       const std::string name = input->text("name");
-      if (is_true(input->text("optional")) || given.contains(name)) continue;
+      if (input->text("optional") == "true" || given.contains(name)) continue;
       report_(step.line, field + " input_map",
               fmt::format("lacks '{}', which '{}' needs", name, model));
     }
@@ -104,7 +94,7 @@ class EnsembleCheck {
                 fmt::format("'{}' has no {} '{}'.{}", step.text("model_name"), kind, key,
                             did_you_mean(key, names)));
       } else {
-        check_type(*entry, at, value, type_of(*tensor));
+        check_type(*entry, at, value, tensor->text("data_type"));
       }
       if (std::string_view(kind) == "output") continue;
       read_.insert(value);

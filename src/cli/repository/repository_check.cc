@@ -119,16 +119,11 @@ class Checker {
       report(0, "", is_missing ? "there is no such file" : std::string(message(text.status())));
       return std::nullopt;
     }
-    TextModel model{path.string(), parse_text_config(*text, report)};
+    TextModel model{path.string(), read_text_config(*text, report)};
     const TextField& config = model.config;
-    model_config_schema().check(config, "ModelConfig", report);
     if (const auto* given = config.find("name"); given != nullptr && given->value != name) {
       report(given->line, "name",
              fmt::format("is '{}', expected '{}', the folder's name", given->value, name));
-    }
-    if (config.text("max_batch_size") == "${triton_max_batch_size}") {
-      report(config.find("max_batch_size")->line, "max_batch_size",
-             "is the placeholder ${triton_max_batch_size}, expected an integer");
     }
     check_config_text(config, report);
     const std::string backend = check_backend(config, dir, report);

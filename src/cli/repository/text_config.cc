@@ -1,172 +1,184 @@
-// Parser of protobuf text; see text_config.h.
+// See text_config.h. The schema is proto/model_config.proto, in a pool of its own: the core's
+// library has the generated ModelConfig in the global one.
 #include "cli/repository/text_config.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+#include <google/protobuf/descriptor.pb.h>
+#include <google/protobuf/dynamic_message.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/text_format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+
+#include "base/check.h"
+#include "base/nearest.h"
+#include "base/placeholders.h"
 
 namespace nereid::cli {
 namespace {
 
+namespace pb = google::protobuf;
+using Tokenizer = pb::io::Tokenizer;
+using Places = pb::TextFormat::ParseInfoTree;
 constexpr int kMaxNesting = 64;
 
-bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool is_word(char c) {
-  return c == '_' || c == '.' || c == '-' || c == '+' || (c >= '0' && c <= '9') ||
-         (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-struct Token {
-  enum class Kind { kWord, kString, kSymbol, kEnd } kind = Kind::kEnd;
-  std::string text;
-  int line = 1;
-  bool is(char c) const { return kind == Kind::kSymbol && text[0] == c; }
+constexpr unsigned char kDescriptors[] = {
+#include "model_config_descriptors.inc"
 };
 
-class Parser {
- public:
-  Parser(std::string_view text, const Report& report) : text_(text), report_(report) { next(); }
+struct Schema {
+  Schema() {
+    pb::FileDescriptorSet files;
+    NEREID_CHECK(files.ParseFromArray(kDescriptors, sizeof kDescriptors));
+    for (const auto& file : files.file()) NEREID_CHECK(pool.BuildFile(file) != nullptr);
+  }
+  pb::DescriptorPool pool;
+  pb::DynamicMessageFactory factory{&pool};
+};
 
-  TextField parse() {
-    TextField root;
-    root.is_message = true;
-    root.line = 1;
-    while (token_.kind != Token::Kind::kEnd) {
-      fields(root, 0);
-      if (token_.kind == Token::Kind::kEnd) break;
-      report_(token_.line, "", fmt::format("'{}' closes nothing", token_.text));
-      next();
+Schema& schema() {
+  static Schema schema;
+  return schema;
+}
+
+// The n-th text in quotes of a message of protobuf's.
+std::string quoted(const std::string& text, int n) {
+  size_t begin = 0;
+  for (int i = 0; i < 2 * n + 1 && begin != text.npos; ++i) begin = text.find('"', begin) + 1;
+  const size_t end = text.find('"', begin);
+  return end == text.npos ? "" : text.substr(begin, end - begin);
+}
+
+// The values that a field of that name may have, in whatever message.
+void add_values(const pb::Descriptor& type, const std::string& field, std::set<std::string>& to) {
+  for (int i = 0; i < type.nested_type_count(); ++i) add_values(*type.nested_type(i), field, to);
+  const auto* found = type.FindFieldByName(field);
+  if (found == nullptr || found->enum_type() == nullptr) return;
+  for (int i = 0; i < found->enum_type()->value_count(); ++i) {
+    to.insert(found->enum_type()->value(i)->name());
+  }
+}
+
+// What the tokenizer and the parser say, in our words where they can help.
+class Reporter : public pb::io::ErrorCollector {
+ public:
+  explicit Reporter(const Report& report) : report_(report) {}
+
+  void AddError(int line, pb::io::ColumnNumber, const std::string& text) override {
+    constexpr std::string_view kNoValue = "Unknown enumeration value of ";
+    if (!text.starts_with(kNoValue)) return report_(line + 1, "", text);
+    const std::string value = quoted(text, 0), field = quoted(text, 1);
+    std::set<std::string> known;
+    const auto* file = schema().pool.FindFileByName("model_config.proto");
+    for (int i = 0; i < file->message_type_count(); ++i) {
+      add_values(*file->message_type(i), field, known);
     }
-    return root;
+    report_(line + 1, field,
+            fmt::format("is '{}', expected one of {}.{}", value, fmt::join(known, ", "),
+                        did_you_mean(value, known)));
+  }
+  // Of a field that does not exist.
+  void AddWarning(int line, pb::io::ColumnNumber, const std::string& text) override {
+    const std::string field = quoted(text, 1);
+    const auto* type = schema().pool.FindMessageTypeByName(quoted(text, 0));
+    if (type == nullptr) return report_(line + 1, "", text);
+    std::set<std::string> known;
+    for (int i = 0; i < type->field_count(); ++i) known.insert(type->field(i)->name());
+    report_(line + 1, field,
+            fmt::format("{} has no such field.{}", type->name(), did_you_mean(field, known)));
   }
 
  private:
-  // Fields until a closing bracket or the end.
-  void fields(TextField& to, int depth) {
-    while (token_.kind != Token::Kind::kEnd && !token_.is('}') && !token_.is('>') &&
-           !token_.is(']')) {
-      if (token_.kind != Token::Kind::kWord) {
-        report_(token_.line, "", fmt::format("expected a field's name, found '{}'", token_.text));
-        next();
-        continue;
-      }
-      const Token name = token_;
-      next();
-      const bool has_colon = token_.is(':');
-      if (has_colon) next();
-      values(to, name, has_colon, depth);
-      if (token_.is(',') || token_.is(';')) next();
-    }
-  }
-
-  void values(TextField& to, const Token& name, bool has_colon, int depth) {
-    if (!token_.is('[')) return value(to, name, has_colon, depth);
-    next();
-    while (token_.kind != Token::Kind::kEnd && !token_.is(']')) {
-      const size_t before = at_;
-      value(to, name, true, depth);
-      if (token_.is(',')) {
-        next();
-        if (token_.is(']')) report_(token_.line, name.text, "a list must not end with a comma");
-      } else if (!token_.is(']') && token_.kind != Token::Kind::kEnd) {
-        report_(token_.line, name.text,
-                fmt::format("expected ',' or ']' in a list, found '{}'", token_.text));
-        if (at_ == before) next();
-      }
-    }
-    close(']', name);
-  }
-
-  void value(TextField& to, const Token& name, bool has_colon, int depth) {
-    TextField field;
-    field.name = name.text;
-    field.line = name.line;
-    if (token_.is('{') || token_.is('<')) {
-      const char end = token_.is('{') ? '}' : '>';
-      next();
-      field.is_message = true;
-      if (depth >= kMaxNesting) {
-        report_(name.line, name.text, fmt::format("more than {} levels of nesting", kMaxNesting));
-        at_ = text_.size();
-        next();
-        return;
-      }
-      fields(field, depth + 1);
-      close(end, name);
-    } else if (token_.kind == Token::Kind::kString) {
-      field.is_string = true;
-      for (; token_.kind == Token::Kind::kString; next()) field.value += token_.text;
-    } else if (token_.kind == Token::Kind::kWord) {
-      field.value = token_.text;
-      next();
-    } else {
-      report_(name.line, name.text, "has no value");
-      return;
-    }
-    if (!has_colon && !field.is_message) {
-      report_(name.line, name.text, "expected ':' between name and value");
-    }
-    to.fields.push_back(std::move(field));
-  }
-
-  void close(char bracket, const Token& name) {
-    if (token_.is(bracket)) return next();
-    report_(name.line, name.text, fmt::format("is not closed by '{}'", bracket));
-  }
-
-  void next() {
-    while (at_ < text_.size() && (is_space(text_[at_]) || text_[at_] == '#')) {
-      if (text_[at_] == '#') {
-        at_ = std::min(text_.find('\n', at_), text_.size());
-      } else {
-        if (text_[at_] == '\n') ++line_;
-        ++at_;
-      }
-    }
-    token_ = {Token::Kind::kEnd, "the end of the file", line_};
-    if (at_ >= text_.size()) return;
-    const char c = text_[at_];
-    if (c == '"' || c == '\'') return string(c);
-    size_t end = at_;
-    while (end < text_.size() && is_word(text_[end])) ++end;
-    if (text_.substr(at_).starts_with("${")) {
-      end = std::min(text_.find_first_of("}\n", at_), text_.size());
-      if (end < text_.size() && text_[end] == '}') ++end;
-    }
-    const bool is_symbol = end == at_;
-    if (is_symbol) ++end;
-    token_ = {is_symbol ? Token::Kind::kSymbol : Token::Kind::kWord,
-              std::string(text_.substr(at_, end - at_)), line_};
-    at_ = end;
-  }
-
-  void string(char quote) {
-    token_ = {Token::Kind::kString, "", line_};
-    for (++at_; at_ < text_.size() && text_[at_] != quote; ++at_) {
-      if (text_[at_] == '\n') {
-        report_(line_, "", "a string that does not end on its line");
-        return;
-      }
-      if (text_[at_] == '\\' && at_ + 1 < text_.size()) {
-        ++at_;
-        token_.text += text_[at_] == 'n' ? '\n' : text_[at_] == 't' ? '\t' : text_[at_];
-      } else {
-        token_.text += text_[at_];
-      }
-    }
-    if (at_ >= text_.size()) {
-      report_(line_, "", "a string that does not end");
-      return;
-    }
-    ++at_;
-  }
-
-  std::string_view text_;
   const Report& report_;
-  size_t at_ = 0;
-  int line_ = 1;
-  Token token_;
 };
+
+struct Piece {
+  std::string name;
+  int line = 0;  // from 0
+  size_t begin = 0, end = 0;
+};
+
+// Of a token's column in the line that begins at `at`; a tab goes to the next multiple of eight.
+size_t offset_of(const std::string& text, size_t at, int column) {
+  for (int i = 0; i < column && at < text.size(); ++at) i += text[at] == '\t' ? 8 - i % 8 : 1;
+  return at;
+}
+
+// The top-level fields of `text`, so that a wrong one does not hide what is behind it.
+std::vector<Piece> pieces_of(const std::string& text) {
+  std::vector<size_t> lines = {0};
+  for (size_t at = 0; (at = text.find('\n', at)) != text.npos;) lines.push_back(++at);
+  class Silent : public pb::io::ErrorCollector {  // the parser says it again
+    void AddError(int, pb::io::ColumnNumber, const std::string&) override {}
+  } silent;
+  pb::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  Tokenizer tokens(&stream, &silent);
+  tokens.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+  tokens.set_allow_multiline_strings(false);
+  std::vector<Piece> out;
+  int depth = 0;
+  while (tokens.Next()) {
+    const auto& token = tokens.current();
+    const std::string& before = tokens.previous().text;
+    const bool is_begin = depth == 0 && (out.empty() || (token.type == Tokenizer::TYPE_IDENTIFIER &&
+                                                         before != ":" && before != "-"));
+    if (is_begin && out.empty()) {
+      out.push_back({token.text, 0, 0, text.size()});
+    } else if (is_begin) {
+      const size_t begin = offset_of(text, lines[static_cast<size_t>(token.line)], token.column);
+      out.back().end = begin;
+      out.push_back({token.text, token.line, begin, text.size()});
+    }
+    if (token.text == "{" || token.text == "[" || token.text == "<") ++depth;
+    if (token.text == "}" || token.text == "]" || token.text == ">") depth = std::max(0, depth - 1);
+  }
+  return out;
+}
+
+TextField field_of(const pb::Message& message, const pb::FieldDescriptor* field, int index,
+                   Places* places);
+
+// The fields that were given, in the schema's order.
+void add_fields(const pb::Message& message, Places* places, TextField& to) {
+  const auto* type = message.GetDescriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* field = type->field(i);
+    if (field->is_repeated()) {
+      const int size = message.GetReflection()->FieldSize(message, field);
+      for (int k = 0; k < size; ++k) {
+        to.fields.push_back(field_of(message, field, k, places));
+        // Of a list in brackets only the first scalar's place is kept.
+        TextField& last = to.fields.back();
+        if (k > 0 && last.line == 0 && last.fields.empty()) last.line = to.fields.end()[-2].line;
+      }
+    } else if (places != nullptr && places->GetLocation(field, -1).line >= 0) {
+      to.fields.push_back(field_of(message, field, -1, places));
+    }
+  }
+}
+
+TextField field_of(const pb::Message& message, const pb::FieldDescriptor* field, int index,
+                   Places* places) {
+  TextField out;
+  out.name = field->name();
+  if (places != nullptr) out.line = places->GetLocation(field, index).line + 1;
+  if (field->cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE) {
+    const auto* reflection = message.GetReflection();
+    const auto& inner = index < 0 ? reflection->GetMessage(message, field)
+                                  : reflection->GetRepeatedMessage(message, field, index);
+    add_fields(inner, places == nullptr ? nullptr : places->GetTreeForNested(field, index), out);
+  } else if (field->cpp_type() == pb::FieldDescriptor::CPPTYPE_STRING) {
+    const auto* reflection = message.GetReflection();
+    out.value = index < 0 ? reflection->GetString(message, field)
+                          : reflection->GetRepeatedString(message, field, index);
+  } else {
+    pb::TextFormat::PrintFieldValueToString(message, field, index, &out.value);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -190,8 +202,39 @@ std::string TextField::text(std::string_view field) const {
   return found == nullptr ? "" : found->value;
 }
 
-TextField parse_text_config(std::string_view text, const Report& report) {
-  return Parser(text, report).parse();
+TextField read_text_config(std::string_view text, const Report& report) {
+  int unfilled = 0;
+  const std::string filled = fill_placeholders(text, &unfilled);
+  if (unfilled > 0) {
+    report(unfilled, "max_batch_size",
+           "is the placeholder ${triton_max_batch_size}, expected an integer");
+  }
+  const auto* type = schema().pool.FindMessageTypeByName("inference.ModelConfig");
+  NEREID_CHECK(type != nullptr);
+  const std::unique_ptr<pb::Message> config(schema().factory.GetPrototype(type)->New());
+  Places places;
+  Reporter reporter(report);
+  std::set<std::string> seen;
+  for (const Piece& piece : pieces_of(filled)) {
+    const auto* field = type->FindFieldByName(piece.name);
+    if (field != nullptr && !field->is_repeated() && !seen.insert(piece.name).second) {
+      report(piece.line + 1, piece.name, "is given twice");
+    }
+    pb::TextFormat::Parser parser;
+    parser.RecordErrorsTo(&reporter);
+    parser.WriteLocationsTo(&places);
+    parser.AllowUnknownField(true);
+    parser.SetRecursionLimit(kMaxNesting);
+    // Empty lines in front: problems are told with the line of the whole text.
+    const std::string alone = std::string(static_cast<size_t>(piece.line), '\n') +
+                              filled.substr(piece.begin, piece.end - piece.begin);
+    pb::io::ArrayInputStream stream(alone.data(), static_cast<int>(alone.size()));
+    parser.Merge(&stream, config.get());
+  }
+  TextField root;
+  root.line = 1;
+  add_fields(*config, &places, root);
+  return root;
 }
 
 }  // namespace nereid::cli

@@ -1,10 +1,8 @@
-// Protobuf text read for checking: everything that can be understood, with its place, and every
-// problem instead of the first. (The server reads configurations with protobuf's own parser.)
+// A config.pbtxt read for checking, with protobuf's parser: everything that can be understood, with
+// its place, and a problem of each top-level field instead of the first one alone.
 #pragma once
 
 #include <functional>
-#include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,13 +17,11 @@ struct Problem {
   std::string text;
 };
 
-// A field as written: a scalar or a message.
+// A field that was given: a scalar or a message.
 struct TextField {
   std::string name;
-  int line = 0;
-  bool is_message = false;
-  bool is_string = false;  // a scalar in quotes
-  std::string value;       // of a scalar; "${name}" for an unfilled placeholder
+  int line = 0;       // 0: of a message that is not understood to its end, which has been reported
+  std::string value;  // of a scalar
   std::vector<TextField> fields;
 
   const TextField* find(std::string_view field) const;  // the first of that name
@@ -36,35 +32,8 @@ struct TextField {
 
 using Report = std::function<void(int line, const std::string& field, const std::string& text)>;
 
-// The message of a whole text. Reports what is no protobuf text and goes on behind it.
-TextField parse_text_config(std::string_view text, const Report& report);
-
-// Messages and enums of a .proto file (proto3, one package), as far as checking needs them.
-class Schema {
- public:
-  explicit Schema(std::string_view proto);
-
-  // Checks names, kinds, repetition and enum values of `message` of type `type`, recursively.
-  void check(const TextField& message, const std::string& type, const Report& report) const;
-
- private:
-  struct Field {
-    std::string type;  // "int32", "ModelInput" ...; of a map: that of its values
-    bool is_repeated = false, is_map = false;
-  };
-  std::string resolve(std::string scope, const std::string& type) const;
-  void check_scalar(const TextField& field, const std::string& path, const std::string& type,
-                    const Report& report) const;
-  void check_map(const TextField& entry, const std::string& path, const Field& field,
-                 const Report& report) const;
-  void check_at(const TextField& message, const std::string& type, const std::string& path,
-                const Report& report) const;
-
-  std::map<std::string, std::map<std::string, Field>> messages_;
-  std::map<std::string, std::set<std::string>> enums_;
-};
-
-// The schema of config.pbtxt.
-const Schema& model_config_schema();
+// The ModelConfig that `text` is. Placeholders that nobody filled in have the values that the
+// server takes for them (base/placeholders.h).
+TextField read_text_config(std::string_view text, const Report& report);
 
 }  // namespace nereid::cli

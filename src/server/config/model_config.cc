@@ -8,9 +8,9 @@
 
 #include <algorithm>
 
+#include "base/placeholders.h"
 #include "server/config/config_fields.h"
 #include "server/config/config_json.h"
-#include "server/config/placeholders.h"
 
 namespace nereid::server {
 namespace {
@@ -41,7 +41,13 @@ Status parse_text(std::string_view text, Parsed& out) {
   parser.RecordErrorsTo(&error);
   parser.WriteLocationsTo(&out.places);
   parser.SetRecursionLimit(kMaxNesting);
-  ASSIGN_OR_RETURN(const std::string filled, fill_placeholders(text, out.path));
+  int unfilled = 0;
+  const std::string filled = fill_placeholders(text, &unfilled);
+  if (unfilled > 0) {
+    return invalid_argument(
+        "{}:{}: ${{triton_max_batch_size}} is not filled in, expected an integer", out.path,
+        unfilled);
+  }
   pb::io::ArrayInputStream stream(filled.data(), static_cast<int>(filled.size()));
   if (!parser.Parse(&stream, &out.config)) {
     return invalid_argument("failed to read text proto from {}:{}", out.path,

@@ -1,8 +1,9 @@
-#include "server/config/placeholders.h"
+#include "base/placeholders.h"
 
 #include <algorithm>
+#include <cstddef>
 
-namespace nereid::server {
+namespace nereid {
 namespace {
 
 // The end of the string or comment that begins at text[0], or of that one character.
@@ -24,8 +25,9 @@ std::string_view stand_in(std::string_view name) {
 
 }  // namespace
 
-StatusOr<std::string> fill_placeholders(std::string_view text, std::string_view path) {
+std::string fill_placeholders(std::string_view text, int* mandatory_line) {
   constexpr std::string_view kMandatory = "triton_max_batch_size";
+  *mandatory_line = 0;
   std::string out;
   size_t at = 0;
   while (at < text.size()) {
@@ -38,11 +40,9 @@ StatusOr<std::string> fill_placeholders(std::string_view text, std::string_view 
       continue;
     }
     const std::string_view name = rest.substr(2, end - 2);
-    if (name == kMandatory) {
-      const auto line =
-          std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n') + 1;
-      return invalid_argument("{}:{}: ${{{}}} is not filled in, expected an integer", path, line,
-                              name);
+    if (name == kMandatory && *mandatory_line == 0) {
+      *mandatory_line = 1 + static_cast<int>(std::count(
+                                text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'));
     }
     out.append(stand_in(name));
     at += end + 1;
@@ -50,4 +50,4 @@ StatusOr<std::string> fill_placeholders(std::string_view text, std::string_view 
   return out;
 }
 
-}  // namespace nereid::server
+}  // namespace nereid
