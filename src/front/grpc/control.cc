@@ -3,88 +3,74 @@
 
 #include <thread>
 
+#include "base/json.h"
 #include "front/bridge/model_info.h"
+#include "front/grpc/control_handler.h"
+#include "front/grpc/grpc_service.pb.h"
+#include "front/grpc/health.pb.h"
 #include "front/grpc/infer_message.h"
-#include "front/kserve/json_body.h"
 
 namespace nereid::front {
 namespace {
 
-constexpr char kEmpty[] = "{}";
-
-// Absent members have their default, as everywhere in proto3.
-StatusOr<std::string> text_member(const json::value& request, std::string_view key) {
-  ASSIGN_OR_RETURN(const auto text, string_member(request, key));
-  return text.value_or("");
-}
-
-// 64-bit integers are strings in protobuf's JSON.
-StatusOr<uint64_t> number_member(const json::value& request, std::string_view key) {
-  ASSIGN_OR_RETURN(const std::string text, text_member(request, key));
-  return text.empty() ? 0 : std::strtoull(text.c_str(), nullptr, 10);
-}
-
-struct ModelName {
-  std::string name;
-  int64_t version = -1;
-};
-
-StatusOr<ModelName> model_name(const json::value& request) {
-  ModelName out;
-  ASSIGN_OR_RETURN(out.name, text_member(request, "name"));
-  ASSIGN_OR_RETURN(const std::string version, text_member(request, "version"));
-  ASSIGN_OR_RETURN(out.version, parse_version(version));
-  return out;
-}
-
-std::string flag(const char* name, bool value) {
-  return fmt::format("{{\"{}\":{}}}", name, value ? "true" : "false");
-}
-
-StatusOr<std::string> server_live(const ControlContext& c, const json::value&) {
+Status server_live(const ControlContext& c, const inference::ServerLiveRequest&,
+                   inference::ServerLiveResponse& out) {
   bool live = false;
   RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsLive(c.server, &live)));
-  return flag("live", live);
+  out.set_live(live);
+  return ok();
 }
 
-StatusOr<std::string> server_ready(const ControlContext& c, const json::value&) {
+Status server_ready(const ControlContext& c, const inference::ServerReadyRequest&,
+                    inference::ServerReadyResponse& out) {
   bool ready = false;
   RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsReady(c.server, &ready)));
-  return flag("ready", ready);
+  out.set_ready(ready);
+  return ok();
 }
 
-StatusOr<std::string> model_ready(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const ModelName model, model_name(request));
+Status model_ready(const ControlContext& c, const inference::ModelReadyRequest& request,
+                   inference::ModelReadyResponse& out) {
+  ASSIGN_OR_RETURN(const int64_t version, parse_version(request.version()));
   bool ready = false;
   const Status status = take_error(
-      TRITONSERVER_ServerModelIsReady(c.server, model.name.c_str(), model.version, &ready));
+      TRITONSERVER_ServerModelIsReady(c.server, request.name().c_str(), version, &ready));
   // A model that is not there is not ready.
   if (!status.ok() && status.code() != absl::StatusCode::kNotFound &&
       status.code() != absl::StatusCode::kUnavailable) {
     return status;
   }
-  return flag("ready", status.ok() && ready);
+  out.set_ready(status.ok() && ready);
+  return ok();
 }
 
-StatusOr<std::string> model_metadata(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const ModelName model, model_name(request));
-  return model_metadata_json(c.server, model.name, model.version);
+StatusOr<std::string> server_metadata(const ControlContext& c,
+                                      const inference::ServerMetadataRequest&) {
+  return server_metadata_json(c.server);
 }
 
-StatusOr<std::string> model_config(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const ModelName model, model_name(request));
-  ASSIGN_OR_RETURN(const std::string text, model_config_json(c.server, model.name, model.version));
+StatusOr<std::string> model_metadata(const ControlContext& c,
+                                     const inference::ModelMetadataRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t version, parse_version(request.version()));
+  return model_metadata_json(c.server, request.name(), version);
+}
+
+StatusOr<std::string> model_config(const ControlContext& c,
+                                   const inference::ModelConfigRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t version, parse_version(request.version()));
+  ASSIGN_OR_RETURN(const std::string text, model_config_json(c.server, request.name(), version));
   return "{\"config\":" + text + "}";
 }
 
-StatusOr<std::string> model_statistics(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const ModelName model, model_name(request));
-  return model_statistics_json(c.server, model.name, model.version);
+StatusOr<std::string> model_statistics(const ControlContext& c,
+                                       const inference::ModelStatisticsRequest& request) {
+  ASSIGN_OR_RETURN(const int64_t version, parse_version(request.version()));
+  return model_statistics_json(c.server, request.name(), version);
 }
 
-StatusOr<std::string> system_status(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const std::string name, text_member(request, "name"));
-  ASSIGN_OR_RETURN(const std::string text, c.extensions->regions().status(name));
+StatusOr<std::string> system_status(const ControlContext& c,
+                                    const inference::SystemSharedMemoryStatusRequest& request) {
+  ASSIGN_OR_RETURN(const std::string text, c.extensions->regions().status(request.name()));
   ASSIGN_OR_RETURN(const json::value list, parse_json(text));
   json::object regions;
   for (const json::value& region : list.as_array()) {
@@ -93,93 +79,89 @@ StatusOr<std::string> system_status(const ControlContext& c, const json::value& 
   return json::serialize(json::object{{"regions", std::move(regions)}});
 }
 
-StatusOr<std::string> system_register(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const std::string name, text_member(request, "name"));
-  ASSIGN_OR_RETURN(const std::string key, text_member(request, "key"));
-  ASSIGN_OR_RETURN(const uint64_t offset, number_member(request, "offset"));
-  ASSIGN_OR_RETURN(const uint64_t byte_size, number_member(request, "byte_size"));
-  RETURN_IF_ERROR(c.extensions->regions().add(name, key, offset, byte_size));
-  return kEmpty;
+Status system_register(const ControlContext& c,
+                       const inference::SystemSharedMemoryRegisterRequest& request,
+                       inference::SystemSharedMemoryRegisterResponse&) {
+  return c.extensions->regions().add(request.name(), request.key(), request.offset(),
+                                     request.byte_size());
 }
 
-StatusOr<std::string> system_unregister(const ControlContext& c, const json::value& request) {
-  ASSIGN_OR_RETURN(const std::string name, text_member(request, "name"));
+Status system_unregister(const ControlContext& c,
+                         const inference::SystemSharedMemoryUnregisterRequest& request,
+                         inference::SystemSharedMemoryUnregisterResponse&) {
   SharedMemory& regions = c.extensions->regions();
-  RETURN_IF_ERROR(name.empty() ? regions.remove_all() : regions.remove(name));
-  return kEmpty;
+  return request.name().empty() ? regions.remove_all() : regions.remove(request.name());
 }
 
-StatusOr<std::string> cuda_status(const ControlContext&, const json::value& request) {
-  ASSIGN_OR_RETURN(const std::string name, text_member(request, "name"));
-  if (name.empty()) return kEmpty;
-  return not_found("Unable to find cuda shared memory region: '{}'", name);
+Status cuda_status(const ControlContext&, const inference::CudaSharedMemoryStatusRequest& request,
+                   inference::CudaSharedMemoryStatusResponse&) {
+  if (request.name().empty()) return ok();
+  return not_found("Unable to find cuda shared memory region: '{}'", request.name());
 }
 
-StatusOr<std::string> cuda_register(const ControlContext&, const json::value& request) {
+Status cuda_register(const ControlContext&,
+                     const inference::CudaSharedMemoryRegisterRequest& request,
+                     inference::CudaSharedMemoryRegisterResponse&) {
   constexpr size_t kHandleBytes = 64;
-  ASSIGN_OR_RETURN(const std::string text, text_member(request, "raw_handle"));
-  ASSIGN_OR_RETURN(const std::string handle, decode_base64(text));
-  if (handle.size() != kHandleBytes) {
+  if (request.raw_handle().size() != kHandleBytes) {
     return invalid_argument("failed to register shared memory region: invalid args");
   }
   return unsupported(
       "CUDA shared memory is not supported: this server has no device memory to share");
 }
 
-StatusOr<std::string> nothing(const ControlContext&, const json::value&) { return kEmpty; }
+Status cuda_unregister(const ControlContext&, const inference::CudaSharedMemoryUnregisterRequest&,
+                       inference::CudaSharedMemoryUnregisterResponse&) {
+  return ok();
+}
 
-// Reads the request on the call's thread and answers there; only the handler may be elsewhere.
-void answer(const ControlContextPtr& context, const CallPtr& call, const std::string& response_type,
-            const StatusOr<std::string>& text) {
-  StatusOr<std::string> bytes =
-      text.ok() ? context->messages.from_json(response_type, *text) : text;
+Status check_health(const ControlContext& c, const grpc::health::v1::HealthCheckRequest&,
+                    grpc::health::v1::HealthCheckResponse& out) {
+  bool ready = false;
+  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsReady(c.server, &ready)));
+  out.set_status(ready && !c.stopping() ? grpc::health::v1::HealthCheckResponse::SERVING
+                                        : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
+  return ok();
+}
+
+void answer(const CallPtr& call, StatusOr<std::string> bytes) {
   if (bytes.ok()) call->send(*std::move(bytes));
   call->finish(bytes.status());
 }
 
 }  // namespace
 
-StatusOr<std::string> check_health(const ControlContext& context, const json::value&) {
-  bool ready = false;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsReady(context.server, &ready)));
-  return std::string(ready && !context.stopping() ? R"({"status":"SERVING"})"
-                                                  : R"({"status":"NOT_SERVING"})");
-}
+ControlHandler health_check() { return handler_of(check_health); }
 
 std::vector<ControlRpc> control_rpcs() {
   return {
-      {"ServerLive", "health", server_live},
-      {"ServerReady", "health", server_ready},
-      {"ModelReady", "health", model_ready},
+      {"ServerLive", "health", handler_of(server_live)},
+      {"ServerReady", "health", handler_of(server_ready)},
+      {"ModelReady", "health", handler_of(model_ready)},
       {"ServerMetadata", "metadata",
-       [](const ControlContext& c, const json::value&) { return server_metadata_json(c.server); }},
-      {"ModelMetadata", "metadata", model_metadata},
-      {"ModelConfig", "model-config", model_config},
-      {"ModelStatistics", "statistics", model_statistics},
-      {"SystemSharedMemoryStatus", "shared-memory", system_status},
-      {"SystemSharedMemoryRegister", "shared-memory", system_register},
-      {"SystemSharedMemoryUnregister", "shared-memory", system_unregister},
-      {"CudaSharedMemoryStatus", "shared-memory", cuda_status},
-      {"CudaSharedMemoryRegister", "shared-memory", cuda_register},
-      {"CudaSharedMemoryUnregister", "shared-memory", nothing},
+       handler_of("inference.ServerMetadataResponse", server_metadata)},
+      {"ModelMetadata", "metadata", handler_of("inference.ModelMetadataResponse", model_metadata)},
+      {"ModelConfig", "model-config", handler_of("inference.ModelConfigResponse", model_config)},
+      {"ModelStatistics", "statistics",
+       handler_of("inference.ModelStatisticsResponse", model_statistics)},
+      {"SystemSharedMemoryStatus", "shared-memory",
+       handler_of("inference.SystemSharedMemoryStatusResponse", system_status)},
+      {"SystemSharedMemoryRegister", "shared-memory", handler_of(system_register)},
+      {"SystemSharedMemoryUnregister", "shared-memory", handler_of(system_unregister)},
+      {"CudaSharedMemoryStatus", "shared-memory", handler_of(cuda_status)},
+      {"CudaSharedMemoryRegister", "shared-memory", handler_of(cuda_register)},
+      {"CudaSharedMemoryUnregister", "shared-memory", handler_of(cuda_unregister)},
   };
 }
 
-void run_control(const ControlContextPtr& context, const CallPtr& call, const std::string& message,
-                 const std::string& request_type, const std::string& response_type,
+void run_control(const ControlContextPtr& context, const CallPtr& call, std::string message,
                  const ControlHandler& handler, bool may_block) {
-  const StatusOr<std::string> text = context->messages.to_json(request_type, message);
-  if (!text.ok()) return call->finish(text.status());
-  StatusOr<json::value> request = parse_json(*text);
-  if (!request.ok()) return call->finish(internal_error("Unable to parse request"));
-  if (!may_block) return answer(context, call, response_type, handler(*context, *request));
-  std::thread([context, call, response_type, handler, request = *std::move(request)]() mutable {
-    auto result = handler(*context, request);
+  if (!may_block) return answer(call, handler(*context, message));
+  std::thread([context, call, handler, message = std::move(message)]() mutable {
+    auto result = handler(*context, message);
     CallPtr kept = std::move(call);
     Call& target = *kept;
-    target.post([context, kept = std::move(kept), response_type, result = std::move(result)] {
-      answer(context, kept, response_type, result);
-    });
+    target.post([kept = std::move(kept), result = std::move(result)] { answer(kept, result); });
   }).detach();
 }
 

@@ -1,13 +1,13 @@
-// The rpcs that have JSON-like messages: health, metadata, configuration, statistics, repository,
-// shared memory, trace and log settings; and reflection.
+// The rpcs beside the inferences: health, metadata, configuration, statistics, repository, shared
+// memory, trace and log settings; and reflection.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "front/grpc/call.h"
 #include "front/grpc/messages.h"
 #include "front/kserve/extensions.h"
@@ -25,12 +25,13 @@ struct ControlContext {
 };
 using ControlContextPtr = std::shared_ptr<const ControlContext>;
 
-// The JSON text of the answer to a request in its JSON form.
+// From the bytes of a request to those of its answer, which stand behind kGrpcPrefixBytes of room;
+// control_handler.h makes it of a function of messages.
 using ControlHandler =
-    std::function<StatusOr<std::string>(const ControlContext&, const json::value& request)>;
+    std::function<StatusOr<std::string>(const ControlContext&, std::string_view request)>;
 
 struct ControlRpc {
-  std::string name;      // "ModelReady": ModelReadyRequest -> ModelReadyResponse
+  std::string name;      // "ModelReady"
   std::string protocol;  // the group of GrpcRestriction that it belongs to
   ControlHandler handler;
   bool may_block = false;  // runs on a thread of its own
@@ -41,12 +42,11 @@ std::vector<ControlRpc> control_rpcs();
 std::vector<ControlRpc> repository_rpcs();
 std::vector<ControlRpc> setting_rpcs();
 
-// {"status": "SERVING"} as the server is ready or not.
-StatusOr<std::string> check_health(const ControlContext& context, const json::value& request);
+// grpc.health.v1.Health/Check: SERVING as the server is ready or not.
+ControlHandler health_check();
 
-// Parses, handles, answers. Types are full message names.
-void run_control(const ControlContextPtr& context, const CallPtr& call, const std::string& message,
-                 const std::string& request_type, const std::string& response_type,
+// Handles and answers.
+void run_control(const ControlContextPtr& context, const CallPtr& call, std::string message,
                  const ControlHandler& handler, bool may_block);
 
 // grpc.reflection.<version>.ServerReflection/ServerReflectionInfo.

@@ -1,90 +1,80 @@
 // The model repository rpcs; see control.h.
 #include "front/bridge/model_info.h"
-#include "front/grpc/control.h"
-#include "front/kserve/json_body.h"
+#include "front/grpc/control_handler.h"
+#include "front/grpc/grpc_service.pb.h"
 #include "front/kserve/repository.h"
 
 namespace nereid::front {
 namespace {
 
-Status check_repository(const json::value& request) {
-  ASSIGN_OR_RETURN(const auto name, string_member(request, "repository_name"));
-  if (name.value_or("").empty()) return ok();
+template <class Request>
+Status check_repository(const Request& request) {
+  if (request.repository_name().empty()) return ok();
   return unsupported("'repository_name' specification is not supported");
 }
 
-StatusOr<std::string> index(const ControlContext& c, const json::value& request) {
+StatusOr<std::string> index(const ControlContext& c,
+                            const inference::RepositoryIndexRequest& request) {
   RETURN_IF_ERROR(check_repository(request));
-  ASSIGN_OR_RETURN(const auto ready, bool_member(request, "ready"));
   TRITONSERVER_Message* message = nullptr;
-  const uint32_t flags = ready.value_or(false) ? TRITONSERVER_INDEX_FLAG_READY : 0;
+  const uint32_t flags = request.ready() ? TRITONSERVER_INDEX_FLAG_READY : 0;
   RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelIndex(c.server, flags, &message)));
   ASSIGN_OR_RETURN(const std::string text, take_message(message));
   return "{\"models\":" + text + "}";
 }
 
-Status add_parameter(const std::string& key, const json::value& value, bool allow_code,
-                     LoadParameters& out) {
+Status add_parameter(const std::string& key, const inference::ModelRepositoryParameter& value,
+                     bool allow_code, LoadParameters& out) {
   const auto wrong = [&](const char* wanted) {
     return invalid_argument("invalid value type for load parameter '{}', expected {}.", key,
                             wanted);
   };
   if (key == "config") {
-    if (member(value, "string_param") == nullptr) return wrong("string_param");
-    ASSIGN_OR_RETURN(const auto text, string_member(value, "string_param"));
-    out.add_config(*text);
+    if (!value.has_string_param()) return wrong("string_param");
+    out.add_config(value.string_param());
   } else if (key.starts_with("file:")) {
-    if (member(value, "bytes_param") == nullptr) return wrong("bytes_param");
-    ASSIGN_OR_RETURN(const auto text, string_member(value, "bytes_param"));
-    ASSIGN_OR_RETURN(std::string content, decode_base64(*text));
-    RETURN_IF_ERROR(out.add_file(key, std::move(content), allow_code));
+    if (!value.has_bytes_param()) return wrong("bytes_param");
+    RETURN_IF_ERROR(out.add_file(key, value.bytes_param(), allow_code));
   } else {
     return invalid_argument("unrecognized load parameter '{}'.", key);
   }
   return ok();
 }
 
-StatusOr<std::string> load(const ControlContext& c, const json::value& request) {
+Status load(const ControlContext& c, const inference::RepositoryModelLoadRequest& request,
+            inference::RepositoryModelLoadResponse&) {
   RETURN_IF_ERROR(check_repository(request));
-  ASSIGN_OR_RETURN(const auto model, string_member(request, "model_name"));
   LoadParameters parameters;
-  if (const json::value* list = member(request, "parameters")) {
-    for (const auto& entry : list->as_object()) {
-      RETURN_IF_ERROR(add_parameter(std::string(entry.key()), entry.value(),
-                                    c.extensions->allow_code_upload(), parameters));
-    }
+  for (const auto& [key, value] : request.parameters()) {
+    RETURN_IF_ERROR(add_parameter(key, value, c.extensions->allow_code_upload(), parameters));
   }
-  RETURN_IF_ERROR(parameters.load(c.server, model.value_or("")));
-  return "{}";
+  return parameters.load(c.server, request.model_name());
 }
 
-StatusOr<std::string> unload(const ControlContext& c, const json::value& request) {
+Status unload(const ControlContext& c, const inference::RepositoryModelUnloadRequest& request,
+              inference::RepositoryModelUnloadResponse&) {
   RETURN_IF_ERROR(check_repository(request));
-  ASSIGN_OR_RETURN(const auto model, string_member(request, "model_name"));
   bool dependents = false;
-  const json::value* list = member(request, "parameters");
-  const json::value* value = list == nullptr ? nullptr : member(*list, "unload_dependents");
-  if (value != nullptr) {
-    if (member(*value, "bool_param") == nullptr) {
+  if (const auto it = request.parameters().find("unload_dependents");
+      it != request.parameters().end()) {
+    if (!it->second.has_bool_param()) {
       return invalid_argument(
           "invalid value type for 'unload_dependents' parameter, expected bool_param.");
     }
-    ASSIGN_OR_RETURN(const auto flag, bool_member(*value, "bool_param"));
-    dependents = flag.value_or(false);
+    dependents = it->second.bool_param();
   }
-  const std::string name = model.value_or("");
-  RETURN_IF_ERROR(
-      take_error(dependents ? TRITONSERVER_ServerUnloadModelAndDependents(c.server, name.c_str())
-                            : TRITONSERVER_ServerUnloadModel(c.server, name.c_str())));
-  return "{}";
+  const char* name = request.model_name().c_str();
+  return take_error(dependents ? TRITONSERVER_ServerUnloadModelAndDependents(c.server, name)
+                               : TRITONSERVER_ServerUnloadModel(c.server, name));
 }
 
 }  // namespace
 
 std::vector<ControlRpc> repository_rpcs() {
-  return {{"RepositoryIndex", "model-repository", index},
-          {"RepositoryModelLoad", "model-repository", load, true},
-          {"RepositoryModelUnload", "model-repository", unload, true}};
+  return {{"RepositoryIndex", "model-repository",
+           handler_of("inference.RepositoryIndexResponse", index)},
+          {"RepositoryModelLoad", "model-repository", handler_of(load), true},
+          {"RepositoryModelUnload", "model-repository", handler_of(unload), true}};
 }
 
 }  // namespace nereid::front

@@ -1,75 +1,93 @@
 // The log and trace setting rpcs; see control.h.
-#include "front/grpc/control.h"
-#include "front/kserve/json_body.h"
+#include <array>
+
+#include "base/json.h"
+#include "front/grpc/control_handler.h"
+#include "front/grpc/grpc_service.pb.h"
 
 namespace nereid::front {
 namespace {
 
-// Values come with their type's name; the one that a setting has is `arm`, `wanted` in the error.
+using LogValue = inference::LogSettingsRequest::SettingValue;
+
+// Values come with their type; the one that a setting has is `kind`, `wanted` in the error.
 struct LogSetting {
-  std::string_view key;
-  const char* arm;
+  const char* key;
+  LogValue::ParameterChoiceCase kind;
   const char* wanted;
 };
 
 constexpr LogSetting kLogSettings[] = {
-    {"log_file", "string_param", "string"},         {"log_info", "bool_param", "boolean"},
-    {"log_warning", "bool_param", "boolean"},       {"log_error", "bool_param", "boolean"},
-    {"log_verbose_level", "uint32_param", "int32"}, {"log_format", "string_param", "string"},
+    {"log_file", LogValue::kStringParam, "string"},
+    {"log_info", LogValue::kBoolParam, "boolean"},
+    {"log_warning", LogValue::kBoolParam, "boolean"},
+    {"log_error", LogValue::kBoolParam, "boolean"},
+    {"log_verbose_level", LogValue::kUint32Param, "int32"},
+    {"log_format", LogValue::kStringParam, "string"},
 };
 
-StatusOr<json::object> read_changes(const json::value& request) {
+StatusOr<json::object> read_changes(const inference::LogSettingsRequest& request) {
   json::object out;
-  const json::value* settings = member(request, "settings");
-  if (settings == nullptr) return out;
-  for (const LogSetting& setting : kLogSettings) {
-    const json::value* given = member(*settings, setting.key);
-    if (given == nullptr) continue;
-    const json::value* value = member(*given, setting.arm);
-    if (value == nullptr)
-      return invalid_argument("expect {} for '{}'", setting.wanted, setting.key);
-    if (setting.key == "log_format" && *value != "default" && *value != "ISO8601") {
-      return invalid_argument("invalid argument for log_format, got: {}",
-                              json::value_to<std::string>(*value));
+  for (const auto& [key, kind, wanted] : kLogSettings) {
+    const auto given = request.settings().find(key);
+    if (given == request.settings().end()) continue;
+    const LogValue& value = given->second;
+    if (value.parameter_choice_case() != kind) {
+      return invalid_argument("expect {} for '{}'", wanted, key);
     }
-    out[setting.key] = *value;
+    if (kind == LogValue::kBoolParam) {
+      out[key] = value.bool_param();
+    } else if (kind == LogValue::kUint32Param) {
+      out[key] = value.uint32_param();
+    } else {
+      const std::string& text = value.string_param();
+      if (std::string_view(key) == "log_format" && text != "default" && text != "ISO8601") {
+        return invalid_argument("invalid argument for log_format, got: {}", text);
+      }
+      out[key] = text;
+    }
   }
   return out;
 }
 
-StatusOr<std::string> log_settings(const ControlContext& c, const json::value& request) {
+Status log_settings(const ControlContext& c, const inference::LogSettingsRequest& request,
+                    inference::LogSettingsResponse& out) {
   ASSIGN_OR_RETURN(const json::object changes, read_changes(request));
   ASSIGN_OR_RETURN(const std::string text, c.extensions->log().update(changes));
   ASSIGN_OR_RETURN(const json::value all, parse_json(text));
-  json::object settings;
-  for (const LogSetting& setting : kLogSettings) {
-    settings[setting.key] = json::object{{setting.arm, all.at(setting.key)}};
-  }
-  return json::serialize(json::object{{"settings", std::move(settings)}});
-}
-
-StatusOr<std::string> trace_settings(const ControlContext& c, const json::value& request) {
-  Tracer::Changes changes;
-  if (const json::value* settings = member(request, "settings")) {
-    for (const auto& entry : settings->as_object()) {
-      auto& values = changes[std::string(entry.key())];
-      const json::value* list = member(entry.value(), "value");
-      if (list != nullptr) values = json::value_to<std::vector<std::string>>(*list);
+  for (const auto& [key, kind, wanted] : kLogSettings) {
+    auto& value = (*out.mutable_settings())[key];
+    const json::value& now = all.at(key);
+    if (kind == LogValue::kBoolParam) {
+      value.set_bool_param(now.as_bool());
+    } else if (kind == LogValue::kUint32Param) {
+      value.set_uint32_param(now.to_number<uint32_t>());
+    } else {
+      value.set_string_param(json::value_to<std::string>(now));
     }
   }
-  ASSIGN_OR_RETURN(const auto model, string_member(request, "model_name"));
-  ASSIGN_OR_RETURN(const auto all, c.tracer->update(model.value_or(""), changes));
-  json::object settings;
-  for (const auto& [key, values] : all) {
-    settings[key] = json::object{{"value", json::array(values.begin(), values.end())}};
+  return ok();
+}
+
+Status trace_settings(const ControlContext& c, const inference::TraceSettingRequest& request,
+                      inference::TraceSettingResponse& out) {
+  Tracer::Changes changes;
+  for (const auto& [key, setting] : request.settings()) {
+    changes[key] = {setting.value().begin(), setting.value().end()};
   }
-  return json::serialize(json::object{{"settings", std::move(settings)}});
+  ASSIGN_OR_RETURN(const auto all, c.tracer->update(request.model_name(), changes));
+  for (const auto& [key, values] : all) {
+    auto& setting = (*out.mutable_settings())[key];
+    for (const auto& value : values) setting.add_value(value);
+  }
+  return ok();
 }
 
 }  // namespace
 
 std::vector<ControlRpc> setting_rpcs() {
-  return {{"LogSettings", "logging", log_settings}, {"TraceSetting", "trace", trace_settings}};
+  return {{"LogSettings", "logging", handler_of(log_settings)},
+          {"TraceSetting", "trace", handler_of(trace_settings)}};
 }
 
 }  // namespace nereid::front

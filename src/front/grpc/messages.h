@@ -1,5 +1,5 @@
-// The messages of the control rpcs, which have no generated C++: protobuf's dynamic messages, with
-// JSON as the form in which handlers see them. Built from the compiled descriptors of proto/.
+// Messages by the name of their type, as JSON: what the core says in JSON becomes a message here, and
+// reflection is served. Protobuf's dynamic messages, built from the compiled descriptors of proto/.
 #pragma once
 
 #include <memory>

@@ -85,11 +85,10 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
                        !path.starts_with("/grpc.health.");
     methods[path] = std::move(method);
   };
-  const auto unary = [control](const std::string& request_type, const std::string& response_type,
-                               ControlHandler handler, bool may_block) {
+  const auto unary = [control](ControlHandler handler, bool may_block) {
     Method method;
-    method.unary = [=](const CallPtr& call, const std::string& message) {
-      run_control(control, call, message, request_type, response_type, handler, may_block);
+    method.unary = [=](const CallPtr& call, std::string message) {
+      run_control(control, call, std::move(message), handler, may_block);
     };
     return method;
   };
@@ -104,20 +103,17 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
     return start_model_stream_infer(context, call);
   };
   add(service + "ModelStreamInfer", "inference", std::move(model_stream_infer));
-  const ControlHandler no_shared_memory = [](const ControlContext&, const json::value&) {
+  const ControlHandler no_shared_memory = [](const ControlContext&, std::string_view) {
     return StatusOr<std::string>(unsupported("{}", kSharedMemoryIsOff));
   };
   for (const auto& list : {control_rpcs(), repository_rpcs(), setting_rpcs()}) {
     for (const ControlRpc& rpc : list) {
       const bool is_off = rpc.protocol == "shared-memory" && !options.allow_shared_memory;
       add(service + rpc.name, rpc.protocol,
-          unary("inference." + rpc.name + "Request", "inference." + rpc.name + "Response",
-                is_off ? no_shared_memory : rpc.handler, rpc.may_block));
+          unary(is_off ? no_shared_memory : rpc.handler, rpc.may_block));
     }
   }
-  add("/grpc.health.v1.Health/Check", "health",
-      unary("grpc.health.v1.HealthCheckRequest", "grpc.health.v1.HealthCheckResponse", check_health,
-            false));
+  add("/grpc.health.v1.Health/Check", "health", unary(health_check(), false));
   for (const std::string version : {"v1", "v1alpha"}) {
     Method reflection;
     reflection.stream = [control, version](const CallPtr& call) {
