@@ -28,7 +28,7 @@ Status ModelManager::bring_up(const ModelId& id, const ModelOverride& changes, I
                               bool is_explicit) {
   const std::string& name = id.name;
   auto files = repositories_.find_files(id, changes);
-  if (files.ok() && unchanged(id, *files)) {
+  if (files.ok() && unchanged(id, *files) && !has_moved_parts(id)) {
     std::unique_lock lock(table_->mutex);
     if (is_explicit) table_->entries[id].is_explicit = true;
     return ok();
@@ -65,6 +65,18 @@ bool ModelManager::unchanged(const ModelId& id, const ModelFiles& files) const {
   return std::all_of(versions.begin(), versions.end(), [&](int64_t number) {
     const auto v = entry.versions.find(number);
     return v != entry.versions.end() && v->second.state == ModelState::kReady;
+  });
+}
+
+bool ModelManager::has_moved_parts(const ModelId& id) const {
+  std::vector<EnsembleStep> steps;
+  {
+    std::shared_lock lock(table_->mutex);
+    const auto it = table_->entries.find(id);
+    if (it != table_->entries.end() && it->second.files) steps = it->second.files->config.steps;
+  }
+  return std::any_of(steps.begin(), steps.end(), [&](const EnsembleStep& step) {
+    return part_id(id.space, step.model).space != step.space;
   });
 }
 

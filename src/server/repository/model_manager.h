@@ -143,6 +143,8 @@ class ModelManager {
   StatusOr<Backend*> opened(const std::string& name, const std::filesystem::path& library,
                             const std::filesystem::path& shown, const std::filesystem::path& home);
   bool unchanged(const ModelId& id, const ModelFiles& files) const;
+  // Whether a step of a loaded ensemble would be another repository's model now.
+  bool has_moved_parts(const ModelId& id) const;
   void note_failure(const ModelFiles& files, int64_t version, const Status& status);
   void retire(Entry& entry, int64_t version);  // table locked
   void retire_all(const ModelId& id);

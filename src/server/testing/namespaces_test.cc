@@ -121,6 +121,18 @@ TEST_F(Namespaces, ALoadByNameLoadsAllOfThem) {
   EXPECT_EQ(answer("part"), "Request for unknown model: 'part' is not found");
 }
 
+TEST_F(Namespaces, ALoadFindsPartsAnew) {
+  add("second/part", test_model(kCount));
+  add("first/e1", around_part());
+  start(TRITONSERVER_MODEL_CONTROL_EXPLICIT);
+  ASSERT_TRUE(load("e1").ok());
+  EXPECT_EQ(answer("e1"), kCount);
+  add("first/part", test_model(kEcho));
+  ASSERT_TRUE(load("e1").ok());
+  EXPECT_EQ(answer("e1"), kEcho);
+  EXPECT_EQ(answer("part"), kAmbiguous) << "the other one is still loaded";
+}
+
 TEST_F(Namespaces, WithoutThemANameOfTwoRepositoriesIsNoModel) {
   add("first/part", test_model(kEcho));
   add("second/part", test_model(kCount));
