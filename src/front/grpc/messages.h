@@ -1,5 +1,6 @@
-// Messages by the name of their type, as JSON: what the core says in JSON becomes a message here, and
-// reflection is served. Protobuf's dynamic messages, built from the compiled descriptors of proto/.
+// Messages by the name of their type, as JSON: what the core says in JSON becomes a message here,
+// and reflection is served. Protobuf's dynamic messages, built from the compiled descriptors of
+// proto/.
 #pragma once
 
 #include <memory>
