@@ -253,6 +253,38 @@ Status fill_metrics(const Parsed& p, ModelConfig& out) {
   return ok();
 }
 
+Status check_backend(const Parsed& p, const ModelConfig& out) {
+  static const std::set<std::string> kPlatforms = {"",
+                                                   "ensemble",
+                                                   "onnxruntime_onnx",
+                                                   "pytorch_libtorch",
+                                                   "tensorrt_plan",
+                                                   "tensorflow_graphdef",
+                                                   "tensorflow_savedmodel"};
+  if (!kPlatforms.contains(out.platform)) {
+    return invalid_argument("unexpected platform type '{}' for {}{}", out.platform, out.name,
+                            p.where("platform"));
+  }
+  if (out.backend.empty() && out.platform != "ensemble" && !p.config.has_ensemble_scheduling()) {
+    return invalid_argument(
+        "Invalid model name: Could not determine backend for model '{}' with no backend in model "
+        "configuration. Expected model name of the form 'model.<backend_name>'.{}",
+        out.name, p.where("backend"));
+  }
+  if (out.backend.starts_with("${")) {
+    return invalid_argument(
+        "'backend' of {} is the placeholder {} that nobody filled in, expected a name such as "
+        "tensorrtllm{}",
+        out.name, out.backend, p.where("backend"));
+  }
+  if (out.backend.find_first_of("/\\") != std::string::npos ||
+      out.runtime.find_first_of("/\\") != std::string::npos) {
+    return invalid_argument("'backend' and 'runtime' of {} must be plain names{}", out.name,
+                            p.where("backend"));
+  }
+  return ok();
+}
+
 }  // namespace
 
 Status fill_config(const Parsed& p, ModelConfig& out) {
@@ -272,34 +304,7 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
                             p.where("max_batch_size"));
   }
   out.max_batch_size = c.max_batch_size();
-  static const std::set<std::string> kPlatforms = {"",
-                                                   "ensemble",
-                                                   "onnxruntime_onnx",
-                                                   "pytorch_libtorch",
-                                                   "tensorrt_plan",
-                                                   "tensorflow_graphdef",
-                                                   "tensorflow_savedmodel"};
-  if (!kPlatforms.contains(out.platform)) {
-    return invalid_argument("unexpected platform type '{}' for {}{}", out.platform, out.name,
-                            p.where("platform"));
-  }
-  if (out.backend.empty() && out.platform != "ensemble" && !c.has_ensemble_scheduling()) {
-    return invalid_argument(
-        "Invalid model name: Could not determine backend for model '{}' with no backend in model "
-        "configuration. Expected model name of the form 'model.<backend_name>'.{}",
-        out.name, p.where("backend"));
-  }
-  if (out.backend.starts_with("${")) {
-    return invalid_argument(
-        "'backend' of {} is the placeholder {} that nobody filled in, expected a name such as "
-        "tensorrtllm{}",
-        out.name, out.backend, p.where("backend"));
-  }
-  if (out.backend.find_first_of("/\\") != std::string::npos ||
-      out.runtime.find_first_of("/\\") != std::string::npos) {
-    return invalid_argument("'backend' and 'runtime' of {} must be plain names{}", out.name,
-                            p.where("backend"));
-  }
+  RETURN_IF_ERROR(check_backend(p, out));
   const auto& versions = c.version_policy();
   if (versions.has_all()) out.versions.latest = 0;
   if (versions.has_latest()) out.versions.latest = std::max(1u, versions.latest().num_versions());

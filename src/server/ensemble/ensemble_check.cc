@@ -79,6 +79,30 @@ class TensorTable {
   std::map<std::string, End> ends_;
 };
 
+// Steps whose inputs can all exist, until nothing changes: what is left over is unconnected or in a
+// cycle. Adds what they write to `available`; `stuck` is a tensor that the others wait for.
+std::vector<bool> steps_that_run(const ModelConfig& e, std::set<std::string>& available,
+                                 std::string& stuck) {
+  std::vector<bool> done(e.steps.size());
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (size_t i = 0; i < e.steps.size(); ++i) {
+      if (done[i]) continue;
+      bool ready = true;
+      for (const auto& [_, tensor] : e.steps[i].input_map) {
+        if (!available.contains(tensor)) {
+          ready = false;
+          stuck = tensor;
+        }
+      }
+      if (!ready) continue;
+      done[i] = progress = true;
+      for (const auto& [_, tensor] : e.steps[i].output_map) available.insert(tensor);
+    }
+  }
+  return done;
+}
+
 }  // namespace
 
 Status check_ensemble_graph(const ModelConfig& e) {
@@ -102,26 +126,8 @@ Status check_ensemble_graph(const ModelConfig& e) {
                               e.name);
     }
   }
-  // Steps whose inputs can all exist, until nothing changes: what is left over is unconnected or in
-  // a cycle.
-  std::vector<bool> done(e.steps.size());
   std::string stuck;
-  for (bool progress = true; progress;) {
-    progress = false;
-    for (size_t i = 0; i < e.steps.size(); ++i) {
-      if (done[i]) continue;
-      bool ready = true;
-      for (const auto& [_, tensor] : e.steps[i].input_map) {
-        if (!available.contains(tensor)) {
-          ready = false;
-          stuck = tensor;
-        }
-      }
-      if (!ready) continue;
-      done[i] = progress = true;
-      for (const auto& [_, tensor] : e.steps[i].output_map) available.insert(tensor);
-    }
-  }
+  const std::vector<bool> done = steps_that_run(e, available, stuck);
   for (const auto& output : e.outputs) {
     if (available.contains(output.name)) continue;
     if (!written.contains(output.name)) {

@@ -205,6 +205,20 @@ void EnsembleRun::add_inputs(const Branch& branch, const EnsembleModel::Step& st
   }
 }
 
+namespace {
+
+// What a client has asked for holds for each step.
+void copy_asked(const InferenceRequest& from, InferenceRequest& to) {
+  to.id = from.id;
+  to.flags = from.flags;
+  to.correlation_id = from.correlation_id;
+  to.priority = from.priority;
+  to.timeout_us = from.timeout_us;
+  to.parameters = from.parameters;
+}
+
+}  // namespace
+
 void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
   if (context_->is_cancelled()) return fail(cancelled("request was cancelled"));
   const EnsembleModel::Step& step = model_.plan().steps[index];
@@ -213,12 +227,7 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
   call->run = shared_from_this();
   call->request = std::make_unique<InferenceRequest>(step.model);
   InferenceRequest& request = *call->request;
-  request.id = request_->id;
-  request.flags = request_->flags;
-  request.correlation_id = request_->correlation_id;
-  request.priority = request_->priority;
-  request.timeout_us = request_->timeout_us;
-  request.parameters = request_->parameters;
+  copy_asked(*request_, request);
   request.stage_sums = &stage_sums_;
   request.allocator = host_allocator();
   if (request_->trace != nullptr) {

@@ -307,6 +307,14 @@ Status check_policy_data(const InferenceRequest& r, const InputTensor& input,
   return ok();
 }
 
+// A text element of all the bytes: its length goes in front.
+std::string as_one_element(const InputTensor& input) {
+  const auto length = static_cast<uint32_t>(input.byte_size());
+  std::string out(reinterpret_cast<const char*>(&length), sizeof length);
+  for (const auto& b : input.buffers) out.append(static_cast<const char*>(b.base), b.byte_size);
+  return out;
+}
+
 }  // namespace
 
 // A raw request: bytes for the model's only input, of which one dimension may vary.
@@ -333,14 +341,8 @@ Status InferenceRequest::deduce_raw_input() {
           "{}For BYTE datatype raw input '{}', the model must have input shape [1]", log_id(),
           spec.name);
     }
-    // The whole body is one element; its length goes in front.
-    const auto length = static_cast<uint32_t>(input.byte_size());
-    raw_prefix_.assign(reinterpret_cast<const char*>(&length), sizeof length);
-    std::string joined = raw_prefix_;
-    for (const auto& b : input.buffers)
-      joined.append(static_cast<const char*>(b.base), b.byte_size);
-    raw_prefix_ = std::move(joined);
-    input.buffers = {{raw_prefix_.data(), raw_prefix_.size(), TRITONSERVER_MEMORY_CPU, 0}};
+    raw_element_ = as_one_element(input);
+    input.buffers = {{raw_element_.data(), raw_element_.size(), TRITONSERVER_MEMORY_CPU, 0}};
     known = 1;
   }
   int64_t* variable = nullptr;

@@ -205,7 +205,7 @@ class InferenceRequest {
   Status match_inputs();
   Status choose_outputs();
 
-  std::string raw_prefix_;  // length of a raw BYTES element
+  std::string raw_element_;  // of a raw BYTES input, with its length in front
   std::shared_ptr<ResponseContext> context_;
   mutable std::mutex cancel_mutex_;
   std::shared_ptr<CancelState>
