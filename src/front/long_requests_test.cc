@@ -6,6 +6,7 @@
 #include <string>
 
 #include "front/fake_triton.h"
+#include "front/http/byte_budget.h"
 #include "front/server.h"
 #include "front/test_socket.h"
 #include "text/tokenizer.h"
@@ -22,6 +23,7 @@ class LongRequestsTest : public ::testing::Test {
     options.host = "127.0.0.1";
     options.http_port = 0;
     options.metrics_port = 0;
+    options.budget = budget_;
     auto server = HttpServer::start(fake_server(), options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -35,6 +37,7 @@ class LongRequestsTest : public ::testing::Test {
   }
 
   FakeTriton& fake_ = FakeTriton::get();
+  std::shared_ptr<ByteBudget> budget_ = std::make_shared<ByteBudget>();
   std::unique_ptr<HttpServer> server_;
 };
 
@@ -102,6 +105,36 @@ TEST_F(LongRequestsTest, LargeRepliesComeWholeAndInOrder) {
     last = at;
   }
   EXPECT_GT(stream.body.size(), 3 * 1000000u);
+}
+
+// A client that reads nothing costs the tensors and a part of the text, not all of it.
+TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
+  std::string body = R"({"words": ["w")";
+  while (body.size() < 20000000) body += R"(,"another word of some length")";
+  body += "]}";
+  for (const char* verb : {"generate", "generate_stream"}) {
+    const int fd = connect_to(server_->http_port());
+    const std::string text = request_text("POST", fmt::format("/v2/models/types/{}", verb), body);
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t n = send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+      ASSERT_GT(n, 0);
+      at += static_cast<size_t>(n);
+    }
+    char first[16];
+    ASSERT_EQ(recv(fd, first, sizeof first, MSG_WAITALL), 16);
+    EXPECT_EQ(std::string_view(first, 12), "HTTP/1.1 200");
+    const size_t most = text.size() + (size_t{2} << 20);
+    EXPECT_LT(budget_->used(), most) << verb;
+    std::string rest;
+    std::vector<char> buffer(1 << 20);
+    for (ssize_t n; (n = recv(fd, buffer.data(), buffer.size(), 0)) > 0;) {
+      rest.append(buffer.data(), static_cast<size_t>(n));
+      EXPECT_LT(budget_->used(), most) << verb;
+    }
+    close(fd);
+    EXPECT_GT(rest.size(), 20000000u);
+    EXPECT_TRUE(rest.ends_with("0\r\n\r\n"));
+  }
 }
 
 TEST_F(LongRequestsTest, ThePageShowsTurnsAndBytes) {

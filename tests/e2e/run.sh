@@ -62,6 +62,7 @@ step "$python" "$here/concurrency.py"
 step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 stop_server
 step python3 "$here/robustness.py" "$build/bin/nereid"
+step python3 "$here/hostile.py" "$build/bin/nereid"
 step "$python" "$here/lifecycle.py" "$build/bin/nereid"
 step "$python" "$here/grpc_client.py" "$build"
 echo "== e2e: all passed"

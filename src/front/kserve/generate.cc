@@ -4,6 +4,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,9 @@ constexpr char kNotOneResponse[] =
 // Replies of a stream that wait until an earlier one of megabytes is written.
 constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
 
+// Of a large reply at a time: the next part is made when the client has taken this one.
+constexpr size_t kPartBytes = size_t{512} << 10;
+
 std::string error_event(std::string_view text) {
   return fmt::format("data: {}\n\n", kserve_error_body(text));
 }
@@ -37,13 +41,33 @@ struct Event {
   int status = 200;
 };
 
+StatusOr<std::string> text_of(const InferenceReply& reply) {
+  RETURN_IF_ERROR(reply.status);
+  ASSIGN_OR_RETURN(GenerateReplyText parts, GenerateReplyText::create(reply));
+  std::string text;
+  text.reserve(512);
+  parts.append_until(kWhole, text);
+  return text;
+}
+
 Event event_of(const InferenceReply& reply) {
   if (reply.empty) return {};
-  const StatusOr<std::string> text =
-      reply.status.ok() ? format_generate_reply(reply) : StatusOr<std::string>(reply.status);
+  const StatusOr<std::string> text = text_of(reply);
   if (!text.ok()) return {error_event(message(text.status())), http_status(text.status())};
   return {"data: " + *text + "\n\n"};
 }
+
+// A reply on its way to the client.
+struct LongReply {
+  std::shared_ptr<const InferenceReply> reply;
+  std::optional<GenerateReplyText> parts;  // absent: nothing is written yet
+};
+
+struct Part {
+  std::string text;
+  bool is_last = true;
+  int status = 200;
+};
 
 // Lives from the request to the final reply; used on the exchange's strand only.
 class Generate : public std::enable_shared_from_this<Generate> {
@@ -65,6 +89,13 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (!std::exchange(is_writing_, true)) write_next();
   }
 
+  // The client has taken what was written.
+  void on_written() {
+    if (const auto reply = std::exchange(half_written_, nullptr); reply && !is_over_) {
+      write_part(reply);
+    }
+  }
+
   // Once the inference runs. The client leaving cancels it.
   void watch(std::shared_ptr<InferenceCall> call) {
     call_ = std::move(call);
@@ -78,10 +109,11 @@ class Generate : public std::enable_shared_from_this<Generate> {
   void send(const Event& event, bool is_last) {
     // The first response decides the status line.
     if (!std::exchange(begun_, true)) {
-      Response head{event.status, "text/event-stream; charset=utf-8", {}, ""};
+      Response head{
+          event.status, stream_ ? "text/event-stream; charset=utf-8" : "application/json", {}, ""};
       if (event.status == 503) head.headers.push_back({"Retry-After", "1"});
       load_.add_to(head);
-      exchange_->begin_stream(std::move(head), error_event("Server exiting"));
+      exchange_->begin_stream(std::move(head), stream_ ? error_event("Server exiting") : "");
     }
     exchange_->write(event.text);
     if (is_last) exchange_->end();
@@ -89,24 +121,64 @@ class Generate : public std::enable_shared_from_this<Generate> {
 
   // Large replies become text on a worker, one after the other.
   void write_next() {
-    const auto reply = std::move(waiting_.front());
+    const auto reply = std::make_shared<LongReply>(LongReply{std::move(waiting_.front()), {}});
     waiting_.pop_front();
-    waiting_bytes_ -= reply->num_bytes();
+    waiting_bytes_ -= reply->reply->num_bytes();
+    write_part(reply);
+  }
+
+  void write_part(const std::shared_ptr<LongReply>& reply) {
     const auto self = shared_from_this();
     workers_.run(
-        exchange_, false, [self, reply] { return self->is_over_ ? Event() : event_of(*reply); },
-        [self, reply](const Event& event) {
-          self->send(event, reply->final);
-          self->is_writing_ = !self->waiting_.empty() && !self->is_over_;
-          if (self->is_writing_) self->write_next();
+        exchange_, false, [self, reply] { return self->is_over_ ? Part() : self->part_of(*reply); },
+        [self, reply](Part part) { self->take_part(reply, std::move(part)); });
+  }
+
+  Part part_of(LongReply& reply) const {
+    const bool is_first = !reply.parts;
+    if (is_first) {
+      if (stream_ && (reply.reply->empty || !reply.reply->status.ok())) {
+        Event event = event_of(*reply.reply);
+        return {std::move(event.text), true, event.status};
+      }
+      auto parts = GenerateReplyText::create(*reply.reply);
+      if (!parts.ok()) {
+        const std::string_view why = message(parts.status());
+        return {stream_ ? error_event(why) : kserve_error_body(why), true,
+                http_status(parts.status())};
+      }
+      reply.parts = *std::move(parts);
+    }
+    Part part;
+    if (stream_ && is_first) part.text = "data: ";
+    part.is_last = !reply.parts->append_until(kPartBytes, part.text);
+    if (stream_ && part.is_last) part.text += "\n\n";
+    return part;
+  }
+
+  void take_part(const std::shared_ptr<LongReply>& reply, Part part) {
+    if (is_over_) return;
+    if (!part.is_last) {
+      if (!std::exchange(is_told_, true)) {
+        exchange_->on_written([weak = weak_from_this()](uint64_t, uint64_t) {
+          if (const auto self = weak.lock()) self->on_written();
         });
+      }
+      half_written_ = reply;
+    }
+    send({std::move(part.text), part.status}, part.is_last && reply->reply->final);
+    if (!part.is_last) return;
+    is_writing_ = !waiting_.empty();
+    if (is_writing_) write_next();
   }
 
   void give_up() {
     is_over_ = true;
     waiting_.clear();
-    send({error_event(
-              fmt::format("more than {} bytes of responses wait to be written", kMaxWaitingBytes)),
+    const std::string_view end = half_written_ ? "\n\n" : "";  // of the event that is cut short
+    send({std::string(end) +
+              error_event(fmt::format("more than {} bytes of responses wait to be written",
+                                      kMaxWaitingBytes)),
           503},
          /*is_last=*/true);
     exchange_->post([self = shared_from_this()] {
@@ -120,18 +192,18 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (!final) return;
     if (num_replies_ != 1) return answer(kserve_error(400, kNotOneResponse));
     if (!first_.status.ok()) return answer(kserve_error(first_.status));
-    const auto self = shared_from_this();
-    workers_.run(
-        exchange_, first_.num_bytes() <= kQuickReplyBytes,
-        [self] {
-          StatusOr<std::string> text = format_generate_reply(self->first_);
-          return text.ok() ? Response{200, "application/json", {}, *std::move(text)}
-                           : kserve_error(text.status());
-        },
-        [self](Response response) { self->answer(std::move(response)); });
+    if (first_.num_bytes() > kQuickReplyBytes) {
+      first_.final = true;
+      waiting_bytes_ = first_.num_bytes();
+      waiting_.push_back(std::make_shared<const InferenceReply>(std::move(first_)));
+      return write_next();
+    }
+    StatusOr<std::string> text = text_of(first_);
+    answer(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
+                     : kserve_error(text.status()));
   }
 
-  // As one chunk: Triton's clients have never seen another framing here.
+  // As one chunk: Triton's clients have never seen another framing of a small answer.
   void answer(Response response) {
     const std::string body = std::move(response.body);
     load_.add_to(response);
@@ -150,6 +222,8 @@ class Generate : public std::enable_shared_from_this<Generate> {
   bool is_writing_ = false;           // a worker has a reply
   std::deque<std::shared_ptr<const InferenceReply>> waiting_;
   size_t waiting_bytes_ = 0;
+  std::shared_ptr<LongReply> half_written_;  // more of it is to come when the client has read
+  bool is_told_ = false;                     // on_written() is called
   size_t num_replies_ = 0;
   InferenceReply first_;
 };

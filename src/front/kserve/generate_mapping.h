@@ -4,11 +4,13 @@
 
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
 #include "front/bridge/model_info.h"
+#include "front/kserve/json_tensor.h"
 
 namespace nereid::front {
 
@@ -20,8 +22,23 @@ inline constexpr size_t kMaxJsonDepth = 100;
 // every other -1 is 1. InvalidArgument names the place (JSON) or the field (types, ranges, shapes).
 StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model);
 
-// The reply object: outputs and parameters in alphabetical order of their names, one-element
-// tensors as scalars, others as flat arrays. InvalidArgument for types that JSON cannot carry.
-StatusOr<std::string> format_generate_reply(const InferenceReply& reply);
+// The reply object, part by part: outputs and parameters in alphabetical order of their names,
+// one-element tensors as scalars, others as flat arrays.
+class GenerateReplyText {
+ public:
+  // `reply` must outlive the result. InvalidArgument for types that JSON cannot carry.
+  static StatusOr<GenerateReplyText> create(const InferenceReply& reply);
+  // Appends until `out` has `size` bytes or a little more; whether some text is left.
+  bool append_until(size_t size, std::string& out);
+
+ private:
+  struct Member {
+    std::string_view name;
+    std::variant<std::string, const ParameterValue*, TensorText> value;
+  };
+  std::vector<Member> members_;
+  size_t next_ = 0;
+  bool is_inside_ = false;  // the elements of members_[next_]
+};
 
 }  // namespace nereid::front

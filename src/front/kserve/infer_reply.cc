@@ -29,7 +29,8 @@ Status append_output(const Tensor& t, bool is_binary, std::string& json, std::st
     blobs += t.bytes;
   } else {
     json += ",\"data\":[";
-    RETURN_IF_ERROR(append_tensor(json, t).status());
+    ASSIGN_OR_RETURN(TensorText text, TensorText::create(t));
+    text.append_until(kWhole, json);
     json += "]}";
   }
   return ok();

@@ -159,18 +159,13 @@ Status append_json_elements(std::string_view input, DataType type, const json::v
   return ok();
 }
 
-StatusOr<size_t> append_tensor(std::string& out, const Tensor& t) {
-  size_t count = 0;
-  const auto separate = [&] {
-    if (count++ > 0) out += ",";
-  };
+StatusOr<TensorText> TensorText::create(const Tensor& t) {
+  TensorText out;
+  out.tensor_ = &t;
   if (t.type == TRITONSERVER_TYPE_BYTES) {
-    ASSIGN_OR_RETURN(const auto texts, string_elements(t));
-    for (const std::string_view text : texts) {
-      separate();
-      append_json_string(out, text);
-    }
-    return count;
+    ASSIGN_OR_RETURN(out.texts_, string_elements(t));
+    out.count_ = out.texts_.size();
+    return out;
   }
   if (t.type == TRITONSERVER_TYPE_FP16 || t.type == TRITONSERVER_TYPE_BF16 ||
       t.type == TRITONSERVER_TYPE_INVALID) {
@@ -179,12 +174,20 @@ StatusOr<size_t> append_tensor(std::string& out, const Tensor& t) {
         "'{}'",
         TRITONSERVER_DataTypeString(t.type), t.name);
   }
-  const size_t size = TRITONSERVER_DataTypeByteSize(t.type);
-  for (size_t i = 0; i < t.bytes.size() / size; ++i) {
-    separate();
-    append_fixed(out, t.type, t.bytes.data(), i);
+  out.count_ = t.bytes.size() / TRITONSERVER_DataTypeByteSize(t.type);
+  return out;
+}
+
+bool TensorText::append_until(size_t size, std::string& out) {
+  for (; at_ < count_ && out.size() < size; ++at_) {
+    if (at_ > 0) out += ',';
+    if (tensor_->type == TRITONSERVER_TYPE_BYTES) {
+      append_json_string(out, texts_[at_]);
+    } else {
+      append_fixed(out, tensor_->type, tensor_->bytes.data(), at_);
+    }
   }
-  return count;
+  return at_ < count_;
 }
 
 void append_parameter(std::string& out, const ParameterValue& value) {

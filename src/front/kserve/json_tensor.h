@@ -1,8 +1,10 @@
 // Tensor elements <-> JSON, for infer and generate.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -15,9 +17,21 @@ namespace nereid::front {
 Status append_json_elements(std::string_view input, DataType type, const json::value& value,
                             std::string& bytes, int64_t& count);
 
-// Appends the elements of a tensor, separated by commas; their number. InvalidArgument for types
-// that JSON cannot carry.
-StatusOr<size_t> append_tensor(std::string& out, const Tensor& tensor);
+// The elements of a tensor, separated by commas, part by part.
+class TensorText {
+ public:
+  // `tensor` must outlive the result. InvalidArgument for types that JSON cannot carry.
+  static StatusOr<TensorText> create(const Tensor& tensor);
+  size_t count() const { return count_; }
+  // Appends elements until `out` has `size` bytes or more; whether some are left.
+  bool append_until(size_t size, std::string& out);
+
+ private:
+  const Tensor* tensor_ = nullptr;
+  std::vector<std::string_view> texts_;  // of BYTES
+  size_t count_ = 0, at_ = 0;
+};
+inline constexpr size_t kWhole = std::numeric_limits<size_t>::max();  // for append_until()
 
 // Appends a parameter's value as JSON.
 void append_parameter(std::string& out, const ParameterValue& value);
