@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import grpc
 import numpy as np
@@ -49,10 +50,11 @@ class Server:
         self.process = subprocess.Popen(
             [os.path.join(build, "bin/tritonserver"), "--model-repository=" + root, "--model-control-mode=explicit",
              "--load-model=*", "--exit-on-error=false", "--http-address=127.0.0.1", "--http-port=0",
-             "--grpc-address=127.0.0.1", "--grpc-port=0", "--allow-metrics=false", "--grpc-header-forward-pattern=x-fwd-.*",
+             "--grpc-address=127.0.0.1", "--grpc-port=0", "--metrics-address=127.0.0.1", "--metrics-port=0", "--grpc-header-forward-pattern=x-fwd-.*",
              "--backend-directory=" + os.path.join(build, "test_backends"), *flags],
             stdout=subprocess.DEVNULL, stderr=self.log)
         self.http, self.port = self.started("HTTPService"), self.started("GRPCInferenceService")
+        self.metrics = self.started("Metrics Service")
         self.address = "127.0.0.1:%d" % self.port
 
     def started(self, service):
@@ -64,6 +66,17 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError("the server ended with code %d" % self.process.returncode)
             time.sleep(0.05)
+
+    def wait_for_calls(self, count):
+        """Returns when so many rpcs are being answered."""
+        deadline = time.monotonic() + 60
+        while True:
+            with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % self.metrics) as page:
+                active = int(re.search(r"^nereid_grpc_calls_active (\d+)$", page.read().decode(), re.M)[1])
+            if active >= count:
+                return
+            check(time.monotonic() < deadline, "%d calls of %d" % (active, count))
+            time.sleep(0.02)
 
     def stop(self):
         if self.process.poll() is None:
@@ -277,15 +290,21 @@ def test_cancellation(server):
         request.inputs.add(name="IN", datatype="INT32", shape=[1])
         begin = time.time()
         calls = [stub.ModelInfer.future(request) for _ in range(20)]
-        time.sleep(0.3)
+        server.wait_for_calls(20)
         for call in calls:
             call.cancel()
         streamed = pb.ModelInferRequest()
         streamed.CopyFrom(request)
         streamed.model_name = "stuck_stream"
-        stream = stub.ModelStreamInfer(iter([streamed, streamed]))
-        time.sleep(0.3)
+        pending = queue.Queue()
+        stream = stub.ModelStreamInfer(iter(pending.get, None))
+        # Requests of a stream are read in order: an answer to a later one says that both have begun.
+        pending.put(streamed)
+        pending.put(streamed)
+        pending.put(pb.ModelInferRequest(model_name="nope"))
+        check("nope" in next(stream).error_message, "an answer beside the stuck ones")
         stream.cancel()
+        pending.put(None)
 
         # Models go when their last request is over: at once, or after 10 s when it was not cancelled.
         for model in ("stuck", "stuck_stream"):
@@ -382,7 +401,7 @@ def test_shutdown(build, root):
         # A stream without requests holds nothing up.
         idle = stub.ModelStreamInfer(iter(queue.Queue().get, None))
         slow, stuck = start("slow", 1500), start("stuck", 1)
-        time.sleep(0.5)
+        server.wait_for_calls(3)
         begin = time.time()
         server.process.send_signal(signal.SIGTERM)
         check(slow.result(timeout=20).raw_output_contents[0] == np.int32(1500).tobytes(), "finishes")
