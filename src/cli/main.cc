@@ -31,6 +31,8 @@ constexpr Tool kTools[] = {
     {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "the same under its old name"},
     {"build", nereid::cli::trtllm_build_main, "build an engine directory"},
     {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
+    {"trtllm-refit", nereid::cli::trtllm_refit_main, "give an engine directory other weights"},
+    {"trtllm-prune", nereid::cli::trtllm_prune_main, "leave the weights out of a checkpoint"},
     {"tritonserver", nereid::cli::tritonserver_main,
      "serve a model repository; --help lists the flags, which are Triton's"},
     {"check", nereid::cli::check_main,

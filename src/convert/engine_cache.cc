@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "convert/build_lock.h"
 #include "convert/engine_key.h"
+#include "convert/refit.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
 
@@ -55,10 +56,62 @@ Status build(const std::filesystem::path& path, const std::string& key,
   return write_engine(path, key, compiled, checkpoint);
 }
 
+// The engine of a compiled model from the cache, or built into it.
+StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model_dir,
+                                              const Compiled& compiled,
+                                              const io::Checkpoint* weights,
+                                              const DeviceInfo& device, const BuildOptions& options,
+                                              BuildReport& out) {
+  using Clock = std::chrono::steady_clock;
+  out.key = engine_key(compiled, weights);
+  const std::filesystem::path dir =
+      (options.cache_dir.empty() ? cache_dir() : options.cache_dir) / "engines";
+  out.path = dir / (out.key + ".engine");
+
+  const Clock::time_point start = Clock::now();
+  if (options.rebuild || !is_cached(out.path, out.key)) {
+    std::error_code error;
+    std::filesystem::create_directories(dir, error);
+    if (error)
+      return unavailable("{}: {} (set NEREID_CACHE_DIR to a directory that can be written)",
+                         dir.string(), error.message());
+    const BuildLock lock(dir, out.key);
+    if (lock.held()) remove_unfinished(dir, out.key);
+    // Another builder may have finished it while we waited.
+    if (options.rebuild || !check_cached(out.path, out.key).ok()) {
+      RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, compiled, device));
+      out.built = true;
+      out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+  }
+  std::error_code error;
+  out.bytes = std::filesystem::file_size(out.path, error);
+  if (out.built) log_info("engine {} built in {:.2f} s", out.path.string(), out.seconds);
+  return out.path;
+}
+
+// Its engine has no weights: one with those of the checkpoint that it names.
+StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
+                                           const kernels::Registry& registry,
+                                           const DeviceInfo& device, const BuildOptions& options,
+                                           BuildReport& report) {
+  const auto filled = [&]() -> StatusOr<std::filesystem::path> {
+    ASSIGN_OR_RETURN(const Compiled compiled,
+                     match_weights(file.plan(), file.checkpoint(), registry, device));
+    ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
+                     models::open_checkpoint(compiled.model, file.checkpoint()));
+    return cached_engine(file.checkpoint(), compiled, &checkpoint, device, options, report);
+  }();
+  if (!filled.ok())
+    return annotate(filled.status(), fmt::format("{}: has no weights", file.path().string()));
+  return filled;
+}
+
 StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
+                                          const kernels::Registry& registry,
                                           const DeviceInfo& device, const BuildOptions& options,
                                           BuildReport& report) {
-  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kPlan));
   if (file.plan().device != name_of(device.kind))
     return invalid_argument("{}: built for device {}, not for {}", path.string(),
                             file.plan().device, name_of(device.kind));
@@ -69,6 +122,8 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
       return invalid_argument("{}: was built without weights of {}; build it from the checkpoint",
                               path.string(), kernels::text_of(*wanted));
   }
+  if (!file.checkpoint().empty()) return fill_given(file, registry, device, options, report);
+  RETURN_IF_ERROR(io::EngineFile::open(path, io::Verify::kAuto).status());
   report.path = path;
   report.key = file.build_key();
   return path;
@@ -100,12 +155,11 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
                                               const kernels::Registry& registry,
                                               const DeviceInfo& device, const BuildOptions& options,
                                               BuildReport* report) {
-  using Clock = std::chrono::steady_clock;
   BuildReport unused;
   BuildReport& out = report ? *report : unused;
   out = {};
   if (const std::filesystem::path given = given_engine(model_dir); !given.empty())
-    return use_given(given, device, options, out);
+    return use_given(given, registry, device, options, out);
   ASSIGN_OR_RETURN(const Compiled compiled,
                    compile_model(model_dir, registry, device, options.compile));
   std::optional<io::Checkpoint> checkpoint;
@@ -113,31 +167,7 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
     ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(compiled.model, model_dir));
   }
   const io::Checkpoint* weights = checkpoint ? &*checkpoint : nullptr;
-  out.key = engine_key(compiled, weights);
-  const std::filesystem::path dir =
-      (options.cache_dir.empty() ? cache_dir() : options.cache_dir) / "engines";
-  out.path = dir / (out.key + ".engine");
-
-  const Clock::time_point start = Clock::now();
-  if (options.rebuild || !is_cached(out.path, out.key)) {
-    std::error_code error;
-    std::filesystem::create_directories(dir, error);
-    if (error)
-      return unavailable("{}: {} (set NEREID_CACHE_DIR to a directory that can be written)",
-                         dir.string(), error.message());
-    const BuildLock lock(dir, out.key);
-    if (lock.held()) remove_unfinished(dir, out.key);
-    // Another builder may have finished it while we waited.
-    if (options.rebuild || !check_cached(out.path, out.key).ok()) {
-      RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, compiled, device));
-      out.built = true;
-      out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    }
-  }
-  std::error_code error;
-  out.bytes = std::filesystem::file_size(out.path, error);
-  if (out.built) log_info("engine {} built in {:.2f} s", out.path.string(), out.seconds);
-  return out.path;
+  return cached_engine(model_dir, compiled, weights, device, options, out);
 }
 
 }  // namespace nereid::convert

@@ -9,6 +9,7 @@
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
+#include "io/engine_writer.h"
 #include "models/config.h"
 #include "models/trtllm.h"
 #include "text/tokenizer.h"
@@ -33,7 +34,7 @@ Status build_engine_file(const EngineDirOptions& options, const models::Model& m
       length && length->is_int64())
     build.max_positions = static_cast<int32_t>(length->get_int64());
   std::optional<io::Checkpoint> checkpoint;
-  if (!options.random_weights) {
+  if (!options.random_weights && !options.strip_weights) {
     ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(model, options.checkpoint_dir));
   }
   const io::Checkpoint* const weights = checkpoint ? &*checkpoint : nullptr;
@@ -45,7 +46,13 @@ Status build_engine_file(const EngineDirOptions& options, const models::Model& m
     compiled.plan.model.source_dir =
         std::filesystem::weakly_canonical(options.output_dir, error).string();
   report.path = options.output_dir / "rank0.engine";
-  RETURN_IF_ERROR(write_engine(report.path, report.key, compiled, weights));
+  if (options.strip_weights) {
+    const auto whole = std::filesystem::weakly_canonical(options.checkpoint_dir, error);
+    RETURN_IF_ERROR(
+        io::EngineWriter::write_plan(report.path, compiled.plan, report.key, whole.string()));
+  } else {
+    RETURN_IF_ERROR(write_engine(report.path, report.key, compiled, weights));
+  }
   report.built = true;
   report.bytes = std::filesystem::file_size(report.path, error);
   return ok();
@@ -124,7 +131,7 @@ StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::
 
 StatusOr<io::ModelFacts> read_facts(const std::filesystem::path& path) {
   if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
-    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
     return file.plan().model;
   }
   ASSIGN_OR_RETURN(models::Model model, models::read_model(path));

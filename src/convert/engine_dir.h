@@ -21,6 +21,9 @@ struct EngineDirOptions {
   CompileOptions compile;
   bool config_only = false;     // no rank0.engine
   bool random_weights = false;  // the directory needs config.json only
+  // The engine has no weights; they are taken from checkpoint_dir when it is loaded, or by
+  // refit_engine_dir(); needed for a pruned checkpoint.
+  bool strip_weights = false;
 };
 
 // Builds for one device. Errors as ensure_engine(); InvalidArgument also when output_dir is

@@ -176,9 +176,12 @@ StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::
   RETURN_IF_ERROR(check_sizes(options));
   ASSIGN_OR_RETURN(const std::string what, describe_model(path));
   if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
-    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
     return what + about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() +
-           "\n" + tail(file.plan(), options);
+           "\n" +
+           (file.checkpoint().empty() ? ""
+                                      : "no weights; they come from " + file.checkpoint() + "\n") +
+           tail(file.plan(), options);
   }
   ASSIGN_OR_RETURN(const Compiled compiled, compile_model(path, registry, device, options.compile));
   return fmt::format("{}{}\ntraits\n{}\ngraph as built\n{}\npasses\n{}{}", what,

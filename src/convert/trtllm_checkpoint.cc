@@ -211,13 +211,12 @@ Status write_ranks(const models::Model& model, const ConvertOptions& options, DT
   return ok();
 }
 
-// Files of a checkpoint directory, which a new one may take the place of.
+}  // namespace
+
 bool is_checkpoint_file(std::string_view name) {
   return name == "config.json" || (name.starts_with("rank") && name.ends_with(".safetensors")) ||
          std::ranges::find(kTokenizerFiles, name) != std::end(kTokenizerFiles);
 }
-
-}  // namespace
 
 Status copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;

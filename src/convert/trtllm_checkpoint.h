@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "models/family.h"
@@ -42,6 +43,9 @@ struct ConvertReport {
 // model_dir or has other files. Unimplemented: the layout cannot say what the model is.
 // Unavailable: cannot write.
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options);
+
+// Names of a checkpoint directory's files, which a new one may take the place of.
+bool is_checkpoint_file(std::string_view name);
 
 // Copies what a tokenizer and its chat template are made of, where it is there.
 Status copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);

@@ -63,6 +63,12 @@ StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
   const json::value* plan = header.get_object().if_contains("plan");
   if (!plan) return data_loss("header: field 'plan' is missing");
   ASSIGN_OR_RETURN(engine.plan, plan_from_json(*plan));
+  if (header.get_object().contains("checkpoint")) {
+    ASSIGN_OR_RETURN(engine.checkpoint, string_field(header.get_object(), "checkpoint"));
+    if (engine.checkpoint.empty() || prefix.blob_bytes != 0)
+      return data_loss("header: field 'checkpoint' belongs to files without weights");
+    return engine;
+  }
   if (engine.plan.blob_bytes != prefix.blob_bytes)
     return data_loss("plan has {} bytes of weights, the file {}", engine.plan.blob_bytes,
                      prefix.blob_bytes);
@@ -77,6 +83,9 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
   StatusOr<Engine> engine = parse_engine(out.file_.bytes());
   if (!engine.ok()) return data_loss("{}: {}", path.string(), message(engine.status()));
   out.engine_ = *std::move(engine);
+  if (verify == Verify::kPlan) return out;
+  if (!out.checkpoint().empty())
+    return invalid_argument("{}: has no weights; trtllm-refit fills it", path.string());
   const bool small = out.engine_.plan.blob_bytes <= kAutoVerifyBytes;
   if (verify == Verify::kFull || (verify == Verify::kAuto && small))
     RETURN_IF_ERROR(out.verify_weights());

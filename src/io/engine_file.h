@@ -1,7 +1,8 @@
 // The engine file: a plan and its packed weights, memory-mapped, versioned and checksummed. Layout
 // (little endian): 64-byte prefix {magic, format version, header length and checksum, blob offset
 // and length, prefix checksum}, JSON header (nereid version, build key, plan), zero padding to 4096
-// bytes, weight blob.
+// bytes, weight blob. A file without weights has no blob; its header names the checkpoint directory
+// that they come from.
 #pragma once
 
 #include <filesystem>
@@ -19,6 +20,7 @@ inline constexpr uint32_t kEngineFormatVersion = 4;
 // How much of the weights is read when a file is opened. The prefix and the header (which holds the
 // plan and each weight's checksum) are always verified, as is the file's size.
 enum class Verify {
+  kPlan,    // nothing more, and the file may be one without weights
   kHeader,  // nothing more
   kAuto,    // all weights when the blob is at most kAutoVerifyBytes, else nothing more
   kFull,    // all weights
@@ -28,7 +30,8 @@ inline constexpr uint64_t kAutoVerifyBytes = uint64_t{1} << 30;
 // What a file holds; `blob` points into the parsed bytes.
 struct Engine {
   Plan plan;
-  std::string build_key;  // the cache key it was built for
+  std::string build_key;   // the cache key it was built for
+  std::string checkpoint;  // not empty: there are no weights, they come from this directory
   std::span<const std::byte> blob;
 };
 
@@ -40,17 +43,21 @@ class EngineFile {
  public:
   // NotFound/Unavailable: cannot be read. DataLoss: not an engine file, another format or nereid
   // version, truncated, or a checksum differs; the message names the file and the part.
+  // InvalidArgument: the file has no weights and `verify` is not kPlan.
   static StatusOr<EngineFile> open(const std::filesystem::path& path,
                                    Verify verify = Verify::kAuto);
 
   const Plan& plan() const { return engine_.plan; }
   const std::string& build_key() const { return engine_.build_key; }
+  // Where the weights come from when the file has none; else empty. See Verify::kPlan.
+  const std::string& checkpoint() const { return engine_.checkpoint; }
   const std::filesystem::path& path() const { return path_; }
 
   // The file became smaller and what has gone was used: results since then are worthless.
   bool is_lost() const { return file_.is_lost(); }
 
-  // All weights; page aligned. Valid while this object (or the one it is moved to) lives.
+  // All weights; page aligned, empty when the file has none. Valid while this object (or the one it
+  // is moved to) lives.
   std::span<const std::byte> blob() const { return engine_.blob; }
   kernels::WeightView weight(WeightId id) const {
     return view_of(engine_.plan.weights[static_cast<size_t>(id)], engine_.blob.data());

@@ -70,6 +70,7 @@ EngineWriter::EngineWriter(EngineWriter&& other) noexcept
       fd_(std::exchange(other.fd_, -1)),
       plan_(std::move(other.plan_)),
       build_key_(std::move(other.build_key_)),
+      checkpoint_(std::move(other.checkpoint_)),
       blob_offset_(other.blob_offset_),
       header_bytes_(other.header_bytes_),
       weight_(other.weight_),
@@ -86,6 +87,7 @@ std::string EngineWriter::header_text() const {
   json::object header;
   header["nereid_version"] = NEREID_VERSION;
   header["build_key"] = build_key_;
+  if (!checkpoint_.empty()) header["checkpoint"] = checkpoint_;
   header["plan"] = plan_to_json(plan_);
   return json::serialize(header);
 }
@@ -135,6 +137,21 @@ Status EngineWriter::finish() {
   if (weight_ != plan_.weights.size())
     return internal_error("{}: weight '{}' is incomplete", path_.string(),
                           plan_.weights[weight_].name);
+  return write_header(plan_.blob_bytes);
+}
+
+Status EngineWriter::write_plan(const std::filesystem::path& path, Plan plan, std::string build_key,
+                                std::string checkpoint) {
+  ASSIGN_OR_RETURN(EngineWriter out, create(path, std::move(plan), std::move(build_key)));
+  out.checkpoint_ = std::move(checkpoint);
+  out.header_bytes_ = out.header_text().size();
+  out.blob_offset_ = round_up(sizeof(EnginePrefix) + out.header_bytes_, kBlobAlignment);
+  if (::ftruncate(out.fd_, static_cast<off_t>(out.blob_offset_)) != 0)
+    return unavailable("{}: {}", out.temporary_, std::strerror(errno));
+  return out.write_header(0);
+}
+
+Status EngineWriter::write_header(uint64_t blob_bytes) {
   const std::string header = header_text();
   if (header.size() != header_bytes_) return internal_error("{}: header grew", path_.string());
   EnginePrefix prefix;
@@ -143,7 +160,7 @@ Status EngineWriter::finish() {
   prefix.header_bytes = header.size();
   prefix.header_checksum = hash64(header);
   prefix.blob_offset = blob_offset_;
-  prefix.blob_bytes = plan_.blob_bytes;
+  prefix.blob_bytes = blob_bytes;
   prefix.checksum = prefix.compute_checksum();
   RETURN_IF_ERROR(write_at(0, std::as_bytes(std::span(&prefix, 1))));
   RETURN_IF_ERROR(write_at(sizeof prefix, std::as_bytes(std::span(header))));

@@ -22,6 +22,10 @@ class EngineWriter {
   static StatusOr<EngineWriter> create(const std::filesystem::path& path, Plan plan,
                                        std::string build_key);
 
+  // Writes a file without weights, which come from directory `checkpoint` (not empty) later.
+  static Status write_plan(const std::filesystem::path& path, Plan plan, std::string build_key,
+                           std::string checkpoint);
+
   EngineWriter(EngineWriter&& other) noexcept;
   EngineWriter& operator=(EngineWriter&&) = delete;
   ~EngineWriter();  // removes the temporary file unless finished
@@ -39,12 +43,14 @@ class EngineWriter {
   Status flush();
   Status write_at(uint64_t offset, std::span<const std::byte> bytes);
   std::string header_text() const;
+  Status write_header(uint64_t blob_bytes);
 
   std::filesystem::path path_;
   std::string temporary_;  // empty once it is gone
   int fd_ = -1;
   Plan plan_;
   std::string build_key_;
+  std::string checkpoint_;  // of a file without weights
   uint64_t blob_offset_ = 0;
   size_t header_bytes_ = 0;
   size_t weight_ = 0, plane_ = 0;  // being written

@@ -70,6 +70,11 @@ class RankTranslator {
 };
 
 StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::path& dir) {
+  if (is_pruned(model.config))
+    return invalid_argument(
+        "{}: is_pruned is true: there are no weights; trtllm-build makes an engine of it that "
+        "trtllm-refit fills from the whole checkpoint",
+        (dir / "config.json").string());
   std::vector<std::filesystem::path> files;
   for (int32_t rank = 0; rank < model.ranks.num_files(); ++rank) {
     files.push_back(dir / rank_file_name(rank));

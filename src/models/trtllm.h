@@ -41,6 +41,10 @@ Status complete_trtllm_config(json::object& config, const std::string& where);
 StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::string& where,
                                     const Family& family);
 
+// Whether config.json says that the weights were left out: engines are built from such a directory
+// that get theirs later.
+bool is_pruned(const json::object& config);
+
 // Sets `tie_word_embeddings` as the last stage's file in `dir` has a head of its own or not.
 Status find_trtllm_head(json::object& config, const std::filesystem::path& dir, const Ranks& ranks);
 

@@ -87,8 +87,7 @@ Status check_variants(const json::object& config, const std::string& where) {
                         {"use_last_layernorm", true},
                         {"layer_idx_offset", 0},
                         {"output_multiplier_scale", 1.0},
-                        {"q_scaling", 1.0},
-                        {"is_pruned", false}};
+                        {"q_scaling", 1.0}};
   for (const Only& only : kOnly) c.require(only.field, only.value);
   const std::string dtype = c.string("dtype");
   if (c.status().ok() && dtype != "bfloat16" && dtype != "float16" && dtype != "float32")
@@ -338,8 +337,14 @@ StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::strin
   return traits;
 }
 
+bool is_pruned(const json::object& config) {
+  const json::value* field = config.if_contains("is_pruned");
+  return field && field->is_bool() && field->get_bool();
+}
+
 Status find_trtllm_head(json::object& config, const std::filesystem::path& dir,
                         const Ranks& ranks) {
+  if (is_pruned(config)) return ok();  // what is missing says nothing
   std::error_code error;
   const std::filesystem::path last = dir / rank_file_name((ranks.pp - 1) * ranks.tp);
   if (!std::filesystem::exists(last, error)) return ok();  // random weights, or refused later

@@ -59,7 +59,8 @@ constexpr ArgFlag kFlags[] = {
     {"--max_draft_len", kInteger, kOnly, "", "0", "speculation"},
     {"--streamingllm", kFeature, kOnly, "", "disable",
      "attention sinks (the server's sink_token_length does it)"},
-    {"--strip_plan", kFlag, kActed, "", "", "engine without weights (not yet)"},
+    {"--strip_plan", kFlag, kActed, "", "",
+     "engine without weights: from the checkpoint when it is loaded, or by trtllm-refit"},
     {"--auto_parallel", kInteger, kActed, "", "1", "automatic sharding: only 1"},
     // Plugins and features of TensorRT.
     {"--bert_attention_plugin", kChoice, kNoted, kTypes, "auto", "kernel choice"},

@@ -115,6 +115,23 @@ TEST_F(ConversionTest, AConfigWithoutWeights) {
   EXPECT_TRUE(weights("a") == weights("b"));
 }
 
+TEST_F(ConversionTest, PruneBuildAndRefitGiveTheSameEngine) {
+  ASSERT_EQ(convert("--model_dir $M --dtype bfloat16 --output_dir $D/whole"), 0) << error_;
+  ASSERT_EQ(build("--checkpoint_dir $D/whole --output_dir $D/engine"), 0) << error_;
+  const std::string prune = "trtllm-prune --checkpoint_dir $D/whole --out_dir $D/pruned";
+  ASSERT_EQ(run(trtllm_prune_main, prune), 0) << error_;
+  ASSERT_EQ(run(trtllm_prune_main, prune + " --prune_all"), 0) << error_;
+  EXPECT_THAT(out_, HasSubstr(" 0 of "));
+  ASSERT_EQ(build("--checkpoint_dir $D/pruned --output_dir $D/stripped"), 0) << error_;
+  const std::string refit = "trtllm-refit --checkpoint_dir $D/whole --engine_dir ";
+  ASSERT_EQ(run(trtllm_refit_main, refit + "$D/stripped --output_dir $D/refitted"), 0) << error_;
+  EXPECT_TRUE(weights("engine") == weights("refitted"));
+  EXPECT_EQ(run(trtllm_refit_main, refit + "$D/whole"), 1);
+  EXPECT_THAT(error_, HasSubstr("has no rank0.engine"));
+  EXPECT_EQ(run(trtllm_refit_main, "trtllm-refit --engine_dir $D/engine"), 1);
+  EXPECT_THAT(error_, HasSubstr("--checkpoint_dir: is missing"));
+}
+
 TEST_F(ConversionTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(build("--chekpoint_dir $D"), 2);
   EXPECT_THAT(error_, HasSubstr("Did you mean '--checkpoint_dir'?"));

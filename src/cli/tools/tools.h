@@ -23,4 +23,10 @@ int convert_checkpoint_main(int argc, char** argv);
 // A checkpoint directory to an engine directory.
 int trtllm_build_main(int argc, char** argv);
 
+// New weights for an engine directory, its plan untouched.
+int trtllm_refit_main(int argc, char** argv);
+
+// A checkpoint directory without its weights.
+int trtllm_prune_main(int argc, char** argv);
+
 }  // namespace nereid::cli

@@ -12,6 +12,7 @@
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
+#include "models/trtllm.h"
 
 namespace nereid::cli {
 namespace {
@@ -172,7 +173,7 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
           {"weight_sparsity", args.is_on("--weight_sparsity")},
           {"weight_streaming", args.is_on("--weight_streaming")},
           {"plugin_config", plugin_config(args, paged_context)},
-          {"use_strip_plan", args.is_on("--strip_plan")},
+          {"use_strip_plan", false},
           {"max_encoder_input_len", args.integer("--max_encoder_input_len")},
           {"monitor_memory", args.is_on("--monitor_memory")},
           {"use_mrope", false}};
@@ -181,8 +182,8 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
 Status check_build_flags(const Args& args) {
   if (!args.given("--checkpoint_dir") && !args.given("--model_config"))
     return invalid_argument("--checkpoint_dir: is missing; give a checkpoint directory");
-  if (args.is_on("--strip_plan"))
-    return unsupported("--strip_plan: engines without weights are not supported yet; leave it out");
+  if (args.is_on("--strip_plan") && !args.given("--checkpoint_dir"))
+    return invalid_argument("--strip_plan: needs --checkpoint_dir, which the weights come from");
   const int64_t block = args.integer("--tokens_per_block");
   if (block != 16 && block != 32 && block != 64 && block != 128)
     return invalid_argument("--tokens_per_block: {} is not one of 16, 32, 64, 128", block);
@@ -223,7 +224,9 @@ Status build(const Args& args) {
   for (const char* name : kPlugins) {
     if (args.given(name)) log_info("Set {} to {}.", name + 2, args.text(name));
   }
+  options.strip_weights = args.is_on("--strip_plan") || models::is_pruned(model.config);
   options.build_config = build_config(args, limits, kv_cache);
+  options.build_config["use_strip_plan"] = options.strip_weights;
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
                    kernels::open_device(args.text("--device"), {.isa = args.text("--isa")}));
   convert::BuildReport report;

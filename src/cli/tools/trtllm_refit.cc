@@ -1,0 +1,91 @@
+// trtllm-refit: other weights for an engine that is built. trtllm-prune: a checkpoint without its
+// weights, from which such engines can be built.
+#include "cli/flags/arg_table.h"
+#include "cli/tools/tools.h"
+#include "convert/prune.h"
+#include "convert/refit.h"
+#include "io/engine_file.h"
+#include "kernels/open.h"
+
+namespace nereid::cli {
+namespace {
+
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr ArgFlag kRefitFlags[] = {
+    {"--checkpoint_dir", kText, kActed, "", "", "checkpoint or Hugging Face directory, whole"},
+    {"--engine_dir", kText, kActed, "", "", "engine directory that trtllm-build made"},
+    {"--output_dir", kText, kActed, "", "engine_outputs",
+     "where the engine goes; may be --engine_dir"},
+    {"--device", kText, kActed, "", "", "cuda:N; the default is the first of the engine's kind"},
+    {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
+};
+
+constexpr ArgFlag kPruneFlags[] = {
+    {"--checkpoint_dir", kText, kActed, "", "",
+     "checkpoint directory that convert_checkpoint made"},
+    {"--out_dir", kText, kActed, "", "pruned_checkpoint", "where the checkpoint goes"},
+    {"--prune_all", kFlag, kActed, "", "", "leave out vectors (norms, biases) too"},
+    {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
+};
+
+Status check_given(const Args& args, const char* flag) {
+  if (args.given(flag)) return ok();
+  return invalid_argument("{}: is missing; give a directory", flag);
+}
+
+// The device that the engine was built for, with the kernels that it was built for.
+StatusOr<kernels::OpenedDevice> open_for(const std::filesystem::path& engine_dir,
+                                         const std::string& device) {
+  const std::filesystem::path engine = convert::given_engine(engine_dir);
+  if (engine.empty())
+    return invalid_argument("--engine_dir: {} has no rank0.engine", engine_dir.string());
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+  const bool is_cpu = file.plan().device == "cpu";
+  if (!device.empty())
+    return kernels::open_device(device, {.isa = is_cpu ? file.plan().target : ""});
+  return kernels::open_device(is_cpu ? "cpu" : file.plan().device + ":0",
+                              {.isa = is_cpu ? file.plan().target : ""});
+}
+
+Status refit(const Args& args) {
+  RETURN_IF_ERROR(check_given(args, "--checkpoint_dir"));
+  RETURN_IF_ERROR(check_given(args, "--engine_dir"));
+  const convert::RefitOptions options = {.checkpoint_dir = args.text("--checkpoint_dir"),
+                                         .engine_dir = args.text("--engine_dir"),
+                                         .output_dir = args.text("--output_dir")};
+  ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
+                   open_for(options.engine_dir, args.text("--device")));
+  convert::BuildReport report;
+  RETURN_IF_ERROR(
+      convert::refit_engine_dir(options, opened.registry, opened.device->info(), &report));
+  fmt::print("{}: {} MiB, weights of {}\n", options.output_dir.string(), report.bytes >> 20,
+             options.checkpoint_dir.string());
+  return ok();
+}
+
+Status prune(const Args& args) {
+  RETURN_IF_ERROR(check_given(args, "--checkpoint_dir"));
+  const convert::PruneOptions options = {.checkpoint_dir = args.text("--checkpoint_dir"),
+                                         .output_dir = args.text("--out_dir"),
+                                         .all = args.is_on("--prune_all")};
+  ASSIGN_OR_RETURN(const convert::PruneReport report, convert::prune_checkpoint(options));
+  fmt::print("{}: {} tensors left out, {} of {} KiB stay\n", options.output_dir.string(),
+             report.num_removed, report.bytes_after >> 10, report.bytes_before >> 10);
+  return ok();
+}
+
+}  // namespace
+
+int trtllm_refit_main(int argc, char** argv) {
+  return run_tool("trtllm-refit", kRefitFlags, argc, argv, "Total time of refitting engines",
+                  refit);
+}
+
+int trtllm_prune_main(int argc, char** argv) {
+  return run_tool("trtllm-prune", kPruneFlags, argc, argv, "Total time of pruning checkpoints",
+                  prune);
+}
+
+}  // namespace nereid::cli

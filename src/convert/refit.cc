@@ -1,0 +1,116 @@
+#include "convert/refit.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "convert/engine_key.h"
+#include "convert/pretty_json.h"
+#include "convert/trtllm_checkpoint.h"
+#include "io/engine_file.h"
+#include "models/config.h"
+
+namespace nereid::convert {
+namespace {
+
+std::string shape_of(const io::Weight& weight) {
+  return fmt::format("'{}' [{}, {}] of {}", weight.name, weight.n, weight.k,
+                     kernels::text_of(weight.format));
+}
+
+bool has_same_place(const io::Plane& a, const io::Plane& b) {
+  return a.shape.bytes == b.shape.bytes && a.offset == b.offset;
+}
+
+bool is_same(const io::Weight& a, const io::Weight& b) {
+  return a.name == b.name && a.format == b.format && a.n == b.n && a.k == b.k &&
+         a.layout == b.layout && a.experts == b.experts &&
+         std::ranges::equal(a.planes, b.planes, has_same_place);
+}
+
+Status check_same_weights(const io::Plan& plan, const io::Plan& other,
+                          const std::filesystem::path& checkpoint_dir) {
+  if (plan.weights.size() != other.weights.size())
+    return invalid_argument("{}: makes {} weights, the engine has {}", checkpoint_dir.string(),
+                            other.weights.size(), plan.weights.size());
+  for (size_t i = 0; i < plan.weights.size(); ++i) {
+    if (!is_same(plan.weights[i], other.weights[i]))
+      return invalid_argument(
+          "{}: makes weight {} where the engine has {}{}", checkpoint_dir.string(),
+          shape_of(other.weights[i]), shape_of(plan.weights[i]),
+          plan.weights[i].layout == other.weights[i].layout ? "" : ", packed for other kernels");
+  }
+  return ok();
+}
+
+// The format that a build was asked for, as far as it was.
+std::optional<kernels::WeightFormat> asked_format(const io::Plan& plan) {
+  for (const kernels::WeightFormat& format :
+       {kernels::kInt8PerRow, kernels::kInt4Groups, kernels::kFp8PerRow}) {
+    if (std::ranges::any_of(plan.weights, [&](const io::Weight& w) { return w.format == format; }))
+      return format;
+  }
+  return std::nullopt;
+}
+
+// config.json of a refitted engine: it has weights now.
+Status write_config(const RefitOptions& options) {
+  const std::filesystem::path from = options.engine_dir / "config.json";
+  ASSIGN_OR_RETURN(json::object config, models::read_object(from));
+  if (json::value* build = config.if_contains("build_config"); build && build->is_object())
+    build->get_object()["use_strip_plan"] = false;
+  return write_file_atomic(options.output_dir / "config.json", pretty_json(config));
+}
+
+}  // namespace
+
+StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::path& checkpoint_dir,
+                                 const kernels::Registry& registry, const DeviceInfo& device) {
+  CompileOptions options;
+  options.max_positions = plan.model.max_positions;
+  options.weights = asked_format(plan);
+  ASSIGN_OR_RETURN(Compiled compiled, compile_model(checkpoint_dir, registry, device, options));
+  RETURN_IF_ERROR(check_same_weights(plan, compiled.plan, checkpoint_dir));
+  compiled.plan = plan;
+  for (io::Weight& weight : compiled.plan.weights)
+    for (io::Plane& plane : weight.planes) plane.checksum = 0;
+  return compiled;
+}
+
+Status refit_engine_dir(const RefitOptions& options, const kernels::Registry& registry,
+                        const DeviceInfo& device, BuildReport* report) {
+  const auto start = std::chrono::steady_clock::now();
+  BuildReport unused;
+  BuildReport& out = report ? *report : unused;
+  out = {};
+  const std::filesystem::path given = given_engine(options.engine_dir);
+  if (given.empty() || given == options.engine_dir)
+    return invalid_argument("engine_dir: {} has no rank0.engine", options.engine_dir.string());
+  std::optional<Compiled> compiled;
+  {
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(given, io::Verify::kPlan));
+    if (file.plan().device != name_of(device.kind))
+      return invalid_argument("{}: built for device {}, not for {}", given.string(),
+                              file.plan().device, name_of(device.kind));
+    ASSIGN_OR_RETURN(compiled,
+                     match_weights(file.plan(), options.checkpoint_dir, registry, device));
+  }
+  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
+                   models::open_checkpoint(compiled->model, options.checkpoint_dir));
+  std::error_code error;
+  std::filesystem::create_directories(options.output_dir, error);
+  if (error) return unavailable("{}: {}", options.output_dir.string(), error.message());
+  const bool in_place = std::filesystem::equivalent(options.engine_dir, options.output_dir, error);
+  if (!in_place) RETURN_IF_ERROR(copy_tokenizer(options.engine_dir, options.output_dir));
+  out.key = engine_key(*compiled, &checkpoint);
+  out.path = options.output_dir / "rank0.engine";
+  RETURN_IF_ERROR(write_engine(out.path, out.key, *compiled, &checkpoint));
+  RETURN_IF_ERROR(write_config(options));
+  out.built = true;
+  out.bytes = std::filesystem::file_size(out.path, error);
+  out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return ok();
+}
+
+}  // namespace nereid::convert
