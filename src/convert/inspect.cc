@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "convert/engine_cache.h"
+#include "convert/graph_svg.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
 
@@ -188,6 +189,17 @@ StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::
                      about(compiled.plan), models::print(compiled.model.traits),
                      graph::print(compiled.model.graph), passes_text(compiled.passes),
                      tail(compiled.plan, options));
+}
+
+StatusOr<std::string> draw_plan(const std::filesystem::path& path,
+                                const kernels::Registry& registry, const DeviceInfo& device,
+                                const CompileOptions& options) {
+  if (const std::filesystem::path engine = given_engine(path); !engine.empty()) {
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+    return graph_svg(file.plan());
+  }
+  ASSIGN_OR_RETURN(const Compiled compiled, compile_model(path, registry, device, options));
+  return graph_svg(compiled.plan);
 }
 
 Status verify_model(const std::filesystem::path& path) {

@@ -31,6 +31,11 @@ StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::
 // folder, an engine nor a GGUF file. Reads no file.
 Status check_is_model(const std::filesystem::path& path);
 
+// The plan that inspect() prints as an SVG document; see graph_svg.h.
+StatusOr<std::string> draw_plan(const std::filesystem::path& path,
+                                const kernels::Registry& registry, const DeviceInfo& device,
+                                const CompileOptions& options = {});
+
 // What kind of model `path` is and why, and which of its files are read: some lines. Errors as
 // read_model() and EngineFile::open().
 StatusOr<std::string> describe_model(const std::filesystem::path& path);

@@ -4,6 +4,7 @@
 #include <CLI/Option.hpp>
 #include <memory>
 
+#include "base/file.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"
 #include "kernels/open.h"
@@ -15,6 +16,7 @@ namespace {
 struct InspectCommandOptions {
   ModelOptions model;
   std::vector<std::string> disabled_passes;
+  std::string graph;  // file, empty: none
   bool verify = false;
 };
 
@@ -34,6 +36,13 @@ Status inspect(InspectCommandOptions& options) {
       const std::string report,
       convert::inspect(options.model.model_dir, opened.registry, opened.device->info(), what));
   fmt::print("{}", report);
+  if (!options.graph.empty()) {
+    ASSIGN_OR_RETURN(const std::string drawing,
+                     convert::draw_plan(options.model.model_dir, opened.registry,
+                                        opened.device->info(), what.compile));
+    RETURN_IF_ERROR(write_file_atomic(options.graph, drawing));
+    fmt::print("graph: {}\n", options.graph);
+  }
   if (options.verify) {
     RETURN_IF_ERROR(convert::verify_model(options.model.model_dir));
     fmt::print("verified: every checksum is right\n");
@@ -51,6 +60,10 @@ void add_inspect(CLI::App& app, int& exit_code) {
   options->model.declare(*command);
   command->add_option("--disable-pass", options->disabled_passes,
                       "leave out a compiler pass; may be repeated");
+  command->add_option("--graph", options->graph, "also draw the plan into this file, as SVG")
+      ->check([](const std::string& file) {
+        return file.ends_with(".svg") ? std::string() : "'" + file + "' does not end in .svg";
+      });
   command->add_flag("--verify", options->verify, "check all weights' checksums too");
   command->callback([options, &exit_code] {
     if (const Status status = inspect(*options); !status.ok()) exit_code = fail(status);
