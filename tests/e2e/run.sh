@@ -61,6 +61,7 @@ step "$python" "$here/openai_client.py"
 step "$python" "$here/concurrency.py"
 step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 stop_server
+step python3 "$here/conversion.py" "$build"
 step python3 "$here/robustness.py" "$build/bin/nereid"
 step python3 "$here/hostile.py" "$build/bin/nereid"
 step "$python" "$here/lifecycle.py" "$build/bin/nereid"
