@@ -60,9 +60,9 @@ bool has_items(const json::object& context, std::string_view name) {
   return list != nullptr && !list->empty();
 }
 
-using Templates = std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>>;
+using Sources = std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>>;
 
-Status add_template(Templates& templates, std::string_view name, std::string_view source,
+Status add_template(Sources& templates, std::string_view name, std::string_view source,
                     std::string_view where) {
   auto parsed = jinja::Template::parse(source);
   if (!parsed.ok()) {
@@ -73,7 +73,7 @@ Status add_template(Templates& templates, std::string_view name, std::string_vie
 }
 
 // "chat_template" is a string or a list of {"name", "template"}.
-Status add_from_json(Templates& templates, const json::value& value, std::string_view where) {
+Status add_from_json(Sources& templates, const json::value& value, std::string_view where) {
   if (const json::string* text = value.if_string()) {
     return add_template(templates, "default", {text->data(), text->size()}, where);
   }
@@ -90,13 +90,12 @@ Status add_from_json(Templates& templates, const json::value& value, std::string
   return ok();
 }
 
-Status add_from_file(Templates& templates, std::string_view name,
-                     const std::filesystem::path& path) {
+Status add_from_file(Sources& templates, std::string_view name, const std::filesystem::path& path) {
   ASSIGN_OR_RETURN(const std::string source, read_file(path, jinja::Template::kMaxSourceBytes));
   return add_template(templates, name, source, path.string());
 }
 
-Status add_extra_files(Templates& templates, const std::filesystem::path& folder) {
+Status add_extra_files(Sources& templates, const std::filesystem::path& folder) {
   std::error_code error;
   std::vector<std::filesystem::path> paths;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
@@ -114,11 +113,23 @@ Status add_extra_files(Templates& templates, const std::filesystem::path& folder
 
 StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   ChatTemplate result;
-  ASSIGN_OR_RETURN(result.templates_["default"], jinja::Template::parse(source));
+  ASSIGN_OR_RETURN(result.templates_["default"].source, jinja::Template::parse(source));
+  result.find_needs();
   return result;
 }
 
-StatusOr<std::string> ChatTemplate::render(const json::object& context) const {
+void ChatTemplate::find_needs() {
+  jinja::Limits limits;  // small conversations; a template that takes long with them stays as it is
+  limits.max_steps = 200'000;
+  limits.max_memory = size_t{16} << 20;
+  for (auto& [name, named] : templates_) {
+    named.needs = probe_needs([&](const json::object& context) {
+      return named.source->render(with_special_tokens(context), limits);
+    });
+  }
+}
+
+StatusOr<const ChatTemplate::Named*> ChatTemplate::choose(const json::object& context) const {
   auto chosen = templates_.end();
   if (has_items(context, "tools")) chosen = templates_.find("tool_use");
   if (chosen == templates_.end() && has_items(context, "documents")) {
@@ -128,11 +139,29 @@ StatusOr<std::string> ChatTemplate::render(const json::object& context) const {
   if (chosen == templates_.end()) {
     return invalid_argument("the model has no chat template named 'default'");
   }
+  return &chosen->second;
+}
+
+json::object ChatTemplate::with_special_tokens(const json::object& context) const {
   json::object all = context;
   for (const auto& entry : special_tokens_) {
     if (!all.contains(entry.key())) all[entry.key()] = entry.value();
   }
-  return chosen->second->render(all);
+  return all;
+}
+
+StatusOr<std::string> ChatTemplate::render(const json::object& context) const {
+  ASSIGN_OR_RETURN(const Named* chosen, choose(context));
+  return chosen->source->render(with_special_tokens(context));
+}
+
+StatusOr<std::string> ChatTemplate::render_chat(json::object context) const {
+  ASSIGN_OR_RETURN(const Named* chosen, choose(context));
+  json::value* messages = context.if_contains("messages");
+  if (messages != nullptr && messages->is_array()) {
+    adapt_messages(chosen->needs, messages->get_array());
+  }
+  return chosen->source->render(with_special_tokens(context));
 }
 
 std::string_view ChatTemplate::special_token(std::string_view name) const {
@@ -142,15 +171,21 @@ std::string_view ChatTemplate::special_token(std::string_view name) const {
 
 StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
   ChatTemplate result;
+  Sources sources;
+  const auto finish = [&] {
+    for (auto& [name, source] : sources) result.templates_[name].source = std::move(source);
+    result.find_needs();
+    return std::move(result);
+  };
   if (is_gguf_path(model_dir)) {
     ASSIGN_OR_RETURN(json::object metadata, read_gguf_metadata(model_dir));
     ASSIGN_OR_RETURN(const json::object own, gguf_tokenizer_config(std::move(metadata)));
     if (!own.contains("chat_template"))
       return not_found("{} has no chat template", model_dir.string());
-    RETURN_IF_ERROR(add_from_json(result.templates_, own.at("chat_template"), model_dir.string()));
+    RETURN_IF_ERROR(add_from_json(sources, own.at("chat_template"), model_dir.string()));
     result.special_tokens_ = find_special_tokens(own, {});
     result.file_ = model_dir;
-    return result;
+    return finish();
   }
   const std::filesystem::path config_path = model_dir / "tokenizer_config.json";
   ASSIGN_OR_RETURN(const json::object config, read_optional_object(config_path));
@@ -161,15 +196,15 @@ StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir
   const json::value& in_processor = field_or_null(processor, "chat_template");
   const json::value& in_config = field_or_null(config, "chat_template");
   if (file_exists(model_dir / "chat_template.jinja")) {
-    RETURN_IF_ERROR(add_from_file(result.templates_, "default", model_dir / "chat_template.jinja"));
+    RETURN_IF_ERROR(add_from_file(sources, "default", model_dir / "chat_template.jinja"));
   } else if (!in_processor.is_null()) {
-    RETURN_IF_ERROR(add_from_json(result.templates_, in_processor,
-                                  (model_dir / "chat_template.json").string()));
+    RETURN_IF_ERROR(
+        add_from_json(sources, in_processor, (model_dir / "chat_template.json").string()));
   } else if (!in_config.is_null()) {
-    RETURN_IF_ERROR(add_from_json(result.templates_, in_config, config_path.string()));
+    RETURN_IF_ERROR(add_from_json(sources, in_config, config_path.string()));
   }
-  RETURN_IF_ERROR(add_extra_files(result.templates_, model_dir / "additional_chat_templates"));
-  if (result.templates_.empty()) {
+  RETURN_IF_ERROR(add_extra_files(sources, model_dir / "additional_chat_templates"));
+  if (sources.empty()) {
     return not_found("{} has no chat template", model_dir.string());
   }
   result.special_tokens_ = find_special_tokens(config, map);
@@ -177,7 +212,7 @@ StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir
                  : !in_processor.is_null()                      ? model_dir / "chat_template.json"
                  : !in_config.is_null()                         ? config_path
                                         : model_dir / "additional_chat_templates";
-  return result;
+  return finish();
 }
 
 }  // namespace nereid::text

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "text/chat_needs.h"
 
 namespace nereid::text {
 
@@ -29,6 +30,10 @@ class ChatTemplate {
   // ResourceExhausted when it exceeds its step, memory or output limits; both name the line.
   StatusOr<std::string> render(const json::object& context) const;
 
+  // The same of a conversation as a client sends it, contents being strings and arguments of tool
+  // calls objects: what the template cannot take is put into a form that it can.
+  StatusOr<std::string> render_chat(json::object context) const;
+
   // Text of "bos_token", "eos_token", ... as the model directory states it; empty when it does not.
   std::string_view special_token(std::string_view name) const;
   const json::object& special_tokens() const { return special_tokens_; }
@@ -38,8 +43,18 @@ class ChatTemplate {
  private:
   friend StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir);
 
-  // "default", and where the model has them "tool_use" and "rag".
-  std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>> templates_;
+  struct Named {
+    std::shared_ptr<const jinja::Template> source;
+    ChatNeeds needs;
+  };
+  using Templates = std::map<std::string, Named, std::less<>>;
+
+  // The template that serves `context`. InvalidArgument when there is none.
+  StatusOr<const Named*> choose(const json::object& context) const;
+  json::object with_special_tokens(const json::object& context) const;
+  void find_needs();
+
+  Templates templates_;  // "default", and where the model has them "tool_use" and "rag"
   json::object special_tokens_;
   std::filesystem::path file_;
 };

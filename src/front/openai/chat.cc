@@ -61,7 +61,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     if (!model_->chat_template) {
       return ApiError{400, "the model has no chat template; use /v1/completions", "messages"};
     }
-    const auto text = model_->chat_template->render(request_.context);
+    const auto text = model_->chat_template->render_chat(request_.context);
     if (!text.ok()) {
       return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
     }

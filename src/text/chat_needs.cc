@@ -1,0 +1,152 @@
+#include "text/chat_needs.h"
+
+#include <string_view>
+#include <utility>
+
+#include "text/jinja/value.h"
+#include "text/json_fields.h"
+
+namespace nereid::text {
+
+namespace {
+
+constexpr std::string_view kUserText = "probe-user", kSystemText = "probe-system";
+constexpr std::string_view kArgument = "probe_argument";
+constexpr std::string_view kArguments = R"({"probe_argument": "value"})";
+
+json::string_view view(std::string_view text) { return {text.data(), text.size()}; }
+
+json::object message(std::string_view role, std::string_view content) {
+  return {{"role", view(role)}, {"content", view(content)}};
+}
+
+// The text of a conversation, empty when it does not render.
+class Probe {
+ public:
+  Probe(const std::function<StatusOr<std::string>(const json::object&)>& render,
+        const ChatNeeds& needs)
+      : render_(render), needs_(needs) {}
+
+  std::string text(json::array messages) const {
+    adapt_messages(needs_, messages);
+    const json::object context = {
+        {"messages", std::move(messages)}, {"tools", nullptr}, {"add_generation_prompt", true}};
+    return render_(context).value_or("");
+  }
+  bool shows(json::array messages, std::string_view part) const {
+    return text(std::move(messages)).find(part) != std::string::npos;
+  }
+
+ private:
+  const std::function<StatusOr<std::string>(const json::object&)>& render_;
+  const ChatNeeds& needs_;
+};
+
+// A conversation whose assistant calls a tool.
+json::array call_with(json::value arguments) {
+  json::object function = {{"name", "probe"}, {"arguments", std::move(arguments)}};
+  json::object answer = message("assistant", "");
+  answer["tool_calls"] =
+      json::array{{{"id", "probe0000"}, {"type", "function"}, {"function", std::move(function)}}};
+  return {message("user", kUserText), std::move(answer)};
+}
+
+bool needs_text_arguments(const Probe& probe) {
+  json::object arguments;
+  arguments[view(kArgument)] = "value";
+  const std::string object = probe.text(call_with(std::move(arguments)));
+  // In single quotes it is Python's text of a dict, which nobody can parse.
+  const bool as_object = object.find(kArgument) != std::string::npos &&
+                         object.find("'" + std::string(kArgument)) == std::string::npos;
+  return !as_object && probe.shows(call_with(json::value(view(kArguments))), kArguments);
+}
+
+const json::string* content_of(const json::object& message) {
+  return field_or_null(message, "content").if_string();
+}
+
+bool has_role(const json::object& message, std::string_view role) {
+  const json::string* own = field_or_null(message, "role").if_string();
+  return own != nullptr && std::string_view(*own) == role;
+}
+
+// System texts move in front of the next user message, or become one.
+void fold_system(json::array& messages) {
+  json::array out;
+  std::string pending;
+  for (json::value& item : messages) {
+    json::object* object = item.if_object();
+    const json::string* content = object ? content_of(*object) : nullptr;
+    if (content != nullptr && has_role(*object, "system")) {
+      if (!pending.empty()) pending += "\n\n";
+      pending += std::string_view(*content);
+      continue;
+    }
+    if (content != nullptr && !pending.empty() && has_role(*object, "user")) {
+      pending += "\n\n";
+      pending += std::string_view(*content);
+      (*object)["content"] = view(pending);
+      pending.clear();
+    }
+    out.push_back(std::move(item));
+  }
+  if (!pending.empty()) out.push_back(message("user", pending));
+  messages = std::move(out);
+}
+
+void name_thoughts(json::object& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const json::value thoughts = field_or_null(message, name);
+    if (thoughts.is_null()) continue;
+    message["reasoning_content"] = thoughts;
+    if (!message.contains("thinking")) message["thinking"] = thoughts;
+    return;
+  }
+}
+
+// As Python writes it, which is what models were trained with.
+void write_arguments(json::value& call) {
+  json::object* object = call.if_object();
+  json::value* function = object ? object->if_contains("function") : nullptr;
+  json::object* inner = function ? function->if_object() : object;
+  json::value* arguments = inner ? inner->if_contains("arguments") : nullptr;
+  if (arguments == nullptr || !arguments->is_object()) return;
+  try {
+    jinja::Budget budget({});
+    *arguments = view(jinja::dump_json(jinja::from_json(*arguments, budget), {}, budget));
+  } catch (const jinja::Error&) {  // too deep or too large: the template's own error says it
+  }
+}
+
+}  // namespace
+
+ChatNeeds probe_needs(const std::function<StatusOr<std::string>(const json::object&)>& render) {
+  ChatNeeds needs;
+  const Probe probe(render, needs);
+  if (!probe.shows({message("user", kUserText)}, kUserText)) {
+    needs.typed_content = true;
+    needs.typed_content = probe.shows({message("user", kUserText)}, kUserText);
+    if (!needs.typed_content) return needs;
+  }
+  needs.no_system =
+      !probe.shows({message("system", kSystemText), message("user", kUserText)}, kSystemText);
+  needs.text_arguments = needs_text_arguments(probe);
+  return needs;
+}
+
+void adapt_messages(const ChatNeeds& needs, json::array& messages) {
+  if (needs.no_system) fold_system(messages);
+  for (json::value& item : messages) {
+    json::object* object = item.if_object();
+    if (object == nullptr) continue;
+    name_thoughts(*object);
+    if (const json::string* content = content_of(*object); content && needs.typed_content) {
+      (*object)["content"] = json::array{{{"type", "text"}, {"text", *content}}};
+    }
+    json::value* calls = object->if_contains("tool_calls");
+    if (!needs.text_arguments || calls == nullptr || !calls->is_array()) continue;
+    for (json::value& call : calls->get_array()) write_arguments(call);
+  }
+}
+
+}  // namespace nereid::text
