@@ -121,6 +121,22 @@ TEST_F(EngineFileTest, EveryBitFlipIsFound) {
   }
 }
 
+TEST_F(EngineFileTest, AFileWithoutWeightsSaysWhereTheyAre) {
+  ASSERT_TRUE(EngineWriter::write_plan(path_, plan_, "key", "/some/checkpoint").ok());
+  const auto file = EngineFile::open(path_, Verify::kPlan);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->checkpoint(), "/some/checkpoint");
+  EXPECT_EQ(file->plan().blob_bytes, plan_.blob_bytes);
+  EXPECT_TRUE(file->blob().empty());
+  for (const Verify verify : {Verify::kHeader, Verify::kAuto, Verify::kFull}) {
+    const auto refused = EngineFile::open(path_, verify);
+    EXPECT_THAT(std::string(message(refused.status())), HasSubstr("has no weights"));
+  }
+  const std::string bytes = read_file(path_).value();
+  EXPECT_NE(error_with(bytes + "x", Verify::kPlan), "");
+  EXPECT_NE(error_with(bytes.substr(0, bytes.size() - 1), Verify::kPlan), "");
+}
+
 TEST_F(EngineFileTest, TruncationNeverCrashes) {
   for (uint64_t i = 0; i < 500; ++i) {
     const std::string bad = bytes_.substr(0, philox(3, i)[0] % bytes_.size());

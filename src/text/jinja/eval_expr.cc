@@ -114,9 +114,7 @@ Value Evaluator::eval_dict(const Expr& expr) {
   budget_.memory(expr.parts.size() * sizeof(Value));
   for (size_t i = 0; i < expr.parts.size(); i += 2) {
     Value key = eval(*expr.parts[i]);
-    if (key.is_dict() || (key.is_list() && !key.items().is_tuple)) {
-      throw Error{fmt::format("unhashable type: '{}'", key.type_name())};
-    }
+    require_hashable(key);
     Value value = eval(*expr.parts[i + 1]);
     const auto found = std::find_if(items.begin(), items.end(), [&](const auto& entry) {
       return equals(entry.first, key, budget_);
@@ -289,7 +287,10 @@ bool Evaluator::contains(const Value& container, const Value& item) {
     budget_.scan(container.string().size() + item.string().size());
     return container.string().find(item.string()) != std::string::npos;
   }
-  if (container.is_dict()) return container.entries().find(item, budget_) != nullptr;
+  if (container.is_dict()) {
+    require_hashable(item);
+    return container.entries().find(item, budget_) != nullptr;
+  }
   const ListPtr items = iterate(container);
   return std::any_of(items->items.begin(), items->items.end(),
                      [&](const Value& other) { return equals(other, item, budget_); });

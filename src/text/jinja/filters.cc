@@ -91,6 +91,10 @@ Value f_format(Evaluator& e, const Value& v, const Args& args) {
 
 Value f_indent(Evaluator& e, const Value& v, const Args& args) {
   const ArgReader reader(e, args, "indent", {"width", "first", "blank"});
+  e.require_defined(v);
+  if (!v.is_string()) {
+    throw Error{fmt::format("indent() needs a str, not '{}'", v.type_name())};
+  }
   std::string indent;
   if (reader.given(0) && reader.get(0)->is_string()) {
     indent = reader.get(0)->string();

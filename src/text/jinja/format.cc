@@ -173,9 +173,10 @@ std::string format_percent(Evaluator& evaluator, const std::string& format, cons
     }
     out += format_value(evaluator, named ? value : take(), spec);
   }
-  const bool all_used = values.is_dict() || (values.is_list() && values.items().is_tuple
-                                                 ? next >= values.items().items.size()
-                                                 : next > 0);
+  // Dicts and lists may go unused: they could have been looked up by name.
+  const bool is_tuple = values.is_list() && values.items().is_tuple;
+  const bool all_used = is_tuple ? next >= values.items().items.size()
+                                 : next > 0 || values.is_dict() || values.is_list();
   if (!all_used) throw Error{"not all arguments converted during string formatting"};
   return out;
 }

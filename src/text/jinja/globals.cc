@@ -12,6 +12,27 @@ namespace {
 
 constexpr int64_t kMaxRange = 100'000;  // as the reference sandbox
 
+class RangeObject : public Object {
+ public:
+  RangeObject(int64_t start, int64_t stop, int64_t step, const Value& list)
+      : start_(start), stop_(stop), step_(step), items_(*list.as<ListPtr>()) {
+    depth = list.depth() + 1;
+  }
+  std::string_view type_name() const override { return "range"; }
+  Items kind_of_items() const override { return Items::kIndexed; }
+  ListPtr take_items() override { return items_; }
+  bool truthy() const override { return !items_->items.empty(); }
+  bool append_repr(std::string& out, Budget&) const override {
+    out += fmt::format("range({}, {}", start_, stop_);
+    out += step_ == 1 ? ")" : fmt::format(", {})", step_);
+    return true;
+  }
+
+ private:
+  int64_t start_, stop_, step_;
+  ListPtr items_;
+};
+
 Value range(Evaluator& evaluator, const Value&, Args& args) {
   const ArgReader reader(evaluator, args, "range", {"start", "stop", "step"}, 1);
   const int64_t start = reader.given(1) ? reader.integer(0, 0) : 0;
@@ -27,15 +48,13 @@ Value range(Evaluator& evaluator, const Value&, Args& args) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return Value::list(std::move(items));
+  return Value(std::make_shared<RangeObject>(start, stop, step, Value::list(std::move(items))));
 }
 
 using Entries = std::vector<std::pair<Value, Value>>;
 
 void put(Evaluator& evaluator, Entries& items, Value key, Value value) {
-  if (key.is_dict() || (key.is_list() && !key.items().is_tuple)) {
-    throw Error{fmt::format("unhashable type: '{}'", key.type_name())};
-  }
+  require_hashable(key);
   evaluator.budget().memory(2 * sizeof(Value));
   for (auto& [known, old] : items) {
     if (!equals(known, key, evaluator.budget())) continue;

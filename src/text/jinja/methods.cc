@@ -240,6 +240,7 @@ Value dict_view(Evaluator& evaluator, const Value& self, std::string_view name, 
 
 Value dict_get(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {"key", "default"}, 1);
+  require_hashable(*reader.get(0));
   const Value* found = self.entries().find(*reader.get(0), evaluator.budget());
   return found != nullptr ? *found : reader.value(1);
 }

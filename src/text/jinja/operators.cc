@@ -201,15 +201,18 @@ Value slice(Evaluator& evaluator, const Value& value, const Value* start, const 
             const Value* step) {
   evaluator.require_defined(value);
   if (value.is_string()) return slice_string(evaluator, value.string(), start, stop, step);
-  if (!value.is_list()) {
+  const bool indexed =
+      value.is_object() && value.object().kind_of_items() == Object::Items::kIndexed;
+  if (!value.is_list() && !indexed) {
     throw Error{fmt::format("'{}' object cannot be sliced", value.type_name())};
   }
-  const std::vector<Value>& items = value.items().items;
+  const ListPtr list = evaluator.iterate(value);
+  const std::vector<Value>& items = list->items;
   evaluator.budget().memory(items.size() * sizeof(Value));
   std::vector<Value> out;
   for_range(slice_range(start, stop, step, static_cast<int64_t>(items.size())),
             [&](int64_t i) { out.push_back(items[static_cast<size_t>(i)]); });
-  return Value::list(std::move(out), value.items().is_tuple);
+  return Value::list(std::move(out), list->is_tuple);
 }
 
 }  // namespace nereid::text::jinja

@@ -6,6 +6,7 @@
 #include "text/jinja/args.h"
 #include "text/jinja/filters.h"
 #include "text/jinja/objects.h"
+#include "text/jinja/operators.h"
 #include "text/jinja/strings.h"
 
 namespace nereid::text::jinja {
@@ -14,17 +15,9 @@ namespace {
 
 using Test = bool (*)(Evaluator&, const Value&, const ArgReader&);
 
-int64_t need_int(Evaluator& evaluator, const Value& value) {
-  evaluator.require_defined(value);
-  if (!value.is_integral()) {
-    throw Error{fmt::format("an integer is required, not '{}'", value.type_name())};
-  }
-  return value.integer();
-}
-
-int64_t modulo(int64_t a, int64_t b) {
-  if (b == 0) throw Error{"division by zero"};
-  return b == -1 ? 0 : a % b;
+// Whether value % by is `rest`.
+bool leaves(Evaluator& evaluator, const Value& value, const Value& by, int64_t rest) {
+  return equals(binary(evaluator, "%", value, by), Value(rest), evaluator.budget());
 }
 
 bool is_iterable(Evaluator&, const Value& v, const ArgReader&) {
@@ -88,13 +81,11 @@ constexpr NamedTest kTests[] = {
     {"false", 0,
      [](Evaluator&, const Value& v, const ArgReader&) { return v.is_bool() && !v.truthy(); }},
     {"even", 0,
-     [](Evaluator& e, const Value& v, const ArgReader&) { return need_int(e, v) % 2 == 0; }},
+     [](Evaluator& e, const Value& v, const ArgReader&) { return leaves(e, v, int64_t{2}, 0); }},
     {"odd", 0,
-     [](Evaluator& e, const Value& v, const ArgReader&) { return need_int(e, v) % 2 != 0; }},
+     [](Evaluator& e, const Value& v, const ArgReader&) { return leaves(e, v, int64_t{2}, 1); }},
     {"divisibleby", 1,
-     [](Evaluator& e, const Value& v, const ArgReader& a) {
-       return modulo(need_int(e, v), a.integer(0, 1)) == 0;
-     }},
+     [](Evaluator& e, const Value& v, const ArgReader& a) { return leaves(e, v, *a.get(0), 0); }},
     {"upper", 0, [](Evaluator& e, const Value& v, const ArgReader&) { return cased(e, v, true); }},
     {"lower", 0, [](Evaluator& e, const Value& v, const ArgReader&) { return cased(e, v, false); }},
     {"in", 1,

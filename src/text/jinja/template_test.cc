@@ -64,6 +64,8 @@ TEST(Template, GeneratorsAreWalkedOnceAndViewsHaveNoElements) {
   EXPECT_EQ(render("{{ none | map('upper') | list }}"), "[]");
   EXPECT_EQ(render("{{ {'a': 1}.items() }}"), "dict_items([('a', 1)])");
   EXPECT_EQ(render("{{ {'a': 1}.keys() is sequence }}"), "False");
+  EXPECT_EQ(render("{{ range(1, 4) }}{{ range(4)[::-1] }}{{ range(2) | tojson if 0 else 1 }}"),
+            "range(1, 4)[3, 2, 1, 0]1");
   EXPECT_THAT(render("{{ [1] | select | length }}"), HasSubstr("has no len()"));
   EXPECT_THAT(render("{{ [1] | select | last }}"), HasSubstr("not reversible"));
   EXPECT_THAT(render("{{ {'a': 1}.items() | tojson }}"), HasSubstr("not JSON serializable"));
@@ -76,6 +78,9 @@ TEST(Template, TextIsPythons) {
             "\"x\"\"\\u007f\"");
   EXPECT_EQ(render("a\n\u3000{% if 1 %}b{% endif %}"), "a\nb");
   EXPECT_EQ(render("{{ dict([['a', 1]], b=2) }}"), "{'a': 1, 'b': 2}");
+  EXPECT_EQ(render("{{ 2.5 is even }}{{ 4.0 is even }}{{ -3 is odd }}"), "FalseTrueTrue");
+  EXPECT_THAT(render("{{ [] in {} }}"), HasSubstr("unhashable"));
+  EXPECT_THAT(render("{{ 1 | indent }}"), HasSubstr("needs a str"));
   EXPECT_THAT(render("{% set n = namespace(_a=1) %}"), HasSubstr("'_a'"));
   EXPECT_THAT(render("{% macro f() %}{% endmacro %}{% call f() %}{% endcall %}"),
               HasSubstr("caller"));

@@ -86,6 +86,12 @@ std::string_view Value::type_name() const {
   return object().type_name();
 }
 
+void require_hashable(const Value& key) {
+  if (key.is_dict() || (key.is_list() && !key.items().is_tuple)) {
+    throw Error{fmt::format("unhashable type: '{}'", key.type_name())};
+  }
+}
+
 const Value* DictData::find(const Value& key, Budget& budget) const {
   if (key.is_string()) return find(std::string_view(key.string()), budget);
   for (const auto& [name, value] : items) {

@@ -131,6 +131,9 @@ void append_repr(std::string& out, const Value& value, Budget& budget);
 // Shortest text that reads back as the same double, in Python's form ("1.0", "1e+20", "nan").
 std::string float_repr(double value);
 
+// Throws Error for a value that no dict can have as a key: a list or dict.
+void require_hashable(const Value& key);
+
 bool equals(const Value& a, const Value& b, Budget& budget);
 // a < b; throws Error for types that have no order.
 bool less(const Value& a, const Value& b, Budget& budget);
