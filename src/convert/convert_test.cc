@@ -119,6 +119,21 @@ TEST_F(ConvertTest, WeightsAreThoseOfTheCheckpoint) {
   FAIL() << "no layers.1.attn.qkv";
 }
 
+// Every number is as near as its format's steps allow.
+void expect_rounded(const kernels::WeightView& got, const kernels::WeightView& wanted,
+                    const std::string& name) {
+  const bool fp8 = got.format.scheme == kernels::Scheme::kFloat8;
+  for (int64_t row = 0; row < got.n; row += 7)
+    for (int64_t col = 0; col < got.k; ++col) {
+      const float x = kernels::weight_at(wanted, row, col);
+      const float scale = got.scales[kernels::group_index(
+          got.layout, row, col / got.format.group_size(got.k), got.format.num_groups(got.k))];
+      const float step = fp8 ? 0x1p-10f * scale + 0x1.01p-4f * std::abs(x)
+                             : .501f * scale + 0x1p-8f * (std::abs(x) + scale);
+      ASSERT_NEAR(kernels::weight_at(got, row, col), x, step) << name;
+    }
+}
+
 // Rounded weights are near those of the checkpoint, take the bytes that their format says, and have
 // a key of their own; an engine that was given must have them.
 TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
@@ -137,17 +152,7 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
       ++num_rounded;
       EXPECT_EQ(w.format, *options_.compile.weights);
       const auto id = static_cast<io::WeightId>(i);
-      const kernels::WeightView got = engine->weight(id), wanted = plain->weight(id);
-      for (int64_t row = 0; row < w.n; row += 7)
-        for (int64_t col = 0; col < w.k; ++col) {
-          const float x = kernels::weight_at(wanted, row, col);
-          const int64_t groups = w.format.num_groups(w.k);
-          const float scale = got.scales[kernels::group_index(
-              w.layout, row, col / w.format.group_size(w.k), groups)];
-          ASSERT_NEAR(kernels::weight_at(got, row, col), x,
-                      .501f * scale + 0x1p-8f * (std::abs(x) + scale))
-              << w.name;
-        }
+      expect_rounded(engine->weight(id), plain->weight(id), w.name);
     }
     EXPECT_EQ(num_rounded, 8) << "four products in each of two layers";
     // Used as it is only when it has what the build asks for.
@@ -162,6 +167,28 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
   }
   EXPECT_THAT(std::string(message(weight_format("int3").status())),
               HasSubstr("weights: 'int3' is not one of auto, bf16, int8, int4"));
+}
+
+TEST_F(ConvertTest, WeightsOfExpertsAreRoundedToo) {
+  std::filesystem::remove_all(dir_ / "model");
+  std::filesystem::copy(kSource + "/tests/models/mixtral", dir_ / "model");
+  const auto plain = io::EngineFile::open(good());
+  for (const std::string word : {"int8", "int4", "fp8"}) {
+    options_.compile.weights = *weight_format(word);
+    const auto engine = io::EngineFile::open(good(), io::Verify::kFull);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    int num_rounded = 0;
+    for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
+      const io::Weight& w = engine->plan().weights[i];
+      if (w.experts == 1) continue;
+      num_rounded += w.format == *options_.compile.weights;
+      const auto id = static_cast<io::WeightId>(i);
+      for (int64_t e = 0; e < w.experts; ++e)
+        expect_rounded(kernels::expert_of(engine->weight(id), e),
+                       kernels::expert_of(plain->weight(id), e), w.name);
+    }
+    EXPECT_EQ(num_rounded, 6) << "gate, up and down of two layers";
+  }
 }
 
 TEST_F(ConvertTest, EverythingThatMattersChangesTheKey) {

@@ -279,15 +279,17 @@ Status write_integers(const graph::Weight& weight, const WeightSource& source,
   std::vector<uint8_t> zeros;
   kernels::QuantizedPlanes planes;
   const std::vector<const io::Encoding*> stored = stored_parts(weight, source);
-  for (int64_t row = 0; row < weight.n; row += chunk) {
-    const int64_t count = std::min(chunk, weight.n - row);
+  const int64_t chunks = (weight.n + chunk - 1) / chunk;  // of an expert
+  for (int64_t i = 0; i < weight.experts * chunks; ++i) {
+    const int64_t row = i % chunks * chunk, count = std::min(chunk, weight.n - row);
+    const int64_t first = i / chunks * weight.n + row;
     if (!stored.empty()) {
       planes = kernels::empty_planes(weight.format, weight.layout, count, weight.k);
-      for (int64_t i = 0; i < count; ++i)
-        RETURN_IF_ERROR(copy_codes(weight, stored, row + i, i, planes));
+      for (int64_t to = 0; to < count; ++to)
+        RETURN_IF_ERROR(copy_codes(weight, stored, first + to, to, planes));
     } else {
       const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
-      RETURN_IF_ERROR(read_stacked(weight, source, row * weight.k, part));
+      RETURN_IF_ERROR(read_stacked(weight, source, first * weight.k, part));
       RETURN_IF_ERROR(annotate(
           kernels::quantize(weight.format, weight.layout, part, weight.k, planes), weight.name));
     }

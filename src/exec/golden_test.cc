@@ -300,6 +300,48 @@ TEST_P(GoldenTest, ResultsDoNotDependOnHowWorkIsCut) {
   }
 }
 
+// How a harness that rounds differs from one that does not.
+struct Rounding {
+  double worst = 0;                   // of the logits after a prompt, as a share of their spread
+  int num_clear = 0, num_agreed = 0;  // golden ids; those before a case's first other id
+};
+// However the work is cut, the bits are the same.
+Rounding measure_rounding(Harness& plain, Harness& rounded, const std::vector<GoldenCase>& cases,
+                          int32_t num_steps) {
+  Rounding out;
+  const RunnerLimits& limits = rounded.runner().limits();
+  for (const GoldenCase& c : cases) {
+    const auto expected = plain.prefill(Sequence(0, limits), c.prompt, limits.max_tokens);
+    const auto got = rounded.prefill(Sequence(0, limits), c.prompt, limits.max_tokens);
+    double largest = 0;
+    for (size_t i = 0; i < got.size(); ++i)
+      largest = std::max(largest, std::abs(double{got[i]} - expected[i]));
+    out.worst = std::max(out.worst, largest / spread_of(expected));
+    EXPECT_EQ(rounded.prefill(Sequence(1, limits), c.prompt, 9), got);
+  }
+  const std::vector<Ids> ids = generate_batch(rounded, cases, num_steps);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const int32_t count = std::min<int32_t>(cases[i].num_clear, num_steps);
+    out.num_clear += count;
+    for (int32_t step = 0; step < count && ids[i][step] == cases[i].greedy[step]; ++step)
+      ++out.num_agreed;
+  }
+  EXPECT_EQ(rounded.generate(Sequence(1, limits), cases[1].prompt, num_steps, 7), ids[1]);
+  return out;
+}
+
+struct RoundingBound {
+  double difference;  // of a logit, as a share of the spread
+  double agreement;   // share of the golden ids
+};
+void expect_rounding(const Rounding& got, const RoundingBound& bound, const std::string& what) {
+  EXPECT_GT(got.worst, 0) << what << ": nothing was rounded";
+  EXPECT_LT(got.worst, bound.difference) << what;
+  EXPECT_GE(got.num_agreed, bound.agreement * got.num_clear) << what;
+  std::printf("%s: largest difference %.3f of the spread (allowed: %.3f), %d of %d ids agree\n",
+              what.c_str(), got.worst, bound.difference, got.num_agreed, got.num_clear);
+}
+
 // An 8-bit cache moves the logits by its own rounding only: against the bf16 cache on the same
 // engine, the largest difference stays below a share of the logits' spread, and the greedy ids
 // mostly agree with the golden ones.
@@ -310,45 +352,20 @@ TEST_P(GoldenTest, EightBitCaches) {
   RunnerLimits limits = roomy_limits(static_cast<int32_t>(cases.size()), 256, 512, 32);
   const fs::path engine = build(kQuickstart, GetParam());
   Harness plain(engine, limits, open());
-  struct Bound {
-    DType type;
-    double difference;  // of a logit, as a share of the spread
-    double agreement;   // share of the golden ids that come before a case's first other id
-  };
-  for (const Bound& bound : {Bound{DType::kI8, .25, .98}, {DType::kF8E4M3, .6, .9}}) {
-    limits.kv_type = bound.type;
+  for (const auto& [type, bound] : {std::pair(DType::kI8, RoundingBound{.25, .98}),
+                                    std::pair(DType::kF8E4M3, RoundingBound{.6, .9})}) {
+    limits.kv_type = type;
     Harness harness(engine, limits, open());
-    double worst = 0;
-    for (const GoldenCase& c : cases) {
-      const auto expected = plain.prefill(Sequence(0, limits), c.prompt, 256);
-      const auto got = harness.prefill(Sequence(0, limits), c.prompt, 256);
-      double largest = 0;
-      for (size_t i = 0; i < got.size(); ++i)
-        largest = std::max(largest, std::abs(double{got[i]} - expected[i]));
-      worst = std::max(worst, largest / spread_of(expected));
-      EXPECT_EQ(harness.prefill(Sequence(1, limits), c.prompt, 9), got);
-    }
-    const std::vector<Ids> ids = generate_batch(harness, cases, 48);
-    int num_clear = 0, num_agreed = 0;
-    for (size_t i = 0; i < cases.size(); ++i) {
-      const int32_t count = std::min<int32_t>(cases[i].num_clear, 48);
-      num_clear += count;
-      for (int32_t step = 0; step < count && ids[i][step] == cases[i].greedy[step]; ++step)
-        ++num_agreed;
-    }
-    EXPECT_EQ(harness.generate(Sequence(2, limits), cases[3].prompt, 48, 7), ids[3]);
-    EXPECT_LT(worst, bound.difference) << name_of(bound.type);
-    EXPECT_GT(num_agreed, bound.agreement * num_clear) << name_of(bound.type);
-    std::printf("%s: largest difference %.3f of the spread, %d of %d ids agree\n",
-                std::string(name_of(bound.type)).c_str(), worst, num_agreed, num_clear);
+    expect_rounding(measure_rounding(plain, harness, cases, 48), bound, std::string(name_of(type)));
   }
 }
 
 // How far rounded weights may move a logit, as a share of the logits' spread: logits_tolerance()
 // with the error of a product of rounded weights, of which a layer has four. `error`: the square
 // root of the mean square error of a weight, in standard deviations of the weights.
-double rounding_tolerance(double error, int32_t num_layers) {
-  return kTrainedAmplification * 4.5 * error * std::sqrt(4. * num_layers);
+double rounding_tolerance(double error, int32_t num_layers,
+                          double amplification = kTrainedAmplification) {
+  return amplification * 4.5 * error * std::sqrt(4. * num_layers);
 }
 // Of rounding to steps of (largest magnitude / num_steps): step^2 / 12 is the mean square; the
 // largest of a row's or group's weights is `largest` standard deviations.
@@ -358,53 +375,50 @@ double step_error(double largest, double num_steps) { return largest / num_steps
 const double kFp8Error = std::sqrt(2.) * 0x1p-3 / 1.44 / std::sqrt(12.);
 
 // Rounded weights move the logits by their rounding only. The greedy ids agree with the golden
-// ones: all of them with integers of eight bits, most with four and with fp8. However the work is
-// cut, the bits are the same.
+// ones: all of them with integers of eight bits, most with four and with fp8.
 TEST_P(GoldenTest, RoundedWeights) {
   std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
   std::erase_if(cases,
                 [&](const GoldenCase& c) { return c.prompt.size() > (is_slow() ? 16 : 256); });
   if (is_slow()) cases.resize(2);
-  const int32_t num_steps = is_slow() ? 4 : 48;
   const RunnerLimits limits = roomy_limits(static_cast<int32_t>(cases.size()), 256, 512, 32);
   Harness plain(build(kQuickstart, GetParam()), limits, open());
-  struct Bound {
-    kernels::WeightFormat format;
-    double difference;  // of a logit, as a share of the spread
-    double agreement;   // share of the golden ids that come before a case's first other id
-  };
-  for (const Bound& bound :
-       {Bound{kernels::kInt8PerRow, rounding_tolerance(step_error(3.2, 127), 6), 1},
-        {kernels::kInt4Groups, rounding_tolerance(step_error(2.7, 7), 6), .5},
-        {kernels::kFp8PerRow, rounding_tolerance(kFp8Error, 6), .95}}) {
+  for (const auto& [format, bound] :
+       {std::pair(kernels::kInt8PerRow,
+                  RoundingBound{rounding_tolerance(step_error(3.2, 127), 6), 1}),
+        std::pair(kernels::kInt4Groups,
+                  RoundingBound{rounding_tolerance(step_error(2.7, 7), 6), .5}),
+        std::pair(kernels::kFp8PerRow, RoundingBound{rounding_tolerance(kFp8Error, 6), .95})}) {
     convert::BuildOptions options;
-    options.compile.weights = bound.format;
+    options.compile.weights = format;
     Harness harness(build(kQuickstart, GetParam(), options), limits, open());
-    double worst = 0;
-    for (const GoldenCase& c : cases) {
-      const auto expected = plain.prefill(Sequence(0, limits), c.prompt, 256);
-      const auto got = harness.prefill(Sequence(0, limits), c.prompt, 256);
-      double largest = 0;
-      for (size_t i = 0; i < got.size(); ++i)
-        largest = std::max(largest, std::abs(double{got[i]} - expected[i]));
-      worst = std::max(worst, largest / spread_of(expected));
-      EXPECT_EQ(harness.prefill(Sequence(1, limits), c.prompt, 9), got);
+    expect_rounding(measure_rounding(plain, harness, cases, is_slow() ? 4 : 48), bound,
+                    kernels::text_of(format));
+  }
+}
+
+// Of mixtures, experts are rounded like other products: all golden ids with integers of eight bits,
+// some with four, most with fp8.
+TEST_P(GoldenTest, RoundedExperts) {
+  const auto tolerance = [](double error) {
+    return rounding_tolerance(error, 2, kRandomAmplification);
+  };
+  for (const std::string name :
+       {"deepseek_v2", "gpt_oss", "mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe"}) {
+    const auto cases = read_cases(kGolden / "arch" / (name + ".json"));
+    const RunnerLimits limits = roomy_limits(static_cast<int32_t>(cases.size()), 64, 128, 16);
+    const fs::path model = kSource / "tests/models" / name;
+    Harness plain(build(model, GetParam()), limits, open());
+    for (const auto& [format, bound] :
+         {std::pair(kernels::kInt8PerRow, RoundingBound{tolerance(step_error(2.4, 127)), 1}),
+          std::pair(kernels::kInt4Groups, RoundingBound{tolerance(step_error(2.4, 7)), .3}),
+          std::pair(kernels::kFp8PerRow, RoundingBound{tolerance(kFp8Error), .8})}) {
+      convert::BuildOptions options;
+      options.compile.weights = format;
+      Harness harness(build(model, GetParam(), options), limits, open());
+      expect_rounding(measure_rounding(plain, harness, cases, 24), bound,
+                      name + ", " + kernels::text_of(format));
     }
-    const std::vector<Ids> ids = generate_batch(harness, cases, num_steps);
-    int num_clear = 0, num_agreed = 0;
-    for (size_t i = 0; i < cases.size(); ++i) {
-      const int32_t count = std::min<int32_t>(cases[i].num_clear, num_steps);
-      num_clear += count;
-      for (int32_t step = 0; step < count && ids[i][step] == cases[i].greedy[step]; ++step)
-        ++num_agreed;
-    }
-    EXPECT_EQ(harness.generate(Sequence(1, limits), cases[1].prompt, num_steps, 7), ids[1]);
-    EXPECT_GT(worst, 0) << "nothing was rounded";
-    EXPECT_LT(worst, bound.difference) << kernels::text_of(bound.format);
-    EXPECT_GE(num_agreed, bound.agreement * num_clear) << kernels::text_of(bound.format);
-    std::printf("%s: largest difference %.3f of the spread (allowed: %.3f), %d of %d ids agree\n",
-                kernels::text_of(bound.format).c_str(), worst, bound.difference, num_agreed,
-                num_clear);
   }
 }
 

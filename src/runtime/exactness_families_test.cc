@@ -61,16 +61,20 @@ std::vector<Request> requests() {
   return all;
 }
 
-class Families : public testing::TestWithParam<std::tuple<const char*, KvCacheType>> {
+// A tiny model, the type of its cache, its weights.
+using Model = std::tuple<const char*, KvCacheType, const char*>;
+
+class Families : public testing::TestWithParam<Model> {
  protected:
   static KvCacheType type() { return std::get<1>(GetParam()); }
-  static std::unique_ptr<Executor> open(const ExecutorConfig& config) {
+  static std::unique_ptr<Executor> open(ExecutorConfig config) {
+    config.weights = std::get<2>(GetParam());
     auto executor = Executor::create(kTinyModels / std::get<0>(GetParam()), config);
     if (!executor.ok()) ADD_FAILURE() << executor.status();
     return executor.ok() ? *std::move(executor) : nullptr;
   }
   static const std::vector<Outcome>& expected() {
-    static std::map<std::tuple<const char*, KvCacheType>, std::vector<Outcome>> known;
+    static std::map<Model, std::vector<Outcome>> known;
     const auto [it, is_new] = known.try_emplace(GetParam());
     const auto executor = is_new ? open(alone(type())) : nullptr;
     Client client;
@@ -117,16 +121,24 @@ TEST_P(Families, WithPauses) {
   EXPECT_TRUE(paused(run_at_once(config, kMostRounds, paused)));
 }
 
+std::string name_of_model(const testing::TestParamInfo<Model>& info) {
+  const auto& [model, cache, weights] = info.param;
+  std::string name =
+      fmt::format("{}{}_{}", model, cache == KvCacheType::kInt8 ? "Int8" : "", weights);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
 INSTANTIATE_TEST_SUITE_P(Tiny, Families,
                          testing::Combine(testing::Values("gemma3", "mixtral", "qwen3_moe-dense",
                                                           "deepseek_v2", "deepseek_v3"),
-                                          testing::Values(KvCacheType::kAuto, KvCacheType::kInt8)),
-                         [](const auto& info) {
-                           std::string name = std::get<0>(info.param);
-                           std::ranges::replace(name, '-', '_');
-                           return name +
-                                  (std::get<1>(info.param) == KvCacheType::kInt8 ? "Int8" : "");
-                         });
+                                          testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),
+                                          testing::Values("auto")),
+                         name_of_model);
+INSTANTIATE_TEST_SUITE_P(RoundedExperts, Families,
+                         testing::Combine(testing::Values("mixtral"),
+                                          testing::Values(KvCacheType::kAuto),
+                                          testing::Values("int4", "fp8")),
+                         name_of_model);
 
 }  // namespace
 }  // namespace nereid::runtime::exactness

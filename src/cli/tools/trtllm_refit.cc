@@ -79,13 +79,15 @@ Status prune(const Args& args) {
 }  // namespace
 
 int trtllm_refit_main(int argc, char** argv) {
-  return run_tool("trtllm-refit", kRefitFlags, argc, argv, "Total time of refitting engines",
-                  refit);
+  return run_tool({"trtllm-refit", kRefitFlags}, argc, argv, [](const Args& args) {
+    return run_timed(args, "Total time of refitting engines", refit);
+  });
 }
 
 int trtllm_prune_main(int argc, char** argv) {
-  return run_tool("trtllm-prune", kPruneFlags, argc, argv, "Total time of pruning checkpoints",
-                  prune);
+  return run_tool({"trtllm-prune", kPruneFlags}, argc, argv, [](const Args& args) {
+    return run_timed(args, "Total time of pruning checkpoints", prune);
+  });
 }
 
 }  // namespace nereid::cli

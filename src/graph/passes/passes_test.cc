@@ -373,6 +373,27 @@ TEST_F(PassesTest, AMixtureOfExpertsIsCompiled) {
   EXPECT_THAT(std::string(message(verify(wrong))), HasSubstr("[5, 40, 32] has parts of 120"));
 }
 
+// Experts get the format of the build, what chooses them does not; those of fp8 read f8e4m3.
+TEST_F(PassesTest, WeightFormatsOfExperts) {
+  for (const kernels::WeightFormat& format :
+       {kernels::kInt8PerRow, kernels::kInt4Groups, kernels::kFp8PerRow}) {
+    context_.weights = format;
+    const Graph g = compile(test_graph(false, true));
+    const Uses uses = find_uses(g);
+    const bool is_fp8 = format == kernels::kFp8PerRow;
+    for (const ExpertLinear& product : all<ExpertLinear>(g)) {
+      EXPECT_EQ(g.weights[product.weight].format, format);
+      EXPECT_EQ(g.values[product.x].dtype, is_fp8 ? DType::kF8E4M3 : DType::kBF16);
+      EXPECT_EQ(product.scales != kNone, is_fp8);
+    }
+    for (const Route& route : all<Route>(g)) {
+      const auto& scores = std::get<Linear>(g.nodes[uses.writer[route.x]].op);
+      EXPECT_TRUE(g.weights[scores.weight].format.is_float());
+    }
+    EXPECT_TRUE(lower(g, DeviceInfo{}).ok());
+  }
+}
+
 TEST_F(PassesTest, MemoryIsShared) {
   const Graph g = compile(test_graph());
   int64_t sum = 0;

@@ -43,22 +43,25 @@ StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& 
 Status quantize_inputs(Graph& graph, const PassContext&) {
   std::map<ValueId, Quantize> made;
   std::vector<Node> nodes;
-  for (Node& node : graph.nodes) {
-    auto* linear = std::get_if<Linear>(&node.op);
-    if (linear && linear->scales == kNone &&
-        graph.weights[linear->weight].format.scheme == kernels::Scheme::kFloat8) {
-      const auto [at, is_new] = made.try_emplace(linear->x);
-      Quantize& quantize = at->second;
-      if (is_new) {
-        quantize.x = linear->x;
-        quantize.out =
-            add_value(graph, linear->x, ".f8", DType::kF8E4M3, graph.values[linear->x].cols);
-        quantize.scales = add_value(graph, linear->x, ".scales", DType::kF32, 1);
-        nodes.push_back({quantize});
-      }
-      linear->x = quantize.out;
-      linear->scales = quantize.scales;
+  const auto change = [&](auto& product) {
+    if (product.scales != kNone ||
+        graph.weights[product.weight].format.scheme != kernels::Scheme::kFloat8)
+      return;
+    const auto [at, is_new] = made.try_emplace(product.x);
+    Quantize& quantize = at->second;
+    if (is_new) {
+      quantize.x = product.x;
+      quantize.out =
+          add_value(graph, product.x, ".f8", DType::kF8E4M3, graph.values[product.x].cols);
+      quantize.scales = add_value(graph, product.x, ".scales", DType::kF32, 1);
+      nodes.push_back({quantize});
     }
+    product.x = quantize.out;
+    product.scales = quantize.scales;
+  };
+  for (Node& node : graph.nodes) {
+    if (auto* linear = std::get_if<Linear>(&node.op)) change(*linear);
+    if (auto* experts = std::get_if<ExpertLinear>(&node.op)) change(*experts);
     nodes.push_back(std::move(node));
   }
   graph.nodes = std::move(nodes);

@@ -1,6 +1,6 @@
-// The formats of matrices that only products read: the one that the build asks for, else the one in
-// which the checkpoint has them. The head's stays as it is: its rounding errors would go into the
-// logits directly; so does a router's, whose errors would choose other experts.
+// The formats of matrices that only products read, experts' too: the one that the build asks for,
+// else the one in which the checkpoint has them. The head's stays as it is: its rounding errors
+// would go into the logits directly; so does a router's, whose errors would choose other experts.
 #include <algorithm>
 #include <variant>
 
@@ -25,9 +25,12 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
     if (const auto* linear = std::get_if<Linear>(&node.op)) {
       set(node.op, !is_routed(linear->out));
       head = linear->weight;  // the last product's
+    } else if (std::holds_alternative<ExpertLinear>(node.op)) {
+      set(node.op, true);
     }
   for (const Node& node : graph.nodes)
-    if (!std::holds_alternative<Linear>(node.op)) set(node.op, false);
+    if (!std::holds_alternative<Linear>(node.op) && !std::holds_alternative<ExpertLinear>(node.op))
+      set(node.op, false);
   if (head != kNone) chosen[static_cast<size_t>(head)] = false;
   for (size_t i = 0; i < chosen.size(); ++i) {
     Weight& weight = graph.weights[i];

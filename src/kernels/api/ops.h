@@ -157,6 +157,14 @@ struct NormOf {
   friend void reference(const NormOf<Views>& a);
 };
 
+// Of a product's x.
+template <class Op>
+std::string_view check_rows(const Op& a) {
+  if (a.x.dtype == DType::kF8E4M3 && a.weight.format.scheme != Scheme::kFloat8)
+    return "an x of f8e4m3 goes with a weight of fp8";
+  return check_scales(a.x, a.scales);
+}
+
 // out = x . weight^T + bias. Products bf16 x bf16 (what a weight of integers stands for is rounded
 // to bf16), sums f32. Where x or the weight are f8e4m3, their numbers are multiplied as they are
 // stored, and the sum is multiplied with the scales of its rows before the bias is added.
@@ -178,9 +186,7 @@ struct LinearOf {
   }
   static std::string_view check(const LinearOf<Views>& a) {
     if (a.x.cols != a.weight.k) return "x is not as wide as the weight's rows";
-    if (const std::string_view text = check_scales(a.x, a.scales); !text.empty()) return text;
-    if (a.x.dtype == DType::kF8E4M3 && a.weight.format.scheme != Scheme::kFloat8)
-      return "an x of f8e4m3 goes with a weight of fp8";
+    if (const std::string_view text = check_rows(a); !text.empty()) return text;
     if (a.out.cols != a.weight.n) return "out has not one column for each row of the weight";
     if (is_given(a.bias) && a.bias.k != a.weight.n) return "bias is not as wide as out";
     return {};
@@ -473,19 +479,21 @@ struct RouteOf {
 
 // Products by picked experts: piece j of out's row i (n_out columns of it) = piece j of x's row i
 // by the weight of experts[i][j], + its bias. x may be one piece for all. An index that is no
-// expert gives zeros. Rounding as linear's.
+// expert gives zeros. Rounding and scales as linear's.
 template <class F>
 struct ExpertLinearOf {
   static constexpr std::string_view kName = "expert_linear";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;        // bf16 [n, k] or [n, picked * k]
+  typename F::Value x;        // bf16 or f8e4m3 [n, k] or [n, picked * k]
+  typename F::Value scales;   // f32 [n, 1], given when x is f8e4m3
   typename F::Value experts;  // i32 [n, picked]
   typename F::Weight weight;  // [experts, n_out, k]
   typename F::Weight bias;    // [experts, n_out], optional
   typename F::Value out;      // f32 or bf16 [n, picked * n_out]
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &ExpertLinearOf::x, {DType::kBF16}),
+    return std::tuple(in("x", &ExpertLinearOf::x, {DType::kBF16, DType::kF8E4M3}),
+                      in("scales", &ExpertLinearOf::scales, {DType::kF32}).maybe(),
                       in("experts", &ExpertLinearOf::experts, {DType::kI32}),
                       matrix("weight", &ExpertLinearOf::weight).per_expert(),
                       vector("bias", &ExpertLinearOf::bias).maybe().per_expert(),
@@ -493,7 +501,7 @@ struct ExpertLinearOf {
   }
   static std::string_view check(const ExpertLinearOf<Views>& a) {
     if (a.weight.experts > kMaxExperts) return "too many experts";
-    if (!a.weight.format.is_float()) return "the weights of experts are not bf16";
+    if (const std::string_view text = check_rows(a); !text.empty()) return text;
     if (a.x.cols != a.weight.k && a.x.cols != a.experts.cols * a.weight.k)
       return "x is not as wide as the weight's rows, once or for each expert picked";
     if (a.out.cols != a.experts.cols * a.weight.n)

@@ -69,6 +69,18 @@ uint64_t stored_bytes(const WeightView& weight) {
   return bytes;
 }
 
+WeightView expert_of(WeightView w, int64_t expert) {
+  w.experts = 1;
+  for (const PlaneShape& plane : planes_of(w.format, w.layout, w.n, w.k)) {
+    const auto skipped = expert * static_cast<int64_t>(plane.bytes);
+    if (plane.role == PlaneRole::kData) w.data = w.as_bytes() + skipped;
+    if (plane.role == PlaneRole::kScales) w.scales += skipped / int64_t{sizeof(float)};
+    if (plane.role == PlaneRole::kZeros) w.zeros += skipped;
+    if (plane.role == PlaneRole::kIndex) w.index += skipped / int64_t{sizeof(int32_t)};
+  }
+  return w;
+}
+
 IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int64_t row,
                            int64_t col, int64_t k) {
   const int32_t bits = format.bits;

@@ -82,14 +82,8 @@ float row_scale(const WeightView& weight, int64_t row);
 // The number that (row, col) stands for: both together.
 float weight_at(const WeightView& weight, int64_t row, int64_t col);
 
-// One expert's bf16 matrix (or vector).
-inline WeightView expert_of(WeightView w, int64_t expert) {
-  const int64_t elements =
-      w.layout == WeightLayout::kPanel16 ? num_panels(w.n) * panel_elements(w.k) : w.n * w.k;
-  w.data = w.as_bf16() + expert * elements;
-  w.experts = 1;
-  return w;
-}
+// One expert's matrix (or vector).
+WeightView expert_of(WeightView weight, int64_t expert);
 
 // A row-major bf16 matrix [rows, k], one of those stacked along n (q | k | v, gate | up).
 struct RowMajorPart {

@@ -61,23 +61,30 @@ void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
   std::fill(out + (k - i), out + kPanelStepK, BF16{});
 }
 
-// f8e4m3 numbers as bf16, which they are exactly.
-View widen_rows(const View& x, int64_t begin, int64_t count, std::vector<BF16>& out) {
-  out.resize(static_cast<size_t>(count * x.cols));
-  for (int64_t r = 0; r < count; ++r)
-    for (int64_t c = 0; c < x.cols; ++c)
-      out[static_cast<size_t>(r * x.cols + c)] = to_bf16(to_float(x.row<F8E4M3>(begin + r)[c]));
-  return {out.data(), DType::kBF16, count, x.cols, x.cols};
+// k numbers of x as bf16, which those of f8e4m3 are exactly.
+const BF16* as_bf16(const void* x, DType type, int64_t k, std::vector<BF16>& memory) {
+  if (type == DType::kBF16) return static_cast<const BF16*>(x);
+  memory.resize(static_cast<size_t>(k));
+  for (int64_t i = 0; i < k; ++i)
+    memory[static_cast<size_t>(i)] = to_bf16(to_float(static_cast<const F8E4M3*>(x)[i]));
+  return memory.data();
 }
 
-bool takes_bf16_rows(const LinearKernel& kernel, int64_t k) {
-  return kernel.form == RowForm::kPairs && k % 2 == 0;
+// Whether the kernel reads rows of x where they are.
+bool takes_rows(const LinearKernel& kernel, DType type, int64_t k) {
+  return kernel.form == RowForm::kPairs && type == DType::kBF16 && k % 2 == 0;
+}
+
+// Where element `col` of x's row `row` is.
+const void* element_of(const View& x, int64_t row, int64_t col) {
+  return static_cast<const std::byte*>(x.data) +
+         (row * x.stride + col) * static_cast<int64_t>(size_of(x.dtype));
 }
 
 // A copy of rows of x in the form that the kernel reads; row_at(line) is null where there is none.
 template <class RowAt>
-StatusOr<Rows> prepare_rows(const LinearKernel& kernel, int64_t k, int64_t count, RowAt row_at,
-                            ThreadPool& pool) {
+StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, int64_t count,
+                            RowAt row_at, ThreadPool& pool) {
   const int64_t even_k = (k + 1) / 2 * 2;
   thread_local Scratch scratch;
   const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
@@ -87,9 +94,11 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, int64_t k, int64_t count
   ASSIGN_OR_RETURN(void* const memory,
                    scratch.get(static_cast<size_t>(lines * stride) * (widen ? 4 : 2)));
   const auto convert = [&](int64_t first, int64_t last, int) {
+    thread_local std::vector<BF16> widened;
     for (int64_t r = first; r < last; ++r) {
-      const BF16* x = row_at(r);
-      if (!x) continue;
+      const void* const row = row_at(r);
+      if (!row) continue;
+      const BF16* const x = as_bf16(row, type, k, widened);
       if (tiles) {
         tile_row(x, k, r % kPanelRows, static_cast<BF16*>(memory) + r / kPanelRows * stride);
       } else if (widen) {
@@ -136,14 +145,16 @@ class Panels {
     return out;
   }
 
-  void multiply(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
-                int64_t panel_end, int thread) const {
+  // Panels of the expert's matrix.
+  void multiply(const LinearRaw& a, int64_t expert, int64_t row_begin, int64_t row_end,
+                int64_t panel_begin, int64_t panel_end, int thread) const {
     if (!unpacked_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
     uint16_t* const memory = unpacked_ + thread * per_thread_;
     for (int64_t panel = panel_begin; panel < panel_end; panel += kUnpacked) {
       const int64_t count = std::min(kUnpacked, panel_end - panel), col = panel * kPanelRows;
       for (int64_t i = 0; i < count; ++i)
-        kernel_.unpack_panel(integers_, panel + i, memory + i * a.panel_stride);
+        kernel_.unpack_panel(integers_, expert * num_panels(a.n) + panel + i,
+                             memory + i * a.panel_stride);
       LinearRaw part = a;  // the product's columns from `col` on
       part.weight = memory;
       part.n -= col;
@@ -173,6 +184,8 @@ LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, const Gro
   raw.x = static_cast<const std::byte*>(all.x) + elements * (widened ? 4 : 2);
   raw.weight += group.expert * num_panels(all.n) * all.panel_stride;
   if (all.bias) raw.bias += group.expert * all.n;
+  if (all.scales) raw.scales += group.expert * num_panels(all.n) * kPanelRows;
+  if (all.x_scales) raw.x_scales += group.line * all.x_scales_stride;
   if (all.out_at) raw.out_at += group.line;
   return raw;
 }
@@ -199,8 +212,9 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& we
       const Group& group = groups[static_cast<size_t>(at)];
       const int64_t first_block = at > 0 ? ends[static_cast<size_t>(at - 1)] : 0;
       const int64_t row = (item / runs - first_block) * block, panel = item % runs * run;
-      weight.multiply(product_of(kernel, raw, group), row, std::min(row + block, group.count),
-                      panel, std::min(panel + run, panels), thread);
+      weight.multiply(product_of(kernel, raw, group), group.expert, row,
+                      std::min(row + block, group.count), panel, std::min(panel + run, panels),
+                      thread);
     }
   };
   if (rows * raw.n * raw.k <= kSmallWork)
@@ -217,6 +231,7 @@ LinearRaw constants_of(const Op& a) {
       .panel_stride = panel_elements(a.weight.k),
       .k = a.weight.k,
       .bias = static_cast<const uint16_t*>(a.bias.data),
+      .scales = a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales : nullptr,
       .out = a.out.data,
       .out_stride = a.out.stride,
       .n = a.weight.n,
@@ -230,7 +245,8 @@ class Pieces {
  public:
   // Rows of one round of products, by expert.
   std::vector<Group> groups;
-  std::vector<const BF16*> lines;  // of x; null: padding up to the next group
+  std::vector<const void*> lines;  // of x; null: padding up to the next group
+  std::vector<float> scales;       // by line, where x has them
   std::vector<int64_t> out_at;     // by line: first element of out
 
   // Counting sort; pieces without an expert come last.
@@ -261,15 +277,17 @@ class Pieces {
     groups.push_back({expert, line, count});
     lines.resize(static_cast<size_t>(round_up(line + count, kPanelRows)));
     out_at.resize(lines.size());
+    scales.resize(lines.size());
     const bool one = a.x.cols == a.weight.k;  // for all pieces of a row
     for (int64_t i = 0; i < count; ++i) {
       const int64_t p = order_[static_cast<size_t>(begin + i)], row = p / a.experts.cols;
       const auto at = static_cast<size_t>(line + i);
-      lines[at] = a.x.row<BF16>(row) + (one ? 0 : p % a.experts.cols * a.weight.k);
+      lines[at] = element_of(a.x, row, one ? 0 : p % a.experts.cols * a.weight.k);
+      if (is_given(a.scales)) scales[at] = *a.scales.row<float>(row);
       out_at[at] = out(a, begin + i);
     }
   }
-  void clear() { groups.clear(), lines.clear(), out_at.clear(); }
+  void clear() { groups.clear(), lines.clear(), scales.clear(), out_at.clear(); }
 
  private:
   static int64_t expert(const ExpertLinear& a, int64_t piece) {
@@ -285,9 +303,11 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
   if (pieces.groups.empty()) return ok();
   const auto row_at = [&](int64_t line) { return pieces.lines[static_cast<size_t>(line)]; };
   const auto num_lines = static_cast<int64_t>(pieces.lines.size());
-  ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a.weight.k, num_lines, row_at, pool));
+  ASSIGN_OR_RETURN(const Rows x,
+                   prepare_rows(kernel, a.x.dtype, a.weight.k, num_lines, row_at, pool));
   LinearRaw raw = constants_of(a);
   raw.x = x.data, raw.x_stride = x.stride, raw.out_at = pieces.out_at.data();
+  if (is_given(a.scales)) raw.x_scales = pieces.scales.data(), raw.x_scales_stride = 1;
   ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
   multiply(kernel, raw, weight, pieces.groups, pool);
   return ok();
@@ -296,24 +316,17 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
 Status launch_product(const LinearKernel& kernel, const Linear& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const int64_t tokens = a.x.rows, k = a.weight.k;
-  thread_local std::vector<BF16> widened;  // a chunk's rows of f8e4m3
   ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
   thread_local std::vector<Group> groups;
   for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
     groups = {{.count = std::min(kChunkRows, tokens - begin)}};
-    View rows = a.x;
-    if (a.x.dtype == DType::kF8E4M3)
-      rows = widen_rows(a.x, begin, groups[0].count, widened);
-    else
-      rows.data = a.x.row<BF16>(begin);
-    Rows x = {rows.data, rows.stride};
-    if (!takes_bf16_rows(kernel, k)) {
-      const auto row_at = [&](int64_t line) { return rows.row<BF16>(line); };
-      ASSIGN_OR_RETURN(x, prepare_rows(kernel, k, groups[0].count, row_at, pool));
+    Rows x = {element_of(a.x, begin, 0), a.x.stride};
+    if (!takes_rows(kernel, a.x.dtype, k)) {
+      const auto row_at = [&](int64_t line) { return element_of(a.x, begin + line, 0); };
+      ASSIGN_OR_RETURN(x, prepare_rows(kernel, a.x.dtype, k, groups[0].count, row_at, pool));
     }
     LinearRaw raw = constants_of(a);
     raw.x = x.data, raw.x_stride = x.stride;
-    if (a.weight.format.scheme == Scheme::kFloat8) raw.scales = a.weight.scales;
     if (is_given(a.scales)) {
       raw.x_scales = a.scales.row<float>(begin);
       raw.x_scales_stride = a.scales.stride;

@@ -1,9 +1,11 @@
 // Ops of a mixture of experts, plain: a warp routes a row, a warp makes one output of all rows that
 // picked an expert. Products by head likewise.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/weights.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -113,26 +115,38 @@ __global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
                                     static_cast<double>(r.scale));
 }
 
+template <class Weight, class X>
 struct ExpertProduct {
-  const __nv_bfloat16* x;
+  const X* x;
   const int32_t* experts;
-  const __nv_bfloat16* weight;
+  Weight weight;
   const __nv_bfloat16* bias;  // or null
+  const float* scales;        // of each expert's outputs; or null
+  const float* x_scales;      // of each row of x; or null
+  int64_t x_scales_stride;
   int64_t x_stride, x_piece, experts_stride, out_stride;
   int64_t num_pieces, picked, num_experts, n, k;
+
+  // Of a piece and an output, the weight's row `output` (of all experts').
+  __device__ float result(int64_t piece, int64_t output, float sum) const {
+    if (scales)
+      sum *=
+          x_scales ? scales[output] * x_scales[piece / picked * x_scales_stride] : scales[output];
+    return bias ? sum + load(bias + output) : sum;
+  }
 };
 
 // A block: 8 columns of one expert, all pieces that picked it; the last blocks write the zeros of
 // pieces without an expert.
-template <class Out>
-__global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct p, Out* out) {
+template <class Weight, class X, class Out>
+__global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct<Weight, X> p, Out* out) {
   __shared__ int64_t found[kThreads];
   __shared__ int num_found;
   const int lane = threadIdx.x % kWarp;
   const int64_t expert = blockIdx.y;
   const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
   const bool zeros = expert == p.num_experts;
-  const __nv_bfloat16* row = p.weight + (zeros || n >= p.n ? 0 : (expert * p.n + n) * p.k);
+  const int64_t output = expert * p.n + n;
   for (int64_t begin = 0; begin < p.num_pieces; begin += kThreads) {
     __syncthreads();
     if (threadIdx.x == 0) num_found = 0;
@@ -146,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct p, Out* 
     __syncthreads();
     if (n >= p.n) continue;
     for (int first = 0; first < num_found; first += kRowsOfPass) {
-      const __nv_bfloat16* x[kRowsOfPass];
+      const X* x[kRowsOfPass];
       float sums[kRowsOfPass] = {};
       const int rows = min(kRowsOfPass, num_found - first);
 #pragma unroll
@@ -155,18 +169,18 @@ __global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct p, Out* 
         x[r] = p.x + at / p.picked * p.x_stride + at % p.picked * p.x_piece;
       }
       for (int64_t k = zeros ? p.k : lane; k < p.k; k += kWarp) {
-        const float w = load(row + k);
+        const float w = p.weight.at(output, k);
 #pragma unroll
         for (int r = 0; r < kRowsOfPass; ++r)
           if (r < rows) sums[r] = fmaf(load(x[r] + k), w, sums[r]);
       }
-      const float bias = p.bias && !zeros ? load(p.bias + expert * p.n + n) : 0.0f;
 #pragma unroll
       for (int r = 0; r < kRowsOfPass; ++r) {
         const float sum = warp_sum(sums[r]);
         if (lane != 0 || r >= rows) continue;
         const int64_t at = found[first + r];
-        store(out + at / p.picked * p.out_stride + at % p.picked * p.n + n, sum + bias);
+        store(out + at / p.picked * p.out_stride + at % p.picked * p.n + n,
+              zeros ? 0.0f : p.result(at, output, sum));
       }
     }
   }
@@ -184,25 +198,40 @@ __global__ void weighted_sum_kernel(const float* x, int64_t x_stride, const floa
   }
 }
 
-template <class Out>
-void enqueue(const ExpertLinear& a, cudaStream_t stream) {
-  const ExpertProduct p = {static_cast<const __nv_bfloat16*>(a.x.data),
-                           static_cast<const int32_t*>(a.experts.data),
-                           static_cast<const __nv_bfloat16*>(a.weight.data),
-                           static_cast<const __nv_bfloat16*>(a.bias.data),
-                           a.x.stride,
-                           a.x.cols == a.weight.k ? 0 : a.weight.k,
-                           a.experts.stride,
-                           a.out.stride,
-                           a.out.rows * a.experts.cols,
-                           a.experts.cols,
-                           a.weight.experts,
-                           a.weight.n,
-                           a.weight.k};
+template <class X, class Out, class Weight>
+void enqueue(const ExpertLinear& a, const Weight& weight, cudaStream_t stream) {
+  const ExpertProduct<Weight, X> p = {
+      static_cast<const X*>(a.x.data),
+      static_cast<const int32_t*>(a.experts.data),
+      weight,
+      static_cast<const __nv_bfloat16*>(a.bias.data),
+      a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales : nullptr,
+      static_cast<const float*>(a.scales.data),
+      a.scales.stride,
+      a.x.stride,
+      a.x.cols == a.weight.k ? 0 : a.weight.k,
+      a.experts.stride,
+      a.out.stride,
+      a.out.rows * a.experts.cols,
+      a.experts.cols,
+      a.weight.experts,
+      a.weight.n,
+      a.weight.k};
   constexpr int64_t kColumns = kThreads / kWarp;
   const dim3 blocks(static_cast<unsigned>((p.n + kColumns - 1) / kColumns),
                     static_cast<unsigned>(p.num_experts + 1));
   expert_kernel<<<blocks, kThreads, 0, stream>>>(p, static_cast<Out*>(a.out.data));
+}
+
+template <class X, class Weight>
+void enqueue_out(const ExpertLinear& a, const Weight& weight, cudaStream_t stream) {
+  // Rows of f8e4m3 go with weights of fp8 only.
+  if constexpr (std::is_same_v<X, __nv_bfloat16> || std::is_same_v<Weight, F8Weight>) {
+    if (a.out.dtype == DType::kBF16)
+      enqueue<X, __nv_bfloat16>(a, weight, stream);
+    else
+      enqueue<X, float>(a, weight, stream);
+  }
 }
 
 // A block: 8 columns of one head, all rows; the first also copies what is kept.
@@ -278,10 +307,12 @@ cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
 }
 
 cudaError_t launch(const ExpertLinear& a, const Scratch&, cudaStream_t stream) {
-  if (a.out.dtype == DType::kBF16)
-    enqueue<__nv_bfloat16>(a, stream);
-  else
-    enqueue<float>(a, stream);
+  with_weight(a.weight, [&](const auto& weight) {
+    if (a.x.dtype == DType::kF8E4M3)
+      enqueue_out<__nv_fp8_e4m3>(a, weight, stream);
+    else
+      enqueue_out<__nv_bfloat16>(a, weight, stream);
+  });
   return cudaGetLastError();
 }
 
@@ -306,12 +337,13 @@ cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
 
 template <class Op>
 bool has_row_major_weight(const Op& a) {
-  return a.weight.layout == WeightLayout::kRowMajor;
+  return a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered;
 }
 double expert_product_cost(const ExpertLinear& a) {
   const auto pieces = static_cast<double>(a.out.rows * a.experts.cols);
   const double elements = static_cast<double>(a.weight.n) * static_cast<double>(a.weight.k);
-  return seconds_for(2 * elements * std::min(pieces, static_cast<double>(a.weight.experts))) +
+  return seconds_for(a.weight.format.bits / 8.0 * elements *
+                     std::min(pieces, static_cast<double>(a.weight.experts))) +
          2 * elements * pieces / kPlainFlops;
 }
 double head_product_cost(const HeadLinear& a) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/weights.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -13,41 +14,6 @@ constexpr int kFewTokens = 8;
 constexpr int kTile = 64;   // tokens and outputs of a block
 constexpr int kDepth = 16;  // k of one stage
 constexpr int kPerThread = 4;
-
-// Weights as they lie in memory, row-major.
-struct FloatWeight {
-  static constexpr bool kFloat = true;
-  const __nv_bfloat16* data;
-  int64_t k;
-
-  __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
-};
-
-// f8e4m3 numbers; a row's scale comes after the sum.
-struct F8Weight {
-  static constexpr bool kFloat = false;
-  const __nv_fp8_e4m3* data;
-  int64_t k;
-
-  __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
-};
-
-template <int kBits>
-struct IntegerWeight {
-  static constexpr bool kFloat = false;
-  const uint8_t* data;
-  const float* scales;
-  const uint8_t* zeros;  // or null
-  int64_t row_bytes, group, groups;
-
-  __device__ float at(int64_t row, int64_t col) const {
-    const uint8_t byte = data[row * row_bytes + (kBits == 4 ? col / 2 : col)];
-    const int u = kBits == 4 ? byte >> (col % 2 * 4) & 15 : byte;
-    const int64_t i = row * groups + col / group;
-    const int zero = zeros ? zeros[i] : 1 << (kBits - 1);
-    return __bfloat162float(__float2bfloat16_rn(scales[i] * static_cast<float>(u - zero)));
-  }
-};
 
 template <class Weight, class X = __nv_bfloat16>
 struct Product {
@@ -168,16 +134,6 @@ __global__ void bias_kernel(const __nv_bfloat16* bias, int64_t n, Out* out, int6
     store(out + blockIdx.x * out_stride + c, load(bias + c));
 }
 
-template <int kBits>
-IntegerWeight<kBits> integers_of(const WeightView& w) {
-  return {w.as_bytes(),
-          w.scales,
-          w.zeros,
-          w.format.row_bytes(w.k),
-          w.format.group_size(w.k),
-          w.format.num_groups(w.k)};
-}
-
 template <class X, class Weight>
 Product<Weight, X> product_of(const Linear& a, const Weight& weight) {
   return {static_cast<const X*>(a.x.data),
@@ -232,20 +188,12 @@ void enqueue_out(const Linear& a, const Weight& weight, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t launch_plain(const Linear& a, const Scratch&, cudaStream_t stream) {
-  const auto enqueue_weight = [&](const auto& weight) {
+  with_weight(a.weight, [&](const auto& weight) {
     if (a.x.dtype == DType::kF8E4M3)
       enqueue_out<__nv_fp8_e4m3>(a, weight, stream);
     else
       enqueue_out<__nv_bfloat16>(a, weight, stream);
-  };
-  if (a.weight.format.is_float())
-    enqueue_weight(FloatWeight{static_cast<const __nv_bfloat16*>(a.weight.data), a.weight.k});
-  else if (a.weight.format.scheme == Scheme::kFloat8)
-    enqueue_weight(F8Weight{static_cast<const __nv_fp8_e4m3*>(a.weight.data), a.weight.k});
-  else if (a.weight.format.bits == 8)
-    enqueue_weight(integers_of<8>(a.weight));
-  else
-    enqueue_weight(integers_of<4>(a.weight));
+  });
   return cudaGetLastError();
 }
 

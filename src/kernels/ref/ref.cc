@@ -120,14 +120,20 @@ void reference(const Linear& a) {
 void reference(const ExpertLinear& a) {
   const int64_t n = a.weight.n, k = a.weight.k;
   for (int64_t i = 0; i < a.out.rows; ++i)
-    for (int64_t c = 0; c < a.out.cols; ++c) {
-      const int64_t piece = c / n, expert = a.experts.row<int32_t>(i)[piece];
+    for (int64_t piece = 0; piece < a.experts.cols; ++piece) {
+      const int64_t expert = a.experts.row<int32_t>(i)[piece];
       const bool known = expert >= 0 && expert < a.weight.experts;
-      const BF16* x = a.x.row<BF16>(i) + (a.x.cols == k ? 0 : piece * k);
-      double sum = known && is_given(a.bias) ? to_float(a.bias.as_bf16()[expert * n + c % n]) : 0;
-      for (int64_t j = 0; known && j < k; ++j)
-        sum += double{to_float(x[j])} * weight_at(expert_of(a.weight, expert), c % n, j);
-      store(a.out, i, c, static_cast<float>(sum));
+      const WeightView weight = expert_of(a.weight, known ? expert : 0);
+      for (int64_t row = 0; row < n; ++row) {
+        double sum = 0;
+        for (int64_t j = 0; known && j < k; ++j)
+          sum +=
+              double{load(a.x, i, (a.x.cols == k ? 0 : piece * k) + j)} * factor_at(weight, row, j);
+        sum *= row_scale(weight, row);
+        if (is_given(a.scales)) sum *= *a.scales.row<float>(i);
+        if (known && is_given(a.bias)) sum += to_float(a.bias.as_bf16()[expert * n + row]);
+        store(a.out, i, piece * n + row, static_cast<float>(sum));
+      }
     }
 }
 
@@ -136,10 +142,11 @@ void reference(const HeadLinear& a) {
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t c = 0; c < a.out.cols; ++c) {
       const int64_t head = c / out, n = c % out - a.kept;
+      const WeightView weight = expert_of(a.weight, head);
       double sum = n < 0 ? load(a.x, i, head * in + c % out) : 0;
       for (int64_t j = 0; n >= 0 && j < a.weight.k; ++j)
         sum += double{to_float(to_bf16(load(a.x, i, head * in + a.kept + j)))} *
-               weight_at(expert_of(a.weight, head), n, j);
+               weight_at(weight, n, j);
       store(a.out, i, c, static_cast<float>(sum));
     }
 }

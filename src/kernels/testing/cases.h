@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +73,25 @@ template <>
 const std::vector<Case<Quantize>>& cases<Quantize>();
 template <>
 const std::vector<Case<Sample>>& cases<Sample>();
+
+// The planes of a weight in an image.
+struct StoredWeight {
+  WeightView shape;  // without addresses
+  Offset data = 0, scales = 0, zeros = 0;
+
+  WeightView at(std::byte* base) const {
+    WeightView w = shape;
+    w.data = base + data;
+    if (!w.format.is_float()) w.scales = reinterpret_cast<const float*>(base + scales);
+    if (w.format.zeros) w.zeros = reinterpret_cast<const uint8_t*>(base + zeros);
+    return w;
+  }
+};
+// Adds a weight (of all experts) to an image; `matrix` becomes what it stands for.
+StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightView& shape);
+
+// Stores a row as f8e4m3 with its scale; `row` becomes what they stand for.
+void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale);
 
 // [0, tokens) in pieces of at most `size`.
 Split pieces(int64_t tokens, int64_t size);

@@ -1,6 +1,5 @@
 // Cases of route, expert_linear, head_linear and weighted_sum.
 #include <cmath>
-#include <cstring>
 #include <span>
 
 #include "kernels/api/pack.h"
@@ -85,35 +84,16 @@ struct ExpertShape {
   bool one_x = true;  // else a piece of x for each expert picked
 };
 
-// Stored matrices of all experts.
-std::vector<std::byte> stored(const std::vector<BF16>& values, const ExpertShape& s,
-                              WeightLayout layout) {
-  const auto elements = static_cast<size_t>(s.n * s.k);
-  const size_t size = layout == WeightLayout::kPanel16 ? panel16_bytes(s.n, s.k) : elements * 2;
-  std::vector<std::byte> bytes(static_cast<size_t>(s.experts) * size);
-  for (size_t e = 0; e < static_cast<size_t>(s.experts); ++e) {
-    const std::span<std::byte> out = std::span(bytes).subspan(e * size, size);
-    const BF16* from = values.data() + e * elements;
-    if (layout == WeightLayout::kPanel16) {
-      const RowMajorPart part{from, s.n};
-      NEREID_CHECK(pack_panel16({&part, 1}, s.k, out).ok());
-    } else {
-      std::memcpy(out.data(), from, size);
-    }
-  }
-  return bytes;
-}
-
-// Sum over k of |x w| of a cell: the scale of its rounding errors.
-void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& weights,
-                   const Image& after, Region& out) {
+// Sum over k of |x w| of a cell: the scale of its rounding errors. `x`: what its rows stand for.
+void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& x_values,
+                   const std::vector<BF16>& weights, const Image& after, Region& out) {
   const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8);
   for (int64_t i = 0; i < s.tokens; ++i)
     for (int64_t c = 0; c < s.picked * s.n; ++c) {
       const int32_t expert = a.experts.row<int32_t>(i)[c / s.n];
       const bool is_expert = expert >= 0 && expert < s.experts;
       const BF16* w = weights.data() + (is_expert ? (expert * s.n + c % s.n) * s.k : 0);
-      const BF16* x = a.x.row<BF16>(i) + (s.one_x ? 0 : c / s.n * s.k);
+      const BF16* x = x_values.data() + i * a.x.cols + (s.one_x ? 0 : c / s.n * s.k);
       double norm = 0.01;
       for (int64_t k = 0; k < s.k; ++k) norm += std::fabs(to_float(x[k]) * to_float(w[k]));
       double tolerance = factor * norm;
@@ -123,51 +103,89 @@ void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vecto
     }
 }
 
-Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, bool has_bias,
-                               DType out_type) {
+// Few experts for most rows, some rows that name none, the same twice in a row.
+std::vector<int32_t> picked_experts(const ExpertShape& s, int64_t stride) {
+  std::vector<int32_t> ids(static_cast<size_t>(s.tokens * stride), -7);
+  for (int64_t i = 0; i < s.tokens; ++i)
+    for (int64_t j = 0; j < s.picked; ++j)
+      ids[i * stride + j] = static_cast<int32_t>(
+          i % 11 == 9 ? (j % 2 ? s.experts : -1) : (i * i * 3 + j * (1 + i % 4)) % s.experts);
+  return ids;
+}
+
+struct ExpertTypes {
+  WeightFormat format = {};
+  DType x = DType::kBF16, out = DType::kF32;
+  bool has_bias = false;
+};
+
+Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const ExpertTypes& t) {
   Case<ExpertLinear> result;
-  result.name =
-      fmt::format("tokens={} picked={} experts={} n={} k={} x={} layout={} bias={} out={}",
-                  s.tokens, s.picked, s.experts, s.n, s.k, s.one_x ? "one" : "each",
-                  static_cast<int>(layout), has_bias, name_of(out_type));
+  result.name = fmt::format(
+      "tokens={} picked={} experts={} n={} k={} x={} {} weight={} layout={} bias={} out={}",
+      s.tokens, s.picked, s.experts, s.n, s.k, s.one_x ? "one" : "each", name_of(t.x),
+      text_of(t.format), static_cast<int>(layout), t.has_bias, name_of(t.out));
   const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   const int64_t x_cols = s.one_x ? s.k : s.picked * s.k, x_stride = x_cols + 8 - x_cols % 2;
   const int64_t out_cols = s.picked * s.n, out_stride = out_cols + 3, id_stride = s.picked + 1;
+  const bool fp8_rows = t.x == DType::kF8E4M3;
   Image& image = result.before;
-  const std::vector<BF16> values = noise_bf16(seed, s.tokens * x_cols);
+  std::vector<BF16> values = noise_bf16(seed, s.tokens * x_cols);
   // Poisoned columns after each row of x, which a kernel must not multiply.
-  const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * 2);
-  for (int64_t i = 0; i < s.tokens; ++i)
-    std::copy_n(&values[i * x_cols], x_cols, image.at<BF16>(x) + i * x_stride);
-  // Few experts for most rows, some rows that name none, the same twice in a row.
-  std::vector<int32_t> ids(static_cast<size_t>(s.tokens * id_stride), -7);
-  for (int64_t i = 0; i < s.tokens; ++i)
-    for (int64_t j = 0; j < s.picked; ++j)
-      ids[i * id_stride + j] = static_cast<int32_t>(
-          i % 11 == 9 ? (j % 2 ? s.experts : -1) : (i * i * 3 + j * (1 + i % 4)) % s.experts);
-  const Offset experts = image.add(ids);
-  const std::vector<BF16> weights = noise_bf16(seed + 1, s.experts * s.n * s.k, 0.1f);
-  const Offset weight = image.add(stored(weights, s, layout));
+  const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * size_of(t.x));
+  const int64_t scales_stride = 2;
+  const Offset scales = image.add(static_cast<size_t>(s.tokens * scales_stride) * sizeof(float));
+  for (int64_t i = 0; i < s.tokens; ++i) {
+    const auto row =
+        std::span(values).subspan(static_cast<size_t>(i * x_cols), static_cast<size_t>(x_cols));
+    if (fp8_rows)
+      store_f8_row(row, image.at<F8E4M3>(x) + i * x_stride,
+                   image.at<float>(scales)[i * scales_stride]);
+    else
+      std::copy(row.begin(), row.end(), image.at<BF16>(x) + i * x_stride);
+  }
+  const Offset experts = image.add(picked_experts(s, id_stride));
+  std::vector<BF16> weights = noise_bf16(seed + 1, s.experts * s.n * s.k, 0.1f);
+  WeightView shape = {nullptr, layout, s.n, s.k, t.format};
+  shape.experts = s.experts;
+  const StoredWeight weight = add_weight(image, weights, shape);
   const Offset bias = image.add(noise_bf16(seed + 2, s.experts * s.n));
-  const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(out_type));
+  const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(t.out));
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
     ExpertLinear a;
-    a.x = matrix_at(base, x, DType::kBF16, begin, count, x_cols, x_stride);
+    a.x = matrix_at(base, x, t.x, begin, count, x_cols, x_stride);
+    if (fp8_rows) a.scales = matrix_at(base, scales, DType::kF32, begin, count, 1, scales_stride);
     a.experts = matrix_at(base, experts, DType::kI32, begin, count, s.picked, id_stride);
-    a.weight = {base + weight, layout, s.n, s.k};
-    a.weight.experts = s.experts;
-    if (has_bias) {
+    a.weight = weight.at(base);
+    if (t.has_bias) {
       a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
       a.bias.experts = s.experts;
     }
-    a.out = matrix_at(base, out, out_type, begin, count, out_cols, out_stride);
+    a.out = matrix_at(base, out, t.out, begin, count, out_cols, out_stride);
     return a;
   };
   finish_experts(result, s.tokens);
-  result.outputs = {{"out", out, out_type, s.tokens, out_cols, out_stride, {}, {}}};
-  set_tolerance(result.args(result.after.bytes.data(), 0, s.tokens), s, weights, result.after,
-                result.outputs[0]);
+  result.outputs = {{"out", out, t.out, s.tokens, out_cols, out_stride, {}, {}}};
+  set_tolerance(result.args(result.after.bytes.data(), 0, s.tokens), s, values, weights,
+                result.after, result.outputs[0]);
   return result;
+}
+
+// Weights of integers and fp8: several groups and a short last one, zero points, rows of f8e4m3.
+void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout layout) {
+  WeightFormat int4_zeros = kInt4Groups;
+  int4_zeros.zeros = true;
+  for (const ExpertTypes& types :
+       {ExpertTypes{kInt8PerRow}, ExpertTypes{kInt4Groups}, ExpertTypes{int4_zeros},
+        ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3}})
+    for (const ExpertShape& s :
+         {ExpertShape{1, 2, 4, 17, 33}, ExpertShape{9, 3, 5, 40, 65, false},
+          ExpertShape{70, 2, 4, 48, 160, false}, ExpertShape{18, 1, 3, 112, 264}}) {
+      ExpertTypes t = types;
+      t.has_bias = s.n % 3 != 0;
+      if (s.k % 2) t.out = DType::kBF16;
+      list.push_back(expert_case(s, layout, t));
+    }
 }
 
 struct HeadShape {
@@ -208,15 +226,15 @@ Case<HeadLinear> head_case(const HeadShape& s, WeightLayout layout) {
   Image& image = result.before;
   const Offset x = s.x == DType::kF32 ? image.add(noise(seed, s.tokens * x_stride))
                                       : image.add(noise_bf16(seed, s.tokens * x_stride));
-  const std::vector<BF16> weights = noise_bf16(seed + 1, s.heads * s.n * s.k, 0.1f);
-  const Offset weight = image.add(
-      stored(weights, {.tokens = 0, .picked = 0, .experts = s.heads, .n = s.n, .k = s.k}, layout));
+  std::vector<BF16> weights = noise_bf16(seed + 1, s.heads * s.n * s.k, 0.1f);
+  WeightView shape = {nullptr, layout, s.n, s.k};
+  shape.experts = s.heads;
+  const StoredWeight weight = add_weight(image, weights, shape);
   const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(s.out));
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
     HeadLinear a;
     a.x = matrix_at(base, x, s.x, begin, count, x_cols, x_stride);
-    a.weight = {base + weight, layout, s.n, s.k};
-    a.weight.experts = s.heads;
+    a.weight = weight.at(base);
     a.kept = static_cast<int32_t>(s.kept);
     a.out = matrix_at(base, out, s.out, begin, count, out_cols, out_stride);
     return a;
@@ -290,10 +308,13 @@ const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>() {
             ExpertShape{5, 3, 3, 40, 65, false}, ExpertShape{41, 2, 4, 80, 96},
             ExpertShape{41, 2, 4, 48, 64, false}, ExpertShape{70, 4, 9, 33, 128, false},
             ExpertShape{18, 1, 3, 112, 256}})
-        list.push_back(expert_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32));
-      list.push_back(expert_case({13, 2, 4, 48, 768}, layout, true, DType::kBF16));
+        list.push_back(expert_case(
+            s, layout, {.out = s.k % 2 ? DType::kBF16 : DType::kF32, .has_bias = s.n % 3 != 0}));
+      list.push_back(
+          expert_case({13, 2, 4, 48, 768}, layout, {.out = DType::kBF16, .has_bias = true}));
+      add_rounded_experts(list, layout);
     }
-    list.push_back(expert_case({300, 2, 3, 32, 64}, WeightLayout::kPanel16, false, DType::kF32));
+    list.push_back(expert_case({300, 2, 3, 32, 64}, WeightLayout::kPanel16, {}));
     return list;
   }();
   return all;

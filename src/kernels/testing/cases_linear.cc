@@ -1,6 +1,7 @@
 // Cases of linear: odd sizes, tails of panels and of k, all layouts and formats, batches of 1 to 70
 // rows.
 #include <cmath>
+#include <cstring>
 #include <span>
 
 #include "kernels/api/pack.h"
@@ -45,47 +46,6 @@ void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, const
   }
 }
 
-// Adds the planes of a weight to an image; `matrix` becomes what they stand for. The view's
-// addresses are offsets.
-struct StoredWeight {
-  WeightView shape;
-  Offset data = 0, scales = 0, zeros = 0;
-
-  WeightView at(std::byte* base) const {
-    WeightView w = shape;
-    w.data = base + data;
-    if (!w.format.is_float()) w.scales = reinterpret_cast<const float*>(base + scales);
-    if (w.format.zeros) w.zeros = reinterpret_cast<const uint8_t*>(base + zeros);
-    return w;
-  }
-};
-StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const LinearShape& s,
-                        WeightLayout layout, const WeightFormat& format) {
-  StoredWeight out = {{nullptr, layout, s.n, s.k, format}};
-  if (!format.is_float()) {
-    QuantizedPlanes planes;
-    NEREID_CHECK(quantize(format, layout, matrix, s.k, planes).ok());
-    NEREID_CHECK(unpack_rows(planes.view(format, layout, s.n, s.k), 0, s.n, matrix.data()).ok());
-    out.data = image.add(planes.data);
-    out.scales = image.add(planes.scales);
-    if (format.zeros) out.zeros = image.add(planes.zeros);
-  } else if (layout == WeightLayout::kPanel16) {
-    out.data = image.add(panel16_bytes(s.n, s.k));
-    const std::vector<RowMajorPart> parts = {{matrix.data(), s.n}};
-    NEREID_CHECK(
-        pack_panel16(parts, s.k, {image.at<std::byte>(out.data), panel16_bytes(s.n, s.k)}).ok());
-  } else {
-    out.data = image.add(matrix);
-  }
-  return out;
-}
-
-// Stores a row as f8e4m3 with its scale; `row` becomes what is stored.
-void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale) {
-  scale = quantize_row(row, stored);
-  for (size_t i = 0; i < row.size(); ++i) row[i] = to_bf16(scale * to_float(stored[i]));
-}
-
 Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias, DType out_type,
                        const WeightFormat& format = {}, DType x_type = DType::kBF16) {
   Case<Linear> result;
@@ -111,7 +71,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
     else
       std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
   }
-  const StoredWeight weight = add_weight(image, o.weight, s, layout, format);
+  const StoredWeight weight = add_weight(image, o.weight, {nullptr, layout, s.n, s.k, format});
   const Offset bias = image.add(noise_bf16(seed + 2, s.n));
   const Offset out = image.add(static_cast<size_t>(s.tokens * out_stride) * size_of(out_type));
 
@@ -194,6 +154,36 @@ std::vector<Case<Linear>> make_cases() {
 }
 
 }  // namespace
+
+StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightView& shape) {
+  QuantizedPlanes all, planes;
+  const size_t elements = matrix.size() / static_cast<size_t>(shape.experts);
+  for (size_t begin = 0; begin < matrix.size(); begin += elements) {
+    const std::span<BF16> one = std::span(matrix).subspan(begin, elements);
+    if (!shape.format.is_float()) {
+      NEREID_CHECK(quantize(shape.format, shape.layout, one, shape.k, planes).ok());
+      const WeightView view = planes.view(shape.format, shape.layout, shape.n, shape.k);
+      NEREID_CHECK(unpack_rows(view, 0, shape.n, one.data()).ok());
+    } else if (shape.layout == WeightLayout::kPanel16) {
+      const RowMajorPart part{one.data(), shape.n};
+      planes.data.resize(panel16_bytes(shape.n, shape.k));
+      NEREID_CHECK(
+          pack_panel16({&part, 1}, shape.k, std::as_writable_bytes(std::span(planes.data))).ok());
+    } else {
+      planes.data.resize(elements * sizeof(BF16));
+      std::memcpy(planes.data.data(), one.data(), planes.data.size());
+    }
+    all.data.insert(all.data.end(), planes.data.begin(), planes.data.end());
+    all.scales.insert(all.scales.end(), planes.scales.begin(), planes.scales.end());
+    all.zeros.insert(all.zeros.end(), planes.zeros.begin(), planes.zeros.end());
+  }
+  return {shape, image.add(all.data), image.add(all.scales), image.add(all.zeros)};
+}
+
+void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale) {
+  scale = quantize_row(row, stored);
+  for (size_t i = 0; i < row.size(); ++i) row[i] = to_bf16(scale * to_float(stored[i]));
+}
 
 Split pieces(int64_t tokens, int64_t size) {
   Split split;

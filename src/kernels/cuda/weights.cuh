@@ -1,0 +1,66 @@
+// Weights of every format as plain kernels read them: a number at a time.
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+
+namespace nereid::kernels::cuda {
+
+// Weights as they lie in memory, row-major; those of several experts one behind the other.
+struct FloatWeight {
+  static constexpr bool kFloat = true;
+  const __nv_bfloat16* data;
+  int64_t k;
+
+  __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
+};
+
+// f8e4m3 numbers; a row's scale comes after the sum.
+struct F8Weight {
+  static constexpr bool kFloat = false;
+  const __nv_fp8_e4m3* data;
+  int64_t k;
+
+  __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
+};
+
+template <int kBits>
+struct IntegerWeight {
+  static constexpr bool kFloat = false;
+  const uint8_t* data;
+  const float* scales;
+  const uint8_t* zeros;  // or null
+  int64_t row_bytes, group, groups;
+
+  __device__ float at(int64_t row, int64_t col) const {
+    const uint8_t byte = data[row * row_bytes + (kBits == 4 ? col / 2 : col)];
+    const int u = kBits == 4 ? byte >> (col % 2 * 4) & 15 : byte;
+    const int64_t i = row * groups + col / group;
+    const int zero = zeros ? zeros[i] : 1 << (kBits - 1);
+    return __bfloat162float(__float2bfloat16_rn(scales[i] * static_cast<float>(u - zero)));
+  }
+};
+
+template <int kBits>
+inline IntegerWeight<kBits> integers_of(const WeightView& w) {
+  return {w.as_bytes(),
+          w.scales,
+          w.zeros,
+          w.format.row_bytes(w.k),
+          w.format.group_size(w.k),
+          w.format.num_groups(w.k)};
+}
+
+// Calls f with the weight in its form.
+template <class F>
+void with_weight(const WeightView& w, F f) {
+  if (w.format.is_float())
+    f(FloatWeight{static_cast<const __nv_bfloat16*>(w.data), w.k});
+  else if (w.format.scheme == Scheme::kFloat8)
+    f(F8Weight{static_cast<const __nv_fp8_e4m3*>(w.data), w.k});
+  else if (w.format.bits == 8)
+    f(integers_of<8>(w));
+  else
+    f(integers_of<4>(w));
+}
+
+}  // namespace nereid::kernels::cuda
