@@ -22,9 +22,13 @@ namespace {
 struct Model {
   const char* name;
   int32_t hidden, ffn, heads, kv_heads, head_dim, vocab;
+  int32_t latent = 0;  // columns of a value that lie in its key
 };
 constexpr Model kModels[] = {{"tiny", 256, 768, 4, 2, 64, 4096},
                              {"llama-1b", 2048, 8192, 32, 8, 64, 128256}};
+// Attention alone.
+constexpr Model kLatentModels[] = {{"deepseek-v2-lite", 2048, 0, 16, 1, 576, 0, 512},
+                                   {"deepseek-v2", 5120, 0, 128, 1, 576, 0, 512}};
 constexpr int32_t kBlock = 32;
 
 struct Options {
@@ -227,7 +231,8 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
   }
   const Buffer d_positions = bench.upload(positions), d_rows = bench.upload(row_of_token);
   const Buffer d_begin = bench.upload(row_begin), d_table = bench.upload(table);
-  const int64_t qkv_width = int64_t{m.heads + 2 * m.kv_heads} * m.head_dim;
+  const Heads heads = {m.heads, m.kv_heads, m.head_dim, m.latent};
+  const int64_t out_width = int64_t{m.heads} * heads.value_dim();
   const int64_t line = int64_t{m.kv_heads} * m.head_dim;
   const int64_t cells = int64_t{blocks} * sequences * kBlock * line;
   const Buffer k = bench.memory(static_cast<size_t>(cells) * size_of(kv), kOne);
@@ -235,21 +240,21 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
   const size_t scale_bytes = static_cast<size_t>(cells / m.head_dim) * sizeof(float);
   const Buffer k_scales = bench.memory(scale_bytes, kOne);
   const Buffer v_scales = bench.memory(scale_bytes, kOne);
-  const Buffer qkv = bench.memory(static_cast<size_t>(tokens * qkv_width) * 4, kOne);
-  const Buffer out = bench.memory(static_cast<size_t>(tokens * m.heads * m.head_dim) * 2, 0);
+  const Buffer qkv = bench.memory(static_cast<size_t>(tokens * heads.width()) * 4, kOne);
+  const Buffer out = bench.memory(static_cast<size_t>(tokens * out_width) * 2, 0);
   const Buffer angles = bench.memory(static_cast<size_t>(context) * m.head_dim * 4, kOne);
   const KeyLayout keys = key_layout(bench.device(), m.head_dim, kBlock);
   double pairs = 0;  // query-key pairs
   for (int32_t p : positions) pairs += p + 1;
-  const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) * 2 *
-                       static_cast<double>(size_of(kv));
-  const double flops = pairs * m.heads * m.head_dim * 4;
+  const double bytes = static_cast<double>(sequences) * context * static_cast<double>(line) *
+                       (m.latent > 0 ? 1 : 2) * static_cast<double>(size_of(kv));
+  const double flops = pairs * m.heads * (m.head_dim + heads.value_dim()) * 2;
   bench.run<Attention>(fmt::format("{} {} sequences={} context={} new={}", m.name, name_of(kv),
                                    sequences, context, count),
                        bytes, flops, [&](int) {
                          Attention a;
-                         a.heads = {m.heads, m.kv_heads, m.head_dim};
-                         a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, qkv_width);
+                         a.heads = heads;
+                         a.qkv = View::matrix(qkv.data(), DType::kF32, tokens, heads.width());
                          a.cache = {.keys = k.data(),
                                     .values = v.data(),
                                     .key_scales = static_cast<float*>(k_scales.data()),
@@ -267,8 +272,7 @@ void bench_attention(Bench& bench, const Model& m, int32_t sequences, int32_t co
                          a.step.row_of_token = static_cast<const int32_t*>(d_rows.data());
                          a.step.block_table = static_cast<const int32_t*>(d_table.data());
                          a.step.max_blocks = blocks;
-                         a.out = View::matrix(out.data(), DType::kBF16, tokens,
-                                              int64_t{m.heads} * m.head_dim);
+                         a.out = View::matrix(out.data(), DType::kBF16, tokens, out_width);
                          return a;
                        });
 }
@@ -359,6 +363,8 @@ int bench_main(const Options& options) {
     std::printf("%s %.0f GFLOP/s\n", f.kernel.c_str(), f.per_s * 1e-9);
   Bench bench(*opened, *roofline, options);
   for (const Model& model : kModels) bench_model(bench, model);
+  for (const Model& model : kLatentModels)
+    for (const int32_t sequences : {1, 8}) bench_attention(bench, model, sequences, 2048, 1);
   return 0;
 }
 

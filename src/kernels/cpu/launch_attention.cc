@@ -1,4 +1,5 @@
-// Cuts attention into tiles of tokens of one sequence by kv heads.
+// Cuts attention into tiles of tokens of one sequence by kv heads, or by parts of their query heads
+// where there are fewer than threads.
 #include <algorithm>
 #include <vector>
 
@@ -14,6 +15,7 @@ static_assert(kSmallestScaledVector == kSmallestScaled);
 static_assert(cpu::kKeysPerPanel == kernels::kKeysPerPanel);
 
 constexpr int64_t kTileRows = 48;  // tokens x query heads that share a tile of keys
+constexpr int64_t kPartHeads = 8;  // query heads that pay for reading the keys once more
 
 struct TokenTile {
   int32_t begin, count;
@@ -79,7 +81,7 @@ bool has_key_panels(const Attention& a) {
 
 Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const int64_t tokens = a.qkv.rows, kv_heads = a.heads.num_kv;
+  const int64_t tokens = a.qkv.rows, kv_heads = a.heads.num_kv, group = a.heads.num / kv_heads;
   thread_local std::vector<float> slopes;
   set_slopes(a, slopes);
   const AttentionRaw args = raw_args(a, slopes);
@@ -93,17 +95,22 @@ Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
 
   thread_local std::vector<TokenTile> tiles;
   thread_local Scratch scratch;
-  const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / (a.heads.num / kv_heads));
+  const int64_t tile_tokens = std::max<int64_t>(1, kTileRows / group);
   cut_tokens(a, tile_tokens, tiles);
-  const int64_t floats = raw.attention_scratch(args, std::min(tile_tokens, tokens));
+  const auto groups = static_cast<int64_t>(tiles.size()) * kv_heads;
+  const int64_t wanted = (pool.num_threads() + groups - 1) / groups;
+  const int64_t parts = std::clamp<int64_t>(group / kPartHeads, 1, wanted);  // of a kv head
+  const int64_t floats =
+      raw.attention_scratch(args, std::min(tile_tokens, tokens) * ((group + parts - 1) / parts));
   ASSIGN_OR_RETURN(void* const memory,
                    scratch.get(static_cast<size_t>(floats * pool.num_threads()) * sizeof(float)));
   const TokenTile* const first = tiles.data();
-  const auto items = static_cast<int64_t>(tiles.size()) * kv_heads;
-  pool.parallel_for(items, 1, [&](int64_t begin, int64_t end, int thread) {
+  pool.parallel_for(groups * parts, 1, [&](int64_t begin, int64_t end, int thread) {
     for (int64_t item = begin; item < end; ++item) {
-      const TokenTile& tile = first[item / kv_heads];
-      raw.attention_tile(args, tile.begin, tile.count, item % kv_heads,
+      const TokenTile& tile = first[item / parts / kv_heads];
+      const int64_t part = item % parts, head = group * part / parts;
+      raw.attention_tile(args, tile.begin, tile.count, item / parts % kv_heads * group + head,
+                         group * (part + 1) / parts - head,
                          static_cast<float*>(memory) + thread * floats);
     }
   });

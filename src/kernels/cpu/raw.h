@@ -151,11 +151,12 @@ struct Raw {
 
   // Writes the rotated K and V of tokens [begin, end) to the cache, every kv head.
   void (*attention_store)(const AttentionRaw&, int64_t begin, int64_t end);
-  // Floats of scratch that one call of attention_tile needs for `tokens` tokens.
-  int64_t (*attention_scratch)(const AttentionRaw&, int64_t tokens);
-  // Tokens [begin, begin + count) of one sequence, one kv head and its query heads.
-  void (*attention_tile)(const AttentionRaw&, int64_t begin, int64_t count, int64_t kv_head,
-                         float* scratch);
+  // Floats of scratch that one call of attention_tile needs for `rows` queries (tokens x heads).
+  int64_t (*attention_scratch)(const AttentionRaw&, int64_t rows);
+  // Tokens [begin, begin + count) of one sequence by query heads [head, head + heads) of one kv
+  // head. A query's bits do not depend on which others are in the call.
+  void (*attention_tile)(const AttentionRaw&, int64_t begin, int64_t count, int64_t head,
+                         int64_t heads, float* scratch);
 
   // Largest logit of each piece of kLogitsPiece (the last may be shorter).
   LogitsScan (*scan_logits)(const float* x, int64_t count, float* piece_largest);

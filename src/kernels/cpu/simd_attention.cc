@@ -15,7 +15,14 @@ constexpr int64_t kHeads = kRegisters == 32 ? 4 : 2;  // rows whose values are s
 
 int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// One call's scratch: `rows` = tokens x query heads of the kv head, token-major.
+// What a call computes: tokens [begin, begin + count) by query heads [head, head + heads) of one kv
+// head.
+struct Part {
+  int64_t begin, count, head, heads;
+  int64_t rows() const { return count * heads; }
+};
+
+// One call's scratch: a row for each query of the part, token-major.
 struct Scratch {
   float* q;              // [rows, d]
   float* scores;         // [rows, kTile]
@@ -28,8 +35,8 @@ struct Scratch {
   const void** v_lines;  // [kTile]
 };
 
-int64_t layout(const AttentionRaw& a, int64_t tokens, float* base, Scratch* s) {
-  const int64_t rows = tokens * (a.heads / a.kv_heads), width = padded(a.value_dim);
+int64_t layout(const AttentionRaw& a, int64_t rows, float* base, Scratch* s) {
+  const int64_t width = padded(a.value_dim);
   float* next = base;
   const auto take = [&next](int64_t count) {
     float* p = next;
@@ -294,10 +301,9 @@ void weigh_rows(const Values& values, const Ranges& seen, int64_t width, int64_t
 
 // One tile of keys for all queries of the call.
 template <class Cache>
-void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int64_t kv_head,
-                 int64_t first_key, const uint16_t* const (&panels)[kTilePanels], bool widened,
-                 const Scratch& s) {
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.value_dim);
+void attend_tile(const AttentionRaw& a, const Part& part, int64_t first_key,
+                 const uint16_t* const (&panels)[kTilePanels], bool widened, const Scratch& s) {
+  const int64_t width = padded(a.value_dim);
   const LinearRaw scores = {.x = s.q,
                             .x_stride = a.head_dim,
                             .weight = nullptr,
@@ -308,51 +314,48 @@ void attend_tile(const AttentionRaw& a, int64_t first_token, int64_t count, int6
                             .out_stride = kTile,
                             .n = kTile,
                             .out_bf16 = false};
-  linear_block<typename Cache::Dot>(scores, ScatteredPanels{panels}, 0, count * group, 0,
+  linear_block<typename Cache::Dot>(scores, ScatteredPanels{panels}, 0, part.rows(), 0,
                                     kTilePanels);
   const auto seen_by = [&](int64_t token) {
-    const int64_t position = a.positions[first_token + token];
+    const int64_t position = a.positions[part.begin + token];
     return visible(a, position, position, first_key);
   };
-  for (int64_t t = 0; t < count;) {
+  for (int64_t t = 0; t < part.count;) {
     const Ranges seen = seen_by(t);
-    const int64_t row = t * group;
+    const int64_t row = t * part.heads;
     do ++t;
-    while (t < count && seen_by(t) == seen);
+    while (t < part.count && seen_by(t) == seen);
     if (seen.empty()) continue;
-    for (int64_t h = row; h < t * group; ++h)
+    const int64_t end = t * part.heads;
+    for (int64_t r = row; r < end; ++r)
       soften<Cache>(
           a, seen, s,
-          {h, kv_head * group + h % group, a.positions[first_token + h / group], first_key});
+          {r, part.head + r % part.heads, a.positions[part.begin + r / part.heads], first_key});
     if (widened)
-      weigh_rows(WidenedValues{s.values, width}, seen, width, row, t * group, s);
+      weigh_rows(WidenedValues{s.values, width}, seen, width, row, end, s);
     else
-      weigh_rows(CachedValues<Cache>{s.v_lines}, seen, width, row, t * group, s);
+      weigh_rows(CachedValues<Cache>{s.v_lines}, seen, width, row, end, s);
   }
 }
 
 template <class Cache>
-void load_queries(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
-                  const Scratch& s) {
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.value_dim);
-  for (int64_t t = 0; t < count; ++t) {
-    for (int64_t g = 0; g < group; ++g) {
-      const int64_t row = t * group + g;
-      const float* x = a.qkv + (begin + t) * a.qkv_stride + (kv_head * group + g) * a.head_dim;
-      float* q = s.q + row * a.head_dim;
-      if (a.rotation.angles)
-        rotate(x, a.rotation, a.positions[begin + t], a.head_dim, q);
-      else
-        __builtin_memcpy(q, x, static_cast<size_t>(a.head_dim) * sizeof(float));
-      if constexpr (Cache::kUnit != 1)
-        for (int64_t c = 0; c < a.head_dim; ++c) q[c] *= Cache::kUnit;
-      // A sink logit is the first score, of weight 1 until a larger one comes.
-      const int64_t head = kv_head * group + g;
-      if (a.sinks) widen_row(a.sinks + head, 1, s.largest + row);
-      if (!a.sinks) s.largest[row] = -kInfinity;
-      s.sums[row] = a.sinks ? 1 : 0;
-      for (int64_t c = 0; c < width; c += kLanes) store(s.acc + row * width + c, set1(0));
-    }
+void load_queries(const AttentionRaw& a, const Part& part, const Scratch& s) {
+  const int64_t width = padded(a.value_dim);
+  for (int64_t row = 0; row < part.rows(); ++row) {
+    const int64_t token = part.begin + row / part.heads, head = part.head + row % part.heads;
+    const float* x = a.qkv + token * a.qkv_stride + head * a.head_dim;
+    float* q = s.q + row * a.head_dim;
+    if (a.rotation.angles)
+      rotate(x, a.rotation, a.positions[token], a.head_dim, q);
+    else
+      __builtin_memcpy(q, x, static_cast<size_t>(a.head_dim) * sizeof(float));
+    if constexpr (Cache::kUnit != 1)
+      for (int64_t c = 0; c < a.head_dim; ++c) q[c] *= Cache::kUnit;
+    // A sink logit is the first score, of weight 1 until a larger one comes.
+    if (a.sinks) widen_row(a.sinks + head, 1, s.largest + row);
+    if (!a.sinks) s.largest[row] = -kInfinity;
+    s.sums[row] = a.sinks ? 1 : 0;
+    for (int64_t c = 0; c < width; c += kLanes) store(s.acc + row * width + c, set1(0));
   }
 }
 
@@ -383,35 +386,35 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
 }
 
 template <class Cache>
-void attend(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head, float* scratch) {
-  const int64_t group = a.heads / a.kv_heads, width = padded(a.value_dim);
+void attend(const AttentionRaw& a, const Part& part, float* scratch) {
+  const int64_t kv_head = part.head / (a.heads / a.kv_heads), width = padded(a.value_dim);
   Scratch s;
-  layout(a, count, scratch, &s);
-  load_queries<Cache>(a, begin, count, kv_head, s);
-  const int64_t row = a.row_of_token[begin];
-  const int64_t oldest = a.positions[begin], newest = a.positions[begin + count - 1];
+  layout(a, part.rows(), scratch, &s);
+  load_queries<Cache>(a, part, s);
+  const int64_t row = a.row_of_token[part.begin];
+  const int64_t oldest = a.positions[part.begin], newest = a.positions[part.begin + part.count - 1];
   // Few rows take the values from the cache as they go, many widen them once.
-  const bool widen = a.latent || count * group > 2 * kHeads || a.head_dim % kLanes != 0;
+  const bool widen = a.latent || part.rows() > 2 * kHeads || a.head_dim % kLanes != 0;
   for (int64_t first = 0; first <= newest; first += kTile) {
     const Ranges ranges = visible(a, oldest, newest, first);
     if (ranges.empty()) continue;
     const uint16_t* panels[kTilePanels];
     find_tile<Cache>(a, row, kv_head, first, ranges, widen, s, panels);
-    attend_tile<Cache>(a, begin, count, kv_head, first, panels, widen, s);
+    attend_tile<Cache>(a, part, first, panels, widen, s);
   }
-  for (int64_t r = 0; r < count * group; ++r) {
-    uint16_t* out =
-        a.out + (begin + r / group) * a.out_stride + (kv_head * group + r % group) * a.value_dim;
+  for (int64_t r = 0; r < part.rows(); ++r) {
+    uint16_t* out = a.out + (part.begin + r / part.heads) * a.out_stride +
+                    (part.head + r % part.heads) * a.value_dim;
     write_line<Bf16Cache>(s.acc + r * width, a.value_dim, set1(Cache::kUnit / s.sums[r]), out);
   }
 }
 
 }  // namespace
 
-int64_t attention_scratch(const AttentionRaw& a, int64_t tokens) {
+int64_t attention_scratch(const AttentionRaw& a, int64_t rows) {
   Scratch unused;
   float origin[1];
-  return layout(a, tokens, origin, &unused);
+  return layout(a, rows, origin, &unused);
 }
 
 void attention_store(const AttentionRaw& a, int64_t begin, int64_t end) {
@@ -420,11 +423,12 @@ void attention_store(const AttentionRaw& a, int64_t begin, int64_t end) {
   if (a.cache == CacheType::kFp8) store_tokens<Fp8Cache>(a, begin, end);
 }
 
-void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
-                    float* scratch) {
-  if (a.cache == CacheType::kBf16) attend<Bf16Cache>(a, begin, count, kv_head, scratch);
-  if (a.cache == CacheType::kInt8) attend<Int8Cache>(a, begin, count, kv_head, scratch);
-  if (a.cache == CacheType::kFp8) attend<Fp8Cache>(a, begin, count, kv_head, scratch);
+void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t head,
+                    int64_t heads, float* scratch) {
+  const Part part = {begin, count, head, heads};
+  if (a.cache == CacheType::kBf16) attend<Bf16Cache>(a, part, scratch);
+  if (a.cache == CacheType::kInt8) attend<Int8Cache>(a, part, scratch);
+  if (a.cache == CacheType::kFp8) attend<Fp8Cache>(a, part, scratch);
 }
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

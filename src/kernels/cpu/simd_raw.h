@@ -16,9 +16,9 @@ void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t pane
 void widen_row(const uint16_t* x, int64_t count, float* out);
 void unpack_panel(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out);
 void attention_store(const AttentionRaw& a, int64_t begin, int64_t end);
-int64_t attention_scratch(const AttentionRaw& a, int64_t tokens);
-void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t kv_head,
-                    float* scratch);
+int64_t attention_scratch(const AttentionRaw& a, int64_t rows);
+void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t head,
+                    int64_t heads, float* scratch);
 LogitsScan scan_logits(const float* x, int64_t count, float* piece_largest);
 double sum_weights(const float* x, int64_t count, float largest, float temperature, float threshold,
                    int64_t* num);

@@ -386,6 +386,7 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .rotated = 64,
           .interleaved = true,
           .latent = 512},
+          AttentionShape{.sequences = {{90, 1}}, .heads = 37, .kv_heads = 1, .d = 24, .latent = 16},
           AttentionShape{.sequences = {{150, 20}, {10, 1}},
           .heads = 6,
           .kv_heads = 2,
