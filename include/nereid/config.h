@@ -92,6 +92,11 @@ struct ExecutorConfig {
   int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
   // Bytes of f32 logits that all requests under way together, and so each of them, may ask for.
   int64_t max_logits_bytes = int64_t{2} << 30;
+  // Guesses of what a sequence says next, tested beside its next token; they change no output.
+  // none; ngram: what came after the last tokens where they stood before, in prompt or output;
+  // auto: the same, but fewer where they seldom hold or the step is full, down to none. Not for
+  // beams.
+  std::string speculation = "none";
   bool enable_overlap = true;       // host work of the next step beside device work of this one
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
   // Ends the process with exit code 1 once the device has failed for good and all requests have

@@ -45,6 +45,8 @@ struct RequestMetrics {
   int32_t missed_blocks = 0;     // full prompt blocks that had to be computed
   int32_t allocated_blocks = 0;  // blocks taken from the pool for the prompt
   int32_t num_preemptions = 0;
+  int32_t num_drafts = 0;           // guesses of its tokens that were tested
+  int32_t num_accepted_drafts = 0;  // of those, guesses that were drawn as well
 };
 
 // Either an error or a result. Every accepted request gets exactly one Response with is_final.

@@ -73,6 +73,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("max_sequence_length", c.max_sequence_length);
   in.read("max_queue_size", c.max_queue_size);
   in.read("max_logits_bytes", c.max_logits_bytes);
+  in.read("speculation", c.speculation);
   in.read("enable_overlap", c.enable_overlap);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
   in.read("normalize_log_probs", c.normalize_log_probs);
@@ -217,6 +218,8 @@ std::string to_json(const ExecutorStats& s) {
                                {"num_preemptions", s.num_preemptions},
                                {"prompt_tokens", s.prompt_tokens},
                                {"generated_tokens", s.generated_tokens},
+                               {"num_drafts", s.num_drafts},
+                               {"num_accepted_drafts", s.num_accepted_drafts},
                                {"num_finished", s.num_finished},
                                {"num_cancelled", s.num_cancelled},
                                {"num_timed_out", s.num_timed_out},

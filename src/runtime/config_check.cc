@@ -94,6 +94,8 @@ Status check_config(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_range("max_sequence_length", c.max_sequence_length, 0, 1 << 30));
   RETURN_IF_ERROR(check_range("max_queue_size", c.max_queue_size, 1, 1 << 24));
   RETURN_IF_ERROR(check_range("max_logits_bytes", c.max_logits_bytes, 0, int64_t{1} << 50));
+  if (c.speculation != "none" && c.speculation != "ngram" && c.speculation != "auto")
+    return invalid_argument("speculation: '{}' is not one of none, ngram, auto", c.speculation);
   RETURN_IF_ERROR(
       check_range("iter_stats_max_iterations", c.iter_stats_max_iterations, 0, 1 << 20));
   return check_range("request_stats_max_iterations", c.request_stats_max_iterations, 0, 1 << 20);

@@ -30,7 +30,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
       sampler_({.max_rows = options.limits.max_batch_size,
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
-      speculation_(options.proposer, {}),
+      speculation_(options.proposer, options.speculation),
       recorder_(options.memory, rings) {
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
@@ -239,6 +239,7 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
+    speculation_.landed(row, result.drawn.size());
     news.row = sched_.commit(row, sampler_.drawn(row, result));
     if (!news.generation_logits.empty())
       news.generation_logits.resize(news.row.tokens.size() * vocab());

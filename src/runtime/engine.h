@@ -32,6 +32,7 @@ struct EngineOptions {
   bool exit_on_device_failure = false;
   MemoryTotals memory;           // for the statistics
   Proposer* proposer = nullptr;  // of drafts; must outlive the engine
+  Speculation::Options speculation;
 };
 
 class Engine {

@@ -70,10 +70,18 @@ void everything(R r, A a) {
   r.stop_words = {{a.greedy[15], a.greedy[16]}};
 }
 
+// One of two tokens each time: what came after the last few comes again every other time.
+void repeats(R r, A) {
+  sampled(r);
+  with_log_probs(r);
+  r.logit_bias = {{17, 200.0f}, {18, 200.0f}};
+}
+
 // Drawing, stopping, output.
 const Row kDrawing[] = {
     {"greedy", nullptr, 0, [](R, A) {}},
     {"greedy_whole_blocks", "greedy", 1, [](R, A) {}},
+    {"repeats", "sampled", 0, repeats},
     {"sampled", "greedy", 0, [](R r, A) { sampled(r); }},
     {"seed", "sampled", 0, [](R r, A) { sampled(r), r.sampling.seed = 12345678901234u; }},
     {"temperature", "sampled", 0, [](R r, A) { sampled(r), r.sampling.temperature = 6.0f; }},

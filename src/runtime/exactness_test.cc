@@ -137,6 +137,9 @@ std::vector<Column> columns() {
   const auto swapped = [](const ExecutorStats& s) {
     return s.num_preemptions > 0 && s.kv_blocks_offloaded > 0 && s.kv_blocks_onboarded > 0;
   };
+  const auto ngram = [](ExecutorConfig& c, int adapts) {
+    usual(c, 0), c.speculation = adapts ? "auto" : "ngram";
+  };
   const auto taken_back = [](const ExecutorStats& s) {
     return s.num_accepted_drafts > 0 && s.num_accepted_drafts < s.num_drafts;
   };
@@ -177,6 +180,8 @@ std::vector<Column> columns() {
       {"SpeculatedSwapped", Way::kBatch, tiny_swapping, kTiny, paused_and_taken_back, false, false,
        true},
       {"SpeculatedSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true},
+      {"SpeculatedNgram", Way::kBatch, ngram, 0, taken_back},
+      {"SpeculatedAuto", Way::kStreamed, ngram, 1, taken_back},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},

@@ -63,6 +63,14 @@ MemoryTotals memory_totals(const ModelInstance& model) {
   return totals;
 }
 
+Speculation::Options speculation_options(const ModelInstance& model, const ExecutorConfig& config) {
+  // A CPU's products get dearer with each few rows, a GPU's read the weights once for so many.
+  constexpr int32_t kCheapOnCpu = 8, kCheapOnGpu = 64;
+  const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
+  return {.adapts = config.speculation == "auto",
+          .cheap_tokens = on_cpu ? kCheapOnCpu : kCheapOnGpu};
+}
+
 class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
@@ -82,7 +90,8 @@ class ExecutorImpl : public Executor {
                  .normalize_log_probs = config.normalize_log_probs,
                  .exit_on_device_failure = config.exit_on_device_failure,
                  .memory = memory_totals(model_),
-                 .proposer = model_.proposer.get()},
+                 .proposer = model_.proposer.get(),
+                 .speculation = speculation_options(model_, config)},
                 inbox_, outbox_, progress_, rings_) {}
 
   ~ExecutorImpl() override { close(); }

@@ -12,6 +12,7 @@
 #include "runtime/engine_limits.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
+#include "runtime/ngram_proposer.h"
 #include "runtime/request_check.h"
 
 namespace nereid {
@@ -85,6 +86,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
   model.tokenizer = load_tokenizer(tokenizer_dir);
   model.default_end_ids = facts.end_ids;
+  if (config.speculation != "none") model.proposer = std::make_unique<NgramProposer>();
   return model;
 }
 

@@ -1,9 +1,34 @@
-// Speculation: whom to ask, and when.
+// Speculation: whom to ask, when, and for how many.
 #include "runtime/speculation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "base/check.h"
 
 namespace nereid::runtime {
+namespace {
+
+constexpr double kForget = 0.9;    // weight of what was, with each draft tested
+constexpr double kWorth = 0.25;    // chance to hold from which on a draft pays
+constexpr size_t kSilentFor = 64;  // tokens
+
+}  // namespace
+
+// With each draft its chance is that of the one before it times the rate.
+int32_t Speculation::most_for(State& state, size_t num_running) const {
+  if (!options_.adapts) return options_.max_drafts;
+  if (state.num_known < state.silent_until) return 0;
+  if (state.rate() < kWorth) {
+    state = {.num_known = state.num_known, .silent_until = state.num_known + kSilentFor};
+    return 0;
+  }
+  const double worth = std::log(kWorth) / std::log(std::min(state.rate(), 0.99));
+  const auto room = static_cast<double>(options_.cheap_tokens) / static_cast<double>(num_running);
+  return static_cast<int32_t>(
+      std::min({worth, std::max(0.0, room - 1), static_cast<double>(options_.max_drafts)}));
+}
 
 void Speculation::offer(sched::Scheduler& scheduler) {
   if (!proposer_) return;
@@ -13,9 +38,20 @@ void Speculation::offer(sched::Scheduler& scheduler) {
     const size_t num_known = sequence->tokens().size();
     if (std::exchange(state.num_known, num_known) == num_known) continue;
     drafts_.clear();
-    proposer_->propose(*sequence, options_.max_drafts, drafts_);
-    NEREID_CHECK(drafts_.size() <= static_cast<size_t>(options_.max_drafts));
+    const int32_t most = most_for(state, scheduler.running().size());
+    if (most > 0) proposer_->propose(*sequence, most, drafts_);
+    NEREID_CHECK(drafts_.size() <= static_cast<size_t>(most));
     scheduler.draft(sequence->id(), drafts_);
+  }
+}
+
+void Speculation::landed(const sched::Row& row, size_t num_drawn) {
+  if (row.num_drafts == 0) return;
+  State& state = states_[row.sequence->id()];
+  const size_t num_held = num_drawn - 1, num_drafts = static_cast<size_t>(row.num_drafts);
+  for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
+    state.held = kForget * state.held + (i < num_held);
+    state.tested = kForget * state.tested + 1;
   }
 }
 

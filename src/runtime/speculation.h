@@ -30,6 +30,9 @@ class Speculation {
  public:
   struct Options {
     int32_t max_drafts = 8;  // of a sequence in a step
+    // Fewer where they seldom hold, none where the step is full without them.
+    bool adapts = false;
+    int32_t cheap_tokens = 16;  // of a step: up to so many, one more costs little
   };
 
   // `proposer`: null = nothing is guessed; else it must outlive this.
@@ -39,12 +42,20 @@ class Speculation {
   // Before a plan: new drafts for each running sequence of which more is known than before.
   void offer(sched::Scheduler& scheduler);
 
+  // A row is about to be committed with so many tokens, the drafts that held and one more.
+  void landed(const sched::Row& row, size_t num_drawn);
+
   void forget(RequestId id);
 
  private:
   struct State {
-    size_t num_known = 0;  // tokens, when the proposer was asked
+    size_t num_known = 0;         // tokens, when the proposer was asked
+    size_t silent_until = 0;      // so many are known: drafts have not paid
+    double held = 1, tested = 2;  // drafts, older ones counting less; at first even chances
+    double rate() const { return held / tested; }
   };
+
+  int32_t most_for(State& state, size_t num_running) const;
 
   Proposer* const proposer_;
   const Options options_;

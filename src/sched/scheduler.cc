@@ -88,10 +88,13 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
   NEREID_CHECK(row.samples ? num_drawn >= 1 && num_drawn <= 1 + row.num_drafts : num_drawn == 0);
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
+  const int32_t num_accepted = std::max(0, num_drawn - 1);
   stats_.num_drafts += row.num_drafts;
-  stats_.num_accepted_drafts += std::max(0, num_drawn - 1);
+  stats_.num_accepted_drafts += num_accepted;
+  sequence.metrics_.num_drafts += row.num_drafts;
+  sequence.metrics_.num_accepted_drafts += num_accepted;
   if (!sequence.suspect_) {
-    sequence.committed_ = row.first_drawn() + std::max(0, num_drawn - 1);
+    sequence.committed_ = row.first_drawn() + num_accepted;
     if (row.num_drafts > 0) {
       sequence.computed_ = sequence.committed_;
       pool_.trim(sequence.lanes_[0].table, sequence.computed_);

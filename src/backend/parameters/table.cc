@@ -61,6 +61,7 @@ constexpr Parameter kTensorrtLlm[] = {
      kMaxInt},
     {"request_stats_max_iterations", "request_stats_max_iterations", Kind::kInteger, Use::kActs, 0,
      kMaxInt},
+    {"speculation", "speculation", Kind::kWord, Use::kActs, 0, 0, "none|ngram|auto"},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
     {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},
     {"forced_kernels", "forced_kernels"},

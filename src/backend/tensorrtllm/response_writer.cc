@@ -288,9 +288,11 @@ void ResponseWriter::add_numbers(const Request& request, const ActiveItem& item,
   add("first_scheduled_time_ns", nanoseconds(m.first_scheduled));
   add("first_token_time_ns", nanoseconds(m.first_token));
   add("last_token_time_ns", ended ? nanoseconds(m.last_token) : int64_t{0});
-  add("acceptance_rate", 0.0f);
-  add("total_accepted_draft_tokens", int32_t{0});
-  add("total_draft_tokens", int32_t{0});
+  const int32_t accepted = m.num_accepted_drafts, tested = m.num_drafts;
+  add("acceptance_rate",
+      tested > 0 ? static_cast<float>(accepted) / static_cast<float>(tested) : 0.0f);
+  add("total_accepted_draft_tokens", accepted);
+  add("total_draft_tokens", tested);
 }
 
 }  // namespace nereid::backend

@@ -18,6 +18,8 @@ enum VllmMetrics::Index : size_t {
   kGenerationTokens,
   kPrefixQueries,
   kPrefixHits,
+  kDrafts,
+  kAcceptedDrafts,
   kStopped,
   kLength,
   kAborted,
@@ -69,6 +71,8 @@ VllmMetrics::VllmMetrics(const std::string& model, int64_t version) {
   counter("vllm:generation_tokens_total", "Generated tokens");
   counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache");
+  counter("vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were tested");
+  counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn as well");
   for (const char* reason : {"stop", "length", "abort"}) {
     MetricLabels with_reason = labels;
     with_reason.emplace_back("finished_reason", reason);
@@ -105,6 +109,8 @@ void VllmMetrics::publish(const ExecutorStats& before, const ExecutorStats& now)
   set_.set(kCacheUsage, usage);
   set_.set(kGpuCacheUsage, usage);
   set_.increment(kPreemptions, of(now.num_preemptions - before.num_preemptions));
+  set_.increment(kDrafts, of(now.num_drafts - before.num_drafts));
+  set_.increment(kAcceptedDrafts, of(now.num_accepted_drafts - before.num_accepted_drafts));
   set_.increment(kGenerationTokens, of(now.generated_tokens - before.generated_tokens));
 }
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "backend/common/infer_call.h"
 #include "base/file.h"

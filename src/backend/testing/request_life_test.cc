@@ -230,6 +230,44 @@ TEST_F(FeatureTest, OneItemFailsAndTheOtherGoesOn) {
   EXPECT_EQ(elements<int32_t>(got.outputs[0], "output_ids").size(), 41u);
 }
 
+// The prompt repeats itself, and greedy output soon does.
+TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
+  Ids ids;
+  for (int32_t i = 0; i < 24; ++i) ids.push_back(100 + i % 6);
+  const Ids plain = tokens_of(ask_ids(ids, 200, {int_input("end_id", -1)}));
+  for (const char* speculation : {"ngram", "auto"}) {
+    TRITONSERVER_Server* server = nullptr;
+    fs::path dir;
+    start(server, dir, {{"speculation", speculation}});
+    std::vector<Output> inputs = {ids_input("input_ids", ids),
+                                  int_input("input_lengths", 24),
+                                  int_input("request_output_len", 200),
+                                  int_input("end_id", -1),
+                                  bool_input("exclude_input_in_output", true),
+                                  bool_input("return_perf_metrics", true)};
+    const auto got = Talk(server, "tensorrt_llm", std::move(inputs)).wait();
+    EXPECT_EQ(tokens_of(got), plain);
+    if (got.outputs.empty()) return;
+    const auto tested = elements<int32_t>(got.outputs[0], "total_draft_tokens").at(0);
+    const auto accepted = elements<int32_t>(got.outputs[0], "total_accepted_draft_tokens").at(0);
+    EXPECT_GT(accepted, 50);
+    EXPECT_GT(tested, accepted) << "at the end of the first repetition";
+    EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate").at(0),
+              static_cast<float>(accepted) / static_cast<float>(tested));
+    // They are published now and then.
+    const auto is_counted = [&] {
+      const std::string page = metrics_page(server);
+      const size_t line = page.find("\nvllm:spec_decode_num_accepted_tokens_total");
+      const std::string_view value = std::string_view(page).substr(page.find("} ", line) + 2, 2);
+      return line != std::string::npos && value != "0\n";
+    };
+    for (int i = 0; i < 1000 && !is_counted(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(is_counted());
+    stop(server, dir);
+  }
+}
+
 TEST_F(FeatureTest, TensorsComeInOrder) {
   std::vector<Output> inputs = {make_output("input_ids", {2, 1}, Ids{5, 6})};
   for (const char* name : {"input_lengths", "request_output_len"}) {

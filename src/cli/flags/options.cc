@@ -23,6 +23,7 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
+const Words kSpeculation = {"none", "ngram", "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "fp8"};
 
 // The flags only take words of the list.
@@ -88,6 +89,12 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--no-chunked-context", no_chunked_context,
                    "refuse prompts longer than --max-num-tokens instead of splitting them");
+  command
+      .add_option("--speculation", executor.speculation,
+                  "guesses tested beside the next token: " + one_of(kSpeculation) +
+                      " (ngram: what came before after the same tokens; auto: where that pays)")
+      ->check(CLI::IsMember(kSpeculation))
+      ->capture_default_str();
   command.add_flag("--no-overlap", no_overlap,
                    "do not overlap the host's work with the step before (for comparison)");
 }
