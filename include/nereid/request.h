@@ -93,7 +93,10 @@ struct Request {
   std::vector<std::vector<TokenId>> stop_words;  // token sequences that end it; stay in the output
   // Text that ends it, matched on the detokenised output; not for beams.
   std::vector<std::string> stop_strings;
-  std::vector<std::vector<TokenId>> bad_words;        // token sequences that are never completed
+  std::vector<std::vector<TokenId>> bad_words;  // token sequences that are never completed
+  // Guesses of the first tokens of the output, a draft model's say: tested in the step that ends
+  // the prompt, as far as it has room. They change no output. Not for beams.
+  std::vector<TokenId> draft_token_ids;
   std::vector<float> embedding_bias;                  // empty, or [vocab]: added to the logits
   std::vector<std::pair<TokenId, float>> logit_bias;  // the same, sparse; ids in [0, vocab)
   // Streaming: every response holds all tokens so far instead of the new ones. Always so for beams.

@@ -146,6 +146,7 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("stop_words", r.stop_words);
   in.read("stop_strings", r.stop_strings);
   in.read("bad_words", r.bad_words);
+  in.read("draft_token_ids", r.draft_token_ids);
   in.read("embedding_bias", r.embedding_bias);
   in.read("logit_bias", r.logit_bias);
   in.read("return_all_generated_tokens", r.return_all_generated_tokens);

@@ -396,6 +396,29 @@ INSTANTIATE_TEST_SUITE_P(Way, Exactness, testing::ValuesIn(cells()), [](const au
   return info.param.numerics.name + info.param.column.name;
 });
 
+// Right but for one; the engine goes on by itself.
+TEST(Drafts, ThoseOfTheRequestChangeNothing) {
+  const Expectations& e = expected(kNumerics[0]);
+  for (const char* speculation : {"none", "ngram"}) {
+    ExecutorConfig config = plain();
+    usual(config, 0);
+    config.speculation = speculation;
+    const auto executor = open(config, {});
+    ASSERT_TRUE(executor);
+    Client client;
+    for (size_t i = 0; i < rows().size(); ++i) {
+      Request r = e.requests[i];
+      if (r.sampling.beam_width > 1) continue;
+      r.draft_token_ids = e.outcomes[i].sequences.at(0).at(0).tokens;
+      if (r.draft_token_ids.size() > 8) ++r.draft_token_ids[8];
+      EXPECT_EQ(difference(e.outcomes[i], client.run(*executor, r)), "") << rows()[i].name;
+    }
+    const ExecutorStats stats = executor->stats();
+    EXPECT_GT(stats.num_accepted_drafts, 200);
+    EXPECT_LT(stats.num_accepted_drafts, stats.num_drafts);
+  }
+}
+
 // A row that gives what its base gives proves nothing.
 TEST(ExactnessRows, EachFeatureDoesSomething) {
   const Expectations& e = expected(kNumerics[0]);

@@ -248,6 +248,7 @@ class ExecutorImpl : public Executor {
                               .sampling = request.sampling,
                               .output = request.output,
                               .bad_words = std::move(request.bad_words),
+                              .drafts = std::move(request.draft_token_ids),
                               .logit_bias = std::move(request.logit_bias),
                               .cache_salt = std::move(request.cache_salt),
                               .retention = std::move(request.kv_cache_retention),

@@ -222,6 +222,17 @@ Status check_service(const Request& r) {
   return ok();
 }
 
+Status check_drafts(const Request& r, const RequestBounds& bounds) {
+  if (r.draft_token_ids.empty()) return ok();
+  if (r.sampling.beam_width > 1)
+    return invalid_argument(
+        "draft_token_ids: {} ids are not allowed with beam_width {}, only with 1",
+        r.draft_token_ids.size(), r.sampling.beam_width);
+  RETURN_IF_ERROR(check_size("draft_token_ids", r.draft_token_ids.size(),
+                             static_cast<size_t>(bounds.limits.max_sequence_length)));
+  return check_ids("draft_token_ids", r.draft_token_ids, bounds.vocab_size);
+}
+
 // What an engine was not built for.
 Status check_built(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
@@ -259,6 +270,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
                                              static_cast<int64_t>(r.input_token_ids.size()),
                                              r.max_tokens, r.sampling.beam_width));
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, bounds.vocab_size));
+  RETURN_IF_ERROR(check_drafts(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));
   if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)
     return invalid_argument("{}: {} sequences never find room in a queue of {} (max_queue_size)",

@@ -34,6 +34,7 @@ void Speculation::offer(sched::Scheduler& scheduler) {
   if (!proposer_) return;
   for (const sched::Sequence* sequence : scheduler.running()) {
     if (!sequence->may_draft()) continue;
+    if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
     State& state = states_[sequence->id()];
     const size_t num_known = sequence->tokens().size();
     if (std::exchange(state.num_known, num_known) == num_known) continue;
@@ -46,7 +47,7 @@ void Speculation::offer(sched::Scheduler& scheduler) {
 }
 
 void Speculation::landed(const sched::Row& row, size_t num_drawn) {
-  if (row.num_drafts == 0) return;
+  if (!proposer_ || row.num_drafts == 0) return;
   State& state = states_[row.sequence->id()];
   const size_t num_held = num_drawn - 1, num_drafts = static_cast<size_t>(row.num_drafts);
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {

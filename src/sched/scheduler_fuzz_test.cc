@@ -150,6 +150,7 @@ class Traffic {
     }
     s.arrival = time_;
     if (pick(0, 3) == 0) random_search(s);
+    if (draft_rate_ > 0 && s.sampling.beam_width == 1 && pick(0, 2) == 0) s.drafts = guesses(s, 0);
     return s;
   }
 
@@ -204,17 +205,21 @@ class Traffic {
     if (news) deliver(*std::move(news));
   }
 
-  // What it will say, perhaps with a mistake.
   void draft_someone() {
     if (clients_.empty()) return;
     const auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
     if (client.last.finished || client.spec.sampling.beam_width > 1) return;
-    std::vector<TokenId> tokens = reference(client.spec, limits_).text;
-    tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(client.text.size()));
+    sched_.draft(id, guesses(client.spec, client.text.size()));
+  }
+
+  // What a request will say behind so many tokens, perhaps with a mistake.
+  std::vector<TokenId> guesses(const SequenceSpec& spec, size_t num_said) {
+    std::vector<TokenId> tokens = reference(spec, limits_).text;
+    tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_said));
     if (pick(0, 3) == 0) tokens.push_back(pick(0, kVocab - 1));
     tokens.resize(std::min<size_t>(tokens.size(), pick(0, 12)));
     if (!tokens.empty() && pick(0, 1)) tokens[pick(0, tokens.size() - 1)] = pick(0, kVocab - 1);
-    sched_.draft(id, std::move(tokens));
+    return tokens;
   }
 
   void launch(TrafficTotals& totals) {

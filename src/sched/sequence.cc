@@ -14,6 +14,7 @@ Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, u
       worst_blocks_(std::move(worst_blocks)),
       tokens_per_block_(tokens_per_block),
       order_(order),
+      drafts_(spec_.drafts),
       lanes_(static_cast<size_t>(spec_.sampling.beam_width)) {
   metrics_.arrival = spec_.arrival;
 }

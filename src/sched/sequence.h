@@ -27,7 +27,8 @@ struct SequenceSpec {
   std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
   SamplingConfig sampling;  // for the sampler, seed included; here: beams and min_tokens
   OutputConfig output;      // log-probs are put into the news only when asked for
-  std::vector<std::vector<TokenId>> bad_words;               // for the sampler
+  std::vector<std::vector<TokenId>> bad_words;  // for the sampler
+  std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
   std::string cache_salt;  // prefixes are shared only among equal ones

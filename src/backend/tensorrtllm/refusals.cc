@@ -10,8 +10,7 @@ namespace {
 
 // Refused unless empty, or a single zero for each item of the batch (an identifier, count or flag
 // that says "no").
-constexpr std::string_view kRefused[] = {"draft_input_ids",
-                                         "draft_logits",
+constexpr std::string_view kRefused[] = {"draft_logits",
                                          "draft_acceptance_threshold",
                                          "lookahead_window_size",
                                          "lookahead_ngram_size",

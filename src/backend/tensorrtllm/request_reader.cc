@@ -76,6 +76,12 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
   return ok();
 }
 
+Status read_drafts(const Item& item, nereid::Request& out) {
+  ASSIGN_OR_RETURN(auto drafts, item.values<int32_t>("draft_input_ids"));
+  if (drafts) out.draft_token_ids = *std::move(drafts);
+  return ok();
+}
+
 Status read_endings(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto end_id, item.scalar<int32_t>("end_id"));
   if (end_id && (*end_id < -1 || *end_id >= context.vocab_size)) {
@@ -164,6 +170,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_sampling(item, context, r.sampling));
   RETURN_IF_ERROR(read_output_config(item, r.sampling, r.streaming, r.output));
   RETURN_IF_ERROR(read_biases(item, context, r));
+  RETURN_IF_ERROR(read_drafts(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend puts the prompt in front itself

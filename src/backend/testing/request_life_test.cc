@@ -268,6 +268,25 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
   }
 }
 
+// Eight guesses, the sixth of which is wrong.
+TEST_F(FeatureTest, DraftsOfTheRequestAreTestedInItsFirstStep) {
+  const Ids plain = generate(12);
+  ASSERT_EQ(plain.size(), 12u);
+  Ids drafts(plain.begin(), plain.begin() + 8);
+  ++drafts[5];
+  const std::vector<Output> inputs = {ids_input("draft_input_ids", drafts),
+                                      bool_input("return_perf_metrics", true)};
+  const auto got = ask_ids(prompt(), 12, inputs);
+  EXPECT_EQ(tokens_of(got), plain);
+  EXPECT_EQ(elements<int32_t>(got.outputs.at(0), "total_draft_tokens").at(0), 8);
+  EXPECT_EQ(elements<int32_t>(got.outputs.at(0), "total_accepted_draft_tokens").at(0), 5);
+  const auto beams =
+      ask_ids(prompt(), 12, {ids_input("draft_input_ids", drafts), int_input("beam_width", 2)});
+  EXPECT_THAT(beams.status.ToString(), HasSubstr("draft_token_ids: 8 ids are not allowed"));
+  const auto foreign = ask_ids(prompt(), 12, {ids_input("draft_input_ids", {1 << 20})});
+  EXPECT_THAT(foreign.status.ToString(), HasSubstr("draft_token_ids"));
+}
+
 TEST_F(FeatureTest, TensorsComeInOrder) {
   std::vector<Output> inputs = {make_output("input_ids", {2, 1}, Ids{5, 6})};
   for (const char* name : {"input_lengths", "request_output_len"}) {
