@@ -26,7 +26,7 @@ int check_main(int argc, char** argv) {
                                  "where libtriton_NAME.so are; default: backends beside bin"}};
   bool has_problems = false;
   const int code =
-      run_tool({"nereid check", kFlags, "REPOSITORY | MODEL"}, argc, argv, [&](const Args& args) -> Status {
+      run_tool({"nereid check", kFlags, "PATH"}, argc, argv, [&](const Args& args) -> Status {
         if (convert::check_is_model(args.words()[0]).ok()) {
           has_problems = !check_model(args.words()[0]);
           return ok();

@@ -317,7 +317,8 @@ std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const M
 }
 
 void ModelManager::note_failure(const ModelFiles& files, int64_t number, const Status& status) {
-  if (!is_log_terse()) log_error("failed to load '{}' version {}: {}", files.id().text(), number, with_code(status));
+  if (!is_log_terse())
+    log_error("failed to load '{}' version {}: {}", files.id().text(), number, with_code(status));
   std::unique_lock lock(table_->mutex);
   Entry& entry = table_->entries[files.id()];
   Version& version = entry.versions[number];
