@@ -210,6 +210,33 @@ TEST_F(ControlTest, LoadsBringNoSharedObjects) {
   EXPECT_FALSE(refused("1/model.bin", "YQ=="));
 }
 
+// Each of a flood of loads waits for its turn, and all are answered.
+TEST_F(ControlTest, LoadsTakeFewThreads) {
+  start({});
+  FakeTriton& fake = FakeTriton::get();
+  fake.num_loaded = 0;
+  fake.hold_loads = true;
+  std::vector<int> clients;
+  const std::string load = request_text("POST", "/v2/repository/models/m/load", "{}");
+  for (int i = 0; i < 50; ++i) {
+    clients.push_back(connect_to(http_->http_port()));
+    ASSERT_EQ(send(clients.back(), load.data(), load.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(load.size()));
+  }
+  EXPECT_TRUE(eventually([&] { return fake.num_loading == 16; }));
+  // An unload does not wait for them, and when it is answered all loads have been read.
+  EXPECT_EQ(post("/v2/repository/models/m/unload", "").status, 501);
+  EXPECT_EQ(fake.num_loading, 16);
+  fake.hold_loads = false;
+  for (const int fd : clients) {
+    char answer[12];
+    EXPECT_EQ(recv(fd, answer, sizeof answer, MSG_WAITALL), 12);
+    EXPECT_EQ(std::string_view(answer, 12), "HTTP/1.1 501");
+    close(fd);
+  }
+  EXPECT_EQ(fake.num_loaded, 50);
+}
+
 // The C API would take another name than the client's.
 TEST_F(ControlTest, NamesHaveNoNulByte) {
   start({});

@@ -1,4 +1,8 @@
 // Calls of the C API that the front makes but no test of it needs: each fails.
+#include <chrono>
+#include <thread>
+
+#include "front/fake_triton.h"
 #include "triton/core/tritonserver.h"
 
 #define NEREID_FAKE(function, parameters)                               \
@@ -8,8 +12,6 @@
   }
 
 NEREID_FAKE(TRITONSERVER_ServerModelIndex, (TRITONSERVER_Server*, uint32_t, TRITONSERVER_Message**))
-NEREID_FAKE(TRITONSERVER_ServerLoadModelWithParameters,
-            (TRITONSERVER_Server*, const char*, const TRITONSERVER_Parameter**, uint64_t))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerModelStatistics,
@@ -32,6 +34,18 @@ NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogVerbose, (TRITONSERVER_ServerOptions
 NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogFormat,
             (TRITONSERVER_ServerOptions*, TRITONSERVER_LogFormat))
 #undef NEREID_FAKE
+
+// Fails, too, once it may.
+TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server*, const char*,
+                                                               const TRITONSERVER_Parameter**,
+                                                               uint64_t) {
+  auto& fake = nereid::front::FakeTriton::get();
+  ++fake.num_loading;
+  while (fake.hold_loads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  --fake.num_loading;
+  ++fake.num_loaded;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNSUPPORTED, "the fake loads nothing");
+}
 
 bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) {
   return level != TRITONSERVER_LOG_VERBOSE;

@@ -39,6 +39,8 @@ struct FakeTriton {
   std::atomic<int> num_live{0};       // request objects that exist
   std::atomic<int> num_responses{0};  // response objects that exist
   std::atomic<int> num_sent{0};       // responses that the front has been given
+  std::atomic<bool> hold_loads{false};
+  std::atomic<int> num_loading{0}, num_loaded{0};
 };
 
 TRITONSERVER_Server* fake_server();

@@ -1,7 +1,10 @@
 // Repository routes; see repository.h.
 #include "front/kserve/repository.h"
 
+#include <deque>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "front/bridge/model_info.h"
@@ -23,31 +26,67 @@ StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request)
   return take_message(message);
 }
 
-// Runs `work` elsewhere and sends what it says.
-void answer_later(const ExchangePtr& exchange, std::function<Status()> work) {
-  std::thread([exchange, work = std::move(work)]() mutable {
+// Loads or unloads side by side; more of them wait. Threads are there while there is work.
+class ControlQueue : public std::enable_shared_from_this<ControlQueue> {
+ public:
+  // Throws when no thread can be started.
+  void push(std::function<void()> job) {
+    std::lock_guard lock(mutex_);
+    if (num_threads_ < kMostThreads) {
+      std::thread([self = shared_from_this()] { self->run(); }).detach();
+      ++num_threads_;
+    }
+    jobs_.push_back(std::move(job));
+  }
+
+ private:
+  static constexpr int kMostThreads = 16;
+
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (!jobs_.empty()) {
+      auto job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+      job = nullptr;
+      lock.lock();
+    }
+    --num_threads_;
+  }
+
+  std::mutex mutex_;
+  std::deque<std::function<void()>> jobs_;
+  int num_threads_ = 0;
+};
+
+// Runs `work` on a thread of `queue` and sends what it says.
+void answer_later(ControlQueue& queue, const ExchangePtr& exchange, std::function<Status()> work) {
+  queue.push([exchange, work = std::move(work)]() mutable {
     const Status status = work();
     work = nullptr;
     exchange->post([exchange, status] {
       exchange->send(status.ok() ? Response{200, "application/json", {}, ""}
                                  : kserve_error(status));
     });
-  }).detach();
+  });
 }
 
-void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool allow_code) {
+void start_load(TRITONSERVER_Server* server, ControlQueue& queue, const ExchangePtr& exchange,
+                bool allow_code) {
   auto parameters = std::make_shared<LoadParameters>();
   const Status read = read_load_parameters(exchange->request().body, allow_code, *parameters);
   if (!read.ok()) {
     exchange->send(kserve_error(read));
     return;
   }
-  answer_later(exchange, [server, parameters, model = std::string(exchange->request().param("m"))] {
-    return parameters->load(server, model);
-  });
+  answer_later(queue, exchange,
+               [server, parameters, model = std::string(exchange->request().param("m"))] {
+                 return parameters->load(server, model);
+               });
 }
 
-void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
+void start_unload(TRITONSERVER_Server* server, ControlQueue& queue, const ExchangePtr& exchange) {
   bool dependents = false;
   // As the stock server does, a body that says nothing useful unloads the model alone.
   if (const auto body = parse_json(exchange->request().body); body.ok()) {
@@ -56,11 +95,12 @@ void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange) {
         parameters == nullptr ? nullptr : member(*parameters, "unload_dependents");
     dependents = flag != nullptr && flag->is_bool() && flag->get_bool();
   }
-  answer_later(exchange, [server, dependents, model = std::string(exchange->request().param("m"))] {
-    return take_error(dependents
-                          ? TRITONSERVER_ServerUnloadModelAndDependents(server, model.c_str())
-                          : TRITONSERVER_ServerUnloadModel(server, model.c_str()));
-  });
+  answer_later(
+      queue, exchange, [server, dependents, model = std::string(exchange->request().param("m"))] {
+        return take_error(dependents
+                              ? TRITONSERVER_ServerUnloadModelAndDependents(server, model.c_str())
+                              : TRITONSERVER_ServerUnloadModel(server, model.c_str()));
+      });
 }
 
 }  // namespace
@@ -125,10 +165,12 @@ void add_repository_routes(Router& router, TRITONSERVER_Server* server, bool all
                         : kserve_error(text.status()));
     });
   }
+  // A load may take minutes; an unload need not wait for it.
+  const auto loads = std::make_shared<ControlQueue>(), unloads = std::make_shared<ControlQueue>();
   router.add("POST", "/v2/repository/models/{m}/load",
-             [=](const ExchangePtr& x) { start_load(server, x, allow_code_upload); });
+             [=](const ExchangePtr& x) { start_load(server, *loads, x, allow_code_upload); });
   router.add("POST", "/v2/repository/models/{m}/unload",
-             [server](const ExchangePtr& x) { start_unload(server, x); });
+             [=](const ExchangePtr& x) { start_unload(server, *unloads, x); });
   for (const char* path :
        {"/v2/repository/{repo}/models/{m}/load", "/v2/repository/{repo}/models/{m}/unload"}) {
     router.add("POST", path, [](const ExchangePtr& x) {
