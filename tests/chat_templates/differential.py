@@ -51,7 +51,7 @@ def difference(expected, raised, answer):
         return None if answer == expected else f"expected {json.dumps(expected)}\n    got      {json.dumps(answer)}"
     if not isinstance(answer, dict):
         return f"expected an error\n    got      {json.dumps(answer)}"
-    if not re.match(r"line \d+: .", answer["error"]):
+    if not re.match(r"line \d+(, column \d+)?: .", answer["error"]):
         return f"the error names no line: {answer['error']}"
     if raised is not None and not answer["error"].endswith(f": {raised}"):
         return f"expected the message {json.dumps(raised)}\n    got      {json.dumps(answer['error'])}"
