@@ -86,7 +86,8 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
   const bool whole_rows =
       !encoding && cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
   // The rows of a transposed tensor are the weight's columns.
-  const int64_t rows_in_front = part.index * (part.transposed ? cols : part.tensor_rows());
+  const bool rows_are_columns = part.transposed != tensor.turned;
+  const int64_t rows_in_front = part.index * (rows_are_columns ? cols : part.tensor_rows());
   for (size_t done = 0; done < out.size();) {
     const int64_t element = first + static_cast<int64_t>(done);
     const int64_t row = part.tensor_row(element / k), col = part.first_col + element % k;
@@ -94,7 +95,7 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
     const size_t count = whole_rows ? rest : std::min(rest, static_cast<size_t>(k - element % k));
     if (!encoding)
       convert(tensor, begin + row * row_step + col * col_step, col_step, out.subspan(done, count));
-    else if (part.transposed)
+    else if (rows_are_columns)
       decode(*encoding, rows_in_front + col, row, 1, 0, out.subspan(done, count));
     else
       decode(*encoding, rows_in_front + row, col, 0, 1, out.subspan(done, count));

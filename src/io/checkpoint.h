@@ -28,7 +28,8 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
   std::shared_ptr<const Encoding>
-      encoding;  // how `data` stands for numbers, where there is no type
+      encoding;         // how `data` stands for numbers, where there is no type
+  bool turned = false;  // the encoding's rows are the last dimension: `shape` is [..., k, n]
 
   std::string shape_text() const;  // "[4096, 256]"
 };

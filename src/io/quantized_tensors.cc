@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 namespace nereid::io {
@@ -226,25 +225,18 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
 
 class E2m1Blocks final : public EncodingOf<E2m1Blocks> {
  public:
-  E2m1Blocks(const E2m1Tensors& parts, float factor, int64_t n, int64_t k, int64_t group)
-      : n_(n),
-        k_(k),
+  E2m1Blocks(const E2m1Tensors& parts, float factor, int64_t k, int64_t group)
+      : k_(k),
         group_(group),
         factor_(factor / 2),
         data_(parts.data->data.data()),
-        scales_(numbers_of(parts.scales)),
-        transposed_(parts.transposed) {}
+        scales_(numbers_of(parts.scales)) {}
 
   float at(int64_t row, int64_t col) const {
-    if (transposed_) {
-      const int64_t matrix = row / k_;
-      std::tie(row, col) = std::pair(matrix * n_ + col, row % k_);
-    }
     return static_cast<float>(number(row, col)) *
            (scales_[row * (k_ / group_) + col / group_] * factor_);
   }
   std::optional<kernels::WeightFormat> format() const override {
-    if (transposed_) return {};
     kernels::WeightFormat format = kernels::kInt8PerRow;
     format.group = static_cast<int32_t>(group_);
     return format;
@@ -262,11 +254,10 @@ class E2m1Blocks final : public EncodingOf<E2m1Blocks> {
     return twice_e2m1(static_cast<uint8_t>(byte >> (col % 2 * 4) & 15));
   }
 
-  const int64_t n_, k_, group_;  // of one matrix
+  const int64_t k_, group_;
   const float factor_;
   const std::byte* data_;
   const Numbers scales_;
-  const bool transposed_;
 };
 
 class TableNibbles final : public EncodingOf<TableNibbles> {
@@ -380,7 +371,7 @@ StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts) {
       std::ranges::any_of(shape, [](int64_t x) { return x < 1 || x > int64_t{1} << 31; }))
     return wrong(data, "U8 [..., n, k / 2] or [..., n, k / 32, 16]");
   shape.back() *= 2;
-  const int64_t k = shape.back(), n = shape[shape.size() - 2], count = 2 * count_of(data);
+  const int64_t k = shape.back(), count = 2 * count_of(data);
   const StoredTensor* scales = parts.scales;
   const bool powers = scales && scales->type == DType::kU8;
   const int64_t group = powers ? 32 : 16;
@@ -395,9 +386,11 @@ StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts) {
     if (parts.divide) factor = 1 / factor;
     if (!std::isfinite(factor)) return wrong(*parts.factor, "a finite factor above 0");
   }
-  if (parts.transposed) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
-  return encoded(std::move(name), data, powers ? "MXFP4" : "NVFP4", std::move(shape),
-                 std::make_shared<E2m1Blocks>(parts, factor, n, k, group));
+  if (parts.turned) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  StoredTensor out = encoded(std::move(name), data, powers ? "MXFP4" : "NVFP4", std::move(shape),
+                             std::make_shared<E2m1Blocks>(parts, factor, k, group));
+  out.turned = parts.turned;
+  return out;
 }
 
 StatusOr<StoredTensor> table_nibbles(std::string name, const TableTensors& parts,

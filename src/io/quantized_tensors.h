@@ -63,7 +63,7 @@ struct E2m1Tensors {
   const StoredTensor* scales = nullptr;  // u8 (powers of two, e8m0) or f8e4m3: [..., n, k / group]
   const StoredTensor* factor = nullptr;  // one f32 for all: multiplied, or divided by
   bool divide = false;
-  bool transposed = false;  // the tensor that it stands for is [..., k, n]
+  bool turned = false;  // the tensor that it stands for is [..., k, n], see StoredTensor
 };
 StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts);
 

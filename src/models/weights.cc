@@ -302,9 +302,10 @@ namespace {
 std::optional<kernels::WeightFormat> stored_format(const graph::WeightPart& part,
                                                    const io::Checkpoint& checkpoint) {
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
-  const bool whole_rows = part.cols == 0 && part.total_cols == 0 && part.first_col == 0 &&
-                          !part.transposed && !part.unit_rows;
-  if (!entry || !entry->tensor->encoding || !whole_rows) return {};
+  const bool whole_rows =
+      part.cols == 0 && part.total_cols == 0 && part.first_col == 0 && !part.unit_rows;
+  if (!entry || !entry->tensor->encoding || !whole_rows || part.transposed != entry->tensor->turned)
+    return {};
   return entry->tensor->encoding->format();
 }
 
