@@ -93,7 +93,7 @@ std::string kernel_text(const io::Call& call) {
 std::string plan_text(const io::Plan& plan) {
   std::string text;
   for (size_t i = 0; i < plan.calls.size(); ++i)
-    text += fmt::format("{:>4} {:<12}{:<16}{}\n", i, io::name_of(plan.calls[i].op),
+    text += fmt::format("{:>4} {:<14}{:<16}{}\n", i, io::name_of(plan.calls[i].op),
                         kernel_text(plan.calls[i]), std::visit(CallText(plan), plan.calls[i].op));
   return text;
 }
@@ -115,7 +115,7 @@ std::string kernels_text(const io::Plan& plan) {
   }
   std::string text;
   for (const auto& [key, count] : counts)
-    text += fmt::format("{:<12}{:<16}{:>4} calls  {}\n", std::get<0>(key), std::get<1>(key), count,
+    text += fmt::format("{:<14}{:<16}{:>4} calls  {}\n", std::get<0>(key), std::get<1>(key), count,
                         std::get<2>(key));
   return text;
 }
