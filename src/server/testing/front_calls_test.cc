@@ -135,11 +135,12 @@ TEST(FrontCalls, RepositoriesComeAndGo) {
       return Outcome(
           TRITONSERVER_ServerRegisterModelRepository(server.get(), path.c_str(), mapping, count));
     };
-    auto* number = TRITONSERVER_ParameterNew("m", TRITONSERVER_PARAMETER_BOOL, &server);
-    const TRITONSERVER_Parameter* mapping[] = {number};
+    const bool yes = true;
+    auto* flag = TRITONSERVER_ParameterNew("m", TRITONSERVER_PARAMETER_BOOL, &yes);
+    const TRITONSERVER_Parameter* mapping[] = {flag};
     EXPECT_EQ(add(root / "second", mapping, 1).code, TRITONSERVER_ERROR_INVALID_ARG);
     EXPECT_EQ(add(root / "second", nullptr, 1).code, TRITONSERVER_ERROR_INVALID_ARG);
-    TRITONSERVER_ParameterDelete(number);
+    TRITONSERVER_ParameterDelete(flag);
     EXPECT_EQ(add(root / "none", nullptr, 0).code, TRITONSERVER_ERROR_INVALID_ARG);
     EXPECT_FALSE(Outcome(TRITONSERVER_ServerLoadModel(server.get(), "m")).ok());
     EXPECT_TRUE(add(root / "second", nullptr, 0).ok());
