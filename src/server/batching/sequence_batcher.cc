@@ -313,6 +313,8 @@ void SequenceBatcher::released(const SequenceTurn& turn, InferenceRequest* reque
 Status SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* request) {
   {
     std::lock_guard lock(mutex_);
+    // As sweep_lane() has it, which may not have come round yet.
+    if (now_ns() - turn.lane->seen_ns >= max_idle_ns_) end(turn.lane);
     if (turn.lane->has_ended) return no_start(request->correlation_id);
     model_.statistics().pending(1);
     --turn.lane->num_running;
