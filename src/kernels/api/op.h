@@ -254,11 +254,15 @@ struct InForm<Op<From>, F> {
 template <class Op, class F>
 using in_form = typename InForm<Op, F>::type;
 
+// An op's list, made once by the compiler and not in every walk.
+template <class Op>
+inline constexpr auto kFields = Op::fields();
+
 // Calls f(field, operand) for every field in the order of declaration. Op may be const.
 template <class Op, class F>
 constexpr void for_fields(Op& op, F&& f) {
   std::apply([&](const auto&... field) { (f(field, op.*(field.member)), ...); },
-             std::remove_const_t<Op>::fields());
+             kFields<std::remove_const_t<Op>>);
 }
 
 // Calls f(field, operand of a, operand of b) for two forms of one op.
