@@ -187,7 +187,9 @@ int main(int argc, char** argv) {
   int num_failed = 0;
   for (const nereid::exec::Variant& variant :
        {nereid::exec::Variant{}, nereid::exec::Variant{{"linear:plain"}},
-        nereid::exec::Variant{{}, nereid::kernels::kFp8PerRow, .95}}) {
+        nereid::exec::Variant{{}, nereid::kernels::kFp8PerRow, .95},
+        nereid::exec::Variant{{}, nereid::kernels::kInt8PerRow, .99},
+        nereid::exec::Variant{{}, nereid::kernels::kInt4Groups, .65}}) {
     const auto result = nereid::exec::run(argv[1], argv[2], argc > 3 ? argv[3] : "cuda:0", variant);
     num_failed += result.ok() ? *result : 1;
     if (!result.ok())

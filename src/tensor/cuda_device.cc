@@ -224,7 +224,7 @@ StatusOr<std::unique_ptr<Device>> open_cuda_device(int index) {
   info.name = properties.name;
   info.sm = properties.major * 10 + properties.minor;
   info.num_units = properties.multiProcessorCount;
-  info.workspace_bytes = kCudaWorkspaceBytes + kCudaCounters * sizeof(int32_t);
+  info.workspace_bytes = kCudaWorkspaceBytes + kCudaUnpackedBytes + kCudaCounters * sizeof(int32_t);
   RETURN_IF_CUDA_ERROR(index, cudaMemGetInfo(&info.free_bytes, &info.memory_bytes));
   if (info.sm < 80)
     return unsupported("cuda:{} ({}): compute capability {}.{}; 8.0 or newer is needed", index,
@@ -236,7 +236,7 @@ StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device, bool ru
   const int index = device.info().index;
   Buffer workspace, counters;
   if (runs_kernels) {
-    ASSIGN_OR_RETURN(workspace, device.allocate(kCudaWorkspaceBytes));
+    ASSIGN_OR_RETURN(workspace, device.allocate(kCudaWorkspaceBytes + kCudaUnpackedBytes));
     ASSIGN_OR_RETURN(counters, device.allocate(kCudaCounters * sizeof(int32_t)));
     RETURN_IF_CUDA_ERROR(index, cudaMemset(counters.data(), 0, counters.size()));
     RETURN_IF_CUDA_ERROR(index, cudaStreamSynchronize(cudaStreamLegacy));

@@ -16,6 +16,8 @@ namespace nereid {
 
 // Of each stream: what cuBLASLt's vendor advises for Hopper.
 inline constexpr size_t kCudaWorkspaceBytes = size_t{32} << 20;
+// For rows of a weight as bf16, so many that they stay in a second-level cache.
+inline constexpr size_t kCudaUnpackedBytes = size_t{32} << 20;
 inline constexpr int32_t kCudaCounters = 65536;
 
 // GPUs that the driver shows; 0 when there is no driver.
@@ -50,6 +52,11 @@ class CudaStream final : public Stream {
   // Device scratch for the kernel about to be enqueued, kCudaWorkspaceBytes, 256-byte aligned. The
   // next kernel of this stream gets the same bytes, which is safe because they run in order.
   void* workspace() const { return workspace_.data(); }
+
+  // Device scratch beside the workspace, kCudaUnpackedBytes, 256-byte aligned.
+  void* unpacked() const {
+    return static_cast<std::byte*>(workspace_.data()) + kCudaWorkspaceBytes;
+  }
 
   // kCudaCounters counters, zero when a kernel begins; a kernel that counts sets them back.
   int32_t* counters() const { return static_cast<int32_t*>(counters_.data()); }

@@ -132,8 +132,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerUnit) gemv_kernel(Params p
     if (a < total) load_weights(a), to_next();
   let_next_begin();
   wait_for_previous();
+  int64_t column = first_k;
 #pragma unroll
-  for (int a = 0; a < kAhead; ++a) load_inputs(a, first_k + a % steps * int64_t{kStride});
+  for (int a = 0; a < kAhead; ++a) {
+    load_inputs(a, column);
+    column += kStride;
+    if (column - first_k >= int64_t{steps} * kStride) column = first_k;
+  }
 
   float results[kTiles][4] = {};
   int in_tile = 0, buffer = 0;

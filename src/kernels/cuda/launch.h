@@ -14,6 +14,7 @@ namespace nereid::kernels::cuda {
 struct Scratch {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
+  void* unpacked = nullptr;  // kUnpackedBytes beside it
   int32_t* counters = nullptr;
   int64_t num_counters = 0;
   int num_units = 0;  // multiprocessors
@@ -57,6 +58,9 @@ inline bool is_in_pieces(const Linear& a) {
          a.x.stride % piece == 0;
 }
 
+// Bytes of Scratch::unpacked.
+inline constexpr int64_t kUnpackedBytes = int64_t{32} << 20;
+
 // A product of up to eight rows (gemv.cu), and whether it can be one.
 inline constexpr int64_t kMaxGemvRows = 8;
 bool takes_gemv(const Linear& args);
@@ -67,6 +71,16 @@ inline constexpr int64_t kSkinnyRows = 64;
 inline constexpr int64_t kMaxSkinnyParts = 65536;
 bool takes_skinny(const Linear& args, int sm);
 cudaError_t launch_skinny(const Linear& args, const Scratch& scratch, cudaStream_t stream);
+
+// A product of few rows with integers of 4 or 8 bits (integer.cu), and whether it can be one.
+bool takes_few_rows_of_integers(const Linear& args);
+cudaError_t launch_few_rows_of_integers(const Linear& args, const Scratch& scratch,
+                                        cudaStream_t stream);
+// Writes x to `to` [rows, k], columns in the order in which skinny.cu has integers.
+cudaError_t launch_order(const Linear& args, void* to, cudaStream_t stream);
+// Writes rows [row0, row0 + rows) of integers as bf16 to `to` [rows, k]; k is a multiple of 8.
+cudaError_t launch_unpack(const WeightView& weight, int64_t row0, int64_t rows, void* to,
+                          cudaStream_t stream);
 
 // Whether rows can be read four neighbours at a time; `part`: columns from one part of a row to the
 // next.

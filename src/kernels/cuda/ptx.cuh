@@ -208,6 +208,34 @@ inline __device__ void multiply_64(float (&d)[32], uint64_t a, uint64_t b) {
       : "l"(a), "l"(b));
 }
 
+// The same with a from registers, a thread's rows and columns as for multiply(). Without kAdd: d =
+// the product.
+template <bool kAdd>
+inline __device__ void multiply_64(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, "
+      "%9, %10, %11}, %12, %13, 1, 1, 0;"
+      : NEREID_D4(d, 0), NEREID_D4(d, 4)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, %21, 1, 1, 0;"
+      : NEREID_D16(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+
 // The same of f8e4m3, with rows of 128 elements: d += a [64, 32] . b [kN, 32]^T.
 inline __device__ void multiply_64_f8(float (&d)[8], uint64_t a, uint64_t b) {
   asm volatile(

@@ -13,6 +13,8 @@
 namespace nereid::kernels::cuda {
 namespace {
 
+static_assert(kUnpackedBytes == kCudaUnpackedBytes);
+
 constexpr DeviceKind kCuda = DeviceKind::kCuda;
 constexpr double kTensorFlops = 7e14;
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();  // blocks of a grid's x axis
@@ -28,7 +30,7 @@ Status enqueue(const Op& args, Stream& stream,
                cudaError_t (*launch)(const Op&, const Scratch&, cudaStream_t)) {
   const auto& cuda = static_cast<CudaStream&>(stream);
   const DeviceInfo& device = stream.device().info();
-  const Scratch scratch = {cuda.workspace(), kCudaWorkspaceBytes, cuda.counters(),
+  const Scratch scratch = {cuda.workspace(), kCudaWorkspaceBytes, cuda.unpacked(), cuda.counters(),
                            kCudaCounters,    device.num_units,    device.sm};
   const cudaError_t error = launch(args, scratch, cuda.handle());
   if (error == cudaSuccess) return ok();
@@ -69,6 +71,60 @@ Status run_hopper_product(const Linear& args, Stream& stream) {
   return has_cublaslt() ? run_library_product(args, stream) : run_plain_product(args, stream);
 }
 
+// With the weight's rows made bf16 in parts, for the library.
+Status run_unpacked_product(const Linear& args, Stream& stream) {
+  auto& cuda = static_cast<CudaStream&>(stream);
+  const WeightView& w = args.weight;
+  constexpr int64_t kTileOutputs = 128;  // of the library's products
+  int64_t rows = kUnpackedBytes / (static_cast<int64_t>(sizeof(BF16)) * w.k);
+  if (rows > kTileOutputs) rows -= rows % kTileOutputs;
+  for (int64_t row = 0; row < w.n; row += rows) {
+    Linear part = args;
+    part.weight = {cuda.unpacked(), WeightLayout::kRowMajor, std::min(rows, w.n - row), w.k};
+    part.out.data = static_cast<std::byte*>(args.out.data) +
+                    row * static_cast<int64_t>(size_of(args.out.dtype));
+    part.out.cols = part.weight.n;
+    if (is_given(args.bias)) {
+      part.bias.data = args.bias.as_bf16() + row;
+      part.bias.k = part.weight.n;
+    }
+    const cudaError_t error = launch_unpack(w, row, part.weight.n, cuda.unpacked(), cuda.handle());
+    RETURN_IF_ERROR(annotate(cuda_status(error, "launch", stream.device().info().index), "linear"));
+    RETURN_IF_ERROR(has_cublaslt() ? run_library_product(part, stream)
+                                   : run_plain_product(part, stream));
+  }
+  return ok();
+}
+
+// Integers: few rows by our own kernels, which read the weight once for so many rows.
+Status run_integer_product(const Linear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  constexpr int64_t kMaxIntegerRows = 192;  // with more, making bf16 of the weight costs less
+  const bool takes_few = takes_few_rows_of_integers(args);
+  if (args.x.rows > kMaxIntegerRows) return run_unpacked_product(args, stream);
+  if (takes_few && args.x.rows <= kMaxGemvRows)
+    return enqueue(args, stream, launch_few_rows_of_integers);
+  if (args.x.rows <= kMaxGemvRows) return run_plain_product(args, stream);
+  for (int64_t row = 0; row < args.x.rows; row += kSkinnyRows) {
+    Linear part = args;
+    const int64_t rows = std::min(kSkinnyRows, args.x.rows - row);
+    const auto skip = [&](View& v) {
+      v.data =
+          static_cast<std::byte*>(v.data) + row * v.stride * static_cast<int64_t>(size_of(v.dtype));
+      v.rows = rows;
+    };
+    skip(part.x);
+    skip(part.out);
+    if (takes_skinny(part, stream.device().info().sm))
+      RETURN_IF_ERROR(enqueue(part, stream, launch_skinny));
+    else if (takes_few && args.x.rows <= kSkinnyRows)
+      RETURN_IF_ERROR(enqueue(part, stream, launch_few_rows_of_integers));
+    else
+      return run_unpacked_product(args, stream);
+  }
+  return ok();
+}
+
 bool can_product(const Linear& a, const DeviceInfo&) {
   return a.out.rows <= kMaxRows && a.weight.layout == WeightLayout::kRowMajor &&
          !a.weight.format.ordered && a.weight.n <= kMaxLinearOutputs;
@@ -80,6 +136,10 @@ bool can_hopper_product(const Linear& a, const DeviceInfo& d) {
   const bool fp8 = a.x.dtype == DType::kF8E4M3;
   return can_product(a, d) && d.sm == 90 && (fp8 || a.weight.format.is_float()) &&
          a.weight.k % (fp8 ? 16 : 8) == 0;
+}
+bool can_integer_product(const Linear& a, const DeviceInfo& d) {
+  return can_product(a, d) && a.weight.format.scheme == Scheme::kInteger && a.weight.k % 8 == 0 &&
+         a.weight.k * static_cast<int64_t>(sizeof(BF16)) <= kUnpackedBytes;
 }
 double product_cost(const Linear& a, double flops_per_second) {
   const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
@@ -103,6 +163,7 @@ template <>
 Table<Linear> table<Linear>() {
   Table<Linear> rows = {
       {"hopper", kCuda, can_hopper_product, hopper_product_cost, run_hopper_product},
+      {"integer", kCuda, can_integer_product, hopper_product_cost, run_integer_product},
       {"plain", kCuda, can_product, plain_product_cost, run_plain_product}};
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())

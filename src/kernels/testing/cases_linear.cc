@@ -26,9 +26,10 @@ struct Operands {
 // 2024, "DeepSeek-V3 Technical Report", section 3.3.2), which is a few times the mean.
 constexpr double kEpsFp8Sum = 0x1p-11;
 
-// Sum over k of |x w|: the scale of the rounding errors of one cell.
-void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, const Image& after,
-                   Region& out) {
+// Sum over k of |x w|: the scale of the rounding errors of one cell. Of a kernel that does not
+// round what integers stand for to bf16, by as much as a few deviations of so many roundings.
+void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool integers,
+                   const Image& after, Region& out) {
   std::vector<float> w(o.weight.size());
   for (size_t i = 0; i < w.size(); ++i) w[i] = std::fabs(to_float(o.weight[i]));
   const double factor =
@@ -42,6 +43,9 @@ void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, const
       if (out.dtype == DType::kBF16)
         tolerance += kStepBF16 * std::fabs(cell_value(after, out, m, n));
       out.tolerance.push_back(static_cast<float>(tolerance));
+      if (integers)
+        out.operand_tolerance.push_back(norm *
+                                        std::min(1.0f, 8 / std::sqrt(static_cast<float>(s.k))));
     }
   }
 }
@@ -90,7 +94,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   result.after = image;
   reference(result.args(result.after.bytes.data(), 0, s.tokens));
   result.outputs = {{"out", out, out_type, s.tokens, s.n, out_stride, {}, {}}};
-  set_tolerance(s, o, fp8_rows, result.after, result.outputs[0]);
+  set_tolerance(s, o, fp8_rows, format.scheme == Scheme::kInteger, result.after, result.outputs[0]);
   if (s.tokens > 1)
     for (int64_t size : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 48, 65})
       if (size < s.tokens) result.splits.push_back(pieces(s.tokens, size));
@@ -111,6 +115,15 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
             make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32, format));
       all.push_back(make_case({4, 300, 1000}, layout, true, DType::kF32, format));
     }
+  // What kernels take 16 bytes at a time: several steps of k and a tail, groups within one.
+  WeightFormat int4_small = kInt4Groups, int4_row = kInt4Groups;
+  int4_small.group = 32, int4_small.zeros = true;
+  int4_row.group = 0;
+  for (const WeightFormat& format :
+       {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups, int4_small, int4_row}) {
+    all.push_back(make_case({3, 700, 2208}, WeightLayout::kRowMajor, true, DType::kF32, format));
+    all.push_back(make_case({40, 700, 1056}, WeightLayout::kRowMajor, false, DType::kBF16, format));
+  }
 }
 
 // fp8, also with rows of f8e4m3: what kernels take 16 and 32 bytes at a time, tails, and shares of

@@ -1,0 +1,71 @@
+// Integers of 4 and 8 bits as operands of the tensor cores.
+#pragma once
+
+#include "kernels/cuda/device.cuh"
+
+namespace nereid::kernels::cuda {
+
+// A word of integers, in a row's order from its low bits, as pairs of bf16, and x in the same
+// order. Any order of k is as good as another where both factors have it.
+//
+// kScaled: scaled and rounded, as the op's contract has it; otherwise the integers less their zero,
+// which are exact, for a sum that is scaled.
+template <int kBits, bool kScaled>
+struct Words;
+
+inline constexpr float kMagic = 0x1p23f;  // its last bits hold an integer
+inline constexpr uint32_t kMagicBits = 0x4b000000u;
+
+template <bool kScaled>
+struct Words<4, kScaled> {
+  static constexpr int kPairs = 4;    // of a word: columns i and i + 4
+  static constexpr int kInWords = 4;  // of x for it
+
+  __device__ static void decode(uint32_t q, float scale, uint32_t zero, uint32_t (&pairs)[kPairs]) {
+    if constexpr (kScaled) {
+      const float base = kMagic + static_cast<float>(zero);
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const float low = __uint_as_float((q >> 4 * i & 15u) | kMagicBits) - base;
+        const float high = __uint_as_float((q >> (4 * i + 16) & 15u) | kMagicBits) - base;
+        pairs[i] = pack(__fmul_rn(scale, low), __fmul_rn(scale, high));
+      }
+    } else {
+      // 128 + u is bf16 with u in its last bits.
+      const uint32_t base = (zero | 0x4300u) * 0x10001u;
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const uint32_t u = (q >> 4 * i & 0x000f000fu) | 0x43004300u;
+        const __nv_bfloat162 d = __hsub2(reinterpret_cast<const __nv_bfloat162&>(u),
+                                         reinterpret_cast<const __nv_bfloat162&>(base));
+        pairs[i] = reinterpret_cast<const uint32_t&>(d);
+      }
+    }
+  }
+  __device__ static void order(const uint32_t (&x)[kInWords], uint32_t (&pairs)[kPairs]) {
+    pairs[0] = __byte_perm(x[0], x[2], 0x5410), pairs[1] = __byte_perm(x[0], x[2], 0x7632);
+    pairs[2] = __byte_perm(x[1], x[3], 0x5410), pairs[3] = __byte_perm(x[1], x[3], 0x7632);
+  }
+};
+
+template <bool kScaled>
+struct Words<8, kScaled> {
+  static constexpr int kPairs = 2;  // neighbours
+  static constexpr int kInWords = 2;
+
+  __device__ static void decode(uint32_t q, float scale, uint32_t zero, uint32_t (&pairs)[kPairs]) {
+    const float base = kMagic + static_cast<float>(zero);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      float low = __uint_as_float(__byte_perm(q, kMagicBits, 0x7650 + 2 * i)) - base;
+      float high = __uint_as_float(__byte_perm(q, kMagicBits, 0x7651 + 2 * i)) - base;
+      if constexpr (kScaled) low = __fmul_rn(scale, low), high = __fmul_rn(scale, high);
+      pairs[i] = pack(low, high);
+    }
+  }
+  __device__ static void order(const uint32_t (&x)[kInWords], uint32_t (&pairs)[kPairs]) {
+    pairs[0] = x[0], pairs[1] = x[1];
+  }
+};
+
+}  // namespace nereid::kernels::cuda
