@@ -83,10 +83,23 @@ struct KvCacheRetentionConfig {
   std::optional<std::chrono::milliseconds> decode_duration;
 };
 
+// Rows that take the place of the model's own embeddings (prompt tuning, features of images): the
+// input token vocab + i stands for row i. Penalties and bans do not know such tokens. A row that is
+// not finite fails the request, and no other one. Prefixes are shared where rows and extra ids are
+// equal.
+struct PromptTable {
+  std::vector<uint16_t> values;  // bits of bf16 numbers, [rows, width]; at most 256 MiB
+  int32_t width = 0;             // Executor::embedding_width()
+  // For each input token one that tells prefixes apart, 0 where its id is enough; empty: all are 0.
+  std::vector<uint64_t> extra_ids;
+};
+
 struct Request {
-  std::vector<TokenId> input_token_ids;  // not empty, each in [0, vocab)
-  int32_t max_tokens = 0;                // new tokens, > 0
-  bool streaming = false;                // one Response per step that produced tokens
+  // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
+  std::vector<TokenId> input_token_ids;
+  std::optional<PromptTable> prompt_table;
+  int32_t max_tokens = 0;  // new tokens, > 0
+  bool streaming = false;  // one Response per step that produced tokens
   SamplingConfig sampling;
   OutputConfig output;
   std::vector<TokenId> end_ids;  // any of these ends the sequence; not part of the output

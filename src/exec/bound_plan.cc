@@ -46,8 +46,10 @@ kernels::StepView view_of(const StepData& step, const int32_t* slot_tokens) {
           .row_begin = step.row_begin,
           .block_table = step.block_tables,
           .logit_tokens = step.logit_tokens,
+          .embeddings = step.embeddings,
           .num_rows = step.num_rows,
-          .max_blocks = step.max_blocks};
+          .max_blocks = step.max_blocks,
+          .num_embeddings = step.embeddings ? step.num_embeddings : 0};
 }
 
 }  // namespace

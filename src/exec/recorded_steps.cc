@@ -28,7 +28,7 @@ RecordedSteps::Entry& RecordedSteps::add(const StepData& step) {
 
 Status RecordedSteps::run(const StepData& step, Stream& stream,
                           const std::function<Status(Stream&)>& run) {
-  if (!works_ || step.num_tokens != step.num_rows) return run(stream);
+  if (!works_ || step.num_tokens != step.num_rows || step.num_embeddings > 0) return run(stream);
   Entry* entry = find(step);
   const bool is_new = entry == nullptr;
   if (is_new) entry = &add(step);

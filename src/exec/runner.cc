@@ -2,6 +2,7 @@
 #include "exec/runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -23,6 +24,8 @@ namespace {
 // Of one step in flight.
 struct Staging {
   Buffer step_data;                            // written by launch(), read by the device's copy
+  Buffer host_embeddings, embeddings;          // likewise, and the copy
+  size_t embedding_bytes = 0;                  // of the step; 0: it has none, or no memory for them
   std::vector<std::shared_ptr<Event>> copies;  // of blocks
   StepData step;
   std::unique_ptr<Event> used;  // of a former step
@@ -36,6 +39,7 @@ class EngineRunner : public Runner {
 
   Status load(Device& device, const kernels::Registry& registry, const kernels::Choices& forced) {
     device_ = &device;
+    embedding_width_ = embedding_width();
     RETURN_IF_ERROR(allocate(device));
     ASSIGN_OR_RETURN(sampler_,
                      SlotSampler::create(device, registry, forced, limits_, vocab_size()));
@@ -69,7 +73,8 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(staging.step, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
                                                     staging.step_data.bytes()));
     }
-    RETURN_IF_ERROR(sampler_->stage(step, index));
+    RETURN_IF_ERROR(check_embeddings(step, staging.step));
+    RETURN_IF_ERROR(sampler_->stage(step, index, stage_embeddings(step.embeddings, staging)));
     RETURN_IF_ERROR(issue_copies(step.copies, staging));
     const auto work = [this, index](Stream& stream) { return run_step(index, stream); };
     ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(staging.used)));
@@ -95,6 +100,12 @@ class EngineRunner : public Runner {
   const RunnerLimits& limits() const override { return limits_; }
   std::span<const CacheGroup> groups() const override { return cache_.groups(); }
   int32_t vocab_size() const override { return plan().model.vocab_size; }
+  int32_t embedding_width() const override {
+    for (const io::Call& call : plan().calls)
+      if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
+        return static_cast<int32_t>(plan().weights[static_cast<size_t>(embed->table)].k);
+    return 0;
+  }
   std::vector<MemoryItem> memory() const override {
     return memory_table(plan(), limits_, device_->info());
   }
@@ -140,6 +151,34 @@ class EngineRunner : public Runner {
     return ok();
   }
 
+  Status check_embeddings(const StepView& message, const StepData& step) const {
+    const int64_t needed = int64_t{step.num_embeddings} * embedding_width_;
+    if (static_cast<int64_t>(message.embeddings.size()) == needed) return ok();
+    return invalid_argument("{} numbers of embeddings; {} tokens need {}",
+                            message.embeddings.size(), step.num_embeddings, needed);
+  }
+
+  // ResourceExhausted: there is no memory for them.
+  Status stage_embeddings(std::span<const BF16> embeddings, Staging& staging) {
+    staging.embedding_bytes = 0;
+    const size_t bytes = embeddings.size_bytes();
+    if (bytes == 0) return ok();
+    if (bytes > staging.embeddings.size()) {
+      const size_t most = static_cast<size_t>(limits_.max_tokens) *
+                          static_cast<size_t>(embedding_width_) * sizeof(BF16);
+      const size_t grown = std::min(std::bit_ceil(bytes), most);
+      auto host = device_->allocate_host(grown);
+      auto device = host.ok() ? device_->allocate(grown) : host.status();
+      if (!device.ok())
+        return annotate(device.status(), fmt::format("{} bytes of embeddings of one step", bytes));
+      staging.host_embeddings = *std::move(host);
+      staging.embeddings = *std::move(device);
+    }
+    std::memcpy(staging.host_embeddings.data(), embeddings.data(), bytes);
+    staging.embedding_bytes = bytes;
+    return ok();
+  }
+
   // Those to and from the host go on a stream of their own, so that they run beside the step in
   // flight; those within the device keep their place between the steps. Each part of the list waits
   // for the parts before it, and the step for all of them.
@@ -174,7 +213,12 @@ class EngineRunner : public Runner {
   Status run_plan(const StepData& staged, int32_t index, Stream& stream) {
     const std::byte* const block = staging_[index].step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
-    const StepData step = staged.at(block, step_data_.bytes());
+    StepData step = staged.at(block, step_data_.bytes());
+    if (const Staging& s = staging_[index]; s.embedding_bytes > 0) {
+      RETURN_IF_ERROR(
+          stream.copy(s.embeddings.data(), s.host_embeddings.data(), s.embedding_bytes));
+      step.embeddings = static_cast<const BF16*>(s.embeddings.data());
+    }
     const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get()); };
     RETURN_IF_ERROR(recorded_ && !profile_ ? recorded_->run(step, stream, run) : run(stream));
     if (!file_.is_lost()) return ok();
@@ -187,6 +231,7 @@ class EngineRunner : public Runner {
   const io::EngineFile file_;
   const RunnerLimits limits_;
   Device* device_ = nullptr;
+  int32_t embedding_width_ = 0;
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
   KvCache cache_;
   Buffer arenas_[io::kNumExtents];

@@ -108,7 +108,10 @@ class Runner {
   virtual const RunnerLimits& limits() const = 0;
   virtual std::span<const CacheGroup> groups() const = 0;  // of the KV cache
   virtual int32_t vocab_size() const = 0;
+  virtual int32_t embedding_width() const = 0;  // numbers that stand for a token; see kTokenGiven
 
+  // Without the memory for given embeddings, which is taken when the first step has some: for each
+  // step in flight up to max_tokens of them, on the device and in host memory.
   virtual std::vector<MemoryItem> memory() const { return {}; }
 
   // On by default: a step that only decodes, of a shape that was seen before, is issued to devices

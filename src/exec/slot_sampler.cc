@@ -113,7 +113,7 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(Device& device,
   return sampler;
 }
 
-Status SlotSampler::stage(const StepView& step, int32_t index) {
+Status SlotSampler::stage(const StepView& step, int32_t index, const Status& embeddings) {
   RETURN_IF_ERROR(check(step));
   Area& area = areas_[static_cast<size_t>(index)];
   area.rows.clear(), area.uploads.clear(), area.copies.clear(), area.retired.clear();
@@ -135,7 +135,8 @@ Status SlotSampler::stage(const StepView& step, int32_t index) {
   tokens = step.tokens;
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const auto count = static_cast<size_t>(step.rows[i].num_tokens);
-    area.outcomes[i].status = add_row(area, step.rows[i], tokens.first(count), area.outcomes[i]);
+    area.outcomes[i].status =
+        add_row(area, step.rows[i], tokens.first(count), embeddings, area.outcomes[i]);
     tokens = tokens.subspan(count);
   }
   if (!area.rows.empty())
@@ -159,8 +160,8 @@ Status SlotSampler::check(const StepView& step) {
     RETURN_IF_ERROR(
         check_range("history: tokens", history.num_tokens, 0, limits_.max_sequence_length));
     ASSIGN_OR_RETURN(const auto own, take(tokens, history.num_tokens));
-    for (const int32_t token : own)
-      RETURN_IF_ERROR(check_range("history: token", token, 0, vocab() - 1));
+    for (const int32_t token : own)  // the kernels ignore what is outside of the vocabulary
+      RETURN_IF_ERROR(check_range("history: token", token, 0, std::numeric_limits<int32_t>::max()));
   }
   if (!cells.empty() || !tokens.empty())
     return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
@@ -202,8 +203,9 @@ void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t
 }
 
 Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                            Outcome& outcome) {
+                            const Status& embeddings, Outcome& outcome) {
   area.num_logits += row.num_logits;
+  if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
   RETURN_IF_ERROR(reserve_logits(area, area.num_read + row.num_read));
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());

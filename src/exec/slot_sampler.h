@@ -31,8 +31,9 @@ class SlotSampler {
   // Takes everything that the step's device work reads; its rows have passed StepData::pack().
   // `area`, below RunnerLimits::depth, must not be that of a step in flight. InvalidArgument: the
   // message is no good, and nothing has changed. A row for which there is no memory, or whose slot
-  // holds nothing to draw with, is left out; results() has its status.
-  Status stage(const StepView& step, int32_t area);
+  // holds nothing to draw with, is left out; results() has its status. `embeddings`: what became of
+  // the step's embeddings; not OK: neither are the rows that have some.
+  Status stage(const StepView& step, int32_t area, const Status& embeddings = ok());
 
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
   // drawn tokens are written to slot_tokens [max_rows] too.
@@ -89,7 +90,8 @@ class SlotSampler {
   Status check(const StepView& step);
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
-  Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens, Outcome& outcome);
+  Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
+                 const Status& embeddings, Outcome& outcome);
   Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts);
   std::span<const kernels::SampleResult> take_drawn(Area& area, const Outcome& outcome);
   Status reserve_logits(Area& area, int64_t num_rows);

@@ -89,9 +89,11 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
                             row.num_tokens);
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
     const int32_t token = parts.tokens[i];
+    const bool is_draft = i + row.num_drafts >= parts.tokens.size();
     const bool on_device =
         token == kTokenOnDevice && i + 1 == parts.tokens.size() && row.num_drafts == 0;
-    if (!on_device && (token < 0 || token >= vocab_size))
+    const bool is_given = token == kTokenGiven && !is_draft;
+    if (!on_device && !is_given && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
   const int32_t num_drawn = 1 + row.num_drafts;
@@ -177,7 +179,9 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
     row_begin[r] = token;
     for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
       const int32_t id = message.tokens[token];
-      tokens[token] = id == kTokenOnDevice ? -1 - row.slot : id;
+      tokens[token] = id == kTokenOnDevice ? -1 - row.slot
+                      : id == kTokenGiven  ? kernels::kFirstEmbedding + step.num_embeddings++
+                                           : id;
       positions[token] = row.start + i;
       row_of_token[token] = r;
     }

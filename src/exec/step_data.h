@@ -18,16 +18,19 @@ struct StepData {
   int32_t num_rows = 0;
   int32_t num_tokens = 0;
   int32_t num_logits = 0;
+  int32_t num_embeddings = 0;
   int32_t max_blocks = 0;                 // columns of the block tables
   int32_t max_length = 0;                 // longest sequence after the step
   int64_t num_positions = 0;              // sum of the sequences' lengths after the step
-  const int32_t* tokens = nullptr;        // [num_tokens]; -1 - slot = the slot's sampled token
+  const int32_t* tokens = nullptr;        // [num_tokens]; as in kernels::StepView
   const int32_t* positions = nullptr;     // [num_tokens]
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index whose logits are wanted
   const int32_t* block_tables = nullptr;  // [groups, num_rows, max_blocks], unused entries 0
-  size_t bytes = 0;                       // used part of the block
+  // Not in the block: whoever runs the step says where they are. Null: nowhere.
+  const BF16* embeddings = nullptr;
+  size_t bytes = 0;  // used part of the block
 
   const int32_t* block_table(int32_t group) const {
     return block_tables + int64_t{group} * num_rows * max_blocks;

@@ -67,8 +67,21 @@ TEST_F(StepDataTest, PacksRows) {
   EXPECT_THAT(ints(moved.block_tables, 9), ElementsAreArray(Ids{5, 6, 0, 5, 0, 0, 5, 6, 7}));
 }
 
+TEST_F(StepDataTest, NumbersTheEmbeddings) {
+  const Ids first = {kTokenGiven, 8, kTokenGiven}, second = {4, kTokenGiven};
+  const auto step =
+      pack(this->step({{2, 3, first, blocks_, 1}, {0, 0, one_, blocks_}, {1, 0, second, blocks_}}));
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_EQ(step->num_embeddings, 3);
+  const int32_t e = kernels::kFirstEmbedding;
+  EXPECT_THAT(ints(step->tokens, 6), ElementsAreArray(Ids{e, 8, e + 1, -1, 4, e + 2}));
+  Step draft = this->step({{2, 3, first, blocks_, 2}});
+  draft.rows[0].num_drafts = 1;
+  EXPECT_THAT(error(draft), HasSubstr("row 0: token -2 is not in"));
+}
+
 TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
-  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-2};
+  const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-3};
   const Ids bad_block = {1, 10}, minus = {-1};
   EXPECT_THAT(error(Step()), HasSubstr("0 rows"));
   EXPECT_THAT(error({{3, 0, tokens_, blocks_}}), HasSubstr("row 0: slot 3 is not in [0, 3)"));
@@ -79,7 +92,7 @@ TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error({{0, 0, tokens_, blocks_}, {1, 0, bad_token, blocks_}}),
               HasSubstr("row 1: token 100"));
   EXPECT_THAT(error({{0, 0, early, blocks_}}), HasSubstr("token -1"));
-  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -2"));
+  EXPECT_THAT(error({{0, 0, negative, blocks_}}), HasSubstr("token -3"));
   EXPECT_THAT(error({{0, 2, tokens_, bad_block}}), HasSubstr("block 10 is not in [0, 10)"));
   EXPECT_THAT(error({{0, 0, tokens_, minus}}), HasSubstr("block -1"));
   EXPECT_THAT(error({{0, 0, many, blocks_}}), HasSubstr("9 tokens; at most 8"));

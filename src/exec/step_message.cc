@@ -13,14 +13,14 @@ namespace nereid::exec {
 namespace {
 
 constexpr uint32_t kStepMagic = 0x70657473u;  // "step"; also says the order of bytes
-constexpr uint32_t kStepVersion = 2;          // raised with every change of a struct or an array
+constexpr uint32_t kStepVersion = 3;          // raised with every change of a struct or an array
 constexpr size_t kArrayAlignment = 8;
 constexpr size_t kNumArrays = std::tuple_size_v<decltype(StepView().all())>;
 
 struct StepHeader {
   uint32_t magic = kStepMagic;
   uint32_t version = kStepVersion;
-  std::array<int32_t, kNumArrays> counts{};
+  std::array<int64_t, kNumArrays> counts{};
 };
 static_assert(sizeof(StepHeader) % kArrayAlignment == 0);
 
@@ -51,7 +51,7 @@ void encode(const Step& step, std::vector<std::byte>& message) {
   StepHeader header;
   size_t bytes = sizeof(header), index = 0;
   const auto count = [&](const auto& array) {
-    header.counts[index++] = static_cast<int32_t>(array.size());
+    header.counts[index++] = static_cast<int64_t>(array.size());
     bytes = round_up(bytes, kArrayAlignment) + array.size() * sizeof(array[0]);
   };
   std::apply([&](const auto&... array) { (count(array), ...); }, step.all());
@@ -85,9 +85,9 @@ StatusOr<StepView> decode(std::span<const std::byte> message) {
   bool fits = true;
   const auto read = [&]<class T>(std::span<const T>& array) {
     static_assert(kIsPlain<T>);
-    const int32_t count = header.counts[index++];
+    const int64_t count = header.counts[index++];
     bytes = round_up(bytes, kArrayAlignment);
-    const auto size = static_cast<size_t>(std::max(count, 0));
+    const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
     fits = fits && count >= 0 && bytes <= message.size() &&
            size <= (message.size() - bytes) / sizeof(T);
     if (!fits) return;

@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "exec/cache_group.h"
 #include "kernels/api/sample.h"
+#include "tensor/dtype.h"
 
 namespace nereid::exec {
 
@@ -30,6 +31,7 @@ struct StepRow {
   int64_t first_drawn() const { return end() - num_drafts; }
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
+inline constexpr int32_t kTokenGiven = -2;     // no id: the next one of the step's embeddings
 inline constexpr int32_t kNoBlock = -1;
 
 // A whole block, all layers of its group. Blocks of the device are [0, num_blocks), those of the
@@ -46,7 +48,8 @@ struct SlotLoad {
   int32_t num_cells = 0;  // of its kernels::SampleLists
 };
 
-// The tokens of a slot so far, in place of those that the runner holds for it.
+// The tokens of a slot so far, in place of those that the runner holds for it. An id outside of the
+// vocabulary, at a position whose embedding was given, is like no other token.
 struct SlotHistory {
   int32_t slot = 0;
   int32_t num_tokens = 0;
@@ -57,7 +60,11 @@ struct SlotHistory {
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  Array<int32_t> tokens;  // num_tokens of each row; a row's last may be kTokenOnDevice, no draft
+  // num_tokens of each row, ids or kTokenGiven; a row's last may be kTokenOnDevice. A draft is an
+  // id.
+  Array<int32_t> tokens;
+  // One for each kTokenGiven, as wide as the model's embedding table, whose row it stands for.
+  Array<BF16> embeddings;
   // Of each row, for each cache group in turn: the blocks of positions [0, end()). A block that
   // none of the row's tokens sees (window, sink) may be kNoBlock.
   Array<int32_t> blocks;
@@ -69,10 +76,12 @@ struct StepArrays {
 
   // In the order in which they lie in a message.
   auto all() {
-    return std::tie(rows, tokens, blocks, copies, loads, cells, histories, history_tokens);
+    return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
+                    history_tokens);
   }
   auto all() const {
-    return std::tie(rows, tokens, blocks, copies, loads, cells, histories, history_tokens);
+    return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
+                    history_tokens);
   }
 };
 
@@ -89,7 +98,7 @@ struct Step : StepArrays<StepVector> {
   void clear();  // keeps the memory
 
   // Adds the row with its tokens, whose number `row` need not have, and with the part of its block
-  // tables that it reaches, which they must cover.
+  // tables that it reaches, which they must cover. Embeddings are added by the caller.
   void add(StepRow row, std::span<const int32_t> row_tokens,
            const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
            int32_t block_tokens);

@@ -22,11 +22,12 @@ using ::testing::HasSubstr;
 constexpr RunnerLimits kMessageLimits{3, 8, 20, 10, 4};
 constexpr int32_t kMessageVocab = 16;
 
-// Three rows, one with a draft, copies, a slot with lists and a slot with tokens.
+// Three rows, one with an embedding and a draft, copies, a slot with lists and a slot with tokens.
 Step full_step() {
-  const Ids tokens = {7, 8, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
+  const Ids tokens = {7, kTokenGiven, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
   Step step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
                       1, kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
+  step.embeddings = {to_bf16(1), to_bf16(-2)};
   step.rows[0].num_drafts = 1;
   step.rows[0].num_logits = 2;
   step.loads[0].params.num_bad_words = 2;
@@ -55,7 +56,9 @@ TEST(StepMessage, SurvivesItsBytes) {
   EXPECT_EQ(view.rows[0].num_tokens, 3);
   EXPECT_EQ(view.rows[0].first_drawn(), 5);
   EXPECT_EQ(view.rows[2].end(), 10);
-  EXPECT_THAT(view.tokens, ElementsAre(7, 8, 9, -1, -1));
+  EXPECT_THAT(view.tokens, ElementsAre(7, -2, 9, -1, -1));
+  ASSERT_EQ(view.embeddings.size(), 2u);
+  EXPECT_EQ(to_float(view.embeddings[1]), -2);
   EXPECT_THAT(view.blocks, ElementsAre(5, 6, 5, 5, 6, 7));
   ASSERT_EQ(view.copies.size(), 2u);
   EXPECT_EQ(view.copies[1].to, 4);
@@ -126,10 +129,19 @@ TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error([](Step& s) { s.histories[0].slot = 3; }), HasSubstr("history: slot 3"));
   EXPECT_THAT(error([](Step& s) { s.histories[0].num_tokens = 21; }), HasSubstr("tokens 21"));
   EXPECT_THAT(error([](Step& s) { s.histories[0].num_tokens = 11; }), HasSubstr("[0, 10]"));
-  EXPECT_THAT(error([](Step& s) { s.history_tokens[3] = kMessageVocab; }), HasSubstr("token 16"));
+  EXPECT_THAT(error([](Step& s) { s.history_tokens[3] = -1; }), HasSubstr("token -1"));
   EXPECT_THAT(error([](Step& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
   EXPECT_THAT(error([](Step& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
+}
+
+TEST_F(SlotSamplerTest, RowsWhoseEmbeddingsAreNotThereFailAlone) {
+  const std::vector<std::byte> message = encoded(full_step());
+  ASSERT_TRUE(sampler_->stage(decode(message).value(), 0, resource_exhausted("no room")).ok());
+  const StepResult results = sampler_->results(0);
+  EXPECT_THAT(results[0].status.ToString(), HasSubstr("no room"));
+  EXPECT_TRUE(results[1].status.ok());
+  EXPECT_TRUE(results[2].status.ok());
 }
 
 TEST_F(SlotSamplerTest, BeamsHaveNoDrafts) {

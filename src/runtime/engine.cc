@@ -193,17 +193,31 @@ void Engine::write_message(const sched::StepPlan& plan) {
   exec::encode(step_, message_);
 }
 
-// Valid until the next call.
+// Valid until the next call. Adds the embeddings to the step's.
 std::span<const TokenId> Engine::input_of(const sched::Row& row) {
   const sched::Sequence& sequence = *row.sequence;
   NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
   if (row.input_on_device) return kOnDevice;
   const auto known = sequence.tokens(row.beam).subspan(row.start, row.num_tokens - row.num_drafts);
-  if (row.num_drafts == 0) return known;
+  const bool has_table = sequence.spec().prompt_table && row.start < sequence.num_prompt();
+  if (row.num_drafts == 0 && !has_table) return known;
   input_.assign(known.begin(), known.end());
+  if (has_table) add_embeddings(sequence.spec());
   const auto drafts = sequence.drafts().first(row.num_drafts);
   input_.insert(input_.end(), drafts.begin(), drafts.end());
   return input_;
+}
+
+// Of the tokens of input_ that are rows of the prompt table.
+void Engine::add_embeddings(const sched::SequenceSpec& spec) {
+  const auto width = static_cast<size_t>(runner_.embedding_width());
+  for (TokenId& token : input_) {
+    if (token < runner_.vocab_size()) continue;
+    const auto row = static_cast<size_t>(token - runner_.vocab_size());
+    for (const uint16_t bits : std::span(*spec.prompt_table).subspan(row * width, width))
+      step_.embeddings.push_back({bits});
+    token = exec::kTokenGiven;
+  }
 }
 
 void Engine::finish(Step step) {

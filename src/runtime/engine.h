@@ -68,6 +68,7 @@ class Engine {
   Step launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
   std::span<const TokenId> input_of(const sched::Row& row);
+  void add_embeddings(const sched::SequenceSpec& spec);
   void finish_oldest();
   void finish(Step step);
   void commit(const sched::StepPlan& plan, exec::StepResult results);
@@ -98,7 +99,7 @@ class Engine {
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
   exec::Step step_;                    // of the message
-  std::vector<TokenId> input_;         // of a row with drafts
+  std::vector<TokenId> input_;         // of a row with drafts or embeddings
   std::vector<std::byte> message_;     // of the last launch
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.

@@ -2,6 +2,7 @@
 #include "base/rng.h"
 #include "nereid/request.h"
 #include "runtime/exactness.h"
+#include "tensor/dtype.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -47,6 +48,22 @@ void retention(R r, A) {
   c.token_ranges = {{.token_start = 0, .token_end = 16, .priority = 90},
                     {.token_start = 16, .priority = 5, .duration = std::chrono::milliseconds(3)}};
   c.decode_priority = 0;
+}
+
+// Some of the prompt's tokens, over the end of a block and at the very end, are rows of a table.
+void table(R r, A a, int32_t seed) {
+  constexpr size_t kNumRows = 5;
+  PromptTable& t = r.prompt_table.emplace();
+  t.width = a.embedding_width;
+  const size_t size = kNumRows * static_cast<size_t>(t.width);
+  for (uint64_t i = 0; i < size; ++i) {
+    const auto fraction = static_cast<float>(philox(static_cast<uint64_t>(seed), i, 0)[0] >> 8);
+    t.values.push_back(to_bf16(fraction * 0x1p-26f - 0.125f).bits);
+  }
+  std::vector<TokenId>& ids = r.input_token_ids;
+  for (size_t i = 0; i < ids.size(); ++i)
+    if ((i > 12 && i < 20) || i + 1 == ids.size())
+      ids[i] = a.vocab_size + static_cast<TokenId>(i % kNumRows);
 }
 
 // Most of it at once.
@@ -187,6 +204,20 @@ const Row kSequences[] = {
      false},
 };
 
+const Row kTables[] = {
+    {"table", "log_probs", 0, [](R r, A a) { with_log_probs(r), table(r, a, 1); }},
+    {"other_table", "table", 0, [](R r, A a) { with_log_probs(r), table(r, a, 2); }},
+    {"table_extra_ids", "other_table", 2,
+     [](R r, A a) {
+       table(r, a, 1), everything(r, a);
+       r.prompt_table->extra_ids.assign(r.input_token_ids.size(), 0);
+       r.prompt_table->extra_ids[3] = r.prompt_table->extra_ids[14] = 7;
+     }},
+    {"table_several", nullptr, 1,
+     [](R r, A a) { table(r, a, 1), sampled(r), r.sampling.num_return_sequences = 3; }},
+    {"table_beams", "beams_2", 0, [](R r, A a) { beams(r, 2), table(r, a, 2); }},
+};
+
 const Row kBeams[] = {
     {"beams_2", "log_probs", 0, [](R r, A) { beams(r, 2); }},
     {"beams_4", "beams_2", 2, [](R r, A) { beams(r, 4); }},
@@ -244,8 +275,8 @@ std::vector<std::vector<TokenId>> prompts(const text::Tokenizer& tokenizer) {
 std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> out;
-    for (const std::span<const Row> group :
-         std::initializer_list<std::span<const Row>>{kDrawing, kProcessing, kSequences, kBeams})
+    for (const std::span<const Row> group : std::initializer_list<std::span<const Row>>{
+             kDrawing, kProcessing, kSequences, kTables, kBeams})
       out.insert(out.end(), group.begin(), group.end());
     return out;
   }();

@@ -14,6 +14,7 @@
 #include "runtime/model_instance.h"
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
+#include "runtime/prompt_table.h"
 #include "runtime/request_check.h"
 #include "runtime/response_store.h"
 #include "runtime/stats_rings.h"
@@ -68,7 +69,8 @@ Speculation::Options speculation_options(const ModelInstance& model, const Execu
   constexpr int32_t kCheapOnCpu = 8, kCheapOnGpu = 64;
   const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
   return {.adapts = config.speculation == "auto",
-          .cheap_tokens = on_cpu ? kCheapOnCpu : kCheapOnGpu};
+          .cheap_tokens = on_cpu ? kCheapOnCpu : kCheapOnGpu,
+          .vocab_size = model.runner->vocab_size()};
 }
 
 class ExecutorImpl : public Executor {
@@ -77,6 +79,7 @@ class ExecutorImpl : public Executor {
       : model_(std::move(model)),
         bounds_{.limits = limits_of(*model_.runner, config),
                 .vocab_size = model_.runner->vocab_size(),
+                .embedding_width = model_.runner->embedding_width(),
                 .has_tokenizer = model_.tokenizer != nullptr,
                 .max_logits_bytes = config.max_logits_bytes,
                 .max_input_len = model_.limits.max_input_len,
@@ -172,6 +175,7 @@ class ExecutorImpl : public Executor {
   }
 
   int32_t vocab_size() const override { return bounds_.vocab_size; }
+  int32_t embedding_width() const override { return bounds_.embedding_width; }
   int32_t max_sequence_length() const override { return bounds_.limits.max_sequence_length; }
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }
 
@@ -213,7 +217,7 @@ class ExecutorImpl : public Executor {
       }
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
-      inbox_.push(Submit{sequences(id, std::move(request))});
+      inbox_.push(Submit{sequences(id, std::move(request), bounds_.vocab_size)});
     }
     return ids;
   }
@@ -238,10 +242,13 @@ class ExecutorImpl : public Executor {
   }
 
   // The i-th is drawn with seed + i; the others follow the first through the prompt.
-  static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request) {
+  static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request,
+                                                    int32_t vocab_size) {
     const int32_t count = num_sequences(request);
+    std::vector<sched::InputKey> keys = input_keys(request, vocab_size);
     sched::SequenceSpec first{.id = id,
                               .prompt = std::move(request.input_token_ids),
+                              .input_keys = std::move(keys),
                               .max_new_tokens = request.max_tokens,
                               .end_ids = std::move(request.end_ids),
                               .stop_words = std::move(request.stop_words),
@@ -255,6 +262,9 @@ class ExecutorImpl : public Executor {
                               .priority = request.priority,
                               .streams_beams = request.streaming,
                               .arrival = now()};
+    if (request.prompt_table)
+      first.prompt_table =
+          std::make_shared<const std::vector<uint16_t>>(std::move(request.prompt_table->values));
     if (!request.embedding_bias.empty())
       first.embedding_bias =
           std::make_shared<const std::vector<float>>(std::move(request.embedding_bias));

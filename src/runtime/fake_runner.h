@@ -77,6 +77,7 @@ class FakeRunner : public exec::Runner {
   const exec::RunnerLimits& limits() const override { return limits_; }
   std::span<const exec::CacheGroup> groups() const override { return groups_; }
   int32_t vocab_size() const override { return vocab_size_; }
+  int32_t embedding_width() const override { return 4; }
 
   // While held, steps are taken but do not begin.
   void hold(bool held) {

@@ -27,7 +27,8 @@ class RemoteRunner : public exec::Runner {
   RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine, int num_threads)
       : limits_(deep(local.limits())),
         groups_(local.groups().begin(), local.groups().end()),
-        vocab_size_(local.vocab_size()) {
+        vocab_size_(local.vocab_size()),
+        embedding_width_(local.embedding_width()) {
     static_assert(std::is_trivially_copyable_v<exec::RunnerLimits>);
     std::string hex;
     for (const std::byte b : std::as_bytes(std::span(&limits_, 1)))
@@ -77,6 +78,7 @@ class RemoteRunner : public exec::Runner {
   const exec::RunnerLimits& limits() const override { return limits_; }
   std::span<const exec::CacheGroup> groups() const override { return groups_; }
   int32_t vocab_size() const override { return vocab_size_; }
+  int32_t embedding_width() const override { return embedding_width_; }
 
  private:
   static exec::RunnerLimits deep(exec::RunnerLimits limits) {
@@ -90,7 +92,7 @@ class RemoteRunner : public exec::Runner {
 
   const exec::RunnerLimits limits_;
   const std::vector<exec::CacheGroup> groups_;
-  const int32_t vocab_size_;
+  const int32_t vocab_size_, embedding_width_;
   int socket_ = -1;
   pid_t process_ = -1;
   int64_t num_steps_ = 0;

@@ -233,6 +233,34 @@ Status check_drafts(const Request& r, const RequestBounds& bounds) {
   return check_ids("draft_token_ids", r.draft_token_ids, bounds.vocab_size);
 }
 
+Status check_prompt_table(const Request& r, const RequestBounds& bounds) {
+  if (!r.prompt_table) return ok();
+  const PromptTable& t = *r.prompt_table;
+  if (t.width < 1 || t.width != bounds.embedding_width)
+    return invalid_argument("prompt_table.width: {} is not {}, that of the model's embeddings",
+                            t.width, bounds.embedding_width);
+  const auto width = static_cast<size_t>(t.width);
+  if (t.values.empty() || t.values.size() % width != 0)
+    return invalid_argument("prompt_table.values: {} of them are not rows of {}, at least one",
+                            t.values.size(), t.width);
+  if (const size_t bytes = t.values.size() * sizeof(uint16_t); bytes > kMaxPromptTableBytes)
+    return invalid_argument("prompt_table.values: {} bytes; at most {}", bytes,
+                            kMaxPromptTableBytes);
+  if (!t.extra_ids.empty() && t.extra_ids.size() != r.input_token_ids.size())
+    return invalid_argument(
+        "prompt_table.extra_ids: {} of them; none or {}, one for each input "
+        "token, are allowed",
+        t.extra_ids.size(), r.input_token_ids.size());
+  return ok();
+}
+
+// Ids that an input token may have: those of the vocabulary, then the rows of the table.
+int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
+  if (!r.prompt_table) return bounds.vocab_size;
+  return bounds.vocab_size +
+         static_cast<int32_t>(r.prompt_table->values.size()) / bounds.embedding_width;
+}
+
 // What an engine was not built for.
 Status check_built(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
@@ -269,7 +297,8 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits,
                                              static_cast<int64_t>(r.input_token_ids.size()),
                                              r.max_tokens, r.sampling.beam_width));
-  RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, bounds.vocab_size));
+  RETURN_IF_ERROR(check_prompt_table(r, bounds));
+  RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));
   if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)

@@ -23,11 +23,13 @@ inline constexpr size_t kMaxBadWordTokens = 256;
 inline constexpr size_t kMaxLogitBias = 1024;
 inline constexpr size_t kMaxRetentionRanges = 1024;
 inline constexpr size_t kMaxCacheSaltBytes = 256;
+inline constexpr size_t kMaxPromptTableBytes = size_t{256} << 20;
 
 // What an executor can do, by its model and its configuration.
 struct RequestBounds {
   sched::Limits limits;
   int32_t vocab_size = 0;
+  int32_t embedding_width = 0;
   bool has_tokenizer = false;
   int64_t max_logits_bytes = 0;
   int32_t max_input_len = 0;          // of a prompt; 0: as long as a sequence

@@ -25,6 +25,7 @@ RequestBounds bounds() {
               .groups = {{.num_blocks = 16}},
               .tokens_per_block = 16};
   b.vocab_size = kVocab;
+  b.embedding_width = 4;
   b.has_tokenizer = true;
   b.max_logits_bytes = 40000;
   return b;
@@ -342,6 +343,43 @@ TEST(ConfigCheck, EveryRange) {
   expect("kv_cache.offload_min_priority: 101",
          [](auto& c) { c.kv_cache.offload_min_priority = 101; });
   expect("kv_cache.event_buffer_size: -1", [](auto& c) { c.kv_cache.event_buffer_size = -1; });
+}
+
+TEST(RequestCheck, PromptTables) {
+  const auto table = [](size_t num_values, int32_t width, size_t num_extra_ids) {
+    return PromptTable{std::vector<uint16_t>(num_values), width,
+                       std::vector<uint64_t>(num_extra_ids)};
+  };
+  expect_each(
+      {{nullptr, [&](Request& r) { r.prompt_table = table(4, 4, 0); }},
+       {nullptr,
+        [&](Request& r) {
+          r.prompt_table = table(8, 4, 3);
+          r.input_token_ids = {kVocab + 1, kVocab, 0};
+        }},
+       {"input_token_ids[1]: ",
+        [&](Request& r) {
+          r.prompt_table = table(4, 4, 0);
+          r.input_token_ids = {kVocab, kVocab + 1};
+        }},
+       {"input_token_ids[0]: -1",
+        [&](Request& r) {
+          r.prompt_table = table(4, 4, 0);
+          r.input_token_ids = {-1};
+        }},
+       {"draft_token_ids[0]: ",
+        [&](Request& r) {
+          r.prompt_table = table(4, 4, 0);
+          r.draft_token_ids = {kVocab};
+        }},
+       {"prompt_table.width: 3 is not 4", [&](Request& r) { r.prompt_table = table(3, 3, 0); }},
+       {"prompt_table.width: 0 is not 4", [&](Request& r) { r.prompt_table.emplace(); }},
+       {"prompt_table.values: 0 of them", [&](Request& r) { r.prompt_table = table(0, 4, 0); }},
+       {"prompt_table.values: 6 of them", [&](Request& r) { r.prompt_table = table(6, 4, 0); }},
+       {"prompt_table.values: 268435464 bytes; at most 268435456",
+        [&](Request& r) { r.prompt_table = table((1 << 27) + 4, 4, 0); }},
+       {"prompt_table.extra_ids: 2 of them; none or 3",
+        [&](Request& r) { r.prompt_table = table(4, 4, 2); }}});
 }
 
 TEST(ConfigCheck, NoAdapterCacheYet) {

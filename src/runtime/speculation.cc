@@ -42,6 +42,9 @@ void Speculation::offer(sched::Scheduler& scheduler) {
     const int32_t most = most_for(state, scheduler.running().size());
     if (most > 0) proposer_->propose(*sequence, most, drafts_);
     NEREID_CHECK(drafts_.size() <= static_cast<size_t>(most));
+    drafts_.erase(std::ranges::find_if(
+                      drafts_, [&](TokenId id) { return id < 0 || id >= options_.vocab_size; }),
+                  drafts_.end());
     scheduler.draft(sequence->id(), drafts_);
   }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,6 +34,8 @@ class Speculation {
     // Fewer where they seldom hold, none where the step is full without them.
     bool adapts = false;
     int32_t cheap_tokens = 16;  // of a step: up to so many, one more costs little
+    // Guesses end before an id that is outside, such as one of a prompt table's rows.
+    int32_t vocab_size = std::numeric_limits<int32_t>::max();
   };
 
   // `proposer`: null = nothing is guessed; else it must outlive this.

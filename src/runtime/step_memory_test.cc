@@ -106,6 +106,7 @@ class CountingRunner : public exec::Runner {
   const exec::RunnerLimits& limits() const override { return inner_->limits(); }
   std::span<const exec::CacheGroup> groups() const override { return inner_->groups(); }
   int32_t vocab_size() const override { return inner_->vocab_size(); }
+  int32_t embedding_width() const override { return inner_->embedding_width(); }
 
  private:
   // All that was drawn is posted by now. How late the outbox is depends on the machine, and with it

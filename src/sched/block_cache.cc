@@ -8,9 +8,9 @@
 
 namespace nereid::sched {
 
-std::span<const TokenId> BlockPool::tokens_of(const Contents& contents, size_t block) const {
+TokenRun BlockPool::run_of(const Contents& contents, size_t block) const {
   const auto size = static_cast<size_t>(tokens_per_block_);
-  return contents.tokens.subspan(block * size, size);
+  return contents.run().subrun(block * size, size);
 }
 
 PrefixHit BlockPool::match(const Contents& contents) const {
@@ -23,7 +23,7 @@ PrefixHit BlockPool::match(const Contents& contents) const {
   if (at == kNoNode) return hit;
   std::vector<NodeId> path = {at};
   for (size_t i = 0; i < full; ++i) {
-    const NodeId child = tree_.find(path.back(), contents.keys[i], tokens_of(contents, i));
+    const NodeId child = tree_.find(path.back(), contents.keys[i], run_of(contents, i));
     if (child == kNoNode) break;
     path.push_back(child);
   }
@@ -34,7 +34,7 @@ PrefixHit BlockPool::match(const Contents& contents) const {
   hit.num_tokens = static_cast<int32_t>(hit.blocks.size() * size);
   hit.num_missed -= static_cast<int32_t>(hit.blocks.size());
   if (!config_.enable_partial_reuse) return hit;
-  const auto best = tree_.best_child(at, contents.tokens.subspan(hit.blocks.size() * size));
+  const auto best = tree_.best_child(at, contents.run().subrun(hit.blocks.size() * size));
   if (best.node == kNoNode) return hit;
   hit.partial = tree_.ref(best.node);
   hit.num_tokens += best.num_tokens;
@@ -98,24 +98,24 @@ NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32
   const auto index = static_cast<size_t>(table.num_published);
   const Block& block = groups_[0][table.groups[0].blocks[index]];
   if (block.suspect) return kNoNode;
-  const auto tokens = contents.tokens.subspan(index * tokens_per_block_, num_tokens);
+  const TokenRun run = contents.run().subrun(index * tokens_per_block_, num_tokens);
   const bool tail = num_tokens < tokens_per_block_;
   const BlockKey before = index > 0 ? contents.keys[index - 1] : root_key(contents.root);
-  const BlockKey key = tail ? block_key(before, tokens) : contents.keys[index];
+  const BlockKey key = tail ? block_key(before, run) : contents.keys[index];
   NodeId parent = index > 0 ? table.last.id : tree_.find_root(contents.root);
   if (parent != kNoNode) {
-    const NodeId found = tree_.find(parent, key, tokens);
+    const NodeId found = tree_.find(parent, key, run);
     if (found != kNoNode) {
       attach_all(found, table, contents);
       return found;
     }
-    if (tail && tree_.best_child(parent, tokens).num_tokens == num_tokens) return kNoNode;
+    if (tail && tree_.best_child(parent, run).num_tokens == num_tokens) return kNoNode;
   }
   // It may have been published when another holder of the block ended.
   if (block.node != kNoNode && tree_[block.node].num_tokens >= num_tokens) return kNoNode;
   if (tree_.has_key(key)) return kNoNode;  // other contents collide with these: the first ones stay
   if (parent == kNoNode) parent = tree_.add_root(contents.root);
-  const NodeId node = tree_.add(parent, key, tokens);
+  const NodeId node = tree_.add(parent, key, run);
   attach_all(node, table, contents);
   if (!tree_.is_complete(node)) return node;
   if (const NodeId useless = tree_.subsumed_sibling(node); useless != kNoNode) forget(useless);
@@ -133,7 +133,7 @@ void BlockPool::attach_all(NodeId node, const BlockTable& table, const Contents&
     const NodeId shorter = groups_[g][id].node;
     groups_[g].fill(id, node, retention);
     tree_[node].blocks[g] = id;
-    events_.stored(g, tree_[node], tree_[tree_[node].parent], tree_.tokens(node),
+    events_.stored(g, tree_[node], tree_[tree_[node].parent], tree_.run(node).tokens,
                    retention.priority);
     if (shorter == kNoNode) continue;
     tree_[shorter].blocks[g] = kNoBlock;

@@ -16,18 +16,21 @@ constexpr int kT = 4;
 // A text with its real keys.
 struct Text {
   std::vector<TokenId> tokens;
+  std::vector<InputKey> input_keys;
   std::vector<BlockKey> keys;
   KvCacheRetentionConfig retention;
 
-  explicit Text(std::vector<TokenId> t) : tokens(std::move(t)) {
+  explicit Text(std::vector<TokenId> t, std::vector<InputKey> k = {})
+      : tokens(std::move(t)), input_keys(std::move(k)) {
     BlockKey key = root_key("");
     for (size_t i = 0; i + kT <= tokens.size(); i += kT)
-      keys.push_back(key = block_key(key, std::span(tokens).subspan(i, kT)));
+      keys.push_back(key = block_key(key, TokenRun{tokens, input_keys}.subrun(i, kT)));
   }
   Contents all() const { return first(tokens.size()); }
   Contents first(size_t n) const {
     return {.keys = keys,
             .tokens = std::span(tokens).first(n),
+            .input_keys = input_keys,
             .retention = &retention,
             .num_prompt = static_cast<int32_t>(tokens.size())};
   }
@@ -53,6 +56,30 @@ std::vector<BlockId> run(BlockPool& pool, const Text& text, Release how = Releas
   pool.release(table, how);
   pool.check(0);
   return blocks;
+}
+
+// Ids 6 to 10 with keys at positions 5 and 6: equal ids with another key are another text.
+TEST(InputKeys, TellEqualIdsApart) {
+  const std::vector<TokenId> ids = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const auto text = [&](uint64_t low, uint64_t high, size_t num_keys) {
+    std::vector<InputKey> keys(num_keys);
+    if (num_keys > 6) keys[5].low = low, keys[6].high = high;
+    return Text(ids, keys);
+  };
+  BlockPool pool({.groups = {{.num_blocks = 32}}, .tokens_per_block = kT});
+  run(pool, text(1, 2, 7));
+  const auto found = [&](const Text& t) { return pool.match(t.prompt()).num_tokens; };
+  EXPECT_EQ(found(text(1, 2, 7)), 9);
+  EXPECT_EQ(found(text(1, 2, 10)), 9);  // zeros are none
+  EXPECT_EQ(found(text(2, 2, 7)), 5);
+  EXPECT_EQ(found(text(1, 3, 7)), 6);
+  EXPECT_EQ(found(text(0, 0, 0)), 5);
+  run(pool, text(0, 0, 0));
+  run(pool, text(2, 2, 10));
+  for (const Text& t : {text(1, 2, 7), text(2, 2, 7), text(0, 0, 0), text(0, 0, 9)})
+    EXPECT_EQ(found(t), 9);
+  pool.forget_everything();
+  EXPECT_EQ(found(text(1, 2, 7)), 0);
 }
 
 TEST(PartialReuse, CopiesTheBestMatchingChild) {

@@ -57,8 +57,11 @@ struct Contents {
   std::string_view root;            // bytes that the prefix belongs to: salt, adapter, media
   std::span<const BlockKey> keys;   // of its full blocks, chained from root_key(root)
   std::span<const TokenId> tokens;  // all that are known
+  std::span<const InputKey> input_keys = {};          // of leading tokens
   const KvCacheRetentionConfig* retention = nullptr;  // null: defaults
   int32_t num_prompt = 0;                             // leading tokens that are the prompt
+
+  TokenRun run() const { return {tokens, input_keys}; }
 };
 
 // The cached blocks that begin like some contents; valid until the pool changes. Every group can go
@@ -190,7 +193,7 @@ class BlockPool {
   void make_writable(size_t g, BlockTable& table, size_t index, int32_t first_written);
 
   // block_cache.cc: contents
-  std::span<const TokenId> tokens_of(const Contents& contents, size_t block) const;
+  TokenRun run_of(const Contents& contents, size_t block) const;
   size_t num_served(std::span<const NodeId> path) const;
   NodeId store(const BlockTable& table, const Contents& contents, int32_t num_tokens);
   void attach_all(NodeId node, const BlockTable& table, const Contents& contents);

@@ -25,6 +25,7 @@ constexpr uint64_t kGarbage = 0xBAD;
 struct FuzzText {
   std::string root;
   std::vector<TokenId> tokens;
+  std::vector<InputKey> input_keys;
   std::vector<BlockKey> keys;
   KvCacheRetentionConfig retention;
 
@@ -32,12 +33,16 @@ struct FuzzText {
     return {.root = root,
             .keys = keys,
             .tokens = std::span(tokens).first(num_tokens),
+            .input_keys = input_keys,
             .retention = &retention,
             .num_prompt = static_cast<int32_t>(tokens.size() / 2)};
   }
   // What position p of a group holds once it is computed: all that it depends on.
   uint64_t cell(size_t group, int p) const {
-    return hash64(tokens.data(), (p + 1) * sizeof(TokenId), hash64(root) + 1 + group);
+    uint64_t before = hash64(root) + 1 + group;
+    for (int i = 0; i <= p && i < static_cast<int>(input_keys.size()); ++i)
+      before += (i + 1) * input_keys[i].low;
+    return hash64(tokens.data(), (p + 1) * sizeof(TokenId), before);
   }
 };
 
@@ -70,6 +75,23 @@ struct Mirror {
     int level = 0, priority = 0;
   };
   std::array<std::map<uint64_t, Entry>, kMaxGroups> groups;
+  // Events do not tell them: of blocks that have some.
+  std::map<uint64_t, std::vector<InputKey>> input_keys;
+
+  // Leading tokens that an entry has in common with `run`.
+  int64_t common(uint64_t hash, const Entry& entry, const TokenRun& run) const {
+    const auto found = input_keys.find(hash);
+    const TokenRun own{entry.tokens, found == input_keys.end() ? std::span<const InputKey>()
+                                                               : std::span(found->second)};
+    const auto key = [](const TokenRun& r, size_t i) {
+      return i < r.keys.size() ? r.keys[i] : InputKey();
+    };
+    size_t n = 0;
+    while (n < std::min(own.tokens.size(), run.tokens.size()) && own.tokens[n] == run.tokens[n] &&
+           key(own, n) == key(run, n))
+      ++n;
+    return static_cast<int64_t>(n);
+  }
 
   void apply(const std::vector<KvCacheEvent>& events, uint64_t& next_id) {
     for (const KvCacheEvent& e : events) {
@@ -110,22 +132,24 @@ struct Mirror {
     while ((blocks + 1) * t <= static_cast<int>(c.tokens.size())) {
       const auto found = entries.find(c.keys[blocks]);
       if (found == entries.end() || found->second.parent != at ||
-          !std::ranges::equal(found->second.tokens, c.tokens.subspan(blocks * t, t)))
+          common(found->first, found->second, c.run().subrun(blocks * t, t)) != t)
         break;
       at = found->first;
       ++blocks;
     }
     while (!serves(c, t, blocks, config)) --blocks;
     at = blocks > 0 ? std::optional(c.keys[blocks - 1]) : std::nullopt;
-    const auto rest = c.tokens.subspan(blocks * t);
+    const TokenRun rest = c.run().subrun(blocks * t);
     int64_t best = 0;
     for (const auto& [hash, entry] : entries) {
-      if (entry.parent != at || hash != block_key(at.value_or(root_key(c.root)), entry.tokens))
-        continue;
+      const auto keys = input_keys.find(hash);
+      TokenRun run{entry.tokens};
+      if (keys != input_keys.end()) run.keys = keys->second;
+      if (entry.parent != at || hash != block_key(at.value_or(root_key(c.root)), run)) continue;
       bool complete = true;
       for (size_t g = 1; g < config.groups.size(); ++g) complete &= groups[g].contains(hash);
       if (!complete) continue;
-      best = std::max(best, std::ranges::mismatch(entry.tokens, rest).in2 - rest.begin());
+      best = std::max(best, common(hash, entry, rest));
     }
     return {blocks * t + (config.enable_partial_reuse ? static_cast<int>(best) : 0), blocks};
   }
@@ -207,9 +231,26 @@ class PoolTraffic {
     text.keys.clear();
     BlockKey parent = root_key(text.root);
     for (size_t i = 0; (i + 1) * t_ <= text.tokens.size(); ++i) {
-      parent = block_key(parent, std::span(text.tokens).subspan(i * t_, t_));
+      parent = block_key(parent, run_of(text).subrun(i * t_, t_));
       if (weak_keys_) parent %= 5;
       text.keys.push_back(parent);
+    }
+    if (!text.input_keys.empty()) tell_mirror(text);
+  }
+
+  static TokenRun run_of(const FuzzText& text) { return {text.tokens, text.input_keys}; }
+
+  // The input keys of every block and of every tail that it could be cached with.
+  void tell_mirror(const FuzzText& text) {
+    BlockKey parent = root_key(text.root);
+    for (size_t begin = 0; begin < text.tokens.size(); begin += t_) {
+      const size_t most = std::min<size_t>(t_, text.tokens.size() - begin);
+      for (size_t n = 1; n <= most; ++n) {
+        const TokenRun run = run_of(text).subrun(begin, n);
+        if (std::ranges::any_of(run.keys, [](const InputKey& k) { return k != InputKey(); }))
+          mirror_.input_keys[block_key(parent, run)].assign(run.keys.begin(), run.keys.end());
+      }
+      if (begin / t_ < text.keys.size()) parent = text.keys[begin / t_];
     }
   }
 
@@ -221,6 +262,11 @@ class PoolTraffic {
     if (pick(0, 3) == 0) text.tokens.resize(pick(0, text.tokens.size()));
     for (TokenId t : random_tokens(pick(text.tokens.empty() ? 1 : 0, 20))) text.tokens.push_back(t);
     if (static_cast<int>(text.tokens.size()) > most_tokens_) text.tokens.resize(most_tokens_);
+    if (pick(0, 3) == 0) {
+      text.input_keys.resize(text.tokens.size());
+      text.input_keys[pick(0, text.tokens.size() - 1)].low = pick(0, 2);
+    }
+    text.input_keys.resize(std::min(text.input_keys.size(), text.tokens.size()));
     set_keys(text);
     text.retention = {};
     if (retention_ && pick(0, 1)) {
@@ -327,6 +373,8 @@ class PoolTraffic {
     Seq child{.text = parent.text};
     if (has_holes(parent) && shared < parent.earlier) return;  // its window lies behind
     child.text.tokens.resize(shared);
+    child.text.input_keys.resize(
+        std::min(child.text.input_keys.size(), static_cast<size_t>(shared)));
     for (TokenId t : random_tokens(pick(1, 8))) child.text.tokens.push_back(t);
     if (static_cast<int>(child.text.tokens.size()) > most_tokens_) return;
     set_keys(child.text);

@@ -22,9 +22,17 @@ inline uint64_t mix(uint64_t h, uint64_t value) {
   return h ^ (h >> 32);
 }
 
-inline uint64_t prefix_hash(std::span<const TokenId> tokens) {
+// What the model reads at a position: with an input key not what the id alone stands for.
+inline TokenId input_at(const SequenceSpec& s, int position, TokenId token) {
+  const auto p = static_cast<size_t>(position);
+  return p < s.input_keys.size() ? token + kVocab * static_cast<TokenId>(s.input_keys[p].low)
+                                 : token;
+}
+
+inline uint64_t prefix_hash(const SequenceSpec& s, std::span<const TokenId> tokens) {
   uint64_t h = kNothing;
-  for (TokenId t : tokens) h = mix(h, static_cast<uint64_t>(t));
+  for (int p = 0; p < static_cast<int>(tokens.size()); ++p)
+    h = mix(h, static_cast<uint64_t>(input_at(s, p, tokens[p])));
   return h;
 }
 
@@ -60,7 +68,8 @@ struct LaunchedRow {
     const auto known = r.sequence->tokens(r.beam);
     const int num_known = static_cast<int>(known.size());
     for (int p = r.start; p < r.end() - r.input_on_device; ++p)
-      input.push_back(p < num_known ? known[p] : r.sequence->drafts()[p - num_known]);
+      input.push_back(
+          input_at(*spec, p, p < num_known ? known[p] : r.sequence->drafts()[p - num_known]));
     for (size_t g = 0; g < num_groups; ++g) {
       const auto blocks = r.sequence->block_table(r.beam, g);
       tables.emplace_back(blocks.begin(), blocks.end());
@@ -202,7 +211,7 @@ inline Outcome reference(const SequenceSpec& s, const Limits& l) {
   while (out.reason == FinishReason::kNotFinished) {
     const int num_output = static_cast<int>(out.text.size());
     const auto banned = banned_ids(s, num_output);
-    const TokenId t = draw_token(prefix_hash(all), s, banned);
+    const TokenId t = draw_token(prefix_hash(s, all), s, banned);
     if (num_output >= s.sampling.min_tokens.value_or(0) &&
         std::ranges::find(s.end_ids, t) != s.end_ids.end()) {
       out.reason = FinishReason::kEndId;
@@ -256,7 +265,7 @@ inline std::vector<Outcome> reference_beams(const SequenceSpec& s, const Limits&
       std::vector<TokenId> tokens = s.prompt;
       tokens.insert(tokens.end(), live[b].text.begin(), live[b].text.end());
       const auto banned = banned_ids(s, length - 1);
-      for (const TokenLogProb& p : likeliest(prefix_hash(tokens), banned, kVocab)) {
+      for (const TokenLogProb& p : likeliest(prefix_hash(s, tokens), banned, kVocab)) {
         Beam next{.text = live[b].text, .cum = live[b].cum + p.log_prob, .parent = b};
         next.rank = next.cum + c.beam_search_diversity_rate.value_or(0) * static_cast<float>(b);
         next.text.push_back(p.token);

@@ -9,16 +9,39 @@
 namespace nereid::sched {
 namespace {
 
-int32_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return static_cast<int32_t>(std::ranges::mismatch(a, b).in1 - a.begin());
+InputKey key_at(const TokenRun& run, size_t i) {
+  return i < run.keys.size() ? run.keys[i] : InputKey();
+}
+
+// Up to the last that is not zero.
+std::span<const InputKey> keys_of(const TokenRun& run) {
+  size_t size = run.keys.size();
+  while (size > 0 && run.keys[size - 1] == InputKey()) --size;
+  return run.keys.first(size);
+}
+
+int32_t common_prefix(const TokenRun& a, const TokenRun& b) {
+  const auto same = std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
+  if (a.keys.empty() && b.keys.empty()) return static_cast<int32_t>(same);
+  for (int32_t i = 0; i < same; ++i)
+    if (key_at(a, i) != key_at(b, i)) return i;
+  return static_cast<int32_t>(same);
 }
 
 }  // namespace
 
 BlockKey root_key(std::string_view root) { return root.empty() ? 0 : hash64(root); }
 
-BlockKey block_key(BlockKey parent, std::span<const TokenId> tokens) {
-  return hash64(tokens.data(), tokens.size_bytes(), parent);
+TokenRun TokenRun::subrun(size_t first, size_t count) const {
+  const auto rest = keys.subspan(std::min(first, keys.size()));
+  return {tokens.subspan(first, count), rest.first(std::min(count, rest.size()))};
+}
+
+BlockKey block_key(BlockKey parent, const TokenRun& run) {
+  const BlockKey key = hash64(run.tokens.data(), run.tokens.size_bytes(), parent);
+  const auto keys = keys_of(run);
+  // The other seed: keys that look like tokens must not give the hash of a longer text.
+  return keys.empty() ? key : hash64(keys.data(), keys.size_bytes(), ~key);
 }
 
 PrefixTree::PrefixTree(size_t num_groups, int32_t tokens_per_block, int32_t num_blocks)
@@ -28,8 +51,11 @@ PrefixTree::PrefixTree(size_t num_groups, int32_t tokens_per_block, int32_t num_
   index_.reserve(num_blocks);
 }
 
-std::span<const TokenId> PrefixTree::tokens(NodeId id) const {
-  return std::span(tokens_).subspan(id * tokens_per_block_, nodes_[id].num_tokens);
+TokenRun PrefixTree::run(NodeId id) const {
+  TokenRun run{std::span(tokens_).subspan(id * tokens_per_block_, nodes_[id].num_tokens)};
+  if (input_keys_.empty()) return run;
+  if (const auto found = input_keys_.find(id); found != input_keys_.end()) run.keys = found->second;
+  return run;
 }
 
 bool PrefixTree::is_complete(NodeId id) const {
@@ -55,20 +81,22 @@ NodeId PrefixTree::add_root(std::string_view root) {
   return id;
 }
 
-NodeId PrefixTree::find(NodeId parent, BlockKey key, std::span<const TokenId> tokens) const {
+NodeId PrefixTree::find(NodeId parent, BlockKey key, const TokenRun& run) const {
   const auto found = index_.find(key);
   if (found == index_.end()) return kNoNode;
   const NodeId id = found->second;
-  const bool same = nodes_[id].parent == parent && std::ranges::equal(this->tokens(id), tokens);
+  const TokenRun own = this->run(id);
+  const bool same = nodes_[id].parent == parent && own.tokens.size() == run.tokens.size() &&
+                    static_cast<size_t>(common_prefix(own, run)) == run.tokens.size();
   return same ? id : kNoNode;
 }
 
-PrefixTree::Match PrefixTree::best_child(NodeId parent, std::span<const TokenId> tokens) const {
+PrefixTree::Match PrefixTree::best_child(NodeId parent, const TokenRun& run) const {
   Match best;
   int seen = 0;
   for (NodeId id = nodes_[parent].first_child; id != kNoNode && seen < kMaxSiblings;
        id = nodes_[id].next, ++seen) {
-    const int32_t n = common_prefix(this->tokens(id), tokens);
+    const int32_t n = common_prefix(this->run(id), run);
     if (n > best.num_tokens && is_complete(id)) best = {id, n};
   }
   return best;
@@ -79,15 +107,16 @@ NodeId PrefixTree::subsumed_sibling(NodeId node) const {
   for (NodeId id = nodes_[nodes_[node].parent].first_child; id != kNoNode && seen < kMaxSiblings;
        id = nodes_[id].next, ++seen) {
     if (nodes_[id].num_tokens < nodes_[node].num_tokens &&
-        common_prefix(tokens(id), tokens(node)) == nodes_[id].num_tokens)
+        common_prefix(run(id), run(node)) == nodes_[id].num_tokens)
       return id;
   }
   return kNoNode;
 }
 
-NodeId PrefixTree::add(NodeId parent, BlockKey key, std::span<const TokenId> tokens) {
+NodeId PrefixTree::add(NodeId parent, BlockKey key, const TokenRun& run) {
+  const auto& tokens = run.tokens;
   NEREID_CHECK(!tokens.empty() && tokens.size() <= tokens_per_block_);
-  NEREID_CHECK(is_root(parent) || this->tokens(parent).size() == tokens_per_block_);
+  NEREID_CHECK(is_root(parent) || this->run(parent).tokens.size() == tokens_per_block_);
   const NodeId id = new_node();
   Node& node = nodes_[id];
   node.key = key;
@@ -97,6 +126,8 @@ NodeId PrefixTree::add(NodeId parent, BlockKey key, std::span<const TokenId> tok
   if (node.next != kNoNode) nodes_[node.next].prev = id;
   nodes_[parent].first_child = id;
   std::ranges::copy(tokens, tokens_.begin() + static_cast<ptrdiff_t>(id * tokens_per_block_));
+  if (const auto keys = keys_of(run); !keys.empty())
+    input_keys_[id].assign(keys.begin(), keys.end());
   NEREID_CHECK(index_.emplace(key, id).second);
   return id;
 }
@@ -126,6 +157,7 @@ void PrefixTree::remove_leaf(NodeId id, std::vector<RemovedNode>& removed) {
     nodes_[node.parent].first_child = node.next;
   }
   index_.erase(node.key);
+  input_keys_.erase(id);
   node = {};
   unused_.push_back(id);
 }
@@ -133,6 +165,7 @@ void PrefixTree::remove_leaf(NodeId id, std::vector<RemovedNode>& removed) {
 void PrefixTree::clear() {
   nodes_.clear();
   tokens_.clear();
+  input_keys_.clear();
   unused_.clear();
   index_.clear();
   roots_.clear();
@@ -170,9 +203,11 @@ void PrefixTree::check() const {
       const auto found = index_.find(node.key);
       NEREID_CHECK(found != index_.end() && found->second == id);
       NEREID_CHECK(nodes_[node.parent].serial != 0 && node.blocks[0] != kNoBlock);
-      NEREID_CHECK(node.first_child == kNoNode || tokens(id).size() == tokens_per_block_);
+      NEREID_CHECK(node.first_child == kNoNode || run(id).tokens.size() == tokens_per_block_);
     }
   }
+  for (const auto& [id, keys] : input_keys_)
+    NEREID_CHECK(keys.size() <= run(id).tokens.size() && keys_of(run(id)).size() == keys.size());
   NEREID_CHECK(roots == roots_.size() && used == roots + index_.size() && below == index_.size());
   NEREID_CHECK(used + unused_.size() == nodes_.size());
 }

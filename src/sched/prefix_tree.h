@@ -17,7 +17,23 @@ namespace nereid::sched {
 // only: every hit is compared by tokens, parent and root.
 using BlockKey = uint64_t;
 BlockKey root_key(std::string_view root);
-BlockKey block_key(BlockKey parent, std::span<const TokenId> tokens);
+
+// Tells apart inputs that have the same id, such as rows of different prompt tables: all zero for a
+// token that is nothing but its id, else a digest that stands for the whole input.
+struct InputKey {
+  uint64_t low = 0, high = 0;
+  bool operator==(const InputKey&) const = default;
+};
+
+// Tokens, and the keys of the leading ones; those behind have none.
+struct TokenRun {
+  std::span<const TokenId> tokens;
+  std::span<const InputKey> keys = {};
+
+  TokenRun subrun(size_t first, size_t count = std::dynamic_extent) const;
+};
+
+BlockKey block_key(BlockKey parent, const TokenRun& run);
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
@@ -63,30 +79,29 @@ class PrefixTree {
   }
   bool is_root(NodeId id) const { return nodes_[id].num_tokens == 0; }
   bool is_complete(NodeId id) const;  // every group has a block of it
-  std::span<const TokenId> tokens(NodeId id) const;
+  TokenRun run(NodeId id) const;
   int32_t num_with_block(size_t group) const;
   int32_t num_nodes() const { return static_cast<int32_t>(index_.size()); }  // without roots
 
   NodeId find_root(std::string_view root) const;  // kNoNode: nothing is cached under it
   NodeId add_root(std::string_view root);         // a new one; the caller adds a child at once
 
-  // The child of `parent` that holds exactly these tokens.
-  NodeId find(NodeId parent, BlockKey key, std::span<const TokenId> tokens) const;
+  // The child of `parent` that holds exactly this.
+  NodeId find(NodeId parent, BlockKey key, const TokenRun& run) const;
   bool has_key(BlockKey key) const { return index_.contains(key); }
 
   struct Match {
     NodeId node = kNoNode;
     int32_t num_tokens = 0;
   };
-  // The complete child with the most leading tokens in common with `tokens`; none in common: no
-  // node.
-  Match best_child(NodeId parent, std::span<const TokenId> tokens) const;
+  // The complete child with the most leading tokens in common with `run`; none in common: no node.
+  Match best_child(NodeId parent, const TokenRun& run) const;
 
   // A sibling whose tokens `node` begins with, so that it is of no more use.
   NodeId subsumed_sibling(NodeId node) const;
 
   // `key` is not in use; 1 to T tokens. The caller sets its blocks at once.
-  NodeId add(NodeId parent, BlockKey key, std::span<const TokenId> tokens);
+  NodeId add(NodeId parent, BlockKey key, const TokenRun& run);
 
   // Takes `top` and all below it away and appends them to `removed`; a root goes with its last
   // child.
@@ -101,7 +116,8 @@ class PrefixTree {
 
   size_t num_groups_, tokens_per_block_;
   std::vector<Node> nodes_;
-  std::vector<TokenId> tokens_;  // [node, T]
+  std::vector<TokenId> tokens_;                                    // [node, T]
+  absl::flat_hash_map<NodeId, std::vector<InputKey>> input_keys_;  // of nodes that have some
   std::vector<NodeId> unused_;
   absl::flat_hash_map<BlockKey, NodeId> index_;  // all nodes but the roots
   absl::flat_hash_map<std::string, NodeId> roots_;

@@ -131,8 +131,13 @@ class Traffic {
       const Client& c = std::next(clients_.begin(), pick(0, clients_.size() - 1))->second;
       s.prompt = c.spec.prompt;
       s.prompt.insert(s.prompt.end(), c.text.begin(), c.text.end());
+      s.input_keys = c.spec.input_keys;
     }
     for (TokenId t : random_tokens(pick(s.prompt.empty() ? 1 : 0, 12))) s.prompt.push_back(t);
+    if (pick(0, 3) == 0) {
+      s.input_keys.resize(s.prompt.size());
+      s.input_keys[pick(0, s.prompt.size() - 1)].low = pick(0, 2);
+    }
     if (pick(0, 1)) s.end_ids = random_tokens(pick(1, 2));
     if (pick(0, 3) == 0) s.stop_words = {random_tokens(1), random_tokens(2)};
     if (pick(0, 3) == 0) s.sampling.min_tokens = pick(0, s.max_new_tokens);

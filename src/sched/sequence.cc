@@ -74,7 +74,8 @@ std::span<const BlockKey> Sequence::keys() {
   const size_t size = static_cast<size_t>(tokens_per_block_);
   while ((keys_.size() + 1) * size <= tokens_.size()) {
     const BlockKey parent = keys_.empty() ? root_key(spec_.cache_salt) : keys_.back();
-    keys_.push_back(block_key(parent, std::span(tokens_).subspan(keys_.size() * size, size)));
+    keys_.push_back(
+        block_key(parent, TokenRun{tokens_, spec_.input_keys}.subrun(keys_.size() * size, size)));
   }
   return keys_;
 }
@@ -83,6 +84,7 @@ Contents Sequence::contents() {
   return {.root = spec_.cache_salt,
           .keys = keys(),
           .tokens = tokens_,
+          .input_keys = spec_.input_keys,
           .retention = spec_.retention ? &*spec_.retention : nullptr,
           .num_prompt = num_prompt_};
 }

@@ -22,6 +22,10 @@ struct SequenceSpec {
   RequestId id = 0;      // unique among the sequences of one scheduler, not 0
   RequestId leader = 0;  // another sequence of the same group with the same prompt; 0 = none
   std::vector<TokenId> prompt;
+  // Of the prompt, ids that the model does not know are rows of `prompt_table`, the first one
+  // beginning at the end of its vocabulary. Null: there are none.
+  std::shared_ptr<const std::vector<uint16_t>> prompt_table;  // bf16 [rows, width]
+  std::vector<InputKey> input_keys;                           // of the prompt; empty: it needs none
   int32_t max_new_tokens = 0;
   std::vector<TokenId> end_ids;                  // a drawn one ends the sequence and is not kept
   std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept

@@ -22,6 +22,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -97,17 +98,23 @@ struct CacheView {
   KeyLayout layout = KeyLayout::kLines;
 };
 
+// A token t < kFirstEmbedding / 2 is no id: row t - kFirstEmbedding of StepView::embeddings stands
+// in place of its row of the table.
+inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
+
 // The arrays of one step, in device memory.
 struct StepView {
-  const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t]
+  const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t], or an embedding
   const int32_t* slot_tokens = nullptr;   // [slots], drawn by the step before, host unaware
   const int32_t* positions = nullptr;     // [n]
   const int32_t* row_of_token = nullptr;  // [n]
   const int32_t* row_begin = nullptr;     // [num_rows + 1] first token of each sequence
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
   const int32_t* logit_tokens = nullptr;  // [m] tokens whose logits are wanted
+  const BF16* embeddings = nullptr;       // [num_embeddings, width of the embedding table]
   int32_t num_rows = 0;                   // sequences in this step
   int32_t max_blocks = 0;
+  int32_t num_embeddings = 0;
 };
 
 inline constexpr int32_t kNone = -1;

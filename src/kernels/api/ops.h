@@ -22,8 +22,9 @@
 namespace nereid::kernels {
 
 // out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
-// before, host unaware). An id outside the table (such as the -1 of a failed draw) gives zeros. The
-// row is multiplied by `scale`.
+// before, host unaware) or, from kFirstEmbedding on, for a row of step.embeddings in place of the
+// table's. An id outside the table (such as the -1 of a failed draw) and a row that is not there
+// give zeros. The row is multiplied by `scale`.
 template <class F>
 struct EmbedOf {
   static constexpr std::string_view kName = "embed";
@@ -31,7 +32,7 @@ struct EmbedOf {
   typename F::Weight table;                        // [vocab, hidden]
   float scale = 1;
   typename F::Value out;       // f32 [n, hidden]
-  typename F::Step step = {};  // tokens, slot_tokens
+  typename F::Step step = {};  // tokens, slot_tokens, embeddings
 
   static constexpr auto fields() {
     return std::tuple(matrix("table", &EmbedOf::table), attribute("scale", &EmbedOf::scale),

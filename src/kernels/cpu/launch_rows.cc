@@ -39,6 +39,13 @@ bool float_table(const Op& op, const DeviceInfo&) {
   return op.table.format.is_float();
 }
 
+// In place of the table's row; without one, zeros.
+void embed_given(const Embed& a, int64_t row, float* out) {
+  const bool known = row < a.step.num_embeddings;
+  for (int64_t c = 0; c < a.out.cols; ++c)
+    out[c] = known ? to_float(a.step.embeddings[row * a.out.cols + c]) * a.scale : 0.0f;
+}
+
 Status launch_embed(const Embed& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const StepView& step = a.step;
@@ -46,8 +53,12 @@ Status launch_embed(const Embed& a, ThreadPool& pool) {
   for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t id = step.tokens[i];
-      if (id < 0) id = step.slot_tokens ? step.slot_tokens[-1 - id] : -1;
       float* const out = a.out.row<float>(i);
+      if (id < kFirstEmbedding / 2) {
+        embed_given(a, id - kFirstEmbedding, out);
+        continue;
+      }
+      if (id < 0) id = step.slot_tokens ? step.slot_tokens[-1 - id] : -1;
       if (id >= 0 && id < a.table.n)
         for_row(a.table, id, [&](int64_t c, float value) { out[c] = value * a.scale; });
       else

@@ -9,12 +9,19 @@ namespace {
 constexpr int kThreads = 128;
 
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
+                             const __nv_bfloat16* embeddings, int64_t num_embeddings,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
                              int64_t out_stride, float scale) {
   let_next_begin();
   wait_for_previous();
   int64_t id = tokens[blockIdx.x];
-  if (id < 0) id = slot_tokens ? slot_tokens[-1 - id] : -1;
+  if (id < kFirstEmbedding / 2) {
+    id -= kFirstEmbedding;
+    table = embeddings;
+    vocab = num_embeddings;
+  } else if (id < 0) {
+    id = slot_tokens ? slot_tokens[-1 - id] : -1;
+  }
   // An id that is none (a failed draw of the step before) must not read outside of the table.
   const bool known = id >= 0 && id < vocab;
   const __nv_bfloat16* from = table + (known ? id : 0) * hidden;
@@ -44,10 +51,11 @@ __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* r
 }
 
 cudaError_t launch(const Embed& a, const Scratch&, cudaStream_t stream) {
-  return launch_overlapped(embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0,
-                           stream, a.step.tokens, a.step.slot_tokens,
-                           static_cast<const __nv_bfloat16*>(a.table.data), a.table.n, a.table.k,
-                           static_cast<float*>(a.out.data), a.out.stride, a.scale);
+  return launch_overlapped(
+      embed_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads, 0, stream,
+      a.step.tokens, a.step.slot_tokens, reinterpret_cast<const __nv_bfloat16*>(a.step.embeddings),
+      int64_t{a.step.num_embeddings}, static_cast<const __nv_bfloat16*>(a.table.data), a.table.n,
+      a.table.k, static_cast<float*>(a.out.data), a.out.stride, a.scale);
 }
 
 cudaError_t launch(const AddPositions& a, const Scratch&, cudaStream_t stream) {

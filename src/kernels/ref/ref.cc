@@ -59,10 +59,19 @@ double activate(Activation activation, double x) {
 void reference(const Embed& a) {
   for (int64_t i = 0; i < a.out.rows; ++i) {
     int64_t id = a.step.tokens[i];
+    float* const out = a.out.row<float>(i);
+    if (id < kFirstEmbedding / 2) {
+      const int64_t row = id - kFirstEmbedding;
+      for (int64_t c = 0; c < a.out.cols; ++c)
+        out[c] = row < a.step.num_embeddings
+                     ? to_float(a.step.embeddings[row * a.out.cols + c]) * a.scale
+                     : 0;
+      continue;
+    }
     if (id < 0) id = a.step.slot_tokens ? a.step.slot_tokens[-1 - id] : -1;
     const bool known = id >= 0 && id < a.table.n;
     for (int64_t c = 0; c < a.out.cols; ++c)
-      a.out.row<float>(i)[c] = known ? weight_at(a.table, id, c) * a.scale : 0;
+      out[c] = known ? weight_at(a.table, id, c) * a.scale : 0;
   }
 }
 

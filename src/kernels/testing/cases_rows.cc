@@ -52,12 +52,15 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale) {
   Case<Embed> c;
   c.name = fmt::format("tokens={} hidden={} layout={} scale={}", s.tokens, s.width,
                        static_cast<int>(layout), scale);
+  constexpr int64_t kNumGiven = 3;  // embeddings; a token asks for one more
   const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < s.tokens; ++i)
     tokens.push_back(static_cast<int32_t>(i % 5 == 3   ? -1 - i % 3
                                           : i % 7 == 6 ? vocab
+                                          : i % 4 == 1 ? kFirstEmbedding + i % (kNumGiven + 1)
                                                        : i * 11 % vocab));
+  const Offset given = c.before.add(noise_bf16(4, kNumGiven * hidden));
   const Offset ids = c.before.add(tokens);
   const Offset slots = c.before.add(std::vector<int32_t>{5, -1, 36});
   const std::vector<BF16> values = noise_bf16(3, vocab * hidden);
@@ -75,6 +78,8 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale) {
     Embed a;
     a.step.tokens = ints(base, ids, begin);
     a.step.slot_tokens = ints(base, slots, 0);
+    a.step.embeddings = reinterpret_cast<const BF16*>(base + given);
+    a.step.num_embeddings = kNumGiven;
     a.table = {base + table, layout, vocab, hidden};
     a.scale = scale;
     a.out = view(base, out, DType::kF32, begin, count, hidden, stride);

@@ -1,0 +1,47 @@
+// Digests of rows: of a cryptographic hash, since equal ones are taken for equal rows.
+#include "runtime/prompt_table.h"
+
+#include <openssl/sha.h>
+
+#include <array>
+#include <cstring>
+#include <span>
+
+namespace nereid::runtime {
+namespace {
+
+// The extra id, then the row.
+sched::InputKey digest(uint64_t extra_id, std::span<const uint16_t> row,
+                       std::vector<unsigned char>& bytes) {
+  bytes.resize(sizeof(extra_id) + row.size_bytes());
+  std::memcpy(bytes.data(), &extra_id, sizeof(extra_id));
+  if (!row.empty()) std::memcpy(bytes.data() + sizeof(extra_id), row.data(), row.size_bytes());
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> hash;
+  SHA256(bytes.data(), bytes.size(), hash.data());
+  sched::InputKey key;
+  static_assert(sizeof(key) <= sizeof(hash));
+  std::memcpy(&key, hash.data(), sizeof(key));
+  return key;
+}
+
+}  // namespace
+
+std::vector<sched::InputKey> input_keys(const Request& request, int32_t vocab_size) {
+  if (!request.prompt_table) return {};
+  const PromptTable& table = *request.prompt_table;
+  const auto width = static_cast<size_t>(table.width);
+  std::vector<sched::InputKey> keys(request.input_token_ids.size());
+  std::vector<unsigned char> bytes;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint64_t extra_id = table.extra_ids.empty() ? 0 : table.extra_ids[i];
+    const int64_t row = int64_t{request.input_token_ids[i]} - vocab_size;
+    if (row < 0 && extra_id == 0) continue;
+    const auto values =
+        row < 0 ? std::span<const uint16_t>()
+                : std::span(table.values).subspan(static_cast<size_t>(row) * width, width);
+    keys[i] = digest(extra_id, values, bytes);
+  }
+  return keys;
+}
+
+}  // namespace nereid::runtime

@@ -1,0 +1,210 @@
+// Prompt tables on the shipped model and the CPU. That every way to run them gives the same is the
+// exactness suite's to show.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
+#include "kernels/api/pack.h"
+#include "kernels/open.h"
+#include "nereid/executor.h"
+#include "runtime/prompt_table.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::filesystem::path kTableModel =
+    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
+
+ExecutorConfig table_config() {
+  ExecutorConfig config;
+  config.num_threads = 1;
+  config.kv_cache.tokens_per_block = 16;
+  config.kv_cache.max_tokens = 4096;
+  config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_prompt_table_test";
+  return config;
+}
+
+Response last_of(Executor& executor, RequestId id) {
+  std::vector<Response> some = executor.await_responses(id, std::chrono::seconds(60));
+  if (some.empty() || !some.back().is_final) return {.status = internal_error("it has not ended")};
+  return std::move(some.back());
+}
+
+class PromptTables : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    executor_ = Executor::create(kTableModel, table_config()).value();
+  }
+  static void TearDownTestSuite() { executor_ = nullptr; }
+
+  // Of 40 tokens, which repeat.
+  static Request text() {
+    Request r;
+    for (int32_t i = 0; i < 40; ++i) r.input_token_ids.push_back(100 + i % 19 * 7);
+    r.max_tokens = 12;
+    r.output.return_log_probs = true;
+    r.output.num_top_log_probs = 3;
+    return r;
+  }
+  // The tokens [first, last) of the text are rows of a table, each `value` all along.
+  static Request with_rows(size_t first, size_t last, float value) {
+    Request r = text();
+    PromptTable& table = r.prompt_table.emplace();
+    table.width = executor_->embedding_width();
+    table.values.assign(2 * static_cast<size_t>(table.width), to_bf16(value).bits);
+    for (size_t i = first; i < last; ++i)
+      r.input_token_ids[i] = executor_->vocab_size() + static_cast<TokenId>(i % 2);
+    return r;
+  }
+  static Response run(const Request& r) {
+    const auto id = executor_->enqueue(r);
+    if (!id.ok()) return {.status = id.status(), .is_final = true};
+    return last_of(*executor_, *id);
+  }
+  // Blocks of the prompt that were found.
+  static int64_t reused(const Request& r) {
+    const int64_t before = executor_->stats().kv_blocks_reused;
+    EXPECT_TRUE(run(r).status.ok());
+    return executor_->stats().kv_blocks_reused - before;
+  }
+
+  static inline std::unique_ptr<Executor> executor_;
+};
+
+// The model's embeddings as the engine has them.
+std::vector<uint16_t> own_rows(const std::vector<TokenId>& tokens) {
+  const auto device = kernels::open_device("cpu", {.num_threads = 1}).value();
+  convert::BuildOptions build;
+  build.cache_dir = table_config().cache_dir;
+  const auto path =
+      convert::ensure_engine(kTableModel, device.registry, device.device->info(), build).value();
+  const io::EngineFile engine = io::EngineFile::open(path).value();
+  std::vector<uint16_t> rows;
+  for (const io::Call& call : engine.plan().calls)
+    if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op)) {
+      const io::Weight& weight = engine.plan().weights[static_cast<size_t>(embed->table)];
+      const kernels::WeightView table = io::view_of(weight, engine.blob().data());
+      for (const TokenId token : tokens)
+        for (int64_t c = 0; c < table.k; ++c)
+          rows.push_back(to_bf16(kernels::weight_at(table, token, c)).bits);
+    }
+  return rows;
+}
+
+void expect_same(const Response& a, const Response& b) {
+  ASSERT_TRUE(a.status.ok() && b.status.ok()) << a.status << b.status;
+  EXPECT_EQ(a.outputs[0].token_ids, b.outputs[0].token_ids);
+  EXPECT_EQ(a.outputs[0].log_probs, b.outputs[0].log_probs);
+}
+
+TEST_F(PromptTables, TheModelsOwnRowsAreItsTokens) {
+  const Response expected = run(text());
+  for (const size_t every : {1, 3}) {
+    Request r = text();
+    PromptTable& table = r.prompt_table.emplace();
+    table.width = executor_->embedding_width();
+    table.values = own_rows(r.input_token_ids);
+    for (size_t i = 0; i < r.input_token_ids.size(); i += every)
+      r.input_token_ids[i] = executor_->vocab_size() + static_cast<TokenId>(i);
+    expect_same(run(r), expected);
+  }
+}
+
+TEST_F(PromptTables, EqualRowsShareTheirPrefix) {
+  EXPECT_LE(reused(with_rows(4, 8, 0.5f)), 1) << "the text in front of the rows";
+  EXPECT_GE(reused(with_rows(4, 8, 0.5f)), 2);
+  EXPECT_LE(reused(with_rows(4, 8, 0.25f)), 1);
+  Request r = with_rows(20, 24, 0.5f);
+  r.cache_salt = "extra";
+  EXPECT_EQ(reused(r), 0);
+  r.prompt_table->extra_ids.assign(40, 0);
+  EXPECT_GE(reused(r), 2);
+  r.prompt_table->extra_ids[21] = 5;
+  EXPECT_LE(reused(r), 2) << "the first block, and a part of the second";
+  r.prompt_table->extra_ids[0] = 5;
+  EXPECT_EQ(reused(r), 0);
+  EXPECT_GE(reused(r), 2);
+  const Response whole = run(with_rows(4, 8, 0.5f));
+  Request unshared = with_rows(4, 8, 0.5f);
+  unshared.cache_salt = "alone";
+  expect_same(run(unshared), whole);
+}
+
+TEST_F(PromptTables, RowsThatAreNoNumbersFailTheirRequestOnly) {
+  const Response expected = run(text());
+  for (int i = 0; i < 3; ++i) {
+    const auto bad = executor_->enqueue(
+        with_rows(3, 5 + 10 * static_cast<size_t>(i), std::numeric_limits<float>::quiet_NaN()));
+    const auto good = executor_->enqueue(text());
+    ASSERT_TRUE(bad.ok() && good.ok());
+    EXPECT_THAT(last_of(*executor_, *bad).status.ToString(), HasSubstr("not finite"));
+    expect_same(last_of(*executor_, *good), expected);
+    expect_same(run(text()), expected);
+  }
+}
+
+TEST_F(PromptTables, IdsBehindTheTableAreRefused) {
+  Request r = with_rows(3, 5, 0.5f);
+  r.input_token_ids[9] = executor_->vocab_size() + 2;
+  EXPECT_THAT(run(r).status.ToString(),
+              HasSubstr(fmt::format("input_token_ids[9]: {} is not in [0, {})",
+                                    executor_->vocab_size() + 2, executor_->vocab_size() + 2)));
+  r.prompt_table = std::nullopt;
+  EXPECT_THAT(run(r).status.ToString(), HasSubstr("input_token_ids[3]"));
+}
+
+// The text repeats its rows, which are no guesses; penalties, bans and the echo have them too.
+TEST_F(PromptTables, GuessesAndPenaltiesDoNotKnowThem) {
+  ExecutorConfig config = table_config();
+  config.speculation = "ngram";
+  const auto speculating = Executor::create(kTableModel, config).value();
+  Request r = with_rows(0, 40, 0.5f);
+  r.input_token_ids[39] = 100;
+  r.sampling.no_repeat_ngram_size = 2;
+  r.sampling.repetition_penalty = 1.3f;
+  r.sampling.frequency_penalty = 0.5f;
+  r.output.exclude_input_from_output = false;
+  for (const size_t num_ids : {size_t{40}, size_t{38}}) {
+    r.input_token_ids.resize(num_ids);
+    const Response expected = run(r);
+    const auto id = speculating->enqueue(r);
+    ASSERT_TRUE(id.ok()) << id.status();
+    expect_same(last_of(*speculating, *id), expected);
+    ASSERT_EQ(expected.outputs[0].token_ids.size(), num_ids + 12);
+    EXPECT_TRUE(std::ranges::equal(std::span(expected.outputs[0].token_ids).first(num_ids),
+                                   r.input_token_ids));
+  }
+}
+
+TEST(InputKeys, AreOfRowsAndExtraIds) {
+  Request r;
+  r.input_token_ids = {64, 1, 65, 64, 2};
+  EXPECT_TRUE(input_keys(r, 64).empty());
+  r.prompt_table = PromptTable{.values = {1, 2, 3, 4}, .width = 2, .extra_ids = {}};
+  const auto keys = input_keys(r, 64);
+  ASSERT_EQ(keys.size(), 5u);
+  EXPECT_EQ(keys[0], keys[3]);
+  EXPECT_NE(keys[0], keys[2]);
+  EXPECT_EQ(keys[1], sched::InputKey());
+  r.prompt_table->values[3] = 5;
+  r.prompt_table->extra_ids = {0, 9, 0, 7, 0};
+  const auto others = input_keys(r, 64);
+  EXPECT_EQ(others[0], keys[0]);
+  EXPECT_NE(others[1], sched::InputKey());
+  EXPECT_NE(others[2], keys[2]);
+  EXPECT_NE(others[3], keys[3]);
+  EXPECT_EQ(others[4], sched::InputKey());
+}
+
+}  // namespace
+}  // namespace nereid::runtime
