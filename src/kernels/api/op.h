@@ -102,6 +102,17 @@ struct CacheView {
 // in place of its row of the table.
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 
+// What one adapter (LoRA, Hu et al. 2021, "LoRA: Low-rank adaptation of large language models")
+// adds to a part of a product's columns: y += scale * b^T (a x). In the adapters' memory.
+struct AdapterMatrix {
+  int64_t a = 0;     // first element of a, bf16 [rank, k]
+  int64_t b = 0;     // of b, bf16 [rank, cols]
+  int32_t rank = 0;  // at most kMaxAdapterRank; 0: it adds nothing
+  int32_t column = 0, cols = 0;
+  float scale = 0;
+};
+inline constexpr int32_t kMaxAdapterRank = 512;
+
 // The arrays of one step, in device memory.
 struct StepView {
   const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t], or an embedding
@@ -115,6 +126,11 @@ struct StepView {
   int32_t num_rows = 0;                   // sequences in this step
   int32_t max_blocks = 0;
   int32_t num_embeddings = 0;
+  // Adapters; null where no row of the step has one.
+  const int32_t* adapters = nullptr;  // [rows of the call] where each row's adapter is, -1: none
+  const AdapterMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
+  const BF16* adapter_weights = nullptr;
+  int32_t num_adapter_modules = 0;
 };
 
 inline constexpr int32_t kNone = -1;

@@ -195,6 +195,41 @@ struct LinearOf {
   friend void reference(const LinearOf<Views>& a);
 };
 
+// out = y + what the row's adapter adds: for each module m in [first_module, first_module +
+// num_modules) scale * b^T (a x) in the columns of its AdapterMatrix, products of bf16 numbers,
+// sums f32. The columns of two modules have nothing in common. Rows without an adapter stay as they
+// are.
+template <class F>
+struct LowRankOf {
+  static constexpr std::string_view kName = "low_rank";
+  static constexpr bool kRowsIndependent = false;  // it reads the step's adapters
+  typename F::Value x;                             // bf16 [n, k]
+  typename F::Value y;                             // f32 [n, n_out]
+  int32_t first_module = 0, num_modules = 1;
+  typename F::Value out;       // in place of y
+  typename F::Step step = {};  // adapters, adapter_matrices, adapter_weights
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &LowRankOf::x, {DType::kBF16}), in("y", &LowRankOf::y, {DType::kF32}),
+                      attribute("first_module", &LowRankOf::first_module),
+                      attribute("num_modules", &LowRankOf::num_modules),
+                      kernels::out("out", &LowRankOf::out, {DType::kF32}).in_place_of("y"),
+                      kernels::step(&LowRankOf::step));
+  }
+  static std::string_view check(const LowRankOf<Views>& a) {
+    if (a.out.cols != a.y.cols) return "out is not as wide as y";
+    if (a.first_module < 0 || a.num_modules < 1) return "there is no module";
+    return {};
+  }
+  // Of the row's adapter; null without one.
+  static const AdapterMatrix* matrices_of(const LowRankOf<Views>& a, int64_t row) {
+    const int32_t adapter = a.step.adapters ? a.step.adapters[row] : -1;
+    if (adapter < 0) return nullptr;
+    return a.step.adapter_matrices + int64_t{adapter} * a.step.num_adapter_modules + a.first_module;
+  }
+  friend void reference(const LowRankOf<Views>& a);
+};
+
 // Query, key and value heads side by side: [q heads | k heads | v heads], each of `dim` columns.
 // Latent heads (multi-head latent attention, DeepSeek-AI 2024, "DeepSeek-V2") have no v heads: a
 // value is the last `latent` columns of its key.
@@ -592,7 +627,7 @@ template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
                  GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
-                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>>;
+                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>>;
 
 template <class... Ops>
 constexpr bool lists_all_members(std::variant<Ops...>*) {
@@ -618,6 +653,7 @@ using HeadLinear = HeadLinearOf<Ids>;
 using WeightedSum = WeightedSumOf<Ids>;
 using GatherRows = GatherRowsOf<Ids>;
 using Quantize = QuantizeOf<Ids>;
+using LowRank = LowRankOf<Ids>;
 }  // namespace ids
 
 // What kernels get.
@@ -637,5 +673,6 @@ using HeadLinear = HeadLinearOf<Views>;
 using WeightedSum = WeightedSumOf<Views>;
 using GatherRows = GatherRowsOf<Views>;
 using Quantize = QuantizeOf<Views>;
+using LowRank = LowRankOf<Views>;
 
 }  // namespace nereid::kernels

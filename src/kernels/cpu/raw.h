@@ -65,6 +65,17 @@ struct AddRaw {
   int64_t width, x_stride, y_stride;
 };
 
+// Of one row: y += scale * b^T (a x).
+struct LowRankRaw {
+  const uint16_t* x;  // [k]
+  const uint16_t* a;  // [rank, k]
+  const uint16_t* b;  // [rank, n]
+  float* y;           // [n]
+  int64_t k, n, rank;
+  float scale;
+};
+constexpr int64_t kMaxLowRank = 512;
+
 // out[rows, n] = x . weight^T * scales + bias over panels of 16 weight rows.
 struct LinearRaw {
   // f32 or bf16 rows, x_stride apart, readable (as zeros) up to even k. For linear_amx: bf16 in
@@ -141,6 +152,7 @@ struct Raw {
   void (*activate)(const ActivateRaw&, int64_t begin, int64_t end);
   void (*soft_cap)(const SoftCapRaw&, int64_t begin, int64_t end);
   void (*add)(const AddRaw&, int64_t begin, int64_t end);
+  void (*low_rank)(const LowRankRaw&);
 
   // Rows [row_begin, row_end) by panels [panel_begin, panel_end); x is f32, padded to even k.
   void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,

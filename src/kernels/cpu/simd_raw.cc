@@ -10,6 +10,7 @@ extern const Raw NEREID_SIMD_TABLE = {
     .activate = NEREID_SIMD::activate,
     .soft_cap = NEREID_SIMD::soft_cap,
     .add = NEREID_SIMD::add,
+    .low_rank = NEREID_SIMD::low_rank,
     .linear = NEREID_SIMD::linear,
     .widen_row = NEREID_SIMD::widen_row,
     .unpack_panel = NEREID_SIMD::unpack_panel,

@@ -11,6 +11,7 @@ void glu(const GluRaw& a, int64_t begin, int64_t end);
 void activate(const ActivateRaw& a, int64_t begin, int64_t end);
 void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end);
 void add(const AddRaw& a, int64_t begin, int64_t end);
+void low_rank(const LowRankRaw& a);
 void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end);
 void widen_row(const uint16_t* x, int64_t count, float* out);

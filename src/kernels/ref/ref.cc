@@ -126,6 +126,29 @@ void reference(const Linear& a) {
   }
 }
 
+void reference(const LowRank& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const AdapterMatrix* const matrices = LowRank::matrices_of(a, i);
+    for (int32_t m = 0; matrices && m < a.num_modules; ++m) {
+      const AdapterMatrix& matrix = matrices[m];
+      std::vector<double> low(static_cast<size_t>(matrix.rank));
+      for (int64_t j = 0; j < matrix.rank; ++j)
+        for (int64_t c = 0; c < a.x.cols; ++c)
+          low[static_cast<size_t>(j)] +=
+              double{load(a.x, i, c)} *
+              to_float(a.step.adapter_weights[matrix.a + j * a.x.cols + c]);
+      for (int64_t c = 0; c < matrix.cols; ++c) {
+        double sum = 0;
+        for (int64_t j = 0; j < matrix.rank; ++j)
+          sum += low[static_cast<size_t>(j)] *
+                 to_float(a.step.adapter_weights[matrix.b + j * matrix.cols + c]);
+        float& y = a.out.row<float>(i)[matrix.column + c];
+        y = static_cast<float>(y + matrix.scale * sum);
+      }
+    }
+  }
+}
+
 void reference(const ExpertLinear& a) {
   const int64_t n = a.weight.n, k = a.weight.k;
   for (int64_t i = 0; i < a.out.rows; ++i)

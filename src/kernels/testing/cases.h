@@ -72,6 +72,8 @@ const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>
 const std::vector<Case<Quantize>>& cases<Quantize>();
 template <>
+const std::vector<Case<LowRank>>& cases<LowRank>();
+template <>
 const std::vector<Case<Sample>>& cases<Sample>();
 
 // The planes of a weight in an image.
