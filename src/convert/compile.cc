@@ -42,7 +42,8 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
   RETURN_IF_ERROR(find_stored_formats(model_dir, options, out.model));
   out.graph = out.model.graph;
-  const graph::PassContext context{&registry, device, options.forced, options.weights};
+  const graph::PassContext context{&registry, device, options.forced, options.weights,
+                                   options.adapters};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
   ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
   return out;

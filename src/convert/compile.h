@@ -21,6 +21,7 @@ struct CompileOptions {
   std::vector<std::string> disabled_passes;      // names of graph::passes()
   int32_t max_positions = 0;                     // longest sequence, at most the model's; 0 = that
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
+  bool adapters = false;                         // products take adapters
 };
 
 // What a build is asked to make of the weights of products: "auto": nothing, "bf16", "int8":

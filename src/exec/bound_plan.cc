@@ -184,6 +184,7 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
         !status.ok())
       return annotate(status, fmt::format("call {}", i));
   out.slot_tokens_ = memory.slot_tokens;
+  out.adapters_ = memory.adapters;
   out.logits_ = binder.value(plan.logits);
   return out;
 }
@@ -194,8 +195,14 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile) co
     const int64_t rows = bound.extent == io::Extent::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
     auto op = bound.op;
+    if constexpr (requires { op.first_module; })
+      if (!step.adapters) return ok();
     kernels::set_rows(op, rows, step.num_tokens);
     if constexpr (requires { op.step; }) op.step = arrays;
+    if constexpr (requires { op.first_module; }) {
+      adapters_->add_to(op.step);
+      op.step.adapters = bound.extent == io::Extent::kTokens ? step.adapters : step.logit_adapters;
+    }
     if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
     const Time start = profile ? now() : Time();
     RETURN_IF_ERROR(bound.run(op, stream));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "exec/adapter_pool.h"
 #include "exec/kv_cache.h"
 #include "exec/profile.h"
 #include "exec/runner.h"
@@ -24,6 +25,7 @@ struct DeviceMemory {
   const KvCache* kv_cache = nullptr;
   const float* rope_table = nullptr;
   const int32_t* slot_tokens = nullptr;
+  const AdapterPool* adapters = nullptr;
 };
 
 class BoundPlan {
@@ -64,6 +66,7 @@ class BoundPlan {
 
   std::vector<AnyBound> calls_;
   const int32_t* slot_tokens_ = nullptr;
+  const AdapterPool* adapters_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;
   View logits_;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/round_up.h"
+#include "exec/adapter_pool.h"
 #include "exec/kv_cache.h"
 #include "exec/step_data.h"
 #include "kernels/api/sample.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr int32_t kMaxRows = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 20;
+constexpr int32_t kMaxAdapters = 1 << 16;
 constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr double kMaxCacheBytes = 1e18;  // sizes below fit in 64 bits
@@ -47,6 +49,10 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
   RETURN_IF_ERROR(check_range("window", limits.window, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("sink", limits.sink, 0, kMaxWindow));
   RETURN_IF_ERROR(check_range("max_logits", limits.max_logits, 0, kMaxTokens));
+  RETURN_IF_ERROR(
+      check_range("num_adapters", limits.num_adapters, 0, plan.modules.empty() ? 0 : kMaxAdapters));
+  RETURN_IF_ERROR(check_range("max_adapter_rank", limits.max_adapter_rank,
+                              limits.num_adapters > 0 ? 1 : 0, kernels::kMaxAdapterRank));
   RETURN_IF_ERROR(check_range("depth", limits.depth, 1, kMaxDepth));
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   if (groups.size() > kMaxCacheGroups)
@@ -167,6 +173,8 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   table.push_back({"step data", step_data});
   table.push_back({"sampling", sampling_bytes(limits).total(limits.depth)});
   table.push_back({"rope table", rope_table_bytes(plan, limits)});
+  if (limits.num_adapters > 0)
+    table.push_back({"adapters", AdapterPool::bytes(plan.modules, limits)});
   table.push_back({"kernel workspace", device.workspace_bytes});
   add_cache("host KV cache", limits.num_host_blocks);
   return table;

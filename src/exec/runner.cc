@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/adapter_pool.h"
 #include "exec/bound_plan.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
@@ -49,6 +50,7 @@ class EngineRunner : public Runner {
     memory.kv_cache = &cache_;
     memory.rope_table = static_cast<const float*>(rope_table_.data());
     memory.slot_tokens = slot_tokens();
+    memory.adapters = &adapters_;
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
     if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
@@ -74,10 +76,13 @@ class EngineRunner : public Runner {
                                                     staging.step_data.bytes()));
     }
     RETURN_IF_ERROR(check_embeddings(step, staging.step));
+    RETURN_IF_ERROR(adapters_.check(step));
+    RETURN_IF_ERROR(adapters_.stage(step, index));
     RETURN_IF_ERROR(sampler_->stage(step, index, stage_embeddings(step.embeddings, staging)));
     RETURN_IF_ERROR(issue_copies(step.copies, staging));
     const auto work = [this, index](Stream& stream) { return run_step(index, stream); };
     ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(staging.used)));
+    adapters_.keep(step);
     staging.in_use = true;
     return Ticket(std::move(event), index);
   }
@@ -132,6 +137,7 @@ class EngineRunner : public Runner {
                        device.allocate(arena_bytes(plan(), limits_, extent)));
     }
     ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
+    ASSIGN_OR_RETURN(adapters_, AdapterPool::create(plan().modules, limits_, device));
     ASSIGN_OR_RETURN(rope_host_, device.allocate_host(rope_table_bytes(plan(), limits_)));
     auto* angles = static_cast<float*>(rope_host_.data());
     for (const io::RopeTable& rope : plan().model.ropes) {
@@ -205,6 +211,7 @@ class EngineRunner : public Runner {
   // On the stream.
   Status run_step(int32_t index, Stream& stream) {
     const StepData& data = staging_[index].step;
+    RETURN_IF_ERROR(adapters_.run(index, stream));
     if (data.num_rows > 0) RETURN_IF_ERROR(run_plan(data, index, stream));
     return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream);
   }
@@ -234,6 +241,7 @@ class EngineRunner : public Runner {
   int32_t embedding_width_ = 0;
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
   KvCache cache_;
+  AdapterPool adapters_;
   Buffer arenas_[io::kNumExtents];
   std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<SlotSampler> sampler_;

@@ -33,8 +33,10 @@ struct RunnerLimits {
   // layer's own window may be shorter. 0 = no such bound.
   int32_t window = 0;
   int32_t sink = 0;
-  int32_t max_logits = 0;  // rows of logits per step; smaller than max_rows: as many as that
-  int32_t depth = 2;       // steps in flight; each has host memory of its own
+  int32_t max_logits = 0;        // rows of logits per step; smaller than max_rows: as many as that
+  int32_t depth = 2;             // steps in flight; each has host memory of its own
+  int32_t num_adapters = 0;      // that the device holds at a time; 0: rows have none
+  int32_t max_adapter_rank = 0;  // of each, at most kernels::kMaxAdapterRank
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };

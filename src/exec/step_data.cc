@@ -105,6 +105,8 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
                             row.samples, row.num_logits);
   if (row.num_drafts > 0 && row.samples == 0)
     return invalid_argument("{} drafts of a row that does not sample", row.num_drafts);
+  if (row.adapter < -1 || row.adapter >= limits.num_adapters)
+    return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
     return invalid_argument("{} rows of logits to read of {}", row.num_read, row.num_logits);
   const size_t per_group = parts.blocks.size() / groups.size();
@@ -125,7 +127,9 @@ int32_t table_width(int32_t num_blocks, int32_t most) {
 
 size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
-  return 3 * padded(tokens) + padded(rows + 1) + padded(limits.num_logits_rows()) +
+  const size_t logits = limits.num_logits_rows();
+  const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
+  return 3 * padded(tokens) + padded(rows + 1) + padded(logits) + adapters +
          padded(num_groups * rows * blocks_per_sequence(limits));
 }
 
@@ -172,11 +176,20 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
   int32_t* const logit_tokens = take(step.num_logits);
   int32_t* const block_tables = take(groups.size() * rows.size() * step.max_blocks);
 
+  const bool has_adapters = std::ranges::any_of(
+      rows, [](int32_t a) { return a >= 0; }, &StepRow::adapter);
+  int32_t* const adapters = has_adapters ? take(num_tokens) : nullptr;
+  int32_t* const logit_adapters = has_adapters ? take(step.num_logits) : nullptr;
+
   int32_t token = 0, logit = 0;
   const int32_t* blocks = message.blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = rows[r];
     row_begin[r] = token;
+    if (has_adapters) {
+      std::fill_n(adapters + token, row.num_tokens, row.adapter);
+      std::fill_n(logit_adapters + logit, row.num_logits, row.adapter);
+    }
     for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
       const int32_t id = message.tokens[token];
       tokens[token] = id == kTokenOnDevice ? -1 - row.slot
@@ -202,13 +215,17 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
   step.row_begin = row_begin;
   step.logit_tokens = logit_tokens;
   step.block_tables = block_tables;
+  step.adapters = adapters;
+  step.logit_adapters = logit_adapters;
   return step;
 }
 
 StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   StepData moved = *this;
-  for (const int32_t** array : {&moved.tokens, &moved.positions, &moved.row_of_token,
-                                &moved.row_begin, &moved.logit_tokens, &moved.block_tables}) {
+  for (const int32_t** array :
+       {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
+        &moved.block_tables, &moved.adapters, &moved.logit_adapters}) {
+    if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);
   }

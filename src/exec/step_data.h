@@ -27,7 +27,10 @@ struct StepData {
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index whose logits are wanted
-  const int32_t* block_tables = nullptr;  // [groups, num_rows, max_blocks], unused entries 0
+  // Where the adapters of tokens and of rows of logits are, -1: none; null: the step has none.
+  const int32_t* adapters = nullptr;        // [num_tokens]
+  const int32_t* logit_adapters = nullptr;  // [num_logits]
+  const int32_t* block_tables = nullptr;    // [groups, num_rows, max_blocks], unused entries 0
   // Not in the block: whoever runs the step says where they are. Null: nowhere.
   const BF16* embeddings = nullptr;
   size_t bytes = 0;  // used part of the block

@@ -26,6 +26,7 @@ struct StepRow {
   int32_t num_read = 0;    // last rows of the logits that come back with the result
   int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
                            // before the step is done
+  int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t first_drawn() const { return end() - num_drafts; }
@@ -55,8 +56,20 @@ struct SlotHistory {
   int32_t num_tokens = 0;
 };
 
-// The arrays of a step. What belongs to the i-th entry of `rows`, `loads` or `histories` lies
-// behind what belongs to those before it.
+// From this step on place `adapter` of the pool holds these matrices and no others.
+struct AdapterLoad {
+  int32_t adapter = 0;
+  int32_t num_matrices = 0;
+};
+// What an adapter adds to the columns of io::Plan::modules[module]: scale * b^T (a x).
+struct AdapterMatrix {
+  int32_t module = 0;  // greater than that of the matrix before
+  int32_t rank = 0;
+  float scale = 0;
+};
+
+// The arrays of a step. What belongs to the i-th entry of `rows`, `loads`, `histories`,
+// `adapter_loads` or `adapter_matrices` lies behind what belongs to those before it.
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
@@ -73,15 +86,18 @@ struct StepArrays {
   Array<int32_t> cells;  // num_cells of each load
   Array<SlotHistory> histories;
   Array<int32_t> history_tokens;  // num_tokens of each history
+  Array<AdapterLoad> adapter_loads;
+  Array<AdapterMatrix> adapter_matrices;  // num_matrices of each load
+  Array<BF16> adapter_weights;            // of each matrix a [rank, k], then b [rank, n]
 
   // In the order in which they lie in a message.
   auto all() {
     return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
-                    history_tokens);
+                    history_tokens, adapter_loads, adapter_matrices, adapter_weights);
   }
   auto all() const {
     return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
-                    history_tokens);
+                    history_tokens, adapter_loads, adapter_matrices, adapter_weights);
   }
 };
 

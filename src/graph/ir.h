@@ -115,7 +115,8 @@ struct Graph {
   io::ModelFacts model;
   std::vector<Value> values;
   std::vector<Weight> weights;
-  std::vector<Node> nodes;  // in order of execution
+  std::vector<Node> nodes;                 // in order of execution
+  std::vector<io::AdapterModule> modules;  // see io::Plan
   ValueId logits = kNone;
   int64_t arena_bytes_per_row[io::kNumExtents] = {};  // set by plan_memory
 };

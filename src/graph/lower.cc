@@ -24,6 +24,7 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
             plan.calls.push_back({op, node.kernel});
         },
         node.op);
+  plan.modules = graph.modules;
   plan.logits = graph.logits;
   for (int i = 0; i < io::kNumExtents; ++i)
     plan.arena_bytes_per_row[i] = graph.arena_bytes_per_row[i];

@@ -100,11 +100,19 @@ struct ModelFacts {
   DType kv_dtype = DType::kBF16;
 };
 
+// Columns of a product that an adapter may add to: those that one matrix of the checkpoint makes.
+struct AdapterModule {
+  std::string name;  // of that matrix in the checkpoint, without ".weight"
+  int64_t k = 0, n = 0;
+  int64_t column = 0;  // the first one in the product's output
+};
+
 struct Plan {
   ModelFacts model;
   std::vector<Value> values;
   std::vector<Weight> weights;
   std::vector<Call> calls;                        // in order
+  std::vector<AdapterModule> modules;             // those of the low_rank calls, in order
   ValueId logits = kNone;                         // f32 [sampled, vocab_size]
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by Extent, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights

@@ -145,6 +145,7 @@ class CallChecker {
     NEREID_REQUIRE(!kernel.empty() || (kernels::has_role<Op, Role::kCache>()),
                    "no kernel is chosen");
     Status status;
+    if constexpr (requires { op.first_module; }) RETURN_IF_ERROR(take_modules(op));
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
       constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
       if constexpr (kRole == Role::kCache) status.Update(take_layer(id, op.heads));
@@ -155,6 +156,8 @@ class CallChecker {
     return status;
   }
 
+  size_t num_modules() const { return num_modules_; }
+
  private:
   Status take_layer(int32_t layer, const kernels::Heads& h) {
     const ModelFacts& m = plan_.model;
@@ -162,6 +165,28 @@ class CallChecker {
                    "{} key heads of {} differ from the model's", h.num_kv, h.dim);
     NEREID_REQUIRE(!layer_seen_[static_cast<size_t>(layer)], "layer {} is used twice", layer);
     layer_seen_[static_cast<size_t>(layer)] = true;
+    return ok();
+  }
+
+  // Modules come in the order of the calls; those of a call divide columns of its output.
+  template <class Op>
+  Status take_modules(const Op& op) {
+    const auto& modules = plan_.modules;
+    NEREID_REQUIRE(static_cast<size_t>(op.first_module) == num_modules_ &&
+                       static_cast<size_t>(op.num_modules) <= modules.size() - num_modules_,
+                   "modules [{}, {} + {}) are not the next of {}", op.first_module, op.first_module,
+                   op.num_modules, modules.size());
+    int64_t column = 0;
+    for (int32_t i = 0; i < op.num_modules; ++i) {
+      const AdapterModule& m = modules[num_modules_++];
+      const Value& x = plan_.values[static_cast<size_t>(op.x)];
+      const Value& out = plan_.values[static_cast<size_t>(op.out)];
+      NEREID_REQUIRE(m.k == x.cols && m.n >= 1 && m.column >= column && m.n <= out.cols &&
+                         m.column <= out.cols - m.n,
+                     "module '{}': [{}, {}] at column {} of {}, x has {}", m.name, m.n, m.k,
+                     m.column, out.cols, x.cols);
+      column = m.column + m.n;
+    }
     return ok();
   }
 
@@ -185,13 +210,15 @@ class CallChecker {
   const Plan& plan_;
   const OpChecker ops_;
   std::vector<bool> layer_seen_;
+  size_t num_modules_ = 0;  // that calls have named
 };
 
 }  // namespace
 
 Status check_plan(const Plan& plan) {
   RETURN_IF_ERROR(check_model(plan.model));
-  for (const size_t size : {plan.values.size(), plan.weights.size(), plan.calls.size()})
+  for (const size_t size :
+       {plan.values.size(), plan.weights.size(), plan.calls.size(), plan.modules.size()})
     NEREID_REQUIRE(size <= kMaxTableRows, "a table of {} rows, at most {} are allowed", size,
                    kMaxTableRows);
   for (const int64_t bytes : plan.arena_bytes_per_row)
@@ -206,6 +233,8 @@ Status check_plan(const Plan& plan) {
         std::visit([&](const auto& op) { return checker.check(op, call.kernel); }, call.op);
     if (!status.ok()) return annotate(status, fmt::format("call {} ({})", i, name_of(call.op)));
   }
+  NEREID_REQUIRE(checker.num_modules() == plan.modules.size(), "{} modules, calls name {}",
+                 plan.modules.size(), checker.num_modules());
   NEREID_REQUIRE(plan.logits >= 0 && static_cast<size_t>(plan.logits) < plan.values.size(),
                  "logits: no value {}", plan.logits);
   const Value& logits = plan.values[plan.logits];

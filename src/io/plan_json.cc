@@ -96,8 +96,13 @@ void fields(V& v, ModelFacts& x) {
   v("kv_dtype", x.kv_dtype);
 }
 template <class V>
+void fields(V& v, AdapterModule& x) {
+  v("name", x.name), v("k", x.k), v("n", x.n), v("column", x.column);
+}
+template <class V>
 void fields(V& v, Plan& x) {
   v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
+  v("modules", x.modules);
   v("logits", x.logits);
   v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(Extent::kTokens)]);
   v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(Extent::kSampled)]);

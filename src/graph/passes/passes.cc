@@ -16,6 +16,8 @@ constexpr Pass kPasses[] = {
     {"merge_gate_up", "gate and up projections become one product", merge_gate_up},
     {"gather_before_head", "only sampled rows go through what follows the last attention",
      gather_before_head},
+    {"add_adapters", "products take what adapters add, where adapters are wanted", add_adapters,
+     true},
     {"fold_residual_norm", "a residual sum is made by the norm that reads it", fold_residual_norm},
     {"fuse_rope_attention", "attention rotates queries and keys itself", fuse_rope_attention},
     {"quantize_inputs", "products with fp8 weights read rows of f8e4m3", quantize_inputs, true},

@@ -22,6 +22,7 @@ struct PassContext {
   DeviceInfo device;
   kernels::Choices forced;                       // "op:kernel"
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: as the family says
+  bool adapters = false;                         // products take adapters
 };
 
 struct Pass {
@@ -56,6 +57,10 @@ Status merge_gate_up(Graph& graph, const PassContext& context);
 Status gather_before_head(Graph& graph, const PassContext& context);
 Status fold_residual_norm(Graph& graph, const PassContext& context);
 Status fuse_rope_attention(Graph& graph, const PassContext& context);
+
+// Required: behind products that adapters may add to, the op that does so, where adapters are
+// wanted.
+Status add_adapters(Graph& graph, const PassContext& context);
 
 // Required: what products with fp8 weights read becomes f8e4m3.
 Status quantize_inputs(Graph& graph, const PassContext& context);

@@ -72,6 +72,65 @@ TEST_F(PassesTest, MergeQkvStacksWeightsAndBiases) {
   EXPECT_EQ(all<Concat>(g).size(), 2u);  // gate_up of each layer
 }
 
+// Tensors as checkpoints name them.
+Graph with_weight_names() {
+  Graph graph = test_graph();
+  for (Weight& w : graph.weights)
+    for (WeightPart& part : w.parts) part.tensor += ".weight";
+  return graph;
+}
+
+TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
+  Graph g = after(merge_gate_up, after(merge_qkv, with_weight_names()));
+  const std::string before = print(g);
+  EXPECT_EQ(print(after(add_adapters, g)), before);  // nobody wants them
+  context_.adapters = true;
+  const Graph adapted = after(add_adapters, g);
+  const std::vector<LowRank> ops = all<LowRank>(adapted);
+  ASSERT_EQ(ops.size(), 8u);  // all products but the head
+  EXPECT_EQ(ops[0].num_modules, 3);
+  EXPECT_EQ(ops[1].first_module, 3);
+  EXPECT_EQ(ops[0].x, all<Linear>(adapted)[0].x);
+  EXPECT_EQ(ops[0].y, all<Linear>(adapted)[0].out);
+  EXPECT_EQ(ops[0].out, all<Rope>(adapted)[0].qkv);
+  ASSERT_EQ(adapted.modules.size(), 14u);
+  const io::AdapterModule& v = adapted.modules[2];
+  EXPECT_EQ(v.name, "layers.0.v");
+  EXPECT_EQ(v.column, 48);
+  EXPECT_EQ(v.n, 16);
+  EXPECT_EQ(v.k, 32);
+}
+
+// A matrix whose rows have places of their own in the engine is none that an adapter knows.
+TEST_F(PassesTest, AdaptersLeaveParts) {
+  context_.adapters = true;
+  Graph graph = with_weight_names();
+  for (Weight& w : graph.weights)
+    if (w.name == "layers.0.q") w.parts[0].pairs = 8;
+  for (const io::AdapterModule& m : after(add_adapters, graph).modules)
+    EXPECT_NE(m.name, "layers.0.q");
+}
+
+TEST_F(PassesTest, PlansKnowTheModulesOfTheirCalls) {
+  context_.adapters = true;
+  const Graph graph = compile(with_weight_names());
+  DeviceInfo device;
+  io::Plan plan = lower(graph, device).value();
+  EXPECT_EQ(plan.modules.size(), 14u);
+  EXPECT_EQ(io::plan_from_json(io::plan_to_json(plan)).value().modules[5].name,
+            plan.modules[5].name);
+  const auto refusal = [&](auto change) {
+    io::Plan changed = plan;
+    change(changed.modules);
+    return io::check_plan(changed).ToString();
+  };
+  EXPECT_THAT(refusal([](auto& m) { m.pop_back(); }), HasSubstr("are not the next of 13"));
+  EXPECT_THAT(refusal([](auto& m) { m.push_back(m[0]); }), HasSubstr("15 modules, calls name 14"));
+  EXPECT_THAT(refusal([](auto& m) { m[1].column = 31; }), HasSubstr("[16, 32] at column 31 of 64"));
+  EXPECT_THAT(refusal([](auto& m) { m[2].n = 17; }), HasSubstr("[17, 32] at column 48 of 64"));
+  EXPECT_THAT(refusal([](auto& m) { m[0].k = 33; }), HasSubstr("x has 32"));
+}
+
 TEST_F(PassesTest, MergeGateUpLeavesQkvAlone) {
   const Graph g = after(merge_gate_up);
   EXPECT_EQ(all<Concat>(g).size(), 2u);  // qkv of each layer

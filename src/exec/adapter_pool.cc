@@ -1,0 +1,157 @@
+// Checks and loads of adapters.
+#include "exec/adapter_pool.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/round_up.h"
+
+namespace nereid::exec {
+namespace {
+
+constexpr size_t kLoadAlignment = 64;
+
+// Elements of a place in front of each module, and of all of it.
+std::vector<int64_t> module_begins(std::span<const io::AdapterModule> modules, int32_t max_rank) {
+  constexpr auto kElements = static_cast<int64_t>(kLoadAlignment / sizeof(BF16));
+  std::vector<int64_t> begins = {0};
+  for (const io::AdapterModule& m : modules)
+    begins.push_back(begins.back() + round_up(max_rank * (m.k + m.n), kElements));
+  return begins;
+}
+
+}  // namespace
+
+size_t AdapterPool::bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits) {
+  const auto elements = static_cast<size_t>(module_begins(modules, limits.max_adapter_rank).back());
+  const size_t table = modules.size() * sizeof(kernels::AdapterMatrix);
+  return static_cast<size_t>(limits.num_adapters) * (elements * sizeof(BF16) + table);
+}
+
+StatusOr<AdapterPool> AdapterPool::create(std::span<const io::AdapterModule> modules,
+                                          const RunnerLimits& limits, Device& device) {
+  AdapterPool pool;
+  pool.device_ = &device;
+  pool.limits_ = limits;
+  pool.areas_.resize(static_cast<size_t>(limits.depth));
+  if (limits.num_adapters == 0) return pool;
+  const auto places = static_cast<size_t>(limits.num_adapters);
+  pool.modules_.assign(modules.begin(), modules.end());
+  pool.begins_ = module_begins(modules, limits.max_adapter_rank);
+  pool.loaded_.resize(places);
+  const size_t elements = places * static_cast<size_t>(pool.begins_.back());
+  ASSIGN_OR_RETURN(pool.weights_, device.allocate(elements * sizeof(BF16)));
+  ASSIGN_OR_RETURN(pool.table_, device.allocate(places * pool.table_bytes()));
+  return pool;
+}
+
+size_t AdapterPool::num_weights(const AdapterMatrix& matrix) const {
+  const io::AdapterModule& m = modules_[static_cast<size_t>(matrix.module)];
+  return static_cast<size_t>(matrix.rank * (m.k + m.n));
+}
+
+Status AdapterPool::check(const AdapterMatrix& matrix, int32_t former) const {
+  if (matrix.module <= former || static_cast<size_t>(matrix.module) >= modules_.size())
+    return invalid_argument("module {} is not in [{}, {})", matrix.module, former + 1,
+                            modules_.size());
+  if (matrix.rank < 1 || matrix.rank > limits_.max_adapter_rank)
+    return invalid_argument("module {}: rank {} is not in [1, {}]", matrix.module, matrix.rank,
+                            limits_.max_adapter_rank);
+  if (!std::isfinite(matrix.scale))
+    return invalid_argument("module {}: the scale is not a number", matrix.module);
+  return ok();
+}
+
+Status AdapterPool::check(const StepView& step) const {
+  if (limits_.num_adapters == 0 && step.adapter_loads.empty() && step.adapter_matrices.empty() &&
+      step.adapter_weights.empty())
+    return ok();  // StepData::pack() has seen that no row has an adapter
+  auto matrices = step.adapter_matrices;
+  size_t left = step.adapter_weights.size();
+  for (const AdapterLoad& load : step.adapter_loads) {
+    if (load.adapter < 0 || load.adapter >= limits_.num_adapters)
+      return invalid_argument("load of adapter {}, which is not in [0, {})", load.adapter,
+                              limits_.num_adapters);
+    if (load.num_matrices < 0 || static_cast<size_t>(load.num_matrices) > matrices.size())
+      return invalid_argument("load of adapter {}: {} matrices, {} are left", load.adapter,
+                              load.num_matrices, matrices.size());
+    int32_t former = -1;
+    for (const AdapterMatrix& matrix : matrices.first(static_cast<size_t>(load.num_matrices))) {
+      if (Status status = check(matrix, former); !status.ok())
+        return annotate(status, fmt::format("load of adapter {}", load.adapter));
+      if (num_weights(matrix) > left)
+        return invalid_argument("load of adapter {}: {} weights are left for {}", load.adapter,
+                                left, num_weights(matrix));
+      left -= num_weights(matrix);
+      former = matrix.module;
+    }
+    matrices = matrices.subspan(static_cast<size_t>(load.num_matrices));
+  }
+  if (!matrices.empty() || left > 0)
+    return invalid_argument("{} matrices and {} weights belong to no adapter", matrices.size(),
+                            left);
+  for (const StepRow& row : step.rows) {
+    const auto loads = [&](const AdapterLoad& load) { return load.adapter == row.adapter; };
+    if (row.adapter >= 0 && !loaded_[static_cast<size_t>(row.adapter)] &&
+        std::ranges::none_of(step.adapter_loads, loads))
+      return invalid_argument("adapter {} of slot {} was never loaded", row.adapter, row.slot);
+  }
+  return ok();
+}
+
+Status AdapterPool::stage(const StepView& step, int32_t index) {
+  Area& area = areas_[static_cast<size_t>(index)];
+  area.uploads.clear(), area.tables.clear();
+  area.staging = {};
+  if (step.adapter_loads.empty()) return ok();
+  const size_t weight_bytes = round_up(step.adapter_weights.size_bytes(), kLoadAlignment);
+  ASSIGN_OR_RETURN(area.staging, device_->allocate_host(weight_bytes +
+                                                        step.adapter_loads.size() * table_bytes()));
+  std::memcpy(area.staging.data(), step.adapter_weights.data(), step.adapter_weights.size_bytes());
+  size_t from = 0, table_at = weight_bytes;
+  const AdapterMatrix* matrix = step.adapter_matrices.data();
+  for (const AdapterLoad& load : step.adapter_loads) {
+    auto* const table = reinterpret_cast<kernels::AdapterMatrix*>(area.staging.bytes() + table_at);
+    std::fill_n(table, modules_.size(), kernels::AdapterMatrix());
+    for (int32_t i = 0; i < load.num_matrices; ++i, ++matrix) {
+      const auto m = static_cast<size_t>(matrix->module);
+      const int64_t begin = load.adapter * begins_.back() + begins_[m];
+      table[m] = {.a = begin,
+                  .b = begin + matrix->rank * modules_[m].k,
+                  .rank = matrix->rank,
+                  .column = static_cast<int32_t>(modules_[m].column),
+                  .cols = static_cast<int32_t>(modules_[m].n),
+                  .scale = matrix->scale};
+      const size_t bytes = num_weights(*matrix) * sizeof(BF16);
+      area.uploads.push_back({static_cast<size_t>(begin) * sizeof(BF16), from, bytes});
+      from += bytes;
+    }
+    area.tables.push_back(
+        {static_cast<size_t>(load.adapter) * table_bytes(), table_at, table_bytes()});
+    table_at += table_bytes();
+  }
+  return ok();
+}
+
+void AdapterPool::keep(const StepView& step) {
+  for (const AdapterLoad& load : step.adapter_loads)
+    loaded_[static_cast<size_t>(load.adapter)] = true;
+}
+
+Status AdapterPool::run(int32_t index, Stream& stream) const {
+  const Area& area = areas_[static_cast<size_t>(index)];
+  for (const Upload& u : area.uploads)
+    RETURN_IF_ERROR(stream.copy(weights_.bytes() + u.to, area.staging.bytes() + u.offset, u.bytes));
+  for (const Upload& u : area.tables)
+    RETURN_IF_ERROR(stream.copy(table_.bytes() + u.to, area.staging.bytes() + u.offset, u.bytes));
+  return ok();
+}
+
+void AdapterPool::add_to(kernels::StepView& step) const {
+  step.adapter_matrices = static_cast<const kernels::AdapterMatrix*>(table_.data());
+  step.adapter_weights = static_cast<const BF16*>(weights_.data());
+  step.num_adapter_modules = static_cast<int32_t>(modules_.size());
+}
+
+}  // namespace nereid::exec
