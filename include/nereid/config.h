@@ -51,22 +51,31 @@ struct KvCacheConfig {
   int32_t event_buffer_size = 0;      // KvCacheEvents kept; the oldest go first; 0 = none
 };
 
-// Memory for LoRA adapters on the device and on the host. The cache is made of pages; a module
-// layer is one adapted matrix of one layer. Adapters cannot be loaded yet, so any value other than
-// the default is refused.
+// Memory for LoRA adapters on the device and on the host. A module layer is one adapted matrix of
+// one layer. The device has a place for each adapter, large enough for max_adapter_size in all
+// module layers; fields whose comment says so have nothing to act on and may only have their
+// default.
 struct PeftCacheConfig {
-  int32_t num_host_module_layers = 0;      // size of the host cache; 0 = by host_cache_bytes
+  int32_t num_host_module_layers = 0;      // only 0: the host cache is sized by host_cache_bytes
   int32_t num_device_module_layers = 0;    // of the device cache; 0 = by device_cache_fraction
-  int32_t optimal_adapter_size = 8;        // rank that a page is laid out for
-  int32_t max_adapter_size = 64;           // largest rank that may be loaded
-  int32_t num_put_workers = 1;             // threads that unpack adapters into the host cache
-  int32_t num_ensure_workers = 1;          // threads that copy adapters to the device
-  int32_t num_copy_streams = 1;            // device streams of those copies
-  int32_t max_pages_per_block_host = 24;   // pages of one host allocation
-  int32_t max_pages_per_block_device = 8;  // pages of one device allocation
-  double device_cache_fraction = 0.05;     // of what is free after weights and buffers
+  int32_t optimal_adapter_size = 8;        // only 8
+  int32_t max_adapter_size = 64;           // largest rank that may be loaded; valid: 1 to 512
+  int32_t num_put_workers = 1;             // only 1
+  int32_t num_ensure_workers = 1;          // only 1
+  int32_t num_copy_streams = 1;            // only 1
+  int32_t max_pages_per_block_host = 24;   // only 24
+  int32_t max_pages_per_block_device = 8;  // only 8
+  double device_cache_fraction = 0.05;     // of memory_bytes, or of what is free; valid: (0, 1)
+  // Adapters in use are among them; one for which there is no room is refused. valid: > 0
   int64_t host_cache_bytes = int64_t{1} << 30;
-  std::filesystem::path prefetch_dir;  // folders named by task id, loaded at start; empty = none
+  std::filesystem::path prefetch_dir;  // only empty
+};
+
+// A folder with a LoRA adapter as Hugging Face PEFT writes it (adapter_config.json,
+// adapter_model.safetensors or .bin), loaded at start and never evicted.
+struct LoraDirectory {
+  uint64_t task_id = 0;  // what requests call it; see LoraConfig
+  std::filesystem::path path;
 };
 
 struct ExecutorConfig {
@@ -82,7 +91,9 @@ struct ExecutorConfig {
   std::string weights = "auto";
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
+  bool enable_lora = false;  // requests may name an adapter; the engine is built for it
   PeftCacheConfig peft_cache;
+  std::vector<LoraDirectory> lora_directories;  // need enable_lora
   // 0 in one of these three: what the engine was built with, and where there is none the default.
   int32_t max_batch_size = 32;    // sequences (with beams: beams) per step
   int32_t max_beam_width = 1;     // valid: 1 to 16, at most max_batch_size

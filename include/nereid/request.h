@@ -94,6 +94,17 @@ struct PromptTable {
   std::vector<uint64_t> extra_ids;
 };
 
+// The adapter (LoRA) that is added to the model's matrices. The first request of a task id brings
+// it along, later ones name it, as long as the host cache holds it (PeftCacheConfig). The same id
+// with other weights is refused.
+struct LoraConfig {
+  uint64_t task_id = 0;
+  // Row i of [rows, row_length]: matrix "in" [rank, k] of a module, then "out" [n, rank], scale
+  // included, zeros behind; rounded to bf16.
+  std::vector<float> weights;
+  std::vector<int32_t> config;  // [rows, 3]: TensorRT-LLM's module id, layer, rank
+};
+
 struct Request {
   // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
   std::vector<TokenId> input_token_ids;
@@ -110,6 +121,7 @@ struct Request {
   // Guesses of the first tokens of the output, a draft model's say: tested in the step that ends
   // the prompt, as far as it has room. They change no output. Not for beams.
   std::vector<TokenId> draft_token_ids;
+  std::optional<LoraConfig> lora;                     // needs ExecutorConfig::enable_lora
   std::vector<float> embedding_bias;                  // empty, or [vocab]: added to the logits
   std::vector<std::pair<TokenId, float>> logit_bias;  // the same, sparse; ids in [0, vocab)
   // Streaming: every response holds all tokens so far instead of the new ones. Always so for beams.

@@ -66,6 +66,14 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("weights", c.weights);
   in.read_object("scheduler", [&](ObjectReader& inner) { read_scheduler(inner, c.scheduler); });
   in.read_object("kv_cache", [&](ObjectReader& inner) { read_kv_cache(inner, c.kv_cache); });
+  in.read("enable_lora", c.enable_lora);
+  in.read_objects("lora_directories", [&](ObjectReader& inner) {
+    LoraDirectory& directory = c.lora_directories.emplace_back();
+    inner.read("task_id", directory.task_id);
+    std::string path;
+    inner.read("path", path);
+    directory.path = path;
+  });
   in.read_object("peft_cache", [&](ObjectReader& inner) { read_peft_cache(inner, c.peft_cache); });
   in.read("max_batch_size", c.max_batch_size);
   in.read("max_beam_width", c.max_beam_width);
@@ -147,6 +155,12 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("stop_strings", r.stop_strings);
   in.read("bad_words", r.bad_words);
   in.read("draft_token_ids", r.draft_token_ids);
+  in.read_object("lora", [&](ObjectReader& inner) {
+    LoraConfig& lora = r.lora.emplace();
+    inner.read("task_id", lora.task_id);
+    inner.read("weights", lora.weights);
+    inner.read("config", lora.config);
+  });
   in.read("embedding_bias", r.embedding_bias);
   in.read("logit_bias", r.logit_bias);
   in.read("return_all_generated_tokens", r.return_all_generated_tokens);

@@ -1,5 +1,6 @@
 // Checks of an ExecutorConfig, in the order of the public header; what depends on the model is
 // checked where the model is opened.
+#include "kernels/api/op.h"
 #include "runtime/request_check.h"
 
 namespace nereid::runtime {
@@ -48,30 +49,49 @@ Status check_kv_cache(const KvCacheConfig& kv) {
   return check_range("kv_cache.event_buffer_size", kv.event_buffer_size, 0, 1 << 24);
 }
 
-// No adapter can be loaded yet: a size that somebody chose would be ignored.
-Status check_peft_cache(const PeftCacheConfig& given) {
+// A size that nothing acts on would be ignored: without adapters all of them.
+Status check_peft_cache(const PeftCacheConfig& given, bool enable_lora) {
   const PeftCacheConfig only;
   Status status;
-  const auto check = [&](const char* field, const auto& value, const auto& allowed) {
-    if (status.ok() && value != allowed)
-      status = invalid_argument(
-          "peft_cache.{}: {} is not allowed, only {} is; adapters cannot be loaded yet", field,
-          value, allowed);
+  const auto check = [&](const char* field, const auto& value, const auto& allowed,
+                         bool acts = false) {
+    if (!status.ok() || value == allowed || (acts && enable_lora)) return;
+    status = invalid_argument("peft_cache.{}: {} is not allowed, only {} is{}", field, value,
+                              allowed, acts ? " without enable_lora" : "");
   };
+  constexpr bool kActs = true;
   check("num_host_module_layers", given.num_host_module_layers, only.num_host_module_layers);
-  check("num_device_module_layers", given.num_device_module_layers, only.num_device_module_layers);
+  check("num_device_module_layers", given.num_device_module_layers, only.num_device_module_layers,
+        kActs);
   check("optimal_adapter_size", given.optimal_adapter_size, only.optimal_adapter_size);
-  check("max_adapter_size", given.max_adapter_size, only.max_adapter_size);
+  check("max_adapter_size", given.max_adapter_size, only.max_adapter_size, kActs);
   check("num_put_workers", given.num_put_workers, only.num_put_workers);
   check("num_ensure_workers", given.num_ensure_workers, only.num_ensure_workers);
   check("num_copy_streams", given.num_copy_streams, only.num_copy_streams);
   check("max_pages_per_block_host", given.max_pages_per_block_host, only.max_pages_per_block_host);
   check("max_pages_per_block_device", given.max_pages_per_block_device,
         only.max_pages_per_block_device);
-  check("device_cache_fraction", given.device_cache_fraction, only.device_cache_fraction);
-  check("host_cache_bytes", given.host_cache_bytes, only.host_cache_bytes);
+  check("device_cache_fraction", given.device_cache_fraction, only.device_cache_fraction, kActs);
+  check("host_cache_bytes", given.host_cache_bytes, only.host_cache_bytes, kActs);
   check("prefetch_dir", given.prefetch_dir.string(), std::string());
   return status;
+}
+
+Status check_lora(const ExecutorConfig& c) {
+  const PeftCacheConfig& peft = c.peft_cache;
+  RETURN_IF_ERROR(check_peft_cache(peft, c.enable_lora));
+  RETURN_IF_ERROR(check_range("peft_cache.num_device_module_layers", peft.num_device_module_layers,
+                              0, 1 << 24));
+  RETURN_IF_ERROR(check_range("peft_cache.max_adapter_size", peft.max_adapter_size, 1,
+                              kernels::kMaxAdapterRank));
+  RETURN_IF_ERROR(
+      check_range("peft_cache.host_cache_bytes", peft.host_cache_bytes, 1, int64_t{1} << 50));
+  if (!(peft.device_cache_fraction > 0 && peft.device_cache_fraction < 1))
+    return invalid_argument("peft_cache.device_cache_fraction: {} is not in (0, 1)",
+                            peft.device_cache_fraction);
+  if (c.enable_lora || c.lora_directories.empty()) return ok();
+  return invalid_argument("lora_directories: {} of them without enable_lora",
+                          c.lora_directories.size());
 }
 
 }  // namespace
@@ -81,7 +101,7 @@ Status check_config(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_range("memory_bytes", c.memory_bytes, 0, int64_t{1} << 50));
   RETURN_IF_ERROR(check_scheduler(c.scheduler, c.kv_cache));
   RETURN_IF_ERROR(check_kv_cache(c.kv_cache));
-  RETURN_IF_ERROR(check_peft_cache(c.peft_cache));
+  RETURN_IF_ERROR(check_lora(c));
   RETURN_IF_ERROR(check_range("max_batch_size", c.max_batch_size, 1, 4096));
   RETURN_IF_ERROR(check_range("max_beam_width", c.max_beam_width, 1, kMaxBeamWidth));
   if (c.max_beam_width > c.max_batch_size)

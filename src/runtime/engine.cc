@@ -31,6 +31,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
       speculation_(options.proposer, options.speculation),
+      adapters_(runner.limits().num_adapters),
       recorder_(options.memory, rings) {
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
@@ -107,7 +108,7 @@ void Engine::check_books() {
 
 void Engine::apply(Command& command) {
   if (auto* c = std::get_if<Submit>(&command)) {
-    submit(std::move(c->group));
+    submit(std::move(*c));
   } else if (auto* c = std::get_if<Cancel>(&command)) {
     cancel(c->id);
   } else if (auto* c = std::get_if<StopStringFound>(&command)) {
@@ -117,14 +118,17 @@ void Engine::apply(Command& command) {
   }
 }
 
-void Engine::submit(std::vector<sched::SequenceSpec> group) {
+void Engine::submit(Submit command) {
+  std::vector<sched::SequenceSpec> group = std::move(command.group);
   const RequestId first = group[0].id;
   const auto size = static_cast<int32_t>(group.size());
   const Time arrival = group[0].arrival;
   num_submitted_ += size;
   if (size > 1) groups_[first] = {.size = size, .num_open = size};
-  for (const sched::SequenceSpec& spec : group)
+  for (const sched::SequenceSpec& spec : group) {
     if (spec.output.return_context_logits) context_logits_.try_emplace(spec.id);
+    if (command.adapter) adapters_.open(spec.id, command.adapter);
+  }
   const Status status = sched_.submit(std::move(group));
   if (status.ok()) return;
   num_refused_ += size;
@@ -156,6 +160,7 @@ void Engine::tell(std::vector<sched::RowNews> rows) {
 // A sequence has ended.
 void Engine::close(RequestId id) {
   speculation_.forget(id);
+  adapters_.close(id);
   context_logits_.erase(id);
   if (groups_.empty()) return;
   auto group = groups_.upper_bound(id);
@@ -183,8 +188,14 @@ void Engine::write_message(const sched::StepPlan& plan) {
   step_.clear();
   for (const sched::BlockCopy& copy : plan.copies)
     step_.copies.push_back({copy.from, copy.to, copy.group});
+  const auto is_running = [&](uint64_t adapter) {
+    return std::ranges::any_of(sched_.running(), [&](const sched::Sequence* sequence) {
+      return sequence->spec().adapter == adapter;
+    });
+  };
   for (const sched::Row& row : plan.rows) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
+    out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
     sampler_.add(row, out, step_);
     exec::PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
@@ -226,6 +237,7 @@ void Engine::finish(Step step) {
   if (results.ok()) {
     commit(step.plan, *results);
   } else {
+    adapters_.forget();
     const Status failure = device_.failure();
     tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
+#include "runtime/adapter_places.h"
 #include "runtime/inbox.h"
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
@@ -63,7 +64,7 @@ class Engine {
   [[noreturn]] void leave_process();
   void check_books();
   void apply(Command& command);
-  void submit(std::vector<sched::SequenceSpec> group);
+  void submit(Submit command);
   void cancel(RequestId id);
   Step launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
@@ -91,6 +92,7 @@ class Engine {
   sched::Scheduler sched_;
   Sampler sampler_;
   Speculation speculation_;
+  AdapterPlaces adapters_;
   StepRecorder recorder_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
   std::vector<Step> flying_;

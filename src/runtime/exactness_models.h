@@ -27,6 +27,7 @@ inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir,
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
   ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
+  build.compile.adapters = config.enable_lora;
   ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(dir, model.device.registry,
                                                              model.device.device->info(), build));
   model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config.num_threads);

@@ -189,6 +189,21 @@ const Row kSequences[] = {
     {"context_logits", "greedy", 0, [](R r, A) { r.output.return_context_logits = true; }},
     {"retention", nullptr, 1, retention},
     {"salt", nullptr, 0, [](R r, A) { r.cache_salt = "one tenant's"; }},
+    {"adapter", "log_probs", 0,
+     [](R r, A) { with_log_probs(r), r.lora = LoraConfig{.task_id = 1}; }},
+    {"other_adapter", "adapter", 0,
+     [](R r, A) { with_log_probs(r), r.lora = LoraConfig{.task_id = 2}; }},
+    {"adapter_several", "several", 0,
+     [](R r, A) {
+       sampled(r), with_log_probs(r);
+       r.sampling.num_return_sequences = 3;
+       r.lora = LoraConfig{.task_id = 1};
+     }},
+    {"adapter_context_logits", "context_logits", 0,
+     [](R r, A) {
+       r.output.return_context_logits = true;
+       r.lora = LoraConfig{.task_id = 2};
+     }},
     {"priority", nullptr, 0, [](R r, A) { r.priority = 0.9f; }},
     {"deadline", nullptr, 0, [](R r, A) { r.allotted_time = std::chrono::minutes(30); }},
     {"several", "sampled_log_probs", 0,
@@ -220,6 +235,7 @@ const Row kTables[] = {
 
 const Row kBeams[] = {
     {"beams_2", "log_probs", 0, [](R r, A) { beams(r, 2); }},
+    {"beams_adapter", "beams_2", 0, [](R r, A) { beams(r, 2), r.lora = LoraConfig{.task_id = 1}; }},
     {"beams_4", "beams_2", 2, [](R r, A) { beams(r, 4); }},
     {"beams_16", "beams_4", 1, [](R r, A) { beams(r, 16); }},
     {"beams_end", "beams_4", 2,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "nereid/executor.h"
 #include "runtime/engine.h"
@@ -48,6 +49,7 @@ sched::Limits limits_of(const exec::Runner& model, const ExecutorConfig& config)
           .offload_min_priority = config.kv_cache.offload_min_priority,
           .event_buffer_size = config.kv_cache.event_buffer_size,
           .max_logits = runner.num_logits_rows(),
+          .max_adapters = runner.num_adapters,
           .policy = config.scheduler};
 }
 
@@ -62,6 +64,12 @@ MemoryTotals memory_totals(const ModelInstance& model) {
                : totals.gpu) += static_cast<int64_t>(item.bytes);
   }
   return totals;
+}
+
+// Prefixes are shared among sequences of one salt and one adapter. No two pairs have the same root.
+std::string prefix_root(const std::string& salt, uint64_t adapter) {
+  if (adapter == 0) return salt.empty() ? "" : "s" + salt;
+  return "a" + hex64(adapter) + salt;
 }
 
 Speculation::Options speculation_options(const ModelInstance& model, const ExecutorConfig& config) {
@@ -188,6 +196,11 @@ class ExecutorImpl : public Executor {
       count += num_sequences(r);
       logits += logits_bytes(r, bounds_);
     }
+    std::vector<std::shared_ptr<const Adapter>> adapters(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i)
+      if (requests[i].lora) {
+        ASSIGN_OR_RETURN(adapters[i], model_.adapters->find(*requests[i].lora));
+      }
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
     // Under the lock, ids enter the inbox in order, and nothing enters after close().
@@ -206,7 +219,8 @@ class ExecutorImpl : public Executor {
           "queue is full: {} requests wait, {} more would be over {} (max_queue_size)",
           progress_.num_queued(), count, most);
     }
-    for (Request& request : requests) {
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Request& request = requests[i];
       const RequestId id = last_id_ + 1;
       last_id_ += static_cast<RequestId>(num_sequences(request));
       ids.push_back(id);
@@ -217,7 +231,9 @@ class ExecutorImpl : public Executor {
       }
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
-      inbox_.push(Submit{sequences(id, std::move(request), bounds_.vocab_size)});
+      const uint64_t adapter = adapters[i] ? adapters[i]->key : 0;
+      inbox_.push(Submit{sequences(id, std::move(request), bounds_.vocab_size, adapter),
+                         std::move(adapters[i])});
     }
     return ids;
   }
@@ -243,7 +259,7 @@ class ExecutorImpl : public Executor {
 
   // The i-th is drawn with seed + i; the others follow the first through the prompt.
   static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request,
-                                                    int32_t vocab_size) {
+                                                    int32_t vocab_size, uint64_t adapter) {
     const int32_t count = num_sequences(request);
     std::vector<sched::InputKey> keys = input_keys(request, vocab_size);
     sched::SequenceSpec first{.id = id,
@@ -257,7 +273,8 @@ class ExecutorImpl : public Executor {
                               .bad_words = std::move(request.bad_words),
                               .drafts = std::move(request.draft_token_ids),
                               .logit_bias = std::move(request.logit_bias),
-                              .cache_salt = std::move(request.cache_salt),
+                              .cache_salt = prefix_root(request.cache_salt, adapter),
+                              .adapter = adapter,
                               .retention = std::move(request.kv_cache_retention),
                               .priority = request.priority,
                               .streams_beams = request.streaming,

@@ -1,11 +1,13 @@
 // What other threads ask of the engine thread.
 #pragma once
 
+#include <memory>
 #include <variant>
 #include <vector>
 
 #include "base/queue.h"
 #include "nereid/executor.h"
+#include "runtime/adapter.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {
@@ -13,6 +15,7 @@ namespace nereid::runtime {
 // The sequences of one request, with neighbouring ids; the first one's is the request's.
 struct Submit {
   std::vector<sched::SequenceSpec> group;
+  std::shared_ptr<const Adapter> adapter;  // of all of them; null: none
 };
 // A request with all its sequences.
 struct Cancel {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "exec/adapter_pool.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 
@@ -157,6 +158,31 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
   return ok();
 }
 
+// As many places for adapters as peft_cache says, at most twice as many as rows that can want one.
+Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
+                    exec::RunnerLimits& limits) {
+  if (!config.enable_lora) return ok();
+  const PeftCacheConfig& peft = config.peft_cache;
+  limits.num_adapters = 1;
+  limits.max_adapter_rank = peft.max_adapter_size;
+  const size_t one = exec::AdapterPool::bytes(plan.modules, limits);
+  const auto available = static_cast<double>(
+      config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes());
+  const double share = peft.device_cache_fraction * available;
+  const double places = peft.num_device_module_layers > 0
+                            ? static_cast<double>(peft.num_device_module_layers) /
+                                  static_cast<double>(plan.modules.size())
+                            : share / static_cast<double>(one);
+  if (places < 1)
+    return resource_exhausted(
+        "peft_cache: an adapter of rank {} in {} module layers takes {} bytes; "
+        "num_device_module_layers {} or device_cache_fraction {} of {:.0f} bytes hold none",
+        limits.max_adapter_rank, plan.modules.size(), one, peft.num_device_module_layers,
+        peft.device_cache_fraction, available);
+  limits.num_adapters = static_cast<int32_t>(std::min(places, 2.0 * limits.max_rows));
+  return ok();
+}
+
 // The device's blocks; see size_kv_cache().
 Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
                   exec::RunnerLimits& limits) {
@@ -212,6 +238,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
                             .block_tokens = config.kv_cache.tokens_per_block};
   limits.kv_type = cache_type(config.kv_cache.type, plan);
   limits.depth = config.enable_overlap ? 2 : 1;
+  RETURN_IF_ERROR(set_adapters(plan, config, device, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
   set_max_logits(plan, config, device, limits);

@@ -22,6 +22,7 @@ inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path&
   ASSIGN_OR_RETURN(const auto opened, kernels::open_device("cpu", {.num_threads = 1}));
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
+  build.compile.adapters = config.enable_lora;
   ASSIGN_OR_RETURN(const auto whole,
                    convert::ensure_engine(model, opened.registry, opened.device->info(), build));
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(whole));

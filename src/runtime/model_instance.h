@@ -11,6 +11,7 @@
 #include "exec/runner.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
+#include "runtime/adapter_cache.h"
 #include "runtime/speculation.h"
 #include "text/tokenizer.h"
 
@@ -25,6 +26,8 @@ struct ModelInstance {
   std::vector<TokenId> default_end_ids;
   convert::EngineLimits limits;        // of requests; what a step can hold is in the runner
   std::unique_ptr<Proposer> proposer;  // of drafts; null: none
+  std::unique_ptr<AdapterCache> adapters =
+      std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
 };
 
 // Builds the engine when there is none in the cache, opens the device, sizes the KV cache, loads.

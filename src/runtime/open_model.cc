@@ -59,6 +59,19 @@ void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
            kernels);
 }
 
+Status load_adapters(const io::Plan& plan, const ExecutorConfig& config, ModelInstance& model) {
+  if (plan.modules.empty())
+    return invalid_argument(
+        "enable_lora: the engine was built without adapters, or its model has no product that "
+        "takes them");
+  model.adapters = std::make_unique<AdapterCache>(
+      AdapterBounds{plan.modules, config.peft_cache.max_adapter_size},
+      static_cast<size_t>(config.peft_cache.host_cache_bytes));
+  for (const LoraDirectory& directory : config.lora_directories)
+    RETURN_IF_ERROR(model.adapters->load(directory));
+  return ok();
+}
+
 }  // namespace
 
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
@@ -73,12 +86,14 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   build.cache_dir = config.cache_dir;
   build.compile.forced = config.forced_kernels;
   ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
+  build.compile.adapters = config.enable_lora;
   build.random_weights = config.random_weights;
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
   // Its weights were verified, or just written, by ensure_engine().
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;
+  if (config.enable_lora) RETURN_IF_ERROR(load_adapters(file.plan(), config, model));
   log_device(facts, device.info());
   ASSIGN_OR_RETURN(const auto limits, size_kv_cache(file.plan(), config, device));
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,

@@ -382,22 +382,23 @@ TEST(RequestCheck, PromptTables) {
         [&](Request& r) { r.prompt_table = table(4, 4, 2); }}});
 }
 
-TEST(ConfigCheck, NoAdapterCacheYet) {
-  const auto refusal = [](std::function<void(PeftCacheConfig&)> set) {
+TEST(ConfigCheck, AdapterCache) {
+  bool enable_lora = false;
+  const auto refusal = [&](std::function<void(PeftCacheConfig&)> set) {
     ExecutorConfig c;
+    c.enable_lora = enable_lora;
     set(c.peft_cache);
     return std::string(message(check_config(c)));
   };
   EXPECT_EQ(refusal([](auto&) {}), "");
   EXPECT_EQ(refusal([](auto& c) { c.optimal_adapter_size = 16; }),
-            "peft_cache.optimal_adapter_size: 16 is not allowed, only 8 is; adapters cannot be "
-            "loaded yet");
+            "peft_cache.optimal_adapter_size: 16 is not allowed, only 8 is");
+  EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 77; }),
+            "peft_cache.max_adapter_size: 77 is not allowed, only 64 is without enable_lora");
   EXPECT_THAT(refusal([](auto& c) { c.num_host_module_layers = 77; }),
               StartsWith("peft_cache.num_host_module_layers: 77 is not"));
   EXPECT_THAT(refusal([](auto& c) { c.num_device_module_layers = 77; }),
               StartsWith("peft_cache.num_device_module_layers: 77 is not"));
-  EXPECT_THAT(refusal([](auto& c) { c.max_adapter_size = 77; }),
-              StartsWith("peft_cache.max_adapter_size: 77 is not"));
   EXPECT_THAT(refusal([](auto& c) { c.num_put_workers = 77; }),
               StartsWith("peft_cache.num_put_workers: 77 is not"));
   EXPECT_THAT(refusal([](auto& c) { c.num_ensure_workers = 77; }),
@@ -414,6 +415,17 @@ TEST(ConfigCheck, NoAdapterCacheYet) {
               StartsWith("peft_cache.device_cache_fraction: 0.5 is not allowed, only 0.05"));
   EXPECT_THAT(refusal([](auto& c) { c.prefetch_dir = "/a"; }),
               StartsWith("peft_cache.prefetch_dir: /a is not"));
+  enable_lora = true;
+  EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 77; }), "");
+  EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 513; }),
+            "peft_cache.max_adapter_size: 513 is not in [1, 512]");
+  EXPECT_EQ(refusal([](auto& c) { c.device_cache_fraction = 1; }),
+            "peft_cache.device_cache_fraction: 1 is not in (0, 1)");
+  EXPECT_EQ(refusal([](auto& c) { c.host_cache_bytes = 0; }),
+            "peft_cache.host_cache_bytes: 0 is not in [1, 1125899906842624]");
+  ExecutorConfig without;
+  without.lora_directories = {{1, "/a"}};
+  EXPECT_EQ(message(check_config(without)), "lora_directories: 1 of them without enable_lora");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Scheduler: who is let in, and by which accounting of blocks.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "sched/scheduler.h"
 
@@ -55,6 +56,7 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
   const bool forks = leader && can_fork(*leader);
   if (!forks && still_delayed(sequence)) return Admission::kSkipped;
   if (free_slots_.size() < sequence.lanes_.size()) return Admission::kNoRoom;
+  if (!has_place_for_adapter(sequence)) return Admission::kNoRoom;
   const PoolStats before = pool_.stats();
   PrefixHit hit;
   if (forks) {
@@ -78,6 +80,14 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
   }
   start(sequence, hit.num_tokens, now);
   return Admission::kAdmitted;
+}
+
+bool Scheduler::has_place_for_adapter(const Sequence& sequence) const {
+  if (sequence.spec_.adapter == 0) return true;
+  absl::flat_hash_set<uint64_t> adapters = {sequence.spec_.adapter};
+  for (const Sequence* other : running_)
+    if (other->spec_.adapter != 0) adapters.insert(other->spec_.adapter);
+  return std::ssize(adapters) <= limits_.max_adapters;
 }
 
 bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& contents) {

@@ -27,7 +27,8 @@ struct Limits {
   // Rows of logits per step: one for each running sequence, the others for context logits. Smaller
   // than max_batch_size: as many as that.
   int32_t max_logits = 0;
-  SchedulerConfig policy;  // kSwap needs enable_reuse and a host pool
+  int32_t max_adapters = 0;  // different adapters of sequences that hold memory at once
+  SchedulerConfig policy;    // kSwap needs enable_reuse and a host pool
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_batch_size); }
   bool any_window() const { return groups.back().window > 0; }

@@ -154,6 +154,7 @@ class Scheduler {
   bool goes_before_running(const Sequence& sequence) const;
   bool pause_for(const Sequence& sequence);
   Admission try_admit(Sequence& sequence, Time now);
+  bool has_place_for_adapter(const Sequence& sequence) const;
   bool admit(Sequence& sequence, PrefixHit& hit, const Contents& contents);
   const Sequence* live_leader(const Sequence& sequence) const;
   int32_t settled(const Sequence& sequence) const;

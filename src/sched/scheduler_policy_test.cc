@@ -404,5 +404,34 @@ TEST(Policy, AWindowBesideAFullGroupHoldsOneBlockMoreThanTheWindow) {
   EXPECT_EQ(loop.sched.stats().num_preemptions, 0);
 }
 
+TEST(SchedulerPolicy, AsManyAdaptersRunAsThereArePlaces) {
+  Limits l = limits();
+  l.max_adapters = 2;
+  Loop loop(l);
+  const uint64_t adapters[] = {7, 0, 8, 7, 9};
+  for (RequestId id = 1; id <= 5; ++id) {
+    SequenceSpec s = spec(id, 3, 4, static_cast<TokenId>(100 * id));
+    s.adapter = adapters[id - 1];
+    ASSERT_TRUE(loop.sched.submit(std::move(s)).ok());
+  }
+  EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3, 4));
+  loop.run();
+  EXPECT_EQ(loop.ended.size(), 5u);
+
+  Loop narrow([] {
+    Limits one = limits();
+    one.max_adapters = 1;
+    return one;
+  }());
+  for (RequestId id = 1; id <= 3; ++id) {
+    SequenceSpec s = spec(id, 3, 4, static_cast<TokenId>(100 * id));
+    s.adapter = id;
+    ASSERT_TRUE(narrow.sched.submit(std::move(s)).ok());
+  }
+  EXPECT_THAT(ids(narrow.step()), ElementsAre(1));
+  narrow.run();
+  EXPECT_EQ(narrow.ended.size(), 3u);
+}
+
 }  // namespace
 }  // namespace nereid::sched

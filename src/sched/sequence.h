@@ -36,6 +36,7 @@ struct SequenceSpec {
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
   std::string cache_salt;  // prefixes are shared only among equal ones
+  uint64_t adapter = 0;    // what Limits::max_adapters counts; 0 = none. Part of the salt, too
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher goes first, then the older
   bool streams_beams = false;  // beams: news after each step, not only at the end

@@ -1,0 +1,47 @@
+// A LoRA adapter as a device takes it, and where it comes from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "exec/step_message.h"
+#include "io/plan.h"
+#include "nereid/config.h"
+#include "nereid/request.h"
+#include "tensor/dtype.h"
+
+namespace nereid::runtime {
+
+struct Adapter {
+  uint64_t task_id = 0;
+  uint64_t key = 0;  // of its contents and its id, not 0
+  std::vector<exec::AdapterMatrix> matrices;
+  std::vector<BF16> weights;  // see exec::StepArrays::adapter_weights
+
+  size_t bytes() const {
+    return weights.size() * sizeof(BF16) + matrices.size() * sizeof(exec::AdapterMatrix);
+  }
+};
+
+// What adapters must fit.
+struct AdapterBounds {
+  std::vector<io::AdapterModule> modules;  // of the engine; none: it takes no adapters
+  int32_t max_rank = 0;
+};
+
+// From the tensors of a request. InvalidArgument naming the row of the config and the numbers.
+StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
+                                                    const AdapterBounds& bounds);
+
+// From a PEFT directory: rank and alpha with their patterns, rsLoRA. InvalidArgument naming file
+// and field or tensor: what changes more than products of whole matrices (DoRA, biases, embeddings,
+// modules_to_save, ...), or does not fit.
+StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
+                                                           const AdapterBounds& bounds);
+
+}  // namespace nereid::runtime

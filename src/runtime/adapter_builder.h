@@ -1,0 +1,42 @@
+// Puts an adapter together, a module at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/status.h"
+#include "runtime/adapter.h"
+
+namespace nereid::runtime {
+
+class AdapterBuilder {
+ public:
+  explicit AdapterBuilder(const AdapterBounds& bounds) : bounds_(bounds) {}
+
+  // InvalidArgument naming the module and the bound.
+  Status check_rank(std::string_view module, int64_t rank) const;
+
+  // `a`: [rank, k], `out`: [n, rank]. InvalidArgument naming the module.
+  Status add(int32_t module, int64_t rank, double scale, std::vector<BF16> a,
+             std::span<const BF16> out);
+
+  bool empty() const { return parts_.empty(); }
+  std::shared_ptr<const Adapter> finish(uint64_t task_id);
+
+ private:
+  struct Part {
+    int32_t module = 0, rank = 0;
+    float scale = 0;
+    std::vector<BF16> weights;
+  };
+  const AdapterBounds& bounds_;
+  std::vector<Part> parts_;
+};
+
+}  // namespace nereid::runtime

@@ -1,0 +1,64 @@
+#include "runtime/adapter_cache.h"
+
+#include <utility>
+
+namespace nereid::runtime {
+
+Status AdapterCache::load(const LoraDirectory& directory) {
+  ASSIGN_OR_RETURN(auto adapter, read_peft_adapter(directory, bounds_));
+  const std::lock_guard lock(mutex_);
+  if (entries_.contains(directory.task_id))
+    return invalid_argument("{}: task id {} is taken", directory.path.string(), directory.task_id);
+  const Status status = put(std::move(adapter), /*stays=*/true);
+  return status.ok() ? ok() : annotate(status, directory.path.string());
+}
+
+StatusOr<std::shared_ptr<const Adapter>> AdapterCache::find(const LoraConfig& lora) {
+  if (bounds_.modules.empty())
+    return invalid_argument("lora: task id {} is not allowed; the model takes no adapters",
+                            lora.task_id);
+  std::shared_ptr<const Adapter> given;
+  if (!lora.weights.empty() || !lora.config.empty()) {
+    ASSIGN_OR_RETURN(given, adapter_of(lora, bounds_));
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(lora.task_id);
+  if (found == entries_.end()) {
+    if (!given)
+      return invalid_argument(
+          "lora: task id {} is not in the cache of {} adapters; its first request, and the first "
+          "after it was evicted, must bring weights and config",
+          lora.task_id, entries_.size());
+    RETURN_IF_ERROR(put(given, /*stays=*/false));
+    return given;
+  }
+  if (given && given->key != found->second.adapter->key)
+    return invalid_argument("lora: task id {} has other weights already; give these another id",
+                            lora.task_id);
+  found->second.last_use = ++num_uses_;
+  return found->second.adapter;
+}
+
+Status AdapterCache::put(std::shared_ptr<const Adapter> adapter, bool stays) {
+  const size_t bytes = adapter->bytes();
+  while (bytes_ + bytes > max_bytes_) {
+    auto victim = entries_.end();
+    for (auto it = entries_.begin(); it != entries_.end(); ++it)
+      if (!it->second.stays && it->second.adapter.use_count() == 1 &&
+          (victim == entries_.end() || it->second.last_use < victim->second.last_use))
+        victim = it;
+    if (victim == entries_.end())
+      return resource_exhausted(
+          "lora: {} bytes of task id {} do not fit beside {} bytes of adapters in use; at most {} "
+          "together are allowed (host_cache_bytes)",
+          bytes, adapter->task_id, bytes_, max_bytes_);
+    bytes_ -= victim->second.adapter->bytes();
+    entries_.erase(victim);
+  }
+  bytes_ += bytes;
+  const uint64_t id = adapter->task_id;
+  entries_[id] = {std::move(adapter), ++num_uses_, stays};
+  return ok();
+}
+
+}  // namespace nereid::runtime

@@ -1,0 +1,48 @@
+// The adapters of a model in host memory, by task id.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/status.h"
+#include "nereid/config.h"
+#include "runtime/adapter.h"
+
+namespace nereid::runtime {
+
+// Evicts the adapter that was named longest ago, but none that is in use. For any thread.
+class AdapterCache {
+ public:
+  AdapterCache(AdapterBounds bounds, size_t max_bytes)
+      : bounds_(std::move(bounds)), max_bytes_(max_bytes) {}
+
+  // Takes in one that stays. Errors as read_peft_adapter(); InvalidArgument: the id is taken;
+  // ResourceExhausted: it does not fit beside the others.
+  Status load(const LoraDirectory& directory);
+
+  // What a request names or brings along. InvalidArgument: the model takes none, the id is unknown
+  // (or has been evicted), other weights have it, or the weights are ill-shaped; ResourceExhausted:
+  // it does not fit beside those in use.
+  StatusOr<std::shared_ptr<const Adapter>> find(const LoraConfig& lora);
+
+ private:
+  struct Entry {
+    std::shared_ptr<const Adapter> adapter;
+    int64_t last_use = 0;
+    bool stays = false;
+  };
+
+  Status put(std::shared_ptr<const Adapter> adapter, bool stays);
+
+  const AdapterBounds bounds_;
+  const size_t max_bytes_;
+  std::mutex mutex_;  // guards the rest
+  absl::flat_hash_map<uint64_t, Entry> entries_;
+  size_t bytes_ = 0;
+  int64_t num_uses_ = 0;
+};
+
+}  // namespace nereid::runtime

@@ -1,0 +1,176 @@
+// Adapters from PEFT folders: what is read, what is refused, and where they lie on the device.
+#include "runtime/adapter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <list>
+
+#include "base/json.h"
+#include "io/safetensors.h"
+#include "runtime/adapter_cache.h"
+#include "runtime/adapter_places.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+const std::vector<io::AdapterModule> kTwoModules = {{"model.layers.0.self_attn.q_proj", 3, 2, 0},
+                                                    {"model.layers.0.mlp.up_proj", 3, 1, 0}};
+
+class PeftAdapterTest : public testing::Test {
+ protected:
+  PeftAdapterTest() {
+    std::filesystem::create_directories(dir_);
+    add("model.layers.0.self_attn.q_proj", "A", {2, 3}, 1);
+    add("model.layers.0.self_attn.q_proj", "B", {2, 2}, 10);
+    add("model.layers.0.mlp.up_proj", "A", {4, 3}, 100);
+    add("model.layers.0.mlp.up_proj", "B", {1, 4}, 1000);
+    config_ = {{"peft_type", "LORA"},
+               {"r", 2},
+               {"lora_alpha", 6},
+               {"bias", "none"},
+               {"use_dora", false},
+               {"modules_to_save", nullptr},
+               {"rank_pattern", {{"up_proj", 4}}}};
+  }
+
+  // Numbers from `first` on.
+  void add(const std::string& module, const std::string& which, std::vector<int64_t> shape,
+           float first) {
+    std::vector<float>& numbers = data_.emplace_back();
+    for (int64_t i = 0; i < shape[0] * shape[1]; ++i)
+      numbers.push_back(first + static_cast<float>(i));
+    io::StoredTensor tensor;
+    tensor.name = "base_model.model." + module + ".lora_" + which + ".weight";
+    tensor.dtype = "F32";
+    tensor.type = DType::kF32;
+    tensor.shape = std::move(shape);
+    tensor.data = std::as_bytes(std::span(numbers));
+    tensors_.push_back(std::move(tensor));
+  }
+
+  StatusOr<std::shared_ptr<const Adapter>> read(int32_t max_rank = 8) {
+    std::ofstream(dir_ / "adapter_config.json") << json::serialize(config_);
+    std::ofstream(dir_ / "adapter_model.safetensors") << io::serialize_safetensors(tensors_);
+    return read_peft_adapter({5, dir_}, {kTwoModules, max_rank});
+  }
+  std::string refusal() { return std::string(read().status().message()); }
+  std::string refusal_with(std::string_view field, json::value value) {
+    json::object before = config_;
+    config_[field] = std::move(value);
+    std::string text = refusal();
+    config_ = std::move(before);
+    return text;
+  }
+
+  const std::filesystem::path dir_ =
+      std::filesystem::path(testing::TempDir()) / "nereid_peft_adapter_test";
+  std::list<std::vector<float>> data_;
+  std::vector<io::StoredTensor> tensors_;
+  json::object config_;
+};
+
+TEST_F(PeftAdapterTest, IsReadByModuleWithTheSecondMatrixTurned) {
+  const auto adapter = read().value();
+  EXPECT_EQ(adapter->task_id, 5u);
+  ASSERT_EQ(adapter->matrices.size(), 2u);
+  EXPECT_EQ(adapter->matrices[0].module, 0);
+  EXPECT_EQ(adapter->matrices[0].rank, 2);
+  EXPECT_EQ(adapter->matrices[0].scale, 3.0f);
+  EXPECT_EQ(adapter->matrices[1].rank, 4);
+  EXPECT_EQ(adapter->matrices[1].scale, 1.5f);
+  std::vector<float> first;
+  for (int i = 0; i < 10; ++i) first.push_back(to_float(adapter->weights[i]));
+  EXPECT_THAT(first, ElementsAre(1, 2, 3, 4, 5, 6, 10, 12, 11, 13));
+  EXPECT_EQ(adapter->weights.size(), 10u + 16u);
+}
+
+TEST_F(PeftAdapterTest, ScalesFollowPatternsAndRankStabilisation) {
+  config_["use_rslora"] = true;
+  config_["alpha_pattern"] = {{"mlp.up_proj", 10}};
+  const auto adapter = read().value();
+  EXPECT_FLOAT_EQ(adapter->matrices[0].scale, 6 / std::sqrt(2.0f));
+  EXPECT_FLOAT_EQ(adapter->matrices[1].scale, 5);
+}
+
+TEST_F(PeftAdapterTest, WhatElseChangesTheModelIsRefused) {
+  EXPECT_THAT(refusal_with("use_dora", true), HasSubstr("'use_dora': true is not supported"));
+  EXPECT_THAT(refusal_with("modules_to_save", {"lm_head"}),
+              HasSubstr("'modules_to_save': [\"lm_head\"] is not supported"));
+  EXPECT_THAT(refusal_with("bias", "all"), HasSubstr("'bias': \"all\" is not supported"));
+  EXPECT_THAT(refusal_with("peft_type", "IA3"), HasSubstr("only \"LORA\" is"));
+  EXPECT_THAT(refusal_with("lora_alpha", 0), HasSubstr("'lora_alpha': 0 is not positive"));
+  EXPECT_THAT(refusal_with("r", "8"), HasSubstr("'r' is not a number"));
+  EXPECT_THAT(refusal_with("alpha_pattern", {{".*q_proj", 3}}), HasSubstr("is a pattern"));
+  EXPECT_THAT(refusal_with("rank_pattern", nullptr),
+              HasSubstr("rank 4, but adapter_config.json says 2"));
+}
+
+TEST_F(PeftAdapterTest, TensorsMustFitTheModel) {
+  EXPECT_THAT(read(3).status().ToString(),
+              HasSubstr("up_proj': rank 4 is not in [1, 3] (max_adapter_size)"));
+  add("model.layers.1.mlp.up_proj", "A", {2, 3}, 1);
+  EXPECT_THAT(refusal(), HasSubstr("'model.layers.1.mlp.up_proj' has no lora_B"));
+  add("model.layers.1.mlp.up_proj", "B", {1, 2}, 1);
+  EXPECT_THAT(refusal(), HasSubstr("'model.layers.1.mlp.up_proj' is none that"));
+  tensors_.resize(4);
+  tensors_[0].shape = {3, 2};
+  EXPECT_THAT(refusal(), HasSubstr("A [3, 2] and B [2, 2] are not [rank, 3] and [2, rank]"));
+  tensors_[0].shape = {2, 3};
+  tensors_[0].name = "base_model.model.model.embed_tokens.lora_embedding_A";
+  EXPECT_THAT(refusal(), HasSubstr("lora_embedding_A' is none of a LoRA adapter"));
+  tensors_.clear();
+  EXPECT_THAT(refusal(), HasSubstr("holds no matrices"));
+}
+
+TEST_F(PeftAdapterTest, TheSameIdIsTakenOnce) {
+  ASSERT_TRUE(read().ok());
+  AdapterCache cache({kTwoModules, 8}, 1 << 20);
+  EXPECT_TRUE(cache.load({5, dir_}).ok());
+  EXPECT_THAT(cache.load({5, dir_}).ToString(), HasSubstr("task id 5 is taken"));
+  EXPECT_TRUE(cache.find({.task_id = 5}).ok());
+  AdapterCache small({kTwoModules, 8}, 10);
+  EXPECT_THAT(small.load({5, dir_}).ToString(),
+              HasSubstr("bytes of task id 5 do not fit beside 0 bytes"));
+}
+
+TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
+  AdapterPlaces places(2);
+  const auto adapter = [](uint64_t key) {
+    Adapter a{.task_id = key, .key = key};
+    a.matrices = {{0, 1, 1.0f}};
+    a.weights.resize(5);
+    return std::make_shared<const Adapter>(std::move(a));
+  };
+  for (uint64_t id = 1; id <= 3; ++id) places.open(id, adapter(id));
+  uint64_t running = 0;
+  const auto is_running = [&](uint64_t key) { return key == running; };
+  exec::Step step;
+  const auto place = [&](RequestId id) {
+    step.clear();
+    return places.place_of(id, is_running, step);
+  };
+  EXPECT_EQ(place(9), -1);  // has none
+  EXPECT_EQ(place(1), 0);
+  EXPECT_EQ(step.adapter_loads.size(), 1u);
+  EXPECT_EQ(place(2), 1);
+  EXPECT_EQ(place(1), 0);
+  EXPECT_TRUE(step.adapter_loads.empty());
+  running = 2;
+  EXPECT_EQ(place(3), 0);  // 2 is older and runs
+  running = 0;
+  EXPECT_EQ(place(1), 1);
+  places.forget();
+  EXPECT_EQ(place(1), 0);
+  EXPECT_EQ(step.adapter_weights.size(), 5u);
+  places.close(1);
+  EXPECT_EQ(place(1), -1);
+}
+
+}  // namespace
+}  // namespace nereid::runtime

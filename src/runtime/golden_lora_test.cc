@@ -1,0 +1,239 @@
+// Adapters on the shipped model: equal to Hugging Face PEFT (tests/golden), from folders and from
+// the tensors of requests, alone and side by side, with places for all of them and for one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "base/json.h"
+#include "io/checkpoint.h"
+#include "runtime/exactness.h"
+
+namespace nereid::runtime::exactness {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::filesystem::path kTree = NEREID_SOURCE_DIR;
+const char* const kAdapters[] = {"upper", "thanks"};
+constexpr uint64_t kUpper = 1, kUnknown = 77;
+constexpr int kNumModules = 42;
+
+ExecutorConfig lora_config() {
+  ExecutorConfig config;
+  config.num_threads = 1;
+  // Near ties are decided by the order of summation, so the same kernels everywhere.
+  config.isa = "avx2";
+  config.kv_cache.max_tokens = 8192;
+  config.enable_lora = true;
+  config.peft_cache.num_device_module_layers = 4 * kNumModules;
+  config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_exactness_test";
+  return config;
+}
+
+ExecutorConfig with_directories() {
+  ExecutorConfig config = lora_config();
+  for (const char* name : kAdapters)
+    config.lora_directories.push_back(
+        {config.lora_directories.size() + 1, kTree / "tests/adapters" / name});
+  return config;
+}
+
+struct LoraCase {
+  Request request;
+  std::vector<TokenId> greedy;  // as many as are clear
+};
+
+std::vector<LoraCase> golden_cases() {
+  std::vector<LoraCase> cases;
+  const json::value golden = read_json_file(kTree / "tests/golden/lora.json").value();
+  for (const json::value& v : golden.at("cases").as_array()) {
+    LoraCase c;
+    for (const json::value& id : v.at("prompt_ids").as_array())
+      c.request.input_token_ids.push_back(id.to_number<TokenId>());
+    for (const json::value& id : v.at("greedy_ids").as_array())
+      c.greedy.push_back(id.to_number<TokenId>());
+    c.greedy.resize(v.at("clear_steps").to_number<size_t>());
+    c.request.max_tokens = static_cast<int32_t>(c.greedy.size());
+    c.request.output.return_log_probs = true;
+    c.request.lora =
+        LoraConfig{.task_id = v.at("adapter").as_string() == "lora-upper" ? kUpper : kUpper + 1};
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+// An adapter's folder as the tensors of a request, its scale of 2 included.
+LoraConfig tensors_of(const char* name, uint64_t task_id) {
+  const auto file =
+      io::TensorFile::open(kTree / "tests/adapters" / name / "adapter_model.safetensors").value();
+  const std::vector<std::pair<std::string, int32_t>> ids = {
+      {"q_proj", 1},    {"k_proj", 2},    {"v_proj", 3}, {"o_proj", 4},
+      {"gate_proj", 5}, {"down_proj", 6}, {"up_proj", 7}};
+  std::vector<std::vector<float>> rows;
+  LoraConfig lora{.task_id = task_id};
+  const auto append = [&](const std::string& tensor, float scale) {
+    for (const io::StoredTensor& t : file.tensors()) {
+      if (t.name != tensor) continue;
+      for (size_t i = 0; i < t.data.size(); i += sizeof(BF16)) {
+        BF16 x;
+        std::memcpy(&x, &t.data[i], sizeof(x));
+        rows.back().push_back(scale * to_float(x));
+      }
+    }
+  };
+  for (int32_t layer = 0; layer < 6; ++layer)
+    for (const auto& [module, id] : ids) {
+      const auto prefix = fmt::format("base_model.model.model.layers.{}.{}.{}", layer,
+                                      id < 5 ? "self_attn" : "mlp", module);
+      rows.emplace_back();
+      append(prefix + ".lora_A.weight", 1);
+      append(prefix + ".lora_B.weight", 2);
+      lora.config.insert(lora.config.end(), {id, layer, 8});
+    }
+  size_t length = 0;
+  for (const auto& row : rows) length = std::max(length, row.size());
+  for (auto& row : rows) {
+    row.resize(length);
+    lora.weights.insert(lora.weights.end(), row.begin(), row.end());
+  }
+  return lora;
+}
+
+std::unique_ptr<Executor> create(const ExecutorConfig& config) {
+  auto executor = Executor::create(kTree / "models/quickstart", config);
+  EXPECT_TRUE(executor.ok()) << executor.status();
+  return executor.ok() ? *std::move(executor) : nullptr;
+}
+
+TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
+  const std::vector<LoraCase> cases = golden_cases();
+  ASSERT_EQ(cases.size(), 16u);
+  Client client;
+  const auto executor = create(with_directories());
+  ASSERT_TRUE(executor);
+  std::vector<Request> requests;
+  for (const LoraCase& c : cases) {
+    requests.push_back(c.request);
+    requests.push_back(c.request);
+    requests.back().lora.reset();
+  }
+  // Two more adapters, brought along.
+  for (uint64_t i = 0; i < 2; ++i) {
+    requests.push_back(cases[i].request);
+    requests.back().lora = tensors_of(kAdapters[i], kUpper + 2 + i);
+  }
+  std::vector<Outcome> alone;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    alone.push_back(client.run(*executor, requests[i]));
+    ASSERT_TRUE(alone.back().status.ok()) << alone.back().status;
+    if (i >= 2 * cases.size()) continue;
+    const std::vector<TokenId>& tokens = alone.back().sequences[0][0].tokens;
+    if (i % 2 == 0)
+      EXPECT_EQ(tokens, cases[i / 2].greedy) << i / 2;
+    else
+      EXPECT_NE(tokens, cases[i / 2].greedy) << "without its adapter";
+  }
+  std::vector<RequestId> ids;
+  for (const Request& r : requests) ids.push_back(client.send(*executor, r));
+  for (size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
+}
+
+// The scale is a power of two, so that it may stand anywhere.
+TEST(GoldenLora, TensorsOfRequestsAreTheSameAdapter) {
+  Client client;
+  const auto executor = create(with_directories());
+  ASSERT_TRUE(executor);
+  Request named = golden_cases()[0].request;
+  Request brought = named;
+  brought.lora = tensors_of("upper", kUnknown);
+  const Outcome expected = client.run(*executor, named);
+  EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
+  brought.lora = LoraConfig{.task_id = kUnknown};  // known by now
+  EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
+  brought.lora = tensors_of("upper", kUnknown);
+  EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
+}
+
+TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {
+  const std::vector<LoraCase> cases = golden_cases();
+  ExecutorConfig config = with_directories();
+  config.peft_cache.num_device_module_layers = kNumModules;
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  std::vector<RequestId> ids;
+  for (const LoraCase& c : cases) ids.push_back(client.send(*executor, c.request));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Outcome got = client.wait(ids[i]);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.sequences[0][0].tokens, cases[i].greedy) << i;
+  }
+}
+
+TEST(GoldenLora, TheHostCacheEvicts) {
+  ExecutorConfig config = lora_config();
+  config.peft_cache.host_cache_bytes = 500'000;  // one adapter
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  Request request = golden_cases()[0].request;
+  for (uint64_t id = 1; id <= 3; ++id) {
+    request.lora = tensors_of("upper", id);
+    EXPECT_TRUE(client.run(*executor, request).status.ok());
+  }
+  request.lora = LoraConfig{.task_id = 1};
+  const auto refused = executor->enqueue(request);
+  EXPECT_THAT(refused.status().ToString(),
+              HasSubstr("task id 1 is not in the cache of 1 adapters"));
+}
+
+TEST(GoldenLora, RefusesWhatDoesNotFit) {
+  Client client;
+  const auto executor = create(with_directories());
+  ASSERT_TRUE(executor);
+  Request request = golden_cases()[0].request;
+  const auto refusal = [&](const LoraConfig& lora) {
+    request.lora = lora;
+    return executor->enqueue(request).status().ToString();
+  };
+  EXPECT_THAT(refusal({.task_id = kUnknown}), HasSubstr("task id 77 is not in the cache of 2"));
+  EXPECT_THAT(refusal(tensors_of("thanks", kUpper)), HasSubstr("task id 1 has other weights"));
+  const auto changed = [&](auto change) {
+    LoraConfig lora = tensors_of("upper", kUnknown);
+    change(lora);
+    return refusal(lora);
+  };
+  EXPECT_THAT(changed([](auto& l) { l.config.pop_back(); }), HasSubstr("125 numbers are not rows"));
+  EXPECT_THAT(changed([](auto& l) { l.config.clear(); }), HasSubstr("0 numbers are not rows of 3"));
+  EXPECT_THAT(changed([](auto& l) { l.weights.pop_back(); }), HasSubstr("are not 42 rows"));
+  EXPECT_THAT(changed([](auto& l) { l.config[0] = 9; }), HasSubstr("module 9 is not known"));
+  EXPECT_THAT(changed([](auto& l) { l.config[1] = 6; }),
+              HasSubstr("the model has no module 1 (attn_q) in layer 6"));
+  EXPECT_THAT(
+      changed([](auto& l) { l.config[2] = 65; }),
+      HasSubstr("row 0: module 'model.layers.0.self_attn.q_proj': rank 65 is not in [1, 64]"));
+  EXPECT_THAT(changed([](auto& l) { l.config[2] = 20; }),
+              HasSubstr("of rank 20 needs 10240 weights, a row has 8192"));
+  EXPECT_THAT(changed([](auto& l) { l.config[2] = 7; }), HasSubstr("weights, the row has more"));
+  EXPECT_THAT(changed([](auto& l) { l.config[3] = 1; }), HasSubstr("is there twice"));
+  EXPECT_THAT(changed([](auto& l) { l.weights[0] = 1.0f / 0.0f; }),
+              HasSubstr("a weight is not a finite number"));
+  const Outcome fine = client.run(*executor, golden_cases()[0].request);
+  EXPECT_TRUE(fine.status.ok()) << fine.status;
+}
+
+TEST(GoldenLora, AModelWithoutAdaptersTakesNone) {
+  ExecutorConfig config = lora_config();
+  config.enable_lora = false;
+  config.peft_cache = {};
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  EXPECT_THAT(executor->enqueue(golden_cases()[0].request).status().ToString(),
+              HasSubstr("the model takes no adapters"));
+}
+
+}  // namespace
+}  // namespace nereid::runtime::exactness
