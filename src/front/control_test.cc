@@ -4,6 +4,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <thread>
+
 #include "front/fake_triton.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/service.h"
@@ -235,6 +238,23 @@ TEST_F(ControlTest, LoadsTakeFewThreads) {
     close(fd);
   }
   EXPECT_EQ(fake.num_loaded, 50);
+}
+
+// The core says no at once: on the event loop, which is still there afterwards.
+TEST_F(ControlTest, LoadsThatAreNotAllowedTakeNoThread) {
+  HttpOptions http;
+  http.extensions = std::make_shared<Extensions>(LogStart(), false, /*has_model_control=*/false);
+  GrpcOptions grpc;
+  grpc.extensions = http.extensions;
+  start(grpc, http);
+  const auto is_running = [](int thread) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one of its own would be gone
+    return std::filesystem::exists(fmt::format("/proc/self/task/{}", thread));
+  };
+  EXPECT_EQ(post("/v2/repository/models/m/load", "").status, 501);
+  EXPECT_TRUE(is_running(FakeTriton::get().load_thread));
+  EXPECT_EQ(call("RepositoryModelLoad", R"({"model_name": "m"})").headers.at("grpc-status"), "12");
+  EXPECT_TRUE(is_running(FakeTriton::get().load_thread));
 }
 
 // The C API would take another name than the client's.

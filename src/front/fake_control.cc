@@ -1,4 +1,6 @@
 // Calls of the C API that the front makes but no test of it needs: each fails.
+#include <unistd.h>
+
 #include <chrono>
 #include <thread>
 
@@ -41,6 +43,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Serv
                                                                uint64_t) {
   auto& fake = nereid::front::FakeTriton::get();
   ++fake.num_loading;
+  fake.load_thread = ::gettid();
   while (fake.hold_loads) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   --fake.num_loading;
   ++fake.num_loaded;

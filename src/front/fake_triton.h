@@ -41,6 +41,7 @@ struct FakeTriton {
   std::atomic<int> num_sent{0};       // responses that the front has been given
   std::atomic<bool> hold_loads{false};
   std::atomic<int> num_loading{0}, num_loaded{0};
+  std::atomic<int> load_thread{0};  // the last one's id
 };
 
 TRITONSERVER_Server* fake_server();

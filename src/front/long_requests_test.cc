@@ -123,7 +123,8 @@ TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
     char first[16];
     ASSERT_EQ(recv(fd, first, sizeof first, MSG_WAITALL), 16);
     EXPECT_EQ(std::string_view(first, 12), "HTTP/1.1 200");
-    const size_t most = text.size() + (size_t{2} << 20);
+    // The request, the tensors in and out, and two parts.
+    const size_t most = 3 * text.size() + (size_t{2} << 20);
     EXPECT_LT(budget_->used(), most) << verb;
     std::string rest;
     std::vector<char> buffer(1 << 20);
@@ -134,6 +135,72 @@ TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
     close(fd);
     EXPECT_GT(rest.size(), 20000000u);
     EXPECT_TRUE(rest.ends_with("0\r\n\r\n"));
+  }
+}
+
+// The same of infer, as JSON and as bytes behind JSON; whole texts come to more than the server
+// holds.
+TEST_F(LongRequestsTest, ALargeInferReplyIsWrittenAsItIsRead) {
+  std::string words = "\"w\"";
+  int64_t count = 1;
+  for (; words.size() < 20000000; ++count) words += ",\"another word of some length\"";
+  for (const char* is_binary : {"false", "true"}) {
+    const std::string body = fmt::format(
+        R"({{"inputs": [{{"name": "words", "datatype": "BYTES", "shape": [1, {}], "data": [{}]}}],
+            "parameters": {{"binary_data_output": {}}}}})",
+        count, words, is_binary);
+    const int fd = connect_to(server_->http_port());
+    const std::string text = request_text("POST", "/v2/models/types/infer", body);
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t n = send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+      ASSERT_GT(n, 0);
+      at += static_cast<size_t>(n);
+    }
+    char first[16];
+    ASSERT_EQ(recv(fd, first, sizeof first, MSG_WAITALL), 16);
+    EXPECT_EQ(std::string_view(first, 12), "HTTP/1.1 200");
+    const size_t most = 3 * text.size() + (size_t{2} << 20);
+    EXPECT_LT(budget_->used(), most) << is_binary;
+    EXPECT_GT(budget_->used(), text.size() + 15000000) << is_binary;  // the tensors count
+    std::string rest;
+    std::vector<char> buffer(1 << 20);
+    for (ssize_t n; (n = recv(fd, buffer.data(), buffer.size(), 0)) > 0;) {
+      rest.append(buffer.data(), static_cast<size_t>(n));
+    }
+    close(fd);
+    EXPECT_GT(rest.size(), 20000000u);
+    EXPECT_TRUE(eventually([&] { return budget_->used() == 0; }));
+  }
+}
+
+// A tree is many times as large as its text: it must not come beside the budget.
+TEST_F(LongRequestsTest, ParsedJsonCountsInTheBudget) {
+  server_->stop(std::chrono::milliseconds(60000));
+  budget_ = std::make_shared<ByteBudget>(size_t{32} << 20);
+  SetUp();
+  std::string numbers = "1";
+  while (numbers.size() < 4000000) numbers += ",1";
+  const std::pair<const char*, std::string> cases[] = {
+      {"/v2/models/types/infer",
+       R"({"inputs":[{"name":"count","datatype":"INT32","shape":[1],"data":[)" + numbers + "]}]}"},
+      {"/v2/models/types/generate", R"({"count":[)" + numbers + "]}"},
+      {"/v1/completions", R"({"prompt":[)" + numbers + "]}"}};
+  for (const auto& [path, body] : cases) {
+    const Reply reply = post(path, body);
+    EXPECT_EQ(reply.status, 503) << path << reply.body;
+    EXPECT_NE(reply.body.find("holds more than 33554432 bytes"), reply.body.npos) << reply.body;
+    EXPECT_TRUE(eventually([&] { return budget_->used() == 0; })) << path;
+  }
+}
+
+TEST_F(LongRequestsTest, BodiesOfSettingsAreShort) {
+  const std::string body =
+      fmt::format(R"({{"log_info": true, "x": "{}"}})", std::string(300000, 'x'));
+  for (const char* path : {"/v2/logging", "/v2/trace/setting", "/v2/repository/index",
+                           "/v2/systemsharedmemory/region/r/register"}) {
+    const Reply reply = post(path, body);
+    EXPECT_EQ(reply.status, 400) << path;
+    EXPECT_NE(reply.body.find("at most 262144 are allowed here"), reply.body.npos) << reply.body;
   }
 }
 

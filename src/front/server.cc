@@ -142,7 +142,9 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   impl->threads = std::make_unique<IoThreads>(options.threads);
   Router router(error_page);
   auto draining = impl->draining;
+  const auto budget = options.budget ? options.budget : std::make_shared<ByteBudget>();
   KserveOptions kserve;
+  kserve.budget = budget;
   kserve.max_body_bytes = options.max_body_bytes;
   kserve.extensions = options.extensions;
   ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
@@ -154,11 +156,10 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   kserve.workers = impl->workers.get();
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
-  add_openai_routes(router, server, options.model_name, kserve.tracer, *impl->workers);
+  add_openai_routes(router, server, options.model_name, kserve.tracer, *impl->workers, budget);
 
   // The listener's once it is there.
   const auto stats = std::make_shared<std::atomic<const ListenerStats*>>(nullptr);
-  const auto budget = options.budget ? options.budget : std::make_shared<ByteBudget>();
   const auto front_metrics = [stats, grpc = options.grpc_stats, budget] {
     const ListenerStats* http = stats->load();
     return (http ? http_metrics_text(*http) : "") + (grpc ? grpc_metrics_text(*grpc) : "") +

@@ -92,7 +92,11 @@ void check_infer(std::string_view text) {
   reply.model_name = "m";
   reply.parameters = request->spec.parameters;
   for (const Tensor& t : request->spec.inputs) reply.outputs.push_back(t);
-  (void)format_infer_reply(reply, *request);
+  auto text_of_reply = InferReplyText::create(reply, *request);
+  if (!text_of_reply.ok()) return;
+  (void)text_of_reply->json_size();
+  for (std::string out; text_of_reply->append_until(out.size() + 64, out);) {
+  }
 }
 
 void check_tools(std::string_view text) {
@@ -205,7 +209,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 'l': {
       LoadParameters parameters;
-      (void)read_load_parameters(std::string(rest), /*allow_code=*/true, parameters);
+      static const Extensions extensions({}, /*allow_code_upload=*/true);
+      (void)read_load_parameters(std::string(rest), extensions, nullptr, parameters);
       break;
     }
     case 'x':

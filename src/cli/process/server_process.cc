@@ -55,7 +55,9 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
   RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
   front::HttpOptions http = options.http;
   front::GrpcOptions grpc = options.grpc;
-  http.extensions = grpc.extensions = std::make_shared<front::Extensions>();
+  http.extensions = grpc.extensions =
+      std::make_shared<front::Extensions>(front::LogStart(), /*allow_code_upload=*/false,
+                                          /*has_model_control=*/false);
   http.api_keys = grpc.api_keys = api_keys;
   http.allow_shared_memory = grpc.allow_shared_memory = options.allow_client_shm;
   http.budget = grpc.budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);

@@ -75,8 +75,8 @@ class TritonProcess {
 
   // Opens the ports and says so; false, logged, when one cannot be opened.
   bool open(const TritonOptions& options, const front::TraceOptions& trace) {
-    const auto extensions =
-        std::make_shared<front::Extensions>(options.log, options.allow_code_upload);
+    const auto extensions = std::make_shared<front::Extensions>(
+        options.log, options.allow_code_upload, options.control_mode == "explicit");
     auto keys = make_api_keys(options.api_keys, options.api_key_file);
     if (!keys.ok()) {
       log_error("{}", message(keys.status()));

@@ -179,6 +179,12 @@ Status set_parameter(TRITONSERVER_InferenceRequest* request, const Parameter& p)
 
 }  // namespace
 
+size_t InferenceSpec::num_bytes() const {
+  size_t sum = 0;
+  for (const Tensor& t : inputs) sum += t.bytes.size();
+  return sum;
+}
+
 Status check_count(std::string_view what, size_t count, size_t limit) {
   if (count <= limit) return ok();
   return invalid_argument("the request has {} {}, at most {} are allowed", count, what, limit);

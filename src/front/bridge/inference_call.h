@@ -50,6 +50,8 @@ struct InferenceSpec {
   std::map<std::string, ExternalMemory> output_memory;  // by output: where the data goes
   std::set<std::string> labelled_outputs;               // outputs whose class names are wanted
   RequestTracePtr trace;                                // null: not traced
+
+  size_t num_bytes() const;  // of the inputs that are in it
 };
 
 class InferenceCall : public std::enable_shared_from_this<InferenceCall> {

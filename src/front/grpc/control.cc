@@ -1,8 +1,6 @@
 // Health, metadata, configuration, statistics, shared memory; see control.h.
 #include "front/grpc/control.h"
 
-#include <thread>
-
 #include "base/json.h"
 #include "front/bridge/model_info.h"
 #include "front/grpc/control_handler.h"
@@ -155,14 +153,16 @@ std::vector<ControlRpc> control_rpcs() {
 }
 
 void run_control(const ControlContextPtr& context, const CallPtr& call, std::string message,
-                 const ControlHandler& handler, bool may_block) {
-  if (!may_block) return answer(call, handler(*context, message));
-  std::thread([context, call, handler, message = std::move(message)]() mutable {
+                 const ControlRpc& rpc) {
+  const ControlQueuePtr queue =
+      rpc.queue == nullptr ? nullptr : (context->extensions.get()->*rpc.queue)();
+  if (queue == nullptr) return answer(call, rpc.handler(*context, message));
+  queue->push([context, call, handler = rpc.handler, message = std::move(message)]() mutable {
     auto result = handler(*context, message);
     CallPtr kept = std::move(call);
     Call& target = *kept;
     target.post([kept = std::move(kept), result = std::move(result)] { answer(kept, result); });
-  }).detach();
+  });
 }
 
 }  // namespace nereid::front

@@ -34,7 +34,8 @@ struct ControlRpc {
   std::string name;      // "ModelReady"
   std::string protocol;  // the group of GrpcRestriction that it belongs to
   ControlHandler handler;
-  bool may_block = false;  // runs on a thread of its own
+  // Where a call that may take minutes waits for a thread. Null: it takes no time.
+  const ControlQueuePtr& (Extensions::*queue)() const = nullptr;
 };
 
 // Of inference.GRPCInferenceService, beside the two of inference.
@@ -47,7 +48,7 @@ ControlHandler health_check();
 
 // Handles and answers.
 void run_control(const ControlContextPtr& context, const CallPtr& call, std::string message,
-                 const ControlHandler& handler, bool may_block);
+                 const ControlRpc& rpc);
 
 // grpc.reflection.<version>.ServerReflection/ServerReflectionInfo.
 std::shared_ptr<StreamHandler> start_reflection(const ControlContextPtr& context,

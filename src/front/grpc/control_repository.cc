@@ -73,8 +73,8 @@ Status unload(const ControlContext& c, const inference::RepositoryModelUnloadReq
 std::vector<ControlRpc> repository_rpcs() {
   return {{"RepositoryIndex", "model-repository",
            handler_of("inference.RepositoryIndexResponse", index)},
-          {"RepositoryModelLoad", "model-repository", handler_of(load), true},
-          {"RepositoryModelUnload", "model-repository", handler_of(unload), true}};
+          {"RepositoryModelLoad", "model-repository", handler_of(load), &Extensions::loads},
+          {"RepositoryModelUnload", "model-repository", handler_of(unload), &Extensions::unloads}};
 }
 
 }  // namespace nereid::front

@@ -85,10 +85,10 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
                        !path.starts_with("/grpc.health.");
     methods[path] = std::move(method);
   };
-  const auto unary = [control](ControlHandler handler, bool may_block) {
+  const auto unary = [control](const ControlRpc& rpc) {
     Method method;
     method.unary = [=](const CallPtr& call, std::string message) {
-      run_control(control, call, std::move(message), handler, may_block);
+      run_control(control, call, std::move(message), rpc);
     };
     return method;
   };
@@ -107,13 +107,13 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
     return StatusOr<std::string>(unsupported("{}", kSharedMemoryIsOff));
   };
   for (const auto& list : {control_rpcs(), repository_rpcs(), setting_rpcs()}) {
-    for (const ControlRpc& rpc : list) {
+    for (ControlRpc rpc : list) {
       const bool is_off = rpc.protocol == "shared-memory" && !options.allow_shared_memory;
-      add(service + rpc.name, rpc.protocol,
-          unary(is_off ? no_shared_memory : rpc.handler, rpc.may_block));
+      if (is_off) rpc.handler = no_shared_memory;
+      add(service + rpc.name, rpc.protocol, unary(rpc));
     }
   }
-  add("/grpc.health.v1.Health/Check", "health", unary(health_check(), false));
+  add("/grpc.health.v1.Health/Check", "health", unary({"Check", "health", health_check()}));
   for (const std::string version : {"v1", "v1alpha"}) {
     Method reflection;
     reflection.stream = [control, version](const CallPtr& call) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 
 #include "base/check.h"
 
@@ -77,22 +78,42 @@ StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_
   return out;
 }
 
-std::string compress(std::string_view data, Encoding encoding, int level) {
-  if (encoding == Encoding::kIdentity) return std::string(data);
+struct Compressor::State {
   z_stream stream = {};
+};
+
+Compressor::Compressor(Encoding encoding, int level) {
+  if (encoding == Encoding::kIdentity) return;
+  state_ = std::make_unique<State>();
   const int window = MAX_WBITS + (encoding == Encoding::kGzip ? kGzipHeader : 0);
-  const int made = deflateInit2(&stream, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY);
-  NEREID_CHECK(made == Z_OK);
-  std::string out(deflateBound(&stream, data.size()), '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
-  stream.avail_in = static_cast<uInt>(data.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  const int result = deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  NEREID_CHECK(result == Z_STREAM_END);
+  const int made = deflateInit2(&state_->stream, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY);
+  if (made != Z_OK) throw std::bad_alloc();
+}
+
+Compressor::~Compressor() {
+  if (state_ != nullptr) deflateEnd(&state_->stream);
+}
+
+std::string Compressor::add(std::string_view part, bool is_last) {
+  if (state_ == nullptr) return std::string(part);
+  z_stream& stream = state_->stream;
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(part.data()));
+  stream.avail_in = static_cast<uInt>(part.size());
+  std::string out;
+  do {
+    const size_t begin = out.size();
+    out.resize(begin + kChunk);
+    stream.next_out = reinterpret_cast<Bytef*>(out.data() + begin);
+    stream.avail_out = kChunk;
+    const int result = deflate(&stream, is_last ? Z_FINISH : Z_NO_FLUSH);
+    NEREID_CHECK(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR);
+    out.resize(out.size() - stream.avail_out);
+  } while (stream.avail_out == 0);
   return out;
+}
+
+std::string compress(std::string_view data, Encoding encoding, int level) {
+  return Compressor(encoding, level).add(data, true);
 }
 
 }  // namespace nereid::front

@@ -18,6 +18,19 @@ TEST(Compression, RoundTrips) {
   }
 }
 
+TEST(Compression, PartsAreOneText) {
+  std::string text;
+  for (uint32_t i = 0; i < 500000; ++i) text += static_cast<char>(i * i % 251);
+  for (const Encoding encoding : {Encoding::kGzip, Encoding::kDeflate, Encoding::kIdentity}) {
+    Compressor compressor(encoding);
+    std::string sent;
+    for (size_t at = 0; at < text.size(); at += 70001) {
+      sent += compressor.add(std::string_view(text).substr(at, 70001), at + 70001 >= text.size());
+    }
+    EXPECT_EQ(decompress(sent, encoding, 1 << 20).value(), text);
+  }
+}
+
 TEST(Compression, RefusesBombsAndRubbish) {
   const std::string bomb = compress(std::string(10 << 20, 'x'), Encoding::kGzip);
   EXPECT_FALSE(decompress(bomb, Encoding::kGzip, 1 << 20).ok());

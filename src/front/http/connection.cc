@@ -414,7 +414,7 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   request.headers = parser.release_headers();
   request.body = std::move(parser.get().body());
   answer.body_bytes = request.body.size();
-  answer.share.set(answer.body_bytes);
+  answer.count();
   request.end_ns = now_ns();
   co_return true;
 }

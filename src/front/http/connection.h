@@ -83,6 +83,7 @@ class Listing {
 struct Answer {
   void open();
   void close();  // waits for a thread that is inside
+  void count();  // tells the budget
 
   std::mutex turn;
   bool is_open = false;    // the connection waits for news of this answer, and nothing is queued
@@ -103,8 +104,9 @@ struct Answer {
   bool gone = false;       // client left or stalled; nothing is written any more
   bool is_cut = false;     // the server stopped and has ended it; the handler writes no more
   std::string if_stopped;  // the end of a stream in that case
-  BudgetShare share;       // of the request's body and of what the client has not read
+  BudgetShare share;       // of all that is kept for the request
   size_t body_bytes = 0;   // of the request
+  size_t held_bytes = 0;   // that the handler keeps beside it
   std::function<void()> on_disconnect;
   std::vector<Exchange::OnWritten> on_written;
 };

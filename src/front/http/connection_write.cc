@@ -171,7 +171,7 @@ asio::awaitable<void> Connection::write_stream(Answer& answer) {
       const size_t handed_over = answer.unread_bytes;
       const bool sent = co_await write_answer(answer, std::move(text));
       answer.unread_bytes -= std::min(handed_over, answer.unread_bytes);
-      answer.share.set(answer.body_bytes + answer.unread_bytes);
+      answer.count();
       if (!sent) co_return;
     }
     if (answer.all_written) co_return;
@@ -189,13 +189,13 @@ asio::awaitable<void> Connection::write_stream(Answer& answer) {
 void Connection::send_now(Answer& answer) {
   std::string text = take_stream_text(answer);
   answer.unread_bytes = 0;
-  answer.share.set(answer.body_bytes);
+  answer.count();
   const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   text.erase(0, static_cast<size_t>(std::max<ssize_t>(n, 0)));
   if (text.empty()) return;
   // The strand goes on, and finds out what is wrong if it is.
   answer.unread_bytes = text.size();
-  answer.share.set(answer.body_bytes + answer.unread_bytes);
+  answer.count();
   answer.rest = std::move(text);
 }
 

@@ -71,7 +71,8 @@ class LiveExchange final : public Exchange {
   void send(Response response) override {
     if (answer_->started) return;
     answer_->head = std::move(response);
-    answer_->share.set(answer_->body_bytes + answer_->head.body.size());
+    answer_->unread_bytes = answer_->head.body.size();
+    answer_->count();
     answer_->started = true;
     finish();
   }
@@ -96,13 +97,18 @@ class LiveExchange final : public Exchange {
     } else {
       answer_->chunks.emplace_back(text);
       answer_->unread_bytes += text.size();
-      answer_->share.set(answer_->body_bytes + answer_->unread_bytes);
+      answer_->count();
     }
     news();
   }
 
   void end() override {
     if (answer_->streaming && !answer_->finished) finish();
+  }
+
+  void hold(size_t bytes) override {
+    answer_->held_bytes = bytes;
+    answer_->count();
   }
 
   void on_disconnect(std::function<void()> callback) override {
@@ -168,6 +174,8 @@ void Answer::close() {
   std::lock_guard lock(turn);
   is_open = false;
 }
+
+void Answer::count() { share.set(body_bytes + held_bytes + unread_bytes); }
 
 ExchangePtr make_exchange(std::shared_ptr<Connection> connection, std::shared_ptr<Answer> answer,
                           std::shared_ptr<Listener::Impl> listener) {

@@ -66,7 +66,8 @@ class Exchange {
   virtual void dispatch(std::function<void()> work) { post(std::move(work)); }
 
   // The same for a piece of a stream: at once, on the calling thread, while the connection waits
-  // for it, so that no thread has to wake. `work` may write and end, nothing else of the exchange.
+  // for it, so that no thread has to wake. `work` may write, end and hold, nothing else of the
+  // exchange.
   virtual void deliver(std::function<void()> work) { post(std::move(work)); }
 
   // The whole answer. Later calls are ignored.
@@ -80,6 +81,10 @@ class Exchange {
   // is disconnected.
   virtual void write(std::string_view text) = 0;
   virtual void end() = 0;
+
+  // What the request keeps beside its body and what the client has not read yet, in bytes: part of
+  // what the server holds for its clients, until the next call or the end of the answer.
+  virtual void hold(size_t) {}
 
   // Called once on the strand when the client goes away (or stalls) or the server stops before the
   // answer is complete; at once if that has happened already.

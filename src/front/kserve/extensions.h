@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "front/kserve/control_queue.h"
 #include "front/kserve/shared_memory.h"
 
 namespace nereid::front {
@@ -40,18 +41,28 @@ class LogSettings {
 
 class Extensions {
  public:
-  explicit Extensions(LogStart log = {}, bool allow_code_upload = false)
-      : log_(std::move(log)), allow_code_upload_(allow_code_upload) {}
+  // `has_model_control`: the core loads and unloads models when clients ask for it.
+  explicit Extensions(LogStart log = {}, bool allow_code_upload = false,
+                      bool has_model_control = true)
+      : log_(std::move(log)), allow_code_upload_(allow_code_upload) {
+    if (!has_model_control) return;
+    loads_ = std::make_shared<ControlQueue>();
+    unloads_ = std::make_shared<ControlQueue>();
+  }
 
   SharedMemory& regions() { return regions_; }
   LogSettings& log() { return log_; }
   // Whether the files of a load may be shared objects.
   bool allow_code_upload() const { return allow_code_upload_; }
+  // An unload need not wait for loads. Null: the core refuses all, which takes no time.
+  const ControlQueuePtr& loads() const { return loads_; }
+  const ControlQueuePtr& unloads() const { return unloads_; }
 
  private:
   SharedMemory regions_;
   LogSettings log_;
   const bool allow_code_upload_;
+  ControlQueuePtr loads_, unloads_;
 };
 
 }  // namespace nereid::front

@@ -11,7 +11,9 @@
 #include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 #include "front/bridge/model_info.h"
+#include "front/http/budget_memory.h"
 #include "front/http/json_text.h"
+#include "front/http/parts.h"
 #include "front/kserve/generate_mapping.h"
 #include "front/kserve/load_report.h"
 #include "front/kserve/model_path.h"
@@ -27,9 +29,6 @@ constexpr char kNotOneResponse[] =
 
 // Replies of a stream that wait until an earlier one of megabytes is written.
 constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
-
-// Of a large reply at a time: the next part is made when the client has taken this one.
-constexpr size_t kPartBytes = size_t{512} << 10;
 
 std::string error_event(std::string_view text) {
   return fmt::format("data: {}\n\n", kserve_error_body(text));
@@ -63,19 +62,13 @@ struct LongReply {
   std::optional<GenerateReplyText> parts;  // absent: nothing is written yet
 };
 
-struct Part {
-  std::string text;
-  bool is_last = true;
-  int status = 200;
-};
-
 // Lives from the request to the final reply; used on the exchange's strand only.
 class Generate : public std::enable_shared_from_this<Generate> {
  public:
   Generate(ExchangePtr exchange, bool stream, Workers& workers, LoadReport load)
       : exchange_(std::move(exchange)),
         stream_(stream),
-        workers_(workers),
+        parts_(std::make_shared<Parts>(exchange_, workers)),
         load_(std::move(load)) {}
 
   void take(InferenceReply reply) {
@@ -85,15 +78,9 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (is_over_) return;
     if (is_writing_ && size > 0 && waiting_bytes_ + size > kMaxWaitingBytes) return give_up();
     waiting_bytes_ += size;
+    exchange_->hold(written_bytes_ + waiting_bytes_);
     waiting_.push_back(std::make_shared<const InferenceReply>(std::move(reply)));
     if (!std::exchange(is_writing_, true)) write_next();
-  }
-
-  // The client has taken what was written.
-  void on_written() {
-    if (const auto reply = std::exchange(half_written_, nullptr); reply && !is_over_) {
-      write_part(reply);
-    }
   }
 
   // Once the inference runs. The client leaving cancels it.
@@ -101,6 +88,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
     call_ = std::move(call);
     exchange_->on_disconnect([self = shared_from_this()] {
       self->is_over_ = true;
+      self->parts_->stop();
       self->call_->cancel();
     });
   }
@@ -123,15 +111,12 @@ class Generate : public std::enable_shared_from_this<Generate> {
   void write_next() {
     const auto reply = std::make_shared<LongReply>(LongReply{std::move(waiting_.front()), {}});
     waiting_.pop_front();
-    waiting_bytes_ -= reply->reply->num_bytes();
-    write_part(reply);
-  }
-
-  void write_part(const std::shared_ptr<LongReply>& reply) {
+    written_bytes_ = reply->reply->num_bytes();
+    waiting_bytes_ -= written_bytes_;
+    exchange_->hold(written_bytes_ + waiting_bytes_);
     const auto self = shared_from_this();
-    workers_.run(
-        exchange_, false, [self, reply] { return self->is_over_ ? Part() : self->part_of(*reply); },
-        [self, reply](Part part) { self->take_part(reply, std::move(part)); });
+    parts_->start([self, reply] { return self->is_over_ ? Part() : self->part_of(*reply); },
+                  [self, reply](Part part) { self->take_part(*reply, std::move(part)); });
   }
 
   Part part_of(LongReply& reply) const {
@@ -139,13 +124,14 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (is_first) {
       if (stream_ && (reply.reply->empty || !reply.reply->status.ok())) {
         Event event = event_of(*reply.reply);
-        return {std::move(event.text), true, event.status};
+        return {std::move(event.text), true, {event.status, "", {}, ""}};
       }
       auto parts = GenerateReplyText::create(*reply.reply);
       if (!parts.ok()) {
         const std::string_view why = message(parts.status());
-        return {stream_ ? error_event(why) : kserve_error_body(why), true,
-                http_status(parts.status())};
+        return {stream_ ? error_event(why) : kserve_error_body(why),
+                true,
+                {http_status(parts.status()), "", {}, ""}};
       }
       reply.parts = *std::move(parts);
     }
@@ -156,26 +142,22 @@ class Generate : public std::enable_shared_from_this<Generate> {
     return part;
   }
 
-  void take_part(const std::shared_ptr<LongReply>& reply, Part part) {
+  void take_part(const LongReply& reply, Part part) {
     if (is_over_) return;
-    if (!part.is_last) {
-      if (!std::exchange(is_told_, true)) {
-        exchange_->on_written([weak = weak_from_this()](uint64_t, uint64_t) {
-          if (const auto self = weak.lock()) self->on_written();
-        });
-      }
-      half_written_ = reply;
-    }
-    send({std::move(part.text), part.status}, part.is_last && reply->reply->final);
+    send({std::move(part.text), part.head.status}, part.is_last && reply.reply->final);
     if (!part.is_last) return;
     is_writing_ = !waiting_.empty();
-    if (is_writing_) write_next();
+    if (is_writing_) return write_next();
+    written_bytes_ = 0;
+    exchange_->hold(0);
   }
 
   void give_up() {
     is_over_ = true;
     waiting_.clear();
-    const std::string_view end = half_written_ ? "\n\n" : "";  // of the event that is cut short
+    // Of the event that is cut short.
+    const std::string_view end = parts_->is_half_written() ? "\n\n" : "";
+    parts_->stop();
     send({std::string(end) +
               error_event(fmt::format("more than {} bytes of responses wait to be written",
                                       kMaxWaitingBytes)),
@@ -214,28 +196,29 @@ class Generate : public std::enable_shared_from_this<Generate> {
 
   ExchangePtr exchange_;
   const bool stream_;
-  Workers& workers_;
+  const std::shared_ptr<Parts> parts_;
   const LoadReport load_;
   std::shared_ptr<InferenceCall> call_;
   bool begun_ = false;
   std::atomic<bool> is_over_{false};  // nobody wants more
   bool is_writing_ = false;           // a worker has a reply
   std::deque<std::shared_ptr<const InferenceReply>> waiting_;
-  size_t waiting_bytes_ = 0;
-  std::shared_ptr<LongReply> half_written_;  // more of it is to come when the client has read
-  bool is_told_ = false;                     // on_written() is called
+  size_t waiting_bytes_ = 0, written_bytes_ = 0;  // of replies that wait, and of the one in parts
   size_t num_replies_ = 0;
   InferenceReply first_;
 };
 
-StatusOr<InferenceSpec> read_request(TRITONSERVER_Server* server, const Request& request) {
+StatusOr<InferenceSpec> read_request(TRITONSERVER_Server* server, const Request& request,
+                                     const std::shared_ptr<ByteBudget>& budget) {
   if (const std::string* encoding = find_header(request.headers, "Content-Encoding");
       encoding != nullptr && !encoding->empty() && *encoding != "identity") {
     return invalid_argument("Unsupported content-encoding, only 'identity' is supported.");
   }
   ASSIGN_OR_RETURN(const ModelPath path, model_path(request));
   ASSIGN_OR_RETURN(const auto info, model_info(server, path.name, path.version));
-  ASSIGN_OR_RETURN(InferenceSpec spec, map_generate_request(request.body, *info));
+  ASSIGN_OR_RETURN(
+      InferenceSpec spec,
+      map_generate_request(request.body, *info, memory_for_json(budget, request.body.size())));
   spec.model = path.name;
   spec.version = path.version;
   return spec;
@@ -254,6 +237,7 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool s
     return;
   }
   spec->trace = trace_exchange(*options.tracer, spec->model, *exchange);
+  exchange->hold(spec->num_bytes());
   auto state =
       std::make_shared<Generate>(exchange, stream, *options.workers, std::move(request.load));
   auto on_reply = [exchange, state](InferenceReply reply) {
@@ -276,13 +260,14 @@ void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bo
                     const KserveOptionsPtr& options) {
   const Request& request = exchange->request();
   if (request.body.size() <= kQuickJsonBytes && !LoadReport::is_asked(request)) {
-    return start_read(server, exchange, stream, {read_request(server, request), {}}, *options);
+    return start_read(server, exchange, stream,
+                      {read_request(server, request, options->budget), {}}, *options);
   }
   options->workers->run(
       exchange, false,
-      [server, exchange] {
+      [=] {
         const Request& asked = exchange->request();
-        return ReadRequest{read_request(server, asked), LoadReport(server, asked)};
+        return ReadRequest{read_request(server, asked, options->budget), LoadReport(server, asked)};
       },
       [=](ReadRequest read) { start_read(server, exchange, stream, std::move(read), *options); });
 }

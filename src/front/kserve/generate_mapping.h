@@ -20,7 +20,9 @@ inline constexpr size_t kMaxJsonDepth = 100;
 // Fills id, inputs and parameters of a request to `model` from a generate body. Shapes follow the
 // model's metadata: fixed dims must divide the number of elements, the innermost -1 takes the rest,
 // every other -1 is 1. InvalidArgument names the place (JSON) or the field (types, ranges, shapes).
-StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model);
+// Unavailable when `memory`, where the JSON goes, has no more.
+StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model,
+                                             const json::storage_ptr& memory = {});
 
 // The reply object, part by part: outputs and parameters in alphabetical order of their names,
 // one-element tensors as scalars, others as flat arrays.

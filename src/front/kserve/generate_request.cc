@@ -93,9 +93,11 @@ Status add_members(const json::object& object, const ModelInfo& model, bool top_
 
 }  // namespace
 
-StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model) {
+StatusOr<InferenceSpec> map_generate_request(std::string_view body, const ModelInfo& model,
+                                             const json::storage_ptr& memory) {
   std::string marked;
-  StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxJsonDepth);
+  StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxJsonDepth, memory);
+  if (root.status().code() == absl::StatusCode::kUnavailable) return root.status();
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}", message(root.status()));
   }

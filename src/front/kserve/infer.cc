@@ -1,11 +1,14 @@
 // One infer request from body to reply; see infer.h.
 #include "front/kserve/infer.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
+#include "front/http/budget_memory.h"
 #include "front/http/compression.h"
+#include "front/http/parts.h"
 #include "front/kserve/infer_message.h"
 #include "front/kserve/model_path.h"
 #include "front/trace/exchange_trace.h"
@@ -14,6 +17,27 @@ namespace nereid::front {
 namespace {
 
 constexpr char kLengthHeader[] = "Inference-Header-Content-Length";
+
+// Status line and headers of a reply.
+Response head_of(const InferReplyText& text, Encoding encoding) {
+  Response head{200, "application/json", {}, ""};
+  if (text.has_binary()) {
+    head.content_type = "application/octet-stream";
+    head.headers.push_back({kLengthHeader, std::to_string(text.json_size())});
+  }
+  if (encoding != Encoding::kIdentity) {
+    head.headers.push_back({"Content-Encoding", encoding == Encoding::kGzip ? "gzip" : "deflate"});
+  }
+  return head;
+}
+
+// A reply on its way to the client.
+struct LongInferReply {
+  LongInferReply(InferReplyText t, Encoding e) : text(std::move(t)), compressor(e) {}
+
+  InferReplyText text;
+  Compressor compressor;
+};
 
 // Lives from the request to the final reply; used on the exchange's strand only.
 class Infer {
@@ -31,37 +55,61 @@ class Infer {
     } else if (num_replies_ != 1) {
       exchange_->send(
           kserve_error(500, fmt::format("expected a single response, got {}", num_replies_)));
+    } else if (is_quick_to_write()) {
+      answer();
     } else {
-      workers_.run(
-          exchange_, is_quick_to_write(), [self] { return self->answer(); },
-          [self](Response response) { self->exchange_->send(std::move(response)); });
+      exchange_->hold(first_.num_bytes());
+      const auto parts = std::make_shared<Parts>(exchange_, workers_);
+      exchange_->on_disconnect([parts] { parts->stop(); });  // and keeps it until the end
+      parts->start([self] { return self->next_part(); },
+                   [self](Part part) { self->take_part(std::move(part)); });
     }
   }
 
  private:
-  Response answer() {
-    auto body = format_infer_reply(first_, request_);
-    if (!body.ok()) return kserve_error(body.status());
-    Response response{200, "application/json", {}, std::move(body->bytes)};
-    if (body->has_binary) {
-      response.content_type = "application/octet-stream";
-      response.headers.push_back({kLengthHeader, std::to_string(body->json_size)});
+  void answer() {
+    auto text = InferReplyText::create(first_, request_);
+    if (!text.ok()) return exchange_->send(kserve_error(text.status()));
+    Response response = head_of(*text, encoding());
+    text->append_until(kWhole, response.body);
+    if (encoding() != Encoding::kIdentity) response.body = compress(response.body, encoding());
+    exchange_->send(std::move(response));
+  }
+
+  // On a worker.
+  Part next_part() {
+    Part part;
+    if (long_reply_ == nullptr) {
+      auto text = InferReplyText::create(first_, request_);
+      if (!text.ok()) {
+        part.head = kserve_error(text.status());
+        part.text = std::move(part.head.body);
+        return part;
+      }
+      part.head = head_of(*text, encoding());
+      long_reply_ = std::make_unique<LongInferReply>(*std::move(text), encoding());
     }
+    part.is_last = !long_reply_->text.append_until(kPartBytes, part.text);
+    if (encoding() != Encoding::kIdentity) {
+      part.text = long_reply_->compressor.add(part.text, part.is_last);
+    }
+    return part;
+  }
+
+  void take_part(Part part) {
+    if (!std::exchange(begun_, true)) exchange_->begin_stream(std::move(part.head));
+    exchange_->write(part.text);
+    if (part.is_last) exchange_->end();
+  }
+
+  Encoding encoding() const {
     const std::string* accept = find_header(exchange_->request().headers, "Accept-Encoding");
-    const Encoding encoding = accept == nullptr ? Encoding::kIdentity : preferred_encoding(*accept);
-    if (encoding != Encoding::kIdentity) {
-      response.body = compress(response.body, encoding);
-      response.headers.push_back(
-          {"Content-Encoding", encoding == Encoding::kGzip ? "gzip" : "deflate"});
-    }
-    return response;
+    return accept == nullptr ? Encoding::kIdentity : preferred_encoding(*accept);
   }
 
   // Binary tensors are only copied.
   bool is_quick_to_write() const {
-    if (find_header(exchange_->request().headers, "Accept-Encoding") != nullptr) {
-      return first_.num_bytes() <= kQuickReplyBytes;
-    }
+    if (encoding() != Encoding::kIdentity) return first_.num_bytes() <= kQuickReplyBytes;
     size_t num_bytes = 0;
     for (const Tensor& tensor : first_.outputs) {
       const auto binary = request_.binary.find(tensor.name);
@@ -77,6 +125,8 @@ class Infer {
   Workers& workers_;
   size_t num_replies_ = 0;
   InferenceReply first_;
+  std::unique_ptr<LongInferReply> long_reply_;
+  bool begun_ = false;
 };
 
 StatusOr<std::string> read_body(Request& request, const KserveOptions& options) {
@@ -118,14 +168,28 @@ Status check_not_decoupled(TRITONSERVER_Server* server, const ModelPath& path) {
   return unsupported("HTTP end point doesn't support models with decoupled transaction policy");
 }
 
+// What read_body() gave, as long as tensors are views of it. The exchange counts as many bytes as
+// have arrived; a compressed body is longer.
+struct CountedBody {
+  CountedBody(std::string b, const std::shared_ptr<ByteBudget>& budget, size_t counted)
+      : bytes(std::move(b)), share(budget, bytes.size() - std::min(counted, bytes.size())) {}
+
+  const std::string bytes;
+  BudgetShare share;
+};
+
 StatusOr<InferRequest> read_request(TRITONSERVER_Server* server, Request& request,
                                     const SharedMemory& regions, const KserveOptions& options) {
   ASSIGN_OR_RETURN(const ModelPath path, model_path(request));
   RETURN_IF_ERROR(check_not_decoupled(server, path));
+  const size_t num_received = request.body.size();
   ASSIGN_OR_RETURN(std::string bytes, read_body(request, options));
-  const auto body = std::make_shared<const std::string>(std::move(bytes));
+  const auto counted =
+      std::make_shared<CountedBody>(std::move(bytes), options.budget, num_received);
+  const std::shared_ptr<const std::string> body(counted, &counted->bytes);
   ASSIGN_OR_RETURN(const auto length, header_length(request, body->size()));
-  ASSIGN_OR_RETURN(InferRequest out, parse_infer_request(body, length, path.name, regions));
+  const auto memory = memory_for_json(options.budget, length.value_or(body->size()));
+  ASSIGN_OR_RETURN(InferRequest out, parse_infer_request(body, length, path.name, regions, memory));
   out.spec.version = path.version;
   for (const Header& header : request.headers) {
     if (!options.forwards_header || !options.forwards_header(header.name)) continue;
@@ -147,6 +211,7 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
   if (!request.ok()) return send_refusal(*exchange, request.status());
   InferenceSpec spec = std::move(request->spec);
   request->spec = {};
+  exchange->hold(spec.num_bytes());
   spec.trace = trace_exchange(*options.tracer, spec.model, *exchange);
   auto state = std::make_shared<Infer>(exchange, *std::move(request), *options.workers);
   auto on_reply = [exchange, state](InferenceReply reply) {

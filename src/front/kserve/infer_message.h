@@ -1,13 +1,17 @@
 // KServe v2 infer bodies: JSON with tensors as arrays, as bytes behind it, or in shared memory.
 #pragma once
 
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
+#include "front/kserve/json_tensor.h"
 #include "front/kserve/shared_memory.h"
 
 namespace nereid::front {
@@ -20,19 +24,41 @@ struct InferRequest {
 };
 
 // `header_length`: bytes of JSON at the start of the body; nullopt: all of it; 0: the body is the
-// data of the model's one input. InvalidArgument names the member, NotFound a region.
+// data of the model's one input. InvalidArgument names the member, NotFound a region; Unavailable
+// when `memory`, where the JSON goes, has no more.
 StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> body,
                                            std::optional<size_t> header_length,
-                                           const std::string& model, const SharedMemory& regions);
+                                           const std::string& model, const SharedMemory& regions,
+                                           const json::storage_ptr& memory = {});
 
-struct InferReplyBody {
-  std::string bytes;
-  size_t json_size = 0;     // bytes of JSON before the tensors
-  bool has_binary = false;  // tensors follow the JSON
+// The body of an infer reply, part by part: JSON, and behind it the tensors that are sent as bytes.
+class InferReplyText {
+ public:
+  // `reply` must outlive the result. InvalidArgument for outputs that JSON cannot carry, or that
+  // cannot be classified.
+  static StatusOr<InferReplyText> create(const InferenceReply& reply, const InferRequest& request);
+  bool has_binary() const { return !blobs_.empty(); }
+  // Of the JSON, which is made for that and dropped.
+  size_t json_size() const;
+  // Appends until `out` has `size` bytes or a little more; whether some is left.
+  bool append_until(size_t size, std::string& out);
+
+ private:
+  Status add_output(const Tensor& output, bool is_binary);
+
+  // Text, then the elements of a tensor.
+  struct Piece {
+    std::string text;
+    std::optional<TensorText> elements;
+    bool is_inside = false;  // `text` is written
+  };
+  bool append_json(size_t size, std::string& out);
+
+  std::vector<Piece> pieces_;
+  size_t next_ = 0;
+  std::list<Tensor> labelled_;  // classified outputs
+  std::vector<std::string_view> blobs_;
+  size_t next_blob_ = 0;
 };
-
-// InvalidArgument for outputs that JSON cannot carry, or that cannot be classified.
-StatusOr<InferReplyBody> format_infer_reply(const InferenceReply& reply,
-                                            const InferRequest& request);
 
 }  // namespace nereid::front

@@ -243,19 +243,34 @@ InferenceReply reply_with(std::vector<Tensor> outputs) {
   return reply;
 }
 
+// The whole body, made in parts of `size` bytes.
+std::string body_of(const InferenceReply& reply, const InferRequest& request,
+                    size_t size = kWhole) {
+  auto text = InferReplyText::create(reply, request);
+  EXPECT_TRUE(text.ok()) << text.status();
+  std::string out, part;
+  for (bool has_more = true; has_more; out += part) {
+    part.clear();
+    has_more = text->append_until(size, part);
+  }
+  return out;
+}
+
 TEST(InferReply, JsonAndBytes) {
   const InferenceReply reply =
       reply_with({make_tensor<int32_t>("A", {1, 2}, {3, 4}), make_tensor<int32_t>("B", {1}, {5})});
   InferRequest request;
   EXPECT_EQ(
-      format_infer_reply(reply, request)->bytes,
+      body_of(reply, request),
       R"({"model_name":"m","model_version":"1","outputs":[{"name":"A","datatype":"INT32",)"
       R"("shape":[1,2],"data":[3,4]},{"name":"B","datatype":"INT32","shape":[1],"data":[5]}]})");
   request.binary["B"] = true;
-  const auto mixed = format_infer_reply(reply, request);
-  EXPECT_TRUE(mixed->has_binary);
-  EXPECT_EQ(mixed->bytes.substr(mixed->json_size), std::string("\5\0\0\0", 4));
-  EXPECT_THAT(mixed->bytes, HasSubstr(R"("parameters":{"binary_data_size":4})"));
+  const auto mixed = InferReplyText::create(reply, request);
+  EXPECT_TRUE(mixed->has_binary());
+  const std::string body = body_of(reply, request);
+  EXPECT_EQ(body.substr(mixed->json_size()), std::string("\5\0\0\0", 4));
+  EXPECT_THAT(body, HasSubstr(R"("parameters":{"binary_data_size":4})"));
+  for (const size_t size : {1, 7, 100}) EXPECT_EQ(body_of(reply, request, size), body);
 }
 
 TEST(InferReply, Classes) {
@@ -264,13 +279,13 @@ TEST(InferReply, Classes) {
   InferRequest request;
   request.classifications["A"] = 2;
   EXPECT_THAT(
-      format_infer_reply(reply_with({scores}), request)->bytes,
+      body_of(reply_with({scores}), request),
       HasSubstr(R"("datatype":"BYTES","shape":[1,2],"data":["0.900000:1:dog","0.500000:2"])"));
   request.classifications["A"] = 99;
-  EXPECT_THAT(format_infer_reply(reply_with({scores}), request)->bytes, HasSubstr("[1,4]"));
+  EXPECT_THAT(body_of(reply_with({scores}), request), HasSubstr("[1,4]"));
   Tensor text{"A", TRITONSERVER_TYPE_BYTES, {1}, {}};
   append_string_element(text.bytes, "x");
-  EXPECT_FALSE(format_infer_reply(reply_with({text}), request).ok());
+  EXPECT_FALSE(InferReplyText::create(reply_with({text}), request).ok());
 }
 
 }  // namespace

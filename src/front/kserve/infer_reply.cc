@@ -1,11 +1,14 @@
 // Inference replies -> infer response bodies; see infer_message.h.
+#include <algorithm>
+
 #include "front/bridge/classify.h"
 #include "front/http/json_text.h"
 #include "front/kserve/infer_message.h"
-#include "front/kserve/json_tensor.h"
 
 namespace nereid::front {
 namespace {
+
+constexpr size_t kCountedBytes = size_t{64} << 10;  // at once
 
 void append_head(const Tensor& t, std::string& json) {
   json += "{\"name\":";
@@ -18,22 +21,6 @@ void append_head(const Tensor& t, std::string& json) {
     json += std::to_string(t.shape[i]);
   }
   json += "]";
-}
-
-Status append_output(const Tensor& t, bool is_binary, std::string& json, std::string& blobs) {
-  append_head(t, json);
-  if (t.is_external) {
-    json += "}";
-  } else if (is_binary) {
-    json += ",\"parameters\":{\"binary_data_size\":" + std::to_string(t.bytes.size()) + "}}";
-    blobs += t.bytes;
-  } else {
-    json += ",\"data\":[";
-    ASSIGN_OR_RETURN(TensorText text, TensorText::create(t));
-    text.append_until(kWhole, json);
-    json += "]}";
-  }
-  return ok();
 }
 
 void append_parameters(const std::vector<Parameter>& parameters, std::string& json) {
@@ -50,9 +37,28 @@ void append_parameters(const std::vector<Parameter>& parameters, std::string& js
 
 }  // namespace
 
-StatusOr<InferReplyBody> format_infer_reply(const InferenceReply& reply,
-                                            const InferRequest& request) {
-  std::string json = "{", blobs;
+Status InferReplyText::add_output(const Tensor& t, bool is_binary) {
+  std::string& json = pieces_.back().text;
+  append_head(t, json);
+  if (t.is_external) {
+    json += "}";
+  } else if (is_binary) {
+    json += ",\"parameters\":{\"binary_data_size\":" + std::to_string(t.bytes.size()) + "}}";
+    if (!t.bytes.empty()) blobs_.push_back(t.bytes);
+  } else {
+    json += ",\"data\":[";
+    ASSIGN_OR_RETURN(pieces_.back().elements, TensorText::create(t));
+    pieces_.push_back({"]}", {}});
+  }
+  return ok();
+}
+
+StatusOr<InferReplyText> InferReplyText::create(const InferenceReply& reply,
+                                                const InferRequest& request) {
+  InferReplyText out;
+  out.pieces_.reserve(1 + reply.outputs.size());
+  out.pieces_.push_back({"{", {}});
+  std::string& json = out.pieces_.back().text;
   json.reserve(512);
   if (!reply.id.empty()) {
     json += "\"id\":";
@@ -66,24 +72,54 @@ StatusOr<InferReplyBody> format_infer_reply(const InferenceReply& reply,
   json += ",\"outputs\":[";
   bool is_first = true;
   for (const Tensor& output : reply.outputs) {
-    if (!std::exchange(is_first, false)) json += ",";
+    if (!std::exchange(is_first, false)) out.pieces_.back().text += ",";
     const auto said = request.binary.find(output.name);
     const bool is_binary = said == request.binary.end() ? request.binary_by_default : said->second;
     const auto classes = request.classifications.find(output.name);
     if (classes == request.classifications.end()) {
-      RETURN_IF_ERROR(append_output(output, is_binary, json, blobs));
+      RETURN_IF_ERROR(out.add_output(output, is_binary));
       continue;
     }
-    ASSIGN_OR_RETURN(const Tensor labelled,
-                     classify(output, classes->second, output.shape.size() > 1));
-    RETURN_IF_ERROR(append_output(labelled, is_binary, json, blobs));
+    ASSIGN_OR_RETURN(Tensor labelled, classify(output, classes->second, output.shape.size() > 1));
+    RETURN_IF_ERROR(out.add_output(out.labelled_.emplace_back(std::move(labelled)), is_binary));
   }
-  json += "]}";
-  InferReplyBody out;
-  out.json_size = json.size();
-  out.has_binary = !blobs.empty();
-  out.bytes = std::move(json) + blobs;
+  out.pieces_.back().text += "]}";
   return out;
+}
+
+bool InferReplyText::append_json(size_t size, std::string& out) {
+  for (; next_ < pieces_.size(); ++next_) {
+    Piece& piece = pieces_[next_];
+    if (!std::exchange(piece.is_inside, true)) {
+      out.empty() ? out.swap(piece.text) : static_cast<void>(out += piece.text);
+    }
+    if (piece.elements && piece.elements->append_until(size, out)) return true;
+  }
+  return false;
+}
+
+size_t InferReplyText::json_size() const {
+  InferReplyText copy;
+  copy.pieces_ = pieces_;
+  size_t sum = 0;
+  std::string part;
+  for (bool has_more = true; has_more; sum += part.size()) {
+    part.clear();
+    has_more = copy.append_json(kCountedBytes, part);
+  }
+  return sum;
+}
+
+bool InferReplyText::append_until(size_t size, std::string& out) {
+  if (append_json(size, out)) return true;
+  for (; next_blob_ < blobs_.size(); ++next_blob_) {
+    std::string_view& blob = blobs_[next_blob_];
+    const size_t room = size - std::min(size, out.size());
+    out += blob.substr(0, room);
+    blob.remove_prefix(std::min(room, blob.size()));
+    if (!blob.empty()) return true;
+  }
+  return false;
 }
 
 }  // namespace nereid::front

@@ -209,7 +209,8 @@ Status parse_parameters(const json::value& root, InferRequest& out) {
 
 StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> body,
                                            std::optional<size_t> header_length,
-                                           const std::string& model, const SharedMemory& regions) {
+                                           const std::string& model, const SharedMemory& regions,
+                                           const json::storage_ptr& memory) {
   InferRequest out;
   out.spec.model = model;
   if (header_length == 0) {
@@ -221,7 +222,7 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
   }
   Blobs blobs{body, std::min(header_length.value_or(body->size()), body->size()), {}};
   ASSIGN_OR_RETURN(const json::value root,
-                   parse_json_body(std::string_view(*body).substr(0, blobs.at)));
+                   parse_json_body(std::string_view(*body).substr(0, blobs.at), memory));
   if (!root.is_object()) {
     return invalid_argument("the request must be a JSON object, got {}", json_kind_name(root));
   }

@@ -2,6 +2,7 @@
 #include "front/kserve/json_body.h"
 
 #include "front/http/json_text.h"
+#include "front/http/workers.h"
 
 namespace nereid::front {
 namespace {
@@ -9,19 +10,20 @@ constexpr size_t kMaxDepth = 100;
 }
 
 StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
-                                         size_t max_depth) {
-  StatusOr<json::value> root = parse_json_once(body, max_depth);
-  if (root.ok()) return root;
+                                         size_t max_depth, const json::storage_ptr& memory) {
+  StatusOr<json::value> root = parse_json_once(body, max_depth, memory);
+  if (root.ok() || root.status().code() == absl::StatusCode::kUnavailable) return root;
   std::optional<std::string> text = mark_non_finite(body);
   if (!text) return root;
   marked = *std::move(text);
   body = marked;
-  return parse_json_once(body, max_depth);
+  return parse_json_once(body, max_depth, memory);
 }
 
-StatusOr<json::value> parse_json_body(std::string_view body) {
+StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory) {
   std::string marked;
-  const StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxDepth);
+  const StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxDepth, memory);
+  if (root.status().code() == absl::StatusCode::kUnavailable) return root;
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}",
                             body.empty() ? "The document is empty." : message(root.status()));
@@ -30,6 +32,12 @@ StatusOr<json::value> parse_json_body(std::string_view body) {
     return invalid_argument("failed to parse the request JSON buffer: '{}' is given twice", *key);
   }
   return root;
+}
+
+StatusOr<json::value> parse_short_body(std::string_view body) {
+  if (body.size() <= kQuickJsonBytes) return parse_json_body(body);
+  return invalid_argument("the request body has {} bytes, at most {} are allowed here", body.size(),
+                          kQuickJsonBytes);
 }
 
 const json::value* member(const json::value& value, std::string_view key) {

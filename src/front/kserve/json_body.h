@@ -11,13 +11,18 @@
 namespace nereid::front {
 
 // Parses JSON in which numbers may also be NaN, Infinity and -Infinity (see non_finite() in
-// json_text.h). `body` becomes the text that was parsed, which is `marked` where it has such.
+// json_text.h). `body` becomes the text that was parsed, which is `marked` where it has such. The
+// value's memory comes from `memory`; Unavailable when that has no more.
 StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
-                                         size_t max_depth);
+                                         size_t max_depth, const json::storage_ptr& memory = {});
 
 // The body as JSON; numbers that are not finite may be in it (see non_finite()). An empty body is
-// an error; InvalidArgument says where.
-StatusOr<json::value> parse_json_body(std::string_view body);
+// an error; InvalidArgument says where, Unavailable when `memory` has no more.
+StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory = {});
+
+// The same on an event loop, for the bodies of settings: InvalidArgument when there is more of it
+// than an event loop reads at once.
+StatusOr<json::value> parse_short_body(std::string_view body);
 
 // Member `key` of an object; null when `value` is no object or has no such member.
 const json::value* member(const json::value& value, std::string_view key);

@@ -69,7 +69,7 @@ void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions) 
     x->send({200, "application/json", {}, extensions->log().show()});
   });
   router.add("POST", "/v2/logging", [extensions](const ExchangePtr& x) {
-    const StatusOr<json::value> body = parse_json_body(x->request().body);
+    const StatusOr<json::value> body = parse_short_body(x->request().body);
     StatusOr<std::string> text = body.ok() ? extensions->log().update(*body) : body.status();
     x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
                       : kserve_error(text.status()));

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "front/http/router.h"
+#include "front/kserve/routes.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {
@@ -30,9 +31,11 @@ class LoadParameters {
 };
 
 // The body of a load request; an empty one asks for nothing. InvalidArgument names the member.
-Status read_load_parameters(const std::string& body, bool allow_code, LoadParameters& out);
+Status read_load_parameters(const std::string& body, const Extensions& extensions,
+                            const std::shared_ptr<ByteBudget>& budget, LoadParameters& out);
 
-// Loads and unloads run on threads of their own: they may take minutes.
-void add_repository_routes(Router& router, TRITONSERVER_Server* server, bool allow_code_upload);
+// Loads and unloads run on threads of the extensions' queues: they may take minutes.
+void add_repository_routes(Router& router, TRITONSERVER_Server* server,
+                           const KserveOptionsPtr& options);
 
 }  // namespace nereid::front

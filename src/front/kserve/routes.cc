@@ -97,7 +97,8 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     x->send(json_response(R"({"version":")" NEREID_VERSION R"("})"));
   });
   if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
-  add_repository_routes(router, server, options.extensions->allow_code_upload());
+  const auto shared = std::make_shared<const KserveOptions>(options);
+  add_repository_routes(router, server, shared);
   add_logging_routes(router, options.extensions);
   add_trace_routes(router, options.tracer);
   add_shared_memory_routes(router, options.extensions);
@@ -106,7 +107,6 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
   router.add("GET", "/v2/models/stats", [server](const ExchangePtr& x) {
     x->send(model_text(server, x->request(), &model_statistics_json));
   });
-  const auto shared = std::make_shared<const KserveOptions>(options);
   for (const std::string base : {"/v2/models/{m}", "/v2/models/{m}/versions/{v:digits}"}) {
     router.add("GET", base, [server](const ExchangePtr& x) {
       x->send(model_text(server, x->request(), &model_metadata_json));

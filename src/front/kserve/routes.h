@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/status.h"
+#include "front/http/byte_budget.h"
 #include "front/http/header_filter.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
@@ -22,6 +23,7 @@ struct KserveOptions {
   std::shared_ptr<Extensions> extensions;    // null: own ones
   std::shared_ptr<Tracer> tracer;            // not null
   Workers* workers = nullptr;                // not null
+  std::shared_ptr<ByteBudget> budget;        // of the parsed bodies; null: not counted
 };
 
 using KserveOptionsPtr = std::shared_ptr<const KserveOptions>;

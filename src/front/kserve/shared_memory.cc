@@ -47,7 +47,7 @@ Response answer(const Status& status) {
 }
 
 Status register_region(SharedMemory& regions, const Request& request) {
-  ASSIGN_OR_RETURN(const json::value body, parse_json_body(request.body));
+  ASSIGN_OR_RETURN(const json::value body, parse_short_body(request.body));
   ASSIGN_OR_RETURN(const auto key, string_member(body, "key"));
   if (!key) return invalid_argument("Shared memory register request has no 'key' field");
   ASSIGN_OR_RETURN(const auto offset, uint_member(body, "offset"));
@@ -58,7 +58,7 @@ Status register_region(SharedMemory& regions, const Request& request) {
 }
 
 Status register_cuda_region(const Request& request) {
-  ASSIGN_OR_RETURN(const json::value body, parse_json_body(request.body));
+  ASSIGN_OR_RETURN(const json::value body, parse_short_body(request.body));
   const json::value* handle = member(body, "raw_handle");
   if (handle == nullptr) {
     return invalid_argument("Shared memory register request has no 'raw_handle' field");

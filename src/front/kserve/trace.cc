@@ -25,7 +25,7 @@ StatusOr<std::vector<std::string>> read_levels(const json::value& levels) {
 }
 
 StatusOr<Tracer::Changes> read_changes(const std::string& body) {
-  ASSIGN_OR_RETURN(const json::value root, parse_json_body(body));
+  ASSIGN_OR_RETURN(const json::value root, parse_short_body(body));
   Tracer::Changes changes;
   if (member(root, "trace_file") != nullptr) changes["trace_file"];
   for (const char* key : kNumbers) {

@@ -207,11 +207,14 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
 using ChatPtr = std::shared_ptr<Chat>;
 
-std::variant<ChatPtr, ApiError> read_chat(LanguageModelCache& models, const ExchangePtr& exchange) {
-  Parsed<ChatRequest> request = parse_chat_request(exchange->request().body);
+std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
+                                          const ExchangePtr& exchange) {
+  const std::string& body = exchange->request().body;
+  Parsed<ChatRequest> request =
+      parse_chat_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<ChatRequest>(request);
-  auto model = find_model(models, parsed.common.model);
+  auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   auto chat =
       std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
@@ -222,7 +225,7 @@ std::variant<ChatPtr, ApiError> read_chat(LanguageModelCache& models, const Exch
 }  // namespace
 
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  const auto read = [context, exchange] { return read_chat(context->models, exchange); };
+  const auto read = [context, exchange] { return read_chat(context, exchange); };
   const auto start = [context, exchange](std::variant<ChatPtr, ApiError> chat) {
     if (const auto* error = std::get_if<ApiError>(&chat)) {
       exchange->send(openai_error(*error));

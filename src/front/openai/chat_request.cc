@@ -171,8 +171,8 @@ void refuse_unsupported_chat(Fields& fields) {
 
 }  // namespace
 
-Parsed<ChatRequest> parse_chat_request(std::string_view body) {
-  const auto root = parse_body(body);
+Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory) {
+  const auto root = parse_body(body, std::move(memory));
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   Fields fields(std::get<json::object>(root));
   ChatRequest out;

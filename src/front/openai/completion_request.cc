@@ -63,8 +63,9 @@ std::vector<Prompt> read_prompts(Fields& fields) {
 
 }  // namespace
 
-Parsed<CompletionRequest> parse_completion_request(std::string_view body) {
-  const auto root = parse_body(body);
+Parsed<CompletionRequest> parse_completion_request(std::string_view body,
+                                                   json::storage_ptr memory) {
+  const auto root = parse_body(body, std::move(memory));
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   Fields fields(std::get<json::object>(root));
   CompletionRequest out;

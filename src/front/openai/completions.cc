@@ -202,12 +202,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
 using CompletionPtr = std::shared_ptr<Completion>;
 
-std::variant<CompletionPtr, ApiError> read_completion(LanguageModelCache& models,
+std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& context,
                                                       const ExchangePtr& exchange) {
-  Parsed<CompletionRequest> request = parse_completion_request(exchange->request().body);
+  const std::string& body = exchange->request().body;
+  Parsed<CompletionRequest> request =
+      parse_completion_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<CompletionRequest>(request);
-  auto model = find_model(models, parsed.common.model);
+  auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   auto completion =
       std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
@@ -218,7 +220,7 @@ std::variant<CompletionPtr, ApiError> read_completion(LanguageModelCache& models
 }  // namespace
 
 void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  const auto read = [context, exchange] { return read_completion(context->models, exchange); };
+  const auto read = [context, exchange] { return read_completion(context, exchange); };
   const auto start = [context, exchange](std::variant<CompletionPtr, ApiError> completion) {
     if (const auto* error = std::get_if<ApiError>(&completion)) {
       exchange->send(openai_error(*error));

@@ -102,9 +102,10 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
 }
 
 void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
-                       std::shared_ptr<Tracer> tracer, Workers& workers) {
-  const OpenAiContextPtr context(
-      new OpenAiContext{{server, std::move(model_name)}, std::move(tracer), workers});
+                       std::shared_ptr<Tracer> tracer, Workers& workers,
+                       std::shared_ptr<ByteBudget> budget) {
+  const OpenAiContextPtr context(new OpenAiContext{
+      {server, std::move(model_name)}, std::move(tracer), workers, std::move(budget)});
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
     context->workers.run(

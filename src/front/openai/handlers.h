@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "front/http/budget_memory.h"
 #include "front/http/message.h"
 #include "front/http/workers.h"
 #include "front/openai/error.h"
@@ -24,6 +25,7 @@ struct OpenAiContext {
   LanguageModelCache models;
   std::shared_ptr<Tracer> tracer;
   Workers& workers;
+  std::shared_ptr<ByteBudget> budget;
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 

@@ -158,8 +158,9 @@ void refuse_unsupported(Fields& fields) {
 
 }  // namespace
 
-std::variant<json::object, ApiError> parse_body(std::string_view body) {
-  StatusOr<json::value> root = parse_json(body, kMaxDepth);
+std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory) {
+  StatusOr<json::value> root = parse_json(body, kMaxDepth, memory, memory);
+  if (root.status().code() == absl::StatusCode::kUnavailable) return api_error(root.status());
   if (!root.ok()) {
     return ApiError{400,
                     fmt::format("the request body is not valid JSON: {}", message(root.status())),

@@ -10,8 +10,8 @@
 
 namespace nereid::front {
 
-// The request object, or a 400 with line and column.
-std::variant<json::object, ApiError> parse_body(std::string_view body);
+// The request object, or a 400 with line and column; 503 when `memory` has no more.
+std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory);
 
 // model, stream, sampling, stops, and the refusals that completions and chat have in common.
 CommonOptions read_common(Fields& fields);

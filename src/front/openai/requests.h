@@ -82,8 +82,10 @@ template <class T>
 using Parsed = std::variant<T, ApiError>;
 
 // `body` is the request text. Unknown fields are ignored (logged at debug level); known fields that
-// do not work yet are refused by name unless they have their neutral value.
-Parsed<CompletionRequest> parse_completion_request(std::string_view body);
-Parsed<ChatRequest> parse_chat_request(std::string_view body);
+// do not work yet are refused by name unless they have their neutral value. `memory` is for the
+// JSON.
+Parsed<CompletionRequest> parse_completion_request(std::string_view body,
+                                                   json::storage_ptr memory = {});
+Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory = {});
 
 }  // namespace nereid::front

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "front/http/byte_budget.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/trace/tracer.h"
@@ -11,9 +12,10 @@
 
 namespace nereid::front {
 
-// `model_name` is the served id. Long prompts are read by `workers`,
-// which must outlive the requests. `server` must outlive the router.
+// `model_name` is the served id. Long prompts are read by `workers`, which must outlive the
+// requests, and count in `budget`. `server` must outlive the router.
 void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
-                       std::shared_ptr<Tracer> tracer, Workers& workers);
+                       std::shared_ptr<Tracer> tracer, Workers& workers,
+                       std::shared_ptr<ByteBudget> budget);
 
 }  // namespace nereid::front

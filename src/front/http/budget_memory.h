@@ -1,0 +1,62 @@
+// Memory of parsed JSON, counted in the budget of what is held for clients.
+#pragma once
+
+#include <boost/json/memory_resource.hpp>
+#include <boost/json/storage_ptr.hpp>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "front/http/byte_budget.h"
+
+namespace nereid::front {
+
+// Throws this when the budget is full.
+class BudgetIsFull : public std::bad_alloc {
+ public:
+  explicit BudgetIsFull(const Status& why) : text_(message(why)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  const std::string text_;
+};
+
+// Of one document, used by one thread at a time.
+class BudgetMemory : public boost::json::memory_resource {
+ public:
+  explicit BudgetMemory(std::shared_ptr<ByteBudget> budget)
+      : budget_(std::move(budget)), share_(budget_) {}
+
+ private:
+  void* do_allocate(size_t bytes, size_t alignment) override {
+    count(bytes_ + bytes);
+    if (!share_.is_large() || !budget_->is_full()) {
+      return ::operator new(bytes, std::align_val_t(alignment));
+    }
+    count(bytes_ - bytes);
+    throw BudgetIsFull(budget_->refusal());
+  }
+  void do_deallocate(void* block, size_t bytes, size_t alignment) override {
+    ::operator delete(block, std::align_val_t(alignment));
+    count(bytes_ - bytes);
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  void count(size_t bytes) { share_.set(bytes_ = bytes); }
+
+  const std::shared_ptr<ByteBudget> budget_;
+  BudgetShare share_;
+  size_t bytes_ = 0;
+};
+
+// For the tree of a body of that many bytes. Small bodies are not worth counting, and a tree can
+// be twenty times as large as its text.
+inline boost::json::storage_ptr memory_for_json(const std::shared_ptr<ByteBudget>& budget,
+                                                size_t body_bytes) {
+  constexpr size_t kSmall = 4096;
+  if (budget == nullptr || body_bytes <= kSmall) return {};
+  return boost::json::make_shared_resource<BudgetMemory>(budget);
+}
+
+}  // namespace nereid::front
