@@ -13,7 +13,6 @@
                                  #function " is not part of the fake"); \
   }
 
-NEREID_FAKE(TRITONSERVER_ServerModelIndex, (TRITONSERVER_Server*, uint32_t, TRITONSERVER_Message**))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModel, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerUnloadModelAndDependents, (TRITONSERVER_Server*, const char*))
 NEREID_FAKE(TRITONSERVER_ServerModelStatistics,

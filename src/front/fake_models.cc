@@ -210,7 +210,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
   const Job job(*request);
   std::lock_guard lock(fake.mutex);
   fake.last_inputs = describe_inputs(*request);
-  if (request->model == "tensorrt_llm") {
+  if (request->model == FakeTriton::get().engine_name) {
     const FakeTensor* ids = find(request->inputs, "input_ids");
     fake.last_prompt.assign(ids->bytes.size() / 4, 0);
     std::memcpy(fake.last_prompt.data(), ids->bytes.data(), ids->bytes.size());

@@ -27,6 +27,8 @@ void FakeTriton::reset() {
   queue_full = false;
   num_cancelled = 0;
   num_sent = 0;
+  tokenizer_hash.clear();
+  engine_name = "tensorrt_llm";
 }
 
 TRITONSERVER_Server* fake_server() {
@@ -40,7 +42,7 @@ namespace {
 
 TRITONSERVER_Error* check_model(const char* name, int64_t version) {
   const std::string n = name;
-  if (n != "tensorrt_llm" && n != "preprocessing" && n != "types") {
+  if (n != FakeTriton::get().engine_name && n != "preprocessing" && n != "types") {
     return fail(TRITONSERVER_ERROR_NOT_FOUND,
                 "Request for unknown model: '" + n + "' is not found");
   }
@@ -124,18 +126,27 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
                                                    TRITONSERVER_Message** out) {
   if (TRITONSERVER_Error* error = check_model(name, version)) return error;
   *out = new TRITONSERVER_Message{
-      R"({"name":"x","model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
+      R"({"name":"x",)" +
+      std::string(name == FakeTriton::get().engine_name ? R"("backend":"tensorrtllm",)" : "") +
+      R"("model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
       R"({"string_value":")" +
       std::to_string(FakeTriton::get().max_seq_len) + R"("},"tokenizer_dir":{"string_value":")" +
-      FakeTriton::get().tokenizer_dir + R"("}}})"};
+      FakeTriton::get().tokenizer_dir + R"("},"tokenizer_hash":{"string_value":")" +
+      FakeTriton::get().tokenizer_hash + R"("}}})"};
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server*,
                                                                   const char* name, int64_t version,
                                                                   uint32_t* flags, void**) {
-  *flags = std::string(name) == "tensorrt_llm" ? TRITONSERVER_TXN_DECOUPLED
-                                               : TRITONSERVER_TXN_ONE_TO_ONE;
+  *flags = std::string(name) == FakeTriton::get().engine_name ? TRITONSERVER_TXN_DECOUPLED
+                                                              : TRITONSERVER_TXN_ONE_TO_ONE;
   return check_model(name, version);
+}
+TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server*, uint32_t,
+                                                  TRITONSERVER_Message** out) {
+  *out = new TRITONSERVER_Message{R"([{"name":"preprocessing"},{"name":")" +
+                                  FakeTriton::get().engine_name + R"("}])"};
+  return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server*, TRITONSERVER_Metrics** out) {
   *out = new TRITONSERVER_Metrics{"# HELP nv_fake x\n# TYPE nv_fake gauge\nnv_fake 1\n" +

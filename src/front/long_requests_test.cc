@@ -2,6 +2,8 @@
 // is read and written by workers arrives in order.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -73,6 +75,60 @@ TEST_F(LongRequestsTest, ALongPromptThatFitsIsAnswered) {
   EXPECT_EQ(reply.status, 200) << reply.body;
   const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);
   EXPECT_EQ(fake_.last_prompt, *tokenizer->encode(text));
+}
+
+// A load of other files under the same configuration. The files count, not what lies beside them
+// since: clients must not get another tokenizer than the model has.
+TEST_F(LongRequestsTest, TheTokenizerIsThatOfTheLoadedModel) {
+  const std::filesystem::path dir = ::testing::TempDir() + "nereid-loaded-tokenizer";
+  std::filesystem::remove_all(dir);
+  std::filesystem::create_directories(dir);
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::filesystem::copy_file(std::filesystem::path(fake_.tokenizer_dir) / name, dir / name);
+  }
+  fake_.tokenizer_dir = dir.string();
+  fake_.tokenizer_hash = text::Tokenizer::files_hash(dir);
+  {
+    std::lock_guard lock(fake_.mutex);
+    fake_.script = {100};
+  }
+  const auto ask_for_one = [this] {
+    return post("/v1/completions", R"({"prompt": "one two", "max_tokens": 1})");
+  };
+  EXPECT_EQ(ask_for_one().status, 200);
+  const auto before = fake_.last_prompt;
+  // Another tokenizer comes: no word is one token any more.
+  json::value file = *read_json_file(dir / "tokenizer.json");
+  file.at("model").at("merges") = json::array();
+  std::ofstream(dir / "tokenizer.json") << json::serialize(file);
+  EXPECT_EQ(ask_for_one().status, 200);
+  EXPECT_EQ(fake_.last_prompt, before);
+  // The model is loaded again.
+  fake_.tokenizer_hash = text::Tokenizer::files_hash(dir);
+  EXPECT_EQ(ask_for_one().status, 200);
+  EXPECT_NE(fake_.last_prompt, before);
+  // A model of other files than those that are there now.
+  fake_.tokenizer_hash = "0123456789abcdef";
+  const Reply reply = ask_for_one();
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_NE(reply.body.find("have changed since model 'preprocessing' was loaded"), reply.body.npos)
+      << reply.body;
+  std::filesystem::remove_all(dir);
+}
+
+TEST_F(LongRequestsTest, AnEngineOfAnotherNameAnswers) {
+  fake_.engine_name = "llama";
+  {
+    std::lock_guard lock(fake_.mutex);
+    fake_.script = {100};
+  }
+  for (const char* model : {"model", "llama"}) {
+    const Reply reply =
+        post("/v1/completions",
+             fmt::format(R"({{"model": "{}", "prompt": "x", "max_tokens": 1}})", model));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+  }
+  EXPECT_EQ(post("/v1/completions", R"({"model": "other", "prompt": "x"})").status, 404);
 }
 
 TEST_F(LongRequestsTest, ParametersOfGenerateAreCounted) {

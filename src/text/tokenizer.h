@@ -41,6 +41,9 @@ class Tokenizer {
   // The file that load() reads in `model`, or a GGUF file itself; empty when there is none.
   static std::filesystem::path file_of(const std::filesystem::path& model);
   static bool has_files(const std::filesystem::path& model) { return !file_of(model).empty(); }
+  // 16 hex digits that change with what load() and chat templates read in `model`, a directory or a
+  // file: with the contents of files, of very large ones with size and time.
+  static std::string files_hash(const std::filesystem::path& model);
 
   // From a parsed tokenizer.json; `config` (tokenizer_config.json) may be null.
   static StatusOr<std::shared_ptr<const Tokenizer>> from_json(const json::value& tokenizer,

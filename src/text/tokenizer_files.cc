@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/gguf.h"
+#include "base/hash.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
 
@@ -211,6 +212,32 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const json::obje
 
 fs::path Tokenizer::file_of(const fs::path& model) {
   return is_gguf_path(model) ? model : find_file(model).first;
+}
+
+std::string Tokenizer::files_hash(const fs::path& model) {
+  constexpr uintmax_t kMaxReadBytes = uintmax_t{256} << 20;
+  std::error_code ignored;
+  const bool is_dir = fs::is_directory(model, ignored);
+  const fs::path dir = is_dir ? model : model.parent_path();
+  uint64_t hash = 0;
+  const auto add = [&](const fs::path& path) {
+    const uintmax_t size = fs::file_size(path, ignored);
+    if (ignored) return;
+    hash = hash64(path.filename().string(), hash + size);
+    if (size > kMaxReadBytes) {
+      const auto time = fs::last_write_time(path, ignored).time_since_epoch().count();
+      hash = hash64(&time, sizeof time, hash);
+    } else if (const auto bytes = read_file(path, kMaxReadBytes); bytes.ok()) {
+      hash = hash64(*bytes, hash);
+    }
+  };
+  add(is_dir ? file_of(model) : model);
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
+        "chat_template.jinja", "chat_template.json", "generation_config.json"}) {
+    add(dir / name);
+  }
+  return hex64(hash);
 }
 
 StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::load(const fs::path& path) {

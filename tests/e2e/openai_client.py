@@ -18,6 +18,13 @@ def expect(error, text, call, **arguments):
     raise AssertionError(f"{error.__name__} expected for {arguments}")
 
 
+def loaded_tokenizer():
+    """The text model tells which tokenizer it has loaded; OpenAI's API compares."""
+    config = requests.get(os.environ["NEREID_URL"] + "/v2/models/preprocessing/config", timeout=60).json()
+    shown = config["parameters"]["tokenizer_hash"]["string_value"]
+    assert len(shown) == 16 and int(shown, 16), shown
+
+
 def completions():
     whole = client.completions.create(model=MODEL, prompt="Machine learning is", max_tokens=32, temperature=0)
     choice = whole.choices[0]
@@ -194,6 +201,7 @@ def errors():
 def main():
     assert [m.id for m in client.models.list()] == [MODEL]
     assert client.models.retrieve(MODEL).id == MODEL
+    loaded_tokenizer()
     text = completions()
     stops(text)
     sampling()

@@ -26,6 +26,8 @@ class Preprocessing {
                               p->settings_.name);
     }
     ASSIGN_OR_RETURN(p->tokenizer_, text::Tokenizer::load(*dir));
+    p->open_parameters_ =
+        json::serialize(json::object{{"tokenizer_hash", text::Tokenizer::files_hash(*dir)}});
     ASSIGN_OR_RETURN(p->add_special_tokens_, p->settings_.boolean("add_special_tokens", true));
     ASSIGN_OR_RETURN(const json::value config, read_tokenizer_config(*dir));
     const auto id_of = [&](std::string_view key) {
@@ -35,6 +37,9 @@ class Preprocessing {
     p->pad_id_ = id_of("pad_token").value_or(p->end_id_);
     return p;
   }
+
+  // See NEREID_OpenParameters: clients see by it which tokenizer is loaded.
+  const std::string& open_parameters() const { return open_parameters_; }
 
   void execute(std::unique_ptr<Request> request) {
     const uint64_t start = now_ns();
@@ -71,6 +76,7 @@ class Preprocessing {
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool add_special_tokens_ = true;
   int32_t end_id_ = -1, pad_id_ = -1;
+  std::string open_parameters_;
 };
 
 StatusOr<std::optional<std::vector<std::vector<std::string>>>> Preprocessing::words(
@@ -225,3 +231,9 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
 }  // namespace nereid::backend
 
 NEREID_DEFINE_BACKEND(nereid::backend::Preprocessing)
+
+const char* NEREID_OpenParameters(TRITONBACKEND_Model* model) {
+  void* state = nullptr;
+  TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelState(model, &state));
+  return static_cast<nereid::backend::Preprocessing*>(state)->open_parameters().c_str();
+}

@@ -17,9 +17,30 @@ struct Target {
   DataType type;
 };
 
+// What the stock server says of an element of another kind; clients look for it.
+const char* access_error(DataType type) {
+  switch (type) {
+    case TRITONSERVER_TYPE_BYTES:
+      return "attempt to access JSON non-string as string";
+    case TRITONSERVER_TYPE_BOOL:
+      return "attempt to access JSON non-boolean as boolean";
+    case TRITONSERVER_TYPE_FP32:
+    case TRITONSERVER_TYPE_FP64:
+      return "attempt to access JSON non-number as double";
+    case TRITONSERVER_TYPE_UINT8:
+    case TRITONSERVER_TYPE_UINT16:
+    case TRITONSERVER_TYPE_UINT32:
+    case TRITONSERVER_TYPE_UINT64:
+      return "attempt to access JSON non-unsigned-integer as unsigned-integer";
+    default:
+      return "attempt to access JSON non-signed-integer as signed-integer";
+  }
+}
+
 Status wrong_type(const Target& info, const json::value& v, std::string_view wanted) {
-  return invalid_argument("Unable to parse 'data': input '{}' takes {} ({}), got {}", info.name,
-                          wanted, TRITONSERVER_DataTypeString(info.type), json_kind_name(v));
+  return invalid_argument("Unable to parse 'data': {}: input '{}' takes {} ({}), got {}",
+                          access_error(info.type), info.name, wanted,
+                          TRITONSERVER_DataTypeString(info.type), json_kind_name(v));
 }
 
 template <class T>

@@ -1,6 +1,8 @@
 // Loads tokenizer, template and limits of the served model; see language_model.h.
 #include "front/openai/language_model.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -10,21 +12,23 @@
 namespace nereid::front {
 namespace {
 
-constexpr char kEngine[] = "tensorrt_llm";
-constexpr char kPreprocessing[] = "preprocessing";
-// The models of TensorRT-LLM's repositories that end in the engine.
-constexpr std::string_view kChain[] = {"ensemble", "tensorrt_llm_bls", kEngine};
-
 StatusOr<json::value> read_config(TRITONSERVER_Server* server, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string text, model_config_json(server, name, -1));
   return parse_json(text);
 }
 
 // What a load of either model may change.
-std::string read_configs(TRITONSERVER_Server* server) {
-  const auto engine = model_config_json(server, kEngine, -1);
-  const auto text = model_config_json(server, kPreprocessing, -1);
+std::string read_configs(TRITONSERVER_Server* server, const ModelNames& names) {
+  const auto engine = model_config_json(server, names.engine, -1);
+  const auto text = model_config_json(server, names.text, -1);
   return engine.value_or("") + text.value_or("");
+}
+
+// Member `key` of a configuration as text; "" when it is none.
+std::string_view text_of(const json::value& config, std::string_view key) {
+  const json::object* object = config.if_object();
+  const json::value* value = object == nullptr ? nullptr : object->if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : "";
 }
 
 StatusOr<int64_t> read_max_seq_len(const json::value& config) {
@@ -33,7 +37,7 @@ StatusOr<int64_t> read_max_seq_len(const json::value& config) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 2) {
     return internal_error("model '{}': parameter max_seq_len is '{}', expected an integer above 1",
-                          kEngine, text);
+                          text_of(config, "name"), text);
   }
   return value;
 }
@@ -82,6 +86,30 @@ std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const Langua
   return ids;
 }
 
+// Those of a list in a configuration, at a path of members: `key` of each.
+std::vector<std::string_view> texts_of(const json::value& config, const char* path,
+                                       std::string_view key) {
+  std::vector<std::string_view> out;
+  boost::system::error_code ec;
+  const json::value* list = config.find_pointer(path, ec);
+  if (list == nullptr || !list->is_array()) return out;
+  for (const json::value& item : list->get_array()) out.push_back(text_of(item, key));
+  return out;
+}
+
+bool is_text_model(const json::value& config) {
+  const auto outputs = texts_of(config, "/output", "name");
+  return !config_parameter(config, "tokenizer_dir").empty() &&
+         std::ranges::find(outputs, "INPUT_ID") != outputs.end();
+}
+
+bool is_ready(TRITONSERVER_Server* server, const std::string& name) {
+  bool ready = false;
+  const Status status =
+      take_error(TRITONSERVER_ServerModelIsReady(server, name.c_str(), -1, &ready));
+  return status.ok() && ready;
+}
+
 std::string_view last_component(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
@@ -93,25 +121,50 @@ bool LanguageModel::answers_to(std::string_view requested) const {
   return requested.empty() || requested == id || last_component(requested) == last_component(id);
 }
 
+StatusOr<ModelNames> find_models(TRITONSERVER_Server* server) {
+  ModelNames names;
+  if (is_ready(server, names.engine)) return names;
+  TRITONSERVER_Message* message = nullptr;
+  RETURN_IF_ERROR(
+      take_error(TRITONSERVER_ServerModelIndex(server, TRITONSERVER_INDEX_FLAG_READY, &message)));
+  ASSIGN_OR_RETURN(const std::string text, take_message(message));
+  ASSIGN_OR_RETURN(const json::value index, parse_json(text));
+  std::vector<std::string> engines, texts;
+  for (const std::string_view name : texts_of(index, "", "name")) {
+    const auto config = read_config(server, std::string(name));
+    if (!config.ok()) continue;
+    if (text_of(*config, "backend") == "tensorrtllm") engines.emplace_back(name);
+    if (is_text_model(*config)) texts.emplace_back(name);
+  }
+  if (engines.size() > 1) {
+    return unsupported("several models take token ids ({}), and none is called '{}'",
+                       fmt::join(engines, ", "), names.engine);
+  }
+  if (engines.size() == 1) names.engine = engines[0];
+  if (texts.size() == 1) names.text = texts[0];
+  return names;
+}
+
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
+                                                                   const ModelNames& names,
                                                                    const std::string& id) {
   auto model = std::make_shared<LanguageModel>();
   model->id = id;
-  model->engine_name = kEngine;
-  ASSIGN_OR_RETURN(model->engine, model_info(server, kEngine, -1));
-  ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, kEngine));
+  model->engine_name = names.engine;
+  ASSIGN_OR_RETURN(model->engine, model_info(server, names.engine, -1));
+  ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
   model->decoupled = read_decoupled(engine_config);
-  const auto text_config = read_config(server, kPreprocessing);
+  const auto text_config = read_config(server, names.text);
   if (text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(
         "this server has no tokenizer (no model '{}'), so there is no text: ask model '{}' for "
         "token ids, POST /v2/models/{}/generate",
-        kPreprocessing, kEngine, kEngine);
+        names.text, names.engine, names.engine);
   RETURN_IF_ERROR(text_config.status());
   const std::filesystem::path dir = config_parameter(*text_config, "tokenizer_dir");
   if (dir.empty()) {
-    return internal_error("model '{}' has no parameter tokenizer_dir", kPreprocessing);
+    return internal_error("model '{}' has no parameter tokenizer_dir", names.text);
   }
   ASSIGN_OR_RETURN(model->tokenizer, text::Tokenizer::load(dir));
   for (int32_t id = 0; id < model->tokenizer->vocab_size(); ++id) {
@@ -125,35 +178,51 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     log_info("no chat completions: {}", message(chat.status()));
   }
   model->eos_ids = read_eos_ids(dir, *model);
+  const std::string loaded = config_parameter(*text_config, "tokenizer_hash");
+  if (!loaded.empty() && loaded != text::Tokenizer::files_hash(dir)) {
+    return unavailable(
+        "the tokenizer's files in {} have changed since model '{}' was loaded: load it again",
+        dir.string(), names.text);
+  }
   return model;
 }
 
 StatusOr<std::shared_ptr<const LanguageModel>> LanguageModelCache::get() {
-  bool ready = false;
-  const Status status = take_error(TRITONSERVER_ServerModelIsReady(server_, kEngine, -1, &ready));
-  if (!status.ok() || !ready) return unavailable("model '{}' is not ready", id_);
-  std::string configs = read_configs(server_);
   std::lock_guard lock(mutex_);
+  if (!is_ready(server_, names_.engine)) {
+    const auto names = find_models(server_);
+    if (names.status().code() == absl::StatusCode::kUnimplemented) return names.status();
+    if (names.ok()) names_ = *names;
+    if (!is_ready(server_, names_.engine)) return unavailable("model '{}' is not ready", id_);
+  }
+  std::string configs = read_configs(server_, names_);
   if (!model_ || configs != loaded_from_) {
     model_ = nullptr;
-    ASSIGN_OR_RETURN(model_, load_language_model(server_, id_));
+    ASSIGN_OR_RETURN(model_, load_language_model(server_, names_, id_));
     loaded_from_ = std::move(configs);
   }
   return model_;
 }
 
 bool LanguageModelCache::is_loaded() const {
-  const std::string configs = read_configs(server_);
-  std::lock_guard lock(mutex_);
-  return model_ != nullptr && configs == loaded_from_;
+  const std::unique_lock lock(mutex_, std::try_to_lock);  // a load may have it for seconds
+  return lock.owns_lock() && model_ != nullptr && read_configs(server_, names_) == loaded_from_;
 }
 
 bool LanguageModelCache::leads_to_engine(std::string_view name) const {
-  if (std::ranges::find(kChain, name) == std::end(kChain)) return false;
-  bool ready = false;
-  const Status status =
-      take_error(TRITONSERVER_ServerModelIsReady(server_, std::string(name).c_str(), -1, &ready));
-  return status.ok() && ready;
+  std::string engine;
+  {
+    std::lock_guard lock(mutex_);
+    engine = names_.engine;
+  }
+  if (!is_ready(server_, std::string(name))) return false;
+  if (name == engine) return true;
+  const auto config = read_config(server_, std::string(name));
+  if (!config.ok()) return false;
+  const auto steps = texts_of(*config, "/ensemble_scheduling/step", "model_name");
+  const std::string called = config_parameter(*config, "tensorrt_llm_model_name");
+  return std::ranges::find(steps, engine) != steps.end() || called == engine ||
+         name == "tensorrt_llm_bls";
 }
 
 }  // namespace nereid::front

@@ -32,10 +32,22 @@ struct LanguageModel {
   bool answers_to(std::string_view requested) const;
 };
 
-// Reads model configurations "preprocessing" (tokenizer_dir) and "tensorrt_llm" (max_seq_len,
-// layout) from the server. Unavailable while one is not ready; Unimplemented without
-// "preprocessing"; errors name model and parameter.
+// The two models that make text out of a repository.
+struct ModelNames {
+  std::string engine = "tensorrt_llm";  // from token ids to token ids
+  std::string text = "preprocessing";   // knows the tokenizer
+};
+
+// Of the ready models those of the usual names, else the only ones of their kind: an engine of the
+// backend "tensorrtllm", a model with a tokenizer_dir that gives INPUT_ID. Unimplemented when
+// several engines are there and none has the usual name.
+StatusOr<ModelNames> find_models(TRITONSERVER_Server* server);
+
+// Reads the configurations of the models: tokenizer_dir of the one, max_seq_len and layout of the
+// other. Unavailable while one is not ready, and when the tokenizer's files have changed since it
+// was loaded; Unimplemented without a model for text; errors name model and parameter.
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
+                                                                   const ModelNames& names,
                                                                    const std::string& id);
 
 // Loads on first use and again when the models' configurations have changed, so that the tokenizer
@@ -56,6 +68,7 @@ class LanguageModelCache {
   TRITONSERVER_Server* server_;
   std::string id_;
   mutable std::mutex mutex_;
+  ModelNames names_;
   std::shared_ptr<const LanguageModel> model_;
   std::string loaded_from_;  // the configurations at that time
 };
