@@ -1,0 +1,135 @@
+// Regular expressions, GBNF, and masks against what a matcher accepts.
+#include "text/grammar/grammar.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "text/grammar/gbnf.h"
+#include "text/grammar/grammar_test_util.h"
+
+namespace nereid::text {
+namespace {
+
+using ::testing::HasSubstr;
+
+void expect_texts(GrammarKind kind, std::string_view grammar, const std::vector<std::string>& good,
+                  const std::vector<std::string>& bad) {
+  const auto compiled = test_grammar(kind, grammar);
+  for (const std::string& text : good)
+    EXPECT_TRUE(matches(compiled, text)) << grammar << ": " << text;
+  for (const std::string& text : bad)
+    EXPECT_FALSE(matches(compiled, text)) << grammar << ": " << text;
+}
+
+TEST(CharSet, HasUnionsAndDifferencesWithoutSurrogates) {
+  CharSet set('a', 'f');
+  set.add('g', 'k'), set.add(0xD7FF, 0xE000), set.add('c', 'd');
+  EXPECT_EQ(set.ranges().size(), 3u);
+  EXPECT_FALSE(set.contains(0xD800));
+  const CharSet rest = set.without({'b', 'j'});
+  EXPECT_TRUE(rest.contains('a') && !rest.contains('b') && rest.contains('k'));
+  EXPECT_TRUE(CharSet::all().without(CharSet::all()).empty());
+}
+
+TEST(Grammar, MatchesRegularExpressions) {
+  const auto regex = GrammarKind::kRegex;
+  expect_texts(regex, "a|bc*d", {"a", "bd", "bccd"}, {"", "b", "ad", "bdd"});
+  expect_texts(regex, "^[^a-c\\d]{2,3}$", {"xy", "x\xC3\xA4", "\xF0\x9F\x98\x80zz"},
+               {"x", "xa", "x1", "xxxx", "x\xC3"});
+  expect_texts(regex, "(?:ab)+?\\.(?<name>x|y)", {"ab.x", "abab.y"}, {"ab", ".x", "abx"});
+  expect_texts(regex, "\\u{1F600}|\\x41|[\\]\\-]", {"\xF0\x9F\x98\x80", "A", "]", "-"},
+               {"B", "\\"});
+  expect_texts(regex, "(a*)*b{0}", {"", "aaa"}, {"b"});
+  expect_texts(regex, "", {""}, {"a"});
+}
+
+TEST(Grammar, RefusesWhatRegularExpressionsCannotSay) {
+  const auto regex = GrammarKind::kRegex;
+  for (const char* bad : {"(", ")", "[a", "a**", "*a", "a{2,1}", "(?=a)", "\\1", "\\b", "a^b",
+                          "a$b", "[b-a]", "(^a)", "a{99999}", "\\", "[^\\s\\S]", "a++", "a{x"})
+    EXPECT_THAT(refusal(regex, bad), HasSubstr("regular expression")) << bad;
+  EXPECT_THAT(refusal(regex, "((a{1000}){1000}){1000}"), HasSubstr("200000 states"));
+  EXPECT_THAT(refusal(regex, std::string(100, '(') + std::string(100, ')')),
+              HasSubstr("64 groups"));
+  EXPECT_THAT(refusal(regex, std::string(kMaxGrammarBytes + 1, 'a')),
+              HasSubstr("262144 are allowed"));
+}
+
+TEST(Grammar, MatchesGbnf) {
+  const auto gbnf = GrammarKind::kGbnf;
+  expect_texts(gbnf, R"x(root ::= sum # a comment
+    sum ::= term (op term)*
+    term ::= [0-9]{1,2} | "(" sum ")"
+    op ::= "+" | "\x2d")x",
+               {"1", "(1+22)-3", "((1))"}, {"", "1+", "(1", "123", "(1))"});
+  expect_texts(gbnf, "root ::= \"a\" root | \"\\\"\"", {"\"", "aa\""}, {"a", "\"\""});
+  expect_texts(gbnf, choice_gbnf({"yes", "no\n\"\\"}), {"yes", "no\n\"\\"}, {"y", "no", "yesno"});
+}
+
+TEST(Grammar, RefusesGbnfThatIsWrong) {
+  const auto gbnf = GrammarKind::kGbnf;
+  EXPECT_THAT(refusal(gbnf, "a ::= \"x\""), HasSubstr("no rule 'root'"));
+  EXPECT_THAT(refusal(gbnf, "root ::= x"), HasSubstr("no rule 'x'"));
+  EXPECT_THAT(refusal(gbnf, "root ::= \"x\"\nroot ::= \"y\""),
+              HasSubstr("second rule of this name in line 2"));
+  EXPECT_THAT(refusal(gbnf, "root ::= root \"x\" | \"y\""), HasSubstr("left recursion"));
+  EXPECT_THAT(refusal(gbnf, "root ::= a\na ::= b? root \"x\"\nb ::= \"y\""),
+              HasSubstr("left recursion"));
+  for (const char* bad : {"root = \"x\"", "root ::= \"x", "root ::= (\"x\"", "root ::= \"x\")",
+                          "root ::= [x", "root ::= \"x\"{", "root ::= @"})
+    EXPECT_THAT(refusal(gbnf, bad), HasSubstr("grammar: ")) << bad;
+}
+
+TEST(Grammar, RefusesToGuessAmongTooManyWays) {
+  const auto grammar = test_grammar(GrammarKind::kRegex, "((a?){2000}){2}(a?b?){5000}");
+  Matcher matcher(grammar);
+  EXPECT_EQ(matcher.accept("aa").code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Matcher, LeavesTheTextWhenABytesIsRefused) {
+  Matcher matcher(test_grammar(GrammarKind::kRegex, "abc"));
+  EXPECT_TRUE(matcher.accept("a").ok());
+  EXPECT_EQ(matcher.accept("bx").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(matcher.accept("bc").ok() && matcher.may_end());
+}
+
+// Every token's bit is what a matcher says of its bytes, all along random texts.
+TEST(Matcher, MaskIsWhatItAccepts) {
+  const auto tokens = test_tokens();
+  const int32_t end_id = tokens->vocab_size() - 4;  // has no bytes of its own here
+  std::mt19937 random(1);
+  for (
+      const auto& [kind, text] : std::vector<std::pair<GrammarKind, std::string>>{
+          {GrammarKind::kJsonObject, ""},
+          {GrammarKind::kJsonSchema,
+           R"x({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "array"}}, "b": {"$ref": "#"}}})x"},
+          {GrammarKind::kJsonSchema,
+           R"x({"type": "array", "items": {"type": ["number", "boolean"]}, "minItems": 1})x"},
+          {GrammarKind::kRegex, "(ab|abc|c)*(true)?"},
+          {GrammarKind::kGbnf, "root ::= \"\" | \"{\" root \"}\" root | \"ab\" root"}}) {
+    const auto grammar = test_grammar(kind, text);
+    for (int round = 0; round < 10; ++round) {
+      Matcher matcher(grammar);
+      for (int step = 0; step < 20; ++step) {
+        std::vector<uint32_t> mask((static_cast<size_t>(tokens->vocab_size()) + 31) / 32);
+        ASSERT_TRUE(matcher.fill_mask(mask, {&end_id, 1}).ok());
+        std::vector<int32_t> allowed;
+        for (int32_t id = 0; id < tokens->vocab_size(); ++id) {
+          const bool bit = mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1;
+          Matcher ahead = matcher;
+          const bool accepted =
+              id == end_id ? matcher.may_end()
+                           : !tokens->token(id).empty() && ahead.accept(tokens->token(id)).ok();
+          ASSERT_EQ(bit, accepted) << text << ", token '" << tokens->token(id) << "'";
+          if (bit && id != end_id) allowed.push_back(id);
+        }
+        if (allowed.empty()) break;
+        ASSERT_TRUE(matcher.accept(tokens->token(allowed[random() % allowed.size()])).ok());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace nereid::text

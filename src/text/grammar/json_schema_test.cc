@@ -1,0 +1,179 @@
+// Every keyword of JSON Schema: texts that it allows and texts that it does not.
+#include "text/grammar/json_schema.h"
+
+#include <gmock/gmock.h>
+
+#include "text/grammar/grammar_test_util.h"
+
+namespace nereid::text {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Case {
+  const char* schema;
+  std::vector<std::string> good, bad;
+};
+
+const std::vector<Case> kCases = {
+    {"true",
+     {"1", "null", "{\"a\": [1, \"x\"]}", "-0.5e+10", "\"\\ud83d\\ude00\\n\""},
+     {"", "01", "[1,]", "\"\\ud83d\"", "nul", "\"\x01\""}},
+    {R"x({"type": "null"})x", {"null"}, {"true", "\"null\""}},
+    {R"x({"type": "boolean"})x", {"true", "false"}, {"1", "null"}},
+    {R"x({"type": ["integer", "null"]})x", {"-12", "0", "null"}, {"1.5", "-", "00"}},
+    {R"x({"type": "number"})x", {"-12", "1.5", "1e9", "2E-1"}, {"1.", ".5", "+1", "1e"}},
+    {R"x({"type": "integer", "minimum": -3, "maximum": 12})x",
+     {"-3", "-1", "0", "9", "12"},
+     {"-4", "13", "-0", "100", "1.0"}},
+    {R"x({"type": "integer", "exclusiveMinimum": 98, "exclusiveMaximum": 1234})x",
+     {"99", "100", "999", "1233"},
+     {"98", "1234", "9", "2000"}},
+    {R"x({"type": "integer", "minimum": 17})x", {"17", "99", "100", "12345"}, {"16", "1", "-17"}},
+    {R"x({"type": "integer", "maximum": -5})x", {"-5", "-10", "-99"}, {"-4", "5", "0"}},
+    {R"x({"type": "integer", "minimum": 1.5, "maximum": 3.5})x", {"2", "3"}, {"1", "4"}},
+    {R"x({"type": "number", "minimum": -1, "maximum": 2})x",
+     {"-1", "-1.0", "-0.5", "0", "1.99", "2", "2.00"},
+     {"-1.1", "2.1", "2.01", "3"}},
+    {R"x({"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1})x",
+     {"0.5", "0.01"},
+     {"0", "1", "0.0", "-0.5"}},
+    {R"x({"type": "number", "minimum": 10})x", {"10", "10.5", "999"}, {"9.9", "-11"}},
+    {R"x({"type": "string", "minLength": 1, "maxLength": 2})x",
+     {"\"a\"", "\"\xC3\xA4\\u00e4\""},
+     {"\"\"", "\"abc\"", "a"}},
+    {R"x({"type": "string", "pattern": "^a.\"$"})x",
+     {"\"ab\\\"\"", "\"a\\u0001\\\"\""},
+     {"\"ab\"\"", "\"xab\\\"\""}},
+    {R"x({"type": "string", "pattern": "b"})x",
+     {"\"b\"", "\"abc\"", "\"\\nb\""},
+     {"\"a\"", "\"\""}},
+    {R"x({"type": "string", "format": "date-time"})x",
+     {"\"2024-02-29T10:00:00Z\"", "\"1999-12-31T23:59:59.5+01:00\""},
+     {"\"2023-02-29T10:00:00Z\"", "\"2024-02-29\""}},
+    {R"x({"type": "string", "format": "date"})x",
+     {"\"2000-02-29\""},
+     {"\"1900-02-29\"", "\"2024-04-31\""}},
+    {R"x({"type": "string", "format": "uuid"})x",
+     {"\"01234567-89ab-cdef-0123-456789abcdef\""},
+     {"\"x\""}},
+    {R"x({"type": "string", "format": "ipv4"})x",
+     {"\"255.0.10.9\""},
+     {"\"256.0.0.1\"", "\"1.2.3\""}},
+    {R"x({"type": "string", "format": "email"})x", {"\"a.b@example.com\""}, {"\"a@\""}},
+    {R"x({"enum": ["a", 1, null, {"b": [2]}]})x",
+     {"\"a\"", "1", "null", "{\"b\":[2]}"},
+     {"a", "2"}},
+    {R"x({"const": "x\"y"})x", {"\"x\\\"y\""}, {"\"x\"y\""}},
+    {R"x({"type": "string", "enum": ["a", 1]})x", {"\"a\""}, {"1"}},
+    {R"x({"type": "array", "items": {"type": "integer"}})x",
+     {"[]", "[ ]", "[1, 2]", "[\n1\n]"},
+     {"[1,]", "[\"a\"]", "[,1]"}},
+    {R"x({"type": "array", "minItems": 2, "maxItems": 3})x",
+     {"[1,2]", "[1,2,3]"},
+     {"[]", "[1]", "[1,2,3,4]"}},
+    {R"x({"type": "array", "maxItems": 0})x", {"[]"}, {"[1]"}},
+    {R"x({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}], "items": {"type": "boolean"}})x",
+     {"[]", "[1]", "[1,null]", "[1,null,true,false]"},
+     {"[null]", "[1,2]", "[1,null,3]"}},
+    {R"x({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "null"}], "items": false, "minItems": 1})x",
+     {"[1]", "[1,null]"},
+     {"[]", "[1,null,1]"}},
+    {R"x({"type": "array", "prefixItems": [{"type": "integer"}], "minItems": 3, "maxItems": 4})x",
+     {"[1,2,3]", "[1,\"a\",3,4]"},
+     {"[1,2]", "[1,2,3,4,5]", "[\"a\",2,3]"}},
+    {R"x({"type": "object", "properties": {"a": {"type": "integer"}, "b": {}, "c": {"type": "null"}}, "required": ["b"], "additionalProperties": false})x",
+     {"{\"b\":1}", "{\"a\": 1, \"b\": 2}", "{ \"b\" : \"x\" , \"c\" : null }",
+      "{\"a\":1,\"b\":{},\"c\":null}"},
+     {"{}", "{\"a\":1}", "{\"b\":1,\"a\":1}", "{\"b\":1,\"d\":2}", "{\"b\":1,}", "{,\"b\":1}",
+      "{\"a\":\"x\",\"b\":1}"}},
+    {R"x({"type": "object", "properties": {"ab": {"type": "integer"}}})x",
+     {"{}", "{\"ab\":1}", "{\"a\":true}", "{\"abc\":true, \"x\":1}", "{\"ab\":1,\"\":null}",
+      "{\"\xC3\xA4\":1}"},
+     {"{\"ab\":true}", "{\"x\":1,\"ab\":true}", "{\"\\u0061b\":true}"}},
+    {R"x({"type": "object", "properties": {"a": false}, "additionalProperties": {"type": "integer"}})x",
+     {"{}", "{\"b\":1}"},
+     {"{\"a\":1}", "{\"b\":\"x\"}"}},
+    {R"x({"type": "object", "required": ["k"]})x",
+     {"{\"k\":1}", "{\"k\":1,\"l\":2}"},
+     {"{}", "{\"l\":2}"}},
+    {R"x({"anyOf": [{"type": "integer"}, {"type": "string"}]})x", {"1", "\"a\""}, {"null"}},
+    {R"x({"type": "integer", "anyOf": [{"maximum": 3}, {"minimum": 7}]})x",
+     {"3", "7", "-2"},
+     {"4", "6", "\"a\""}},
+    {R"x({"oneOf": [{"type": "integer"}, {"type": "string"}]})x", {"1", "\"a\""}, {"null"}},
+    {R"x({"oneOf": [{"type": "object", "properties": {"k": {"const": 1}}, "required": ["k"]}, {"type": "object", "properties": {"k": {"const": 2}, "x": {"type": "null"}}, "required": ["k"]}]})x",
+     {"{\"k\":1}", "{\"k\":2,\"x\":null}"},
+     {"{\"k\":3}", "{\"k\":2,\"x\":1}"}},
+    {R"x({"allOf": [{"type": "object", "properties": {"a": {"minimum": 2}}}, {"properties": {"a": {"type": "integer", "maximum": 4}}, "required": ["a"]}]})x",
+     {"{\"a\":2}", "{\"a\":4}"},
+     {"{}", "{\"a\":5}", "{\"a\":1}", "3"}},
+    {R"x({"type": "object", "allOf": [{"properties": {"a": {}}, "additionalProperties": false}, {"required": ["a"]}]})x",
+     {"{\"a\":1}"},
+     {"{}", "{\"a\":1,\"b\":2}"}},
+    {R"x({"$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}, "additionalProperties": false}}, "$ref": "#/$defs/n"})x",
+     {"{}", "{\"next\":{\"next\":{}}}"},
+     {"{\"next\":1}"}},
+    {R"x({"type": "array", "items": {"$ref": "#"}})x", {"[]", "[[],[[]]]"}, {"[1]"}},
+    {R"x({"title": "t", "description": "d", "default": 1, "examples": [], "$schema": "s", "$comment": "c", "type": "null", "uniqueItems": false, "x-own": 1})x",
+     {"null"},
+     {"1"}},
+};
+
+TEST(JsonSchema, AllowsWhatEachKeywordAllows) {
+  for (const Case& c : kCases) {
+    const auto grammar = test_grammar(GrammarKind::kJsonSchema, c.schema);
+    for (const std::string& text : c.good)
+      EXPECT_TRUE(matches(grammar, text)) << c.schema << ": " << text;
+    for (const std::string& text : c.bad)
+      EXPECT_FALSE(matches(grammar, text)) << c.schema << ": " << text;
+  }
+}
+
+TEST(JsonSchema, ErrorsBeginWithThePointer) {
+  const std::vector<std::pair<const char*, const char*>> cases = {
+      {R"x({"properties": {"a/b": {"not": {}}}})x",
+       "schema: '/properties/a~1b/not': this keyword is not supported"},
+      {R"x({"items": {"multipleOf": 2}})x", "schema: '/items/multipleOf': this keyword"},
+      {R"x({"type": "array", "uniqueItems": true})x", "'/uniqueItems': this keyword"},
+      {R"x({"patternProperties": {}})x", "'/patternProperties': this keyword"},
+      {R"x({"type": "text"})x", "'/type': must be one or several of null"},
+      {R"x({"type": "string", "format": "uri"})x", "'/format': must be one of date"},
+      {R"x({"type": "string", "pattern": "(?=a)"})x", "'/pattern': regular expression"},
+      {R"x({"type": "string", "minLength": -1})x",
+       "'/minLength': must be an integer that is not negative"},
+      {R"x({"type": "number", "minimum": 0.5})x",
+       "'/minimum': bounds of numbers that are no integers"},
+      {R"x({"type": "integer", "minimum": 5, "maximum": 4})x",
+       "'': no number is within its bounds"},
+      {R"x({"enum": []})x", "'/enum': must be an array"},
+      {R"x({"$ref": "other.json"})x", "'/$ref': only references into this schema"},
+      {R"x({"$ref": "#/x"})x", "'/$ref': there is nothing at '#/x'"},
+      {R"x({"type": "object", "required": ["a"], "additionalProperties": false})x",
+       "'/required': no value of 'a' is allowed"},
+      {R"x({"oneOf": [{"type": "integer"}, {"minimum": 3}]})x",
+       "'/oneOf': a value may be of schemas 0 and 1"},
+      {R"x({"allOf": [{"properties": {"a": {}}, "additionalProperties": false}, {"properties": {"b": {}}}]})x",
+       "'/allOf/1': 'additionalProperties' together"},
+      {R"x({"const": 1, "minimum": 3})x", "'/minimum': this keyword beside 'const' or 'enum'"},
+      {"false", "'': 'false' allows no value"},
+      {"[]", "'': a schema must be an object or a boolean"},
+      {R"x({"$ref": "#"})x", "left recursion"},
+      {R"x({"allOf": [{"$ref": "#"}]})x", "left recursion"},
+      {R"x({"minLength": 1, "allOf": [{"$ref": "#"}]})x", "too many schemas are combined here"},
+      {"{", "schema: "},
+  };
+  for (const auto& [schema, error] : cases)
+    EXPECT_THAT(refusal(GrammarKind::kJsonSchema, schema), HasSubstr(error)) << schema;
+}
+
+TEST(JsonSchema, HasAtMostEightBlanksInARow) {
+  const auto grammar = test_grammar(GrammarKind::kJsonObject, "");
+  EXPECT_TRUE(matches(grammar, "{" + std::string(8, ' ') + "}"));
+  EXPECT_FALSE(matches(grammar, "{" + std::string(9, ' ') + "}"));
+  EXPECT_FALSE(matches(grammar, " {}"));
+  EXPECT_FALSE(matches(grammar, "[]"));
+}
+
+}  // namespace
+}  // namespace nereid::text

@@ -1,0 +1,270 @@
+// Thompson's construction; calls of rules are edges.
+#include "text/grammar/network.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace nereid::text {
+namespace {
+
+constexpr int64_t kMaxWalked = 10'000'000;
+
+class NetworkMaker {
+ public:
+  Status add_rule(const Expr& expr);
+  Status finish();
+  Network take() { return std::move(network_); }
+
+ private:
+  StatusOr<int32_t> add_state();
+  Status count_edge();
+  Status add_free(int32_t from, int32_t rule, int32_t to);
+  Status add_byte(int32_t from, ByteRange bytes, int32_t to);
+  Status add(const Expr& expr, int32_t from, int32_t to);
+  Status add_bytes(std::string_view bytes, int32_t from, int32_t to);
+  Status add_chars(const CharSet& chars, int32_t from, int32_t to);
+  Status add_sequence(const std::vector<ExprPtr>& parts, int32_t from, int32_t to);
+  Status add_repeat(const Expr& expr, int32_t from, int32_t to);
+  void find_tails();
+  void find_classes();
+  StatusOr<std::vector<bool>> nullable_rules();
+  Status check_left_recursion();
+  // Calls visit(edge) for each call that can come before any byte from `start` on; false when the
+  // rule's text cannot be empty.
+  template <class Visit>
+  bool walk_free(int32_t start, const std::vector<bool>& nullable, const Visit& visit);
+
+  Network network_;
+  int64_t num_walked_ = 0;  // edges
+  int32_t num_edges_ = 0;
+};
+
+StatusOr<int32_t> NetworkMaker::add_state() {
+  if (network_.states.size() >= kMaxGrammarStates)
+    return invalid_argument("the grammar needs more than {} states", kMaxGrammarStates);
+  network_.states.emplace_back();
+  return static_cast<int32_t>(network_.states.size()) - 1;
+}
+
+Status NetworkMaker::count_edge() {
+  if (++num_edges_ <= kMaxGrammarEdges) return ok();
+  return invalid_argument("the grammar needs more than {} edges", kMaxGrammarEdges);
+}
+
+Status NetworkMaker::add_free(int32_t from, int32_t rule, int32_t to) {
+  network_.states[static_cast<size_t>(from)].free.push_back({rule, to});
+  return count_edge();
+}
+
+Status NetworkMaker::add_byte(int32_t from, ByteRange bytes, int32_t to) {
+  network_.states[static_cast<size_t>(from)].bytes.push_back({bytes, to});
+  return count_edge();
+}
+
+Status NetworkMaker::add(const Expr& expr, int32_t from, int32_t to) {
+  switch (expr.kind) {
+    case Expr::Kind::kBytes:
+      return add_bytes(expr.bytes, from, to);
+    case Expr::Kind::kChars:
+      return add_chars(expr.chars, from, to);
+    case Expr::Kind::kSequence:
+      return add_sequence(expr.parts, from, to);
+    case Expr::Kind::kChoice:
+      for (const ExprPtr& part : expr.parts) RETURN_IF_ERROR(add(*part, from, to));
+      return ok();
+    case Expr::Kind::kRepeat:
+      return add_repeat(expr, from, to);
+    case Expr::Kind::kRule:
+      return add_free(from, expr.rule, to);
+  }
+  return internal_error("an expression of kind {}", static_cast<int>(expr.kind));
+}
+
+Status NetworkMaker::add_bytes(std::string_view bytes, int32_t from, int32_t to) {
+  if (bytes.empty()) return add_free(from, -1, to);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    int32_t next = to;
+    if (i + 1 < bytes.size()) {
+      ASSIGN_OR_RETURN(next, add_state());
+    }
+    const auto byte = static_cast<uint8_t>(bytes[i]);
+    RETURN_IF_ERROR(add_byte(from, {byte, byte}, next));
+    from = next;
+  }
+  return ok();
+}
+
+Status NetworkMaker::add_chars(const CharSet& chars, int32_t from, int32_t to) {
+  if (chars.empty()) return invalid_argument("a set of characters is empty");
+  std::map<std::vector<ByteRange>, int32_t> behind;  // states before these bytes and `to`
+  Status status;
+  const auto add_one = [&](const std::vector<ByteRange>& bytes) -> Status {
+    int32_t next = to;
+    for (size_t i = bytes.size() - 1; i > 0; --i) {
+      const auto [at, is_new] = behind.try_emplace(
+          std::vector<ByteRange>(bytes.begin() + static_cast<ptrdiff_t>(i), bytes.end()));
+      if (is_new) {
+        ASSIGN_OR_RETURN(at->second, add_state());
+        RETURN_IF_ERROR(add_byte(at->second, bytes[i], next));
+      }
+      next = at->second;
+    }
+    return add_byte(from, bytes[0], next);
+  };
+  for (const auto& [first, last] : chars.ranges())
+    utf8_ranges(first, last, [&](const std::vector<ByteRange>& bytes) {
+      if (status.ok()) status = add_one(bytes);
+    });
+  return status;
+}
+
+Status NetworkMaker::add_sequence(const std::vector<ExprPtr>& parts, int32_t from, int32_t to) {
+  if (parts.empty()) return add_free(from, -1, to);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    int32_t next = to;
+    if (i + 1 < parts.size()) {
+      ASSIGN_OR_RETURN(next, add_state());
+    }
+    RETURN_IF_ERROR(add(*parts[i], from, next));
+    from = next;
+  }
+  return ok();
+}
+
+Status NetworkMaker::add_repeat(const Expr& expr, int32_t from, int32_t to) {
+  const Expr& part = *expr.parts[0];
+  const auto step = [&]() -> Status {
+    ASSIGN_OR_RETURN(const int32_t next, add_state());
+    RETURN_IF_ERROR(add(part, from, next));
+    from = next;
+    return ok();
+  };
+  for (int32_t i = 0; i < expr.least; ++i) RETURN_IF_ERROR(step());
+  if (expr.most == kUnbounded) {
+    ASSIGN_OR_RETURN(const int32_t loop, add_state());
+    RETURN_IF_ERROR(add_free(from, -1, loop));
+    RETURN_IF_ERROR(add(part, loop, loop));
+    return add_free(loop, -1, to);
+  }
+  for (int32_t i = expr.least; i < expr.most; ++i) {
+    RETURN_IF_ERROR(add_free(from, -1, to));
+    RETURN_IF_ERROR(step());
+  }
+  return add_free(from, -1, to);
+}
+
+Status NetworkMaker::add_rule(const Expr& expr) {
+  ASSIGN_OR_RETURN(const int32_t start, add_state());
+  ASSIGN_OR_RETURN(const int32_t end, add_state());
+  network_.starts.push_back(start);
+  network_.states[static_cast<size_t>(end)].ends = true;
+  return add(expr, start, end);
+}
+
+template <class Visit>
+bool NetworkMaker::walk_free(int32_t start, const std::vector<bool>& nullable, const Visit& visit) {
+  std::vector<int32_t> open = {start};
+  absl::flat_hash_set<int32_t> seen = {start};
+  bool empty = false;
+  while (!open.empty()) {
+    const NetworkState& state = network_.states[static_cast<size_t>(open.back())];
+    open.pop_back();
+    empty |= state.ends;
+    num_walked_ += 1 + static_cast<int64_t>(state.free.size());
+    for (const FreeEdge& edge : state.free) {
+      if (edge.rule >= 0) visit(edge.rule);
+      if (edge.rule >= 0 && !nullable[static_cast<size_t>(edge.rule)]) continue;
+      if (seen.insert(edge.to).second) open.push_back(edge.to);
+    }
+  }
+  return empty;
+}
+
+StatusOr<std::vector<bool>> NetworkMaker::nullable_rules() {
+  std::vector<bool> nullable(network_.starts.size());
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (size_t r = nullable.size(); r-- > 0;) {
+      if (nullable[r] || !walk_free(network_.starts[r], nullable, [](int32_t) {})) continue;
+      nullable[r] = grows = true;
+    }
+    if (num_walked_ > kMaxWalked)
+      return invalid_argument("the grammar's rules refer to each other in more than {} ways",
+                              kMaxWalked);
+  }
+  return nullable;
+}
+
+// Rules that call each other before any byte must not form a circle.
+Status NetworkMaker::check_left_recursion() {
+  ASSIGN_OR_RETURN(const std::vector<bool> nullable, nullable_rules());
+  const size_t count = network_.starts.size();
+  std::vector<std::vector<int32_t>> calls(count);
+  std::vector<int32_t> num_callers(count);
+  for (size_t r = 0; r < count; ++r) {
+    walk_free(network_.starts[r], nullable, [&](int32_t rule) { calls[r].push_back(rule); });
+    for (const int32_t rule : calls[r]) ++num_callers[static_cast<size_t>(rule)];
+  }
+  std::vector<size_t> open;
+  for (size_t r = 0; r < count; ++r)
+    if (num_callers[r] == 0) open.push_back(r);
+  size_t num_done = 0;
+  for (; !open.empty(); ++num_done) {
+    const size_t r = open.back();
+    open.pop_back();
+    for (const int32_t rule : calls[r])
+      if (--num_callers[static_cast<size_t>(rule)] == 0) open.push_back(static_cast<size_t>(rule));
+  }
+  if (num_done == count) return ok();
+  return invalid_argument(
+      "a rule or schema begins with itself (left recursion), which is not supported");
+}
+
+// A state is a tail when free edges lead from it to tails only; ends are tails.
+void NetworkMaker::find_tails() {
+  for (size_t i = network_.states.size(); i-- > 0;) {
+    // Along the only free edge; a circle of them is longer than this.
+    constexpr int kMostSteps = 8;
+    const NetworkState* state = &network_.states[i];
+    for (int step = 0; step < kMostSteps && !state->ends; ++step) {
+      if (!state->bytes.empty() || state->free.size() != 1 || state->free[0].rule >= 0) break;
+      state = &network_.states[static_cast<size_t>(state->free[0].to)];
+    }
+    network_.states[i].tail = state->ends && state->bytes.empty() && state->free.empty();
+  }
+}
+
+void NetworkMaker::find_classes() {
+  std::array<bool, 257> begins{};
+  for (const NetworkState& state : network_.states)
+    for (const ByteEdge& edge : state.bytes)
+      begins[edge.bytes.first] = begins[size_t{edge.bytes.last} + 1] = true;
+  int32_t last = 0;
+  network_.byte_of[0] = 0;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (byte > 0 && begins[byte])
+      network_.byte_of[static_cast<size_t>(++last)] = static_cast<uint8_t>(byte);
+    network_.class_of[byte] = static_cast<uint8_t>(last);
+  }
+  network_.num_classes = last + 1;
+}
+
+Status NetworkMaker::finish() {
+  RETURN_IF_ERROR(check_left_recursion());
+  find_tails();
+  find_classes();
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<Network> make_network(const Rules& rules) {
+  NetworkMaker maker;
+  for (const ExprPtr& rule : rules) RETURN_IF_ERROR(maker.add_rule(*rule));
+  RETURN_IF_ERROR(maker.finish());
+  return maker.take();
+}
+
+}  // namespace nereid::text

@@ -1,0 +1,46 @@
+// Rules as a network of states: what a matcher walks.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "text/grammar/expr.h"
+
+namespace nereid::text {
+
+inline constexpr int32_t kMaxGrammarStates = 200'000;
+inline constexpr int32_t kMaxGrammarEdges = 1'000'000;
+
+struct ByteEdge {
+  ByteRange bytes;
+  int32_t to = 0;
+};
+// To `to`: at once (rule < 0), or behind a text of `rule`.
+struct FreeEdge {
+  int32_t rule = -1;
+  int32_t to = 0;
+};
+struct NetworkState {
+  std::vector<ByteEdge> bytes;
+  std::vector<FreeEdge> free;
+  bool ends = false;  // the rule's text may end here
+  bool tail = false;  // nothing but the end of the rule can follow
+};
+
+struct Network {
+  std::vector<NetworkState> states;
+  std::vector<int32_t> starts;  // of each rule
+  // Bytes that every edge treats alike have the same class.
+  std::array<uint8_t, 256> class_of{};
+  std::array<uint8_t, 256> byte_of{};  // one of each class
+  int32_t num_classes = 0;
+};
+
+// InvalidArgument: a set of characters is empty, a rule begins with itself, or a limit above is
+// exceeded.
+StatusOr<Network> make_network(const Rules& rules);
+
+}  // namespace nereid::text

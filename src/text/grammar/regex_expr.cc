@@ -1,0 +1,325 @@
+// Recursive descent over the pattern.
+#include "text/grammar/regex_expr.h"
+
+#include <optional>
+
+#include "text/unicode/utf8.h"
+
+namespace nereid::text {
+namespace {
+
+constexpr char32_t kAnyEnd = 0xFFFFFFFF;  // "no character": the end of the pattern
+
+CharSet digit_chars() { return {'0', '9'}; }
+CharSet word_chars() {
+  CharSet set('a', 'z');
+  set.add('A', 'Z'), set.add('0', '9'), set.add('_', '_');
+  return set;
+}
+CharSet space_chars() {
+  CharSet set(' ', ' ');
+  set.add('\t', '\r');
+  return set;
+}
+
+class RegexParser {
+ public:
+  RegexParser(std::string_view pattern, const RegexForm& form) : pattern_(pattern), form_(form) {}
+
+  StatusOr<ExprPtr> parse();
+
+ private:
+  struct Bounds {
+    int32_t least = 1, most = 1;
+  };
+
+  Status error(std::string_view reason) const {
+    return invalid_argument("regular expression '{}': {} at byte {}", pattern_.substr(0, 200),
+                            reason, at_);
+  }
+  // The next character; nothing moves.
+  char32_t peek() const {
+    return at_ < pattern_.size() ? utf8_step(pattern_.substr(at_)).code : kAnyEnd;
+  }
+  char32_t next() {
+    const Utf8Step step = utf8_step(pattern_.substr(at_));
+    at_ += static_cast<size_t>(step.length);
+    return step.code;
+  }
+  bool take(std::string_view text) {
+    if (!pattern_.substr(at_).starts_with(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+  bool more() const { return at_ < pattern_.size(); }
+
+  ExprPtr chars(const CharSet& set) const {
+    return form_.json_string ? in_json_string(set) : one_of(set);
+  }
+  StatusOr<ExprPtr> choices(int depth);
+  StatusOr<ExprPtr> parts(int depth);
+  StatusOr<ExprPtr> atom(int depth);
+  StatusOr<ExprPtr> group(int depth);
+  StatusOr<ExprPtr> quantified(ExprPtr part);
+  StatusOr<std::optional<Bounds>> bounds();
+  StatusOr<CharSet> char_class();
+  StatusOr<CharSet> class_item();
+  StatusOr<CharSet> escape(bool in_class);
+  StatusOr<char32_t> hex(int least, int most);
+  StatusOr<std::optional<int32_t>> number();
+
+  const std::string_view pattern_;
+  const RegexForm form_;
+  size_t at_ = 0;
+};
+
+StatusOr<ExprPtr> RegexParser::parse() {
+  if (!is_valid_utf8(pattern_)) return invalid_argument("a regular expression is not UTF-8");
+  ASSIGN_OR_RETURN(ExprPtr all, choices(0));
+  if (more()) return error("')' without '('");
+  return all;
+}
+
+StatusOr<ExprPtr> RegexParser::choices(int depth) {
+  if (depth > kMaxGrammarDepth)
+    return error(fmt::format("more than {} groups inside each other", kMaxGrammarDepth));
+  std::vector<ExprPtr> all;
+  do {
+    ASSIGN_OR_RETURN(ExprPtr one, parts(depth));
+    all.push_back(std::move(one));
+  } while (take("|"));
+  return choice(std::move(all));
+}
+
+StatusOr<ExprPtr> RegexParser::parts(int depth) {
+  const ExprPtr anything =
+      form_.anywhere && depth == 0 ? repeat(chars(CharSet::all()), 0, kUnbounded) : nullptr;
+  std::vector<ExprPtr> all;
+  if (!(depth == 0 && take("^")) && anything) all.push_back(anything);
+  while (more() && peek() != '|' && peek() != ')') {
+    if (depth == 0 && take("$")) {
+      if (more() && peek() != '|') return error("'$' before the end");
+      return sequence(std::move(all));
+    }
+    ASSIGN_OR_RETURN(ExprPtr part, atom(depth));
+    ASSIGN_OR_RETURN(part, quantified(std::move(part)));
+    all.push_back(std::move(part));
+  }
+  if (anything) all.push_back(anything);
+  return sequence(std::move(all));
+}
+
+StatusOr<ExprPtr> RegexParser::atom(int depth) {
+  const size_t begin = at_;
+  switch (const char32_t c = next()) {
+    case '(':
+      return group(depth);
+    case '[': {
+      ASSIGN_OR_RETURN(const CharSet set, char_class());
+      if (set.empty()) return error("an empty class");
+      return chars(set);
+    }
+    case '.':
+      return chars(CharSet::all().without({'\n', '\n'}));
+    case '\\': {
+      ASSIGN_OR_RETURN(const CharSet set, escape(/*in_class=*/false));
+      return chars(set);
+    }
+    case '^':
+    case '$':
+    case '*':
+    case '+':
+    case '?':
+      at_ = begin;
+      return error(c == '^' || c == '$'
+                       ? "an anchor that is not at the start or end of an alternative of the whole"
+                       : "nothing to repeat");
+    default:
+      return chars({c, c});
+  }
+}
+
+StatusOr<ExprPtr> RegexParser::group(int depth) {
+  if (take("?")) {
+    const bool named = take("P<") || (pattern_.substr(at_).starts_with("<") &&
+                                      !pattern_.substr(at_).starts_with("<=") &&
+                                      !pattern_.substr(at_).starts_with("<!"));
+    if (named) {
+      const size_t end = pattern_.find('>', at_);
+      if (end == std::string_view::npos) return error("a group's name without '>'");
+      at_ = end + 1;
+    } else if (!take(":")) {
+      return error("lookaround and flags, which are not supported,");
+    }
+  }
+  ASSIGN_OR_RETURN(ExprPtr inner, choices(depth + 1));
+  if (!take(")")) return error("'(' without ')'");
+  return inner;
+}
+
+StatusOr<ExprPtr> RegexParser::quantified(ExprPtr part) {
+  for (int depth = 0;; ++depth) {
+    ASSIGN_OR_RETURN(const std::optional<Bounds> range, bounds());
+    if (!range) return part;
+    if (depth > 0) return error("a quantifier behind a quantifier");
+    part = repeat(std::move(part), range->least, range->most);
+    take("?");  // lazy: the same texts
+    if (more() && peek() == '+') return error("a possessive quantifier, which is not supported,");
+  }
+}
+
+StatusOr<std::optional<int32_t>> RegexParser::number() {
+  std::optional<int32_t> value;
+  while (more() && peek() >= '0' && peek() <= '9') {
+    value = value.value_or(0) * 10 + static_cast<int32_t>(next() - '0');
+    if (*value > kMaxRegexRepeat)
+      return error(fmt::format("a repetition of more than {}", kMaxRegexRepeat));
+  }
+  return value;
+}
+
+// Nothing where no quantifier stands; a brace that begins none is a literal, as in ECMA-262.
+StatusOr<std::optional<RegexParser::Bounds>> RegexParser::bounds() {
+  if (take("*")) return Bounds{0, kUnbounded};
+  if (take("+")) return Bounds{1, kUnbounded};
+  if (take("?")) return Bounds{0, 1};
+  const size_t begin = at_;
+  if (!take("{")) return std::optional<Bounds>();
+  ASSIGN_OR_RETURN(const std::optional<int32_t> least, number());
+  const bool comma = take(",");
+  std::optional<int32_t> most;
+  if (comma) {
+    ASSIGN_OR_RETURN(most, number());
+  }
+  if (!least || !take("}")) {
+    at_ = begin;
+    return error("a brace that begins no quantifier (write '\\{')");
+  }
+  if (most && *most < *least) return error("a quantifier whose limits are in the wrong order");
+  return Bounds{*least, most ? *most : comma ? kUnbounded : *least};
+}
+
+StatusOr<CharSet> RegexParser::char_class() {
+  const bool negated = take("^");
+  CharSet set;
+  while (!take("]")) {
+    if (!more()) return error("'[' without ']'");
+    if (pattern_.substr(at_).starts_with("[:") || pattern_.substr(at_).starts_with("&&"))
+      return error("a class of another dialect (write '\\[' or '\\&')");
+    ASSIGN_OR_RETURN(const CharSet first, class_item());
+    const auto rest = pattern_.substr(at_);
+    if (!rest.starts_with("-") || rest.starts_with("-]")) {
+      set.add(first);
+      continue;
+    }
+    take("-");
+    if (!more()) return error("'[' without ']'");
+    ASSIGN_OR_RETURN(const CharSet last, class_item());
+    const auto single = [](const CharSet& s) {
+      return s.ranges().size() == 1 && s.ranges()[0].first == s.ranges()[0].second;
+    };
+    if (!single(first) || !single(last) || first.ranges()[0].first > last.ranges()[0].first)
+      return error("a range whose ends are no characters in order");
+    set.add(first.ranges()[0].first, last.ranges()[0].first);
+  }
+  return negated ? CharSet::all().without(set) : set;
+}
+
+StatusOr<CharSet> RegexParser::class_item() {
+  if (take("\\")) return escape(/*in_class=*/true);
+  const char32_t c = next();
+  return CharSet(c, c);
+}
+
+StatusOr<CharSet> RegexParser::escape(bool in_class) {
+  if (!more()) return error("'\\' at the end");
+  const auto one = [](char32_t c) { return CharSet(c, c); };
+  const char32_t c = next();
+  switch (c) {
+    case 'd':
+      return digit_chars();
+    case 'D':
+      return CharSet::all().without(digit_chars());
+    case 'w':
+      return word_chars();
+    case 'W':
+      return CharSet::all().without(word_chars());
+    case 's':
+      return space_chars();
+    case 'S':
+      return CharSet::all().without(space_chars());
+    case 't':
+      return one('\t');
+    case 'n':
+      return one('\n');
+    case 'r':
+      return one('\r');
+    case 'f':
+      return one('\f');
+    case 'v':
+      return one('\v');
+    case '0':
+      return one(0);
+    case 'b':
+      if (in_class) return one('\b');
+      break;
+    case 'x': {
+      ASSIGN_OR_RETURN(const char32_t code, hex(2, 2));
+      return one(code);
+    }
+    case 'u': {
+      const bool braced = take("{");
+      ASSIGN_OR_RETURN(const char32_t code, braced ? hex(1, 6) : hex(4, 4));
+      if (braced && !take("}")) return error("'\\u{' without '}'");
+      const CharSet set = one(code);
+      if (set.empty()) return error("an escape of no character");
+      return set;
+    }
+    default:
+      if (c < 0x80 && !word_chars().contains(c)) return one(c);
+  }
+  return error("an escape that is not supported");
+}
+
+StatusOr<char32_t> RegexParser::hex(int least, int most) {
+  char32_t code = 0;
+  int count = 0;
+  for (; count < most && more(); ++count) {
+    const char32_t c = peek();
+    const char32_t low = c | 0x20;
+    if (c >= '0' && c <= '9')
+      code = code * 16 + (c - '0');
+    else if (c < 0x80 && low >= 'a' && low <= 'f')
+      code = code * 16 + (low - 'a' + 10);
+    else
+      break;
+    next();
+  }
+  if (count < least) return error("an escape with too few hexadecimal digits");
+  return code;
+}
+
+}  // namespace
+
+StatusOr<ExprPtr> regex_expr(std::string_view pattern, const RegexForm& form) {
+  return RegexParser(pattern, form).parse();
+}
+
+ExprPtr in_json_string(const CharSet& chars) {
+  CharSet escaped(0, 0x1F);
+  escaped.add('"', '"'), escaped.add('\\', '\\');
+  std::vector<ExprPtr> ways;
+  if (const CharSet plain = chars.without(escaped); !plain.empty()) ways.push_back(one_of(plain));
+  const CharSet hidden = chars.both(escaped);
+  for (const auto& [first, last] : hidden.ranges()) {
+    for (char32_t c = first; c <= last; ++c) {
+      constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // character, letter
+      for (size_t i = 0; i < kShort.size(); i += 2)
+        if (static_cast<char32_t>(kShort[i]) == c) ways.push_back(literal({'\\', kShort[i + 1]}));
+      if (c < 0x20) ways.push_back(literal(fmt::format("\\u{:04x}", static_cast<uint32_t>(c))));
+    }
+  }
+  return choice(std::move(ways));
+}
+
+}  // namespace nereid::text
