@@ -24,8 +24,8 @@ using kernels::TopToken;
 constexpr size_t kKeptListBytes = 65536;  // a slot's longer lists go when the next one has none
 
 // Whether a copy of the logits is needed from before they are edited.
-bool wants_raw_logits(const SampleParams& params, int32_t position) {
-  return params.log_probs == kernels::LogProbs::kRaw && kernels::edits_logits(params, position);
+bool wants_raw_logits(const SampleParams& params, const SampleRow& row) {
+  return params.log_probs == kernels::LogProbs::kRaw && kernels::edits_logits(params, row);
 }
 
 Status check_range(std::string_view what, int64_t value, int64_t low, int64_t high) {
@@ -121,7 +121,9 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
   area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
   area.num_logits = area.num_read = 0;
   area.num_staged = area.num_extra = 0;
+  area.num_masks = 0;
   std::span<const int32_t> cells = step.cells, tokens = step.history_tokens;
+  std::span<const uint32_t> masks = step.masks;
   for (const SlotLoad& one : step.loads) {
     const auto count = static_cast<size_t>(one.num_cells);
     load(area, one, cells.first(count));
@@ -135,9 +137,11 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
   tokens = step.tokens;
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const auto count = static_cast<size_t>(step.rows[i].num_tokens);
-    area.outcomes[i].status =
-        add_row(area, step.rows[i], tokens.first(count), embeddings, area.outcomes[i]);
+    const size_t words = step.rows[i].has_mask ? mask_words() : 0;
+    area.outcomes[i].status = add_row(area, step.rows[i], tokens.first(count), masks.first(words),
+                                      embeddings, area.outcomes[i]);
     tokens = tokens.subspan(count);
+    masks = masks.subspan(words);
   }
   if (!area.rows.empty())
     upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
@@ -166,6 +170,7 @@ Status SlotSampler::check(const StepView& step) {
   if (!cells.empty() || !tokens.empty())
     return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
                             tokens.size());
+  RETURN_IF_ERROR(check_masks(step));
   ++num_steps_;
   for (const StepRow& row : step.rows) {
     if (!row.samples) continue;
@@ -175,11 +180,26 @@ Status SlotSampler::check(const StepView& step) {
   return ok();
 }
 
+Status SlotSampler::check_masks(const StepView& step) const {
+  size_t num_masks = 0;
+  for (const StepRow& row : step.rows) {
+    if (row.has_mask != 0 && (row.has_mask != 1 || row.samples == 0 || row.num_drafts > 0))
+      return invalid_argument("has_mask {} of a row with samples {} and {} drafts", row.has_mask,
+                              row.samples, row.num_drafts);
+    num_masks += static_cast<size_t>(row.has_mask);
+  }
+  if (step.masks.size() == num_masks * mask_words()) return ok();
+  return invalid_argument("{} words of masks; {} rows need {} each", step.masks.size(), num_masks,
+                          mask_words());
+}
+
 // Takes all memory first, so that nothing is half done when there is none.
 void SlotSampler::load(Area& area, const SlotLoad& load, std::span<const int32_t> cells) {
   Slot& slot = slot_at(load.slot);
   slot.num_history = 0;
-  slot.status = reserve_raw_logits(load.params);
+  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
+  slot.status = ok();
+  if (wants_raw_logits(load.params, {.position = kBeforeAll})) slot.status = reserve_raw_logits();
   if (slot.status.ok()) slot.status = reserve_lists(area, cells.size_bytes(), slot);
   if (slot.status.ok()) slot.status = reserve_staging(area, "lists", cells.size_bytes());
   if (!slot.status.ok()) return;
@@ -203,13 +223,14 @@ void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t
 }
 
 Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                            const Status& embeddings, Outcome& outcome) {
+                            std::span<const uint32_t> mask, const Status& embeddings,
+                            Outcome& outcome) {
   area.num_logits += row.num_logits;
   if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
   RETURN_IF_ERROR(reserve_logits(area, area.num_read + row.num_read));
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());
-    RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts))));
+    RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), mask));
     outcome.num_drawn = 1 + row.num_drafts;
   }
   if (row.num_read == 0) return ok();
@@ -220,7 +241,8 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
   return ok();
 }
 
-Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts) {
+Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
+                               std::span<const uint32_t> mask) {
   Slot& slot = slot_at(row.slot);
   RETURN_IF_ERROR(slot.status);
   const SampleParams& params = slot.params;
@@ -231,14 +253,37 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   if (params.keeps_history && slot.num_history < position)
     return unavailable("the slot has {} tokens to draw the one for position {} with",
                        slot.num_history, position);
+  SampleRow last{.slot = row.slot};
+  if (!mask.empty()) {
+    last.mask = static_cast<int32_t>(area.num_masks);
+    if (wants_raw_logits(params, last)) RETURN_IF_ERROR(reserve_raw_logits());
+    RETURN_IF_ERROR(reserve_mask(area, mask));
+  }
   if (params.keeps_history && params.draws) slot.num_history = static_cast<int32_t>(row.end()) + 1;
-  area.all_greedy &= kernels::is_plain_greedy(params);
+  last.position = static_cast<int32_t>(row.end());
+  area.all_greedy &= kernels::is_plain_greedy(params) && mask.empty();
   area.wants_top |= params.num_top > 0;
-  area.wants_raw |= wants_raw_logits(params, position);
+  area.wants_raw |= wants_raw_logits(params, {.position = position, .mask = last.mask});
   auto logits_row = static_cast<int32_t>(area.num_logits) - row.num_drafts - 1;
   for (const int32_t draft : drafts)
     area.rows.push_back({row.slot, position++, logits_row++, draft});
-  area.rows.push_back({row.slot, position, logits_row});
+  last.logits_row = logits_row;
+  area.rows.push_back(last);
+  return ok();
+}
+
+Status SlotSampler::reserve_mask(Area& area, std::span<const uint32_t> mask) {
+  if (!masks_.data()) {
+    const size_t bytes = static_cast<size_t>(limits_.max_rows) * mask.size_bytes();
+    auto masks = device_.allocate(bytes);
+    if (!masks.ok())
+      return annotate(masks.status(), fmt::format("{} bytes of masks of tokens", bytes));
+    masks_ = *std::move(masks);
+  }
+  RETURN_IF_ERROR(reserve_staging(area, "masks", mask.size_bytes()));
+  upload(area, masks_.bytes() + static_cast<size_t>(area.num_masks) * mask.size_bytes(),
+         mask.data(), mask.size_bytes());
+  ++area.num_masks;
   return ok();
 }
 
@@ -255,10 +300,8 @@ Status SlotSampler::reserve_logits(Area& area, int64_t num_rows) {
   return ok();
 }
 
-// For a slot with these parameters, at any position.
-Status SlotSampler::reserve_raw_logits(const SampleParams& params) {
-  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
-  if (raw_logits_.data() || !wants_raw_logits(params, kBeforeAll)) return ok();
+Status SlotSampler::reserve_raw_logits() {
+  if (raw_logits_.data()) return ok();
   const size_t bytes = static_cast<size_t>(limits_.num_logits_rows() * vocab()) * sizeof(float);
   auto logits = device_.allocate(bytes);
   if (!logits.ok())
@@ -281,7 +324,7 @@ Status SlotSampler::reserve_lists(Area& area, size_t bytes, Slot& slot) {
   return ok();
 }
 
-// For a list or a slot's tokens. Rows and parameters always have room; see SamplingBytes.
+// For a list, a slot's tokens or a mask. Rows and parameters always have room; see SamplingBytes.
 Status SlotSampler::reserve_staging(Area& area, std::string_view what, size_t wanted) {
   const size_t extra = round_up(wanted, kUploadAlignment);
   if (const size_t bytes = staging_bytes_ + area.num_extra + extra; bytes > area.staging.size()) {
@@ -323,6 +366,8 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   }
   args.rows = static_cast<const SampleRow*>(rows_.data());
   args.params = static_cast<const SampleParams*>(params_.data());
+  args.masks = static_cast<const uint32_t*>(masks_.data());
+  args.mask_stride = static_cast<int64_t>(mask_words());
   args.history = static_cast<int32_t*>(history_.data());
   args.history_stride = limits_.max_sequence_length;
   args.results = static_cast<SampleResult*>(results_.data());

@@ -80,7 +80,8 @@ class SlotSampler {
     int64_t num_logits = 0;       // rows of logits of the step
     int64_t num_read = 0;         // of those, rows of Area::logits
     size_t num_staged = 0;        // bytes of staging in use
-    size_t num_extra = 0;         // of those, bytes for lists and tokens
+    size_t num_extra = 0;         // of those, bytes for lists, tokens and masks
+    int64_t num_masks = 0;
     bool all_greedy = true, wants_top = false, wants_raw = false;
   };
 
@@ -88,20 +89,24 @@ class SlotSampler {
       : device_(device), limits_(limits), vocab_size_(vocab_size) {}
 
   Status check(const StepView& step);
+  Status check_masks(const StepView& step) const;
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
   Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                 const Status& embeddings, Outcome& outcome);
-  Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts);
+                 std::span<const uint32_t> mask, const Status& embeddings, Outcome& outcome);
+  Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
+                    std::span<const uint32_t> mask);
   std::span<const kernels::SampleResult> take_drawn(Area& area, const Outcome& outcome);
   Status reserve_logits(Area& area, int64_t num_rows);
-  Status reserve_raw_logits(const kernels::SampleParams& params);
+  Status reserve_raw_logits();
+  Status reserve_mask(Area& area, std::span<const uint32_t> mask);
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);
   Status reserve_staging(Area& area, std::string_view what, size_t bytes);
   void upload(Area& area, void* to, const void* from, size_t bytes);
   Status copy_logits(const Area& area, const View& logits, Stream& stream) const;
   Slot& slot_at(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
   int64_t vocab() const { return vocab_size_; }
+  size_t mask_words() const { return static_cast<size_t>(kernels::mask_words(vocab_size_)); }
 
   Device& device_;
   const RunnerLimits limits_;
@@ -114,6 +119,7 @@ class SlotSampler {
   Buffer rows_, params_, results_, top_;
   Buffer history_;            // int32 [max_rows, max_sequence_length]
   Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
+  Buffer masks_;              // uint32 [max_rows, mask_words()], the same
   size_t staging_bytes_ = 0;  // of an area, without lists and tokens
   std::vector<Area> areas_;   // [depth]
 };

@@ -27,6 +27,7 @@ struct StepRow {
   int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
                            // before the step is done
   int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none
+  int32_t has_mask = 0;    // 1: the one token it draws is one of those that its mask allows
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t first_drawn() const { return end() - num_drafts; }
@@ -89,15 +90,16 @@ struct StepArrays {
   Array<AdapterLoad> adapter_loads;
   Array<AdapterMatrix> adapter_matrices;  // num_matrices of each load
   Array<BF16> adapter_weights;            // of each matrix a [rank, k], then b [rank, n]
+  Array<uint32_t> masks;  // kernels::mask_words() of each row that has one; see kernels::Sample
 
   // In the order in which they lie in a message.
   auto all() {
     return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
-                    history_tokens, adapter_loads, adapter_matrices, adapter_weights);
+                    history_tokens, adapter_loads, adapter_matrices, adapter_weights, masks);
   }
   auto all() const {
     return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
-                    history_tokens, adapter_loads, adapter_matrices, adapter_weights);
+                    history_tokens, adapter_loads, adapter_matrices, adapter_weights, masks);
   }
 };
 

@@ -39,6 +39,8 @@ Step full_step() {
   step.loads[1].params.ngram = 2;
   step.histories = {{1, 10}};
   step.history_tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  step.rows[2].has_mask = 1;
+  step.masks = {0xfff0};
   return step;
 }
 
@@ -68,6 +70,8 @@ TEST(StepMessage, SurvivesItsBytes) {
   EXPECT_THAT(view.cells, ElementsAre(4, 1, 3, 7, 8, 9));
   EXPECT_EQ(view.histories[0].num_tokens, 10);
   EXPECT_EQ(view.history_tokens.size(), 10u);
+  EXPECT_EQ(view.rows[2].has_mask, 1);
+  EXPECT_THAT(view.masks, ElementsAre(0xfff0u));
   EXPECT_TRUE(decode(encoded(Step())).value().rows.empty());
 }
 
@@ -132,6 +136,10 @@ TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error([](Step& s) { s.history_tokens[3] = -1; }), HasSubstr("token -1"));
   EXPECT_THAT(error([](Step& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
   EXPECT_THAT(error([](Step& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
+  EXPECT_THAT(error([](Step& s) { s.masks.clear(); }),
+              HasSubstr("0 words of masks; 1 rows need 1"));
+  EXPECT_THAT(error([](Step& s) { s.rows[1].has_mask = 1; }), HasSubstr("has_mask 1 of a row"));
+  EXPECT_THAT(error([](Step& s) { s.rows[0].has_mask = 1; }), HasSubstr("and 1 drafts"));
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
 }
 
@@ -150,6 +158,24 @@ TEST_F(SlotSamplerTest, BeamsHaveNoDrafts) {
   ASSERT_TRUE(staged(step).ok());
   const Status status = sampler_->results(0)[0].status;
   EXPECT_THAT(status.ToString(), HasSubstr("1 drafts of a slot that draws nothing"));
+}
+
+TEST_F(SlotSamplerTest, DrawsWhatTheMaskAllows) {
+  const auto stream = opened_.device->create_stream().value();
+  for (const uint32_t allowed : {5u, 11u}) {
+    Step step = full_step();
+    step.masks = {1u << allowed};
+    ASSERT_TRUE(staged(step).ok());
+    std::vector<float> logits(3 * kMessageVocab);
+    Ids slot_tokens(kMessageLimits.max_rows);
+    auto event = stream->submit([&](Stream& s) {
+      return sampler_->run(0, View::matrix(logits.data(), DType::kF32, 3, kMessageVocab),
+                           slot_tokens.data(), s);
+    });
+    ASSERT_TRUE((*event)->wait().ok());
+    EXPECT_EQ(sampler_->results(0)[2].drawn[0].token, static_cast<int32_t>(allowed));
+    EXPECT_EQ(slot_tokens[1], static_cast<int32_t>(allowed));
+  }
 }
 
 // Words of messages are replaced at random; what passes all checks is executed.

@@ -109,7 +109,13 @@ struct SampleRow {
   // A guess of the token that is drawn here, whose logits the next row has: that row is for the
   // slot's next position, and is drawn only if the guess is right. -1: there is none.
   int32_t draft = -1;
+  int32_t mask = -1;  // of Sample::masks: the tokens that may be drawn. -1: all
 };
+
+constexpr int64_t mask_words(int64_t vocab) { return (vocab + 31) / 32; }
+constexpr bool edits_logits(const SampleParams& p, const SampleRow& row) {
+  return row.mask >= 0 || edits_logits(p, row.position);
+}
 
 inline constexpr int32_t kNotDrawn = -2;
 
@@ -133,7 +139,8 @@ struct TopToken {
 //     number of times it is in h[penalty_begin ..), if c > 0: l -= presence; l -= frequency * c.
 //     (A temperature that comes before the penalties is the same as presence and frequency
 //     multiplied with it: repetition is homogeneous. So whoever fills SampleParams decides.)
-//  3. -inf for: end ids while position < min_length; with ngram = n > 0 and |h| >= n, every id that
+//  3. -inf for: ids that the row's mask leaves out; end ids while position < min_length; with ngram
+//  = n > 0 and |h| >= n, every id that
 //     followed the last n - 1 tokens of h earlier in h; the last token of every bad word whose
 //     others are the end of h.
 //  4. log-probs: log-softmax of l / T, or of the logits before step 1 (kRaw).
@@ -152,7 +159,7 @@ struct Sample {
   static constexpr std::string_view kName = "sample";
   struct Problem {
     int64_t rows = 1, vocab = 0;
-    // Every row is greedy without lists, penalties, n-gram, log-probs or top list.
+    // Every row is greedy without lists, mask, penalties, n-gram, log-probs or top list.
     bool all_greedy = false;
   };
   Problem problem;
@@ -162,7 +169,9 @@ struct Sample {
   const SampleRow* rows = nullptr;       // [m]; the last has no guess
   const SampleParams* params = nullptr;  // [slots]
   const void* lists_base = nullptr;
-  int32_t* history = nullptr;  // [slots, history_stride]; needed when a row keeps history
+  const uint32_t* masks = nullptr;  // [masks, mask_stride]: bit id % 32 of word id / 32 is 1 if the
+  int64_t mask_stride = 0;          // id may be drawn; needed when a row has one
+  int32_t* history = nullptr;       // [slots, history_stride]; needed when a row keeps history
   int64_t history_stride = 0;
   SampleResult* results = nullptr;  // [m]
   TopToken* top = nullptr;          // [m, top_stride]; needed when a row has a top list

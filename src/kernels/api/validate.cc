@@ -39,6 +39,9 @@ Status validate(const Sample& a) {
     return internal_error("sample: top list of {}{}", a.top_stride, a.top ? "" : " without data");
   if (a.history && a.history_stride <= 0)
     return internal_error("sample: history of {} positions", a.history_stride);
+  if (a.masks && a.mask_stride < mask_words(p.vocab))
+    return internal_error("sample: masks of {} words for a vocabulary of {}", a.mask_stride,
+                          p.vocab);
   if (a.raw_logits.data)
     RETURN_IF_ERROR(check_view(kOp, "raw_logits", a.raw_logits, 1, p.vocab, {DType::kF32}));
   return check_view(kOp, "logits", a.logits, p.rows, p.vocab, {DType::kF32});

@@ -33,6 +33,18 @@ void add_biases(const SampleParams& p, const SampleLists& lists, std::span<float
       logits[id] = edited(logits[id], logits[id] + lists.biases[i]);
 }
 
+// Where all 32 of a word are banned, or none, there is nothing to tell apart.
+void apply_mask(const uint32_t* mask, std::span<float> logits) {
+  for (size_t first = 0; first < logits.size(); first += 32) {
+    const uint32_t word = mask[first / 32];
+    const size_t count = std::min<size_t>(32, logits.size() - first);
+    if (word == 0) std::fill_n(&logits[first], count, kBanned);
+    if (word == 0 || word == ~0u) continue;
+    for (size_t i = 0; i < count; ++i)
+      if ((word >> i & 1) == 0) logits[first + i] = kBanned;
+  }
+}
+
 void ban_bad_words(const SampleParams& p, const SampleLists& lists,
                    std::span<const int32_t> history, std::span<float> logits) {
   int32_t begin = 0;
@@ -89,9 +101,10 @@ void LogitsEditor::ban_repeated_ngrams(int32_t n, std::span<const int32_t> histo
   }
 }
 
-void LogitsEditor::edit(const SampleParams& p, const SampleLists& lists,
+void LogitsEditor::edit(const SampleParams& p, const SampleLists& lists, const uint32_t* mask,
                         std::span<const int32_t> history, int32_t position,
                         std::span<float> logits) {
+  if (mask) apply_mask(mask, logits);
   add_biases(p, lists, logits);
   if (has_penalties(p)) penalise(p, history, logits);
   if (position < p.min_length)

@@ -11,9 +11,10 @@ namespace nereid::kernels::cpu {
 
 class LogitsEditor {
  public:
-  // `history`: the tokens before `position` when the parameters need them.
-  void edit(const SampleParams& params, const SampleLists& lists, std::span<const int32_t> history,
-            int32_t position, std::span<float> logits);
+  // `history`: the tokens before `position` when the parameters need them. `mask`: of
+  // Sample::masks, or null.
+  void edit(const SampleParams& params, const SampleLists& lists, const uint32_t* mask,
+            std::span<const int32_t> history, int32_t position, std::span<float> logits);
 
  private:
   void penalise(const SampleParams& params, std::span<const int32_t> history,

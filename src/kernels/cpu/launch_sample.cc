@@ -220,7 +220,7 @@ void Drawer::run_row(const Raw& raw, const Sample& a, int64_t i) {
   int32_t* const history = p.keeps_history ? a.history + row.slot * a.history_stride : nullptr;
   TopToken* const top = a.top + i * a.top_stride;
   std::fill_n(top, a.top_stride, TopToken());
-  const bool edits = edits_logits(p, row.position);
+  const bool edits = edits_logits(p, row);
   SampleResult result;
   bool sound = scan(logits, temperature_of(p));
   if (sound && edits) {
@@ -228,6 +228,7 @@ void Drawer::run_row(const Raw& raw, const Sample& a, int64_t i) {
     editor_.edit(p,
                  SampleLists(p, reinterpret_cast<const int32_t*>(lists),
                              reinterpret_cast<const float*>(lists)),
+                 row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr,
                  {history, history ? static_cast<size_t>(row.position) : 0}, row.position,
                  {logits, static_cast<size_t>(vocab_)});
     scan(logits, temperature_of(p));

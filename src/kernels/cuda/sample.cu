@@ -289,6 +289,7 @@ __device__ float edited(float old, float value) {
 struct Edit {
   const SampleParams& p;
   SampleLists lists;
+  const uint32_t* mask;    // or null
   const int32_t* history;  // [position] or null
   int position;
   float* logits;
@@ -345,6 +346,9 @@ __device__ bool equal(const int32_t* a, const int32_t* b, int count) {
 }
 
 __device__ void ban_ids(const Edit& e) {
+  if (e.mask)
+    for (int id = threadIdx.x; id < e.vocab; id += kThreads)
+      if ((e.mask[id / 32] >> (id % 32) & 1) == 0) e.ban(id);
   if (e.position < e.p.min_length)
     for (int i = threadIdx.x; i < e.p.num_end_ids; i += kThreads) e.ban(e.lists.end_ids[i]);
   const int length = e.history ? e.position : 0;
@@ -363,14 +367,15 @@ __device__ void ban_ids(const Edit& e) {
   __syncthreads();
 }
 
-__device__ void edit(const Sample& a, const SampleParams& p, const int32_t* history, int position,
-                     float* logits, Scratch& s) {
+__device__ void edit(const Sample& a, const SampleParams& p, const SampleRow& row,
+                     const int32_t* history, float* logits, Scratch& s) {
   const uint64_t lists = reinterpret_cast<uint64_t>(a.lists_base) + p.lists;
   const Edit e = {p,
                   SampleLists(p, reinterpret_cast<const int32_t*>(lists),
                               reinterpret_cast<const float*>(lists)),
+                  row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr,
                   history,
-                  position,
+                  row.position,
                   logits,
                   static_cast<int>(a.problem.vocab)};
   add_biases(e);
@@ -401,8 +406,8 @@ __device__ int draw_row(const Sample& a, int64_t i, Scratch& s) {
 
   int token = -1;
   if (!failed) {
-    const bool edits = edits_logits(p, wish.position);
-    if (edits) edit(a, p, history, wish.position, logits, s);
+    const bool edits = edits_logits(p, wish);
+    if (edits) edit(a, p, wish, history, logits, s);
     const uint64_t best = best_of(logits, vocab, s);
     Row row = {logits, vocab, logit_of(best), temperature_of(p)};
     token = choose(row, best, p, history, wish.position, s);

@@ -22,6 +22,7 @@ struct Draw {
   std::span<const int32_t> history;
   std::span<float> logits;
   int32_t position = 0;
+  const uint32_t* mask = nullptr;  // null: none
 
   bool knows(int32_t id) const { return id >= 0 && static_cast<size_t>(id) < logits.size(); }
   void set(int32_t id, float value) {
@@ -58,6 +59,12 @@ void penalise(Draw& d) {
 void ban_end_ids(Draw& d) {
   if (d.position >= d.params.min_length) return;
   for (int32_t i = 0; i < d.params.num_end_ids; ++i) d.ban(d.lists.end_ids[i]);
+}
+
+void apply_mask(Draw& d) {
+  if (!d.mask) return;
+  for (size_t id = 0; id < d.logits.size(); ++id)
+    if ((d.mask[id / 32] >> (id % 32) & 1) == 0) d.ban(static_cast<int32_t>(id));
 }
 
 void ban_repeated_ngrams(Draw& d) {
@@ -158,6 +165,7 @@ SampleResult run_row(Draw& d, std::span<TopToken> top) {
   const std::vector<float> raw(d.logits.begin(), d.logits.end());
   add_biases(d);
   if (has_penalties(d.params)) penalise(d);
+  apply_mask(d);
   ban_end_ids(d);
   ban_repeated_ngrams(d);
   ban_bad_words(d);
@@ -187,7 +195,8 @@ void reference(const Sample& a) {
                                 reinterpret_cast<const float*>(lists)),
            .history = {history, history ? static_cast<size_t>(row.position) : 0},
            .logits = {a.logits.row<float>(row.logits_row), static_cast<size_t>(a.problem.vocab)},
-           .position = row.position};
+           .position = row.position,
+           .mask = row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr};
     a.results[i] = run_row(d, top);
     if (!params.draws) continue;
     if (history && row.position < a.history_stride) history[row.position] = a.results[i].token;

@@ -27,7 +27,8 @@ enum Feature : uint32_t {
   kBroken = 1 << 8,   // NaN, +inf, all -inf
   kHostile = 1 << 9,  // extreme parameters, ids outside the vocabulary
   kDrafts = 1 << 10,  // rows of a slot joined by guesses, some of them wrong
-  kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams,
+  kMasks = 1 << 11,
+  kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams | kMasks,
 };
 
 constexpr int32_t kMaxHistory = 300;
@@ -201,6 +202,20 @@ void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   l.history = c.before.add(history);
 }
 
+// Every third row has a mask of its own: of many ids, few ids or none.
+void add_masks(Case<Sample>& c, SampleLayout& l) {
+  std::vector<uint32_t> masks;
+  for (int64_t i = 0; i < l.rows; i += 3) {
+    c.before.at<SampleRow>(l.sample_rows)[i].mask = static_cast<int32_t>(l.num_masks++);
+    for (int64_t w = 0; w < mask_words(l.vocab); ++w) {
+      const auto bits = static_cast<uint32_t>((i + 1) * 2654435761 * (w + 7) >> 7);
+      masks.push_back(
+          cycle({~0u, bits, bits & bits * 7 & bits * 31, i % 5 == 4 ? 0u : 1u}, i / 3 + w / 2));
+    }
+  }
+  l.masks = c.before.add(masks);
+}
+
 // Makes most guesses right, each after those before it.
 void make_guesses(Case<Sample>& c, const SampleLayout& l) {
   for (int64_t round = 0; round + 1 < kJoined; ++round) {
@@ -238,6 +253,7 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
   l.logits = c.before.add(logits);
   l.raw_logits = c.before.add(logits);
   add_slots(c, l, features);
+  if (features & kMasks) add_masks(c, l);
   l.results = c.before.add(static_cast<size_t>(rows) * sizeof(SampleResult));
   l.top = c.before.add(static_cast<size_t>(rows * l.top_stride) * sizeof(TopToken));
   l.slot_tokens = c.before.add(static_cast<size_t>(l.slots) * 4);
@@ -250,6 +266,8 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
     a.rows = reinterpret_cast<const SampleRow*>(base + l.sample_rows) + begin;
     a.params = reinterpret_cast<const SampleParams*>(base + l.params);
     a.lists_base = base + l.lists;
+    a.masks = reinterpret_cast<const uint32_t*>(base + l.masks);
+    a.mask_stride = mask_words(l.vocab);
     a.history = reinterpret_cast<int32_t*>(base + l.history);
     a.history_stride = l.history_stride;
     a.results = reinterpret_cast<SampleResult*>(base + l.results) + begin;
@@ -285,7 +303,7 @@ const std::vector<Case<Sample>>& cases<Sample>() {
       list.push_back(make_case(Kind::kNoise, 20, 777, features | kBroken));
       list.push_back(make_case(Kind::kNoise, 2, 128256, features));
     }
-    for (const uint32_t features : {kPenalties, kBiases, kBans, kMinP, kDecay})
+    for (const uint32_t features : {kPenalties, kBiases, kBans, kMinP, kDecay, kMasks})
       list.push_back(make_case(Kind::kNoise, 60, 500, features));
     for (const uint32_t features : {kPenalties, kBiases, kBans, kMinP, kDecay})
       list.push_back(make_case(Kind::kNoise, 60, 30, features | kLogProbs));
