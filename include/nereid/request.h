@@ -105,6 +105,14 @@ struct LoraConfig {
   std::vector<int32_t> config;  // [rows, 3]: TensorRT-LLM's module id, layer, rank
 };
 
+// What the output has to be: a JSON object; a JSON value of a schema (draft 2020-12); a text that a
+// regular expression matches as a whole; a text of a grammar in GBNF.
+enum class GuideType : uint8_t { kJson, kJsonSchema, kRegex, kEbnfGrammar };
+struct GuidedDecoding {
+  GuideType type = GuideType::kJson;
+  std::string guide;  // schema, expression or grammar, at most 256 KiB; none for kJson
+};
+
 struct Request {
   // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
   std::vector<TokenId> input_token_ids;
@@ -122,6 +130,9 @@ struct Request {
   // the prompt, as far as it has room. They change no output. Not for beams.
   std::vector<TokenId> draft_token_ids;
   std::optional<LoraConfig> lora;                     // needs ExecutorConfig::enable_lora
+  // Only tokens that continue such a text are drawn, and an end id only where it may end. Needs
+  // end_ids and a tokenizer; not for beams, not with draft_token_ids.
+  std::optional<GuidedDecoding> guided_decoding;
   std::vector<float> embedding_bias;                  // empty, or [vocab]: added to the logits
   std::vector<std::pair<TokenId, float>> logit_bias;  // the same, sparse; ids in [0, vocab)
   // Streaming: every response holds all tokens so far instead of the new ones. Always so for beams.

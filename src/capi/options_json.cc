@@ -161,6 +161,16 @@ void read_request(ObjectReader& in, Request& r) {
     inner.read("weights", lora.weights);
     inner.read("config", lora.config);
   });
+  in.read_object("guided_decoding", [&](ObjectReader& inner) {
+    GuidedDecoding& guided = r.guided_decoding.emplace();
+    inner.read_enum<GuideType>("type",
+                               {{"json", GuideType::kJson},
+                                {"json_schema", GuideType::kJsonSchema},
+                                {"regex", GuideType::kRegex},
+                                {"ebnf_grammar", GuideType::kEbnfGrammar}},
+                               guided.type);
+    inner.read("guide", guided.guide);
+  });
   in.read("embedding_bias", r.embedding_bias);
   in.read("logit_bias", r.logit_bias);
   in.read("return_all_generated_tokens", r.return_all_generated_tokens);

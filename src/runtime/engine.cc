@@ -30,6 +30,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
       sampler_({.max_rows = options.limits.max_batch_size,
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
+      guides_(runner.vocab_size()),
       speculation_(options.proposer, options.speculation),
       adapters_(runner.limits().num_adapters),
       recorder_(options.memory, rings) {
@@ -159,6 +160,7 @@ void Engine::tell(std::vector<sched::RowNews> rows) {
 
 // A sequence has ended.
 void Engine::close(RequestId id) {
+  guides_.forget(id);
   speculation_.forget(id);
   adapters_.close(id);
   context_logits_.erase(id);
@@ -197,6 +199,7 @@ void Engine::write_message(const sched::StepPlan& plan) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
     out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
     sampler_.add(row, out, step_);
+    guides_.add(row, out, step_);
     exec::PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
     step_.add(out, input_of(row), tables, num_groups, sched_.limits().tokens_per_block);
@@ -274,10 +277,13 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
 }
 
 void Engine::fail_numerically(const sched::Row& row) {
-  const Status status = internal_error(
-      "the logits for position {} were not finite (NaN or infinity), or biases and bans left no "
-      "token to choose; only this request fails",
-      row.first_drawn());
+  const Status guide = guides_.failure(row.sequence->id());
+  const Status status = !guide.ok() ? guide
+                                    : internal_error(
+                                          "the logits for position {} were not finite (NaN or "
+                                          "infinity), or biases, bans and a grammar left no "
+                                          "token to choose; only this request fails",
+                                          row.first_drawn());
   sched::RowNews news = sched_.abort(row, status);
   // It may have ended by itself while the row was under way.
   if (news.finished) recorder_.count_numeric_failure();

@@ -16,6 +16,7 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "runtime/adapter_places.h"
+#include "runtime/guides.h"
 #include "runtime/inbox.h"
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
@@ -91,6 +92,7 @@ class Engine {
   StatsRings& rings_;
   sched::Scheduler sched_;
   Sampler sampler_;
+  Guides guides_;
   Speculation speculation_;
   AdapterPlaces adapters_;
   StepRecorder recorder_;

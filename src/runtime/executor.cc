@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "nereid/executor.h"
 #include "runtime/engine.h"
+#include "runtime/grammars.h"
 #include "runtime/inbox.h"
 #include "runtime/model_instance.h"
 #include "runtime/outbox.h"
@@ -95,6 +96,7 @@ class ExecutorImpl : public Executor {
         rings_{.iterations = Ring<IterationStats>(config.iter_stats_max_iterations),
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
+        grammars_(model_.tokenizer, bounds_.vocab_size),
         outbox_(model_.tokenizer, inbox_, progress_),
         engine_(*model_.device.device, *model_.runner,
                 {.limits = bounds_.limits,
@@ -192,7 +194,12 @@ class ExecutorImpl : public Executor {
   StatusOr<std::vector<RequestId>> accept(std::vector<Request> requests,
                                           ResponseCallback callback) {
     int64_t count = 0, logits = 0;
+    std::vector<std::shared_ptr<text::Grammar>> grammars;
     for (const Request& r : requests) {
+      grammars.emplace_back();
+      if (r.guided_decoding) {
+        ASSIGN_OR_RETURN(grammars.back(), grammars_.get(*r.guided_decoding));
+      }
       count += num_sequences(r);
       logits += logits_bytes(r, bounds_);
     }
@@ -232,7 +239,8 @@ class ExecutorImpl : public Executor {
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
       const uint64_t adapter = adapters[i] ? adapters[i]->key : 0;
-      inbox_.push(Submit{sequences(id, std::move(request), bounds_.vocab_size, adapter),
+      inbox_.push(Submit{sequences(id, std::move(request), bounds_.vocab_size,
+                                   std::move(grammars[i]), adapter),
                          std::move(adapters[i])});
     }
     return ids;
@@ -259,7 +267,9 @@ class ExecutorImpl : public Executor {
 
   // The i-th is drawn with seed + i; the others follow the first through the prompt.
   static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request,
-                                                    int32_t vocab_size, uint64_t adapter) {
+                                                    int32_t vocab_size,
+                                                    std::shared_ptr<text::Grammar> grammar,
+                                                    uint64_t adapter) {
     const int32_t count = num_sequences(request);
     std::vector<sched::InputKey> keys = input_keys(request, vocab_size);
     sched::SequenceSpec first{.id = id,
@@ -273,6 +283,7 @@ class ExecutorImpl : public Executor {
                               .bad_words = std::move(request.bad_words),
                               .drafts = std::move(request.draft_token_ids),
                               .logit_bias = std::move(request.logit_bias),
+                              .grammar = std::move(grammar),
                               .cache_salt = prefix_root(request.cache_salt, adapter),
                               .adapter = adapter,
                               .retention = std::move(request.kv_cache_retention),
@@ -316,6 +327,7 @@ class ExecutorImpl : public Executor {
   ResponseStore store_;
   StatsRings rings_;
   Inbox inbox_;
+  Grammars grammars_;
   Outbox outbox_;
   Engine engine_;  // destroyed first: its last news still finds the outbox
 };

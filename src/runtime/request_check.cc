@@ -261,6 +261,29 @@ int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
          static_cast<int32_t>(r.prompt_table->values.size()) / bounds.embedding_width;
 }
 
+Status check_guide(const Request& r, const RequestBounds& bounds) {
+  if (!r.guided_decoding) return ok();
+  const GuidedDecoding& guided = *r.guided_decoding;
+  RETURN_IF_ERROR(check_range("guided_decoding.type", static_cast<int64_t>(guided.type), 0, 3));
+  if ((guided.type == GuideType::kJson) != guided.guide.empty())
+    return invalid_argument(
+        "guided_decoding.guide: {} bytes; json has none, json_schema, regex and ebnf_grammar need "
+        "one",
+        guided.guide.size());
+  if (!bounds.has_tokenizer)
+    return invalid_argument("guided_decoding: the model directory has no usable tokenizer");
+  if (r.sampling.beam_width > 1)
+    return invalid_argument("guided_decoding: not with beam_width {}; only with 1",
+                            r.sampling.beam_width);
+  if (!r.draft_token_ids.empty())
+    return invalid_argument("guided_decoding: not with the {} ids of draft_token_ids; only without",
+                            r.draft_token_ids.size());
+  if (r.end_ids.empty())
+    return invalid_argument(
+        "guided_decoding: without end_ids the output could not end; at least one is needed");
+  return ok();
+}
+
 // What an engine was not built for.
 Status check_built(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
@@ -300,6 +323,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_prompt_table(r, bounds));
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));
+  RETURN_IF_ERROR(check_guide(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));
   if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)
     return invalid_argument("{}: {} sequences never find room in a queue of {} (max_queue_size)",

@@ -163,8 +163,8 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   row.samples = row.end() == sequence.length();
   row.input_on_device = row.end() > num_known;
   row.all_logits = sequence.wants_context_logits();
-  // The host decides how a search goes on.
-  row.needs_host = sequence.searches();
+  // The host decides how a search goes on, and which tokens a grammar allows next.
+  row.needs_host = sequence.searches() || (row.samples && sequence.spec().grammar);
   for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
     row.slot = sequence.lanes_[row.beam].slot;
     plan.rows.push_back(row);

@@ -15,6 +15,10 @@
 #include "sched/block_pool.h"
 #include "sched/step_plan.h"
 
+namespace nereid::text {
+class Grammar;
+}
+
 namespace nereid::sched {
 
 // What the scheduler and the sampler have to know of one sequence of a request.
@@ -35,6 +39,9 @@ struct SequenceSpec {
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
+  // Of its output, for who makes masks; null = none. No row of it is planned before the one before
+  // has landed, and it has no drafts.
+  std::shared_ptr<text::Grammar> grammar;
   std::string cache_salt;  // prefixes are shared only among equal ones
   uint64_t adapter = 0;    // what Limits::max_adapters counts; 0 = none. Part of the salt, too
   std::optional<KvCacheRetentionConfig> retention;
@@ -69,7 +76,9 @@ class Sequence {
   // Guesses of what comes after tokens(); see Scheduler::draft().
   std::span<const TokenId> drafts() const { return drafts_; }
   // Its next row that samples may have drafts, and has none yet.
-  bool may_draft() const { return !draining() && !searches() && num_host_rows_ == 0; }
+  bool may_draft() const {
+    return !draining() && !searches() && !spec_.grammar && num_host_rows_ == 0;
+  }
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:

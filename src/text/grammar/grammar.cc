@@ -12,7 +12,7 @@
 namespace nereid::text {
 namespace {
 
-constexpr int64_t kMaxKeptBytes = int64_t{64} << 20;
+constexpr int64_t kMaxKeptBytes = int64_t{32} << 20;
 constexpr size_t kMaxKeptMasks = 256;
 // For one mask or token: about a tenth of a second.
 constexpr int64_t kMaxWork = 32'000'000;

@@ -1,0 +1,162 @@
+// Guided decoding on the shipped model: whatever is drawn, a text that ended is one of the
+// grammar's.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <map>
+
+#include "base/json.h"
+#include "nereid/executor.h"
+#include "runtime/grammars.h"
+#include "text/tokenizer.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GuidesTest : public ::testing::Test {
+ protected:
+  static constexpr const char* kModel = NEREID_SOURCE_DIR "/models/quickstart";
+
+  static std::unique_ptr<Executor> open(const std::string& speculation = "none") {
+    ExecutorConfig config;
+    config.num_threads = 2;
+    config.max_batch_size = 8;
+    config.speculation = speculation;
+    config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_guides_test";
+    return Executor::create(kModel, config).value();
+  }
+
+  Request request(const GuidedDecoding& guided, uint64_t seed, float temperature = 1.5f) const {
+    Request r;
+    r.input_token_ids = tokenizer_->encode("The answer is").value();
+    r.max_tokens = 120;
+    r.end_ids = executor_->default_end_ids();
+    r.sampling.top_p = 1.0f;
+    r.sampling.temperature = temperature;
+    r.sampling.seed = seed;
+    r.guided_decoding = guided;
+    return r;
+  }
+
+  // The tokens of each sequence that ended by itself.
+  std::vector<std::vector<TokenId>> run(Executor& executor, std::vector<Request> requests) {
+    std::vector<std::vector<TokenId>> ended;
+    const auto ids = executor.enqueue_requests(std::move(requests));
+    EXPECT_TRUE(ids.ok()) << ids.status();
+    std::map<std::pair<RequestId, int32_t>, std::vector<TokenId>> texts;
+    size_t num_open = ids.ok() ? ids->size() : 0;
+    while (num_open > 0)
+      for (const Response& response : executor.await_responses(std::chrono::seconds(30))) {
+        EXPECT_TRUE(response.status.ok()) << response.status;
+        num_open -= response.is_final;
+        auto& text = texts[{response.request_id, response.sequence_index}];
+        if (response.outputs.empty()) continue;
+        const SequenceOutput& output = response.outputs[0];
+        text.insert(text.end(), output.token_ids.begin(), output.token_ids.end());
+        if (output.finish_reason == FinishReason::kEndId) ended.push_back(text);
+      }
+    return ended;
+  }
+
+  // Whether all are whole texts of the grammar.
+  void expect_whole(const GuidedDecoding& guided, const std::vector<std::vector<TokenId>>& texts) {
+    for (const auto& ids : texts) {
+      text::Matcher matcher(grammars_.get(guided).value());
+      const std::string text = tokenizer_->decode(ids, true);
+      EXPECT_TRUE(matcher.accept(text).ok() && matcher.may_end()) << guided.guide << ": " << text;
+      const bool json = guided.type == GuideType::kJson || guided.type == GuideType::kJsonSchema;
+      EXPECT_TRUE(!json || parse_json(text).ok()) << text;
+    }
+  }
+
+  std::shared_ptr<const text::Tokenizer> tokenizer_ = text::Tokenizer::load(kModel).value();
+  std::unique_ptr<Executor> executor_ = open();
+  Grammars grammars_{tokenizer_, executor_->vocab_size()};
+};
+
+const GuidedDecoding kSchema = {
+    GuideType::kJsonSchema,
+    R"({"type": "object", "properties": {"n": {"type": "integer", "minimum": 3, "maximum": 400},
+        "s": {"enum": ["red", "green"]}, "l": {"type": "array", "items": {"type": "boolean"}, "maxItems": 4}},
+        "required": ["n", "s"], "additionalProperties": false})"};
+const GuidedDecoding kRegex = {GuideType::kRegex, "(yes|no)( [a-z]{2,5}){1,3}\\."};
+const GuidedDecoding kGbnf = {GuideType::kEbnfGrammar, "root ::= \"(\" root? \")\" | [0-9]{1,3}"};
+
+TEST_F(GuidesTest, WhatEndsIsWhole) {
+  for (const GuidedDecoding& guided :
+       {kSchema, kRegex, kGbnf, GuidedDecoding{GuideType::kJson, ""}}) {
+    std::vector<Request> requests;
+    for (uint64_t seed = 0; seed < 12; ++seed) {
+      requests.push_back(request(guided, seed, seed % 3 == 0 ? 6.0f : 1.0f));
+      requests.back().streaming = seed % 2 == 0;
+      requests.back().output.return_log_probs = seed % 4 < 2;
+    }
+    requests.push_back(request(guided, 100));
+    requests.back().sampling.num_return_sequences = 3;
+    const auto ended = run(*executor_, requests);
+    EXPECT_GE(ended.size(), guided.type == GuideType::kJson ? 1u : 12u) << guided.guide;
+    expect_whole(guided, ended);
+  }
+}
+
+TEST_F(GuidesTest, OthersInTheBatchAndGuessesChangeNothing) {
+  const auto alone = run(*executor_, {request(kSchema, 7)});
+  const auto guessing = open("ngram");
+  std::vector<Request> mixed = {request(kSchema, 7), request(kRegex, 8)};
+  Request free = request(kRegex, 9);
+  free.guided_decoding.reset();
+  mixed.push_back(free);
+  const auto together = run(*guessing, mixed);
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_THAT(together, testing::Contains(alone[0]));
+}
+
+// One letter, spelled by one token: its probabilities sum up to one.
+TEST_F(GuidesTest, LogProbsAreOfWhatMayFollow) {
+  Request r = request({GuideType::kRegex, "[ab]"}, 1, 1.0f);
+  r.output.return_log_probs = true;
+  r.output.num_top_log_probs = 3;
+  const RequestId id = executor_->enqueue(r).value();
+  const auto responses = executor_->await_responses(id, std::chrono::seconds(30));
+  ASSERT_TRUE(!responses.empty() && !responses.back().outputs.empty());
+  const SequenceOutput& output = responses.back().outputs[0];
+  ASSERT_EQ(output.token_ids.size(), 1u);
+  ASSERT_EQ(output.top_log_probs[0].size(), 2u);
+  EXPECT_NEAR(
+      std::exp(output.top_log_probs[0][0].log_prob) + std::exp(output.top_log_probs[0][1].log_prob),
+      1, 1e-5);
+}
+
+TEST_F(GuidesTest, RefusesByName) {
+  const auto error = [&](const std::function<void(Request&)>& change) {
+    Request r = request(kRegex, 1);
+    change(r);
+    return executor_->enqueue(r).status().ToString();
+  };
+  EXPECT_THAT(error([](Request& r) { r.end_ids.clear(); }),
+              HasSubstr("guided_decoding: without end_ids"));
+  EXPECT_THAT(error([](Request& r) { r.draft_token_ids = {1}; }), HasSubstr("draft_token_ids"));
+  EXPECT_THAT(error([](Request& r) { r.guided_decoding->guide = ""; }),
+              HasSubstr("guided_decoding.guide: 0 bytes"));
+  EXPECT_THAT(error([](Request& r) { r.guided_decoding->guide = "("; }),
+              HasSubstr("guided_decoding: regular expression '('"));
+  EXPECT_THAT(error([](Request& r) {
+                r.guided_decoding = {GuideType::kJsonSchema, R"({"items": {"not": {}}})"};
+              }),
+              HasSubstr("guided_decoding: schema: '/items/not'"));
+}
+
+// Sets of states that take too long to follow.
+TEST_F(GuidesTest, AGrammarThatIsTooAmbiguousEndsItsRequestOnly) {
+  const RequestId bad =
+      executor_->enqueue(request({GuideType::kRegex, "((a?){2000}){2}(a?b?){5000}"}, 1)).value();
+  const RequestId good = executor_->enqueue(request(kRegex, 1)).value();
+  EXPECT_THAT(executor_->await_responses(bad, std::chrono::seconds(30)).back().status.ToString(),
+              HasSubstr("too ambiguous"));
+  EXPECT_TRUE(executor_->await_responses(good, std::chrono::seconds(30)).back().status.ok());
+}
+
+}  // namespace
+}  // namespace nereid::runtime
