@@ -77,6 +77,7 @@ void add_packing(Key& key, const io::Plan& plan) {
     key.add("data", text_of(std::as_bytes(std::span(planes.data))));
     key.add("scales", text_of(std::as_bytes(std::span(planes.scales))));
     key.add("zeros", text_of(std::as_bytes(std::span(planes.zeros))));
+    key.add("minima", text_of(std::as_bytes(std::span(planes.minima))));
   }
 }
 

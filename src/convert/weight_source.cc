@@ -261,22 +261,23 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
   for (int64_t group = 0; group < groups; ++group) {
     const io::CodeGroup codes = parts[i]->group(from, group);
     const auto at = static_cast<size_t>(kernels::group_index(weight.layout, to, group, groups));
-    finite &= std::isfinite(codes.scale);
+    finite &= std::isfinite(codes.scale) && std::isfinite(codes.minimum);
     planes.scales[at] = codes.scale;
     if (format.zeros) planes.zeros[at] = static_cast<uint8_t>(codes.zero);
+    if (format.minima) planes.minima[at] = codes.minimum;
   }
   if (finite) return ok();
   return invalid_argument("tensor '{}': row {} has a number that is not finite", part.tensor, from);
 }
 
 // Reads and rounds some megabytes at a time, or takes over what is stored in the weight's format;
-// the planes of the scales, which are small, are kept and follow the data.
+// the planes of the groups, which are small, are kept and follow the data.
 Status write_integers(const graph::Weight& weight, const WeightSource& source,
                       io::EngineWriter& writer) {
   const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);
   const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
   std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
-  std::vector<float> scales;
+  std::vector<float> scales, minima;
   std::vector<uint8_t> zeros;
   kernels::QuantizedPlanes planes;
   const std::vector<const io::Encoding*> stored = stored_parts(weight, source);
@@ -297,9 +298,11 @@ Status write_integers(const graph::Weight& weight, const WeightSource& source,
     RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(planes.data))));
     scales.insert(scales.end(), planes.scales.begin(), planes.scales.end());
     zeros.insert(zeros.end(), planes.zeros.begin(), planes.zeros.end());
+    minima.insert(minima.end(), planes.minima.begin(), planes.minima.end());
   }
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(scales))));
-  return writer.append(std::as_bytes(std::span(zeros)));
+  RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(zeros))));
+  return writer.append(std::as_bytes(std::span(minima)));
 }
 
 Status write_weight(const graph::Weight& weight, const WeightSource& source,

@@ -15,6 +15,7 @@ namespace nereid::io {
 struct CodeGroup {
   float scale = 0;
   int32_t zero = 0;
+  float minimum = 0;
 };
 
 // Immutable; its bytes lie in the mapping of the tensor's file. Rows are all dimensions but the

@@ -23,11 +23,13 @@ int32_t nibble(const Byte* q, int64_t i) { return q[i % 16] >> (i < 16 ? 0 : 4) 
 int32_t bit(const Byte* bits, int64_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
 // A type's block is described by `kType` (ggml_type), `kNumbers`, `kBytes` and either
-// - `value()`, the number i, or
 // - `integer()`, the signed integer i, `scale()` of its group, and `kFormat`, whose zero point is
-//   added to the integer.
-constexpr kernels::WeightFormat groups(int32_t bits, int32_t size) {
-  return {.scheme = kernels::Scheme::kInteger, .bits = bits, .group = size};
+//   added to the integer, or
+// - `integer()`, the unsigned integer i, `scale()` and `minimum()` of its group, and `kFormat` with
+// minima.
+//   The products of scales and integers need no rounding.
+constexpr kernels::WeightFormat groups(int32_t bits, int32_t size, bool minima = false) {
+  return {.scheme = kernels::Scheme::kInteger, .bits = bits, .group = size, .minima = minima};
 }
 
 struct Q4_0 {
@@ -40,9 +42,10 @@ struct Q4_0 {
 struct Q4_1 {
   static constexpr uint32_t kType = 3;
   static constexpr int64_t kNumbers = 32, kBytes = 20;
-  static float value(const Byte* b, int64_t i) {
-    return half(b) * static_cast<float>(nibble(b + 4, i)) + half(b + 2);
-  }
+  static constexpr auto kFormat = groups(4, 32, true);
+  static float scale(const Byte* b, int64_t) { return half(b); }
+  static float minimum(const Byte* b, int64_t) { return -half(b + 2); }
+  static int32_t integer(const Byte* b, int64_t i) { return nibble(b + 4, i); }
 };
 struct Q5_0 {
   static constexpr uint32_t kType = 6;
@@ -56,9 +59,10 @@ struct Q5_0 {
 struct Q5_1 {
   static constexpr uint32_t kType = 7;
   static constexpr int64_t kNumbers = 32, kBytes = 24;
-  static float value(const Byte* b, int64_t i) {
-    return half(b) * static_cast<float>(nibble(b + 8, i) | bit(b + 4, i) << 4) + half(b + 2);
-  }
+  static constexpr auto kFormat = groups(8, 32, true);
+  static float scale(const Byte* b, int64_t) { return half(b); }
+  static float minimum(const Byte* b, int64_t) { return -half(b + 2); }
+  static int32_t integer(const Byte* b, int64_t i) { return nibble(b + 8, i) | bit(b + 4, i) << 4; }
 };
 struct Q8_0 {
   static constexpr uint32_t kType = 8;
@@ -75,12 +79,14 @@ int32_t two_bits(const Byte* q, int64_t i) {
 struct Q2_K {
   static constexpr uint32_t kType = 10;
   static constexpr int64_t kNumbers = 256, kBytes = 84;
-  static float value(const Byte* b, int64_t i) {
-    const Byte s = b[i / 16];
-    const float scale = half(b + 80) * static_cast<float>(s & 15);
-    return scale * static_cast<float>(two_bits(b + 16, i)) -
-           half(b + 82) * static_cast<float>(s >> 4);
+  static constexpr auto kFormat = groups(4, 16, true);
+  static float scale(const Byte* b, int64_t i) {
+    return half(b + 80) * static_cast<float>(b[i / 16] & 15);
   }
+  static float minimum(const Byte* b, int64_t i) {
+    return half(b + 82) * static_cast<float>(b[i / 16] >> 4);
+  }
+  static int32_t integer(const Byte* b, int64_t i) { return two_bits(b + 16, i); }
 };
 struct Q3_K {
   static constexpr uint32_t kType = 11;
@@ -106,28 +112,32 @@ ScaleAndMinimum six_bits(const Byte* s, int64_t j) {
   if (j < 4) return {s[j] & 63, s[j + 4] & 63};
   return {(s[j + 4] & 15) | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4};
 }
-float with_minimum(const Byte* b, int64_t i, int32_t number) {
-  const ScaleAndMinimum part = six_bits(b + 4, i / 32);
-  return half(b) * static_cast<float>(part.scale) * static_cast<float>(number) -
-         half(b + 2) * static_cast<float>(part.minimum);
-}
+// What Q4_K and Q5_K begin with.
+struct SixBitScales {
+  static float scale(const Byte* b, int64_t i) {
+    return half(b) * static_cast<float>(six_bits(b + 4, i / 32).scale);
+  }
+  static float minimum(const Byte* b, int64_t i) {
+    return half(b + 2) * static_cast<float>(six_bits(b + 4, i / 32).minimum);
+  }
+};
 // Of 256 numbers in quarters, each with 32 bytes of two numbers.
 int32_t quarter_nibble(const Byte* q, int64_t i) {
   return q[i / 64 * 32 + i % 32] >> (i % 64 < 32 ? 0 : 4) & 15;
 }
-struct Q4_K {
+struct Q4_K : SixBitScales {
   static constexpr uint32_t kType = 12;
   static constexpr int64_t kNumbers = 256, kBytes = 144;
-  static float value(const Byte* b, int64_t i) {
-    return with_minimum(b, i, quarter_nibble(b + 16, i));
-  }
+  static constexpr auto kFormat = groups(4, 32, true);
+  static int32_t integer(const Byte* b, int64_t i) { return quarter_nibble(b + 16, i); }
 };
-struct Q5_K {
+struct Q5_K : SixBitScales {
   static constexpr uint32_t kType = 13;
   static constexpr int64_t kNumbers = 256, kBytes = 176;
-  static float value(const Byte* b, int64_t i) {
+  static constexpr auto kFormat = groups(8, 32, true);
+  static int32_t integer(const Byte* b, int64_t i) {
     const int32_t high = b[16 + i % 32] >> (i / 32) & 1;
-    return with_minimum(b, i, quarter_nibble(b + 48, i) | high << 4);
+    return quarter_nibble(b + 48, i) | high << 4;
   }
 };
 struct Q6_K {
@@ -189,31 +199,24 @@ class Blocks final : public EncodingOf<Blocks<B>> {
   float at(int64_t row, int64_t col) const {
     const Byte* b = block(row, col);
     const int64_t i = col % B::kNumbers;
-    if constexpr (kHasFormat)
-      return B::scale(b, i) * static_cast<float>(B::integer(b, i));
-    else
-      return B::value(b, i);
+    return B::scale(b, i) * static_cast<float>(B::integer(b, i)) - minimum(b, i);
   }
-  std::optional<kernels::WeightFormat> format() const override {
-    if constexpr (kHasFormat) return B::kFormat;
-    return {};
-  }
+  std::optional<kernels::WeightFormat> format() const override { return B::kFormat; }
   uint8_t code(int64_t row, int64_t col) const override {
-    if constexpr (kHasFormat)
-      return static_cast<uint8_t>(B::integer(block(row, col), col % B::kNumbers) +
-                                  B::kFormat.default_zero());
-    return 0;
+    return static_cast<uint8_t>(B::integer(block(row, col), col % B::kNumbers) + kZero);
   }
   CodeGroup group(int64_t row, int64_t group) const override {
-    if constexpr (kHasFormat) {
-      const int64_t col = group * B::kFormat.group;
-      return {B::scale(block(row, col), col % B::kNumbers), B::kFormat.default_zero()};
-    }
-    return {};
+    const int64_t col = group * B::kFormat.group, i = col % B::kNumbers;
+    const Byte* b = block(row, col);
+    return {B::scale(b, i), kZero, minimum(b, i)};
   }
 
  private:
-  static constexpr bool kHasFormat = requires { B::kFormat; };
+  static constexpr int32_t kZero = B::kFormat.minima ? 0 : B::kFormat.default_zero();
+  static float minimum(const Byte* b, int64_t i) {
+    if constexpr (B::kFormat.minima) return B::minimum(b, i);
+    return 0;
+  }
   const Byte* block(int64_t row, int64_t col) const {
     return data_ + (row * blocks_ + col / B::kNumbers) * B::kBytes;
   }

@@ -20,6 +20,7 @@ kernels::WeightView view_of(const Weight& weight, const std::byte* blob) {
     if (plane.shape.role == PlaneRole::kData) view.data = at;
     if (plane.shape.role == PlaneRole::kScales) view.scales = reinterpret_cast<const float*>(at);
     if (plane.shape.role == PlaneRole::kZeros) view.zeros = reinterpret_cast<const uint8_t*>(at);
+    if (plane.shape.role == PlaneRole::kMinima) view.minima = reinterpret_cast<const float*>(at);
     if (plane.shape.role == PlaneRole::kIndex) view.index = reinterpret_cast<const int32_t*>(at);
   }
   return view;

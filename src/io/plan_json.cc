@@ -51,7 +51,7 @@ void fields(V& v, Value& x) {
 template <class V>
 void fields(V& v, kernels::WeightFormat& x) {
   v("scheme", x.scheme), v("bits", x.bits), v("group", x.group), v("scales", x.scales);
-  v("zeros", x.zeros), v("ordered", x.ordered);
+  v("zeros", x.zeros), v("minima", x.minima), v("ordered", x.ordered);
 }
 template <class V>
 void fields(V& v, Plane& x) {

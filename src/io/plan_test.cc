@@ -104,6 +104,7 @@ TEST(Plan, FormatsAndPlanesSurviveJson) {
   EXPECT_EQ(view.as_bytes(),
             reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[0].offset]));
   EXPECT_EQ(view.scales, reinterpret_cast<const float*>(&blob[plan.weights[2].planes[1].offset]));
+  EXPECT_EQ(view.minima, nullptr);
   EXPECT_EQ(view.zeros, reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[2].offset]));
 }
 

@@ -4,6 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <random>
+
+#include "io/ggml_blocks.h"
+
 namespace nereid::io {
 namespace {
 
@@ -109,6 +113,43 @@ TEST_F(QuantizedTensorsTest, FourBitFloatsThatDoNotFitAreNamed) {
   EXPECT_THAT(error_of(table_nibbles("w", {nibbles, table, table}, {8, 8})), HasSubstr("'t'"));
   EXPECT_THAT(error_of(table_nibbles("w", {nibbles, table, largest}, {3, 3})),
               HasSubstr("is not a usable shape"));
+}
+
+// What an engine takes over of blocks with minima stands for the very numbers that are read.
+TEST(GgmlBlocks, MinimaAreTakenOverAsTheyAre) {
+  struct Type {
+    uint32_t type;
+    int32_t bits, group;
+    std::vector<size_t> halves;  // where the f16 scales of a block are
+  };
+  const Type types[] = {{3, 4, 32, {0, 2}},     // Q4_1
+                        {7, 8, 32, {0, 2}},     // Q5_1
+                        {10, 4, 16, {80, 82}},  // Q2_K
+                        {12, 4, 32, {0, 2}},    // Q4_K
+                        {13, 8, 32, {0, 2}}};   // Q5_K
+  constexpr int64_t kRows = 3, kCols = 512;
+  for (const auto& [type, bits, group, halves] : types) {
+    const GgmlBlock block = ggml_block(type);
+    std::mt19937 random(type);
+    std::vector<std::byte> data(static_cast<size_t>(kRows * kCols / block.numbers * block.bytes));
+    for (std::byte& x : data) x = static_cast<std::byte>(random() & 255u);
+    for (size_t at = 0; at < data.size(); at += static_cast<size_t>(block.bytes))
+      for (const size_t half : halves) data[at + half + 1] &= std::byte{0xb7};  // finite
+    const auto blocks = ggml_blocks(type, data, kCols);
+    const kernels::WeightFormat wanted = {
+        .scheme = kernels::Scheme::kInteger, .bits = bits, .group = group, .minima = true};
+    ASSERT_EQ(blocks->format(), wanted) << type;
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t col = 0; col < kCols; ++col) {
+        float number = 0;
+        blocks->read(row, col, 0, 0, {&number, 1});
+        const CodeGroup codes = blocks->group(row, col / group);
+        const uint8_t code = blocks->code(row, col);
+        ASSERT_LT(code, 1 << bits);
+        ASSERT_EQ(std::fma(codes.scale, static_cast<float>(code), -codes.minimum), number)
+            << type << ": " << row << ", " << col;
+      }
+  }
 }
 
 }  // namespace

@@ -70,6 +70,10 @@ WeightFormat with_zeros(WeightFormat format) {
   format.zeros = true;
   return format;
 }
+WeightFormat with_minima(WeightFormat format) {
+  format.minima = true;
+  return format;
+}
 
 // What the integers stand for is near the numbers they were made of, by the scale of their group
 // and one rounding to bf16 (half of 2^-7); both layouts give the same numbers, and their planes the
@@ -80,14 +84,16 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
   for (size_t i = 0; i < matrix.size(); ++i)
     matrix[i] = to_bf16(0.3f * std::sin(static_cast<float>(i * i % 1013)) + 0.1f);
   for (const WeightFormat& format :
-       {kInt8PerRow, kInt4Groups, with_zeros(kInt8PerRow), with_zeros(kInt4Groups)}) {
+       {kInt8PerRow, kInt4Groups, with_zeros(kInt8PerRow), with_zeros(kInt4Groups),
+        with_minima(kInt8PerRow), with_minima(kInt4Groups)}) {
     QuantizedPlanes rows, panels;
     ASSERT_TRUE(quantize(format, WeightLayout::kRowMajor, matrix, k, rows).ok());
     ASSERT_TRUE(quantize(format, WeightLayout::kPanel16, matrix, k, panels).ok());
     const WeightView a = rows.view(format, WeightLayout::kRowMajor, n, k);
     const WeightView b = panels.view(format, WeightLayout::kPanel16, n, k);
-    EXPECT_EQ(stored_bytes(a), rows.data.size() + 4 * rows.scales.size() + rows.zeros.size());
-    EXPECT_EQ(stored_bytes(b), panels.data.size() + 4 * panels.scales.size() + panels.zeros.size());
+    for (const auto& [view, planes] : {std::pair(a, &rows), std::pair(b, &panels)})
+      EXPECT_EQ(stored_bytes(view), planes->data.size() + 4 * planes->scales.size() +
+                                        planes->zeros.size() + 4 * planes->minima.size());
     for (int64_t row = 0; row < n; ++row)
       for (int64_t col = 0; col < k; ++col) {
         const float x = to_float(matrix[static_cast<size_t>(row * k + col)]);
@@ -103,7 +109,8 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
 
 TEST(Quantize, ZeroRowsStayZero) {
   const std::vector<BF16> zeros(64);
-  for (const WeightFormat& format : {kInt8PerRow, with_zeros(kInt4Groups)}) {
+  for (const WeightFormat& format :
+       {kInt8PerRow, with_zeros(kInt4Groups), with_minima(kInt4Groups)}) {
     QuantizedPlanes planes;
     ASSERT_TRUE(quantize(format, WeightLayout::kPanel16, zeros, 64, planes).ok());
     EXPECT_EQ(weight_at(planes.view(format, WeightLayout::kPanel16, 1, 64), 0, 63), 0);
@@ -151,6 +158,9 @@ TEST(WeightFormat, WrongOnesAreNamed) {
   f = {}, f.zeros = true;
   EXPECT_NE(format_error(f), "");
   EXPECT_EQ(text_of(with_zeros(kInt4Groups)), "int4 in groups of 128 with zero points");
+  EXPECT_EQ(text_of(with_minima(kInt4Groups)), "int4 in groups of 128 with minima");
+  EXPECT_EQ(format_error(with_zeros(with_minima(kInt4Groups))),
+            "a group has a zero point or a minimum, not both");
 }
 
 }  // namespace

@@ -55,6 +55,7 @@ struct WeightView {
   WeightFormat format = {};
   const float* scales = nullptr;   // where the format has them
   const uint8_t* zeros = nullptr;  // likewise
+  const float* minima = nullptr;   // likewise
   const int32_t* index = nullptr;  // likewise; row-major [k]
   int64_t experts = 1;
 

@@ -2,6 +2,7 @@
 #include "kernels/api/pack.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace nereid::kernels {
@@ -14,6 +15,7 @@ std::string_view format_error(const WeightFormat& f) {
   if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
   if (f.group < 0 || f.group % kGroupUnit != 0) return "a group is a multiple of 16 columns";
   if (f.scales != DType::kF32) return "scales are f32";
+  if (f.zeros && f.minima) return "a group has a zero point or a minimum, not both";
   return "";
 }
 
@@ -24,6 +26,7 @@ std::string text_of(const WeightFormat& f) {
   std::string text = fmt::format("int{}", f.bits);
   if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
   if (f.zeros) text += " with zero points";
+  if (f.minima) text += " with minima";
   if (f.ordered) text += " with ordered columns";
   return text;
 }
@@ -57,6 +60,7 @@ std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layou
   };
   add(PlaneRole::kScales, format.scales, n, groups, rows);
   if (format.zeros) add(PlaneRole::kZeros, DType::kU8, n, groups, rows);
+  if (format.minima) add(PlaneRole::kMinima, DType::kF32, n, groups, rows);
   if (format.ordered) add(PlaneRole::kIndex, DType::kI32, 1, k, 1);
   return planes;
 }
@@ -76,6 +80,7 @@ WeightView expert_of(WeightView w, int64_t expert) {
     if (plane.role == PlaneRole::kData) w.data = w.as_bytes() + skipped;
     if (plane.role == PlaneRole::kScales) w.scales += skipped / int64_t{sizeof(float)};
     if (plane.role == PlaneRole::kZeros) w.zeros += skipped;
+    if (plane.role == PlaneRole::kMinima) w.minima += skipped / int64_t{sizeof(float)};
     if (plane.role == PlaneRole::kIndex) w.index += skipped / int64_t{sizeof(int32_t)};
   }
   return w;
@@ -104,6 +109,8 @@ float factor_at(const WeightView& w, int64_t row, int64_t col) {
   const int64_t group = w.format.ordered ? std::clamp<int64_t>(w.index[col], 0, groups - 1)
                                          : col / w.format.group_size(w.k);
   const int64_t at = group_index(w.layout, row, group, groups);
+  if (w.format.minima)  // one rounding, then that to bf16
+    return to_float(to_bf16(std::fma(w.scales[at], static_cast<float>(u), -w.minima[at])));
   const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();
   return to_float(to_bf16(w.scales[at] * static_cast<float>(u - zero)));
 }

@@ -35,9 +35,9 @@ constexpr size_t panel16_bytes(int64_t n, int64_t k) {
 }
 
 // What a weight's memory is made of.
-enum class PlaneRole : uint8_t { kData, kScales, kZeros, kIndex };
+enum class PlaneRole : uint8_t { kData, kScales, kZeros, kMinima, kIndex };
 inline std::span<const std::string_view> names_of(PlaneRole) {
-  static constexpr std::string_view kNames[] = {"data", "scales", "zeros", "index"};
+  static constexpr std::string_view kNames[] = {"data", "scales", "zeros", "minima", "index"};
   return kNames;
 }
 
@@ -69,7 +69,7 @@ struct IntegerPlace {
 };
 IntegerPlace integer_place(WeightLayout layout, const WeightFormat& format, int64_t row,
                            int64_t col, int64_t k);
-// Index of a scale or zero point.
+// Index of a scale, zero point or minimum.
 constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, int64_t groups) {
   if (layout == WeightLayout::kRowMajor) return row * groups + group;
   return (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;

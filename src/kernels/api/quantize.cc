@@ -13,6 +13,7 @@ namespace {
 struct GroupCodes {
   float scale = 0;
   int32_t zero = 0;
+  float minimum = 0;
 };
 
 // What the group's numbers are divided by.
@@ -23,10 +24,12 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
     largest = std::max(largest, to_float(x));
   }
   const int32_t zero = format.default_zero();
-  if (!format.zeros) return {std::max(largest, -smallest) / static_cast<float>(zero - 1), zero};
+  if (!format.zeros && !format.minima)
+    return {std::max(largest, -smallest) / static_cast<float>(zero - 1), zero};
   const auto top = static_cast<float>(2 * zero - 1);
   // Divided first: the difference of two bf16 numbers may be too large for a float.
   const float scale = largest / top - smallest / top;
+  if (format.minima) return {scale, 0, -smallest};
   if (scale == 0) return {0, zero};
   return {scale, std::clamp(static_cast<int32_t>(std::lround(-smallest / scale)), 0, 2 * zero - 1)};
 }
@@ -40,6 +43,7 @@ QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, in
     if (plane.role == PlaneRole::kData) out.data.assign(plane.bytes, 0);
     if (plane.role == PlaneRole::kScales) out.scales.assign(plane.bytes / sizeof(float), 0);
     if (plane.role == PlaneRole::kZeros) out.zeros.assign(plane.bytes, 0);
+    if (plane.role == PlaneRole::kMinima) out.minima.assign(plane.bytes / sizeof(float), 0);
   }
   return out;
 }
@@ -89,9 +93,10 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
       const GroupCodes codes = measure(format, numbers);
       out.scales[at] = codes.scale;
       if (format.zeros) out.zeros[at] = static_cast<uint8_t>(codes.zero);
+      if (format.minima) out.minima[at] = codes.minimum;
       for (int64_t col = begin; col < end; ++col) {
         const float x = to_float(numbers[static_cast<size_t>(col - begin)]);
-        const float steps = codes.scale > 0 ? std::nearbyint(x / codes.scale) : 0;
+        const float steps = codes.scale > 0 ? std::nearbyint((x + codes.minimum) / codes.scale) : 0;
         const int32_t u = std::clamp(static_cast<int32_t>(steps) + codes.zero, 0, top);
         const IntegerPlace place = integer_place(layout, format, row, col, k);
         out.data[static_cast<size_t>(place.byte)] |= static_cast<uint8_t>(u << place.shift);

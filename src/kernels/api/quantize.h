@@ -16,10 +16,13 @@ struct QuantizedPlanes {
   std::vector<uint8_t> data;
   std::vector<float> scales;
   std::vector<uint8_t> zeros;  // empty where the format has none
+  std::vector<float> minima;   // likewise
 
   WeightView view(const WeightFormat& format, WeightLayout layout, int64_t n, int64_t k) const {
-    return {
-        data.data(), layout, n, k, format, scales.data(), format.zeros ? zeros.data() : nullptr};
+    WeightView view{data.data(), layout, n, k, format, scales.data()};
+    if (format.zeros) view.zeros = zeros.data();
+    if (format.minima) view.minima = minima.data();
+    return view;
   }
 };
 
@@ -31,11 +34,11 @@ QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, in
 float quantize_row(std::span<const BF16> row, F8E4M3* stored);
 
 // Rows of a matrix [rows, k], row-major, in fp8 or in an integer format without an order of
-// columns. A group's integers are the nearest to x / scale. Without zero points scale = largest
-// magnitude / (2^(bits - 1) - 1), else (largest - smallest) / (2^bits - 1) over the group's numbers
-// and 0, so that each number is off by at most scale / 2 (with zero points: scale). Where a layout
-// has panels, whole panels are pieces of the packed whole. InvalidArgument for another format or a
-// number that is not finite.
+// columns. A group's integers are the nearest to x / scale. Without zero points and minima scale =
+// largest magnitude / (2^(bits - 1) - 1), else (largest - smallest) / (2^bits - 1) over the group's
+// numbers and 0, so that each number is off by at most scale / 2 (with zero points: scale). Where a
+// layout has panels, whole panels are pieces of the packed whole. InvalidArgument for another
+// format or a number that is not finite.
 Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const BF16> matrix,
                 int64_t k, QuantizedPlanes& out);
 

@@ -79,7 +79,7 @@ std::string shape_error(const Op& op) {
 inline bool has_planes(const WeightView& w) {
   return w.format.scheme != Scheme::kInteger ||
          (w.scales != nullptr && w.format.zeros == (w.zeros != nullptr) &&
-          w.format.ordered == (w.index != nullptr));
+          w.format.minima == (w.minima != nullptr) && w.format.ordered == (w.index != nullptr));
 }
 
 inline std::string_view cache_error(const CacheView& c) {

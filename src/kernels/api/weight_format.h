@@ -13,7 +13,8 @@ namespace nereid::kernels {
 
 enum class Scheme : uint8_t {
   kFloat = 0,    // bf16 numbers
-  kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero)
+  kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero), or for
+                 // scale * u - minimum
   kFloat8 = 2,   // f8e4m3 numbers f that stand for scale * f
   kFloat32 = 3,  // f32 numbers, of vectors alone
 };
@@ -22,16 +23,17 @@ inline std::span<const std::string_view> names_of(Scheme) {
   return kNames;
 }
 
-// A scale (and a zero point) belongs to a group of consecutive columns of one row; the last group
-// of a row may be shorter. What an integer stands for is rounded to bf16, so that every kernel
-// multiplies the same numbers; f8e4m3 numbers are multiplied as they are, their row's one scale
-// comes after the sum.
+// A scale (and a zero point, or a minimum) belongs to a group of consecutive columns of one row;
+// the last group of a row may be shorter. What an integer stands for is rounded to bf16, so that
+// every kernel multiplies the same numbers; f8e4m3 numbers are multiplied as they are, their row's
+// one scale comes after the sum.
 struct WeightFormat {
   Scheme scheme = Scheme::kFloat;
   int32_t bits = 16;
   int32_t group = 0;           // columns of a group; 0 = the whole row
   DType scales = DType::kF32;  // type of the scales
   bool zeros = false;          // with zero points, u8; without them the zero is 2^(bits - 1)
+  bool minima = false;         // with minima, f32, in the place of zero points
   bool ordered = false;        // columns are in an order of their own: i32 group of each column
 
   bool operator==(const WeightFormat&) const = default;
@@ -39,7 +41,7 @@ struct WeightFormat {
   int64_t group_size(int64_t k) const { return group > 0 && group < k ? group : k; }
   int64_t num_groups(int64_t k) const { return (k + group_size(k) - 1) / group_size(k); }
   int64_t row_bytes(int64_t k) const { return (k * bits + 7) / 8; }  // row-major
-  int32_t default_zero() const { return 1 << (bits - 1); }
+  constexpr int32_t default_zero() const { return 1 << (bits - 1); }
 };
 
 inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
@@ -53,7 +55,7 @@ inline constexpr WeightFormat kFp8PerRow = {.scheme = Scheme::kFloat8, .bits = 8
 // by its `can`.
 std::string_view format_error(const WeightFormat& format);
 
-// For people: "bf16", "int8", "int4 in groups of 128", "... with zero points".
+// For people: "bf16", "int8", "int4 in groups of 128", "... with zero points", "... with minima".
 std::string text_of(const WeightFormat& format);
 
 }  // namespace nereid::kernels

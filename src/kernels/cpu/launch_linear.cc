@@ -131,6 +131,7 @@ class Panels {
     out.integers_ = {.data = w.as_bytes(),
                      .scales = w.scales,
                      .zeros = w.zeros,
+                     .minima = w.minima,
                      .panel_bytes = integer_panel_bytes(w.k, f.bits),
                      .columns = padded_k(w.k),
                      .group = f.group_size(w.k),

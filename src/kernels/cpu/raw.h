@@ -101,6 +101,7 @@ struct IntegerPanelsRaw {
   const uint8_t* data;
   const float* scales;
   const uint8_t* zeros;  // or null: 2^(bits - 1)
+  const float* minima;   // or null; subtracted after the scale, in the place of zeros before it
   int64_t panel_bytes;
   int64_t columns;  // with padding
   int64_t group, groups;

@@ -17,7 +17,7 @@ void widen_row(const uint16_t* x, int64_t count, float* out) {
 
 namespace {
 
-template <int kBits>
+template <int kBits, bool kMinima>
 void unpack(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
   const uint8_t* data = a.data + panel * a.panel_bytes;
   for (int v = 0; v < kVecsPerPanel; ++v) {
@@ -26,7 +26,14 @@ void unpack(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
       const int64_t at = (panel * a.groups + g) * 16 + first;
       const int64_t end = g + 1 == a.groups ? a.columns : (g + 1) * a.group;
       const F scale = load(a.scales + at);
-      const F zero = a.zeros ? load_u8(a.zeros + at) : set1(1 << (kBits - 1));
+      // Taken from the integer, or from the product.
+      F zero = set1(1 << (kBits - 1));
+      if (a.zeros) zero = load_u8(a.zeros + at);
+      if (kMinima) zero = sub(set1(0), load(a.minima + at));
+      const auto number = [&](F u) {
+        if constexpr (kMinima) return fma(scale, u, zero);
+        return mul(scale, sub(u, zero));
+      };
       for (int64_t col = g * a.group; col < end; col += 2) {
         F low, high;
         if constexpr (kBits == 8) {
@@ -35,8 +42,7 @@ void unpack(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
         } else {
           load_u4(data + col * 8 + first, low, high);
         }
-        store_pairs(out + col * 16 + 2 * first, mul(scale, sub(low, zero)),
-                    mul(scale, sub(high, zero)));
+        store_pairs(out + col * 16 + 2 * first, number(low), number(high));
       }
     }
   }
@@ -55,7 +61,9 @@ void widen_f8(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
 
 void unpack_panel(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
   if (a.float8) return widen_f8(a, panel, out);
-  a.bits == 8 ? unpack<8>(a, panel, out) : unpack<4>(a, panel, out);
+  if (a.minima)
+    return a.bits == 8 ? unpack<8, true>(a, panel, out) : unpack<4, true>(a, panel, out);
+  a.bits == 8 ? unpack<8, false>(a, panel, out) : unpack<4, false>(a, panel, out);
 }
 
 double peak_flops(int64_t iterations) {

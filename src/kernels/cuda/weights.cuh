@@ -29,12 +29,16 @@ struct IntegerWeight {
   const uint8_t* data;
   const float* scales;
   const uint8_t* zeros;  // or null
+  const float* minima;   // or null
   int64_t row_bytes, group, groups;
 
   __device__ float at(int64_t row, int64_t col) const {
     const uint8_t byte = data[row * row_bytes + (kBits == 4 ? col / 2 : col)];
     const int u = kBits == 4 ? byte >> (col % 2 * 4) & 15 : byte;
     const int64_t i = row * groups + col / group;
+    if (minima)
+      return __bfloat162float(
+          __float2bfloat16_rn(__fmaf_rn(scales[i], static_cast<float>(u), -minima[i])));
     const int zero = zeros ? zeros[i] : 1 << (kBits - 1);
     return __bfloat162float(__float2bfloat16_rn(scales[i] * static_cast<float>(u - zero)));
   }
@@ -45,6 +49,7 @@ inline IntegerWeight<kBits> integers_of(const WeightView& w) {
   return {w.as_bytes(),
           w.scales,
           w.zeros,
+          w.minima,
           w.format.row_bytes(w.k),
           w.format.group_size(w.k),
           w.format.num_groups(w.k)};

@@ -171,13 +171,16 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   return result;
 }
 
-// Weights of integers and fp8: several groups and a short last one, zero points, rows of f8e4m3.
+// Weights of integers and fp8: several groups and a short last one, zero points, minima, rows of
+// f8e4m3.
 void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout layout) {
   WeightFormat int4_zeros = kInt4Groups;
   int4_zeros.zeros = true;
+  WeightFormat int4_minima = kInt4Groups;
+  int4_minima.minima = true;
   for (const ExpertTypes& types :
        {ExpertTypes{kInt8PerRow}, ExpertTypes{kInt4Groups}, ExpertTypes{int4_zeros},
-        ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3}})
+        ExpertTypes{int4_minima}, ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3}})
     for (const ExpertShape& s :
          {ExpertShape{1, 2, 4, 17, 33}, ExpertShape{9, 3, 5, 40, 65, false},
           ExpertShape{70, 2, 4, 48, 160, false}, ExpertShape{18, 1, 3, 112, 264}}) {

@@ -101,13 +101,18 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   return result;
 }
 
-// Integers: odd sizes, several groups and a short last one, with and without zero points.
+// Integers: odd sizes, several groups and a short last one, with zero points, with minima, with
+// neither.
 void add_integer_cases(std::vector<Case<Linear>>& all) {
   WeightFormat int4_zeros = kInt4Groups, int8_groups = kInt8PerRow;
   int4_zeros.zeros = true;
   int8_groups.group = 32, int8_groups.zeros = true;
+  WeightFormat int4_minima = kInt4Groups, int8_minima = kInt8PerRow;
+  int4_minima.group = 32, int4_minima.minima = true;
+  int8_minima.group = 16, int8_minima.minima = true;
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
-    for (const WeightFormat& format : {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups}) {
+    for (const WeightFormat& format :
+         {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups, int4_minima, int8_minima}) {
       for (const LinearShape& s :
            {LinearShape{1, 1, 1}, LinearShape{2, 17, 33}, LinearShape{13, 64, 257},
             LinearShape{33, 200, 160}, LinearShape{70, 112, 384}})
@@ -189,8 +194,10 @@ StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightVie
     all.data.insert(all.data.end(), planes.data.begin(), planes.data.end());
     all.scales.insert(all.scales.end(), planes.scales.begin(), planes.scales.end());
     all.zeros.insert(all.zeros.end(), planes.zeros.begin(), planes.zeros.end());
+    all.minima.insert(all.minima.end(), planes.minima.begin(), planes.minima.end());
   }
-  return {shape, image.add(all.data), image.add(all.scales), image.add(all.zeros)};
+  return {shape, image.add(all.data), image.add(all.scales), image.add(all.zeros),
+          image.add(all.minima)};
 }
 
 void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale) {
