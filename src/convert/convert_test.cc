@@ -126,10 +126,11 @@ void expect_rounded(const kernels::WeightView& got, const kernels::WeightView& w
   for (int64_t row = 0; row < got.n; row += 7)
     for (int64_t col = 0; col < got.k; ++col) {
       const float x = kernels::weight_at(wanted, row, col);
-      const float scale = got.scales[kernels::group_index(
-          got.layout, row, col / got.format.group_size(got.k), got.format.num_groups(got.k))];
+      const float scale = std::abs(got.scales[kernels::group_index(
+          got.layout, row, col / got.format.group_size(got.k), got.format.num_groups(got.k))]);
+      const float steps = got.format.bits == 4 ? 1.001f : .501f;  // see kernels::quantize()
       const float step = fp8 ? 0x1p-10f * scale + 0x1.01p-4f * std::abs(x)
-                             : .501f * scale + 0x1p-8f * (std::abs(x) + scale);
+                             : steps * scale + 0x1p-8f * (std::abs(x) + scale);
       ASSERT_NEAR(kernels::weight_at(got, row, col), x, step) << name;
     }
 }

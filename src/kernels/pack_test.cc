@@ -97,10 +97,11 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
     for (int64_t row = 0; row < n; ++row)
       for (int64_t col = 0; col < k; ++col) {
         const float x = to_float(matrix[static_cast<size_t>(row * k + col)]);
-        const float scale = rows.scales[static_cast<size_t>(row * format.num_groups(k) +
-                                                            col / format.group_size(k))];
+        const float scale = std::fabs(rows.scales[static_cast<size_t>(row * format.num_groups(k) +
+                                                                      col / format.group_size(k))]);
+        const bool half = format.minima || (format.bits == 8 && !format.zeros);
         const float bound =
-            (format.zeros ? 1.0f : 0.5f) * scale * 1.001f + 0x1p-8f * (std::fabs(x) + scale);
+            (half ? 0.5f : 1.0f) * scale * 1.001f + 0x1p-8f * (std::fabs(x) + scale);
         ASSERT_NEAR(weight_at(a, row, col), x, bound) << text_of(format);
         ASSERT_EQ(weight_at(a, row, col), weight_at(b, row, col)) << text_of(format);
       }

@@ -24,6 +24,12 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
     largest = std::max(largest, to_float(x));
   }
   const int32_t zero = format.default_zero();
+  if (!format.zeros && !format.minima && format.bits == 4) {
+    // The number of largest magnitude becomes integer 0: no other is as far from the zero, and with
+    // so few integers each one counts.
+    const float extreme = largest > -smallest ? largest : smallest;
+    return {-extreme / static_cast<float>(zero), zero};
+  }
   if (!format.zeros && !format.minima)
     return {std::max(largest, -smallest) / static_cast<float>(zero - 1), zero};
   const auto top = static_cast<float>(2 * zero - 1);
@@ -96,7 +102,8 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
       if (format.minima) out.minima[at] = codes.minimum;
       for (int64_t col = begin; col < end; ++col) {
         const float x = to_float(numbers[static_cast<size_t>(col - begin)]);
-        const float steps = codes.scale > 0 ? std::nearbyint((x + codes.minimum) / codes.scale) : 0;
+        const float steps =
+            codes.scale != 0 ? std::nearbyint((x + codes.minimum) / codes.scale) : 0;
         const int32_t u = std::clamp(static_cast<int32_t>(steps) + codes.zero, 0, top);
         const IntegerPlace place = integer_place(layout, format, row, col, k);
         out.data[static_cast<size_t>(place.byte)] |= static_cast<uint8_t>(u << place.shift);
