@@ -66,7 +66,7 @@ class Client {
 struct Aids {
   std::vector<TokenId> greedy;  // what the row's prompt gives without any feature
   const text::Tokenizer& tokenizer;
-  int32_t vocab_size, embedding_width;
+  const Executor& executor;
   std::function<std::vector<TokenId>(std::string_view)> tokens_of;  // what an earlier row gave
 };
 

@@ -38,7 +38,7 @@ std::string text_of(A a, size_t first, size_t count) {
 
 void dense_bias(R r, A a) {
   with_log_probs(r);
-  r.embedding_bias.resize(static_cast<size_t>(a.vocab_size));
+  r.embedding_bias.resize(static_cast<size_t>(a.executor.vocab_size()));
   for (uint64_t i = 0; i < r.embedding_bias.size(); ++i)
     r.embedding_bias[i] = static_cast<float>(philox(5, i, 0)[0] >> 8) * 0x1p-21f - 4.0f;
 }
@@ -54,7 +54,7 @@ void retention(R r, A) {
 void table(R r, A a, int32_t seed) {
   constexpr size_t kNumRows = 5;
   PromptTable& t = r.prompt_table.emplace();
-  t.width = a.embedding_width;
+  t.width = a.executor.embedding_width();
   const size_t size = kNumRows * static_cast<size_t>(t.width);
   for (uint64_t i = 0; i < size; ++i) {
     const auto fraction = static_cast<float>(philox(static_cast<uint64_t>(seed), i, 0)[0] >> 8);
@@ -63,7 +63,7 @@ void table(R r, A a, int32_t seed) {
   std::vector<TokenId>& ids = r.input_token_ids;
   for (size_t i = 0; i < ids.size(); ++i)
     if ((i > 12 && i < 20) || i + 1 == ids.size())
-      ids[i] = a.vocab_size + static_cast<TokenId>(i % kNumRows);
+      ids[i] = a.executor.vocab_size() + static_cast<TokenId>(i % kNumRows);
 }
 
 // Most of it at once.

@@ -249,8 +249,7 @@ Expectations run_plainly(const Numerics& numerics) {
     const auto tokens_of = [&](std::string_view name) {
       return outcome_of(e, name).sequences.at(0).at(0).tokens;
     };
-    row.set(r, {bare.sequences.at(0).at(0).tokens, tokenizer(), executor->vocab_size(),
-                executor->embedding_width(), tokens_of});
+    row.set(r, {bare.sequences.at(0).at(0).tokens, tokenizer(), *executor, tokens_of});
     e.requests.push_back(std::move(r));
     e.outcomes.push_back(client.run(*executor, e.requests.back()));
     EXPECT_TRUE(e.outcomes.back().status.ok()) << row.name << ": " << e.outcomes.back().status;
@@ -279,8 +278,7 @@ Request primer(const Request& row) {
   r.max_tokens = 1;
   r.cache_salt = row.cache_salt;
   r.prompt_table = row.prompt_table;
-  if (r.prompt_table && !r.prompt_table->extra_ids.empty())
-    r.prompt_table->extra_ids.resize(r.input_token_ids.size());
+  if (r.prompt_table) r.prompt_table->extra_ids.resize(r.input_token_ids.size());
   return r;
 }
 
