@@ -60,7 +60,7 @@ NEREID_API void nereid_executor_free(nereid_executor* executor);
 /* One request. `options_json`: an object with fields of Request (nereid/request.h) but
  * input_token_ids by their names; max_tokens is required:
  * {"max_tokens": 16, "streaming": true, "sampling": {"top_k": 20, "seed": 7}}. Times are in
- * milliseconds, pairs are arrays of two. */
+ * milliseconds, pairs are arrays of two, a prompt_table's values are numbers, rounded to bf16. */
 typedef struct nereid_request {
   const int32_t* input_token_ids;
   size_t num_input_tokens;
@@ -159,6 +159,7 @@ NEREID_API char* nereid_kv_cache_events_json(nereid_executor* executor);
 NEREID_API void nereid_string_free(char* text); /* NULL is fine */
 
 NEREID_API int32_t nereid_vocab_size(const nereid_executor* executor);
+NEREID_API int32_t nereid_embedding_width(const nereid_executor* executor);
 NEREID_API int32_t nereid_max_sequence_length(const nereid_executor* executor);
 
 /* Ids that the checkpoint's generation_config names as end ids: writes up to `room`, returns how

@@ -329,6 +329,10 @@ int32_t nereid_vocab_size(const nereid_executor* executor) {
   return executor->executor->vocab_size();
 }
 
+int32_t nereid_embedding_width(const nereid_executor* executor) {
+  return executor->executor->embedding_width();
+}
+
 int32_t nereid_max_sequence_length(const nereid_executor* executor) {
   return executor->executor->max_sequence_length();
 }

@@ -155,6 +155,7 @@ int main(int argc, char** argv) {
   expect_ok(nereid_executor_create(
       argv[1], "{\"num_threads\": 1, \"kv_cache\": {\"max_tokens\": 2048}}", &executor));
   EXPECT(nereid_vocab_size(executor) == 4096);
+  EXPECT(nereid_embedding_width(executor) == 256);
   EXPECT(nereid_max_sequence_length(executor) > 1000);
   EXPECT(nereid_default_end_ids(executor, ends, 8) == 2);
   test_errors(executor, argv[1]);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "capi/object_reader.h"
+#include "tensor/dtype.h"
 
 namespace nereid::capi {
 namespace {
@@ -145,6 +146,15 @@ void read_retention(ObjectReader& in, KvCacheRetentionConfig& c) {
   in.read("decode_duration", c.decode_duration);
 }
 
+// Its values are numbers here.
+void read_prompt_table(ObjectReader& in, PromptTable& t) {
+  std::vector<float> values;
+  in.read("values", values);
+  for (const float value : values) t.values.push_back(to_bf16(value).bits);
+  in.read("width", t.width);
+  in.read("extra_ids", t.extra_ids);
+}
+
 void read_request(ObjectReader& in, Request& r) {
   in.read("max_tokens", r.max_tokens);
   in.read("streaming", r.streaming);
@@ -154,6 +164,8 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("stop_words", r.stop_words);
   in.read("stop_strings", r.stop_strings);
   in.read("bad_words", r.bad_words);
+  in.read_object("prompt_table",
+                 [&](ObjectReader& inner) { read_prompt_table(inner, r.prompt_table.emplace()); });
   in.read("draft_token_ids", r.draft_token_ids);
   in.read_object("lora", [&](ObjectReader& inner) {
     LoraConfig& lora = r.lora.emplace();

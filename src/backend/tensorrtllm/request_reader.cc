@@ -29,11 +29,13 @@ StatusOr<int64_t> read_batch(const Request& request, const ReadContext& context)
   return batch;
 }
 
-// Any id must be accepted: clients that measure speed send random ones.
-void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size) {
+// Any id must be accepted: clients that measure speed send random ones. With a prompt table those
+// behind the vocabulary are its rows.
+void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size, bool has_table) {
+  const TokenId last = has_table ? std::numeric_limits<TokenId>::max() : vocab_size - 1;
   bool changed = false;
   for (TokenId& id : ids) {
-    const TokenId inside = std::clamp(id, 0, vocab_size - 1);
+    const TokenId inside = std::clamp(id, 0, last);
     changed = changed || inside != id;
     id = inside;
   }
@@ -45,6 +47,7 @@ void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size) {
 
 Status read_prompt(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(auto ids, item.values<int32_t>("input_ids"));
+  RETURN_IF_ERROR(read_prompt_table(item, ids->size(), out));
   if (item.batch() > 1) {
     ASSIGN_OR_RETURN(const auto length, item.scalar<int32_t>("input_lengths"));
     if (!length) return invalid_argument("input lengths tensor not provided");
@@ -56,7 +59,9 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
     return invalid_argument(
         "input 'input_ids' has no tokens, expected at least 1 (!mInputTokenIds.empty())");
   }
-  bring_into_vocabulary(*ids, context.vocab_size);
+  bring_into_vocabulary(*ids, context.vocab_size, out.prompt_table.has_value());
+  if (out.prompt_table && !out.prompt_table->extra_ids.empty())
+    out.prompt_table->extra_ids.resize(ids->size());
   out.input_token_ids = *std::move(ids);
   ASSIGN_OR_RETURN(const auto max_tokens, item.scalar<int32_t>("request_output_len"));
   if (!max_tokens) return invalid_argument("request_output_len is not present in the request");

@@ -26,9 +26,7 @@ class RefusalTest : public BackendTest {
  protected:
   static void SetUpTestSuite() {
     start(server_, dir_,
-          {{"encoder_input_features_data_type", "TYPE_FP16"},
-           {"prompt_embedding_table_data_type", "TYPE_FP16"},
-           {"max_beam_width", "2"}},
+          {{"encoder_input_features_data_type", "TYPE_FP16"}, {"max_beam_width", "2"}},
           declare_more);
   }
 
@@ -64,9 +62,6 @@ std::vector<Output> refused_inputs(char fill) {
           bytes_input("encoder_output_lengths", kInt, {1, 1}, fill),
           bytes_input("cross_attention_mask", kBool, {1, 3, 2}, fill),
           bytes_input("skip_cross_attn_blocks", kBool, {1, 1}, fill),
-          bytes_input("prompt_embedding_table", kHalf, {1, 2, 8}, fill),
-          bytes_input("prompt_table_extra_ids", kLong, {1, 3}, fill),
-          bytes_input("prompt_vocab_size", kInt, {1, 1}, fill),
           bytes_input("multimodal_embedding", kHalf, {1, 2, 8}, fill),
           bytes_input("multimodal_hashes", kInt, {1, 1, 8}, fill),
           bytes_input("multimodal_positions", kInt, {1, 2}, fill),

@@ -1,0 +1,86 @@
+// The prompt table of a tensorrt_llm request: prompt_embedding_table and prompt_table_extra_ids.
+// The table's shape says what prompt_vocab_size repeats.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "backend/tensorrtllm/tensor_fields.h"
+#include "tensor/dtype.h"
+
+namespace nereid::backend {
+namespace {
+
+template <class T>
+void append_as_bf16(std::string_view bytes, std::vector<uint16_t>& out) {
+  T value;
+  out.reserve(bytes.size() / sizeof(T));
+  for (size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
+    std::memcpy(&value, bytes.data() + at, sizeof(T));
+    if constexpr (std::is_same_v<T, BF16>)
+      out.push_back(value.bits);
+    else if constexpr (std::is_same_v<T, F16>)
+      out.push_back(to_bf16(to_float(value)).bits);
+    else
+      out.push_back(to_bf16(value).bits);
+  }
+}
+
+StatusOr<std::vector<uint16_t>> read_rows(const InputView& view) {
+  std::vector<uint16_t> rows;
+  switch (view.datatype) {
+    case TRITONSERVER_TYPE_BF16:
+      append_as_bf16<BF16>(view.bytes, rows);
+      return rows;
+    case TRITONSERVER_TYPE_FP16:
+      append_as_bf16<F16>(view.bytes, rows);
+      return rows;
+    case TRITONSERVER_TYPE_FP32:
+      append_as_bf16<float>(view.bytes, rows);
+      return rows;
+    default:
+      return invalid_argument(
+          "input 'prompt_embedding_table' is of type {}, expected FP16, BF16 or FP32",
+          TRITONSERVER_DataTypeString(view.datatype));
+  }
+}
+
+// What belongs to a table and comes without one must say nothing.
+Status refuse_without_table(const Item& item) {
+  ASSIGN_OR_RETURN(const auto extra_ids, item.values<uint64_t>("prompt_table_extra_ids"));
+  const bool has_ids =
+      extra_ids && std::ranges::any_of(*extra_ids, [](uint64_t id) { return id != 0; });
+  ASSIGN_OR_RETURN(const auto size, item.scalar<int32_t>("prompt_vocab_size"));
+  if (!has_ids && size.value_or(0) == 0) return ok();
+  return invalid_argument("input '{}' comes without input 'prompt_embedding_table'",
+                          has_ids ? "prompt_table_extra_ids" : "prompt_vocab_size");
+}
+
+}  // namespace
+
+Status read_prompt_table(const Item& item, size_t num_ids, nereid::Request& out) {
+  if (item.lacks("prompt_embedding_table") && item.lacks("prompt_table_extra_ids") &&
+      item.lacks("prompt_vocab_size"))
+    return ok();
+  ASSIGN_OR_RETURN(const auto view, item.input("prompt_embedding_table"));
+  if (!view || view->bytes.empty()) return refuse_without_table(item);
+  const Shape& shape = view->shape;
+  if (shape.size() != 3 || shape[0] != 1 || shape[2] > std::numeric_limits<int32_t>::max())
+    return invalid_argument(
+        "input 'prompt_embedding_table' has the shape [{}], expected [1, rows, width of the "
+        "model's embeddings]",
+        fmt::join(shape, ", "));
+  PromptTable& table = out.prompt_table.emplace();
+  table.width = static_cast<int32_t>(shape[2]);
+  ASSIGN_OR_RETURN(table.values, read_rows(*view));
+  ASSIGN_OR_RETURN(auto extra_ids, item.values<uint64_t>("prompt_table_extra_ids"));
+  if (!extra_ids || extra_ids->empty()) return ok();
+  if (extra_ids->size() != num_ids)
+    return invalid_argument(
+        "inputTokenExtraIds vector size ({}) must be the same as input token vector size ({}). "
+        "(input 'prompt_table_extra_ids')",
+        extra_ids->size(), num_ids);
+  table.extra_ids = *std::move(extra_ids);
+  return ok();
+}
+
+}  // namespace nereid::backend
