@@ -12,6 +12,15 @@
 
 namespace nereid::runtime::exactness {
 
+// Task ids 1 and 2, with places on the device for both.
+inline void add_adapters(ExecutorConfig& c) {
+  constexpr int32_t kModuleLayers = 42;  // of the shipped model
+  const std::filesystem::path dir = std::filesystem::path(NEREID_SOURCE_DIR) / "tests/adapters";
+  c.enable_lora = true;
+  c.lora_directories = {{1, dir / "upper"}, {2, dir / "thanks"}};
+  c.peft_cache.num_device_module_layers = 2 * kModuleLayers;
+}
+
 inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir,
                                           ExecutorConfig& config) {
   ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));

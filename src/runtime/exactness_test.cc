@@ -79,12 +79,7 @@ ExecutorConfig plain() {
   c.kv_cache.tokens_per_block = kBlock;
   c.kv_cache.max_tokens = 8192;
   c.max_beam_width = 16;
-  c.enable_lora = true;
-  for (const char* name : {"upper", "thanks"})
-    c.lora_directories.push_back(
-        {c.lora_directories.size() + 1,
-         std::filesystem::path(NEREID_SOURCE_DIR) / "tests/adapters" / name});
-  c.peft_cache.num_device_module_layers = 2 * 42;  // as many as there are adapters
+  add_adapters(c);
   c.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_exactness_test";
   return c;
 }

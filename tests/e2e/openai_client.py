@@ -179,6 +179,18 @@ def chat():
     assert with_tools.usage.prompt_tokens > whole.usage.prompt_tokens, "tools must reach the template"
 
 
+def adapters():
+    def say(model):
+        answer = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=32, temperature=0)
+        assert answer.model == model, answer
+        return answer.choices[0].message.content
+
+    plain, upper = say(MODEL), say("upper")
+    assert upper == upper.upper() and plain != plain.upper(), (plain, upper)
+    assert say(MODEL) == plain, "nothing computed for the adapter is reused without it"
+    assert client.models.retrieve("upper").model_dump()["parent"] == MODEL
+
+
 def errors():
     create, chat_create = client.completions.create, client.chat.completions.create
     e = expect(openai.BadRequestError, "max_tokens", create, model=MODEL, prompt="x", max_tokens=-1)
@@ -199,7 +211,7 @@ def errors():
 
 
 def main():
-    assert [m.id for m in client.models.list()] == [MODEL]
+    assert [m.id for m in client.models.list()] == [MODEL, "upper"]
     assert client.models.retrieve(MODEL).id == MODEL
     loaded_tokenizer()
     text = completions()
@@ -210,6 +222,7 @@ def main():
     beams()
     penalties()
     chat()
+    adapters()
     errors()
     print("openai: completions, chat, streams and errors as the client expects")
 

@@ -73,6 +73,8 @@ constexpr Parameter kTensorrtLlm[] = {
      "requests are taken as they come, nothing polls"},
     {"cross_kv_cache_fraction", "cross_kv_cache_fraction", Kind::kText, Use::kNone, 0, 0, "", false,
      "only encoder-decoder models have a second cache, and none is served"},
+    {"enable_lora", "enable_lora", Kind::kBoolean},
+    {"lora_modules", "lora_modules"},
     {"lora_cache_optimal_adapter_size", "lora_cache_optimal_adapter_size", Kind::kInteger,
      Use::kActs, 1, kMaxInt},
     {"lora_cache_max_adapter_size", "lora_cache_max_adapter_size", Kind::kInteger, Use::kActs, 1,

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "backend/common/check_parameters.h"
+#include "backend/parameters/lora_modules.h"
 #include "backend/tensorrtllm/model.h"
 
 namespace nereid::backend {
@@ -126,8 +127,15 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
   return ok();
 }
 
-// What is read here is checked (and for now refused) by the runtime.
-Status read_peft_cache(const ModelSettings& settings, PeftCacheConfig& out) {
+// What is read here is checked by the runtime.
+Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
+  const auto modules = parse_lora_modules(settings.parameter("lora_modules").value_or(""));
+  if (!modules.ok())
+    return annotate(modules.status(), fmt::format("model '{}': parameter", settings.name));
+  for (const LoraModule& module : *modules)
+    config.lora_directories.push_back({module.task_id, module.folder});
+  ASSIGN_OR_RETURN(config.enable_lora, settings.boolean("enable_lora", !modules->empty()));
+  PeftCacheConfig& out = config.peft_cache;
   RETURN_IF_ERROR(integer(settings, "lora_cache_optimal_adapter_size", out.optimal_adapter_size));
   RETURN_IF_ERROR(integer(settings, "lora_cache_max_adapter_size", out.max_adapter_size));
   ASSIGN_OR_RETURN(out.device_cache_fraction,
@@ -192,7 +200,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(integer(settings, "memory_bytes", config.memory_bytes));
   RETURN_IF_ERROR(read_scheduler(settings, config.scheduler));
   RETURN_IF_ERROR(read_kv_cache(settings, config.kv_cache));
-  RETURN_IF_ERROR(read_peft_cache(settings, config.peft_cache));
+  RETURN_IF_ERROR(read_lora(settings, config));
   RETURN_IF_ERROR(integer(settings, "max_num_sequences", config.max_batch_size));
   RETURN_IF_ERROR(integer(settings, "max_beam_width", config.max_beam_width));
   RETURN_IF_ERROR(check_decoding_mode(settings, config));

@@ -2,6 +2,7 @@
 // them: preprocessing always sends one, and decoder-only models ignore it.
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "backend/tensorrtllm/tensor_fields.h"
 
@@ -25,12 +26,12 @@ constexpr std::string_view kRefused[] = {"draft_logits",
                                          "multimodal_lengths",
                                          "mrope_rotary_cos_sin",
                                          "mrope_position_deltas",
-                                         "lora_task_id",
-                                         "lora_weights",
-                                         "lora_config",
                                          "guided_decoding_guide_type",
                                          "guided_decoding_guide",
                                          "context_phase_params"};
+
+// The same, for a model that takes no adapters.
+constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config"};
 
 bool says_no(const InputView& view) {
   if (view.bytes.empty()) return true;
@@ -45,15 +46,22 @@ bool says_no(const InputView& view) {
          std::all_of(view.bytes.begin(), view.bytes.end(), [](char c) { return c == 0; });
 }
 
-}  // namespace
-
-Status refuse_unsupported(const Request& request) {
-  for (const std::string_view name : kRefused) {
+Status refuse(const Request& request, std::span<const std::string_view> names,
+              std::string_view why) {
+  for (const std::string_view name : names) {
     if (request.lacks(name)) continue;
     ASSIGN_OR_RETURN(const auto view, request.input(name));
-    if (view && !says_no(*view)) return unsupported("input '{}' is not supported", name);
+    if (view && !says_no(*view)) return unsupported("input '{}' is not supported{}", name, why);
   }
   return ok();
+}
+
+}  // namespace
+
+Status refuse_unsupported(const Request& request, const ReadContext& context) {
+  RETURN_IF_ERROR(refuse(request, kRefused, ""));
+  if (context.takes_adapters) return ok();
+  return refuse(request, kLora, ": the model takes no adapters (parameter enable_lora)");
 }
 
 Status refuse_request_type(const Request& request) {

@@ -176,6 +176,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_output_config(item, r.sampling, r.streaming, r.output));
   RETURN_IF_ERROR(read_biases(item, context, r));
   RETURN_IF_ERROR(read_drafts(item, r));
+  if (context.takes_adapters) RETURN_IF_ERROR(read_lora(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend puts the prompt in front itself
@@ -187,7 +188,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
 StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request& request,
                                                                   const ReadContext& context) {
   RETURN_IF_ERROR(refuse_request_type(request));
-  RETURN_IF_ERROR(refuse_unsupported(request));
+  RETURN_IF_ERROR(refuse_unsupported(request, context));
   ASSIGN_OR_RETURN(const int64_t batch, read_batch(request, context));
   std::vector<GenerationRequest> out;
   for (int64_t i = 0; i < batch; ++i) {

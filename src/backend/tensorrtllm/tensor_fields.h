@@ -58,8 +58,12 @@ Status read_prompt_table(const Item& item, size_t num_ids, nereid::Request& out)
 // retention_*; nullopt without retention_token_range_starts and decode values.
 StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item);
 
-// Unimplemented, naming the first input or request type that asks for what later releases bring.
-Status refuse_unsupported(const Request& request);
+// lora_task_id, lora_weights, lora_config. A task id of 0 alone is none.
+Status read_lora(const Item& item, nereid::Request& out);
+
+// Unimplemented, naming the first input or request type that asks for what later releases bring, or
+// for adapters where the model takes none.
+Status refuse_unsupported(const Request& request, const ReadContext& context);
 Status refuse_request_type(const Request& request);
 
 }  // namespace nereid::backend

@@ -79,7 +79,8 @@ std::vector<Output> refused_inputs(char fill) {
 TEST_F(RefusalTest, EveryInputOfLaterReleasesIsNamed) {
   for (const Output& input : refused_inputs('\1')) {
     const auto got = with({input});
-    EXPECT_EQ(message(got.status), fmt::format("input '{}' is not supported", input.name));
+    EXPECT_THAT(message(got.status),
+                testing::StartsWith(fmt::format("input '{}' is not supported", input.name)));
     EXPECT_EQ(got.status.code(), absl::StatusCode::kUnimplemented) << input.name;
   }
 }

@@ -11,6 +11,7 @@
 
 #include <fmt/ranges.h>
 
+#include "backend/parameters/lora_modules.h"
 #include "backend/parameters/parameters.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -41,6 +42,9 @@ struct ServeOptions {
   std::string port_file;
   ServerProcessOptions process;
   AccessFlags access;
+  bool enable_lora = false;
+  std::vector<std::string> lora;  // name=DIR
+  int32_t max_lora_rank = 64;
   int32_t exit_timeout_seconds = 30;
 };
 
@@ -60,6 +64,24 @@ StatusOr<std::filesystem::path> find_tokenizer(const std::filesystem::path& mode
       "there are no text models and no OpenAI endpoints",
       dir.string(), kTokenModel);
   return std::filesystem::path();
+}
+
+// "name=DIR;name=DIR" for the template.
+StatusOr<std::string> lora_modules(const ServeOptions& options) {
+  std::string text;
+  for (const std::string& module : options.lora) {
+    if (module.find(';') != std::string::npos)
+      return invalid_argument("--lora: '{}' has a ';'", module);
+    ASSIGN_OR_RETURN(const auto parsed, backend::parse_lora_modules(module));
+    if (parsed.empty() || parsed[0].name == options.model_name)
+      return invalid_argument("--lora: '{}' is not name=DIR with a name other than the model's",
+                              module);
+    std::error_code error;
+    const auto folder = std::filesystem::absolute(parsed[0].folder, error);
+    text += fmt::format("{}{}={}", text.empty() ? "" : ";", parsed[0].name, folder.string());
+  }
+  RETURN_IF_ERROR(backend::parse_lora_modules(text).status());
+  return text;
 }
 
 // What the templates need to know about this model and these flags; empty = the template's default.
@@ -127,6 +149,12 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
     for (const auto& parameter : backend::parameters_of(backend)) {
       values.emplace(parameter.placeholder, "");
     }
+  }
+  ASSIGN_OR_RETURN(const std::string modules, lora_modules(options));
+  if (options.enable_lora || !modules.empty()) {
+    values["enable_lora"] = "true";
+    values["lora_modules"] = escape_text(modules);
+    values["lora_cache_max_adapter_size"] = number(options.max_lora_rank);
   }
   if (kv.max_attention_window > 0) {
     values["max_attention_window_size"] = number(kv.max_attention_window);
@@ -267,6 +295,23 @@ void declare_access(CLI::App& command, ServeOptions& options) {
                      "PEM: clients must show a certificate that it has signed");
 }
 
+void declare_lora(CLI::App& command, ServeOptions& options) {
+  CLI::Option* const with =
+      command.add_option("--lora", options.lora,
+                         "name=DIR: a LoRA adapter, a PEFT folder, which OpenAI requests name as "
+                         "their model; may be repeated");
+  CLI::Option* const enable = command.add_flag("--enable-lora", options.enable_lora,
+                                               "requests may bring adapters (lora_weights)");
+  command
+      .add_option("--max-lora-rank", options.max_lora_rank,
+                  "largest rank of an adapter; the device has memory for it in each place")
+      ->check(CLI::Range(1, 512))
+      ->capture_default_str()
+      ->check([with, enable](const std::string&) -> std::string {
+        return with->count() + enable->count() > 0 ? "" : "needs --lora or --enable-lora";
+      });
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, int& exit_code) {
@@ -304,6 +349,7 @@ void add_serve(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
       ->capture_default_str();
   declare_access(*command, *options);
+  declare_lora(*command, *options);
   command->add_flag("--allow-client-shm", options->process.allow_client_shm,
                     "clients may name shared memory of this machine");
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")

@@ -29,7 +29,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
   Chat(ExchangePtr exchange, LanguageModelPtr model, ChatRequest request)
       : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
     envelope_.id = random_id("chatcmpl-");
-    envelope_.model = model_->id;
+    const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
+    envelope_.model = adapter ? adapter->name : model_->id;
   }
 
   // The prompt's tokens. On any thread, before start().
@@ -216,6 +217,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   auto& parsed = std::get<ChatRequest>(request);
   auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))
+    parsed.common.sampling.lora_task_id = adapter->task_id;
   auto chat =
       std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
   if (auto error = chat->read_prompt()) return *std::move(error);

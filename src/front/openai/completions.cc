@@ -25,7 +25,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Completion(ExchangePtr exchange, LanguageModelPtr model, CompletionRequest request)
       : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
     envelope_.id = random_id("cmpl-");
-    envelope_.model = model_->id;
+    const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
+    envelope_.model = adapter ? adapter->name : model_->id;
   }
 
   // The prompts' tokens. On any thread, before start().
@@ -211,6 +212,8 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
   auto& parsed = std::get<CompletionRequest>(request);
   auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))
+    parsed.common.sampling.lora_task_id = adapter->task_id;
   auto completion =
       std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
   if (auto error = completion->read_prompts()) return *std::move(error);

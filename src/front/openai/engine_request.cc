@@ -196,6 +196,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
     inputs.unless(0, "num_top_log_probs", static_cast<int32_t>(s.num_top_log_probs));
   }
   if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
+  if (s.lora_task_id) inputs.scalar("lora_task_id", *s.lora_task_id);
   if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
   RETURN_IF_ERROR(inputs.status());
   return spec;

@@ -18,6 +18,14 @@ json::object model_card(const LanguageModel& model, int64_t created) {
           {"max_model_len", model.max_seq_len}};
 }
 
+json::object adapter_card(const LanguageModel& model, const backend::LoraModule& adapter,
+                          int64_t created) {
+  json::object card = model_card(model, created);
+  card["id"] = adapter.name;
+  card["parent"] = model.id;
+  return card;
+}
+
 Response json_response(const json::value& value) {
   std::string body;
   append_json(body, value);
@@ -29,6 +37,8 @@ Response list_models(LanguageModelCache& models, int64_t created) {
   const auto model = models.get();
   if (model.ok()) {
     data.push_back(model_card(**model, created));
+    for (const backend::LoraModule& adapter : (*model)->adapters)
+      data.push_back(adapter_card(**model, adapter, created));
   } else if (model.status().code() != absl::StatusCode::kUnavailable) {
     return openai_error(api_error(model.status()));
   }
@@ -39,7 +49,10 @@ Response show_model(LanguageModelCache& models, int64_t created, const Request& 
   const auto id = percent_decode(request.param("id"));
   const auto model = find_model(models, id.value_or("%"));
   if (const auto* error = std::get_if<ApiError>(&model)) return openai_error(*error);
-  return json_response(model_card(*std::get<LanguageModelPtr>(model), created));
+  const LanguageModel& found = *std::get<LanguageModelPtr>(model);
+  const backend::LoraModule* const adapter = found.adapter(id.value_or("%"));
+  return json_response(adapter ? adapter_card(found, *adapter, created)
+                               : model_card(found, created));
 }
 
 }  // namespace
@@ -92,7 +105,8 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
                                                     std::string_view requested) {
   auto model = models.get();
   if (!model.ok()) return api_error(model.status());
-  if (!(*model)->answers_to(requested) && !models.leads_to_engine(requested)) {
+  if (!(*model)->adapter(requested) && !(*model)->answers_to(requested) &&
+      !models.leads_to_engine(requested)) {
     return ApiError{
         404,
         fmt::format("The model '{}' does not exist; this server has '{}'", requested, (*model)->id),

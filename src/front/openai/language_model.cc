@@ -117,6 +117,11 @@ std::string_view last_component(std::string_view path) {
 
 }  // namespace
 
+const backend::LoraModule* LanguageModel::adapter(std::string_view requested) const {
+  const auto found = std::ranges::find(adapters, requested, &backend::LoraModule::name);
+  return found == adapters.end() ? nullptr : &*found;
+}
+
 bool LanguageModel::answers_to(std::string_view requested) const {
   return requested.empty() || requested == id || last_component(requested) == last_component(id);
 }
@@ -155,6 +160,8 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
   model->decoupled = read_decoupled(engine_config);
+  ASSIGN_OR_RETURN(model->adapters,
+                   backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
   const auto text_config = read_config(server, names.text);
   if (text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/parameters/lora_modules.h"
 #include "base/status.h"
 #include "front/bridge/model_info.h"
 #include "text/chat_template.h"
@@ -27,6 +28,11 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;  // generation_config, config or tokenizer_config; first is end_id
   int64_t max_seq_len = 0;       // prompt and output tokens
   size_t max_token_bytes = 1;    // of the text that a token stands for
+
+  std::vector<backend::LoraModule> adapters;  // which requests name as their model
+
+  // Null: this names no adapter.
+  const backend::LoraModule* adapter(std::string_view requested) const;
 
   // Served id, its last path component, any path that ends in it, or nothing.
   bool answers_to(std::string_view requested) const;

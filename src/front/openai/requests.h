@@ -44,6 +44,7 @@ struct SamplingOptions {
   int64_t num_top_log_probs = 0;  // likeliest tokens at each position
   std::optional<double> priority;
   std::string cache_salt;
+  std::optional<uint64_t> lora_task_id;  // of the adapter that the model's name stands for
 
   // Tokens can be handed on as they come: what is returned does not depend on later ones.
   bool can_stream() const { return !use_beam_search && best_of == n; }

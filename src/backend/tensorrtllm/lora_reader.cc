@@ -1,0 +1,56 @@
+// The tensors of an adapter.
+#include <cstring>
+
+#include "backend/tensorrtllm/tensor_fields.h"
+#include "tensor/dtype.h"
+
+namespace nereid::backend {
+namespace {
+
+template <class T>
+std::vector<float> floats_of(std::string_view bytes) {
+  std::vector<float> out;
+  out.reserve(bytes.size() / sizeof(T));
+  for (size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
+    T x;
+    std::memcpy(&x, bytes.data() + i, sizeof(T));
+    if constexpr (std::is_same_v<T, float>)
+      out.push_back(x);
+    else
+      out.push_back(to_float(x));
+  }
+  return out;
+}
+
+}  // namespace
+
+Status read_lora(const Item& item, nereid::Request& out) {
+  ASSIGN_OR_RETURN(const auto id, item.scalar<uint64_t>("lora_task_id"));
+  ASSIGN_OR_RETURN(const auto weights, item.input("lora_weights"));
+  ASSIGN_OR_RETURN(auto config, item.values<int32_t>("lora_config"));
+  const bool has_weights = weights && !weights->bytes.empty();
+  const bool has_config = config && !config->empty();
+  if (!has_weights && !has_config && id.value_or(0) == 0) return ok();
+  if (!id) return invalid_argument("input 'lora_weights' needs 'lora_task_id'");
+  if (has_weights != has_config)
+    return invalid_argument("inputs 'lora_weights' and 'lora_config' come together");
+  LoraConfig& lora = out.lora.emplace();
+  lora.task_id = *id;
+  if (!has_weights) return ok();
+  ASSIGN_OR_RETURN(const auto shape, item.input("lora_config"));
+  if (shape->shape.empty() || shape->shape.back() != 3)
+    return invalid_argument("input 'lora_config' has not 3 columns: module id, layer, rank");
+  lora.config = *std::move(config);
+  if (weights->datatype == TRITONSERVER_TYPE_FP16)
+    lora.weights = floats_of<F16>(weights->bytes);
+  else if (weights->datatype == TRITONSERVER_TYPE_BF16)
+    lora.weights = floats_of<BF16>(weights->bytes);
+  else if (weights->datatype == TRITONSERVER_TYPE_FP32)
+    lora.weights = floats_of<float>(weights->bytes);
+  else
+    return invalid_argument("input 'lora_weights' is {}, expected FP16, BF16 or FP32",
+                            TRITONSERVER_DataTypeString(weights->datatype));
+  return ok();
+}
+
+}  // namespace nereid::backend

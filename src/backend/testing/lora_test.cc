@@ -1,0 +1,78 @@
+// Adapters through the server: loaded at start, brought by requests, refused by name.
+#include "backend/testing/feature_fixture.h"
+
+namespace nereid::backend {
+namespace {
+
+constexpr uint64_t kNamed = uint64_t{1} << 63;  // the first of lora_modules
+
+class LoraTest : public FeatureTest {
+ protected:
+  static Output task_id(uint64_t id) {
+    return {"lora_task_id",
+            TRITONSERVER_TYPE_UINT64,
+            {1, 1},
+            std::string(reinterpret_cast<const char*>(&id), sizeof(id))};
+  }
+  // Of rank 1, on the queries of layer 0: the half-precision number `bits` everywhere.
+  static Output weights(uint16_t bits) {
+    std::string bytes;
+    for (int i = 0; i < 2 * 256; ++i) {
+      bytes += static_cast<char>(bits & 0xff);
+      bytes += static_cast<char>(bits >> 8);
+    }
+    return {"lora_weights", TRITONSERVER_TYPE_FP16, {1, 1, 512}, std::move(bytes)};
+  }
+  static Output config(int32_t module = 1, int32_t layer = 0, int32_t rank = 1) {
+    return make_output("lora_config", {1, 1, 3}, Ids{module, layer, rank});
+  }
+  static Conversation ask_with(TRITONSERVER_Server* server, std::vector<Output> more) {
+    more.push_back(
+        ids_input("input_ids", {2, 307, 204, 394, 296, 1350, 1039, 36, 3, 204, 2, 309, 204}));
+    more.push_back(int_input("input_lengths", 13));
+    more.push_back(int_input("request_output_len", 8));
+    more.push_back(bool_input("exclude_input_in_output", true));
+    return Talk(server, "tensorrt_llm", std::move(more)).wait();
+  }
+};
+
+TEST_F(LoraTest, RequestsNameAdaptersAndBringThem) {
+  const std::string dir = NEREID_SOURCE_DIR "/tests/adapters/";
+  TRITONSERVER_Server* server = nullptr;
+  fs::path repository;
+  start(server, repository,
+        {{"lora_modules", "upper=" + dir + "upper;thanks=" + dir + "thanks"},
+         {"lora_cache_max_adapter_size", "16"}});
+  const auto tokens = [&](std::vector<Output> more) {
+    const Conversation got = ask_with(server, std::move(more));
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return got.status.ok() ? tokens_of(got) : Ids();
+  };
+  const auto refusal = [&](std::vector<Output> more) {
+    return std::string(message(ask_with(server, std::move(more)).status));
+  };
+  const Ids plain = tokens({});
+  EXPECT_EQ(tokens({task_id(kNamed)}), (Ids{50, 2785, 669, 42, 3003, 914, 51, 1366}));  // a golden
+  EXPECT_EQ(tokens({task_id(0)}), plain);
+  constexpr uint16_t kOne = 0x3c00, kTwo = 0x4000;
+  EXPECT_THAT(refusal({task_id(7)}), HasSubstr("task id 7 is not in the cache of 2 adapters"));
+  const Ids brought = tokens({task_id(7), weights(kOne), config()});
+  EXPECT_NE(brought, plain);
+  EXPECT_EQ(tokens({task_id(7)}), brought);
+  EXPECT_EQ(tokens({task_id(8), weights(0), config()}), plain);
+  EXPECT_THAT(refusal({task_id(7), weights(kTwo), config()}), HasSubstr("has other weights"));
+  EXPECT_THAT(refusal({task_id(9), weights(kOne)}), HasSubstr("come together"));
+  EXPECT_THAT(refusal({weights(kOne), config()}), HasSubstr("needs 'lora_task_id'"));
+  EXPECT_THAT(refusal({task_id(9), weights(kOne), config(1, 0, 17)}),
+              HasSubstr("rank 17 is not in [1, 16]"));
+  EXPECT_THAT(refusal({task_id(9), weights(kOne), config(1, 6)}), HasSubstr("in layer 6"));
+  EXPECT_EQ(tokens({}), plain);
+}
+
+TEST_F(LoraTest, AModelThatTakesNoneSaysSo) {
+  EXPECT_THAT(message(ask_with(server_, {task_id(7)}).status),
+              HasSubstr("input 'lora_task_id' is not supported: the model takes no adapters"));
+}
+
+}  // namespace
+}  // namespace nereid::backend
