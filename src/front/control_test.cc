@@ -282,6 +282,40 @@ TEST_F(ControlTest, OneHostOnly) {
   EXPECT_EQ(reply.json().at("error").as_string(), "malformed HTTP request: more than one Host");
 }
 
+TEST_F(ControlTest, RegionsHaveBounds) {
+  start({});
+  const std::string key = fmt::format("/nereid-bounds-{}", ::getpid());
+  const int fd = shm_open(key.c_str(), O_CREAT | O_RDWR, 0600);
+  ASSERT_EQ(ftruncate(fd, 64), 0);
+  const auto add = [&](int offset, int size) {
+    return post("/v2/systemsharedmemory/region/r/register",
+                fmt::format(R"({{"key":"{}","offset":{},"byte_size":{}}})", key, offset, size));
+  };
+  for (const auto& [offset, size] : {std::pair(0, 65), {1, 64}, {64, 1}, {65, 0}}) {
+    const Reply reply = add(offset, size);
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_NE(
+        reply.body.find("failed to register shared memory region '" + key + "': invalid args"),
+        reply.body.npos)
+        << reply.body;
+  }
+  EXPECT_EQ(add(0, 64).status, 200);
+  for (const auto& [offset, error] :
+       {std::pair(64, "Invalid offset for shared memory region: 'r'"),
+        {60, "Invalid offset + byte size for shared memory region"}}) {
+    const Reply reply = post(
+        "/v2/models/types/infer",
+        fmt::format(R"({{"inputs":[{{"name":"count","shape":[1,2],"datatype":"INT32","parameters":
+                         {{"shared_memory_region":"r","shared_memory_offset":{},
+                           "shared_memory_byte_size":8}}}}]}})",
+                    offset));
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_NE(reply.body.find(error), reply.body.npos) << reply.body;
+  }
+  close(fd);
+  shm_unlink(key.c_str());
+}
+
 // The client takes its memory away between registration and request.
 TEST_F(ControlTest, ARegionThatShrinksFailsTheRequest) {
   start({});

@@ -25,6 +25,7 @@ void FakeTriton::reset() {
   max_tokens_now = INT_MAX;
   max_seq_len = 64;
   queue_full = false;
+  types_is_decoupled = false;
   num_cancelled = 0;
   num_sent = 0;
   tokenizer_hash.clear();
@@ -138,8 +139,10 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
 TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server*,
                                                                   const char* name, int64_t version,
                                                                   uint32_t* flags, void**) {
-  *flags = std::string(name) == FakeTriton::get().engine_name ? TRITONSERVER_TXN_DECOUPLED
-                                                              : TRITONSERVER_TXN_ONE_TO_ONE;
+  const FakeTriton& fake = FakeTriton::get();
+  const bool is_decoupled =
+      name == fake.engine_name || (std::string(name) == "types" && fake.types_is_decoupled);
+  *flags = is_decoupled ? TRITONSERVER_TXN_DECOUPLED : TRITONSERVER_TXN_ONE_TO_ONE;
   return check_model(name, version);
 }
 TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server*, uint32_t,

@@ -37,6 +37,7 @@ struct FakeTriton {
   std::atomic<int> max_seq_len{64};
   std::atomic<bool> ready{true};
   std::atomic<bool> queue_full{false};
+  std::atomic<bool> types_is_decoupled{false};
   std::atomic<int> num_cancelled{0};
   std::atomic<int> num_live{0};       // request objects that exist
   std::atomic<int> num_responses{0};  // response objects that exist

@@ -322,7 +322,18 @@ TEST_F(GrpcSocketTest, TracesOfUnaryCallsHaveTheTimesOfReadingAndSending) {
                                                    "GRPC_SEND_START", "GRPC_SEND_END"));
 }
 
+// The core lets a model send more than it says; only the first response counts.
+TEST_F(GrpcSocketTest, AModelThatAnswersOnceIsHeardOnce) {
+  const TraceScratch scratch("grpc_once_trace");
+  options_.tracer = scratch.tracer();
+  start();
+  EXPECT_EQ(connect()->call("/inference.GRPCInferenceService/ModelStreamInfer", infer_message(3)),
+            "0");
+  EXPECT_THAT(scratch.events("GRPC_SEND"), ElementsAre("GRPC_SEND_START", "GRPC_SEND_END"));
+}
+
 TEST_F(GrpcSocketTest, TracesOfStreamsHaveTheTimesOfEachAnswer) {
+  FakeTriton::get().types_is_decoupled = true;
   const TraceScratch scratch("grpc_stream_trace");
   options_.tracer = scratch.tracer();
   start();

@@ -1,6 +1,7 @@
 // ModelStreamInfer; see infer.h.
 #include <deque>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/request_flags.h"
@@ -88,6 +89,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     if (call_->is_open()) answer(key, ticket, reply);
     if (!final) return;
     running_.erase(key);
+    answered_.erase(key);
     --num_running_;
     complete(key);
     if (num_running_ + 1 == kMaxInFlight) call_->pause(false);
@@ -101,6 +103,8 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     }
     // A final flag alone is told to those who asked.
     if (reply.empty && !(ticket.empty_final && ticket.decoupled)) return;
+    // Of a model that answers once the first response counts.
+    if (!ticket.decoupled && !answered_.insert(key).second) return;
     StatusOr<std::string> message = format_stream_response(reply, ticket);
     if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_START");
     write(key, *std::move(message));
@@ -146,7 +150,8 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   uint64_t next_key_ = 0;
   size_t num_running_ = 0;
   std::map<uint64_t, std::shared_ptr<InferenceCall>> running_;
-  std::deque<Ordered> order_;  // requests whose answers keep their order, the first one is open
+  std::set<uint64_t> answered_;  // of them, those of models that answer once
+  std::deque<Ordered> order_;    // requests whose answers keep their order, the first one is open
 };
 
 }  // namespace

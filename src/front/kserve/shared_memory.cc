@@ -31,8 +31,10 @@ StatusOr<std::shared_ptr<GuardedRegion>> map_region(const std::string& key, uint
   if (byte_size == 0 || offset > total || byte_size > total - offset) {
     ::close(fd);
     return invalid_argument(
-        "Invalid shared memory region: '{}': {} bytes from {} are not in its {}", key, byte_size,
-        offset, total);
+        "failed to register shared memory region '{}': invalid args: {} bytes from {} are not in "
+        "its "
+        "{}",
+        key, byte_size, offset, total);
   }
   auto region = GuardedRegion::map(fd, offset, byte_size);
   ::close(fd);
@@ -146,7 +148,7 @@ StatusOr<ExternalMemory> SharedMemory::find(const std::string& name, uint64_t of
     return not_found("Unable to find shared memory region: '{}'", name);
   }
   const Region& r = it->second;
-  if (offset > r.byte_size) {
+  if (offset >= r.byte_size) {
     return invalid_argument("Invalid offset for shared memory region: '{}'", name);
   }
   if (byte_size > r.byte_size - offset) {

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "base/log.h"
+
 namespace nereid::server {
 namespace {
 
@@ -17,10 +19,14 @@ Status set_switch(std::string_view setting, std::string_view value, bool& out) {
   return ok();
 }
 
+// What follows a number is left out, as the stock server does, with a warning.
 bool parse_fraction(std::string_view text, double& out) {
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), out);
-  return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && out >= 0 &&
-         out <= 1;
+  if (parsed.ec != std::errc() || out < 0 || out > 1) return false;
+  if (parsed.ptr != text.data() + text.size()) {
+    log_warn("metrics setting 'summary_quantiles': '{}' is read as {}", text, out);
+  }
+  return true;
 }
 
 Status set_quantiles(std::string_view value, std::vector<SummaryQuantile>& out) {

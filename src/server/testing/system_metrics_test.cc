@@ -37,6 +37,9 @@ TEST(MetricsConfig, Settings) {
   EXPECT_TRUE(set_metrics_config(c, "summary_quantiles", "0.5:0.05,0.75:0.01").ok());
   ASSERT_EQ(c.quantiles.size(), 2u);
   EXPECT_EQ(c.quantiles[1].quantile, 0.75);
+  MetricsConfig lenient;  // as the stock server takes it
+  EXPECT_TRUE(set_metrics_config(lenient, "summary_quantiles", "0.1:0.0.1").ok());
+  EXPECT_EQ(lenient.quantiles[0].error, 0.0);
   for (const auto& [setting, value] :
        std::vector<std::pair<std::string, std::string>>{{"summary_latencies", "maybe"},
                                                         {"summary_quantiles", "0.5"},
