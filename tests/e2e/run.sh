@@ -58,6 +58,7 @@ step() {
 step "$here/routes.sh"
 step "$python" "$here/kserve_client.py"
 step "$python" "$here/openai_client.py"
+step "$python" "$here/structured_output.py"
 step "$python" "$here/concurrency.py"
 step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 stop_server

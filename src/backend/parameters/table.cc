@@ -96,7 +96,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"enable_trt_overlap", "enable_trt_overlap", Kind::kText, Use::kNone, 0, 0, "", false,
      "enable_overlap takes its place"},
     {"xgrammar_tokenizer_info_path", "xgrammar_tokenizer_info_path", Kind::kText, Use::kNone, 0, 0,
-     "", false, "there is no guided decoding"},
+     "", false, "guided decoding reads the tokenizer itself"},
     {"worker_path", "", Kind::kText, Use::kNone, 0, 0, "", false,
      "the model runs in this process, not in workers"},
     {"tokenizer_type", "", Kind::kText, Use::kNone, 0, 0, "", false,
@@ -117,7 +117,8 @@ constexpr Parameter kTensorrtLlm[] = {
      Use::kRefused},
     {"medusa_choices", "medusa_choices", Kind::kText, Use::kRefused},
     {"eagle_choices", "eagle_choices", Kind::kText, Use::kRefused},
-    {"guided_decoding_backend", "guided_decoding_backend", Kind::kText, Use::kRefused},
+    {"guided_decoding_backend", "guided_decoding_backend", Kind::kText, Use::kNone, 0, 0, "", false,
+     "guided decoding is always there, by a matcher of its own"},
 };
 
 constexpr Parameter kPreprocessing[] = {

@@ -26,8 +26,6 @@ constexpr std::string_view kRefused[] = {"draft_logits",
                                          "multimodal_lengths",
                                          "mrope_rotary_cos_sin",
                                          "mrope_position_deltas",
-                                         "guided_decoding_guide_type",
-                                         "guided_decoding_guide",
                                          "context_phase_params"};
 
 // The same, for a model that takes no adapters.

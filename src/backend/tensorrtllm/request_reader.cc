@@ -87,6 +87,29 @@ Status read_drafts(const Item& item, nereid::Request& out) {
   return ok();
 }
 
+// An empty text is none.
+Status read_guide(const Item& item, nereid::Request& out) {
+  constexpr std::string_view kType = "guided_decoding_guide_type", kGuide = "guided_decoding_guide";
+  ASSIGN_OR_RETURN(const auto types, item.strings(kType));
+  ASSIGN_OR_RETURN(const auto guides, item.strings(kGuide));
+  const auto value = [](const auto& list) { return list && !list->empty() ? list->front() : ""; };
+  const std::string type = value(types), guide = value(guides);
+  if (type.empty() && guide.empty()) return ok();
+  constexpr std::pair<std::string_view, GuideType> kTypes[] = {
+      {"json", GuideType::kJson},
+      {"json_schema", GuideType::kJsonSchema},
+      {"regex", GuideType::kRegex},
+      {"ebnf_grammar", GuideType::kEbnfGrammar}};
+  for (const auto& [name, kind] : kTypes)
+    if (name == type) out.guided_decoding = {kind, kind == GuideType::kJson ? "" : guide};
+  if (!out.guided_decoding)
+    return invalid_argument("input '{}' is '{}', expected json, json_schema, regex or ebnf_grammar",
+                            kType, type);
+  if (type != "json" && guide.empty())
+    return invalid_argument("input '{}' is needed with '{}' {}", kGuide, kType, type);
+  return ok();
+}
+
 Status read_endings(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto end_id, item.scalar<int32_t>("end_id"));
   if (end_id && (*end_id < -1 || *end_id >= context.vocab_size)) {
@@ -177,6 +200,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_biases(item, context, r));
   RETURN_IF_ERROR(read_drafts(item, r));
   if (context.takes_adapters) RETURN_IF_ERROR(read_lora(item, r));
+  RETURN_IF_ERROR(read_guide(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend puts the prompt in front itself

@@ -45,6 +45,19 @@ TEST_F(BackendTest, StopWordsEndTheTextHoweverTheyAreTokenised) {
   }
 }
 
+TEST_F(BackendTest, HoldsTheTextToItsGuide) {
+  const int32_t end_id = 3;
+  for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
+    const auto got =
+        ask(model, kPrompt, 48,
+            {text_input("guided_decoding_guide_type", {"regex"}),
+             text_input("guided_decoding_guide", {"(yes|no) or [a-c]{3}"}),
+             int_input("end_id", end_id), bool_input("exclude_input_in_output", true)});
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_THAT(got.joined(), testing::ContainsRegex("^(yes|no) or [abc][abc][abc]$")) << model;
+  }
+}
+
 TEST_F(BackendTest, AccumulatesOnlyWhenAsked) {
   const auto got = ask("tensorrt_llm_bls", kPrompt, 6, {bool_input("stream", true)});
   ASSERT_GE(got.texts.size(), 3u);
@@ -93,8 +106,11 @@ TEST_F(BackendTest, RefusesByName) {
     EXPECT_EQ(error(model, {float_input("repetition_penalty", 1.0f)}), "");
     EXPECT_THAT(error(model, {int_input("beam_width", 4)}),
                 HasSubstr("Requested beam width 4 is larger than configured max beam width 1"));
-    EXPECT_THAT(error(model, {text_input("guided_decoding_guide_type", {"json"})}),
-                HasSubstr("guided_decoding_guide_type"));
+    EXPECT_THAT(error(model, {text_input("guided_decoding_guide_type", {"yaml"})}),
+                HasSubstr("input 'guided_decoding_guide_type' is 'yaml', expected json"));
+    EXPECT_THAT(error(model, {text_input("guided_decoding_guide_type", {"json_schema"}),
+                              text_input("guided_decoding_guide", {"{\"not\": {}}"})}),
+                HasSubstr("schema: '/not': this keyword is not supported"));
     EXPECT_THAT(error(model, {{"lora_task_id",
                                TRITONSERVER_TYPE_UINT64,
                                {1, 1},

@@ -71,8 +71,6 @@ std::vector<Output> refused_inputs(char fill) {
           bytes_input("lora_task_id", kLong, {1, 1}, fill),
           bytes_input("lora_weights", kHalf, {1, 2, 8}, fill),
           bytes_input("lora_config", kInt, {1, 2, 3}, fill),
-          text_input("guided_decoding_guide_type", {fill == '\0' ? "" : "json"}),
-          text_input("guided_decoding_guide", {fill == '\0' ? "" : "{}"}),
           bytes_input("context_phase_params", TRITONSERVER_TYPE_UINT8, {1, 4}, fill)};
 }
 

@@ -131,6 +131,9 @@ SamplingOptions read_sampling(Fields& fields) {
   out.ignore_eos = fields.flag("ignore_eos").value_or(false);
   out.skip_special_tokens = fields.flag("skip_special_tokens").value_or(true);
   read_penalties(fields, out);
+  out.guide = read_guide(fields);
+  if (out.guide && out.ignore_eos)
+    fields.fail("ignore_eos", "not with a text that has to be of a certain form: it could not end");
   return out;
 }
 
@@ -142,11 +145,9 @@ void refuse_unsupported(Fields& fields) {
   for (const char* key : {"detokenize", "spaces_between_special_tokens"}) {
     fields.refuse_unless(key, true);
   }
-  fields.refuse_unless("response_format", json::object{{"type", "text"}});
   for (const char* key :
-       {"allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "guided_json",
-        "guided_regex", "guided_choice", "guided_grammar", "structural_tag", "structured_outputs",
-        "grammar", "json_schema", "lora_request", "disaggregated_params", "conversation_params",
+       {"allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "structural_tag",
+        "guided_whitespace_pattern", "lora_request", "disaggregated_params", "conversation_params",
         "kv_transfer_params", "thinking_token_budget"}) {
     fields.refuse_unless(key, nullptr);
   }
@@ -208,6 +209,8 @@ void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts) 
                             s.best_of, kMaxSequences));
   }
   s.use_beam_search = fields.flag("use_beam_search").value_or(false);
+  if (s.use_beam_search && s.guide)
+    fields.fail("use_beam_search", "not with a text that has to be of a certain form");
   s.length_penalty = fields.number("length_penalty", 0, 1e6).value_or(1);
   const json::value* early = fields.get("early_stopping");
   if (early != nullptr && early->is_bool()) {

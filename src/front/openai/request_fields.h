@@ -16,6 +16,9 @@ std::variant<json::object, ApiError> parse_body(std::string_view body, json::sto
 // model, stream, sampling, stops, and the refusals that completions and chat have in common.
 CommonOptions read_common(Fields& fields);
 
+// What the text has to be, by any of the fields that say so; at most one may.
+std::optional<Guide> read_guide(Fields& fields);
+
 // n, best_of and beams of `num_prompts` prompts. After the other sampling fields.
 void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts);
 

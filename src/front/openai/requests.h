@@ -15,6 +15,12 @@
 
 namespace nereid::front {
 
+// What the text has to be, in the words of the engine's inputs.
+struct Guide {
+  std::string type;  // of guided_decoding_guide_type
+  std::string text;  // of guided_decoding_guide; may be empty
+};
+
 struct SamplingOptions {
   double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;
@@ -42,6 +48,7 @@ struct SamplingOptions {
   std::vector<std::string> bad_words;
   bool log_probs = false;
   int64_t num_top_log_probs = 0;  // likeliest tokens at each position
+  std::optional<Guide> guide;
   std::optional<double> priority;
   std::string cache_salt;
   std::optional<uint64_t> lora_task_id;  // of the adapter that the model's name stands for

@@ -1,0 +1,111 @@
+// Structured output: the fields of OpenAI, vLLM and llama-server that say what the text has to be.
+#include "front/openai/request_fields.h"
+#include "text/grammar/gbnf.h"
+
+namespace nereid::front {
+namespace {
+
+// Takes the first guide; a second one is a fault.
+class GuideReader {
+ public:
+  GuideReader(Fields& fields, std::optional<Guide>& guide) : fields_(fields), guide_(guide) {}
+
+  void set(std::string_view key, const char* type, std::string text) {
+    if (guide_)
+      return fields_.fail(key, fmt::format("not together with '{}': one of them says what the "
+                                           "text has to be",
+                                           field_));
+    guide_ = Guide{type, std::move(text)};
+    field_ = key;
+  }
+  void schema(std::string_view key, const json::value& schema) {
+    if (schema.is_string()) return set(key, "json_schema", std::string(schema.get_string()));
+    if (schema.is_object()) return set(key, "json_schema", json::serialize(schema));
+    fields_.fail(key, "expected a JSON schema, as an object or as text", "invalid_type");
+  }
+  void text(std::string_view key, const char* type, const json::value& value) {
+    if (!value.is_string() || value.get_string().empty())
+      return fields_.fail(key, "expected a text that is not empty", "invalid_type");
+    set(key, type, std::string(value.get_string()));
+  }
+  void choices(std::string_view key, const json::value& value) {
+    std::vector<std::string> texts;
+    if (const json::array* list = value.if_array())
+      for (const json::value& one : *list)
+        if (one.is_string()) texts.emplace_back(one.get_string());
+    if (!value.is_array() || texts.empty() || texts.size() != value.get_array().size())
+      return fields_.fail(key, "expected an array of texts, at least one", "invalid_type");
+    set(key, "ebnf_grammar", text::choice_gbnf(texts));
+  }
+  void response_format(const json::object& format);
+  void structured_outputs(const json::object& outputs);
+
+ private:
+  Fields& fields_;
+  std::optional<Guide>& guide_;
+  std::string field_;
+};
+
+void GuideReader::response_format(const json::object& format) {
+  constexpr std::string_view kKey = "response_format";
+  const json::value* type = format.if_contains("type");
+  const std::string_view name =
+      type && type->is_string() ? std::string_view(type->get_string()) : "";
+  if (name == "text") return;
+  if (name == "json_object") return set(kKey, "json", "");
+  if (name != "json_schema")
+    return fields_.fail(kKey, "type: expected \"text\", \"json_object\" or \"json_schema\"");
+  const json::value* outer = format.if_contains("json_schema");
+  const json::value* schema =
+      outer && outer->is_object() ? outer->get_object().if_contains("schema") : nullptr;
+  if (!schema) return fields_.fail(kKey, "json_schema.schema: it is missing");
+  this->schema(kKey, *schema);
+}
+
+void GuideReader::structured_outputs(const json::object& outputs) {
+  constexpr std::string_view kKey = "structured_outputs";
+  for (const auto& [key, value] : outputs) {
+    if (value.is_null()) continue;
+    if (key == "json")
+      schema(kKey, value);
+    else if (key == "regex")
+      text(kKey, "regex", value);
+    else if (key == "choice")
+      choices(kKey, value);
+    else if (key == "grammar")
+      text(kKey, "ebnf_grammar", value);
+    else if (key == "json_object" && value == json::value(true))
+      set(kKey, "json", "");
+    else if (key != "json_object" || value != json::value(false))
+      fields_.fail(kKey,
+                   fmt::format("'{}': {} is not supported; allowed are json, regex, choice, "
+                               "grammar and json_object",
+                               std::string_view(key), json::serialize(value).substr(0, 60)),
+                   "unsupported_parameter");
+  }
+}
+
+}  // namespace
+
+std::optional<Guide> read_guide(Fields& fields) {
+  std::optional<Guide> guide;
+  GuideReader guides(fields, guide);
+  const auto given = [&](std::string_view key) -> const json::value* {
+    const json::value* value = fields.get(key);
+    return value && !value->is_null() ? value : nullptr;
+  };
+  if (const json::object* format = fields.object("response_format"))
+    guides.response_format(*format);
+  if (const json::object* outputs = fields.object("structured_outputs"))
+    guides.structured_outputs(*outputs);
+  for (const char* key : {"guided_json", "json_schema"})
+    if (const json::value* value = given(key)) guides.schema(key, *value);
+  if (const json::value* value = given("guided_regex"))
+    guides.text("guided_regex", "regex", *value);
+  if (const json::value* value = given("guided_choice")) guides.choices("guided_choice", *value);
+  for (const char* key : {"guided_grammar", "grammar"})
+    if (const json::value* value = given(key)) guides.text(key, "ebnf_grammar", *value);
+  return guide;
+}
+
+}  // namespace nereid::front
