@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""The table of docs/quantization.md: perplexity of a text, Kullback-Leibler divergence of the next token and how often
+the likeliest one is the same, for every type of weights and KV cache that a model can be served with, and for GGUF
+files of it.
+
+    pip install -r tests/quantized/requirements.txt
+    table.py NEREID MODEL_DIR TEXT_FILE SCRATCH_DIR
+"""
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quantized"))
+import layouts  # noqa: E402
+
+TYPES = gguf.GGMLQuantizationType
+SERVED = {"bf16": [], "int8 weights": ["--weights", "int8"], "int4 weights, groups of 128": ["--weights", "int4"],
+          "fp8 weights and activations": ["--weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
+          "fp8 KV cache": ["--kv-cache-type", "fp8"],
+          "int8 weights, int8 KV cache": ["--weights", "int8", "--kv-cache-type", "int8"]}
+MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.Q5_1),
+         "GGUF Q5_0": (TYPES.Q5_0, TYPES.Q5_0), "GGUF Q4_1": (TYPES.Q4_1, TYPES.Q4_1),
+         "GGUF Q4_0": (TYPES.Q4_0, TYPES.Q4_0), "GGUF Q4_K": ("Q4_K", "Q4_K"),
+         "GGUF Q4_K, values and down Q6_K": ("Q4_K", "Q6_K")}
+MORE_BITS = ("attn_v", "ffn_down")  # have the second type of a mix
+
+
+def halves(x):
+    """f16 numbers as bytes, and what they stand for."""
+    x = x.astype("f2")
+    return x[..., None].view("u1"), x.astype("f4")
+
+
+def q4_k(x):
+    """Plain rounding between the least and the largest number of 32; llama.cpp searches for better scales."""
+    blocks = x.reshape(-1, 8, 32)
+    least = np.minimum(blocks.min(-1), 0)
+    scales, minima = (blocks.max(-1).clip(0) - least) / 15, -least
+    d, d_value = halves(scales.max(-1) / 63)
+    m, m_value = halves(minima.max(-1) / 63)
+    s = np.rint(scales / np.where(d_value == 0, 1, d_value)[:, None]).clip(0, 63).astype("u1")
+    t = np.rint(minima / np.where(m_value == 0, 1, m_value)[:, None]).clip(0, 63).astype("u1")
+    step = (d_value[:, None] * s)[..., None]
+    q = np.rint((blocks + (m_value[:, None] * t)[..., None]) / np.where(step == 0, 1, step)).clip(0, 15).astype("u1")
+    packed = np.concatenate([s[:, :4] | s[:, 4:] >> 4 << 6, t[:, :4] | t[:, 4:] >> 4 << 6,
+                             (s[:, 4:] & 15) | (t[:, 4:] & 15) << 4], -1)
+    pairs = q.reshape(-1, 4, 2, 32)
+    data = (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(-1, 128)
+    return np.concatenate([d, m, packed, data], -1).reshape(x.shape[0], -1)
+
+
+def q6_k(x):
+    blocks = x.reshape(-1, 16, 16)
+    at = np.abs(blocks).argmax(-1)[..., None]
+    scales = np.take_along_axis(blocks, at, -1)[..., 0] / -32
+    d, d_value = halves(np.abs(scales).max(-1) / 127)
+    s = np.rint(scales / np.where(d_value == 0, 1, d_value)[:, None]).clip(-128, 127).astype("i1")
+    step = (d_value[:, None] * s)[..., None]
+    q = (np.rint(blocks / np.where(step == 0, 1, step)).clip(-32, 31) + 32).astype("u1").reshape(-1, 2, 4, 32)
+    low = np.concatenate([(q[:, :, i] & 15) | (q[:, :, i + 2] & 15) << 4 for i in (0, 1)], -1).reshape(-1, 128)
+    high = sum((q[:, :, i] >> 4) << 2 * i for i in range(4)).astype("u1").reshape(-1, 64)
+    return np.concatenate([low, high, s.view("u1"), d], -1).reshape(x.shape[0], -1)
+
+
+def encoded(x, kind):
+    if kind == "Q4_K":
+        return q4_k(x), TYPES.Q4_K
+    if kind == "Q6_K":
+        return q6_k(x), TYPES.Q6_K
+    return gguf.quantize(x, kind), kind
+
+
+def write_gguf(path, model, mix):
+    config = json.loads((model / "config.json").read_text())
+    writer = layouts.gguf_writer(path, model, config, config["num_hidden_layers"])
+    for name, value in layouts.read_safetensors(model / "model.safetensors").items():
+        name = layouts.gguf_name(name)
+        value = layouts.paired_rows(value, config, name)
+        if value.ndim == 1 or name == "token_embd.weight":
+            writer.add_tensor(name, value.astype("f4"))
+            continue
+        raw, kind = encoded(value.astype("f4"), mix[name.split(".")[-2] in MORE_BITS])
+        writer.add_tensor(name, raw, raw_dtype=kind)
+    layouts.finish(writer)
+
+
+def main():
+    nereid, model, text, scratch = sys.argv[1], Path(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    scratch.mkdir(parents=True, exist_ok=True)
+    baseline = None
+    print("| served as | perplexity | beside bf16 | KL divergence, nats | same likeliest token |\n|---|---|---|---|---|")
+    for name, choice in (SERVED | MIXES).items():
+        path, flags = model, choice
+        if isinstance(choice, tuple):
+            path, flags = scratch / "model.gguf", []
+            write_gguf(path, model, choice)
+        out = subprocess.run([nereid, "perplexity", str(path), "-f", text, "--reference", str(model), "--log-level",
+                              "error", *flags], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        value = float(re.search(r"^perplexity ([\d.]+)", out)[1])
+        divergence, same = re.search(r"([\d.]+) nats a token, same likeliest token ([\d.]+) %", out).groups()
+        baseline = baseline or value
+        print(f"| {name} | {value:.4f} | {value / baseline:.4f} | {float(divergence):.5f} | {same} % |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
