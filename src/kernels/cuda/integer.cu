@@ -34,6 +34,7 @@ struct Params {
   const uint8_t* weight;
   const float* scales;
   const uint8_t* zeros;       // or null
+  const float* minima;        // or null
   const __nv_bfloat16* bias;  // or null
   void* out;
   int64_t x_stride, out_stride, n, k, row_bytes, groups;
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
 
   uint4 weights[kAhead][2];
   float scales[kAhead][2];
-  uint32_t zeros[kAhead][2];
+  uint32_t zeros[kAhead][2];  // or the bits of minima
   // The next step to fetch: its tile, and the first column of its warp.
   int tile = static_cast<int>(blockIdx.x), next_k = warp_k;
   const uint8_t* weight_rows[2];
@@ -100,6 +101,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
       scales[a][h] = scaled_k < k_end ? __ldg(p.scales + at) : 0.0f;
       zeros[a][h] = static_cast<uint32_t>(p.zero);
       if (p.zeros && scaled_k < k_end) zeros[a][h] = __ldg(p.zeros + at);
+      if (kScaled && p.minima)
+        zeros[a][h] = scaled_k < k_end ? __float_as_uint(__ldg(p.minima + at)) : 0;
     }
     next_k += kStride;
     if (next_k - warp_k < steps * kStride) return;
@@ -156,7 +159,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int w = 0; w < 4; ++w)
-        Word::decode(word_of(weights[a][h], w), scales[a][h], zeros[a][h], pairs[h][w]);
+        Word::decode(word_of(weights[a][h], w), scales[a][h], kScaled && p.minima ? 0 : zeros[a][h],
+                     kScaled && p.minima ? __uint_as_float(zeros[a][h]) : 0.0f, pairs[h][w]);
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       if (t > 0) load_x(t);
@@ -202,7 +206,7 @@ __global__ void __launch_bounds__(kThreads)
   if (k >= p.k) return;
   const unsigned at = k / group;
   uint32_t words[kUnpackedRows][kUnpackedColumns * kBits / 32];
-  float scales[kUnpackedRows], zeros[kUnpackedRows];
+  float scales[kUnpackedRows], zeros[kUnpackedRows], minima[kUnpackedRows];
 #pragma unroll
   for (int i = 0; i < kUnpackedRows; ++i) {
     const int64_t row = row0 + min(static_cast<int>(blockIdx.y) * kUnpackedRows + i, rows - 1);
@@ -212,6 +216,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int w = 0; w < kUnpackedColumns * kBits / 32; ++w) words[i][w] = from[w];
     scales[i] = p.scales[row * p.groups + at];
     zeros[i] = static_cast<float>(p.zeros ? p.zeros[row * p.groups + at] : p.zero);
+    minima[i] = p.minima ? p.minima[row * p.groups + at] : 0.0f;
   }
 #pragma unroll
   for (int i = 0; i < kUnpackedRows; ++i) {
@@ -221,7 +226,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int c = 0; c < kUnpackedColumns; ++c) {
       const uint32_t u = words[i][c * kBits / 32] >> c * kBits % 32 & ((1u << kBits) - 1);
-      numbers[c] = __fmul_rn(scales[i], static_cast<float>(u) - zeros[i]);
+      numbers[c] = __fmaf_rn(scales[i], static_cast<float>(u) - zeros[i], -minima[i]);
     }
     *reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(p.out) + row * p.k + k) = {
         pack(numbers[0], numbers[1]), pack(numbers[2], numbers[3]), pack(numbers[4], numbers[5]),
@@ -259,6 +264,7 @@ Params params_of(const Linear& a) {
   p.weight = a.weight.as_bytes();
   p.scales = a.weight.scales;
   p.zeros = a.weight.zeros;
+  p.minima = a.weight.minima;
   p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
   p.out = a.out.data;
   p.x_stride = a.x.stride, p.out_stride = a.out.stride;
@@ -268,7 +274,7 @@ Params params_of(const Linear& a) {
   p.tiles = static_cast<int>((p.n + kOutputs - 1) / kOutputs);
   const auto group = static_cast<uint64_t>(format.group_size(p.k));
   p.group_bits = p.groups == 1 ? 31 : std::countr_zero(group);
-  p.zero = format.default_zero();
+  p.zero = format.minima ? 0 : format.default_zero();
   p.out_bf16 = a.out.dtype == DType::kBF16;
   return p;
 }
@@ -302,7 +308,8 @@ cudaError_t launch_few_rows_of_integers(const Linear& a, const Scratch& scratch,
   Params p = params_of(a);
   const bool four = a.weight.format.bits == 4;
   // A warp's step lies in one group.
-  const bool scaled = p.groups > 1 && a.weight.format.group_size(p.k) < (four ? 128 : 64);
+  const bool scaled =
+      p.minima || (p.groups > 1 && a.weight.format.group_size(p.k) < (four ? 128 : 64));
   for (int64_t row = 0; row < a.x.rows; row += kManyRows) {
     p.rows = static_cast<int>(std::min<int64_t>(a.x.rows - row, kManyRows));
     p.x = static_cast<const __nv_bfloat16*>(a.x.data) + row * a.x.stride;

@@ -9,7 +9,7 @@ namespace nereid::kernels::cuda {
 // order. Any order of k is as good as another where both factors have it.
 //
 // kScaled: scaled and rounded, as the op's contract has it; otherwise the integers less their zero,
-// which are exact, for a sum that is scaled.
+// which are exact, for a sum that is scaled. With a minimum the zero is 0, without one it is.
 template <int kBits, bool kScaled>
 struct Words;
 
@@ -21,14 +21,15 @@ struct Words<4, kScaled> {
   static constexpr int kPairs = 4;    // of a word: columns i and i + 4
   static constexpr int kInWords = 4;  // of x for it
 
-  __device__ static void decode(uint32_t q, float scale, uint32_t zero, uint32_t (&pairs)[kPairs]) {
+  __device__ static void decode(uint32_t q, float scale, uint32_t zero, float minimum,
+                                uint32_t (&pairs)[kPairs]) {
     if constexpr (kScaled) {
       const float base = kMagic + static_cast<float>(zero);
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
         const float low = __uint_as_float((q >> 4 * i & 15u) | kMagicBits) - base;
         const float high = __uint_as_float((q >> (4 * i + 16) & 15u) | kMagicBits) - base;
-        pairs[i] = pack(__fmul_rn(scale, low), __fmul_rn(scale, high));
+        pairs[i] = pack(__fmaf_rn(scale, low, -minimum), __fmaf_rn(scale, high, -minimum));
       }
     } else {
       // 128 + u is bf16 with u in its last bits.
@@ -53,13 +54,15 @@ struct Words<8, kScaled> {
   static constexpr int kPairs = 2;  // neighbours
   static constexpr int kInWords = 2;
 
-  __device__ static void decode(uint32_t q, float scale, uint32_t zero, uint32_t (&pairs)[kPairs]) {
+  __device__ static void decode(uint32_t q, float scale, uint32_t zero, float minimum,
+                                uint32_t (&pairs)[kPairs]) {
     const float base = kMagic + static_cast<float>(zero);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       float low = __uint_as_float(__byte_perm(q, kMagicBits, 0x7650 + 2 * i)) - base;
       float high = __uint_as_float(__byte_perm(q, kMagicBits, 0x7651 + 2 * i)) - base;
-      if constexpr (kScaled) low = __fmul_rn(scale, low), high = __fmul_rn(scale, high);
+      if constexpr (kScaled)
+        low = __fmaf_rn(scale, low, -minimum), high = __fmaf_rn(scale, high, -minimum);
       pairs[i] = pack(low, high);
     }
   }

@@ -328,7 +328,7 @@ __device__ void add_boxes(const Params& p, Ring<kRows, Integers<kIntegerBits>>& 
         for (int r = 0; r < 2; ++r) {
           uint32_t pairs[Word::kPairs];
           Word::decode(*reinterpret_cast<const uint32_t*>(words + r * 8 * kDepthBytes + at), 0,
-                       now.zeros[half][r], pairs);
+                       now.zeros[half][r], 0, pairs);
 #pragma unroll
           for (int j = 0; j < Word::kPairs; ++j)
             now_a[i * kPieceProducts + j / 2][j % 2 * 2 + r] = pairs[j];
@@ -470,7 +470,7 @@ bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0
 bool fits_boxes(const Linear& a) {
   const WeightFormat& format = a.weight.format;
   const int64_t k = a.weight.k, group = format.group_size(k);
-  return format.scheme == Scheme::kInteger && k % (128 / format.bits) == 0 &&
+  return format.scheme == Scheme::kInteger && !format.minima && k % (128 / format.bits) == 0 &&
          kSkinnyRows * k * 2 <= kUnpackedBytes && a.x.stride % 2 == 0 &&
          (format.num_groups(k) == 1 || (std::has_single_bit(static_cast<uint64_t>(group)) &&
                                         group >= kDepthBytes / kHalves * 8 / format.bits));

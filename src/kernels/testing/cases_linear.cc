@@ -121,11 +121,12 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
       all.push_back(make_case({4, 300, 1000}, layout, true, DType::kF32, format));
     }
   // What kernels take 16 bytes at a time: several steps of k and a tail, groups within one.
-  WeightFormat int4_small = kInt4Groups, int4_row = kInt4Groups;
+  WeightFormat int4_small = kInt4Groups, int4_row = kInt4Groups, int4_low = kInt4Groups;
   int4_small.group = 32, int4_small.zeros = true;
+  int4_low.group = 32, int4_low.minima = true;
   int4_row.group = 0;
   for (const WeightFormat& format :
-       {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups, int4_small, int4_row}) {
+       {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups, int4_small, int4_low, int4_row}) {
     all.push_back(make_case({3, 700, 2208}, WeightLayout::kRowMajor, true, DType::kF32, format));
     all.push_back(make_case({40, 700, 1056}, WeightLayout::kRowMajor, false, DType::kBF16, format));
   }
