@@ -129,7 +129,7 @@ struct Request {
   // Guesses of the first tokens of the output, a draft model's say: tested in the step that ends
   // the prompt, as far as it has room. They change no output. Not for beams.
   std::vector<TokenId> draft_token_ids;
-  std::optional<LoraConfig> lora;                     // needs ExecutorConfig::enable_lora
+  std::optional<LoraConfig> lora;  // needs ExecutorConfig::enable_lora
   // Only tokens that continue such a text are drawn, and an end id only where it may end. Needs
   // end_ids and a tokenizer; not for beams, not with draft_token_ids.
   std::optional<GuidedDecoding> guided_decoding;

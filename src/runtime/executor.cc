@@ -239,9 +239,9 @@ class ExecutorImpl : public Executor {
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
       const uint64_t adapter = adapters[i] ? adapters[i]->key : 0;
-      inbox_.push(Submit{sequences(id, std::move(request), bounds_.vocab_size,
-                                   std::move(grammars[i]), adapter),
-                         std::move(adapters[i])});
+      inbox_.push(Submit{
+          sequences(id, std::move(request), bounds_.vocab_size, std::move(grammars[i]), adapter),
+          std::move(adapters[i])});
     }
     return ids;
   }
