@@ -42,11 +42,11 @@ constexpr ArgFlag kFlags[] = {
     {"--gather_all_token_logits", kFlag, kActed, "", "", "old: --gather_context_logits"},
     {"--logits_dtype", kChoice, kNoted, "float16 float32", "float32",
      "the model's config.pbtxt says"},
+    {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kNoted, "", "0",
+     "requests may have prompt tables of any number of rows"},
     // What comes later.
     {"--model_config", kText, kActed, "", "",
      "config.json, without --checkpoint_dir; the weights are random"},
-    {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kOnly, "", "0",
-     "prompt tables"},
     {"--lora_dir", kList, kOnly, "", "", "adapters"},
     {"--lora_ckpt_source", kChoice, kNoted, "hf nemo", "hf", "adapters"},
     {"--lora_target_modules", kList, kOnly, "", "", "adapters"},

@@ -100,11 +100,13 @@ TEST_F(ConversionTest, TheOldestFlagsAreTaken) {
   ASSERT_EQ(convert("--model_dir $M --output_dir $D/ckpt"), 0) << error_;
   ASSERT_EQ(build("--checkpoint_dir $D/ckpt --output_dir $D/engine --paged_kv_cache enable "
                   "--max_input_len 40 --max_output_len 20 --context_fmha disable "
-                  "--use_custom_all_reduce enable --workers 2"),
+                  "--use_custom_all_reduce enable --workers 2 --max_multimodal_len 96"),
             0)
       << error_;
   EXPECT_EQ(convert::read_facts(dir_ / "engine")->max_positions, 60);
   EXPECT_EQ(limits("engine").max_input_len, 40);
+  const json::value config = read_json_file(dir_ / "engine/config.json").value();
+  EXPECT_EQ(config.at("build_config").at("max_prompt_embedding_table_size"), 96);
 }
 
 TEST_F(ConversionTest, AConfigWithoutWeights) {

@@ -22,6 +22,7 @@ constexpr size_t kMaxBuildConfigBytes = size_t{16} << 20;
 struct Limits {
   int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
           max_num_tokens = 0, opt_num_tokens = 0;
+  int64_t max_prompt_table = 0;  // rows; noted for others to read
 };
 
 Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
@@ -35,8 +36,8 @@ Status read_build_config(const std::string& path, Limits& limits) {
   if (!document.is_object()) return invalid_argument("{}: is not a JSON object", path);
   models::Config config(document.get_object(), path);
   constexpr int64_t kMax = 1 << 30;
-  const auto read = [&](std::string_view key, int64_t& to) {
-    if (config.has(key)) to = config.integer(key, 1, kMax);
+  const auto read = [&](std::string_view key, int64_t& to, int64_t least = 1) {
+    if (config.has(key)) to = config.integer(key, least, kMax);
   };
   read("max_batch_size", limits.max_batch_size);
   read("max_input_len", limits.max_input_len);
@@ -44,8 +45,8 @@ Status read_build_config(const std::string& path, Limits& limits) {
   read("max_beam_width", limits.max_beam_width);
   read("max_num_tokens", limits.max_num_tokens);
   read("opt_num_tokens", limits.opt_num_tokens);
-  for (const std::string_view later : {"max_prompt_embedding_table_size", "max_draft_len"})
-    config.require(later, 0);
+  read("max_prompt_embedding_table_size", limits.max_prompt_table, 0);
+  config.require("max_draft_len", 0);
   return config.status();
 }
 
@@ -57,6 +58,7 @@ StatusOr<Limits> read_limits(const Args& args) {
   limits.max_beam_width = args.integer("--max_beam_width");
   limits.max_num_tokens = args.integer("--max_num_tokens");
   limits.opt_num_tokens = args.integer("--opt_num_tokens");
+  limits.max_prompt_table = args.integer("--max_prompt_embedding_table_size");
   if (args.given("--max_output_len") && !args.given("--max_seq_len")) {
     RETURN_IF_ERROR(check_range("--max_output_len", args.integer("--max_output_len"), 1, 1 << 29));
     limits.max_seq_len = limits.max_input_len + args.integer("--max_output_len");
@@ -69,6 +71,8 @@ StatusOr<Limits> read_limits(const Args& args) {
   RETURN_IF_ERROR(check_range("--max_seq_len", limits.max_seq_len, 0, kMax));
   RETURN_IF_ERROR(check_range("--max_beam_width", limits.max_beam_width, 1, 16));
   RETURN_IF_ERROR(check_range("--max_num_tokens", limits.max_num_tokens, 1, kMax));
+  RETURN_IF_ERROR(
+      check_range("--max_prompt_embedding_table_size", limits.max_prompt_table, 0, kMax));
   return limits;
 }
 
@@ -156,7 +160,7 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
           {"max_beam_width", limits.max_beam_width},
           {"max_num_tokens", limits.max_num_tokens},
           {"opt_num_tokens", limits.opt_num_tokens},
-          {"max_prompt_embedding_table_size", 0},
+          {"max_prompt_embedding_table_size", limits.max_prompt_table},
           {"kv_cache_type", kv_cache},
           {"gather_context_logits", all || args.is_on("--gather_context_logits")},
           {"gather_generation_logits", all || args.is_on("--gather_generation_logits")},
