@@ -102,6 +102,7 @@ class Traffic {
       if (pick(0, 4)) window = pick(2, window > 0 ? window : 24);
     }
     if (pick(0, 1)) l.max_logits = pick(1, 24);
+    l.max_adapters = pick(0, 1) ? 0 : pick(1, 4);
     l.offload_min_priority = pick(0, 1) ? 0 : 30;
     l.policy.capacity_policy = static_cast<CapacityPolicy>(std::max(0, pick(-1, 2)));
     l.policy.chunking_policy = static_cast<ChunkingPolicy>(pick(0, 1));
@@ -142,6 +143,10 @@ class Traffic {
     if (pick(0, 3) == 0) s.stop_words = {random_tokens(1), random_tokens(2)};
     if (pick(0, 3) == 0) s.sampling.min_tokens = pick(0, s.max_new_tokens);
     if (pick(0, 9) == 0) s.cache_salt = "other";
+    if (limits_.max_adapters > 0 && pick(0, 2) > 0) {
+      s.adapter = static_cast<uint64_t>(pick(1, 6));
+      s.cache_salt += std::to_string(s.adapter);
+    }
     if (pick(0, 7) == 0) s.output.return_context_logits = true;
     if (mixes_priorities_) s.priority = static_cast<float>(pick(0, 2)) / 2;
     if (has_deadlines_ && pick(0, 2) == 0)

@@ -1,6 +1,7 @@
 // Scheduler: figures, and the proof of the books.
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "sched/scheduler.h"
 
@@ -70,7 +71,9 @@ void Scheduler::check() const {
   std::vector<bool> slot_used(limits_.max_batch_size, false);
   for (int32_t slot : free_slots_) slot_used[slot] = true;
   size_t num_slots = free_slots_.size();
+  absl::flat_hash_set<uint64_t> adapters;
   for (const Sequence* s : running_) {
+    if (s->spec_.adapter != 0) adapters.insert(s->spec_.adapter);
     for (const Sequence::Lane& lane : s->lanes_) {
       NEREID_CHECK(lane.slot >= 0 && !slot_used[lane.slot]);
       slot_used[lane.slot] = true;
@@ -88,6 +91,7 @@ void Scheduler::check() const {
     draining += s->draining();
     announced += s->announced_to_ - s->announced_from_;
   }
+  NEREID_CHECK(std::ssize(adapters) <= limits_.max_adapters);
   for (const Sequence* s : waiting_) {
     for (const Sequence::Lane& lane : s->lanes_) NEREID_CHECK(lane.slot < 0 && lane.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
