@@ -68,7 +68,9 @@ struct PeftCacheConfig {
   double device_cache_fraction = 0.05;     // of memory_bytes, or of what is free; valid: (0, 1)
   // Adapters in use are among them; one for which there is no room is refused. valid: > 0
   int64_t host_cache_bytes = int64_t{1} << 30;
-  std::filesystem::path prefetch_dir;  // only empty
+  // Directories of hf_lora_convert.py (model.lora_weights.npy, model.lora_config.npy), each named
+  // by its task id, loaded at start; empty = none
+  std::filesystem::path prefetch_dir;
 };
 
 // A folder with a LoRA adapter as Hugging Face PEFT writes it (adapter_config.json,

@@ -44,4 +44,9 @@ StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds);
 
+// From a directory of TensorRT-LLM's hf_lora_convert.py: model.lora_weights.npy and
+// model.lora_config.npy. InvalidArgument naming the file.
+StatusOr<std::shared_ptr<const Adapter>> read_converted_adapter(const LoraDirectory& directory,
+                                                                const AdapterBounds& bounds);
+
 }  // namespace nereid::runtime

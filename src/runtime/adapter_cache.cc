@@ -1,6 +1,9 @@
 #include "runtime/adapter_cache.h"
 
+#include <algorithm>
+#include <charconv>
 #include <utility>
+#include <vector>
 
 namespace nereid::runtime {
 
@@ -11,6 +14,30 @@ Status AdapterCache::load(const LoraDirectory& directory) {
     return invalid_argument("{}: task id {} is taken", directory.path.string(), directory.task_id);
   const Status status = put(std::move(adapter), /*stays=*/true);
   return status.ok() ? ok() : annotate(status, directory.path.string());
+}
+
+Status AdapterCache::prefetch(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::vector<std::filesystem::path> paths;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    paths.push_back(at->path());
+  if (error) return invalid_argument("{}: {}", folder.string(), error.message());
+  std::ranges::sort(paths);
+  for (const std::filesystem::path& path : paths) {
+    const std::string name = path.filename().string();
+    LoraDirectory directory{.path = path};
+    const char* const end = name.data() + name.size();
+    const auto [last, wrong] = std::from_chars(name.data(), end, directory.task_id);
+    if (wrong != std::errc() || last != end)
+      return invalid_argument("{}: '{}' is no task id", folder.string(), name);
+    ASSIGN_OR_RETURN(auto adapter, read_converted_adapter(directory, bounds_));
+    const std::lock_guard lock(mutex_);
+    if (entries_.contains(directory.task_id))
+      return invalid_argument("{}: task id {} is taken", path.string(), directory.task_id);
+    RETURN_IF_ERROR(put(std::move(adapter), /*stays=*/false));
+  }
+  return ok();
 }
 
 StatusOr<std::shared_ptr<const Adapter>> AdapterCache::find(const LoraConfig& lora) {

@@ -23,6 +23,11 @@ class AdapterCache {
   // ResourceExhausted: it does not fit beside the others.
   Status load(const LoraDirectory& directory);
 
+  // Takes in those of a folder with directories of hf_lora_convert.py, each named by its task id in
+  // decimal; they may be evicted. Errors as read_converted_adapter() and load(); InvalidArgument:
+  // another name, or the folder cannot be read.
+  Status prefetch(const std::filesystem::path& folder);
+
   // What a request names or brings along. InvalidArgument: the model takes none, the id is unknown
   // (or has been evicted), other weights have it, or the weights are ill-shaped; ResourceExhausted:
   // it does not fit beside those in use.

@@ -73,7 +73,7 @@ Status check_peft_cache(const PeftCacheConfig& given, bool enable_lora) {
         only.max_pages_per_block_device);
   check("device_cache_fraction", given.device_cache_fraction, only.device_cache_fraction, kActs);
   check("host_cache_bytes", given.host_cache_bytes, only.host_cache_bytes, kActs);
-  check("prefetch_dir", given.prefetch_dir.string(), std::string());
+  check("prefetch_dir", given.prefetch_dir.string(), std::string(), kActs);
   return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "base/json.h"
 #include "io/checkpoint.h"
@@ -155,6 +156,45 @@ TEST(GoldenLora, TensorsOfRequestsAreTheSameAdapter) {
   EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
   brought.lora = tensors_of("upper", kUnknown);
   EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
+}
+
+void write_npy(const std::filesystem::path& path, const std::string& type, const std::string& shape,
+               std::span<const std::byte> data) {
+  const std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }\n";
+  std::ofstream file(path, std::ios::binary);
+  file << "\x93NUMPY" << '\1' << '\0' << static_cast<char>(header.size()) << '\0' << header;
+  file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
+}
+
+// What hf_lora_convert.py writes.
+TEST(GoldenLora, AdaptersArePrefetched) {
+  const auto folder = std::filesystem::path(testing::TempDir()) / "nereid_lora_prefetch";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder / "5");
+  const LoraConfig lora = tensors_of("upper", 5);
+  write_npy(folder / "5/model.lora_weights.npy", "<f4",
+            fmt::format("1, 42, {}", lora.weights.size() / kNumModules),
+            std::as_bytes(std::span(lora.weights)));
+  write_npy(folder / "5/model.lora_config.npy", "<i4", "1, 42, 3",
+            std::as_bytes(std::span(lora.config)));
+  ExecutorConfig config = lora_config();
+  config.peft_cache.prefetch_dir = folder;
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  LoraCase c = golden_cases()[0];
+  c.request.lora = LoraConfig{.task_id = 5};
+  const Outcome got = client.run(*executor, c.request);
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.sequences[0][0].tokens, c.greedy);
+  const auto refusal = [&] {
+    return Executor::create(kTree / "models/quickstart", config).status().ToString();
+  };
+  std::filesystem::create_directories(folder / "x5");
+  EXPECT_THAT(refusal(), HasSubstr("'x5' is no task id"));
+  std::filesystem::rename(folder / "x5", folder / "6");
+  EXPECT_THAT(refusal(), HasSubstr("6/model.lora_weights.npy"));
 }
 
 TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {

@@ -69,6 +69,8 @@ Status load_adapters(const io::Plan& plan, const ExecutorConfig& config, ModelIn
       static_cast<size_t>(config.peft_cache.host_cache_bytes));
   for (const LoraDirectory& directory : config.lora_directories)
     RETURN_IF_ERROR(model.adapters->load(directory));
+  if (const auto& folder = config.peft_cache.prefetch_dir; !folder.empty())
+    RETURN_IF_ERROR(model.adapters->prefetch(folder));
   return ok();
 }
 

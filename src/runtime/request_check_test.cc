@@ -417,6 +417,7 @@ TEST(ConfigCheck, AdapterCache) {
               StartsWith("peft_cache.prefetch_dir: /a is not"));
   enable_lora = true;
   EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 77; }), "");
+  EXPECT_EQ(refusal([](auto& c) { c.prefetch_dir = "/a"; }), "");
   EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 513; }),
             "peft_cache.max_adapter_size: 513 is not in [1, 512]");
   EXPECT_EQ(refusal([](auto& c) { c.device_cache_fraction = 1; }),

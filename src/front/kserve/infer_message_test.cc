@@ -219,7 +219,8 @@ TEST(SharedMemory, RefusesWhatDoesNotFit) {
   ASSERT_EQ(ftruncate(fd, 64), 0);
   close(fd);
   SharedMemory regions;
-  EXPECT_THAT(std::string(regions.add("r", key, 0, 65).message()), HasSubstr("Invalid shared"));
+  EXPECT_THAT(std::string(regions.add("r", key, 0, 65).message()),
+              HasSubstr("invalid args: 65 bytes"));
   EXPECT_FALSE(regions.add("r", key, 1, 64).ok());
   EXPECT_FALSE(regions.add("r", key, UINT64_MAX, 64).ok());
   EXPECT_FALSE(regions.add("r", key, 0, 0).ok());

@@ -32,8 +32,7 @@ StatusOr<std::shared_ptr<GuardedRegion>> map_region(const std::string& key, uint
     ::close(fd);
     return invalid_argument(
         "failed to register shared memory region '{}': invalid args: {} bytes from {} are not in "
-        "its "
-        "{}",
+        "its {}",
         key, byte_size, offset, total);
   }
   auto region = GuardedRegion::map(fd, offset, byte_size);

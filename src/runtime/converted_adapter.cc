@@ -1,0 +1,59 @@
+// Adapters as TensorRT-LLM's hf_lora_convert.py writes them: the tensors of a request as NumPy
+// arrays.
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "io/npy.h"
+#include "runtime/adapter.h"
+
+namespace nereid::runtime {
+namespace {
+
+template <class T>
+void append_floats(std::span<const std::byte> data, std::vector<float>& out) {
+  for (size_t i = 0; i + sizeof(T) <= data.size(); i += sizeof(T)) {
+    T x;
+    std::memcpy(&x, &data[i], sizeof(T));
+    if constexpr (std::is_same_v<T, float>)
+      out.push_back(x);
+    else
+      out.push_back(to_float(x));
+  }
+}
+
+Status read_array(const std::filesystem::path& path, LoraConfig& lora) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  const auto read = [&]() -> Status {
+    ASSIGN_OR_RETURN(const io::NpyArray array, io::parse_npy(file.bytes()));
+    if (array.type == "<f2") {
+      append_floats<F16>(array.data, lora.weights);
+    } else if (array.type == "<f4") {
+      append_floats<float>(array.data, lora.weights);
+    } else if (array.type == "<i4") {
+      if (array.shape.empty() || array.shape.back() != 3)
+        return invalid_argument("has not 3 columns: module id, layer, rank");
+      lora.config.resize(array.data.size() / sizeof(int32_t));
+      std::memcpy(lora.config.data(), array.data.data(), array.data.size());
+    } else {
+      return invalid_argument("elements of type {}; allowed are <f2 and <f4, of a config <i4",
+                              array.type);
+    }
+    return ok();
+  };
+  const Status status = read();
+  return status.ok() ? ok() : annotate(status, path.string());
+}
+
+}  // namespace
+
+StatusOr<std::shared_ptr<const Adapter>> read_converted_adapter(const LoraDirectory& directory,
+                                                                const AdapterBounds& bounds) {
+  LoraConfig lora{.task_id = directory.task_id};
+  RETURN_IF_ERROR(read_array(directory.path / "model.lora_weights.npy", lora));
+  RETURN_IF_ERROR(read_array(directory.path / "model.lora_config.npy", lora));
+  auto adapter = adapter_of(lora, bounds);
+  if (!adapter.ok()) return annotate(adapter.status(), directory.path.string());
+  return adapter;
+}
+
+}  // namespace nereid::runtime
