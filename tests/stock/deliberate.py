@@ -18,13 +18,13 @@ CLIENT_MISTAKES = [(re.compile(theirs, re.S), ours) for theirs, ours in (
      r"{1}Unable to parse {2}: the member is missing|the request must be a JSON object, got .*"),
     (WHERE + r"attempt to access JSON non-(?:un)?signed-integer as (?:un)?signed-integer",
      r"{1}Unable to parse {2}: .*(integers?\b.*, got .*|is not in \[.*)"),
-    (WHERE + r"attempt to access JSON non-number as double", r"{1}Unable to parse {2}: input '.*' takes numbers .*, got .*"),
+    (WHERE + r"attempt to access JSON non-number as double", r"{1}Unable to parse {2}: .*input '.*' takes numbers .*, got .*"),
     (WHERE + r"attempt to access JSON non-(string|array|object) as \3", r"{1}Unable to parse {2}: .*\b{3}s?\b.*, got .*"),
     (WHERE + r"attempt to access JSON non-boolean as boolean", r"{1}Unable to parse {2}: .*(a boolean|true or false).*, got .*"),
     (r"(failed to get request params\.: )?attempt to get members for non-object",
      r"(the request must be a JSON object|Unable to parse 'parameters': expected an object), got .*"),
     (r"Unable to parse 'data': Shape does not match true shape of 'data' field",
-     r"Unable to parse 'data': (Shape does not match true shape of 'data' field|input '.*' takes ).*"),
+     r"Unable to parse 'data': (Shape does not match true shape of 'data' field|.*input '.*' takes ).*"),
     (r"Expected JSON object for keyword: 'parameters': .*", r"Expected JSON object for keyword: 'parameters': it takes an object, got .*"),
 )]
 # One request may have several faults of this kind, and each server names one of them.
