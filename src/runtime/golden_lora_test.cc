@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
+#include <thread>
 
 #include "base/json.h"
 #include "io/checkpoint.h"
@@ -100,6 +105,24 @@ LoraConfig tensors_of(const char* name, uint64_t task_id) {
     lora.weights.insert(lora.weights.end(), row.begin(), row.end());
   }
   return lora;
+}
+
+// Of rank 1 on the down_proj of one layer; each task id has its own weights.
+LoraConfig small_adapter(uint64_t task_id) {
+  constexpr size_t kInner = 768, kHidden = 256;
+  LoraConfig lora{.task_id = task_id, .config = {6, static_cast<int32_t>(task_id % 6), 1}};
+  for (size_t i = 0; i < kInner + kHidden; ++i)
+    lora.weights.push_back(std::sin(static_cast<float>(task_id * 1009 + i * i)) / 4);
+  return lora;
+}
+constexpr size_t kSmallAdapterBytes = sizeof(exec::AdapterMatrix) + 1024 * sizeof(BF16);
+
+void expect_books_balance(Executor& executor) {
+  executor.drain(std::chrono::seconds(60));
+  const ExecutorStats s = executor.stats();
+  EXPECT_EQ(s.kv_blocks_free, s.kv_blocks_total);
+  EXPECT_EQ(s.num_active, 0);
+  EXPECT_EQ(s.num_waiting, 0);
 }
 
 std::unique_ptr<Executor> create(const ExecutorConfig& config) {
@@ -211,6 +234,114 @@ TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.sequences[0][0].tokens, cases[i].greedy) << i;
   }
+}
+
+TEST(GoldenLora, EqualsPeftBesideThirtyOtherAdaptersAndNone) {
+  constexpr uint64_t kOthers = 30, kFirst = 100;
+  const std::vector<LoraCase> cases = golden_cases();
+  ExecutorConfig config = with_directories();
+  config.max_batch_size = 64;
+  config.kv_cache.max_tokens = 16384;
+  config.peft_cache.max_adapter_size = 8;
+  config.peft_cache.num_device_module_layers = (2 + kOthers) * kNumModules;
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  // Those beside the golden ones run first and longest, so that these meet all of them.
+  std::vector<Request> others;
+  for (uint64_t i = 0; i < kOthers + 4; ++i) {
+    others.push_back(cases[i % cases.size()].request);
+    others.back().max_tokens = 64;
+    others.back().lora.reset();
+    if (i < kOthers) others.back().lora = small_adapter(kFirst + i);
+  }
+  std::vector<Outcome> alone;
+  for (size_t i = 0; i < others.size(); i += 5) alone.push_back(client.run(*executor, others[i]));
+  std::vector<RequestId> other_ids, ids;
+  for (const Request& r : others) other_ids.push_back(client.send(*executor, r));
+  for (const LoraCase& c : cases) ids.push_back(client.send(*executor, c.request));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Outcome got = client.wait(ids[i]);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.sequences[0][0].tokens, cases[i].greedy) << i;
+  }
+  for (size_t i = 0; i < other_ids.size(); ++i) {
+    const Outcome got = client.wait(other_ids[i]);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    if (i % 5 != 0) continue;
+    EXPECT_EQ(difference(alone[i / 5], got), "") << i;
+  }
+  int32_t most = 0;
+  for (const IterationStats& s : executor->latest_iteration_stats())
+    most = std::max(most, s.num_scheduled_requests);
+  EXPECT_GT(most, 40) << "requests in one step";
+  expect_books_balance(*executor);
+}
+
+// Each client sends its adapters two at a time, and after them, by the id alone, one it sent a
+// while before: it is either still there or refused by name and then brought again.
+TEST(GoldenLora, AThousandAdaptersPassThroughRoomForTwenty) {
+  constexpr uint64_t kAdapters = 1000, kClients = 4, kSampled = 25;
+  ExecutorConfig config = lora_config();
+  config.peft_cache.max_adapter_size = 1;
+  config.peft_cache.num_device_module_layers = 3 * kNumModules;
+  config.peft_cache.host_cache_bytes = 20 * kSmallAdapterBytes;
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  Request plain = golden_cases()[0].request;
+  plain.max_tokens = 2;
+  const auto with = [&](const LoraConfig& lora) {
+    Request r = plain;
+    r.lora = lora;
+    return r;
+  };
+  std::map<uint64_t, Outcome> alone;
+  std::set<float> different;
+  for (uint64_t id = kSampled; id <= kAdapters; id += kSampled) {
+    alone[id] = client.run(*executor, with(small_adapter(id)));
+    ASSERT_TRUE(alone[id].status.ok()) << alone[id].status;
+    different.insert(alone[id].sequences[0][0].log_probs[0]);
+  }
+  EXPECT_EQ(different.size(), alone.size()) << "adapters do nothing";
+  const auto check = [&](uint64_t id, const Outcome& got) {
+    EXPECT_TRUE(got.status.ok()) << id << ": " << got.status;
+    if (!alone.contains(id)) return;
+    EXPECT_EQ(difference(alone[id], got), "") << id;
+  };
+  std::atomic<int> num_there = 0, num_evicted = 0;
+  const auto again = [&](uint64_t id) {
+    const auto sent = executor->enqueue(with({.task_id = id}));
+    if (!sent.ok()) {
+      ++num_evicted;
+      EXPECT_THAT(sent.status().ToString(),
+                  HasSubstr(fmt::format("task id {} is not in the cache", id)));
+      check(id, client.run(*executor, with(small_adapter(id))));
+      return;
+    }
+    ++num_there;
+    const auto responses = executor->await_responses(*sent, std::chrono::seconds(60));
+    ASSERT_EQ(responses.size(), 1u) << id;
+    ASSERT_TRUE(responses[0].status.ok()) << id << ": " << responses[0].status;
+    if (!alone.contains(id)) return;
+    EXPECT_EQ(responses[0].outputs[0].log_probs, alone[id].sequences[0][0].log_probs) << id;
+  };
+  std::vector<std::thread> clients;
+  for (uint64_t c = 1; c <= kClients; ++c)
+    clients.emplace_back([&, c] {
+      for (uint64_t id = c; id <= kAdapters; id += 2 * kClients) {
+        const uint64_t other = id + kClients;
+        const RequestId first = client.send(*executor, with(small_adapter(id)));
+        if (other <= kAdapters) check(other, client.run(*executor, with(small_adapter(other))));
+        check(id, client.wait(first));
+        again(id);
+        if (id > 100) again(id - 100);
+      }
+    });
+  for (std::thread& t : clients) t.join();
+  EXPECT_GT(num_there, 0);
+  EXPECT_GT(num_evicted, 0);
+  expect_books_balance(*executor);
 }
 
 TEST(GoldenLora, TheHostCacheEvicts) {
