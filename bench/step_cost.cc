@@ -7,6 +7,8 @@
 
 #include "convert/engine_cache.h"
 #include "exec/measure.h"
+#include "exec/step_message.h"
+#include "io/engine_file.h"
 #include "kernels/open.h"
 #include "kernels/roofline.h"
 
@@ -23,6 +25,7 @@ struct Options {
   int32_t steps = 50;
   int32_t max_tokens = 8192;
   int32_t block_tokens = 32;
+  int32_t adapters = 0, adapter_rank = 16;
   std::vector<std::string> kernels;
   std::string kv_type = "bf16", weights = "auto";
   bool random_weights = false, profile = false;
@@ -33,6 +36,30 @@ size_t bytes_of(const exec::Runner& runner, std::string_view what) {
   for (const exec::MemoryItem& item : runner.memory())
     if (item.what == what) sum += item.bytes;
   return sum;
+}
+
+// Fills all places with adapters of made-up weights for every module, in a step of one token.
+Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& runner) {
+  const exec::RunnerLimits& limits = runner.limits();
+  exec::Step step;
+  for (int32_t i = 0; i < limits.num_adapters; ++i) {
+    step.adapter_loads.push_back({i, static_cast<int32_t>(modules.size())});
+    for (const io::AdapterModule& m : modules) {
+      const auto index = static_cast<int32_t>(&m - modules.data());
+      step.adapter_matrices.push_back({index, limits.max_adapter_rank, 1.0f});
+      const auto size = static_cast<size_t>(limits.max_adapter_rank * (m.k + m.n));
+      step.adapter_weights.insert(step.adapter_weights.end(), size, to_bf16(0.001f));
+    }
+  }
+  const int32_t token = 0, block = 0;
+  exec::PerGroup<std::span<const int32_t>> tables;
+  for (size_t g = 0; g < runner.groups().size(); ++g) tables[g] = std::span(&block, 1);
+  step.add({.num_logits = 1}, std::span(&token, 1), tables, runner.groups().size(),
+           limits.block_tokens);
+  std::vector<std::byte> message;
+  exec::encode(step, message);
+  ASSIGN_OR_RETURN(exec::Ticket ticket, runner.launch(message));
+  return runner.wait(ticket).status();
 }
 
 void print_ops(const exec::StepCost& cost) {
@@ -50,6 +77,7 @@ Status measure(const Options& o) {
   build.cache_dir = o.cache_dir;
   build.random_weights = o.random_weights;
   build.compile.forced = o.kernels;
+  build.compile.adapters = o.adapters > 0;
   ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(o.weights));
   ASSIGN_OR_RETURN(const auto path,
                    convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
@@ -58,6 +86,8 @@ Status measure(const Options& o) {
   limits.max_tokens = std::max(o.max_tokens, limits.max_rows);
   limits.max_sequence_length = o.context + o.tokens;
   limits.block_tokens = o.block_tokens;
+  limits.num_adapters = o.adapters;
+  limits.max_adapter_rank = o.adapters > 0 ? o.adapter_rank : 0;
   limits.kv_type = o.kv_type == "fp8"    ? DType::kF8E4M3
                    : o.kv_type == "int8" ? DType::kI8
                                          : DType::kBF16;
@@ -65,14 +95,19 @@ Status measure(const Options& o) {
     blocks = limits.max_rows * ((limits.max_sequence_length - 1) / limits.block_tokens + 1);
   ASSIGN_OR_RETURN(const auto runner,
                    exec::make_runner(path, *opened.device, opened.registry, limits));
+  if (o.adapters > 0) {
+    ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(path));
+    RETURN_IF_ERROR(load_adapters(file.plan().modules, *runner));
+  }
   const auto weights = static_cast<double>(bytes_of(*runner, "weights"));
   const auto cache = static_cast<double>(bytes_of(*runner, "KV cache"));
   fmt::print("{} reads {:.0f} GB/s; weights {:.2f} GB, {} positions of KV cache {:.2f} GB\n",
              opened.device->info().name, roofline.read_bytes_per_s / 1e9, weights / 1e9,
              int64_t{limits.max_rows} * limits.max_sequence_length, cache / 1e9);
   for (const int32_t batch : o.batches) {
-    ASSIGN_OR_RETURN(const exec::StepCost cost,
-                     exec::measure_steps(*runner, {batch, o.context, o.tokens}, o.steps));
+    ASSIGN_OR_RETURN(
+        const exec::StepCost cost,
+        exec::measure_steps(*runner, {batch, o.context, o.tokens, o.adapters}, o.steps));
     const double bytes = weights + cache * batch / limits.max_rows;
     fmt::print(
         "batch {:>4}, {} tokens after {}: {:.3f} ms, {:.1f} tokens/s; all bytes once: {:.3f} ms, "
@@ -105,6 +140,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weights", o.weights, "auto | int8 | int4 | fp8")->capture_default_str();
   app.add_option("--kernel", o.kernels, "force a kernel, op:name; may be repeated");
+  app.add_option("--adapters", o.adapters, "LoRA adapters that the rows have in turn; 0 = none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--adapter-rank", o.adapter_rank, "of each")->capture_default_str();
   app.add_option("--steps", o.steps, "steps for each figure")->capture_default_str();
   app.add_flag("--random-weights", o.random_weights, "a config.json without weights is enough");
   app.add_flag("--profile", o.profile, "call by call, each waited for");

@@ -26,8 +26,9 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
         blocks[g].push_back((r * per_row + i) % limits.num_blocks[g]);
       tables[g] = blocks[g];
     }
-    step.add({.slot = r, .start = shape.context, .num_logits = 1}, tokens, tables, num_groups,
-             limits.block_tokens);
+    const int32_t adapter = shape.num_adapters > 0 ? r % shape.num_adapters : -1;
+    step.add({.slot = r, .start = shape.context, .num_logits = 1, .adapter = adapter}, tokens,
+             tables, num_groups, limits.block_tokens);
   }
   std::vector<std::byte> message;
   encode(step, message);
