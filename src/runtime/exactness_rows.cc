@@ -66,6 +66,19 @@ void table(R r, A a, int32_t seed) {
       ids[i] = a.executor.vocab_size() + static_cast<TokenId>(i % kNumRows);
 }
 
+void guided(R r, A a, GuideType type, const char* guide) {
+  with_log_probs(r);
+  r.end_ids = a.executor.default_end_ids();
+  r.guided_decoding = {type, guide};
+}
+
+constexpr const char* kSchema =
+    R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
+        "size": {"type": "integer", "minimum": 3, "maximum": 400},
+        "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 3}},
+        "required": ["name", "size"], "additionalProperties": false})";
+constexpr const char* kRegex = "(yes|no)( [a-z]{2,5}){1,3}\\.";
+
 // Most of it at once.
 void everything(R r, A a) {
   sampled(r);
@@ -233,6 +246,21 @@ const Row kTables[] = {
     {"table_beams", "beams_2", 0, [](R r, A a) { beams(r, 2), table(r, a, 2); }},
 };
 
+const Row kGuided[] = {
+    {"guided_schema", "log_probs", 0,
+     [](R r, A a) { guided(r, a, GuideType::kJsonSchema, kSchema); }},
+    {"guided_schema_sampled", "guided_schema", 0,
+     [](R r, A a) { sampled(r), guided(r, a, GuideType::kJsonSchema, kSchema); }},
+    {"guided_regex", "log_probs", 1, [](R r, A a) { guided(r, a, GuideType::kRegex, kRegex); }},
+    {"guided_regex_sampled", "guided_regex", 1,
+     [](R r, A a) { sampled(r), guided(r, a, GuideType::kRegex, kRegex); }},
+    {"guided_several", "guided_schema_sampled", 2,
+     [](R r, A a) {
+       sampled(r), guided(r, a, GuideType::kRegex, kRegex);
+       r.sampling.num_return_sequences = 3;
+     }},
+};
+
 const Row kBeams[] = {
     {"beams_2", "log_probs", 0, [](R r, A) { beams(r, 2); }},
     {"beams_adapter", "beams_2", 0, [](R r, A) { beams(r, 2), r.lora = LoraConfig{.task_id = 1}; }},
@@ -292,7 +320,7 @@ std::span<const Row> rows() {
   static const std::vector<Row> all = [] {
     std::vector<Row> out;
     for (const std::span<const Row> group : std::initializer_list<std::span<const Row>>{
-             kDrawing, kProcessing, kSequences, kTables, kBeams})
+             kDrawing, kProcessing, kSequences, kTables, kGuided, kBeams})
       out.insert(out.end(), group.begin(), group.end());
     return out;
   }();
