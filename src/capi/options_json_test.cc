@@ -1,6 +1,7 @@
 // The options as JSON: every field arrives, everything else is refused by name.
 #include "capi/options_json.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 namespace nereid::capi {
@@ -54,6 +55,22 @@ TEST(OptionsJson, ReadsRequests) {
   EXPECT_EQ(r->kv_cache_retention->decode_priority, 10);
 }
 
+TEST(OptionsJson, ReadsGuides) {
+  const std::pair<const char*, GuideType> types[] = {{"json", GuideType::kJson},
+                                                     {"json_schema", GuideType::kJsonSchema},
+                                                     {"regex", GuideType::kRegex},
+                                                     {"ebnf_grammar", GuideType::kEbnfGrammar}};
+  for (const auto& [name, type] : types) {
+    const auto r = parse_request(
+        fmt::format(R"({{"guided_decoding": {{"type": "{}", "guide": "{{\"a\""}}}})", name));
+    ASSERT_TRUE(r.ok()) << r.status();
+    ASSERT_TRUE(r->guided_decoding);
+    EXPECT_EQ(r->guided_decoding->type, type);
+    EXPECT_EQ(r->guided_decoding->guide, R"({"a")");
+  }
+  EXPECT_FALSE(parse_request("{}")->guided_decoding);
+}
+
 TEST(OptionsJson, ReadsConfigs) {
   const auto c = parse_config(R"({"device": "cuda:1", "max_batch_size": 7,
       "scheduler": {"capacity_policy": "static_batch", "pause_policy": "swap"},
@@ -94,6 +111,11 @@ TEST(OptionsJson, RefusesByName) {
               HasSubstr("logit_bias[0]: not an array of two"));
   EXPECT_THAT(refusal_of_request(R"({"output": {"log_probs_mode": "x"}})"),
               HasSubstr("output.log_probs_mode: not one of 'processed', 'raw'"));
+  EXPECT_THAT(
+      refusal_of_request(R"({"guided_decoding": {"type": "yaml"}})"),
+      HasSubstr("guided_decoding.type: not one of 'json', 'json_schema', 'regex', 'ebnf_grammar'"));
+  EXPECT_THAT(refusal_of_request(R"({"guided_decoding": {"guide": {}}})"),
+              HasSubstr("guided_decoding.guide: not a"));
   EXPECT_THAT(refusal_of_request(R"({"kv_cache_retention": {"token_ranges": [{"x": 1}]}})"),
               HasSubstr("kv_cache_retention.token_ranges[0].x: no such field"));
 }
