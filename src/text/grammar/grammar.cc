@@ -90,6 +90,10 @@ void Grammar::walk(int32_t node, int32_t set, const Visit& visit) {
 }
 
 const Grammar::Local& Grammar::local(int32_t state) {
+  for (const NetworkState* s = &network_.states[static_cast<size_t>(state)];
+       s->like >= 0 && s->like_bytes >= tokens_->max_depth();
+       s = &network_.states[static_cast<size_t>(state)])
+    state = s->like;
   const auto [found, is_new] = locals_.try_emplace(state);
   Local& result = found->second;
   if (!is_new) return result;
@@ -98,6 +102,11 @@ const Grammar::Local& Grammar::local(int32_t state) {
     result.ids.insert(result.ids.end(), ids.begin(), ids.end());
     if (sets_.leaves(set)) result.exits.push_back(node);
   });
+  if (sets_.failed()) {
+    static const Local kNone;
+    locals_.erase(found);
+    return kNone;
+  }
   const size_t words = num_words(tokens_->vocab_size());
   if (result.ids.size() > words) {
     result.mask.resize(words);
@@ -116,7 +125,6 @@ Status Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
   for (const StateSets::Config config :
        std::vector(sets_.configs(set).begin(), sets_.configs(set).end())) {
     const Local& own = local(config.state);
-    if (sets_.failed()) locals_.erase(config.state);
     if (sets_.failed()) return too_much_work();
     for (size_t i = 0; i < own.mask.size(); ++i) mask[i] |= own.mask[i];
     for (const int32_t id : own.ids) set_bit(mask, id);

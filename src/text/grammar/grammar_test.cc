@@ -107,11 +107,14 @@ TEST(Matcher, MaskIsWhatItAccepts) {
           {GrammarKind::kJsonSchema,
            R"x({"type": "array", "items": {"type": ["number", "boolean"]}, "minItems": 1})x"},
           {GrammarKind::kRegex, "(ab|abc|c)*(true)?"},
+          {GrammarKind::kRegex, "[a-c]{4,20}(12)?"},
+          {GrammarKind::kRegex, "((ab|c){0,9}1){5,12}(true|e)"},
+          {GrammarKind::kJsonSchema, R"x({"type": "string", "minLength": 6, "maxLength": 14})x"},
           {GrammarKind::kGbnf, "root ::= \"\" | \"{\" root \"}\" root | \"ab\" root"}}) {
     const auto grammar = test_grammar(kind, text);
     for (int round = 0; round < 10; ++round) {
       Matcher matcher(grammar);
-      for (int step = 0; step < 20; ++step) {
+      for (int step = 0; step < 40; ++step) {
         std::vector<uint32_t> mask((static_cast<size_t>(tokens->vocab_size()) + 31) / 32);
         ASSERT_TRUE(matcher.fill_mask(mask, {&end_id, 1}).ok());
         std::vector<int32_t> allowed;

@@ -2,6 +2,7 @@
 #include "text/grammar/network.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "absl/container/flat_hash_set.h"
@@ -10,6 +11,34 @@ namespace nereid::text {
 namespace {
 
 constexpr int64_t kMaxWalked = 10'000'000;
+constexpr int64_t kMostLikeBytes = 1 << 30;
+
+// That a text of the expression has at least; those of called rules count as none.
+int32_t least_bytes(const Expr& expr) {
+  constexpr int64_t kMost = std::numeric_limits<uint16_t>::max();
+  int64_t bytes = 0;
+  switch (expr.kind) {
+    case Expr::Kind::kBytes:
+      bytes = static_cast<int64_t>(expr.bytes.size());
+      break;
+    case Expr::Kind::kChars:
+      bytes = 1;
+      break;
+    case Expr::Kind::kSequence:
+      for (const ExprPtr& part : expr.parts) bytes += least_bytes(*part);
+      break;
+    case Expr::Kind::kChoice:
+      bytes = expr.parts.empty() ? 0 : kMost;
+      for (const ExprPtr& part : expr.parts) bytes = std::min<int64_t>(bytes, least_bytes(*part));
+      break;
+    case Expr::Kind::kRepeat:
+      bytes = int64_t{expr.least} * least_bytes(*expr.parts[0]);
+      break;
+    case Expr::Kind::kRule:
+      break;
+  }
+  return static_cast<int32_t>(std::min(bytes, kMost));
+}
 
 class NetworkMaker {
  public:
@@ -27,6 +56,7 @@ class NetworkMaker {
   Status add_chars(const CharSet& chars, int32_t from, int32_t to);
   Status add_sequence(const std::vector<ExprPtr>& parts, int32_t from, int32_t to);
   Status add_repeat(const Expr& expr, int32_t from, int32_t to);
+  StatusOr<int32_t> add_copies(const Expr& part, int32_t count, int32_t from, int32_t exit);
   void find_tails();
   void find_classes();
   StatusOr<std::vector<bool>> nullable_rules();
@@ -133,25 +163,42 @@ Status NetworkMaker::add_sequence(const std::vector<ExprPtr>& parts, int32_t fro
   return ok();
 }
 
-Status NetworkMaker::add_repeat(const Expr& expr, int32_t from, int32_t to) {
-  const Expr& part = *expr.parts[0];
-  const auto step = [&]() -> Status {
+// One behind the other, with a way to `exit` before each unless it is negative; the state behind
+// the last. All copies have as many states, in the same order.
+StatusOr<int32_t> NetworkMaker::add_copies(const Expr& part, int32_t count, int32_t from,
+                                           int32_t exit) {
+  std::vector<NetworkState>& states = network_.states;
+  const size_t first = states.size();
+  for (int32_t i = 0; i < count; ++i) {
+    if (exit >= 0) RETURN_IF_ERROR(add_free(from, -1, exit));
     ASSIGN_OR_RETURN(const int32_t next, add_state());
     RETURN_IF_ERROR(add(part, from, next));
     from = next;
-    return ok();
-  };
-  for (int32_t i = 0; i < expr.least; ++i) RETURN_IF_ERROR(step());
+  }
+  // Copies differ in how far away is what comes behind the last.
+  const int64_t part_bytes = count < 2 ? 0 : least_bytes(part);
+  if (part_bytes == 0) return from;
+  const size_t size = (states.size() - first) / static_cast<size_t>(count);
+  for (size_t i = first + size; i < states.size(); ++i) {
+    const auto copy = static_cast<int64_t>((i - first) / size);
+    const int64_t bytes = (count - 1 - copy) * part_bytes - 1;
+    if (bytes <= states[i].like_bytes) continue;
+    states[i].like = static_cast<int32_t>(first + (i - first) % size);
+    states[i].like_bytes = static_cast<int32_t>(std::min(bytes, kMostLikeBytes));
+  }
+  return from;
+}
+
+Status NetworkMaker::add_repeat(const Expr& expr, int32_t from, int32_t to) {
+  const Expr& part = *expr.parts[0];
+  ASSIGN_OR_RETURN(from, add_copies(part, expr.least, from, -1));
   if (expr.most == kUnbounded) {
     ASSIGN_OR_RETURN(const int32_t loop, add_state());
     RETURN_IF_ERROR(add_free(from, -1, loop));
     RETURN_IF_ERROR(add(part, loop, loop));
     return add_free(loop, -1, to);
   }
-  for (int32_t i = expr.least; i < expr.most; ++i) {
-    RETURN_IF_ERROR(add_free(from, -1, to));
-    RETURN_IF_ERROR(step());
-  }
+  ASSIGN_OR_RETURN(from, add_copies(part, expr.most - expr.least, from, to));
   return add_free(from, -1, to);
 }
 

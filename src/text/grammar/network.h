@@ -28,6 +28,10 @@ struct NetworkState {
   std::vector<FreeEdge> free;
   bool ends = false;  // the rule's text may end here
   bool tail = false;  // nothing but the end of the rule can follow
+  // A state that goes on in the same ways for this many bytes: its place in an earlier copy of a
+  // part that is repeated.
+  int32_t like = -1;  // none
+  int32_t like_bytes = 0;
 };
 
 struct Network {
