@@ -16,6 +16,7 @@ namespace nereid::front {
 // at their end, as with the stock server: they may be forwarded to models.
 class RequestParser : public boost::beast::http::request_parser<boost::beast::http::string_body> {
  public:
+  RequestParser() { headers_.reserve(kUsualHeaders); }
   size_t take(boost::asio::const_buffer bytes, boost::system::error_code& ec) {
     begin_ = static_cast<const char*>(bytes.data());
     end_ = begin_ + bytes.size();
@@ -25,6 +26,7 @@ class RequestParser : public boost::beast::http::request_parser<boost::beast::ht
 
  private:
   using View = boost::beast::string_view;
+  static constexpr size_t kUsualHeaders = 8;
 
   void on_field_impl(boost::beast::http::field field, View name, View value,
                      boost::system::error_code&) override {

@@ -229,8 +229,9 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
 
 // Binary tensors are not looked at; a compressed body may become a thousand times as long.
 bool is_quick_to_read(const Request& request) {
+  if (request.body.size() <= kQuickJsonBytes / 64) return true;
   const std::string* encoding = find_header(request.headers, "Content-Encoding");
-  if (encoding != nullptr) return request.body.size() <= kQuickJsonBytes / 64;
+  if (encoding != nullptr) return false;
   size_t json_bytes = request.body.size();
   if (const std::string* text = find_header(request.headers, kLengthHeader)) {
     std::from_chars(text->data(), text->data() + text->size(), json_bytes);

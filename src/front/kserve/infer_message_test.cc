@@ -14,6 +14,9 @@
 #include <cstring>
 #include <limits>
 
+#include "base/json.h"
+#include "front/kserve/json_body.h"
+
 namespace nereid::front {
 namespace {
 
@@ -46,6 +49,25 @@ TEST(InferRequest, ReadsJsonData) {
 }
 
 // As replies have them; everything else of JSON stays as strict as it is.
+TEST(InferRequest, TheTreeOfABodyIsNotCopied) {
+  struct Counted : boost::json::memory_resource {
+    void* do_allocate(size_t size, size_t) override {
+      allocated += size;
+      return ::operator new(size);
+    }
+    void do_deallocate(void* at, size_t, size_t) override { ::operator delete(at); }
+    bool do_is_equal(const memory_resource& other) const noexcept override {
+      return this == &other;
+    }
+    size_t allocated = 0;
+  };
+  const std::string body = R"({"text":")" + std::string(1 << 20, 'x') + "\"}";
+  Counted alone, as_body;
+  EXPECT_TRUE(parse_json_once(body, 100, &alone).ok());
+  EXPECT_TRUE(parse_json_body(body, &as_body).ok());
+  EXPECT_EQ(as_body.allocated, alone.allocated);
+}
+
 TEST(InferRequest, NumbersThatAreNotFinite) {
   const auto request = parse(input(R"("data":[NaN, Infinity,[-Infinity, 1.5]])", "FP32", "[4]"));
   ASSERT_TRUE(request.ok()) << request.status();

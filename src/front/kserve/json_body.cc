@@ -22,7 +22,7 @@ StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& ma
 
 StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory) {
   std::string marked;
-  const StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxDepth, memory);
+  StatusOr<json::value> root = parse_json_numbers(body, marked, kMaxDepth, memory);
   if (root.status().code() == absl::StatusCode::kUnavailable) return root;
   if (!root.ok()) {
     return invalid_argument("failed to parse the request JSON buffer: {}",
