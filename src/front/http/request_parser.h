@@ -30,7 +30,10 @@ class RequestParser : public boost::beast::http::request_parser<boost::beast::ht
 
   void on_field_impl(boost::beast::http::field field, View name, View value,
                      boost::system::error_code&) override {
-    get().insert(field, name, value);
+    using Field = boost::beast::http::field;
+    if (field == Field::host || field == Field::transfer_encoding || field == Field::expect) {
+      get().insert(field, name, value);  // those that the connection reads itself
+    }
     const char* end = value.data() + value.size();
     // The value of a folded line, which is refused later, lies elsewhere.
     const std::less_equal<const char*> at_most;
