@@ -190,24 +190,35 @@ class ExecutorImpl : public Executor {
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }
 
  private:
+  // What a request needs that takes long to make or to find.
+  struct Findings {
+    std::shared_ptr<text::Grammar> grammar;
+    std::shared_ptr<const Adapter> adapter;
+    std::vector<sched::InputKey> input_keys;
+  };
+  StatusOr<Findings> find(const Request& request) {
+    Findings found;
+    if (request.guided_decoding) {
+      ASSIGN_OR_RETURN(found.grammar, grammars_.get(*request.guided_decoding));
+    }
+    if (request.lora) {
+      ASSIGN_OR_RETURN(found.adapter, model_.adapters->find(*request.lora));
+    }
+    found.input_keys = input_keys(request, bounds_.vocab_size);
+    return found;
+  }
+
   // Takes checked requests, all or none. Without a callback their responses go to the store.
   StatusOr<std::vector<RequestId>> accept(std::vector<Request> requests,
                                           ResponseCallback callback) {
     int64_t count = 0, logits = 0;
-    std::vector<std::shared_ptr<text::Grammar>> grammars;
+    std::vector<Findings> findings;
     for (const Request& r : requests) {
-      grammars.emplace_back();
-      if (r.guided_decoding) {
-        ASSIGN_OR_RETURN(grammars.back(), grammars_.get(*r.guided_decoding));
-      }
+      ASSIGN_OR_RETURN(Findings found, find(r));
+      findings.push_back(std::move(found));
       count += num_sequences(r);
       logits += logits_bytes(r, bounds_);
     }
-    std::vector<std::shared_ptr<const Adapter>> adapters(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i)
-      if (requests[i].lora) {
-        ASSIGN_OR_RETURN(adapters[i], model_.adapters->find(*requests[i].lora));
-      }
     std::vector<RequestId> ids;
     ids.reserve(requests.size());
     // Under the lock, ids enter the inbox in order, and nothing enters after close().
@@ -238,10 +249,9 @@ class ExecutorImpl : public Executor {
       }
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
-      const uint64_t adapter = adapters[i] ? adapters[i]->key : 0;
-      inbox_.push(Submit{
-          sequences(id, std::move(request), bounds_.vocab_size, std::move(grammars[i]), adapter),
-          std::move(adapters[i])});
+      std::shared_ptr<const Adapter> adapter = findings[i].adapter;
+      inbox_.push(
+          Submit{sequences(id, std::move(request), std::move(findings[i])), std::move(adapter)});
     }
     return ids;
   }
@@ -266,15 +276,12 @@ class ExecutorImpl : public Executor {
   }
 
   // The i-th is drawn with seed + i; the others follow the first through the prompt.
-  static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request,
-                                                    int32_t vocab_size,
-                                                    std::shared_ptr<text::Grammar> grammar,
-                                                    uint64_t adapter) {
+  static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request, Findings found) {
     const int32_t count = num_sequences(request);
-    std::vector<sched::InputKey> keys = input_keys(request, vocab_size);
+    const uint64_t adapter = found.adapter ? found.adapter->key : 0;
     sched::SequenceSpec first{.id = id,
                               .prompt = std::move(request.input_token_ids),
-                              .input_keys = std::move(keys),
+                              .input_keys = std::move(found.input_keys),
                               .max_new_tokens = request.max_tokens,
                               .end_ids = std::move(request.end_ids),
                               .stop_words = std::move(request.stop_words),
@@ -283,7 +290,7 @@ class ExecutorImpl : public Executor {
                               .bad_words = std::move(request.bad_words),
                               .drafts = std::move(request.draft_token_ids),
                               .logit_bias = std::move(request.logit_bias),
-                              .grammar = std::move(grammar),
+                              .grammar = std::move(found.grammar),
                               .cache_salt = prefix_root(request.cache_salt, adapter),
                               .adapter = adapter,
                               .retention = std::move(request.kv_cache_retention),
