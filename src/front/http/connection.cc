@@ -343,14 +343,10 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   // Most requests are here already: then no timer runs and nothing waits.
   parser.eager(true);
   error_code ec = parse(parser, buffer_);
-  const auto receive_more = [&]() -> Work {
-    const bool has_come = co_await receive();
-    ec = has_come ? parse(parser, buffer_) : make_error_code(asio::error::eof);
-  };
   if (!ec && !parser.is_done()) co_await stop_watching();
   if (!ec && !parser.is_header_done()) {
     arm(options.header_timeout);
-    while (!ec && !parser.is_header_done()) co_await receive_more();
+    while (!ec && !parser.is_header_done()) co_await receive_more(parser, ec);
     disarm();
   }
   const auto& head = parser.get();
@@ -372,42 +368,16 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
       const bool sent = co_await write_text("HTTP/1.1 100 Continue\r\n\r\n");
       if (!sent) co_return false;
     }
-    const Time begin = now();
-    while (!ec && !parser.is_done()) {
-      const size_t received = parser.get().body().size();
-      answer.share.set(received);
-      if (answer.share.is_large() && options.budget->is_full()) break;
-      const milliseconds left = std::chrono::duration_cast<milliseconds>(begin - now()) +
-                                options.body_timeout +
-                                milliseconds(1000 * received / kSlowestBodyBytesPerSecond);
-      // A large request that does not come on makes room for others.
-      const bool is_tight = answer.share.is_large() && options.budget->is_tight();
-      arm(is_tight ? std::min(left, kTightTimeout) : left);
-      co_await receive_more();
-    }
-    disarm();
+    co_await receive_body(parser, answer, ec);
   }
   if (!ec && !parser.is_done()) {
     co_await refuse(request, 503, std::string(message(options.budget->refusal())));
     co_return false;
   }
-  if (ec == http::error::body_limit) {
-    co_await refuse(
-        request, 413,
-        fmt::format("request body exceeds the limit of {} bytes", options.max_body_bytes));
-  } else if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
-    co_await refuse(
-        request, 431,
-        fmt::format("request header exceeds the limit of {} bytes", options.max_header_bytes));
-  } else if (ec && is_cut_) {
-    co_await refuse(request, 503, kServerExiting);
-  } else if (ec && timed_out_) {
-    co_await refuse(request, 408, "the request did not arrive in time");
-  } else if (ec && ec.category() == http::make_error_code(http::error::bad_target).category() &&
-             ec != http::error::end_of_stream && ec != http::error::partial_message) {
-    co_await refuse(request, 400, fmt::format("malformed HTTP request: {}", ec.message()));
+  if (ec) {
+    co_await refuse_unread(request, ec);
+    co_return false;
   }
-  if (ec) co_return false;
 
   answer.http_version = head.version() >= 11 ? 11 : 10;
   answer.keep_alive = parser.keep_alive();
@@ -417,6 +387,50 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   answer.count();
   request.end_ns = now_ns();
   co_return true;
+}
+
+asio::awaitable<void> Connection::receive_body(RequestParser& parser, Answer& answer,
+                                               error_code& ec) {
+  const ListenerOptions& options = listener_->options;
+  const Time begin = now();
+  while (!ec && !parser.is_done()) {
+    const size_t received = parser.get().body().size();
+    answer.share.set(received);
+    if (answer.share.is_large() && options.budget->is_full()) break;
+    const milliseconds left = std::chrono::duration_cast<milliseconds>(begin - now()) +
+                              options.body_timeout +
+                              milliseconds(1000 * received / kSlowestBodyBytesPerSecond);
+    // A large request that does not come on makes room for others.
+    const bool is_tight = answer.share.is_large() && options.budget->is_tight();
+    arm(is_tight ? std::min(left, kTightTimeout) : left);
+    co_await receive_more(parser, ec);
+  }
+  disarm();
+}
+
+asio::awaitable<void> Connection::receive_more(RequestParser& parser, error_code& ec) {
+  const bool has_come = co_await receive();
+  ec = has_come ? parse(parser, buffer_) : make_error_code(asio::error::eof);
+}
+
+asio::awaitable<void> Connection::refuse_unread(const Request& request, error_code ec) {
+  const ListenerOptions& options = listener_->options;
+  if (ec == http::error::body_limit) {
+    co_await refuse(
+        request, 413,
+        fmt::format("request body exceeds the limit of {} bytes", options.max_body_bytes));
+  } else if (ec == http::error::header_limit || ec == http::error::buffer_overflow) {
+    co_await refuse(
+        request, 431,
+        fmt::format("request header exceeds the limit of {} bytes", options.max_header_bytes));
+  } else if (is_cut_) {
+    co_await refuse(request, 503, kServerExiting);
+  } else if (timed_out_) {
+    co_await refuse(request, 408, "the request did not arrive in time");
+  } else if (ec.category() == http::make_error_code(http::error::bad_target).category() &&
+             ec != http::error::end_of_stream && ec != http::error::partial_message) {
+    co_await refuse(request, 400, fmt::format("malformed HTTP request: {}", ec.message()));
+  }
 }
 
 // While an answer is open, the thread that brings a piece of a stream sends it. With many active

@@ -32,6 +32,7 @@ struct IoThreads::Impl {
 };
 
 class Connection;
+class RequestParser;
 
 // Shared by the accept loop, the connections and the Listener handle. Holds nothing of the
 // IoThreads: the last reference may outlive them.
@@ -138,6 +139,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work run();
   Flag serve_one();  // false: close the connection
   Flag read_request(Answer& answer);
+  // Until the parser is done, `ec` is set, or the budget has no room.
+  Work receive_body(RequestParser& parser, Answer& answer, boost::system::error_code& ec);
+  Work receive_more(RequestParser& parser, boost::system::error_code& ec);
+  // The answer to a request that could not be read, if there is one.
+  Work refuse_unread(const Request& request, boost::system::error_code ec);
   Flag wait_first_byte();
   Work answer_request(std::shared_ptr<Answer> answer);
   Work write_whole(Answer& answer);
