@@ -131,6 +131,36 @@ struct HttpServer::Impl {
   int metrics_port = -1;
 };
 
+namespace {
+
+// Without budget and TLS, which the caller adds.
+ListenerOptions listener_options(const HttpOptions& options) {
+  ListenerOptions http;
+  http.host = options.host;
+  http.port = options.http_port;
+  http.reuse_port = options.reuse_port;
+  http.max_body_bytes = options.max_body_bytes;
+  http.max_connections = options.max_connections;
+  http.idle_timeout = options.idle_timeout;
+  http.header_timeout = options.header_timeout;
+  http.body_timeout = options.body_timeout;
+  http.write_timeout = options.write_timeout;
+  return http;
+}
+
+// Of the metrics port, beside that of the API, whose options are given.
+ListenerOptions metrics_options(const HttpOptions& options, ListenerOptions http) {
+  if (!options.metrics_use_tls) http.tls = nullptr;
+  if (!options.metrics_host.empty()) http.host = options.metrics_host;
+  http.port = options.metrics_port;
+  http.reuse_port = false;
+  http.max_connections = 256;
+  http.max_body_bytes = 64 << 10;
+  return http;
+}
+
+}  // namespace
+
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* server,
@@ -167,16 +197,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   };
   add_metrics_routes(router, server, *impl->workers, front_metrics);
 
-  ListenerOptions http;
-  http.host = options.host;
-  http.port = options.http_port;
-  http.reuse_port = options.reuse_port;
-  http.max_body_bytes = options.max_body_bytes;
-  http.max_connections = options.max_connections;
-  http.idle_timeout = options.idle_timeout;
-  http.header_timeout = options.header_timeout;
-  http.body_timeout = options.body_timeout;
-  http.write_timeout = options.write_timeout;
+  ListenerOptions http = listener_options(options);
   http.budget = budget;
   if (options.tls.enabled) {
     ASSIGN_OR_RETURN(http.tls, TlsContext::create(options.tls, kAlpnHttp));
@@ -192,15 +213,8 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
     Router metrics_router(error_page);
     // The metrics listener is destroyed first, so the pointer outlives its handlers.
     add_metrics_routes(metrics_router, server, *impl->workers, front_metrics);
-    ListenerOptions metrics = http;
-    if (!options.metrics_use_tls) metrics.tls = nullptr;
-    if (!options.metrics_host.empty()) metrics.host = options.metrics_host;
-    metrics.port = options.metrics_port;
-    metrics.reuse_port = false;
-    metrics.max_connections = 256;
-    metrics.max_body_bytes = 64 << 10;
-    ASSIGN_OR_RETURN(impl->metrics,
-                     Listener::start(*impl->threads, metrics, std::move(metrics_router)));
+    ASSIGN_OR_RETURN(impl->metrics, Listener::start(*impl->threads, metrics_options(options, http),
+                                                    std::move(metrics_router)));
     impl->metrics_port = impl->metrics->port();
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
