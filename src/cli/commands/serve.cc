@@ -84,65 +84,70 @@ StatusOr<std::string> lora_modules(const ServeOptions& options) {
   return text;
 }
 
-// What the templates need to know about this model and these flags; empty = the template's default.
-StatusOr<TemplateValues> template_values(const ServeOptions& options,
-                                         const std::filesystem::path& tokenizer) {
+// Those that the model's folder and the flags with a default set.
+TemplateValues values_of_flags(const ServeOptions& options,
+                               const std::filesystem::path& tokenizer) {
   const ExecutorConfig& config = options.model.executor;
-  const std::filesystem::path& given = options.model.model_dir;
-  ASSIGN_OR_RETURN(const io::ModelFacts facts, convert::read_facts(given));
-  if (config.max_sequence_length > facts.max_positions) {
-    return invalid_argument("--max-seq-len: {} is more than the {} that the model allows",
-                            config.max_sequence_length, facts.max_positions);
-  }
   std::error_code error;
-  const std::string dir = std::filesystem::absolute(given, error).string();
+  const std::string dir = std::filesystem::absolute(options.model.model_dir, error).string();
   const std::string tokenizer_dir =
       tokenizer.empty() ? "" : std::filesystem::absolute(tokenizer, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
   const KvCacheConfig& kv = config.kv_cache;
-  TemplateValues values = {
-      {"triton_max_batch_size", number(config.max_batch_size)},
-      {"triton_backend", "tensorrtllm"},
-      {"decoupled_mode", "true"},
-      {"max_queue_delay_microseconds", "0"},
-      {"encoder_input_features_data_type", "TYPE_FP16"},
-      {"prompt_embedding_table_data_type", "TYPE_FP16"},
-      {"engine_dir", escape_text(dir)},
-      {"tokenizer_dir", escape_text(tokenizer_dir)},
-      {"max_seq_len",
-       config.max_sequence_length > 0 ? number(config.max_sequence_length) : ""},  // the executor's
-      {"device", escape_text(config.device)},
-      {"isa", escape_text(config.isa)},
-      {"weights", config.weights},
-      {"random_weights", flag(config.random_weights)},
-      {"num_threads", number(config.num_threads)},
-      {"memory_bytes", number(config.memory_bytes)},
-      {"max_tokens_in_paged_kv_cache", kv.max_tokens ? number(*kv.max_tokens) : ""},
-      {"tokens_per_block", number(kv.tokens_per_block)},
-      {"enable_kv_cache_reuse", flag(kv.enable_block_reuse)},
-      {"logits_datatype", "TYPE_FP32"},
-      {"batch_scheduler_policy", options.model.scheduler_policy},
-      {"context_chunking_policy", options.model.chunking_policy},
-      {"pause_policy", options.model.pause_policy},
-      {"enable_chunked_context", flag(config.scheduler.enable_chunked_context)},
-      {"speculation", config.speculation},
-      {"enable_overlap", flag(config.enable_overlap)},
-      {"exit_on_device_failure", flag(config.exit_on_device_failure)},
-      {"max_beam_width", number(config.max_beam_width)},
-      {"kv_cache_type", options.model.kv_cache_type},
-      {"sink_token_length", number(kv.sink_token_length)},
-      {"kv_cache_host_memory_bytes", number(kv.host_cache_bytes)},
-      {"max_batch_size", number(config.max_batch_size)},
-      {"max_num_tokens", number(config.max_num_tokens)},
-      {"max_queue_size", number(config.max_queue_size)},
-      {"max_logits_bytes", number(config.max_logits_bytes)},
-      {"exclude_input_in_output", "true"},
-      {"forced_kernels", escape_text(fmt::format("{}", fmt::join(config.forced_kernels, ",")))},
-      {"cache_dir", escape_text(config.cache_dir.string())},
-      {"preprocessing_instance_count", "1"},
-      {"postprocessing_instance_count", "1"},
-      {"bls_instance_count", "1"}};
+  return {{"triton_max_batch_size", number(config.max_batch_size)},
+          {"triton_backend", "tensorrtllm"},
+          {"decoupled_mode", "true"},
+          {"max_queue_delay_microseconds", "0"},
+          {"encoder_input_features_data_type", "TYPE_FP16"},
+          {"prompt_embedding_table_data_type", "TYPE_FP16"},
+          {"engine_dir", escape_text(dir)},
+          {"tokenizer_dir", escape_text(tokenizer_dir)},
+          {"max_seq_len", config.max_sequence_length > 0 ? number(config.max_sequence_length)
+                                                         : ""},  // the executor's
+          {"device", escape_text(config.device)},
+          {"isa", escape_text(config.isa)},
+          {"weights", config.weights},
+          {"random_weights", flag(config.random_weights)},
+          {"num_threads", number(config.num_threads)},
+          {"memory_bytes", number(config.memory_bytes)},
+          {"max_tokens_in_paged_kv_cache", kv.max_tokens ? number(*kv.max_tokens) : ""},
+          {"tokens_per_block", number(kv.tokens_per_block)},
+          {"enable_kv_cache_reuse", flag(kv.enable_block_reuse)},
+          {"logits_datatype", "TYPE_FP32"},
+          {"batch_scheduler_policy", options.model.scheduler_policy},
+          {"context_chunking_policy", options.model.chunking_policy},
+          {"pause_policy", options.model.pause_policy},
+          {"enable_chunked_context", flag(config.scheduler.enable_chunked_context)},
+          {"speculation", config.speculation},
+          {"enable_overlap", flag(config.enable_overlap)},
+          {"exit_on_device_failure", flag(config.exit_on_device_failure)},
+          {"max_beam_width", number(config.max_beam_width)},
+          {"kv_cache_type", options.model.kv_cache_type},
+          {"sink_token_length", number(kv.sink_token_length)},
+          {"kv_cache_host_memory_bytes", number(kv.host_cache_bytes)},
+          {"max_batch_size", number(config.max_batch_size)},
+          {"max_num_tokens", number(config.max_num_tokens)},
+          {"max_queue_size", number(config.max_queue_size)},
+          {"max_logits_bytes", number(config.max_logits_bytes)},
+          {"exclude_input_in_output", "true"},
+          {"forced_kernels", escape_text(fmt::format("{}", fmt::join(config.forced_kernels, ",")))},
+          {"cache_dir", escape_text(config.cache_dir.string())},
+          {"preprocessing_instance_count", "1"},
+          {"postprocessing_instance_count", "1"},
+          {"bls_instance_count", "1"}};
+}
+
+// What the templates need to know about this model and these flags; empty = the template's default.
+StatusOr<TemplateValues> template_values(const ServeOptions& options,
+                                         const std::filesystem::path& tokenizer) {
+  const ExecutorConfig& config = options.model.executor;
+  ASSIGN_OR_RETURN(const io::ModelFacts facts, convert::read_facts(options.model.model_dir));
+  if (config.max_sequence_length > facts.max_positions) {
+    return invalid_argument("--max-seq-len: {} is more than the {} that the model allows",
+                            config.max_sequence_length, facts.max_positions);
+  }
+  TemplateValues values = values_of_flags(options, tokenizer);
   // Those without a flag here keep the templates' defaults.
   for (const char* backend :
        {"preprocessing", "tensorrtllm", "postprocessing", "tensorrt_llm_bls"}) {
@@ -154,10 +159,11 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
   if (options.enable_lora || !modules.empty()) {
     values["enable_lora"] = "true";
     values["lora_modules"] = escape_text(modules);
-    values["lora_cache_max_adapter_size"] = number(options.max_lora_rank);
+    values["lora_cache_max_adapter_size"] = std::to_string(options.max_lora_rank);
   }
+  const KvCacheConfig& kv = config.kv_cache;
   if (kv.max_attention_window > 0) {
-    values["max_attention_window_size"] = number(kv.max_attention_window);
+    values["max_attention_window_size"] = std::to_string(kv.max_attention_window);
   }
   if (kv.memory_fraction) {
     values["kv_cache_free_gpu_mem_fraction"] = fmt::format("{}", *kv.memory_fraction);
