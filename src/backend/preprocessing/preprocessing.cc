@@ -11,6 +11,12 @@
 namespace nereid::backend {
 namespace {
 
+// The prompts of a request: [batch, longest] ids, shorter rows padded, and the length of each.
+struct Prompts {
+  std::vector<int32_t> ids, lengths;
+  size_t longest = 0;
+};
+
 class Preprocessing {
  public:
   static constexpr uint64_t kQuickBytes = 2048;  // text to tokenise, mostly
@@ -62,6 +68,7 @@ class Preprocessing {
   }
 
   StatusOr<std::vector<Output>> run(const Request& request) const;
+  StatusOr<Prompts> prompts(const Request& request) const;
   // The words of `input` per batch item, as text; empty ones left out. nullopt when absent.
   StatusOr<std::optional<std::vector<std::vector<std::string>>>> words(const Request& request,
                                                                        const char* input,
@@ -147,6 +154,40 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
   return make_output(name, {rows, static_cast<int64_t>(vocab)}, bias);
 }
 
+StatusOr<Prompts> Preprocessing::prompts(const Request& request) const {
+  ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
+  if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
+  std::vector<std::vector<int32_t>> rows;
+  Prompts out;
+  for (const auto& text : *query) {
+    ASSIGN_OR_RETURN(auto ids,
+                     tokenizer_->encode(text, {.add_special_tokens = add_special_tokens_}));
+    out.longest = std::max(out.longest, ids.size());
+    rows.push_back(std::move(ids));
+  }
+  for (const auto& ids : rows) {
+    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
+    out.ids.insert(out.ids.end(), out.longest - ids.size(), std::max(pad_id_, 0));
+    out.lengths.push_back(static_cast<int32_t>(ids.size()));
+  }
+  return out;
+}
+
+// Stop words as text, because they may be tokenised differently inside a sentence. Rows are equally
+// long, so shorter ones end with empty strings, which are no stop words. nullopt without words.
+std::optional<Output> stop_strings(const std::vector<std::vector<std::string>>& stop) {
+  size_t width = 0;
+  for (const auto& row : stop) width = std::max(width, row.size());
+  if (width == 0) return std::nullopt;
+  std::vector<std::string> texts;
+  for (auto row : stop) {
+    row.resize(width);
+    texts.insert(texts.end(), row.begin(), row.end());
+  }
+  return make_output("STOP_STRINGS",
+                     {static_cast<int64_t>(stop.size()), static_cast<int64_t>(width)}, texts);
+}
+
 // Inputs that the model may declare and that this release does not act on.
 Status refuse_unsupported(const Request& request) {
   using std::string_view_literals::operator""sv;
@@ -161,24 +202,9 @@ Status refuse_unsupported(const Request& request) {
 
 StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   RETURN_IF_ERROR(refuse_unsupported(request));
-  ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
-  if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
-  const size_t batch = query->size();
+  ASSIGN_OR_RETURN(const Prompts given, prompts(request));
+  const size_t batch = given.lengths.size();
   const auto rows = static_cast<int64_t>(batch);
-  std::vector<std::vector<int32_t>> prompts;
-  size_t longest = 0;
-  for (const auto& text : *query) {
-    ASSIGN_OR_RETURN(auto ids,
-                     tokenizer_->encode(text, {.add_special_tokens = add_special_tokens_}));
-    longest = std::max(longest, ids.size());
-    prompts.push_back(std::move(ids));
-  }
-  std::vector<int32_t> input_ids, lengths;
-  for (const auto& ids : prompts) {
-    input_ids.insert(input_ids.end(), ids.begin(), ids.end());
-    input_ids.insert(input_ids.end(), longest - ids.size(), std::max(pad_id_, 0));
-    lengths.push_back(static_cast<int32_t>(ids.size()));
-  }
   ASSIGN_OR_RETURN(const auto output_len, request.values<int32_t>("REQUEST_OUTPUT_LEN"));
   if (!output_len) return invalid_argument("REQUEST_OUTPUT_LEN is not present in the request");
   ASSIGN_OR_RETURN(const auto end_id, request.values<int32_t>("END_ID"));
@@ -196,8 +222,8 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
     if (!request.wants_output(output.name)) return;
     outputs.push_back(settings_.as_declared(std::move(output)));
   };
-  add(make_output("INPUT_ID", {rows, static_cast<int64_t>(longest)}, input_ids));
-  add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
+  add(make_output("INPUT_ID", {rows, static_cast<int64_t>(given.longest)}, given.ids));
+  add(make_output("REQUEST_INPUT_LEN", {rows, 1}, given.lengths));
   // What there is without a decoder prompt; decoder-only models ignore it.
   if (settings_.output("DECODER_INPUT_ID")) {
     add(make_output("DECODER_INPUT_ID", {rows, 1}, std::vector<int32_t>(batch, pad_id_)));
@@ -212,17 +238,8 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
                   *output_len));
   add(make_output("OUT_END_ID", {rows, 1}, end_id.value_or(std::vector(batch, end_id_))));
   add(make_output("OUT_PAD_ID", {rows, 1}, pad_id.value_or(std::vector(batch, pad_id_))));
-  // As text, because the words may be tokenised differently inside a sentence. Rows are equally
-  // long, so shorter ones end with empty strings, which are no stop words.
-  size_t width = 0;
-  for (size_t b = 0; stop && b < batch; ++b) width = std::max(width, (*stop)[b].size());
-  if (width > 0) {
-    std::vector<std::string> texts;
-    for (auto row : *stop) {
-      row.resize(width);
-      texts.insert(texts.end(), row.begin(), row.end());
-    }
-    add(make_output("STOP_STRINGS", {rows, static_cast<int64_t>(width)}, texts));
+  if (stop) {
+    if (auto texts = stop_strings(*stop)) add(*std::move(texts));
   }
   return outputs;
 }
