@@ -37,8 +37,12 @@ class Parts : public std::enable_shared_from_this<Parts> {
   }
   // Between two parts of a text.
   bool is_half_written() const { return is_half_written_; }
-  // No more parts.
-  void stop() { is_half_written_ = false; }
+  // No more parts, and nothing is kept: what makes and takes them may own this.
+  void stop() {
+    is_half_written_ = false;
+    make_ = nullptr;
+    take_ = nullptr;
+  }
 
  private:
   void run() {
@@ -47,6 +51,7 @@ class Parts : public std::enable_shared_from_this<Parts> {
   }
 
   void take(Part& part) {
+    if (!take_) return;  // stopped meanwhile
     if (!part.is_last && !std::exchange(is_told_, true)) {
       exchange_->on_written([weak = weak_from_this()](uint64_t, uint64_t) {
         const auto self = weak.lock();
