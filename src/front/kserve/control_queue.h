@@ -13,6 +13,12 @@ namespace nereid::front {
 // Loads or unloads side by side; more of them wait. Threads are there while there is work.
 class ControlQueue : public std::enable_shared_from_this<ControlQueue> {
  public:
+  ControlQueue() = default;
+  // After the last thing that a thread did with it.
+  ~ControlQueue() { std::lock_guard lock(mutex_); }
+  ControlQueue(const ControlQueue&) = delete;
+  ControlQueue& operator=(const ControlQueue&) = delete;
+
   // Throws when no thread can be started.
   void push(std::function<void()> job) {
     std::lock_guard lock(mutex_);
