@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/parameters/parameters.h"
+
 namespace nereid::backend {
 namespace {
 
@@ -11,6 +13,7 @@ constexpr uint64_t kFirstTaskId = uint64_t{1} << 63;
 
 StatusOr<std::vector<LoraModule>> parse_lora_modules(std::string_view text) {
   std::vector<LoraModule> modules;
+  if (is_unset(text)) return modules;
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find(';'));
     text.remove_prefix(std::min(text.size(), part.size() + 1));

@@ -16,8 +16,8 @@ struct LoraModule {
   uint64_t task_id = 0;  // what requests to the engine call it; clients' own ids are smaller
 };
 
-// Of the parameter lora_modules, "name=folder;name=folder". InvalidArgument naming the part: no
-// name or folder, a name twice.
+// Of the parameter lora_modules, "name=folder;name=folder"; none when it is unset. InvalidArgument
+// naming the part: no name or folder, a name twice.
 StatusOr<std::vector<LoraModule>> parse_lora_modules(std::string_view text);
 
 }  // namespace nereid::backend

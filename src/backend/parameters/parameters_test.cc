@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "backend/parameters/lora_modules.h"
 #include "base/file.h"
 
 namespace nereid::backend {
@@ -90,6 +91,22 @@ TEST(Parameters, TemplatesHaveExactlyThese) {
     }
     EXPECT_EQ(found.size(), count) << model;
   }
+}
+
+TEST(LoraModules, AreNamesAndFolders) {
+  for (const char* unset : {"", "${lora_modules}"}) {
+    const auto none = parse_lora_modules(unset);
+    ASSERT_TRUE(none.ok()) << none.status();
+    EXPECT_TRUE(none->empty());
+  }
+  const auto two = parse_lora_modules("a=/x;b=/y");
+  ASSERT_TRUE(two.ok()) << two.status();
+  ASSERT_EQ(two->size(), 2u);
+  EXPECT_EQ((*two)[1].name, "b");
+  EXPECT_EQ((*two)[1].folder, "/y");
+  EXPECT_NE((*two)[0].task_id, (*two)[1].task_id);
+  for (const char* wrong : {"a", "=x", "a=", "a=x;a=y", "a=x;${lora_modules}"})
+    EXPECT_FALSE(parse_lora_modules(wrong).ok()) << wrong;
 }
 
 }  // namespace
