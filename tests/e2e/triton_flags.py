@@ -51,10 +51,15 @@ def inflight_unary(server):
     out = ask("--temperature", "0.7", "--top-k", "5", "--top-p", "0.9", "--repetition-penalty", "1.5",
               "--presence-penalty", "0.1", "--frequency-penalty", "0.1", "--tokenizer-dir", MODEL, "--tokenizer-type", "llama")
     assert out.count("Output beam 0: ") == 2, out
-    table = os.path.join(WORK, "flags_table.npy")
-    np.save(table, np.zeros((2, 3, 64)))  # tasks, virtual tokens, hidden size
-    for dtype, wanted in (("float16", "prompt_embedding_table"), ("float32", "FP32"), ("bfloat16", "BF16")):
-        out = ask("--prompt-embedding-table-path", table, "--prompt-task-id", "1", "--dtype", dtype, status=1)
+    def table(width):  # tasks, virtual tokens, hidden size
+        path = os.path.join(WORK, f"flags_table_{width}.npy")
+        np.save(path, np.zeros((2, 3, width)))
+        return "--prompt-embedding-table-path", path, "--prompt-task-id", "1"
+
+    assert sequences(ask(*table(256), "--dtype", "float16"))[0] == tokens  # no token asks for its rows
+    for width, dtype, wanted in ((64, "float16", "prompt_table.width: 64 is not 256"), (256, "float32", "FP32"),
+                                 (256, "bfloat16", "BF16")):
+        out = ask(*table(width), "--dtype", dtype, status=1)
         assert wanted in out.partition("Received an error from server:")[2], (dtype, out)
 
 
