@@ -174,11 +174,7 @@ TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
                                      {"generate_stream", true}}) {
     const int fd = connect_to(server_->http_port());
     const std::string text = request_text("POST", fmt::format("/v2/models/types/{}", verb), body);
-    for (size_t at = 0; at < text.size();) {
-      const ssize_t n = send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
-      ASSERT_GT(n, 0);
-      at += static_cast<size_t>(n);
-    }
+    ASSERT_TRUE(send_all(fd, text));
     char first[16];
     ASSERT_EQ(recv(fd, first, sizeof first, MSG_WAITALL), 16);
     EXPECT_EQ(std::string_view(first, 12), "HTTP/1.1 200");
@@ -215,11 +211,7 @@ TEST_F(LongRequestsTest, ALargeInferReplyIsWrittenAsItIsRead) {
         count, words, is_binary);
     const int fd = connect_to(server_->http_port());
     const std::string text = request_text("POST", "/v2/models/types/infer", body);
-    for (size_t at = 0; at < text.size();) {
-      const ssize_t n = send(fd, text.data() + at, text.size() - at, MSG_NOSIGNAL);
-      ASSERT_GT(n, 0);
-      at += static_cast<size_t>(n);
-    }
+    ASSERT_TRUE(send_all(fd, text));
     char first[16];
     ASSERT_EQ(recv(fd, first, sizeof first, MSG_WAITALL), 16);
     EXPECT_EQ(std::string_view(first, 12), "HTTP/1.1 200");

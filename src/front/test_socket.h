@@ -41,6 +41,16 @@ inline int connect_to(int port) {
   return -1;
 }
 
+// False when the peer takes no more.
+inline bool send_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (n <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
 // `headers`: whole lines, each with its end.
 inline std::string request_text(std::string_view method, std::string_view path,
                                 std::string_view body, std::string_view headers = "") {

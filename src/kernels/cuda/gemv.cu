@@ -39,15 +39,6 @@ struct Params {
   int rows, tiles;
 };
 
-// 16 bytes that are read once.
-__device__ uint4 load_once(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-
 // Four f8e4m3 numbers as two pairs of f16, each 2^-8 of the number: sign, exponent and mantissa
 // move to their places, the exponents' biases differ by 8. Exact, and cheaper than the conversion
 // that the products of f8e4m3 are made with. The pairs are bytes 1 and 3, then 0 and 2.

@@ -1,6 +1,6 @@
 // out [rows, n] = x [rows, k] . weight [n, k]^T where the weight is integers of 4 or 8 bits.
 //
-// Few rows: the time is that of reading the integers once. A block takes tiles of 16 outputs, one
+// Few rows: the integers are read once. A block takes tiles of 16 outputs, one
 // after the other; its warps take 64 bytes of each weight row in turn, straight from memory to
 // registers, where the integers become bf16 operands of the tensor cores. Any order of k is as good
 // as another, so a pair of an operand is what two masks leave of a word. Where a warp's 64 bytes
@@ -43,14 +43,6 @@ struct Params {
   int zero;        // where there are no zeros
   bool out_bf16;
 };
-
-__device__ uint4 load_once(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
 
 __device__ uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;

@@ -31,6 +31,15 @@ inline __device__ void let_next_begin() {
 #endif
 }
 
+// --- 16 bytes of global memory that are read once.
+inline __device__ uint4 load_once(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
 // --- Copies of 16 bytes from global to shared memory, in groups (sm_80). Without `valid`, zeros.
 inline __device__ void copy_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
