@@ -24,9 +24,9 @@ inline std::span<const std::string_view> names_of(Scheme) {
 }
 
 // A scale (and a zero point, or a minimum) belongs to a group of consecutive columns of one row;
-// the last group of a row may be shorter. What an integer stands for is rounded to bf16, so that
-// every kernel multiplies the same numbers; f8e4m3 numbers are multiplied as they are, their row's
-// one scale comes after the sum.
+// the last group of a row may be shorter. What an integer stands for is rounded to bf16; a kernel
+// may leave that rounding out, multiply integers and scale the sum over a group. f8e4m3 numbers are
+// multiplied as they are, their row's one scale comes after the sum.
 struct WeightFormat {
   Scheme scheme = Scheme::kFloat;
   int32_t bits = 16;

@@ -11,6 +11,7 @@
 #include "base/round_up.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
+#include "kernels/cpu/expert_pieces.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/scratch.h"
 
@@ -33,20 +34,21 @@ struct LinearKernel {
   int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
-  // For weights that are not bf16: their panels are multiplied after they were unpacked.
+  // For weights of integers, where there is one.
+  void (*integers)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
+                   int64_t panel_begin, int64_t panel_end, uint16_t* memory) = nullptr;
+  void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out) = nullptr;
+  // For others that are not bf16: their panels are multiplied after they were unpacked.
   void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
+
+  bool takes_integers(const WeightFormat& f) const {
+    return integers && f.scheme == Scheme::kInteger;
+  }
 };
 
 struct Rows {
   const void* data = nullptr;
   int64_t stride = 0;
-};
-
-// Rows that one weight multiplies, among those prepared.
-struct Group {
-  int64_t expert = 0;
-  int64_t line = 0;   // where they begin, a multiple of kPanelRows
-  int64_t count = 0;  // of rows
 };
 
 // Row `row` of a block in kTiles form.
@@ -73,12 +75,6 @@ const BF16* as_bf16(const void* x, DType type, int64_t k, std::vector<BF16>& mem
 // Whether the kernel reads rows of x where they are.
 bool takes_rows(const LinearKernel& kernel, DType type, int64_t k) {
   return kernel.form == RowForm::kPairs && type == DType::kBF16 && k % 2 == 0;
-}
-
-// Where element `col` of x's row `row` is.
-const void* element_of(const View& x, int64_t row, int64_t col) {
-  return static_cast<const std::byte*>(x.data) +
-         (row * x.stride + col) * static_cast<int64_t>(size_of(x.dtype));
 }
 
 // A copy of rows of x in the form that the kernel reads; row_at(line) is null where there is none.
@@ -120,6 +116,29 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, i
   return Rows{memory, stride};
 }
 
+// Sums over the weight's groups of rows of bf16, null where row_at(line) is.
+template <class RowAt>
+StatusOr<const float*> prepare_sums(const LinearKernel& kernel, const WeightView& w, int64_t count,
+                                    RowAt row_at, ThreadPool& pool) {
+  if (!kernel.takes_integers(w.format)) return nullptr;
+  const int64_t groups = w.format.num_groups(w.k), group = w.format.group_size(w.k);
+  thread_local Scratch scratch;
+  ASSIGN_OR_RETURN(void* const memory,
+                   scratch.get(static_cast<size_t>(count * groups) * sizeof(float)));
+  float* const sums = static_cast<float*>(memory);
+  const auto work = [&](int64_t first, int64_t last, int) {
+    for (int64_t r = first; r < last; ++r)
+      if (const void* const row = row_at(r))
+        kernel.group_sums(static_cast<const uint16_t*>(row), w.k, group, sums + r * groups);
+  };
+  constexpr int64_t kGrain = 16;
+  if (count <= kGrain)
+    work(0, count, 0);
+  else
+    pool.parallel_for(count, kGrain, work);
+  return sums;
+}
+
 // The weight's panels as the kernel reads them: where they are, or unpacked a few at a time into
 // memory of the thread.
 class Panels {
@@ -146,11 +165,16 @@ class Panels {
     return out;
   }
 
+  int64_t num_groups() const { return integers_.groups; }
+
   // Panels of the expert's matrix.
   void multiply(const LinearRaw& a, int64_t expert, int64_t row_begin, int64_t row_end,
                 int64_t panel_begin, int64_t panel_end, int thread) const {
     if (!unpacked_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
     uint16_t* const memory = unpacked_ + thread * per_thread_;
+    if (a.x_sums)
+      return kernel_.integers(a, integers_of(expert * num_panels(a.n)), row_begin, row_end,
+                              panel_begin, panel_end, memory);
     for (int64_t panel = panel_begin; panel < panel_end; panel += kUnpacked) {
       const int64_t count = std::min(kUnpacked, panel_end - panel), col = panel * kPanelRows;
       for (int64_t i = 0; i < count; ++i)
@@ -171,6 +195,17 @@ class Panels {
 
   explicit Panels(const LinearKernel& kernel) : kernel_(kernel) {}
 
+  // From a panel on.
+  IntegerPanelsRaw integers_of(int64_t panel) const {
+    IntegerPanelsRaw w = integers_;
+    const int64_t numbers = panel * w.groups * kPanelRows;
+    w.data += panel * w.panel_bytes;
+    w.scales += numbers;
+    if (w.zeros) w.zeros += numbers;
+    if (w.minima) w.minima += numbers;
+    return w;
+  }
+
   const LinearKernel& kernel_;
   IntegerPanelsRaw integers_ = {};
   uint16_t* unpacked_ = nullptr;
@@ -178,7 +213,8 @@ class Panels {
 };
 
 // The product of one group: `all` has the first line's x and out, and the first expert's weight.
-LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, const Group& group) {
+LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, int64_t num_groups,
+                     const Group& group) {
   LinearRaw raw = all;
   const bool tiles = kernel.form == RowForm::kTiles, widened = kernel.form == RowForm::kF32;
   const int64_t elements = (tiles ? group.line / kPanelRows : group.line) * all.x_stride;
@@ -187,6 +223,7 @@ LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, const Gro
   if (all.bias) raw.bias += group.expert * all.n;
   if (all.scales) raw.scales += group.expert * num_panels(all.n) * kPanelRows;
   if (all.x_scales) raw.x_scales += group.line * all.x_scales_stride;
+  if (all.x_sums) raw.x_sums += group.line * num_groups;
   if (all.out_at) raw.out_at += group.line;
   return raw;
 }
@@ -213,7 +250,7 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& we
       const Group& group = groups[static_cast<size_t>(at)];
       const int64_t first_block = at > 0 ? ends[static_cast<size_t>(at - 1)] : 0;
       const int64_t row = (item / runs - first_block) * block, panel = item % runs * run;
-      weight.multiply(product_of(kernel, raw, group), group.expert, row,
+      weight.multiply(product_of(kernel, raw, weight.num_groups(), group), group.expert, row,
                       std::min(row + block, group.count), panel, std::min(panel + run, panels),
                       thread);
     }
@@ -240,65 +277,6 @@ LinearRaw constants_of(const Op& a) {
   };
 }
 
-// Brings the pieces of x (numbered row by row) that share an expert together. Kept from call to
-// call: its memory is that of the largest.
-class Pieces {
- public:
-  // Rows of one round of products, by expert.
-  std::vector<Group> groups;
-  std::vector<const void*> lines;  // of x; null: padding up to the next group
-  std::vector<float> scales;       // by line, where x has them
-  std::vector<int64_t> out_at;     // by line: first element of out
-
-  // Counting sort; pieces without an expert come last.
-  void sort(const ExpertLinear& a) {
-    const int64_t num = a.out.rows * a.experts.cols;
-    begins_.assign(static_cast<size_t>(a.weight.experts + 2), 0);
-    for (int64_t p = 0; p < num; ++p) ++begins_[static_cast<size_t>(expert(a, p) + 1)];
-    for (size_t e = 1; e < begins_.size(); ++e) begins_[e] += begins_[e - 1];
-    next_ = begins_;
-    order_.resize(static_cast<size_t>(num));
-    for (int64_t p = 0; p < num; ++p)
-      order_[static_cast<size_t>(next_[static_cast<size_t>(expert(a, p))]++)] = p;
-    clear();
-  }
-  // The expert's pieces, [begin, end) in the new order.
-  std::pair<int64_t, int64_t> range(int64_t expert) const {
-    return {begins_[static_cast<size_t>(expert)], begins_[static_cast<size_t>(expert + 1)]};
-  }
-  // First element of out of the i-th piece in the new order.
-  int64_t out(const ExpertLinear& a, int64_t i) const {
-    const int64_t p = order_[static_cast<size_t>(i)];
-    return p / a.experts.cols * a.out.stride + p % a.experts.cols * a.weight.n;
-  }
-
-  // Adds `count` pieces of an expert, from `begin` in the new order, to the round.
-  void add(const ExpertLinear& a, int64_t expert, int64_t begin, int64_t count) {
-    const auto line = static_cast<int64_t>(lines.size());
-    groups.push_back({expert, line, count});
-    lines.resize(static_cast<size_t>(round_up(line + count, kPanelRows)));
-    out_at.resize(lines.size());
-    scales.resize(lines.size());
-    const bool one = a.x.cols == a.weight.k;  // for all pieces of a row
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t p = order_[static_cast<size_t>(begin + i)], row = p / a.experts.cols;
-      const auto at = static_cast<size_t>(line + i);
-      lines[at] = element_of(a.x, row, one ? 0 : p % a.experts.cols * a.weight.k);
-      if (is_given(a.scales)) scales[at] = *a.scales.row<float>(row);
-      out_at[at] = out(a, begin + i);
-    }
-  }
-  void clear() { groups.clear(), lines.clear(), scales.clear(), out_at.clear(); }
-
- private:
-  static int64_t expert(const ExpertLinear& a, int64_t piece) {
-    const int32_t e = a.experts.row<int32_t>(piece / a.experts.cols)[piece % a.experts.cols];
-    return e >= 0 && e < a.weight.experts ? e : a.weight.experts;
-  }
-
-  std::vector<int64_t> begins_, next_, order_;
-};
-
 Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const Pieces& pieces,
                       ThreadPool& pool) {
   if (pieces.groups.empty()) return ok();
@@ -308,6 +286,7 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
                    prepare_rows(kernel, a.x.dtype, a.weight.k, num_lines, row_at, pool));
   LinearRaw raw = constants_of(a);
   raw.x = x.data, raw.x_stride = x.stride, raw.out_at = pieces.out_at.data();
+  ASSIGN_OR_RETURN(raw.x_sums, prepare_sums(kernel, a.weight, num_lines, row_at, pool));
   if (is_given(a.scales)) raw.x_scales = pieces.scales.data(), raw.x_scales_stride = 1;
   ASSIGN_OR_RETURN(const Panels weight, Panels::of(kernel, a.weight, pool));
   multiply(kernel, raw, weight, pieces.groups, pool);
@@ -322,12 +301,13 @@ Status launch_product(const LinearKernel& kernel, const Linear& a, ThreadPool& p
   for (int64_t begin = 0; begin < tokens; begin += kChunkRows) {
     groups = {{.count = std::min(kChunkRows, tokens - begin)}};
     Rows x = {element_of(a.x, begin, 0), a.x.stride};
+    const auto row_at = [&](int64_t line) { return element_of(a.x, begin + line, 0); };
     if (!takes_rows(kernel, a.x.dtype, k)) {
-      const auto row_at = [&](int64_t line) { return element_of(a.x, begin + line, 0); };
       ASSIGN_OR_RETURN(x, prepare_rows(kernel, a.x.dtype, k, groups[0].count, row_at, pool));
     }
     LinearRaw raw = constants_of(a);
     raw.x = x.data, raw.x_stride = x.stride;
+    ASSIGN_OR_RETURN(raw.x_sums, prepare_sums(kernel, a.weight, groups[0].count, row_at, pool));
     if (is_given(a.scales)) {
       raw.x_scales = a.scales.row<float>(begin);
       raw.x_scales_stride = a.scales.stride;
@@ -371,13 +351,18 @@ Status linear_f32(const Raw& raw, const Op& args, ThreadPool& pool) {
   return launch_product({.block = raw.linear,
                          .form = RowForm::kF32,
                          .widen_row = raw.widen_row,
+                         .integers = raw.linear_integers,
+                         .group_sums = raw.group_sums,
                          .unpack_panel = raw.unpack_panel},
                         args, pool);
 }
 template <class Op>
 Status linear_pairs(const Op& args, ThreadPool& pool) {
-  return launch_product({.block = linear_avx512_bf16, .unpack_panel = kAvx512.unpack_panel}, args,
-                        pool);
+  return launch_product({.block = linear_avx512_bf16,
+                         .integers = linear_integers_avx512_bf16,
+                         .group_sums = kAvx512.group_sums,
+                         .unpack_panel = kAvx512.unpack_panel},
+                        args, pool);
 }
 template <class Op>
 Status linear_tiles(const Op& args, ThreadPool& pool) {

@@ -1,30 +1,37 @@
 // Linear with vdpbf16ps: bf16 pairs of x against the weights as they are stored.
-#include "kernels/cpu/simd_linear.h"
+#include "kernels/cpu/simd_integers.h"
 
 namespace nereid::kernels::cpu {
 namespace avx512_bf16 {
 namespace {
+
+// Vector v of the pairs at i.
+template <class Panels, int kVecs>
+[[gnu::always_inline]] inline I pairs_at(const PanelGroup<Panels, kVecs>& w, int v, int64_t i) {
+  return load_words(w.at(v, i));
+}
+template <int kBits, int kVecs>
+[[gnu::always_inline]] inline I pairs_at(const IntegerGroup<kBits, kVecs>& w, int v, int64_t i) {
+  return kBits == 4 ? pairs_u4(w.at(v, i)) : pairs_u8(w.at(v, i), w.at(v, i + 1));
+}
 
 struct PairDot {
   using X = uint16_t;
   static constexpr int kMaxRows = 12;
   static constexpr int kWideRows = 4;
 
-  template <int kRows, int kVecs, class Panels>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride,
-                                                const PanelGroup<Panels, kVecs>& w, int64_t k,
+  template <int kRows, int kVecs, class Group>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group& w,
+                                                int64_t begin, int64_t end,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
-    for (int64_t i = 0; i < k; i += 2) {
+    for_pairs(w, begin, end, [&](int64_t i) [[gnu::always_inline]] {
       __m512bh pairs[kVecs];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) {
-        w.prefetch(v, i);
-        pairs[v] = reinterpret_cast<__m512bh>(_mm512_loadu_si512(w.at(v, i)));
-      }
+      for (int v = 0; v < kVecs; ++v) pairs[v] = reinterpret_cast<__m512bh>(pairs_at(w, v, i));
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         int pair;
@@ -33,7 +40,7 @@ struct PairDot {
 #pragma GCC unroll 8
         for (int v = 0; v < kVecs; ++v) acc[r][v] = _mm512_dpbf16_ps(acc[r][v], pairs[v], both);
       }
-    }
+    });
   }
 };
 
@@ -43,6 +50,13 @@ struct PairDot {
 void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                         int64_t panel_end) {
   avx512_bf16::linear_block<avx512_bf16::PairDot>(a, row_begin, row_end, panel_begin, panel_end);
+}
+
+void linear_integers_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                                 int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                                 uint16_t* memory) {
+  avx512_bf16::integer_block<avx512_bf16::PairDot>(a, w, row_begin, row_end, panel_begin, panel_end,
+                                                   memory);
 }
 
 double peak_flops_avx512_bf16(int64_t iterations) {

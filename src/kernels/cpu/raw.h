@@ -90,6 +90,7 @@ struct LinearRaw {
   const float* scales;
   const float* x_scales;
   int64_t x_scales_stride;
+  const float* x_sums;  // of x's groups, a row behind the other, for weights of integers
   void* out;
   int64_t out_stride, n;
   bool out_bf16;
@@ -158,6 +159,12 @@ struct Raw {
   // Rows [row_begin, row_end) by panels [panel_begin, panel_end); x is f32, padded to even k.
   void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end);
+  // Likewise with the weight's integers; `memory`: for two panels of bf16.
+  void (*linear_integers)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
+                          int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                          uint16_t* memory);
+  // Of each group of a row of bf16.
+  void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out);
   void (*widen_row)(const uint16_t* x, int64_t count, float* out);  // bf16 -> f32
   // What the integers of one panel stand for, or its f8e4m3 numbers, as a panel of bf16.
   void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out);
@@ -191,6 +198,9 @@ extern const Raw kAvx512;
 // The signature of Raw::linear. linear_amx: row_begin is a multiple of 16.
 void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                         int64_t panel_end);
+void linear_integers_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                                 int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                                 uint16_t* memory);
 void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end);
 

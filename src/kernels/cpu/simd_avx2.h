@@ -104,6 +104,12 @@ inline void load_u4(const uint8_t* p, F& low, F& high) {
   low = _mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(15)));
   high = _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 4));
 }
+// Pairs of numbers that bf16 has.
+inline I pairs_of(F low, F high) {
+  return _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(low), 16),
+                         _mm256_castps_si256(high));
+}
+inline void store_words(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 // Pairs (low, high) of numbers rounded to bf16 (nearest even).
 inline void store_pairs(uint16_t* p, F low, F high) {
   const auto rounded = [](I u) {

@@ -94,6 +94,26 @@ inline void load_u4(const uint8_t* p, F& low, F& high) {
   low = _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)));
   high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4));
 }
+// Pairs of numbers that bf16 has.
+inline I pairs_of(F low, F high) {
+  return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16),
+                         _mm512_castps_si512(high));
+}
+inline void store_words(void* p, I x) { _mm512_storeu_si512(p, x); }
+// Pairs of bf16: the lower and upper halves of bytes; bytes at two addresses.
+inline I pairs_u4(const uint8_t* p) {
+  // bf16 of 0 to 15, twice: five bits of a 16-bit element choose, the fifth of them any.
+  alignas(64) static constexpr uint16_t kNumbers[] = {
+      0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120,
+      0x4130, 0x4140, 0x4150, 0x4160, 0x4170, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
+      0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
+  const I x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_permutexvar_epi16(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)),
+                                  _mm512_load_si512(kNumbers));
+}
+inline I pairs_u8(const uint8_t* low, const uint8_t* high) {
+  return pairs_of(load_u8(low), load_u8(high));
+}
 // Pairs (low, high) of numbers rounded to bf16 (nearest even).
 inline void store_pairs(uint16_t* p, F low, F high) {
   const auto rounded = [](I u) {

@@ -32,13 +32,13 @@ struct QuadDot {
 
   template <int kRows, int kVecs, class Panels>
   [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride,
-                                                const PanelGroup<Panels, kVecs>& w, int64_t k,
-                                                F (&acc)[kRows][kVecs]) {
+                                                const PanelGroup<Panels, kVecs>& w, int64_t begin,
+                                                int64_t end, F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
-    for (int64_t i = 0; i < k; i += 4) {
+    for (int64_t i = begin; i < end; i += 4) {
       I words[kVecs];
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) words[v] = load_words(w.at(v, i / 2));

@@ -1,5 +1,7 @@
 // Linear with f32 products.
 #include "kernels/cpu/simd_linear.h"
+
+#include "kernels/cpu/simd_integers.h"
 #include "kernels/cpu/simd_raw.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
@@ -7,6 +9,22 @@ namespace nereid::kernels::cpu::NEREID_SIMD {
 void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end) {
   linear_block<F32Dot>(a, row_begin, row_end, panel_begin, panel_end);
+}
+
+void linear_integers(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                     int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory) {
+  integer_block<F32Dot>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+}
+
+void group_sums(const uint16_t* x, int64_t count, int64_t group, float* out) {
+  for (int64_t begin = 0; begin < count; begin += group) {
+    const int64_t end = min_of(begin + group, count);
+    F total = set1(0);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) total = add(total, load_bf16(x + i));
+    if (i < end) total = add(total, load_bf16_part(x + i, end - i));
+    *out++ = sum(total);
+  }
 }
 
 void widen_row(const uint16_t* x, int64_t count, float* out) {

@@ -18,6 +18,11 @@ struct WeightPanels {
   const uint16_t* at(int64_t panel) const { return data + panel * stride; }
 };
 
+// Likewise, in a cache.
+struct UnpackedPanels : WeightPanels {
+  static constexpr int64_t kPrefetchBytes = 0;
+};
+
 // Panels at any addresses.
 struct ScatteredPanels {
   static constexpr int64_t kPrefetchBytes = 0;  // too short to ask ahead
@@ -27,9 +32,11 @@ struct ScatteredPanels {
   const uint16_t* at(int64_t panel) const { return panels[panel]; }
 };
 
-// The panels of kVecs vectors that one register tile reads side by side.
+// The panels of kVecs vectors that one register tile reads side by side: pairs of bf16.
 template <class Panels, int kVecs>
 struct PanelGroup {
+  static constexpr int kLinePairs = 1;  // pairs of columns in a line of a panel
+
   const uint16_t* panels[kVecs / kVecsPerPanel];
 
   PanelGroup(const Panels& all, int64_t first) {
@@ -39,13 +46,32 @@ struct PanelGroup {
   const uint16_t* at(int v, int64_t i) const {
     return panels[v / kVecsPerPanel] + v % kVecsPerPanel * (2 * kLanes) + 16 * i;
   }
-  // Always inline: GCC 12 takes a function that only prefetches for one without effects, and drops
-  // its calls.
-  [[gnu::always_inline]] void prefetch(int v, int64_t i) const {
+  [[gnu::always_inline]] void split(int v, int64_t i, F& low, F& high) const {
+    low = pair_low(at(v, i)), high = pair_high(at(v, i));
+  }
+  // The lines at i, ahead of their use. Always inline: GCC 12 takes a function that only prefetches
+  // for one without effects, and drops its calls.
+  [[gnu::always_inline]] void prefetch(int64_t i) const {
     if constexpr (Panels::kPrefetchBytes > 0)
-      _mm_prefetch(reinterpret_cast<const char*>(at(v, i)) + Panels::kPrefetchBytes, _MM_HINT_T0);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVecs; v += kVecsPerPanel)
+        _mm_prefetch(reinterpret_cast<const char*>(at(v, i)) + Panels::kPrefetchBytes, _MM_HINT_T0);
   }
 };
+
+// Calls step(i) for the pairs of columns [begin, end) and asks for w's lines ahead.
+template <class Group, class Step>
+[[gnu::always_inline]] inline void for_pairs(const Group& w, int64_t begin, int64_t end,
+                                             Step step) {
+  constexpr int64_t kLine = 2 * Group::kLinePairs;
+  int64_t i = begin;
+  for (; i + kLine <= end; i += kLine) {
+    w.prefetch(i);
+#pragma GCC unroll 4
+    for (int64_t j = 0; j < kLine; j += 2) step(i + j);
+  }
+  for (; i < end; i += 2) step(i);
+}
 
 // f32 products: weights are widened in registers, x is f32.
 struct F32Dot {
@@ -53,22 +79,19 @@ struct F32Dot {
   static constexpr int kMaxRows = kRegisters == 32 ? 12 : 5;  // at two vectors of panels
   static constexpr int kWideRows = kRegisters == 32 ? 4 : 2;  // at four
 
-  template <int kRows, int kVecs, class Panels>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride,
-                                                const PanelGroup<Panels, kVecs>& w, int64_t k,
+  // Sums over the columns [begin, end), begin even.
+  template <int kRows, int kVecs, class Group>
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group& w,
+                                                int64_t begin, int64_t end,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) acc[r][v] = set1(0);
-    for (int64_t i = 0; i < k; i += 2) {
+    for_pairs(w, begin, end, [&](int64_t i) [[gnu::always_inline]] {
       F low[kVecs], high[kVecs];
 #pragma GCC unroll 8
-      for (int v = 0; v < kVecs; ++v) {
-        if (v % kVecsPerPanel == 0) w.prefetch(v, i);
-        low[v] = pair_low(w.at(v, i));
-        high[v] = pair_high(w.at(v, i));
-      }
+      for (int v = 0; v < kVecs; ++v) w.split(v, i, low[v], high[v]);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
         const F x0 = set1(x[r * x_stride + i]), x1 = set1(x[r * x_stride + i + 1]);
@@ -77,7 +100,7 @@ struct F32Dot {
 #pragma GCC unroll 8
         for (int v = 0; v < kVecs; ++v) acc[r][v] = fma(high[v], x1, acc[r][v]);
       }
-    }
+    });
   }
 };
 
@@ -115,7 +138,7 @@ template <class Dot, int kRows, int kVecs, class Panels>
 void linear_tile(const LinearRaw& a, const Panels& panels, int64_t row, int64_t panel) {
   F acc[kRows][kVecs];
   Dot::run(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride, a.x_stride,
-           PanelGroup<Panels, kVecs>(panels, panel), a.k, acc);
+           PanelGroup<Panels, kVecs>(panels, panel), 0, a.k, acc);
   store_tile(a, row, panel, acc);
 }
 

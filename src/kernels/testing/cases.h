@@ -15,6 +15,11 @@ namespace nereid::kernels::testing {
 
 // Half a unit in the last place, relative.
 inline constexpr double kEpsF32 = 0x1p-24;
+
+// What a product adds up is exact to this share of the sum of magnitudes where x is f8e4m3: tensor
+// cores of Hopper cut each product to 2^-13 of the largest that they add in one go (DeepSeek-AI
+// 2024, "DeepSeek-V3 Technical Report", section 3.3.2), which is a few times the mean.
+inline constexpr double kEpsFp8Sum = 0x1p-11;
 // A whole unit: the kernel's sum may lie on the other side of a rounding boundary.
 inline constexpr double kStepBF16 = 0x1p-7;
 

@@ -84,10 +84,12 @@ struct ExpertShape {
   bool one_x = true;  // else a piece of x for each expert picked
 };
 
-// Sum over k of |x w| of a cell: the scale of its rounding errors. `x`: what its rows stand for.
+// As of linear. `x_values`: what rows of x stand for.
 void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& x_values,
                    const std::vector<BF16>& weights, const Image& after, Region& out) {
-  const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8);
+  const bool fp8_rows = a.x.dtype == DType::kF8E4M3;
+  const double factor =
+      kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8) + (fp8_rows ? kEpsFp8Sum : 0.0);
   for (int64_t i = 0; i < s.tokens; ++i)
     for (int64_t c = 0; c < s.picked * s.n; ++c) {
       const int32_t expert = a.experts.row<int32_t>(i)[c / s.n];
@@ -100,6 +102,11 @@ void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vecto
       if (out.dtype == DType::kBF16)
         tolerance += kStepBF16 * std::fabs(cell_value(after, out, i, c));
       out.tolerance.push_back(is_expert ? static_cast<float>(tolerance) : 0);
+      if (a.weight.format.scheme == Scheme::kInteger)
+        out.operand_tolerance.push_back(
+            is_expert
+                ? static_cast<float>(norm * std::min(1.0, 8 / std::sqrt(static_cast<double>(s.k))))
+                : 0);
     }
 }
 
@@ -126,7 +133,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
       s.tokens, s.picked, s.experts, s.n, s.k, s.one_x ? "one" : "each", name_of(t.x),
       text_of(t.format), static_cast<int>(layout), t.has_bias, name_of(t.out));
   const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
-  const int64_t x_cols = s.one_x ? s.k : s.picked * s.k, x_stride = x_cols + 8 - x_cols % 2;
+  const int64_t x_cols = s.one_x ? s.k : s.picked * s.k, x_stride = x_cols + 16 - x_cols % 2;
   const int64_t out_cols = s.picked * s.n, out_stride = out_cols + 3, id_stride = s.picked + 1;
   const bool fp8_rows = t.x == DType::kF8E4M3;
   Image& image = result.before;
@@ -183,7 +190,8 @@ void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout lay
         ExpertTypes{int4_minima}, ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3}})
     for (const ExpertShape& s :
          {ExpertShape{1, 2, 4, 17, 33}, ExpertShape{9, 3, 5, 40, 65, false},
-          ExpertShape{70, 2, 4, 48, 160, false}, ExpertShape{18, 1, 3, 112, 264}}) {
+          ExpertShape{70, 2, 4, 48, 160, false}, ExpertShape{18, 1, 3, 112, 264},
+          ExpertShape{100, 2, 6, 72, 272, false}, ExpertShape{270, 2, 6, 136, 640}}) {
       ExpertTypes t = types;
       t.has_bias = s.n % 3 != 0;
       if (s.k % 2) t.out = DType::kBF16;
@@ -310,7 +318,8 @@ const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>() {
            {ExpertShape{1, 1, 1, 1, 1}, ExpertShape{1, 2, 4, 16, 32}, ExpertShape{2, 8, 60, 17, 33},
             ExpertShape{5, 3, 3, 40, 65, false}, ExpertShape{41, 2, 4, 80, 96},
             ExpertShape{41, 2, 4, 48, 64, false}, ExpertShape{70, 4, 9, 33, 128, false},
-            ExpertShape{18, 1, 3, 112, 256}})
+            ExpertShape{18, 1, 3, 112, 256}, ExpertShape{100, 2, 5, 72, 264},
+            ExpertShape{270, 2, 5, 136, 328, false}, ExpertShape{7, 3, 90, 200, 1032}})
         list.push_back(expert_case(
             s, layout, {.out = s.k % 2 ? DType::kBF16 : DType::kF32, .has_bias = s.n % 3 != 0}));
       list.push_back(

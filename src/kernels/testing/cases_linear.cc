@@ -21,11 +21,6 @@ struct Operands {
   std::vector<BF16> x, weight;
 };
 
-// What a product adds up is exact to this share of the sum of magnitudes where x is f8e4m3: tensor
-// cores of Hopper cut each product to 2^-13 of the largest that they add in one go (DeepSeek-AI
-// 2024, "DeepSeek-V3 Technical Report", section 3.3.2), which is a few times the mean.
-constexpr double kEpsFp8Sum = 0x1p-11;
-
 // Sum over k of |x w|: the scale of the rounding errors of one cell. Of a kernel that does not
 // round what integers stand for to bf16, by as much as a few deviations of so many roundings.
 void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool integers,

@@ -1,0 +1,147 @@
+// Linear with weights of integers in groups: the integers are multiplied as they are, exact in bf16
+// and f32; the sum over a group is scaled and added to the element's, less the group's zero point
+// (or minimum) times the sum of x over it. Few rows read the integers in registers, more a panel
+// that was unpacked for them: the numbers, and so the bits of a sum, are the same.
+#pragma once
+
+#include "kernels/cpu/simd_linear.h"
+
+namespace nereid::kernels::cpu::NEREID_SIMD {
+
+// The panels of integers that one register tile reads side by side.
+template <int kBits, int kVecs>
+struct IntegerGroup {
+  static constexpr int kLinePairs = 16 / kBits;
+  static constexpr int64_t kPrefetchBytes = 1024;
+
+  const uint8_t* panels[kVecs / kVecsPerPanel];
+
+  IntegerGroup(const IntegerPanelsRaw& w, int64_t first) {
+    for (int i = 0; i < kVecs / kVecsPerPanel; ++i)
+      panels[i] = w.data + (first + i) * w.panel_bytes;
+  }
+  // Vector v of column i: of bytes, or of the pairs at i, which is even then.
+  const uint8_t* at(int v, int64_t i) const {
+    return panels[v / kVecsPerPanel] + v % kVecsPerPanel * kLanes + 16 * i * kBits / 8;
+  }
+  [[gnu::always_inline]] void split(int v, int64_t i, F& low, F& high) const {
+    if constexpr (kBits == 4)
+      load_u4(at(v, i), low, high);
+    else
+      low = load_u8(at(v, i)), high = load_u8(at(v, i + 1));
+  }
+  [[gnu::always_inline]] void prefetch(int64_t i) const {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; v += kVecsPerPanel)
+      _mm_prefetch(reinterpret_cast<const char*>(at(v, i)) + kPrefetchBytes, _MM_HINT_T0);
+  }
+};
+
+template <int kBits>
+void unpack_integers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
+  constexpr int kVecs = kVecsPerPanel;
+  const IntegerGroup<kBits, kVecs> integers(w, panel);
+  for (int64_t i = 0; i < w.columns; i += 2)
+    for (int v = 0; v < kVecs; ++v) {
+      F low, high;
+      integers.split(v, i, low, high);
+      store_words(out + i * 16 + v * (2 * kLanes), pairs_of(low, high));
+    }
+}
+
+// kRows rows from `row` by the panels from `panel`, whose integers `numbers` has.
+template <class Dot, int kRows, int kVecs, class Numbers>
+void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
+                  int64_t row, int64_t panel) {
+  F total[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) total[r][v] = set1(0);
+  for (int64_t g = 0; g < w.groups; ++g) {
+    F acc[kRows][kVecs];
+    Dot::run(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride, a.x_stride, numbers,
+             g * w.group, min_of(a.k, (g + 1) * w.group), acc);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs; ++v) {
+      const int64_t at =
+          ((panel + v / kVecsPerPanel) * w.groups + g) * 16 + v % kVecsPerPanel * kLanes;
+      const F scale = load(w.scales + at);
+      const F zero = w.zeros ? load_u8(w.zeros + at) : set1(static_cast<float>(1 << (w.bits - 1)));
+      const F less = sub(set1(0), w.minima ? load(w.minima + at) : mul(scale, zero));
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r)
+        total[r][v] =
+            fma(less, set1(a.x_sums[(row + r) * w.groups + g]), fma(scale, acc[r][v], total[r][v]));
+    }
+  }
+  store_tile(a, row, panel, total);
+}
+
+// integer_tile for `rows` <= kRows rows.
+template <class Dot, int kRows, int kVecs, class Numbers>
+inline void integer_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
+                         int64_t rows, int64_t row, int64_t panel) {
+  if constexpr (kRows > 1)
+    if (rows < kRows) return integer_rows<Dot, kRows - 1, kVecs>(a, w, numbers, rows, row, panel);
+  integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
+}
+
+// All rows by the panels [begin, end) in groups of kVecs vectors; returns the first panel left.
+template <class Dot, int kBits, int kMaxRows, int kVecs>
+inline int64_t few_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                        int64_t row_end, int64_t begin, int64_t end) {
+  constexpr int64_t kPanels = kVecs / kVecsPerPanel;
+  for (; begin + kPanels <= end; begin += kPanels)
+    integer_rows<Dot, kMaxRows, kVecs>(a, w, IntegerGroup<kBits, kVecs>(w, begin),
+                                       row_end - row_begin, row_begin, begin);
+  return begin;
+}
+template <class Dot, int kBits, int kVecs>
+inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                         int64_t row_end, int64_t begin, int64_t end, uint16_t* memory) {
+  constexpr int64_t kPanels = kVecs / kVecsPerPanel;
+  const int64_t rows = row_end - row_begin, tiles = (rows + Dot::kMaxRows - 1) / Dot::kMaxRows;
+  const PanelGroup<UnpackedPanels, kVecs> numbers({memory, a.panel_stride}, 0);
+  for (; begin + kPanels <= end; begin += kPanels) {
+    for (int64_t i = 0; i < kPanels; ++i)
+      unpack_integers<kBits>(w, begin + i, memory + i * a.panel_stride);
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
+      integer_rows<Dot, Dot::kMaxRows, kVecs>(a, w, numbers, last - first, row_begin + first,
+                                              begin);
+    }
+  }
+  return begin;
+}
+
+template <class Dot, int kBits>
+inline void integer_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                          int64_t row_end, int64_t panel, int64_t panel_end, uint16_t* memory) {
+  constexpr int kMaxRows = Dot::kMaxRows, kWideRows = Dot::kWideRows;
+  const int64_t rows = row_end - row_begin;
+  if (rows <= kWideRows)
+    panel = few_rows<Dot, kBits, kWideRows, 4>(a, w, row_begin, row_end, panel, panel_end);
+  if (rows <= kMaxRows) {
+    panel = few_rows<Dot, kBits, kMaxRows, 2>(a, w, row_begin, row_end, panel, panel_end);
+    if constexpr (kVecsPerPanel == 1)
+      few_rows<Dot, kBits, kMaxRows, 1>(a, w, row_begin, row_end, panel, panel_end);
+  } else {
+    panel = more_rows<Dot, kBits, 2>(a, w, row_begin, row_end, panel, panel_end, memory);
+    if constexpr (kVecsPerPanel == 1)
+      more_rows<Dot, kBits, 1>(a, w, row_begin, row_end, panel, panel_end, memory);
+  }
+}
+
+// a's rows [row_begin, row_end) by the panels of w, with memory for two panels of bf16.
+template <class Dot>
+inline void integer_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                          int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                          uint16_t* memory) {
+  if (w.bits == 4)
+    integer_block<Dot, 4>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+  else
+    integer_block<Dot, 8>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+}
+
+}  // namespace nereid::kernels::cpu::NEREID_SIMD
