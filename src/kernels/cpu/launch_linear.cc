@@ -34,16 +34,12 @@ struct LinearKernel {
   int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
-  // For weights of integers, where there is one.
-  void (*integers)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
-                   int64_t panel_begin, int64_t panel_end, uint16_t* memory) = nullptr;
+  // For weights that are not bf16: either they have a kernel of their own, which takes sums of x
+  // with integers, or their panels are multiplied after they were unpacked.
+  void (*narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
+                 int64_t panel_begin, int64_t panel_end, uint16_t* memory) = nullptr;
   void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out) = nullptr;
-  // For others that are not bf16: their panels are multiplied after they were unpacked.
   void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
-
-  bool takes_integers(const WeightFormat& f) const {
-    return integers && f.scheme == Scheme::kInteger;
-  }
 };
 
 struct Rows {
@@ -120,7 +116,7 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, i
 template <class RowAt>
 StatusOr<const float*> prepare_sums(const LinearKernel& kernel, const WeightView& w, int64_t count,
                                     RowAt row_at, ThreadPool& pool) {
-  if (!kernel.takes_integers(w.format)) return nullptr;
+  if (!kernel.group_sums || w.format.scheme != Scheme::kInteger) return nullptr;
   const int64_t groups = w.format.num_groups(w.k), group = w.format.group_size(w.k);
   thread_local Scratch scratch;
   ASSIGN_OR_RETURN(void* const memory,
@@ -172,20 +168,16 @@ class Panels {
                 int64_t panel_begin, int64_t panel_end, int thread) const {
     if (!unpacked_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
     uint16_t* const memory = unpacked_ + thread * per_thread_;
-    if (a.x_sums)
-      return kernel_.integers(a, integers_of(expert * num_panels(a.n)), row_begin, row_end,
-                              panel_begin, panel_end, memory);
+    if (kernel_.narrow)
+      return kernel_.narrow(a, integers_of(expert * num_panels(a.n)), row_begin, row_end,
+                            panel_begin, panel_end, memory);
     for (int64_t panel = panel_begin; panel < panel_end; panel += kUnpacked) {
-      const int64_t count = std::min(kUnpacked, panel_end - panel), col = panel * kPanelRows;
+      const int64_t count = std::min(kUnpacked, panel_end - panel);
       for (int64_t i = 0; i < count; ++i)
         kernel_.unpack_panel(integers_, expert * num_panels(a.n) + panel + i,
                              memory + i * a.panel_stride);
-      LinearRaw part = a;  // the product's columns from `col` on
+      LinearRaw part = from_panel(a, panel);
       part.weight = memory;
-      part.n -= col;
-      part.out = static_cast<std::byte*>(a.out) + col * (a.out_bf16 ? 2 : 4);
-      if (a.bias) part.bias = a.bias + col;
-      if (a.scales) part.scales = a.scales + col;
       kernel_.block(part, row_begin, row_end, 0, count);
     }
   }
@@ -351,17 +343,15 @@ Status linear_f32(const Raw& raw, const Op& args, ThreadPool& pool) {
   return launch_product({.block = raw.linear,
                          .form = RowForm::kF32,
                          .widen_row = raw.widen_row,
-                         .integers = raw.linear_integers,
-                         .group_sums = raw.group_sums,
-                         .unpack_panel = raw.unpack_panel},
+                         .narrow = raw.linear_narrow,
+                         .group_sums = raw.group_sums},
                         args, pool);
 }
 template <class Op>
 Status linear_pairs(const Op& args, ThreadPool& pool) {
   return launch_product({.block = linear_avx512_bf16,
-                         .integers = linear_integers_avx512_bf16,
-                         .group_sums = kAvx512.group_sums,
-                         .unpack_panel = kAvx512.unpack_panel},
+                         .narrow = linear_narrow_avx512_bf16,
+                         .group_sums = kAvx512.group_sums},
                         args, pool);
 }
 template <class Op>
@@ -370,7 +360,7 @@ Status linear_tiles(const Op& args, ThreadPool& pool) {
                          .form = RowForm::kTiles,
                          .row_unit = 32,
                          .row_block_bytes = 1 << 20,
-                         .unpack_panel = kAvx512.unpack_panel},
+                         .unpack_panel = unpack_panel_amx},
                         args, pool);
 }
 

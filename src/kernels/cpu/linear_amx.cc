@@ -170,6 +170,46 @@ void high_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int
   low_rows(a, row + kTileRows, high, panel, panel_end);
 }
 
+template <int kBits, bool kMinima>
+void unpack(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  const uint8_t* data = a.data + panel * a.panel_bytes;
+  for (int v = 0; v < kVecsPerPanel; ++v) {
+    const int first = v * kLanes;  // row of the panel
+    for (int64_t g = 0; g < a.groups; ++g) {
+      const int64_t at = (panel * a.groups + g) * 16 + first;
+      const int64_t end = g + 1 == a.groups ? a.columns : (g + 1) * a.group;
+      const F scale = load(a.scales + at);
+      // Taken from the integer, or from the product.
+      F zero = set1(1 << (kBits - 1));
+      if (a.zeros) zero = load_u8(a.zeros + at);
+      if (kMinima) zero = sub(set1(0), load(a.minima + at));
+      const auto number = [&](F u) {
+        if constexpr (kMinima) return fma(scale, u, zero);
+        return mul(scale, sub(u, zero));
+      };
+      for (int64_t col = g * a.group; col < end; col += 2) {
+        F low, high;
+        if constexpr (kBits == 8) {
+          low = load_u8(data + col * 16 + first);
+          high = load_u8(data + (col + 1) * 16 + first);
+        } else {
+          load_u4(data + col * 8 + first, low, high);
+        }
+        store_pairs(out + col * 16 + 2 * first, number(low), number(high));
+      }
+    }
+  }
+}
+
+void widen_f8(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  const uint8_t* data = a.data + panel * a.panel_bytes;
+  const F factor = set1(0x1p120f);
+  for (int64_t col = 0; col < a.columns; col += 2)
+    for (int first = 0; first < 16; first += kLanes)
+      store_pairs(out + col * 16 + 2 * first, mul(factor, load_f8(data + col * 16 + first)),
+                  mul(factor, load_f8(data + (col + 1) * 16 + first)));
+}
+
 }  // namespace
 }  // namespace amx
 
@@ -194,6 +234,13 @@ void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t 
     }
   }
   _tile_release();
+}
+
+void unpack_panel_amx(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out) {
+  if (a.float8) return amx::widen_f8(a, panel, out);
+  if (a.minima)
+    return a.bits == 8 ? amx::unpack<8, true>(a, panel, out) : amx::unpack<4, true>(a, panel, out);
+  a.bits == 8 ? amx::unpack<8, false>(a, panel, out) : amx::unpack<4, false>(a, panel, out);
 }
 
 double peak_flops_amx(int64_t iterations) {

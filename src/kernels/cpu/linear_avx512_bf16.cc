@@ -1,5 +1,5 @@
 // Linear with vdpbf16ps: bf16 pairs of x against the weights as they are stored.
-#include "kernels/cpu/simd_integers.h"
+#include "kernels/cpu/simd_narrow.h"
 
 namespace nereid::kernels::cpu {
 namespace avx512_bf16 {
@@ -13,6 +13,13 @@ template <class Panels, int kVecs>
 template <int kBits, int kVecs>
 [[gnu::always_inline]] inline I pairs_at(const IntegerGroup<kBits, kVecs>& w, int v, int64_t i) {
   return kBits == 4 ? pairs_u4(w.at(v, i)) : pairs_u8(w.at(v, i), w.at(v, i + 1));
+}
+
+template <int kVecs>
+[[gnu::always_inline]] inline I pairs_at(const Float8Group<kVecs>& w, int v, int64_t i) {
+  F low, high;
+  w.split(v, i, low, high);
+  return pairs_of(low, high);
 }
 
 struct PairDot {
@@ -52,11 +59,11 @@ void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, 
   avx512_bf16::linear_block<avx512_bf16::PairDot>(a, row_begin, row_end, panel_begin, panel_end);
 }
 
-void linear_integers_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
-                                 int64_t row_end, int64_t panel_begin, int64_t panel_end,
-                                 uint16_t* memory) {
-  avx512_bf16::integer_block<avx512_bf16::PairDot>(a, w, row_begin, row_end, panel_begin, panel_end,
-                                                   memory);
+void linear_narrow_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                               int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                               uint16_t* memory) {
+  avx512_bf16::narrow_block<avx512_bf16::PairDot>(a, w, row_begin, row_end, panel_begin, panel_end,
+                                                  memory);
 }
 
 double peak_flops_avx512_bf16(int64_t iterations) {

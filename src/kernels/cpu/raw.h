@@ -97,6 +97,16 @@ struct LinearRaw {
   const int64_t* out_at;  // first element of each row, in the place of out_stride; or null
 };
 
+// The product's columns from a panel on.
+inline LinearRaw from_panel(LinearRaw a, int64_t panel) {
+  const int64_t col = panel * 16;
+  a.n -= col;
+  a.out = static_cast<char*>(a.out) + col * (a.out_bf16 ? 2 : 4);
+  if (a.bias) a.bias += col;
+  if (a.scales) a.scales += col;
+  return a;
+}
+
 // Weights of integers or f8e4m3 numbers in panels of 16 rows, see WeightLayout in op.h.
 struct IntegerPanelsRaw {
   const uint8_t* data;
@@ -159,15 +169,12 @@ struct Raw {
   // Rows [row_begin, row_end) by panels [panel_begin, panel_end); x is f32, padded to even k.
   void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end);
-  // Likewise with the weight's integers; `memory`: for two panels of bf16.
-  void (*linear_integers)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
-                          int64_t row_end, int64_t panel_begin, int64_t panel_end,
-                          uint16_t* memory);
+  // Likewise with a weight of fewer bits; `memory`: for two panels of bf16.
+  void (*linear_narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
+                        int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
   // Of each group of a row of bf16.
   void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out);
   void (*widen_row)(const uint16_t* x, int64_t count, float* out);  // bf16 -> f32
-  // What the integers of one panel stand for, or its f8e4m3 numbers, as a panel of bf16.
-  void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out);
 
   // Writes the rotated K and V of tokens [begin, end) to the cache, every kv head.
   void (*attention_store)(const AttentionRaw&, int64_t begin, int64_t end);
@@ -198,14 +205,17 @@ extern const Raw kAvx512;
 // The signature of Raw::linear. linear_amx: row_begin is a multiple of 16.
 void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                         int64_t panel_end);
-void linear_integers_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
-                                 int64_t row_end, int64_t panel_begin, int64_t panel_end,
-                                 uint16_t* memory);
+void linear_narrow_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                               int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                               uint16_t* memory);
 void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end);
 
 // Floating-point operations done by `iterations` rounds of independent dot products in registers.
 double peak_flops_avx512_bf16(int64_t iterations);
 double peak_flops_amx(int64_t iterations);
+
+// What the integers of one panel stand for, rounded, or its f8e4m3 numbers, as a panel of bf16.
+void unpack_panel_amx(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out);
 
 }  // namespace nereid::kernels::cpu

@@ -134,11 +134,12 @@ inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[
   }
 }
 
-template <class Dot, int kRows, int kVecs, class Panels>
-void linear_tile(const LinearRaw& a, const Panels& panels, int64_t row, int64_t panel) {
+// kRows rows from `row` by the panels from `panel`, whose numbers `weight` has.
+template <class Dot, int kRows, int kVecs, class Group>
+void linear_tile(const LinearRaw& a, const Group& weight, int64_t row, int64_t panel) {
   F acc[kRows][kVecs];
-  Dot::run(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride, a.x_stride,
-           PanelGroup<Panels, kVecs>(panels, panel), 0, a.k, acc);
+  Dot::run(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride, a.x_stride, weight, 0, a.k,
+           acc);
   store_tile(a, row, panel, acc);
 }
 
@@ -148,7 +149,7 @@ inline void linear_rows(const LinearRaw& a, const Panels& panels, int64_t rows, 
                         int64_t panel) {
   if constexpr (kRows > 1)
     if (rows < kRows) return linear_rows<Dot, kRows - 1, kVecs>(a, panels, rows, row, panel);
-  linear_tile<Dot, kRows, kVecs>(a, panels, row, panel);
+  linear_tile<Dot, kRows, kVecs>(a, PanelGroup<Panels, kVecs>(panels, panel), row, panel);
 }
 
 // All rows by the panels [begin, end) in groups of kVecs vectors; returns the first panel left.

@@ -14,11 +14,10 @@ void add(const AddRaw& a, int64_t begin, int64_t end);
 void low_rank(const LowRankRaw& a);
 void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end);
-void linear_integers(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
-                     int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+void linear_narrow(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                   int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 void group_sums(const uint16_t* x, int64_t count, int64_t group, float* out);
 void widen_row(const uint16_t* x, int64_t count, float* out);
-void unpack_panel(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out);
 void attention_store(const AttentionRaw& a, int64_t begin, int64_t end);
 int64_t attention_scratch(const AttentionRaw& a, int64_t rows);
 void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t head,

@@ -1,7 +1,7 @@
-// Linear with weights of integers in groups: the integers are multiplied as they are, exact in bf16
-// and f32; the sum over a group is scaled and added to the element's, less the group's zero point
-// (or minimum) times the sum of x over it. Few rows read the integers in registers, more a panel
-// that was unpacked for them: the numbers, and so the bits of a sum, are the same.
+// Linear with weights of fewer bits than bf16, whose numbers (integers, f8e4m3) bf16 and f32 have
+// exactly. Few rows read them in registers, more a panel that was unpacked for them: the numbers,
+// and so the bits of a sum, are the same. Of integers, the sum over a group is scaled and added to
+// the element's, less the group's zero point (or minimum) times the sum of x over it.
 #pragma once
 
 #include "kernels/cpu/simd_linear.h"
@@ -37,14 +37,26 @@ struct IntegerGroup {
   }
 };
 
-template <int kBits>
-void unpack_integers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
-  constexpr int kVecs = kVecsPerPanel;
-  const IntegerGroup<kBits, kVecs> integers(w, panel);
+// Likewise of f8e4m3 numbers.
+template <int kVecs>
+struct Float8Group : IntegerGroup<8, kVecs> {
+  using IntegerGroup<8, kVecs>::IntegerGroup;
+  using IntegerGroup<8, kVecs>::at;
+
+  [[gnu::always_inline]] void split(int v, int64_t i, F& low, F& high) const {
+    const F factor = set1(0x1p120f);
+    low = mul(factor, load_f8(at(v, i))), high = mul(factor, load_f8(at(v, i + 1)));
+  }
+};
+
+// A panel as one of bf16.
+template <class Numbers>
+void unpack_numbers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
+  const Numbers numbers(w, panel);
   for (int64_t i = 0; i < w.columns; i += 2)
-    for (int v = 0; v < kVecs; ++v) {
+    for (int v = 0; v < kVecsPerPanel; ++v) {
       F low, high;
-      integers.split(v, i, low, high);
+      numbers.split(v, i, low, high);
       store_words(out + i * 16 + v * (2 * kLanes), pairs_of(low, high));
     }
 }
@@ -78,70 +90,90 @@ void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& 
   store_tile(a, row, panel, total);
 }
 
-// integer_tile for `rows` <= kRows rows.
+// A register tile, for `rows` <= kRows rows.
 template <class Dot, int kRows, int kVecs, class Numbers>
-inline void integer_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
-                         int64_t rows, int64_t row, int64_t panel) {
+inline void narrow_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
+                        int64_t rows, int64_t row, int64_t panel) {
   if constexpr (kRows > 1)
-    if (rows < kRows) return integer_rows<Dot, kRows - 1, kVecs>(a, w, numbers, rows, row, panel);
-  integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
+    if (rows < kRows) return narrow_rows<Dot, kRows - 1, kVecs>(a, w, numbers, rows, row, panel);
+  if constexpr (__is_same(Numbers, Float8Group<kVecs>))
+    linear_tile<Dot, kRows, kVecs>(a, numbers, row, panel);
+  else
+    integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
 }
 
-// All rows by the panels [begin, end) in groups of kVecs vectors; returns the first panel left.
-template <class Dot, int kBits, int kMaxRows, int kVecs>
+// All rows by the panels [begin, end) in groups of kVecs vectors, of which Numbers has the numbers;
+// returns the first panel left.
+template <class Dot, int kMaxRows, int kVecs, class Numbers>
 inline int64_t few_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                         int64_t row_end, int64_t begin, int64_t end) {
   constexpr int64_t kPanels = kVecs / kVecsPerPanel;
   for (; begin + kPanels <= end; begin += kPanels)
-    integer_rows<Dot, kMaxRows, kVecs>(a, w, IntegerGroup<kBits, kVecs>(w, begin),
-                                       row_end - row_begin, row_begin, begin);
+    narrow_rows<Dot, kMaxRows, kVecs>(a, w, Numbers(w, begin), row_end - row_begin, row_begin,
+                                      begin);
   return begin;
 }
-template <class Dot, int kBits, int kVecs>
+
+// Likewise with the panels unpacked; `Numbers`: of one panel.
+template <class Dot, int kVecs, class Numbers>
 inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                          int64_t row_end, int64_t begin, int64_t end, uint16_t* memory) {
   constexpr int64_t kPanels = kVecs / kVecsPerPanel;
   const int64_t rows = row_end - row_begin, tiles = (rows + Dot::kMaxRows - 1) / Dot::kMaxRows;
-  const PanelGroup<UnpackedPanels, kVecs> numbers({memory, a.panel_stride}, 0);
+  const PanelGroup<UnpackedPanels, kVecs> unpacked({memory, a.panel_stride}, 0);
   for (; begin + kPanels <= end; begin += kPanels) {
     for (int64_t i = 0; i < kPanels; ++i)
-      unpack_integers<kBits>(w, begin + i, memory + i * a.panel_stride);
+      unpack_numbers<Numbers>(w, begin + i, memory + i * a.panel_stride);
+    if (w.float8) {
+      linear_groups<Dot, Dot::kMaxRows, kVecs>(from_panel(a, begin),
+                                               WeightPanels{memory, a.panel_stride}, row_begin,
+                                               row_end, 0, kPanels);
+      continue;
+    }
     for (int64_t t = 0; t < tiles; ++t) {
       const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
-      integer_rows<Dot, Dot::kMaxRows, kVecs>(a, w, numbers, last - first, row_begin + first,
-                                              begin);
+      narrow_rows<Dot, Dot::kMaxRows, kVecs>(a, w, unpacked, last - first, row_begin + first,
+                                             begin);
     }
   }
   return begin;
 }
 
-template <class Dot, int kBits>
-inline void integer_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
-                          int64_t row_end, int64_t panel, int64_t panel_end, uint16_t* memory) {
+template <class Dot, template <int> class Numbers>
+inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                         int64_t row_end, int64_t panel, int64_t panel_end, uint16_t* memory) {
   constexpr int kMaxRows = Dot::kMaxRows, kWideRows = Dot::kWideRows;
   const int64_t rows = row_end - row_begin;
   if (rows <= kWideRows)
-    panel = few_rows<Dot, kBits, kWideRows, 4>(a, w, row_begin, row_end, panel, panel_end);
+    panel = few_rows<Dot, kWideRows, 4, Numbers<4>>(a, w, row_begin, row_end, panel, panel_end);
   if (rows <= kMaxRows) {
-    panel = few_rows<Dot, kBits, kMaxRows, 2>(a, w, row_begin, row_end, panel, panel_end);
+    panel = few_rows<Dot, kMaxRows, 2, Numbers<2>>(a, w, row_begin, row_end, panel, panel_end);
     if constexpr (kVecsPerPanel == 1)
-      few_rows<Dot, kBits, kMaxRows, 1>(a, w, row_begin, row_end, panel, panel_end);
+      few_rows<Dot, kMaxRows, 1, Numbers<1>>(a, w, row_begin, row_end, panel, panel_end);
   } else {
-    panel = more_rows<Dot, kBits, 2>(a, w, row_begin, row_end, panel, panel_end, memory);
+    using OnePanel = Numbers<kVecsPerPanel>;
+    panel = more_rows<Dot, 2, OnePanel>(a, w, row_begin, row_end, panel, panel_end, memory);
     if constexpr (kVecsPerPanel == 1)
-      more_rows<Dot, kBits, 1>(a, w, row_begin, row_end, panel, panel_end, memory);
+      more_rows<Dot, 1, OnePanel>(a, w, row_begin, row_end, panel, panel_end, memory);
   }
 }
 
+template <int kVecs>
+using Integers4 = IntegerGroup<4, kVecs>;
+template <int kVecs>
+using Integers8 = IntegerGroup<8, kVecs>;
+
 // a's rows [row_begin, row_end) by the panels of w, with memory for two panels of bf16.
 template <class Dot>
-inline void integer_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
-                          int64_t row_end, int64_t panel_begin, int64_t panel_end,
-                          uint16_t* memory) {
-  if (w.bits == 4)
-    integer_block<Dot, 4>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                         int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                         uint16_t* memory) {
+  if (w.float8)
+    narrow_block<Dot, Float8Group>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+  else if (w.bits == 4)
+    narrow_block<Dot, Integers4>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
   else
-    integer_block<Dot, 8>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+    narrow_block<Dot, Integers8>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
 }
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD
