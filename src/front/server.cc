@@ -186,7 +186,9 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   kserve.workers = impl->workers.get();
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
-  add_openai_routes(router, server, options.model_name, kserve.tracer, *impl->workers, budget);
+  const OpenAiOptions openai = {options.model_name, options.tool_parser, options.reasoning_parser};
+  RETURN_IF_ERROR(check(openai));
+  add_openai_routes(router, server, openai, kserve.tracer, *impl->workers, budget);
 
   // The listener's once it is there.
   const auto stats = std::make_shared<std::atomic<const ListenerStats*>>(nullptr);

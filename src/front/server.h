@@ -43,6 +43,8 @@ struct HttpOptions {
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
   std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
   std::string model_name = "model";                 // id in /v1/models
+  // See OpenAiOptions.
+  std::string tool_parser = "auto", reasoning_parser = "auto";
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;

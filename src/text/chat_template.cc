@@ -118,6 +118,12 @@ StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   return result;
 }
 
+bool ChatTemplate::mentions(std::string_view text) const {
+  return std::ranges::any_of(templates_, [&](const auto& named) {
+    return named.second.source->source().find(text) != std::string_view::npos;
+  });
+}
+
 void ChatTemplate::find_needs() {
   jinja::Limits limits;  // small conversations; a template that takes long with them stays as it is
   limits.max_steps = 200'000;

@@ -1,4 +1,5 @@
 """Completions and chat with the openai package: whole, streamed, options, errors as its exception types."""
+import json
 import os
 
 import openai
@@ -179,6 +180,42 @@ def chat():
     assert with_tools.usage.prompt_tokens > whole.usage.prompt_tokens, "tools must reach the template"
 
 
+def wanted_calls():
+    """Calls that must come: their arguments follow the tools' schemas, whole and streamed."""
+    def tool(name, properties):
+        schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    tools = [tool("add", {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "b": {"$ref": "#/$defs/digit"}}),
+             tool("say", {"word": {"enum": ["yes", "no"]}})]
+    tools[0]["function"]["parameters"]["$defs"] = {"digit": {"type": "integer", "minimum": 0, "maximum": 9}}
+
+    def right(name, text):
+        given = json.loads(text)
+        if name == "say":
+            return set(given) == {"word"} and given["word"] in ("yes", "no")
+        return name == "add" and set(given) == {"a", "b"} and 0 <= given["a"] <= 99 and 0 <= given["b"] <= 9
+
+    common = dict(model=MODEL, messages=MESSAGES, tools=tools, max_tokens=200, parallel_tool_calls=False, temperature=0)
+    for choice in ("required", {"type": "function", "function": {"name": "add"}}):
+        whole = client.chat.completions.create(tool_choice=choice, **common).choices[0]
+        assert len(whole.message.tool_calls) == 1 and not whole.message.content, whole
+        call = whole.message.tool_calls[0].function
+        assert right(call.name, call.arguments), call
+        assert whole.finish_reason == ("tool_calls" if choice == "required" else "stop"), whole
+        name, text, ids, reason = None, "", set(), None
+        for chunk in client.chat.completions.create(tool_choice=choice, stream=True, **common):
+            for c in chunk.choices:
+                assert not c.delta.content, c
+                for part in c.delta.tool_calls or []:
+                    name = part.function.name or name
+                    text += part.function.arguments or ""
+                    ids |= {part.id} - {None}
+                reason = c.finish_reason or reason
+        assert (name, text, reason) == (call.name, call.arguments, whole.finish_reason), (name, text, call)
+        assert len(ids) == 1, ids
+
+
 def adapters():
     def say(model):
         answer = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=32, temperature=0)
@@ -205,6 +242,9 @@ def errors():
     expect(openai.BadRequestError, "2048 tokens", create, model=MODEL, prompt=[5] * 3000)
     expect(openai.BadRequestError, "prompt", create, model=MODEL, prompt="")
     expect(openai.BadRequestError, "tool_choice", chat_create, model=MODEL, messages=MESSAGES, tool_choice="required")
+    expect(openai.BadRequestError, "none of the tools", chat_create, model=MODEL, messages=MESSAGES,
+           tools=[{"type": "function", "function": {"name": "f"}}],
+           tool_choice={"type": "function", "function": {"name": "g"}})
     expect(openai.BadRequestError, "content", chat_create, model=MODEL,
            messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])
     expect(openai.NotFoundError, "gpt-4", create, model="gpt-4", prompt="x")
@@ -222,6 +262,7 @@ def main():
     beams()
     penalties()
     chat()
+    wanted_calls()
     adapters()
     errors()
     print("openai: completions, chat, streams and errors as the client expects")

@@ -1,8 +1,8 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
 // generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not said) to
-// tensors, c = completion request, h = chat request, t = tool-call markup, l = body of a load, x =
-// trace settings, e = log settings, s = registration of shared memory, z = compressed body (the
-// next byte: g or d), m = lines of a header, anything else = a request line for the router.
+// tensors, c = completion request, h = chat request, l = body of a load, x = trace settings, e =
+// log settings, s = registration of shared memory, z = compressed body (the next byte: g or d), m =
+// lines of a header, anything else = a request line for the router.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,6 @@
 #include "front/kserve/settings.h"
 #include "front/kserve/shared_memory.h"
 #include "front/openai/requests.h"
-#include "front/openai/tool_calls.h"
 
 namespace {
 
@@ -97,16 +96,6 @@ void check_infer(std::string_view text) {
   (void)text_of_reply->json_size();
   for (std::string out; text_of_reply->append_until(out.size() + 64, out);) {
   }
-}
-
-void check_tools(std::string_view text) {
-  ToolCallParser parser;
-  size_t num_calls = 0;
-  for (size_t i = 0; i < text.size(); i += 7) {
-    num_calls += parser.push(text.substr(i, 7), false).calls.size();
-  }
-  num_calls += parser.push("", true).calls.size();
-  if (num_calls != parser.num_calls()) std::abort();
 }
 
 void check_route(std::string_view text) {
@@ -203,9 +192,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       break;
     case 'h':
       (void)parse_chat_request(rest);
-      break;
-    case 't':
-      check_tools(rest);
       break;
     case 'l': {
       LoadParameters parameters;

@@ -361,6 +361,12 @@ void add_serve(CLI::App& app, int& exit_code) {
   command->add_option("--http-thread-count", http.threads, "threads that serve HTTP")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  command->add_option(
+      "--tool-call-parser", options->process.http.tool_parser,
+      "how the model writes tool calls: auto (as its chat template teaches) | none | "
+      "a format's name");
+  command->add_option("--reasoning-parser", options->process.http.reasoning_parser,
+                      "how it sets reasoning apart from answers: auto | none | a format's name");
   command->add_option("--model-name,--served-model-name", options->model_name,
                       "model id of the OpenAI endpoints; default: the folder's name");
   command

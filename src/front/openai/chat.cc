@@ -7,21 +7,27 @@
 #include "front/http/json_text.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
-#include "front/openai/tool_calls.h"
+#include "front/output/chat_output.h"
 
 namespace nereid::front {
 namespace {
 
 struct ChatChoice {
-  ToolCallParser tools;
+  explicit ChatChoice(ChatOutput o) : output(std::move(o)) {}
+
+  ChatOutput output;
+  std::string reasoning;               // whole
   std::string content;                 // whole when collecting; unused when streaming
   std::vector<ScoredToken> log_probs;  // likewise
   json::array calls;
   int64_t num_tokens = 0;
-  size_t num_streamed_calls = 0;
+  int64_t reasoning_tokens = 0;  // once it is done
+  size_t num_calls = 0;
   json::value finish_reason;
   json::value stop_reason;
 };
+
+constexpr size_t kPromptEndBytes = 64;  // hold what opens reasoning, and blanks
 
 // One request in flight; on the exchange's strand only.
 class Chat : public std::enable_shared_from_this<Chat> {
@@ -44,8 +50,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
   void start(TRITONSERVER_Server* server, Tracer& tracer) {
     auto ids = std::exchange(prompt_, {});
     num_prompt_tokens_ = static_cast<int64_t>(ids.size());
-    choices_.resize(static_cast<size_t>(request_.common.sampling.n));
-    num_running_ = choices_.size();
+    num_running_ = static_cast<size_t>(request_.common.sampling.n);
+    for (size_t i = 0; i < num_running_; ++i) choices_.emplace_back(make_output());
     auto self = shared_from_this();
     auto on_piece = [self](Piece piece) { self->take(std::move(piece)); };
     const auto started = Generation::start(server, tracer, model_, exchange_, std::move(ids),
@@ -58,7 +64,18 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
  private:
-  std::variant<std::vector<int32_t>, ApiError> render() const {
+  // What the text must begin with to be a guided one is no reasoning.
+  const ReasoningFormat* reasoning_format() const {
+    return request_.common.sampling.guide ? nullptr : model_->reasoning_format;
+  }
+  ChatOutput make_output() const {
+    const ToolFormat* format = nullptr;
+    if (request_.tool_use == ToolUse::kAuto) format = model_->tool_format;
+    if (request_.tool_use == ToolUse::kRequired) format = find_tool_format("json");
+    return ChatOutput(reasoning_format(), format, request_.tools(), prompt_end_);
+  }
+
+  std::variant<std::vector<int32_t>, ApiError> render() {
     if (!model_->chat_template) {
       return ApiError{400, "the model has no chat template; use /v1/completions", "messages"};
     }
@@ -67,6 +84,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
     }
     if (const auto error = check_prompt_bytes(*model_, text->size(), "messages")) return *error;
+    prompt_end_ = text->substr(text->size() - std::min(text->size(), kPromptEndBytes));
     auto ids = model_->tokenizer->encode(*text, {.add_special_tokens = false});
     if (!ids.ok()) return ApiError{400, std::string(message(ids.status())), "messages"};
     const auto room = check_prompt(*model_, *ids, request_.common.sampling, "messages");
@@ -81,14 +99,15 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
     ChatChoice& choice = choices_[piece.index];
     choice.num_tokens = piece.num_tokens;
-    ToolCallParser::Out out;
-    if (request_.parse_tools) {
-      out = choice.tools.push(piece.text, piece.done);
-    } else {
-      out.text = std::move(piece.text);
-    }
+    OutputPart out = choice.output.push(piece.text, piece.done);
+    if (!request_.parallel_calls && !out.calls.empty())
+      out.calls.resize(choice.num_calls > 0 ? 0 : 1);
+    choice.num_calls += out.calls.size();
+    choice.reasoning += out.reasoning;
     if (piece.done) {
-      const bool called = choice.tools.num_calls() > 0 && piece.finish_reason == "stop";
+      choice.reasoning_tokens = count_tokens(choice.reasoning);
+      const bool called = choice.num_calls > 0 && request_.tool_use != ToolUse::kNamed &&
+                          piece.finish_reason == "stop";
       choice.finish_reason = called ? "tool_calls" : piece.finish_reason;
       choice.stop_reason = piece.stop_reason;
       --num_running_;
@@ -104,16 +123,33 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   json::object call_object(ToolCall call) const {
-    return {{"id", random_id("chatcmpl-tool-")},
+    return {{"id", call_id()},
             {"type", "function"},
             {"function", json::object{{"name", std::move(call.name)},
                                       {"arguments", std::move(call.arguments)}}}};
   }
 
+  // Mistral's templates take ids of nine characters alone.
+  std::string call_id() const {
+    std::string id = random_id("chatcmpl-tool-");
+    const bool is_mistral = model_->tool_format && model_->tool_format->name == "mistral";
+    return is_mistral ? id.substr(id.size() - 9) : id;
+  }
+
   json::object usage() const {
     int64_t num_tokens = 0;
     for (const ChatChoice& choice : choices_) num_tokens += choice.num_tokens;
-    return usage_object(num_prompt_tokens_, num_tokens);
+    json::object object = usage_object(num_prompt_tokens_, num_tokens);
+    if (!reasoning_format()) return object;
+    int64_t reasoning = 0;
+    for (const ChatChoice& choice : choices_) reasoning += choice.reasoning_tokens;
+    object["completion_tokens_details"] = json::object{{"reasoning_tokens", reasoning}};
+    return object;
+  }
+  int64_t count_tokens(const std::string& text) const {
+    if (text.empty()) return 0;
+    const auto ids = model_->tokenizer->encode(text, {.add_special_tokens = false});
+    return ids.ok() ? std::ssize(*ids) : 0;
   }
 
   json::value scores(const std::vector<ScoredToken>& log_probs) const {
@@ -148,7 +184,20 @@ class Chat : public std::enable_shared_from_this<Chat> {
     exchange_->write(sse_event(chunk));
   }
 
-  void stream(ToolCallParser::Out& out, const Piece& piece) {
+  // A delta of the one call that is wanted, whose arguments are the text.
+  json::object named_call_delta(ChatChoice& choice, std::string text) const {
+    json::object call = {{"index", 0}};
+    json::object function;
+    if (choice.num_calls++ == 0) {
+      call["id"] = call_id(), call["type"] = "function";
+      function["name"] = request_.named_tool;
+    }
+    function["arguments"] = std::move(text);
+    call["function"] = std::move(function);
+    return {{"tool_calls", json::array{std::move(call)}}};
+  }
+
+  void stream(OutputPart& out, const Piece& piece) {
     const size_t index = piece.index;
     if (!std::exchange(begun_, true)) {
       begin_events(exchange_);
@@ -156,12 +205,18 @@ class Chat : public std::enable_shared_from_this<Chat> {
         write_chunk(i, {{"role", "assistant"}, {"content", ""}});
       }
     }
+    if (!out.reasoning.empty() && request_.include_reasoning)
+      write_chunk(index, {{"reasoning_content", out.reasoning}, {"reasoning", out.reasoning}});
     if (!out.text.empty() || !piece.log_probs.empty()) {
-      write_chunk(index, {{"content", std::move(out.text)}}, scores(piece.log_probs));
+      json::object delta = {{"content", out.text}};
+      if (request_.tool_use == ToolUse::kNamed)
+        delta = named_call_delta(choices_[index], std::move(out.text));
+      write_chunk(index, std::move(delta), scores(piece.log_probs));
     }
+    size_t number = choices_[index].num_calls - out.calls.size();
     for (ToolCall& call : out.calls) {
       json::object object = call_object(std::move(call));
-      object["index"] = choices_[index].num_streamed_calls++;
+      object["index"] = number++;
       write_chunk(index, {{"tool_calls", json::array{std::move(object)}}});
     }
     if (piece.done) write_last_chunk(index);
@@ -179,7 +234,16 @@ class Chat : public std::enable_shared_from_this<Chat> {
   void answer() {
     json::array choices;
     for (ChatChoice& from : choices_) {
+      if (request_.tool_use == ToolUse::kNamed)
+        from.calls.push_back(
+            call_object({request_.named_tool, std::exchange(from.content, std::string())}));
       json::object answer_message = {{"role", "assistant"}, {"content", std::move(from.content)}};
+      if (reasoning_format() && request_.include_reasoning) {
+        const json::value text =
+            from.reasoning.empty() ? json::value(nullptr) : json::value(from.reasoning);
+        answer_message["reasoning_content"] = text;
+        answer_message["reasoning"] = text;
+      }
       answer_message["tool_calls"] = std::move(from.calls);
       choices.push_back(json::object{{"index", choices.size()},
                                      {"message", std::move(answer_message)},
@@ -200,6 +264,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   const ChatRequest request_;
   Envelope envelope_;
   std::vector<int32_t> prompt_;
+  std::string prompt_end_;
   std::vector<ChatChoice> choices_;
   size_t num_running_ = 0;
   int64_t num_prompt_tokens_ = 0;
@@ -207,6 +272,13 @@ class Chat : public std::enable_shared_from_this<Chat> {
 };
 
 using ChatPtr = std::shared_ptr<Chat>;
+
+// What marks calls or reasoning may be special tokens.
+bool needs_special_tokens(const LanguageModel& model, const ChatRequest& request) {
+  const bool for_calls = request.tool_use == ToolUse::kAuto && model.tool_format &&
+                         model.tool_format->needs_special_tokens;
+  return for_calls || (model.reasoning_format && model.reasoning_format->needs_special_tokens);
+}
 
 std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
                                           const ExchangePtr& exchange) {
@@ -219,6 +291,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))
     parsed.common.sampling.lora_task_id = adapter->task_id;
+  if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
+    parsed.common.sampling.skip_special_tokens = false;
   auto chat =
       std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
   if (auto error = chat->read_prompt()) return *std::move(error);

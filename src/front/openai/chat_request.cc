@@ -6,6 +6,7 @@
 
 #include "front/http/json_text.h"
 #include "front/openai/request_fields.h"
+#include "front/openai/tool_choice.h"
 
 namespace nereid::front {
 namespace {
@@ -110,40 +111,6 @@ json::array read_messages(Fields& fields) {
   return out;
 }
 
-bool is_tool(const json::value& item) {
-  const json::object* object = item.if_object();
-  const json::value* type = object ? object->if_contains("type") : nullptr;
-  const json::value* function = object ? object->if_contains("function") : nullptr;
-  const json::object* inner = function ? function->if_object() : nullptr;
-  const json::value* name = inner ? inner->if_contains("name") : nullptr;
-  return type && type->is_string() && type->get_string() == "function" && name && name->is_string();
-}
-
-void read_tools(Fields& fields, ChatRequest& out) {
-  const json::array* tools = fields.array("tools");
-  const json::value* choice = fields.get("tool_choice");
-  const bool none = choice && choice->is_string() && choice->get_string() == "none";
-  const bool automatic =
-      !choice || choice->is_null() || (choice->is_string() && choice->get_string() == "auto");
-  if (!none && !automatic) {
-    fields.fail("tool_choice", "only \"auto\" and \"none\" are supported by this server",
-                "unsupported_parameter");
-  }
-  out.context["tools"] = nullptr;
-  if (tools == nullptr || tools->empty()) return;
-  for (const json::value& tool : *tools) {
-    if (!is_tool(tool)) {
-      fields.fail("tools",
-                  "expected objects {\"type\": \"function\", \"function\": {\"name\": ..}}",
-                  "invalid_type");
-      return;
-    }
-  }
-  if (none) return;
-  out.context["tools"] = *tools;
-  out.parse_tools = true;
-}
-
 void read_log_probs(Fields& fields, SamplingOptions& out) {
   out.log_probs = fields.flag("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, kMaxTopLogProbs);
@@ -163,9 +130,7 @@ void refuse_unsupported_chat(Fields& fields) {
     fields.refuse_unless(key, nullptr);
   }
   // Advice that any output satisfies.
-  for (const char* key : {"parallel_tool_calls", "include_reasoning", "verbosity"}) {
-    fields.ignore(key);
-  }
+  fields.ignore("verbosity");
   fields.refuse_unless("add_special_tokens", false);
 }
 
@@ -184,8 +149,9 @@ Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr 
   const json::array* documents = fields.array("documents");
   out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);
   out.context["add_generation_prompt"] = fields.flag("add_generation_prompt").value_or(true);
-  read_tools(fields, out);
+  out.include_reasoning = fields.flag("include_reasoning").value_or(true);
   out.common = read_common(fields);
+  read_tools(fields, out);
   read_sequences(fields, out.common, 1);
   read_log_probs(fields, out.common.sampling);
   refuse_unsupported_chat(fields);

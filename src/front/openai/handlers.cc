@@ -1,11 +1,16 @@
 // Pieces shared by the OpenAI handlers, the model list and the route table; see handlers.h.
 #include "front/openai/handlers.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <optional>
 #include <random>
 
 #include "front/http/json_text.h"
 #include "front/openai/routes.h"
+#include "front/output/reasoning_formats.h"
+#include "front/output/tool_formats.h"
 
 namespace nereid::front {
 namespace {
@@ -115,11 +120,22 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
   return *std::move(model);
 }
 
-void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
+Status check(const OpenAiOptions& options) {
+  const auto allowed = [](std::string_view option, std::string_view value, const auto& formats) {
+    std::vector<std::string_view> names = {"auto", "none"};
+    for (const auto& format : formats) names.push_back(format.name);
+    if (std::ranges::find(names, value) != names.end()) return ok();
+    return invalid_argument("{}: '{}' is none of {}", option, value, fmt::join(names, ", "));
+  };
+  RETURN_IF_ERROR(allowed("tool call parser", options.tool_parser, tool_formats()));
+  return allowed("reasoning parser", options.reasoning_parser, reasoning_formats());
+}
+
+void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOptions options,
                        std::shared_ptr<Tracer> tracer, Workers& workers,
                        std::shared_ptr<ByteBudget> budget) {
   const OpenAiContextPtr context(new OpenAiContext{
-      {server, std::move(model_name)}, std::move(tracer), workers, std::move(budget)});
+      {server, std::move(options)}, std::move(tracer), workers, std::move(budget)});
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
     context->workers.run(

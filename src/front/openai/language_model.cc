@@ -115,6 +115,21 @@ std::string_view last_component(std::string_view path) {
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
+// How the model writes tool calls and reasoning.
+void find_formats(const OpenAiOptions& options, LanguageModel& model) {
+  const auto mentions = [&](std::string_view sign) {
+    return model.chat_template && model.chat_template->mentions(sign);
+  };
+  model.tool_format = options.tool_parser == "auto" ? tool_format_of_template(mentions)
+                                                    : find_tool_format(options.tool_parser);
+  model.reasoning_format = options.reasoning_parser == "auto"
+                               ? reasoning_format_of_template(mentions)
+                               : find_reasoning_format(options.reasoning_parser);
+  if (model.reasoning_format)
+    log_info("tool calls: '{}', reasoning: '{}'",
+             model.tool_format ? model.tool_format->name : "none", model.reasoning_format->name);
+}
+
 }  // namespace
 
 const backend::LoraModule* LanguageModel::adapter(std::string_view requested) const {
@@ -152,9 +167,9 @@ StatusOr<ModelNames> find_models(TRITONSERVER_Server* server) {
 
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const ModelNames& names,
-                                                                   const std::string& id) {
+                                                                   const OpenAiOptions& options) {
   auto model = std::make_shared<LanguageModel>();
-  model->id = id;
+  model->id = options.model_name;
   model->engine_name = names.engine;
   ASSIGN_OR_RETURN(model->engine, model_info(server, names.engine, -1));
   ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
@@ -184,6 +199,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   } else {
     log_info("no chat completions: {}", message(chat.status()));
   }
+  find_formats(options, *model);
   model->eos_ids = read_eos_ids(dir, *model);
   const std::string loaded = config_parameter(*text_config, "tokenizer_hash");
   if (!loaded.empty() && loaded != text::Tokenizer::files_hash(dir)) {
@@ -200,12 +216,12 @@ StatusOr<std::shared_ptr<const LanguageModel>> LanguageModelCache::get() {
     const auto names = find_models(server_);
     if (names.status().code() == absl::StatusCode::kUnimplemented) return names.status();
     if (names.ok()) names_ = *names;
-    if (!is_ready(server_, names_.engine)) return unavailable("model '{}' is not ready", id_);
+    if (!is_ready(server_, names_.engine)) return unavailable("model '{}' is not ready", id());
   }
   std::string configs = read_configs(server_, names_);
   if (!model_ || configs != loaded_from_) {
     model_ = nullptr;
-    ASSIGN_OR_RETURN(model_, load_language_model(server_, names_, id_));
+    ASSIGN_OR_RETURN(model_, load_language_model(server_, names_, options_));
     loaded_from_ = std::move(configs);
   }
   return model_;

@@ -13,6 +13,9 @@
 #include "backend/parameters/lora_modules.h"
 #include "base/status.h"
 #include "front/bridge/model_info.h"
+#include "front/openai/routes.h"
+#include "front/output/reasoning_formats.h"
+#include "front/output/tool_formats.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -28,6 +31,10 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;  // generation_config, config or tokenizer_config; first is end_id
   int64_t max_seq_len = 0;       // prompt and output tokens
   size_t max_token_bytes = 1;    // of the text that a token stands for
+
+  // How it writes tool calls and reasoning; null: it does not, or nobody looks.
+  const ToolFormat* tool_format = nullptr;
+  const ReasoningFormat* reasoning_format = nullptr;
 
   std::vector<backend::LoraModule> adapters;  // which requests name as their model
 
@@ -54,25 +61,25 @@ StatusOr<ModelNames> find_models(TRITONSERVER_Server* server);
 // was loaded; Unimplemented without a model for text; errors name model and parameter.
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const ModelNames& names,
-                                                                   const std::string& id);
+                                                                   const OpenAiOptions& options);
 
 // Loads on first use and again when the models' configurations have changed, so that the tokenizer
 // is that of the models that are loaded. Failed loads are tried again.
 class LanguageModelCache {
  public:
-  LanguageModelCache(TRITONSERVER_Server* server, std::string id)
-      : server_(server), id_(std::move(id)) {}
+  LanguageModelCache(TRITONSERVER_Server* server, OpenAiOptions options)
+      : server_(server), options_(std::move(options)) {}
   // Unavailable also while the engine model is not ready.
   StatusOr<std::shared_ptr<const LanguageModel>> get();
   bool is_loaded() const;  // get() takes no time
   // Whether this names a model of the repository that leads to the same engine and is ready.
   bool leads_to_engine(std::string_view name) const;
   TRITONSERVER_Server* server() const { return server_; }
-  const std::string& id() const { return id_; }
+  const std::string& id() const { return options_.model_name; }
 
  private:
   TRITONSERVER_Server* server_;
-  std::string id_;
+  OpenAiOptions options_;
   mutable std::mutex mutex_;
   ModelNames names_;
   std::shared_ptr<const LanguageModel> model_;

@@ -79,10 +79,21 @@ struct CompletionRequest {
   bool add_special_tokens = true;
 };
 
+// What the model may or must do with the tools.
+enum class ToolUse { kNone, kAuto, kRequired, kNamed };
+
 struct ChatRequest {
   CommonOptions common;
-  json::object context;      // what the template gets: messages, tools, ...
-  bool parse_tools = false;  // look for tool calls in the output
+  json::object context;  // what the template gets: messages, tools, ...
+  ToolUse tool_use = ToolUse::kNone;
+  std::string named_tool;         // of kNamed
+  bool parallel_calls = true;     // else calls behind the first are left out
+  bool include_reasoning = true;  // else reasoning is left out of the answer
+
+  // Those that the model may call, else null.
+  const json::array* tools() const {
+    return tool_use == ToolUse::kNone ? nullptr : &context.at("tools").get_array();
+  }
 };
 
 // Result or error. (Not StatusOr: errors carry the field's name.)

@@ -176,11 +176,44 @@ TEST(ChatRequest, ToolsAndChoices) {
   const std::string base = R"({"messages": [{"role": "user", "content": "x"}], "tools":
       [{"type": "function", "function": {"name": "f"}}])";
   auto r = parse_chat_request(base + "}");
-  EXPECT_TRUE(std::get<ChatRequest>(r).parse_tools);
+  EXPECT_EQ(std::get<ChatRequest>(r).tool_use, ToolUse::kAuto);
   r = parse_chat_request(base + R"(, "tool_choice": "none"})");
-  EXPECT_FALSE(std::get<ChatRequest>(r).parse_tools);
+  EXPECT_EQ(std::get<ChatRequest>(r).tool_use, ToolUse::kNone);
   EXPECT_TRUE(std::get<ChatRequest>(r).context.at("tools").is_null());
-  EXPECT_EQ(chat_error(base + R"(, "tool_choice": "required"})").param, "tool_choice");
+  for (const char* choice : {R"("always")", R"({"type": "function"})",
+                             R"({"type": "function", "function": {"name": "g"}})"})
+    EXPECT_EQ(chat_error(base + fmt::format(R"(, "tool_choice": {}}})", choice)).param,
+              "tool_choice");
+  EXPECT_EQ(chat_error(base + R"(, "tool_choice": "required", "guided_regex": "a"})").param,
+            "tool_choice");
+  EXPECT_EQ(chat_error(R"({"messages": [{"role": "user", "content": "x"}],
+                           "tool_choice": "required"})")
+                .param,
+            "tool_choice");
+}
+
+TEST(ChatRequest, CallsThatAreWantedAreGuided) {
+  const std::string base = R"({"messages": [{"role": "user", "content": "x"}], "tools":
+      [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties":
+        {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}}},
+       {"type": "function", "function": {"name": "g"}}], "parallel_tool_calls": false)";
+  auto r = parse_chat_request(base + R"(, "tool_choice": {"type": "function", "function":
+      {"name": "g"}}})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  EXPECT_EQ(std::get<ChatRequest>(r).named_tool, "g");
+  EXPECT_EQ(std::get<ChatRequest>(r).common.sampling.guide->text, R"({"type":"object"})");
+
+  r = parse_chat_request(base + R"(, "tool_choice": "required"})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  const auto& guide = std::get<ChatRequest>(r).common.sampling.guide;
+  ASSERT_TRUE(guide);
+  const json::value schema = *parse_json(guide->text);
+  EXPECT_EQ(schema.at("maxItems").as_int64(), 1);
+  const json::value& first = schema.at("items").at("anyOf").at(0);
+  EXPECT_EQ(first.at("properties").at("name").at("const").as_string(), "f");
+  EXPECT_EQ(first.at("properties").at("parameters").at("properties").at("a").at("$ref").as_string(),
+            "#/$defs/0.n");
+  EXPECT_EQ(schema.at("$defs").at("0.n").at("type").as_string(), "integer");
 }
 
 TEST(ChatRequest, FaultsNameTheField) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/status.h"
 #include "front/http/byte_budget.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
@@ -12,9 +13,18 @@
 
 namespace nereid::front {
 
-// `model_name` is the served id. Long prompts are read by `workers`, which must outlive the
+struct OpenAiOptions {
+  std::string model_name;  // the served id
+  // Names of formats, or "auto" (what the chat template teaches), or "none".
+  std::string tool_parser = "auto", reasoning_parser = "auto";
+};
+
+// InvalidArgument naming the option, the value and what is allowed.
+Status check(const OpenAiOptions& options);
+
+// `options` have passed check(). Long prompts are read by `workers`, which must outlive the
 // requests, and count in `budget`. `server` must outlive the router.
-void add_openai_routes(Router& router, TRITONSERVER_Server* server, std::string model_name,
+void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOptions options,
                        std::shared_ptr<Tracer> tracer, Workers& workers,
                        std::shared_ptr<ByteBudget> budget);
 

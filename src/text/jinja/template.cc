@@ -37,6 +37,7 @@ StatusOr<std::shared_ptr<const Template>> Template::parse(std::string_view sourc
   try {
     const std::shared_ptr<Template> result(new Template);
     result->tree_->body = Parser(tokenize(source)).parse();
+    result->source_ = source;
     return std::shared_ptr<const Template>(result);
   } catch (const Error& error) {
     return to_status(error);

@@ -25,6 +25,8 @@ class Template {
   Template(const Template&) = delete;
   Template& operator=(const Template&) = delete;
 
+  const std::string& source() const { return source_; }
+
   // InvalidArgument for errors in the template and its raise_exception calls, ResourceExhausted
   // when `limits` are exceeded; both begin with "line N: ".
   StatusOr<std::string> render(const json::object& context, const Limits& limits = {}) const;
@@ -33,6 +35,7 @@ class Template {
   struct Tree;
   Template();
   std::unique_ptr<Tree> tree_;
+  std::string source_;
 };
 
 }  // namespace nereid::text::jinja

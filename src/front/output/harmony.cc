@@ -1,0 +1,88 @@
+// Streaming Harmony messages; see harmony.h.
+#include "front/output/harmony.h"
+
+#include <algorithm>
+
+#include "front/output/tool_json.h"
+#include "front/output/tool_parser.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr std::string_view kMessage = "<|message|>", kRecipient = "to=functions.";
+constexpr std::string_view kEnds[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>",
+                                      "<|channel|>"};
+constexpr size_t kMaxHeaderBytes = 1024;
+constexpr size_t kMaxMessageBytes = 1 << 20;  // of a call
+
+// The tool that a header names; empty: none.
+std::string_view recipient_of(std::string_view header) {
+  const size_t at = header.find(kRecipient);
+  if (at == std::string_view::npos) return {};
+  header.remove_prefix(at + kRecipient.size());
+  return header.substr(0, header.find_first_of(" <\n\t"));
+}
+
+bool is_analysis(std::string_view header) {
+  return header.find("analysis") != std::string_view::npos && recipient_of(header).empty();
+}
+
+}  // namespace
+
+void HarmonyParser::say(std::string_view text, OutputPart& out) {
+  if (!recipient_of(header_).empty()) {
+    if (call_.size() + text.size() <= kMaxMessageBytes) call_ += text;
+  } else if (is_analysis(header_)) {
+    out.reasoning += text;
+  } else {
+    out.text += text;
+  }
+}
+
+void HarmonyParser::end_message(OutputPart& out) {
+  const std::string_view tool = recipient_of(header_);
+  if (!tool.empty()) {
+    // Arguments that are no JSON object are handed on, for the caller to see.
+    const std::string_view text = without_blanks(call_);
+    out.calls.push_back({std::string(tool), text.empty() ? "{}" : std::string(text)});
+  }
+  call_.clear();
+  header_.clear();
+  in_header_ = true;
+}
+
+void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out) {
+  pending_ += piece;
+  for (;;) {
+    if (in_header_) {
+      const size_t at = pending_.find(kMessage);
+      if (at == std::string::npos) {
+        // Text of a model that does not keep to the format is content.
+        if (!final && pending_.size() <= kMaxHeaderBytes) return;
+        if (pending_.find("<|") == std::string::npos) out.text += pending_;
+        pending_.clear();
+        return;
+      }
+      header_ = pending_.substr(0, at);
+      pending_.erase(0, at + kMessage.size());
+      in_header_ = false;
+    }
+    size_t at = std::string::npos, length = 0, keep = 0;
+    for (const std::string_view end : kEnds) {
+      if (const size_t found = pending_.find(end); found < at) at = found, length = end.size();
+      keep = std::max(keep, partial_mark(pending_, end));
+    }
+    if (at == std::string::npos) {
+      if (final) keep = 0;
+      say(std::string_view(pending_).substr(0, pending_.size() - keep), out);
+      pending_.erase(0, pending_.size() - keep);
+      if (final) end_message(out);
+      return;
+    }
+    say(std::string_view(pending_).substr(0, at), out);
+    pending_.erase(0, at + length);
+    end_message(out);
+  }
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,29 @@
+// How models set their reasoning apart from their answer: one row for each way.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace nereid::front {
+
+struct ReasoningFormat {
+  std::string_view name;
+  std::string_view open, close;
+  bool always = false;  // text begins with reasoning also without `open`
+  std::string_view template_sign;
+  bool needs_special_tokens = false;
+};
+
+// "gpt_oss" (Harmony) has no marks: see harmony.h.
+std::span<const ReasoningFormat> reasoning_formats();
+const ReasoningFormat* find_reasoning_format(std::string_view name);  // null: there is none
+// The format that a chat template knows, null when it knows none; `mentions(sign)`: whether the
+// template has that text.
+template <class Mentions>
+const ReasoningFormat* reasoning_format_of_template(Mentions mentions) {
+  for (const ReasoningFormat& format : reasoning_formats())
+    if (!format.template_sign.empty() && mentions(format.template_sign)) return &format;
+  return nullptr;
+}
+
+}  // namespace nereid::front
