@@ -24,6 +24,7 @@ struct TRITONSERVER_Metrics {
 struct TRITONSERVER_ResponseAllocator {
   TRITONSERVER_ResponseAllocatorAllocFn_t alloc;
   TRITONSERVER_ResponseAllocatorReleaseFn_t release;
+  TRITONSERVER_ResponseAllocatorQueryFn_t query = nullptr;
 };
 
 struct FakeTensor {

@@ -175,6 +175,12 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(
+    TRITONSERVER_ResponseAllocator* allocator, TRITONSERVER_ResponseAllocatorQueryFn_t query) {
+  allocator->query = query;
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** out,
                                                      TRITONSERVER_Server*, const char* model,
                                                      const int64_t version) {

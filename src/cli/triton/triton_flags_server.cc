@@ -66,8 +66,10 @@ Status set_cache_config(TritonOptions& o, const std::string& v) {
   ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFormat));
   ASSIGN_OR_RETURN(auto setting, parse_pair(named.second, '=', kFormat));
   if (!o.cache_name.empty() && o.cache_name != named.first) {
-    return invalid_argument("--cache-config: one cache only, got '{}' and '{}'", o.cache_name,
-                            named.first);
+    return invalid_argument(
+        "--cache-config: multiple cache configurations, one cache only, got '{}' "
+        "and '{}'",
+        o.cache_name, named.first);
   }
   o.cache_name = named.first;
   o.cache_settings.push_back(std::move(setting));

@@ -45,12 +45,23 @@ TRITONSERVER_Error* release(TRITONSERVER_ResponseAllocator*, void*, void* buffer
   return nullptr;
 }
 
+// Backends ask where an output will lie before they make it: regions of clients are in main memory,
+// too.
+TRITONSERVER_Error* query(TRITONSERVER_ResponseAllocator*, void*, const char*, size_t*,
+                          TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+  *memory_type = TRITONSERVER_MEMORY_CPU;
+  *memory_type_id = 0;
+  return nullptr;
+}
+
 // One allocator without state serves every request of the process.
 TRITONSERVER_ResponseAllocator* allocator() {
   static TRITONSERVER_ResponseAllocator* const shared = [] {
     TRITONSERVER_ResponseAllocator* made = nullptr;
-    const Status status =
+    Status status =
         take_error(TRITONSERVER_ResponseAllocatorNew(&made, allocate, release, nullptr));
+    if (status.ok())
+      status = take_error(TRITONSERVER_ResponseAllocatorSetQueryFunction(made, query));
     if (!status.ok()) log_error("response allocator: {}", message(status));
     return made;
   }();

@@ -135,7 +135,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputBufferProperties(
     TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) try {
   ResponseAllocator* allocator = of(request)->allocator;
   if (allocator == nullptr || allocator->query == nullptr) {
-    return to_error(unavailable("output properties are not available"));
+    return to_error(unavailable("Output properties are not available"));
   }
   return allocator->query(reinterpret_cast<TRITONSERVER_ResponseAllocator*>(allocator),
                           of(request)->allocator_userp, name, byte_size, memory_type,

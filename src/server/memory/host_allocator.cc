@@ -28,6 +28,14 @@ TRITONSERVER_Error* release_host(TRITONSERVER_ResponseAllocator*, void* buffer, 
   return nullptr;
 }
 
+// Where a backend asks for an output is of no account: it gets main memory.
+TRITONSERVER_Error* place_host(TRITONSERVER_ResponseAllocator*, void*, const char*, size_t*,
+                               TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
+  *memory_type = TRITONSERVER_MEMORY_CPU;
+  *memory_type_id = 0;
+  return nullptr;
+}
+
 }  // namespace
 
 ResponseAllocator* host_allocator() {
@@ -35,6 +43,7 @@ ResponseAllocator* host_allocator() {
     ResponseAllocator a;
     a.alloc = allocate_host;
     a.release = release_host;
+    a.query = place_host;
     return a;
   }();
   return &allocator;

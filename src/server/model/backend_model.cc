@@ -263,14 +263,16 @@ Status BackendModel::auto_complete(std::string_view json) {
 
 Status BackendModel::warm_up(Instance& instance) {
   const auto* sequences = dynamic_cast<const SequenceBatcher*>(queue_.get());
-  return run_warmup(shared_from_this(), [&](std::vector<InferenceRequest*> batch) {
-    if (sequences != nullptr) {
-      for (InferenceRequest* request : batch) sequences->add_warmup_inputs(*request);
-    }
+  WarmupSteps steps;
+  steps.complete = [&](InferenceRequest& request) {
+    if (sequences != nullptr) sequences->add_warmup_inputs(request);
+  };
+  steps.execute = [&](std::vector<InferenceRequest*> batch) {
     if (instance.gate != nullptr) instance.gate->enter();
     execute(instance, std::move(batch));
     if (instance.gate != nullptr) instance.gate->leave();
-  });
+  };
+  return run_warmup(shared_from_this(), instance.name, steps);
 }
 
 bool BackendModel::continues(const InferenceRequest& request) {

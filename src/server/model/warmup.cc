@@ -1,47 +1,23 @@
 // See warmup.h.
 #include "server/model/warmup.h"
 
+#include <algorithm>
 #include <condition_variable>
-#include <cstdlib>
+#include <deque>
 #include <mutex>
 #include <random>
+#include <tuple>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "server/api/error.h"
+#include "server/memory/host_allocator.h"
 #include "server/request/response.h"
 
 namespace nereid::server {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 30;  // of one warm-up input
-
-// Responses go to host memory that is dropped with them.
-TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char*, size_t size,
-                             TRITONSERVER_MemoryType, int64_t, void*, void** buffer, void** userp,
-                             TRITONSERVER_MemoryType* type, int64_t* id) {
-  *buffer = size == 0 ? nullptr : std::malloc(size);
-  *userp = nullptr;
-  *type = TRITONSERVER_MEMORY_CPU;
-  *id = 0;
-  if (size == 0 || *buffer != nullptr) return nullptr;
-  return to_error(resource_exhausted("out of memory for a tensor of {} bytes", size));
-}
-
-TRITONSERVER_Error* release(TRITONSERVER_ResponseAllocator*, void* buffer, void*, size_t,
-                            TRITONSERVER_MemoryType, int64_t) {
-  std::free(buffer);
-  return nullptr;
-}
-
-ResponseAllocator* allocator() {
-  static ResponseAllocator shared = [] {
-    ResponseAllocator a;
-    a.alloc = allocate;
-    a.release = release;
-    return a;
-  }();
-  return &shared;
-}
 
 // What one execution still waits for.
 struct Progress {
@@ -85,30 +61,30 @@ StatusOr<std::string> data_of(const WarmupInput& input, const std::filesystem::p
   return bytes;
 }
 
+// Whether the sequence batcher gives requests this input; a sample may bring other data for it.
+bool is_of_sequence(const ModelConfig& config, const std::string& input) {
+  if (!config.sequences.has_value()) return false;
+  const auto& [controls, states] = std::tie(config.sequences->controls, config.sequences->states);
+  return std::ranges::any_of(controls, [&](const auto& c) { return c.name == input; }) ||
+         std::ranges::any_of(states, [&](const auto& s) { return s.input_name == input; });
+}
+
 class Sample {
  public:
   static StatusOr<std::unique_ptr<Sample>> create(const std::shared_ptr<Model>& model,
                                                   const WarmupSample& spec) {
     auto sample = std::make_unique<Sample>();
-    const bool batched = model->config().max_batch_size > 0;
     for (const auto& input : spec.inputs) {
       ASSIGN_OR_RETURN(std::string bytes, data_of(input, model->dir()));
-      sample->data_.push_back(std::move(bytes));
+      const std::string& data = sample->data_.emplace_back(std::move(bytes));
+      auto& tensors =
+          is_of_sequence(model->config(), input.name) ? sample->of_sequence_ : sample->of_client_;
+      tensors.push_back(tensor_of(input, data, model->config().max_batch_size > 0));
     }
     for (uint32_t copy = 0; copy < spec.batch_size; ++copy) {
       auto request = std::make_unique<InferenceRequest>(model);
-      for (size_t i = 0; i < spec.inputs.size(); ++i) {
-        InputTensor& tensor = request->inputs.emplace_back();
-        tensor.name = spec.inputs[i].name;
-        tensor.datatype = spec.inputs[i].datatype;
-        tensor.shape.assign(spec.inputs[i].dims.begin(), spec.inputs[i].dims.end());
-        if (batched) tensor.shape.insert(tensor.shape.begin(), 1);
-        if (!sample->data_[i].empty()) {
-          tensor.buffers = {
-              {sample->data_[i].data(), sample->data_[i].size(), TRITONSERVER_MEMORY_CPU, 0}};
-        }
-      }
-      request->allocator = allocator();
+      request->inputs = sample->of_client_;
+      request->allocator = host_allocator();
       request->release_userp = &sample->progress_;
       request->release_fn = [](TRITONSERVER_InferenceRequest*, const uint32_t, void* p) {
         static_cast<Progress*>(p)->end_one(ok());
@@ -127,9 +103,15 @@ class Sample {
     return sample;
   }
 
-  Status run(const std::function<void(std::vector<InferenceRequest*>)>& execute) {
+  Status run(const WarmupSteps& steps) {
     std::vector<InferenceRequest*> batch;
     for (auto& request : requests_) {
+      steps.complete(*request);
+      for (const InputTensor& given : of_sequence_) {
+        InputTensor* input = request->input(given.name);
+        if (input == nullptr) return internal_error("warm-up input '{}' is unknown", given.name);
+        *input = given;
+      }
       // No request of a client: the model does not count it as running.
       request->arm()->counts_as_running = false;
       batch.push_back(request.get());
@@ -137,26 +119,40 @@ class Sample {
     std::unique_lock lock(progress_.mutex);
     progress_.num_open = 2 * batch.size();
     lock.unlock();
-    execute(std::move(batch));
+    steps.execute(std::move(batch));
     lock.lock();
     progress_.changed.wait(lock, [&] { return progress_.num_open == 0; });
     return progress_.status;
   }
 
  private:
-  std::vector<std::string> data_;
+  static InputTensor tensor_of(const WarmupInput& input, const std::string& data, bool is_batched) {
+    InputTensor tensor;
+    tensor.name = input.name;
+    tensor.datatype = input.datatype;
+    tensor.shape.assign(input.dims.begin(), input.dims.end());
+    if (is_batched) tensor.shape.insert(tensor.shape.begin(), 1);
+    tensor.backend_shape = tensor.shape;
+    if (!data.empty()) tensor.buffers = {{data.data(), data.size(), TRITONSERVER_MEMORY_CPU, 0}};
+    return tensor;
+  }
+
+  std::deque<std::string> data_;                      // stays where it is
+  std::vector<InputTensor> of_client_, of_sequence_;  // for each request of the sample
   std::vector<std::unique_ptr<InferenceRequest>> requests_;
   Progress progress_;
 };
 
 }  // namespace
 
-Status run_warmup(const std::shared_ptr<Model>& model,
-                  const std::function<void(std::vector<InferenceRequest*>)>& execute) {
+Status run_warmup(const std::shared_ptr<Model>& model, const std::string& instance,
+                  const WarmupSteps& steps) {
   for (const auto& spec : model->config().warmup) {
     ASSIGN_OR_RETURN(const auto sample, Sample::create(model, spec));
     for (uint32_t i = 0; i < spec.count; ++i) {
-      const Status status = sample->run(execute);
+      log_debug("model '{}' instance {} is running warmup sample '{}' for iteration {}",
+                model->config().name, instance, spec.name, i + 1);
+      const Status status = sample->run(steps);
       if (!status.ok()) {
         return Status(status.code(), fmt::format("failed to run warmup sample '{}': {}; ",
                                                  spec.name, message(status)));

@@ -351,6 +351,24 @@ TEST(Sequence, WarmupGetsControlsAndState) {
   EXPECT_TRUE(server.started().ok()) << server.started().text;
 }
 
+// A sample may say itself what the batcher tells a model of a sequence.
+TEST(Sequence, WarmUpMayBringControlsAndStates) {
+  const auto sample = [](const std::string& more) {
+    const std::string zeros = " value { data_type: TYPE_INT32 dims: 1 zero_data: true } } ";
+    return sequences(kSum) +
+           "model_warmup { name: \"w\" batch_size: 2 count: 2 inputs { key: \"IN\" value { "
+           "data_type: TYPE_INT32 dims: 2 zero_data: true } } inputs { key: \"START\"" +
+           zeros + "inputs { key: \"READY\"" + zeros + "inputs { key: \"STATE_IN\"" + zeros + more +
+           "}";
+  };
+  const std::string unknown =
+      "inputs { key: \"OTHER\" value { data_type: TYPE_INT32 dims: 1 zero_data: true } } ";
+  TestServer server({{"m", sample("")}});
+  EXPECT_TRUE(server.started().ok()) << server.started().text;
+  TestServer refused({{"m", sample(unknown)}});
+  EXPECT_THAT(refused.started().text, HasSubstr("expected 1 inputs but got 2 inputs"));
+}
+
 // Resources shared by two models: their executions take turns.
 TEST(RateLimit, ModelsTakeTurns) {
   std::string name = (std::filesystem::temp_directory_path() / "nereid-rates-XXXXXX").string();
