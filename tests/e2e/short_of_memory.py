@@ -2,18 +2,39 @@
 """The start of `nereid serve` under limits of its address space: the server gets ready, or ends with an error that says
 why; no signal ends it.
 
+A server that gets ready answers 32 clients at once.
+
 usage: short_of_memory.py BUILD_DIR
 """
+import concurrent.futures
+import json
 import os
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 MIB = 1 << 20
-LIMITS = (380, 400, 420, 440, 4096)  # MiB: little more than the libraries need; enough for the model
+# MiB: little more than the libraries need; enough to load, too little to serve; enough for all.
+LIMITS = (380, 400, 420, 440, 600, 640, 700, 800, 4096)
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+def ask(port):
+    """Everything that 32 clients at once are answered; raises what went wrong."""
+    body = json.dumps({"model": "quickstart", "prompt": "Hello", "max_tokens": 32, "stream": True}).encode()
+
+    def one(_):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body,
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            return reply.read()
+
+    with concurrent.futures.ThreadPoolExecutor(32) as pool:
+        return list(pool.map(one, range(32)))
 
 
 def start(binary, limit, folder):
@@ -29,9 +50,11 @@ def start(binary, limit, folder):
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             with open(path, errors="replace") as seen:
-                if " ready in " in seen.read():
-                    process.terminate()
-                    break
+                address = re.search(r"OpenAI +http://[^:]+:(\d+)/v1", seen.read())
+            if address:
+                ask(address[1])
+                process.terminate()
+                break
             time.sleep(0.02)
         code = process.wait(timeout=120)
     with open(path, errors="replace") as seen:

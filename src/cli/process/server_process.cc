@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "cli/process/address_space.h"
 #include "front/kserve/extensions.h"
 #include "tensor/cpu_probe.h"
 #include "triton/core/tritonserver.h"
@@ -68,6 +69,8 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
     http.grpc_stats = process->grpc_->stats();
   }
   ASSIGN_OR_RETURN(process->http_, front::HttpServer::start(process->server_, std::move(http)));
+  const int num_loops = options.http.threads + (options.grpc.port >= 0 ? options.grpc.threads : 0);
+  RETURN_IF_ERROR(check_address_space(address_space(), num_loops));
   return process;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "cli/process/address_space.h"
 #include "cli/process/process_signals.h"
 #include "cli/process/ranks.h"
 #include "cli/process/server_process.h"
@@ -199,7 +200,16 @@ int serve(const TritonOptions& options) {
     return 1;
   }
   TritonProcess process(core);
-  if (!process.open(options, *trace)) {
+  const int num_loops = (options.allow_http ? options.http.threads : 0) +
+                        (options.allow_grpc ? options.grpc.threads : 0);
+  bool is_open = process.open(options, *trace);
+  if (is_open) {
+    if (const Status room = check_address_space(address_space(), num_loops); !room.ok()) {
+      std::fprintf(stderr, "error: %s\n", std::string(message(room)).c_str());
+      is_open = false;
+    }
+  }
+  if (!is_open) {
     process.stop(options.exit_timeout);
     return 1;
   }
