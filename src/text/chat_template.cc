@@ -118,6 +118,11 @@ StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   return result;
 }
 
+std::string_view ChatTemplate::source() const {
+  const auto found = templates_.find("default");
+  return found == templates_.end() ? std::string_view() : found->second.source->source();
+}
+
 bool ChatTemplate::mentions(std::string_view text) const {
   return std::ranges::any_of(templates_, [&](const auto& named) {
     return named.second.source->source().find(text) != std::string_view::npos;

@@ -37,6 +37,8 @@ class ChatTemplate {
   // Text of "bos_token", "eos_token", ... as the model directory states it; empty when it does not.
   std::string_view special_token(std::string_view name) const;
   const json::object& special_tokens() const { return special_tokens_; }
+  // Of the template that serves a plain conversation; empty without one.
+  std::string_view source() const;
   // Whether any of its templates has this text.
   bool mentions(std::string_view text) const;
   // Where load_chat_template() found it.

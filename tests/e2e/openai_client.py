@@ -216,6 +216,51 @@ def wanted_calls():
         assert len(ids) == 1, ids
 
 
+def tokens():
+    url = os.environ["NEREID_URL"]
+
+    def post(path, status=200, **body):
+        reply = requests.post(url + path, json=body, timeout=60)
+        assert reply.status_code == status, (path, reply.status_code, reply.text)
+        return reply.json()
+
+    text = "Machine learning is"
+    got = post("/tokenize", prompt=text, return_token_strs=True)
+    assert got["count"] == len(got["tokens"]) == len(got["token_strs"]) and got["max_model_len"] == 2048, got
+    assert text in post("/detokenize", tokens=got["tokens"])["prompt"]
+    assert post("/tokenize", content=text)["tokens"] == post("/tokenize", prompt=text, add_special_tokens=False)["tokens"]
+    chat = post("/tokenize", messages=MESSAGES)
+    usage = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=1).usage
+    assert chat["count"] == usage.prompt_tokens, (chat, usage)
+    assert chat["count"] == requests.post(url + "/v1/chat/completions", timeout=60, json={
+        "messages": MESSAGES, "max_tokens": 1}).json()["usage"]["prompt_tokens"]
+    assert post("/detokenize", 400, tokens=[10**9])["param"] == "tokens"
+    assert post("/tokenize", 400, add_special_tokens=True)["param"] == "prompt"
+    assert requests.get(url + "/tokenizer_info", timeout=60).json()["chat_template"]
+    health = requests.get(url + "/health_generate", timeout=60)
+    assert health.status_code == 200 and health.text == "Generation health check OK", health.text
+
+
+def closed_schema():
+    """Fields that nobody reads are named; the others do what they say."""
+    raw = client.chat.completions.with_raw_response
+    reply = raw.create(model=MODEL, messages=MESSAGES, max_tokens=2, extra_body={"tempreature": 1, "request_id": "mine-1"})
+    assert reply.headers["Warning"] == '299 - "unknown fields: tempreature"', reply.headers
+    assert reply.parse().id == "chatcmpl-mine-1"
+    assert "Warning" not in raw.create(model=MODEL, messages=MESSAGES, max_tokens=2).headers
+
+    whole = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=16, temperature=0)
+    answer = whole.choices[0].message.content
+    half = answer[:len(answer) // 2].rstrip()
+    on = client.chat.completions.create(model=MODEL, messages=MESSAGES + [{"role": "assistant", "content": half}],
+                                        max_tokens=16, temperature=0, extra_body={"continue_final_message": True})
+    assert on.usage.prompt_tokens > whole.usage.prompt_tokens, on
+    short = client.completions.create(model=MODEL, prompt="one two three four five six", max_tokens=1,
+                                      extra_body={"truncate_prompt_tokens": 3})
+    assert short.usage.prompt_tokens == 3, short
+    client.completions.create(model=MODEL, prompt="x", max_tokens=2, stop=[str(i) for i in range(16)], temperature=5)
+
+
 def adapters():
     def say(model):
         answer = client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=32, temperature=0)
@@ -232,7 +277,7 @@ def errors():
     create, chat_create = client.completions.create, client.chat.completions.create
     e = expect(openai.BadRequestError, "max_tokens", create, model=MODEL, prompt="x", max_tokens=-1)
     assert e.param == "max_tokens" and e.status_code == 400
-    expect(openai.BadRequestError, "temperature", create, model=MODEL, prompt="x", temperature=9)
+    expect(openai.BadRequestError, "temperature", create, model=MODEL, prompt="x", temperature=101)
     expect(openai.BadRequestError, "'n'", create, model=MODEL, prompt="x", n=0)
     expect(openai.BadRequestError, "best_of", create, model=MODEL, prompt="x", n=2, best_of=1)
     expect(openai.BadRequestError, "logprobs", create, model=MODEL, prompt="x", logprobs=30)
@@ -263,6 +308,8 @@ def main():
     penalties()
     chat()
     wanted_calls()
+    tokens()
+    closed_schema()
     adapters()
     errors()
     print("openai: completions, chat, streams and errors as the client expects")

@@ -365,6 +365,9 @@ void add_serve(CLI::App& app, int& exit_code) {
       "--tool-call-parser", options->process.http.tool_parser,
       "how the model writes tool calls: auto (as its chat template teaches) | none | "
       "a format's name");
+  command->add_flag(
+      "--strict-fields", options->process.http.strict_fields,
+      "refuse OpenAI requests with fields that are not known; default: a Warning header");
   command->add_option("--reasoning-parser", options->process.http.reasoning_parser,
                       "how it sets reasoning apart from answers: auto | none | a format's name");
   command->add_option("--model-name,--served-model-name", options->model_name,

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "front/http/json_text.h"
+#include "front/openai/chat_prompt.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
 #include "front/output/chat_output.h"
@@ -34,7 +35,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
  public:
   Chat(ExchangePtr exchange, LanguageModelPtr model, ChatRequest request)
       : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
-    envelope_.id = random_id("chatcmpl-");
+    envelope_.id = answer_id("chatcmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
   }
@@ -76,17 +77,15 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   std::variant<std::vector<int32_t>, ApiError> render() {
-    if (!model_->chat_template) {
-      return ApiError{400, "the model has no chat template; use /v1/completions", "messages"};
-    }
-    const auto text = model_->chat_template->render_chat(request_.context);
-    if (!text.ok()) {
-      return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
-    }
-    if (const auto error = check_prompt_bytes(*model_, text->size(), "messages")) return *error;
-    prompt_end_ = text->substr(text->size() - std::min(text->size(), kPromptEndBytes));
-    auto ids = model_->tokenizer->encode(*text, {.add_special_tokens = false});
+    auto rendered = chat_prompt(*model_, request_.context, request_.continues_last);
+    if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
+    const std::string& text = std::get<std::string>(rendered);
+    if (!request_.common.sampling.max_prompt_tokens)
+      if (const auto error = check_prompt_bytes(*model_, text.size(), "messages")) return *error;
+    prompt_end_ = text.substr(text.size() - std::min(text.size(), kPromptEndBytes));
+    auto ids = model_->tokenizer->encode(text, {.add_special_tokens = request_.add_special_tokens});
     if (!ids.ok()) return ApiError{400, std::string(message(ids.status())), "messages"};
+    truncate_prompt(request_.common.sampling, *ids);
     const auto room = check_prompt(*model_, *ids, request_.common.sampling, "messages");
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;
     return *std::move(ids);
@@ -200,7 +199,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   void stream(OutputPart& out, const Piece& piece) {
     const size_t index = piece.index;
     if (!std::exchange(begun_, true)) {
-      begin_events(exchange_);
+      begin_events(exchange_, warnings(request_.common));
       for (size_t i = 0; i < choices_.size(); ++i) {
         write_chunk(i, {{"role", "assistant"}, {"content", ""}});
       }
@@ -256,7 +255,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     body["usage"] = usage();
     std::string text;
     append_json(text, body);
-    exchange_->send({200, "application/json", {}, std::move(text)});
+    exchange_->send({200, "application/json", warnings(request_.common), std::move(text)});
   }
 
   ExchangePtr exchange_;
@@ -287,6 +286,7 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
       parse_chat_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<ChatRequest>(request);
+  if (auto error = refuse_unknown(*context, parsed.common)) return *std::move(error);
   auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))

@@ -122,7 +122,6 @@ void read_log_probs(Fields& fields, SamplingOptions& out) {
 
 void refuse_unsupported_chat(Fields& fields) {
   fields.refuse_unless("echo", false);
-  fields.refuse_unless("continue_final_message", false);
   fields.refuse_unless("modalities", json::array{"text"});
   for (const char* key :
        {"chat_template", "functions", "function_call", "audio", "prediction", "mm_processor_kwargs",
@@ -131,7 +130,15 @@ void refuse_unsupported_chat(Fields& fields) {
   }
   // Advice that any output satisfies.
   fields.ignore("verbosity");
-  fields.refuse_unless("add_special_tokens", false);
+}
+
+// Whether the answer begins a message or goes on with the last one.
+void read_continuation(Fields& fields, ChatRequest& out) {
+  out.continues_last = fields.flag("continue_final_message").value_or(false);
+  const bool begins = fields.flag("add_generation_prompt").value_or(!out.continues_last);
+  if (begins && out.continues_last)
+    fields.fail("continue_final_message", "not together with \"add_generation_prompt\": true");
+  out.context["add_generation_prompt"] = begins;
 }
 
 }  // namespace
@@ -148,7 +155,8 @@ Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr 
   out.context["messages"] = read_messages(fields);
   const json::array* documents = fields.array("documents");
   out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);
-  out.context["add_generation_prompt"] = fields.flag("add_generation_prompt").value_or(true);
+  read_continuation(fields, out);
+  out.add_special_tokens = fields.flag("add_special_tokens").value_or(false);
   out.include_reasoning = fields.flag("include_reasoning").value_or(true);
   out.common = read_common(fields);
   read_tools(fields, out);
@@ -156,7 +164,7 @@ Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr 
   read_log_probs(fields, out.common.sampling);
   refuse_unsupported_chat(fields);
   if (fields.error()) return *fields.error();
-  note_unknown(fields, "/v1/chat/completions");
+  out.common.unknown = fields.unknown();
   return out;
 }
 

@@ -86,7 +86,7 @@ Parsed<CompletionRequest> parse_completion_request(std::string_view body,
   fields.refuse_unless("suffix", "");
   fields.refuse_unless("prompt_embeds", nullptr);
   if (fields.error()) return *fields.error();
-  note_unknown(fields, "/v1/completions");
+  out.common.unknown = fields.unknown();
   return out;
 }
 

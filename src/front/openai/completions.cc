@@ -24,7 +24,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(ExchangePtr exchange, LanguageModelPtr model, CompletionRequest request)
       : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
-    envelope_.id = random_id("cmpl-");
+    envelope_.id = answer_id("cmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
   }
@@ -59,7 +59,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     for (const Prompt& prompt : request_.prompts) {
       std::vector<int32_t> ids;
       if (const auto* text = std::get_if<std::string>(&prompt)) {
-        if (const auto error = check_prompt_bytes(*model_, text->size(), "prompt")) return *error;
+        if (!request_.common.sampling.max_prompt_tokens)
+          if (const auto error = check_prompt_bytes(*model_, text->size(), "prompt")) return *error;
         auto encoded =
             model_->tokenizer->encode(*text, {.add_special_tokens = request_.add_special_tokens});
         if (!encoded.ok()) return ApiError{400, std::string(message(encoded.status())), "prompt"};
@@ -67,6 +68,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
       } else {
         ids = std::get<std::vector<int32_t>>(prompt);
       }
+      truncate_prompt(request_.common.sampling, ids);
       const auto room = check_prompt(*model_, ids, request_.common.sampling, "prompt");
       if (const auto* error = std::get_if<ApiError>(&room)) return *error;
       prompts.push_back(std::move(ids));
@@ -160,7 +162,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   void begin() {
     if (std::exchange(begun_, true)) return;
-    begin_events(exchange_);
+    begin_events(exchange_, warnings(request_.common));
     if (!request_.echo) return;
     for (size_t i = 0; i < choices_.size(); ++i) {
       json::object chunk = envelope_.make("text_completion");
@@ -185,7 +187,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     body["usage"] = usage();
     std::string text;
     append_json(text, body);
-    exchange_->send({200, "application/json", {}, std::move(text)});
+    exchange_->send({200, "application/json", warnings(request_.common), std::move(text)});
   }
 
   ExchangePtr exchange_;
@@ -210,6 +212,7 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
       parse_completion_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<CompletionRequest>(request);
+  if (auto error = refuse_unknown(*context, parsed.common)) return *std::move(error);
   auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))

@@ -7,6 +7,7 @@
 #include <optional>
 #include <random>
 
+#include "base/log.h"
 #include "front/http/json_text.h"
 #include "front/openai/routes.h"
 #include "front/output/reasoning_formats.h"
@@ -68,6 +69,52 @@ std::string random_id(std::string_view prefix) {
   return fmt::format("{}{:016x}{:016x}", prefix, engine(), engine());
 }
 
+std::string answer_id(std::string_view prefix, const CommonOptions& request) {
+  if (request.request_id.empty()) return random_id(prefix);
+  return fmt::format("{}{}", prefix, request.request_id);
+}
+
+namespace {
+
+// For people; what a client sends does not belong into headers as it is.
+std::string names_of_unknown(const CommonOptions& request) {
+  constexpr size_t kMaxNames = 8, kMaxBytes = 40;
+  std::string names;
+  for (size_t i = 0; i < std::min(kMaxNames, request.unknown.size()); ++i) {
+    if (i > 0) names += ", ";
+    for (const char c : request.unknown[i].substr(0, kMaxBytes))
+      names += (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                       c == '_' || c == '-' || c == '.'
+                   ? c
+                   : '?';
+  }
+  if (request.unknown.size() > kMaxNames) names += ", ...";
+  return names;
+}
+
+}  // namespace
+
+std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request) {
+  if (request.unknown.empty()) return std::nullopt;
+  const std::string names = names_of_unknown(request);
+  if (context.strict_fields)
+    return ApiError{400, fmt::format("this server does not know these fields: {}", names),
+                    request.unknown[0], "unknown_parameter"};
+  log_warn("fields of a request that are not known: {}", names);
+  return std::nullopt;
+}
+
+Headers warnings(const CommonOptions& request) {
+  if (request.unknown.empty()) return {};
+  return {{"Warning", fmt::format("299 - \"unknown fields: {}\"", names_of_unknown(request))}};
+}
+
+void truncate_prompt(const SamplingOptions& sampling, std::vector<int32_t>& ids) {
+  const auto size = static_cast<int64_t>(ids.size());
+  const int64_t kept = std::min(size, sampling.max_prompt_tokens.value_or(size));
+  ids.erase(ids.begin(), ids.end() - kept);
+}
+
 json::object Envelope::make(std::string_view object) const {
   return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
 }
@@ -89,11 +136,12 @@ std::string error_event(const ApiError& error) {
   return fmt::format("data: {}\n\n{}", openai_error_body(error), kSseDone);
 }
 
-void begin_events(const ExchangePtr& exchange) {
+void begin_events(const ExchangePtr& exchange, Headers more) {
   Response head{200,
                 "text/event-stream; charset=utf-8",
                 {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
                 ""};
+  for (Header& header : more) head.headers.push_back(std::move(header));
   exchange->begin_stream(std::move(head), error_event({503, "Server exiting", "", ""}));
 }
 
@@ -135,7 +183,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
                        std::shared_ptr<Tracer> tracer, Workers& workers,
                        std::shared_ptr<ByteBudget> budget) {
   const OpenAiContextPtr context(new OpenAiContext{
-      {server, std::move(options)}, std::move(tracer), workers, std::move(budget)});
+      {server, options}, options.strict_fields, std::move(tracer), workers, std::move(budget)});
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
     context->workers.run(
@@ -149,6 +197,9 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
         [context, created, x] { return show_model(context->models, created, x->request()); },
         [x](Response response) { x->send(std::move(response)); });
   });
+  add_tokenizer_routes(router, context);
+  router.add("GET", "/health_generate",
+             [context](const ExchangePtr& x) { handle_health_generate(context, x); });
   router.add("POST", "/v1/completions",
              [context](const ExchangePtr& x) { handle_completion(context, x); });
   router.add("POST", "/v1/chat/completions",

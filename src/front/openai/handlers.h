@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "front/http/budget_memory.h"
 #include "front/http/message.h"
+#include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/openai/error.h"
 #include "front/openai/language_model.h"
@@ -22,7 +23,8 @@ using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
 
 // What the handlers share; outlives the requests.
 struct OpenAiContext {
-  LanguageModelCache models;
+  mutable LanguageModelCache models;
+  bool strict_fields = false;
   std::shared_ptr<Tracer> tracer;
   Workers& workers;
   std::shared_ptr<ByteBudget> budget;
@@ -31,12 +33,24 @@ using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 
 void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.
 inline constexpr size_t kQuickPromptBytes = 8 << 10;
 
 // prefix + 32 random hex digits.
 std::string random_id(std::string_view prefix);
+// Likewise with the request's own id, where it has one.
+std::string answer_id(std::string_view prefix, const CommonOptions& request);
+
+// A 400 for fields that are not known, where they are refused.
+std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request);
+// Headers that name them, where they are not. Source: RFC 7234, section 5.5.
+Headers warnings(const CommonOptions& request);
+
+// Leaves the last tokens that the request wants of its prompt.
+void truncate_prompt(const SamplingOptions& sampling, std::vector<int32_t>& ids);
 
 // The id, object, created and model members that every answer and chunk begins with.
 struct Envelope {
@@ -53,7 +67,7 @@ json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens);
 std::string sse_event(const json::value& value);
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
 // Begins an answer of events; a server that stops ends it with an error event and [DONE].
-void begin_events(const ExchangePtr& exchange);
+void begin_events(const ExchangePtr& exchange, Headers more = {});
 
 // An error event and [DONE], the end of a failed stream.
 std::string error_event(const ApiError& error);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/log.h"
 #include "front/http/json_text.h"
 
 namespace nereid::front {
@@ -108,7 +107,7 @@ void read_penalties(Fields& fields, SamplingOptions& out) {
 
 SamplingOptions read_sampling(Fields& fields) {
   SamplingOptions out;
-  out.temperature = fields.number("temperature", 0, 2).value_or(1.0);
+  out.temperature = fields.number("temperature", 0, 100).value_or(1.0);
   if (out.temperature < 1e-5) out.temperature = 0;
   out.top_p = fields.number("top_p", 0, 1).value_or(1.0);
   if (out.top_p == 0) fields.fail("top_p", "0 is not in (0, 1]");
@@ -120,6 +119,7 @@ SamplingOptions read_sampling(Fields& fields) {
   const auto max_tokens = fields.integer("max_tokens", 1, kMaxTokenId);
   const auto max_completion_tokens = fields.integer("max_completion_tokens", 1, kMaxTokenId);
   out.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
+  out.max_prompt_tokens = fields.integer("truncate_prompt_tokens", 1, kMaxTokenId);
   out.min_tokens = fields.integer("min_tokens", 0, kMaxTokenId).value_or(0);
   if (out.max_tokens && out.min_tokens > *out.max_tokens) {
     fields.fail("min_tokens",
@@ -145,14 +145,14 @@ void refuse_unsupported(Fields& fields) {
   for (const char* key : {"detokenize", "spaces_between_special_tokens"}) {
     fields.refuse_unless(key, true);
   }
-  for (const char* key :
-       {"allowed_token_ids", "prompt_logprobs", "truncate_prompt_tokens", "structural_tag",
-        "guided_whitespace_pattern", "lora_request", "disaggregated_params", "conversation_params",
-        "kv_transfer_params", "thinking_token_budget"}) {
+  for (const char* key : {"allowed_token_ids", "prompt_logprobs", "structural_tag",
+                          "guided_whitespace_pattern", "lora_request", "disaggregated_params",
+                          "conversation_params", "kv_transfer_params", "thinking_token_budget"}) {
     fields.refuse_unless(key, nullptr);
   }
-  for (const char* key : {"user", "metadata", "store", "service_tier", "request_id",
-                          "safety_identifier", "prompt_cache_key"}) {
+  // Nothing is stored, and one service serves all.
+  for (const char* key :
+       {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) {
     fields.ignore(key);
   }
 }
@@ -190,6 +190,10 @@ CommonOptions read_common(Fields& fields) {
     out.continuous_usage_stats = inner.flag("continuous_usage_stats").value_or(false);
     if (inner.error()) fields.fail("stream_options", inner.error()->message);
   }
+  out.request_id = fields.text("request_id").value_or("");
+  const auto is_plain = [](char c) { return c > 0x20 && c < 0x7f; };
+  if (out.request_id.size() > 128 || !std::ranges::all_of(out.request_id, is_plain))
+    fields.fail("request_id", "at most 128 characters of ASCII without blanks are allowed");
   out.sampling = read_sampling(fields);
   refuse_unsupported(fields);
   return out;
@@ -227,10 +231,6 @@ void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts) 
                 "the best sequences are known only at the end; with \"stream\" best_of "
                 "must equal n");
   }
-}
-
-void note_unknown(const Fields& fields, std::string_view route) {
-  for (const std::string& key : fields.unknown()) log_debug("{}: unknown field '{}'", route, key);
 }
 
 }  // namespace nereid::front

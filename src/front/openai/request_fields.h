@@ -22,7 +22,4 @@ std::optional<Guide> read_guide(Fields& fields);
 // n, best_of and beams of `num_prompts` prompts. After the other sampling fields.
 void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts);
 
-// Logs members that nobody read.
-void note_unknown(const Fields& fields, std::string_view route);
-
 }  // namespace nereid::front

@@ -26,7 +26,8 @@ struct SamplingOptions {
   double top_p = 1.0;
   int64_t top_k = 0;  // 0: off
   std::optional<uint64_t> seed;
-  std::optional<int64_t> max_tokens;  // absent: until the context is full
+  std::optional<int64_t> max_tokens;         // absent: until the context is full
+  std::optional<int64_t> max_prompt_tokens;  // the last of the prompt; absent: all
   int64_t min_tokens = 0;
   std::vector<std::string> stop;  // at most kMaxStopStrings, none empty
   std::vector<int32_t> stop_token_ids;
@@ -57,7 +58,7 @@ struct SamplingOptions {
   bool can_stream() const { return !use_beam_search && best_of == n; }
 };
 
-inline constexpr size_t kMaxStopStrings = 4;
+inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxPrompts = 128;
 inline constexpr int64_t kMaxSequences = 128;  // prompts times best_of
 inline constexpr int64_t kMaxTopLogProbs = 20;
@@ -67,6 +68,8 @@ struct CommonOptions {
   bool stream = false;
   bool include_usage = false;           // a last chunk with usage
   bool continuous_usage_stats = false;  // usage in every chunk
+  std::string request_id;               // part of the answer's id; empty: a random one
+  std::vector<std::string> unknown;     // members of the request that nobody read
   SamplingOptions sampling;
 };
 
@@ -89,6 +92,8 @@ struct ChatRequest {
   std::string named_tool;         // of kNamed
   bool parallel_calls = true;     // else calls behind the first are left out
   bool include_reasoning = true;  // else reasoning is left out of the answer
+  bool continues_last = false;    // the model goes on with the last message
+  bool add_special_tokens = false;
 
   // Those that the model may call, else null.
   const json::array* tools() const {
@@ -100,8 +105,8 @@ struct ChatRequest {
 template <class T>
 using Parsed = std::variant<T, ApiError>;
 
-// `body` is the request text. Unknown fields are ignored (logged at debug level); known fields that
-// do not work yet are refused by name unless they have their neutral value. `memory` is for the
+// `body` is the request text. Unknown fields are listed; known fields that do not work yet are
+// refused by name unless they have their neutral value. `memory` is for the
 // JSON.
 Parsed<CompletionRequest> parse_completion_request(std::string_view body,
                                                    json::storage_ptr memory = {});

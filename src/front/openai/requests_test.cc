@@ -99,7 +99,7 @@ TEST(CompletionRequest, FaultsNameTheField) {
       {R"({"prompt": [1, "a"]})", "prompt"},
       {R"({"prompt": 5})", "prompt"},
       {R"({"prompt": "x", "temperature": "hot"})", "temperature"},
-      {R"({"prompt": "x", "temperature": 2.5})", "temperature"},
+      {R"({"prompt": "x", "temperature": 100.5})", "temperature"},
       {R"({"prompt": "x", "top_p": 0})", "top_p"},
       {R"({"prompt": "x", "max_tokens": 0})", "max_tokens"},
       {R"({"prompt": "x", "max_tokens": 1.5})", "max_tokens"},
@@ -135,7 +135,7 @@ TEST(CompletionRequest, FaultsNameTheField) {
       {R"({"prompt": "x", "structured_outputs": {"structural_tag": "a"}})", "structured_outputs"},
       {R"({"prompt": "x", "guided_regex": "a", "ignore_eos": true})", "ignore_eos"},
       {R"({"prompt": "x", "guided_regex": "a", "use_beam_search": true})", "use_beam_search"},
-      {R"({"prompt": "x", "stop": ["a", "b", "c", "d", "e"]})", "stop"},
+      {R"({"prompt": "x", "stop": ["a", ""]})", "stop"},
       {R"({"prompt": "x", "stop": ""})", "stop"},
       {R"({"prompt": "x", "stream_options": {}})", "stream_options"},
       {R"({"prompt": "x", "stream": "yes"})", "stream"},
@@ -147,6 +147,17 @@ TEST(CompletionRequest, FaultsNameTheField) {
     EXPECT_EQ(e.param, param) << body << " " << e.message;
     EXPECT_NE(e.message.find(param), std::string::npos) << e.message;
   }
+}
+
+TEST(CompletionRequest, StopStringsAreCounted) {
+  std::string stops = "\"a\"";
+  for (size_t i = 1; i < kMaxStopStrings; ++i) stops += ", \"a\"";
+  const auto body = [](const std::string& list) {
+    return fmt::format(R"({{"prompt": "x", "stop": [{}]}})", list);
+  };
+  EXPECT_TRUE(std::holds_alternative<CompletionRequest>(parse_completion_request(body(stops))));
+  const auto r = parse_completion_request(body(stops + ", \"a\""));
+  EXPECT_EQ(std::get<ApiError>(r).param, "stop");
 }
 
 TEST(CompletionRequest, BadJsonNamesThePlace) {
@@ -214,6 +225,29 @@ TEST(ChatRequest, CallsThatAreWantedAreGuided) {
   EXPECT_EQ(first.at("properties").at("parameters").at("properties").at("a").at("$ref").as_string(),
             "#/$defs/0.n");
   EXPECT_EQ(schema.at("$defs").at("0.n").at("type").as_string(), "integer");
+}
+
+TEST(ChatRequest, GoesOnWithTheLastMessage) {
+  const std::string base = R"({"messages": [{"role": "user", "content": "x"}])";
+  auto r = parse_chat_request(base + R"(, "continue_final_message": true})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  EXPECT_TRUE(std::get<ChatRequest>(r).continues_last);
+  EXPECT_FALSE(std::get<ChatRequest>(r).context.at("add_generation_prompt").as_bool());
+  EXPECT_EQ(chat_error(base + R"(, "continue_final_message": true, "add_generation_prompt": true})")
+                .param,
+            "continue_final_message");
+}
+
+TEST(ChatRequest, UnknownFieldsAreListed) {
+  auto r = parse_chat_request(
+      R"({"messages": [{"role": "user", "content": "x"}], "tempreature": 1, "request_id": "a-1"})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  EXPECT_EQ(std::get<ChatRequest>(r).common.unknown, std::vector<std::string>{"tempreature"});
+  EXPECT_EQ(std::get<ChatRequest>(r).common.request_id, "a-1");
+  EXPECT_EQ(
+      chat_error(R"({"messages": [{"role": "user", "content": "x"}], "request_id": "a\r\nb"})")
+          .param,
+      "request_id");
 }
 
 TEST(ChatRequest, FaultsNameTheField) {

@@ -17,6 +17,7 @@ struct OpenAiOptions {
   std::string model_name;  // the served id
   // Names of formats, or "auto" (what the chat template teaches), or "none".
   std::string tool_parser = "auto", reasoning_parser = "auto";
+  bool strict_fields = false;  // refuse requests with unknown fields, else warn
 };
 
 // InvalidArgument naming the option, the value and what is allowed.

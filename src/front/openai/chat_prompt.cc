@@ -1,0 +1,44 @@
+// Renders conversations; see chat_prompt.h.
+#include "front/openai/chat_prompt.h"
+
+#include <string_view>
+
+namespace nereid::front {
+namespace {
+
+// The content of the last message, without the blanks that templates cut off.
+std::string_view last_content(const json::object& context) {
+  const json::value* const messages = context.if_contains("messages");
+  if (!messages || !messages->is_array() || messages->get_array().empty()) return {};
+  const json::object* const last = messages->get_array().back().if_object();
+  const json::value* const content = last ? last->if_contains("content") : nullptr;
+  if (!content || !content->is_string()) return {};
+  constexpr std::string_view kBlanks = " \t\r\n";
+  std::string_view text(content->get_string());
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+}  // namespace
+
+std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
+                                                const json::object& context, bool continues_last) {
+  if (!model.chat_template)
+    return ApiError{400, "the model has no chat template; use /v1/completions", "messages"};
+  auto text = model.chat_template->render_chat(context);
+  if (!text.ok())
+    return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
+  if (!continues_last) return *std::move(text);
+  const std::string_view content = last_content(context);
+  const size_t at = content.empty() ? std::string::npos : text->rfind(content);
+  if (at == std::string::npos)
+    return ApiError{400,
+                    "'continue_final_message': the chat template does not show the last message's "
+                    "text as it is",
+                    "continue_final_message"};
+  text->resize(at + content.size());
+  return *std::move(text);
+}
+
+}  // namespace nereid::front
