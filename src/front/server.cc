@@ -187,7 +187,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
   const OpenAiOptions openai = {options.model_name, options.tool_parser, options.reasoning_parser,
-                                options.strict_fields};
+                                options.strict_fields, options.ollama};
   RETURN_IF_ERROR(check(openai));
   add_openai_routes(router, server, openai, kserve.tracer, *impl->workers, budget);
 

@@ -45,7 +45,7 @@ struct HttpOptions {
   std::string model_name = "model";                 // id in /v1/models
   // See OpenAiOptions.
   std::string tool_parser = "auto", reasoning_parser = "auto";
-  bool strict_fields = false;
+  bool strict_fields = false, ollama = false;
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;

@@ -1,8 +1,9 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
 // generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not said) to
-// tensors, c = completion request, h = chat request, l = body of a load, x = trace settings, e =
-// log settings, s = registration of shared memory, z = compressed body (the next byte: g or d), m =
-// lines of a header, anything else = a request line for the router.
+// tensors, c = completion request, h = chat request, a = requests of other chat APIs, l = body of a
+// load, x = trace settings, e = log settings, s = registration of shared memory, z = compressed
+// body (the next byte: g or d), m = lines of a header, anything else = a request line for the
+// router.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,8 @@
 #include "front/kserve/settings.h"
 #include "front/kserve/shared_memory.h"
 #include "front/openai/requests.h"
+#include "front/translate/anthropic.h"
+#include "front/translate/ollama.h"
 
 namespace {
 
@@ -193,6 +196,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 'h':
       (void)parse_chat_request(rest);
       break;
+    case 'a': {
+      const auto root = parse_json(rest, 100);
+      if (!root.ok() || !root->is_object()) break;
+      (void)translate_messages(root->get_object());
+      (void)translate_ollama_chat(root->get_object());
+      (void)translate_ollama_generate(root->get_object());
+      break;
+    }
     case 'l': {
       LoadParameters parameters;
       static const Extensions extensions({}, /*allow_code_upload=*/true);

@@ -365,6 +365,8 @@ void add_serve(CLI::App& app, int& exit_code) {
       "--tool-call-parser", options->process.http.tool_parser,
       "how the model writes tool calls: auto (as its chat template teaches) | none | "
       "a format's name");
+  command->add_flag("--ollama", options->process.http.ollama,
+                    "answer Ollama's /api/chat, /api/generate, /api/tags and /api/show too");
   command->add_flag(
       "--strict-fields", options->process.http.strict_fields,
       "refuse OpenAI requests with fields that are not known; default: a Warning header");

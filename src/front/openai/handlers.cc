@@ -198,6 +198,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
         [x](Response response) { x->send(std::move(response)); });
   });
   add_tokenizer_routes(router, context);
+  add_translated_routes(router, context, options.ollama);
   router.add("GET", "/health_generate",
              [context](const ExchangePtr& x) { handle_health_generate(context, x); });
   router.add("POST", "/v1/completions",

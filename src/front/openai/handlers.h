@@ -34,6 +34,7 @@ using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.

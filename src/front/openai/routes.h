@@ -18,6 +18,7 @@ struct OpenAiOptions {
   // Names of formats, or "auto" (what the chat template teaches), or "none".
   std::string tool_parser = "auto", reasoning_parser = "auto";
   bool strict_fields = false;  // refuse requests with unknown fields, else warn
+  bool ollama = false;         // Ollama's routes too
 };
 
 // InvalidArgument naming the option, the value and what is allowed.

@@ -1,0 +1,107 @@
+// The exchange between a chat handler and a client of another API; see translated_exchange.h.
+#include "front/translate/translated_exchange.h"
+
+#include <utility>
+
+#include "front/http/json_text.h"
+
+namespace nereid::front {
+namespace {
+
+constexpr std::string_view kDataPrefix = "data: ", kDone = "[DONE]";
+constexpr size_t kMaxDepth = 128;
+
+class TranslatedExchange final : public Exchange {
+ public:
+  TranslatedExchange(ExchangePtr inner, Translated translated)
+      : inner_(std::move(inner)),
+        request_(inner_->request()),
+        translation_(std::move(translated.translation)) {
+    request_.body = std::move(translated.body);
+  }
+
+  Request& request() override { return request_; }
+  void post(std::function<void()> work) override { inner_->post(std::move(work)); }
+  void dispatch(std::function<void()> work) override { inner_->dispatch(std::move(work)); }
+  void deliver(std::function<void()> work) override { inner_->deliver(std::move(work)); }
+  void hold(size_t bytes) override { inner_->hold(bytes); }
+  void on_disconnect(std::function<void()> callback) override {
+    inner_->on_disconnect(std::move(callback));
+  }
+  bool disconnected() const override { return inner_->disconnected(); }
+  void on_written(OnWritten callback) override { inner_->on_written(std::move(callback)); }
+
+  void send(Response response) override {
+    const StatusOr<json::value> body = parse_json(response.body, kMaxDepth);
+    const json::object* const object = body.ok() ? body->if_object() : nullptr;
+    if (response.status >= 400 || !object) {
+      const std::string message = object ? text_member(*object, "message") : response.body;
+      response.body = translation_->error(response.status, message, false);
+    } else {
+      response.body = translation_->answer(*object);
+    }
+    inner_->send(std::move(response));
+  }
+
+  void begin_stream(Response head, std::string if_stopped) override {
+    head.content_type = translation_->stream_type();
+    if (!if_stopped.empty()) if_stopped = translation_->error(503, "Server exiting", true);
+    inner_->begin_stream(std::move(head), std::move(if_stopped));
+  }
+
+  // A handler writes whole events.
+  void write(std::string_view events) override {
+    std::string out;
+    while (!events.empty()) {
+      const std::string_view event = events.substr(0, events.find("\n\n"));
+      events.remove_prefix(std::min(events.size(), event.size() + 2));
+      if (event.starts_with(kDataPrefix)) out += translate(event.substr(kDataPrefix.size()));
+    }
+    inner_->write(out);
+  }
+  void end() override { inner_->end(); }
+
+ private:
+  std::string translate(std::string_view data) {
+    if (data == kDone) return failed_ ? "" : translation_->end();
+    const StatusOr<json::value> value = parse_json(data, kMaxDepth);
+    const json::object* const object = value.ok() ? value->if_object() : nullptr;
+    if (!object) return "";
+    if (!object->contains("error")) return translation_->chunk(*object);
+    failed_ = true;
+    const json::value* const code = object->if_contains("code");
+    const int status = code && code->is_int64() ? static_cast<int>(code->get_int64()) : 500;
+    return translation_->error(status, text_member(*object, "message"), true);
+  }
+
+  const ExchangePtr inner_;
+  Request request_;
+  const std::unique_ptr<Translation> translation_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+ExchangePtr translated_exchange(ExchangePtr exchange, Translated translated) {
+  return std::make_shared<TranslatedExchange>(std::move(exchange), std::move(translated));
+}
+
+std::string named_event(std::string_view type, const json::object& data) {
+  std::string out = fmt::format("event: {}\ndata: ", type);
+  append_json(out, data);
+  out += "\n\n";
+  return out;
+}
+
+const json::object* first_choice(const json::object& chat) {
+  const json::value* const choices = chat.if_contains("choices");
+  if (!choices || !choices->is_array() || choices->get_array().empty()) return nullptr;
+  return choices->get_array()[0].if_object();
+}
+
+std::string text_member(const json::object& object, std::string_view key) {
+  const json::value* const v = object.if_contains(key);
+  return v && v->is_string() ? std::string(v->get_string()) : std::string();
+}
+
+}  // namespace nereid::front
