@@ -197,7 +197,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       (void)parse_chat_request(rest);
       break;
     case 'a': {
-      const auto root = parse_json(rest, 100);
+      const auto root = nereid::parse_json(rest, 100);
       if (!root.ok() || !root->is_object()) break;
       (void)translate_messages(root->get_object());
       (void)translate_ollama_chat(root->get_object());
