@@ -29,6 +29,8 @@ constexpr Tool kTools[] = {
     {"convert", nereid::cli::convert_checkpoint_main,
      "turn a model into a TensorRT-LLM checkpoint, for any number of ranks"},
     {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "the same under its old name"},
+    {"quantize", nereid::cli::quantize_main,
+     "round a model's weights to int8, int4 or fp8, calibrated on a text"},
     {"build", nereid::cli::trtllm_build_main, "build an engine directory"},
     {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
     {"trtllm-refit", nereid::cli::trtllm_refit_main, "give an engine directory other weights"},

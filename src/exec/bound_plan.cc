@@ -81,6 +81,9 @@ class BoundPlan::Binder {
     if constexpr (requires { ids.cache; })
       bound.cache_group = memory_.kv_cache->group_of(ids.cache);
     out_.calls_.push_back(bound);
+    std::string& product = out_.products_.emplace_back();
+    if constexpr (std::is_same_v<K, kernels::Linear>)
+      product = plan_.weights[static_cast<size_t>(ids.weight)].name;
     return ok();
   }
 
@@ -189,8 +192,11 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
   return out;
 }
 
-Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile) const {
+Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
+                      const ProductObserver& observer) const {
   const kernels::StepView arrays = view_of(step, slot_tokens_);
+  bool goes_on = true;
+  size_t call = 0;
   const auto run_call = [&](const auto& bound) -> Status {
     const int64_t rows = bound.extent == io::Extent::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
@@ -204,6 +210,12 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile) co
       op.step.adapters = bound.extent == io::Extent::kTokens ? step.adapters : step.logit_adapters;
     }
     if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
+    if constexpr (std::is_same_v<decltype(op), kernels::Linear>)
+      if (observer) {
+        RETURN_IF_ERROR(stream.synchronize());
+        goes_on = observer(products_[call], op.x);
+        if (!goes_on) return ok();
+      }
     const Time start = profile ? now() : Time();
     RETURN_IF_ERROR(bound.run(op, stream));
     if (profile) {
@@ -212,9 +224,9 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile) co
     }
     return ok();
   };
-  for (size_t i = 0; i < calls_.size(); ++i)
-    if (Status status = std::visit(run_call, calls_[i]); !status.ok())
-      return annotate(status, fmt::format("call {}", i));
+  for (; call < calls_.size() && goes_on; ++call)
+    if (Status status = std::visit(run_call, calls_[call]); !status.ok())
+      return annotate(status, fmt::format("call {}", call));
   return ok();
 }
 

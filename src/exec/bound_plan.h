@@ -37,8 +37,10 @@ class BoundPlan {
                                   const DeviceMemory& memory);
 
   // Issues every call for a step whose arrays are in device memory. With a profile, waits for each
-  // call and adds its time. Errors name the call.
-  Status run(const StepData& step, Stream& stream, Profile* profile) const;
+  // call and adds its time; with an observer, waits before each call that it sees. Errors name the
+  // call.
+  Status run(const StepData& step, Stream& stream, Profile* profile,
+             const ProductObserver& observer = {}) const;
 
   // f32 [num_rows, vocab], valid after run() until the next.
   View logits(int64_t num_rows) const;
@@ -65,6 +67,7 @@ class BoundPlan {
   class Binder;
 
   std::vector<AnyBound> calls_;
+  std::vector<std::string> products_;  // of each call the weight, where it is a `linear` one
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;

@@ -125,6 +125,7 @@ class EngineRunner : public Runner {
   std::vector<OpTime> profile() const override {
     return profile_ ? profile_->times() : std::vector<OpTime>();
   }
+  void set_observer(ProductObserver observer) override { observer_ = std::move(observer); }
 
  private:
   const io::Plan& plan() const { return file_.plan(); }
@@ -226,8 +227,9 @@ class EngineRunner : public Runner {
           stream.copy(s.embeddings.data(), s.host_embeddings.data(), s.embedding_bytes));
       step.embeddings = static_cast<const BF16*>(s.embeddings.data());
     }
-    const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get()); };
-    RETURN_IF_ERROR(recorded_ && !profile_ ? recorded_->run(step, stream, run) : run(stream));
+    const auto run = [&](Stream& s) { return bound_.run(step, s, profile_.get(), observer_); };
+    const bool records = recorded_ && !profile_ && !observer_;
+    RETURN_IF_ERROR(records ? recorded_->run(step, stream, run) : run(stream));
     if (!file_.is_lost()) return ok();
     const Status lost =
         data_loss("{} has become smaller while it was in use", file_.path().string());
@@ -247,6 +249,7 @@ class EngineRunner : public Runner {
   std::unique_ptr<SlotSampler> sampler_;
   BoundPlan bound_;
   std::unique_ptr<Profile> profile_;
+  ProductObserver observer_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
   // Of the last copies within the device that no copy to or from the host waits for yet.
   std::shared_ptr<Event> device_copies_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "kernels/api/registry.h"
 #include "kernels/api/sample.h"
 #include "tensor/device.h"
+#include "tensor/view.h"
 
 namespace nereid::exec {
 
@@ -78,6 +80,11 @@ struct RowResult {
 };
 using StepResult = std::span<const RowResult>;  // one for each row of the message
 
+// Sees what a `linear` call is about to read: the name of its weight, its input. Called on the
+// stream's thread once the input is there. False: the rest of the step's calls is left out, and
+// what the step gives means nothing.
+using ProductObserver = std::function<bool(const std::string& weight, const View& x)>;
+
 // A step in flight. Move-only; empty = nothing.
 class Ticket {
  public:
@@ -125,6 +132,9 @@ class Runner {
   // every call, so a step is slower than otherwise. Call both with no step in flight.
   virtual void set_profiling(bool) {}
   virtual std::vector<OpTime> profile() const { return {}; }  // slowest first
+
+  // None by default. Of a device whose memory the host can read. Call with no step in flight.
+  virtual void set_observer(ProductObserver) {}
 
  protected:
   static std::unique_ptr<Event>& event_of(Ticket& t) { return t.event_; }

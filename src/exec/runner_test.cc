@@ -49,6 +49,25 @@ TEST_F(RunnerTest, ChunkedPrefillIsBitForBitTheWhole) {
   EXPECT_NE(harness_.prefill(Sequence(1, kLimits), other, 3), whole);
 }
 
+TEST_F(RunnerTest, AnObserverSeesWhatProductsRead) {
+  std::vector<std::string> seen;
+  bool goes_on = true;
+  harness_.runner().set_observer([&](const std::string& weight, const View& x) {
+    seen.push_back(fmt::format("{} [{}, {}]", weight, x.rows, x.cols));
+    return goes_on;
+  });
+  const auto logits = harness_.prefill(Sequence(0, kLimits), kPrompt, 32);
+  const std::vector<std::string> all = seen;
+  ASSERT_GE(all.size(), 2u);
+  EXPECT_EQ(std::ranges::count(all, "proj [11, 32]"), 1);
+  seen.clear();
+  goes_on = false;
+  harness_.prefill(Sequence(1, kLimits), kPrompt, 32);
+  EXPECT_EQ(seen, std::vector<std::string>(all.begin(), all.begin() + 1));
+  harness_.runner().set_observer({});
+  EXPECT_EQ(harness_.prefill(Sequence(2, kLimits), kPrompt, 32), logits);
+}
+
 TEST_F(RunnerTest, BatchIsBitForBitTheSingle) {
   const Ids a = kPrompt, b = {4, 4, 4}, c = {31};
   std::vector<float> expected;

@@ -24,8 +24,7 @@ struct TensorInfo {
 
 class SafetensorsWriter {
  public:
-  // Creates a temporary file beside `path`. InvalidArgument: a type that the format has no name
-  // for. Unavailable with the system's reason.
+  // Creates a temporary file beside `path`. Unavailable with the system's reason.
   static StatusOr<SafetensorsWriter> create(const std::filesystem::path& path,
                                             std::span<const TensorInfo> tensors);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table of docs/quantization.md: perplexity of a text, Kullback-Leibler divergence of the next token and how often
-the likeliest one is the same, for every type of weights and KV cache that a model can be served with, and for GGUF
-files of it.
+the likeliest one is the same, for every type of weights and KV cache that a model can be served with, for what `nereid
+quantize` makes of it, and for GGUF files of it.
 
     pip install -r tests/quantized/requirements.txt
     table.py NEREID MODEL_DIR TEXT_FILE SCRATCH_DIR
@@ -27,6 +27,12 @@ MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.
          "GGUF Q5_0": (TYPES.Q5_0, TYPES.Q5_0), "GGUF Q4_1": (TYPES.Q4_1, TYPES.Q4_1),
          "GGUF Q4_0": (TYPES.Q4_0, TYPES.Q4_0), "GGUF Q4_K": ("Q4_K", "Q4_K"),
          "GGUF Q4_K, values and down Q6_K": ("Q4_K", "Q6_K")}
+CALIBRATION = str(Path(__file__).resolve().parent / "calibration.txt")
+QUANTIZED = {"quantize: fp8, error feedback": ["fp8", "--error_feedback"],
+             "quantize: int8, error feedback": ["int8_wo", "--error_feedback"],
+             "quantize: int4 AWQ, groups of 128": ["int4_awq"], "quantize: int4 GPTQ, groups of 128": ["int4_gptq"],
+             "quantize: int4 GPTQ, groups of 128, zero points": ["int4_gptq", "--zero_point"],
+             "quantize: int4 GPTQ, groups of 32": ["int4_gptq", "--awq_block_size", "32"]}
 MORE_BITS = ("attn_v", "ffn_down")  # have the second type of a mix
 
 
@@ -94,9 +100,14 @@ def main():
     scratch.mkdir(parents=True, exist_ok=True)
     baseline = None
     print("| served as | perplexity | beside bf16 | KL divergence, nats | same likeliest token |\n|---|---|---|---|---|")
-    for name, choice in (SERVED | MIXES).items():
+    for name, choice in (SERVED | QUANTIZED | MIXES).items():
         path, flags = model, choice
-        if isinstance(choice, tuple):
+        if name in QUANTIZED:
+            path, flags = scratch / "quantized", []
+            subprocess.run([nereid, "quantize", "--model_dir", str(model), "--output_dir", str(path), "--calib_dataset",
+                            CALIBRATION, "--log_level", "error", "--qformat", *choice], check=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        elif isinstance(choice, tuple):
             path, flags = scratch / "model.gguf", []
             write_gguf(path, model, choice)
         out = subprocess.run([nereid, "perplexity", str(path), "-f", text, "--reference", str(model), "--log-level",

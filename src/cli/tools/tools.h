@@ -20,6 +20,9 @@ int launch_triton_server_main(int argc, char** argv);
 // A Hugging Face directory to a checkpoint in the TensorRT-LLM layout.
 int convert_checkpoint_main(int argc, char** argv);
 
+// A Hugging Face directory to one with rounded weights, calibrated on a text.
+int quantize_main(int argc, char** argv);
+
 // A checkpoint directory to an engine directory.
 int trtllm_build_main(int argc, char** argv);
 

@@ -1,0 +1,199 @@
+// quantize: a Hugging Face directory becomes one with rounded weights. Flags: those of quantize.py,
+// and a few more.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cli/flags/arg_table.h"
+#include "cli/tools/calibrate.h"
+#include "cli/tools/tools.h"
+#include "convert/quantize_checkpoint.h"
+
+namespace nereid::cli {
+namespace {
+
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr ArgFlag kQuantizeFlags[] = {
+    {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
+    {"--output_dir", kText, kActed, "", "exported_model", "where the checkpoint goes"},
+    {"--qformat", kChoice, kActed,
+     "fp8 int8_wo int4_wo int4_awq int4_gptq nvfp4 int8_sq w4a8_awq full_prec", "full_prec",
+     "fp8: weights for each row, activations for each token; int8_wo: integers for each row; "
+     "int4_wo: integers in groups; int4_awq: with scales that a text was searched for; int4_gptq: "
+     "each number's error made up for by others"},
+    {"--export_format", kChoice, kActed, "hf tensorrt_llm", "hf",
+     "hf: a Hugging Face directory in the layout of compressed-tensors"},
+    {"--awq_block_size --group_size", kInteger, kActed, "", "128",
+     "columns of a group of integers"},
+    {"--zero_point", kFlag, kActed, "", "", "groups of four-bit integers have zero points"},
+    {"--error_feedback", kFlag, kActed, "", "",
+     "make up for errors (GPTQ) with any qformat; int4_gptq has it"},
+    {"--damping", kNumber, kActed, "", "0.01",
+     "of error feedback: share of the mean that is added to the inputs' squares"},
+    {"--no_act_order", kFlag, kActed, "", "",
+     "error feedback goes through the columns from left to right, not by the size of their inputs"},
+    {"--exclude_modules", kList, kActed, "", "",
+     "modules that stay as they are: names without .weight, * for any characters"},
+    {"--calib_dataset --calib_file", kText, kActed, "", "", "a text file, UTF-8, to calibrate on"},
+    {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
+    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
+    {"--statistics_mib", kInteger, kActed, "", "1024",
+     "memory for what calibration keeps of layers that it sees together; one layer at least"},
+    {"--threads", kInteger, kActed, "", "0", "0: one for each core"},
+    {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
+    {"--dtype", kChoice, kOnly, "auto float16 bfloat16 float32", "auto",
+     "type of what is not rounded: as it is"},
+    {"--kv_cache_dtype", kText, kOnly, "", "",
+     "keys and values have scales of their own when they are cached (serve has --kv-cache-type)"},
+    {"--quantize_lm_head", kFlag, kOnly, "", "", "the head stays as it is"},
+    {"--tp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
+    {"--pp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
+    {"--cp_size", kInteger, kOnly, "", "1", "ranks"},
+    {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
+    {"--autoq_format", kText, kOnly, "", "", "a format for each layer by itself"},
+    {"--auto_quantize_bits", kNumber, kOnly, "", "", "likewise"},
+    {"--num_medusa_heads", kInteger, kOnly, "", "4", "Medusa"},
+    {"--num_medusa_layers", kInteger, kOnly, "", "1", "Medusa"},
+    {"--max_draft_len", kInteger, kOnly, "", "63", "Medusa"},
+    {"--medusa_hidden_act", kText, kOnly, "", "silu", "Medusa"},
+    {"--medusa_model_dir", kText, kOnly, "", "", "Medusa"},
+    {"--quant_medusa_head", kFlag, kOnly, "", "", "Medusa"},
+    {"--batch_size", kInteger, kIgnored, "", "1", "sequences are computed one by one"},
+    {"--calib_tp_size", kInteger, kIgnored, "", "1", "of NeMo"},
+    {"--calib_pp_size", kInteger, kIgnored, "", "1", "of NeMo"},
+    {"--decoder_type", kText, kIgnored, "", "gptnext", "of NeMo"},
+    {"--device", kChoice, kIgnored, "cuda cpu", "cuda", "it runs on the CPU"},
+    {"--device_map", kText, kIgnored, "", "auto", "it runs on the CPU"},
+    {"--seed", kInteger, kIgnored, "", "1234", "nothing is drawn"},
+    {"--tokenizer_max_seq_length", kInteger, kIgnored, "", "2048",
+     "--calib_max_seq_length says it"},
+};
+
+struct NamedFormat {
+  std::string_view name;
+  kernels::WeightFormat format;
+  bool search_scales = false, error_feedback = false;
+};
+constexpr NamedFormat kFormats[] = {{"fp8", kernels::kFp8PerRow},
+                                    {"int8_wo", kernels::kInt8PerRow},
+                                    {"int4_wo", kernels::kInt4Groups},
+                                    {"int4_awq", kernels::kInt4Groups, true, false},
+                                    {"int4_gptq", kernels::kInt4Groups, false, true}};
+
+Status set_format(const Args& args, convert::QuantizeOptions& options) {
+  const std::string& name = args.text("--qformat");
+  const auto* found = std::ranges::find(kFormats, name, &NamedFormat::name);
+  if (found == std::end(kFormats))
+    return unsupported(
+        "--qformat: '{}' is not supported; allowed: fp8, int8_wo, int4_wo, int4_awq, int4_gptq",
+        name);
+  options.format = found->format;
+  options.search_scales = found->search_scales;
+  options.error_feedback = found->error_feedback || args.is_on("--error_feedback");
+  const int64_t group = args.integer("--awq_block_size");
+  if (group < kernels::kGroupUnit || group > (1 << 20) || group % kernels::kGroupUnit != 0)
+    return invalid_argument("--awq_block_size: {} is not a multiple of {} from {} to {}", group,
+                            kernels::kGroupUnit, kernels::kGroupUnit, 1 << 20);
+  if (options.format.group > 0) options.format.group = static_cast<int32_t>(group);
+  if (args.is_on("--zero_point")) {
+    if (options.format.bits != 4)
+      return invalid_argument(
+          "--zero_point: {} has none; allowed with int4_wo, int4_awq, int4_gptq", name);
+    options.format.zeros = true;
+  }
+  return ok();
+}
+
+StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
+  convert::QuantizeOptions options;
+  if (!args.given("--model_dir"))
+    return invalid_argument("--model_dir: is missing; give a Hugging Face directory");
+  options.model_dir = args.text("--model_dir");
+  options.output_dir = args.text("--output_dir");
+  RETURN_IF_ERROR(set_format(args, options));
+  if (args.text("--export_format") != "hf")
+    return unsupported("--export_format: '{}' is not supported; allowed: hf",
+                       args.text("--export_format"));
+  options.damping = args.number("--damping");
+  if (!(options.damping > 0) || options.damping > 1)
+    return invalid_argument("--damping: {} is not above 0 and at most 1", options.damping);
+  options.act_order = !args.is_on("--no_act_order");
+  if (args.given("--exclude_modules"))
+    options.exclude = absl::StrSplit(args.text("--exclude_modules"), ' ', absl::SkipEmpty());
+  const int64_t mib = args.integer("--statistics_mib");
+  if (mib < 1 || mib > (int64_t{1} << 30))
+    return invalid_argument("--statistics_mib: {} is not from 1 to {}", mib, int64_t{1} << 30);
+  options.statistics_bytes = static_cast<uint64_t>(mib) << 20;
+  return options;
+}
+
+StatusOr<CalibrationText> read_text(const Args& args) {
+  CalibrationText text;
+  if (!args.given("--calib_dataset"))
+    return invalid_argument(
+        "--calib_dataset: is missing; --qformat {} calibrates on a text, so give a file of it",
+        args.text("--qformat"));
+  text.file = args.text("--calib_dataset");
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(text.file, error))
+    return invalid_argument("--calib_dataset: '{}' is not a file; give a text file",
+                            text.file.string());
+  text.num_sequences = args.integer("--calib_size");
+  if (text.num_sequences < 1)
+    return invalid_argument("--calib_size: {} is not positive", text.num_sequences);
+  const int64_t tokens = args.integer("--calib_max_seq_length");
+  if (tokens < 1 || tokens > (1 << 20))
+    return invalid_argument("--calib_max_seq_length: {} is not from 1 to {}", tokens, 1 << 20);
+  text.sequence_tokens = static_cast<int32_t>(tokens);
+  return text;
+}
+
+int64_t peak_mib() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss >> 10;
+}
+
+Status quantize(const Args& args) {
+  ASSIGN_OR_RETURN(convert::QuantizeOptions options, read_options(args));
+  const int64_t threads = args.integer("--threads");
+  if (threads < 0 || threads > 1024)
+    return invalid_argument("--threads: {} is not from 0 to 1024", threads);
+  ASSIGN_OR_RETURN(const kernels::OpenedDevice device,
+                   kernels::open_device("cpu", {.num_threads = static_cast<int>(threads)}));
+  ThreadPool pool(std::max(device.device->info().num_units, 1));
+  std::unique_ptr<Calibration> calibration;
+  if (options.search_scales || options.error_feedback) {
+    ASSIGN_OR_RETURN(const CalibrationText text, read_text(args));
+    ASSIGN_OR_RETURN(calibration, Calibration::open(options.model_dir, text, device));
+    log_info("calibration on {} tokens of {}", calibration->num_tokens(), text.file.string());
+    options.collect = [&](const auto& wanted) { return calibration->collect(wanted, pool); };
+  }
+  const Time start = now();
+  options.progress = [&](const convert::QuantizeProgress& p) {
+    log_info("layer {} of {}: {} matrices so far, {:.1f} s", p.layers_done, p.num_layers,
+             p.matrices_done, seconds(now() - start));
+  };
+  ASSIGN_OR_RETURN(const convert::QuantizeReport report,
+                   convert::quantize_checkpoint(options, pool));
+  fmt::print("{}: {} matrices as {}, {} left as they are; {} KiB of {} KiB; peak memory {} MiB\n",
+             options.output_dir.string(), report.num_matrices, kernels::text_of(options.format),
+             report.num_left, report.bytes_after >> 10, report.bytes_before >> 10, peak_mib());
+  return ok();
+}
+
+}  // namespace
+
+int quantize_main(int argc, char** argv) {
+  return run_tool({"quantize", kQuantizeFlags}, argc, argv, [](const Args& args) {
+    return run_timed(args, "Total time of quantizing", quantize);
+  });
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,235 @@
+// Checkpoints that `nereid quantize` writes, run beside the float model that they are made of.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "cli/commands/perplexity.h"
+#include "cli/tools/calibrate.h"
+#include "cli/tools/tools.h"
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
+#include "text/tokenizer.h"
+
+namespace nereid::cli {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kRoot = NEREID_SOURCE_DIR;
+const std::string kQuickstart = kRoot + "/models/quickstart";
+constexpr kernels::WeightFormat kInt8Groups = {
+    .scheme = kernels::Scheme::kInteger, .bits = 8, .group = 16};
+
+class QuantizeTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = testing::TempDir() + "/quantize.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+    out_ = dir_ / "out";
+    device_ = kernels::open_device("cpu", {.num_threads = 2}).value();
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  Status quantize(convert::QuantizeOptions options) {
+    options.output_dir = out_;
+    auto report = convert::quantize_checkpoint(options, pool_);
+    if (report.ok()) report_ = *report;
+    return report.status();
+  }
+  // Statistics of made-up rows, whose columns differ in size by up to 30.
+  static Status make_up(const std::map<std::string, quant::InputStatistics*>& wanted,
+                        ThreadPool& pool) {
+    for (const auto& [name, statistics] : wanted) {
+      const int64_t k = statistics->k(), rows = 2 * k;
+      std::vector<BF16> numbers;
+      for (int64_t i = 0; i < rows * k; ++i) {
+        const auto bits = philox(7, static_cast<uint64_t>(i))[0];
+        const float size = std::pow(30.0f, static_cast<float>(i % k * 7 % 16) / 15);
+        numbers.push_back(to_bf16(size * (static_cast<float>(bits) * 0x1p-31f - 1)));
+      }
+      RETURN_IF_ERROR(statistics->add(View::matrix(numbers.data(), DType::kBF16, rows, k), pool));
+    }
+    return ok();
+  }
+  std::unique_ptr<Executor> open(const std::filesystem::path& dir) {
+    ExecutorConfig config;
+    config.num_threads = 2;
+    config.max_batch_size = 1;
+    config.kv_cache.max_tokens = 512;
+    config.cache_dir = dir_ / "cache";
+    auto executor = Executor::create(dir, config);
+    EXPECT_TRUE(executor.ok()) << executor.status();
+    return executor.ok() ? *std::move(executor) : nullptr;
+  }
+  // Of the next token, from that of the float model, in nats.
+  double divergence(const std::filesystem::path& model, std::span<const TokenId> ids) {
+    const auto ours = open(out_), floats = open(model);
+    if (!ours || !floats) return NAN;
+    const auto score = score_text(*ours, floats.get(), ids, {64, 64});
+    EXPECT_TRUE(score.ok()) << score.status();
+    return score.ok() ? score->divergence / static_cast<double>(score->num_scored) : NAN;
+  }
+  // The weights of an engine that is built from a directory.
+  std::string weights(const std::filesystem::path& dir, convert::CompileOptions compile = {}) {
+    convert::BuildOptions build;
+    build.cache_dir = dir_ / "cache";
+    build.compile = std::move(compile);
+    const auto path = convert::ensure_engine(dir, device_.registry, device_.device->info(), build);
+    EXPECT_TRUE(path.ok()) << path.status();
+    if (!path.ok()) return "";
+    const auto file = io::EngineFile::open(*path, io::Verify::kFull);
+    return {reinterpret_cast<const char*>(file->blob().data()), file->blob().size()};
+  }
+  int run(std::vector<std::string> words) {
+    words.insert(words.begin(), "quantize");
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    testing::internal::CaptureStderr();
+    testing::internal::CaptureStdout();
+    const int code = quantize_main(static_cast<int>(argv.size()), argv.data());
+    printed_ = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
+    return code;
+  }
+
+  std::filesystem::path dir_, out_;
+  kernels::OpenedDevice device_;
+  ThreadPool pool_{2};
+  convert::QuantizeReport report_;
+  std::string printed_;
+};
+
+// Rounded plainly, an engine has the very bytes that a build from the float model rounds to.
+TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
+  kernels::WeightFormat zeros{
+      .scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32, .zeros = true};
+  for (const char* family : {"llama", "qwen2", "phi3", "gemma2"})
+    for (const auto& format :
+         {kernels::kInt8PerRow, kernels::kFp8PerRow, kInt8Groups, zeros,
+          kernels::WeightFormat{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}}) {
+      const std::string model = kRoot + "/tests/models/" + family;
+      if (std::string_view(family) == "phi3" && format.group == 32) continue;  // 48 columns
+      ASSERT_TRUE(quantize({.model_dir = model, .format = format}).ok());
+      convert::CompileOptions compile;
+      compile.weights = format;
+      EXPECT_EQ(weights(out_), weights(model, compile)) << family << kernels::text_of(format);
+    }
+}
+
+// Factors are taken out of norms, values and up projections, and the model computes the same: with
+// fine integers it is as near to the float model as without factors.
+TEST_F(QuantizeTest, FactorsChangeNothing) {
+  std::vector<TokenId> ids;
+  for (int32_t i = 0; i < 120; ++i) ids.push_back(3 + i * 37 % 500);
+  for (const char* family : {"llama", "qwen2", "qwen3", "gemma", "gemma3", "phi3", "stablelm",
+                             "cohere", "olmo2", "opt", "mistral", "starcoder2"}) {
+    const std::string model = kRoot + "/tests/models/" + family;
+    convert::QuantizeOptions options{.model_dir = model, .format = kInt8Groups};
+    ASSERT_TRUE(quantize(options).ok()) << family;
+    const double plain = divergence(model, ids);
+    options.search_scales = true;
+    options.collect = [&](const auto& wanted) { return make_up(wanted, pool_); };
+    ASSERT_TRUE(quantize(options).ok()) << family;
+    EXPECT_LT(divergence(model, ids), 30 * plain + 1e-6) << family << " plain " << plain;
+  }
+}
+
+TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
+  const std::string text = read_file(kRoot + "/tests/quality/held_out.txt").value();
+  ASSERT_TRUE(
+      write_file_atomic(dir_ / "calibration.txt", std::string_view(text).substr(0, 24000)).ok());
+  auto calibration = Calibration::open(kQuickstart, {dir_ / "calibration.txt", 40, 128}, device_);
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  std::vector<TokenId> ids;
+  {
+    const auto tokenizer = text::Tokenizer::load(kQuickstart);
+    ids = (*tokenizer)->encode(std::string_view(text).substr(24000, 4000)).value();
+  }
+  convert::QuantizeOptions options{.model_dir = kQuickstart, .format = kernels::kInt4Groups};
+  ASSERT_TRUE(quantize(options).ok());
+  EXPECT_EQ(report_.num_matrices, 42);
+  const double plain = divergence(kQuickstart, ids);
+  options.error_feedback = true;
+  options.statistics_bytes = 1;  // each layer by itself
+  options.collect = [&](const auto& wanted) { return (*calibration)->collect(wanted, pool_); };
+  ASSERT_TRUE(quantize(options).ok());
+  EXPECT_LT(divergence(kQuickstart, ids), 0.75 * plain);
+  // What layers are calibrated together with makes no difference.
+  const std::string by_layer = read_file(out_ / "model.safetensors").value();
+  options.statistics_bytes = uint64_t{1} << 30;
+  ASSERT_TRUE(quantize(options).ok());
+  EXPECT_EQ(read_file(out_ / "model.safetensors").value(), by_layer);
+}
+
+TEST_F(QuantizeTest, ExcludedModulesStayAsTheyAre) {
+  ASSERT_EQ(run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "int4_wo",
+                 "--awq_block_size", "64", "--exclude_modules", "*.down_proj", "model.layers.0.*"}),
+            0)
+      << printed_;
+  EXPECT_THAT(printed_, HasSubstr("30 matrices as int4 in groups of 64, 13 left as they are"));
+  const auto file = io::TensorFile::open(out_ / "model.safetensors");
+  const auto floats = io::TensorFile::open(kQuickstart + "/model.safetensors");
+  ASSERT_TRUE(file.ok() && floats.ok());
+  const auto find = [](const io::TensorFile& in, std::string_view name) {
+    return std::ranges::find(in.tensors(), name, &io::StoredTensor::name);
+  };
+  const char* kept = "model.layers.3.mlp.down_proj.weight";
+  ASSERT_NE(find(*file, kept), file->tensors().end());
+  EXPECT_TRUE(std::ranges::equal(find(*file, kept)->data, find(*floats, kept)->data));
+  EXPECT_EQ(find(*file, "model.layers.3.mlp.up_proj.weight"), file->tensors().end());
+  EXPECT_NE(find(*file, "model.layers.3.mlp.up_proj.weight_packed"), file->tensors().end());
+  const auto config = read_json_file(out_ / "config.json");
+  const auto& ignored = config->at("quantization_config").at("ignore").as_array();
+  EXPECT_NE(std::ranges::find(ignored, json::value("model.layers.3.mlp.down_proj")), ignored.end());
+  EXPECT_TRUE(std::filesystem::exists(out_ / "tokenizer.json"));
+}
+
+TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
+  const auto refuses = [&](std::vector<std::string> words, int code, const std::string& text) {
+    words.insert(words.begin(), {"--output_dir", out_.string()});
+    EXPECT_EQ(run(words), code) << printed_;
+    EXPECT_THAT(printed_, HasSubstr(text));
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  };
+  const std::string gpt2 = kRoot + "/tests/models/gpt2";
+  refuses({"--qformat", "fp8"}, 1, "--model_dir: is missing");
+  refuses({"--model_dir", kQuickstart}, 1, "--qformat: 'full_prec' is not supported; allowed: fp8");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int3"}, 2, "invalid choice: 'int3'");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int4_awq"}, 1, "--calib_dataset: is missing");
+  refuses(
+      {"--model_dir", kQuickstart, "--qformat", "int4_gptq", "--calib_dataset", "cnn_dailymail"}, 1,
+      "'cnn_dailymail' is not a file");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int4_wo", "--awq_block_size", "24"}, 1,
+          "--awq_block_size: 24 is not a multiple of 16");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--zero_point"}, 1, "--zero_point");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--damping", "0"}, 1, "--damping: 0");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--kv_cache_dtype", "int8"}, 1,
+          "--kv_cache_dtype");
+  refuses({"--model_dir", gpt2, "--qformat", "int8_wo"}, 1, "no matrix can be rounded");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--exclude_modules", "*"}, 1,
+          "no matrix can be rounded");
+  ASSERT_EQ(run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "fp8"}), 0)
+      << printed_;
+  EXPECT_EQ(run({"--model_dir", out_.string(), "--output_dir", (dir_ / "b").string(), "--qformat",
+                 "fp8"}),
+            1);
+  EXPECT_THAT(printed_, HasSubstr("is quantised already (compressed-tensors)"));
+}
+
+TEST(Patterns, StarsTakeAnyCharacters) {
+  using convert::matches_pattern;
+  EXPECT_TRUE(matches_pattern("*", ""));
+  EXPECT_TRUE(matches_pattern("*.mlp.*_proj", "model.layers.0.mlp.down_proj"));
+  EXPECT_TRUE(matches_pattern("lm_head", "lm_head"));
+  EXPECT_TRUE(matches_pattern("a*b*c", "abxbc"));
+  EXPECT_TRUE(matches_pattern("layer.?", "layer.7"));
+  EXPECT_FALSE(matches_pattern("lm_head", "lm_head2"));
+  EXPECT_FALSE(matches_pattern("*.mlp", "model.mlp.up"));
+  EXPECT_FALSE(matches_pattern("", "a"));
+}
+
+}  // namespace
+}  // namespace nereid::cli

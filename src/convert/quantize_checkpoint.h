@@ -1,0 +1,65 @@
+// A Hugging Face directory to one whose products have rounded weights, in the layout of
+// compressed-tensors: what `nereid quantize` does.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/api/weight_format.h"
+#include "quant/input_statistics.h"
+#include "tensor/thread_pool.h"
+
+namespace nereid::convert {
+
+// Runs the calibration text and adds what the products read to the statistics of those weights of
+// the graph as its family built it ("layers.0.attn.q").
+using CollectInputs =
+    std::function<Status(const std::map<std::string, quant::InputStatistics*>& wanted)>;
+
+struct QuantizeProgress {
+  int32_t layers_done = 0, num_layers = 0;
+  int64_t matrices_done = 0;
+};
+
+struct QuantizeOptions {
+  std::filesystem::path model_dir;   // Hugging Face directory, safetensors or PyTorch files
+  std::filesystem::path output_dir;  // see quantize_checkpoint()
+  // Of the products' weights: integers of 4 or 8 bits in groups or whole rows, perhaps with zero
+  // points; or f8e4m3.
+  kernels::WeightFormat format = kernels::kInt8PerRow;
+  bool search_scales = false;   // AWQ; needs `collect`
+  bool error_feedback = false;  // GPTQ; needs `collect`
+  double damping = 0.01;        // of error feedback
+  bool act_order = true;        // likewise
+  // Modules that stay as they are: patterns of names without ".weight", * for any characters.
+  std::vector<std::string> exclude;
+  CollectInputs collect;
+  uint64_t statistics_bytes = uint64_t{1} << 30;  // for layers calibrated together; one at least
+  std::function<void(const QuantizeProgress&)> progress;  // after each layer
+};
+
+struct QuantizeReport {
+  int64_t num_matrices = 0;  // that were rounded
+  int64_t num_left = 0;      // of products, that were not: excluded, or not of this layout
+  uint64_t bytes_before = 0, bytes_after = 0;
+};
+
+// Writes config.json, model.safetensors and copies of the tokenizer's files and
+// generation_config.json. The embedding and the head stay as they are. With `search_scales` norms,
+// and products in front of others, take the inverse of the factors. One layer's matrices are in
+// memory at a time, and the statistics. The directory appears when it is complete, in place of an
+// older one.
+// InvalidArgument: the model is at fault, or is quantised already; no matrix is left to round;
+// output_dir is model_dir or has other files. Unimplemented: another layout. Unavailable: cannot
+// write. Errors of `collect`.
+StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
+
+// Whether `name` matches a pattern, see QuantizeOptions::exclude.
+bool matches_pattern(std::string_view pattern, std::string_view name);
+
+}  // namespace nereid::convert

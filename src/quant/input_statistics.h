@@ -1,0 +1,39 @@
+// What calibration keeps of the rows that a product reads.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "tensor/thread_pool.h"
+#include "tensor/view.h"
+
+namespace nereid::quant {
+
+class InputStatistics {
+ public:
+  // Of rows of `k` columns, 0 < k. Products of columns take k * k * 4 bytes; without them only the
+  // columns' magnitudes are kept.
+  InputStatistics(int64_t k, bool keep_products);
+
+  // Adds rows [rows, k] in host memory, bf16. InvalidArgument: other columns or type, or a number
+  // that is not finite.
+  Status add(const View& rows, ThreadPool& pool);
+
+  int64_t k() const { return k_; }
+  int64_t num_rows() const { return num_rows_; }
+  // Of each column, over all rows; 0 without rows.
+  std::vector<double> mean_magnitudes() const;
+  // (1 / rows) * sum of x^T x, [k, k], both halves; empty where it is not kept.
+  std::vector<double> mean_products() const;
+
+ private:
+  const int64_t k_;
+  int64_t num_rows_ = 0;
+  std::vector<double> magnitudes_;
+  std::vector<float> products_;  // [k, k]; row i from column i on
+  std::vector<float> rows_;      // of one call, f32
+};
+
+}  // namespace nereid::quant

@@ -1,0 +1,175 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/api/pack.h"
+#include "quant/error_feedback.h"
+#include "quant/input_statistics.h"
+#include "quant/scale_search.h"
+
+namespace nereid::quant {
+namespace {
+
+constexpr auto kLayout = kernels::WeightLayout::kRowMajor;
+
+// Uniform in [-1, 1), a function of (key, i).
+float noise(uint64_t key, size_t i) { return static_cast<float>(philox(key, i)[0]) * 0x1p-31f - 1; }
+
+// Rows whose columns hang together and differ in size.
+std::vector<BF16> inputs(int64_t rows, int64_t k) {
+  std::vector<BF16> out;
+  for (int64_t t = 0; t < rows; ++t) {
+    const float common = noise(1, static_cast<size_t>(t));
+    for (int64_t i = 0; i < k; ++i) {
+      const float size = i % 16 == 3 ? 8.0f : 0.5f;
+      out.push_back(to_bf16(size * (common + noise(2, static_cast<size_t>(t * k + i)))));
+    }
+  }
+  return out;
+}
+
+std::vector<float> weights(int64_t n, int64_t k) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < n * k; ++i)
+    out.push_back(to_float(to_bf16(noise(3, static_cast<size_t>(i)))));
+  return out;
+}
+
+// Sum of d (x^T x) d^T, where off(row, col) is d.
+template <class F>
+double product_error(int64_t n, int64_t k, const std::vector<double>& products, F off) {
+  double sum = 0;
+  for (int64_t row = 0; row < n; ++row)
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < k; ++j)
+        sum += off(row, i) * off(row, j) * products[static_cast<size_t>(i * k + j)];
+  return sum;
+}
+
+struct Problem {
+  static constexpr int64_t kRows = 96, kN = 12, kK = 80;
+  Problem() {
+    std::vector<BF16> rows = inputs(kRows, kK);
+    EXPECT_TRUE(statistics.add(View::matrix(rows.data(), DType::kBF16, kRows, kK), pool).ok());
+    products = statistics.mean_products();
+  }
+  double error_of(const kernels::WeightFormat& format, const kernels::QuantizedPlanes& planes) {
+    return product_error(kN, kK, products, [&](int64_t row, int64_t col) {
+      return double{value_of(format, planes, kN, kK, row, col)} -
+             matrix[static_cast<size_t>(row * kK + col)];
+    });
+  }
+  kernels::QuantizedPlanes plain(const kernels::WeightFormat& format) {
+    std::vector<BF16> numbers;
+    for (const float x : matrix) numbers.push_back(to_bf16(x));
+    kernels::QuantizedPlanes planes;
+    EXPECT_TRUE(kernels::quantize(format, kLayout, numbers, kK, planes).ok());
+    return planes;
+  }
+  ThreadPool pool{2};
+  InputStatistics statistics{kK, true};
+  std::vector<double> products;
+  std::vector<float> matrix = weights(kN, kK);
+};
+
+TEST(Statistics, AreMeansOverRows) {
+  Problem p;
+  const std::vector<BF16> rows = inputs(p.kRows, p.kK);
+  const auto x = [&](int64_t t, int64_t i) {
+    return double{to_float(rows[static_cast<size_t>(t * p.kK + i)])};
+  };
+  for (const auto& [i, j] : {std::pair<int64_t, int64_t>{3, 3}, {3, 70}, {79, 3}, {79, 78}}) {
+    double product = 0, magnitude = 0;
+    for (int64_t t = 0; t < p.kRows; ++t)
+      product += x(t, i) * x(t, j), magnitude += std::fabs(x(t, i));
+    EXPECT_NEAR(p.products[static_cast<size_t>(i * p.kK + j)], product / p.kRows, 1e-4);
+    EXPECT_NEAR(p.statistics.mean_magnitudes()[static_cast<size_t>(i)], magnitude / p.kRows, 1e-9);
+  }
+}
+
+TEST(Statistics, RefuseWhatIsNotFinite) {
+  ThreadPool pool(1);
+  InputStatistics statistics(2, true);
+  BF16 row[] = {to_bf16(1), to_bf16(INFINITY)};
+  EXPECT_EQ(statistics.add(View::matrix(row, DType::kBF16, 1, 2), pool).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// For every format the products change less than with plain rounding, act order or not.
+TEST(Rounding, ErrorsAreMadeUpFor) {
+  Problem p;
+  const kernels::WeightFormat zeros{
+      .scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32, .zeros = true};
+  const kernels::WeightFormat minima{
+      .scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32, .minima = true};
+  const kernels::WeightFormat small{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32};
+  for (const auto& format :
+       {small, zeros, minima, kernels::kInt8PerRow, kernels::kFp8PerRow, kernels::kInt4Groups})
+    for (const bool by_weight : {false, true}) {
+      const auto feedback = ErrorFeedback::create(p.products, p.kK, 0.01, by_weight, p.pool);
+      ASSERT_TRUE(feedback.ok());
+      kernels::QuantizedPlanes planes;
+      ASSERT_TRUE(feedback->round(format, p.matrix, p.pool, planes).ok());
+      EXPECT_LT(p.error_of(format, planes), 0.7 * p.error_of(format, p.plain(format)))
+          << kernels::text_of(format) << " " << by_weight;
+    }
+}
+
+// Where columns have nothing to do with one another there is nothing to make up for.
+TEST(Rounding, WithoutCorrelationIsPlain) {
+  Problem p;
+  std::vector<double> unit(static_cast<size_t>(p.kK * p.kK));
+  for (int64_t i = 0; i < p.kK; ++i) unit[static_cast<size_t>(i * p.kK + i)] = 1;
+  const auto feedback = ErrorFeedback::create(unit, p.kK, 0.01, true, p.pool);
+  ASSERT_TRUE(feedback.ok());
+  kernels::QuantizedPlanes planes;
+  ASSERT_TRUE(feedback->round(kernels::kFp8PerRow, p.matrix, p.pool, planes).ok());
+  const auto plain = p.plain(kernels::kFp8PerRow);
+  for (int64_t row = 0; row < p.kN; ++row)
+    for (int64_t col = 0; col < p.kK; ++col)
+      EXPECT_NEAR(value_of(kernels::kFp8PerRow, planes, p.kN, p.kK, row, col),
+                  p.matrix[static_cast<size_t>(row * p.kK + col)], 0.04);
+  EXPECT_EQ(planes.scales, plain.scales);
+}
+
+TEST(Rounding, RefusesWhatIsNotPositiveDefinite) {
+  ThreadPool pool(1);
+  const auto feedback = ErrorFeedback::create({1, 5, 5, 1}, 2, 0.01, false, pool);
+  EXPECT_EQ(feedback.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Scales, MakeTheProductsBetter) {
+  Problem p;
+  const ScaleSearch search{.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}};
+  const auto factors = search_scales(search, {&p.matrix, 1}, p.kK, p.statistics.mean_magnitudes(),
+                                     p.products, p.pool);
+  ASSERT_TRUE(factors.ok());
+  std::vector<BF16> scaled;
+  for (size_t i = 0; i < p.matrix.size(); ++i)
+    scaled.push_back(to_bf16(p.matrix[i] * (*factors)[i % factors->size()]));
+  kernels::QuantizedPlanes planes;
+  ASSERT_TRUE(kernels::quantize(search.format, kLayout, scaled, p.kK, planes).ok());
+  const double error = product_error(p.kN, p.kK, p.products, [&](int64_t row, int64_t col) {
+    return double{value_of(search.format, planes, p.kN, p.kK, row, col)} /
+               (*factors)[static_cast<size_t>(col)] -
+           p.matrix[static_cast<size_t>(row * p.kK + col)];
+  });
+  EXPECT_LT(error, 0.8 * p.error_of(search.format, p.plain(search.format)));
+  EXPECT_GT((*factors)[3], (*factors)[4]);  // whose inputs are larger
+}
+
+TEST(Scales, AreSharedWhereHeadsShareValues) {
+  Problem p;
+  ScaleSearch search{.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}};
+  search.repeat = 20, search.times = 2;
+  const auto factors = search_scales(search, {&p.matrix, 1}, p.kK, p.statistics.mean_magnitudes(),
+                                     p.products, p.pool);
+  ASSERT_TRUE(factors.ok());
+  for (const size_t begin : {0, 40})
+    for (size_t i = 0; i < 20; ++i) EXPECT_EQ((*factors)[begin + i], (*factors)[begin + 20 + i]);
+}
+
+}  // namespace
+}  // namespace nereid::quant

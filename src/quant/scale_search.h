@@ -1,0 +1,33 @@
+// Factors of a product's columns, taken out of its input, that make the rounded product differ
+// least. Source: Lin et al. 2023, "AWQ: Activation-aware Weight Quantization for LLM Compression
+// and Acceleration".
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/api/weight_format.h"
+#include "tensor/thread_pool.h"
+
+namespace nereid::quant {
+
+struct ScaleSearch {
+  kernels::WeightFormat format;
+  // Columns i and i + repeat * j (j < times) within each run of repeat * times share a factor, as
+  // those of query heads that read one value head do; 1 and 1: each has its own.
+  int64_t repeat = 1, times = 1;
+};
+
+// A factor for each of k columns: mean magnitude ^ r, divided by their geometric middle, for the r
+// in 0, 0.05, ..., 1 with which the matrices (each [n, k], reading the same input), multiplied by
+// them and rounded plainly, differ least in their products with the input: sum of d (x^T x) d^T.
+// `products` is that mean x^T x; all 1 when nothing is better than no factors. Errors as
+// kernels::quantize().
+StatusOr<std::vector<float>> search_scales(const ScaleSearch& search,
+                                           std::span<const std::vector<float>> matrices, int64_t k,
+                                           std::span<const double> magnitudes,
+                                           std::span<const double> products, ThreadPool& pool);
+
+}  // namespace nereid::quant
