@@ -118,6 +118,9 @@ struct ExecutorConfig {
   int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none
   int32_t request_stats_max_iterations = 0;  // iterations whose RequestStats are kept; 0 = none
   std::string isa;  // CPU kernels: empty = best | generic | avx2 | avx512 | avx512_bf16 | amx
+  // The same request gives the same bits alone and in any batch, in chunks or not, on GPUs too, by
+  // slower kernels there; on CPUs that is always so.
+  bool deterministic = false;
   std::vector<std::string> forced_kernels;  // "op:name" each; see `nereid inspect`
   bool random_weights = false;  // benchmarks: a config.json without weight files gets random ones
   std::filesystem::path cache_dir;  // where built engines are kept; empty = the user's cache folder

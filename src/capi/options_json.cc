@@ -89,6 +89,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);
   in.read("request_stats_max_iterations", c.request_stats_max_iterations);
   in.read("isa", c.isa);
+  in.read("deterministic", c.deterministic);
   in.read("forced_kernels", c.forced_kernels);
   in.read("random_weights", c.random_weights);
   std::string cache_dir = c.cache_dir.string();

@@ -124,6 +124,11 @@ StatusOr<int> check_logits(Harness& harness, const std::vector<GoldenCase>& case
   return num_rows > 0 ? num_wrong : 1;
 }
 
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return !a.empty() && a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
 // Recorded steps against the same steps issued call by call: the same bits of every logit.
 int check_recording(Harness& harness, const std::vector<GoldenCase>& cases) {
   int num_wrong = 0;
@@ -134,12 +139,72 @@ int check_recording(Harness& harness, const std::vector<GoldenCase>& cases) {
       harness.generate(Sequence(0, harness.runner().limits()), c.prompt, kSteps, kChunk,
                        &logits[recorded]);
     }
-    num_wrong +=
-        logits[0].empty() || logits[0].size() != logits[1].size() ||
-        std::memcmp(logits[0].data(), logits[1].data(), logits[0].size() * sizeof(float)) != 0;
+    num_wrong += !same_bits(logits[0], logits[1]);
   }
   std::printf("%s  recorded steps: %zu cases of %d steps, %d differ\n",
               num_wrong == 0 ? "PASS" : "FAIL", cases.size(), kSteps, num_wrong);
+  return num_wrong;
+}
+
+// Logits of kSteps tokens of each case, all cases in the same steps: a step takes up to kShare
+// tokens of each, so that those with short prompts decode beside the others' chunks.
+std::vector<std::vector<float>> generate_together(Harness& harness,
+                                                  const std::vector<GoldenCase>& cases) {
+  const int32_t share = kChunk / static_cast<int32_t>(cases.size());
+  struct Progress {
+    Sequence sequence;
+    Ids tokens;
+    int32_t done = 0, drawn = 0;
+  };
+  std::vector<Progress> all;
+  for (size_t i = 0; i < cases.size(); ++i)
+    all.push_back({Sequence(static_cast<int32_t>(i), harness.runner().limits()), cases[i].prompt});
+  std::vector<std::vector<float>> kept(cases.size());
+  while (true) {
+    std::vector<RowSpec> rows;
+    std::vector<size_t> drawing;
+    for (size_t i = 0; i < all.size(); ++i) {
+      Progress& p = all[i];
+      if (p.drawn == kSteps) continue;
+      const auto size = static_cast<int32_t>(p.tokens.size());
+      const int32_t count = std::min(share, size - p.done);
+      const bool draws = p.done + count == size;
+      rows.push_back(
+          p.sequence.row(std::span(p.tokens).subspan(p.done, count), p.done, draws ? 1 : 0));
+      p.done += count;
+      if (draws) drawing.push_back(i);
+    }
+    if (rows.empty()) return kept;
+    std::vector<float> logits;
+    const Ids ids = harness.step(rows, &logits);
+    for (size_t r = 0; r < drawing.size(); ++r) {
+      const std::span<const float> row =
+          std::span(logits).subspan(r * harness.vocab(), harness.vocab());
+      kept[drawing[r]].insert(kept[drawing[r]].end(), row.begin(), row.end());
+      all[drawing[r]].tokens.push_back(ids[r]);
+      ++all[drawing[r]].drawn;
+    }
+  }
+}
+
+// The same bits of every logit alone, in other chunks and beside others.
+int check_invariance(Harness& harness, const std::vector<GoldenCase>& cases) {
+  constexpr int32_t kSmallChunk = 7;
+  const std::vector<std::vector<float>> together = generate_together(harness, cases);
+  int num_chunks_differ = 0, num_batches_differ = 0;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    std::vector<float> alone, chunked;
+    const Sequence sequence(0, harness.runner().limits());
+    harness.generate(sequence, cases[i].prompt, kSteps, kChunk, &alone);
+    harness.generate(sequence, cases[i].prompt, kSteps, kSmallChunk, &chunked);
+    num_chunks_differ += !same_bits(alone, chunked);
+    num_batches_differ += !same_bits(alone, together[i]);
+  }
+  const int num_wrong = num_chunks_differ + num_batches_differ;
+  std::printf(
+      "%s  deterministic: %zu cases of %d steps, %d differ in other chunks, %d in a batch\n",
+      num_wrong == 0 ? "PASS" : "FAIL", cases.size(), kSteps, num_chunks_differ,
+      num_batches_differ);
   return num_wrong;
 }
 
@@ -148,6 +213,7 @@ struct Variant {
   kernels::Choices forced;
   std::optional<kernels::WeightFormat> weights;
   double share = 1;  // of the golden ids that must agree
+  bool deterministic = false;
 };
 
 // The number of failures. Logits are compared with the golden ones where weights are not rounded.
@@ -173,6 +239,7 @@ StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::pat
                      check_logits(harness, cases, golden / "nereid-tiny_logits.safetensors"));
     num_wrong += wrong_logits;
   }
+  if (variant.deterministic) num_wrong += check_invariance(harness, cases);
   return num_wrong + check_recording(harness, cases);
 }
 
@@ -185,8 +252,12 @@ int main(int argc, char** argv) {
     return 2;
   }
   int num_failed = 0;
+  const nereid::kernels::Choices kInvariant = {"linear:invariant", "attention:invariant"};
   for (const nereid::exec::Variant& variant :
        {nereid::exec::Variant{}, nereid::exec::Variant{{"linear:plain"}},
+        nereid::exec::Variant{kInvariant, {}, 1, true},
+        nereid::exec::Variant{kInvariant, nereid::kernels::kFp8PerRow, .95, true},
+        nereid::exec::Variant{kInvariant, nereid::kernels::kInt4Groups, .65, true},
         nereid::exec::Variant{{}, nereid::kernels::kFp8PerRow, .95},
         nereid::exec::Variant{{}, nereid::kernels::kInt8PerRow, .99},
         nereid::exec::Variant{{}, nereid::kernels::kInt4Groups, .65}}) {

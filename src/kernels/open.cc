@@ -2,6 +2,7 @@
 #include "kernels/open.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <charconv>
 #include <cstdlib>
@@ -55,14 +56,20 @@ StatusOr<std::shared_ptr<void>> load_library() {
   return unavailable("no CUDA device library ({}): {}", kCudaLibrary, tried);
 }
 
+std::string path_of(void* library) {
+  link_map* map = nullptr;
+  return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_name : kCudaLibrary;
+}
+
 StatusOr<const DevicePlugin*> find_plugin(void* library) {
   auto entry = reinterpret_cast<DevicePluginEntry>(dlsym(library, kDevicePluginSymbol));
   const DevicePlugin* plugin = entry ? entry() : nullptr;
   if (!plugin || !plugin->version)
     return unavailable("the CUDA device library does not export {}", kDevicePluginSymbol);
-  if (std::strcmp(plugin->version, NEREID_VERSION) != 0)
-    return unavailable("the CUDA device library has version {}, this program {}", plugin->version,
-                       NEREID_VERSION);
+  if (std::strcmp(plugin->version, kDevicePluginVersion) != 0)
+    return unavailable(
+        "the CUDA device library {} has version {}, this program {}: both must be of one build",
+        path_of(library), plugin->version, kDevicePluginVersion);
   return plugin;
 }
 

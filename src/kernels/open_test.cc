@@ -53,5 +53,16 @@ TEST(Open, MissingCudaLibraryIsUnavailable) {
   EXPECT_THAT(error_of(opened), HasSubstr("/nonexistent/libnereid_cuda.so"));
 }
 
+TEST(Open, CudaLibraryOfAnotherBuildIsRefused) {
+  setenv("NEREID_CUDA_LIBRARY", NEREID_OTHER_PLUGIN, 1);
+  const StatusOr<OpenedDevice> opened = open_device("cuda:0");
+  unsetenv("NEREID_CUDA_LIBRARY");
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(error_of(opened),
+              HasSubstr(NEREID_OTHER_PLUGIN " has version " NEREID_VERSION
+                                            ", this program " NEREID_VERSION "+"));
+  EXPECT_THAT(error_of(opened), HasSubstr("both must be of one build"));
+}
+
 }  // namespace
 }  // namespace nereid::kernels

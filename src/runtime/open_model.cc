@@ -1,15 +1,12 @@
 // From a model directory to a ModelInstance, and Executor::create() on top of it.
-#include <algorithm>
-#include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "base/log.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
-#include "kernels/api/registry.h"
 #include "runtime/engine_limits.h"
+#include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
 #include "runtime/ngram_proposer.h"
@@ -18,28 +15,6 @@
 namespace nereid {
 namespace runtime {
 namespace {
-
-// A misspelt op would otherwise be ignored in silence; names of kernels are checked where they are
-// selected.
-Status check_forced_ops(const std::vector<std::string>& forced) {
-  for (const std::string& choice : forced) {
-    const std::string_view op = std::string_view(choice).substr(0, choice.find(':'));
-    std::string known;
-    bool found = false;
-    const auto look_at = [&](std::string_view name) {
-      found |= name == op && op.size() + 1 < choice.size();
-      known += known.empty() ? "" : ", ";
-      known += name;
-    };
-    [&]<class... Ops>(std::type_identity<std::tuple<Ops...>>) {
-      (look_at(Ops::kName), ...);
-    }(std::type_identity<kernels::AllOps>{});
-    if (!found)
-      return invalid_argument("forced_kernels: '{}' is not 'op:kernel' with op one of {}", choice,
-                              known);
-  }
-  return ok();
-}
 
 // Stop strings need the text of tokens; everything else works without.
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
@@ -78,15 +53,16 @@ Status load_adapters(const io::Plan& plan, const ExecutorConfig& config, ModelIn
 
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config) {
-  RETURN_IF_ERROR(check_forced_ops(config.forced_kernels));
   ModelInstance model;
   ASSIGN_OR_RETURN(
       model.device,
       kernels::open_device(config.device, {.num_threads = config.num_threads, .isa = config.isa}));
   Device& device = *model.device.device;
+  ASSIGN_OR_RETURN(const auto forced,
+                   forced_kernels_of(config, model.device.registry, device.info()));
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
-  build.compile.forced = config.forced_kernels;
+  build.compile.forced = forced;
   ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
   build.compile.adapters = config.enable_lora;
   build.random_weights = config.random_weights;
@@ -99,7 +75,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   log_device(facts, device.info());
   ASSIGN_OR_RETURN(const auto limits, size_kv_cache(file.plan(), config, device));
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
-                                                   limits, config.forced_kernels));
+                                                   limits, forced));
   ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
   model.tokenizer = load_tokenizer(tokenizer_dir);
   model.default_end_ids = facts.end_ids;

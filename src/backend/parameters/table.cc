@@ -64,6 +64,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"speculation", "speculation", Kind::kWord, Use::kActs, 0, 0, "none|ngram|auto"},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
     {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},
+    {"deterministic", "deterministic", Kind::kBoolean},
     {"forced_kernels", "forced_kernels"},
     {"cache_dir", "cache_dir"},
     {"cancellation_check_period_ms", "cancellation_check_period_ms", Kind::kInteger, Use::kActs, 1,

@@ -219,6 +219,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
                    settings.boolean("enable_overlap", config.enable_overlap));
   ASSIGN_OR_RETURN(config.exit_on_device_failure,
                    settings.boolean("exit_on_device_failure", config.exit_on_device_failure));
+  ASSIGN_OR_RETURN(config.deterministic, settings.boolean("deterministic", config.deterministic));
   config.speculation = settings.parameter("speculation").value_or(config.speculation);
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);

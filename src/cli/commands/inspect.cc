@@ -9,6 +9,7 @@
 #include "cli/flags/options.h"
 #include "kernels/open.h"
 #include "runtime/engine_limits.h"
+#include "runtime/forced_kernels.h"
 
 namespace nereid::cli {
 namespace {
@@ -27,7 +28,9 @@ Status inspect(InspectCommandOptions& options) {
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
                    kernels::open_device(config.device, {config.num_threads, config.isa}));
   convert::InspectOptions what;
-  what.compile = {config.forced_kernels, options.disabled_passes};
+  ASSIGN_OR_RETURN(const auto forced,
+                   runtime::forced_kernels_of(config, opened.registry, opened.device->info()));
+  what.compile = {forced, options.disabled_passes};
   ASSIGN_OR_RETURN(what.compile.weights, convert::weight_format(config.weights));
   what.max_num_tokens = config.max_num_tokens;
   what.max_batch_size = config.max_batch_size;

@@ -170,6 +170,9 @@ void ModelOptions::declare(CLI::App& command) {
   command.add_flag("--exit-on-device-failure", executor.exit_on_device_failure,
                    "end the process with exit code 1 when the device has failed for good; default: "
                    "requests get 503 and the model is not ready");
+  command.add_flag("--deterministic", executor.deterministic,
+                   "the same request gives the same bits alone and in any batch, in chunks or not, "
+                   "on GPUs too, by slower kernels there; on CPUs that is always so");
   command.add_option("--kernel", executor.forced_kernels,
                      "force a kernel, op:name (`nereid inspect` lists them); may be repeated");
   command.add_flag("--random-weights", executor.random_weights,

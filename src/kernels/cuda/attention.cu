@@ -229,16 +229,17 @@ cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t 
   return launch_overlapped(store_kernel<Cache>, num_tokens, lines, kAttentionThreads, 0, stream, p);
 }
 
+// `tile_tokens`: the most of a tile.
 template <class Cache>
-cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int sm,
-                               cudaStream_t stream) {
+cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
+                               int sm, cudaStream_t stream) {
   p.stores_queries = is_for_hopper(p, sm);
   if (const cudaError_t error = launch_store<Cache>(p, num_tokens, stream); error != cudaSuccess)
     return error;
   if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
   const int group = p.num_heads / p.num_kv_heads;
   p.tile_vectors = p.stores_queries ? kHopperVectors : vectors_of(p.head_dim);
-  p.tile_tokens = p.tile_vectors / std::min(group, p.tile_vectors);
+  p.tile_tokens = std::min(tile_tokens, p.tile_vectors / std::min(group, p.tile_vectors));
   const dim3 grid(
       static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows),
       static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors)));
@@ -246,12 +247,13 @@ cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, i
   return enqueue_dim<Cache>(p, grid, stream);
 }
 
-cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_tokens, int sm,
-                               cudaStream_t stream) {
-  if (cache == DType::kI8) return launch_many_tokens<Int8Cache>(p, cache, num_tokens, sm, stream);
+cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_tokens,
+                               int tile_tokens, int sm, cudaStream_t stream) {
+  if (cache == DType::kI8)
+    return launch_many_tokens<Int8Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
   if (cache == DType::kF8E4M3)
-    return launch_many_tokens<Fp8Cache>(p, cache, num_tokens, sm, stream);
-  return launch_many_tokens<Bf16Cache>(p, cache, num_tokens, sm, stream);
+    return launch_many_tokens<Fp8Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
+  return launch_many_tokens<Bf16Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
 }
 
 AttentionParams params_of(const Attention& a) {
@@ -322,32 +324,43 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
   return static_cast<int>(chunks);
 }
 
-cudaError_t launch(const Attention& a, const Scratch& scratch, cudaStream_t stream) {
-  for (const void* cache : {a.cache.keys, a.cache.values})
-    if (reinterpret_cast<uintptr_t>(cache) % 16 != 0) return cudaErrorInvalidValue;
+bool has_aligned_cache(const Attention& a) {
+  return reinterpret_cast<uintptr_t>(a.cache.keys) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(a.cache.values) % 16 == 0;
+}
+
+}  // namespace
+
+cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStream_t stream) {
+  if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
   if (tokens > p.num_rows || p.latent > 0)
-    if (const cudaError_t error = launch_many_tokens(p, a.cache.type, tokens, scratch.sm, stream);
+    if (const cudaError_t error =
+            launch_many_tokens(p, a.cache.type, tokens, kHopperVectors, scratch.sm, stream);
         error != cudaSuccess || p.latent > 0)
       return error;
   const int chunks = divide_keys(a, tokens == p.num_rows, scratch, p);
   return launch_few_tokens(p, a.cache.type, chunks, stream);
 }
 
-bool takes(const Attention& a) {
+// The kernels for many tokens take the keys of a tile of tokens in order from the first that one of
+// them sees: the first of all, or with a window that of each token.
+cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratch,
+                                       cudaStream_t stream) {
+  if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
+  AttentionParams p = params_of(a);
+  p.few_tokens = 0;
+  return launch_many_tokens(p, a.cache.type, static_cast<int>(a.qkv.rows),
+                            p.window > 0 ? 1 : kHopperVectors, scratch.sm, stream);
+}
+
+bool takes_attention(const Attention& a) {
   constexpr int32_t kMaxHeadDim = 256;
   constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
   return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
          a.heads.dim % kHeadDimUnit == 0 &&
          a.heads.dim <= (a.heads.latent > 0 ? kMaxLatentDim : kMaxHeadDim);
-}
-
-}  // namespace
-
-template <>
-Row<Attention> row<Attention>() {
-  return {launch, cost_of<Attention, 8>, takes};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -116,7 +116,8 @@ __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, cons
   const int warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = threadIdx.x % kWarp;
   uint8_t* const matrix = ring.tiles + ring.stage * Memory::kMatrix;
   uint64_t* const full = ring.full + ring.stage;
-  const bool whole = maps.tile_blocks > 0 && range.sink == 0 && first + kKeys <= range.count;
+  const bool whole = maps.tile_blocks > 0 && range.sink == 0 && range.begin % p.block_tokens == 0 &&
+                     first + kKeys <= range.count;
   if (warp == 0) barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
   if (whole) {
     if (warp == 0) {
@@ -340,7 +341,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (!find_many(p, tile)) return;
   const int last_position = p.positions[tile.first_token + tile.tokens - 1];
   KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
-  if (range.sink == 0) {  // from the start of a block, so that tiles are whole blocks
+  // From the start of a block, so that tiles are whole blocks. A tile of one token begins where its
+  // window does: its sums must not depend on the blocks.
+  if (range.sink == 0 && p.tile_tokens > 1) {
     const int before = range.begin % p.block_tokens;
     range.begin -= before, range.count += before;
   }

@@ -306,16 +306,6 @@ cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-cudaError_t launch(const ExpertLinear& a, const Scratch&, cudaStream_t stream) {
-  with_weight(a.weight, [&](const auto& weight) {
-    if (a.x.dtype == DType::kF8E4M3)
-      enqueue_out<__nv_fp8_e4m3>(a, weight, stream);
-    else
-      enqueue_out<__nv_bfloat16>(a, weight, stream);
-  });
-  return cudaGetLastError();
-}
-
 cudaError_t launch(const HeadLinear& a, const Scratch&, cudaStream_t stream) {
   if (a.x.dtype == DType::kBF16)
     enqueue_heads_out<__nv_bfloat16>(a, stream);
@@ -335,16 +325,8 @@ cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-template <class Op>
-bool has_row_major_weight(const Op& a) {
+bool has_row_major_weight(const HeadLinear& a) {
   return a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered;
-}
-double expert_product_cost(const ExpertLinear& a) {
-  const auto pieces = static_cast<double>(a.out.rows * a.experts.cols);
-  const double elements = static_cast<double>(a.weight.n) * static_cast<double>(a.weight.k);
-  return seconds_for(a.weight.format.bits / 8.0 * elements *
-                     std::min(pieces, static_cast<double>(a.weight.experts))) +
-         2 * elements * pieces / kPlainFlops;
 }
 double head_product_cost(const HeadLinear& a) {
   const double elements = static_cast<double>(a.weight.n * a.weight.k * a.weight.experts);
@@ -359,17 +341,23 @@ double weighted_sum_cost(const WeightedSum& a) {
 
 }  // namespace
 
+cudaError_t launch_plain_experts(const ExpertLinear& a, const Scratch&, cudaStream_t stream) {
+  with_weight(a.weight, [&](const auto& weight) {
+    if (a.x.dtype == DType::kF8E4M3)
+      enqueue_out<__nv_fp8_e4m3>(a, weight, stream);
+    else
+      enqueue_out<__nv_bfloat16>(a, weight, stream);
+  });
+  return cudaGetLastError();
+}
+
 template <>
 Row<Route> row<Route>() {
   return {launch, route_cost};
 }
 template <>
-Row<ExpertLinear> row<ExpertLinear>() {
-  return {launch, expert_product_cost, has_row_major_weight<ExpertLinear>, "plain"};
-}
-template <>
 Row<HeadLinear> row<HeadLinear>() {
-  return {launch, head_product_cost, has_row_major_weight<HeadLinear>, "plain"};
+  return {launch, head_product_cost, has_row_major_weight, "plain"};
 }
 template <>
 Row<WeightedSum> row<WeightedSum>() {

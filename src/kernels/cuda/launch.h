@@ -32,8 +32,8 @@ struct Row {
   std::string_view name = "cuda";
 };
 
-// Specialised for every op but Linear, which has several kernels, in the source of its kernel; an
-// op without one has no launch.
+// Specialised for every op but Linear, ExpertLinear and Attention, which have several kernels, in
+// the source of its kernel; an op without one has no launch.
 template <class Op>
 Row<Op> row();
 
@@ -50,6 +50,8 @@ double cost_of(const Op& a) {
 
 // The product without a library.
 cudaError_t launch_plain(const Linear& args, const Scratch&, cudaStream_t stream);
+// The most rows for which a row's sums have one order.
+inline constexpr int64_t kMaxPlainFewRows = 8;
 
 // Whether x and weight are of one type, bf16 or f8e4m3, and their rows whole pieces of 16 bytes.
 inline bool is_in_pieces(const Linear& a) {
@@ -71,6 +73,21 @@ inline constexpr int64_t kSkinnyRows = 64;
 inline constexpr int64_t kMaxSkinnyParts = 65536;
 bool takes_skinny(const Linear& args, int sm);
 cudaError_t launch_skinny(const Linear& args, const Scratch& scratch, cudaStream_t stream);
+// In the form of kSkinnyRows rows whatever their number, so that a row's bits do not depend on it.
+cudaError_t launch_invariant_skinny(const Linear& args, const Scratch& scratch,
+                                    cudaStream_t stream);
+
+// The plain product with experts, and the one by Hopper's tensor cores (experts_hopper.cu): whether
+// there can be one for the weight and for these rows.
+cudaError_t launch_plain_experts(const ExpertLinear& args, const Scratch& scratch,
+                                 cudaStream_t stream);
+bool can_be_hopper_experts(const ExpertLinear& args);
+bool takes_hopper_experts(const ExpertLinear& args, const Scratch& scratch);
+cudaError_t launch_hopper_experts(const ExpertLinear& args, const Scratch& scratch,
+                                  cudaStream_t stream);
+// In one form whatever the number of rows.
+cudaError_t launch_invariant_experts(const ExpertLinear& args, const Scratch& scratch,
+                                     cudaStream_t stream);
 
 // A product of few rows with integers of 4 or 8 bits (integer.cu), and whether it can be one.
 bool takes_few_rows_of_integers(const Linear& args);
@@ -81,6 +98,13 @@ cudaError_t launch_order(const Linear& args, void* to, cudaStream_t stream);
 // Writes rows [row0, row0 + rows) of integers as bf16 to `to` [rows, k]; k is a multiple of 8.
 cudaError_t launch_unpack(const WeightView& weight, int64_t row0, int64_t rows, void* to,
                           cudaStream_t stream);
+
+// Attention by the cheapest forms of its kernels, and by one form for all rows, so that the bits of
+// a token's result depend on its own keys alone.
+bool takes_attention(const Attention& args);
+cudaError_t launch_attention(const Attention& args, const Scratch& scratch, cudaStream_t stream);
+cudaError_t launch_invariant_attention(const Attention& args, const Scratch& scratch,
+                                       cudaStream_t stream);
 
 // Whether rows can be read four neighbours at a time; `part`: columns from one part of a row to the
 // next.

@@ -10,7 +10,7 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kFewTokens = 8;
+constexpr int kFewTokens = kMaxPlainFewRows;
 constexpr int kTile = 64;   // tokens and outputs of a block
 constexpr int kDepth = 16;  // k of one stage
 constexpr int kPerThread = 4;

@@ -15,7 +15,8 @@ nereid::Status open(int index, std::unique_ptr<nereid::Device>* device) {
 
 extern "C" __attribute__((visibility("default"))) const nereid::kernels::DevicePlugin*
 nereid_device_plugin() {
-  static const nereid::kernels::DevicePlugin plugin = {NEREID_VERSION, nereid::num_cuda_devices,
-                                                       open, nereid::kernels::cuda::add_kernels};
+  static const nereid::kernels::DevicePlugin plugin = {nereid::kernels::kDevicePluginVersion,
+                                                       nereid::num_cuda_devices, open,
+                                                       nereid::kernels::cuda::add_kernels};
   return &plugin;
 }

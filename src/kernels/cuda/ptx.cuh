@@ -216,6 +216,16 @@ inline __device__ void multiply_64(float (&d)[32], uint64_t a, uint64_t b) {
       : NEREID_D16(d, 0), NEREID_D16(d, 16)
       : "l"(a), "l"(b));
 }
+inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
+      "%63}, %64, %65, 1, 1, 1, 0, 0;"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
+      : "l"(a), "l"(b));
+}
 
 // The same with a from registers, a thread's rows and columns as for multiply(). Without kAdd: d =
 // the product.
@@ -266,6 +276,16 @@ inline __device__ void multiply_64_f8(float (&d)[32], uint64_t a, uint64_t b) {
       "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
       "%27, %28, %29, %30, %31}, %32, %33, 1, 1, 1;"
       : NEREID_D16(d, 0), NEREID_D16(d, 16)
+      : "l"(a), "l"(b));
+}
+inline __device__ void multiply_64_f8(float (&d)[64], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, "
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
+      "%63}, %64, %65, 1, 1, 1;"
+      : NEREID_D16(d, 0), NEREID_D16(d, 16), NEREID_D16(d, 32), NEREID_D16(d, 48)
       : "l"(a), "l"(b));
 }
 

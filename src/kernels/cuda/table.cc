@@ -1,4 +1,6 @@
-// The CUDA rows: an op's kernel with its checks around it, and the kernels of Linear.
+// The CUDA rows: an op's kernel with its checks around it, and the kernels of ops that have
+// several. Those named "invariant" are for deterministic engines: the bits of a row do not depend
+// on the rows or chunks beside it.
 #include "kernels/cuda/table.h"
 
 #include <algorithm>
@@ -25,16 +27,19 @@ int64_t grid_rows(const Op& a) {
 }
 int64_t grid_rows(const Sample& a) { return a.problem.rows; }
 
+Scratch scratch_of(CudaStream& cuda) {
+  const DeviceInfo& device = cuda.device().info();
+  return {cuda.workspace(), kCudaWorkspaceBytes, cuda.unpacked(), cuda.counters(),
+          kCudaCounters,    device.num_units,    device.sm};
+}
+
 template <class Op>
 Status enqueue(const Op& args, Stream& stream,
                cudaError_t (*launch)(const Op&, const Scratch&, cudaStream_t)) {
-  const auto& cuda = static_cast<CudaStream&>(stream);
-  const DeviceInfo& device = stream.device().info();
-  const Scratch scratch = {cuda.workspace(), kCudaWorkspaceBytes, cuda.unpacked(), cuda.counters(),
-                           kCudaCounters,    device.num_units,    device.sm};
-  const cudaError_t error = launch(args, scratch, cuda.handle());
+  auto& cuda = static_cast<CudaStream&>(stream);
+  const cudaError_t error = launch(args, scratch_of(cuda), cuda.handle());
   if (error == cudaSuccess) return ok();
-  return annotate(cuda_status(error, "launch", device.index), Op::kName);
+  return annotate(cuda_status(error, "launch", stream.device().info().index), Op::kName);
 }
 
 template <class Op>
@@ -96,6 +101,24 @@ Status run_unpacked_product(const Linear& args, Stream& stream) {
   return ok();
 }
 
+// Calls f with pieces of the product of at most `most` rows.
+template <class F>
+Status for_each_part(const Linear& args, int64_t most, F f) {
+  for (int64_t row = 0; row < args.x.rows; row += most) {
+    Linear part = args;
+    const auto skip = [&](View& v) {
+      v.data =
+          static_cast<std::byte*>(v.data) + row * v.stride * static_cast<int64_t>(size_of(v.dtype));
+      v.rows = std::min(most, args.x.rows - row);
+    };
+    skip(part.x);
+    skip(part.out);
+    if (is_given(part.scales)) skip(part.scales);
+    RETURN_IF_ERROR(f(part));
+  }
+  return ok();
+}
+
 // Integers: few rows by our own kernels, which read the weight once for so many rows.
 Status run_integer_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
@@ -105,24 +128,26 @@ Status run_integer_product(const Linear& args, Stream& stream) {
   if (takes_few && args.x.rows <= kMaxGemvRows)
     return enqueue(args, stream, launch_few_rows_of_integers);
   if (args.x.rows <= kMaxGemvRows) return run_plain_product(args, stream);
-  for (int64_t row = 0; row < args.x.rows; row += kSkinnyRows) {
-    Linear part = args;
-    const int64_t rows = std::min(kSkinnyRows, args.x.rows - row);
-    const auto skip = [&](View& v) {
-      v.data =
-          static_cast<std::byte*>(v.data) + row * v.stride * static_cast<int64_t>(size_of(v.dtype));
-      v.rows = rows;
-    };
-    skip(part.x);
-    skip(part.out);
-    if (takes_skinny(part, stream.device().info().sm))
-      RETURN_IF_ERROR(enqueue(part, stream, launch_skinny));
-    else if (takes_few && args.x.rows <= kSkinnyRows)
-      RETURN_IF_ERROR(enqueue(part, stream, launch_few_rows_of_integers));
-    else
-      return run_unpacked_product(args, stream);
-  }
-  return ok();
+  Linear few = args;
+  few.x.rows = std::min(args.x.rows, kSkinnyRows);
+  if (takes_skinny(few, stream.device().info().sm))
+    return for_each_part(args, kSkinnyRows,
+                         [&](const Linear& part) { return enqueue(part, stream, launch_skinny); });
+  if (takes_few && args.x.rows <= kSkinnyRows)
+    return enqueue(args, stream, launch_few_rows_of_integers);
+  return run_unpacked_product(args, stream);
+}
+
+Status run_invariant_product(const Linear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  Linear few = args;
+  few.x.rows = std::min(args.x.rows, kSkinnyRows);
+  if (takes_skinny(few, stream.device().info().sm))
+    return for_each_part(args, kSkinnyRows, [&](const Linear& part) {
+      return enqueue(part, stream, launch_invariant_skinny);
+    });
+  return for_each_part(args, kMaxPlainFewRows,
+                       [&](const Linear& part) { return enqueue(part, stream, launch_plain); });
 }
 
 bool can_product(const Linear& a, const DeviceInfo&) {
@@ -152,6 +177,9 @@ double product_cost(const Linear& a, double flops_per_second) {
 double plain_product_cost(const Linear& a, const DeviceInfo&) {
   return 2 * product_cost(a, kPlainFlops);  // always behind the library
 }
+double invariant_product_cost(const Linear& a, const DeviceInfo&) {
+  return 4 * product_cost(a, kPlainFlops);  // for those who ask for it
+}
 double library_product_cost(const Linear& a, const DeviceInfo&) {
   return product_cost(a, kTensorFlops);
 }
@@ -164,12 +192,80 @@ Table<Linear> table<Linear>() {
   Table<Linear> rows = {
       {"hopper", kCuda, can_hopper_product, hopper_product_cost, run_hopper_product},
       {"integer", kCuda, can_integer_product, hopper_product_cost, run_integer_product},
-      {"plain", kCuda, can_product, plain_product_cost, run_plain_product}};
+      {"plain", kCuda, can_product, plain_product_cost, run_plain_product},
+      {"invariant", kCuda, can_product, invariant_product_cost, run_invariant_product}};
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())
     rows.push_back(
         {"cublaslt", kCuda, can_library_product, library_product_cost, run_library_product});
   return rows;
+}
+
+Status run_plain_experts(const ExpertLinear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  return enqueue(args, stream, launch_plain_experts);
+}
+Status run_hopper_experts(const ExpertLinear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  const bool takes = takes_hopper_experts(args, scratch_of(static_cast<CudaStream&>(stream)));
+  return enqueue(args, stream, takes ? launch_hopper_experts : launch_plain_experts);
+}
+Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  const bool takes = can_be_hopper_experts(args) &&
+                     takes_hopper_experts(args, scratch_of(static_cast<CudaStream&>(stream)));
+  return enqueue(args, stream, takes ? launch_invariant_experts : launch_plain_experts);
+}
+bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
+  return a.out.rows <= kMaxRows && a.weight.layout == WeightLayout::kRowMajor &&
+         !a.weight.format.ordered;
+}
+bool can_hopper_experts(const ExpertLinear& a, const DeviceInfo& d) {
+  return can_plain_experts(a, d) && d.sm == 90 && can_be_hopper_experts(a);
+}
+double expert_product_cost(const ExpertLinear& a, double flops_per_second) {
+  const auto pieces = static_cast<double>(a.out.rows * a.experts.cols);
+  const double elements = static_cast<double>(a.weight.n) * static_cast<double>(a.weight.k);
+  return seconds_for(a.weight.format.bits / 8.0 * elements *
+                     std::min(pieces, static_cast<double>(a.weight.experts))) +
+         2 * elements * pieces / flops_per_second;
+}
+double plain_experts_cost(const ExpertLinear& a, const DeviceInfo&) {
+  return 2 * expert_product_cost(a, kPlainFlops);
+}
+double invariant_experts_cost(const ExpertLinear& a, const DeviceInfo&) {
+  return 4 * expert_product_cost(a, kPlainFlops);  // for those who ask for it
+}
+double hopper_experts_cost(const ExpertLinear& a, const DeviceInfo&) {
+  return expert_product_cost(a, kTensorFlops / 2);
+}
+
+template <>
+Table<ExpertLinear> table<ExpertLinear>() {
+  return {{"hopper", kCuda, can_hopper_experts, hopper_experts_cost, run_hopper_experts},
+          {"plain", kCuda, can_plain_experts, plain_experts_cost, run_plain_experts},
+          {"invariant", kCuda, can_plain_experts, invariant_experts_cost, run_invariant_experts}};
+}
+
+template <>
+Table<Attention> table<Attention>() {
+  const auto can = [](const Attention& a, const DeviceInfo&) {
+    return grid_rows(a) <= kMaxRows && takes_attention(a);
+  };
+  const auto run = [](const Attention& args, Stream& stream) -> Status {
+    RETURN_IF_ERROR(validate(args));
+    return enqueue(args, stream, launch_attention);
+  };
+  const auto run_invariant = [](const Attention& args, Stream& stream) -> Status {
+    RETURN_IF_ERROR(validate(args));
+    return enqueue(args, stream, launch_invariant_attention);
+  };
+  const auto cost = [](const Attention& a, const DeviceInfo&) { return cost_of<Attention, 8>(a); };
+  const auto invariant_cost = [](const Attention& a, const DeviceInfo&) {
+    return 2 * cost_of<Attention, 8>(a);
+  };
+  return {{"cuda", kCuda, can, cost, run},
+          {"invariant", kCuda, can, invariant_cost, run_invariant}};
 }
 
 }  // namespace

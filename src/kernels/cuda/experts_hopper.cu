@@ -1,0 +1,409 @@
+// Products with the experts that rows picked, by Hopper's tensor cores. A piece is a row together
+// with one of the experts that it picked. One block lists the pieces of each expert; then every
+// multiprocessor takes tiles: outputs of an expert for up to kRows of its pieces. A group of warps
+// brings the weight's boxes with the copy engine and gathers the rows of x, the others multiply.
+// Tiles with the same outputs of an expert follow each other, so that the weight comes from memory
+// once. The order of a sum over k is fixed; with f8e4m3 its bits still depend on kRows.
+#include <algorithm>
+
+#include "kernels/cuda/boxes.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kListThreads = 1024;
+constexpr int kLines = kListThreads;  // experts, and one line for pieces without an expert
+constexpr int kProducers = 128;
+constexpr int kRowPieces = kDepthBytes / 16;        // of a row of x in a box
+constexpr int kTurnRows = kProducers / kRowPieces;  // gathered at once
+constexpr size_t kListBytes = (2 * kLines + 2) * sizeof(int32_t);
+
+template <int kRows>
+constexpr int kThreads = kGroups<kRows>* kGroupThreads + kProducers;
+
+// Pieces by line, and where those of each line begin.
+struct Lists {
+  int32_t* first_piece;  // [lines + 1]
+  int32_t* first_chunk;  // [lines + 1], of up to kRows pieces
+  int32_t* pieces;
+};
+
+struct Picks {
+  const int32_t* experts;
+  int64_t stride;
+  int num_experts, picked, num_pieces;
+
+  __device__ int line(int piece) const {
+    const int32_t e = experts[piece / picked * stride + piece % picked];
+    return e < 0 || e >= num_experts ? num_experts : e;
+  }
+};
+
+// The sum of this and the threads before it in the block.
+__device__ int running_sum(int x, int* partial) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int before = __shfl_up_sync(kAllLanes, x, step);
+    if (lane >= step) x += before;
+  }
+  if (lane == kWarp - 1) partial[warp] = x;
+  __syncthreads();
+  for (int w = 0; w < warp; ++w) x += partial[w];
+  __syncthreads();
+  return x;
+}
+
+// One block, a thread for each line.
+__global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, Lists lists) {
+  __shared__ int counts[kLines], partial[kListThreads / kWarp];
+  const int line = static_cast<int>(threadIdx.x);
+  counts[line] = 0;
+  __syncthreads();
+  wait_for_previous();
+  let_next_begin();
+  for (int piece = line; piece < p.num_pieces; piece += kListThreads)
+    atomicAdd(counts + p.line(piece), 1);
+  __syncthreads();
+  const int count = counts[line], chunks = (count + rows - 1) / rows;
+  const int end = running_sum(count, partial), chunk_end = running_sum(chunks, partial);
+  counts[line] = end - count;
+  if (line == 0) lists.first_piece[0] = lists.first_chunk[0] = 0;
+  if (line <= p.num_experts) {
+    lists.first_piece[line + 1] = end;
+    lists.first_chunk[line + 1] = chunk_end;
+  }
+  __syncthreads();
+  for (int piece = line; piece < p.num_pieces; piece += kListThreads)
+    lists.pieces[atomicAdd(counts + p.line(piece), 1)] = piece;
+}
+
+struct Params {
+  const uint8_t* x;
+  void* out;
+  const __nv_bfloat16* bias;  // or null
+  const float* scales;        // of outputs and of rows of x, for f8e4m3
+  const float* x_scales;
+  Lists lists;
+  BoxIntegers integers;
+  int64_t x_stride, x_piece;  // bytes
+  int64_t out_stride, x_scales_stride;
+  int n, k, boxes_k, tiles, num_experts, picked;
+};
+
+#if defined(NEREID_HOPPER)
+
+// Outputs of an expert for some of its pieces.
+struct Tile {
+  int expert, tile;  // tile: of kGroups * kPart outputs
+  int first, rows;   // in the list of pieces
+};
+
+struct Work {
+  int first_piece[kLines + 1], first_chunk[kLines + 1];
+
+  __device__ void load(const Params& p) {
+    for (int i = static_cast<int>(threadIdx.x); i <= p.num_experts + 1;
+         i += static_cast<int>(blockDim.x))
+      first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
+  }
+  // Calls f with each tile of this block.
+  template <int kRows, class F>
+  __device__ void for_each(const Params& p, F f) const {
+    const int num_tiles = first_chunk[p.num_experts + 1] * p.tiles;
+    for (int i = static_cast<int>(blockIdx.x); i < num_tiles; i += static_cast<int>(gridDim.x)) {
+      // The last expert whose chunks begin here or before.
+      int low = 0, high = p.num_experts;
+      while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (first_chunk[middle] <= i / p.tiles)
+          low = middle;
+        else
+          high = middle - 1;
+      }
+      const int own = i - first_chunk[low] * p.tiles;
+      const int chunks = first_chunk[low + 1] - first_chunk[low];
+      const int first = first_piece[low] + own % chunks * kRows;
+      f(Tile{low, own / chunks, first, min(kRows, first_piece[low + 1] - first)});
+    }
+  }
+};
+
+// Fills boxes and says so kLag boxes later, when the copies of rows have arrived.
+template <int kRows, class In>
+struct Gather {
+  static constexpr int kTurns = kRows / kTurnRows;
+  static constexpr int kLag = kStages<kRows, In> > 6 ? 4 : 2;
+  static constexpr int kXSize = kIsF8<In> ? 1 : 2;
+  Ring<kRows, In> ring, arrived;
+  int pending = 0;
+
+  __device__ void say_arrived() {
+    writes_are_ready();
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(arrived.full + arrived.stage);
+    arrived.step();
+    --pending;
+  }
+  __device__ void fill(const Params& p, const CUtensorMap* weights, const Tile& t, int box,
+                       const uint8_t* const (&rows)[kTurns]) {
+    constexpr int kBoxColumns = kIsInteger<In> ? kDepthBytes : kDepth<In>;  // integers: bytes
+    const int thread = static_cast<int>(threadIdx.x) % kProducers;
+    barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
+    if (thread == 0) {
+      barrier_expect(ring.full + ring.stage, kGroups<kRows> * kPartBytes);
+#pragma unroll
+      for (int g = 0; g < kGroups<kRows>; ++g)
+        copy_box(ring.weight(ring.stage) + g * kPartBytes, weights, box * kBoxColumns,
+                 t.expert * p.n + (t.tile * kGroups<kRows> + g) * kPart, ring.full + ring.stage);
+    }
+    const int piece = thread % kRowPieces;
+    const uint32_t to = shared_address(ring.x(ring.stage));
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (!rows[turn]) continue;  // a row that nobody reads
+      const int row = turn * kTurnRows + thread / kRowPieces;
+#pragma unroll
+      for (int i = 0; i < kXBoxes<In>; ++i) {
+        const int column = box * kDepth<In> + i * kXDepth<In> + piece * (16 / kXSize);
+        copy_16(to + (i * kRows + row) * kDepthBytes + (piece ^ row % 8) * 16,
+                rows[turn] + column * kXSize, column < p.k);
+      }
+    }
+    end_copies();
+    ring.step();
+    if (++pending > kLag) {
+      wait_for_copies<kLag>();
+      say_arrived();
+    }
+  }
+};
+
+template <int kRows, class In>
+__device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<kRows, In>& ring,
+                        const Work& work) {
+  using Rows = Gather<kRows, In>;
+  Rows gather = {ring, ring};
+  work.for_each<kRows>(p, [&](const Tile& t) {
+    if (t.expert == p.num_experts) return;
+    const uint8_t* rows[Rows::kTurns];
+#pragma unroll
+    for (int turn = 0; turn < Rows::kTurns; ++turn) {
+      const int row = turn * kTurnRows + static_cast<int>(threadIdx.x) % kProducers / kRowPieces;
+      const int piece = row < t.rows ? p.lists.pieces[t.first + row] : 0;
+      rows[turn] = row < t.rows ? p.x + piece / p.picked * p.x_stride + piece % p.picked * p.x_piece
+                                : nullptr;
+    }
+    for (int box = 0; box < p.boxes_k; ++box) gather.fill(p, weights, t, box, rows);
+  });
+  wait_for_copies<0>();
+  while (gather.pending > 0) gather.say_arrived();
+}
+
+template <int kRows, class In, class Out>
+__device__ void store_tile(const Params& p, const Tile& t, int group,
+                           const float (&sums)[kRows / 2]) {
+  const bool zero = t.expert == p.num_experts;
+  const int n = (t.tile * kGroups<kRows> + group) * kPart + part_output(0);
+  float bias[2] = {}, scale[2] = {1, 1};
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (zero || n + 8 * r >= p.n) continue;
+    const int64_t output = int64_t{t.expert} * p.n + n + 8 * r;
+    if (p.bias) bias[r] = load(p.bias + output);
+    if (kIsF8<In>) scale[r] = p.scales[output];
+  }
+#pragma unroll
+  for (int i = 0; i < kRows / 8; ++i)
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int row = x_row(i, c);
+      if (row >= t.rows) continue;
+      const int piece = p.lists.pieces[t.first + row], x = piece / p.picked;
+      Out* const out =
+          static_cast<Out*>(p.out) + x * p.out_stride + int64_t{piece % p.picked} * p.n;
+      const float x_scale = kIsF8<In> ? p.x_scales[x * p.x_scales_stride] : 1.0f;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float sum = sums[4 * i + 2 * r + c];
+        if (kIsF8<In>) sum *= scale[r] * x_scale;
+        if (n + 8 * r < p.n) store(out + n + 8 * r, zero ? 0.0f : sum + bias[r]);
+      }
+    }
+}
+
+template <int kRows, class In, class Out>
+__device__ void consume(const Params& p, Ring<kRows, In> ring, const Work& work) {
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  work.for_each<kRows>(p, [&](const Tile& t) {
+    float sums[kRows / 2] = {};
+    if (t.expert < p.num_experts) {
+      const int64_t first = int64_t{t.expert} * p.n;
+      add_boxes(p.integers, ring, group, first + (t.tile * kGroups<kRows> + group) * kPart,
+                first + p.n - 1, 0, p.boxes_k, sums);
+    }
+    store_tile<kRows, In, Out>(p, t, group, sums);
+  });
+}
+
+#endif  // NEREID_HOPPER
+
+template <int kRows, class In, class Out>
+__global__ void __launch_bounds__(kThreads<kRows>)
+    product_kernel(const __grid_constant__ CUtensorMap weights, Params p) {
+#if defined(NEREID_HOPPER)
+  extern __shared__ __align__(1024) uint8_t boxes[];
+  __shared__ uint64_t full[kStages<kRows, In>], empty[kStages<kRows, In>];
+  __shared__ Work work;
+  const Ring<kRows, In> ring = {boxes, full, empty};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages<kRows, In>; ++i) {
+      barrier_init(full + i, 1 + kProducers / kWarp);
+      barrier_init(empty + i, kGroups<kRows> * kGroupThreads / kWarp);
+    }
+    barriers_are_ready();
+  }
+  wait_for_previous();
+  let_next_begin();
+  work.load(p);
+  __syncthreads();
+  if (threadIdx.x < kGroups<kRows> * kGroupThreads)
+    consume<kRows, In, Out>(p, ring, work);
+  else
+    produce<kRows, In>(p, &weights, ring, work);
+#endif
+}
+
+template <int kRows, class In, class Out>
+cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t stream) {
+  CUtensorMap weights;
+  const int64_t row_bytes = a.weight.k * kBits<In> / 8;
+  if (const cudaError_t error =
+          describe_rows(kBits<In> == 16, a.weight.data, a.weight.experts * a.weight.n, row_bytes,
+                        row_bytes, kPart, weights);
+      error != cudaSuccess)
+    return error;
+  const auto picked = static_cast<int>(a.experts.cols);
+  const bool one_x = a.x.cols == a.weight.k;
+  constexpr int64_t kXSize = kIsF8<In> ? 1 : 2;
+  Params p = {};
+  p.x = static_cast<const uint8_t*>(a.x.data);
+  p.x_stride = a.x.stride * kXSize, p.x_piece = one_x ? 0 : a.weight.k * kXSize;
+  if constexpr (kIsInteger<In>) {
+    Linear ordered;
+    ordered.x = a.x, ordered.weight = a.weight;
+    if (!one_x) ordered.x.rows *= picked, ordered.x.cols = ordered.x.stride = a.weight.k;
+    if (const cudaError_t error = launch_order(ordered, scratch.unpacked, stream);
+        error != cudaSuccess)
+      return error;
+    p.x = static_cast<const uint8_t*>(scratch.unpacked);
+    p.x_stride = a.x.cols * kXSize;
+    p.integers = box_integers(a.weight);
+  }
+  p.out = a.out.data, p.out_stride = a.out.stride;
+  p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
+  p.scales = a.weight.scales;
+  p.x_scales = static_cast<const float*>(a.scales.data), p.x_scales_stride = a.scales.stride;
+  auto* const lists = static_cast<int32_t*>(scratch.workspace);
+  p.lists = {lists, lists + kLines + 1, lists + 2 * kLines + 2};
+  p.n = static_cast<int>(a.weight.n), p.k = static_cast<int>(a.weight.k);
+  p.boxes_k = (p.k + kDepth<In> - 1) / kDepth<In>;
+  constexpr int kTile = kGroups<kRows> * kPart;
+  p.tiles = (p.n + kTile - 1) / kTile;
+  p.num_experts = static_cast<int>(a.weight.experts), p.picked = picked;
+
+  const Picks picks = {static_cast<const int32_t*>(a.experts.data), a.experts.stride, p.num_experts,
+                       picked, static_cast<int>(a.out.rows) * picked};
+  if (const cudaError_t error = launch_overlapped(list_kernel, a.out.rows, 1, kListThreads, 0,
+                                                  stream, picks, kRows, p.lists);
+      error != cudaSuccess)
+    return error;
+  constexpr int kBytes = kStages<kRows, In> * kStageBytes<kRows, In>;
+  return launch_overlapped(product_kernel<kRows, In, Out>, a.out.rows,
+                           static_cast<unsigned>(scratch.num_units), kThreads<kRows>, kBytes,
+                           stream, weights, p);
+}
+
+// `rows`: pieces that an expert is expected to have.
+template <class In, class Out>
+cudaError_t enqueue_rows(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
+                         cudaStream_t stream) {
+  if (rows <= 12) return enqueue<16, In, Out>(a, scratch, stream);
+  if constexpr (!kIsInteger<In>)
+    if (rows > 80) return enqueue<128, In, Out>(a, scratch, stream);
+  return enqueue<64, In, Out>(a, scratch, stream);
+}
+
+template <class In>
+cudaError_t enqueue_out(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
+                        cudaStream_t stream) {
+  if (a.out.dtype == DType::kBF16) return enqueue_rows<In, __nv_bfloat16>(a, rows, scratch, stream);
+  return enqueue_rows<In, float>(a, rows, scratch, stream);
+}
+
+// Rows whose columns fit into Scratch::unpacked in the order in which integers are read.
+cudaError_t enqueue_integers(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
+                             cudaStream_t stream) {
+  constexpr int64_t kMaxGridY = 65535;
+  const int64_t pieces = a.x.cols / a.weight.k;
+  const int64_t most = std::min(kUnpackedBytes / (2 * a.x.cols), kMaxGridY / pieces);
+  for (int64_t row = 0; row < a.out.rows; row += most) {
+    ExpertLinear part = a;
+    const auto skip = [&](View& v) {
+      v.data =
+          static_cast<std::byte*>(v.data) + row * v.stride * static_cast<int64_t>(size_of(v.dtype));
+      v.rows = std::min(most, a.out.rows - row);
+    };
+    skip(part.x), skip(part.experts), skip(part.out);
+    const cudaError_t error = a.weight.format.bits == 4
+                                  ? enqueue_out<Integers<4>>(part, rows, scratch, stream)
+                                  : enqueue_out<Integers<8>>(part, rows, scratch, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t enqueue_in(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
+                       cudaStream_t stream) {
+  if (a.weight.format.scheme == Scheme::kInteger) return enqueue_integers(a, rows, scratch, stream);
+  if (a.x.dtype == DType::kF8E4M3) return enqueue_out<__nv_fp8_e4m3>(a, rows, scratch, stream);
+  return enqueue_out<__nv_bfloat16>(a, rows, scratch, stream);
+}
+
+}  // namespace
+
+bool takes_hopper_experts(const ExpertLinear& a, const Scratch& scratch) {
+  const bool one_x = a.x.cols == a.weight.k, fp8 = a.x.dtype == DType::kF8E4M3;
+  const bool integers = a.weight.format.scheme == Scheme::kInteger;
+  const int64_t pieces = a.out.rows * a.experts.cols, outputs = a.weight.experts * a.weight.n;
+  constexpr int64_t kMost = 1 << 30;  // tiles are counted in 32 bits
+  return scratch.sm == 90 && encode_tiled() != nullptr && is_aligned(a.x.data) &&
+         is_aligned(a.weight.data) && a.weight.experts < kLines && outputs < kMost &&
+         pieces * (a.weight.n / kPart + 1) < kMost &&
+         kListBytes + static_cast<size_t>(pieces) * sizeof(int32_t) <= scratch.workspace_bytes &&
+         a.x.stride % (fp8 ? 16 : 8) == 0 &&
+         (!integers || ((one_x || a.x.stride == a.x.cols) && 2 * a.x.cols <= kUnpackedBytes));
+}
+
+cudaError_t launch_hopper_experts(const ExpertLinear& a, const Scratch& scratch,
+                                  cudaStream_t stream) {
+  // As if rows picked evenly.
+  const int64_t rows = a.out.rows * a.experts.cols / std::max<int64_t>(a.weight.experts, 1);
+  return enqueue_in(a, rows, scratch, stream);
+}
+cudaError_t launch_invariant_experts(const ExpertLinear& a, const Scratch& scratch,
+                                     cudaStream_t stream) {
+  constexpr int64_t kRows = 64;
+  return enqueue_in(a, kRows, scratch, stream);
+}
+
+bool can_be_hopper_experts(const ExpertLinear& a) {
+  const int64_t k = a.weight.k;
+  if (a.weight.format.ordered || a.weight.layout != WeightLayout::kRowMajor) return false;
+  if (a.x.dtype == DType::kF8E4M3) return k % 16 == 0;
+  return a.weight.format.is_float() ? k % 8 == 0 : fits_boxes(a.weight.format, k);
+}
+
+}  // namespace nereid::kernels::cuda

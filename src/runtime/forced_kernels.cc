@@ -1,0 +1,62 @@
+#include "runtime/forced_kernels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+#include <tuple>
+
+namespace nereid::runtime {
+namespace {
+
+std::string_view op_of(std::string_view choice) { return choice.substr(0, choice.find(':')); }
+
+// A misspelt op would otherwise be ignored in silence.
+Status check_op(const std::string& choice) {
+  std::string known;
+  bool found = false;
+  const auto look_at = [&](std::string_view name) {
+    found |= name == op_of(choice) && name.size() + 1 < choice.size();
+    known += known.empty() ? "" : ", ";
+    known += name;
+  };
+  [&]<class... Ops>(std::type_identity<std::tuple<Ops...>>) {
+    (look_at(Ops::kName), ...);
+  }(std::type_identity<kernels::AllOps>{});
+  if (found) return ok();
+  return invalid_argument("forced_kernels: '{}' is not 'op:kernel' with op one of {}", choice,
+                          known);
+}
+
+std::vector<std::string> invariant_kernels(const kernels::Registry& registry,
+                                           const DeviceInfo& device) {
+  std::vector<std::string> choices;
+  const auto look_at = [&]<class Op>(const kernels::Table<Op>& table) {
+    if (std::ranges::any_of(table, [&](const kernels::Kernel<Op>& kernel) {
+          return kernel.device == device.kind && kernel.name == kInvariantKernel;
+        }))
+      choices.push_back(fmt::format("{}:{}", Op::kName, kInvariantKernel));
+  };
+  std::apply([&](const auto&... tables) { (look_at(tables), ...); }, registry.tables);
+  return choices;
+}
+
+}  // namespace
+
+StatusOr<std::vector<std::string>> forced_kernels_of(const ExecutorConfig& config,
+                                                     const kernels::Registry& registry,
+                                                     const DeviceInfo& device) {
+  std::vector<std::string> forced = config.forced_kernels;
+  for (const std::string& choice : forced) RETURN_IF_ERROR(check_op(choice));
+  if (!config.deterministic) return forced;
+  for (const std::string& invariant : invariant_kernels(registry, device)) {
+    for (const std::string& choice : config.forced_kernels)
+      if (op_of(choice) == op_of(invariant) && choice != invariant)
+        return invalid_argument("deterministic: forced_kernels has '{}', allowed is '{}'", choice,
+                                invariant);
+    forced.push_back(invariant);
+  }
+  return forced;
+}
+
+}  // namespace nereid::runtime
