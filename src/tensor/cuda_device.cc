@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "tensor/cpu_probe.h"
 #include "tensor/cuda_check.h"
+#include "tensor/cuda_range.h"
 #include "tensor/thread_pool.h"
 
 namespace nereid {
@@ -258,6 +259,7 @@ CudaStream::~CudaStream() {
 StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&)> work,
                                                     std::unique_ptr<Event> used) {
   RETURN_IF_ERROR(device_.failure());
+  const CudaRange range("submit");
   const int index = device_.info().index;
   Status status = cuda_status(cudaSetDevice(index), "cudaSetDevice", index);
   if (status.ok()) status = work(*this);
@@ -316,6 +318,7 @@ Status CudaStream::fill(void* dst, int byte, size_t bytes) {
 
 StatusOr<std::unique_ptr<Recording>> CudaStream::record(
     const std::function<Status(Stream&)>& work) {
+  const CudaRange range("record");
   const int index = device_.info().index;
   RETURN_IF_CUDA_ERROR(index, cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   const Status issued = work(*this);
@@ -332,6 +335,7 @@ StatusOr<std::unique_ptr<Recording>> CudaStream::record(
 }
 
 Status CudaStream::replay(const Recording& recording) {
+  const CudaRange range("replay");
   RETURN_IF_CUDA_ERROR(
       device_.info().index,
       cudaGraphLaunch(static_cast<const CudaRecording&>(recording).graph(), stream_));

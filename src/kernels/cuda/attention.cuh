@@ -223,13 +223,13 @@ struct Lines {
 };
 
 // Rotates the tile's query vectors, scales them so that powers of 2 give the softmax, and writes
-// them as bf16 lines to `high`; with kExact, what bf16 leaves out to `low`. Columns past the head's
-// and vectors past the tile's are zero.
-template <int kDim, bool kExact>
-__device__ void load_queries(const AttentionParams& p, const QueryTile& tile, int lines,
-                             uint8_t* high, uint8_t* low) {
+// them, times `by`, as bf16 lines to `high`; with kExact, what bf16 leaves out to `low`. Columns
+// past the head's and vectors past the tile's are zero. place_of_column(c): where column c goes.
+template <int kDim, bool kExact, class PlaceOf>
+__device__ void load_queries(const AttentionParams& p, const QueryTile& tile, int lines, float by,
+                             uint8_t* high, uint8_t* low, PlaceOf place_of_column) {
   constexpr int kHalf = kDim / 2, kPitch = Lines<kDim>::kPitch;
-  const float factor = p.scale * kLog2E;
+  const float factor = p.scale * kLog2E * by;
   const int half = p.head_dim / 2, vectors = tile.vectors();
 #pragma unroll 2
   for (int i = threadIdx.x; i < vectors * kHalf; i += kAttentionThreads) {
@@ -244,6 +244,7 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
       pair.x *= factor, pair.y *= factor;
       at = columns(p, c);
     }
+    at = {place_of_column(at.x), place_of_column(at.y)};
     auto* line = reinterpret_cast<__nv_bfloat16*>(high + m * kPitch);
     const __nv_bfloat16 x = __float2bfloat16_rn(pair.x), y = __float2bfloat16_rn(pair.y);
     line[at.x] = x;
@@ -259,6 +260,12 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
     reinterpret_cast<uint4*>(high)[i] = uint4{};
     if constexpr (kExact) reinterpret_cast<uint4*>(low)[i] = uint4{};
   }
+}
+
+template <int kDim, bool kExact>
+__device__ void load_queries(const AttentionParams& p, const QueryTile& tile, int lines,
+                             uint8_t* high, uint8_t* low) {
+  load_queries<kDim, kExact>(p, tile, lines, 1, high, low, [](int c) { return c; });
 }
 
 // Fetches one line of a cache, of which this is the `part`-th thread of `parts`: bf16 to where it

@@ -3,6 +3,8 @@
 // warps take 16 keys in turn; their states, then those of the pieces (by the block that ends last)
 // are merged in order. Queries and weights go to the tensor cores as sums of two bf16, which loses
 // next to nothing and costs no time: this is bound by reading keys and values.
+#include <type_traits>
+
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -12,13 +14,27 @@ namespace {
 
 constexpr int kKeys = 16;  // of a warp at a time
 
-// One warp's shared memory: the lines of its keys and of their values; with a narrow cache these
-// are as they were fetched, and one more place has the ones in use as bf16.
+// Cells of f8e4m3 become bf16 in the registers of products; others that are not bf16 do in shared
+// memory.
+template <class Cache>
+constexpr bool kInRegisters = std::is_same_v<Cache, Fp8Cache>;
+template <class Cache>
+constexpr bool kIsWidened = Cache::kHasScales && !kInRegisters<Cache>;
+// What queries and weights are multiplied with, and sums then, where cells are 2^-120 of their
+// numbers: all stay far from the ends of f32.
+template <class Cache>
+constexpr float kBy = kInRegisters<Cache> ? 0x1p60f : 1.0f;
+static_assert(0x1p60f * 0x1p60f == Fp8Cache::kBitsFactor);
+
+// One warp's shared memory: the lines of its keys and of their values; those that are widened are
+// as they were fetched, and one more place has the ones in use as bf16.
 template <class Cache, int kDim>
 struct WarpMemory {
-  static constexpr int kLine = Cache::kHasScales ? kDim : Lines<kDim>::kPitch;
+  static constexpr int kLine = kInRegisters<Cache> ? kDim + 16
+                               : kIsWidened<Cache> ? kDim
+                                                   : Lines<kDim>::kPitch;
   static constexpr int kBytes =
-      2 * kKeys * kLine + (Cache::kHasScales ? Lines<kDim>::bytes(kKeys) : 0);
+      2 * kKeys * kLine + (kIsWidened<Cache> ? Lines<kDim>::bytes(kKeys) : 0);
 };
 template <class Cache, int kDim>
 constexpr int shared_bytes() {
@@ -53,8 +69,8 @@ __device__ Found find(const AttentionParams& p, const QueryTile& tile, const Key
   Found found;
   found.place = place_of(p, tile.row, range.position(min(key, end - 1)), tile.kv_head);
   if (Cache::kHasScales && key < end) {
-    found.key_scale = p.k_scales[found.place.scale];
-    found.value_scale = p.v_scales[found.place.scale];
+    found.key_scale = p.k_scales[found.place.scale] * kBy<Cache>;
+    found.value_scale = p.v_scales[found.place.scale] * kBy<Cache>;
   }
   return found;
 }
@@ -64,12 +80,14 @@ __device__ Found find(const AttentionParams& p, const QueryTile& tile, const Key
 template <class Cache, int kDim>
 __device__ void fetch(const AttentionParams& p, const void* cache, const Place& place, int count,
                       uint8_t* lines) {
+  constexpr int kPieces = kDim * static_cast<int>(sizeof(typename Cache::Cell)) / 16;
+  constexpr int kParts = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : 16;  // threads of a line
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
-  for (int i = 0; i < kKeys; i += 2) {
-    const int line = i + lane / 16;
+  for (int i = 0; i < kKeys; i += kWarp / kParts) {
+    const int line = i + lane / kParts;
     const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), line);
-    fetch_line<Cache, kDim>(p, cache, at, line < count, lane % 16, 16,
+    fetch_line<Cache, kDim>(p, cache, at, line < count, lane % kParts, kParts,
                             lines + line * WarpMemory<Cache, kDim>::kLine);
   }
 }
@@ -77,7 +95,7 @@ __device__ void fetch(const AttentionParams& p, const void* cache, const Place& 
 // The lines as bf16.
 template <class Cache, int kDim>
 __device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
-  if constexpr (Cache::kHasScales) {
+  if constexpr (kIsWidened<Cache>) {
     for (int i = threadIdx.x % kWarp; i < kKeys * kDim / 8; i += kWarp)
       widen_8<Cache>(lines + i / (kDim / 8) * kDim, wide + i / (kDim / 8) * Lines<kDim>::kPitch,
                      i % (kDim / 8));
@@ -85,6 +103,91 @@ __device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
     return wide;
   }
   return lines;
+}
+
+// Where column c of a query goes, so that a thread's eight cells of 32 columns are what it needs
+// for two products: a word for each, even and odd cells.
+__device__ int place_of_f8(int c) {
+  return c / 32 * 32 + c % 8 / 4 * 16 + c % 2 * 8 + c % 32 / 8 * 2 + c % 4 / 2;
+}
+
+// score() of attention.cuh, exact, with keys of f8e4m3 and queries in the order of place_of_f8().
+template <int kDim>
+__device__ void score_f8(const uint8_t* high, const uint8_t* low, const uint8_t* keys,
+                         float (&scores)[2][4]) {
+  constexpr int kPitch = Lines<kDim>::kPitch, kLine = WarpMemory<Fp8Cache, kDim>::kLine;
+  const int lane = threadIdx.x % kWarp;
+  float lower[2][4] = {};
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) scores[s][r] = 0;
+  const int query_offset = lane % 16 * kPitch + lane / 16 * 16;
+  const uint32_t high_at = shared_address(high) + query_offset;
+  const uint32_t low_at = shared_address(low) + query_offset;
+  const uint8_t* const key = keys + lane / 4 * kLine + lane % 4 * 8;
+#pragma unroll
+  for (int k = 0; k < kDim / 32; ++k) {
+    uint2 words[2];
+#pragma unroll
+    for (int s = 0; s < 2; ++s)
+      words[s] = *reinterpret_cast<const uint2*>(key + 8 * s * kLine + 32 * k);
+#pragma unroll
+    for (int w = 0; w < 2; ++w) {
+      uint32_t q[4], rest[4];
+      load_matrices(q, high_at + 64 * k + 32 * w);
+      load_matrices(rest, low_at + 64 * k + 32 * w);
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        const uint32_t word = w == 0 ? words[s].x : words[s].y;
+        const uint32_t even = Fp8Cache::even_bits(word), odd = Fp8Cache::odd_bits(word);
+        multiply(scores[s], q, even, odd);
+        multiply(lower[s], rest, even, odd);
+      }
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < 2; ++s)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) scores[s][r] += lower[s][r];
+}
+
+// add_values() of attention.cuh, exact, with values of f8e4m3, and columns as column_of() says.
+template <int kDim>
+__device__ void add_values_f8(const float (&weights)[2][4], const uint8_t* values,
+                              float (&value)[kDim / 8][4]) {
+  constexpr int kLine = WarpMemory<Fp8Cache, kDim>::kLine;
+  const int lane = threadIdx.x % kWarp;
+  const uint32_t at = shared_address(values) + lane % 16 * kLine + lane / 16 * 16;
+  uint32_t a[4], rest[4];
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const float x = weights[r / 2][2 * (r % 2)], y = weights[r / 2][2 * (r % 2) + 1];
+    a[r] = pack(x, y);
+    const float2 kept = unpack(a[r]);
+    rest[r] = pack(x - kept.x, y - kept.y);
+  }
+#pragma unroll
+  for (int i = 0; i < kDim / 32; ++i) {
+    uint32_t b[4];  // words of two columns of two keys
+    load_transposed(b, at + 32 * i);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const uint32_t even[2] = {Fp8Cache::even_bits(b[2 * h]), Fp8Cache::even_bits(b[2 * h + 1])};
+      const uint32_t odd[2] = {Fp8Cache::odd_bits(b[2 * h]), Fp8Cache::odd_bits(b[2 * h + 1])};
+      multiply(value[4 * i + 2 * h], a, even[0], even[1]);
+      multiply(value[4 * i + 2 * h + 1], a, odd[0], odd[1]);
+      multiply(value[4 * i + 2 * h], rest, even[0], even[1]);
+      multiply(value[4 * i + 2 * h + 1], rest, odd[0], odd[1]);
+    }
+  }
+}
+
+// The column of the head that register r of value[j] is.
+template <class Cache>
+__device__ int column_of(int j, int r) {
+  const int n = 2 * (static_cast<int>(threadIdx.x) % 4) + r % 2;
+  return kInRegisters<Cache> ? j / 2 * 16 + 2 * n + j % 2 : 8 * j + n;
 }
 
 // Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; lane i has that of key
@@ -118,8 +221,11 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
     float scores[1][2][4];
     wait_for_copies<1>();
     __syncwarp();
-    score<1, 1, kDim, true>(queries, queries + Lines<kDim>::bytes(kFewVectors),
-                            widen<Cache, kDim>(keys, wide), scores);
+    const uint8_t* const low = queries + Lines<kDim>::bytes(kFewVectors);
+    if constexpr (kInRegisters<Cache>)
+      score_f8<kDim>(queries, low, keys, scores[0]);
+    else
+      score<1, 1, kDim, true>(queries, low, widen<Cache, kDim>(keys, wide), scores);
     __syncwarp();
     Found next_found;
     if (next < end) {
@@ -134,7 +240,10 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
     multiply_scales<Cache>(found.value_scale, scores[0]);
     wait_for_copies<1>();
     __syncwarp();
-    add_values<1, 1, kDim, true>(scores, widen<Cache, kDim>(values, wide), state.value);
+    if constexpr (kInRegisters<Cache>)
+      add_values_f8<kDim>(scores[0], values, state.value[0]);
+    else
+      add_values<1, 1, kDim, true>(scores, widen<Cache, kDim>(values, wide), state.value);
     __syncwarp();
     if (next < end) fetch<Cache, kDim>(p, p.v_cache, next_found.place, end - next, values);
     end_copies();
@@ -144,7 +253,7 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
 }
 
 // Merges the warps' states: values [kFewVectors][kDim] relative to 2^largest, in shared memory.
-template <int kDim>
+template <class Cache, int kDim>
 __device__ void merge_warps(const QueryTile& tile, WarpState<1, kDim>& state, float* values,
                             float (*largest)[kFewVectors], float (*sums)[kFewVectors]) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -161,8 +270,8 @@ __device__ void merge_warps(const QueryTile& tile, WarpState<1, kDim>& state, fl
   for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
     for (int r = 0; r < 4; ++r)
-      values[(warp * kFewVectors + lane / 4 + 8 * (r / 2)) * kDim + 8 * i + 2 * (lane % 4) +
-             r % 2] = state.value[0][i][r];
+      values[(warp * kFewVectors + lane / 4 + 8 * (r / 2)) * kDim + column_of<Cache>(i, r)] =
+          state.value[0][i][r] * kBy<Cache>;
   __syncthreads();
   for (int i = threadIdx.x; i < tile.vectors() * kDim; i += kAttentionThreads) {
     const int m = i / kDim;
@@ -258,7 +367,8 @@ __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int
 }
 
 template <class Cache, int kDim>
-__global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(AttentionParams p) {
+__global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
+    few_tokens_kernel(AttentionParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
   __shared__ float largest[kAttentionWarps][kFewVectors], sums[kAttentionWarps][kFewVectors];
   __shared__ float most[kAttentionWarps];
@@ -299,8 +409,9 @@ __global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(Attention
     fetch<Cache, kDim>(p, p.v_cache, found.place, end - key,
                        mine + kKeys * WarpMemory<Cache, kDim>::kLine);
   end_copies();
-  load_queries<kDim, true>(p, tile, kFewVectors, queries,
-                           queries + Lines<kDim>::bytes(kFewVectors));
+  load_queries<kDim, true>(p, tile, kFewVectors, kBy<Cache>, queries,
+                           queries + Lines<kDim>::bytes(kFewVectors),
+                           [](int c) { return kInRegisters<Cache> ? place_of_f8(c) : c; });
   QueryLimits limits[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -313,7 +424,7 @@ __global__ void __launch_bounds__(kAttentionThreads) few_tokens_kernel(Attention
   __syncthreads();
   attend_keys<Cache, kDim>(p, tile, range, queries, limits, found, key, end, mine, state);
   auto* const values = reinterpret_cast<float*>(tiles);
-  merge_warps<kDim>(tile, state, values, largest, sums);
+  merge_warps<Cache, kDim>(tile, state, values, largest, sums);
   if (num_parts > 1) {
     const int64_t group = static_cast<int64_t>(tile.row) * gridDim.y + blockIdx.y;
     if (leave_part<kDim>(p, tile, num_parts, group, values, largest[0], sums[0], &arrived))

@@ -54,6 +54,14 @@ struct Fp8Cache {
     pair = __hmul2(pair, __nv_bfloat162(__nv_bfloat16_raw{0x7b80}, __nv_bfloat16_raw{0x7b80}));
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
+  // Cells 0 and 2, and 1 and 3, of a word as bf16, 2^-120 of the numbers: the bits alone.
+  static constexpr float kBitsFactor = 0x1p120f;
+  static __device__ uint32_t even_bits(uint32_t word) {
+    return (word << 8 & 0x80008000u) | (word << 4 & 0x07f007f0u);
+  }
+  static __device__ uint32_t odd_bits(uint32_t word) {
+    return (word & 0x80008000u) | (word >> 4 & 0x07f007f0u);
+  }
   // Eight cells, 8-byte aligned, to bf16.
   static __device__ uint4 widen8(const Cell* p) {
     const uint2 word = *reinterpret_cast<const uint2*>(p);
