@@ -1,6 +1,7 @@
-// Runs a libFuzzer entry point without libFuzzer: mutates the files of a seed folder (or nothing) a
-// fixed number of times. Every input is a pure function of (seed, iteration), so a failure repeats.
-// usage: x_fuzz [ITERATIONS [SEED_FILE...]]
+// Runs a libFuzzer entry point without libFuzzer: mutates the seed files a fixed number of times.
+// Every input is a pure function of (seeds, iteration), so a failure repeats. Without a seed there
+// is nothing to mutate: inputs of a few bytes would reach no parser.
+// usage: x_fuzz ITERATIONS SEED_FILE...
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -53,7 +54,11 @@ void mutate(std::string& input, const std::vector<std::string>& seeds, uint64_t 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const uint64_t iterations = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 10000;
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: %s ITERATIONS SEED_FILE...\n", argv[0]);
+    return 2;
+  }
+  const uint64_t iterations = std::strtoull(argv[1], nullptr, 10);
   std::vector<std::string> seeds;
   for (int i = 2; i < argc; ++i) {
     auto bytes = nereid::read_file(argv[i]);
@@ -63,15 +68,18 @@ int main(int argc, char** argv) {
     }
     seeds.push_back(*std::move(bytes));
   }
-  if (seeds.empty()) seeds.emplace_back();
   for (const std::string& seed : seeds)
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(seed.data()), seed.size());
+  uint64_t num_bytes = 0;
   for (uint64_t i = 0; i < iterations; ++i) {
     const auto r = philox(i, 0);
     std::string input = seeds[r[0] % seeds.size()];
     for (uint64_t round = 0; round <= r[1] % 8; ++round) mutate(input, seeds, i, round + 1);
+    num_bytes += input.size();
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
   }
-  std::printf("fuzz: %llu inputs, no finding\n", static_cast<unsigned long long>(iterations));
+  std::printf("fuzz: %llu inputs of %zu seeds, %llu bytes, no finding\n",
+              static_cast<unsigned long long>(iterations), seeds.size(),
+              static_cast<unsigned long long>(num_bytes));
   return 0;
 }

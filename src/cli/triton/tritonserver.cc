@@ -69,6 +69,14 @@ std::string make_core_options(const TritonOptions& options, CoreOptions& out) {
   return text.empty() ? "" : "--cache-config: " + text;
 }
 
+// In the stock server's words: "Unavailable - Socket '0.0.0.0:8000' already in use".
+std::string start_failure(const Status& status) {
+  const char* code = absl::IsUnavailable(status)       ? "Unavailable"
+                     : absl::IsInvalidArgument(status) ? "Invalid argument"
+                                                       : "Internal";
+  return fmt::format("{} - {}", code, message(status));
+}
+
 // The running server, stopped in order within one budget of time.
 class TritonProcess {
  public:
@@ -102,7 +110,12 @@ class TritonProcess {
     if (!options.allow_metrics) http.metrics_port = -1;
     auto server = front::HttpServer::start(core_, http);
     if (!server.ok()) {
-      log_error("failed to start HTTP service: {}", message(server.status()));
+      // The metrics port has a listener of its own.
+      const std::string metrics = fmt::format("'{}:{}'", http.metrics_host, http.metrics_port);
+      const bool is_metrics = http.metrics_port != http.http_port &&
+                              message(server.status()).find(metrics) != std::string_view::npos;
+      log_error("failed to start {} service: {}", is_metrics ? "Metrics" : "HTTP",
+                start_failure(server.status()));
       return false;
     }
     http_ = *std::move(server);
@@ -140,7 +153,7 @@ class TritonProcess {
     grpc.api_keys = api_keys_;
     auto server = front::GrpcServer::start(core_, grpc);
     if (!server.ok()) {
-      log_error("failed to start GRPC service: {}", message(server.status()));
+      log_error("failed to start GRPC service: {}", start_failure(server.status()));
       return false;
     }
     grpc_ = *std::move(server);

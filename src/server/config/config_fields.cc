@@ -166,7 +166,11 @@ Status fill_batching(const Parsed& p, ModelConfig& out) {
         "Only one priority level is allowed when 'preserve_ordering' is true for {}{}", out.name,
         where);
   }
+  if (b.priority_levels == 0 && m.priority_queue_policy_size() > 0) {
+    log_warn("{}: priority_queue_policy has no effect without priority_levels{}", out.name, where);
+  }
   for (const auto& [level, policy] : m.priority_queue_policy()) {
+    if (b.priority_levels == 0) break;  // as the stock server takes it
     if (level == 0 || level > b.priority_levels) {
       return invalid_argument(
           "priority queue policy must have priority level in range [1, {}] for "

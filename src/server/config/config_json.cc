@@ -2,6 +2,8 @@
 #include "server/config/config_json.h"
 
 #include <charconv>
+#include <string>
+#include <system_error>
 
 #include "base/json.h"
 
@@ -14,6 +16,14 @@ bool is_number_key(std::string_view key) {
          key.ends_with("_microseconds");
 }
 
+// Whether all of `text` is a number that `number` can hold.
+template <typename T>
+bool read_all(const std::string& text, T& number) {
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  return at == end && error == std::errc();
+}
+
 void to_number(json::value& value) {
   if (value.is_array()) {
     for (auto& item : value.as_array()) to_number(item);
@@ -21,10 +31,9 @@ void to_number(json::value& value) {
   }
   if (!value.is_string()) return;
   const std::string text(value.as_string());
-  const char* end = text.data() + text.size();
-  if (int64_t i = 0; std::from_chars(text.data(), end, i).ptr == end) {
+  if (int64_t i = 0; read_all(text, i)) {
     value = i;
-  } else if (uint64_t u = 0; std::from_chars(text.data(), end, u).ptr == end) {
+  } else if (uint64_t u = 0; read_all(text, u)) {
     value = u;
   }
 }

@@ -42,6 +42,12 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
     std::sort(step.wanted.begin(), step.wanted.end(), by_name);
     plan_.steps.push_back(std::move(step));
   }
+  if (decoupled_ && config().response_cache) {
+    return invalid_argument(
+        "Response Cache does not currently support ensemble {} with a decoupled step. Please "
+        "disable the response cache.",
+        config().name);
+  }
   for (const auto& output : config().outputs) plan_.outputs.push_back(tensor(output.name));
   // The steps decide, and clients read it from the configuration.
   ModelConfig shown = config();

@@ -173,7 +173,9 @@ TEST(Ensemble, CancelReachesTheSteps) {
 
 TEST(Ensemble, BadOnesAreNamed) {
   const auto error = [](const std::string& ensemble) {
-    return TestServer({{"i", test_model("identity")}, {"e", ensemble}}).started().text;
+    return TestServer({{"i", test_model("identity")}, {"d", test_model("repeat")}, {"e", ensemble}})
+        .started()
+        .text;
   };
   EXPECT_THAT(error(chain("i", "missing")),
               HasSubstr("ensemble e contains models that are not available or ambiguous: missing"));
@@ -185,6 +187,9 @@ TEST(Ensemble, BadOnesAreNamed) {
   EXPECT_THAT(error(text), HasSubstr("inconsistent data type: TYPE_FP32 is inferred from model e"));
   EXPECT_THAT(error(chain("i", "e")),
               HasSubstr("circular dependency between ensembles: e -> ... -> e -> e"));
+  EXPECT_EQ(error(chain("i", "d")), "");
+  EXPECT_THAT(error(chain("i", "d") + "response_cache { enable: true }"),
+              HasSubstr("Response Cache does not currently support ensemble e with a decoupled"));
 }
 
 // The source counts how far it is ahead of the sink when it sends.

@@ -102,6 +102,12 @@ TEST(ModelConfig, ValuesAreChecked) {
       HasSubstr("preferred size must be <= max batch size"));
   EXPECT_THAT(error("backend: \"x\" dynamic_batching { priority_levels: 2 }"),
               HasSubstr("default priority level must be in range [1, 2]"));
+  const std::string policy = "priority_queue_policy { key: 3 value { max_queue_size: 1 } } }";
+  EXPECT_EQ(error("backend: \"x\" dynamic_batching { " + policy), "") << "no levels, a warning";
+  EXPECT_THAT(error("backend: \"x\" dynamic_batching { priority_levels: 2 "
+                    "default_priority_level: 1 " +
+                    policy),
+              HasSubstr("must have priority level in range [1, 2]"));
   EXPECT_THAT(error("backend: \"x\" dynamic_batching { priority_levels: 2 "
                     "default_priority_level: 1 preserve_ordering: true }"),
               HasSubstr("Only one priority level is allowed"));
@@ -173,13 +179,15 @@ TEST(ModelConfig, JsonHasNumbersWhereClientsExpectThem) {
   const auto config = parse_model_config(
       "backend: \"x\" max_batch_size: 4 version_policy { specific { versions: [ 1, 3 ] } }\n"
       "input { name: \"a\" data_type: TYPE_INT32 dims: [ 2, -1 ] }\n"
-      "dynamic_batching { default_queue_policy { default_timeout_microseconds: 5 } }\n"
+      "dynamic_batching { priority_levels: 18446744073709551615 default_priority_level: 1\n"
+      "default_queue_policy { default_timeout_microseconds: 5 } }\n"
       "parameters { key: \"dims\" value { string_value: \"7\" } }",
       "m/config.pbtxt", "m");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->json, HasSubstr(R"("dims":[2,-1])"));
   EXPECT_THAT(config->json, HasSubstr(R"("versions":[1,3])"));
   EXPECT_THAT(config->json, HasSubstr(R"("default_timeout_microseconds":5)"));
+  EXPECT_THAT(config->json, HasSubstr(R"("priority_levels":18446744073709551615)"));
   EXPECT_THAT(config->json, HasSubstr(R"("dims":{"string_value":"7"})"));
   EXPECT_THAT(config->json, HasSubstr(R"("preferred_batch_size":[4])"));
 }
