@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "tensor/thread_pool.h"
+#include "quant/column_products.h"
 #include "tensor/view.h"
 
 namespace nereid::quant {
@@ -19,7 +19,7 @@ class InputStatistics {
 
   // Adds rows [rows, k] in host memory, bf16. InvalidArgument: other columns or type, or a number
   // that is not finite.
-  Status add(const View& rows, ThreadPool& pool);
+  Status add(const View& rows, ColumnProducts& products);
 
   int64_t k() const { return k_; }
   int64_t num_rows() const { return num_rows_; }
@@ -32,8 +32,7 @@ class InputStatistics {
   const int64_t k_;
   int64_t num_rows_ = 0;
   std::vector<double> magnitudes_;
-  std::vector<float> products_;  // [k, k]; row i from column i on
-  std::vector<float> rows_;      // of one call, f32
+  std::vector<float> products_;  // [k, k]
 };
 
 }  // namespace nereid::quant

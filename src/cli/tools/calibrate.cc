@@ -52,6 +52,7 @@ StatusOr<std::unique_ptr<Calibration>> Calibration::open(const std::filesystem::
   std::unique_ptr<Calibration> out(new Calibration());
   ASSIGN_OR_RETURN(out->sequences_,
                    read_sequences(model_dir, text, file.plan().model.max_positions));
+  ASSIGN_OR_RETURN(out->products_, quant::ColumnProducts::create(device.registry, *device.device));
   exec::RunnerLimits limits;
   limits.max_rows = 1;
   limits.block_tokens = kBlockTokens;
@@ -79,14 +80,13 @@ Status Calibration::run(std::span<const int32_t> tokens) {
   return runner_->wait(ticket).status();
 }
 
-Status Calibration::collect(const std::map<std::string, quant::InputStatistics*>& wanted,
-                            ThreadPool& pool) {
+Status Calibration::collect(const std::map<std::string, quant::InputStatistics*>& wanted) {
   Status status;
   size_t missing = 0;
   runner_->set_observer([&](const std::string& weight, const View& x) {
     const auto it = wanted.find(weight);
     if (it == wanted.end()) return true;
-    status = it->second->add(x, pool);
+    status = it->second->add(x, *products_);
     return status.ok() && --missing > 0;
   });
   for (const std::vector<int32_t>& tokens : sequences_) {

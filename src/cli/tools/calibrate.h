@@ -23,13 +23,13 @@ struct CalibrationText {
 // use and cached; its products are those of the graph as the family built it.
 class Calibration {
  public:
-  // InvalidArgument: the text has too few tokens; errors of the model.
+  // The device outlives it. InvalidArgument: the text has no tokens; errors of the model.
   static StatusOr<std::unique_ptr<Calibration>> open(const std::filesystem::path& model_dir,
                                                      const CalibrationText& text,
                                                      const kernels::OpenedDevice& device);
 
   // See convert::CollectInputs: computes each sequence, as far as the last of the products wanted.
-  Status collect(const std::map<std::string, quant::InputStatistics*>& wanted, ThreadPool& pool);
+  Status collect(const std::map<std::string, quant::InputStatistics*>& wanted);
 
   int64_t num_tokens() const;
 
@@ -38,7 +38,8 @@ class Calibration {
   Status run(std::span<const int32_t> tokens);
 
   std::vector<std::vector<int32_t>> sequences_;
-  std::unique_ptr<exec::Runner> runner_;
+  std::unique_ptr<quant::ColumnProducts> products_;
+  std::unique_ptr<exec::Runner> runner_;  // last: its steps use the products
 };
 
 }  // namespace nereid::cli

@@ -173,7 +173,7 @@ Status quantize(const Args& args) {
     ASSIGN_OR_RETURN(const CalibrationText text, read_text(args));
     ASSIGN_OR_RETURN(calibration, Calibration::open(options.model_dir, text, device));
     log_info("calibration on {} tokens of {}", calibration->num_tokens(), text.file.string());
-    options.collect = [&](const auto& wanted) { return calibration->collect(wanted, pool); };
+    options.collect = [&](const auto& wanted) { return calibration->collect(wanted); };
   }
   const Time start = now();
   options.progress = [&](const convert::QuantizeProgress& p) {

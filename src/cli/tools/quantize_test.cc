@@ -31,6 +31,7 @@ class QuantizeTest : public testing::Test {
     dir_ = ::mkdtemp(name.data());
     out_ = dir_ / "out";
     device_ = kernels::open_device("cpu", {.num_threads = 2}).value();
+    products_ = quant::ColumnProducts::create(device_.registry, *device_.device).value();
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
@@ -42,7 +43,7 @@ class QuantizeTest : public testing::Test {
   }
   // Statistics of made-up rows, whose columns differ in size by up to 30.
   static Status make_up(const std::map<std::string, quant::InputStatistics*>& wanted,
-                        ThreadPool& pool) {
+                        quant::ColumnProducts& products) {
     for (const auto& [name, statistics] : wanted) {
       const int64_t k = statistics->k(), rows = 2 * k;
       std::vector<BF16> numbers;
@@ -51,7 +52,8 @@ class QuantizeTest : public testing::Test {
         const float size = std::pow(30.0f, static_cast<float>(i % k * 7 % 16) / 15);
         numbers.push_back(to_bf16(size * (static_cast<float>(bits) * 0x1p-31f - 1)));
       }
-      RETURN_IF_ERROR(statistics->add(View::matrix(numbers.data(), DType::kBF16, rows, k), pool));
+      RETURN_IF_ERROR(
+          statistics->add(View::matrix(numbers.data(), DType::kBF16, rows, k), products));
     }
     return ok();
   }
@@ -97,6 +99,7 @@ class QuantizeTest : public testing::Test {
 
   std::filesystem::path dir_, out_;
   kernels::OpenedDevice device_;
+  std::unique_ptr<quant::ColumnProducts> products_;
   ThreadPool pool_{2};
   convert::QuantizeReport report_;
   std::string printed_;
@@ -131,7 +134,7 @@ TEST_F(QuantizeTest, FactorsChangeNothing) {
     ASSERT_TRUE(quantize(options).ok()) << family;
     const double plain = divergence(model, ids);
     options.search_scales = true;
-    options.collect = [&](const auto& wanted) { return make_up(wanted, pool_); };
+    options.collect = [&](const auto& wanted) { return make_up(wanted, *products_); };
     ASSERT_TRUE(quantize(options).ok()) << family;
     EXPECT_LT(divergence(model, ids), 30 * plain + 1e-6) << family << " plain " << plain;
   }
@@ -154,7 +157,7 @@ TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
   const double plain = divergence(kQuickstart, ids);
   options.error_feedback = true;
   options.statistics_bytes = 1;  // each layer by itself
-  options.collect = [&](const auto& wanted) { return (*calibration)->collect(wanted, pool_); };
+  options.collect = [&](const auto& wanted) { return (*calibration)->collect(wanted); };
   ASSERT_TRUE(quantize(options).ok());
   EXPECT_LT(divergence(kQuickstart, ids), 0.75 * plain);
   // What layers are calibrated together with makes no difference.
