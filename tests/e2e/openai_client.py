@@ -259,6 +259,32 @@ def closed_schema():
                                       extra_body={"truncate_prompt_tokens": 3})
     assert short.usage.prompt_tokens == 3, short
     client.completions.create(model=MODEL, prompt="x", max_tokens=2, stop=[str(i) for i in range(16)], temperature=5)
+    named = raw.create(model=MODEL, messages=MESSAGES, max_tokens=2, extra_headers={"X-Request-Id": "mine-2"})
+    assert named.parse().id == "chatcmpl-mine-2"
+
+
+def returned_ids():
+    """Ids of prompts and outputs, as many as usage counts, in streams the same."""
+    chat = dict(model=MODEL, messages=MESSAGES, max_tokens=24, temperature=0, extra_body={"return_token_ids": True})
+    whole = client.chat.completions.create(**chat)
+    ids = whole.choices[0].model_extra["token_ids"]
+    prompt = whole.model_extra["prompt_token_ids"]
+    assert len(ids) == whole.usage.completion_tokens and len(prompt) == whole.usage.prompt_tokens, whole
+    chunks = list(client.chat.completions.create(stream=True, **chat))
+    assert [i for c in chunks for choice in c.choices for i in choice.model_extra.get("token_ids") or []] == ids
+    assert [c.model_extra["prompt_token_ids"] for c in chunks if "prompt_token_ids" in c.model_extra] == [prompt]
+
+    several = dict(model=MODEL, prompt=["The capital", "One two"], n=2, max_tokens=6, seed=3,
+                   extra_body={"return_token_ids": True})
+    whole = client.completions.create(**several)
+    lists = [c.model_extra["token_ids"] for c in whole.choices]
+    assert sum(map(len, lists)) == whole.usage.completion_tokens, whole
+    assert sum(len(c.model_extra["prompt_token_ids"]) for c in whole.choices[::2]) == whole.usage.prompt_tokens, whole
+    chunks = list(client.completions.create(stream=True, **several))
+    for index, expected in enumerate(lists):
+        streamed = [i for c in chunks for choice in c.choices if choice.index == index
+                    for i in choice.model_extra["token_ids"]]
+        assert streamed == expected, (index, streamed, expected)
 
 
 def adapters():
@@ -310,6 +336,7 @@ def main():
     wanted_calls()
     tokens()
     closed_schema()
+    returned_ids()
     adapters()
     errors()
     print("openai: completions, chat, streams and errors as the client expects")

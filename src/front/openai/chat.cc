@@ -20,6 +20,7 @@ struct ChatChoice {
   std::string reasoning;               // whole
   std::string content;                 // whole when collecting; unused when streaming
   std::vector<ScoredToken> log_probs;  // likewise
+  std::vector<int32_t> token_ids;      // likewise
   json::array calls;
   int64_t num_tokens = 0;
   int64_t reasoning_tokens = 0;  // once it is done
@@ -49,7 +50,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   void start(TRITONSERVER_Server* server, Tracer& tracer) {
-    auto ids = std::exchange(prompt_, {});
+    auto ids = request_.common.return_token_ids ? prompt_ : std::exchange(prompt_, {});
     num_prompt_tokens_ = static_cast<int64_t>(ids.size());
     num_running_ = static_cast<size_t>(request_.common.sampling.n);
     for (size_t i = 0; i < num_running_; ++i) choices_.emplace_back(make_output());
@@ -117,6 +118,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
     choice.content += out.text;
     std::move(piece.log_probs.begin(), piece.log_probs.end(), std::back_inserter(choice.log_probs));
+    choice.token_ids.insert(choice.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
     for (ToolCall& call : out.calls) choice.calls.push_back(call_object(std::move(call)));
     if (num_running_ == 0) answer();
   }
@@ -172,9 +174,21 @@ class Chat : public std::enable_shared_from_this<Chat> {
                   {"stop_reason", from.stop_reason}});
   }
 
+  // Ids come in chunks of their own: one token may open a call, or show no text yet.
+  void write_token_ids(size_t index, const std::vector<int32_t>& ids) {
+    if (!request_.common.return_token_ids || ids.empty()) return;
+    write_choice({{"index", index},
+                  {"delta", json::object()},
+                  {"token_ids", ids_or_null(request_.common, ids)},
+                  {"logprobs", nullptr},
+                  {"finish_reason", nullptr}});
+  }
+
   void write_choice(json::object choice) {
     json::object chunk = envelope_.make("chat.completion.chunk");
     chunk["choices"] = json::array{std::move(choice)};
+    if (request_.common.return_token_ids && !std::exchange(sent_prompt_ids_, true))
+      chunk["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
     if (request_.common.continuous_usage_stats) {
       chunk["usage"] = usage();
     } else if (request_.common.include_usage) {
@@ -218,6 +232,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       object["index"] = number++;
       write_chunk(index, {{"tool_calls", json::array{std::move(object)}}});
     }
+    write_token_ids(index, piece.token_ids);
     if (piece.done) write_last_chunk(index);
     if (num_running_ > 0) return;
     if (request_.common.include_usage) {
@@ -249,8 +264,12 @@ class Chat : public std::enable_shared_from_this<Chat> {
                                      {"logprobs", scores(from.log_probs)},
                                      {"finish_reason", from.finish_reason},
                                      {"stop_reason", from.stop_reason}});
+      if (request_.common.return_token_ids)
+        choices.back().get_object()["token_ids"] = ids_or_null(request_.common, from.token_ids);
     }
     json::object body = envelope_.make("chat.completion");
+    if (request_.common.return_token_ids)
+      body["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
     body["choices"] = std::move(choices);
     body["usage"] = usage();
     std::string text;
@@ -268,6 +287,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   size_t num_running_ = 0;
   int64_t num_prompt_tokens_ = 0;
   bool begun_ = false;
+  bool sent_prompt_ids_ = false;
 };
 
 using ChatPtr = std::shared_ptr<Chat>;
@@ -287,6 +307,7 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<ChatRequest>(request);
   if (auto error = refuse_unknown(*context, parsed.common)) return *std::move(error);
+  take_request_id(exchange->request(), parsed.common);
   auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))

@@ -15,6 +15,7 @@ struct TextChoice {
   int64_t num_tokens = 0;
   std::string text;                    // whole when collecting; unused when streaming
   std::vector<ScoredToken> log_probs;  // likewise
+  std::vector<int32_t> token_ids;      // likewise
   json::value finish_reason;
   json::value stop_reason;
 };
@@ -33,7 +34,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::optional<ApiError> read_prompts() { return tokenize(prompts_); }
 
   void start(TRITONSERVER_Server* server, Tracer& tracer) {
-    auto prompts = std::exchange(prompts_, {});
+    auto prompts = request_.common.return_token_ids ? prompts_ : std::exchange(prompts_, {});
     const auto n = static_cast<size_t>(request_.common.sampling.n);
     choices_.resize(prompts.size() * n);
     num_running_ = choices_.size();
@@ -112,22 +113,31 @@ class Completion : public std::enable_shared_from_this<Completion> {
       choice.text += piece.text;
       std::move(piece.log_probs.begin(), piece.log_probs.end(),
                 std::back_inserter(choice.log_probs));
+      choice.token_ids.insert(choice.token_ids.end(), piece.token_ids.begin(),
+                              piece.token_ids.end());
       if (num_running_ == 0) answer();
     }
   }
 
   json::object choice_object(size_t index, std::string text,
-                             const std::vector<ScoredToken>& log_probs) const {
+                             const std::vector<ScoredToken>& log_probs,
+                             const std::vector<int32_t>& token_ids) const {
     const TextChoice& c = choices_[index];
     json::value scores;
     if (request_.common.sampling.log_probs) {
       scores = completion_log_probs(*model_->tokenizer, log_probs);
     }
-    return {{"index", index},
-            {"text", std::move(text)},
-            {"logprobs", std::move(scores)},
-            {"finish_reason", c.finish_reason},
-            {"stop_reason", c.stop_reason}};
+    json::object choice = {{"index", index},
+                           {"text", std::move(text)},
+                           {"logprobs", std::move(scores)},
+                           {"finish_reason", c.finish_reason},
+                           {"stop_reason", c.stop_reason}};
+    if (request_.common.return_token_ids) {
+      const size_t prompt = index / static_cast<size_t>(request_.common.sampling.n);
+      choice["token_ids"] = ids_or_null(request_.common, token_ids);
+      choice["prompt_token_ids"] = ids_or_null(request_.common, prompts_[prompt]);
+    }
+    return choice;
   }
 
   json::object usage() const {
@@ -138,9 +148,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   void stream(size_t index, Piece& piece) {
     begin();
-    if (!piece.text.empty() || !piece.log_probs.empty() || piece.done) {
+    const bool has_ids = request_.common.return_token_ids && !piece.token_ids.empty();
+    if (!piece.text.empty() || !piece.log_probs.empty() || has_ids || piece.done) {
       json::object chunk = envelope_.make("text_completion");
-      chunk["choices"] = json::array{choice_object(index, std::move(piece.text), piece.log_probs)};
+      chunk["choices"] = json::array{
+          choice_object(index, std::move(piece.text), piece.log_probs, piece.token_ids)};
       if (request_.common.continuous_usage_stats) {
         chunk["usage"] = usage();
       } else if (request_.common.include_usage) {
@@ -166,7 +178,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     if (!request_.echo) return;
     for (size_t i = 0; i < choices_.size(); ++i) {
       json::object chunk = envelope_.make("text_completion");
-      json::object choice = choice_object(i, prompt_text(i), {});
+      json::object choice = choice_object(i, prompt_text(i), {}, {});
       choice["finish_reason"] = nullptr;
       choice["stop_reason"] = nullptr;
       chunk["choices"] = json::array{std::move(choice)};
@@ -179,8 +191,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     json::array choices;
     for (size_t i = 0; i < choices_.size(); ++i) {
       std::string text = request_.echo ? prompt_text(i) : std::string();
-      choices.push_back(
-          choice_object(i, std::move(text) + choices_[i].text, choices_[i].log_probs));
+      choices.push_back(choice_object(i, std::move(text) + choices_[i].text, choices_[i].log_probs,
+                                      choices_[i].token_ids));
     }
     json::object body = envelope_.make("text_completion");
     body["choices"] = std::move(choices);
@@ -213,6 +225,7 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<CompletionRequest>(request);
   if (auto error = refuse_unknown(*context, parsed.common)) return *std::move(error);
+  take_request_id(exchange->request(), parsed.common);
   auto model = find_model(context->models, parsed.common.model);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))

@@ -193,6 +193,7 @@ Status Generation::add_log_probs(const InferenceReply& reply, std::vector<Row>& 
 
 bool Generation::push_token(Sequence& sequence, ScoredToken token, Piece& piece) {
   ++sequence.num_tokens;
+  piece.token_ids.push_back(token.id);
   const auto& stop_ids = sampling_.stop_token_ids;
   const auto& eos_ids = model_->eos_ids;
   const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), token.id) != stop_ids.end();
@@ -274,6 +275,7 @@ void Generation::finish(Sequence& sequence, const std::string& engine_reason, Pi
       piece.finish_reason = sequence.num_tokens < max_tokens_ ? "stop" : "length";
     } else if (engine_reason == "end_id") {
       ++sequence.num_tokens;  // the end token is generated but not part of the output
+      if (!model_->eos_ids.empty()) piece.token_ids.push_back(model_->eos_ids[0]);
       piece.finish_reason = "stop";
     } else {
       piece.finish_reason = engine_reason == "stop_words" ? "stop" : engine_reason;

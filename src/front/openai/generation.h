@@ -30,6 +30,7 @@ struct Piece {
   size_t index = 0;
   std::string text;
   std::vector<ScoredToken> log_probs;  // of the tokens that came; their text may come later
+  std::vector<int32_t> token_ids;      // of all that came, end and stop tokens included
   int64_t num_tokens = 0;              // generated so far, end and stop tokens included
   bool done = false;                   // the last piece of this sequence
   Status status;                       // not OK: the whole generation failed; done is set

@@ -74,6 +74,17 @@ std::string answer_id(std::string_view prefix, const CommonOptions& request) {
   return fmt::format("{}{}", prefix, request.request_id);
 }
 
+void take_request_id(const Request& http, CommonOptions& request) {
+  if (!request.request_id.empty()) return;
+  const std::string* id = find_header(http.headers, "X-Request-Id");
+  if (id != nullptr && is_request_id(*id)) request.request_id = *id;
+}
+
+json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>& ids) {
+  if (!request.return_token_ids) return nullptr;
+  return json::array(ids.begin(), ids.end());
+}
+
 namespace {
 
 // For people; what a client sends does not belong into headers as it is.

@@ -45,6 +45,11 @@ std::string random_id(std::string_view prefix);
 // Likewise with the request's own id, where it has one.
 std::string answer_id(std::string_view prefix, const CommonOptions& request);
 
+// The header X-Request-Id, where it can be one and the body has none.
+void take_request_id(const Request& http, CommonOptions& request);
+// Nothing unless `request` wants ids.
+json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>& ids);
+
 // A 400 for fields that are not known, where they are refused.
 std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request);
 // Headers that name them, where they are not. Source: RFC 7234, section 5.5.

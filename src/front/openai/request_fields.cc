@@ -138,8 +138,7 @@ SamplingOptions read_sampling(Fields& fields) {
 }
 
 void refuse_unsupported(Fields& fields) {
-  for (const char* key :
-       {"return_context_logits", "return_token_ids", "return_tokens_as_token_ids"}) {
+  for (const char* key : {"return_context_logits", "return_tokens_as_token_ids"}) {
     fields.refuse_unless(key, false);
   }
   for (const char* key : {"detokenize", "spaces_between_special_tokens"}) {
@@ -179,6 +178,11 @@ std::variant<json::object, ApiError> parse_body(std::string_view body, json::sto
   return std::move(root->get_object());
 }
 
+bool is_request_id(std::string_view text) {
+  const auto is_plain = [](char c) { return c > 0x20 && c < 0x7f; };
+  return text.size() <= 128 && std::ranges::all_of(text, is_plain);
+}
+
 CommonOptions read_common(Fields& fields) {
   CommonOptions out;
   out.model = fields.text("model").value_or("");
@@ -191,9 +195,9 @@ CommonOptions read_common(Fields& fields) {
     if (inner.error()) fields.fail("stream_options", inner.error()->message);
   }
   out.request_id = fields.text("request_id").value_or("");
-  const auto is_plain = [](char c) { return c > 0x20 && c < 0x7f; };
-  if (out.request_id.size() > 128 || !std::ranges::all_of(out.request_id, is_plain))
+  if (!is_request_id(out.request_id))
     fields.fail("request_id", "at most 128 characters of ASCII without blanks are allowed");
+  out.return_token_ids = fields.flag("return_token_ids").value_or(false);
   out.sampling = read_sampling(fields);
   refuse_unsupported(fields);
   return out;

@@ -69,9 +69,13 @@ struct CommonOptions {
   bool include_usage = false;           // a last chunk with usage
   bool continuous_usage_stats = false;  // usage in every chunk
   std::string request_id;               // part of the answer's id; empty: a random one
+  bool return_token_ids = false;        // ids of prompt and output beside the text
   std::vector<std::string> unknown;     // members of the request that nobody read
   SamplingOptions sampling;
 };
+
+// At most 128 characters of ASCII without blanks; nothing counts too.
+bool is_request_id(std::string_view text);
 
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 

@@ -227,6 +227,22 @@ TEST(ChatRequest, CallsThatAreWantedAreGuided) {
   EXPECT_EQ(schema.at("$defs").at("0.n").at("type").as_string(), "integer");
 }
 
+TEST(ChatRequest, RequestIdsAreShortAndPlain) {
+  EXPECT_TRUE(is_request_id(""));
+  EXPECT_TRUE(is_request_id(std::string(128, 'a')));
+  EXPECT_FALSE(is_request_id(std::string(129, 'a')));
+  EXPECT_FALSE(is_request_id("a b"));
+  EXPECT_FALSE(is_request_id("a\r"));
+}
+
+TEST(ChatRequest, ReadsReturnTokenIds) {
+  const std::string base = R"({"messages": [{"role": "user", "content": "x"}])";
+  auto r = parse_chat_request(base + R"(, "return_token_ids": true})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  EXPECT_TRUE(std::get<ChatRequest>(r).common.return_token_ids);
+  EXPECT_EQ(chat_error(base + R"(, "return_token_ids": 1})").param, "return_token_ids");
+}
+
 TEST(ChatRequest, GoesOnWithTheLastMessage) {
   const std::string base = R"({"messages": [{"role": "user", "content": "x"}])";
   auto r = parse_chat_request(base + R"(, "continue_final_message": true})");
