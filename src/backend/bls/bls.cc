@@ -22,15 +22,14 @@ class BlsModel {
   static StatusOr<std::unique_ptr<BlsModel>> create(TRITONBACKEND_Model* model) {
     auto m = std::make_unique<BlsModel>();
     ASSIGN_OR_RETURN(const ModelSettings config, ModelSettings::read(model));
-    for (const char* key : {"tensorrt_llm_draft_model_name", "multimodal_encoders_name"}) {
-      if (config.parameter(key)) {
-        return unsupported("model '{}': parameter '{}' is not supported", config.name, key);
-      }
+    if (const char* key = "multimodal_encoders_name"; config.parameter(key)) {
+      return unsupported("model '{}': parameter '{}' is not supported", config.name, key);
     }
     BlsSettings& s = m->settings_;
     RETURN_IF_ERROR(take(TRITONBACKEND_ModelServer(model, &s.server)));
     s.decoupled = config.decoupled;
     s.llm_model = config.parameter("tensorrt_llm_model_name").value_or(s.llm_model);
+    s.draft_model = config.parameter("tensorrt_llm_draft_model_name").value_or("");
     ASSIGN_OR_RETURN(s.accumulate_tokens, config.boolean("accumulate_tokens", false));
     s.has_input = [self = m.get()](const std::string& model, const std::string& name) {
       return self->has_input(model, name);

@@ -96,28 +96,12 @@ Status refuse_unsupported(const Request& request) {
     ASSIGN_OR_RETURN(const auto view, request.input(name));
     if (view && !view->bytes.empty()) return unsupported("input '{}' is not supported", name);
   }
-  ASSIGN_OR_RETURN(const auto drafts, request.values<int32_t>("num_draft_tokens"));
-  if (drafts && !drafts->empty() && drafts->front() != 0) {
-    return unsupported(
-        "input 'num_draft_tokens' is {}: cannot perform speculative decoding without draft model; "
-        "draft models are not supported",
-        drafts->front());
-  }
-  const Item first(request, 0, 1);
-  ASSIGN_OR_RETURN(const auto draft_logits, first.scalar<bool>("use_draft_logits"));
-  if (draft_logits.value_or(false)) return unsupported("input 'use_draft_logits' is not supported");
   return ok();
-}
-
-const Output* find(const std::vector<Output>& outputs, std::string_view name) {
-  const auto it =
-      std::find_if(outputs.begin(), outputs.end(), [&](const Output& o) { return o.name == name; });
-  return it == outputs.end() ? nullptr : &*it;
 }
 
 // The value of a [1, 1] INT32 output; 0 when the reply has none.
 uint32_t index_of(const Reply& reply, std::string_view name) {
-  const Output* output = find(reply.outputs, name);
+  const Output* output = find_output(reply.outputs, name);
   int32_t value = 0;
   if (output != nullptr && output->bytes.size() == sizeof(value)) {
     std::memcpy(&value, output->bytes.data(), sizeof(value));
@@ -175,11 +159,18 @@ Status BlsRun::read() {
   }
   ASSIGN_OR_RETURN(const auto exclude, first.scalar<bool>("exclude_input_in_output"));
   exclude_input_ = exclude;
+  ASSIGN_OR_RETURN(num_drafts_, DraftLoop::num_drafts(first));
+  if (num_drafts_ > 0 && settings_.draft_model.empty()) {
+    return unsupported(
+        "input 'num_draft_tokens' is {}: cannot perform speculative decoding without draft model; "
+        "the parameter tensorrt_llm_draft_model_name names one",
+        num_drafts_);
+  }
   RETURN_IF_ERROR(read_lists());
   const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
     ASSIGN_OR_RETURN(const auto view, request_->input(rename.from));
     // Of two names for the same, the first counts.
-    if (view && find(to, rename.to) == nullptr)
+    if (view && find_output(to, rename.to) == nullptr)
       to.push_back({rename.to, view->datatype, view->shape, std::string(view->bytes)});
     return ok();
   };
@@ -216,11 +207,8 @@ void BlsRun::call(const std::string& model, std::vector<Output> inputs,
                                     });
                                   });
   if (!started.ok()) return fail(started.status());
-  if (on_reply == &BlsRun::on_generated) {
-    llm_ = *std::move(started);
-  } else {
-    current_ = *std::move(started);
-  }
+  const bool is_text = on_reply == &BlsRun::on_preprocessed || on_reply == &BlsRun::on_text;
+  (is_text ? current_ : llm_) = *std::move(started);
 }
 
 void BlsRun::on_preprocessed(Reply reply) {
@@ -228,12 +216,57 @@ void BlsRun::on_preprocessed(Reply reply) {
   if (failed_) return;
   if (!reply.status.ok()) return fail(reply.status);
   for (const auto& rename : kPreprocessedToLlm) {
-    const Output* output = find(reply.outputs, rename.from);
+    const Output* output = find_output(reply.outputs, rename.from);
     if (output == nullptr || !settings_.has_input(settings_.llm_model, rename.to)) continue;
     for_llm_.push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
   llm_over_ = false;
-  call(settings_.llm_model, std::move(for_llm_), &BlsRun::on_generated);
+  if (num_drafts_ == 0) {
+    return call(settings_.llm_model, std::move(for_llm_), &BlsRun::on_generated);
+  }
+  auto loop = DraftLoop::create(std::move(for_llm_), num_drafts_);
+  if (!loop.ok()) return fail(loop.status());
+  drafts_ = *std::move(loop);
+  next_draft();
+}
+
+void BlsRun::next_draft() {
+  if (drafts_->wants_draft()) {
+    call(settings_.draft_model, drafts_->draft_inputs(), &BlsRun::on_draft);
+  } else {
+    call(settings_.llm_model, drafts_->target_inputs(), &BlsRun::on_tested);
+  }
+}
+
+// Whether the call is over and has been answered; its outputs are then in `answer_`.
+bool BlsRun::take_answer(Reply& reply) {
+  if (reply.is_final) llm_.reset();
+  if (failed_) return false;
+  if (!reply.status.ok()) {
+    fail(reply.status);
+    return false;
+  }
+  if (reply.has_content) answer_ = std::move(reply.outputs);
+  return reply.is_final;
+}
+
+void BlsRun::on_draft(Reply reply) {
+  if (!take_answer(reply)) return;
+  if (Status s = drafts_->take_draft(std::exchange(answer_, {})); !s.ok()) return fail(s);
+  call(settings_.llm_model, drafts_->target_inputs(), &BlsRun::on_tested);
+}
+
+void BlsRun::on_tested(Reply reply) {
+  if (!take_answer(reply)) return;
+  if (Status s = drafts_->take_tokens(std::exchange(answer_, {})); !s.ok()) return fail(s);
+  if (!drafts_->is_over()) return next_draft();
+  llm_over_ = true;
+  generated_ns_ = now_ns();
+  Reply whole;
+  whole.outputs = drafts_->outputs(!exclude_input_.value_or(false));
+  whole.is_final = whole.has_content = true;
+  replies_.push_back(std::move(whole));
+  next_text();
 }
 
 void BlsRun::on_generated(Reply reply) {
@@ -253,7 +286,7 @@ void BlsRun::next_text() {
   auto inputs = text_inputs(replies_.front());
   if (!inputs.ok()) return fail(inputs.status());
   for (const auto& rename : kGeneratedToText) {
-    const Output* output = find(replies_.front().outputs, rename.from);
+    const Output* output = find_output(replies_.front().outputs, rename.from);
     if (output == nullptr || !settings_.has_input("postprocessing", rename.to)) continue;
     inputs->push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
@@ -262,8 +295,8 @@ void BlsRun::next_text() {
 }
 
 StatusOr<std::vector<Output>> BlsRun::text_inputs(const Reply& reply) {
-  const Output* ids = find(reply.outputs, "output_ids");
-  const Output* lengths = find(reply.outputs, "sequence_length");
+  const Output* ids = find_output(reply.outputs, "output_ids");
+  const Output* lengths = find_output(reply.outputs, "sequence_length");
   if (ids == nullptr || lengths == nullptr) {
     return internal_error("model '{}' sent neither output_ids nor sequence_length",
                           settings_.llm_model);

@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backend/bls/draft_loop.h"
 #include "backend/common/infer_call.h"
 #include "backend/common/item.h"
 #include "backend/common/triton.h"
@@ -22,6 +24,7 @@ namespace nereid::backend {
 struct BlsSettings {
   TRITONSERVER_Server* server = nullptr;
   std::string llm_model = "tensorrt_llm";
+  std::string draft_model;  // empty: there is none
   bool decoupled = false;
   bool accumulate_tokens = false;
   // Whether a model has an input of this name.
@@ -47,6 +50,10 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   void on_preprocessed(Reply reply);
   void on_generated(Reply reply);
   void on_text(Reply reply);
+  void next_draft();
+  bool take_answer(Reply& reply);
+  void on_draft(Reply reply);
+  void on_tested(Reply reply);
   void next_text();
   StatusOr<std::vector<Output>> text_inputs(const Reply& reply);
   Status cut_at_stop_words(const Stream& stream, Output& text);
@@ -68,6 +75,9 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   bool streaming_ = false;
   std::optional<bool> exclude_input_;
   std::vector<Output> for_preprocessing_, for_llm_;
+  int32_t num_drafts_ = 0;           // of a step; 0: the generating model is asked once
+  std::optional<DraftLoop> drafts_;  // of the one sequence
+  std::vector<Output> answer_;       // of the call about it
 
   SerialEvents events_;
   std::shared_ptr<InferCall> current_, llm_;  // running, for cancellation

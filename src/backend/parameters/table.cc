@@ -144,7 +144,7 @@ constexpr Parameter kPostprocessing[] = {
 constexpr Parameter kBls[] = {
     {"accumulate_tokens", "accumulate_tokens"},
     {"tensorrt_llm_model_name", "tensorrt_llm_model_name"},
-    {"tensorrt_llm_draft_model_name", "tensorrt_llm_draft_model_name", Kind::kText, Use::kRefused},
+    {"tensorrt_llm_draft_model_name", "tensorrt_llm_draft_model_name"},
     {"multimodal_encoders_name", "multimodal_encoders_name", Kind::kText, Use::kRefused},
 };
 

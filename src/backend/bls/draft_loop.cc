@@ -1,0 +1,247 @@
+// What the calls of speculation with a second model say, and what becomes of their replies.
+#include "backend/bls/draft_loop.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+namespace nereid::backend {
+namespace {
+
+// Inputs of which a request in parts cannot keep the meaning.
+struct Excluded {
+  const char* name;
+  const char* why;
+};
+constexpr Excluded kExcluded[] = {
+    {"stream", "streaming is not supported with speculative decoding"},
+    {"streaming", "streaming is not supported with speculative decoding"},
+    {"return_context_logits", "context logits are not supported with speculative decoding"},
+    {"return_generation_logits", "generation logits are not supported with speculative decoding"},
+    {"use_draft_logits", "drafts are tested by equality of tokens, which needs no logits"},
+    {"return_log_probs", "log-probabilities are not supported with speculative decoding"},
+    {"num_top_log_probs", "log-probabilities are not supported with speculative decoding"},
+    {"top_p_decay", "it depends on how many tokens one call has generated"},
+    {"prompt_ignore_length", "it depends on where the prompt of one call ends"},
+    {"min_tokens", "it depends on how many tokens one call has generated"},
+    {"allotted_time_ms", "it is the time of one call"},
+    {"prompt_embedding_table", "multimodal and speculative decoding is not supported"},
+    {"guided_decoding_guide", "guides and drafts exclude each other"}};
+// One sequence only: these may say 1.
+constexpr const char* kSingle[] = {"beam_width", "num_return_sequences", "best_of"};
+// The draft model has no adapters of the generating model, and nobody reads its figures.
+constexpr std::string_view kTargetOnly[] = {"lora_task_id", "lora_weights", "lora_config",
+                                            "return_perf_metrics"};
+
+bool is_zero(const InputView& view) {
+  return std::ranges::all_of(view.bytes, [](char c) { return c == 0; });
+}
+
+StatusOr<std::vector<int32_t>> ints(const std::vector<Output>& tensors, std::string_view name) {
+  const Output* tensor = find_output(tensors, name);
+  if (tensor == nullptr) return internal_error("there is no '{}' for speculative decoding", name);
+  return values_of<int32_t>(name, {tensor->datatype, tensor->shape, tensor->bytes, nullptr});
+}
+
+StatusOr<int32_t> one_int(const std::vector<Output>& tensors, std::string_view name) {
+  ASSIGN_OR_RETURN(const auto values, ints(tensors, name));
+  if (values.size() != 1) {
+    return internal_error("'{}' has {} elements for speculative decoding, expected 1", name,
+                          values.size());
+  }
+  return values.front();
+}
+
+// The generated tokens of a reply without the prompt.
+StatusOr<std::vector<int32_t>> tokens_of(const std::vector<Output>& outputs) {
+  ASSIGN_OR_RETURN(auto ids, ints(outputs, "output_ids"));
+  ASSIGN_OR_RETURN(const int32_t length, one_int(outputs, "sequence_length"));
+  if (length < 0 || static_cast<size_t>(length) > ids.size()) {
+    return internal_error("sequence_length is {} for {} output_ids", length, ids.size());
+  }
+  ids.resize(static_cast<size_t>(length));
+  return ids;
+}
+
+Output scalar(const char* name, int32_t value) {
+  return make_output(name, {1, 1}, std::vector<int32_t>{value});
+}
+
+Output flag(const char* name, bool value) {
+  return {name, TRITONSERVER_TYPE_BOOL, {1, 1}, std::string(1, value ? '\1' : '\0')};
+}
+
+// The words of a [1, 2, n] tensor: tokens, then the end of each word; -1 pads.
+StatusOr<std::vector<std::vector<int32_t>>> words_of(const std::vector<Output>& inputs) {
+  std::vector<std::vector<int32_t>> words;
+  if (find_output(inputs, "stop_words_list") == nullptr) return words;
+  ASSIGN_OR_RETURN(const auto list, ints(inputs, "stop_words_list"));
+  const auto width = static_cast<int32_t>(list.size() / 2);
+  for (int32_t i = 0, begin = 0; i < width; ++i) {
+    const int32_t end = list[static_cast<size_t>(width + i)];
+    if (end <= begin || end > width) break;
+    words.emplace_back(list.begin() + begin, list.begin() + end);
+    begin = end;
+  }
+  return words;
+}
+
+}  // namespace
+
+const Output* find_output(const std::vector<Output>& outputs, std::string_view name) {
+  const auto it = std::ranges::find(outputs, name, &Output::name);
+  return it == outputs.end() ? nullptr : &*it;
+}
+
+StatusOr<int32_t> DraftLoop::num_drafts(const Item& item) {
+  ASSIGN_OR_RETURN(const auto num_drafts, item.scalar<int32_t>("num_draft_tokens"));
+  if (num_drafts.value_or(0) == 0) {
+    ASSIGN_OR_RETURN(const auto logits, item.scalar<bool>("use_draft_logits"));
+    if (logits.value_or(false)) return unsupported("input 'use_draft_logits' is not supported");
+    return 0;
+  }
+  if (*num_drafts < 0) {
+    return invalid_argument("input 'num_draft_tokens' is {}, expected at least 0", *num_drafts);
+  }
+  if (item.batch() != 1) {
+    return invalid_argument("input 'num_draft_tokens': a batch of {} is not allowed, only of 1",
+                            item.batch());
+  }
+  for (const auto& [name, why] : kExcluded) {
+    ASSIGN_OR_RETURN(const auto view, item.input(name));
+    if (!view || is_zero(*view)) continue;
+    if (name == std::string_view("top_p_decay")) {
+      ASSIGN_OR_RETURN(const auto decay, item.scalar<float>(name));
+      if (decay.value_or(1) == 1) continue;
+    }
+    return unsupported("input '{}' is not allowed with num_draft_tokens {}: {}", name, *num_drafts,
+                       why);
+  }
+  for (const char* name : kSingle) {
+    ASSIGN_OR_RETURN(const auto value, item.scalar<int32_t>(name));
+    if (value.value_or(1) <= 1) continue;
+    return unsupported("input '{}' is {}, only 1 is allowed with num_draft_tokens {}", name, *value,
+                       *num_drafts);
+  }
+  return *num_drafts;
+}
+
+StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, int32_t num_drafts) {
+  DraftLoop loop;
+  loop.num_drafts_ = num_drafts;
+  ASSIGN_OR_RETURN(loop.ids_, ints(llm_inputs, "input_ids"));
+  ASSIGN_OR_RETURN(const int32_t length, one_int(llm_inputs, "input_lengths"));
+  if (length < 0 || static_cast<size_t>(length) > loop.ids_.size()) {
+    return internal_error("input_lengths is {} for {} input_ids", length, loop.ids_.size());
+  }
+  loop.ids_.resize(static_cast<size_t>(length));
+  loop.num_prompt_ = loop.ids_.size();
+  ASSIGN_OR_RETURN(loop.max_tokens_, one_int(llm_inputs, "request_output_len"));
+  if (find_output(llm_inputs, "min_length") != nullptr) {
+    ASSIGN_OR_RETURN(loop.min_length_, one_int(llm_inputs, "min_length"));
+  }
+  ASSIGN_OR_RETURN(loop.stop_words_, words_of(llm_inputs));
+  std::erase_if(llm_inputs, [](const Output& input) {
+    constexpr std::string_view kOwn[] = {"input_ids", "input_lengths", "request_output_len",
+                                         "min_length", "exclude_input_in_output"};
+    return std::ranges::find(kOwn, input.name) != std::end(kOwn);
+  });
+  loop.common_ = std::move(llm_inputs);
+  return loop;
+}
+
+std::vector<Output> DraftLoop::inputs(int32_t num_tokens) const {
+  const auto length = static_cast<int32_t>(ids_.size());
+  std::vector<Output> inputs = common_;
+  inputs.push_back(make_output("input_ids", {1, length}, ids_));
+  inputs.push_back(scalar("input_lengths", length));
+  inputs.push_back(scalar("request_output_len", num_tokens));
+  inputs.push_back(flag("exclude_input_in_output", true));
+  return inputs;
+}
+
+std::vector<Output> DraftLoop::draft_inputs() const {
+  auto inputs = this->inputs(draft_length());
+  std::erase_if(inputs, [](const Output& input) {
+    return std::ranges::find(kTargetOnly, input.name) != std::end(kTargetOnly);
+  });
+  inputs.push_back(scalar("min_length", draft_length()));
+  return inputs;
+}
+
+Status DraftLoop::take_draft(const std::vector<Output>& outputs) {
+  ASSIGN_OR_RETURN(draft_, tokens_of(outputs));
+  if (static_cast<int32_t>(draft_.size()) > draft_length()) {
+    return internal_error("the draft model sent {} tokens, {} were asked for", draft_.size(),
+                          draft_length());
+  }
+  return ok();
+}
+
+std::vector<Output> DraftLoop::target_inputs() const {
+  const auto length = static_cast<int32_t>(draft_.size());
+  auto inputs = this->inputs(length + 1);
+  if (length > 0) inputs.push_back(make_output("draft_input_ids", {1, length}, draft_));
+  if (min_length_ > num_generated()) {
+    inputs.push_back(scalar("min_length", min_length_ - num_generated()));
+  }
+  return inputs;
+}
+
+// End ids are no part of an output, so one that is shorter than it might be has ended.
+Status DraftLoop::take_tokens(std::vector<Output> outputs) {
+  ASSIGN_OR_RETURN(const auto tokens, tokens_of(outputs));
+  if (tokens.size() > draft_.size() + 1) {
+    return internal_error("the generating model sent {} tokens, {} were asked for", tokens.size(),
+                          draft_.size() + 1);
+  }
+  const auto mismatch = std::ranges::mismatch(draft_, tokens);
+  num_tested_ += static_cast<int32_t>(draft_.size());
+  num_held_ += static_cast<int32_t>(mismatch.in1 - draft_.begin());
+  ids_.insert(ids_.end(), tokens.begin(), tokens.end());
+  is_over_ = tokens.size() <= draft_.size() || num_left() <= 0 || ends_with_stop_word();
+  draft_.clear();
+  if (first_.empty()) first_ = outputs;
+  last_ = std::move(outputs);
+  return ok();
+}
+
+bool DraftLoop::ends_with_stop_word() const {
+  return std::ranges::any_of(stop_words_, [&](const auto& word) {
+    return static_cast<int32_t>(word.size()) <= num_generated() &&
+           std::equal(word.rbegin(), word.rend(), ids_.rbegin());
+  });
+}
+
+std::vector<Output> DraftLoop::outputs(bool with_prompt) const {
+  const size_t begin = with_prompt ? 0 : num_prompt_;
+  const std::vector<int32_t> ids(ids_.begin() + static_cast<ptrdiff_t>(begin), ids_.end());
+  const auto length = static_cast<int32_t>(ids.size());
+  std::vector<Output> outputs = last_;
+  const auto put = [&](std::string_view name, auto value) {
+    for (Output& output : outputs) {
+      if (output.name == name && output.bytes.size() == sizeof(value)) {
+        std::memcpy(output.bytes.data(), &value, sizeof(value));
+      }
+    }
+  };
+  for (Output& output : outputs) {
+    if (output.name == "output_ids") output = make_output(output.name, {1, 1, length}, ids);
+  }
+  put("sequence_length", length);
+  put("num_input_tokens", static_cast<int32_t>(num_prompt_));
+  put("num_output_tokens", num_generated());
+  put("total_draft_tokens", num_tested_);
+  put("total_accepted_draft_tokens", num_held_);
+  put("acceptance_rate",
+      num_tested_ == 0 ? 0.0f : static_cast<float>(num_held_) / static_cast<float>(num_tested_));
+  for (const char* name : {"arrival_time_ns", "first_scheduled_time_ns", "first_token_time_ns"}) {
+    const Output* first = find_output(first_, name);
+    for (Output& output : outputs) {
+      if (first != nullptr && output.name == name) output = *first;
+    }
+  }
+  return outputs;
+}
+
+}  // namespace nereid::backend

@@ -1,0 +1,106 @@
+// Speculation with a second model, driven by the BLS: the drafts change no text.
+#include "backend/testing/backend_fixture.h"
+
+namespace nereid::backend {
+namespace {
+
+constexpr int32_t kTokens = 48;
+
+class DraftModelTest : public BackendTest {
+ protected:
+  // The draft model is the generating one with coarse weights, so that some of its guesses are
+  // wrong.
+  static void SetUpTestSuite() {
+    start(server_, dir_, {{"tensorrt_llm_draft_model_name", "tensorrt_llm_draft"}},
+          [](const fs::path& dir) {
+            const fs::path draft = dir / "tensorrt_llm_draft";
+            fs::copy(dir / "tensorrt_llm", draft, fs::copy_options::recursive);
+            edit_config(draft, "name: \"tensorrt_llm\"", "name: \"tensorrt_llm_draft\"");
+            edit_config(draft, "${weights}", "int4");
+          });
+  }
+
+  static Conversation say(int32_t num_drafts, std::vector<Output> more, int32_t tokens = kTokens) {
+    more.push_back(int_input("num_draft_tokens", num_drafts));
+    more.push_back(bool_input("return_perf_metrics", true));
+    more.push_back(bool_input("return_num_input_tokens", true));
+    more.push_back(bool_input("return_num_output_tokens", true));
+    return ask("tensorrt_llm_bls", kPrompt, tokens, std::move(more));
+  }
+};
+
+TEST_F(DraftModelTest, DraftsChangeNoText) {
+  const Output seed{
+      "random_seed", TRITONSERVER_TYPE_UINT64, {1, 1}, std::string("\7\0\0\0\0\0\0\0", 8)};
+  const std::vector<Output> rows[] = {
+      {},
+      {bool_input("exclude_input_in_output", true)},
+      {seed, int_input("top_k", 50), float_input("top_p", 0.95f)},
+      {seed, int_input("top_k", 20), float_input("temperature", 1.3f)},
+      {float_input("repetition_penalty", 1.2f), float_input("frequency_penalty", 0.3f)},
+      {int_input("min_length", 30)},
+      {text_input("bad_words", {" the"})},
+      {text_input("stop_words", {" of"})}};
+  int32_t tested = 0, accepted = 0;
+  for (size_t row = 0; row < std::size(rows); ++row) {
+    const auto plain = say(0, rows[row]);
+    ASSERT_TRUE(plain.status.ok()) << plain.status;
+    for (const int32_t num_drafts : {1, 4, 7}) {
+      SCOPED_TRACE(testing::Message() << "row " << row << ", " << num_drafts << " drafts");
+      const auto got = say(num_drafts, rows[row]);
+      ASSERT_TRUE(got.status.ok()) << got.status;
+      EXPECT_EQ(got.texts, plain.texts);
+      EXPECT_EQ(got.num_finals, 1);
+      for (const char* count : {"num_input_tokens", "num_output_tokens"}) {
+        EXPECT_EQ(elements<int32_t>(got.outputs.at(0), count),
+                  elements<int32_t>(plain.outputs.at(0), count))
+            << count;
+      }
+      const auto of = [&](const char* name) {
+        return elements<int32_t>(got.outputs.at(0), name).at(0);
+      };
+      tested += of("total_draft_tokens");
+      accepted += of("total_accepted_draft_tokens");
+      EXPECT_EQ(elements<float>(got.outputs.at(0), "acceptance_rate").at(0),
+                static_cast<float>(of("total_accepted_draft_tokens")) /
+                    static_cast<float>(of("total_draft_tokens")));
+    }
+  }
+  EXPECT_GT(accepted, tested / 4);
+  EXPECT_LT(accepted, tested) << "the draft model is never wrong, so nothing was taken back";
+}
+
+TEST_F(DraftModelTest, OneTokenNeedsNoDraft) {
+  const auto got = say(4, {}, 1);
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.texts, say(0, {}, 1).texts);
+  EXPECT_EQ(elements<int32_t>(got.outputs.at(0), "total_draft_tokens").at(0), 0);
+}
+
+TEST_F(DraftModelTest, RefusesWhatPartsOfARequestCannotKeep) {
+  const auto error = [&](int32_t num_drafts, Output more) {
+    return std::string(message(say(num_drafts, {std::move(more)}).status));
+  };
+  const std::pair<Output, const char*> wrong[] = {
+      {bool_input("stream", true), "streaming is not supported with speculative decoding"},
+      {bool_input("return_context_logits", true), "context logits are not supported"},
+      {bool_input("return_log_probs", true), "'return_log_probs' is not allowed"},
+      {bool_input("use_draft_logits", true), "'use_draft_logits' is not allowed"},
+      {float_input("top_p_decay", 0.5f), "'top_p_decay' is not allowed"},
+      {int_input("num_return_sequences", 2), "'num_return_sequences' is 2, only 1 is allowed"},
+  };
+  for (const auto& [input, text] : wrong) EXPECT_THAT(error(4, input), HasSubstr(text));
+  EXPECT_THAT(error(-1, bool_input("stream", false)), HasSubstr("'num_draft_tokens' is -1"));
+  EXPECT_EQ(error(4, bool_input("stream", false)), "");
+  EXPECT_EQ(error(4, int_input("beam_width", 1)), "");
+}
+
+// However many tokens a draft has: never more than the output still lacks.
+TEST_F(DraftModelTest, AVeryLongDraftIsCut) {
+  const auto got = say(1 << 30, {}, 9);
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(got.texts, say(0, {}, 9).texts);
+}
+
+}  // namespace
+}  // namespace nereid::backend
