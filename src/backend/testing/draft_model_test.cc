@@ -1,5 +1,6 @@
 // Speculation with a second model, driven by the BLS: the drafts change no text.
 #include "backend/testing/backend_fixture.h"
+#include "text/tokenizer.h"
 
 namespace nereid::backend {
 namespace {
@@ -32,13 +33,29 @@ class DraftModelTest : public BackendTest {
 TEST_F(DraftModelTest, DraftsChangeNoText) {
   const Output seed{
       "random_seed", TRITONSERVER_TYPE_UINT64, {1, 1}, std::string("\7\0\0\0\0\0\0\0", 8)};
+  const auto tokenizer = *text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart");
+  const Ids prompt = *tokenizer->encode(kPrompt);
+  const auto ids =
+      Talk(server_, "tensorrt_llm",
+           {make_output("input_ids", {1, static_cast<int64_t>(prompt.size())}, prompt),
+            int_input("input_lengths", static_cast<int32_t>(prompt.size())),
+            int_input("request_output_len", kTokens), bool_input("exclude_input_in_output", true)})
+          .wait();
+  const Ids said = elements<int32_t>(ids.outputs.at(0), "output_ids");
+  ASSERT_FALSE(said.empty());
+  // Ends outputs in different places, by min_length.
+  const int32_t often =
+      *std::ranges::max_element(said, {}, [&](int32_t id) { return std::ranges::count(said, id); });
   const std::vector<Output> rows[] = {
       {},
       {bool_input("exclude_input_in_output", true)},
       {seed, int_input("top_k", 50), float_input("top_p", 0.95f)},
       {seed, int_input("top_k", 20), float_input("temperature", 1.3f)},
       {float_input("repetition_penalty", 1.2f), float_input("frequency_penalty", 0.3f)},
-      {int_input("min_length", 30)},
+      {int_input("end_id", often)},
+      {int_input("end_id", often), int_input("min_length", 3)},
+      {int_input("end_id", often), int_input("min_length", 38)},
+      {int_input("end_id", often), int_input("min_length", 24)},
       {text_input("bad_words", {" the"})},
       {text_input("stop_words", {" of"})}};
   int32_t tested = 0, accepted = 0;
