@@ -35,6 +35,8 @@ constexpr Tool kTools[] = {
     {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
     {"trtllm-refit", nereid::cli::trtllm_refit_main, "give an engine directory other weights"},
     {"trtllm-prune", nereid::cli::trtllm_prune_main, "leave the weights out of a checkpoint"},
+    {"trtllm-serve", nereid::cli::trtllm_serve_main,
+     "serve a model with TensorRT-LLM's flags and YAML files"},
     {"tritonserver", nereid::cli::tritonserver_main,
      "serve a model repository; --help lists the flags, which are Triton's"},
     {"check", nereid::cli::check_main,
@@ -86,6 +88,7 @@ int run(int argc, char** argv) {
   nereid::cli::add_serve(app, exit_code);
   nereid::cli::add_generate(app, exit_code);
   nereid::cli::add_bench(app, exit_code);
+  nereid::cli::add_bench_serve(app, exit_code);
   nereid::cli::add_inspect(app, exit_code);
   nereid::cli::add_perplexity(app, exit_code);
   for (const auto& tool : kTools) app.add_subcommand(tool.name, tool.help);

@@ -11,6 +11,7 @@ namespace nereid::cli {
 void add_serve(CLI::App& app, int& exit_code);
 void add_generate(CLI::App& app, int& exit_code);
 void add_bench(CLI::App& app, int& exit_code);
+void add_bench_serve(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_perplexity(CLI::App& app, int& exit_code);
 

@@ -1,4 +1,6 @@
 // nereid serve: a model folder becomes endpoints.
+#include "cli/commands/serve.h"
+
 #include <signal.h>
 
 #include <CLI/Option.hpp>
@@ -45,19 +47,65 @@ struct ServeOptions {
   bool enable_lora = false;
   std::vector<std::string> lora;  // name=DIR
   int32_t max_lora_rank = 64;
+  std::filesystem::path tokenizer;  // empty: the model's own
+  std::string chat_template;        // a file or the text; empty: the tokenizer's
+  std::function<void(const std::string& url)> when_ready;
   int32_t exit_timeout_seconds = 30;
 };
 
-// Where the tokenizer's files are; empty when the model has none. InvalidArgument: its chat
-// template does not parse.
-StatusOr<std::filesystem::path> find_tokenizer(const std::filesystem::path& model) {
-  ASSIGN_OR_RETURN(const std::filesystem::path dir, convert::tokenizer_dir(model));
+// A tokenizer's files by links in `to`, with another chat template.
+Status with_chat_template(const std::filesystem::path& from, const std::string& chat_template,
+                          const std::filesystem::path& to) {
+  std::error_code error;
+  std::string text = chat_template;
+  if (std::filesystem::is_regular_file(chat_template, error)) {
+    ASSIGN_OR_RETURN(text, read_file(chat_template, size_t{1} << 20));
+  } else if (text.find('{') == text.npos) {
+    return invalid_argument("--chat-template: '{}' is neither a file nor a template",
+                            text.substr(0, 200));
+  }
+  if (!std::filesystem::is_directory(from, error)) {
+    return unsupported("--chat-template: {} is no folder; give one with --tokenizer",
+                       from.string());
+  }
+  std::filesystem::create_directories(to, error);
+  for (std::filesystem::directory_iterator it(from, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name == "chat_template.jinja" || name == "chat_template.json" || it->is_directory(error))
+      continue;
+    std::filesystem::create_symlink(std::filesystem::absolute(it->path()), to / name, error);
+    if (error) break;
+  }
+  if (error) return unavailable("{}: {}", to.string(), error.message());
+  return write_file_atomic(to / "chat_template.jinja", text);
+}
+
+// Where the tokenizer's files are, `scratch` where another chat template is asked for; empty when
+// the model has none. InvalidArgument: its chat template does not parse, or --tokenizer has no
+// files.
+StatusOr<std::filesystem::path> find_tokenizer(const ServeOptions& options,
+                                               const std::filesystem::path& scratch) {
+  std::filesystem::path dir = options.tokenizer;
+  if (dir.empty()) {
+    ASSIGN_OR_RETURN(dir, convert::tokenizer_dir(options.model.model_dir));
+  } else if (!text::Tokenizer::has_files(dir)) {
+    return invalid_argument("--tokenizer: {} has no tokenizer files", dir.string());
+  }
   if (!dir.empty() && text::Tokenizer::has_files(dir)) {
+    if (!options.chat_template.empty()) {
+      RETURN_IF_ERROR(with_chat_template(dir, options.chat_template, scratch));
+      dir = scratch;
+    }
     const Status chat = text::load_chat_template(dir).status();
     if (chat.ok()) return dir;
     if (!absl::IsNotFound(chat)) return chat;
     log_warn("{}: there is no chat template: no /v1/chat/completions", dir.string());
     return dir;
+  }
+  if (!options.chat_template.empty()) {
+    return invalid_argument(
+        "--chat-template: the model has no tokenizer; give one with --tokenizer");
   }
   log_warn(
       "{} has no tokenizer files: only the model '{}' is served, which takes and gives token ids; "
@@ -248,7 +296,9 @@ Status serve(ServeOptions& options) {
     remove_repository();
     end_by(signal);
   });
-  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer, find_tokenizer(options.model.model_dir));
+  // Beside the model's versions, where no model is looked for.
+  ASSIGN_OR_RETURN(const std::filesystem::path tokenizer,
+                   find_tokenizer(options, repository.path() / kTokenModel / "tokenizer"));
   const bool has_text = !tokenizer.empty();
   RETURN_IF_ERROR(
       runtime::apply_engine_limits(options.model.model_dir, options.model.executor).status());
@@ -266,6 +316,7 @@ Status serve(ServeOptions& options) {
     RETURN_IF_ERROR(write_file_atomic(
         options.port_file, fmt::format("http={}\nmetrics={}\ngrpc={}\n", process->http_port(),
                                        process->metrics_port(), process->grpc_port())));
+  if (options.when_ready) options.when_ready(url_of(options, process->http_port()));
 
   int received = 0;
   sigwait(&signals, &received);
@@ -321,10 +372,14 @@ void declare_lora(CLI::App& command, ServeOptions& options) {
 
 }  // namespace
 
-void add_serve(CLI::App& app, int& exit_code) {
+namespace {
+
+void declare_serve(CLI::App& app, int& exit_code,
+                   std::function<void(const std::string& url)> when_ready) {
   CLI::App* command =
       app.add_subcommand("serve", "serve a model over HTTP: Triton and OpenAI endpoints");
   auto options = std::make_shared<ServeOptions>();
+  options->when_ready = std::move(when_ready);
   options->model.declare(*command);
   auto& http = options->process.http;
   command->add_option("--host", http.host, "address to listen on; 0.0.0.0 = every one")
@@ -380,6 +435,10 @@ void add_serve(CLI::App& app, int& exit_code) {
                    "how long running requests may take to finish after SIGTERM")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
+  command->add_option("--tokenizer", options->tokenizer,
+                      "folder of the tokenizer's files; default: the model's own");
+  command->add_option("--chat-template", options->chat_template,
+                      "a Jinja file, or the template itself; default: the tokenizer's own");
   options->process.backend_dir = default_backend_dir();
   command
       ->add_option("--backend-directory", options->process.backend_dir,
@@ -390,6 +449,25 @@ void add_serve(CLI::App& app, int& exit_code) {
   command->callback([options, &exit_code] {
     if (const Status status = serve(*options); !status.ok()) exit_code = fail(status);
   });
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int& exit_code) { declare_serve(app, exit_code, {}); }
+
+int serve_main(const std::vector<std::string>& words,
+               const std::function<void(const std::string& url)>& when_ready) {
+  CLI::App app{"", "nereid"};
+  int exit_code = 0;
+  declare_serve(app, exit_code, when_ready);
+  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 takes them
+  reversed.emplace_back("serve");
+  try {
+    app.parse(std::move(reversed));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return exit_code;
 }
 
 }  // namespace nereid::cli

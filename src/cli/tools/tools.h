@@ -32,4 +32,7 @@ int trtllm_refit_main(int argc, char** argv);
 // A checkpoint directory without its weights.
 int trtllm_prune_main(int argc, char** argv);
 
+// A model over HTTP with TensorRT-LLM's flags.
+int trtllm_serve_main(int argc, char** argv);
+
 }  // namespace nereid::cli

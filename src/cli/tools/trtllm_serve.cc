@@ -1,0 +1,247 @@
+#include "cli/tools/trtllm_serve.h"
+
+#include <unistd.h>
+
+#include <cctype>
+#include <filesystem>
+#include <set>
+
+#include "base/log.h"
+#include "base/nearest.h"
+#include "cli/commands/serve.h"
+#include "cli/flags/yaml_file.h"
+#include "cli/tools/tools.h"
+
+namespace nereid::cli {
+namespace {
+
+const ArgTable kServeTable{"trtllm-serve", kServeFlags, "MODEL"};
+
+// The names of the table, without dashes.
+const std::set<std::string>& serve_option_names() {
+  static const std::set<std::string> names = [] {
+    std::set<std::string> out;
+    for (const ArgFlag& flag : kServeFlags) {
+      std::string_view left = flag.names;
+      while (!left.empty()) {
+        const size_t end = std::min(left.find(' '), left.size());
+        const std::string_view name = left.substr(0, end);
+        if (name.starts_with("--")) out.emplace(name.substr(2));
+        left.remove_prefix(std::min(end + 1, left.size()));
+      }
+    }
+    return out;
+  }();
+  return names;
+}
+
+// A leaf as it would stand on a command line.
+std::string word_of(const json::value& value) {
+  if (const auto* text = value.if_string()) return std::string(*text);
+  if (const auto* array = value.if_array()) {
+    std::string joined;
+    for (const json::value& item : *array) joined += (joined.empty() ? "" : ",") + word_of(item);
+    return joined;
+  }
+  if (value.is_double()) return fmt::format("{}", value.get_double());
+  return json::serialize(value);
+}
+
+Status add_yaml_words(const json::value& value, const std::string& path, const std::string& where,
+                      std::vector<std::string>& words) {
+  const bool is_known = serve_option_names().contains(path);
+  if (const auto* object = value.if_object(); object && !is_known) {
+    // An object without entries says nothing, so nobody misses an unknown name there.
+    for (const auto& [key, entry] : *object) {
+      RETURN_IF_ERROR(add_yaml_words(
+          entry, path.empty() ? std::string(key) : fmt::format("{}.{}", path, key), where, words));
+    }
+    return ok();
+  }
+  if (!is_known || path == "config" || path == "extra_llm_api_options") {
+    return invalid_argument("{}: unknown option '{}'.{}", where, path.substr(0, 80),
+                            did_you_mean(path.substr(0, 80), serve_option_names()));
+  }
+  if (value.is_null()) return ok();
+  words.push_back(fmt::format("--{}={}", path, word_of(value)));
+  return ok();
+}
+
+// Takes --set PATH=VALUE out of `arguments`.
+StatusOr<std::vector<std::string>> take_set_words(std::vector<std::string>& arguments) {
+  std::vector<std::string> rest, out;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    std::string setting;
+    if (arguments[i] == "--set") {
+      if (i + 1 == arguments.size())
+        return invalid_argument("argument --set: expected one argument");
+      setting = arguments[++i];
+    } else if (arguments[i].starts_with("--set=")) {
+      setting = arguments[i].substr(6);
+    } else {
+      rest.push_back(arguments[i]);
+      continue;
+    }
+    const size_t equals = setting.find('=');
+    if (equals == setting.npos)
+      return invalid_argument("argument --set: '{}' is not PATH=VALUE", setting.substr(0, 80));
+    ASSIGN_OR_RETURN(const json::value value, parse_yaml(setting.substr(equals + 1)));
+    RETURN_IF_ERROR(add_yaml_words(value, setting.substr(0, equals), "--set", out));
+  }
+  arguments = std::move(rest);
+  return out;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// One size for all layers is what the runtime has.
+StatusOr<std::string> window_of(const std::string& list) {
+  const std::string first = list.substr(0, list.find(','));
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (list.substr(begin, end - begin) != first) {
+      return unsupported(
+          "kv_cache_config.max_attention_window: '{}' is not supported yet; allowed: one value",
+          list.substr(0, 80));
+    }
+    begin = end + 1;
+  }
+  return first;
+}
+
+std::string log_level_of(const std::string& level) {
+  if (level == "warning") return "warn";
+  if (level == "internal_error") return "error";
+  return level == "verbose" || level == "trace" ? "debug" : level;
+}
+
+// Flags whose value goes on as it is.
+constexpr std::pair<const char*, const char*> kSame[] = {
+    {"--tokenizer", "--tokenizer"},
+    {"--port", "--http-port"},
+    {"--device", "--device"},
+    {"--max_beam_width", "--max-beam-width"},
+    {"--max_batch_size", "--max-batch-size"},
+    {"--max_num_tokens", "--max-num-tokens"},
+    {"--max_seq_len", "--max-seq-len"},
+    {"--free_gpu_memory_fraction", "--kv-cache-fraction"},
+    {"--kv_cache_dtype", "--kv-cache-type"},
+    {"--chat_template", "--chat-template"},
+    {"--served_model_name", "--served-model-name"},
+    {"--api_key", "--api-key"},
+    {"--lora_config.max_lora_rank", "--max-lora-rank"},
+    {"--kv_cache_config.max_tokens", "--kv-cache-tokens"},
+    {"--kv_cache_config.tokens_per_block", "--tokens-per-block"},
+    {"--kv_cache_config.host_cache_size", "--host-cache"},
+    {"--kv_cache_config.sink_token_length", "--sink-tokens"},
+};
+
+StatusOr<std::vector<std::string>> serve_words(const Args& args) {
+  std::vector<std::string> words = {args.words()[0], "--metrics-port=-1", "--grpc-port=-1"};
+  const std::string& host = args.text("--host");
+  words.push_back("--host=" + (host == "localhost" ? "127.0.0.1" : host));
+  for (const auto& [from, to] : kSame) {
+    if (!args.text(from).empty()) words.push_back(fmt::format("{}={}", to, args.text(from)));
+  }
+  words.push_back("--log-level=" + log_level_of(args.text("--log_level")));
+  words.push_back("--scheduler-policy=" +
+                  lower(args.text("--scheduler_config.capacity_scheduler_policy")));
+  words.push_back("--chunking-policy=" +
+                  lower(args.text("--scheduler_config.context_chunking_policy")));
+  if (const std::string& type = args.text("--speculative_config.decoding_type"); !type.empty())
+    words.push_back("--speculation=" + lower(type));
+  if (args.text("--kv_cache_config.enable_block_reuse") == "false")
+    words.emplace_back("--no-kv-cache-reuse");
+  if (args.text("--disable_overlap_scheduler") == "true") words.emplace_back("--no-overlap");
+  if (args.text("--load_format") == "dummy") words.emplace_back("--random-weights");
+  if (args.text("--enable_lora") == "true") words.emplace_back("--enable-lora");
+  const std::string& windows = args.text("--kv_cache_config.max_attention_window");
+  if (!windows.empty()) {
+    ASSIGN_OR_RETURN(const std::string window, window_of(windows));
+    words.push_back("--attention-window=" + window);
+  }
+  return words;
+}
+
+// "serve" may be left out; the others start what is not here.
+Status take_subcommand(std::vector<std::string>& arguments) {
+  if (arguments.empty()) return ok();
+  for (const char* other :
+       {"disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve", "embeddings", "grpc"}) {
+    if (arguments[0] == other)
+      return unsupported("subcommand '{}' is not supported yet; allowed: serve", other);
+  }
+  if (arguments[0] == "serve") arguments.erase(arguments.begin());
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<std::vector<std::string>> words_of_yaml(const json::value& document,
+                                                 const std::string& where) {
+  std::vector<std::string> words;
+  if (document.is_null()) return words;
+  if (!document.is_object()) return invalid_argument("{}: is not a mapping of options", where);
+  RETURN_IF_ERROR(add_yaml_words(document, "", where, words));
+  return words;
+}
+
+StatusOr<ServePlan> plan_trtllm_serve(const std::vector<std::string>& given) {
+  std::vector<std::string> arguments = given;
+  RETURN_IF_ERROR(take_subcommand(arguments));
+  ASSIGN_OR_RETURN(const std::vector<std::string> set, take_set_words(arguments));
+  ASSIGN_OR_RETURN(const Args flags, Args::parse(kServeTable, arguments));
+  if (flags.wants_help()) return ServePlan{.wants_help = true};
+  std::vector<std::string> all;
+  if (const std::string& file = flags.text("--config"); !file.empty()) {
+    ASSIGN_OR_RETURN(const json::value document, read_yaml_file(file));
+    ASSIGN_OR_RETURN(all, words_of_yaml(document, file));
+    // A bad value of the file is told as one of the file.
+    std::vector<std::string> alone = all;
+    alone.emplace_back("model");
+    if (const Status bad = Args::parse(kServeTable, alone).status(); !bad.ok())
+      return annotate(bad, file);
+  }
+  // Those of --set come last, but "--" ends flags.
+  arguments.insert(std::find(arguments.begin(), arguments.end(), "--"), set.begin(), set.end());
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  ASSIGN_OR_RETURN(const Args args, Args::parse(kServeTable, all));
+  const std::string& model = args.words()[0];
+  std::error_code error;
+  if (!std::filesystem::exists(model, error)) {
+    return not_found(
+        "MODEL: '{}' is no folder or file here; models are not fetched by name: give the folder of "
+        "a Hugging Face model, a checkpoint or an engine",
+        model.substr(0, 200));
+  }
+  ServePlan plan{.ignored = args.ignored(), .host = args.text("--host")};
+  ASSIGN_OR_RETURN(plan.words, serve_words(args));
+  return plan;
+}
+
+int trtllm_serve_main(int argc, char** argv) {
+  const auto plan = plan_trtllm_serve({argv + std::min(argc, 1), argv + argc});
+  if (!plan.ok()) {
+    fmt::print(stderr, "trtllm-serve: error: {}\n", message(plan.status()));
+    return absl::IsInvalidArgument(plan.status()) ? 2 : 1;
+  }
+  if (plan->wants_help) {
+    fmt::print("{}", help_text(kServeTable));
+    return 0;
+  }
+  if (!plan->ignored.empty())
+    log_warn("these options have no effect here: {}", fmt::join(plan->ignored, " "));
+  // Scripts wait for these lines, which the original's web server prints.
+  fmt::print(stderr, "INFO:     Started server process [{}]\n", ::getpid());
+  fmt::print(stderr, "INFO:     Waiting for application startup.\n");
+  return serve_main(plan->words, [&plan](const std::string& url) {
+    fmt::print(stderr, "INFO:     Application startup complete.\n");
+    fmt::print(stderr, "INFO:     Uvicorn running on http://{}{} (Press CTRL+C to quit)\n",
+               plan->host, url.substr(url.rfind(':')));
+  });
+}
+
+}  // namespace nereid::cli

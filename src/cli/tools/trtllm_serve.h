@@ -1,0 +1,34 @@
+// trtllm-serve: its command line, and the YAML files that its guides use, as words of
+// `nereid serve`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "cli/flags/arg_table.h"
+
+namespace nereid::cli {
+
+// Flags of `trtllm-serve serve`, and the paths of the YAML file as flags with dots
+// ("--kv_cache_config.dtype"); one that both have is one entry.
+extern const std::span<const ArgFlag> kServeFlags;
+
+// The words that say what a YAML document says. InvalidArgument: a path that no flag has, with the
+// nearest one; `where` begins the message.
+StatusOr<std::vector<std::string>> words_of_yaml(const json::value& document,
+                                                 const std::string& where);
+
+// What `nereid serve` is called with for the arguments behind trtllm-serve's name. Later ones win:
+// defaults, the file of --config (--extra_llm_api_options), flags, --set PATH=VALUE.
+struct ServePlan {
+  std::vector<std::string> words;
+  std::vector<std::string> ignored;  // given flags without effect
+  std::string host;                  // as given
+  bool wants_help = false;
+};
+// InvalidArgument, Unimplemented: name the flag or the file's path, its value and what is allowed.
+StatusOr<ServePlan> plan_trtllm_serve(const std::vector<std::string>& arguments);
+
+}  // namespace nereid::cli

@@ -1,0 +1,116 @@
+// trtllm-serve's command line and YAML files.
+#include "cli/tools/trtllm_serve.h"
+
+#include <gmock/gmock.h>
+
+#include "base/file.h"
+#include "cli/flags/yaml_file.h"
+#include "cli/repository/scratch_dir.h"
+
+namespace nereid::cli {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+using Words = std::vector<std::string>;
+
+class TrtllmServe : public ::testing::Test {
+ protected:
+  // A YAML file with that text.
+  std::string file(const std::string& text) {
+    const auto path = scratch_->path() / "options.yaml";
+    EXPECT_TRUE(write_file_atomic(path, text).ok());
+    return path.string();
+  }
+  Words words(Words arguments) {
+    arguments.push_back(model_);
+    const auto plan = plan_trtllm_serve(arguments);
+    if (!plan.ok()) return {std::string(message(plan.status()))};
+    return plan->words;
+  }
+  std::string refusal(Words arguments) {
+    const auto plan = words(std::move(arguments));
+    return plan.size() == 1 ? plan[0] : "accepted";
+  }
+
+  StatusOr<ScratchDir> scratch_ = ScratchDir::create();
+  const std::string model_ = scratch_->path().string();
+};
+
+TEST_F(TrtllmServe, FlagsBecomeThoseOfServe) {
+  const Words plain = words({});
+  EXPECT_EQ(plain[0], model_);
+  for (const char* word : {"--host=127.0.0.1", "--http-port=8000", "--metrics-port=-1",
+                           "--grpc-port=-1", "--scheduler-policy=guaranteed_no_evict"})
+    EXPECT_THAT(plain, Contains(word));
+  EXPECT_THAT(plain, Not(Contains(HasSubstr("max-batch-size"))));
+
+  const Words given = words({"serve", "--host", "0.0.0.0", "--port=1234", "--max_batch_size", "8",
+                             "--kv_cache_free_gpu_memory_fraction", "0.5", "--log_level", "verbose",
+                             "--served_model_name", "tiny"});
+  for (const char* word :
+       {"--host=0.0.0.0", "--http-port=1234", "--max-batch-size=8", "--kv-cache-fraction=0.5",
+        "--log-level=debug", "--served-model-name=tiny"})
+    EXPECT_THAT(given, Contains(word));
+}
+
+TEST_F(TrtllmServe, LaterSourcesWin) {
+  const std::string yaml = file("max_batch_size: 4\nmax_num_tokens: 512\nmax_seq_len: 100\n");
+  const Words all = words(
+      {"--set", "max_seq_len=64", "--max_num_tokens", "256", "--extra_llm_api_options", yaml});
+  for (const char* word : {"--max-batch-size=4", "--max-num-tokens=256", "--max-seq-len=64"})
+    EXPECT_THAT(all, Contains(word));
+}
+
+TEST_F(TrtllmServe, OptionsOfTheFile) {
+  const Words all = words({"--config", file("kv_cache_config:\n"
+                                            "  enable_block_reuse: false\n"
+                                            "  max_attention_window: [64, 64]\n"
+                                            "  dtype: fp8\n"
+                                            "scheduler_config: {capacity_scheduler_policy: "
+                                            "MAX_UTILIZATION}\n"
+                                            "speculative_config: {decoding_type: NGram, "
+                                            "max_draft_len: 4}\n"
+                                            "cuda_graph_config: {enable_padding: true}\n"
+                                            "enable_chunked_prefill: true\n"
+                                            "revision: null\n"
+                                            "disable_overlap_scheduler: true\n")});
+  for (const char* word :
+       {"--no-kv-cache-reuse", "--attention-window=64", "--kv-cache-type=fp8",
+        "--scheduler-policy=max_utilization", "--speculation=ngram", "--no-overlap"})
+    EXPECT_THAT(all, Contains(word));
+}
+
+TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
+  EXPECT_EQ(refusal({"--tp_size", "2"}),
+            "--tensor_parallel_size: '2' is not supported yet; allowed: 1");
+  EXPECT_THAT(refusal({"--config", file("kv_cache_config: {enable_block_reus: true}\n")}),
+              HasSubstr("unknown option 'kv_cache_config.enable_block_reus'. Did you mean "
+                        "'kv_cache_config.enable_block_reuse'?"));
+  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: Medusa}\n")}),
+              HasSubstr("options.yaml: argument --speculative_config.decoding_type: invalid "
+                        "choice: 'Medusa' (choose from 'NGram', 'AUTO')"));
+  EXPECT_THAT(refusal({"--config", file("kv_cache_config: {max_attention_window: [8, 16]}\n")}),
+              HasSubstr("'8,16' is not supported yet; allowed: one value"));
+  EXPECT_THAT(refusal({"--config", file("- a\n")}), HasSubstr("is not a mapping"));
+  EXPECT_THAT(refusal({"--config", "/no/such/file"}), HasSubstr("/no/such/file"));
+  EXPECT_THAT(refusal({"--set", "max_seq_len"}), HasSubstr("is not PATH=VALUE"));
+  EXPECT_THAT(refusal({"--max_batch_size", "many"}), HasSubstr("invalid int value: 'many'"));
+  EXPECT_THAT(refusal({"disaggregated"}), HasSubstr("subcommand 'disaggregated'"));
+  const auto by_name = plan_trtllm_serve({"TinyLlama/TinyLlama-1.1B"});
+  EXPECT_THAT(std::string(message(by_name.status())),
+              HasSubstr("'TinyLlama/TinyLlama-1.1B' is no folder"));
+}
+
+TEST_F(TrtllmServe, WhatHasNoEffectIsListed) {
+  const auto plan = plan_trtllm_serve(
+      {model_, "--backend", "tensorrt", "--trust_remote_code", "--device", "cpu"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->ignored, ElementsAre("--backend", "--trust_remote_code"));
+}
+
+}  // namespace
+}  // namespace nereid::cli
