@@ -48,7 +48,8 @@ class Reader {
     if (!error_.ok()) return;
     if (head_.size() < kShownErrorBytes) head_ += piece.substr(0, kShownErrorBytes);
     if (options_.streaming) {
-      error_ = events_.feed(piece, [this](std::string_view data) { take_event(data); });
+      const Status fed = events_.feed(piece, [this](std::string_view data) { take_event(data); });
+      if (error_.ok()) error_ = fed;
     } else if (whole_.size() + piece.size() > kMaxAnswerBytes) {
       error_ = resource_exhausted("an answer of more than {} bytes", kMaxAnswerBytes);
     } else {
