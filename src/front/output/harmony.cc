@@ -13,7 +13,6 @@ constexpr std::string_view kMessage = "<|message|>", kRecipient = "to=functions.
 constexpr std::string_view kEnds[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>",
                                       "<|channel|>"};
 constexpr size_t kMaxHeaderBytes = 1024;
-constexpr size_t kMaxMessageBytes = 1 << 20;  // of a call
 
 // The tool that a header names; empty: none.
 std::string_view recipient_of(std::string_view header) {
@@ -31,7 +30,7 @@ bool is_analysis(std::string_view header) {
 
 void HarmonyParser::say(std::string_view text, OutputPart& out) {
   if (!recipient_of(header_).empty()) {
-    if (call_.size() + text.size() <= kMaxMessageBytes) call_ += text;
+    call_ += text;
   } else if (is_analysis(header_)) {
     out.reasoning += text;
   } else {
@@ -55,13 +54,15 @@ void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out) {
   pending_ += piece;
   for (;;) {
     if (in_header_) {
-      const size_t at = pending_.find(kMessage);
+      const size_t at = std::string_view(pending_).substr(0, kMaxHeaderBytes).find(kMessage);
       if (at == std::string::npos) {
-        // Text of a model that does not keep to the format is content.
-        if (!final && pending_.size() <= kMaxHeaderBytes) return;
-        if (pending_.find("<|") == std::string::npos) out.text += pending_;
-        pending_.clear();
-        return;
+        if (!final && pending_.size() < kMaxHeaderBytes) return;
+        // A text that does not keep to the format is content, but for a header without a message.
+        if (final &&
+            (pending_.starts_with("<|") || pending_.find("<|channel|>") != std::string::npos))
+          pending_.clear();
+        in_header_ = false;
+        continue;
       }
       header_ = pending_.substr(0, at);
       pending_.erase(0, at + kMessage.size());

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "front/output/tool_json.h"
+
 namespace nereid::front {
 namespace {
 
@@ -48,13 +50,27 @@ void ToolParser::say(std::string_view text, OutputPart& out) {
   blank_.erase(0, end + 1);
 }
 
+// Behind the JSON value that a block begins with: its texts may hold the mark. Of a value that
+// never ends the first mark counts.
+size_t ToolParser::find_close(const ToolMarker& marker, bool final) const {
+  if (marker.close.empty()) return std::string::npos;
+  const size_t from = marker.open.size();
+  const size_t begin = std::min(pending_.find_first_not_of(kBlanks, from), pending_.size());
+  const std::string_view body = std::string_view(pending_).substr(begin);
+  if (!body.starts_with('{') && !body.starts_with('[')) return pending_.find(marker.close, from);
+  const size_t length = json_length(body);
+  if (length > 0) return pending_.find(marker.close, begin + length);
+  const bool may_end = !final && pending_.size() <= kMaxCallBytes;
+  return may_end ? std::string::npos : pending_.find(marker.close, from);
+}
+
 bool ToolParser::take_block(const ToolMarker& marker, bool final, OutputPart& out) {
   if (marker.is_dropped) {
     pending_.erase(0, marker.open.size());
     return true;
   }
   const size_t from = marker.open.size();
-  const size_t close = marker.close.empty() ? std::string::npos : pending_.find(marker.close, from);
+  const size_t close = find_close(marker, final);
   if (close == std::string::npos && !final && pending_.size() <= kMaxCallBytes) return false;
   const bool ends = close != std::string::npos;
   const std::string block = pending_.substr(0, ends ? close + marker.close.size() : close);

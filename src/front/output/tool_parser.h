@@ -27,6 +27,7 @@ class ToolParser {
   };
   Found find_marker() const;
   size_t held_back() const;
+  size_t find_close(const ToolMarker& marker, bool final) const;
   void say(std::string_view text, OutputPart& out);
   // False: more text is needed.
   bool take_block(const ToolMarker& marker, bool final, OutputPart& out);
