@@ -7,7 +7,7 @@
 #include <optional>
 #include <random>
 
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "front/http/json_text.h"
 #include "front/openai/routes.h"
 #include "front/output/reasoning_formats.h"
@@ -111,7 +111,8 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
   if (context.strict_fields)
     return ApiError{400, fmt::format("this server does not know these fields: {}", names),
                     request.unknown[0], "unknown_parameter"};
-  log_warn("fields of a request that are not known: {}", names);
+  static LogLimit log;
+  log.warn("fields of a request that are not known: {}", names);
   return std::nullopt;
 }
 
