@@ -139,6 +139,19 @@ constexpr std::pair<const char*, const char*> kSame[] = {
     {"--kv_cache_config.sink_token_length", "--sink-tokens"},
 };
 
+// TensorRT-LLM's names of formats that have others here.
+constexpr std::pair<const char*, const char*> kToolFormats[] = {
+    {"qwen3", "hermes"},
+    {"deepseek_v31", "deepseek_v3"},
+    {"glm4", "glm45"},
+    {"glm47", "glm45"},
+};
+std::string tool_format_of(const std::string& name) {
+  for (const auto& [theirs, ours] : kToolFormats)
+    if (name == theirs) return ours;
+  return name;
+}
+
 StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   std::vector<std::string> words = {args.words()[0], "--metrics-port=-1", "--grpc-port=-1"};
   const std::string& host = args.text("--host");
@@ -146,6 +159,9 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   for (const auto& [from, to] : kSame) {
     if (!args.text(from).empty()) words.push_back(fmt::format("{}={}", to, args.text(from)));
   }
+  const std::string& reasoning = args.text("--reasoning_parser");
+  words.push_back("--reasoning-parser=" + (reasoning == "deepseek-r1" ? "deepseek_r1" : reasoning));
+  words.push_back("--tool-call-parser=" + tool_format_of(args.text("--tool_parser")));
   words.push_back("--log-level=" + log_level_of(args.text("--log_level")));
   words.push_back("--scheduler-policy=" +
                   lower(args.text("--scheduler_config.capacity_scheduler_policy")));

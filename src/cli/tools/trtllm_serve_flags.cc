@@ -52,6 +52,9 @@ constexpr ArgFlag kTable[] = {
      "how long prompts share a step"},
     {"--speculative_config.decoding_type", kChoice, kActed, "NGram AUTO", "",
      "guesses tested beside the next token"},
+    {"--reasoning_parser", kText, kActed, "", "none", "format of reasoning, or auto"},
+    {"--tool_parser --tool_call_parser", kText, kActed, "", "none",
+     "format of tool calls, or auto"},
     {"--disable_overlap_scheduler", kChoice, kActed, "true false", "false",
      "the host's work is not done beside the step"},
 
@@ -66,8 +69,6 @@ constexpr ArgFlag kTable[] = {
     {"--custom_tokenizer", kText, kOnly, "", "", "Python class of a tokenizer"},
     {"--revision --hf_revision --tokenizer_revision", kText, kOnly, "", "",
      "MODEL is a folder here"},
-    {"--reasoning_parser", kText, kOnly, "", "", "reasoning apart from content"},
-    {"--tool_parser --tool_call_parser", kText, kOnly, "", "", "calls of tools in the text"},
     {"--allow_request_chat_template", kFlag, kOnly, "", "", "templates from requests"},
     {"--generation-config", kChoice, kOnly, "auto trtllm", "trtllm", "sampling defaults"},
     {"--metadata_server_config_file -m", kText, kOnly, "", "", "several servers"},

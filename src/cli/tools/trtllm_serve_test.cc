@@ -57,6 +57,15 @@ TEST_F(TrtllmServe, FlagsBecomeThoseOfServe) {
     EXPECT_THAT(given, Contains(word));
 }
 
+TEST_F(TrtllmServe, FormatsHaveOurNames) {
+  const Words plain = words({});
+  EXPECT_THAT(plain, Contains("--tool-call-parser=none"));
+  EXPECT_THAT(plain, Contains("--reasoning-parser=none"));
+  const Words named = words({"--tool_parser", "qwen3", "--reasoning_parser", "deepseek-r1"});
+  EXPECT_THAT(named, Contains("--tool-call-parser=hermes"));
+  EXPECT_THAT(named, Contains("--reasoning-parser=deepseek_r1"));
+}
+
 TEST_F(TrtllmServe, LaterSourcesWin) {
   const std::string yaml = file("max_batch_size: 4\nmax_num_tokens: 512\nmax_seq_len: 100\n");
   const Words all = words(
