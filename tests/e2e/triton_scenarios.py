@@ -136,6 +136,17 @@ def new_tokens(printed):
     return len(json.loads(re.findall(r"^Output sequence:  (\[.*\])$", printed, re.M)[-1]))
 
 
+def in_time(*words):
+    """What the client prints; it starts again when its stop came after the last token, as on a busy machine."""
+    for _ in range(10):
+        try:
+            return client(CLIENTS, "inflight_batcher_llm_client.py", *words)
+        except AssertionError as late:
+            if "the request was not stopped" not in str(late):
+                raise
+    raise AssertionError("ten requests were not stopped: %s" % (words,))
+
+
 def stop_and_cancel(server, *more):
     """A running request is stopped by its id, or by cancelling the call: fewer tokens come than the same request has when
     it is left alone, which nothing else ends."""
@@ -147,9 +158,9 @@ def stop_and_cancel(server, *more):
              "--end-id", "-1", *more]
     assert new_tokens(client(CLIENTS, "inflight_batcher_llm_client.py", *words)) == asked
     words += ["--stop-after-ms", "5"]
-    out = client(CLIENTS, "inflight_batcher_llm_client.py", *words)
+    out = in_time(*words)
     assert "Got cancellation response from server" in out and new_tokens(out) < asked, out
-    out = client(CLIENTS, "inflight_batcher_llm_client.py", *words, "--stop-via-request-cancel")
+    out = in_time(*words, "--stop-via-request-cancel")
     assert "Request is cancelled" in out, out
     while int(server.metric("nv_trt_llm_request_metrics", request_type="active")) > 0:
         time.sleep(0.05)
