@@ -80,6 +80,8 @@ struct LoraDirectory {
   std::filesystem::path path;
 };
 
+inline constexpr int32_t kMaxDraftLen = 32;
+
 struct ExecutorConfig {
   std::string device = "cpu";  // cpu | cuda:N
   int32_t num_threads = 0;     // CPU compute threads; 0 = one per physical core
@@ -105,13 +107,17 @@ struct ExecutorConfig {
   int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
   // Bytes of f32 logits that all requests under way together, and so each of them, may ask for.
   int64_t max_logits_bytes = int64_t{2} << 30;
-  // Guesses of what a sequence says next, tested beside its next token; they change no output.
+  // Guesses of what a sequence says next, tested beside its next token; they change no output. Not
+  // for beams.
   // none; ngram: what came after the last tokens where they stood before, in prompt or output;
-  // auto: the same, but fewer where they seldom hold or the step is full, down to none. Not for
-  // beams.
-  std::string speculation = "none";
-  bool enable_overlap = true;       // host work of the next step beside device work of this one
-  bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
+  // draft_model: what `draft_model` says; auto: the draft model's, or without one ngram's, and as
+  // many as pay, down to none. Empty: auto with a draft model, else none.
+  std::string speculation;
+  std::filesystem::path draft_model;  // a directory like the model's, of the same tokens
+  int32_t max_draft_len = 0;          // guesses of a sequence in a step, at most kMaxDraftLen;
+                                      // 0 = 4 of a draft model, 8 of others
+  bool enable_overlap = true;         // host work of the next step beside device work of this one
+  bool normalize_log_probs = true;    // top-k: reported log-probs are relative to the k kept tokens
   // Ends the process with exit code 1 once the device has failed for good and all requests have
   // been answered (see Executor::health), so that whoever watches the process starts it again.
   bool exit_on_device_failure = false;

@@ -83,6 +83,10 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("max_queue_size", c.max_queue_size);
   in.read("max_logits_bytes", c.max_logits_bytes);
   in.read("speculation", c.speculation);
+  std::string draft_model = c.draft_model.string();
+  in.read("draft_model", draft_model);
+  c.draft_model = draft_model;
+  in.read("max_draft_len", c.max_draft_len);
   in.read("enable_overlap", c.enable_overlap);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
   in.read("normalize_log_probs", c.normalize_log_probs);

@@ -77,6 +77,7 @@ TEST(OptionsJson, ReadsConfigs) {
       "kv_cache": {"type": "fp8", "memory_fraction": 0.5, "host_cache_bytes": 1099511627776},
       "peft_cache": {"optimal_adapter_size": 16, "device_cache_fraction": 0.25,
                      "prefetch_dir": "/l"},
+      "draft_model": "/d", "max_draft_len": 5,
       "deterministic": true, "forced_kernels": ["linear:ref"], "cache_dir": "/x"})");
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_EQ(c->device, "cuda:1");
@@ -90,6 +91,8 @@ TEST(OptionsJson, ReadsConfigs) {
   EXPECT_EQ(c->peft_cache.device_cache_fraction, 0.25);
   EXPECT_EQ(c->peft_cache.prefetch_dir, "/l");
   EXPECT_EQ(c->peft_cache.host_cache_bytes, int64_t{1} << 30);
+  EXPECT_EQ(c->draft_model, "/d");
+  EXPECT_EQ(c->max_draft_len, 5);
   EXPECT_TRUE(c->deterministic);
   EXPECT_THAT(c->forced_kernels, ElementsAre("linear:ref"));
   EXPECT_EQ(c->cache_dir, "/x");

@@ -94,6 +94,21 @@ Status check_lora(const ExecutorConfig& c) {
                           c.lora_directories.size());
 }
 
+Status check_speculation(const ExecutorConfig& c) {
+  const std::string& s = c.speculation;
+  RETURN_IF_ERROR(check_range("max_draft_len", c.max_draft_len, 0, kMaxDraftLen));
+  if (!s.empty() && s != "none" && s != "ngram" && s != "draft_model" && s != "auto")
+    return invalid_argument("speculation: '{}' is not one of none, ngram, draft_model, auto", s);
+  if (s == "draft_model" && c.draft_model.empty())
+    return invalid_argument("speculation: draft_model needs draft_model, the model's directory");
+  if (s == "ngram" && !c.draft_model.empty())
+    return invalid_argument(
+        "draft_model: '{}' has nothing to do with speculation ngram; allowed are draft_model, auto "
+        "and none",
+        c.draft_model.string());
+  return ok();
+}
+
 }  // namespace
 
 Status check_config(const ExecutorConfig& c) {
@@ -114,8 +129,7 @@ Status check_config(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_range("max_sequence_length", c.max_sequence_length, 0, 1 << 30));
   RETURN_IF_ERROR(check_range("max_queue_size", c.max_queue_size, 1, 1 << 24));
   RETURN_IF_ERROR(check_range("max_logits_bytes", c.max_logits_bytes, 0, int64_t{1} << 50));
-  if (c.speculation != "none" && c.speculation != "ngram" && c.speculation != "auto")
-    return invalid_argument("speculation: '{}' is not one of none, ngram, auto", c.speculation);
+  RETURN_IF_ERROR(check_speculation(c));
   RETURN_IF_ERROR(
       check_range("iter_stats_max_iterations", c.iter_stats_max_iterations, 0, 1 << 20));
   return check_range("request_stats_max_iterations", c.request_stats_max_iterations, 0, 1 << 20);

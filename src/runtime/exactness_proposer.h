@@ -27,26 +27,29 @@ class RowProposer : public Proposer {
       }
   }
 
-  void propose(const sched::Sequence& sequence, int32_t most,
-               std::vector<TokenId>& drafts) override {
-    const auto known = sequence.tokens();
+  void propose(std::span<DraftQuestion> questions) override {
+    for (DraftQuestion& question : questions) answer(question);
+  }
+
+ private:
+  void answer(DraftQuestion& question) const {
+    const auto known = question.sequence->tokens();
     std::vector<const std::vector<TokenId>*> alike;
     for (const std::vector<TokenId>& text : texts_)
       if (text.size() > known.size() &&
           std::ranges::equal(known, std::span(text).first(known.size())))
         alike.push_back(&text);
     const auto random = philox(static_cast<uint64_t>(known.back()), known.size());
-    const size_t count = random[0] % static_cast<uint32_t>(most + 1);
+    const size_t count = random[0] % static_cast<uint32_t>(question.most + 1);
     for (size_t i = 0; i < count; ++i) {
       const size_t at = known.size() + i;
       const std::vector<TokenId>* text = alike.empty() ? nullptr : alike[random[1] % alike.size()];
       const uint32_t roll = philox(random[2], i)[0];
       const bool right = text && at < text->size() && roll % 10 < 7;
-      drafts.push_back(right ? (*text)[at] : static_cast<TokenId>(roll % vocab_size_));
+      question.drafts.push_back(right ? (*text)[at] : static_cast<TokenId>(roll % vocab_size_));
     }
   }
 
- private:
   const uint32_t vocab_size_;
   std::vector<std::vector<TokenId>> texts_;
 };

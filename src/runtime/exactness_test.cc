@@ -19,6 +19,8 @@ namespace {
 using std::chrono::milliseconds;
 
 const std::filesystem::path kModel = std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
+const std::filesystem::path kDraftModel =
+    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-draft";
 constexpr int32_t kNumNewTokens = 24;
 constexpr int32_t kBlock = 16;
 constexpr int32_t kGuessedIds = 1000;  // that wrong guesses are among
@@ -117,6 +119,13 @@ void equal_progress(ExecutorConfig& c, int tokens) {
   c.scheduler.chunking_policy = ChunkingPolicy::kEqualProgress;
 }
 
+// Always four drafts, or what the controller says.
+void with_draft_model(ExecutorConfig& c, int adapts) {
+  usual(c, 0);
+  c.draft_model = kDraftModel;
+  c.speculation = adapts ? "auto" : "draft_model";
+}
+
 // A beam is a row of a step: narrow steps leave the wider rows out.
 void chunk(ExecutorConfig& c, int tokens) {
   c.max_num_tokens = tokens;
@@ -140,6 +149,12 @@ std::vector<Column> columns() {
   };
   const auto ngram = [](ExecutorConfig& c, int adapts) {
     usual(c, 0), c.speculation = adapts ? "auto" : "ngram";
+  };
+  const auto drafts_chunked = [](ExecutorConfig& c, int n) {
+    with_draft_model(c, 0), c.max_num_tokens = n;
+  };
+  const auto drafts_swapped = [](ExecutorConfig& c, int n) {
+    with_draft_model(c, 0), tiny_swapping(c, n);
   };
   const auto taken_back = [](const ExecutorStats& s) {
     return s.num_accepted_drafts > 0 && s.num_accepted_drafts < s.num_drafts;
@@ -183,6 +198,12 @@ std::vector<Column> columns() {
       {"SpeculatedSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true},
       {"SpeculatedNgram", Way::kBatch, ngram, 0, taken_back},
       {"SpeculatedAuto", Way::kStreamed, ngram, 1, taken_back},
+      {"DraftModel", Way::kBatch, with_draft_model, 0, taken_back, true},
+      {"DraftModelTwice", Way::kTwice, with_draft_model, 0, taken_back},
+      {"DraftModelStreamed", Way::kStreamed, with_draft_model, 0, taken_back},
+      {"DraftModelChunked", Way::kBatch, drafts_chunked, 50, taken_back},
+      {"DraftModelSwapped", Way::kBatch, drafts_swapped, kTiny, paused_and_taken_back},
+      {"DraftModelAuto", Way::kBatch, with_draft_model, 1, taken_back},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},

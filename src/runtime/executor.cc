@@ -54,11 +54,18 @@ sched::Limits limits_of(const exec::Runner& model, const ExecutorConfig& config)
           .policy = config.scheduler};
 }
 
+std::vector<exec::MemoryItem> memory_table(const ModelInstance& model) {
+  std::vector<exec::MemoryItem> table = model.runner->memory();
+  if (!model.proposer) return table;
+  for (exec::MemoryItem& item : model.proposer->memory()) table.push_back(std::move(item));
+  return table;
+}
+
 // Buffers in host memory beside a GPU are pinned.
 MemoryTotals memory_totals(const ModelInstance& model) {
   MemoryTotals totals;
   const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
-  for (const exec::MemoryItem& item : model.runner->memory()) {
+  for (const exec::MemoryItem& item : memory_table(model)) {
     const bool in_host = item.what.starts_with("host ");
     (on_cpu    ? totals.cpu
      : in_host ? totals.pinned
@@ -76,8 +83,12 @@ std::string prefix_root(const std::string& salt, uint64_t adapter) {
 Speculation::Options speculation_options(const ModelInstance& model, const ExecutorConfig& config) {
   // A CPU's products get dearer with each few rows, a GPU's read the weights once for so many.
   constexpr int32_t kCheapOnCpu = 8, kCheapOnGpu = 64;
+  constexpr int32_t kUsualDraftLen = 4, kUsualLookUp = 8;
   const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
-  return {.adapts = config.speculation == "auto",
+  const bool has_model = !config.draft_model.empty();
+  const int32_t usual = has_model ? kUsualDraftLen : kUsualLookUp;
+  return {.max_drafts = config.max_draft_len > 0 ? config.max_draft_len : usual,
+          .adapts = config.speculation == "auto" || (config.speculation.empty() && has_model),
           .cheap_tokens = on_cpu ? kCheapOnCpu : kCheapOnGpu,
           .vocab_size = model.runner->vocab_size()};
 }
@@ -179,7 +190,7 @@ class ExecutorImpl : public Executor {
 
   std::vector<MemoryUse> memory() const override {
     std::vector<MemoryUse> table;
-    for (const exec::MemoryItem& item : model_.runner->memory())
+    for (const exec::MemoryItem& item : memory_table(model_))
       table.push_back({item.what, static_cast<int64_t>(item.bytes)});
     return table;
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -319,6 +320,62 @@ TEST(Executor, AnEnginesLimitsStandForWhatIsLeftOpen) {
   EXPECT_EQ(limits("engine", 7, 64), std::pair(int64_t{7}, 64));
   EXPECT_EQ(limits("engine", 100, 100), std::pair(int64_t{48}, 99));
   EXPECT_EQ(limits("checkpoint", 0, 0), std::pair(int64_t{32}, 2048));
+}
+
+// With the model's tokens, of which two have changed places.
+std::filesystem::path draft_model_of_other_tokens() {
+  const std::filesystem::path dir = cache_dir() / "other_tokens";
+  std::filesystem::create_directories(dir);
+  const auto options = std::filesystem::copy_options::overwrite_existing;
+  for (const auto& entry : std::filesystem::directory_iterator(kSource / "models/quickstart-draft"))
+    std::filesystem::copy_file(entry.path(), dir / entry.path().filename(), options);
+  json::value tokens = read_json_file(kSource / "models/quickstart/tokenizer.json").value();
+  json::object& vocab = tokens.at("model").at("vocab").as_object();
+  std::swap(vocab.at("!"), vocab.at("?"));
+  std::ofstream(dir / "tokenizer.json") << json::serialize(tokens);
+  return dir;
+}
+
+TEST(ExecutorDraftModel, IsPartOfTheMemoryTableAndOfTheBudget) {
+  ExecutorConfig config{.memory_bytes = 64 << 20, .max_batch_size = 16, .max_num_tokens = 256};
+  const int64_t without = open(config)->stats().kv_blocks_total;
+  config.draft_model = kSource / "models/quickstart-draft";
+  const auto executor = open(config);
+  EXPECT_LT(executor->stats().kv_blocks_total, without);
+  int64_t bytes = 0;
+  std::string lines;
+  for (const MemoryUse& use : executor->memory()) {
+    bytes += use.bytes;
+    lines += use.what + "\n";
+  }
+  EXPECT_LE(bytes, config.memory_bytes);
+  EXPECT_THAT(lines, HasSubstr("draft model: weights\n"));
+  EXPECT_THAT(lines, HasSubstr("draft model: KV cache\n"));
+  config.speculation = "none";
+  EXPECT_EQ(open(config)->stats().kv_blocks_total, without) << "nobody asks it";
+}
+
+TEST(ExecutorDraftModel, OfOtherTokensIsRefused) {
+  ExecutorConfig config{.num_threads = 1};
+  config.cache_dir = cache_dir();
+  const auto refusal = [&](const std::filesystem::path& draft_model) {
+    config.draft_model = draft_model;
+    const auto executor = Executor::create(kSource / "models/quickstart", config);
+    return std::string(executor.status().message());
+  };
+  EXPECT_THAT(
+      refusal(draft_model_of_other_tokens()),
+      ::testing::MatchesRegex("draft_model: token [0-9]+ of '.*other_tokens' is another one "
+                              "than the model's"));
+  const std::filesystem::path smaller = cache_dir() / "smaller";
+  std::filesystem::create_directories(smaller);
+  json::value facts = read_json_file(kSource / "models/quickstart-draft/config.json").value();
+  facts.as_object()["vocab_size"] = 4000;
+  std::ofstream(smaller / "config.json") << json::serialize(facts);
+  config.random_weights = true;
+  EXPECT_THAT(refusal(smaller), HasSubstr("has a vocabulary of 4000 tokens; allowed is the "
+                                          "model's, 4096"));
+  EXPECT_THAT(refusal(cache_dir() / "nothing"), HasSubstr("draft_model"));
 }
 
 }  // namespace

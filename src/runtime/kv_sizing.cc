@@ -34,7 +34,7 @@ size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, const
 
 // Bytes that weights, buffers and the device's KV blocks may have together.
 size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
-                 const ExecutorConfig& config, const Device& device) {
+                 const ExecutorConfig& config, const Device& device, size_t bytes_beside) {
   const bool on_cpu = device.info().kind == DeviceKind::kCpu;
   size_t available = static_cast<size_t>(config.memory_bytes);
   if (config.memory_bytes == 0) {
@@ -43,6 +43,7 @@ size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
     const auto pool = static_cast<size_t>(config.kv_cache.host_cache_bytes);
     if (on_cpu) available -= std::min(available, pool);
   }
+  available -= std::min(available, bytes_beside);
   if (config.kv_cache.memory_fraction) {
     exec::RunnerLimits without = limits;
     without.num_blocks = without.num_host_blocks = 0;
@@ -185,8 +186,8 @@ Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const De
 
 // The device's blocks; see size_kv_cache().
 Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
-                  exec::RunnerLimits& limits) {
-  const size_t budget = budget_of(plan, limits, config, device);
+                  size_t bytes_beside, exec::RunnerLimits& limits) {
+  const size_t budget = budget_of(plan, limits, config, device, bytes_beside);
   const auto& max_tokens = config.kv_cache.max_tokens;
   const bool budget_given = config.memory_bytes > 0 || config.kv_cache.memory_fraction;
   const auto groups = [&] { return exec::cache_groups(plan, limits); };
@@ -231,7 +232,7 @@ int32_t longest_sequence(const io::Plan& plan, const ExecutorConfig& config) {
 }  // namespace
 
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
-                                           const Device& device) {
+                                           const Device& device, size_t bytes_beside) {
   exec::RunnerLimits limits{.max_rows = config.max_batch_size,
                             .max_tokens = config.max_num_tokens,
                             .max_sequence_length = longest_sequence(plan, config),
@@ -242,13 +243,33 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
   set_max_logits(plan, config, device, limits);
-  RETURN_IF_ERROR(set_blocks(plan, config, device, limits));
+  RETURN_IF_ERROR(set_blocks(plan, config, device, bytes_beside, limits));
   RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
   const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
   for (size_t g = 0; g < groups.size(); ++g)
     if (limits.num_blocks[g] < exec::blocks_held_per_sequence(limits, groups[g]))
       shorten_sequences(int64_t{limits.num_blocks[g]} * limits.block_tokens, limits);
   return limits;
+}
+
+StatusOr<exec::RunnerLimits> size_draft_cache(const io::Plan& draft, const ExecutorConfig& config,
+                                              const exec::RunnerLimits& limits) {
+  exec::RunnerLimits own{
+      .max_rows = limits.max_rows,
+      .max_tokens = limits.max_tokens,
+      .max_sequence_length = std::min(limits.max_sequence_length, draft.model.max_positions),
+      .block_tokens = limits.block_tokens,
+      .kv_type = cache_type(config.kv_cache.type, draft)};
+  RETURN_IF_ERROR(exec::check_limits(draft, own));
+  const std::vector<exec::CacheGroup> groups = exec::cache_groups(draft, own);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const int64_t full_batch =
+        int64_t{exec::blocks_held_per_sequence(own, groups[g])} * limits.max_rows;
+    own.num_blocks[g] =
+        g == 0 ? limits.num_blocks[0]
+               : static_cast<int32_t>(std::min<int64_t>(limits.num_blocks[0], full_batch));
+  }
+  return own;
 }
 
 }  // namespace nereid::runtime

@@ -28,11 +28,10 @@ void NgramProposer::extend(Index& index, std::span<const TokenId> tokens) {
         static_cast<int32_t>(index.num_indexed);
 }
 
-void NgramProposer::propose(const sched::Sequence& sequence, int32_t most,
-                            std::vector<TokenId>& drafts) {
-  const auto tokens = sequence.tokens();
+void NgramProposer::answer(DraftQuestion& question) {
+  const auto tokens = question.sequence->tokens();
   if (tokens.size() <= kMatch) return;
-  Index& index = indexes_[sequence.id()];
+  Index& index = indexes_[question.sequence->id()];
   extend(index, tokens);
   const auto last = tokens.last(kMatch);
   const auto found = index.ends.find(run_hash(last));
@@ -40,7 +39,8 @@ void NgramProposer::propose(const sched::Sequence& sequence, int32_t most,
   const auto end = static_cast<size_t>(found->second);
   if (!std::ranges::equal(tokens.first(end).last(kMatch), last)) return;  // only its hash is equal
   // What repeats with a short period goes on from the guesses themselves.
-  for (size_t at = end; drafts.size() < static_cast<size_t>(most); ++at)
+  std::vector<TokenId>& drafts = question.drafts;
+  for (size_t at = end; drafts.size() < static_cast<size_t>(question.most); ++at)
     drafts.push_back(at < tokens.size() ? tokens[at] : drafts[at - tokens.size()]);
 }
 

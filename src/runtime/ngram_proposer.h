@@ -16,8 +16,9 @@ class NgramProposer : public Proposer {
  public:
   static constexpr size_t kMatch = 3;  // tokens that must be the same
 
-  void propose(const sched::Sequence& sequence, int32_t most,
-               std::vector<TokenId>& drafts) override;
+  void propose(std::span<DraftQuestion> questions) override {
+    for (DraftQuestion& question : questions) answer(question);
+  }
   void forget(RequestId id) override { indexes_.erase(id); }
 
  private:
@@ -27,6 +28,7 @@ class NgramProposer : public Proposer {
     size_t num_indexed = kMatch;  // runs that end below are in it
   };
 
+  void answer(DraftQuestion& question);
   static void extend(Index& index, std::span<const TokenId> tokens);
 
   absl::flat_hash_map<RequestId, Index> indexes_;

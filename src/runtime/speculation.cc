@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -32,21 +33,48 @@ int32_t Speculation::most_for(State& state, size_t num_running) const {
 
 void Speculation::offer(sched::Scheduler& scheduler) {
   if (!proposer_) return;
+  num_questions_ = 0;
   for (const sched::Sequence* sequence : scheduler.running()) {
     if (!sequence->may_draft()) continue;
     if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
     State& state = states_[sequence->id()];
     const size_t num_known = sequence->tokens().size();
     if (std::exchange(state.num_known, num_known) == num_known) continue;
-    drafts_.clear();
-    const int32_t most = most_for(state, scheduler.running().size());
-    if (most > 0) proposer_->propose(*sequence, most, drafts_);
-    NEREID_CHECK(drafts_.size() <= static_cast<size_t>(most));
-    drafts_.erase(std::ranges::find_if(
-                      drafts_, [&](TokenId id) { return id < 0 || id >= options_.vocab_size; }),
-                  drafts_.end());
-    scheduler.draft(sequence->id(), drafts_);
+    int32_t most = std::min(most_for(state, scheduler.running().size()),
+                            sequence->spec().max_new_tokens - sequence->num_generated() - 1);
+    // Its next row waits for the token that the device draws, so that drafts can come after it; all
+    // but the first would be asked for again then.
+    if (sequence->has_unknown()) most = std::min(most, 1);
+    if (most <= 0) {
+      scheduler.draft(sequence->id(), {});
+      continue;
+    }
+    DraftQuestion& question = next_question();
+    question.sequence = sequence;
+    question.most = most;
   }
+  if (num_questions_ == 0) return;
+  const auto questions = std::span(questions_).first(num_questions_);
+  proposer_->propose(questions);
+  for (DraftQuestion& question : questions) answer(question, scheduler);
+}
+
+DraftQuestion& Speculation::next_question() {
+  if (num_questions_ == questions_.size()) questions_.emplace_back();
+  DraftQuestion& question = questions_[num_questions_++];
+  question.drafts.clear();
+  question.is_behind = false;
+  return question;
+}
+
+void Speculation::answer(const DraftQuestion& question, sched::Scheduler& scheduler) {
+  const auto& drafts = question.drafts;
+  NEREID_CHECK(drafts.size() <= static_cast<size_t>(question.most));
+  const RequestId id = question.sequence->id();
+  if (question.is_behind) states_[id].num_known = 0;
+  const auto end = std::ranges::find_if(
+      drafts, [&](TokenId token) { return token < 0 || token >= options_.vocab_size; });
+  scheduler.draft(id, std::span(drafts.begin(), end));
 }
 
 void Speculation::landed(const sched::Row& row, size_t num_drawn) {

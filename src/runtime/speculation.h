@@ -4,12 +4,22 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "exec/runner.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {
+
+// What comes after the tokens of a sequence, and the answer.
+struct DraftQuestion {
+  const sched::Sequence* sequence = nullptr;
+  int32_t most = 0;             // guesses wanted, > 0
+  std::vector<TokenId> drafts;  // up to `most` of them
+  bool is_behind = false;       // none yet: ask again before the next plan, tokens or not
+};
 
 // Where guesses come from. Called on the engine thread between steps, so what it knows of a
 // sequence are the tokens that the host knows.
@@ -17,13 +27,15 @@ class Proposer {
  public:
   virtual ~Proposer() = default;
 
-  // Puts up to `most` > 0 guesses of what comes after the sequence's tokens into `drafts`, which is
-  // empty. It has more tokens than when it was asked before.
-  virtual void propose(const sched::Sequence& sequence, int32_t most,
-                       std::vector<TokenId>& drafts) = 0;
+  // Answers questions about different sequences, whose `drafts` are empty. Each sequence has more
+  // tokens than when it was asked about before, or was behind then.
+  virtual void propose(std::span<DraftQuestion> questions) = 0;
 
   // The sequence has ended, or never began.
   virtual void forget(RequestId) {}
+
+  // What it holds on the device, as lines of the executor's table.
+  virtual std::vector<exec::MemoryItem> memory() const { return {}; }
 };
 
 // Asks the proposer and hands its guesses to the scheduler. Owned by the engine.
@@ -59,11 +71,14 @@ class Speculation {
   };
 
   int32_t most_for(State& state, size_t num_running) const;
+  DraftQuestion& next_question();
+  void answer(const DraftQuestion& question, sched::Scheduler& scheduler);
 
   Proposer* const proposer_;
   const Options options_;
   absl::flat_hash_map<RequestId, State> states_;
-  std::vector<TokenId> drafts_;  // of the last question
+  std::vector<DraftQuestion> questions_;  // the first num_questions_; the others keep their memory
+  size_t num_questions_ = 0;
 };
 
 }  // namespace nereid::runtime

@@ -22,9 +22,9 @@ sched::Sequence sequence_of(std::vector<TokenId> tokens, RequestId id = 1) {
 
 std::vector<TokenId> guesses(NgramProposer& proposer, const sched::Sequence& sequence,
                              int32_t most) {
-  std::vector<TokenId> drafts;
-  proposer.propose(sequence, most, drafts);
-  return drafts;
+  DraftQuestion question{.sequence = &sequence, .most = most};
+  proposer.propose(std::span(&question, 1));
+  return question.drafts;
 }
 
 std::vector<TokenId> guesses(std::vector<TokenId> tokens, int32_t most) {
@@ -69,9 +69,11 @@ TEST(NgramProposer, ALongPromptIsIndexedStepByStep) {
 // Notes how many it is asked for, and guesses as many.
 class CountingProposer : public Proposer {
  public:
-  void propose(const sched::Sequence&, int32_t most, std::vector<TokenId>& drafts) override {
-    asked.push_back(most);
-    drafts.assign(static_cast<size_t>(most), 7);
+  void propose(std::span<DraftQuestion> questions) override {
+    for (DraftQuestion& question : questions) {
+      asked.push_back(question.most);
+      question.drafts.assign(static_cast<size_t>(question.most), 7);
+    }
   }
   std::vector<int32_t> asked;
 };

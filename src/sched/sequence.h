@@ -79,6 +79,7 @@ class Sequence {
   bool may_draft() const {
     return !draining() && !searches() && !spec_.grammar && num_host_rows_ == 0;
   }
+  bool has_unknown() const { return unknown_ > 0; }  // tokens that only the device knows
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:

@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "backend/parameters/parameters.h"
+#include "nereid/config.h"
 
 namespace nereid::backend {
 namespace {
@@ -61,7 +62,9 @@ constexpr Parameter kTensorrtLlm[] = {
      kMaxInt},
     {"request_stats_max_iterations", "request_stats_max_iterations", Kind::kInteger, Use::kActs, 0,
      kMaxInt},
-    {"speculation", "speculation", Kind::kWord, Use::kActs, 0, 0, "none|ngram|auto"},
+    {"speculation", "speculation", Kind::kWord, Use::kActs, 0, 0, "none|ngram|draft_model|auto"},
+    {"draft_model", "draft_model", Kind::kFolder},
+    {"max_draft_len", "max_draft_len", Kind::kInteger, Use::kActs, 0, kMaxDraftLen},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
     {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},
     {"deterministic", "deterministic", Kind::kBoolean},

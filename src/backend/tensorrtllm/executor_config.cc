@@ -221,6 +221,8 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
                    settings.boolean("exit_on_device_failure", config.exit_on_device_failure));
   ASSIGN_OR_RETURN(config.deterministic, settings.boolean("deterministic", config.deterministic));
   config.speculation = settings.parameter("speculation").value_or(config.speculation);
+  config.draft_model = settings.parameter("draft_model").value_or("");
+  RETURN_IF_ERROR(integer(settings, "max_draft_len", config.max_draft_len));
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);
   ASSIGN_OR_RETURN(config.random_weights,

@@ -65,6 +65,8 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
       {{{"kv_cache_type", "int4"}}, "kv_cache_type"},
       {{{"pause_policy", "swap"}}, "host_cache_bytes"},
       {{{"speculation", "lookahead"}}, "speculation"},
+      {{{"speculation", "draft_model"}}, "speculation: draft_model needs draft_model"},
+      {{{"max_draft_len", "33"}}, "max_draft_len"},
       {{{"gpu_weights_percent", "0.5"}}, "gpu_weights_percent"},
       {{{"gpu_device_ids", "0,1"}}, "gpu_device_ids"},
       {{{"medusa_choices", "{0}"}}, "medusa_choices"},

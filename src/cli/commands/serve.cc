@@ -140,6 +140,7 @@ TemplateValues values_of_flags(const ServeOptions& options,
   const std::string dir = std::filesystem::absolute(options.model.model_dir, error).string();
   const std::string tokenizer_dir =
       tokenizer.empty() ? "" : std::filesystem::absolute(tokenizer, error).string();
+  const std::string draft_model = std::filesystem::absolute(config.draft_model, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
   const KvCacheConfig& kv = config.kv_cache;
@@ -168,6 +169,8 @@ TemplateValues values_of_flags(const ServeOptions& options,
           {"pause_policy", options.model.pause_policy},
           {"enable_chunked_context", flag(config.scheduler.enable_chunked_context)},
           {"speculation", config.speculation},
+          {"draft_model", config.draft_model.empty() ? "" : escape_text(draft_model)},
+          {"max_draft_len", number(config.max_draft_len)},
           {"enable_overlap", flag(config.enable_overlap)},
           {"exit_on_device_failure", flag(config.exit_on_device_failure)},
           {"deterministic", flag(config.deterministic)},

@@ -137,6 +137,8 @@ constexpr std::pair<const char*, const char*> kSame[] = {
     {"--kv_cache_config.tokens_per_block", "--tokens-per-block"},
     {"--kv_cache_config.host_cache_size", "--host-cache"},
     {"--kv_cache_config.sink_token_length", "--sink-tokens"},
+    {"--speculative_config.speculative_model_dir", "--draft-model"},
+    {"--speculative_config.max_draft_len", "--max-draft-len"},
 };
 
 // TensorRT-LLM's names of formats that have others here.
@@ -168,7 +170,7 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   words.push_back("--chunking-policy=" +
                   lower(args.text("--scheduler_config.context_chunking_policy")));
   if (const std::string& type = args.text("--speculative_config.decoding_type"); !type.empty())
-    words.push_back("--speculation=" + lower(type));
+    words.push_back("--speculation=" + (type == "Draft_Target" ? "draft_model" : lower(type)));
   if (args.text("--kv_cache_config.enable_block_reuse") == "false")
     words.emplace_back("--no-kv-cache-reuse");
   if (args.text("--disable_overlap_scheduler") == "true") words.emplace_back("--no-overlap");

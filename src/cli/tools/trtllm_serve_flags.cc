@@ -50,8 +50,11 @@ constexpr ArgFlag kTable[] = {
     {"--scheduler_config.context_chunking_policy", kChoice, kActed,
      "FIRST_COME_FIRST_SERVED EQUAL_PROGRESS", "FIRST_COME_FIRST_SERVED",
      "how long prompts share a step"},
-    {"--speculative_config.decoding_type", kChoice, kActed, "NGram AUTO", "",
+    {"--speculative_config.decoding_type", kChoice, kActed, "NGram Draft_Target AUTO", "",
      "guesses tested beside the next token"},
+    {"--speculative_config.speculative_model_dir --speculative_config.speculative_model", kText,
+     kActed, "", "", "a draft model"},
+    {"--speculative_config.max_draft_len", kInteger, kActed, "", "", "guesses of a sequence"},
     {"--reasoning_parser", kText, kActed, "", "none", "format of reasoning, or auto"},
     {"--tool_parser --tool_call_parser", kText, kActed, "", "none",
      "format of tool calls, or auto"},
@@ -100,8 +103,6 @@ constexpr ArgFlag kTable[] = {
     {"--kv_cache_config.event_buffer_max_size", kInteger, kOnly, "", "0", "events of the cache"},
     {"--kv_cache_config.max_gpu_total_bytes", kInteger, kOnly, "", "0", "bytes of the cache"},
     {"--kv_cache_config.use_uvm", kChoice, kOnly, "true false", "false", "unified memory"},
-    {"--speculative_config.speculative_model_dir --speculative_config.speculative_model", kText,
-     kOnly, "", "", "a draft model"},
     {"--scheduler_config.waiting_queue_policy", kText, kOnly, "", "", "order of waiting requests"},
 
     // Plumbing of other engines: answers are the same with and without.
@@ -152,7 +153,6 @@ constexpr ArgFlag kTable[] = {
     {"--kv_cache_config.copy_on_partial_reuse", kChoice, kIgnored, "true false", "true",
      "always so"},
     {"--scheduler_config.dynamic_batch_config", kText, kIgnored, "", "", "always so"},
-    {"--speculative_config.max_draft_len", kInteger, kIgnored, "", "", "chosen by the engine"},
     {"--speculative_config.max_matching_ngram_size", kInteger, kIgnored, "", "",
      "chosen by the engine"},
 };

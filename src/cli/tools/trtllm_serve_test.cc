@@ -87,9 +87,9 @@ TEST_F(TrtllmServe, OptionsOfTheFile) {
                                             "enable_chunked_prefill: true\n"
                                             "revision: null\n"
                                             "disable_overlap_scheduler: true\n")});
-  for (const char* word :
-       {"--no-kv-cache-reuse", "--attention-window=64", "--kv-cache-type=fp8",
-        "--scheduler-policy=max_utilization", "--speculation=ngram", "--no-overlap"})
+  for (const char* word : {"--no-kv-cache-reuse", "--attention-window=64", "--kv-cache-type=fp8",
+                           "--scheduler-policy=max_utilization", "--speculation=ngram",
+                           "--max-draft-len=4", "--no-overlap"})
     EXPECT_THAT(all, Contains(word));
 }
 
@@ -101,7 +101,8 @@ TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
                         "'kv_cache_config.enable_block_reuse'?"));
   EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: Medusa}\n")}),
               HasSubstr("options.yaml: argument --speculative_config.decoding_type: invalid "
-                        "choice: 'Medusa' (choose from 'NGram', 'AUTO')"));
+                        "choice: 'Medusa' (choose from 'NGram', 'Draft_Target', "
+                        "'AUTO')"));
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {max_attention_window: [8, 16]}\n")}),
               HasSubstr("'8,16' is not supported yet; allowed: one value"));
   EXPECT_THAT(refusal({"--config", file("- a\n")}), HasSubstr("is not a mapping"));

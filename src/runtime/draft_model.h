@@ -1,0 +1,86 @@
+// Drafts from a second, smaller model on the same device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "exec/runner.h"
+#include "exec/step_message.h"
+#include "runtime/speculation.h"
+#include "sched/block_pool.h"
+
+namespace nereid::runtime {
+
+// Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023). It has a KV
+// cache of its own, whose positions follow the tokens that the host knows: what was computed for
+// drafts that did not hold is computed again.
+//
+// One call computes, for all questions together, one step that catches up with the tokens known and
+// then a step for each further draft, each token of which goes from one to the next on the device.
+// A prompt that does not fit into the first step goes on in the next call.
+//
+// Drafts are drawn with the parameters, the seed and the positions of the sequence itself, as far
+// as they are not masks, adapters or a dense bias: where both models agree on probabilities they
+// draw the same token.
+class DraftModel : public Proposer {
+ public:
+  // A runner of a model with the vocabulary of the one that tests its drafts, and with as many
+  // rows.
+  explicit DraftModel(std::unique_ptr<exec::Runner> runner);
+
+  void propose(std::span<DraftQuestion> questions) override;
+  void forget(RequestId id) override;
+  std::vector<exec::MemoryItem> memory() const override;
+
+  int32_t num_free_blocks() const { return pool_.num_free(0); }  // of the first cache group
+
+ private:
+  // What the cache holds of a sequence.
+  struct Cached {
+    sched::BlockTable table;
+    std::vector<TokenId> tokens;  // whose keys and values are written
+    size_t num_known = 0;         // of those, leading ones that the sequence has kept
+    std::vector<sched::BlockKey> keys;
+    uint64_t asked_at = 0;  // the call that looked at it last
+  };
+  // A question that this call computes something for; its place is its row and its slot.
+  struct Row {
+    DraftQuestion* question = nullptr;
+    Cached* cached = nullptr;
+    int32_t num_new = 0;     // known tokens that are computed now
+    int32_t num_drafts = 0;  // 0: it has still more to catch up with
+    bool ended = false;      // what is drawn from here on is no good
+  };
+
+  Cached& cached_for(const sched::Sequence& sequence);
+  void follow(Cached& cached, std::span<const TokenId> known);
+  void choose_rows(std::span<DraftQuestion> questions);
+  bool reserve(Cached& cached, int32_t num_tokens);
+  bool give_up_oldest();
+  Status compute();
+  StatusOr<exec::Ticket> launch(int32_t number);
+  void add_first(size_t row);
+  void add_next(size_t row, int32_t number);
+  void add_row(size_t row, std::span<const TokenId> tokens, int32_t start, bool samples);
+  void add_sampling(size_t row);
+  Status take(exec::Ticket& ticket, int32_t number);
+  void publish(Row& row);
+  sched::Contents contents(const sched::Sequence& sequence, Cached& cached) const;
+  void release_all(sched::Release how);
+
+  const std::unique_ptr<exec::Runner> runner_;
+  sched::BlockPool pool_;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Cached>> cached_;
+  uint64_t num_calls_ = 0;
+  bool failed_ = false;  // and the log says so: there are no drafts any more
+  // Of the call.
+  std::vector<DraftQuestion*> order_;
+  std::vector<Row> rows_;
+  exec::Step step_;
+  std::vector<std::byte> message_;
+};
+
+}  // namespace nereid::runtime

@@ -1,0 +1,192 @@
+// What a draft model guesses: the same as if it had computed each text anew, whatever it keeps.
+#include "runtime/draft_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "runtime/engine_fixture.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+sched::Sequence text_of(std::vector<TokenId> tokens, RequestId id = 1) {
+  sched::SequenceSpec spec{.id = id, .prompt = std::move(tokens), .max_new_tokens = 10};
+  return {std::move(spec), 1 << 20, 16, 1};
+}
+
+class DraftModelTest : public ::testing::Test {
+ protected:
+  DraftModelTest() { add_test_kernels(registry_); }
+
+  std::unique_ptr<DraftModel> open(const exec::RunnerLimits& limits = roomy()) {
+    auto runner = std::make_unique<FakeRunner>(*device_, registry_, limits, kVocab);
+    runner_ = runner.get();
+    return std::make_unique<DraftModel>(std::move(runner));
+  }
+
+  static std::vector<TokenId> ask(DraftModel& model, const sched::Sequence& sequence,
+                                  int32_t most) {
+    DraftQuestion question{.sequence = &sequence, .most = most};
+    model.propose(std::span(&question, 1));
+    EXPECT_FALSE(question.is_behind);
+    return question.drafts;
+  }
+
+  // By a model that knows nothing yet.
+  std::vector<TokenId> anew(const std::vector<TokenId>& tokens, int32_t most) {
+    FakeRunner* const runner = runner_;
+    const auto model = open();
+    runner_ = runner;
+    return ask(*model, text_of(tokens), most);
+  }
+
+  std::unique_ptr<Device> device_ = make_cpu_device({.num_threads = 1}).value();
+  kernels::Registry registry_;
+  FakeRunner* runner_ = nullptr;  // of the last model
+};
+
+TEST_F(DraftModelTest, EachDraftFollowsFromTheOneBefore) {
+  std::vector<TokenId> tokens = {3, 1, 4, 1, 5};
+  const std::vector<TokenId> drafts = anew(tokens, 6);
+  ASSERT_THAT(drafts, SizeIs(6));
+  for (const TokenId draft : drafts) {
+    EXPECT_THAT(anew(tokens, 1), ::testing::ElementsAre(draft));
+    tokens.push_back(draft);
+  }
+}
+
+// Some drafts hold, some do not, and other texts are guessed in the same steps.
+TEST_F(DraftModelTest, WhatDidNotHoldIsTakenBack) {
+  const auto model = open();
+  std::mt19937 random(1);
+  std::vector<std::vector<TokenId>> texts;
+  for (TokenId i = 0; i < 4; ++i) texts.emplace_back(static_cast<size_t>(3 + 7 * i), 10 + i);
+  for (int round = 0; round < 12; ++round) {
+    std::vector<sched::Sequence> sequences;
+    for (size_t i = 0; i < texts.size(); ++i) sequences.push_back(text_of(texts[i], i + 1));
+    std::vector<DraftQuestion> questions;
+    for (const sched::Sequence& sequence : sequences)
+      if (random() % 4 > 0)
+        questions.push_back({&sequence, 1 + static_cast<int32_t>(random() % 5)});
+    model->propose(questions);
+    for (const DraftQuestion& question : questions) {
+      std::vector<TokenId>& text = texts[question.sequence->id() - 1];
+      EXPECT_EQ(question.drafts, anew(text, question.most)) << "round " << round;
+      const size_t num_holding = random() % (question.drafts.size() + 1);
+      text.insert(text.end(), question.drafts.begin(),
+                  question.drafts.begin() + static_cast<ptrdiff_t>(num_holding));
+      text.push_back(static_cast<TokenId>(20 + random() % 20));
+    }
+  }
+  EXPECT_LT(model->num_free_blocks(), roomy().num_blocks[0]);
+  for (RequestId id = 1; id <= texts.size(); ++id) model->forget(id);
+  EXPECT_EQ(model->num_free_blocks(), roomy().num_blocks[0]);
+}
+
+TEST_F(DraftModelTest, ALongPromptIsComputedInPartsAndHoldsUpNobody) {
+  const auto model = open();
+  std::vector<TokenId> tokens(static_cast<size_t>(roomy().max_sequence_length) - 10, 9);
+  tokens.back() = 8;
+  const sched::Sequence longer = text_of(tokens, 1);
+  const int32_t num_calls = static_cast<int32_t>(tokens.size()) / roomy().max_tokens + 1;
+  std::vector<TokenId> other = {1, 2, 3};
+  for (int32_t i = 1; i <= num_calls; ++i) {
+    const sched::Sequence shorter = text_of(other, 2);
+    std::vector<DraftQuestion> questions = {{&longer, 3}, {&shorter, 2}};
+    model->propose(questions);
+    EXPECT_EQ(questions[0].is_behind, i < num_calls);
+    EXPECT_THAT(questions[0].drafts, SizeIs(i < num_calls ? 0 : 3));
+    EXPECT_EQ(questions[1].drafts, anew(other, 2));
+    other.push_back(5);
+    if (i < num_calls) continue;
+    exec::RunnerLimits limits = roomy();
+    limits.max_tokens = limits.max_sequence_length;
+    EXPECT_EQ(questions[0].drafts, ask(*open(limits), longer, 3));
+  }
+}
+
+TEST_F(DraftModelTest, EqualPromptsShareBlocks) {
+  const auto model = open();
+  const std::vector<TokenId> tokens(40, 11);
+  const std::vector<TokenId> drafts = ask(*model, text_of(tokens, 1), 4);
+  const int32_t num_free = model->num_free_blocks();
+  EXPECT_EQ(ask(*model, text_of(tokens, 2), 4), drafts);
+  EXPECT_EQ(num_free - model->num_free_blocks(), 1) << "two full blocks are the first one's";
+}
+
+TEST_F(DraftModelTest, WithoutRoomThoseThatWereAskedAboutLongAgoGo) {
+  exec::RunnerLimits limits = roomy();
+  limits.num_blocks = 3;
+  const auto model = open(limits);
+  const std::vector<TokenId> first(30, 12), second(20, 13), third(60, 14);
+  EXPECT_EQ(ask(*model, text_of(first, 1), 2), anew(first, 2));
+  EXPECT_EQ(ask(*model, text_of(second, 2), 2), anew(second, 2));
+  EXPECT_EQ(ask(*model, text_of(first, 1), 2), anew(first, 2));
+  EXPECT_THAT(ask(*model, text_of(third, 3), 2), IsEmpty()) << "it needs more than there is";
+}
+
+TEST_F(DraftModelTest, ATextThatIsTooLongOrHasEmbeddingsHasNone) {
+  const auto model = open();
+  const auto length = static_cast<size_t>(roomy().max_sequence_length);
+  EXPECT_THAT(ask(*model, text_of(std::vector<TokenId>(length, 1)), 2), IsEmpty());
+  sched::SequenceSpec spec{.id = 2, .prompt = {1, kVocab}, .max_new_tokens = 10};
+  spec.prompt_table = std::make_shared<const std::vector<uint16_t>>(4);
+  EXPECT_THAT(ask(*model, sched::Sequence(std::move(spec), 100, 16, 1), 2), IsEmpty());
+}
+
+TEST_F(DraftModelTest, NothingIsGuessedBehindLogitsThatAreNotFinite) {
+  const auto model = open();
+  EXPECT_THAT(ask(*model, text_of({1, FakeRunner::kNanToken}, 1), 3), IsEmpty());
+  EXPECT_EQ(ask(*model, text_of({1, 2}, 2), 3), anew({1, 2}, 3));
+}
+
+TEST_F(DraftModelTest, AfterAFailureThereAreNoneAndTheBooksBalance) {
+  const auto model = open();
+  runner_->fail_step(2);
+  EXPECT_THAT(ask(*model, text_of({1, 2}), 4), IsEmpty());
+  EXPECT_THAT(ask(*model, text_of({1, 2}), 4), IsEmpty());
+  EXPECT_EQ(model->num_free_blocks(), roomy().num_blocks[0]);
+}
+
+// Where the draft model is the model itself all of its drafts hold: it draws with the parameters
+// and random numbers of the request.
+TEST(DraftModelExecutor, DrawsAsTheRequestDoes) {
+  ModelInstance model;
+  model.device.device = make_cpu_device({.num_threads = 1}).value();
+  add_test_kernels(model.device.registry);
+  const auto runner = [&] {
+    return std::make_unique<FakeRunner>(*model.device.device, model.device.registry, roomy(),
+                                        kVocab);
+  };
+  model.runner = runner();
+  model.proposer = std::make_unique<DraftModel>(runner());
+  TestClient client;
+  const auto executor = make_executor(std::move(model), {.max_draft_len = 3});
+  std::vector<Request> requests(5, request({5, 6, 5, 8}, 60));
+  requests[1].sampling.temperature = 1.5f;
+  requests[1].sampling.top_p = 0.9f;
+  requests[1].sampling.seed = 4;
+  requests[2].sampling.repetition_penalty = 1.4f;
+  requests[2].sampling.temperature = 0.9f;
+  requests[2].sampling.num_return_sequences = 2;
+  requests[3].bad_words = {{9}, {5, 8}};
+  requests[3].sampling.no_repeat_ngram_size = 2;
+  requests[4].logit_bias = {{12, 3.0f}, {30, 2.0f}};
+  requests[4].end_ids = {12};
+  requests[4].sampling.min_tokens = 40;
+  std::vector<RequestId> ids;
+  for (const Request& r : requests) ids.push_back(client.send(*executor, r));
+  for (const RequestId id : ids) EXPECT_TRUE(client.wait(id).last.status.ok());
+  executor->drain(std::chrono::milliseconds(60000));
+  const ExecutorStats stats = executor->stats();
+  EXPECT_GT(stats.num_drafts, 100);
+  EXPECT_EQ(stats.num_accepted_drafts, stats.num_drafts);
+}
+
+}  // namespace
+}  // namespace nereid::runtime
