@@ -21,6 +21,8 @@ def number(r, kind):
         schema[r.choice(["minimum", "exclusiveMinimum"])] = r.randint(-1000, 50)
     if r.random() < 0.5:
         schema[r.choice(["maximum", "exclusiveMaximum"])] = r.randint(53, 12345)
+    if r.random() < 0.3:
+        schema["multipleOf"] = r.randint(1, 40)
     return schema
 
 
@@ -57,6 +59,10 @@ def obj(r, depth):
     form = r.randrange(3)
     if form:
         schema["additionalProperties"] = form == 2 and any_schema(r, 0)
+    if r.random() < 0.3:
+        schema["minProperties"] = r.randint(0, len(names))
+    if r.random() < 0.3:
+        schema["maxProperties"] = r.randint(len(names), len(names) + 2)
     return schema
 
 
@@ -118,7 +124,7 @@ def ask(seed):
 
 def refusals():
     for fields, text in [
-            ({"guided_json": {"properties": {"a": {"multipleOf": 3}}}}, "'/properties/a/multipleOf'"),
+            ({"guided_json": {"properties": {"a": {"multipleOf": 0.3}}}}, "'/properties/a/multipleOf'"),
             ({"guided_regex": "(?=a)"}, "lookaround"),
             ({"guided_grammar": "root ::= x"}, "no rule 'x'"),
             ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice")]:

@@ -106,6 +106,8 @@ TEST(Matcher, MaskIsWhatItAccepts) {
            R"x({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "array"}}, "b": {"$ref": "#"}}})x"},
           {GrammarKind::kJsonSchema,
            R"x({"type": "array", "items": {"type": ["number", "boolean"]}, "minItems": 1})x"},
+          {GrammarKind::kJsonSchema,
+           R"x({"type": "object", "properties": {"a": {"multipleOf": 12}, "ab": {}}, "minProperties": 2, "maxProperties": 3})x"},
           {GrammarKind::kRegex, "(ab|abc|c)*(true)?"},
           {GrammarKind::kRegex, "[a-c]{4,20}(12)?"},
           {GrammarKind::kRegex, "((ab|c){0,9}1){5,12}(true|e)"},

@@ -31,17 +31,19 @@ constexpr std::string_view kKeywords[] = {"type",
                                           "maximum",
                                           "exclusiveMinimum",
                                           "exclusiveMaximum",
+                                          "multipleOf",
                                           "items",
                                           "prefixItems",
                                           "minItems",
                                           "maxItems",
                                           "properties",
                                           "required",
+                                          "minProperties",
+                                          "maxProperties",
                                           "additionalProperties"};
 // Keywords with a value that says nothing.
 bool says_nothing(std::string_view key, const json::value& value) {
   if (key == "uniqueItems") return value == json::value(false);
-  if (key == "minProperties") return value == json::value(0);
   return key.starts_with("x-");
 }
 

@@ -52,8 +52,23 @@ class JsonSchemaMaker {
 
   StatusOr<ExprPtr> string(const SchemaAt& at);
   StatusOr<ExprPtr> number(const SchemaAt& at, bool integer);
+  StatusOr<ExprPtr> multiples(const SchemaAt& at);
   StatusOr<ExprPtr> array(const SchemaAt& at);
   StatusOr<ExprPtr> object(const SchemaAt& at);
+  struct Member {
+    std::string name;
+    ExprPtr value;  // null: must not be there
+    bool required = false;
+  };
+  // How many members an object has.
+  struct Size {
+    int32_t least = 0, most = 0;  // kUnbounded: no limit
+  };
+  StatusOr<Size> size_of(const SchemaAt& at, size_t num_members) const;
+  // What may stand behind `before` named members up to the brace: any number of `other` (null:
+  // none). Null: no object is within the limits.
+  ExprPtr others(const ExprPtr& other, int32_t before, Size size);
+  ExprPtr members_of(const std::vector<Member>& members, const ExprPtr& other, Size size);
   StatusOr<JsonBounds> bounds(const SchemaAt& at, bool integer) const;
   // A count of `key`, which must not be negative.
   StatusOr<int32_t> count(const SchemaAt& at, std::string_view key, int32_t fallback) const;

@@ -1,5 +1,6 @@
 // Schemas that hold at once, and schemas of which at most one holds.
 #include <algorithm>
+#include <numeric>
 
 #include "text/grammar/json_schema_maker.h"
 
@@ -46,6 +47,13 @@ json::array common_types(const json::value& a, const json::value& b) {
                        (has(left, "number") && has(right, "integer"));
   if (integer && !has(result, "integer") && !has(result, "number")) result.push_back("integer");
   return result;
+}
+
+// A whole number above zero that is small enough for the product of two.
+std::optional<int64_t> divisor_of(const json::value& value) {
+  constexpr int64_t kMost = 1'000'000;
+  const int64_t* whole = value.if_int64();
+  return whole && *whole > 0 && *whole <= kMost ? std::optional(*whole) : std::nullopt;
 }
 
 // Whether `schema` allows other members only as "additionalProperties" says, and `other` has some.
@@ -124,6 +132,11 @@ Status JsonSchemaMaker::merge_member(json::object& all, const SchemaAt& b, std::
     }
   } else if (key == "items" || key == "additionalProperties") {
     own = both(own, other);
+  } else if (key == "multipleOf") {
+    const auto left = divisor_of(own), right = divisor_of(other);
+    if (!left || !right)
+      return b.error("differs from the one beside it, which is supported only for integers", key);
+    own = std::lcm(*left, *right);
   } else if (own.is_number() && other.is_number()) {
     const bool low = key.starts_with("min") || key == "exclusiveMinimum";
     const bool larger = other.to_number<double>() > own.to_number<double>();

@@ -97,6 +97,19 @@ const std::vector<Case> kCases = {
     {R"x({"type": "object", "required": ["k"]})x",
      {"{\"k\":1}", "{\"k\":1,\"l\":2}"},
      {"{}", "{\"l\":2}"}},
+    {R"x({"type": "object", "minProperties": 1, "maxProperties": 2})x",
+     {"{\"a\":1}", "{\"a\":1,\"b\":2}", "{ \"a\":1 }"},
+     {"{}", "{\"a\":1,\"b\":2,\"c\":3}"}},
+    {R"x({"type": "object", "maxProperties": 0})x", {"{}", "{ }"}, {"{\"a\":1}"}},
+    {R"x({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "additionalProperties": false, "minProperties": 2})x",
+     {"{\"a\":1,\"b\":2}", "{\"a\":1,\"c\":3}", "{\"b\":2,\"c\":3}", "{\"a\":1,\"b\":2,\"c\":3}"},
+     {"{}", "{\"a\":1}", "{\"c\":1}"}},
+    {R"x({"type": "object", "properties": {"a": {}, "b": {}}, "required": ["b"], "maxProperties": 2})x",
+     {"{\"b\":1}", "{\"a\":1,\"b\":2}", "{\"b\":1,\"x\":2}"},
+     {"{\"a\":1,\"b\":2,\"x\":3}", "{\"b\":1,\"x\":2,\"y\":3}", "{\"a\":1}"}},
+    {R"x({"type": "object", "properties": {"a": {}}, "minProperties": 2})x",
+     {"{\"a\":1,\"x\":2}"},
+     {"{}", "{\"a\":1}", "{\"x\":2,\"x\":3}"}},
     {R"x({"anyOf": [{"type": "integer"}, {"type": "string"}]})x", {"1", "\"a\""}, {"null"}},
     {R"x({"type": "integer", "anyOf": [{"maximum": 3}, {"minimum": 7}]})x",
      {"3", "7", "-2"},
@@ -130,11 +143,46 @@ TEST(JsonSchema, AllowsWhatEachKeywordAllows) {
   }
 }
 
+// Every integer of a range, with bounds of both signs, one or none.
+TEST(JsonSchema, MultiplesAreThoseThatDivisionFinds) {
+  constexpr int kNone = 9999;
+  for (const int divisor : {1, 3, 8, 25, 130})
+    for (const auto& [least, most] : std::vector<std::pair<int, int>>{
+             {kNone, kNone}, {-260, kNone}, {24, kNone}, {kNone, -99}, {kNone, 300}, {-26, 1000}}) {
+      json::object schema{{"type", "number"}, {"multipleOf", divisor}};
+      if (least != kNone) schema["minimum"] = least;
+      if (most != kNone) schema["maximum"] = most;
+      const std::string text = json::serialize(schema);
+      const auto grammar = test_grammar(GrammarKind::kJsonSchema, text);
+      for (int i = -320; i <= 1100; ++i) {
+        const bool good =
+            i % divisor == 0 && (least == kNone || i >= least) && (most == kNone || i <= most);
+        ASSERT_EQ(matches(grammar, std::to_string(i)), good) << text << ": " << i;
+      }
+      EXPECT_FALSE(matches(grammar, "0" + std::to_string(divisor)));
+      EXPECT_FALSE(matches(grammar, "-0"));
+    }
+  const auto both = test_grammar(GrammarKind::kJsonSchema,
+                                 R"x({"allOf": [{"multipleOf": 4}, {"multipleOf": 6}]})x");
+  EXPECT_TRUE(matches(both, "24") && matches(both, "\"a\"") && !matches(both, "20"));
+}
+
 TEST(JsonSchema, ErrorsBeginWithThePointer) {
   const std::vector<std::pair<const char*, const char*>> cases = {
       {R"x({"properties": {"a/b": {"not": {}}}})x",
        "schema: '/properties/a~1b/not': this keyword is not supported"},
-      {R"x({"items": {"multipleOf": 2}})x", "schema: '/items/multipleOf': this keyword"},
+      {R"x({"items": {"multipleOf": 0.5}})x",
+       "schema: '/items/multipleOf': only integers up to 1000"},
+      {R"x({"multipleOf": 0})x", "'/multipleOf': must be a number above 0"},
+      {R"x({"type": "integer", "multipleOf": 7, "minimum": 8, "maximum": 13})x",
+       "'/multipleOf': no multiple is within"},
+      {R"x({"allOf": [{"multipleOf": 0.5}, {"multipleOf": 2}]})x",
+       "'/allOf/1/multipleOf': differs from the one beside it"},
+      {R"x({"type": "object", "minProperties": 2})x", "'/minProperties': no object has as many"},
+      {R"x({"type": "object", "minProperties": 2, "maxProperties": 1})x",
+       "'/maxProperties': is below minProperties"},
+      {R"x({"type": "object", "required": ["a", "b"], "maxProperties": 1})x",
+       "'/maxProperties': no object has as many"},
       {R"x({"type": "array", "uniqueItems": true})x", "'/uniqueItems': this keyword"},
       {R"x({"patternProperties": {}})x", "'/patternProperties': this keyword"},
       {R"x({"type": "text"})x", "'/type': must be one or several of null"},

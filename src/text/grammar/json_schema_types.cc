@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "text/grammar/json_multiples.h"
 #include "text/grammar/json_schema_maker.h"
 #include "text/grammar/regex_expr.h"
 #include "text/unicode/utf8.h"
@@ -83,7 +84,22 @@ StatusOr<JsonBounds> JsonSchemaMaker::bounds(const SchemaAt& at, bool integer) c
   return b;
 }
 
+StatusOr<ExprPtr> JsonSchemaMaker::multiples(const SchemaAt& at) {
+  const json::value& divisor = *at.find("multipleOf");
+  const double number = divisor.is_number() ? divisor.to_number<double>() : 0;
+  if (!(number > 0)) return at.error("must be a number above 0", "multipleOf");
+  if (number != std::floor(number) || number > kMaxJsonDivisor)
+    return at.error(fmt::format("only integers up to {} are supported", kMaxJsonDivisor),
+                    "multipleOf");
+  ASSIGN_OR_RETURN(const JsonBounds b, bounds(at, /*integer=*/true));
+  auto numbers = json_multiples(b, static_cast<int64_t>(number), rules_);
+  if (!numbers.ok()) return at.error(message(numbers.status()), "multipleOf");
+  if (!*numbers) return at.error("no multiple is within the bounds", "multipleOf");
+  return *std::move(numbers);
+}
+
 StatusOr<ExprPtr> JsonSchemaMaker::number(const SchemaAt& at, bool integer) {
+  if (at.find("multipleOf")) return multiples(at);
   ASSIGN_OR_RETURN(const JsonBounds b, bounds(at, integer));
   if (!b.least && !b.most) return call(integer ? any_integer_ : any_number_);
   ExprPtr numbers = integer ? json_integer(b) : json_number(b);
@@ -137,19 +153,73 @@ StatusOr<ExprPtr> JsonSchemaMaker::array(const SchemaAt& at) {
   return sequence({literal("["), blanks_, std::move(tail), literal("]")});
 }
 
-// Two chains of rules, from the last property to the first: what may come when no member stands
-// before it, and what may come behind one.
+StatusOr<JsonSchemaMaker::Size> JsonSchemaMaker::size_of(const SchemaAt& at,
+                                                         size_t num_members) const {
+  constexpr int64_t kMostPlaces = 10'000;
+  Size size;
+  ASSIGN_OR_RETURN(size.least, count(at, "minProperties", 0));
+  ASSIGN_OR_RETURN(size.most, count(at, "maxProperties", kUnbounded));
+  if (size.most != kUnbounded && size.most < size.least)
+    return at.error("is below minProperties", "maxProperties");
+  const auto members = static_cast<int64_t>(num_members);
+  const int64_t counted = std::min<int64_t>(members, std::max(size.least, size.most));
+  if (counted > 1 && members * counted > kMostPlaces)
+    return at.error("limits of the number of members are not supported beside so many properties",
+                    at.find("minProperties") ? "minProperties" : "maxProperties");
+  return size;
+}
+
+// Of members that no property names, one counts for "minProperties", since names may be repeated.
+ExprPtr JsonSchemaMaker::others(const ExprPtr& other, int32_t before, Size size) {
+  if (size.most != kUnbounded && before > size.most) return nullptr;
+  const int32_t need = std::max(0, size.least - before);
+  const int32_t room = size.most == kUnbounded ? kUnbounded : size.most - before;
+  if (need > 1 || (need == 1 && (!other || room == 0))) return nullptr;
+  if (!other || room == 0) return before > 0 ? blanks_ : literal("");
+  const ExprPtr another = sequence({comma_, other});
+  if (before > 0) return sequence({call(add_rule(repeat(another, need, room))), blanks_});
+  ExprPtr more = repeat(another, 0, room == kUnbounded ? kUnbounded : room - 1);
+  ExprPtr some = sequence({other, call(add_rule(std::move(more))), blanks_});
+  return need > 0 ? some : optional(std::move(some));
+}
+
+// Chains of rules, from the last property to the first: what may come behind as many members as the
+// place in `ways` says, the last place for more as well. Each way ends with the blanks before the
+// brace, so that they are not there twice. Null: no object is within the limits.
+ExprPtr JsonSchemaMaker::members_of(const std::vector<Member>& members, const ExprPtr& other,
+                                    Size size) {
+  const auto num_members = static_cast<int32_t>(members.size());
+  const int32_t last = std::max(1, std::min(num_members, std::max(size.least, size.most)));
+  std::vector<ExprPtr> ways;
+  for (int32_t before = 0; before <= last; ++before) ways.push_back(others(other, before, size));
+  for (int32_t i = num_members; i-- > 0;) {
+    const Member& member = members[static_cast<size_t>(i)];
+    if (!member.value) continue;
+    const ExprPtr one = sequence({literal(json_quoted(member.name)), colon_, member.value});
+    std::vector<ExprPtr> here(ways.size());
+    for (int32_t before = 0; before <= std::min(i, last); ++before) {
+      const ExprPtr& without = ways[static_cast<size_t>(before)];
+      const ExprPtr& behind = ways[static_cast<size_t>(std::min(before + 1, last))];
+      const bool room = size.most == kUnbounded || before < size.most;
+      std::vector<ExprPtr> both;
+      if (room && behind)
+        both.push_back(before > 0 ? sequence({comma_, one, behind}) : sequence({one, behind}));
+      if (without && !member.required) both.push_back(without);
+      if (!both.empty())
+        here[static_cast<size_t>(before)] = call(add_rule(choice(std::move(both))));
+    }
+    ways = std::move(here);
+  }
+  return ways[0];
+}
+
 StatusOr<ExprPtr> JsonSchemaMaker::object(const SchemaAt& at) {
   const json::value *properties = at.find("properties"), *required = at.find("required"),
                     *additional = at.find("additionalProperties");
-  if (!properties && !required && !additional) return call(any_object_);
+  const bool sized = at.find("minProperties") || at.find("maxProperties");
+  if (!properties && !required && !additional && !sized) return call(any_object_);
   if (properties && !properties->is_object()) return at.error("must be an object", "properties");
   if (required && !required->is_array()) return at.error("must be an array", "required");
-  struct Member {
-    std::string name;
-    ExprPtr value;  // null: must not be there
-    bool required = false;
-  };
   std::vector<Member> members;
   absl::flat_hash_map<std::string, size_t> index_of;
   ExprPtr other = any_;
@@ -178,28 +248,21 @@ StatusOr<ExprPtr> JsonSchemaMaker::object(const SchemaAt& at) {
       if (!member.value)
         return at.error(fmt::format("no value of '{}' is allowed", key.substr(0, 100)), "required");
     }
-  ExprPtr first = literal(""), more = literal("");
   if (other) {
     std::vector<std::string> names;
     for (const Member& member : members) names.push_back(member.name);
     auto name = json_string_except(names);
     if (!name.ok()) return at.error(message(name.status()), "properties");
-    const ExprPtr one = call(add_rule(sequence({*std::move(name), colon_, other})));
-    more = call(add_rule(repeat(sequence({comma_, one}), 0, kUnbounded)));
-    first = optional(sequence({one, more, blanks_}));
+    other = call(add_rule(sequence({*std::move(name), colon_, other})));
   }
-  // `first` ends with the blanks before the brace, so that they are not there twice.
-  const ExprPtr end = sequence({more, blanks_});
-  more = end;
-  for (size_t i = members.size(); i-- > 0;) {
-    const Member& member = members[i];
-    if (!member.value) continue;
-    const ExprPtr one = sequence({literal(json_quoted(member.name)), colon_, member.value});
-    const ExprPtr with_first = sequence({one, more}), with_more = sequence({comma_, one, more});
-    first = call(add_rule(member.required ? with_first : choice({with_first, first})));
-    more = call(add_rule(member.required ? with_more : choice({with_more, more})));
-  }
-  return sequence({literal("{"), blanks_, first, literal("}")});
+  ASSIGN_OR_RETURN(const Size size, size_of(at, members.size()));
+  ExprPtr inner = members_of(members, other, size);
+  if (!inner)
+    return at.error(
+        "no object has as many members; of those that no property names, only one counts for "
+        "minProperties",
+        size.least > 0 ? "minProperties" : "maxProperties");
+  return sequence({literal("{"), blanks_, std::move(inner), literal("}")});
 }
 
 }  // namespace nereid::text

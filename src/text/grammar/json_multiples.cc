@@ -1,0 +1,131 @@
+// An automaton over decimal digits, a rule for each state: the remainder so far, and how the digits
+// so far compare with those of the bounds.
+#include "text/grammar/json_multiples.h"
+
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <string>
+
+namespace nereid::text {
+namespace {
+
+constexpr size_t kMaxMultipleRules = 20'000;
+
+struct DigitState {
+  size_t num_digits = 0;
+  int low = 0, high = 0;  // below, equal to or above the first digits of a bound: -1, 0, 1
+  int64_t remainder = 0;
+  auto operator<=>(const DigitState&) const = default;
+};
+
+// Integers above zero, within bounds.
+class MultiplesMaker {
+ public:
+  MultiplesMaker(int64_t least, std::optional<int64_t> most, int64_t divisor, Rules& rules)
+      : least_(std::to_string(least)),
+        most_(most ? std::to_string(*most) : ""),
+        divisor_(divisor),
+        rules_(rules) {}
+
+  // Null: there are none.
+  StatusOr<ExprPtr> make() { return rule(State{}); }
+
+ private:
+  using State = DigitState;
+
+  StatusOr<ExprPtr> rule(const State& state);
+  StatusOr<ExprPtr> free_rule(int64_t remainder);
+  bool ends(const State& state) const;
+  State after(const State& state, char digit) const;
+
+  const std::string least_, most_;  // digits; no most: empty
+  const int64_t divisor_;
+  Rules& rules_;
+  std::map<State, ExprPtr> made_;
+  int32_t free_ = -1;  // the first of `divisor` rules: any digits, and the remainder becomes zero
+};
+
+bool MultiplesMaker::ends(const State& s) const {
+  const bool above = s.num_digits > least_.size() || (s.num_digits == least_.size() && s.low >= 0);
+  const bool below =
+      most_.empty() || s.num_digits < most_.size() || (s.num_digits == most_.size() && s.high <= 0);
+  return s.num_digits > 0 && above && below && s.remainder == 0;
+}
+
+MultiplesMaker::State MultiplesMaker::after(const State& s, char digit) const {
+  const auto compare = [&](int former, const std::string& bound) {
+    if (former != 0 || s.num_digits >= bound.size()) return former;
+    return digit < bound[s.num_digits] ? -1 : digit > bound[s.num_digits] ? 1 : 0;
+  };
+  return {.num_digits = s.num_digits + 1,
+          .low = compare(s.low, least_),
+          .high = compare(s.high, most_),
+          .remainder = (s.remainder * 10 + (digit - '0')) % divisor_};
+}
+
+// Rules of all remainders: each digit leads from one to another.
+StatusOr<ExprPtr> MultiplesMaker::free_rule(int64_t remainder) {
+  if (free_ < 0) {
+    free_ = static_cast<int32_t>(rules_.size());
+    for (int64_t from = 0; from < divisor_; ++from) {
+      std::map<int64_t, CharSet> digits_to;
+      for (char32_t digit = '0'; digit <= '9'; ++digit)
+        digits_to[(from * 10 + static_cast<int64_t>(digit - '0')) % divisor_].add(digit, digit);
+      std::vector<ExprPtr> ways;
+      for (const auto& [to, digits] : digits_to)
+        ways.push_back(sequence({one_of(digits), call(free_ + static_cast<int32_t>(to))}));
+      if (from == 0) ways.push_back(literal(""));
+      rules_.push_back(choice(std::move(ways)));
+    }
+  }
+  return call(free_ + static_cast<int32_t>(remainder));
+}
+
+// Null: no digits lead to an end. The number of digits is bounded here, and so is the depth.
+StatusOr<ExprPtr> MultiplesMaker::rule(const State& state) {
+  if (most_.empty() && state.num_digits > least_.size()) return free_rule(state.remainder);
+  if (const auto found = made_.find(state); found != made_.end()) return found->second;
+  std::vector<ExprPtr> ways;
+  const bool more = most_.empty() || state.num_digits < most_.size();
+  for (char digit = state.num_digits == 0 ? '1' : '0'; more && digit <= '9'; ++digit) {
+    ASSIGN_OR_RETURN(ExprPtr next, rule(after(state, digit)));
+    const auto c = static_cast<char32_t>(digit);
+    if (next) ways.push_back(sequence({one_of({c, c}), std::move(next)}));
+  }
+  if (ends(state)) ways.push_back(literal(""));
+  ExprPtr& made = made_[state];
+  if (made_.size() > kMaxMultipleRules)
+    return invalid_argument("multiples within these bounds need more than {} rules",
+                            kMaxMultipleRules);
+  if (ways.empty()) return made;
+  rules_.push_back(choice(std::move(ways)));
+  return made = call(static_cast<int32_t>(rules_.size()) - 1);
+}
+
+}  // namespace
+
+StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor, Rules& rules) {
+  std::optional<int64_t> least = bounds.least, most = bounds.most;
+  if (least && bounds.above_least) ++*least;
+  if (most && bounds.below_most) --*most;
+  std::vector<ExprPtr> ways;
+  if (least.value_or(0) <= 0 && most.value_or(0) >= 0) ways.push_back(literal("0"));
+  const auto add = [&](const char* sign, std::optional<int64_t> low,
+                       std::optional<int64_t> high) -> Status {
+    const int64_t from = std::max<int64_t>(1, low.value_or(1));
+    if (high && *high < from) return ok();
+    ASSIGN_OR_RETURN(ExprPtr some, MultiplesMaker(from, high, divisor, rules).make());
+    if (some) ways.push_back(sequence({literal(sign), std::move(some)}));
+    return ok();
+  };
+  const auto negated = [](std::optional<int64_t> bound) {
+    return bound ? std::optional(-*bound) : std::nullopt;
+  };
+  RETURN_IF_ERROR(add("", least, most));
+  RETURN_IF_ERROR(add("-", negated(most), negated(least)));
+  if (ways.empty()) return ExprPtr();
+  return choice(std::move(ways));
+}
+
+}  // namespace nereid::text
