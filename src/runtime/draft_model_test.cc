@@ -80,7 +80,9 @@ TEST_F(DraftModelTest, WhatDidNotHoldIsTakenBack) {
       const size_t num_holding = random() % (question.drafts.size() + 1);
       text.insert(text.end(), question.drafts.begin(),
                   question.drafts.begin() + static_cast<ptrdiff_t>(num_holding));
-      text.push_back(static_cast<TokenId>(20 + random() % 20));
+      // One that was drawn, and at times one more that nothing was guessed for.
+      for (size_t more = 1 + random() % 2; more > 0; --more)
+        text.push_back(static_cast<TokenId>(20 + random() % 20));
     }
   }
   EXPECT_LT(model->num_free_blocks(), roomy().num_blocks[0]);
