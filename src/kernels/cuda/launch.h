@@ -67,6 +67,9 @@ inline constexpr int64_t kUnpackedBytes = int64_t{32} << 20;
 inline constexpr int64_t kMaxGemvRows = 8;
 bool takes_gemv(const Linear& args);
 cudaError_t launch_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
+// Of up to four rows of f8e4m3 or two with integers, on Hopper (gemv_narrow.cu).
+bool takes_narrow_gemv(const Linear& args, int sm);
+cudaError_t launch_narrow_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
 
 // A product of few rows by Hopper's tensor cores (skinny.cu), and whether it can be one.
 inline constexpr int64_t kSkinnyRows = 64;

@@ -146,6 +146,28 @@ inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, in
       : "memory");
 }
 
+// --- Blocks of a cluster: this one's number, a store to another's shared memory, and a barrier for
+// all their threads, after which the stores are there.
+inline __device__ unsigned cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+inline __device__ void store_in_cluster(const uint32_t* at, unsigned rank, uint32_t value) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.u32 [there], %2;\n"
+      "}\n" ::"r"(shared_address(at)),
+      "r"(rank), "r"(value)
+      : "memory");
+}
+inline __device__ void cluster_meets() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // --- Registers of each thread of four warps, from now on.
 template <int kRegisters>
 inline __device__ void give_registers() {
@@ -252,6 +274,52 @@ inline __device__ void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint6
       "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
       "%27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, %37, 1, 1, 0;"
       : NEREID_D16(d, 0), NEREID_D16(d, 16)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+
+// Eight bits from registers: d += a [64, 32] . b [kN, 32]^T, b in plain matrices of eight rows by
+// 16 bytes. Without kAdd: d = the product. f8e4m3, then integers.
+template <bool kAdd>
+inline __device__ void multiply_64_f8(float (&d)[4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k32.f32.e4m3.e4m3 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, "
+      "%9, 1, 1;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64_f8(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, "
+      "%9, %10, %11}, %12, %13, 1, 1;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+        "+f"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64_s8(int (&d)[4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n8k32.s32.s8.s8 {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, %9;"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64_s8(int (&d)[8], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n16k32.s32.s8.s8 {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, "
+      "%10, %11}, %12, %13;"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+        "+r"(d[7])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64_s8(int (&d)[16], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, "
+      "%10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, %21;"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+        "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]), "+r"(d[13]),
+        "+r"(d[14]), "+r"(d[15])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
 }
 

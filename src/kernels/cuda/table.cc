@@ -73,8 +73,10 @@ Status run_library_product(const Linear& args, Stream& stream) {
 // Few rows by our own kernel, which reads the weight at the memory's speed, others by the library.
 Status run_hopper_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
+  const int sm = stream.device().info().sm;
+  if (takes_narrow_gemv(args, sm)) return enqueue(args, stream, launch_narrow_gemv);
   if (takes_gemv(args)) return enqueue(args, stream, launch_gemv);
-  if (takes_skinny(args, stream.device().info().sm)) return enqueue(args, stream, launch_skinny);
+  if (takes_skinny(args, sm)) return enqueue(args, stream, launch_skinny);
   return has_cublaslt() ? run_library_product(args, stream) : run_plain_product(args, stream);
 }
 
@@ -126,6 +128,8 @@ Status run_integer_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   constexpr int64_t kMaxIntegerRows = 192;  // with more, making bf16 of the weight costs less
   const bool takes_few = takes_few_rows_of_integers(args);
+  if (takes_narrow_gemv(args, stream.device().info().sm))
+    return enqueue(args, stream, launch_narrow_gemv);
   if (args.x.rows > kMaxIntegerRows) return run_unpacked_product(args, stream);
   if (takes_few && args.x.rows <= kMaxGemvRows)
     return enqueue(args, stream, launch_few_rows_of_integers);

@@ -122,6 +122,8 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
   int4_row.group = 0;
   for (const WeightFormat& format :
        {kInt8PerRow, kInt4Groups, int4_zeros, int8_groups, int4_small, int4_low, int4_row}) {
+    all.push_back(make_case({1, 40, 4128}, WeightLayout::kRowMajor, true, DType::kBF16, format));
+    all.push_back(make_case({2, 4500, 288}, WeightLayout::kRowMajor, false, DType::kF32, format));
     all.push_back(make_case({3, 700, 2208}, WeightLayout::kRowMajor, true, DType::kF32, format));
     all.push_back(make_case({40, 700, 1056}, WeightLayout::kRowMajor, false, DType::kBF16, format));
   }
@@ -138,7 +140,8 @@ void add_fp8_cases(std::vector<Case<Linear>>& all) {
         all.push_back(make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32,
                                 kFp8PerRow, x));
   for (const LinearShape& s :
-       {LinearShape{8, 700, 1008}, LinearShape{12, 8960, 144}, LinearShape{40, 704, 1008},
+       {LinearShape{1, 40, 4112}, LinearShape{2, 4500, 272}, LinearShape{3, 700, 2064},
+        LinearShape{8, 700, 1008}, LinearShape{12, 8960, 144}, LinearShape{40, 704, 1008},
         LinearShape{20, 17008, 80}, LinearShape{100, 704, 1024}})
     all.push_back(make_case(s, WeightLayout::kRowMajor, s.tokens < 20, DType::kF32, kFp8PerRow,
                             DType::kF8E4M3));
