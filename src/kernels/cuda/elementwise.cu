@@ -84,6 +84,41 @@ __global__ void __launch_bounds__(kF8Threads)
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
+// Few rows: each by a cluster of blocks, a vector for each thread; the blocks tell each other the
+// largest number of their parts.
+constexpr int kCluster = 8;
+
+template <Activation kActivation>
+__global__ void __launch_bounds__(kF8Threads)
+    glu_f8_cluster_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
+                          float up_offset, uint8_t* out, int64_t out_stride, float* scales,
+                          int64_t scales_stride) {
+#if defined(NEREID_HOPPER)
+  __shared__ uint32_t partial[kF8Threads / kWarp], others[kCluster];
+  let_next_begin();
+  cluster_meets();  // all blocks are there
+  wait_for_previous();
+  const unsigned rank = cluster_rank();
+  const int64_t row = blockIdx.x / kCluster;
+  const int64_t c = 4 * (int64_t{rank} * blockDim.x + threadIdx.x);
+  Vector<4> result;
+  uint32_t largest = 0;
+  if (c < width) {
+    const float* const gates = x + row * x_stride + c;
+    result = gated<kActivation, 4>(gates, gates + width, limit, up_offset);
+    largest = result.round(largest);
+  }
+  largest = block_max(largest, partial);
+  if (threadIdx.x < kCluster) store_in_cluster(others + rank, threadIdx.x, largest);
+  cluster_meets();
+#pragma unroll
+  for (int i = 0; i < kCluster; ++i) largest = max(largest, others[i]);
+  const F8Row f8(largest, kSmallestScaled);
+  if (c < width) f8.store(out + row * out_stride + c, result);
+  if (rank == 0 && threadIdx.x == 0) scales[row * scales_stride] = f8.scale;
+#endif
+}
+
 // A block for each row.
 template <int kWidth>
 __global__ void quantize_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t width,
@@ -173,8 +208,19 @@ unsigned threads_for(int64_t width, bool vectors) {
                                                     : kF8Threads);
 }
 
+constexpr int64_t kMaxClusterRows = 16;  // with more rows there are blocks enough
+
 template <Activation kActivation>
 cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
+  if (is_given(a.scales) && a.out.rows <= kMaxClusterRows && is_vector(a) &&
+      a.out.cols <= int64_t{4} * kF8Threads * kCluster && compute_capability() == 90)
+    return launch_overlapped_clusters(glu_f8_cluster_kernel<kActivation>, a.out.rows,
+                                      static_cast<unsigned>(kCluster * a.out.rows), kCluster,
+                                      threads_for((a.out.cols + kCluster - 1) / kCluster, true), 0,
+                                      stream, static_cast<const float*>(a.x.data), a.x.stride,
+                                      a.out.cols, a.limit, a.up_offset,
+                                      static_cast<uint8_t*>(a.out.data), a.out.stride,
+                                      static_cast<float*>(a.scales.data), a.scales.stride);
   if (is_given(a.scales))
     return launch_overlapped(
         is_vector(a) ? glu_f8_kernel<kActivation, 4> : glu_f8_kernel<kActivation, 1>, a.out.rows,

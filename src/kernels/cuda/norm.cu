@@ -51,25 +51,32 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
   const X* from = static_cast<const X*>(p.x) + row * p.x_stride + begin;
   float* total = p.add ? p.sum + row * p.sum_stride + begin : nullptr;
   let_next_begin();
-  wait_for_previous();
-  Vector<kWidth> kept[kKept];
-  // Calls f(vector, first column) for each of this thread's vectors.
-  const auto for_each = [&](auto f) {
+  // Calls f(i, first column) for each of this thread's vectors that stay in registers.
+  const auto for_kept = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < kKept; ++i)
-      if (const int64_t c = kWidth * (threadIdx.x + int64_t{i} * blockDim.x); c < p.width)
-        f(kept[i], c);
+      if (const int64_t c = kWidth * (threadIdx.x + int64_t{i} * blockDim.x); c < p.width) f(i, c);
+  };
+  const auto for_others = [&](auto f) {
     for (int64_t c = kWidth * (threadIdx.x + int64_t{kKept} * blockDim.x); c < p.width;
-         c += kWidth * blockDim.x) {
+         c += kWidth * blockDim.x)
+      f(c);
+  };
+  // Weights do not depend on the kernel in front.
+  Vector<kWidth> kept[kKept], weights[kKept];
+  for_kept([&](int i, int64_t c) { weights[i] = Vector<kWidth>(p.weight + first + c); });
+  wait_for_previous();
+  // Calls f(vector, weight's vector, first column) for each of this thread's vectors.
+  const auto for_each = [&](auto f) {
+    for_kept([&](int i, int64_t c) { f(kept[i], weights[i], c); });
+    for_others([&](int64_t c) {
       Vector<kWidth> again = total ? Vector<kWidth>(total + c) : Vector<kWidth>(from + c);
-      f(again, c);
-    }
+      f(again, Vector<kWidth>(p.weight + first + c), c);
+    });
   };
   float sum = 0;
-  const auto read = [&](int64_t c) {
-    Vector<kWidth> x(from + c);
+  const auto take = [&](Vector<kWidth>& x, const Vector<kWidth>& add, int64_t c) {
     if (p.add) {
-      const Vector<kWidth> add(p.add + row * p.add_stride + begin + c);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) x[j] += add[j];
       x.store(total + c);
@@ -77,26 +84,30 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
     if (p.centered)
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) sum += x[j];
-    return x;
   };
-#pragma unroll
-  for (int i = 0; i < kKept; ++i)
-    if (const int64_t c = kWidth * (threadIdx.x + int64_t{i} * blockDim.x); c < p.width)
-      kept[i] = read(c);
-  for (int64_t c = kWidth * (threadIdx.x + int64_t{kKept} * blockDim.x); c < p.width;
-       c += kWidth * blockDim.x)
-    read(c);
+  // All loads of what is kept are under way before the first store.
+  const float* const add = p.add ? p.add + row * p.add_stride + begin : nullptr;
+  Vector<kWidth> adds[kKept];
+  for_kept([&](int i, int64_t c) {
+    kept[i] = Vector<kWidth>(from + c);
+    if (add) adds[i] = Vector<kWidth>(add + c);
+  });
+  for_kept([&](int i, int64_t c) { take(kept[i], adds[i], c); });
+  for_others([&](int64_t c) {
+    Vector<kWidth> x(from + c), more;
+    if (add) more = Vector<kWidth>(add + c);
+    take(x, more, c);
+  });
   const float mean = p.centered ? block_sum(sum, partial) / static_cast<float>(p.width) : 0;
   float squares = 0;
-  for_each([&](const Vector<kWidth>& x, int64_t) {
+  for_each([&](const Vector<kWidth>& x, const Vector<kWidth>&, int64_t) {
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) squares += (x[j] - mean) * (x[j] - mean);
   });
   const float scale =
       1.0f / sqrtf(block_sum(squares, partial) / static_cast<float>(p.width) + p.eps);
   uint32_t largest = 0;
-  for_each([&](Vector<kWidth>& x, int64_t c) {
-    const Vector<kWidth> weight(p.weight + first + c);
+  for_each([&](Vector<kWidth>& x, const Vector<kWidth>& weight, int64_t c) {
     Vector<kWidth> result;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j)
@@ -114,7 +125,7 @@ __global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
   if constexpr (sizeof(Out) == 1) {
     __syncthreads();
     const F8Row f8(block_max(largest, reinterpret_cast<uint32_t*>(partial)), kSmallestScaled);
-    for_each([&](const Vector<kWidth>& x, int64_t c) {
+    for_each([&](const Vector<kWidth>& x, const Vector<kWidth>&, int64_t c) {
       f8.store(static_cast<uint8_t*>(p.out) + row * p.out_stride + c, x);
     });
     if (threadIdx.x == 0) p.scales[row * p.scales_stride] = f8.scale;

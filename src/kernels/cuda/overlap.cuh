@@ -25,9 +25,11 @@ inline int compute_capability() {
 // another could not begin before the multiprocessor is empty. With up to kMaxGemvRows rows products
 // read weights through the first-level cache, which needs room for them, with more into shared
 // memory.
+// `cluster`: blocks of a cluster, which may read each other's shared memory (Hopper); 1: none.
 template <class... Params, class... Args>
-cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid, dim3 block,
-                              size_t shared, cudaStream_t stream, Args... args) {
+cudaError_t launch_overlapped_clusters(void (*kernel)(Params...), int64_t rows, dim3 grid,
+                                       unsigned cluster, dim3 block, size_t shared,
+                                       cudaStream_t stream, Args... args) {
   constexpr int kHalfShared = 44;             // percent of 228 KiB
   constexpr size_t kUsualShared = 48 * 1024;  // more must be asked for
   if (shared > kUsualShared)
@@ -35,12 +37,14 @@ cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid
             kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
         error != cudaSuccess)
       return error;
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
   attributes[0].val.sharedMemCarveout =
       rows <= kMaxGemvRows ? kHalfShared : cudaSharedmemCarveoutMaxShared;
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  attributes[2].id = cudaLaunchAttributeClusterDimension;
+  attributes[2].val.clusterDim = {cluster, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
@@ -49,8 +53,14 @@ cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid
   config.attrs = attributes;
   // Other devices run code without wait_for_previous(), newer ones too: theirs is made from PTX for
   // Ampere.
-  config.numAttrs = compute_capability() == 90 ? 2 : 1;
+  config.numAttrs = compute_capability() != 90 ? 1 : cluster == 1 ? 2 : 3;
   return cudaLaunchKernelEx(&config, kernel, Params(args)...);
+}
+
+template <class... Params, class... Args>
+cudaError_t launch_overlapped(void (*kernel)(Params...), int64_t rows, dim3 grid, dim3 block,
+                              size_t shared, cudaStream_t stream, Args... args) {
+  return launch_overlapped_clusters(kernel, rows, grid, 1, block, shared, stream, args...);
 }
 
 }  // namespace nereid::kernels::cuda
