@@ -57,6 +57,10 @@ struct SamplingConfig {
 // (penalties, bans and temperature applied), or the model's own.
 enum class LogProbsMode : uint8_t { kProcessed, kRaw };
 
+// What is made of the hidden states of a prompt, those that the model's head reads: the state of
+// its last token, or the mean over all of them.
+enum class Pooling : uint8_t { kLast, kMean };
+
 struct OutputConfig {
   bool exclude_input_from_output = true;
   bool return_log_probs = false;  // of each output token, and their sum
@@ -66,6 +70,9 @@ struct OutputConfig {
   bool return_context_logits = false;  // raw, f32 [prompt, vocab]
   bool return_generation_logits =
       false;  // raw, f32 [output, vocab] of each sequence; not for beams
+  // The answer is Response::embedding and no token: max_tokens is 0, and nothing else of the output
+  // is asked for. For kMean no prefix is taken from the cache, since its states are not kept.
+  std::optional<Pooling> pooling;
 };
 
 // How long the prefix cache should keep the blocks of a request: higher priorities are evicted
@@ -117,7 +124,7 @@ struct Request {
   // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
   std::vector<TokenId> input_token_ids;
   std::optional<PromptTable> prompt_table;
-  int32_t max_tokens = 0;  // new tokens, > 0
+  int32_t max_tokens = 0;  // new tokens, > 0; 0 with output.pooling
   bool streaming = false;  // one Response per step that produced tokens
   SamplingConfig sampling;
   OutputConfig output;

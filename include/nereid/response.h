@@ -61,6 +61,7 @@ struct Response {
   int32_t num_input_tokens = 0;
   // f32 [prompt, vocab], once, on the first response of sequence 0; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
+  std::vector<float> embedding;  // [hidden_size], not normalised; empty unless output.pooling
   RequestMetrics metrics;
 };
 

@@ -44,6 +44,8 @@ class BoundPlan {
 
   // f32 [num_rows, vocab], valid after run() until the next.
   View logits(int64_t num_rows) const;
+  // bf16 [num_rows, hidden_size], likewise; without memory when the plan has none.
+  View hidden(int64_t num_rows) const;
 
   // What profile entries stand for, by Bound::profile_entry.
   const std::vector<ProfileEntry>& profile_entries() const { return profile_entries_; }
@@ -71,7 +73,7 @@ class BoundPlan {
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;
-  View logits_;
+  View logits_, hidden_;
 };
 
 }  // namespace nereid::exec

@@ -42,8 +42,8 @@ class EngineRunner : public Runner {
     device_ = &device;
     embedding_width_ = embedding_width();
     RETURN_IF_ERROR(allocate(device));
-    ASSIGN_OR_RETURN(sampler_,
-                     SlotSampler::create(device, registry, forced, limits_, vocab_size()));
+    ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_, vocab_size(),
+                                                   hidden_size()));
     DeviceMemory memory;
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
@@ -105,6 +105,9 @@ class EngineRunner : public Runner {
   const RunnerLimits& limits() const override { return limits_; }
   std::span<const CacheGroup> groups() const override { return cache_.groups(); }
   int32_t vocab_size() const override { return plan().model.vocab_size; }
+  int32_t hidden_size() const override {
+    return plan().hidden == io::kNone ? 0 : plan().model.hidden_size;
+  }
   int32_t embedding_width() const override {
     for (const io::Call& call : plan().calls)
       if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
@@ -214,7 +217,8 @@ class EngineRunner : public Runner {
     const StepData& data = staging_[index].step;
     RETURN_IF_ERROR(adapters_.run(index, stream));
     if (data.num_rows > 0) RETURN_IF_ERROR(run_plan(data, index, stream));
-    return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream);
+    return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream,
+                         bound_.hidden(data.num_logits));
   }
 
   // The device's step data is single: the stream's order protects it.

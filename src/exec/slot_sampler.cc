@@ -83,13 +83,12 @@ StatusOr<std::span<const int32_t>> take(std::span<const int32_t>& all, int32_t c
 
 }  // namespace
 
-StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(Device& device,
-                                                           const kernels::Registry& registry,
-                                                           const kernels::Choices& forced,
-                                                           const RunnerLimits& limits,
-                                                           int32_t vocab_size) {
+StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
+    Device& device, const kernels::Registry& registry, const kernels::Choices& forced,
+    const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_size) {
   NEREID_CHECK(limits.max_rows > 0 && limits.max_sequence_length > 0);
-  auto sampler = std::unique_ptr<SlotSampler>(new SlotSampler(device, limits, vocab_size));
+  auto sampler =
+      std::unique_ptr<SlotSampler>(new SlotSampler(device, limits, vocab_size, hidden_size));
   const auto& table = registry.table<Sample>();
   Sample sample;
   sample.problem = {.rows = limits.num_logits_rows(), .vocab = vocab_size};
@@ -116,10 +115,10 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(Device& device,
 Status SlotSampler::stage(const StepView& step, int32_t index, const Status& embeddings) {
   RETURN_IF_ERROR(check(step));
   Area& area = areas_[static_cast<size_t>(index)];
-  area.rows.clear(), area.uploads.clear(), area.copies.clear(), area.retired.clear();
+  area.rows.clear(), area.uploads.clear(), area.retired.clear();
   area.outcomes.assign(step.rows.size(), {});
   area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
-  area.num_logits = area.num_read = 0;
+  area.num_logits = area.num_read = area.num_hidden = 0;
   area.num_staged = area.num_extra = 0;
   area.num_masks = 0;
   std::span<const int32_t> cells = step.cells, tokens = step.history_tokens;
@@ -171,12 +170,20 @@ Status SlotSampler::check(const StepView& step) {
     return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
                             tokens.size());
   RETURN_IF_ERROR(check_masks(step));
+  RETURN_IF_ERROR(check_hidden(step));
   ++num_steps_;
   for (const StepRow& row : step.rows) {
     if (!row.samples) continue;
     if (std::exchange(slot_at(row.slot).sampled_in, num_steps_) == num_steps_)
       return invalid_argument("two rows draw for slot {}", row.slot);
   }
+  return ok();
+}
+
+Status SlotSampler::check_hidden(const StepView& step) const {
+  for (const StepRow& row : step.rows)
+    RETURN_IF_ERROR(
+        check_range("num_hidden", row.num_hidden, 0, hidden_size_ > 0 ? row.num_logits : 0));
   return ok();
 }
 
@@ -227,17 +234,19 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
                             Outcome& outcome) {
   area.num_logits += row.num_logits;
   if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
-  RETURN_IF_ERROR(reserve_logits(area, area.num_read + row.num_read));
+  RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
+                               static_cast<size_t>(vocab()) * sizeof(float), "logits"));
+  RETURN_IF_ERROR(reserve_rows(area.hidden, area.num_hidden + row.num_hidden,
+                               static_cast<size_t>(hidden_size_) * sizeof(BF16), "hidden states"));
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());
     RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), mask));
     outcome.num_drawn = 1 + row.num_drafts;
   }
-  if (row.num_read == 0) return ok();
-  area.copies.push_back({area.num_logits - row.num_read, row.num_read, area.num_read});
-  outcome.first_read = area.num_read;
-  outcome.num_read = row.num_read;
+  outcome.logits = {area.num_logits - row.num_read, row.num_read, area.num_read};
+  outcome.hidden = {area.num_logits - row.num_hidden, row.num_hidden, area.num_hidden};
   area.num_read += row.num_read;
+  area.num_hidden += row.num_hidden;
   return ok();
 }
 
@@ -287,16 +296,16 @@ Status SlotSampler::reserve_mask(Area& area, std::span<const uint32_t> mask) {
   return ok();
 }
 
-Status SlotSampler::reserve_logits(Area& area, int64_t num_rows) {
-  const auto row_bytes = static_cast<size_t>(vocab()) * sizeof(float);
+Status SlotSampler::reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes,
+                                 std::string_view what) {
   const size_t bytes = static_cast<size_t>(num_rows) * row_bytes;
-  if (bytes <= area.logits.size()) return ok();
+  if (bytes <= buffer.size()) return ok();
   // Twice as much, so that a batch of such rows makes few copies.
   const size_t most = static_cast<size_t>(limits_.num_logits_rows()) * row_bytes;
-  auto grown = device_.allocate_host(std::min(std::max(bytes, 2 * area.logits.size()), most));
+  auto grown = device_.allocate_host(std::min(std::max(bytes, 2 * buffer.size()), most));
   if (!grown.ok())
-    return annotate(grown.status(), fmt::format("{} bytes of logits of one step", bytes));
-  area.logits = *std::move(grown);  // nothing was written for this step yet
+    return annotate(grown.status(), fmt::format("{} bytes of {} of one step", bytes, what));
+  buffer = *std::move(grown);  // nothing was written for this step yet
   return ok();
 }
 
@@ -346,12 +355,12 @@ void SlotSampler::upload(Area& area, void* to, const void* from, size_t bytes) {
   area.num_staged = round_up(area.num_staged + bytes, kUploadAlignment);
 }
 
-Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
-                        Stream& stream) const {
+Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens, Stream& stream,
+                        const View& hidden) const {
   const Area& area = areas_[static_cast<size_t>(index)];
   NEREID_CHECK(logits.rows == area.num_logits && logits.cols == vocab() &&
                logits.stride == vocab());
-  RETURN_IF_ERROR(copy_logits(area, logits, stream));
+  RETURN_IF_ERROR(copy_rows(area, logits, hidden, stream));
   for (const Upload& u : area.uploads)
     RETURN_IF_ERROR(stream.copy(u.to, area.staging.bytes() + u.offset, u.bytes));
   const size_t num_rows = area.rows.size();
@@ -382,11 +391,20 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
                      num_rows * kernels::kMaxTopTokens * sizeof(TopToken));
 }
 
-Status SlotSampler::copy_logits(const Area& area, const View& logits, Stream& stream) const {
-  for (const LogitsCopy& copy : area.copies)
-    RETURN_IF_ERROR(stream.copy(static_cast<float*>(area.logits.data()) + copy.to_row * vocab(),
-                                logits.row<float>(copy.first_row),
-                                static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float)));
+Status SlotSampler::copy_rows(const Area& area, const View& logits, const View& hidden,
+                              Stream& stream) const {
+  for (const Outcome& outcome : area.outcomes) {
+    if (const RowsCopy& copy = outcome.logits; copy.num_rows > 0)
+      RETURN_IF_ERROR(stream.copy(static_cast<float*>(area.logits.data()) + copy.to_row * vocab(),
+                                  logits.row<float>(copy.first_row),
+                                  static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float)));
+    // A row at a time: they may be parts of a wider matrix.
+    const RowsCopy& copy = outcome.hidden;
+    for (int64_t i = 0; i < copy.num_rows; ++i)
+      RETURN_IF_ERROR(stream.copy(
+          static_cast<BF16*>(area.hidden.data()) + (copy.to_row + i) * hidden_size_,
+          hidden.row<BF16>(copy.first_row + i), static_cast<size_t>(hidden_size_) * sizeof(BF16)));
+  }
   return ok();
 }
 
@@ -396,9 +414,12 @@ StepResult SlotSampler::results(int32_t index) {
   area.row_results.clear();
   for (const Outcome& outcome : area.outcomes) {
     RowResult& result = area.row_results.emplace_back(RowResult{.status = outcome.status});
-    if (outcome.num_read > 0)
-      result.logits = {static_cast<const float*>(area.logits.data()) + outcome.first_read * vocab(),
-                       static_cast<size_t>(outcome.num_read * vocab())};
+    if (const RowsCopy& copy = outcome.logits; copy.num_rows > 0)
+      result.logits = {static_cast<const float*>(area.logits.data()) + copy.to_row * vocab(),
+                       static_cast<size_t>(copy.num_rows * vocab())};
+    if (const RowsCopy& copy = outcome.hidden; copy.num_rows > 0)
+      result.hidden = {static_cast<const BF16*>(area.hidden.data()) + copy.to_row * hidden_size_,
+                       static_cast<size_t>(copy.num_rows * hidden_size_)};
     if (outcome.num_drawn == 0) continue;
     result.drawn = take_drawn(area, outcome);
     if (area.wants_top)

@@ -1,4 +1,5 @@
-// Draws the tokens of a step on the device, behind its forward pass.
+// Draws the tokens of a step on the device, behind its forward pass, and reads back what its rows
+// want of logits and hidden states.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,7 @@ class SlotSampler {
                                                        const kernels::Registry& registry,
                                                        const kernels::Choices& forced,
                                                        const RunnerLimits& limits,
-                                                       int32_t vocab_size);
+                                                       int32_t vocab_size, int32_t hidden_size = 0);
 
   // Takes everything that the step's device work reads; its rows have passed StepData::pack().
   // `area`, below RunnerLimits::depth, must not be that of a step in flight. InvalidArgument: the
@@ -36,8 +37,10 @@ class SlotSampler {
   Status stage(const StepView& step, int32_t area, const Status& embeddings = ok());
 
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
-  // drawn tokens are written to slot_tokens [max_rows] too.
-  Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream) const;
+  // drawn tokens are written to slot_tokens [max_rows] too. `hidden`: bf16 [m, hidden_size], where
+  // there are hidden states.
+  Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream,
+             const View& hidden = {}) const;
 
   // Of a step that is done; valid until its area is staged again.
   StepResult results(int32_t area);
@@ -57,38 +60,41 @@ class SlotSampler {
     void* to = nullptr;
     size_t offset = 0, bytes = 0;  // in the area's staging
   };
-  struct LogitsCopy {
+  // Rows that come back, of logits or of hidden states.
+  struct RowsCopy {
     int64_t first_row = 0, num_rows = 0;  // of the step's
-    int64_t to_row = 0;                   // of Area::logits
+    int64_t to_row = 0;                   // of Area::logits, Area::hidden
   };
   // What became of a row of the message.
   struct Outcome {
     Status status;
     int64_t first_drawn = 0, num_drawn = 0;  // entries of results and top
-    int64_t first_read = 0, num_read = 0;    // rows of Area::logits
+    RowsCopy logits, hidden;
   };
   struct Area {
     Buffer staging;       // host: rows and uploads of the step
     Buffer results, top;  // host: SampleResult [max_logits], TopToken [max_logits, kMaxTopTokens]
     Buffer logits;        // host: what is read back, grows up to [max_logits, vocab]
+    Buffer hidden;        // host: likewise, bf16 [max_logits, hidden_size]
     std::vector<kernels::SampleRow> rows;
     std::vector<Upload> uploads;
-    std::vector<LogitsCopy> copies;
     std::vector<Outcome> outcomes;  // by row of the message
     std::vector<RowResult> row_results;
     std::vector<Buffer> retired;  // device memory that the former step may read
     int64_t num_logits = 0;       // rows of logits of the step
     int64_t num_read = 0;         // of those, rows of Area::logits
+    int64_t num_hidden = 0;       // of those, rows of Area::hidden
     size_t num_staged = 0;        // bytes of staging in use
     size_t num_extra = 0;         // of those, bytes for lists, tokens and masks
     int64_t num_masks = 0;
     bool all_greedy = true, wants_top = false, wants_raw = false;
   };
 
-  SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size)
-      : device_(device), limits_(limits), vocab_size_(vocab_size) {}
+  SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_size)
+      : device_(device), limits_(limits), vocab_size_(vocab_size), hidden_size_(hidden_size) {}
 
   Status check(const StepView& step);
+  Status check_hidden(const StepView& step) const;
   Status check_masks(const StepView& step) const;
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
@@ -97,13 +103,13 @@ class SlotSampler {
   Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
                     std::span<const uint32_t> mask);
   std::span<const kernels::SampleResult> take_drawn(Area& area, const Outcome& outcome);
-  Status reserve_logits(Area& area, int64_t num_rows);
+  Status reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes, std::string_view what);
   Status reserve_raw_logits();
   Status reserve_mask(Area& area, std::span<const uint32_t> mask);
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);
   Status reserve_staging(Area& area, std::string_view what, size_t bytes);
   void upload(Area& area, void* to, const void* from, size_t bytes);
-  Status copy_logits(const Area& area, const View& logits, Stream& stream) const;
+  Status copy_rows(const Area& area, const View& logits, const View& hidden, Stream& stream) const;
   Slot& slot_at(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
   int64_t vocab() const { return vocab_size_; }
   size_t mask_words() const { return static_cast<size_t>(kernels::mask_words(vocab_size_)); }
@@ -111,6 +117,7 @@ class SlotSampler {
   Device& device_;
   const RunnerLimits limits_;
   const int32_t vocab_size_;
+  const int32_t hidden_size_;
   const Kernel* greedy_ = nullptr;  // for steps in which every row takes the argmax
   const Kernel* general_ = nullptr;
   std::vector<Slot> slots_;

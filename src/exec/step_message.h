@@ -24,6 +24,7 @@ struct StepRow {
   int32_t samples = 0;     // 1: a token is drawn for each position from first_drawn() to end(), as
                            // long as that for the position before is the row's own: a draft holds
   int32_t num_read = 0;    // last rows of the logits that come back with the result
+  int32_t num_hidden = 0;  // the same of the hidden states, of which there are as many as of logits
   int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
                            // before the step is done
   int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none

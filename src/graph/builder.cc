@@ -113,8 +113,9 @@ ValueId Builder::sampled_rows(std::string name, ValueId x) {
   return emit(name, GatherRows{.x = x}).out;
 }
 
-StatusOr<Graph> Builder::finish(ValueId logits) && {
+StatusOr<Graph> Builder::finish(ValueId logits, ValueId hidden) && {
   graph_.logits = logits;
+  graph_.hidden = hidden;
   RETURN_IF_ERROR(verify(graph_));
   return std::move(graph_);
 }

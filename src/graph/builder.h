@@ -65,8 +65,8 @@ class Builder {
   ValueId add(std::string name, ValueId x, ValueId y);
   ValueId sampled_rows(std::string name, ValueId x);
 
-  // The graph, verified.
-  StatusOr<Graph> finish(ValueId logits) &&;
+  // The graph, verified. `hidden`: what enters the head, where the plan is to give it.
+  StatusOr<Graph> finish(ValueId logits, ValueId hidden = kNone) &&;
 
  private:
   ValueId value(std::string name, io::Extent extent, DType dtype, int64_t cols);

@@ -138,7 +138,8 @@ void replace_inputs(Op& op, ValueId from, ValueId to) {
 
 void replace_uses(Graph& graph, ValueId from, ValueId to) {
   for (Node& node : graph.nodes) replace_inputs(node.op, from, to);
-  if (graph.logits == from) graph.logits = to;
+  for (ValueId* output : {&graph.logits, &graph.hidden})
+    if (*output == from) *output = to;
 }
 
 void replace_weight(Graph& graph, WeightId from, WeightId to) {
@@ -159,8 +160,8 @@ Uses find_uses(const Graph& graph) {
     for (const ValueId id : outputs(op)) uses.writer[id] = static_cast<int32_t>(i);
     for (const WeightId id : weights(op)) ++uses.weight_readers[id];
   }
-  if (graph.logits != kNone)
-    uses.readers[graph.logits].push_back(static_cast<int32_t>(graph.nodes.size()));
+  for (const ValueId output : {graph.logits, graph.hidden})
+    if (output != kNone) uses.readers[output].push_back(static_cast<int32_t>(graph.nodes.size()));
   return uses;
 }
 
@@ -190,7 +191,7 @@ void sweep(Graph& graph) {
     if (id != kNone) id = new_weight[id];
   };
   for (Node& node : graph.nodes) visit_operands(node.op, value, value, weight);
-  value(graph.logits);
+  value(graph.logits), value(graph.hidden);
 }
 
 void drop_nodes(Graph& graph, const std::vector<bool>& dropped) {

@@ -118,6 +118,7 @@ struct Graph {
   std::vector<Node> nodes;                 // in order of execution
   std::vector<io::AdapterModule> modules;  // see io::Plan
   ValueId logits = kNone;
+  ValueId hidden = kNone;  // see io::Plan; its rows may be all tokens as long as passes run
   int64_t arena_bytes_per_row[io::kNumExtents] = {};  // set by plan_memory
 };
 
@@ -138,13 +139,14 @@ struct InPlace {
 };
 std::vector<InPlace> updates_in_place(const Op& op);
 
-// Renames: every use of `from` as an input (of one op; or of all and the logits) becomes `to`.
+// Renames: every use of `from` as an input (of one op; or of all and the plan's outputs) becomes
+// `to`.
 void replace_inputs(Op& op, ValueId from, ValueId to);
 void replace_uses(Graph& graph, ValueId from, ValueId to);
 void replace_weight(Graph& graph, WeightId from, WeightId to);
 
 // For every value: the indices of the nodes that read it, and the node that writes it (kNone: no
-// one). The logits count as read by a node after the last.
+// one). The plan's outputs count as read by a node after the last.
 struct Uses {
   std::vector<std::vector<int32_t>> readers;
   std::vector<int32_t> writer;

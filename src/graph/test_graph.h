@@ -72,9 +72,9 @@ inline Graph test_graph(bool biased = false, bool mixture = false) {
     h = b.glu(p + "act", b.concat(p + "gate_up", {gate, up}), kernels::Activation::kSilu);
     x = b.add(p + "sum2", x, b.linear(p + "down", h, matrix(p + "down", 32, 96)));
   }
-  x = b.norm("norm", x, b.vector("norm", "norm", 32), {1e-5f});
-  x = b.linear("head", x, b.matrix("head", "embed", 48, 32));
-  StatusOr<Graph> graph = std::move(b).finish(b.sampled_rows("logits", x));
+  const ValueId hidden = b.norm("norm", x, b.vector("norm", "norm", 32), {1e-5f});
+  x = b.linear("head", hidden, b.matrix("head", "embed", 48, 32));
+  StatusOr<Graph> graph = std::move(b).finish(b.sampled_rows("logits", x), hidden);
   NEREID_CHECK(graph.ok());
   return *std::move(graph);
 }

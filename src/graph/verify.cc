@@ -38,7 +38,12 @@ class Verifier {
     for (size_t i = 0; i < written_.size(); ++i)
       NEREID_REQUIRE(written_[i], "value '{}' is never written", graph_.values[i].name);
     NEREID_REQUIRE(has_value(graph_.logits), "there are no logits");
-    return expect(graph_.logits, io::Extent::kSampled, DType::kF32, graph_.model.vocab_size);
+    RETURN_IF_ERROR(
+        expect(graph_.logits, io::Extent::kSampled, DType::kF32, graph_.model.vocab_size));
+    if (graph_.hidden == kNone) return ok();
+    NEREID_REQUIRE(has_value(graph_.hidden), "hidden: no value {}", graph_.hidden);
+    return expect(graph_.hidden, value(graph_.hidden).extent, DType::kBF16,
+                  graph_.model.hidden_size);
   }
 
  private:

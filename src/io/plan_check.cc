@@ -213,6 +213,18 @@ class CallChecker {
   size_t num_modules_ = 0;  // that calls have named
 };
 
+Status check_hidden(const Plan& plan) {
+  if (plan.hidden == kNone) return ok();
+  NEREID_REQUIRE(plan.hidden >= 0 && static_cast<size_t>(plan.hidden) < plan.values.size(),
+                 "hidden: no value {}", plan.hidden);
+  const Value& hidden = plan.values[static_cast<size_t>(plan.hidden)];
+  NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == Extent::kSampled &&
+                     hidden.cols == plan.model.hidden_size,
+                 "hidden: value '{}' is not bf16 [sampled, {}]", hidden.name,
+                 plan.model.hidden_size);
+  return ok();
+}
+
 }  // namespace
 
 Status check_plan(const Plan& plan) {
@@ -241,7 +253,7 @@ Status check_plan(const Plan& plan) {
   NEREID_REQUIRE(logits.dtype == DType::kF32 && logits.extent == Extent::kSampled &&
                      logits.cols == plan.model.vocab_size,
                  "logits: value '{}' is not f32 [sampled, {}]", logits.name, plan.model.vocab_size);
-  return ok();
+  return check_hidden(plan);
 }
 
 #undef NEREID_REQUIRE

@@ -103,7 +103,7 @@ template <class V>
 void fields(V& v, Plan& x) {
   v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
   v("modules", x.modules);
-  v("logits", x.logits);
+  v("logits", x.logits), v("hidden", x.hidden);
   v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(Extent::kTokens)]);
   v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(Extent::kSampled)]);
   v("blob_bytes", x.blob_bytes), v("device", x.device), v("target", x.target);

@@ -78,6 +78,16 @@ TEST(Plan, CheckRefusesUnsafePlans) {
                 p.logits = 1;
               }),
               HasSubstr("logits"));
+  EXPECT_THAT(error([](Plan& p) { p.hidden = 7; }), HasSubstr("hidden: no value 7"));
+  EXPECT_THAT(error([](Plan& p) { p.hidden = 1; }),
+              HasSubstr("hidden: value 'h' is not bf16 [sampled, 32]"));
+  EXPECT_THAT(error([](Plan& p) { p.hidden = 4; }), HasSubstr("hidden: value 'last'"));
+}
+
+TEST(Plan, MayHaveNoHiddenStates) {
+  Plan plan = test_plan();
+  plan.hidden = kNone;
+  EXPECT_TRUE(check_plan(plan).ok());
 }
 
 // The test plan with integers for the weight of query, key and value.

@@ -196,12 +196,12 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
   if (w["embed.norm"] != kNone)
     x = b.norm("embed.norm", x, w["embed.norm"], norm_kind(t), w["embed.norm.bias"], DType::kF32);
   for (int32_t i = 0; i < t.num_layers; ++i) x = DecoderLayer(b, t, weights, i).run(x);
-  x = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
-  x = b.linear("head", x, w["head"], w["head.bias"]);
+  const ValueId hidden = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+  x = b.linear("head", hidden, w["head"], w["head.bias"]);
   if (t.logits_scale != 1 || t.logits_cap > 0)
     x = b.emit("head.cap", graph::SoftCap{.x = x, .scale = t.logits_scale, .cap = t.logits_cap})
             .out;
-  return std::move(b).finish(b.sampled_rows("logits", x));
+  return std::move(b).finish(b.sampled_rows("logits", x), hidden);
 }
 
 bool decoder_ignores(const Traits& t, std::string_view tensor) {

@@ -31,6 +31,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
       guides_(runner.vocab_size()),
+      pooler_(runner.hidden_size()),
       speculation_(options.proposer, options.speculation),
       adapters_(runner.limits().num_adapters),
       recorder_(options.memory, rings) {
@@ -73,7 +74,7 @@ void Engine::run() {
     if (idle_ && device_failed_ && exit_on_device_failure_) leave_process();
   }
   while (!flying_.empty()) finish_oldest();
-  NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty());
+  NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty() && pooler_.empty());
   idle_ = true;
   sched_.check();
   report();
@@ -128,6 +129,7 @@ void Engine::submit(Submit command) {
   if (size > 1) groups_[first] = {.size = size, .num_open = size};
   for (const sched::SequenceSpec& spec : group) {
     if (spec.output.return_context_logits) context_logits_.try_emplace(spec.id);
+    if (spec.output.pooling) pooler_.open(spec.id);
     if (command.adapter) adapters_.open(spec.id, command.adapter);
   }
   const Status status = sched_.submit(std::move(group));
@@ -161,6 +163,7 @@ void Engine::tell(std::vector<sched::RowNews> rows) {
 // A sequence has ended.
 void Engine::close(RequestId id) {
   guides_.forget(id);
+  pooler_.forget(id);
   speculation_.forget(id);
   adapters_.close(id);
   context_logits_.erase(id);
@@ -264,7 +267,9 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
     }
     // Before the commit, which may destroy the sequence.
     SequenceNews news;
-    if (Status status = copy_logits(row, result, news); !status.ok()) {
+    Status status = copy_logits(row, result, news);
+    if (status.ok()) status = pooler_.add(row, result.hidden, news.embedding);
+    if (!status.ok()) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
@@ -296,7 +301,7 @@ Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
   const std::span<const float> logits = result.logits;
   const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
   try {
-    if (row.all_logits) news.context_logits = take_context_logits(row, logits);
+    if (row.all_logits && !logits.empty()) news.context_logits = take_context_logits(row, logits);
     if (generation) {
       const auto last = logits.last(static_cast<size_t>(1 + row.num_drafts) * vocab());
       const auto drawn = last.first(result.drawn.size() * vocab());

@@ -19,6 +19,7 @@
 #include "runtime/guides.h"
 #include "runtime/inbox.h"
 #include "runtime/outbox.h"
+#include "runtime/pooler.h"
 #include "runtime/progress.h"
 #include "runtime/sampler.h"
 #include "runtime/speculation.h"
@@ -93,6 +94,7 @@ class Engine {
   sched::Scheduler sched_;
   Sampler sampler_;
   Guides guides_;
+  Pooler pooler_;
   Speculation speculation_;
   AdapterPlaces adapters_;
   StepRecorder recorder_;

@@ -91,7 +91,10 @@ std::string difference(const Outcome& expected, const Outcome& got) {
       if (auto d = difference(expected.sequences[s][b], got.sequences[s][b]); !d.empty())
         return fmt::format("sequence {} beam {}: {}", s, b, d);
   }
-  return difference(expected.context_logits, got.context_logits, "context_logits");
+  if (auto d = difference(expected.context_logits, got.context_logits, "context_logits");
+      !d.empty())
+    return d;
+  return difference(expected.embedding, got.embedding, "embedding");
 }
 
 RequestId Client::send(Executor& executor, const Request& request) {
@@ -127,6 +130,7 @@ void Client::take(Pending& pending, Response response) {
       EXPECT_TRUE(outcome.context_logits.empty()) << "context logits twice";
       outcome.context_logits = *response.context_logits;
     }
+    append(outcome.embedding, response.embedding);
     if (response.status.ok()) {
       const auto index = static_cast<size_t>(response.sequence_index);
       if (outcome.sequences.size() <= index) outcome.sequences.resize(index + 1);

@@ -32,7 +32,7 @@ struct Output {
 struct Outcome {
   absl::Status status;
   std::vector<std::vector<Output>> sequences;  // [sequence_index][beam]
-  std::vector<float> context_logits;
+  std::vector<float> context_logits, embedding;
   int num_responses = 0;
 };
 

@@ -22,6 +22,11 @@ void with_log_probs(R r) {
   r.output.num_top_log_probs = 3;
 }
 
+void pooled(R r, Pooling pooling) {
+  r.output.pooling = pooling;
+  r.max_tokens = 0;
+}
+
 void beams(R r, int32_t width) {
   r.sampling.beam_width = width;
   r.output.return_log_probs = true;
@@ -200,6 +205,16 @@ const Row kProcessing[] = {
 
 const Row kSequences[] = {
     {"context_logits", "greedy", 0, [](R r, A) { r.output.return_context_logits = true; }},
+    {"embedding", "greedy", 0, [](R r, A) { pooled(r, Pooling::kLast); }, false},
+    {"embedding_mean", "embedding", 0, [](R r, A) { pooled(r, Pooling::kMean); }, false},
+    {"embedding_mean_of_blocks", "embedding_mean", 1, [](R r, A) { pooled(r, Pooling::kMean); },
+     false},
+    {"embedding_adapter", "embedding_mean", 0,
+     [](R r, A) {
+       pooled(r, Pooling::kMean);
+       r.lora = LoraConfig{.task_id = 1};
+     },
+     false},
     {"retention", nullptr, 1, retention},
     {"salt", nullptr, 0, [](R r, A) { r.cache_salt = "one tenant's"; }},
     {"adapter", "log_probs", 0,

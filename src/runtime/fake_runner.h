@@ -23,7 +23,8 @@ namespace nereid::runtime {
 
 class FakeRunner : public exec::Runner {
  public:
-  static constexpr int32_t kNanToken = 7;  // a prompt that holds it makes the logits NaN
+  static constexpr int32_t kNanToken = 7;  // a prompt that holds it makes logits and states NaN
+  static constexpr int32_t kHiddenSize = 3;
 
   FakeRunner(Device& device, const kernels::Registry& registry, const exec::RunnerLimits& limits,
              int32_t vocab_size)
@@ -34,13 +35,15 @@ class FakeRunner : public exec::Runner {
                    limits.block_tokens,
                -1),
         slot_tokens_(limits.max_rows, -1) {
-    sampler_ = exec::SlotSampler::create(device, registry, {}, limits, vocab_size).value();
+    sampler_ =
+        exec::SlotSampler::create(device, registry, {}, limits, vocab_size, kHiddenSize).value();
     auto stream = device.create_stream();
     NEREID_CHECK(stream.ok());
     stream_ = *std::move(stream);
     staging_.resize(static_cast<size_t>(limits.depth));
     for (Staging& s : staging_) {
       s.logits.resize(static_cast<size_t>(limits.num_logits_rows()) * vocab_size);
+      s.hidden.resize(static_cast<size_t>(limits.num_logits_rows()) * kHiddenSize);
       s.data.resize(exec::StepData::max_bytes(limits, 1));
     }
   }
@@ -60,10 +63,11 @@ class FakeRunner : public exec::Runner {
       wait_while_held();
       if (step == fail_step_) return internal_error("step {} fails", step);
       for (const exec::BlockCopy& c : s.step.copies) copy_block(c);
-      const int32_t num_logits = compute(s.step, s.logits.data());
+      const int32_t num_logits = compute(s.step, s.logits.data(), s.hidden.data());
       return sampler_->run(turn,
                            View::matrix(s.logits.data(), DType::kF32, num_logits, vocab_size_),
-                           slot_tokens_.data(), stream);
+                           slot_tokens_.data(), stream,
+                           View::matrix(s.hidden.data(), DType::kBF16, num_logits, kHiddenSize));
     });
     if (!event.ok()) return event.status();
     return exec::Ticket(*std::move(event), turn);
@@ -78,6 +82,7 @@ class FakeRunner : public exec::Runner {
   std::span<const exec::CacheGroup> groups() const override { return groups_; }
   int32_t vocab_size() const override { return vocab_size_; }
   int32_t embedding_width() const override { return 4; }
+  int32_t hidden_size() const override { return kHiddenSize; }
 
   // While held, steps are taken but do not begin.
   void hold(bool held) {
@@ -101,10 +106,11 @@ class FakeRunner : public exec::Runner {
     exec::StepView step;  // of it
     std::vector<std::byte> data;
     std::vector<float> logits;
+    std::vector<BF16> hidden;
   };
 
   // Stores the rows' tokens; the number of logits.
-  int32_t compute(const exec::StepView& step, float* logits) {
+  int32_t compute(const exec::StepView& step, float* logits, BF16* hidden) {
     std::span<const int32_t> tokens = step.tokens, blocks = step.blocks;
     int32_t num_logits = 0;
     for (const exec::StepRow& in : step.rows) {
@@ -116,8 +122,11 @@ class FakeRunner : public exec::Runner {
       store(row);
       num_logits += in.num_logits;
       const auto end = static_cast<int32_t>(in.end());
-      for (int32_t e = end - in.num_logits; e < end; ++e, logits += vocab_size_)
+      for (int32_t e = end - in.num_logits; e < end; ++e, logits += vocab_size_) {
         fill_logits(row, e + 1, logits);
+        // Some of them, so that they depend on the prefix too.
+        for (int32_t i = 0; i < kHiddenSize; ++i) *hidden++ = to_bf16(logits[i]);
+      }
     }
     return num_logits;
   }

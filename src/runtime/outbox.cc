@@ -37,6 +37,7 @@ struct Outbox::Client {
   Subscription subscription;
   std::vector<OutputBuilder> sequences;
   std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
+  std::vector<float> embedding;                              // likewise
   int32_t num_over = 0;                                      // sequences
   int32_t num_finals = 0;                                    // responses with is_sequence_final
   bool ended = false;  // the final response is out; the engine's news may still come
@@ -138,6 +139,7 @@ void Outbox::take_in(Client& client, SequenceNews& news, Time time) {
     return client.fail(news.row.status);
   }
   if (news.context_logits) client.context_logits = std::move(news.context_logits);
+  if (!news.embedding.empty()) client.embedding = std::move(news.embedding);
   sequence.add(news, time);
   if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});
   client.num_over += sequence.over();
@@ -156,6 +158,7 @@ void Outbox::Client::respond(int32_t index, int32_t as_index) {
   response.outputs = sequence.take();
   response.num_input_tokens = subscription.num_input_tokens;
   if (as_index == 0) response.context_logits = std::exchange(context_logits, nullptr);
+  response.embedding = std::move(embedding);
   response.metrics = sequence.metrics();
   if (sequence.over()) {
     response.is_sequence_final = true;

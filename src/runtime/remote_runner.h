@@ -28,7 +28,8 @@ class RemoteRunner : public exec::Runner {
       : limits_(deep(local.limits())),
         groups_(local.groups().begin(), local.groups().end()),
         vocab_size_(local.vocab_size()),
-        embedding_width_(local.embedding_width()) {
+        embedding_width_(local.embedding_width()),
+        hidden_size_(local.hidden_size()) {
     static_assert(std::is_trivially_copyable_v<exec::RunnerLimits>);
     std::string hex;
     for (const std::byte b : std::as_bytes(std::span(&limits_, 1)))
@@ -79,6 +80,7 @@ class RemoteRunner : public exec::Runner {
   std::span<const exec::CacheGroup> groups() const override { return groups_; }
   int32_t vocab_size() const override { return vocab_size_; }
   int32_t embedding_width() const override { return embedding_width_; }
+  int32_t hidden_size() const override { return hidden_size_; }
 
  private:
   static exec::RunnerLimits deep(exec::RunnerLimits limits) {
@@ -92,7 +94,7 @@ class RemoteRunner : public exec::Runner {
 
   const exec::RunnerLimits limits_;
   const std::vector<exec::CacheGroup> groups_;
-  const int32_t vocab_size_, embedding_width_;
+  const int32_t vocab_size_, embedding_width_, hidden_size_;
   int socket_ = -1;
   pid_t process_ = -1;
   int64_t num_steps_ = 0;

@@ -298,6 +298,30 @@ Status check_built(const Request& r, const RequestBounds& bounds) {
   return ok();
 }
 
+// Refuses what an embedding has not: it is the answer of one sequence, which says nothing.
+Status check_pooling(const Request& r, const RequestBounds& bounds) {
+  const OutputConfig& o = r.output;
+  if (!o.pooling) {
+    if (r.max_tokens >= 1) return ok();
+    return invalid_argument("max_tokens: {} is not allowed; at least 1 is needed", r.max_tokens);
+  }
+  RETURN_IF_ERROR(check_range("pooling", static_cast<int64_t>(*o.pooling), 0, 1));
+  if (!bounds.gives_hidden)
+    return invalid_argument("pooling: the engine of this model gives no hidden states");
+  RETURN_IF_ERROR(check_range("max_tokens (with pooling)", r.max_tokens, 0, 0));
+  const auto refuse = [](std::string_view field) {
+    return invalid_argument("{}: not with pooling; only without", field);
+  };
+  if (r.sampling.beam_width > 1) return refuse("beam_width");
+  if (num_sequences(r) > 1) return refuse(r.sampling.best_of ? "best_of" : "num_return_sequences");
+  if (o.return_log_probs || o.num_top_log_probs > 0) return refuse("return_log_probs");
+  if (o.return_context_logits) return refuse("return_context_logits");
+  if (o.return_generation_logits) return refuse("return_generation_logits");
+  if (r.guided_decoding) return refuse("guided_decoding");
+  if (!r.draft_token_ids.empty()) return refuse("draft_token_ids");
+  return ok();
+}
+
 }  // namespace
 
 int32_t num_sequences(const Request& request) {
@@ -317,6 +341,7 @@ int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
 
 Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_built(r, bounds));
+  RETURN_IF_ERROR(check_pooling(r, bounds));
   RETURN_IF_ERROR(sched::Scheduler::validate(bounds.limits,
                                              static_cast<int64_t>(r.input_token_ids.size()),
                                              r.max_tokens, r.sampling.beam_width));

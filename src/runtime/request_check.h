@@ -34,6 +34,7 @@ struct RequestBounds {
   int64_t max_logits_bytes = 0;
   int32_t max_input_len = 0;          // of a prompt; 0: as long as a sequence
   bool gather_context_logits = true;  // return_context_logits may be asked for
+  bool gives_hidden = false;          // output.pooling may be asked for
 };
 
 // InvalidArgument naming field, value and what is allowed.

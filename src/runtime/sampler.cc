@@ -14,7 +14,9 @@ void Sampler::add(const sched::Row& row, exec::StepRow& out, exec::Step& step) {
   const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
   out.samples = row.samples;
   out.num_drafts = row.num_drafts;
-  out.num_read = row.all_logits || generation ? row.num_logits() : 0;
+  const bool pools = row.sequence->spec().output.pooling.has_value();
+  out.num_read = !pools && (row.all_logits || generation) ? row.num_logits() : 0;
+  out.num_hidden = pools ? row.num_logits() : 0;
   if (row.samples) add_sample(row, step);
 }
 

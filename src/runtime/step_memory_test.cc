@@ -107,6 +107,7 @@ class CountingRunner : public exec::Runner {
   std::span<const exec::CacheGroup> groups() const override { return inner_->groups(); }
   int32_t vocab_size() const override { return inner_->vocab_size(); }
   int32_t embedding_width() const override { return inner_->embedding_width(); }
+  int32_t hidden_size() const override { return inner_->hidden_size(); }
 
  private:
   // All that was drawn is posted by now. How late the outbox is depends on the machine, and with it

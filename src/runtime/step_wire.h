@@ -56,6 +56,7 @@ struct OwnedResult {
     std::vector<kernels::SampleResult> drawn;
     std::vector<kernels::TopToken> top;
     std::vector<float> logits;
+    std::vector<BF16> hidden;
   };
   Status status;
   std::vector<Row> owned;
@@ -74,6 +75,7 @@ class ResultWriter {
       put_array(row.drawn);
       put_array(row.top);
       put_array(row.logits);
+      put_array(row.hidden);
     }
     return bytes_;
   }
@@ -112,6 +114,7 @@ class ResultReader {
       row.drawn = own.drawn = get_array<kernels::SampleResult>();
       row.top = own.top = get_array<kernels::TopToken>();
       row.logits = own.logits = get_array<float>();
+      row.hidden = own.hidden = get_array<BF16>();
     }
     return result;
   }

@@ -66,7 +66,7 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
     Contents contents = sequence.contents();
     // The last token is always computed, or there would be no logits.
     contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
-    if (may_share() && !sequence.wants_context_logits()) hit = pool_.match(contents);
+    if (may_share() && !sequence.wants_all_logits()) hit = pool_.match(contents);
     if (is_delayed(sequence, hit, contents)) return Admission::kSkipped;
     if (!admit(sequence, hit, contents)) return Admission::kNoRoom;
   }
@@ -156,7 +156,7 @@ bool Scheduler::still_delayed(Sequence& sequence) const {
 bool Scheduler::is_delayed(Sequence& sequence, const PrefixHit& hit,
                            const Contents& contents) const {
   sequence.awaited_ = 0;
-  if (sequence.started_ || sequence.wants_context_logits() || announced_.empty()) return false;
+  if (sequence.started_ || sequence.wants_all_logits() || announced_.empty()) return false;
   const size_t missing = hit.blocks.size();
   if (missing >= contents.tokens.size() / static_cast<size_t>(limits_.tokens_per_block))
     return false;

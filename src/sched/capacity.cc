@@ -6,6 +6,7 @@
 namespace nereid::sched {
 
 int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens) {
+  if (max_new_tokens == 0) return static_cast<int32_t>(num_prompt_tokens + 1);
   return static_cast<int32_t>(
       std::min<int64_t>(num_prompt_tokens + max_new_tokens, limits.max_sequence_length));
 }
@@ -32,8 +33,8 @@ int32_t worst_case_blocks(const Limits& limits, const CacheGroup& group, int32_t
 Status check_demand(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens,
                     int32_t beam_width, int32_t num_sequences) {
   if (num_prompt_tokens < 1) return invalid_argument("prompt: no tokens; at least 1 is needed");
-  if (max_new_tokens < 1)
-    return invalid_argument("max_tokens: {} is not allowed; at least 1 is needed", max_new_tokens);
+  if (max_new_tokens < 0)
+    return invalid_argument("max_tokens: {} is not allowed; at least 0 is needed", max_new_tokens);
   const int32_t widest =
       std::min({limits.max_beam_width, limits.max_batch_size, limits.max_num_tokens});
   if (beam_width < 1 || beam_width > widest)
@@ -44,7 +45,10 @@ Status check_demand(const Limits& limits, int64_t num_prompt_tokens, int32_t max
   if (num_sequences < 1 || num_sequences > limits.max_queue_size)
     return invalid_argument("{} sequences of one request are not in [1, {}] (max_queue_size)",
                             num_sequences, limits.max_queue_size);
-  if (num_prompt_tokens >= limits.max_sequence_length)
+  if (max_new_tokens == 0 && num_prompt_tokens > limits.max_sequence_length)
+    return invalid_argument("prompt: {} tokens are more than max_sequence_length {}",
+                            num_prompt_tokens, limits.max_sequence_length);
+  if (max_new_tokens > 0 && num_prompt_tokens >= limits.max_sequence_length)
     return invalid_argument(
         "prompt: {} tokens leave no room for output; max_sequence_length is {} (prompt + output). "
         "Prompt length ({}) exceeds maximum input length ({}).",

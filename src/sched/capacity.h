@@ -34,7 +34,8 @@ struct Limits {
   bool any_window() const { return groups.back().window > 0; }
 };
 
-// Length at which a sequence ends, prompt included.
+// Length at which a sequence ends, prompt included. Without new tokens it ends once its prompt is
+// computed; the position behind it stands for that.
 int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens);
 
 // Device blocks of one group that a sequence holds at most, however its beams branch: the full

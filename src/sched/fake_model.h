@@ -97,6 +97,7 @@ struct LaunchedStep {
 struct FakeResult {
   std::vector<TokenId> tokens;  // the drafts that hold, and one more
   std::vector<TokenLogProb> top;
+  bool whole = true;  // of a row that ends a pooled prompt: what it sees was written for it
 };
 
 class FakeDevice {
@@ -171,8 +172,10 @@ class FakeDevice {
   }
 
   FakeResult draw(const LaunchedRow& r) {
-    if (!r.row.samples) return {};
     FakeResult result;
+    for (size_t g = 0; r.row.ends_prompt && g < groups_.size(); ++g)
+      result.whole = result.whole && is_whole(r, g, r.row.end());
+    if (!r.row.samples) return result;
     const int width = r.spec->sampling.beam_width, first = r.row.end() - r.row.num_drafts;
     for (int p = first; p <= r.row.end(); ++p) {
       uint64_t h = cell(r, 0, p - 1).prefix;
@@ -208,6 +211,7 @@ inline bool completes_stop_word(const SequenceSpec& s, std::span<const TokenId> 
 inline Outcome reference(const SequenceSpec& s, const Limits& l) {
   std::vector<TokenId> all = s.prompt;
   Outcome out;
+  if (s.output.pooling) out.reason = FinishReason::kLength;
   while (out.reason == FinishReason::kNotFinished) {
     const int num_output = static_cast<int>(out.text.size());
     const auto banned = banned_ids(s, num_output);

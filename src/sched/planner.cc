@@ -35,7 +35,7 @@ void Scheduler::sort_running() {
     if (sequence->draining() || sequence->at_limit()) continue;
     if (sequence->num_host_rows_ > 0) continue;
     const int32_t n = sequence->length() - sequence->computed_;
-    if (n > 1 || sequence->wants_context_logits()) {
+    if (n > 1 || sequence->wants_all_logits()) {
       if (shares_.empty()) {
         const bool whole = !limits_.policy.enable_chunked_context;
         set_aside = std::min({left, n, whole ? n : limits_.tokens_per_block});
@@ -66,7 +66,7 @@ void Scheduler::plan_shares(StepPlan& plan) {
   int32_t spare =
       limits_.num_logits_rows() - limits_.max_batch_size + static_cast<int32_t>(free_slots_.size());
   for (Share& share : shares_) {
-    if (!share.sequence->wants_context_logits()) continue;
+    if (!share.sequence->wants_all_logits()) continue;
     share.wanted = std::min(share.wanted, spare + 1);
     spare -= share.wanted - 1;
   }
@@ -92,7 +92,7 @@ void Scheduler::share_in_turn(int32_t budget) {
   for (Share& share : shares_) {
     if (budget == 0) return;
     int32_t n = std::min(share.wanted, budget);
-    if (n < share.wanted && !share.sequence->wants_context_logits()) {
+    if (n < share.wanted && !share.sequence->wants_all_logits()) {
       if (!may_chunk(share)) return;
       const int32_t start = share.sequence->computed_;
       const int32_t aligned =
@@ -160,9 +160,11 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   const int32_t num_lanes = sequence.num_lanes();
   const int32_t num_known = static_cast<int32_t>(sequence.tokens().size());
   Row row{.sequence = &sequence, .start = sequence.computed_, .num_tokens = num_tokens};
-  row.samples = row.end() == sequence.length();
+  const bool reaches_end = row.end() == sequence.length();
+  row.samples = reaches_end && !sequence.pools();
+  row.ends_prompt = reaches_end && sequence.pools();
   row.input_on_device = row.end() > num_known;
-  row.all_logits = sequence.wants_context_logits();
+  row.all_logits = sequence.wants_all_logits();
   // The host decides how a search goes on, and which tokens a grammar allows next.
   row.needs_host = sequence.searches() || (row.samples && sequence.spec().grammar);
   for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
@@ -177,7 +179,7 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   sequence.inflight_ += num_lanes;
   if (row.needs_host) sequence.num_host_rows_ += num_lanes;
   num_inflight_ += num_lanes;
-  if (row.samples && !sequence.searches()) ++sequence.unknown_;
+  if (reaches_end && !sequence.searches()) ++sequence.unknown_;
 }
 
 // Rows whose tokens the host knows compute drafts too, with what all others left of the step; for

@@ -51,6 +51,9 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
   for (const SequenceSpec& spec : group) {
     RETURN_IF_ERROR(validate(limits_, static_cast<int64_t>(spec.prompt.size()), spec.max_new_tokens,
                              spec.sampling.beam_width, size));
+    if (spec.output.pooling.has_value() != (spec.max_new_tokens == 0))
+      return invalid_argument("max_tokens: {} {} pooling", spec.max_new_tokens,
+                              spec.output.pooling ? "with" : "without");
     if (spec.id == 0 || sequences_.contains(spec.id))
       return invalid_argument("request id {} is not allowed: it must be new and not 0", spec.id);
     NEREID_CHECK(spec.leader == 0 || (spec.leader == group[0].id && spec.sampling.beam_width == 1 &&
@@ -103,6 +106,7 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
     publish(sequence);
     for (const Drawn& one : drawn)
       if (!sequence.stopped_) take_token(sequence, one, news);
+    if (row.ends_prompt && !sequence.stopped_) finish(sequence, FinishReason::kLength, ok(), news);
     drop_unseen(sequence);
   }
   if (!news.empty()) news.metrics = sequence.metrics_;
@@ -252,7 +256,7 @@ Sequence& Scheduler::landed(const Row& row) {
   NEREID_CHECK(sequence.inflight_ > 0 && num_inflight_ > 0);
   --sequence.inflight_;
   --num_inflight_;
-  if (row.samples && !sequence.searches()) --sequence.unknown_;
+  if (row.ends_prompt || (row.samples && !sequence.searches())) --sequence.unknown_;
   sequence.num_host_rows_ -= row.needs_host;
   sequence.computed_ -= row.num_drafts;
   sequence.num_guessed_ -= row.num_drafts;

@@ -21,6 +21,7 @@ struct Client {
   bool ended_by_us = false;  // cancel or stop was sent
   bool poisoned = false;     // one of its rows was aborted
   int64_t order = 0;
+  int num_pooled = 0;     // positions of a mean that have landed
   int num_overtaken = 0;  // plans in a row that served only others, some of them behind it
 
   bool before(const Client& other) const {
@@ -32,7 +33,7 @@ struct Client {
 struct TrafficTotals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
-  int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0;
+  int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0, pooled = 0;
   int most_overtaken = 0;
 };
 
@@ -160,6 +161,10 @@ class Traffic {
     }
     s.arrival = time_;
     if (pick(0, 3) == 0) random_search(s);
+    if (s.sampling.beam_width == 1 && pick(0, 7) == 0) {
+      s.output = {.pooling = pick(0, 1) ? Pooling::kLast : Pooling::kMean};
+      s.max_new_tokens = 0;
+    }
     if (draft_rate_ > 0 && s.sampling.beam_width == 1 && pick(0, 2) == 0) s.drafts = guesses(s, 0);
     return s;
   }
@@ -176,7 +181,8 @@ class Traffic {
 
   int64_t submit(TrafficTotals& totals) {
     std::vector<SequenceSpec> group = {random_spec()};
-    const int num_followers = group[0].sampling.beam_width == 1 && pick(0, 4) == 0 ? pick(1, 4) : 0;
+    const bool follows = group[0].sampling.beam_width == 1 && !group[0].output.pooling;
+    const int num_followers = follows && pick(0, 4) == 0 ? pick(1, 4) : 0;
     for (int i = 1; i <= num_followers; ++i) {
       SequenceSpec& s = group.emplace_back(group[0]);
       s.id = next_id_++;
@@ -197,6 +203,7 @@ class Traffic {
     }
     totals.followers += num_followers;
     totals.beams += first.sampling.beam_width > 1;
+    totals.pooled += first.output.pooling.has_value();
     int64_t work = 0;
     for (SequenceSpec& s : group) {
       work += static_cast<int64_t>(s.prompt.size()) + s.max_new_tokens;
@@ -251,8 +258,10 @@ class Traffic {
       ASSERT_TRUE(row.slot >= 0 && row.slot < limits_.max_batch_size);
       const SequenceSpec& spec = clients_.at(row.sequence->id()).spec;
       ASSERT_GT(row.num_tokens, 0) << "a row without input has no logits";
-      ASSERT_LT(row.end(), limits_.max_sequence_length);
-      ASSERT_LT(row.end(), static_cast<int>(spec.prompt.size()) + spec.max_new_tokens);
+      const int last = spec.output.pooling ? 1 : 0;
+      ASSERT_LT(row.end(), limits_.max_sequence_length + last);
+      ASSERT_LT(row.end(), static_cast<int>(spec.prompt.size()) + spec.max_new_tokens + last);
+      ASSERT_TRUE(!spec.output.pooling || (!row.samples && row.num_drafts == 0));
       ASSERT_TRUE(!row.all_logits || row.end() <= row.sequence->num_prompt());
       num_tokens += row.num_tokens;
       num_logits += row.num_logits();
@@ -317,12 +326,25 @@ class Traffic {
         deliver(sched_.abort(row, internal_error("not finite")));
         continue;
       }
+      watch_pooled(row, results[i]);
       std::vector<Drawn> drawn;
       for (const TokenId token : results[i].tokens) drawn.push_back({.token = token});
       if (!results[i].top.empty()) drawn = {{.top = results[i].top}};
       held_ += std::max<int64_t>(0, static_cast<int64_t>(drawn.size()) - 1);
       deliver(sched_.commit(row, drawn));
     }
+  }
+
+  // Rows of a prompt whose positions are all wanted give each of them once, in order, from the
+  // first.
+  void watch_pooled(const Row& row, const FakeResult& result) {
+    Client& client = clients_.at(row.sequence->id());
+    ASSERT_TRUE(result.whole || fail_rate_ > 0);
+    if (client.spec.output.pooling != Pooling::kMean || client.last.finished) return;
+    ASSERT_TRUE(row.all_logits);
+    ASSERT_EQ(row.start, row.start == 0 ? 0 : client.num_pooled);
+    client.num_pooled = row.end();
+    ASSERT_EQ(row.ends_prompt, row.end() == static_cast<int>(client.spec.prompt.size()));
   }
 
   void deliver(RowNews news) {
@@ -419,12 +441,12 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
     if (HasFailure()) return;
   }
   std::cout << num_seeds << " seeds: " << t.requests << " sequences (" << t.beams << " searches, "
-            << t.followers << " followers), " << t.refused << " refused, " << t.steps << " steps, "
-            << t.preemptions << " pauses, " << t.reused << " blocks reused, " << t.copies
-            << " copied, " << t.offloaded << " offloaded, " << t.onboarded << " onboarded, "
-            << t.drafted << " drafts of which " << t.held << " held, " << t.cancelled
-            << " cancelled, " << t.timed_out << " timed out, " << t.failed << " failed, "
-            << t.windowed << " seeds with windows, " << t.mixed
+            << t.followers << " followers, " << t.pooled << " pooled), " << t.refused
+            << " refused, " << t.steps << " steps, " << t.preemptions << " pauses, " << t.reused
+            << " blocks reused, " << t.copies << " copied, " << t.offloaded << " offloaded, "
+            << t.onboarded << " onboarded, " << t.drafted << " drafts of which " << t.held
+            << " held, " << t.cancelled << " cancelled, " << t.timed_out << " timed out, "
+            << t.failed << " failed, " << t.windowed << " seeds with windows, " << t.mixed
             << " of them beside full groups; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;
@@ -433,6 +455,7 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
   EXPECT_GT(t.reused, t.requests / 10);
   EXPECT_GT(t.beams, t.requests / 50);
   EXPECT_GT(t.followers, t.requests / 50);
+  EXPECT_GT(t.pooled, t.requests / 50);
   EXPECT_GT(t.cancelled, t.requests / 100);
   EXPECT_GT(t.failed, t.requests / 100);
   EXPECT_GT(t.timed_out, t.requests / 200);

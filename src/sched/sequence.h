@@ -30,7 +30,7 @@ struct SequenceSpec {
   // beginning at the end of its vocabulary. Null: there are none.
   std::shared_ptr<const std::vector<uint16_t>> prompt_table;  // bf16 [rows, width]
   std::vector<InputKey> input_keys;                           // of the prompt; empty: it needs none
-  int32_t max_new_tokens = 0;
+  int32_t max_new_tokens = 0;                                 // 0 with OutputConfig::pooling
   std::vector<TokenId> end_ids;                  // a drawn one ends the sequence and is not kept
   std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
   SamplingConfig sampling;  // for the sampler, seed included; here: beams and min_tokens
@@ -77,7 +77,7 @@ class Sequence {
   std::span<const TokenId> drafts() const { return drafts_; }
   // Its next row that samples may have drafts, and has none yet.
   bool may_draft() const {
-    return !draining() && !searches() && !spec_.grammar && num_host_rows_ == 0;
+    return !draining() && !pools() && !searches() && !spec_.grammar && num_host_rows_ == 0;
   }
   bool has_unknown() const { return unknown_ > 0; }  // tokens that only the device knows
   const RequestMetrics& metrics() const { return metrics_; }
@@ -96,14 +96,16 @@ class Sequence {
   bool at_limit() const { return length() >= limit_; }
   bool running() const { return lanes_[0].slot >= 0; }
   bool draining() const { return stopped_ || preempted_; }
+  bool pools() const { return spec_.output.pooling.has_value(); }
   bool searches() const { return beam_width() > 1; }
   // Lanes that have a row in each step: the live beams, or one until the prompt is computed.
   int32_t num_lanes() const {
     return beams_.live.empty() ? 1 : static_cast<int32_t>(beams_.live.size());
   }
-  bool wants_context_logits() const {
-    return spec_.output.return_context_logits && computed_ < num_prompt_ &&
-           logits_done_ < num_prompt_;
+  // Of every position of its prompt: logits or hidden states.
+  bool wants_all_logits() const {
+    return (spec_.output.return_context_logits || spec_.output.pooling == Pooling::kMean) &&
+           computed_ < num_prompt_ && logits_done_ < num_prompt_;
   }
   // Higher priority first, then older.
   bool before(const Sequence& other) const {

@@ -34,7 +34,9 @@ struct Row {
   bool samples = false;  // reaches the end: a token is drawn, for position first_drawn(); with
                          // beams the likeliest 2 * width tokens are wanted instead
   bool input_on_device = false;  // the last input token is known only to the device (slot `slot`)
-  bool all_logits = false;       // context logits: logits of every position of the row
+  bool all_logits = false;       // context logits: logits of every position of the row; or hidden
+                                 // states of all of them
+  bool ends_prompt = false;      // reaches the end of a sequence that is only pooled: it ends it
   // Of its last tokens, guesses, the first of Sequence::drafts(): with each that holds one token
   // more is drawn, for positions first_drawn() and on.
   int32_t num_drafts = 0;
@@ -42,7 +44,9 @@ struct Row {
 
   int32_t end() const { return start + num_tokens; }
   int32_t first_drawn() const { return end() - num_drafts; }  // position, if it samples
-  int32_t num_logits() const { return all_logits ? num_tokens : samples ? 1 + num_drafts : 0; }
+  int32_t num_logits() const {
+    return all_logits ? num_tokens : samples ? 1 + num_drafts : ends_prompt ? 1 : 0;
+  }
 };
 
 struct StepPlan {

@@ -39,8 +39,15 @@ class Mover {
   bool only_read_by_moved(int32_t node) const {
     for (const ValueId id : outputs(graph_.nodes[node].op))
       for (const int32_t reader : uses_.readers[id])
-        if (reader > gather_ || (reader != gather_ && !moved_[reader])) return false;
+        if (!is_gather(reader) && (reader > gather_ || !moved_[reader]) &&
+            !reads_hidden(reader, id))
+          return false;
     return true;
+  }
+  bool is_gather(int32_t node) const { return node == gather_; }
+  // The plan's output of hidden states has rows for sampled positions only.
+  bool reads_hidden(int32_t reader, ValueId id) const {
+    return id == graph_.hidden && reader == static_cast<int32_t>(graph_.nodes.size());
   }
   bool is_moved_value(ValueId id) const { return moved_[uses_.writer[id]]; }
   bool inputs_reachable(int32_t node) const {

@@ -264,6 +264,8 @@ TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
     EXPECT_EQ(g.values[glu.out].extent == io::Extent::kSampled,
               g.values[glu.out].name == "layers.1.act");
   EXPECT_EQ(g.values[g.logits].name, "head");
+  EXPECT_EQ(g.values[g.hidden].name, "norm");
+  EXPECT_EQ(g.values[g.hidden].extent, io::Extent::kSampled);
 }
 
 TEST_F(PassesTest, DisabledNamesAreChecked) {

@@ -1,0 +1,38 @@
+#include "runtime/pooler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <new>
+
+#include "sched/sequence.h"
+
+namespace nereid::runtime {
+
+Status Pooler::add(const sched::Row& row, std::span<const BF16> hidden,
+                   std::vector<float>& embedding) {
+  if (hidden.empty()) return ok();
+  const auto found = sums_.find(row.sequence->id());
+  if (found == sums_.end()) return ok();
+  try {
+    add_states(row, hidden, found->second, embedding);
+  } catch (const std::bad_alloc&) {
+    return resource_exhausted("there is no memory for an embedding of {} numbers", hidden_size_);
+  }
+  if (std::ranges::all_of(embedding, [](float x) { return std::isfinite(x); })) return ok();
+  return internal_error(
+      "the hidden states of the prompt were not finite (NaN or infinity); only this request fails");
+}
+
+void Pooler::add_states(const sched::Row& row, std::span<const BF16> hidden,
+                        std::vector<double>& sum, std::vector<float>& embedding) const {
+  if (*row.sequence->spec().output.pooling == Pooling::kLast) {
+    for (const BF16 x : hidden.last(hidden_size_)) embedding.push_back(to_float(x));
+    return;
+  }
+  if (row.start == 0) sum.assign(hidden_size_, 0);
+  for (size_t i = 0; i < hidden.size(); ++i) sum[i % hidden_size_] += to_float(hidden[i]);
+  if (!row.ends_prompt) return;
+  for (const double x : sum) embedding.push_back(static_cast<float>(x / row.end()));
+}
+
+}  // namespace nereid::runtime
