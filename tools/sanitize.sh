@@ -17,6 +17,7 @@ esac
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp
+export NEREID_FUZZ_SEEDS=3000  # of the scheduler and the block pool; the release build runs 10,000, with every check
 cmake --preset "$preset"
 cmake --build "build/$preset" --target "${targets[@]}"
 echo "sanitize: exactness_test is left to 'make test' (sched_test too, with thread); see the top of tools/sanitize.sh"

@@ -120,7 +120,10 @@ StatusOr<Coverage> check_splits(OpenedDevice& opened, const KernelId& id) {
         opened, id, [&](const Kernel<Op>& kernel, const Case<Op>& c, Coverage&) -> Status {
           if (c.splits.empty()) return ok();
           ASSIGN_OR_RETURN(const Image whole, run_case(opened, kernel, c, {{0, c.tokens}}));
-          for (const Split& split : c.splits) {
+          // The reference has no tiles: one token at a time and the largest parts show what all do.
+          std::vector<Split> splits = c.splits;
+          if (kernel.name == "ref" && splits.size() > 2) splits = {splits.front(), splits.back()};
+          for (const Split& split : splits) {
             if (!can_run(opened, kernel, c, split)) continue;
             ASSIGN_OR_RETURN(const Image parts, run_case(opened, kernel, c, split));
             RETURN_IF_ERROR(annotate(
