@@ -101,7 +101,8 @@ int main(int argc, char** argv) {
   app.add_option("--max-draft-len", o.config.max_draft_len, "drafts of a step")
       ->capture_default_str();
   app.add_option("--prompts", o.prompts, "with what was counted before")->capture_default_str();
-  app.add_option("--column", o.column, "of the file: draft, medusa or eagle")
+  app.add_option("--column", o.column, "of the file")
+      ->check(CLI::IsMember({"draft", "medusa", "eagle"}))
       ->capture_default_str();
   app.add_option("--tolerance", o.tolerance, "of each kind, as a share")->capture_default_str();
   CLI11_PARSE(app, argc, argv);

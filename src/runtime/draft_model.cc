@@ -113,24 +113,25 @@ sched::Contents DraftModel::contents(const sched::Sequence& sequence, Cached& ca
 // Those that have least to compute go first, so that none waits for another one's prompt.
 void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
   const exec::RunnerLimits& limits = runner_->limits();
-  order_.clear();
+  candidates_.clear();
   rows_.clear();
-  for (DraftQuestion& question : questions)
+  for (DraftQuestion& question : questions) {
+    const sched::Sequence& sequence = *question.sequence;
+    const size_t length = sequence.tokens().size();
     // It has no embeddings for the rows of a prompt table, and ends where its positions do.
-    if (!question.sequence->spec().prompt_table &&
-        question.sequence->tokens().size() < static_cast<size_t>(limits.max_sequence_length))
-      order_.push_back(&question);
-  const auto num_wanted = [&](const DraftQuestion* question) {
-    return question->sequence->tokens().size() - cached_[question->sequence->id()]->tokens.size();
-  };
-  for (const DraftQuestion* question : order_) cached_for(*question->sequence);
-  std::ranges::stable_sort(order_, {}, num_wanted);
+    if (sequence.spec().prompt_table || length >= static_cast<size_t>(limits.max_sequence_length))
+      continue;
+    Cached& cached = cached_for(sequence);
+    candidates_.push_back({.question = &question,
+                           .cached = &cached,
+                           .num_new = static_cast<int32_t>(length - cached.tokens.size())});
+  }
+  std::ranges::stable_sort(candidates_, {}, &Row::num_new);
   int32_t room = limits.max_tokens;
-  for (DraftQuestion* question : order_) {
-    const auto wanted = static_cast<int32_t>(num_wanted(question));
-    Row row{.question = question,
-            .cached = cached_[question->sequence->id()].get(),
-            .num_new = std::min(wanted, room)};
+  for (Row row : candidates_) {
+    DraftQuestion* const question = row.question;
+    const int32_t wanted = row.num_new;
+    row.num_new = std::min(wanted, room);
     question->is_behind = row.num_new < wanted;
     if (row.num_new == 0 || rows_.size() == static_cast<size_t>(limits.max_rows)) continue;
     const auto end = static_cast<int32_t>(row.cached->tokens.size()) + row.num_new;

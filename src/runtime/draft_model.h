@@ -77,7 +77,7 @@ class DraftModel : public Proposer {
   uint64_t num_calls_ = 0;
   bool failed_ = false;  // and the log says so: there are no drafts any more
   // Of the call.
-  std::vector<DraftQuestion*> order_;
+  std::vector<Row> candidates_;  // all that may have a row, with all of their new tokens
   std::vector<Row> rows_;
   exec::Step step_;
   std::vector<std::byte> message_;
