@@ -1,15 +1,12 @@
 #include "convert/trtllm_checkpoint.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstring>
 
 #include "base/file.h"
 #include "base/mapped_file.h"
 #include "convert/new_directory.h"
 #include "convert/pretty_json.h"
+#include "convert/rank_rounding.h"
 #include "convert/weight_source.h"
 #include "io/safetensors_writer.h"
 #include "models/trtllm.h"
@@ -53,78 +50,117 @@ StatusOr<Target> choose(const std::string& dtype, const io::Checkpoint& checkpoi
   return kTargets[std::all_of(checkpoint.entries().begin(), checkpoint.entries().end(), is_half)];
 }
 
-// Rounds to nearest even; false when the value is too large.
-bool to_half(float value, uint16_t& out) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-  const float magnitude = std::fabs(value);
-  if (magnitude >= 65520.0f) return false;
-  if (magnitude < 0x1p-14f) {  // a multiple of 2^-24; addition rounds
-    const float steps = std::nearbyint(magnitude * 0x1p24f);
-    out = sign | static_cast<uint16_t>(steps);
-    return true;
-  }
-  const uint32_t rounded = (bits & 0x7fffffffu) + 0xfffu + (bits >> 13 & 1u);
-  out = sign | static_cast<uint16_t>((rounded >> 13) - (112u << 10));
-  return true;
-}
-
 // Writes the values of a rank's tensors, some `kCopyElements` at a time.
 class RankWriter {
  public:
   RankWriter(const models::Model& model, const io::Checkpoint& checkpoint, DType to,
-             Progress& progress, const std::function<void(const Progress&)>& report)
+             RankType rounding, Progress& progress,
+             const std::function<void(const Progress&)>& report)
       : graph_(model.graph),
         checkpoint_(checkpoint),
         to_(to),
+        rounding_(rounding),
         progress_(progress),
         report_(report) {}
 
   Status write(const std::vector<models::RankTensor>& tensors, const std::filesystem::path& path) {
     std::vector<io::TensorInfo> infos;
-    for (const models::RankTensor& tensor : tensors)
-      infos.push_back({tensor.name, type_of(tensor), tensor.shape});
-    ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::create(path, infos));
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      uint64_t missing = infos[i].bytes();
-      for (const models::RankBlock& block : tensors[i].blocks) {
-        RETURN_IF_ERROR(write_block(block, infos[i].type, writer));
-        missing -= static_cast<uint64_t>(block.rows * block.cols) * size_of(infos[i].type);
-      }
-      RETURN_IF_ERROR(write_zeros(missing, writer));
+    for (const models::RankTensor& tensor : tensors) {
+      ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> parts, infos_of(tensor));
+      infos.insert(infos.end(), parts.begin(), parts.end());
     }
+    ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::create(path, infos));
+    for (const models::RankTensor& tensor : tensors)
+      RETURN_IF_ERROR(is_rounded(rounding_, tensor) ? write_rounded(tensor, writer)
+                                                    : write_floats(tensor, writer));
     return writer.finish();
   }
 
+  // What becomes of a tensor in the file.
+  StatusOr<std::vector<io::TensorInfo>> infos_of(const models::RankTensor& tensor) const {
+    if (is_rounded(rounding_, tensor)) return rounded_infos(rounding_, tensor, to_);
+    return std::vector<io::TensorInfo>{{tensor.name, type_of(tensor), tensor.shape}};
+  }
+
+ private:
   DType type_of(const models::RankTensor& tensor) const {
     return tensor.is_f32 ? DType::kF32 : to_;
   }
 
- private:
+  Status write_floats(const models::RankTensor& tensor, io::SafetensorsWriter& writer) {
+    const DType type = type_of(tensor);
+    uint64_t missing = io::TensorInfo{tensor.name, type, tensor.shape}.bytes();
+    for (const models::RankBlock& block : tensor.blocks) {
+      RETURN_IF_ERROR(write_block(block, type, writer));
+      missing -= static_cast<uint64_t>(block.rows * block.cols) * size_of(type);
+    }
+    return write_zeros(missing, writer);
+  }
+
+  // Codes of some rows at a time, of an even number as far as possible, then all scales.
+  Status write_rounded(const models::RankTensor& tensor, io::SafetensorsWriter& writer) {
+    const int64_t k = tensor.shape[1], chunk = std::max<int64_t>(2, kCopyElements / k / 2 * 2);
+    std::vector<float> rows, scales;
+    std::vector<std::byte> codes;
+    const auto round = [&](bool is_last) -> Status {
+      const auto whole = static_cast<size_t>(k) * 2;
+      const size_t count = is_last ? rows.size() : rows.size() / whole * whole;
+      codes.clear();
+      round_rows(rounding_, to_, std::span(rows).first(count), k, codes, scales);
+      rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count));
+      return append(codes, writer);
+    };
+    for (const models::RankBlock& block : tensor.blocks)
+      for (int64_t row = 0; row < block.rows; row += chunk) {
+        RETURN_IF_ERROR(read_block(block, row, std::min(chunk, block.rows - row)));
+        rows.insert(rows.end(), values_.begin(), values_.end());
+        RETURN_IF_ERROR(round(false));
+        forget(graph_.weights[block.weight]);
+      }
+    RETURN_IF_ERROR(round(true));
+    values_ = scales;
+    const DType type = rounding_ == RankType::kFp8Rows ? DType::kF32 : to_;
+    bytes_.resize(values_.size() * size_of(type));
+    if (const size_t bad = convert(type); bad != values_.size())
+      return invalid_argument("tensor '{}': the scale {} of row {} does not fit in {}", tensor.name,
+                              values_[bad], bad, nereid::name_of(type));
+    return append(bytes_, writer);
+  }
+
+  // Rows [row, row + rows) of the block to values_.
+  Status read_block(const models::RankBlock& block, int64_t row, int64_t rows) {
+    const graph::Weight& weight = graph_.weights[block.weight];
+    const int64_t k = weight.is_vector ? 1 : weight.k;
+    values_.resize(static_cast<size_t>(rows * block.cols));
+    const int64_t first = (block.row + row) * k + block.col;
+    const std::span<float> values(values_);
+    if (block.cols == k) return read_values(weight, checkpoint_, first, values);
+    for (int64_t i = 0; i < rows; ++i)
+      RETURN_IF_ERROR(read_values(
+          weight, checkpoint_, first + i * k,
+          values.subspan(static_cast<size_t>(i * block.cols), static_cast<size_t>(block.cols))));
+    return ok();
+  }
+
+  void forget(const graph::Weight& weight) {
+    for (const graph::WeightPart& part : weight.parts)
+      forget_pages(checkpoint_.find(part.tensor)->tensor->data);
+  }
+
   Status write_block(const models::RankBlock& block, DType type, io::SafetensorsWriter& writer) {
     const graph::Weight& weight = graph_.weights[block.weight];
     const int64_t k = weight.is_vector ? 1 : weight.k;
     const int64_t chunk = std::max<int64_t>(1, kCopyElements / block.cols);
     for (int64_t row = 0; row < block.rows; row += chunk) {
       const int64_t rows = std::min(chunk, block.rows - row);
-      values_.resize(static_cast<size_t>(rows * block.cols));
+      RETURN_IF_ERROR(read_block(block, row, rows));
       const int64_t first = (block.row + row) * k + block.col;
-      const std::span<float> values(values_);
-      if (block.cols == k) {
-        RETURN_IF_ERROR(read_values(weight, checkpoint_, first, values));
-      } else {
-        for (int64_t i = 0; i < rows; ++i)
-          RETURN_IF_ERROR(read_values(weight, checkpoint_, first + i * k,
-                                      values.subspan(static_cast<size_t>(i * block.cols),
-                                                     static_cast<size_t>(block.cols))));
-      }
       bytes_.resize(values_.size() * size_of(type));
       if (const size_t bad = convert(type); bad != values_.size())
         return refuse(weight, first / k + static_cast<int64_t>(bad) / block.cols,
                       block.col + static_cast<int64_t>(bad) % block.cols, values_[bad], type);
       RETURN_IF_ERROR(append(bytes_, writer));
-      for (const graph::WeightPart& part : weight.parts)
-        forget_pages(checkpoint_.find(part.tensor)->tensor->data);
+      forget(weight);
     }
     return ok();
   }
@@ -147,20 +183,8 @@ class RankWriter {
 
   // values_ to bytes_; the position of the first element that does not fit, or all.
   size_t convert(DType type) {
-    for (size_t i = 0; i < values_.size(); ++i) {
-      std::byte* const out = bytes_.data() + i * size_of(type);
-      if (type == DType::kF32) {
-        std::memcpy(out, &values_[i], 4);
-      } else if (type == DType::kF16) {
-        uint16_t half = 0;
-        if (!to_half(values_[i], half)) return i;
-        std::memcpy(out, &half, 2);
-      } else {
-        const BF16 value = to_bf16(values_[i]);
-        if ((value.bits & 0x7f80u) == 0x7f80u) return i;
-        std::memcpy(out, &value, 2);
-      }
-    }
+    for (size_t i = 0; i < values_.size(); ++i)
+      if (!store_as(type, values_[i], bytes_.data() + i * size_of(type))) return i;
     return values_.size();
   }
 
@@ -182,6 +206,7 @@ class RankWriter {
   const graph::Graph& graph_;
   const io::Checkpoint& checkpoint_;
   const DType to_;
+  const RankType rounding_;
   Progress& progress_;
   const std::function<void(const Progress&)>& report_;
   std::vector<float> values_;
@@ -189,18 +214,19 @@ class RankWriter {
 };
 
 Status write_ranks(const models::Model& model, const ConvertOptions& options, DType type,
-                   const io::Checkpoint& checkpoint, const std::filesystem::path& dir,
-                   ConvertReport& report) {
+                   RankType rounding, const io::Checkpoint& checkpoint,
+                   const std::filesystem::path& dir, ConvertReport& report) {
   std::vector<std::vector<models::RankTensor>> ranks;
   for (int32_t rank = 0; rank < options.ranks.num_files(); ++rank) {
     ASSIGN_OR_RETURN(ranks.emplace_back(), models::rank_tensors(model.graph, options.ranks, rank));
   }
   Progress progress;
-  RankWriter writer(model, checkpoint, type, progress, options.progress);
+  RankWriter writer(model, checkpoint, type, rounding, progress, options.progress);
   for (const auto& tensors : ranks)
-    for (const models::RankTensor& tensor : tensors)
-      progress.total_bytes +=
-          io::TensorInfo{tensor.name, writer.type_of(tensor), tensor.shape}.bytes();
+    for (const models::RankTensor& tensor : tensors) {
+      ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> infos, writer.infos_of(tensor));
+      for (const io::TensorInfo& info : infos) progress.total_bytes += info.bytes();
+    }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     progress.rank = static_cast<int32_t>(rank);
     RETURN_IF_ERROR(
@@ -233,6 +259,7 @@ Status copy_tokenizer(const std::filesystem::path& from, const std::filesystem::
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
   ConvertOptions options = asked;
   ASSIGN_OR_RETURN(options.ranks, models::check_ranks(asked.ranks));
+  ASSIGN_OR_RETURN(const RankType rounding, rank_type(options.weights));
   std::error_code error;
   if (std::filesystem::equivalent(options.model_dir, options.output_dir, error))
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
@@ -244,12 +271,13 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
       models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
   ASSIGN_OR_RETURN(const Target target, choose(options.dtype, checkpoint));
   ConvertReport report{.dtype = target.name};
-  ASSIGN_OR_RETURN(const json::object config,
-                   models::trtllm_config(model, target.name, options.ranks));
+  ASSIGN_OR_RETURN(json::object config, models::trtllm_config(model, target.name, options.ranks));
+  config["quantization"] = quantization_of(rounding);
   ASSIGN_OR_RETURN(NewDirectory output,
                    NewDirectory::create(options.output_dir, is_checkpoint_file));
   if (!options.config_only)
-    RETURN_IF_ERROR(write_ranks(model, options, target.type, checkpoint, output.path(), report));
+    RETURN_IF_ERROR(
+        write_ranks(model, options, target.type, rounding, checkpoint, output.path(), report));
   RETURN_IF_ERROR(copy_tokenizer(options.model_dir, output.path()));
   RETURN_IF_ERROR(write_file_atomic(output.path() / "config.json", pretty_json(config)));
   RETURN_IF_ERROR(output.finish());

@@ -22,6 +22,9 @@ struct ConvertOptions {
   std::filesystem::path output_dir;  // see convert_checkpoint()
   // bfloat16 | float16 | float32 | auto: float16 when all tensors are, else bfloat16.
   std::string dtype = "auto";
+  // "": as `dtype`; or what products become, with a scale for each row of a rank: int8 | int4 |
+  // fp8_rowwise (quant_algo W8A16, W4A16, FP8_PER_CHANNEL_PER_TOKEN).
+  std::string weights;
   bool config_only = false;  // no rankN.safetensors
   models::Ranks ranks;       // that share the weights; -1: as models::check_ranks() says
   std::function<void(const Progress&)> progress;  // called often
@@ -35,13 +38,12 @@ struct ConvertReport {
 
 // Writes config.json, a rankN.safetensors for each rank and copies of the tokenizer's files and
 // generation_config.json, so that the directory can be served as it is. An engine built from it
-// computes what one built from `model_dir` does, bit for bit, unless `dtype` rounds. Some megabytes
-// of the model are in memory at a time. The directory appears when it is complete, in place of an
-// older checkpoint; the same input gives the same bytes.
-// InvalidArgument: the model is at fault, naming file and field or tensor; ranks that its sizes
-// cannot be divided among; an element that is not finite or does not fit in float16; output_dir is
-// model_dir or has other files. Unimplemented: the layout cannot say what the model is.
-// Unavailable: cannot write.
+// computes what one built from `model_dir` does, bit for bit, unless `dtype` or `weights` rounds.
+// Some megabytes of the model are in memory at a time. The directory appears when it is complete,
+// in place of an older checkpoint; the same input gives the same bytes. InvalidArgument: the model
+// is at fault, naming file and field or tensor; ranks that its sizes cannot be divided among; an
+// element that is not finite or does not fit in float16; output_dir is model_dir or has other
+// files. Unimplemented: the layout cannot say what the model is. Unavailable: cannot write.
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options);
 
 // Names of a checkpoint directory's files, which a new one may take the place of.

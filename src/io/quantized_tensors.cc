@@ -175,6 +175,7 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
         data_(parts.data->data.data()),
         scales_(numbers_of(parts.scales)),
         zeros_(parts.zeros ? parts.zeros->data.data() : nullptr),
+        inputs_(numbers_of(parts.inputs)),
         is_f8_(parts.data->type == DType::kF8E4M3) {
     bool zeros = false;
     for (int64_t i = 0; zeros_ && i < count_of(*parts.zeros); ++i)
@@ -189,6 +190,7 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
       has_format_ = cols == 1 || (layout.block_cols <= std::numeric_limits<int32_t>::max() &&
                                   layout.block_cols % kernels::kGroupUnit == 0);
     }
+    has_format_ &= !inputs_.data;
   }
 
   float at(int64_t row, int64_t col) const {
@@ -196,7 +198,8 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
     const float value = is_f8_ ? to_float(load_at<F8E4M3>(data_, row * k_ + col))
                                : static_cast<float>(load_at<int8_t>(data_, row * k_ + col) -
                                                     (zeros_ ? load_at<int8_t>(zeros_, i) : 0));
-    return value * (scales_[i] * layout_.factor);
+    const float scaled = value * (scales_[i] * layout_.factor);
+    return inputs_.data ? scaled * inputs_[col] : scaled;
   }
   std::optional<kernels::WeightFormat> format() const override {
     return has_format_ ? std::optional(format_) : std::nullopt;
@@ -218,6 +221,7 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
   const std::byte* data_;
   const Numbers scales_;
   const std::byte* zeros_;
+  const Numbers inputs_;
   const bool is_f8_;
   kernels::WeightFormat format_;
   bool has_format_ = false;
@@ -358,6 +362,7 @@ StatusOr<StoredTensor> scaled_bytes(std::string name, const ScaledTensors& parts
   if (parts.zeros)
     RETURN_IF_ERROR(expect(parts.zeros, {DType::kI8}, rows * cols,
                            fmt::format("{} I8 zero points", rows * cols)));
+  if (parts.inputs) RETURN_IF_ERROR(expect(parts.inputs, kFloats, k, fmt::format("{} floats", k)));
   return encoded(std::move(name), data, data.dtype, {n, k},
                  std::make_shared<ScaledBytes>(parts, found, k, cols));
 }

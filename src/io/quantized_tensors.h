@@ -44,11 +44,13 @@ StatusOr<StoredTensor> packed_integers(std::string name, const PackedTensors& pa
                                        const PackedLayout& layout);
 
 // i8 or f8e4m3 numbers [n, k] times `factor` times a scale: one for all, or one for each block of
-// `block_rows` x `block_cols` (0: all of them). `zeros`: null, or i8 like the scales.
+// `block_rows` x `block_cols` (0: all of them). `zeros`: null, or i8 like the scales. `inputs`:
+// null, or floats [k], a factor of each column.
 struct ScaledTensors {
   const StoredTensor* data = nullptr;
   const StoredTensor* scales = nullptr;
   const StoredTensor* zeros = nullptr;
+  const StoredTensor* inputs = nullptr;
 };
 struct ScaledLayout {
   int64_t block_rows = 1, block_cols = 0;

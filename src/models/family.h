@@ -55,7 +55,7 @@ struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
   Ranks ranks;                // of kTrtLlm
-  Quantization quantization;  // of kHuggingFace
+  Quantization quantization;  // of kHuggingFace and kTrtLlm
   json::object config;        // config.json as it is, or what stands for it
   Traits traits;
   graph::Graph graph;  // as built by the family, verified; graph.model holds the facts

@@ -2,7 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
 
 #include "models/trtllm.h"
@@ -32,41 +32,55 @@ class RankTranslator {
     const int32_t num_files = model.ranks.num_files();
     for (int32_t rank = 0; rank < num_files; ++rank) {
       ASSIGN_OR_RETURN(auto tensors, rank_tensors(model.graph, model.ranks, rank));
-      auto& shapes = out.shapes_.emplace_back();
-      for (RankTensor& tensor : tensors) shapes.emplace(tensor.name, std::move(tensor.shape));
-      out.suffixes_.push_back(num_files == 1 ? "" : fmt::format("@rank{}", rank));
+      const auto& suffix =
+          out.suffixes_.emplace_back(num_files == 1 ? "" : fmt::format("@rank{}", rank));
+      for (RankTensor& tensor : tensors)
+        out.shapes_.emplace(tensor.name + suffix, std::move(tensor.shape));
     }
     // A head that is the embedding may be there all the same.
     out.extra_ = model.traits.tied_embedding ? "lm_head.weight" : "";
+    out.is_quantised_ = !model.quantization.empty();
     return out;
   }
+  const TensorShapes& shapes() const { return shapes_; }
 
   StatusOr<std::vector<io::StoredTensor>> translate(size_t rank,
                                                     const io::StoredTensor& stored) const {
     std::vector<io::StoredTensor> out;
     if (is_constant(stored.name)) return out;
-    const auto it = shapes_[rank].find(stored.name);
-    if (it == shapes_[rank].end() && stored.name == extra_) return out;
-    if (it == shapes_[rank].end())
+    const std::string name = stored.name + suffixes_[rank];
+    if (is_quantised_ && is_quantization_part(stored.name)) {
+      out.push_back(stored);
+      out[0].name = name;
+      return out;
+    }
+    const auto it = shapes_.find(name);
+    if (it == shapes_.end() && stored.name == extra_) return out;
+    if (it == shapes_.end())
       return invalid_argument("tensor '{}' has no place in a model of this config.json",
                               stored.name.substr(0, 200));
-    if (stored.shape != it->second)
+    const bool has_numbers = !is_quantised_ || is_float(stored.type);
+    if (has_numbers && stored.shape != it->second)
       return invalid_argument("tensor '{}' has shape {}, config.json asks for [{}]", stored.name,
                               stored.shape_text(), fmt::join(it->second, ", "));
-    const std::string name = stored.name + suffixes_[rank];
     if (!wanted_.contains(name)) return out;
     out.push_back(stored);
     out[0].name = name;
-    if (stored.shape.size() == 3)
+    if (has_numbers && stored.shape.size() == 3)
       out[0].shape = {stored.shape[0] * stored.shape[1], stored.shape[2]};
     return out;
   }
 
  private:
+  static bool is_float(std::optional<DType> type) {
+    return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16;
+  }
+
   std::set<std::string, std::less<>> wanted_;
-  std::vector<std::map<std::string, std::vector<int64_t>, std::less<>>> shapes_;  // by rank
-  std::vector<std::string> suffixes_;
+  TensorShapes shapes_;
+  std::vector<std::string> suffixes_;  // by rank
   std::string extra_;
+  bool is_quantised_ = false;
 };
 
 StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::path& dir) {
@@ -86,9 +100,15 @@ StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::p
           model.ranks.num_files() == 1 ? "" : fmt::format(" of {} ranks", model.ranks.num_files()));
   }
   ASSIGN_OR_RETURN(const RankTranslator translator, RankTranslator::create(model));
-  return io::Checkpoint::open_files(files, [&](size_t rank, const io::StoredTensor& stored) {
-    return translator.translate(rank, stored);
-  });
+  ASSIGN_OR_RETURN(
+      io::Checkpoint checkpoint,
+      io::Checkpoint::open_files(files, [&](size_t rank, const io::StoredTensor& stored) {
+        return translator.translate(rank, stored);
+      }));
+  if (!model.quantization.empty())
+    RETURN_IF_ERROR(annotate(join_rank_tensors(model.quantization, translator.shapes(), checkpoint),
+                             dir.string()));
+  return checkpoint;
 }
 
 // Experts lie one behind the other, as rows.

@@ -13,11 +13,12 @@ namespace nereid::models {
 
 // What such a configuration says of the tensors; their types and shapes say the rest.
 struct Quantization {
-  std::string method;   // "gptq", "awq", ...; empty: there is none
+  std::string method;   // "gptq", "awq", ..., or quant_algo: "FP8", ...; empty: there is none
   int32_t bits = 4;     // of gptq
   int64_t group = 0;    // columns of a group, of packed integers; 0: the whole row
   bool shifted = true;  // gptq: zero points are stored less one
   int64_t block_rows = 1, block_cols = 0;  // of fp8's scales
+  bool row_major = false;  // of quant_algo W8A16 and W4A16: integers lie as the numbers would
 
   bool empty() const { return method.empty(); }
 };

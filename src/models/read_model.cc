@@ -65,6 +65,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
     model.layout = Layout::kTrtLlm;
     ASSIGN_OR_RETURN(model.ranks, read_ranks(object, path.string()));
     RETURN_IF_ERROR(complete_trtllm_config(object, path.string()));
+    ASSIGN_OR_RETURN(model.quantization, read_trtllm_quantization(object, path.string()));
     RETURN_IF_ERROR(find_trtllm_head(object, dir, model.ranks));
   }
   if (model.layout == Layout::kHuggingFace) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +32,26 @@ bool is_trtllm_config(const json::object& config);
 // `mapping` and how the embedding is cut. Errors name file, field, value and what is allowed.
 StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where);
 
-// Refuses what this layout can say and we cannot run (quantisation, ...), naming file, field, value
+// What `quantization` says of the tensors. InvalidArgument naming the field, its value and what is
+// allowed.
+StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
+                                                const std::string& where);
+
+// Whether such a checkpoint's tensor of this name (in a rank's file) belongs to a weight or scales
+// activations or the cache.
+bool is_quantization_part(std::string_view name);
+
+// Puts matrices in place of the tensors that they are made of and leaves out the other parts.
+// `shapes` has the shape of every weight by its name, which may end in "@rankN". InvalidArgument
+// naming the tensor and what does not fit.
+using TensorShapes = std::map<std::string, std::vector<int64_t>, std::less<>>;
+Status join_rank_tensors(const Quantization& quantization, const TensorShapes& shapes,
+                         io::Checkpoint& checkpoint);
+
+// Whether convert_checkpoint's weight-only types apply to a rank's tensor of this name.
+bool is_weight_only_name(std::string_view name);
+
+// Refuses what this layout can say and we cannot run, naming file, field, value
 // and what is allowed; then adds the fields that readers need and this layout gives defaults of its
 // own: `architectures`, norm epsilon, activation, sizes, experts.
 Status complete_trtllm_config(json::object& config, const std::string& where);

@@ -63,22 +63,6 @@ struct Only {
   json::value value;
 };
 
-Status check_quantization(const json::object& config, const std::string& where) {
-  Config outer(config, where);
-  const json::object* quantization = outer.object("quantization");
-  RETURN_IF_ERROR(outer.status());
-  if (!quantization) return ok();
-  Config inner(*quantization, where + ": quantization");
-  for (const std::string_view field : {"quant_algo", "kv_cache_quant_algo"}) {
-    const std::string algorithm = inner.string(field, "NO_QUANT");
-    if (algorithm != "NO_QUANT")
-      inner.fail(field, fmt::format("'{}': quantised checkpoints are not supported yet, allowed "
-                                    "are null and NO_QUANT",
-                                    algorithm.substr(0, 40)));
-  }
-  return inner.status();
-}
-
 Status check_variants(const json::object& config, const std::string& where) {
   Config c(config, where);
   const Only kOnly[] = {{"residual_mlp", false},
@@ -301,7 +285,7 @@ StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where)
 }
 
 Status complete_trtllm_config(json::object& config, const std::string& where) {
-  RETURN_IF_ERROR(check_quantization(config, where));
+  RETURN_IF_ERROR(read_trtllm_quantization(config, where).status());
   RETURN_IF_ERROR(check_variants(config, where));
   Config c(config, where);
   std::string architecture = c.string("architecture");

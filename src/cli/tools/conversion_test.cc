@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
@@ -134,6 +135,35 @@ TEST_F(ConversionTest, PruneBuildAndRefitGiveTheSameEngine) {
   EXPECT_THAT(error_, HasSubstr("--checkpoint_dir: is missing"));
 }
 
+TEST_F(ConversionTest, RoundedWeightsAreReadAgain) {
+  const auto floats = [&] {
+    EXPECT_EQ(convert("--model_dir $M --dtype bfloat16 --output_dir $D/floats"), 0) << error_;
+    EXPECT_EQ(build("--checkpoint_dir $D/floats --output_dir $D/engine-floats"), 0) << error_;
+    return weights("engine-floats").size();
+  }();
+  const std::pair<const char*, const char*> kAsked[] = {
+      {"W8A16", "--use_weight_only"},
+      {"W4A16", "--use_weight_only --weight_only_precision int4"},
+      {"FP8_PER_CHANNEL_PER_TOKEN", "--use_fp8_rowwise"}};
+  for (const auto& [name, flags] : kAsked) {
+    const std::string to = std::string("$D/") + name;
+    ASSERT_EQ(convert("--model_dir $M --output_dir " + to + " " + flags), 0) << error_;
+    const json::value config = read_json_file(dir_ / name / "config.json").value();
+    EXPECT_EQ(config.at("quantization").at("quant_algo"), name);
+    ASSERT_EQ(build("--checkpoint_dir " + to + " --output_dir $D/engine"), 0) << error_;
+    EXPECT_LT(weights("engine").size(), floats) << name;
+  }
+}
+
+TEST_F(ConversionTest, IntegersInAGpusOrderAreRefused) {
+  ASSERT_EQ(convert("--model_dir $M --use_weight_only --output_dir $D/x"), 0) << error_;
+  json::value config = read_json_file(dir_ / "x/config.json").value();
+  config.at("quantization").as_object().erase("weight_layout");
+  ASSERT_TRUE(write_file_atomic(dir_ / "x/config.json", json::serialize(config)).ok());
+  EXPECT_EQ(build("--checkpoint_dir $D/x --output_dir $D/engine"), 1);
+  EXPECT_THAT(error_, HasSubstr("the integers of quant_algo 'W8A16' lie in an order that only"));
+}
+
 TEST_F(ConversionTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(build("--chekpoint_dir $D"), 2);
   EXPECT_THAT(error_, HasSubstr("Did you mean '--checkpoint_dir'?"));
@@ -143,6 +173,10 @@ TEST_F(ConversionTest, WhatIsWrongIsNamed) {
   EXPECT_THAT(error_, HasSubstr("--checkpoint_dir: is missing"));
   EXPECT_EQ(convert("--model_dir $M --tp_size 2 --output_dir $D/x"), 1);
   EXPECT_THAT(error_, HasSubstr("tp_size: 2 does not divide the 3 of weight"));
+  EXPECT_EQ(convert("--model_dir $M --use_weight_only --weight_only_precision int4_gptq "
+                    "--output_dir $D/x"),
+            1);
+  EXPECT_THAT(error_, HasSubstr("'int4_gptq' is not supported yet; allowed: int8, int4"));
   EXPECT_EQ(convert("--model_dir $M --dtype float8 --output_dir $D/x"), 2);
   EXPECT_THAT(error_, HasSubstr("invalid choice: 'float8'"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));

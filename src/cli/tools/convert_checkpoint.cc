@@ -51,10 +51,10 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--skip_cross_kv", kFlag, kOnly, "", "", "encoder-decoder"},
     {"--use_implicit_relative_attention", kFlag, kOnly, "", "", "encoder-decoder"},
     // Quantisation.
-    {"--use_weight_only", kFlag, kOnly, "", "", "weight-only quantisation"},
+    {"--use_weight_only", kFlag, kActed, "", "", "products' weights are integers, scaled by rows"},
     {"--weight_only_precision --use_weight_only_with_precision", kMaybe, kActed,
      "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
-     "its precision; needs --use_weight_only, except GPTQ and AWQ"},
+     "int8 or int4, with --use_weight_only"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
     {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kOnly, "", "", "SmoothQuant alpha"},
     {"--use_smooth_quant", kFlag, kOnly, "", "", "SmoothQuant"},
@@ -68,7 +68,7 @@ constexpr ArgFlag kConvertFlags[] = {
      "fp8 KV cache from calibration (serve has --kv-cache-type fp8)"},
     {"--use_fp8 --enable_fp8", kFlag, kOnly, "", "", "FP8"},
     {"--use_nvfp4", kFlag, kOnly, "", "", "NVFP4"},
-    {"--use_fp8_rowwise", kFlag, kOnly, "", "", "FP8, row-wise"},
+    {"--use_fp8_rowwise", kFlag, kActed, "", "", "products' weights are f8e4m3, scaled by rows"},
     {"--use_meta_fp8_rowwise_recipe", kFlag, kOnly, "", "", "FP8, row-wise"},
     {"--use_qserve", kFlag, kOnly, "", "", "QServe"},
     {"--use_int8_weight_only_embedding", kFlag, kOnly, "", "", "int8 embedding"},
@@ -109,8 +109,13 @@ constexpr ArgFlag kConvertFlags[] = {
 Status check(const Args& args) {
   const std::string& precision = args.text("--weight_only_precision");
   if (!precision.empty() && precision != "int8" && precision != "int4")
-    return unsupported("--weight_only_precision: '{}' is not supported yet; leave it out",
-                       precision);
+    return unsupported(
+        "--weight_only_precision: '{}' is not supported yet; allowed: int8, int4 (nereid reads "
+        "GPTQ "
+        "and AWQ directories as they are)",
+        precision);
+  if (args.is_on("--use_weight_only") && args.is_on("--use_fp8_rowwise"))
+    return invalid_argument("--use_fp8_rowwise: cannot be combined with --use_weight_only");
   if (args.text("--ckpt_type") != "hf")
     return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
                        args.text("--ckpt_type"));
@@ -196,6 +201,9 @@ Status convert(const Args& args) {
   options.dtype = args.text("--dtype");
   options.config_only = args.is_on("--save_config_only");
   options.ranks = ranks_of(args);
+  const std::string& precision = args.text("--weight_only_precision");
+  if (args.is_on("--use_weight_only")) options.weights = precision.empty() ? "int8" : precision;
+  if (args.is_on("--use_fp8_rowwise")) options.weights = "fp8_rowwise";
   ProgressLine line;
   options.progress = [&](const convert::Progress& progress) { line.show(progress); };
   ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));

@@ -1,0 +1,208 @@
+// Quantised TensorRT-LLM checkpoints: `quantization` of config.json, and the tensors beside a
+// module's weight. Source: tensorrt_llm/quantization/{mode,layers}.py of NVIDIA/TensorRT-LLM.
+//
+// The integers of W8A16 and W4A16 lie in an order of one GPU's kernels there, which nobody else can
+// undo. `"weight_layout": "row_major"` in `quantization`, a field of ours, says that they lie as
+// the numbers would: [out, in], of four bits rows 2 i in the low halves of bytes [out / 2, in].
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "io/quantized_tensors.h"
+#include "models/trtllm.h"
+
+namespace nereid::models {
+namespace {
+
+using io::StoredTensor;
+
+constexpr std::string_view kNoQuant = "NO_QUANT";
+
+struct Algorithm {
+  std::string_view name;
+  std::string_view scales;
+  DType type;  // of the weight's numbers; kU8: pairs of rows
+  bool needs_row_major = false;
+};
+constexpr Algorithm kAlgorithms[] = {
+    {"W8A16", ".per_channel_scale", DType::kI8, true},
+    {"W4A16", ".per_channel_scale", DType::kU8, true},
+    {"W4A16_AWQ", ".weights_scaling_factor", DType::kU8},
+    {"W8A8_SQ_PER_CHANNEL", ".weights_scaling_factor", DType::kI8},
+    {"FP8", ".weights_scaling_factor", DType::kF8E4M3},
+    {"FP8_PER_CHANNEL_PER_TOKEN", ".per_channel_scale", DType::kF8E4M3}};
+
+// What belongs to a module's weight.
+constexpr std::string_view kParts[] = {".per_channel_scale", ".weights_scaling_factor",
+                                       ".prequant_scaling_factor"};
+// What scales activations and caches, both of which have scales of each token here.
+constexpr std::string_view kLeftOut[] = {".activation_scaling_factor", ".kv_cache_scaling_factor",
+                                         ".kv_cache_rcp_scaling_factor", ".k_cache_scaling_factor",
+                                         ".v_cache_scaling_factor"};
+
+// Modules whose weights the converters round.
+constexpr std::string_view kWeightOnly[] = {"attention.qkv", "attention.dense", "mlp.fc",
+                                            "mlp.gate", "mlp.proj"};
+
+// "a.weight@rank1" is "a.weight" and "@rank1".
+std::pair<std::string_view, std::string_view> split_rank(std::string_view name) {
+  const size_t at = std::min(name.rfind("@rank"), name.size());
+  return {name.substr(0, at), name.substr(at)};
+}
+
+class RankJoiner {
+ public:
+  RankJoiner(const Algorithm& algorithm, bool row_major, int64_t group, const TensorShapes& shapes,
+             const io::Checkpoint& checkpoint)
+      : algorithm_(algorithm),
+        row_major_(row_major),
+        group_(group),
+        shapes_(shapes),
+        checkpoint_(checkpoint) {}
+
+  Status join(const StoredTensor& tensor) {
+    const auto [name, rank] = split_rank(tensor.name);
+    rank_ = rank;
+    if (is_quantization_part(name)) {  // gone with its weight, or of a weight that is not rounded
+      stem_ = name.substr(0, name.rfind('.'));
+      const StoredTensor* weight = find(".weight");
+      const bool is_used =
+          weight && is_coded(*weight) && (&tensor == scales() || &tensor == inputs());
+      if (!is_used) joined_.push_back({{tensor.name}, std::nullopt});
+      return ok();
+    }
+    if (!is_coded(tensor)) return ok();
+    if (!name.ends_with(".weight")) return refuse(tensor);
+    stem_ = name.substr(0, name.size() - std::string_view(".weight").size());
+    ASSIGN_OR_RETURN(StoredTensor whole, matrix(tensor));
+    const std::vector<int64_t>& wanted = shapes_.find(tensor.name)->second;
+    if (whole.shape != wanted)
+      return invalid_argument("tensor '{}' stands for a matrix {}, config.json asks for [{}]",
+                              tensor.name, whole.shape_text(), fmt::join(wanted, ", "));
+    io::Checkpoint::Joined& out = joined_.emplace_back();
+    for (const StoredTensor* part : {&tensor, scales(), inputs()})
+      if (part) out.parts.push_back(part->name);
+    out.whole = std::move(whole);
+    return ok();
+  }
+  std::vector<io::Checkpoint::Joined> joined() && { return std::move(joined_); }
+
+ private:
+  static bool is_coded(const StoredTensor& t) {
+    return t.type != DType::kF32 && t.type != DType::kBF16 && t.type != DType::kF16;
+  }
+  const StoredTensor* find(std::string_view part) const {
+    const auto* entry = checkpoint_.find(fmt::format("{}{}{}", stem_, part, rank_));
+    return entry ? entry->tensor : nullptr;
+  }
+  const StoredTensor* scales() const { return find(algorithm_.scales); }
+  const StoredTensor* inputs() const { return find(".prequant_scaling_factor"); }
+  Status refuse(const StoredTensor& t) const {
+    return invalid_argument("tensor '{}': has dtype {}, which quant_algo '{}' does not give it",
+                            t.name, t.dtype, algorithm_.name);
+  }
+
+  StatusOr<StoredTensor> matrix(const StoredTensor& tensor) const {
+    const bool is_bytes = tensor.type == DType::kI8 || tensor.type == DType::kU8;
+    if (!is_bytes && tensor.type != algorithm_.type) return refuse(tensor);
+    if (algorithm_.needs_row_major && !row_major_)
+      return unsupported(
+          "tensor '{}': the integers of quant_algo '{}' lie in an order that only the GPU's "
+          "kernels "
+          "of TensorRT-LLM know; convert the model again with `nereid convert --use_weight_only`, "
+          "which writes quantization.weight_layout 'row_major'",
+          tensor.name, algorithm_.name);
+    if (!scales())
+      return invalid_argument("tensor '{}': has dtype {}, and '{}{}' is missing", tensor.name,
+                              tensor.dtype, stem_, algorithm_.scales);
+    StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed ones
+    data.type = algorithm_.type;
+    if (algorithm_.type == DType::kU8) return pairs(data);
+    return io::scaled_bytes(tensor.name, {&data, scales(), nullptr, inputs()}, {});
+  }
+
+  StatusOr<StoredTensor> pairs(const StoredTensor& data) const {
+    const StoredTensor& scale = *scales();
+    const int64_t k = data.shape.size() == 2 ? data.shape[1] : 0;
+    const int64_t groups = scale.shape.size() == 2 ? scale.shape[1] : 1;
+    if (k < 1 || groups < 1 || k % groups != 0)
+      return invalid_argument("tensor '{}': {} {} is not a matrix of bytes for scales {}",
+                              data.name, data.dtype, data.shape_text(), scale.shape_text());
+    const int64_t group = k / groups;
+    if (group_ > 0 && groups > 1 && group != group_)
+      return invalid_argument("tensor '{}': groups of {} columns, group_size is {}", data.name,
+                              group, group_);
+    return io::packed_integers(data.name, {&data, &scale, nullptr, nullptr, inputs()},
+                               {io::Packing::kPairsOfRows, 4, groups == 1 ? 0 : group});
+  }
+
+  const Algorithm& algorithm_;
+  const bool row_major_;
+  const int64_t group_;
+  const TensorShapes& shapes_;
+  const io::Checkpoint& checkpoint_;
+  std::string stem_, rank_;
+  std::vector<io::Checkpoint::Joined> joined_;
+};
+
+bool ends_with_any(std::string_view name, std::span<const std::string_view> suffixes) {
+  return std::ranges::any_of(suffixes, [&](std::string_view s) { return name.ends_with(s); });
+}
+
+}  // namespace
+
+StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
+                                                const std::string& where) {
+  Quantization out;
+  Config outer(config, where);
+  const json::object* quantization = outer.object("quantization");
+  RETURN_IF_ERROR(outer.status());
+  if (!quantization) return out;
+  Config inner(*quantization, where + ": quantization");
+  const std::string name = inner.string("quant_algo", std::string(kNoQuant));
+  std::vector<std::string_view> names = {kNoQuant};
+  for (const Algorithm& row : kAlgorithms) names.push_back(row.name);
+  if (std::ranges::find(names, name) == names.end())
+    inner.fail("quant_algo", fmt::format("'{}' is not one of null, {}", name.substr(0, 40),
+                                         fmt::join(names, ", ")));
+  // The server chooses the type of its cache, whose scales are those of each token.
+  const std::string cache = inner.string("kv_cache_quant_algo", std::string(kNoQuant));
+  if (cache != kNoQuant && cache != "INT8" && cache != "FP8")
+    inner.fail("kv_cache_quant_algo",
+               fmt::format("'{}' is not one of null, NO_QUANT, INT8, FP8", cache.substr(0, 40)));
+  const std::string layout = inner.string("weight_layout", "");
+  if (!layout.empty() && layout != "row_major")
+    inner.fail("weight_layout", fmt::format("'{}' is not row_major", layout.substr(0, 40)));
+  if (inner.has("group_size")) out.group = inner.integer("group_size", 1, 1 << 30);
+  RETURN_IF_ERROR(inner.status());
+  out.row_major = layout == "row_major";
+  // Scales of a cache have no use here, but their tensors have to be known.
+  out.method = name != kNoQuant ? name : cache != kNoQuant ? std::string(kNoQuant) : "";
+  return out;
+}
+
+bool is_quantization_part(std::string_view name) {
+  return ends_with_any(name, kParts) || ends_with_any(name, kLeftOut);
+}
+
+bool is_weight_only_name(std::string_view name) {
+  if (!name.ends_with(".weight")) return false;
+  name.remove_suffix(std::string_view(".weight").size());
+  return ends_with_any(name, kWeightOnly);
+}
+
+Status join_rank_tensors(const Quantization& quantization, const TensorShapes& shapes,
+                         io::Checkpoint& checkpoint) {
+  static constexpr Algorithm kOnlyFloats = {kNoQuant, "", DType::kF32};
+  const auto* found = std::ranges::find(kAlgorithms, quantization.method, &Algorithm::name);
+  RankJoiner joiner(found == std::end(kAlgorithms) ? kOnlyFloats : *found, quantization.row_major,
+                    quantization.group, shapes, checkpoint);
+  for (const io::Checkpoint::Entry& entry : checkpoint.entries())
+    RETURN_IF_ERROR(joiner.join(*entry.tensor));
+  return checkpoint.join(std::move(joiner).joined());
+}
+
+}  // namespace nereid::models
