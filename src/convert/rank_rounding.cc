@@ -79,8 +79,7 @@ StatusOr<std::vector<io::TensorInfo>> rounded_infos(RankType type, const models:
   const int64_t n = tensor.shape[0], k = tensor.shape[1];
   if (type == RankType::kInt4 && n % 2 != 0)
     return invalid_argument(
-        "weight_only_precision: 'int4' needs an even number of rows, '{}' has "
-        "{}; allowed: int8",
+        "weight_only_precision: 'int4' needs an even number of rows, '{}' has {}; allowed: int8",
         tensor.name, n);
   const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
   const bool is_fp8 = type == RankType::kFp8Rows;

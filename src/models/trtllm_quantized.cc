@@ -110,9 +110,8 @@ class RankJoiner {
     if (!is_bytes && tensor.type != algorithm_.type) return refuse(tensor);
     if (algorithm_.needs_row_major && !row_major_)
       return unsupported(
-          "tensor '{}': the integers of quant_algo '{}' lie in an order that only the GPU's "
-          "kernels "
-          "of TensorRT-LLM know; convert the model again with `nereid convert --use_weight_only`, "
+          "tensor '{}': the integers of quant_algo '{}' lie in an order that only TensorRT-LLM's "
+          "GPU kernels know; convert the model again with `nereid convert --use_weight_only`, "
           "which writes quantization.weight_layout 'row_major'",
           tensor.name, algorithm_.name);
     if (!scales())

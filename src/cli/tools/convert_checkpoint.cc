@@ -110,9 +110,8 @@ Status check(const Args& args) {
   const std::string& precision = args.text("--weight_only_precision");
   if (!precision.empty() && precision != "int8" && precision != "int4")
     return unsupported(
-        "--weight_only_precision: '{}' is not supported yet; allowed: int8, int4 (nereid reads "
-        "GPTQ "
-        "and AWQ directories as they are)",
+        "--weight_only_precision: '{}' is not supported yet; allowed: int8, int4 (GPTQ and AWQ "
+        "directories are read as they are)",
         precision);
   if (args.is_on("--use_weight_only") && args.is_on("--use_fp8_rowwise"))
     return invalid_argument("--use_fp8_rowwise: cannot be combined with --use_weight_only");
