@@ -42,6 +42,7 @@ struct SequenceOutput {
 struct RequestMetrics {
   std::chrono::steady_clock::time_point arrival, first_scheduled, first_token, last_token;
   int32_t reused_blocks = 0;     // prompt blocks found in the prefix cache
+  int32_t cached_tokens = 0;     // prompt tokens that were not computed again
   int32_t missed_blocks = 0;     // full prompt blocks that had to be computed
   int32_t allocated_blocks = 0;  // blocks taken from the pool for the prompt
   int32_t num_preemptions = 0;

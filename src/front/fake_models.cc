@@ -78,6 +78,7 @@ struct LlmRequest {
   std::vector<int32_t> script;
   int32_t max_tokens = 0, end_id = -1, num_sequences = 1, beam_width = 1, num_top = 0;
   bool log_probs = false;
+  std::vector<std::pair<std::string, int64_t>> usage = {};
   int fail_after = -1;
 };
 
@@ -105,7 +106,7 @@ void run_llm(Job job, const LlmRequest& r) {
   std::vector<std::string> ended(static_cast<size_t>(r.num_sequences));
   const auto send = [&](int32_t s, std::vector<FakeTensor> outputs, bool final) {
     if (r.num_sequences > 1) outputs.push_back(ids_tensor("sequence_index", {1, 1}, {s}));
-    std::vector<std::pair<std::string, Value>> parameters;
+    std::vector<std::pair<std::string, Value>> parameters(r.usage.begin(), r.usage.end());
     const std::string& reason = ended[static_cast<size_t>(s)];
     if (!reason.empty()) parameters.emplace_back("nereid_finish_reason", reason);
     job.send(std::move(outputs), final, nullptr, std::move(parameters));
@@ -224,6 +225,9 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     r.num_top = int_input(*request, "num_top_log_probs", 0);
     r.log_probs = find(request->inputs, "return_log_probs") != nullptr;
     r.fail_after = fake.fail_after;
+    const auto wants_usage = request->parameters.find("nereid_usage");
+    if (wants_usage != request->parameters.end() && wants_usage->second == Value(true))
+      r.usage = fake.usage;
     std::thread(r.beam_width > 1 ? run_beams : run_llm, job, r).detach();
   } else {
     std::thread(run_types, job, request->inputs, int_parameter(*request, "replies", 1),

@@ -20,6 +20,7 @@ void FakeTriton::reset() {
   std::lock_guard lock(mutex);
   script.clear();
   metrics.clear();
+  usage.clear();
   fail_after = -1;
   ready = true;
   max_tokens_now = INT_MAX;

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "triton/core/tritonserver.h"
@@ -26,10 +27,11 @@ struct FakeTriton {
   std::mutex mutex;
   std::vector<int32_t> script;
   std::vector<int32_t> last_prompt;
-  std::string last_inputs;                        // "name[shape]" of the last request, sorted
-  std::map<std::string, std::string> last_bytes;  // of the last request's inputs
-  std::string metrics;                            // families beside nv_fake
-  int fail_after = -1;                            // tokens before an error response
+  std::string last_inputs;                             // "name[shape]" of the last request, sorted
+  std::map<std::string, std::string> last_bytes;       // of the last request's inputs
+  std::vector<std::pair<std::string, int64_t>> usage;  // for requests with nereid_usage
+  std::string metrics;                                 // families beside nv_fake
+  int fail_after = -1;                                 // tokens before an error response
   std::string tokenizer_dir;
   std::string tokenizer_hash;                // of the loaded "preprocessing"; "": not shown
   std::string engine_name = "tensorrt_llm";  // another name of that model

@@ -421,6 +421,7 @@ TEST(Engine, MetricsTellTheStory) {
   f.client.run(*f.executor, request(std::vector<TokenId>(40, 9), 4));
   const Response last = f.client.run(*f.executor, request(std::vector<TokenId>(40, 9), 4)).last;
   EXPECT_EQ(last.metrics.reused_blocks, 3);
+  EXPECT_EQ(last.metrics.cached_tokens, 39);
   EXPECT_EQ(last.metrics.allocated_blocks, 1);
   EXPECT_LE(last.metrics.arrival, last.metrics.first_scheduled);
   EXPECT_LE(last.metrics.first_scheduled, last.metrics.first_token);

@@ -77,6 +77,8 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
   if (!sequence.started_) {
     sequence.metrics_.reused_blocks = static_cast<int32_t>(after.reused - before.reused);
     sequence.metrics_.missed_blocks = static_cast<int32_t>(after.missed - before.missed);
+    // A prompt that sequences of one request share counts as its first one found it.
+    sequence.metrics_.cached_tokens = forks ? leader->metrics_.cached_tokens : hit.num_tokens;
   }
   start(sequence, hit.num_tokens, now);
   return Admission::kAdmitted;

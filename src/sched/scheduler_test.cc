@@ -164,6 +164,7 @@ TEST(Scheduler, ReusesThePrefixButComputesTheLastToken) {
                 ElementsAre(partial ? Shape{7, 1, true, false} : Shape{4, 4, true, false}));
     const RowNews news = commit_all(sched, plan, 7)[0];
     EXPECT_EQ(news.metrics.reused_blocks, partial ? 2 : 1);
+    EXPECT_EQ(news.metrics.cached_tokens, partial ? 7 : 4);
     EXPECT_EQ(sched.stats().blocks_reused, partial ? 2 : 1);
     EXPECT_EQ(sched.stats().prompt_tokens, partial ? 9 : 12);
   }

@@ -26,6 +26,32 @@ def loaded_tokenizer():
     assert len(shown) == 16 and int(shown, 16), shown
 
 
+def counts(usage):
+    return usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
+
+
+def cached():
+    """A prompt that was computed before is cached but for its last token, in every kind of answer."""
+    prompt = "The usage of a prompt of some length says how much of it was computed before, " * 3
+    arguments = dict(model=MODEL, prompt=prompt, max_tokens=4, temperature=0)
+    first = client.completions.create(**arguments).usage
+    known = first.prompt_tokens - 1
+    assert first.prompt_tokens_details.cached_tokens < known, first
+    again = [client.completions.create(**arguments).usage,
+             client.completions.create(n=2, **dict(arguments, temperature=1)).usage]
+    again += [chunk.usage for chunk in client.completions.create(
+        stream=True, stream_options={"include_usage": True, "continuous_usage_stats": True}, **arguments)]
+    assert len(again) > 3 and all(u.prompt_tokens_details.cached_tokens == known for u in again), (known, again)
+    twice = client.completions.create(**dict(arguments, prompt=[prompt, prompt])).usage
+    assert twice.prompt_tokens_details.cached_tokens == 2 * known, twice
+    chat = dict(model=MODEL, messages=[{"role": "user", "content": prompt}], max_tokens=4, temperature=0)
+    client.chat.completions.create(**chat)
+    usage = client.chat.completions.create(**chat).usage
+    assert usage.prompt_tokens_details.cached_tokens == usage.prompt_tokens - 1, usage
+    other = client.chat.completions.create(extra_body={"cache_salt": "of another user"}, **chat).usage
+    assert other.prompt_tokens_details.cached_tokens == 0, other
+
+
 def completions():
     whole = client.completions.create(model=MODEL, prompt="Machine learning is", max_tokens=32, temperature=0)
     choice = whole.choices[0]
@@ -41,7 +67,7 @@ def completions():
             pieces.append(c.text)
             reason = c.finish_reason or reason
     assert "".join(pieces) == choice.text, (pieces, choice.text)
-    assert usage == whole.usage and reason == choice.finish_reason, (usage, reason)
+    assert counts(usage) == counts(whole.usage) and reason == choice.finish_reason, (usage, reason)
 
     batch = client.completions.create(model=MODEL, prompt=["Machine learning is", "Paris is"], max_tokens=32,
                                       temperature=0)
@@ -325,6 +351,7 @@ def main():
     assert [m.id for m in client.models.list()] == [MODEL, "upper"]
     assert client.models.retrieve(MODEL).id == MODEL
     loaded_tokenizer()
+    cached()
     text = completions()
     stops(text)
     sampling()

@@ -363,7 +363,7 @@ Responder::~Responder() { check(TRITONBACKEND_ResponseFactoryDelete(factory_)); 
 namespace {
 
 Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs,
-            const std::vector<StringParameter>& parameters) {
+            const std::vector<ResponseParameter>& parameters) {
   for (const auto& output : outputs) {
     TRITONBACKEND_Output* tensor = nullptr;
     RETURN_IF_ERROR(take(TRITONBACKEND_ResponseOutput(response, &tensor, output.name.c_str(),
@@ -383,9 +383,12 @@ Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs
     }
     if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
   }
-  for (const auto& p : parameters) {
+  for (const auto& [name, value] : parameters) {
+    const auto* text = std::get_if<std::string>(&value);
     RETURN_IF_ERROR(
-        take(TRITONBACKEND_ResponseSetStringParameter(response, p.name.c_str(), p.value.c_str())));
+        take(text ? TRITONBACKEND_ResponseSetStringParameter(response, name.c_str(), text->c_str())
+                  : TRITONBACKEND_ResponseSetIntParameter(response, name.c_str(),
+                                                          std::get<int64_t>(value))));
   }
   return ok();
 }
@@ -393,7 +396,7 @@ Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs
 }  // namespace
 
 Status Responder::send(const std::vector<Output>& outputs, bool is_final,
-                       const std::vector<StringParameter>& parameters) {
+                       const std::vector<ResponseParameter>& parameters) {
   TRITONBACKEND_Response* response = nullptr;
   RETURN_IF_ERROR(take(TRITONBACKEND_ResponseNewFromFactory(&response, factory_)));
   if (Status status = fill(response, outputs, parameters); !status.ok()) {

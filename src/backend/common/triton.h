@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -137,8 +138,9 @@ template <class T>
 Output make_output(std::string name, Shape shape, const std::vector<T>& values);
 Output make_output(std::string name, Shape shape, const std::vector<std::string>& values);
 
-struct StringParameter {
-  std::string name, value;
+struct ResponseParameter {
+  std::string name;
+  std::variant<std::string, int64_t> value;
 };
 
 // Where a request's responses go. Books the request with the last one and releases it with none.
@@ -151,7 +153,7 @@ class Responder {
   Responder& operator=(const Responder&) = delete;
 
   Status send(const std::vector<Output>& outputs, bool is_final,
-              const std::vector<StringParameter>& parameters = {});
+              const std::vector<ResponseParameter>& parameters = {});
   // An error response; the request counts as failed.
   void fail(const Status& status) { fail(status, /*is_final=*/true); }
   void fail(const Status& status, bool is_final);

@@ -281,12 +281,9 @@ void TensorrtLlmModel::on_response(const std::shared_ptr<Active>& active, size_t
     count_tokens(item, response);
     const auto outputs = writer_->write(*active->request, item, response);
     if (outputs.empty() && !item_ends) return;
-    std::vector<StringParameter> parameters;
-    if (response.is_final || response.is_sequence_final) {
-      parameters.push_back({"nereid_finish_reason", finish_reasons(response)});
-    }
     if (is_last) metrics_->finished(response, item.num_tokens_sent);
-    if (Status s = active->responder.send(outputs, is_last, parameters); !s.ok()) {
+    if (Status s = active->responder.send(outputs, is_last, response_parameters(item, response));
+        !s.ok()) {
       abandon(active, s);
       return;
     }

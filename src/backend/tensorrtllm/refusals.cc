@@ -1,5 +1,6 @@
-// Inputs of the tensorrt_llm model that this release does not act on. Decoder prompts are not among
-// them: preprocessing always sends one, and decoder-only models ignore it.
+// Inputs of the tensorrt_llm model that this release does not act on, and parameters of requests.
+// Decoder prompts are not among the inputs: preprocessing always sends one, and decoder-only models
+// ignore it.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -62,21 +63,24 @@ Status refuse_unsupported(const Request& request, const ReadContext& context) {
   return refuse(request, kLora, ": the model takes no adapters (parameter enable_lora)");
 }
 
-Status refuse_request_type(const Request& request) {
+StatusOr<bool> read_request_parameters(const Request& request) {
   uint32_t count = 0;
+  bool usage_parameters = false;
   RETURN_IF_ERROR(take(TRITONBACKEND_RequestParameterCount(request.raw(), &count)));
   for (uint32_t i = 0; i < count; ++i) {
     const char* key = nullptr;
     TRITONSERVER_ParameterType type;
     const void* value = nullptr;
     RETURN_IF_ERROR(take(TRITONBACKEND_RequestParameter(request.raw(), i, &key, &type, &value)));
+    if (std::string_view(key) == "nereid_usage" && type == TRITONSERVER_PARAMETER_BOOL)
+      usage_parameters = *static_cast<const bool*>(value);
     if (std::string_view(key) != "request_type" || type != TRITONSERVER_PARAMETER_STRING) continue;
     const std::string_view text = static_cast<const char*>(value);
     if (text == "context_only" || text == "generation_only") {
       return unsupported("request_type '{}' is not supported, only context_and_generation", text);
     }
   }
-  return ok();
+  return usage_parameters;
 }
 
 }  // namespace nereid::backend

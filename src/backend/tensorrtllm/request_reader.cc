@@ -211,12 +211,13 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
 
 StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request& request,
                                                                   const ReadContext& context) {
-  RETURN_IF_ERROR(refuse_request_type(request));
+  ASSIGN_OR_RETURN(const bool usage_parameters, read_request_parameters(request));
   RETURN_IF_ERROR(refuse_unsupported(request, context));
   ASSIGN_OR_RETURN(const int64_t batch, read_batch(request, context));
   std::vector<GenerationRequest> out;
   for (int64_t i = 0; i < batch; ++i) {
     ASSIGN_OR_RETURN(auto item, read_item(Item(request, i, batch), context));
+    item.usage_parameters = usage_parameters;
     out.push_back(std::move(item));
   }
   for (const char* name : {"output_ids", "sequence_length"}) {

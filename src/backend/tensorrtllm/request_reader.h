@@ -28,6 +28,7 @@ struct GenerationRequest {
   bool exclude_input = false;
   bool return_perf_metrics = false;
   bool return_num_input_tokens = false, return_num_output_tokens = false;
+  bool usage_parameters = false;  // counts of the engine with each response
 };
 
 // One for each item of the batch. InvalidArgument, naming tensor, value and range, for wrong

@@ -57,12 +57,25 @@ Output single(const char* name, T value) {
 
 }  // namespace
 
-std::string finish_reasons(const Response& response) {
-  std::string out;
-  for (const auto& output : response.outputs) {
-    if (!out.empty()) out += ',';
-    out += reason_name(output.finish_reason);
+std::vector<ResponseParameter> response_parameters(const ActiveItem& item,
+                                                   const Response& response) {
+  std::vector<ResponseParameter> out;
+  if (response.is_final || response.is_sequence_final) {
+    std::string reasons;
+    for (const auto& output : response.outputs) {
+      if (!reasons.empty()) reasons += ',';
+      reasons += reason_name(output.finish_reason);
+    }
+    out.push_back({"nereid_finish_reason", std::move(reasons)});
   }
+  if (!item.generation.usage_parameters) return out;
+  const RequestMetrics& m = response.metrics;
+  const auto add = [&](const char* name, int64_t count) {
+    if (count > 0) out.push_back({name, count});
+  };
+  add("nereid_cached_tokens", m.cached_tokens);
+  add("nereid_draft_tokens", m.num_drafts);
+  add("nereid_accepted_draft_tokens", m.num_accepted_drafts);
   return out;
 }
 

@@ -80,7 +80,9 @@ class ResponseWriter {
   bool fills_in_;
 };
 
-// "end_id", "length", ...; of each beam, joined by commas.
-std::string finish_reasons(const Response& response);
+// nereid_finish_reason with the last response of a sequence ("end_id", "length", ...; of each beam,
+// joined by commas), and with usage_parameters what the engine counts of it.
+std::vector<ResponseParameter> response_parameters(const ActiveItem& item,
+                                                   const Response& response);
 
 }  // namespace nereid::backend

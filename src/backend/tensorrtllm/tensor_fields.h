@@ -61,9 +61,11 @@ StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item)
 // lora_task_id, lora_weights, lora_config. A task id of 0 alone is none.
 Status read_lora(const Item& item, nereid::Request& out);
 
-// Unimplemented, naming the first input or request type that asks for what later releases bring, or
-// for adapters where the model takes none.
+// Unimplemented, naming the first input that asks for what later releases bring, or for adapters
+// where the model takes none.
 Status refuse_unsupported(const Request& request, const ReadContext& context);
-Status refuse_request_type(const Request& request);
+// Whether the parameter nereid_usage asks for counts. Unimplemented for a request_type that asks
+// for what later releases bring.
+StatusOr<bool> read_request_parameters(const Request& request);
 
 }  // namespace nereid::backend

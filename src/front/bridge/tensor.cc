@@ -39,6 +39,14 @@ const std::string* InferenceReply::string_parameter(std::string_view name) const
   return nullptr;
 }
 
+int64_t InferenceReply::int_parameter(std::string_view name) const {
+  for (const Parameter& p : parameters) {
+    const auto* value = p.name == name ? std::get_if<int64_t>(&p.value) : nullptr;
+    if (value) return *value;
+  }
+  return 0;
+}
+
 StatusOr<int64_t> num_elements(const std::vector<int64_t>& shape) {
   constexpr int64_t kMax = int64_t{1} << 40;
   int64_t n = 1;

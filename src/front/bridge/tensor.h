@@ -45,6 +45,8 @@ struct InferenceReply {
   const Tensor* output(std::string_view name) const;
   // The string parameter of that name; nullptr when absent or of another type.
   const std::string* string_parameter(std::string_view name) const;
+  // The integer parameter of that name; 0 likewise.
+  int64_t int_parameter(std::string_view name) const;
   size_t num_bytes() const;  // of the outputs
 };
 

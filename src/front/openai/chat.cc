@@ -22,7 +22,7 @@ struct ChatChoice {
   std::vector<ScoredToken> log_probs;  // likewise
   std::vector<int32_t> token_ids;      // likewise
   json::array calls;
-  int64_t num_tokens = 0;
+  TokenCounts counts;
   int64_t reasoning_tokens = 0;  // once it is done
   size_t num_calls = 0;
   json::value finish_reason;
@@ -98,7 +98,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       return;
     }
     ChatChoice& choice = choices_[piece.index];
-    choice.num_tokens = piece.num_tokens;
+    choice.counts = piece.counts;
     OutputPart out = choice.output.push(piece.text, piece.done);
     if (!request_.parallel_calls && !out.calls.empty())
       out.calls.resize(choice.num_calls > 0 ? 0 : 1);
@@ -138,14 +138,14 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   json::object usage() const {
-    int64_t num_tokens = 0;
-    for (const ChatChoice& choice : choices_) num_tokens += choice.num_tokens;
-    json::object object = usage_object(num_prompt_tokens_, num_tokens);
-    if (!reasoning_format()) return object;
-    int64_t reasoning = 0;
-    for (const ChatChoice& choice : choices_) reasoning += choice.reasoning_tokens;
-    object["completion_tokens_details"] = json::object{{"reasoning_tokens", reasoning}};
-    return object;
+    std::vector<TokenCounts> counts;
+    int64_t reasoning_tokens = 0;
+    for (const ChatChoice& choice : choices_) {
+      counts.push_back(choice.counts);
+      reasoning_tokens += choice.reasoning_tokens;
+    }
+    return usage_object(num_prompt_tokens_, counts, counts.size(),
+                        reasoning_format() ? std::optional(reasoning_tokens) : std::nullopt);
   }
   int64_t count_tokens(const std::string& text) const {
     if (text.empty()) return 0;

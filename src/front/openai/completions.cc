@@ -12,7 +12,7 @@ namespace nereid::front {
 namespace {
 
 struct TextChoice {
-  int64_t num_tokens = 0;
+  TokenCounts counts;
   std::string text;                    // whole when collecting; unused when streaming
   std::vector<ScoredToken> log_probs;  // likewise
   std::vector<int32_t> token_ids;      // likewise
@@ -101,7 +101,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
       return;
     }
     TextChoice& choice = choices_[index];
-    choice.num_tokens = piece.num_tokens;
+    choice.counts = piece.counts;
     if (piece.done) {
       choice.finish_reason = piece.finish_reason;
       choice.stop_reason = piece.stop_reason;
@@ -141,9 +141,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   json::object usage() const {
-    int64_t completion_tokens = 0;
-    for (const TextChoice& c : choices_) completion_tokens += c.num_tokens;
-    return usage_object(num_prompt_tokens_, completion_tokens);
+    std::vector<TokenCounts> counts;
+    for (const TextChoice& c : choices_) counts.push_back(c.counts);
+    return usage_object(num_prompt_tokens_, counts,
+                        static_cast<size_t>(request_.common.sampling.n));
   }
 
   void stream(size_t index, Piece& piece) {

@@ -178,6 +178,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
                                        const SamplingOptions& s, bool streaming) {
   InferenceSpec spec;
   spec.model = model.engine_name;
+  spec.parameters.push_back({"nereid_usage", true});
   Inputs inputs(*model.engine, spec);
   const auto length = static_cast<int64_t>(prompt.size());
   inputs.add("input_ids", {length}, prompt);

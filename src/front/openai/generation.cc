@@ -77,6 +77,35 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
   return wanted;
 }
 
+json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
+                          std::optional<int64_t> reasoning_tokens) {
+  TokenCounts sum;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    sum.generated += counts[i].generated;
+    sum.drafts += counts[i].drafts;
+    sum.accepted_drafts += counts[i].accepted_drafts;
+    if (i % n > 0) continue;
+    // Later sequences of a prompt may find there what its first one computed.
+    std::optional<int64_t> least;
+    for (size_t j = i; j < i + n; ++j)
+      if (counts[j].generated > 0)
+        least = std::min(least.value_or(counts[j].cached), counts[j].cached);
+    sum.cached += least.value_or(0);
+  }
+  json::object out = {{"prompt_tokens", prompt_tokens},
+                      {"total_tokens", prompt_tokens + sum.generated},
+                      {"completion_tokens", sum.generated},
+                      {"prompt_tokens_details", json::object{{"cached_tokens", sum.cached}}}};
+  json::object details;
+  if (reasoning_tokens) details["reasoning_tokens"] = *reasoning_tokens;
+  if (sum.drafts > 0) {
+    details["accepted_prediction_tokens"] = sum.accepted_drafts;
+    details["rejected_prediction_tokens"] = sum.drafts - sum.accepted_drafts;
+  }
+  if (!details.empty()) out["completion_tokens_details"] = std::move(details);
+  return out;
+}
+
 Generation::Generation(std::shared_ptr<const LanguageModel> model, const SamplingOptions& sampling,
                        OnPiece on_piece)
     : model_(std::move(model)), sampling_(sampling), on_piece_(std::move(on_piece)) {
@@ -192,14 +221,14 @@ Status Generation::add_log_probs(const InferenceReply& reply, std::vector<Row>& 
 }
 
 bool Generation::push_token(Sequence& sequence, ScoredToken token, Piece& piece) {
-  ++sequence.num_tokens;
+  ++sequence.counts.generated;
   piece.token_ids.push_back(token.id);
   const auto& stop_ids = sampling_.stop_token_ids;
   const auto& eos_ids = model_->eos_ids;
   const bool is_stop = std::find(stop_ids.begin(), stop_ids.end(), token.id) != stop_ids.end();
   const bool is_eos =
       !sampling_.ignore_eos && std::find(eos_ids.begin(), eos_ids.end(), token.id) != eos_ids.end();
-  const bool ends = (is_stop || is_eos) && sequence.num_tokens > sampling_.min_tokens;
+  const bool ends = (is_stop || is_eos) && sequence.counts.generated > sampling_.min_tokens;
   if (ends) {
     piece.finish_reason = "stop";
     if (is_stop) piece.stop_reason = token.id;
@@ -231,6 +260,9 @@ void Generation::take(const InferenceReply& reply) {
     Row& row = (*rows)[r];
     Sequence& sequence = sequences_[row.sequence];
     sequence.num_received += row.tokens.size();
+    sequence.counts.cached = reply.int_parameter("nereid_cached_tokens");
+    sequence.counts.drafts = reply.int_parameter("nereid_draft_tokens");
+    sequence.counts.accepted_drafts = reply.int_parameter("nereid_accepted_draft_tokens");
     if (sequence.done) continue;
     Piece piece;
     piece.index = row.sequence;
@@ -242,7 +274,7 @@ void Generation::take(const InferenceReply& reply) {
       finish(sequence, reasons == nullptr ? "" : std::string(part_of(*reasons, r)),
              std::move(piece));
     } else {
-      piece.num_tokens = sequence.num_tokens;
+      piece.counts = sequence.counts;
       emit(std::move(piece));
     }
   }
@@ -272,16 +304,16 @@ void Generation::finish(Sequence& sequence, const std::string& engine_reason, Pi
   }
   if (piece.finish_reason.empty()) {
     if (engine_reason.empty()) {
-      piece.finish_reason = sequence.num_tokens < max_tokens_ ? "stop" : "length";
+      piece.finish_reason = sequence.counts.generated < max_tokens_ ? "stop" : "length";
     } else if (engine_reason == "end_id") {
-      ++sequence.num_tokens;  // the end token is generated but not part of the output
+      ++sequence.counts.generated;  // the end token is generated but not part of the output
       if (!model_->eos_ids.empty()) piece.token_ids.push_back(model_->eos_ids[0]);
       piece.finish_reason = "stop";
     } else {
       piece.finish_reason = engine_reason == "stop_words" ? "stop" : engine_reason;
     }
   }
-  piece.num_tokens = sequence.num_tokens;
+  piece.counts = sequence.counts;
   sequence.done = true;
   --num_open_;
   emit(std::move(piece));

@@ -25,17 +25,25 @@
 
 namespace nereid::front {
 
+// Tokens of one sequence, as far as it has come.
+struct TokenCounts {
+  int64_t generated = 0;        // end and stop tokens included
+  int64_t cached = 0;           // of the prompt, not computed again
+  int64_t drafts = 0;           // guesses that were tested
+  int64_t accepted_drafts = 0;  // of those, guesses that were drawn as well
+};
+
 // Of one of the n sequences.
 struct Piece {
   size_t index = 0;
   std::string text;
   std::vector<ScoredToken> log_probs;  // of the tokens that came; their text may come later
   std::vector<int32_t> token_ids;      // of all that came, end and stop tokens included
-  int64_t num_tokens = 0;              // generated so far, end and stop tokens included
-  bool done = false;                   // the last piece of this sequence
-  Status status;                       // not OK: the whole generation failed; done is set
-  std::string finish_reason;           // stop | length | cancelled, when done
-  json::value stop_reason;             // matched stop string or stop token id, else null
+  TokenCounts counts;
+  bool done = false;          // the last piece of this sequence
+  Status status;              // not OK: the whole generation failed; done is set
+  std::string finish_reason;  // stop | length | cancelled, when done
+  json::value stop_reason;    // matched stop string or stop token id, else null
 };
 
 class Generation : public std::enable_shared_from_this<Generation> {
@@ -64,7 +72,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
         : detokenizer(std::move(d)), stops(std::move(s)) {}
     text::Detokenizer detokenizer;
     text::StopStrings stops;
-    int64_t num_tokens = 0;
+    TokenCounts counts;
     int64_t num_characters = 0;  // of text, also of what is held back or cut off
     size_t num_received = 0;     // tokens that the engine sent
     bool done = false;
@@ -94,6 +102,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool streaming_ = false;
   bool done_ = false;
 };
+
+// `counts`: of the n sequences of each prompt, in order.
+json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
+                          std::optional<int64_t> reasoning_tokens = std::nullopt);
 
 // A 400 with the numbers when a text of so many bytes cannot fit the model whatever its tokens are:
 // most of it need not be tokenised then.

@@ -131,12 +131,6 @@ json::object Envelope::make(std::string_view object) const {
   return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
 }
 
-json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens) {
-  return {{"prompt_tokens", prompt_tokens},
-          {"total_tokens", prompt_tokens + completion_tokens},
-          {"completion_tokens", completion_tokens}};
-}
-
 std::string sse_event(const json::value& value) {
   std::string out = "data: ";
   append_json(out, value);

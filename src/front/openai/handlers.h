@@ -67,8 +67,6 @@ struct Envelope {
   json::object make(std::string_view object) const;
 };
 
-json::object usage_object(int64_t prompt_tokens, int64_t completion_tokens);
-
 // "data: <json>\n\n".
 std::string sse_event(const json::value& value);
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
