@@ -174,7 +174,7 @@ TEST_F(ControlTest, WebPagesOfNamedOrigins) {
       ask(port, "OPTIONS", "/v1/completions", "", "Origin: https://a.example\r\n" + asks);
   EXPECT_EQ(may.status, 204);
   EXPECT_TRUE(has(may, "Access-Control-Allow-Origin: https://a.example\r\n")) << may.head;
-  EXPECT_TRUE(has(may, "Access-Control-Allow-Methods: GET, HEAD, POST, OPTIONS\r\n"));
+  EXPECT_TRUE(has(may, "Access-Control-Allow-Methods: GET, HEAD, POST, DELETE, OPTIONS\r\n"));
   EXPECT_TRUE(has(may, "Access-Control-Allow-Headers: authorization\r\n"));
   const Reply may_not = ask(port, "OPTIONS", "/v2", "", "Origin: https://b.example\r\n" + asks);
   EXPECT_EQ(may_not.status, 204);

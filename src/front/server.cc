@@ -69,10 +69,7 @@ bool has_key(ApiKeys& keys, const Request& request) {
   for (const char* probe : {"/v2/health/live", "/v2/health/ready", "/health", "/ping"}) {
     if (request.path == probe) return true;
   }
-  const std::string* bearer = find_header(request.headers, "Authorization");
-  if (bearer != nullptr) return keys.accepts(ApiKeys::bearer(*bearer));
-  const std::string* plain = find_header(request.headers, "X-API-Key");
-  return plain != nullptr && keys.accepts(*plain);
+  return keys.accepts(ApiKeys::shown(request));
 }
 
 // Why a request may not reach its handler, if so.
@@ -187,7 +184,8 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
   const OpenAiOptions openai = {options.model_name, options.tool_parser, options.reasoning_parser,
-                                options.strict_fields, options.ollama};
+                                options.strict_fields, options.ollama,
+                                options.response_store_bytes};
   RETURN_IF_ERROR(check(openai));
   add_openai_routes(router, server, openai, kserve.tracer, *impl->workers, budget);
 

@@ -46,6 +46,7 @@ struct HttpOptions {
   // See OpenAiOptions.
   std::string tool_parser = "auto", reasoning_parser = "auto";
   bool strict_fields = false, ollama = false;
+  size_t response_store_bytes = size_t{256} << 20;
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;

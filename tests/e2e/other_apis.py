@@ -1,4 +1,5 @@
-"""Anthropic's and Ollama's APIs with their own packages: whole, streamed, tools, errors."""
+"""OpenAI's responses, Anthropic's and Ollama's APIs with their own packages: whole, streamed, tools, errors."""
+import json
 import os
 
 import anthropic
@@ -14,6 +15,82 @@ def expected():
     client = openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0, timeout=120)
     whole = client.chat.completions.create(model=MODEL, messages=[QUESTION], max_tokens=24, temperature=0)
     return whole.choices[0].message.content, whole.usage
+
+
+def responses(text, usage):
+    client = openai.OpenAI(base_url=URL + "/v1", api_key="one", max_retries=0, timeout=120)
+    create = dict(model=MODEL, input=QUESTION["content"], max_output_tokens=24, temperature=0)
+    whole = client.responses.create(metadata={"k": "v"}, **create)
+    assert whole.output_text == text and whole.metadata == {"k": "v"} and whole.model == MODEL, whole
+    assert whole.usage.input_tokens == usage.prompt_tokens and whole.usage.output_tokens == usage.completion_tokens, whole
+    events = list(client.responses.create(stream=True, **create))
+    assert [e.sequence_number for e in events] == list(range(len(events))), events
+    assert [e.type for e in events[:4]] == ["response.created", "response.in_progress", "response.output_item.added",
+                                            "response.content_part.added"], events
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == text
+    last = events[-1].response
+    assert events[-1].type == "response." + whole.status and last.output_text == text and last.usage == whole.usage, last
+    with client.responses.stream(**create) as stream:
+        stream.until_done()
+        assert stream.get_final_response().output_text == text
+
+    # A conversation goes on from a kept response as if it were sent again, and nobody else's key reads it.
+    assert client.responses.retrieve(whole.id) == whole
+    again = dict(create, input="And of Spain?")
+    chat = client.chat.completions.create(model=MODEL, max_tokens=24, temperature=0, messages=[
+        QUESTION, {"role": "assistant", "content": text}, {"role": "user", "content": "And of Spain?"}])
+    on = client.responses.create(previous_response_id=whole.id, **again)
+    assert on.output_text == chat.choices[0].message.content and on.usage.input_tokens == chat.usage.prompt_tokens, on
+    spelled = [QUESTION, *whole.output, {"role": "user", "content": "And of Spain?"}]
+    assert client.responses.create(**dict(create, input=spelled)).output_text == on.output_text
+    items = client.responses.input_items.list(on.id, order="asc").data
+    assert [i.role for i in items] == ["user", "assistant", "user"], items
+    assert items[1].id == whole.output[0].id and items[2].content[0].text == "And of Spain?", items
+    other = client.with_options(api_key="two")
+    unkept = client.responses.create(store=False, **create)
+    for call in (lambda: other.responses.retrieve(whole.id), lambda: client.responses.retrieve(unkept.id),
+                 lambda: other.responses.create(previous_response_id=whole.id, **again),
+                 lambda: other.responses.delete(whole.id)):
+        must_fail(openai.NotFoundError, call)
+    client.responses.delete(whole.id)
+    must_fail(openai.NotFoundError, lambda: client.responses.retrieve(whole.id))
+
+    schema = {"type": "object", "properties": {"word": {"enum": ["yes", "no"]}}, "required": ["word"],
+              "additionalProperties": False}
+    tool = {"type": "function", "name": "say", "parameters": schema}
+    wanted = dict(create, max_output_tokens=200, tools=[tool], tool_choice="required", parallel_tool_calls=False)
+    call = client.responses.create(**wanted).output[0]
+    assert call.type == "function_call" and json.loads(call.arguments)["word"] in ("yes", "no"), call
+    events = list(client.responses.create(stream=True, **wanted))
+    done = [e for e in events if e.type == "response.function_call_arguments.done"]
+    assert [e.arguments for e in done] == [call.arguments], events
+    assert "".join(e.delta for e in events if e.type == "response.function_call_arguments.delta") == call.arguments
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "done"}
+    client.responses.create(**dict(create, input=[QUESTION, call, result]))
+    named = client.responses.create(**dict(wanted, tool_choice={"type": "function", "name": "say"})).output
+    assert [o.name for o in named if o.type == "function_call"] == ["say"], named
+    shaped = client.responses.create(text={"format": {"type": "json_schema", "name": "s", "schema": schema}},
+                                     **dict(create, max_output_tokens=200))
+    assert json.loads(shaped.output_text)["word"] in ("yes", "no"), shaped
+    scored = client.responses.create(include=["message.output_text.logprobs"], top_logprobs=2, **create)
+    scores = scored.output[0].content[0].logprobs
+    assert "".join(s.token for s in scores).startswith(text) and len(scores[0].top_logprobs) == 2, scores
+    cut = client.responses.create(**dict(create, max_output_tokens=1))
+    assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens", cut
+    for param, wrong in (("tools[0]", {"tools": [{"type": "web_search_preview"}]}), ("background", {"background": True}),
+                         ("max_output_tokens", {"max_output_tokens": 10**6}), ("input", {"input": "word " * 9000})):
+        error = must_fail(openai.BadRequestError, lambda: client.responses.create(**dict(create, **wrong)))
+        assert error.param == param, (param, error.body)
+    raw = client.responses.with_raw_response.create(extra_body={"brand_new": 1}, **create)
+    assert "brand_new" in raw.headers["warning"], raw.headers
+
+
+def must_fail(error, call):
+    try:
+        call()
+    except error as e:
+        return e
+    raise AssertionError(f"{error.__name__} expected")
 
 
 def messages(text, usage):
@@ -75,9 +152,10 @@ def ollama_api(text, usage):
 
 def main():
     text, usage = expected()
+    responses(text, usage)
     messages(text, usage)
     ollama_api(text, usage)
-    print("anthropic and ollama: answers, streams, tools and errors as their clients expect")
+    print("responses, anthropic and ollama: answers, streams, tools and errors as their clients expect")
 
 
 if __name__ == "__main__":

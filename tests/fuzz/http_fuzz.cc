@@ -1,6 +1,7 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
 // generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not said) to
-// tensors, c = completion request, h = chat request, a = requests of other chat APIs, l = body of a
+// tensors, c = completion request, h = chat request, a = requests of other chat APIs, o = body of
+// /v1/responses, l = body of a
 // load, x = trace settings, e = log settings, s = registration of shared memory, z = compressed
 // body (the next byte: g or d), m = lines of a header, anything else = a request line for the
 // router.
@@ -25,6 +26,7 @@
 #include "front/kserve/settings.h"
 #include "front/kserve/shared_memory.h"
 #include "front/openai/requests.h"
+#include "front/openai/responses_request.h"
 #include "front/translate/anthropic.h"
 #include "front/translate/ollama.h"
 
@@ -202,6 +204,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       (void)translate_messages(root->get_object());
       (void)translate_ollama_chat(root->get_object());
       (void)translate_ollama_generate(root->get_object());
+      break;
+    }
+    case 'o': {
+      const auto root = nereid::parse_json(rest, 100);
+      if (!root.ok() || !root->is_object()) break;
+      const OwnResponses kept = {std::make_shared<ResponseStore>(1 << 20), ""};
+      const auto read = read_responses_request(root->get_object(), kept, "0");
+      if (const auto* request = std::get_if<ResponsesRequest>(&read))
+        (void)parse_chat_request(request->chat);
       break;
     }
     case 'l': {

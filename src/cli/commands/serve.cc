@@ -429,6 +429,11 @@ void declare_serve(CLI::App& app, int& exit_code,
   command->add_flag(
       "--strict-fields", options->process.http.strict_fields,
       "refuse OpenAI requests with fields that are not known; default: a Warning header");
+  command
+      ->add_option("--response-store-bytes", http.response_store_bytes,
+                   "answers of /v1/responses kept for later requests; 0 = none")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
+      ->capture_default_str();
   command->add_option("--reasoning-parser", options->process.http.reasoning_parser,
                       "how it sets reasoning apart from answers: auto | none | a format's name");
   command->add_option("--model-name,--served-model-name", options->model_name,

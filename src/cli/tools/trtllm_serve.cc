@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <set>
 
@@ -241,7 +242,7 @@ StatusOr<ServePlan> plan_trtllm_serve(const std::vector<std::string>& given) {
 }
 
 int trtllm_serve_main(int argc, char** argv) {
-  const auto plan = plan_trtllm_serve({argv + std::min(argc, 1), argv + argc});
+  auto plan = plan_trtllm_serve({argv + std::min(argc, 1), argv + argc});
   if (!plan.ok()) {
     fmt::print(stderr, "trtllm-serve: error: {}\n", message(plan.status()));
     return absl::IsInvalidArgument(plan.status()) ? 2 : 1;
@@ -252,6 +253,9 @@ int trtllm_serve_main(int argc, char** argv) {
   }
   if (!plan->ignored.empty())
     log_warn("these options have no effect here: {}", fmt::join(plan->ignored, " "));
+  const char* no_store = std::getenv("TRTLLM_RESPONSES_API_DISABLE_STORE");
+  if (no_store != nullptr && *no_store != '\0')
+    plan->words.emplace_back("--response-store-bytes=0");
   // Scripts wait for these lines, which the original's web server prints.
   fmt::print(stderr, "INFO:     Started server process [{}]\n", ::getpid());
   fmt::print(stderr, "INFO:     Waiting for application startup.\n");

@@ -135,6 +135,18 @@ bool ApiKeys::accepts(std::string_view key) {
   return found && !key.empty();
 }
 
+std::string_view ApiKeys::shown(const Request& request) {
+  const std::string* authorization = find_header(request.headers, "Authorization");
+  if (authorization != nullptr) return bearer(*authorization);
+  const std::string* plain = find_header(request.headers, "X-API-Key");
+  return plain != nullptr ? std::string_view(*plain) : std::string_view();
+}
+
+std::string ApiKeys::fingerprint(std::string_view key) {
+  const Hash hash = hash_of(key);
+  return {hash.begin(), hash.end()};
+}
+
 std::string_view ApiKeys::bearer(std::string_view authorization) {
   constexpr std::string_view kScheme = "bearer ";
   if (authorization.size() < kScheme.size()) return {};

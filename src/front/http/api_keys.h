@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "front/http/message.h"
 
 namespace nereid::front {
 
@@ -30,6 +31,11 @@ class ApiKeys {
   // Any thread. Looks at most once a second whether the file has changed; one that cannot be read
   // leaves the keys as they are.
   bool accepts(std::string_view key);
+
+  // The key that a request shows, in either header; "" without one.
+  static std::string_view shown(const Request& request);
+  // SHA-256, 32 bytes, which tell callers apart where the key itself is not to be kept.
+  static std::string fingerprint(std::string_view key);
 
   // The key of "Authorization: Bearer KEY"; "" when the header says something else.
   static std::string_view bearer(std::string_view authorization);

@@ -57,7 +57,7 @@ std::optional<Response> Cors::preflight(const Request& request) const {
   response.status = 204;
   const std::string* origin = find_header(request.headers, "Origin");
   if (origin == nullptr || !allows(*origin)) return response;
-  response.headers.push_back({"Access-Control-Allow-Methods", "GET, HEAD, POST, OPTIONS"});
+  response.headers.push_back({"Access-Control-Allow-Methods", "GET, HEAD, POST, DELETE, OPTIONS"});
   const std::string* headers = find_header(request.headers, "Access-Control-Request-Headers");
   if (headers != nullptr) response.headers.push_back({"Access-Control-Allow-Headers", *headers});
   response.headers.push_back({"Access-Control-Max-Age", "600"});

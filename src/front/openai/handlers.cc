@@ -189,7 +189,8 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
                        std::shared_ptr<Tracer> tracer, Workers& workers,
                        std::shared_ptr<ByteBudget> budget) {
   const OpenAiContextPtr context(new OpenAiContext{
-      {server, options}, options.strict_fields, std::move(tracer), workers, std::move(budget)});
+      {server, options}, options.strict_fields, std::move(tracer), workers, std::move(budget),
+      std::make_shared<ResponseStore>(options.response_store_bytes)});
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
     context->workers.run(
@@ -204,6 +205,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
         [x](Response response) { x->send(std::move(response)); });
   });
   add_tokenizer_routes(router, context);
+  add_responses_routes(router, context);
   add_translated_routes(router, context, options.ollama);
   router.add("GET", "/health_generate",
              [context](const ExchangePtr& x) { handle_health_generate(context, x); });

@@ -15,6 +15,7 @@
 #include "front/openai/error.h"
 #include "front/openai/language_model.h"
 #include "front/openai/requests.h"
+#include "front/openai/response_store.h"
 #include "front/trace/tracer.h"
 
 namespace nereid::front {
@@ -28,6 +29,7 @@ struct OpenAiContext {
   std::shared_ptr<Tracer> tracer;
   Workers& workers;
   std::shared_ptr<ByteBudget> budget;
+  const std::shared_ptr<ResponseStore> responses;
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 
@@ -35,6 +37,7 @@ void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& excha
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
+void add_responses_routes(Router& router, const OpenAiContextPtr& context);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.

@@ -1,4 +1,4 @@
-// OpenAI routes: /v1/models, /v1/completions, /v1/chat/completions.
+// OpenAI routes: /v1/models, /v1/completions, /v1/chat/completions, /v1/responses, ...
 #pragma once
 
 #include <memory>
@@ -19,6 +19,8 @@ struct OpenAiOptions {
   std::string tool_parser = "auto", reasoning_parser = "auto";
   bool strict_fields = false;  // refuse requests with unknown fields, else warn
   bool ollama = false;         // Ollama's routes too
+  // Of the answers of /v1/responses that are kept for later requests; 0: none is.
+  size_t response_store_bytes = size_t{256} << 20;
 };
 
 // InvalidArgument naming the option, the value and what is allowed.

@@ -260,9 +260,9 @@ class MessagesTranslation final : public Translation {
            event("message_stop", {});
   }
 
-  std::string error(int status, std::string_view message, bool in_stream) override {
-    if (in_stream) return event("error", {{"error", error_object(status, message)}});
-    return messages_error(status, message);
+  std::string error(const ChatError& error, bool in_stream) override {
+    if (in_stream) return event("error", {{"error", error_object(error.status, error.message)}});
+    return messages_error(error.status, error.message);
   }
 
  private:

@@ -57,8 +57,8 @@ class OllamaTranslation final : public Translation {
     return says ? line(d, false) + "\n" : "";
   }
   std::string end() override { return line({}, true) + "\n"; }
-  std::string error(int, std::string_view message, bool in_stream) override {
-    return ollama_error(message) + (in_stream ? "\n" : "");
+  std::string error(const ChatError& error, bool in_stream) override {
+    return ollama_error(error.message) + (in_stream ? "\n" : "");
   }
 
  private:

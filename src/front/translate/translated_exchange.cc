@@ -11,12 +11,21 @@ namespace {
 constexpr std::string_view kDataPrefix = "data: ", kDone = "[DONE]";
 constexpr size_t kMaxDepth = 128;
 
+// Of an error body, whose nested object has param and code.
+ChatError chat_error(int status, const json::object& body) {
+  ChatError out = {status, text_member(body, "message"), text_member(body, "param"), ""};
+  if (const json::value* nested = body.if_contains("error"); nested && nested->is_object())
+    out.code = text_member(nested->get_object(), "code");
+  return out;
+}
+
 class TranslatedExchange final : public Exchange {
  public:
   TranslatedExchange(ExchangePtr inner, Translated translated)
       : inner_(std::move(inner)),
         request_(inner_->request()),
-        translation_(std::move(translated.translation)) {
+        translation_(std::move(translated.translation)),
+        headers_(std::move(translated.headers)) {
     request_.body = std::move(translated.body);
   }
 
@@ -35,17 +44,20 @@ class TranslatedExchange final : public Exchange {
     const StatusOr<json::value> body = parse_json(response.body, kMaxDepth);
     const json::object* const object = body.ok() ? body->if_object() : nullptr;
     if (response.status >= 400 || !object) {
-      const std::string message = object ? text_member(*object, "message") : response.body;
-      response.body = translation_->error(response.status, message, false);
+      const ChatError error =
+          object ? chat_error(response.status, *object) : ChatError{response.status, response.body};
+      response.body = translation_->error(error, false);
     } else {
       response.body = translation_->answer(*object);
+      add_headers(response);
     }
     inner_->send(std::move(response));
   }
 
   void begin_stream(Response head, std::string if_stopped) override {
     head.content_type = translation_->stream_type();
-    if (!if_stopped.empty()) if_stopped = translation_->error(503, "Server exiting", true);
+    if (!if_stopped.empty()) if_stopped = translation_->error({503, "Server exiting"}, true);
+    add_headers(head);
     inner_->begin_stream(std::move(head), std::move(if_stopped));
   }
 
@@ -71,12 +83,17 @@ class TranslatedExchange final : public Exchange {
     failed_ = true;
     const json::value* const code = object->if_contains("code");
     const int status = code && code->is_int64() ? static_cast<int>(code->get_int64()) : 500;
-    return translation_->error(status, text_member(*object, "message"), true);
+    return translation_->error(chat_error(status, *object), true);
+  }
+
+  void add_headers(Response& response) {
+    for (Header& header : headers_) response.headers.push_back(std::move(header));
   }
 
   const ExchangePtr inner_;
   Request request_;
   const std::unique_ptr<Translation> translation_;
+  Headers headers_;
   bool failed_ = false;
 };
 

@@ -12,6 +12,13 @@
 
 namespace nereid::front {
 
+// What a chat handler says of a failure.
+struct ChatError {
+  int status = 500;
+  std::string message;
+  std::string param, code;  // the chat's field at fault, a machine-readable name; may be empty
+};
+
 // How the answer to one request is made. On the exchange's strand.
 class Translation {
  public:
@@ -25,7 +32,7 @@ class Translation {
   // The end of a stream that has not failed.
   virtual std::string end() = 0;
   // A failure as a body, or as part of a stream.
-  virtual std::string error(int status, std::string_view message, bool in_stream) = 0;
+  virtual std::string error(const ChatError& error, bool in_stream) = 0;
 };
 
 // What is wrong with a request; the field first.
@@ -37,6 +44,7 @@ struct TranslationFault {
 struct Translated {
   std::string body;
   std::unique_ptr<Translation> translation;
+  Headers headers = {};  // that an answer has beside those of the chat's
 };
 using Translator = std::variant<Translated, TranslationFault> (*)(const json::object& request);
 

@@ -1,0 +1,69 @@
+// See response_store.h.
+#include "front/openai/response_store.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace nereid::front {
+namespace {
+
+// Of list, map and strings' own blocks, for each response.
+constexpr size_t kOverhead = 256;
+
+// Ids have no zero bytes, so owners cannot be mixed up.
+std::string key_of(std::string_view owner, std::string_view id) {
+  std::string key(id);
+  key += '\0';
+  key += owner;
+  return key;
+}
+
+}  // namespace
+
+void ResponseStore::put(std::string_view owner, std::string_view id, StoredResponse response) {
+  Entry entry{key_of(owner, id), nullptr, 0};
+  entry.bytes =
+      kOverhead + entry.key.size() + response.object.capacity() + response.items.capacity();
+  entry.response = std::make_shared<const StoredResponse>(std::move(response));
+  std::lock_guard lock(mutex_);
+  if (const auto old = by_key_.find(entry.key); old != by_key_.end()) remove(old->second);
+  if (entry.bytes > std::min(max_bytes_, kMaxResponseBytes)) return;
+  while (!entries_.empty() &&
+         (bytes_ + entry.bytes > max_bytes_ || entries_.size() >= max_responses_))
+    remove(std::prev(entries_.end()));
+  bytes_ += entry.bytes;
+  entries_.push_front(std::move(entry));
+  by_key_.emplace(entries_.front().key, entries_.begin());
+}
+
+StoredResponsePtr ResponseStore::get(std::string_view owner, std::string_view id) {
+  const std::string key = key_of(owner, id);
+  std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->response;
+}
+
+bool ResponseStore::erase(std::string_view owner, std::string_view id) {
+  const std::string key = key_of(owner, id);
+  std::lock_guard lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return false;
+  remove(found->second);
+  return true;
+}
+
+size_t ResponseStore::bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void ResponseStore::remove(Entries::iterator entry) {
+  bytes_ -= entry->bytes;
+  by_key_.erase(entry->key);
+  entries_.erase(entry);
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,66 @@
+// Answers of /v1/responses that later requests name: in memory, bounded, the least recently used
+// ones go first.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace nereid::front {
+
+struct StoredResponse {
+  std::string object;  // JSON text of the response
+  std::string items;   // JSON text of an array: the conversation before its output
+};
+using StoredResponsePtr = std::shared_ptr<const StoredResponse>;
+
+// Any thread. An owner is whose API key it is; nobody finds another owner's responses.
+class ResponseStore {
+ public:
+  static constexpr size_t kMaxResponses = 65536;
+  static constexpr size_t kMaxResponseBytes = size_t{16} << 20;  // of one
+
+  // With no bytes nothing is kept.
+  explicit ResponseStore(size_t max_bytes, size_t max_responses = kMaxResponses)
+      : max_bytes_(max_bytes), max_responses_(max_responses) {}
+
+  bool is_on() const { return max_bytes_ > 0; }
+
+  // Others go until it fits; one that is too large is dropped. Replaces one with the same id.
+  void put(std::string_view owner, std::string_view id, StoredResponse response);
+  // Null: there is none (any more). Counts as a use.
+  StoredResponsePtr get(std::string_view owner, std::string_view id);
+  bool erase(std::string_view owner, std::string_view id);
+
+  size_t bytes() const;  // held now
+
+ private:
+  struct Entry {
+    std::string key;  // owner and id
+    StoredResponsePtr response;
+    size_t bytes = 0;
+  };
+  using Entries = std::list<Entry>;
+
+  void remove(Entries::iterator entry);
+
+  const size_t max_bytes_, max_responses_;
+  mutable std::mutex mutex_;
+  Entries entries_;  // the last used one first
+  std::unordered_map<std::string_view, Entries::iterator> by_key_;  // keys are the entries' own
+  size_t bytes_ = 0;
+};
+
+// What one owner may see of it.
+struct OwnResponses {
+  std::shared_ptr<ResponseStore> store;
+  std::string owner;
+
+  StoredResponsePtr get(std::string_view id) const { return store->get(owner, id); }
+};
+
+}  // namespace nereid::front

@@ -1,0 +1,173 @@
+// See responses.h.
+#include "front/openai/responses.h"
+
+#include <utility>
+
+#include "front/http/json_text.h"
+#include "front/openai/error.h"
+#include "front/openai/response_output.h"
+
+namespace nereid::front {
+namespace {
+
+int64_t count_in(const json::object& usage, std::string_view key, std::string_view inner = "") {
+  const json::value* value = usage.if_contains(key);
+  if (!inner.empty())
+    value = value && value->is_object() ? value->get_object().if_contains(inner) : nullptr;
+  if (!value || !value->is_number()) return 0;
+  return value->to_number<int64_t>();
+}
+
+json::value response_usage(const json::object& chat) {
+  const json::value* const value = chat.if_contains("usage");
+  if (!value || !value->is_object()) return nullptr;
+  const json::object& usage = value->get_object();
+  return json::object{
+      {"input_tokens", count_in(usage, "prompt_tokens")},
+      {"input_tokens_details",
+       json::object{{"cached_tokens", count_in(usage, "prompt_tokens_details", "cached_tokens")}}},
+      {"output_tokens", count_in(usage, "completion_tokens")},
+      {"output_tokens_details",
+       json::object{
+           {"reasoning_tokens", count_in(usage, "completion_tokens_details", "reasoning_tokens")}}},
+      {"total_tokens", count_in(usage, "total_tokens")}};
+}
+
+// Of a choice.
+json::array log_probs_of(const json::object& choice) {
+  const json::value* const log_probs = choice.if_contains("logprobs");
+  const json::value* const content =
+      log_probs && log_probs->is_object() ? log_probs->get_object().if_contains("content") : nullptr;
+  return content && content->is_array() ? content->get_array() : json::array();
+}
+
+class ResponsesTranslation final : public Translation {
+ public:
+  ResponsesTranslation(ResponsesRequest request, OwnResponses kept, std::string id_end)
+      : request_(std::move(request)),
+        kept_(std::move(kept)),
+        id_("resp_" + id_end),
+        output_(std::move(id_end), request_.stream) {}
+
+  std::string_view stream_type() const override { return "text/event-stream; charset=utf-8"; }
+
+  std::string answer(const json::object& chat) override {
+    begin(chat);
+    if (const json::object* choice = first_choice(chat)) {
+      add(choice->at("message").get_object(), *choice);
+      take_finish(*choice);
+    }
+    usage_ = response_usage(chat);
+    output_.finish(status_);
+    return keep();
+  }
+
+  std::string chunk(const json::object& chunk) override {
+    if (!begun_) {
+      begin(chunk);
+      const json::object response = {{"response", this->response("in_progress")}};
+      output_.event("response.created", response);
+      output_.event("response.in_progress", response);
+    }
+    if (json::value usage = response_usage(chunk); !usage.is_null()) usage_ = std::move(usage);
+    const json::object* const choice = first_choice(chunk);
+    const json::value* const delta = choice ? choice->if_contains("delta") : nullptr;
+    if (delta && delta->is_object()) add(delta->get_object(), *choice);
+    if (choice) take_finish(*choice);
+    return output_.take_events();
+  }
+
+  std::string end() override {
+    output_.finish(status_);
+    output_.event("response." + status_, {{"response", response(status_)}});
+    keep();
+    return output_.take_events();
+  }
+
+  std::string error(const ChatError& chat, bool in_stream) override {
+    const ApiError error =
+        responses_error({chat.status, chat.message, chat.param, chat.code});
+    if (!in_stream) return openai_error_body(error);
+    if (!begun_) {
+      // What a server that stops ends the stream with; numbers are not known yet.
+      json::object event = {{"type", "error"},         {"code", "server_error"},
+                            {"message", error.message}, {"param", nullptr},
+                            {"sequence_number", 0}};
+      event["error"] = json::object{{"message", error.message}, {"type", "server_error"}};
+      return named_event("error", event);
+    }
+    json::object failed = response("failed");
+    failed["error"] = json::object{{"code", "server_error"}, {"message", error.message}};
+    output_.event("response.failed", {{"response", std::move(failed)}});
+    return output_.take_events();
+  }
+
+ private:
+  void begin(const json::object& chat) {
+    begun_ = true;
+    created_ = count_in(chat, "created");
+    model_ = text_member(chat, "model");
+  }
+
+  // What a message or a part of one has.
+  void add(const json::object& message, const json::object& choice) {
+    output_.add_reasoning(text_member(message, "reasoning_content"));
+    const json::value* const calls = message.if_contains("tool_calls");
+    const bool has_calls = calls && calls->is_array() && !calls->get_array().empty();
+    output_.add_text(text_member(message, "content"), log_probs_of(choice));
+    if (!has_calls) return;
+    for (const json::value& value : calls->get_array()) {
+      const json::object& call = value.get_object();
+      const json::object& function = call.at("function").get_object();
+      // A call begins with the piece that has its id.
+      if (const std::string id = text_member(call, "id"); !id.empty())
+        output_.begin_call(id, text_member(function, "name"));
+      output_.add_arguments(text_member(function, "arguments"));
+    }
+  }
+
+  void take_finish(const json::object& choice) {
+    if (text_member(choice, "finish_reason") == "length") status_ = "incomplete";
+  }
+
+  json::object response(std::string_view status) const {
+    json::object out = {{"id", id_},           {"object", "response"}, {"created_at", created_},
+                        {"status", status},    {"error", nullptr},     {"incomplete_details", nullptr},
+                        {"model", model_}};
+    if (status == "incomplete")
+      out["incomplete_details"] = json::object{{"reason", "max_output_tokens"}};
+    out["output"] = output_.items();
+    out["usage"] = usage_;
+    for (const auto& [key, value] : request_.members) out[key] = value;
+    return out;
+  }
+
+  // The text of the response, which has ended.
+  std::string keep() {
+    std::string text;
+    append_json(text, response(status_));
+    if (request_.is_kept)
+      kept_.store->put(kept_.owner, id_, {text, std::exchange(request_.items, {})});
+    return text;
+  }
+
+  ResponsesRequest request_;
+  const OwnResponses kept_;
+  const std::string id_;
+  ResponseOutput output_;
+  bool begun_ = false;
+  int64_t created_ = 0;
+  std::string model_;
+  std::string status_ = "completed";
+  json::value usage_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnResponses kept,
+                                                   std::string id_end) {
+  return std::make_unique<ResponsesTranslation>(std::move(request), std::move(kept),
+                                                std::move(id_end));
+}
+
+}  // namespace nereid::front

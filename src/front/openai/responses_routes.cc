@@ -1,0 +1,175 @@
+// /v1/responses: made by the chat handler; kept ones are shown and deleted.
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "front/http/api_keys.h"
+#include "front/http/json_text.h"
+#include "front/openai/handlers.h"
+#include "front/openai/request_fields.h"
+#include "front/openai/responses.h"
+#include "front/openai/responses_request.h"
+
+namespace nereid::front {
+namespace {
+
+OwnResponses own_responses(const OpenAiContext& context, const Request& http) {
+  const std::string_view key = ApiKeys::shown(http);
+  return {context.responses, key.empty() ? "" : ApiKeys::fingerprint(key)};
+}
+
+Response object_reply(const json::object& object) {
+  std::string body;
+  append_json(body, object);
+  return {200, "application/json", {}, std::move(body)};
+}
+
+using ReadResult = std::variant<Translated, ApiError>;
+
+ReadResult read_create(const OpenAiContext& context, const Request& http) {
+  const auto root = parse_body(http.body, memory_for_json(context.budget, http.body.size()));
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  OwnResponses kept = own_responses(context, http);
+  std::string id_end = random_id("");
+  auto request = read_responses_request(std::get<json::object>(root), kept, id_end);
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
+  auto& read = std::get<ResponsesRequest>(request);
+  CommonOptions common;
+  common.unknown = std::move(read.unknown);
+  if (auto error = refuse_unknown(context, common)) return *std::move(error);
+  Translated out;
+  out.body = std::exchange(read.chat, {});
+  out.translation = responses_translation(std::move(read), std::move(kept), std::move(id_end));
+  out.headers = warnings(common);
+  return out;
+}
+
+void create_response(const OpenAiContextPtr& context, const ExchangePtr& x) {
+  const std::string& body = x->request().body;
+  // Kept conversations can be long.
+  const bool is_quick =
+      body.size() <= kQuickPromptBytes && context->responses->bytes() <= kQuickPromptBytes;
+  context->workers.run(
+      x, is_quick, [context, x] { return std::make_shared<ReadResult>(read_create(*context, x->request())); },
+      [context, x](const std::shared_ptr<ReadResult>& result) {
+        if (const auto* error = std::get_if<ApiError>(&*result))
+          x->send(openai_error(*error));
+        else
+          handle_chat(context, translated_exchange(x, std::get<Translated>(std::move(*result))));
+      });
+}
+
+ApiError not_found(std::string_view id) {
+  return {404, fmt::format("no response '{}' is kept", id.substr(0, 100)), "response_id",
+          "response_not_found"};
+}
+
+// The value of `name` in a query; "" without one.
+std::string_view query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view pair = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), pair.size() + 1));
+    const size_t equal = std::min(pair.find('='), pair.size());
+    if (pair.substr(0, equal) == name) return pair.substr(std::min(equal + 1, pair.size()));
+  }
+  return {};
+}
+
+std::variant<json::object, ApiError> list_items(const StoredResponse& response,
+                                                std::string_view query) {
+  constexpr int kDefault = 20, kMost = 100;
+  int limit = kDefault;
+  if (const std::string_view text = query_value(query, "limit"); !text.empty()) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
+    if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > kMost)
+      return ApiError{400, fmt::format("'limit': '{}' is not in [1, {}]", text.substr(0, 40), kMost),
+                      "limit"};
+  }
+  const std::string_view order = query_value(query, "order");
+  if (!order.empty() && order != "asc" && order != "desc")
+    return ApiError{400, "'order': expected asc or desc", "order"};
+  auto parsed = parse_json(response.items);
+  json::array items = parsed.ok() && parsed->is_array() ? parsed->get_array() : json::array();
+  if (order != "asc") std::reverse(items.begin(), items.end());
+  const auto id_of = [](const json::value& item) { return text_member(item.as_object(), "id"); };
+  size_t first = 0;
+  if (const std::string_view after = query_value(query, "after"); !after.empty()) {
+    while (first < items.size() && id_of(items[first]) != after) ++first;
+    first = std::min(first + 1, items.size());
+  }
+  const size_t end = std::min(items.size(), first + static_cast<size_t>(limit));
+  json::array data(items.begin() + static_cast<std::ptrdiff_t>(first),
+                   items.begin() + static_cast<std::ptrdiff_t>(end));
+  json::object out = {{"object", "list"}, {"first_id", nullptr}, {"last_id", nullptr}};
+  if (!data.empty()) out["first_id"] = id_of(data.front()), out["last_id"] = id_of(data.back());
+  out["has_more"] = end < items.size();
+  out["data"] = std::move(data);
+  return out;
+}
+
+using KeptAnswer = Response (*)(const OwnResponses& kept, std::string_view id,
+                            const StoredResponse& response, std::string_view query);
+
+Response show_kept(const OwnResponses&, std::string_view, const StoredResponse& response,
+              std::string_view query) {
+  if (query_value(query, "stream") == "true")
+    return openai_error({400, "'stream': a kept response is not streamed again", "stream",
+                         "unsupported_parameter"});
+  return {200, "application/json", {}, response.object};
+}
+
+Response show_kept_items(const OwnResponses&, std::string_view, const StoredResponse& response,
+                    std::string_view query) {
+  const auto list = list_items(response, query);
+  if (const auto* error = std::get_if<ApiError>(&list)) return openai_error(*error);
+  return object_reply(std::get<json::object>(list));
+}
+
+Response remove_kept(const OwnResponses& kept, std::string_view id, const StoredResponse&,
+                std::string_view) {
+  kept.store->erase(kept.owner, id);
+  return object_reply({{"id", id}, {"object", "response"}, {"deleted", true}});
+}
+
+Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse&, std::string_view) {
+  return openai_error({400,
+                       "only responses in the background can be cancelled, and this server makes "
+                       "none",
+                       "response_id", "unsupported_parameter"});
+}
+
+// A route about one kept response.
+void add_kept(Router& router, const OpenAiContextPtr& context, const char* method,
+              const char* path, KeptAnswer answer) {
+  const auto make = [context, answer](const Request& http) {
+    const std::string id(http.param("id"));
+    if (!context->responses->is_on())
+      return openai_error({501, "this server keeps no responses: --response-store-bytes is 0", "",
+                           "not_supported"});
+    if (!id.starts_with("resp"))
+      return openai_error({400, "the id of a response begins with 'resp'", "response_id",
+                           "invalid_id"});
+    const OwnResponses kept = own_responses(*context, http);
+    const StoredResponsePtr response = kept.get(id);
+    return response ? answer(kept, id, *response, http.query) : openai_error(not_found(id));
+  };
+  router.add(method, path, [context, make](const ExchangePtr& x) {
+    const bool is_quick = context->responses->bytes() <= kQuickPromptBytes;
+    context->workers.run(
+        x, is_quick, [make, x] { return make(x->request()); },
+        [x](Response response) { x->send(std::move(response)); });
+  });
+}
+
+}  // namespace
+
+void add_responses_routes(Router& router, const OpenAiContextPtr& context) {
+  router.add("POST", "/v1/responses",
+             [context](const ExchangePtr& x) { create_response(context, x); });
+  add_kept(router, context, "GET", "/v1/responses/{id}", show_kept);
+  add_kept(router, context, "DELETE", "/v1/responses/{id}", remove_kept);
+  add_kept(router, context, "GET", "/v1/responses/{id}/input_items", show_kept_items);
+  add_kept(router, context, "POST", "/v1/responses/{id}/cancel", cancel_kept);
+}
+
+}  // namespace nereid::front
