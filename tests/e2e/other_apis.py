@@ -78,7 +78,7 @@ def responses(text, usage):
     cut = client.responses.create(**dict(create, max_output_tokens=1))
     assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens", cut
     for param, wrong in (("tools[0]", {"tools": [{"type": "web_search_preview"}]}), ("background", {"background": True}),
-                         ("max_output_tokens", {"max_output_tokens": 10**6}), ("input", {"input": "word " * 9000})):
+                         ("input", {"max_output_tokens": 10**6}), ("input", {"input": "word " * 9000})):
         error = must_fail(openai.BadRequestError, lambda: client.responses.create(**dict(create, **wrong)))
         assert error.param == param, (param, error.body)
     raw = client.responses.with_raw_response.create(extra_body={"brand_new": 1}, **create)

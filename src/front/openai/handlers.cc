@@ -188,9 +188,13 @@ Status check(const OpenAiOptions& options) {
 void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOptions options,
                        std::shared_ptr<Tracer> tracer, Workers& workers,
                        std::shared_ptr<ByteBudget> budget) {
-  const OpenAiContextPtr context(new OpenAiContext{
-      {server, options}, options.strict_fields, std::move(tracer), workers, std::move(budget),
-      std::make_shared<ResponseStore>(options.response_store_bytes)});
+  const OpenAiContextPtr context(
+      new OpenAiContext{{server, options},
+                        options.strict_fields,
+                        std::move(tracer),
+                        workers,
+                        std::move(budget),
+                        std::make_shared<ResponseStore>(options.response_store_bytes)});
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
     context->workers.run(

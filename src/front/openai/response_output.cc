@@ -92,9 +92,9 @@ void ResponseOutput::end(std::string_view status) {
   } else {
     json::object done = {{"text", text_}};
     if (kind_ == Kind::kMessage) done["logprobs"] = log_probs_;
-    part_event(kind_ == Kind::kMessage ? "response.output_text.done"
-                                       : "response.reasoning_text.done",
-               std::move(done));
+    part_event(
+        kind_ == Kind::kMessage ? "response.output_text.done" : "response.reasoning_text.done",
+        std::move(done));
     part_event("response.content_part.done", {{"part", part()}});
     item_["content"] = json::array{part()};
   }

@@ -50,7 +50,7 @@ class ResponseStore {
 
   const size_t max_bytes_, max_responses_;
   mutable std::mutex mutex_;
-  Entries entries_;  // the last used one first
+  Entries entries_;                                                 // the last used one first
   std::unordered_map<std::string_view, Entries::iterator> by_key_;  // keys are the entries' own
   size_t bytes_ = 0;
 };

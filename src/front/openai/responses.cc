@@ -36,8 +36,9 @@ json::value response_usage(const json::object& chat) {
 // Of a choice.
 json::array log_probs_of(const json::object& choice) {
   const json::value* const log_probs = choice.if_contains("logprobs");
-  const json::value* const content =
-      log_probs && log_probs->is_object() ? log_probs->get_object().if_contains("content") : nullptr;
+  const json::value* const content = log_probs && log_probs->is_object()
+                                         ? log_probs->get_object().if_contains("content")
+                                         : nullptr;
   return content && content->is_array() ? content->get_array() : json::array();
 }
 
@@ -85,13 +86,14 @@ class ResponsesTranslation final : public Translation {
   }
 
   std::string error(const ChatError& chat, bool in_stream) override {
-    const ApiError error =
-        responses_error({chat.status, chat.message, chat.param, chat.code});
+    const ApiError error = responses_error({chat.status, chat.message, chat.param, chat.code});
     if (!in_stream) return openai_error_body(error);
     if (!begun_) {
       // What a server that stops ends the stream with; numbers are not known yet.
-      json::object event = {{"type", "error"},         {"code", "server_error"},
-                            {"message", error.message}, {"param", nullptr},
+      json::object event = {{"type", "error"},
+                            {"code", "server_error"},
+                            {"message", error.message},
+                            {"param", nullptr},
                             {"sequence_number", 0}};
       event["error"] = json::object{{"message", error.message}, {"type", "server_error"}};
       return named_event("error", event);
@@ -131,8 +133,8 @@ class ResponsesTranslation final : public Translation {
   }
 
   json::object response(std::string_view status) const {
-    json::object out = {{"id", id_},           {"object", "response"}, {"created_at", created_},
-                        {"status", status},    {"error", nullptr},     {"incomplete_details", nullptr},
+    json::object out = {{"id", id_},        {"object", "response"}, {"created_at", created_},
+                        {"status", status}, {"error", nullptr},     {"incomplete_details", nullptr},
                         {"model", model_}};
     if (status == "incomplete")
       out["incomplete_details"] = json::object{{"reason", "max_output_tokens"}};

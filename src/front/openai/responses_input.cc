@@ -17,13 +17,13 @@ ApiError fault(const std::string& where, std::string_view what, const char* code
 }
 ApiError unsupported_type(const std::string& where, std::string_view type,
                           std::string_view supported) {
-  return fault(
-      where, fmt::format("type '{}' is not supported; {}", type.substr(0, 60), supported),
-      "unsupported_parameter");
+  return fault(where, fmt::format("type '{}' is not supported; {}", type.substr(0, 60), supported),
+               "unsupported_parameter");
 }
 
 // The text of a string, or of parts joined by line ends.
-std::variant<std::string, ApiError> parts_text(const json::value& content, const std::string& where) {
+std::variant<std::string, ApiError> parts_text(const json::value& content,
+                                               const std::string& where) {
   if (content.is_string()) return std::string(content.get_string());
   if (!content.is_array())
     return fault(where, "expected a string or an array of parts", "invalid_type");
@@ -76,10 +76,10 @@ class KeptItems {
       if (auto error = load(response, where)) return *std::move(error);
     auto found = items_.extract(id);
     if (!found.empty()) return std::move(found.mapped());
-    return ApiError{404,
-                    fmt::format("'{}': no item '{}' is kept, or it is there twice", where,
-                                id.substr(0, 100)),
-                    where, "item_not_found"};
+    return ApiError{
+        404,
+        fmt::format("'{}': no item '{}' is kept, or it is there twice", where, id.substr(0, 100)),
+        where, "item_not_found"};
   }
 
  private:
@@ -113,9 +113,10 @@ std::variant<json::array, ApiError> read_input_items(const json::value& input,
                                                      const OwnResponses& kept,
                                                      std::string_view id_end) {
   if (!input.is_string() && !input.is_array())
-    return fault("input", fmt::format("expected a string or an array of items, got {}",
-                                      json_kind_name(input)),
-                 "invalid_type");
+    return fault(
+        "input",
+        fmt::format("expected a string or an array of items, got {}", json_kind_name(input)),
+        "invalid_type");
   const json::array one = {json::object{{"role", "user"}, {"content", input}}};
   KeptItems kept_items(kept);
   json::array out;
@@ -169,9 +170,8 @@ std::optional<ApiError> ChatMessages::add_message(const json::object& item,
   constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
   const std::string role = text_member(item, "role");
   if (std::ranges::find(kRoles, role) == std::end(kRoles))
-    return fault(where + ".role",
-                 fmt::format("'{}' is none of user, assistant, system, developer",
-                             role.substr(0, 60)));
+    return fault(where + ".role", fmt::format("'{}' is none of user, assistant, system, developer",
+                                              role.substr(0, 60)));
   const json::value* const content = item.if_contains("content");
   if (!content) return fault(where + ".content", "required", "missing_required_parameter");
   auto text = parts_text(*content, where + ".content");
@@ -204,11 +204,11 @@ void ChatMessages::add_reasoning(const json::object& item) {
 void ChatMessages::add_call(const json::object& item) {
   const std::string id = text_member(item, "call_id");
   call_ids_.insert(id);
-  calls_.push_back(json::object{
-      {"id", id},
-      {"type", "function"},
-      {"function", json::object{{"name", text_member(item, "name")},
-                                {"arguments", text_member(item, "arguments")}}}});
+  calls_.push_back(
+      json::object{{"id", id},
+                   {"type", "function"},
+                   {"function", json::object{{"name", text_member(item, "name")},
+                                             {"arguments", text_member(item, "arguments")}}}});
 }
 
 std::optional<ApiError> ChatMessages::add_output(const json::object& item,

@@ -16,15 +16,28 @@ namespace nereid::front {
 namespace {
 
 // Members of the same name and meaning in both bodies: those of the API, and extensions.
-constexpr const char* kSameFields[] = {
-    "model",          "temperature",       "top_p",
-    "stream",         "parallel_tool_calls", "top_k",
-    "min_p",          "seed",              "stop",
-    "stop_token_ids", "include_stop_str_in_output", "ignore_eos",
-    "min_tokens",     "presence_penalty",  "frequency_penalty",
-    "logit_bias",     "repetition_penalty", "bad_words",
-    "priority",       "cache_salt",        "truncate_prompt_tokens",
-    "skip_special_tokens"};
+constexpr const char* kSameFields[] = {"model",
+                                       "temperature",
+                                       "top_p",
+                                       "stream",
+                                       "parallel_tool_calls",
+                                       "top_k",
+                                       "min_p",
+                                       "seed",
+                                       "stop",
+                                       "stop_token_ids",
+                                       "include_stop_str_in_output",
+                                       "ignore_eos",
+                                       "min_tokens",
+                                       "presence_penalty",
+                                       "frequency_penalty",
+                                       "logit_bias",
+                                       "repetition_penalty",
+                                       "bad_words",
+                                       "priority",
+                                       "cache_salt",
+                                       "truncate_prompt_tokens",
+                                       "skip_special_tokens"};
 
 // The same under other names: of the chat, of the request.
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
@@ -102,8 +115,7 @@ class RequestReader {
       if (!present(format, "schema")) return fields_.fail("text.format", "schema: it is missing");
       json::object schema = format;
       schema.erase("type");
-      chat_["response_format"] =
-          json::object{{"type", type}, {"json_schema", std::move(schema)}};
+      chat_["response_format"] = json::object{{"type", type}, {"json_schema", std::move(schema)}};
     } else if (type == "json_object") {
       chat_["response_format"] = format;
     } else if (type != "text") {
@@ -230,8 +242,8 @@ class RequestReader {
         const std::string_view name =
             item.is_string() ? std::string_view(item.get_string()) : std::string_view();
         if (std::ranges::find(kKnown, name) == std::end(kKnown))
-          return fields_.fail("include", fmt::format("{} is not known",
-                                                     json::serialize(item).substr(0, 100)));
+          return fields_.fail("include",
+                              fmt::format("{} is not known", json::serialize(item).substr(0, 100)));
         with_log_probs |= name == kLogProbs;
       }
     if (with_log_probs) chat_["logprobs"] = true, chat_["top_logprobs"] = top.value_or(0);
@@ -271,8 +283,8 @@ class RequestReader {
     if (!metadata) return;
     bool is_good = metadata->size() <= kMaxPairs;
     for (const auto& [key, value] : *metadata)
-      is_good &= key.size() <= kMaxKey && value.is_string() &&
-                 value.get_string().size() <= kMaxValue;
+      is_good &=
+          key.size() <= kMaxKey && value.is_string() && value.get_string().size() <= kMaxValue;
     if (!is_good)
       fields_.fail("metadata", fmt::format("at most {} texts of at most {} bytes, with keys of at "
                                            "most {} bytes, are allowed",
@@ -308,7 +320,8 @@ class RequestReader {
     if (!id) return {};
     const StoredResponsePtr response = kept_.get(*id);
     if (!response) {
-      fail({404, fmt::format("'previous_response_id': no response '{}' is kept", id->substr(0, 100)),
+      fail({404,
+            fmt::format("'previous_response_id': no response '{}' is kept", id->substr(0, 100)),
             "previous_response_id", "previous_response_not_found"});
       return {};
     }

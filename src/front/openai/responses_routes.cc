@@ -50,7 +50,8 @@ void create_response(const OpenAiContextPtr& context, const ExchangePtr& x) {
   const bool is_quick =
       body.size() <= kQuickPromptBytes && context->responses->bytes() <= kQuickPromptBytes;
   context->workers.run(
-      x, is_quick, [context, x] { return std::make_shared<ReadResult>(read_create(*context, x->request())); },
+      x, is_quick,
+      [context, x] { return std::make_shared<ReadResult>(read_create(*context, x->request())); },
       [context, x](const std::shared_ptr<ReadResult>& result) {
         if (const auto* error = std::get_if<ApiError>(&*result))
           x->send(openai_error(*error));
@@ -82,8 +83,8 @@ std::variant<json::object, ApiError> list_items(const StoredResponse& response,
   if (const std::string_view text = query_value(query, "limit"); !text.empty()) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), limit);
     if (error != std::errc() || end != text.data() + text.size() || limit < 1 || limit > kMost)
-      return ApiError{400, fmt::format("'limit': '{}' is not in [1, {}]", text.substr(0, 40), kMost),
-                      "limit"};
+      return ApiError{
+          400, fmt::format("'limit': '{}' is not in [1, {}]", text.substr(0, 40), kMost), "limit"};
   }
   const std::string_view order = query_value(query, "order");
   if (!order.empty() && order != "asc" && order != "desc")
@@ -108,10 +109,10 @@ std::variant<json::object, ApiError> list_items(const StoredResponse& response,
 }
 
 using KeptAnswer = Response (*)(const OwnResponses& kept, std::string_view id,
-                            const StoredResponse& response, std::string_view query);
+                                const StoredResponse& response, std::string_view query);
 
 Response show_kept(const OwnResponses&, std::string_view, const StoredResponse& response,
-              std::string_view query) {
+                   std::string_view query) {
   if (query_value(query, "stream") == "true")
     return openai_error({400, "'stream': a kept response is not streamed again", "stream",
                          "unsupported_parameter"});
@@ -119,19 +120,20 @@ Response show_kept(const OwnResponses&, std::string_view, const StoredResponse& 
 }
 
 Response show_kept_items(const OwnResponses&, std::string_view, const StoredResponse& response,
-                    std::string_view query) {
+                         std::string_view query) {
   const auto list = list_items(response, query);
   if (const auto* error = std::get_if<ApiError>(&list)) return openai_error(*error);
   return object_reply(std::get<json::object>(list));
 }
 
 Response remove_kept(const OwnResponses& kept, std::string_view id, const StoredResponse&,
-                std::string_view) {
+                     std::string_view) {
   kept.store->erase(kept.owner, id);
   return object_reply({{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
-Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse&, std::string_view) {
+Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse&,
+                     std::string_view) {
   return openai_error({400,
                        "only responses in the background can be cancelled, and this server makes "
                        "none",
@@ -139,16 +141,16 @@ Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse
 }
 
 // A route about one kept response.
-void add_kept(Router& router, const OpenAiContextPtr& context, const char* method,
-              const char* path, KeptAnswer answer) {
+void add_kept(Router& router, const OpenAiContextPtr& context, const char* method, const char* path,
+              KeptAnswer answer) {
   const auto make = [context, answer](const Request& http) {
     const std::string id(http.param("id"));
     if (!context->responses->is_on())
       return openai_error({501, "this server keeps no responses: --response-store-bytes is 0", "",
                            "not_supported"});
     if (!id.starts_with("resp"))
-      return openai_error({400, "the id of a response begins with 'resp'", "response_id",
-                           "invalid_id"});
+      return openai_error(
+          {400, "the id of a response begins with 'resp'", "response_id", "invalid_id"});
     const OwnResponses kept = own_responses(*context, http);
     const StoredResponsePtr response = kept.get(id);
     return response ? answer(kept, id, *response, http.query) : openai_error(not_found(id));

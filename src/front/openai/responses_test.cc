@@ -88,7 +88,7 @@ TEST(ResponsesRequest, BecomesAChat) {
         {"id": "d", "type": "function", "function": {"name": "g", "arguments": "{}"}}]},
       {"role": "tool", "tool_call_id": "c", "content": "4"},
       {"role": "tool", "tool_call_id": "d", "content": "5"}])")
-                                      .value());
+                                     .value());
   EXPECT_EQ(chat.at("tools"), parse_json(R"([{"type": "function", "function":
       {"name": "f", "parameters": {"type": "object"}}}])")
                                   .value());
@@ -161,7 +161,8 @@ TEST(ResponsesRequest, FaultsAreNamed) {
 }
 
 TEST(ResponsesRequest, ErrorsOfTheChatNameTheRequestsFields) {
-  const ApiError error = responses_error({400, "'messages': 9 tokens are too many", "messages", "c"});
+  const ApiError error =
+      responses_error({400, "'messages': 9 tokens are too many", "messages", "c"});
   EXPECT_EQ(error.param, "input");
   EXPECT_EQ(error.message, "'input': 9 tokens are too many");
   EXPECT_EQ(error.code, "c");
@@ -194,17 +195,17 @@ TEST(Responses, AnswersAreKeptAndGoneOnFrom) {
   ASSERT_NE(kept.get(id), nullptr);
   EXPECT_EQ(kept.get(id)->object, text);
 
-  const json::object next = chat_body(
-      fmt::format(R"({{"previous_response_id": "{}", "instructions": "new",
+  const json::object next =
+      chat_body(fmt::format(R"({{"previous_response_id": "{}", "instructions": "new",
           "input": [{{"type": "function_call_output", "call_id": "c", "output": "9"}}]}})",
-                  id),
-      kept);
+                            id),
+                kept);
   EXPECT_EQ(next.at("messages"), parse_json(R"([
       {"role": "system", "content": "new"}, {"role": "user", "content": "hi"},
       {"role": "assistant", "content": "ab", "reasoning_content": "r", "tool_calls": [
         {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"k\":1}"}}]},
       {"role": "tool", "tool_call_id": "c", "content": "9"}])")
-                                      .value());
+                                     .value());
 
   const std::string message_id(output[1].at("id").as_string());
   const std::string by_reference =
@@ -212,9 +213,9 @@ TEST(Responses, AnswersAreKeptAndGoneOnFrom) {
   EXPECT_EQ(chat_body(by_reference, kept).at("messages").at(0).at("content").as_string(), "ab");
   const OwnResponses another = {kept.store, "another"};
   EXPECT_EQ(refused(by_reference, another).status, 404);
-  EXPECT_EQ(refused(fmt::format(R"({{"previous_response_id": "{}", "input": "x"}})", id), another)
-                .status,
-            404);
+  EXPECT_EQ(
+      refused(fmt::format(R"({{"previous_response_id": "{}", "input": "x"}})", id), another).status,
+      404);
 }
 
 // The types of a stream's events; their numbers must be 0, 1, ...
@@ -236,16 +237,17 @@ TEST(Responses, StreamsSayTheSameInOrder) {
   const std::string body = R"({"input": "hi", "stream": true})";
   auto translation = responses_translation(accepted(body, kept), kept, kIdEnd);
   std::string all;
-  for (const char* chunk :
-       {R"({"created": 5, "model": "m", "choices": [{"delta": {"role": "assistant", "content": ""}}]})",
-        R"({"choices": [{"delta": {"reasoning_content": "r"}, "finish_reason": null}]})",
-        R"({"choices": [{"delta": {"content": "a"}, "finish_reason": null}]})",
-        R"({"choices": [{"delta": {"content": "b"}, "finish_reason": null}]})",
-        R"({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c",
+  for (
+      const char* chunk :
+      {R"({"created": 5, "model": "m", "choices": [{"delta": {"role": "assistant", "content": ""}}]})",
+       R"({"choices": [{"delta": {"reasoning_content": "r"}, "finish_reason": null}]})",
+       R"({"choices": [{"delta": {"content": "a"}, "finish_reason": null}]})",
+       R"({"choices": [{"delta": {"content": "b"}, "finish_reason": null}]})",
+       R"({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c",
               "function": {"name": "f", "arguments": "{\"k\""}}]}}]})",
-        R"({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]}}]})",
-        R"({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})",
-        R"({"usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5,
+       R"({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": ":1}"}}]}}]})",
+       R"({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})",
+       R"({"usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5,
               "completion_tokens_details": {"reasoning_tokens": 1}}, "choices": []})"})
     all += translation->chunk(parsed_object(chunk));
   all += translation->end();
@@ -259,9 +261,8 @@ TEST(Responses, StreamsSayTheSameInOrder) {
                   "response.output_text.delta", "response.output_text.done",
                   "response.content_part.done", "response.output_item.done",
                   "response.output_item.added", "response.function_call_arguments.delta",
-                  "response.function_call_arguments.delta",
-                  "response.function_call_arguments.done", "response.output_item.done",
-                  "response.completed"));
+                  "response.function_call_arguments.delta", "response.function_call_arguments.done",
+                  "response.output_item.done", "response.completed"));
   auto whole = responses_translation(accepted(body, kept), a_store(), kIdEnd);
   const std::string id = std::string("resp_") + kIdEnd;
   EXPECT_EQ(kept.get(id)->object, whole->answer(parsed_object(kChat)));
@@ -269,8 +270,8 @@ TEST(Responses, StreamsSayTheSameInOrder) {
 
 TEST(Responses, CutAndFailedOnesSaySo) {
   auto cut = responses_translation(accepted(R"({"input": "hi"})"), a_store(), kIdEnd);
-  const json::object got = parsed_object(cut->answer(parsed_object(
-      R"({"choices": [{"finish_reason": "length", "message": {"content": "a"}}]})")));
+  const json::object got = parsed_object(cut->answer(
+      parsed_object(R"({"choices": [{"finish_reason": "length", "message": {"content": "a"}}]})")));
   EXPECT_EQ(got.at("status").as_string(), "incomplete");
   EXPECT_EQ(got.at("incomplete_details").at("reason").as_string(), "max_output_tokens");
   EXPECT_EQ(got.at("output").at(0).at("status").as_string(), "incomplete");
