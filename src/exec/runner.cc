@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ class EngineRunner : public Runner {
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
     if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
+      ASSIGN_OR_RETURN(onboard_stream_, device.create_copy_stream());
     }
     ASSIGN_OR_RETURN(stream_, device.create_stream());
     ASSIGN_OR_RETURN(auto event, stream_->submit([this](Stream& stream) {
@@ -70,8 +72,9 @@ class EngineRunner : public Runner {
     Staging& staging = staging_[index];
     ASSIGN_OR_RETURN(const StepView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
+    RETURN_IF_ERROR(check_onboards(step.onboards));
     staging.step = {};
-    if (!step.rows.empty() || step.copies.empty()) {
+    if (!step.rows.empty() || (step.copies.empty() && step.onboards.empty())) {
       ASSIGN_OR_RETURN(staging.step, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
                                                     staging.step_data.bytes()));
     }
@@ -83,6 +86,7 @@ class EngineRunner : public Runner {
     const auto work = [this, index](Stream& stream) { return run_step(index, stream); };
     ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(staging.used)));
     adapters_.keep(step);
+    issue_onboards(step.onboards);
     staging.in_use = true;
     return Ticket(std::move(event), index);
   }
@@ -100,6 +104,15 @@ class EngineRunner : public Runner {
     ticket = Ticket();
     RETURN_IF_ERROR(status);
     return sampler_->results(index);
+  }
+
+  std::optional<Status> onboarded(bool may_wait) override {
+    if (onboards_.empty()) return std::nullopt;
+    const StatusOr<std::unique_ptr<Event>>& first = onboards_.front();
+    if (first.ok() && !may_wait && !(*first)->done()) return std::nullopt;
+    Status status = first.ok() ? (*first)->wait() : first.status();
+    onboards_.pop_front();
+    return status;
   }
 
   const RunnerLimits& limits() const override { return limits_; }
@@ -199,17 +212,43 @@ class EngineRunner : public Runner {
       while (end < copies.size() && cache_.touches_host(copies[end]) == host) ++end;
       const auto part = copies.subspan(begin, end - begin);
       if (host && device_copies_) RETURN_IF_ERROR(copy_stream_->wait(*device_copies_));
+      if (!host && host_copies_) RETURN_IF_ERROR(stream_->wait(*host_copies_));
       ASSIGN_OR_RETURN(
           std::shared_ptr<Event> event,
           (host ? copy_stream_ : stream_)
               ->submit([this, part = std::vector(part.begin(), part.end())](Stream& stream) {
                 return cache_.copy_blocks(part, stream);
               }));
-      if (host) RETURN_IF_ERROR(stream_->wait(*event));
-      device_copies_ = host ? nullptr : event;
+      (host ? host_copies_ : device_copies_) = event;
       staging.copies.push_back(std::move(event));
     }
+    if (!staging.copies.empty() && host_copies_) return stream_->wait(*host_copies_);
     return ok();
+  }
+
+  Status check_onboards(std::span<const BlockCopy> onboards) const {
+    RETURN_IF_ERROR(check_copies(onboards, cache_.groups().size(), limits_));
+    for (size_t i = 0; i < onboards.size(); ++i) {
+      const int32_t end = limits_.num_blocks[static_cast<size_t>(onboards[i].group)];
+      if (onboards[i].from >= end && onboards[i].to < end) continue;
+      return invalid_argument("onboard {}: {} to {} is not from the host pool (blocks from {} on)",
+                              i, onboards[i].from, onboards[i].to, end);
+    }
+    return ok();
+  }
+
+  // On a stream of their own, which no step waits for.
+  void issue_onboards(std::span<const BlockCopy> onboards) {
+    if (onboards.empty()) return;
+    const auto issue = [&]() -> StatusOr<std::unique_ptr<Event>> {
+      for (const auto& before : {host_copies_, device_copies_})
+        if (before) RETURN_IF_ERROR(onboard_stream_->wait(*before));
+      return onboard_stream_->submit(
+          [this, all = std::vector(onboards.begin(), onboards.end())](Stream& stream) {
+            return cache_.copy_blocks(all, stream);
+          });
+    };
+    onboards_.push_back(issue());
   }
 
   // On the stream.
@@ -255,10 +294,11 @@ class EngineRunner : public Runner {
   std::unique_ptr<Profile> profile_;
   ProductObserver observer_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
-  // Of the last copies within the device that no copy to or from the host waits for yet.
-  std::shared_ptr<Event> device_copies_;
-  std::unique_ptr<Stream> copy_stream_;  // null: there is no host pool
-  std::unique_ptr<Stream> stream_;       // last: its steps use everything above
+  // Of the last copies to or from the host that a step waits for, and of those within the device.
+  std::shared_ptr<Event> host_copies_, device_copies_;
+  std::deque<StatusOr<std::unique_ptr<Event>>> onboards_;  // of which onboarded() has not told
+  std::unique_ptr<Stream> copy_stream_, onboard_stream_;   // null: there is no host pool
+  std::unique_ptr<Stream> stream_;  // last: its steps use everything above
 };
 
 Status check_device(const io::Plan& plan, const DeviceInfo& device) {

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -106,7 +107,8 @@ class Runner {
 
   // Executes the step of a message (step_message.h): its copies in their order, the forward pass of
   // its rows, then sampling. Copies to and from the host begin beside the step in flight, so they
-  // must not touch device blocks that it does; all other work keeps its order. The bytes may die on
+  // must not touch device blocks that it does; all other work keeps its order. Onboards are on
+  // nobody's way: see onboarded(). The bytes may die on
   // return. A step may have copies and no rows; its logits are at most num_logits_rows(). At most
   // `depth` tickets may be in flight, and each must be waited for. InvalidArgument: the message is
   // no good, nothing has changed, and the next may be; device errors come from wait().
@@ -114,6 +116,11 @@ class Runner {
 
   // Blocks until the step is done; what it gave is valid until the next launch.
   virtual StatusOr<StepResult> wait(Ticket& ticket) = 0;
+
+  // How the onboards of the first message that has some and was not told yet have ended, if they
+  // have; `may_wait`: blocks until they have. No value also when there are none. Of messages whose
+  // launch was refused nothing is told. Their blocks hold nothing defined when it is not OK.
+  virtual std::optional<Status> onboarded(bool may_wait) = 0;
 
   virtual const RunnerLimits& limits() const = 0;
   virtual std::span<const CacheGroup> groups() const = 0;  // of the KV cache

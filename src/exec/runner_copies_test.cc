@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -58,12 +59,13 @@ class WatchedDevice : public Device {
     return watch(stream, num_step_copies);
   }
   StatusOr<std::unique_ptr<Stream>> create_copy_stream() override {
-    return watch(copy_stream, num_copies);
+    return copy_stream ? watch(onboard_stream, num_onboards) : watch(copy_stream, num_copies);
   }
   size_t free_bytes() const override { return inner_->free_bytes(); }
 
-  std::atomic<int> num_copies = 0, num_step_copies = 0;  // on the stream for copies; on the other
-  WatchedStream* copy_stream = nullptr;
+  // On the stream for copies that steps wait for, on that of steps, on that for onboards.
+  std::atomic<int> num_copies = 0, num_step_copies = 0, num_onboards = 0;
+  WatchedStream *copy_stream = nullptr, *onboard_stream = nullptr;
   WatchedStream* stream = nullptr;
 
  private:
@@ -91,8 +93,9 @@ class RunnerCopiesTest : public ::testing::Test {
     runner_ = *std::move(made);
   }
 
-  StatusOr<Ticket> launch(const std::vector<RowSpec>& rows, const std::vector<BlockCopy>& copies) {
-    return exec::launch(*runner_, rows, copies);
+  StatusOr<Ticket> launch(const std::vector<RowSpec>& rows, const std::vector<BlockCopy>& copies,
+                          const std::vector<BlockCopy>& onboards = {}) {
+    return exec::launch(*runner_, rows, copies, onboards);
   }
   // The logits of the step's last row go to `keep`.
   Status wait(Ticket& ticket, std::vector<float>* keep = nullptr) {
@@ -154,6 +157,51 @@ TEST_F(RunnerCopiesTest, AFailedCopyFailsItsStep) {
   EXPECT_TRUE(run({{last_row(block)}}, {{7, limits_.num_blocks[0]}}).ok());
 }
 
+// The stream for onboards is held until steps have run beside it.
+TEST_F(RunnerCopiesTest, NoStepWaitsForOnboards) {
+  int32_t block = 5, other = 6;
+  const int32_t host = limits_.num_blocks[0];
+  Ids tokens;
+  std::vector<float> expected, got;
+  ASSERT_TRUE(run({{first_row(block, tokens, 3)}}, {}).ok());
+  ASSERT_TRUE(run({{last_row(block)}}, {}, &expected).ok());
+  EXPECT_FALSE(runner_->onboarded(/*may_wait=*/true).has_value()) << "there is none";
+  std::mutex mutex;
+  std::unique_lock held(mutex);
+  device_.onboard_stream->before_copy = [&] { std::lock_guard lock(mutex); };
+  auto first = launch({{last_row(other)}}, {{block, host}}, {{host, 9}});
+  ASSERT_TRUE(first.ok());
+  EXPECT_TRUE(wait(*first).ok());
+  EXPECT_TRUE(run({{last_row(other)}}, {{block, host + 1}}).ok());
+  EXPECT_FALSE(runner_->onboarded(/*may_wait=*/false).has_value());
+  EXPECT_EQ(device_.num_onboards, 0);
+  held.unlock();
+  EXPECT_EQ(runner_->onboarded(/*may_wait=*/true), ok());
+  int32_t arrived = 9;
+  ASSERT_TRUE(run({{last_row(arrived)}}, {}, &got).ok());
+  EXPECT_EQ(got, expected);
+}
+
+TEST_F(RunnerCopiesTest, AFailedOnboardFailsNoStep) {
+  int32_t block = 5;
+  const int32_t host = limits_.num_blocks[0];
+  const Status failure = device_.onboard_stream->copy_status = internal_error("no way back");
+  auto step = launch({{last_row(block)}}, {}, {{host, 9}});
+  ASSERT_TRUE(step.ok());
+  EXPECT_TRUE(wait(*step).ok());
+  EXPECT_EQ(runner_->onboarded(/*may_wait=*/true), failure);
+  EXPECT_FALSE(runner_->onboarded(/*may_wait=*/true).has_value());
+}
+
+TEST_F(RunnerCopiesTest, OnboardsComeFromTheHost) {
+  const int32_t host = limits_.num_blocks[0];
+  for (const BlockCopy copy : {BlockCopy{3, 9}, BlockCopy{3, host}, BlockCopy{host, host + 1}})
+    EXPECT_NE(launch({}, {}, {copy}).status().ToString().find("onboard 0: "), std::string::npos);
+  EXPECT_FALSE(launch({}, {}, {{host, 9, 1}}).ok());
+  EXPECT_FALSE(launch({}, {}, {{host + limits_.num_host_blocks[0], 9}}).ok());
+  EXPECT_FALSE(runner_->onboarded(/*may_wait=*/true).has_value()) << "refused ones are not told";
+}
+
 // Random lists, two steps in flight: what a block holds is what the lists say, in their order.
 // Steps in flight use blocks of their own, as Runner::launch() asks.
 TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
@@ -197,10 +245,20 @@ TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
     const auto beside = random_copies(written);
     int32_t read = static_cast<int32_t>(rng() % kNumBlocks);
     std::vector<float> logits;
-    auto second = launch({{last_row(read)}}, beside);
+    // From the host to blocks that nobody touches before they are there.
+    std::vector<BlockCopy> onboards;
+    for (auto n = rng() % 3; n > 0; --n) {
+      const auto from = static_cast<int32_t>(kNumBlocks + rng() % kNumBlocks);
+      const auto to = static_cast<int32_t>(rng() % kNumBlocks);
+      if (to == written || to == read) continue;
+      onboards.push_back({id(from), id(to)});
+      seeds[static_cast<size_t>(to)] = seeds[static_cast<size_t>(from)];
+    }
+    auto second = launch({{last_row(read)}}, beside, onboards);
     ASSERT_TRUE(first.ok() && second.ok());
     ASSERT_TRUE(wait(*first).ok());
     ASSERT_TRUE(wait(*second, &logits).ok());
+    ASSERT_EQ(runner_->onboarded(/*may_wait=*/true).has_value(), !onboards.empty());
     ASSERT_EQ(logits, expected[static_cast<size_t>(seeds[static_cast<size_t>(read)])]) << turn;
   }
 }

@@ -84,6 +84,9 @@ struct StepArrays {
   // none of the row's tokens sees (window, sink) may be kNoBlock.
   Array<int32_t> blocks;
   Array<BlockCopy> copies;  // made in order before anything is computed
+  // Made in order after all `copies` of this message and those before, beside everything else: from
+  // the host pool to device blocks that no message uses before Runner::onboarded() told their end.
+  Array<BlockCopy> onboards;
   Array<SlotLoad> loads;
   Array<int32_t> cells;  // num_cells of each load
   Array<SlotHistory> histories;
@@ -95,11 +98,11 @@ struct StepArrays {
 
   // In the order in which they lie in a message.
   auto all() {
-    return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
+    return std::tie(rows, tokens, embeddings, blocks, copies, onboards, loads, cells, histories,
                     history_tokens, adapter_loads, adapter_matrices, adapter_weights, masks);
   }
   auto all() const {
-    return std::tie(rows, tokens, embeddings, blocks, copies, loads, cells, histories,
+    return std::tie(rows, tokens, embeddings, blocks, copies, onboards, loads, cells, histories,
                     history_tokens, adapter_loads, adapter_matrices, adapter_weights, masks);
   }
 };

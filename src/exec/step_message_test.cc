@@ -27,6 +27,7 @@ Step full_step() {
   const Ids tokens = {7, kTokenGiven, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
   Step step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
                       1, kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
+  step.onboards = {{16, 3, 0}};
   step.embeddings = {to_bf16(1), to_bf16(-2)};
   step.rows[0].num_drafts = 1;
   step.rows[0].num_logits = 2;
@@ -64,6 +65,8 @@ TEST(StepMessage, SurvivesItsBytes) {
   EXPECT_THAT(view.blocks, ElementsAre(5, 6, 5, 5, 6, 7));
   ASSERT_EQ(view.copies.size(), 2u);
   EXPECT_EQ(view.copies[1].to, 4);
+  ASSERT_EQ(view.onboards.size(), 1u);
+  EXPECT_EQ(view.onboards[0].from, 16);
   ASSERT_EQ(view.loads.size(), 2u);
   EXPECT_EQ(view.loads[0].params.num_bad_words, 2);
   EXPECT_EQ(view.loads[1].slot, 1);

@@ -35,9 +35,11 @@ struct RowSpec {
 
 // A step of such rows. Those with logits draw greedily, and all logits come back.
 inline Step step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t block_tokens,
-                    const std::vector<BlockCopy>& copies = {}) {
+                    const std::vector<BlockCopy>& copies = {},
+                    const std::vector<BlockCopy>& onboards = {}) {
   Step step;
   step.copies = copies;
+  step.onboards = onboards;
   for (const RowSpec& row : rows) {
     step.add({.slot = row.slot,
               .start = row.start,
@@ -51,9 +53,11 @@ inline Step step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t
 }
 
 inline StatusOr<Ticket> launch(Runner& runner, const std::vector<RowSpec>& rows,
-                               const std::vector<BlockCopy>& copies = {}) {
+                               const std::vector<BlockCopy>& copies = {},
+                               const std::vector<BlockCopy>& onboards = {}) {
   std::vector<std::byte> message;
-  encode(step_of(rows, runner.groups().size(), runner.limits().block_tokens, copies), message);
+  encode(step_of(rows, runner.groups().size(), runner.limits().block_tokens, copies, onboards),
+         message);
   return runner.launch(message);
 }
 

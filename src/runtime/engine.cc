@@ -59,6 +59,7 @@ void Engine::run() {
   while (inbox_.take_all(commands_, /*may_sleep=*/flying_.empty() && sched_.idle())) {
     for (Command& command : commands_) apply(command);
     look_after_device();
+    take_onboards(/*may_wait=*/false);
     tell(sched_.expire(now()));
     speculation_.offer(sched_);
     sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
@@ -67,13 +68,18 @@ void Engine::run() {
       flying_.push_back(launch(std::move(plan)));
     else
       former_plan_ = std::move(plan);
-    if (!flying_.empty() && (!launches || flying_.size() == depth)) finish_oldest();
+    if (!flying_.empty() && (!launches || flying_.size() == depth)) {
+      finish_oldest();
+    } else if (!launches) {
+      take_onboards(/*may_wait=*/true);  // nobody can run before
+    }
     idle_ = flying_.empty() && sched_.idle();
     if (idle_) check_books();
     report();
     if (idle_ && device_failed_ && exit_on_device_failure_) leave_process();
   }
   while (!flying_.empty()) finish_oldest();
+  while (!onboards_.empty()) take_onboards(/*may_wait=*/true);
   NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty() && pooler_.empty());
   idle_ = true;
   sched_.check();
@@ -176,10 +182,29 @@ void Engine::close(RequestId id) {
 }
 
 Engine::Step Engine::launch(sched::StepPlan plan) {
-  StepRecorder::Open record = recorder_.begin(plan, sched_, progress_.num_queued());
+  StepRecorder::Open record;
+  if (!plan.rows.empty()) record = recorder_.begin(plan, sched_, progress_.num_queued());
   write_message(plan);
   auto ticket = runner_.launch(message_);
+  if (!plan.onboards.empty())
+    onboards_.push_back(ticket.ok() ? std::nullopt : std::optional(ticket.status()));
   return {.plan = std::move(plan), .ticket = std::move(ticket), .record = std::move(record)};
+}
+
+// Tells the scheduler of copies from the host that have ended; `may_wait`: of one at least, if there
+// is one.
+void Engine::take_onboards(bool may_wait) {
+  while (!onboards_.empty()) {
+    std::optional<Status> ended = onboards_.front();
+    if (!ended) ended = runner_.onboarded(may_wait);
+    if (!ended) return;
+    may_wait = false;
+    onboards_.pop_front();
+    if (!ended->ok())
+      log_warn("cached blocks were not copied from the host, and are computed again: {}",
+               message(*ended));
+    sched_.onboarded(*ended);
+  }
 }
 
 void Engine::finish_oldest() {
@@ -193,6 +218,8 @@ void Engine::write_message(const sched::StepPlan& plan) {
   step_.clear();
   for (const sched::BlockCopy& copy : plan.copies)
     step_.copies.push_back({copy.from, copy.to, copy.group});
+  for (const sched::BlockCopy& copy : plan.onboards)
+    step_.onboards.push_back({copy.from, copy.to, copy.group});
   const auto is_running = [&](uint64_t adapter) {
     return std::ranges::any_of(sched_.running(), [&](const sched::Sequence* sequence) {
       return sequence->spec().adapter == adapter;
@@ -247,7 +274,8 @@ void Engine::finish(Step step) {
     const Status failure = device_.failure();
     tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }
-  recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
+  if (!step.plan.rows.empty())
+    recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
   former_plan_ = std::move(step.plan);
 }
 

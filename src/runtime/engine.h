@@ -3,6 +3,7 @@
 // the one before it are looked at.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -73,6 +74,7 @@ class Engine {
   std::span<const TokenId> input_of(const sched::Row& row);
   void add_embeddings(const sched::SequenceSpec& spec);
   void finish_oldest();
+  void take_onboards(bool may_wait);
   void finish(Step step);
   void commit(const sched::StepPlan& plan, exec::StepResult results);
   void fail_numerically(const sched::Row& row);
@@ -100,6 +102,9 @@ class Engine {
   StepRecorder recorder_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
   std::vector<Step> flying_;
+  // Of launched plans with onboards that the scheduler has not been told of, oldest first: why the
+  // launch failed, or no value where the runner knows how they end.
+  std::deque<std::optional<Status>> onboards_;
   std::vector<SequenceNews> news_;  // of this turn, not yet posted
   // Memory that every turn uses again.
   std::vector<Command> commands_;

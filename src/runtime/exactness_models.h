@@ -1,4 +1,5 @@
-// Test only: executors whose steps another process executes, or whose drafts come from a test.
+// Test only: executors whose steps another process executes, whose drafts come from a test, or whose
+// copies from the host take long.
 #pragma once
 
 #include <filesystem>
@@ -7,6 +8,7 @@
 
 #include "convert/engine_cache.h"
 #include "runtime/engine_limits.h"
+#include "runtime/late_runner.h"
 #include "runtime/model_instance.h"
 #include "runtime/remote_runner.h"
 
@@ -45,11 +47,13 @@ inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir,
 
 inline StatusOr<std::unique_ptr<Executor>> create_executor(const std::filesystem::path& dir,
                                                            ExecutorConfig config, bool remote,
-                                                           std::unique_ptr<Proposer> proposer) {
-  if (!remote && !proposer) return Executor::create(dir, config);
+                                                           std::unique_ptr<Proposer> proposer,
+                                                           bool late = false) {
+  if (!remote && !proposer && !late) return Executor::create(dir, config);
   ASSIGN_OR_RETURN(ModelInstance model,
                    remote ? open_remote(dir, config) : open_local(dir, config));
   model.proposer = std::move(proposer);
+  if (late) model.runner = std::make_unique<LateRunner>(std::move(model.runner));
   return make_executor(std::move(model), config);
 }
 

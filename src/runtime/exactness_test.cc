@@ -53,6 +53,7 @@ struct Column {
   bool with_all_numerics = false;                    // else with the usual ones only
   bool in_second_process = false;                    // where the steps are executed
   bool is_speculated = false;                        // rows have drafts, about half of them wrong
+  bool is_late = false;                              // copies from the host take several steps
 };
 
 const Numerics kNumerics[] = {
@@ -178,6 +179,8 @@ std::vector<Column> columns() {
       {"Paused", Way::kBatch, tiny, kTiny, paused},
       {"Swapped", Way::kBatch, tiny_swapping, kTiny, swapped, true},
       {"Offloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, true},
+      {"SwappedLate", Way::kBatch, tiny_swapping, kTiny, swapped, false, false, false, true},
+      {"OffloadedLate", Way::kRounds, tiny_with_host, kTiny, onboarded, false, false, false, true},
       {"NoEvict", Way::kBatch, policy, static_cast<int>(CapacityPolicy::kGuaranteedNoEvict),
        never_paused},
       {"StaticBatch", Way::kBatch, policy, static_cast<int>(CapacityPolicy::kStaticBatch),
@@ -217,12 +220,13 @@ std::vector<Column> columns() {
 
 std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows,
                                bool in_second_process = false,
-                               std::unique_ptr<Proposer> proposer = nullptr) {
+                               std::unique_ptr<Proposer> proposer = nullptr,
+                               bool late = false) {
   StatusOr<std::filesystem::path> model = kModel;
   if (!windows.empty()) model = mixed_engine(kModel, config, windows);
   if (!model.ok()) ADD_FAILURE() << model.status();
   auto executor =
-      create_executor(model.value_or(kModel), config, in_second_process, std::move(proposer));
+      create_executor(model.value_or(kModel), config, in_second_process, std::move(proposer), late);
   if (!executor.ok()) ADD_FAILURE() << executor.status();
   return executor.ok() ? *std::move(executor) : nullptr;
 }
@@ -392,7 +396,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   constexpr int kTries = 20;
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
     const auto executor = open(config, numerics.windows, column.in_second_process,
-                               column.is_speculated ? guesses(e) : nullptr);
+                               column.is_speculated ? guesses(e) : nullptr, column.is_late);
     ASSERT_TRUE(executor);
     const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
     for (size_t row = 0; row < got.size(); ++row)

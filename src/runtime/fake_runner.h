@@ -7,8 +7,10 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,7 @@ class FakeRunner : public exec::Runner {
     auto stream = device.create_stream();
     NEREID_CHECK(stream.ok());
     stream_ = *std::move(stream);
+    onboard_stream_ = device.create_stream().value();
     staging_.resize(static_cast<size_t>(limits.depth));
     for (Staging& s : staging_) {
       s.logits.resize(static_cast<size_t>(limits.num_logits_rows()) * vocab_size);
@@ -55,9 +58,11 @@ class FakeRunner : public exec::Runner {
     Staging& s = staging_[turn];
     s.message.assign(message.begin(), message.end());
     ASSIGN_OR_RETURN(s.step, exec::decode(s.message));
-    NEREID_CHECK(!s.step.rows.empty());
-    RETURN_IF_ERROR(
-        exec::StepData::pack(s.step, groups_, limits_, vocab_size_, s.data.data()).status());
+    NEREID_CHECK(!s.step.rows.empty() || !s.step.onboards.empty());
+    if (!s.step.rows.empty()) {
+      RETURN_IF_ERROR(
+          exec::StepData::pack(s.step, groups_, limits_, vocab_size_, s.data.data()).status());
+    }
     RETURN_IF_ERROR(sampler_->stage(s.step, turn));
     auto event = stream_->submit([this, &s, step, turn](Stream& stream) -> Status {
       wait_while_held();
@@ -70,7 +75,16 @@ class FakeRunner : public exec::Runner {
                            View::matrix(s.hidden.data(), DType::kBF16, num_logits, kHiddenSize));
     });
     if (!event.ok()) return event.status();
+    if (!s.step.onboards.empty()) onboard(s.step.onboards, **event);
     return exec::Ticket(*std::move(event), turn);
+  }
+
+  std::optional<Status> onboarded(bool may_wait) override {
+    ++num_polls_;
+    if (onboards_.empty() || (!may_wait && !onboards_.front()->done())) return std::nullopt;
+    const Status status = onboards_.front()->wait();
+    onboards_.pop_front();
+    return status;
   }
 
   StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override {
@@ -92,6 +106,17 @@ class FakeRunner : public exec::Runner {
     }
     changed_.notify_all();
   }
+  // While held, copies from the host do not begin.
+  void hold_onboards(bool held) {
+    {
+      std::lock_guard lock(mutex_);
+      onboards_held_ = held;
+    }
+    changed_.notify_all();
+  }
+  void fail_onboards(bool fails) { onboards_fail_ = fails; }
+  int num_onboards() const { return num_onboards_; }
+  int num_polls() const { return num_polls_; }  // calls of onboarded()
   void fail_step(int step) { fail_step_ = step; }  // counted from 0
   void fail_launch(int step) { fail_launch_ = step; }
   int num_steps() const { return num_steps_; }
@@ -134,6 +159,21 @@ class FakeRunner : public exec::Runner {
   void wait_while_held() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return !held_; });
+  }
+
+  // Behind the step that brings them, whose copies come before.
+  void onboard(std::span<const exec::BlockCopy> copies, const Event& step) {
+    NEREID_CHECK(onboard_stream_->wait(step).ok());
+    ++num_onboards_;
+    auto event = onboard_stream_->submit(
+        [this, all = std::vector(copies.begin(), copies.end())](Stream&) -> Status {
+          std::unique_lock lock(mutex_);
+          changed_.wait(lock, [&] { return !onboards_held_; });
+          if (onboards_fail_) return internal_error("no way from the host");
+          for (const exec::BlockCopy& copy : all) copy_block(copy);
+          return ok();
+        });
+    onboards_.push_back(std::move(event).value());
   }
 
   void copy_block(const exec::BlockCopy& copy) {
@@ -180,10 +220,13 @@ class FakeRunner : public exec::Runner {
   std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<exec::SlotSampler> sampler_;
   int32_t turn_ = 0;
-  std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1;
+  std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1, num_onboards_ = 0, num_polls_ = 0;
+  std::atomic<bool> onboards_fail_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false;
+  bool held_ = false, onboards_held_ = false;
+  std::deque<std::unique_ptr<Event>> onboards_;  // of which onboarded() has not told
+  std::unique_ptr<Stream> onboard_stream_;
   std::unique_ptr<Stream> stream_;  // destroyed first: joins its thread
 };
 

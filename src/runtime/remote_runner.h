@@ -8,8 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <deque>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -70,10 +72,22 @@ class RemoteRunner : public exec::Runner {
 
   // Tickets are waited for in their order, as the engine does.
   StatusOr<exec::StepResult> wait(exec::Ticket&) override {
-    ASSIGN_OR_RETURN(const auto bytes, receive_bytes(socket_));
-    result_ = ResultReader(bytes).read();
+    RETURN_IF_ERROR(receive());
     RETURN_IF_ERROR(result_.status);
     return exec::StepResult(result_.rows);
+  }
+
+  // Waits only with no step in flight, as the engine does.
+  std::optional<Status> onboarded(bool may_wait) override {
+    if (onboarded_.empty() && may_wait) {
+      Status status = send_bytes(socket_, kWaitForOnboards);
+      if (status.ok()) status = receive();
+      if (!status.ok()) return status;
+    }
+    if (onboarded_.empty()) return std::nullopt;
+    const Status first = onboarded_.front();
+    onboarded_.pop_front();
+    return first;
   }
 
   const exec::RunnerLimits& limits() const override { return limits_; }
@@ -83,6 +97,12 @@ class RemoteRunner : public exec::Runner {
   int32_t hidden_size() const override { return hidden_size_; }
 
  private:
+  Status receive() {
+    ASSIGN_OR_RETURN(const auto bytes, receive_bytes(socket_));
+    result_ = ResultReader(bytes).read();
+    onboarded_.insert(onboarded_.end(), result_.onboarded.begin(), result_.onboarded.end());
+    return ok();
+  }
   static exec::RunnerLimits deep(exec::RunnerLimits limits) {
     if (limits.depth > 1) limits.depth = 4;
     return limits;
@@ -99,6 +119,7 @@ class RemoteRunner : public exec::Runner {
   pid_t process_ = -1;
   int64_t num_steps_ = 0;
   OwnedResult result_;
+  std::deque<Status> onboarded_;  // that nobody has asked for
 };
 
 }  // namespace nereid::runtime

@@ -4,6 +4,7 @@
 // LIMITS: the bytes of exec::RunnerLimits in hexadecimal.
 #include <poll.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
@@ -31,13 +32,20 @@ bool may_receive(int timeout_ms) {
   return ::poll(&p, 1, timeout_ms) > 0;
 }
 
+// Those that have ended.
+std::vector<Status> take_onboards(exec::Runner& runner, bool may_wait) {
+  std::vector<Status> all;
+  while (auto ended = runner.onboarded(may_wait && all.empty())) all.push_back(*std::move(ended));
+  return all;
+}
+
 // The oldest step in flight.
 Status finish(exec::Runner& runner, std::deque<StatusOr<exec::Ticket>>& flying) {
   StatusOr<exec::Ticket> ticket = std::move(flying.front());
   flying.pop_front();
   const StatusOr<exec::StepResult> result =
       ticket.ok() ? runner.wait(*ticket) : StatusOr<exec::StepResult>(ticket.status());
-  return send_bytes(kSocket, ResultWriter().take(result));
+  return send_bytes(kSocket, ResultWriter().take(result, take_onboards(runner, false)));
 }
 
 // Until the other process hangs up.
@@ -49,6 +57,12 @@ Status serve(exec::Runner& runner) {
         may_receive(may_wait ? -1 : 0)) {
       const auto message = receive_bytes(kSocket);
       if (!message.ok()) break;
+      if (std::ranges::equal(*message, kWaitForOnboards)) {
+        const exec::StepResult nothing;
+        RETURN_IF_ERROR(
+            send_bytes(kSocket, ResultWriter().take(nothing, take_onboards(runner, true))));
+        continue;
+      }
       flying.push_back(runner.launch(*message));
     } else {
       RETURN_IF_ERROR(finish(runner, flying));

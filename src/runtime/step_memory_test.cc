@@ -103,6 +103,7 @@ class CountingRunner : public exec::Runner {
     num_drawn_ += num_logits_[num_waited_++];
     return inner_->wait(ticket);
   }
+  std::optional<Status> onboarded(bool may_wait) override { return inner_->onboarded(may_wait); }
   const exec::RunnerLimits& limits() const override { return inner_->limits(); }
   std::span<const exec::CacheGroup> groups() const override { return inner_->groups(); }
   int32_t vocab_size() const override { return inner_->vocab_size(); }

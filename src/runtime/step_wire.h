@@ -16,6 +16,9 @@
 
 namespace nereid::runtime {
 
+// In place of a step: wait for onboards and tell of them.
+inline constexpr std::byte kWaitForOnboards[] = {std::byte{'o'}};
+
 inline Status send_all(int socket, const void* data, size_t bytes) {
   for (const auto* from = static_cast<const char*>(data); bytes > 0;) {
     const ssize_t sent = ::send(socket, from, bytes, MSG_NOSIGNAL);
@@ -52,6 +55,7 @@ inline StatusOr<std::vector<std::byte>> receive_bytes(int socket) {
 
 // The result of a step with memory of its own.
 struct OwnedResult {
+  std::vector<Status> onboarded;
   struct Row {
     std::vector<kernels::SampleResult> drawn;
     std::vector<kernels::TopToken> top;
@@ -65,8 +69,12 @@ struct OwnedResult {
 
 class ResultWriter {
  public:
-  std::vector<std::byte> take(const StatusOr<exec::StepResult>& result) {
+  // `onboarded`: what the runner told since the last result.
+  std::vector<std::byte> take(const StatusOr<exec::StepResult>& result,
+                              const std::vector<Status>& onboarded = {}) {
     bytes_.clear();
+    put(static_cast<uint64_t>(onboarded.size()));
+    for (const Status& status : onboarded) put(status);
     put(result.status());
     if (!result.ok()) return bytes_;
     put(static_cast<uint64_t>(result->size()));
@@ -106,7 +114,9 @@ class ResultReader {
   explicit ResultReader(std::span<const std::byte> bytes) : left_(bytes) {}
 
   OwnedResult read() {
-    OwnedResult result{.status = get_status()};
+    OwnedResult result;
+    for (auto n = get<uint64_t>(); n > 0; --n) result.onboarded.push_back(get_status());
+    result.status = get_status();
     if (!result.status.ok()) return result;
     result.owned.resize(get<uint64_t>());
     for (OwnedResult::Row& own : result.owned) {

@@ -7,9 +7,12 @@
 
 namespace nereid::sched {
 
-// In order; nobody goes past a sequence for which there is no room.
+// In order; nobody goes past a sequence for which there is no room. When the first of those that run
+// sat out for lack of memory, it takes its own before: a newcomer that waits for blocks from the
+// host could not give back at once what it took.
 void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   const bool is_static = limits_.policy.capacity_policy == CapacityPolicy::kStaticBatch;
+  if (first_sat_out_last_ && !running_.empty() && can_go_on(*running_.front())) return;
   if (short_of_memory_ || waiting_.empty() || (is_static && !running_.empty())) return;
   const bool equal = limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress;
   const auto claim = [&](int32_t wanted) {
@@ -31,6 +34,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
       if (++num_skipped >= limits_.max_batch_size) return;
       continue;
     }
+    if (sequence.arriving_) continue;
     const int32_t wanted = sequence.length() - sequence.computed_;
     shares_.push_back({.sequence = &sequence, .wanted = wanted});
     left -= claim(wanted);
@@ -129,7 +133,7 @@ int32_t Scheduler::settled(const Sequence& sequence) const {
 
 // With a sliding window the leader may have given back what the prompt's last token sees.
 bool Scheduler::can_fork(const Sequence& leader) const {
-  if (!leader.running() || leader.draining()) return false;
+  if (!can_go_on(leader)) return false;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
     const int32_t seen = limits_.groups[g].first_seen(leader.num_prompt_ - 1);
     if (leader.lanes_[0].table.groups[g].num_passed > seen / limits_.tokens_per_block) return false;
@@ -209,7 +213,12 @@ void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
   sequence.computed_ = sequence.committed_ = num_cached;
   make_room_to_grow(sequence);
   announce(sequence);
-  drop_unseen(sequence);
+  sequence.arriving_ = pool_.is_arriving(sequence.lanes_[0].table);
+  if (sequence.arriving_) {
+    ++num_arriving_;  // none of its blocks is given back before they are there
+  } else {
+    drop_unseen(sequence);
+  }
   if (sequence.started_) return;
   sequence.started_ = true;
   sequence.metrics_.first_scheduled = now;

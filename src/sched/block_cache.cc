@@ -35,7 +35,7 @@ PrefixHit BlockPool::match(const Contents& contents) const {
   hit.num_missed -= static_cast<int32_t>(hit.blocks.size());
   if (!config_.enable_partial_reuse) return hit;
   const auto best = tree_.best_child(at, contents.run().subrun(hit.blocks.size() * size));
-  if (best.node == kNoNode) return hit;
+  if (best.node == kNoNode || is_arriving(tree_[best.node])) return hit;
   hit.partial = tree_.ref(best.node);
   hit.num_tokens += best.num_tokens;
   if (hit.num_missed > 0) --hit.num_missed;
@@ -195,20 +195,39 @@ void BlockPool::offload(size_t g, BlockId from) {
   group.link(to, alive ? expiry : Time::max());
 }
 
-// Brings the contents of a host block back.
+// Brings the contents of a pinned host block back.
 BlockId BlockPool::onboard(size_t g, BlockId from) {
   const BlockId to = take(g);
   move(g, from, to);
-  groups_[g].link(from, Time::max());
   return to;
+}
+
+// From a pinned block to one that is held.
+void BlockPool::copy_from_host(size_t g, BlockId from, BlockId to) {
+  groups_[g].pin(to);
+  onboards_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
+}
+
+// No block of it may be read yet where one is on its way.
+bool BlockPool::is_arriving(const Node& node) const {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const BlockId id = node.blocks[g];
+    if (id != kNoBlock && !groups_[g].on_host(id) && groups_[g][id].pins > 0) return true;
+  }
+  return false;
 }
 
 // Copies the contents and leaves the old block empty; `to` is in no list.
 void BlockPool::move(size_t g, BlockId from, BlockId to) {
   BlockGroup& group = groups_[g];
   const NodeId node = group[from].node;
-  copies_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
-  ++(group.on_host(to) ? stats_.offloaded : stats_.onboarded);
+  if (group.on_host(to)) {
+    ++stats_.offloaded;
+    copies_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
+  } else {
+    ++stats_.onboarded;
+    copy_from_host(g, from, to);
+  }
   group.fill(to, node, group[from].retention);
   group.clear(from);
   tree_[node].blocks[g] = to;
@@ -235,6 +254,7 @@ void BlockPool::offload_table(size_t g, const BlockTable& table) {
   std::vector<BlockId> moved;
   for (BlockId id : table.groups[g].blocks) {
     if (id == kNoBlock || group[id].refs > 1 || group[id].node == kNoNode) continue;
+    NEREID_CHECK(group[id].pins == 0);
     const BlockId to = take_host(g, kMaxRetention);
     if (to == kNoBlock) break;
     moved.push_back(to);

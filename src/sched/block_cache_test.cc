@@ -267,24 +267,31 @@ PoolConfig two_levels(int device, int host) {
 }
 
 TEST(HostPool, VictimsMoveThereAndComeBack) {
-  BlockPool pool(two_levels(2, 2));
+  BlockPool pool(two_levels(2, 3));
   const Text a = counting(100, 8), b = counting(200, 8);
   EXPECT_THAT(run(pool, a), ElementsAre(0, 1));
   EXPECT_THAT(pool.take_copies(), IsEmpty());
   EXPECT_THAT(run(pool, b), ElementsAre(1, 0));
   EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{1, 2}, BlockCopy{0, 3}));
   EXPECT_EQ(pool.num_cached(), 4);
-  EXPECT_EQ(pool.group(0).num_host_free(), 0);
+  EXPECT_EQ(pool.group(0).num_host_free(), 1);
   const PrefixHit hit = pool.match(a.all());
   EXPECT_THAT(hit.blocks, ElementsAre(3, 2));
   BlockTable table;
   EXPECT_FALSE(pool.admit(table, hit, a.all(), {{8, 1}})) << "host blocks need device blocks";
   ASSERT_TRUE(pool.admit(table, hit, a.all(), {{8, 0}}));
-  // b's tail finds no host block, because those of a hit are not given away; its first block takes
-  // the one that has just been emptied.
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{3, 0}, BlockCopy{1, 3}, BlockCopy{2, 1}));
-  EXPECT_EQ(pool.stats().offloaded, 3);
+  // b's tail goes to the one empty host block and has to make room for b's first block: those that
+  // a comes from are not given away before it has been read.
+  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{0, 4}, BlockCopy{1, 4}));
+  EXPECT_THAT(pool.take_onboards(), ElementsAre(BlockCopy{3, 0}, BlockCopy{2, 1}));
+  EXPECT_EQ(pool.stats().offloaded, 4);
   EXPECT_EQ(pool.stats().onboarded, 2);
+  EXPECT_TRUE(pool.is_arriving(table));
+  EXPECT_EQ(pool.group(0).num_host_free(), 0);
+  pool.check(2);
+  pool.end_onboards(/*ok=*/true);
+  EXPECT_FALSE(pool.is_arriving(table));
+  EXPECT_EQ(pool.group(0).num_host_free(), 2);
   EXPECT_EQ(pool.match(a.all()).blocks, held_by(table));
   EXPECT_EQ(pool.match(b.all()).num_tokens, 4);
   pool.check(2);
@@ -313,9 +320,54 @@ TEST(HostPool, PartialMatchesAreCopiedFromIt) {
   EXPECT_EQ(hit.num_tokens, 2);
   BlockTable table;
   ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), {{3, 0}}));
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{1, 0}));
+  EXPECT_THAT(pool.take_copies(), IsEmpty());
+  EXPECT_THAT(pool.take_onboards(), ElementsAre(BlockCopy{1, 0}));
   EXPECT_TRUE(cached(pool, counting(100, 4)));
   pool.check(1);
+}
+
+TEST(HostPool, WhatIsOnItsWayIsSharedButNotCopied) {
+  BlockPool pool(two_levels(4, 4));
+  const Text a = counting(100, 8);
+  run(pool, a, Release::kOffload);
+  run(pool, counting(200, 16));
+  BlockTable first, second, third;
+  ASSERT_TRUE(pool.admit(first, pool.match(a.all()), a.all(), {{8, 0}}));
+  EXPECT_THAT(pool.take_onboards(), SizeIs(2));
+  const PrefixHit hit = pool.match(a.all());
+  EXPECT_EQ(hit.num_tokens, 8);
+  ASSERT_TRUE(pool.admit(second, hit, a.all(), {{8, 0}}));
+  EXPECT_TRUE(pool.is_arriving(second));
+  EXPECT_FALSE(pool.has_onboards());
+  const Text like({100, 101, 7});
+  EXPECT_EQ(pool.match(like.prompt()).num_tokens, 0) << "a copy would be made before it is there";
+  pool.end_onboards(/*ok=*/true);
+  EXPECT_EQ(pool.match(like.prompt()).num_tokens, 2);
+  pool.check(4);
+}
+
+TEST(HostPool, WhatDidNotArriveIsNotFoundAgain) {
+  BlockPool pool(two_levels(4, 8));
+  const Text a = counting(100, 14);
+  run(pool, a, Release::kOffload);
+  run(pool, counting(200, 16));
+  BlockTable table;
+  // Its first block stays on the device.
+  ASSERT_TRUE(pool.admit(table, pool.match(a.first(4)), a.first(4), {{4, 0}}));
+  pool.take_onboards();
+  pool.end_onboards(/*ok=*/true);
+  pool.release(table, Release::kKeep);
+  ASSERT_TRUE(pool.admit(table, pool.match(a.all()), a.all(), {{14, 0}}));
+  EXPECT_THAT(pool.take_onboards(), SizeIs(3)) << "two blocks and the one that matches partly";
+  pool.end_onboards(/*ok=*/false);
+  EXPECT_TRUE(pool.any_suspect(table));
+  EXPECT_EQ(pool.match(a.all()).num_tokens, 4);
+  pool.publish_tail(table, a.all(), 14);
+  EXPECT_EQ(pool.match(a.all()).num_tokens, 4);
+  pool.release(table, Release::kKeep);
+  pool.check(0);
+  run(pool, a);
+  EXPECT_EQ(pool.match(a.prompt()).num_tokens, 13);
 }
 
 TEST(HostPool, APausedSequenceMovesAtOnceFrontFirst) {

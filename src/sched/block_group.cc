@@ -34,8 +34,19 @@ void BlockGroup::hold(BlockId id) {
 void BlockGroup::unhold(BlockId id, Time now) {
   NEREID_CHECK(blocks_[id].refs > 0);
   if (--blocks_[id].refs > 0) return;
+  NEREID_CHECK(blocks_[id].pins == 0);
   blocks_[id].suspect = false;
   link(id, expiry_from(id, now));
+}
+
+void BlockGroup::pin(BlockId id) {
+  NEREID_CHECK(on_host(id) || blocks_[id].refs > 0);
+  if (blocks_[id].pins++ == 0 && on_host(id)) unlink(id);
+}
+
+void BlockGroup::unpin(BlockId id, Time now) {
+  NEREID_CHECK(blocks_[id].pins > 0);
+  if (--blocks_[id].pins == 0 && on_host(id)) link(id, expiry_from(id, now));
 }
 
 void BlockGroup::fill(BlockId id, NodeId node, const Retention& retention) {
@@ -108,24 +119,26 @@ int64_t BlockGroup::check() const {
   device_.check();
   host_.check();
   int64_t refs = 0;
-  int32_t held = 0;
+  int32_t held = 0, pinned_on_host = 0;
   size_t expiring = 0;
   for (BlockId id = 0; id < end(); ++id) {
     const Block& block = blocks_[id];
     const EvictionLists& level = on_host(id) ? host_ : device_;
     refs += block.refs;
     held += block.refs > 0;
-    NEREID_CHECK(block.refs >= 0 && level.contains(id) == (block.refs == 0));
+    const bool pinned = on_host(id) && block.pins > 0, linked = block.refs == 0 && !pinned;
+    pinned_on_host += pinned;
+    NEREID_CHECK(block.refs >= 0 && block.pins >= 0 && level.contains(id) == linked);
     NEREID_CHECK(block.refs > 0 || !block.suspect);
-    NEREID_CHECK(block.refs == 0 || !on_host(id));
-    NEREID_CHECK(block.refs > 0 || level.list_of(id) == list_of(block));
-    const bool expires =
-        block.refs == 0 && block.node != kNoNode && block.retention.duration.has_value();
+    NEREID_CHECK(on_host(id) ? block.refs == 0 : block.refs > 0 || block.pins == 0);
+    NEREID_CHECK(!linked || level.list_of(id) == list_of(block));
+    const bool expires = linked && block.node != kNoNode && block.retention.duration.has_value();
     NEREID_CHECK(expires == (block.expiry != Time::max()));
     expiring += expires;
   }
   NEREID_CHECK(expiring == expiries_.size());
-  NEREID_CHECK(num_free() + held == config_.num_blocks && host_.size() == config_.num_host_blocks);
+  NEREID_CHECK(num_free() + held == config_.num_blocks);
+  NEREID_CHECK(host_.size() + pinned_on_host == config_.num_host_blocks);
   return refs;
 }
 

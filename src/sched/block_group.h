@@ -16,14 +16,15 @@ namespace nereid::sched {
 
 struct Block {
   int32_t refs = 0;           // tables that hold it; always 0 in the host pool
+  int32_t pins = 0;           // copies from the host pool, not yet ended, that read or write it
   NodeId node = kNoNode;      // its published contents
   bool suspect = false;       // held, and not to be published
   Retention retention;        // of its contents
   Time expiry = Time::max();  // of that; below max: in the expiry queue
 };
 
-// A block that nobody holds is linked in a list of its level; a held one is in none. All operations
-// are O(1), O(log) for blocks with a duration.
+// A block that nobody holds is linked in a list of its level; a held one is in none, nor is a host
+// block that is pinned. All operations are O(1), O(log) for blocks with a duration.
 class BlockGroup {
  public:
   explicit BlockGroup(const CacheGroup& config);
@@ -37,7 +38,10 @@ class BlockGroup {
   int32_t num_host_free() const { return host_.size_of(EvictionLists::kEmpty); }
 
   void hold(BlockId id);
-  void unhold(BlockId id, Time now);
+  void unhold(BlockId id, Time now);  // the last one: not while it is pinned
+  // Keeps a block for a copy. A device block must be held as long.
+  void pin(BlockId id);
+  void unpin(BlockId id, Time now);
   void set_suspect(BlockId id) { blocks_[id].suspect = true; }
 
   // Contents: of a block without any; of one that loses them.

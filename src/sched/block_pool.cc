@@ -50,7 +50,7 @@ bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, const Contents& c
     for (size_t i = 0; i < path.size(); ++i) {
       if (!takes(g, i, hit.num_tokens)) continue;
       const BlockId id = tree_[path[i]].blocks[g];
-      groups_[g].on_host(id) ? groups_[g].unlink(id) : groups_[g].hold(id);
+      groups_[g].on_host(id) ? groups_[g].pin(id) : groups_[g].hold(id);
     }
   }
   table.groups.resize(groups_.size());
@@ -124,13 +124,54 @@ BlockId BlockPool::take_partial(size_t g, BlockId from) {
     if (group[from].node != kNoNode) detach(g, from);
     return from;
   }
-  group.on_host(from) ? group.unlink(from) : group.hold(from);
+  const bool on_host = group.on_host(from);
+  on_host ? group.pin(from) : group.hold(from);
   const BlockId to = take(g);
-  copies_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
   ++stats_.copied;
   ++stats_.alloc_new;
-  group.on_host(from) ? group.link(from, group.expiry_from(from, now_)) : group.unhold(from, now_);
+  if (on_host) {
+    copy_from_host(g, from, to);
+  } else {
+    copies_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
+    group.unhold(from, now_);
+  }
   return to;
+}
+
+std::vector<BlockCopy> BlockPool::take_onboards() {
+  if (!onboards_.empty()) arriving_.push_back(onboards_);
+  return std::exchange(onboards_, {});
+}
+
+void BlockPool::end_onboards(bool ok) {
+  NEREID_CHECK(!arriving_.empty());
+  for (const BlockCopy& copy : arriving_.front()) {
+    const auto g = static_cast<size_t>(copy.group);
+    if (!ok) {
+      if (groups_[g][copy.to].node != kNoNode) detach(g, copy.to);
+      groups_[g].set_suspect(copy.to);
+    }
+    groups_[g].unpin(copy.to, now_);
+    groups_[g].unpin(copy.from, now_);
+  }
+  arriving_.pop_front();
+}
+
+template <class Is>
+bool BlockPool::any_block(const BlockTable& table, Is is) const {
+  for (size_t g = 0; g < table.groups.size(); ++g)
+    for (const BlockId id : table.groups[g].blocks)
+      if (id != kNoBlock && is(groups_[g][id])) return true;
+  return false;
+}
+
+bool BlockPool::is_arriving(const BlockTable& table) const {
+  if (onboards_.empty() && arriving_.empty()) return false;
+  return any_block(table, [](const Block& block) { return block.pins > 0; });
+}
+
+bool BlockPool::any_suspect(const BlockTable& table) const {
+  return any_block(table, [](const Block& block) { return block.suspect; });
 }
 
 bool BlockPool::reserve(BlockTable& table, int32_t first_written, int32_t num_tokens) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -104,7 +105,8 @@ enum class Release : uint8_t {
 // block in group 0. The other groups have a block of it, or none.
 //
 // Copies are collected in the order in which they must run (take_copies): whatever was taken or
-// written after one was asked for must come after it on the device.
+// written after one was asked for must come after it on the device. Those from the host pool are
+// collected apart (take_onboards): nobody waits for them but the tables that hold their blocks.
 class BlockPool {
  public:
   explicit BlockPool(const PoolConfig& config);
@@ -116,8 +118,8 @@ class BlockPool {
   // Gives the empty `table` the hit's blocks and fresh ones up to `claims[g].num_tokens` positions
   // in each group g, if that leaves the headroom; otherwise changes nothing and returns false. A
   // windowed group, but for group 0, takes of the hit only what it still sees. Host blocks are
-  // brought back, a partial hit is copied. The hit's blocks take the retention of `contents`.
-  // num_tokens >= hit.num_tokens.
+  // brought back, a partial hit is copied; see is_arriving(). The hit's blocks take the retention
+  // of `contents`. num_tokens >= hit.num_tokens.
   bool admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
              const std::vector<Claim>& claims);
 
@@ -158,9 +160,21 @@ class BlockPool {
   // to the default priority.
   void expire(Time now);
 
-  // The copies asked for since the last call. They must run in this order, before the rows of the
-  // next step.
+  // The copies asked for since the last call, but for those from the host pool. They must run in
+  // this order, before the rows of the next step.
   std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
+
+  // The copies from the host pool asked for since the last call. They must run after all copies
+  // taken so far, in this order. Their blocks keep still until end_onboards().
+  std::vector<BlockCopy> take_onboards();
+  bool has_onboards() const { return !onboards_.empty(); }  // that nobody has taken
+  // Those of the first take_onboards() that gave some and has not been ended are over. Not ok: what
+  // they should have written is not found any more, and suspect.
+  void end_onboards(bool ok);
+  // It holds blocks whose copies from the host pool are not over: nothing may read or write them,
+  // and none of them may be given back.
+  bool is_arriving(const BlockTable& table) const;
+  bool any_suspect(const BlockTable& table) const;
   std::vector<KvCacheEvent> take_events() { return events_.take(); }
   const PoolStats& stats() const { return stats_; }
 
@@ -180,6 +194,8 @@ class BlockPool {
 
  private:
   // block_pool.cc: holders
+  template <class Is>
+  bool any_block(const BlockTable& table, Is is) const;
   bool has_room(size_t g, std::span<const NodeId> path, const PrefixHit& hit,
                 const Claim& claim) const;
   bool takes(size_t g, size_t block, int32_t num_tokens) const;
@@ -202,6 +218,8 @@ class BlockPool {
   void offload(size_t g, BlockId id);
   void offload_table(size_t g, const BlockTable& table);
   BlockId onboard(size_t g, BlockId from);
+  void copy_from_host(size_t g, BlockId from, BlockId to);
+  bool is_arriving(const Node& node) const;
   void move(size_t g, BlockId from, BlockId to);
   BlockId take_host(size_t g, int32_t up_to_priority);
   void forget(NodeId top);
@@ -211,7 +229,8 @@ class BlockPool {
   const int32_t tokens_per_block_;
   std::vector<BlockGroup> groups_;
   PrefixTree tree_;
-  std::vector<BlockCopy> copies_;
+  std::vector<BlockCopy> copies_, onboards_;
+  std::deque<std::vector<BlockCopy>> arriving_;  // taken and not ended
   CacheEvents events_;
   PoolStats stats_;
   Time now_{};

@@ -108,13 +108,19 @@ class FakeDevice {
       cells_.emplace_back(static_cast<size_t>(group.num_blocks + group.num_host_blocks) * t_);
   }
 
+  // Not ok: rubbish arrives.
+  void copy(std::span<const BlockCopy> copies, bool ok = true) {
+    for (const BlockCopy& c : copies) {
+      Cell* const to = &cells_.at(c.group).at(size_t(c.to) * t_);
+      std::copy_n(&cells_.at(c.group).at(size_t(c.from) * t_), t_, to);
+      if (!ok) std::fill_n(to, t_, Cell{});
+    }
+  }
+
   // Runs as late as possible, when the host waits for it: that is the worst case for blocks given
   // away too early. A step that fails moves nothing and writes rubbish.
   std::vector<FakeResult> run(const LaunchedStep& step) {
-    for (const BlockCopy& c : step.plan.copies)
-      if (!step.fails)
-        std::copy_n(&cells_.at(c.group).at(size_t(c.from) * t_), t_,
-                    &cells_.at(c.group).at(size_t(c.to) * t_));
+    if (!step.fails) copy(step.plan.copies);
     for (const LaunchedRow& r : step.rows)
       for (size_t g = 0; g < groups_.size(); ++g) write(r, g, step.fails);
     std::vector<FakeResult> results;

@@ -9,17 +9,19 @@ namespace nereid::sched {
 
 StepPlan Scheduler::plan(Time now, StepPlan former) {
   StepPlan plan = std::move(former);
-  plan.rows.clear(), plan.copies.clear(), plan.num_tokens = 0;
+  plan.rows.clear(), plan.copies.clear(), plan.onboards.clear(), plan.num_tokens = 0;
   pool_.expire(now);
   ++serial_;
   short_of_memory_ = false;
+  first_sat_out_last_ = std::exchange(first_sat_out_, false);
   sort_running();
   plan_decodes(plan);
   admit_waiting(plan, now);
   plan_shares(plan);
   plan_drafts(plan);
+  plan.onboards = pool_.take_onboards();
   if (!plan.empty()) plan.copies = pool_.take_copies();
-  NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || idle());
+  NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || num_arriving_ > 0 || idle());
   return plan;
 }
 
@@ -33,7 +35,7 @@ void Scheduler::sort_running() {
     // A paused sequence is about to need its memory back: nobody new gets in before it.
     short_of_memory_ |= sequence->preempted_;
     if (sequence->draining() || sequence->at_limit()) continue;
-    if (sequence->num_host_rows_ > 0) continue;
+    if (sequence->arriving_ || sequence->num_host_rows_ > 0) continue;
     const int32_t n = sequence->length() - sequence->computed_;
     if (n > 1 || sequence->wants_all_logits()) {
       if (shares_.empty()) {
@@ -143,6 +145,7 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
     pause(victim);
     enough = reserve(sequence, num_tokens);
   }
+  first_sat_out_ |= !enough && &sequence == running_.front();
   // Of the prompt only, so that the figure does not depend on the length of the output.
   if (num_tokens <= sequence.num_prompt_)
     sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);

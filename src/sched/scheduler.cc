@@ -138,6 +138,24 @@ std::vector<RowNews> Scheduler::fail(const StepPlan& plan, const Status& status)
   return all;
 }
 
+void Scheduler::onboarded(const Status& status) {
+  pool_.end_onboards(status.ok());
+  const std::vector<Sequence*> all = running_;
+  for (Sequence* const sequence : all) {
+    if (!sequence->arriving_) continue;
+    const BlockTable& table = sequence->lanes_[0].table;
+    if (!status.ok() && !sequence->draining() && pool_.any_suspect(table)) pause(*sequence);
+    if (pool_.is_arriving(table)) continue;
+    sequence->arriving_ = false;
+    --num_arriving_;
+    if (sequence->draining()) {
+      release_if_drained(*sequence);
+    } else {
+      drop_unseen(*sequence);
+    }
+  }
+}
+
 std::vector<RowNews> Scheduler::expire(Time now) {
   std::vector<RowNews> all;
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
@@ -310,7 +328,7 @@ void Scheduler::pause(Sequence& sequence) {
 
 // The one place where memory comes back. May destroy `sequence`.
 void Scheduler::release_if_drained(Sequence& sequence) {
-  if (!sequence.draining() || sequence.inflight_ > 0) return;
+  if (!sequence.draining() || sequence.inflight_ > 0 || sequence.arriving_) return;
   if (sequence.running()) {
     release_memory(sequence);
     std::erase(running_, &sequence);

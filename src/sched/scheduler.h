@@ -46,9 +46,9 @@ class Scheduler {
     return check_demand(limits, num_prompt_tokens, max_new_tokens, beam_width, num_sequences);
   }
 
-  // The rows of the next step; empty when there is nothing to do before the next commit. Their
-  // logits, context logits included, are at most Limits::num_logits_rows(). `former`: a plan that
-  // is over, whose memory is used again.
+  // The rows of the next step; empty when there is nothing to do before the next commit() or
+  // onboarded(). Their logits, context logits included, are at most Limits::num_logits_rows().
+  // `former`: a plan that is over, whose memory is used again.
   StepPlan plan(Time now, StepPlan former = {});
 
   // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
@@ -69,6 +69,11 @@ class Scheduler {
   // sequences end with `status`, all others start over from their known tokens, and the prefix
   // cache is emptied: the step may have moved any block.
   std::vector<RowNews> fail(const StepPlan& plan, const Status& status);
+
+  // The onboards of the first plan that has some and for which this was not called have ended, also
+  // where the plan's step was never launched. Not OK: those that wait for their blocks start over
+  // from known tokens.
+  void onboarded(const Status& status);
 
   // Ends a sequence: by the client, or because a stop string was found in its text. No value:
   // unknown or already ended.
@@ -133,7 +138,9 @@ class Scheduler {
   void release_memory(Sequence& sequence);
 
   // planner.cc: one step
-  static bool can_go_on(const Sequence& s) { return s.running() && !s.draining(); }
+  static bool can_go_on(const Sequence& s) {
+    return s.running() && !s.draining() && !s.arriving_;
+  }
   void sort_running();
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
@@ -181,10 +188,13 @@ class Scheduler {
   int32_t num_queued_ = 0;    // of waiting_, those that never started
   int32_t num_inflight_ = 0;  // rows planned and not yet committed or aborted
   int32_t num_draining_ = 0;  // of running_
+  int32_t num_arriving_ = 0;  // of running_
   SchedulerStats stats_;
 
   // Of the plan that is being made.
   bool short_of_memory_ = false;
+  bool first_sat_out_ = false;      // the first of running_, for lack of memory
+  bool first_sat_out_last_ = false;  // in the plan before
   std::vector<Sequence*> decodes_;
   std::vector<Share> shares_;
 };

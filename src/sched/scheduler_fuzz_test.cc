@@ -34,7 +34,16 @@ struct TrafficTotals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
   int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0, pooled = 0;
+  int64_t arrivals = 0, lost = 0, beside = 0, ended_on_their_way = 0;
   int most_overtaken = 0;
+};
+
+// Copies from the host pool, from the plan until the scheduler is told of their end.
+struct LateCopies {
+  std::vector<BlockCopy> copies;
+  int64_t after = 0;   // steps must have landed, the last one with copies among them
+  bool early = false;  // made as soon as they may be, else when the scheduler is told
+  bool ok = true, made = false;
 };
 
 class Traffic {
@@ -45,6 +54,7 @@ class Traffic {
     draft_rate_ = pick(0, 2) == 0 ? 50 : 0;
     cancel_rate_ = pick(0, 2) * 4;
     fail_rate_ = pick(0, 3) == 0 ? 5 : 0;
+    arrival_rate_ = pick(0, 2) == 0 ? 100 : pick(0, 1) ? pick(0, 10) : pick(10, 60);
     mixes_priorities_ = pick(0, 1);
     has_deadlines_ = pick(0, 3) == 0;
     for (int i = 0; i < 3; ++i) prefixes_.push_back(random_tokens(pick(1, 24)));
@@ -54,6 +64,7 @@ class Traffic {
     int to_send = pick(1, 40);
     int64_t work = 0;  // rows that a fully serial run would have
     for (int64_t turn = 0; to_send > 0 || !sched_.idle() || !flying_.empty(); ++turn) {
+      if (pick(0, 99) < arrival_rate_) arrive(totals);
       ASSERT_LT(turn, 1000 + 40 * work) << "no progress";
       time_ += std::chrono::milliseconds(1);
       while (to_send > 0 && pick(0, 2) == 0) {
@@ -68,8 +79,10 @@ class Traffic {
         land();
         if (testing::Test::HasFatalFailure()) return;
       }
+      if (!launched_ && flying_.empty()) arrive(totals);
       if (sched_.idle() && flying_.empty()) {
         sched_.check();
+        ASSERT_TRUE(arrivals_.empty());
         ASSERT_EQ(sched_.stats().blocks_free, sched_.stats().blocks_total);
       }
       if (pick(0, 15) == 0) sched_.check();
@@ -218,6 +231,8 @@ class Traffic {
     if (clients_.empty()) return;
     auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
     client.ended_by_us = true;
+    for (const Sequence* sequence : sched_.running())
+      ended_on_their_way_ += sequence->id() == id && !client.last.finished && is_arriving(*sequence);
     auto news = pick(0, 1) ? sched_.cancel(id) : sched_.stop(id);
     if (news) deliver(*std::move(news));
   }
@@ -243,15 +258,19 @@ class Traffic {
     LaunchedStep step(sched_.plan(time_), limits_.groups.size());
     launched_ = !step.plan.empty();
     ASSERT_TRUE(launched_ || step.plan.copies.empty());
+    if (launched_) take_arrival(step.plan);
     watch_order(step.plan, totals);
     if (!launched_) return;
     ++totals.steps;
     totals.copies += static_cast<int64_t>(step.plan.copies.size());
+    totals.arrivals += !step.plan.onboards.empty();
+    totals.beside += !arrivals_.empty() && !step.plan.rows.empty();
     ASSERT_LE(step.plan.num_tokens, limits_.max_num_tokens);
     std::set<int> slots;
     int num_tokens = 0, num_logits = 0;
     for (const Row& row : step.plan.rows) {
       ASSERT_TRUE(slots.insert(row.slot).second);
+      ASSERT_FALSE(is_arriving(*row.sequence)) << "its blocks are on their way";
       ASSERT_FALSE(awaits_host(row.sequence)) << "the row before needs the host";
       ASSERT_TRUE(row.num_drafts == 0 || (row.samples && row.needs_host));
       totals.drafted += row.num_drafts;
@@ -270,6 +289,45 @@ class Traffic {
     ASSERT_LE(num_logits, limits_.num_logits_rows());
     step.fails = pick(0, 99) < fail_rate_;
     flying_.push_back(std::move(step));
+  }
+
+  void take_arrival(const StepPlan& plan) {
+    ++num_launched_;
+    if (!plan.copies.empty()) last_with_copies_ = num_launched_;
+    if (plan.onboards.empty()) return;
+    arrivals_.push_back({.copies = plan.onboards,
+                         .after = last_with_copies_,
+                         .early = pick(0, 1) == 0,
+                         .ok = pick(0, 99) >= 4 * fail_rate_});
+    make_arrivals();
+  }
+
+  // Some of its blocks are written by copies of whose end the scheduler has not been told.
+  bool is_arriving(const Sequence& sequence) const {
+    for (const LateCopies& arrival : arrivals_)
+      for (const BlockCopy& copy : arrival.copies)
+        if (std::ranges::count(sequence.block_table(0, copy.group), copy.to)) return true;
+    return false;
+  }
+
+  // Those that may run by now, in order, as far as they are early.
+  void make_arrivals() {
+    for (LateCopies& arrival : arrivals_) {
+      if (arrival.made) continue;
+      if (!arrival.early || arrival.after > num_landed_) return;
+      device_.copy(arrival.copies, arrival.ok);
+      arrival.made = true;
+    }
+  }
+
+  void arrive(TrafficTotals& totals) {
+    if (arrivals_.empty() || arrivals_.front().after > num_landed_) return;
+    LateCopies arrival = std::move(arrivals_.front());
+    arrivals_.pop_front();
+    if (!arrival.made) device_.copy(arrival.copies, arrival.ok);
+    totals.lost += !arrival.ok;
+    sched_.onboarded(arrival.ok ? ok() : internal_error("a copy failed"));
+    make_arrivals();
   }
 
   bool awaits_host(const Sequence* sequence) const {
@@ -291,6 +349,8 @@ class Traffic {
     }
     for (const LaunchedStep& step : flying_)
       for (const Row& row : step.plan.rows) flying.insert(row.sequence->id());
+    for (const Sequence* sequence : sched_.running())
+      if (is_arriving(*sequence)) flying.insert(sequence->id());
     for (auto& [id, client] : clients_) {
       if (client.last.finished) continue;
       if (served.contains(id) || flying.contains(id)) {
@@ -313,6 +373,8 @@ class Traffic {
     const LaunchedStep step = std::move(flying_.front());
     flying_.pop_front();
     const std::vector<FakeResult> results = device_.run(step);
+    ++num_landed_;
+    make_arrivals();
     if (step.fails) {
       for (const Row& row : step.plan.rows) clients_.at(row.sequence->id()).poisoned = true;
       for (RowNews& news : sched_.fail(step.plan, internal_error("step failed")))
@@ -382,6 +444,7 @@ class Traffic {
     totals.offloaded += stats.blocks_offloaded;
     totals.onboarded += stats.blocks_onboarded;
     totals.held += held_;
+    totals.ended_on_their_way += ended_on_their_way_;
     totals.windowed += limits_.any_window();
     totals.mixed += limits_.any_window() && limits_.groups[0].window == 0;
   }
@@ -417,13 +480,16 @@ class Traffic {
   Scheduler sched_;
   FakeDevice device_;
   std::deque<LaunchedStep> flying_;  // oldest first
+  std::deque<LateCopies> arrivals_;     // likewise
+  int64_t num_launched_ = 0, num_landed_ = 0, last_with_copies_ = 0;  // steps
   std::map<RequestId, Client> clients_;
   std::vector<std::vector<TokenId>> prefixes_;
   RequestId next_id_ = 1;
   int64_t next_order_ = 0;
   Time time_{};
   int depth_ = 1;  // steps in flight when the next one is planned, plus one
-  int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0;  // percent per turn
+  int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0, arrival_rate_ = 100;  // percent per turn
+  int64_t ended_on_their_way_ = 0;
   int64_t held_ = 0;                                      // drafts that were drawn
   bool mixes_priorities_ = false, has_deadlines_ = false;
   bool launched_ = false;
@@ -444,7 +510,9 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << t.followers << " followers, " << t.pooled << " pooled), " << t.refused
             << " refused, " << t.steps << " steps, " << t.preemptions << " pauses, " << t.reused
             << " blocks reused, " << t.copies << " copied, " << t.offloaded << " offloaded, "
-            << t.onboarded << " onboarded, " << t.drafted << " drafts of which " << t.held
+            << t.onboarded << " onboarded, " << t.arrivals << " plans with copies from the host, "
+            << t.lost << " of them lost, " << t.beside << " steps beside them, "
+            << t.ended_on_their_way << " requests ended on their way, " << t.drafted << " drafts of which " << t.held
             << " held, " << t.cancelled << " cancelled, " << t.timed_out << " timed out, "
             << t.failed << " failed, " << t.windowed << " seeds with windows, " << t.mixed
             << " of them beside full groups; overtaken at most " << t.most_overtaken
@@ -461,6 +529,10 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
   EXPECT_GT(t.timed_out, t.requests / 200);
   EXPECT_GT(t.offloaded, t.requests / 100);
   EXPECT_GT(t.onboarded, t.requests / 100);
+  EXPECT_GT(t.arrivals, t.requests / 100);
+  EXPECT_GT(t.beside, t.arrivals);
+  EXPECT_GT(t.lost, t.requests / 10000);
+  EXPECT_GT(t.ended_on_their_way, t.requests / 10000);
   EXPECT_GT(t.held, t.requests / 10);
   EXPECT_GT(t.drafted - t.held, t.requests / 10) << "taken back";
 }

@@ -27,6 +27,7 @@ struct Loop {
 
   StepPlan step(Time now = {}) {
     StepPlan plan = sched.plan(now);
+    if (!plan.onboards.empty()) sched.onboarded(ok());
     const Drawn drawn{.token = 7};
     for (const Row& row : plan.rows) take(sched.commit(row, given(row, drawn)));
     sched.check();
@@ -110,6 +111,7 @@ TEST(Policy, APauseBySwapMovesBlocksToTheHostAndBack) {
         return copy.from < l.groups[0].num_blocks && copy.to >= l.groups[0].num_blocks;
       });
     }
+    if (!plan.onboards.empty()) loop.sched.onboarded(ok());
     const Drawn drawn{.token = 7};
     for (const Row& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
   }

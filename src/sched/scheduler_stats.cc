@@ -68,6 +68,7 @@ SchedulerStats Scheduler::stats() const {
 
 void Scheduler::check() const {
   int64_t held = 0, inflight = 0, queued = 0, announced = 0, draining = 0, deadlines = 0;
+  int64_t arriving = 0;
   std::vector<bool> slot_used(limits_.max_batch_size, false);
   for (int32_t slot : free_slots_) slot_used[slot] = true;
   size_t num_slots = free_slots_.size();
@@ -80,7 +81,10 @@ void Scheduler::check() const {
       held += lane.table.num_held();
     }
     num_slots += s->lanes_.size();
-    NEREID_CHECK(!s->draining() || s->inflight_ > 0);
+    NEREID_CHECK(!s->draining() || s->inflight_ > 0 || s->arriving_);
+    NEREID_CHECK(s->arriving_ == pool_.is_arriving(s->lanes_[0].table));
+    NEREID_CHECK(!s->arriving_ || s->inflight_ == 0);
+    arriving += s->arriving_;
     NEREID_CHECK(s->unknown_ <= s->inflight_);
     // What is drawn after the end is not kept.
     NEREID_CHECK(s->stopped_ || s->computed_ <= s->length() + s->num_guessed_);
@@ -95,12 +99,13 @@ void Scheduler::check() const {
   for (const Sequence* s : waiting_) {
     for (const Sequence::Lane& lane : s->lanes_) NEREID_CHECK(lane.slot < 0 && lane.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
+    NEREID_CHECK(!s->arriving_);
     NEREID_CHECK(s->announced_to_ == s->announced_from_);
     queued += !s->started_;
   }
   for (const auto& [key, count] : announced_) announced -= count;
   for (const auto& [id, s] : sequences_) deadlines += s->spec_.deadline && !s->stopped_;
-  NEREID_CHECK(announced == 0 && draining == num_draining_);
+  NEREID_CHECK(announced == 0 && draining == num_draining_ && arriving == num_arriving_);
   NEREID_CHECK(deadlines == static_cast<int64_t>(deadlines_.size()));
   NEREID_CHECK(num_slots == slot_used.size());
   NEREID_CHECK(running_.size() + waiting_.size() == sequences_.size());

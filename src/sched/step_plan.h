@@ -51,10 +51,13 @@ struct Row {
 
 struct StepPlan {
   std::vector<BlockCopy> copies;  // executed in order, before anything of the step is computed
-  std::vector<Row> rows;
+  // From the host pool to blocks that no row has before Scheduler::onboarded() was called for them.
+  // They begin when `copies` are made, in order with those of other plans, and no step waits.
+  std::vector<BlockCopy> onboards;
+  std::vector<Row> rows;   // may be none beside onboards
   int32_t num_tokens = 0;  // sum over rows
 
-  bool empty() const { return rows.empty(); }  // then there are no copies either
+  bool empty() const { return rows.empty() && onboards.empty(); }  // then there are no copies either
 };
 
 // What the device made of a row that samples.
