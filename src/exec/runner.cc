@@ -298,7 +298,7 @@ class EngineRunner : public Runner {
   std::shared_ptr<Event> host_copies_, device_copies_;
   std::deque<StatusOr<std::unique_ptr<Event>>> onboards_;  // of which onboarded() has not told
   std::unique_ptr<Stream> copy_stream_, onboard_stream_;   // null: there is no host pool
-  std::unique_ptr<Stream> stream_;  // last: its steps use everything above
+  std::unique_ptr<Stream> stream_;                         // last: its steps use everything above
 };
 
 Status check_device(const io::Plan& plan, const DeviceInfo& device) {

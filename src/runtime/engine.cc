@@ -70,7 +70,8 @@ void Engine::run() {
       former_plan_ = std::move(plan);
     if (!flying_.empty() && (!launches || flying_.size() == depth)) {
       finish_oldest();
-    } else if (!launches) {
+    } else if (!launches && !onboards_.empty()) {
+      report();
       take_onboards(/*may_wait=*/true);  // nobody can run before
     }
     idle_ = flying_.empty() && sched_.idle();
@@ -191,8 +192,8 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
   return {.plan = std::move(plan), .ticket = std::move(ticket), .record = std::move(record)};
 }
 
-// Tells the scheduler of copies from the host that have ended; `may_wait`: of one at least, if there
-// is one.
+// Tells the scheduler of copies from the host that have ended; `may_wait`: of one at least, if
+// there is one.
 void Engine::take_onboards(bool may_wait) {
   while (!onboards_.empty()) {
     std::optional<Status> ended = onboards_.front();

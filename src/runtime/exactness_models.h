@@ -1,5 +1,5 @@
-// Test only: executors whose steps another process executes, whose drafts come from a test, or whose
-// copies from the host take long.
+// Test only: executors whose steps another process executes, whose drafts come from a test, or
+// whose copies from the host take long.
 #pragma once
 
 #include <filesystem>

@@ -220,8 +220,7 @@ std::vector<Column> columns() {
 
 std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows,
                                bool in_second_process = false,
-                               std::unique_ptr<Proposer> proposer = nullptr,
-                               bool late = false) {
+                               std::unique_ptr<Proposer> proposer = nullptr, bool late = false) {
   StatusOr<std::filesystem::path> model = kModel;
   if (!windows.empty()) model = mixed_engine(kModel, config, windows);
   if (!model.ok()) ADD_FAILURE() << model.status();

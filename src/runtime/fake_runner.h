@@ -106,8 +106,9 @@ class FakeRunner : public exec::Runner {
     }
     changed_.notify_all();
   }
-  // While held, copies from the host do not begin.
-  void hold_onboards(bool held) {
+  // While held, copies from the host do not begin. `steps_too`: once one is launched, hold(true).
+  void hold_onboards(bool held, bool steps_too = false) {
+    onboards_hold_steps_ = steps_too;
     {
       std::lock_guard lock(mutex_);
       onboards_held_ = held;
@@ -116,7 +117,7 @@ class FakeRunner : public exec::Runner {
   }
   void fail_onboards(bool fails) { onboards_fail_ = fails; }
   int num_onboards() const { return num_onboards_; }
-  int num_polls() const { return num_polls_; }  // calls of onboarded()
+  int num_polls() const { return num_polls_; }     // calls of onboarded()
   void fail_step(int step) { fail_step_ = step; }  // counted from 0
   void fail_launch(int step) { fail_launch_ = step; }
   int num_steps() const { return num_steps_; }
@@ -164,6 +165,7 @@ class FakeRunner : public exec::Runner {
   // Behind the step that brings them, whose copies come before.
   void onboard(std::span<const exec::BlockCopy> copies, const Event& step) {
     NEREID_CHECK(onboard_stream_->wait(step).ok());
+    if (onboards_hold_steps_) hold(true);
     ++num_onboards_;
     auto event = onboard_stream_->submit(
         [this, all = std::vector(copies.begin(), copies.end())](Stream&) -> Status {
@@ -220,8 +222,9 @@ class FakeRunner : public exec::Runner {
   std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<exec::SlotSampler> sampler_;
   int32_t turn_ = 0;
-  std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1, num_onboards_ = 0, num_polls_ = 0;
-  std::atomic<bool> onboards_fail_ = false;
+  std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1, num_onboards_ = 0,
+                   num_polls_ = 0;
+  std::atomic<bool> onboards_fail_ = false, onboards_hold_steps_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false, onboards_held_ = false;

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr int kPrompt = 40, kNumBlocks = 8;
+constexpr int kPrompt = 40, kNumBlocks = 8, kOther = 64;
 
 exec::RunnerLimits with_host() {
   exec::RunnerLimits limits = roomy();
@@ -42,6 +42,17 @@ class OnboardTest : public ::testing::Test {
     return id;
   }
 
+  // The same, with another one that runs by then and goes on when hold(false) is called.
+  RequestId send_beside(RequestId& other) {
+    f_.runner->hold_onboards(true, /*steps_too=*/true);
+    f_.runner->hold(true);
+    other = f_.client.send(*f_.executor, request(prompt_of(30, 8), kOther));
+    const RequestId id = f_.client.send(*f_.executor, request_);
+    f_.runner->hold(false);
+    wait_until([&] { return f_.runner->num_onboards() == 1; });
+    return id;
+  }
+
   static void wait_until(const std::function<bool()>& is_so) {
     const auto end = std::chrono::steady_clock::now() + seconds(60);
     while (!is_so() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -60,8 +71,10 @@ class OnboardTest : public ::testing::Test {
 };
 
 TEST_F(OnboardTest, OthersRunWhileTheBlocksAreOnTheirWay) {
-  const RequestId id = send_and_hold();
-  EXPECT_EQ(f_.client.run(*f_.executor, request(prompt_of(30, 8), 20)).tokens.size(), 20u);
+  RequestId other = 0;
+  const RequestId id = send_beside(other);
+  f_.runner->hold(false);
+  EXPECT_EQ(f_.client.wait(other).tokens.size(), static_cast<size_t>(kOther));
   EXPECT_EQ(f_.client.num_tokens(id), 0u);
   f_.runner->hold_onboards(false);
   expect_as_before(id);
@@ -78,12 +91,12 @@ TEST_F(OnboardTest, WithNobodyElseTheEngineSleeps) {
 }
 
 TEST_F(OnboardTest, ACancelledRequestEndsOnceAndItsBlocksLater) {
-  const RequestId id = send_and_hold();
-  const RequestId other = f_.client.send(*f_.executor, request(prompt_of(30, 8), 90));
-  wait_until([&] { return f_.client.num_tokens(other) > 0 || f_.runner->num_steps() > 5; });
+  RequestId other = 0;
+  const RequestId id = send_beside(other);
   f_.executor->cancel(id);
+  f_.runner->hold(false);
   EXPECT_EQ(f_.client.wait(id).reason(), FinishReason::kCancelled);
-  f_.client.wait(other);
+  EXPECT_EQ(f_.client.wait(other).tokens.size(), static_cast<size_t>(kOther));
   EXPECT_LT(f_.executor->stats().kv_blocks_free, kNumBlocks) << "the copy still writes them";
   f_.runner->hold_onboards(false);
   f_.expect_books_balance();
@@ -108,13 +121,10 @@ TEST_F(OnboardTest, ALaunchThatFailsTellsOfItsCopiesToo) {
 
 TEST_F(OnboardTest, TheEndOfTheExecutorWaitsForThem) {
   const RequestId id = send_and_hold();
-  std::thread later([&] {
-    wait_until([&] { return f_.client.wait(id).last.is_final; });
-    f_.runner->hold_onboards(false);
-  });
-  f_.executor->cancel(id);
-  later.join();
-  f_.executor.reset();
+  std::thread end([&] { f_.executor.reset(); });
+  f_.runner->hold_onboards(false);
+  end.join();
+  EXPECT_TRUE(f_.client.wait(id).last.is_final);
 }
 
 }  // namespace

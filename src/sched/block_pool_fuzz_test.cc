@@ -397,8 +397,7 @@ class PoolTraffic {
     arrivals_.pop_front();
     lost_ += !ok;
     pool_.end_onboards(ok);
-    for (Seq& seq : live_)
-      seq.ending |= !ok && seq.inflight == 0 && pool_.any_suspect(seq.table);
+    for (Seq& seq : live_) seq.ending |= !ok && seq.inflight == 0 && pool_.any_suspect(seq.table);
     reap();
   }
 

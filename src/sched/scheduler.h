@@ -138,9 +138,7 @@ class Scheduler {
   void release_memory(Sequence& sequence);
 
   // planner.cc: one step
-  static bool can_go_on(const Sequence& s) {
-    return s.running() && !s.draining() && !s.arriving_;
-  }
+  static bool can_go_on(const Sequence& s) { return s.running() && !s.draining() && !s.arriving_; }
   void sort_running();
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
@@ -193,7 +191,7 @@ class Scheduler {
 
   // Of the plan that is being made.
   bool short_of_memory_ = false;
-  bool first_sat_out_ = false;      // the first of running_, for lack of memory
+  bool first_sat_out_ = false;       // the first of running_, for lack of memory
   bool first_sat_out_last_ = false;  // in the plan before
   std::vector<Sequence*> decodes_;
   std::vector<Share> shares_;

@@ -232,7 +232,8 @@ class Traffic {
     auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
     client.ended_by_us = true;
     for (const Sequence* sequence : sched_.running())
-      ended_on_their_way_ += sequence->id() == id && !client.last.finished && is_arriving(*sequence);
+      ended_on_their_way_ +=
+          sequence->id() == id && !client.last.finished && is_arriving(*sequence);
     auto news = pick(0, 1) ? sched_.cancel(id) : sched_.stop(id);
     if (news) deliver(*std::move(news));
   }
@@ -479,8 +480,8 @@ class Traffic {
   Limits limits_;
   Scheduler sched_;
   FakeDevice device_;
-  std::deque<LaunchedStep> flying_;  // oldest first
-  std::deque<LateCopies> arrivals_;     // likewise
+  std::deque<LaunchedStep> flying_;                                   // oldest first
+  std::deque<LateCopies> arrivals_;                                   // likewise
   int64_t num_launched_ = 0, num_landed_ = 0, last_with_copies_ = 0;  // steps
   std::map<RequestId, Client> clients_;
   std::vector<std::vector<TokenId>> prefixes_;
@@ -490,7 +491,7 @@ class Traffic {
   int depth_ = 1;  // steps in flight when the next one is planned, plus one
   int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0, arrival_rate_ = 100;  // percent per turn
   int64_t ended_on_their_way_ = 0;
-  int64_t held_ = 0;                                      // drafts that were drawn
+  int64_t held_ = 0;  // drafts that were drawn
   bool mixes_priorities_ = false, has_deadlines_ = false;
   bool launched_ = false;
 };
@@ -512,7 +513,8 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << " blocks reused, " << t.copies << " copied, " << t.offloaded << " offloaded, "
             << t.onboarded << " onboarded, " << t.arrivals << " plans with copies from the host, "
             << t.lost << " of them lost, " << t.beside << " steps beside them, "
-            << t.ended_on_their_way << " requests ended on their way, " << t.drafted << " drafts of which " << t.held
+            << t.ended_on_their_way << " requests ended on their way, " << t.drafted
+            << " drafts of which " << t.held
             << " held, " << t.cancelled << " cancelled, " << t.timed_out << " timed out, "
             << t.failed << " failed, " << t.windowed << " seeds with windows, " << t.mixed
             << " of them beside full groups; overtaken at most " << t.most_overtaken

@@ -150,7 +150,7 @@ class Sequence {
   int32_t planned_from_ = 0;   // and where that row starts
   int32_t announced_from_ = 0, announced_to_ = 0;  // blocks it has said to be computing
   int32_t onboarded_ = 0;                          // blocks brought back from the host pool
-  bool arriving_ = false;   // some of its blocks are on their way from there
+  bool arriving_ = false;                          // some of its blocks are on their way from there
   BlockKey awaited_ = 0;    // the block that another one computes and that it waits for
   int32_t num_delays_ = 0;  // plans in which it waited for one
   bool started_ = false;    // was admitted at least once

@@ -57,7 +57,9 @@ struct StepPlan {
   std::vector<Row> rows;   // may be none beside onboards
   int32_t num_tokens = 0;  // sum over rows
 
-  bool empty() const { return rows.empty() && onboards.empty(); }  // then there are no copies either
+  bool empty() const {
+    return rows.empty() && onboards.empty();
+  }  // then there are no copies either
 };
 
 // What the device made of a row that samples.
