@@ -514,9 +514,9 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << t.onboarded << " onboarded, " << t.arrivals << " plans with copies from the host, "
             << t.lost << " of them lost, " << t.beside << " steps beside them, "
             << t.ended_on_their_way << " requests ended on their way, " << t.drafted
-            << " drafts of which " << t.held
-            << " held, " << t.cancelled << " cancelled, " << t.timed_out << " timed out, "
-            << t.failed << " failed, " << t.windowed << " seeds with windows, " << t.mixed
+            << " drafts of which " << t.held << " held, " << t.cancelled << " cancelled, "
+            << t.timed_out << " timed out, " << t.failed << " failed, " << t.windowed
+            << " seeds with windows, " << t.mixed
             << " of them beside full groups; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;
