@@ -53,6 +53,7 @@ struct Seq {
   int computed = 0, landed = 0;  // planned, and known to be written
   int earlier = 0;               // computed by earlier steps than the one that is planned
   int inflight = 0;
+  bool has_run = false;  // a row of it has landed
   bool ending = false;
   Release how = Release::kKeep;
 };
@@ -361,6 +362,7 @@ class PoolTraffic {
         }
       }
       seq.landed = row.end;
+      seq.has_run = true;
       --seq.inflight;
       if (pick(0, 7) || weak_keys_)
         pool_.publish(seq.table, seq.text.contents(seq.text.tokens.size()), seq.landed);
@@ -404,8 +406,9 @@ class PoolTraffic {
   // The device is lost with all that flies: neither copies nor rows have happened.
   void fail() {
     ++failures_;
+    // Copies may have been made for those that have not run, before they waited for others.
     for (Seq& seq : live_)
-      if (pool_.is_arriving(seq.table)) seq.ending = true, seq.how = Release::kForget;
+      if (!seq.has_run) seq.ending = true, seq.how = Release::kForget;
     for (const PlannedStep& step : flying_) {
       if (!step.onboards.empty()) arrivals_.push_back({.copies = step.onboards, .ok = false});
       for (const PlannedRow& row : step.rows) {

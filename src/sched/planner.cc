@@ -34,8 +34,7 @@ void Scheduler::sort_running() {
   for (Sequence* sequence : running_) {
     // A paused sequence is about to need its memory back: nobody new gets in before it.
     short_of_memory_ |= sequence->preempted_;
-    if (sequence->draining() || sequence->at_limit()) continue;
-    if (sequence->arriving_ || sequence->num_host_rows_ > 0) continue;
+    if (!can_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
     const int32_t n = sequence->length() - sequence->computed_;
     if (n > 1 || sequence->wants_all_logits()) {
       if (shares_.empty()) {

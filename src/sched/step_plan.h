@@ -54,8 +54,8 @@ struct StepPlan {
   // From the host pool to blocks that no row has before Scheduler::onboarded() was called for them.
   // They begin when `copies` are made, in order with those of other plans, and no step waits.
   std::vector<BlockCopy> onboards;
-  std::vector<Row> rows;          // may be none beside onboards
-  int32_t num_tokens = 0;         // sum over rows
+  std::vector<Row> rows;   // may be none beside onboards
+  int32_t num_tokens = 0;  // sum over rows
 
   // Then there are no copies either.
   bool empty() const { return rows.empty() && onboards.empty(); }
