@@ -61,13 +61,7 @@ void Engine::run() {
     look_after_device();
     take_onboards(/*may_wait=*/false);
     tell(sched_.expire(now()));
-    speculation_.offer(sched_);
-    sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
-    const bool launches = !plan.empty();
-    if (launches)
-      flying_.push_back(launch(std::move(plan)));
-    else
-      former_plan_ = std::move(plan);
+    const bool launches = launch_next();
     if (!flying_.empty() && (!launches || flying_.size() == depth)) {
       finish_oldest();
     } else if (!launches && !onboards_.empty()) {
@@ -182,6 +176,21 @@ void Engine::close(RequestId id) {
   if (--group->second.num_open == 0) groups_.erase(group);
 }
 
+// Whether there is a next step, and it need not wait for one in flight. Beside drafts nobody's next
+// row is launched: a sequence without drafts would then run in more steps than those with them,
+// each of which costs about as much as one for all.
+bool Engine::launch_next() {
+  if (std::ranges::any_of(flying_, &Step::has_drafts)) return false;
+  if (!speculation_.offer(sched_, !flying_.empty())) return false;
+  sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
+  const bool launches = !plan.empty();
+  if (launches)
+    flying_.push_back(launch(std::move(plan)));
+  else
+    former_plan_ = std::move(plan);
+  return launches;
+}
+
 Engine::Step Engine::launch(sched::StepPlan plan) {
   StepRecorder::Open record;
   if (!plan.rows.empty()) record = recorder_.begin(plan, sched_, progress_.num_queued());
@@ -189,7 +198,12 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
   auto ticket = runner_.launch(message_);
   if (!plan.onboards.empty())
     onboards_.push_back(ticket.ok() ? std::nullopt : std::optional(ticket.status()));
-  return {.plan = std::move(plan), .ticket = std::move(ticket), .record = std::move(record)};
+  const bool has_drafts =
+      std::ranges::any_of(plan.rows, [](const sched::Row& row) { return row.num_drafts > 0; });
+  return {.plan = std::move(plan),
+          .has_drafts = has_drafts,
+          .ticket = std::move(ticket),
+          .record = std::move(record)};
 }
 
 // Tells the scheduler of copies from the host that have ended; `may_wait`: of one at least, if
@@ -270,6 +284,7 @@ void Engine::finish(Step step) {
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
     commit(step.plan, *results);
+    speculation_.finished(step.plan, step.record.launched, now());
   } else {
     adapters_.forget();
     const Status failure = device_.failure();

@@ -50,6 +50,7 @@ class Engine {
   // A step on the device, or one whose launch failed; both end in finish().
   struct Step {
     sched::StepPlan plan;
+    bool has_drafts = false;
     StatusOr<exec::Ticket> ticket;
     StepRecorder::Open record;
   };
@@ -69,6 +70,7 @@ class Engine {
   void apply(Command& command);
   void submit(Submit command);
   void cancel(RequestId id);
+  bool launch_next();
   Step launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
   std::span<const TokenId> input_of(const sched::Row& row);

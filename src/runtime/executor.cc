@@ -81,15 +81,12 @@ std::string prefix_root(const std::string& salt, uint64_t adapter) {
 }
 
 Speculation::Options speculation_options(const ModelInstance& model, const ExecutorConfig& config) {
-  // A CPU's products get dearer with each few rows, a GPU's read the weights once for so many.
-  constexpr int32_t kCheapOnCpu = 8, kCheapOnGpu = 64;
   constexpr int32_t kUsualDraftLen = 4, kUsualLookUp = 8;
-  const bool on_cpu = model.device.device->info().kind == DeviceKind::kCpu;
   const bool has_model = !config.draft_model.empty();
   const int32_t usual = has_model ? kUsualDraftLen : kUsualLookUp;
   return {.max_drafts = config.max_draft_len > 0 ? config.max_draft_len : usual,
           .adapts = config.speculation == "auto" || (config.speculation.empty() && has_model),
-          .cheap_tokens = on_cpu ? kCheapOnCpu : kCheapOnGpu,
+          .overlaps = model.runner->limits().depth > 1,
           .vocab_size = model.runner->vocab_size()};
 }
 

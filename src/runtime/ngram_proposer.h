@@ -19,6 +19,7 @@ class NgramProposer : public Proposer {
   void propose(std::span<DraftQuestion> questions) override {
     for (DraftQuestion& question : questions) answer(question);
   }
+  bool is_free() const override { return true; }
   void forget(RequestId id) override { indexes_.erase(id); }
 
  private:

@@ -2,7 +2,6 @@
 #include "runtime/speculation.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <utility>
 
@@ -11,85 +10,242 @@
 namespace nereid::runtime {
 namespace {
 
-constexpr double kForget = 0.9;    // weight of what was, with each draft tested
-constexpr double kWorth = 0.25;    // chance to hold from which on a draft pays
-constexpr size_t kSilentFor = 64;  // tokens
+// Weight of what was, with each draft tested.
+constexpr double kKeepOwn = 0.95, kKeepOverall = 0.995;
+// Drafts that a rate begins with: of a sequence at the rate of all, of all at even chances.
+constexpr double kPriorOwn = 4, kPriorOverall = 4;
+constexpr double kMostCertain = 0.98;
+
+constexpr int32_t kProbeDrafts = 2;
+constexpr size_t kSilentFor = 16;    // tokens without drafts after which a sequence may be probed
+constexpr double kProbeEvery = 100;  // times the time that the last probe took in addition
+constexpr double kLeastProbe = 0.1;  // of the step's time: what a probe counts at least
 
 }  // namespace
 
-// With each draft its chance is that of the one before it times the rate.
-int32_t Speculation::most_for(State& state, size_t num_running) const {
-  if (!options_.adapts) return options_.max_drafts;
-  if (state.num_known < state.silent_until) return 0;
-  if (state.rate() < kWorth) {
-    state = {.num_known = state.num_known, .silent_until = state.num_known + kSilentFor};
-    return 0;
+bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
+  if (!proposer_) return true;
+  was_busy_ = !scheduler.running().empty();
+  find_candidates(scheduler);
+  if (num_questions_ == 0) return true;
+  if (proposer_->is_free()) answer_all();
+  decide();
+  const bool any = std::ranges::any_of(candidates_, [](const auto& c) { return c.count > 0; });
+  if (any && in_flight) return false;
+  if (any && options_.adapts) costs_.step.use(next_.num_tokens);
+  if (probed_) {
+    is_probing_ = true;
+    const RequestId id = questions_[*probed_].sequence->id();
+    probed_again_ = proposer_->is_free() || id == probed_again_ ? 0 : id;
+    Tested& tested = states_[id].tested;
+    tested.held /= 2, tested.tested /= 2;
   }
-  const double worth = std::log(kWorth) / std::log(std::min(state.rate(), 0.99));
-  const auto room = static_cast<double>(options_.cheap_tokens) / static_cast<double>(num_running);
-  return static_cast<int32_t>(
-      std::min({worth, std::max(0.0, room - 1), static_cast<double>(options_.max_drafts)}));
+  ask_chosen(scheduler);
+  return true;
 }
 
-void Speculation::offer(sched::Scheduler& scheduler) {
-  if (!proposer_) return;
+// Those whose next row is one token, so that drafts can come behind it, and of which more is known
+// than when they got drafts last. What else the next step computes is counted.
+void Speculation::find_candidates(sched::Scheduler& scheduler) {
   num_questions_ = 0;
+  candidates_.clear();
+  probed_.reset();
+  next_ = {};
   for (const sched::Sequence* sequence : scheduler.running()) {
-    if (!sequence->may_draft()) continue;
+    const int32_t num_pending = sequence->num_pending();
+    next_.num_tokens += num_pending;
+    if (num_pending <= sequence->beam_width()) next_.num_drawing += num_pending;
+    if (num_pending != 1 || !sequence->may_draft()) continue;
     if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
-    State& state = states_[sequence->id()];
-    const size_t num_known = sequence->tokens().size();
-    if (std::exchange(state.num_known, num_known) == num_known) continue;
-    int32_t most = std::min(most_for(state, scheduler.running().size()),
-                            sequence->spec().max_new_tokens - sequence->num_generated() - 1);
-    // Its next row waits for the token that the device draws, so that drafts can come after it; all
-    // but the first would be asked for again then.
-    if (sequence->has_unknown()) most = std::min(most, 1);
+    if (states_[sequence->id()].num_known == sequence->tokens().size()) continue;
+    const int32_t left =
+        sequence->spec().max_new_tokens - sequence->num_generated() - 1 - sequence->has_unknown();
+    const int32_t most = std::min(options_.max_drafts, left);
     if (most <= 0) {
       scheduler.draft(sequence->id(), {});
-      continue;
+    } else {
+      add_question(*sequence, most);
     }
-    DraftQuestion& question = next_question();
-    question.sequence = sequence;
-    question.most = most;
   }
-  if (num_questions_ == 0) return;
-  const auto questions = std::span(questions_).first(num_questions_);
-  proposer_->propose(questions);
-  for (DraftQuestion& question : questions) answer(question, scheduler);
+  const sched::Limits& limits = scheduler.limits();
+  next_.num_tokens = std::min(next_.num_tokens, limits.max_num_tokens);
+  next_.room = std::min(limits.max_num_tokens - next_.num_tokens,
+                        limits.num_logits_rows() - next_.num_drawing);
 }
 
-DraftQuestion& Speculation::next_question() {
+void Speculation::add_question(const sched::Sequence& sequence, int32_t most) {
   if (num_questions_ == questions_.size()) questions_.emplace_back();
   DraftQuestion& question = questions_[num_questions_++];
+  question.sequence = &sequence;
+  question.most = most;
   question.drafts.clear();
   question.is_behind = false;
-  return question;
+  candidates_.push_back({.rate = rate_of(states_[sequence.id()]), .most = most});
 }
 
-void Speculation::answer(const DraftQuestion& question, sched::Scheduler& scheduler) {
-  const auto& drafts = question.drafts;
-  NEREID_CHECK(drafts.size() <= static_cast<size_t>(question.most));
-  const RequestId id = question.sequence->id();
-  if (question.is_behind) states_[id].num_known = 0;
-  const auto end = std::ranges::find_if(
-      drafts, [&](TokenId token) { return token < 0 || token >= options_.vocab_size; });
-  scheduler.draft(id, std::span(drafts.begin(), end));
+double Speculation::rate_of(const State& state) const {
+  const double prior = (overall_.held + 0.5 * kPriorOverall) / (overall_.tested + kPriorOverall);
+  const double rate = (state.tested.held + prior * kPriorOwn) / (state.tested.tested + kPriorOwn);
+  return std::min(rate, kMostCertain);
+}
+
+// Where the device has drawn a token that the host does not know yet, the first guess is for it.
+void Speculation::answer_all() {
+  const auto questions = std::span(questions_).first(num_questions_);
+  for (DraftQuestion& question : questions) question.most += question.sequence->has_unknown();
+  ask(questions);
+  for (size_t i = 0; i < num_questions_; ++i) {
+    const auto num_guessed = static_cast<int32_t>(questions[i].drafts.size());
+    candidates_[i].most = std::max(0, num_guessed - questions[i].sequence->has_unknown());
+  }
+}
+
+void Speculation::decide() {
+  if (!options_.adapts) {
+    for (DraftCandidate& c : candidates_) c.count = c.most;
+    return;
+  }
+  if (!costs_.step.knows(next_.num_drawing)) return;  // until a step without drafts was measured
+  expected_ = chooser_.choose(costs_, next_, candidates_);
+  const bool is_plain = next_.num_tokens == next_.num_drawing;
+  if (is_plain && costs_.step.is_due(next_.num_tokens)) {  // it is measured again
+    for (DraftCandidate& c : candidates_) c.count = 0;
+  } else if (is_plain && (probed_again_ != 0 || last_finished_ >= next_probe_)) {
+    probe();
+  }
+}
+
+// The one that has had none for longest, so that it has some again where they would hold by now. A
+// proposer that caught up with it is asked again in the next step, which tells what it costs.
+void Speculation::probe() {
+  int32_t room = next_.room;
+  size_t longest = kSilentFor - 1;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    room -= candidates_[i].count;
+    if (candidates_[i].count > 0 || candidates_[i].most == 0) continue;
+    const sched::Sequence& sequence = *questions_[i].sequence;
+    const size_t silent_for = sequence.tokens().size() - states_[sequence.id()].tested_at;
+    if (sequence.id() == probed_again_) {
+      longest = std::numeric_limits<size_t>::max();
+    } else if (silent_for > longest && probed_again_ == 0) {
+      longest = silent_for;
+    } else {
+      continue;
+    }
+    probed_ = i;
+  }
+  if (room <= 0) probed_.reset();
+  if (!probed_) return;
+  DraftCandidate& candidate = candidates_[*probed_];
+  candidate.count = std::min({candidate.most, kProbeDrafts, room});
+}
+
+// The drafts that were decided on go to the scheduler, those of a free proposer from what is there.
+void Speculation::ask_chosen(sched::Scheduler& scheduler) {
+  const auto questions = std::span(questions_).first(num_questions_);
+  if (proposer_->is_free()) {
+    for (size_t i = 0; i < questions.size(); ++i)
+      hand_over(questions[i], candidates_[i].count, scheduler);
+    return;
+  }
+  size_t num_chosen = 0;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    questions[i].most = candidates_[i].count;
+    if (candidates_[i].count > 0) {
+      std::swap(questions[num_chosen++], questions[i]);
+    } else {
+      hand_over(questions[i], 0, scheduler);
+    }
+  }
+  if (num_chosen == 0) return;
+  const auto chosen = questions.first(num_chosen);
+  const Time begin = options_.clock();
+  ask(chosen);
+  measure_proposer(chosen, seconds(options_.clock() - begin));
+  for (const DraftQuestion& question : chosen) {
+    State& state = states_[question.sequence->id()];
+    if (question.drafts.empty() && !question.is_behind) {
+      // None is as good as one that does not hold.
+      state.tested.add(false, kKeepOwn);
+      state.tested_at = question.sequence->tokens().size();
+    }
+    state.num_known = question.is_behind ? 0 : question.sequence->tokens().size();
+    hand_over(question, question.most, scheduler);
+  }
+}
+
+void Speculation::ask(std::span<DraftQuestion> questions) {
+  proposer_->propose(questions);
+  for (DraftQuestion& question : questions) {
+    std::vector<TokenId>& drafts = question.drafts;
+    NEREID_CHECK(drafts.size() <= static_cast<size_t>(question.most));
+    const auto end = std::ranges::find_if(
+        drafts, [&](TokenId token) { return token < 0 || token >= options_.vocab_size; });
+    drafts.erase(end, drafts.end());
+  }
+}
+
+// Calls that catch up with more than the tokens of a step, as with a prompt, say nothing of others.
+void Speculation::measure_proposer(std::span<const DraftQuestion> questions, double seconds) {
+  propose_seconds_ += seconds;
+  int32_t depth = 0, sum = 0;
+  for (const DraftQuestion& question : questions) {
+    const size_t num_before = states_[question.sequence->id()].num_known;
+    const size_t num_new = question.sequence->tokens().size() - num_before;
+    if (num_before == 0 || num_new > static_cast<size_t>(options_.max_drafts) + 1) return;
+    depth = std::max(depth, question.most);
+    sum += question.most;
+  }
+  costs_.draft.add((sum + depth - 1) / depth, seconds / depth);
+}
+
+void Speculation::hand_over(const DraftQuestion& question, int32_t count,
+                            sched::Scheduler& scheduler) {
+  const std::span<const TokenId> drafts = question.drafts;
+  scheduler.draft(question.sequence->id(),
+                  drafts.first(std::min(drafts.size(), static_cast<size_t>(count))));
 }
 
 void Speculation::landed(const sched::Row& row, size_t num_drawn) {
   if (!proposer_ || row.num_drafts == 0) return;
   State& state = states_[row.sequence->id()];
+  state.tested_at = static_cast<size_t>(row.first_drawn());
   const size_t num_held = num_drawn - 1, num_drafts = static_cast<size_t>(row.num_drafts);
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
-    state.held = kForget * state.held + (i < num_held);
-    state.tested = kForget * state.tested + 1;
+    state.tested.add(i < num_held, kKeepOwn);
+    overall_.add(i < num_held, kKeepOverall);
   }
+}
+
+void Speculation::finished(const sched::StepPlan& plan, Time launched, Time finished) {
+  if (!proposer_ || !options_.adapts || plan.rows.empty()) return;
+  const Time previous = std::exchange(last_finished_, finished);
+  const double proposed = std::exchange(propose_seconds_, 0);
+  const bool is_beside = launched < previous;  // it was launched while that one ran
+  int32_t num_drafts = 0;
+  bool is_plain = true;  // no row of a prompt
+  for (const sched::Row& row : plan.rows) {
+    num_drafts += row.num_drafts;
+    is_plain = is_plain && row.samples && row.num_tokens == 1 + row.num_drafts;
+  }
+  // Without drafts steps overlap, if they can: one that did not is the first of some.
+  const bool is_usual = is_beside || num_drafts > 0 || !options_.overlaps;
+  if (is_plain && is_usual)
+    costs_.step.add(plan.num_tokens, seconds(finished - std::max(launched, previous)));
+  const double between = seconds(launched - previous) - proposed;
+  if (is_plain && was_busy_ && !is_beside && between > 0)
+    costs_.host.add(static_cast<int32_t>(plan.rows.size()), between);
+  if (num_drafts == 0 || !std::exchange(is_probing_, false)) return;
+  const double usual = expected_.seconds;
+  const double excess = std::max(seconds(finished - previous) - usual, kLeastProbe * usual);
+  next_probe_ = std::max(next_probe_, finished) + std::chrono::duration_cast<Duration>(
+                               std::chrono::duration<double>(kProbeEvery * excess));
 }
 
 void Speculation::forget(RequestId id) {
   if (!proposer_) return;
   states_.erase(id);
+  if (probed_again_ == id) probed_again_ = 0;
   proposer_->forget(id);
 }
 

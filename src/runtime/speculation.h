@@ -4,11 +4,14 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
 #include "exec/runner.h"
+#include "runtime/draft_choice.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {
@@ -27,9 +30,13 @@ class Proposer {
  public:
   virtual ~Proposer() = default;
 
-  // Answers questions about different sequences, whose `drafts` are empty. Each sequence has more
-  // tokens than when it was asked about before, or was behind then.
+  // Answers questions about different sequences, whose `drafts` are empty. Unless the proposer is
+  // free, each sequence has more tokens than when it was asked about before, or was behind then.
   virtual void propose(std::span<DraftQuestion> questions) = 0;
+
+  // Its guesses take next to no time. So it is asked about all sequences before it is decided which
+  // of its guesses are computed; any other one is asked for those that will be.
+  virtual bool is_free() const { return false; }
 
   // The sequence has ended, or never began.
   virtual void forget(RequestId) {}
@@ -43,42 +50,83 @@ class Speculation {
  public:
   struct Options {
     int32_t max_drafts = 8;  // of a sequence in a step
-    // Fewer where they seldom hold, none where the step is full without them.
+    // As many as pay by what was measured (see DraftChooser), down to none. Else as many as there
+    // are.
     bool adapts = false;
-    int32_t cheap_tokens = 16;  // of a step: up to so many, one more costs little
+    bool overlaps = false;  // a step is launched while the one before it runs
     // Guesses end before an id that is outside, such as one of a prompt table's rows.
     int32_t vocab_size = std::numeric_limits<int32_t>::max();
+    Time (*clock)() = now;  // for what the proposer takes
   };
 
   // `proposer`: null = nothing is guessed; else it must outlive this.
-  Speculation(Proposer* proposer, const Options& options)
-      : proposer_(proposer), options_(options) {}
+  Speculation(Proposer* proposer, const Options& options) : proposer_(proposer), options_(options) {
+    costs_.overlaps = options.overlaps;
+  }
 
-  // Before a plan: new drafts for each running sequence of which more is known than before.
-  void offer(sched::Scheduler& scheduler);
+  // Before a plan: new drafts for each running sequence of which more is known than before. Drafts
+  // come after tokens that the host knows: false = first all steps in flight should land, if there
+  // are any (`in_flight`), and nothing has been done.
+  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight);
 
   // A row is about to be committed with so many tokens, the drafts that held and one more.
   void landed(const sched::Row& row, size_t num_drawn);
 
+  // All rows of the plan have been committed.
+  void finished(const sched::StepPlan& plan, Time launched, Time finished);
+
   void forget(RequestId id);
 
+  const SpeculationCosts& costs() const { return costs_; }
+
  private:
+  // Drafts whose draft before held, and of those the ones that held; older ones count less.
+  struct Tested {
+    double held = 0, tested = 0;
+    void add(bool one_held, double keep) {
+      held = keep * held + one_held;
+      tested = keep * tested + 1;
+    }
+  };
   struct State {
-    size_t num_known = 0;         // tokens, when the proposer was asked
-    size_t silent_until = 0;      // so many are known: drafts have not paid
-    double held = 1, tested = 2;  // drafts, older ones counting less; at first even chances
-    double rate() const { return held / tested; }
+    size_t num_known = 0;  // tokens, when a proposer that is not free was asked
+    size_t tested_at = 0;  // tokens known when its drafts were tested last
+    Tested tested;
   };
 
-  int32_t most_for(State& state, size_t num_running) const;
-  DraftQuestion& next_question();
-  void answer(const DraftQuestion& question, sched::Scheduler& scheduler);
+  void find_candidates(sched::Scheduler& scheduler);
+  void add_question(const sched::Sequence& sequence, int32_t most);
+  double rate_of(const State& state) const;
+  void answer_all();
+  void decide();
+  void probe();
+  void ask_chosen(sched::Scheduler& scheduler);
+  void ask(std::span<DraftQuestion> questions);
+  void measure_proposer(std::span<const DraftQuestion> questions, double seconds);
+  void hand_over(const DraftQuestion& question, int32_t count, sched::Scheduler& scheduler);
 
   Proposer* const proposer_;
   const Options options_;
   absl::flat_hash_map<RequestId, State> states_;
-  std::vector<DraftQuestion> questions_;  // the first num_questions_; the others keep their memory
+  Tested overall_;  // of all sequences
+  SpeculationCosts costs_;
+  DraftChooser chooser_;
+  // Of the call. Questions are the first num_questions_, the others keep their memory; each has a
+  // candidate.
+  std::vector<DraftQuestion> questions_;
   size_t num_questions_ = 0;
+  std::vector<DraftCandidate> candidates_;
+  NextStep next_;
+  // What was measured last.
+  bool was_busy_ = false;       // sequences were running at the last offer
+  double propose_seconds_ = 0;  // since the last step finished
+  Time last_finished_{};
+  // Of a step in which a sequence has drafts only to see whether they hold now.
+  std::optional<size_t> probed_;  // its place among the questions
+  RequestId probed_again_ = 0;  // the sequence that has drafts in the next step, too; 0 = none
+  bool is_probing_ = false;       // one was handed over and not measured
+  Expectation expected_;          // of the step without it
+  Time next_probe_{};
 };
 
 }  // namespace nereid::runtime

@@ -4,14 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 
+#include "base/rng.h"
 #include "runtime/ngram_proposer.h"
 
 namespace nereid::runtime {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -66,102 +69,251 @@ TEST(NgramProposer, ALongPromptIsIndexedStepByStep) {
   EXPECT_THAT(guesses(proposer, sequence, 1), ElementsAre(15003));
 }
 
-// Notes how many it is asked for, and guesses as many.
+Time g_time;  // of the tests
+Time test_time() { return g_time; }
+
+// Notes how many it is asked for, and guesses as many, which takes as long as it says.
 class CountingProposer : public Proposer {
  public:
   void propose(std::span<DraftQuestion> questions) override {
+    int32_t deepest = 0;
     for (DraftQuestion& question : questions) {
-      asked.push_back(question.most);
+      asked[question.sequence->id()] = question.most;
+      deepest = std::max(deepest, question.most);
       question.drafts.assign(static_cast<size_t>(question.most), 7);
     }
+    g_time += deepest * cost_of_draft;
   }
-  std::vector<int32_t> asked;
+  bool is_free() const override { return free; }
+
+  std::map<RequestId, int32_t> asked;
+  Duration cost_of_draft{};
+  bool free = false;
 };
 
 sched::Limits limits(int32_t batch) {
   return {.max_batch_size = batch,
           .max_num_tokens = 512,
           .max_queue_size = 64,
-          .max_sequence_length = 1024,
-          .groups = {{.num_blocks = 1000}},
+          .max_sequence_length = 40000,
+          .groups = {{.num_blocks = 40000}},
           .tokens_per_block = 16,
           .max_logits = 512};
 }
 
+// An engine without a device: its steps take as long as the test says.
 class SpeculationTest : public ::testing::Test {
  protected:
-  void submit(int count) {
+  using Cost = std::function<double(int32_t)>;  // milliseconds by tokens
+
+  static Duration of_ms(double ms) {
+    return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
+  }
+  static Speculation::Options adapting(int32_t max_drafts) {
+    return {.max_drafts = max_drafts, .adapts = true, .clock = test_time};
+  }
+
+  void submit(int count, int32_t num_prompt = 1) {
     for (int i = 1; i <= count; ++i)
       ASSERT_TRUE(sched_
                       .submit(sched::SequenceSpec{
-                          .id = static_cast<RequestId>(i), .prompt = {i}, .max_new_tokens = 900})
+                          .id = ++last_id_,
+                          .prompt = std::vector<TokenId>(static_cast<size_t>(num_prompt), 100 + i),
+                          .max_new_tokens = 30000})
                       .ok());
   }
 
-  // One step, in which so many drafts of each row hold; the most that were asked for.
-  int32_t step(Speculation& speculation, int32_t num_holding) {
+  // One step without others beside it; the drafts in it. A draft of a sequence holds with the
+  // chance that `rates_` has for it, else with that of all.
+  int32_t step(Speculation& speculation) {
     proposer_.asked.clear();
-    speculation.offer(sched_);
-    const sched::StepPlan plan = sched_.plan(Time());
+    EXPECT_TRUE(speculation.offer(sched_, false));
+    const sched::StepPlan plan = sched_.plan(g_time);
+    const Time launched = g_time;
+    g_time += of_ms(cost_(plan.num_tokens));
+    int32_t num_drafts = 0;
     for (const sched::Row& row : plan.rows) {
-      const int32_t num_drawn = 1 + std::min(row.num_drafts, num_holding);
-      std::vector<sched::Drawn> drawn(static_cast<size_t>(num_drawn), {.token = 7});
-      drawn.back().token = num_holding > 0 ? 7 : 8;
+      num_drafts += row.num_drafts;
+      const RequestId id = row.sequence->id();
+      const double rate = rates_.contains(id) ? rates_[id] : rate_;
+      std::vector<sched::Drawn> drawn;
+      bool holds = true;
+      for (int32_t i = 0; i <= row.num_drafts && holds && row.samples; ++i) {
+        const auto at = static_cast<uint64_t>(row.first_drawn() + i);
+        holds = philox(id, at)[0] < rate * 4294967296.0;
+        drawn.push_back({.token = holds ? 7 : 8});
+      }
+      num_tokens_ += static_cast<int64_t>(drawn.size());
       speculation.landed(row, drawn.size());
       sched_.commit(row, drawn);
     }
-    return proposer_.asked.empty() ? 0 : proposer_.asked.back();
+    speculation.finished(plan, launched, g_time);
+    return num_drafts;
+  }
+
+  // Of so many steps.
+  int64_t drafts_of(Speculation& speculation, int num_steps) {
+    int64_t sum = 0;
+    for (int i = 0; i < num_steps; ++i) sum += step(speculation);
+    return sum;
+  }
+
+  // Tokens in a millisecond of so many steps.
+  double speed(Speculation& speculation, int num_steps) {
+    const Time begin = g_time;
+    num_tokens_ = 0;
+    drafts_of(speculation, num_steps);
+    return static_cast<double>(num_tokens_) / (1000 * seconds(g_time - begin));
   }
 
   CountingProposer proposer_;
-  sched::Scheduler sched_{limits(16)};
+  sched::Scheduler sched_{limits(32)};
+  Cost cost_ = [](int32_t) { return 10.0; };
+  double rate_ = 0.8;
+  std::map<RequestId, double> rates_;
+  RequestId last_id_ = 0;
+  int64_t num_tokens_ = 0;
 };
 
 TEST_F(SpeculationTest, WithoutAdaptingAsksForAllAlways) {
   submit(12);
+  rate_ = 0;
   Speculation speculation(&proposer_, {.max_drafts = 5});
-  step(speculation, 0);  // nobody runs before it
+  step(speculation);  // nobody runs before it
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(step(speculation, 0), 5);
+    EXPECT_EQ(step(speculation), 60);
     EXPECT_EQ(proposer_.asked.size(), 12u);
   }
-  EXPECT_GT(sched_.stats().num_drafts, 0);
   EXPECT_EQ(sched_.stats().num_accepted_drafts, 0);
 }
 
-TEST_F(SpeculationTest, AsksForMoreWhileDraftsHold) {
-  submit(1);
-  Speculation speculation(&proposer_, {.max_drafts = 6, .adapts = true, .cheap_tokens = 64});
-  step(speculation, 9);
-  EXPECT_EQ(step(speculation, 9), 2) << "even chances";
-  int32_t last = 2;
-  for (int i = 0; i < 12; ++i) last = step(speculation, 9);
-  EXPECT_EQ(last, 6);
+TEST_F(SpeculationTest, AllDraftsWhereMoreTokensCostNothing) {
+  submit(3);
+  Speculation speculation(&proposer_, adapting(6));
+  drafts_of(speculation, 20);
+  EXPECT_EQ(step(speculation), 18);
+  // Now and then a step without drafts is measured again.
+  EXPECT_GT(drafts_of(speculation, 400), 400 * 18 * 98 / 100);
+  EXPECT_LT(drafts_of(speculation, 400), 400 * 18);
 }
 
-TEST_F(SpeculationTest, FallsSilentWhileDraftsDoNotHoldAndTriesAgain) {
-  submit(1);
-  Speculation speculation(&proposer_, {.adapts = true, .cheap_tokens = 64});
-  int num_asked = 0, num_silent = 0;
-  for (int i = 0; i < 200; ++i) ++(step(speculation, 0) > 0 ? num_asked : num_silent);
-  EXPECT_GT(num_asked, 3);
-  EXPECT_GT(num_silent, 180);
+TEST_F(SpeculationTest, NoneWhereEachTokenCostsAsMuchAsTheFirst) {
+  submit(32);
+  proposer_.cost_of_draft = of_ms(2);
+  cost_ = [](int32_t n) { return 1.0 * n; };
+  Speculation speculation(&proposer_, adapting(4));
+  speed(speculation, 50);
+  const double adapted = speed(speculation, 1000);
+  Speculation none(nullptr, {});
+  EXPECT_GT(adapted, 0.98 * speed(none, 1000));
+  EXPECT_GT(sched_.stats().num_drafts, 0) << "it was tried";
 }
 
-TEST_F(SpeculationTest, ALargeBatchHasFewOrNone) {
-  submit(8);
-  Speculation few(&proposer_, {.adapts = true, .cheap_tokens = 16});
-  step(few, 9);
-  EXPECT_EQ(step(few, 9), 1);
-  Speculation none(&proposer_, {.adapts = true, .cheap_tokens = 15});
-  EXPECT_EQ(step(none, 9), 0);
+// The best fixed number at these costs is two; that of a larger batch is none.
+TEST_F(SpeculationTest, ComesCloseToTheBestFixedNumber) {
+  proposer_.cost_of_draft = of_ms(1);
+  cost_ = [](int32_t n) { return 8.0 + n; };
+  rate_ = 0.7;
+  submit(2);
+  Speculation adapted(&proposer_, adapting(8));
+  speed(adapted, 50);
+  const double reached = speed(adapted, 2000);
+  double best = 0;
+  for (const int32_t count : {0, 1, 2, 3, 4, 8}) {
+    Speculation fixed(count > 0 ? &proposer_ : nullptr, {.max_drafts = count});
+    speed(fixed, 5);
+    best = std::max(best, speed(fixed, 2000));
+  }
+  EXPECT_GT(reached, 0.93 * best);
+  Speculation none(nullptr, {});
+  EXPECT_GT(reached, 1.2 * speed(none, 100));
+}
+
+TEST_F(SpeculationTest, EachSequenceByItsRate) {
+  submit(2);
+  rates_ = {{1, 0.95}, {2, 0.02}};
+  cost_ = [](int32_t n) { return 8.0 + n; };
+  Speculation speculation(&proposer_, adapting(4));
+  drafts_of(speculation, 60);
+  int64_t asked_of_2 = 0;
+  for (int i = 0; i < 100; ++i, asked_of_2 += proposer_.asked[2]) step(speculation);
+  EXPECT_EQ(proposer_.asked[1], 4);
+  EXPECT_LT(asked_of_2, 20) << "only probes";
+}
+
+TEST_F(SpeculationTest, SilentOnesAreProbedAndComeBack) {
+  submit(1);
+  rate_ = 0;
+  cost_ = [](int32_t n) { return 8.0 + n; };
+  Speculation speculation(&proposer_, adapting(4));
+  drafts_of(speculation, 100);
+  const double silent = speed(speculation, 1000);
+  EXPECT_GT(silent, 0.98 / 9) << "probes take a hundredth of the time";
+  EXPECT_GT(sched_.stats().num_drafts, 0);
+  rate_ = 1;
+  drafts_of(speculation, 500);
+  EXPECT_GT(drafts_of(speculation, 100), 300);
+}
+
+TEST_F(SpeculationTest, AProposerThatCostsTooMuchIsNotAsked) {
+  submit(1);
+  proposer_.cost_of_draft = of_ms(9);
+  Speculation speculation(&proposer_, adapting(4));
+  drafts_of(speculation, 50);
+  EXPECT_LT(drafts_of(speculation, 200), 5);
+  proposer_.cost_of_draft = of_ms(0.5);
+  drafts_of(speculation, 3000);
+  EXPECT_GT(drafts_of(speculation, 100), 300) << "probes tell that it costs less now";
+}
+
+// Drafts come after what the host knows, so they wait for steps in flight, if they pay.
+TEST_F(SpeculationTest, StepsInFlightAreWaitedForWhereDraftsPay) {
+  submit(1);
+  Speculation speculation(&proposer_, adapting(4));
+  drafts_of(speculation, 20);
+  const sched::StepPlan plan = sched_.plan(g_time);
+  ASSERT_EQ(plan.rows.size(), 1u);
+  EXPECT_FALSE(speculation.offer(sched_, true));
+  const std::vector<sched::Drawn> drawn = {{.token = 3}};
+  sched_.commit(plan.rows[0], drawn);
+  cost_ = [](int32_t n) { return 10.0 * n; };
+  drafts_of(speculation, 20);
+  const sched::StepPlan next = sched_.plan(g_time);
+  proposer_.asked.clear();
+  EXPECT_TRUE(speculation.offer(sched_, true));
+  EXPECT_THAT(proposer_.asked, IsEmpty());
+  sched_.commit(next.rows[0], drawn);
+}
+
+// A prompt of the queue has the step for itself; drafts take what it leaves.
+TEST_F(SpeculationTest, PromptsGoBeforeDrafts) {
+  submit(2);
+  Speculation speculation(&proposer_, adapting(4));
+  drafts_of(speculation, 20);
+  submit(1, 2000);
+  for (const int64_t num_prompt : {496, 992, 1488, 1984, 2000}) {
+    EXPECT_GT(step(speculation), 0);
+    EXPECT_EQ(sched_.stats().prompt_tokens, 2 + num_prompt) << "whole blocks beside the decodes";
+  }
+  drafts_of(speculation, 10);
+  EXPECT_EQ(step(speculation), 12);
+}
+
+TEST_F(SpeculationTest, WhatIsFreeIsAskedFirstAndChosenFrom) {
+  submit(2);
+  proposer_.free = true;
+  rates_ = {{1, 0.95}, {2, 0.02}};
+  cost_ = [](int32_t n) { return 8.0 + n; };
+  Speculation speculation(&proposer_, adapting(4));
+  drafts_of(speculation, 60);
+  EXPECT_NEAR(step(speculation), 4, 2) << "but for a probe";
+  EXPECT_EQ(proposer_.asked.size(), 2u);
 }
 
 TEST_F(SpeculationTest, WithoutAProposerNothingIsGuessed) {
   submit(2);
   Speculation speculation(nullptr, {});
-  for (int i = 0; i < 3; ++i) step(speculation, 0);
-  EXPECT_EQ(sched_.stats().num_drafts, 0);
+  EXPECT_EQ(drafts_of(speculation, 3), 0);
 }
 
 }  // namespace

@@ -80,6 +80,11 @@ class Sequence {
     return !draining() && !pools() && !searches() && !spec_.grammar && num_host_rows_ == 0;
   }
   bool has_unknown() const { return unknown_ > 0; }  // tokens that only the device knows
+  // Tokens of all its beams that the next plan computes if it has room; without drafts.
+  int32_t num_pending() const {
+    if (draining() || arriving_ || at_limit() || num_host_rows_ > 0) return 0;
+    return (length() - computed_) * num_lanes();
+  }
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:

@@ -1,0 +1,174 @@
+// What steps are taken to cost, and which drafts pay at such costs.
+#include "runtime/draft_choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+CostTable costs_at(std::initializer_list<int32_t> sizes, const std::function<double(int)>& cost) {
+  CostTable table;
+  for (const int32_t size : sizes)
+    for (int i = 0; i < 3; ++i) table.add(size, cost(size));
+  return table;
+}
+
+TEST(CostTable, IsInterpolatedAndGoesOnAsItGrew) {
+  const CostTable table = costs_at({2, 4, 8, 12}, [](int n) { return 1 + 0.5 * n; });
+  EXPECT_DOUBLE_EQ(table.at(1), 2) << "below all it is the least one's";
+  for (const int n : {2, 3, 6, 12, 20}) EXPECT_DOUBLE_EQ(table.at(n), 1 + 0.5 * n);
+  EXPECT_GE(table.at(48), 2 * table.at(24)) << "far beyond at least in proportion";
+  EXPECT_EQ(CostTable().at(5), 0);
+}
+
+TEST(CostTable, FlatGoesOnFlatUpToTwiceTheSize) {
+  const CostTable table = costs_at({1, 8, 16}, [](int) { return 3.0; });
+  EXPECT_DOUBLE_EQ(table.at(32), 3);
+  EXPECT_DOUBLE_EQ(table.at(64), 6);
+}
+
+TEST(CostTable, GrowsWithTheSizeWhateverWasMeasured) {
+  CostTable table = costs_at({1, 2, 4, 8}, [](int n) { return n == 2 ? 5.0 : 1.0 * n; });
+  for (int n = 1; n < 20; ++n) EXPECT_LE(table.at(n), table.at(n + 1)) << n;
+  EXPECT_DOUBLE_EQ(table.at(1), 1);
+  EXPECT_DOUBLE_EQ(table.at(2), 4.5) << "the mean of 5 and 4";
+  EXPECT_DOUBLE_EQ(table.at(4), 4.5);
+  EXPECT_DOUBLE_EQ(table.at(8), 8);
+}
+
+TEST(CostTable, OneStepOfManyThatTookLongCountsForNothing) {
+  CostTable table = costs_at({1, 4}, [](int n) { return 1.0 * n; });
+  table.add(4, 1000);
+  EXPECT_DOUBLE_EQ(table.at(4), 4);
+  for (int i = 0; i < 7; ++i) table.add(4, 6);
+  EXPECT_DOUBLE_EQ(table.at(4), 6) << "what was long ago counts for nothing, too";
+}
+
+TEST(CostTable, AFirstMeasurementCountsWhileThereIsNoOther) {
+  CostTable table;
+  table.add(4, 9);
+  EXPECT_DOUBLE_EQ(table.at(4), 9);
+  EXPECT_TRUE(table.knows(8));
+  EXPECT_FALSE(table.knows(9));
+  EXPECT_FALSE(table.knows(1));
+  table.add(1, 1), table.add(1, 1);
+  EXPECT_DOUBLE_EQ(table.at(4), 2) << "in proportion, beyond twice the size";
+}
+
+TEST(CostTable, ForgetsWhatWasNotMeasuredForLong) {
+  CostTable table = costs_at({64}, [](int) { return 1e6; });
+  for (int i = 0; i < 5000; ++i) table.add(32, 1);
+  EXPECT_DOUBLE_EQ(table.at(64), 1);
+}
+
+TEST(CostTable, IsDueAfterManyUses) {
+  CostTable table = costs_at({1}, [](int) { return 1.0; });
+  int num_uses = 0;
+  for (; !table.is_due(1); ++num_uses) table.use(1);
+  EXPECT_EQ(num_uses, 128);
+  table.add(1, 1);
+  EXPECT_FALSE(table.is_due(1));
+  for (num_uses = 0; !table.is_due(2); ++num_uses) table.use(2);
+  EXPECT_EQ(num_uses, 16) << "it was never measured itself";
+}
+
+class DraftChooserTest : public ::testing::Test {
+ protected:
+  // Counts for sequences of these rates, all of which decode.
+  std::vector<int32_t> counts(const std::vector<double>& rates, int32_t most = 4,
+                              int32_t room = 1000) {
+    std::vector<DraftCandidate> candidates;
+    for (const double rate : rates) candidates.push_back({.rate = rate, .most = most});
+    const auto size = static_cast<int32_t>(rates.size());
+    expected_ = DraftChooser().choose(
+        costs_, {.num_tokens = size + num_prompt_, .num_drawing = size, .room = room}, candidates);
+    std::vector<int32_t> all;
+    for (const DraftCandidate& c : candidates) all.push_back(c.count);
+    return all;
+  }
+
+  void steps_cost(const std::function<double(int)>& cost) {
+    costs_.step = costs_at({1, 2, 4, 8, 16, 32, 64, 128, 256}, cost);
+  }
+  void drafts_cost(double seconds) {
+    costs_.draft = costs_at({1, 32}, [&](int) { return seconds; });
+  }
+  void host_costs(double seconds) {
+    costs_.host = costs_at({1, 32}, [&](int) { return seconds; });
+  }
+
+  SpeculationCosts costs_;
+  int32_t num_prompt_ = 0;
+  Expectation expected_;
+};
+
+TEST_F(DraftChooserTest, AFlatCostGivesAllDrafts) {
+  steps_cost([](int) { return 1.0; });
+  EXPECT_THAT(counts({0.5, 0.9, 0.4}), Each(4));
+  EXPECT_NEAR(expected_.tokens, 3 + 0.9375 + 3.0951 + 0.6496 - 0.0, 1e-9);
+}
+
+TEST_F(DraftChooserTest, ACostInProportionGivesNone) {
+  steps_cost([](int n) { return 1.0 * n; });
+  EXPECT_THAT(counts({0.5, 0.9, 0.98}), Each(0));
+  EXPECT_DOUBLE_EQ(expected_.rate(), 1);
+}
+
+// A draft costs 0.25 where a step of three gives three tokens for 1.75.
+TEST_F(DraftChooserTest, EachSequenceHasAsManyAsItsRateIsWorth) {
+  steps_cost([](int n) { return 1 + 0.25 * n; });
+  EXPECT_THAT(counts({0.9, 0.1, 0.6}), ElementsAre(4, 0, 1));
+  EXPECT_THAT(counts({0.1, 0.1, 0.1}), Each(0));
+  EXPECT_THAT(counts({0.9, 0.9, 0.9}), Each(4));
+}
+
+TEST_F(DraftChooserTest, WhatIsWonMustBeMoreThanWhatDraftsCost) {
+  steps_cost([](int) { return 1.0; });
+  drafts_cost(0.1);
+  EXPECT_THAT(counts({0.8}, 8), ElementsAre(6)) << "the best of (1 - 0.8^(k+1)) / (1 + 0.1 k)";
+  drafts_cost(0.5);
+  EXPECT_THAT(counts({0.8}, 8), ElementsAre(2));
+  drafts_cost(0.8);
+  EXPECT_THAT(counts({0.8}, 8), ElementsAre(0));
+}
+
+// A first draft alone would not pay for the host's time; three do.
+TEST_F(DraftChooserTest, TheHostIsWaitedForOnce) {
+  steps_cost([](int) { return 1.0; });
+  host_costs(0.9);
+  costs_.overlaps = true;
+  EXPECT_THAT(counts({0.8}, 1), ElementsAre(0));
+  EXPECT_THAT(counts({0.8}, 4), ElementsAre(4));
+  costs_.overlaps = false;
+  EXPECT_THAT(counts({0.8}, 1), ElementsAre(1)) << "without drafts it is waited for, too";
+}
+
+TEST_F(DraftChooserTest, TheBestDraftsGetTheRoom) {
+  steps_cost([](int) { return 1.0; });
+  EXPECT_THAT(counts({0.5, 0.9}, 4, 3), ElementsAre(0, 3));
+  EXPECT_THAT(counts({0.5, 0.9}, 4, 0), Each(0));
+}
+
+// Costs grow from 32 tokens on: few sequences have drafts, many have fewer, then none.
+TEST_F(DraftChooserTest, FewerInALargerBatch) {
+  steps_cost([](int n) { return std::max(32, n) / 32.0; });
+  EXPECT_THAT(counts(std::vector<double>(4, 0.7)), Each(4));
+  EXPECT_THAT(counts(std::vector<double>(16, 0.7)), Each(1));
+  EXPECT_THAT(counts(std::vector<double>(32, 0.7)), Each(0));
+}
+
+// A prompt takes long anyhow, and a draft adds little to it.
+TEST_F(DraftChooserTest, BesideAPromptDraftsPaySooner) {
+  steps_cost([](int n) { return 1.0 * n; });
+  num_prompt_ = 200;
+  EXPECT_THAT(counts({0.5, 0.5}), Each(4));
+}
+
+}  // namespace
+}  // namespace nereid::runtime
