@@ -238,8 +238,9 @@ void Speculation::finished(const sched::StepPlan& plan, Time launched, Time fini
   if (num_drafts == 0 || !std::exchange(is_probing_, false)) return;
   const double usual = expected_.seconds;
   const double excess = std::max(seconds(finished - previous) - usual, kLeastProbe * usual);
-  next_probe_ = std::max(next_probe_, finished) + std::chrono::duration_cast<Duration>(
-                               std::chrono::duration<double>(kProbeEvery * excess));
+  next_probe_ =
+      std::max(next_probe_, finished) +
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kProbeEvery * excess));
 }
 
 void Speculation::forget(RequestId id) {

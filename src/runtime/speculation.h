@@ -123,7 +123,7 @@ class Speculation {
   Time last_finished_{};
   // Of a step in which a sequence has drafts only to see whether they hold now.
   std::optional<size_t> probed_;  // its place among the questions
-  RequestId probed_again_ = 0;  // the sequence that has drafts in the next step, too; 0 = none
+  RequestId probed_again_ = 0;    // the sequence that has drafts in the next step, too; 0 = none
   bool is_probing_ = false;       // one was handed over and not measured
   Expectation expected_;          // of the step without it
   Time next_probe_{};
