@@ -17,7 +17,7 @@ cp -r "$build/backends" "$target/backends"
 cp -r models/quickstart "$target/models/"
 cp LICENSE "$target/"
 # Triton's tools under their names, templates and clients.
-for name in convert_checkpoint trtllm-build fill_template launch_triton_server tritonserver trtllm-serve; do
+for name in convert_checkpoint trtllm-build fill_template launch_triton_server tritonserver trtllm-serve trtllm-bench prepare_dataset; do
   ln -sf nereid "$target/bin/$name"
 done
 mkdir -p "$target/tools" "$target/docs"

@@ -32,6 +32,12 @@ int trtllm_refit_main(int argc, char** argv);
 // A checkpoint directory without its weights.
 int trtllm_prune_main(int argc, char** argv);
 
+// Throughput or latency of a model on a dataset, with TensorRT-LLM's flags and report.
+int trtllm_bench_main(int argc, char** argv);
+
+// Random requests for it.
+int prepare_dataset_main(int argc, char** argv);
+
 // A model over HTTP with TensorRT-LLM's flags.
 int trtllm_serve_main(int argc, char** argv);
 
