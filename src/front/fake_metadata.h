@@ -34,9 +34,11 @@ inline const char kLlmMetadata[] =
 {"name":"raw_log_probs","datatype":"BOOL","shape":[-1,1]},
 {"name":"num_top_log_probs","datatype":"INT32","shape":[-1,1]},
 {"name":"priority","datatype":"FP32","shape":[-1,1]},
+{"name":"pooling","datatype":"BYTES","shape":[-1,1]},
 {"name":"streaming","datatype":"BOOL","shape":[-1,1]}],
 "outputs":[{"name":"output_ids","datatype":"INT32","shape":[-1,-1,-1]},
-{"name":"sequence_length","datatype":"INT32","shape":[-1,-1]}]})";
+{"name":"sequence_length","datatype":"INT32","shape":[-1,-1]},
+{"name":"embedding","datatype":"FP32","shape":[-1,-1]}]})";
 
 inline const char kTypesMetadata[] =
     R"({"name":"types","versions":["1"],"platform":"x","inputs":[

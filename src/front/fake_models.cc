@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -162,6 +163,18 @@ void run_beams(Job job, const LlmRequest& r) {
            true, nullptr, {{"nereid_finish_reason", reasons}});
 }
 
+void run_pooled(Job job, const std::vector<int32_t>& ids, bool is_mean, const LlmRequest& r) {
+  FakeTriton& fake = FakeTriton::get();
+  while (fake.num_refused < fake.refusals_awaited && !*job.cancelled)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const std::vector<float> values = {static_cast<float>(std::accumulate(ids.begin(), ids.end(), 0)),
+                                     static_cast<float>(ids.size()), is_mean ? 1.0f : 0.0f};
+  --fake.num_pooled;
+  if (*job.cancelled) return job.send({}, true, fail(TRITONSERVER_ERROR_CANCELLED, "cancelled"));
+  job.send({values_tensor("embedding", TRITONSERVER_TYPE_FP32, {1, 3}, values)}, true, nullptr,
+           {r.usage.begin(), r.usage.end()});
+}
+
 void run_types(Job job, std::vector<FakeTensor> inputs, int64_t replies, int64_t code) {
   if (code >= 0) {
     job.send({}, true, fail(static_cast<TRITONSERVER_Error_Code>(code), "asked to fail"));
@@ -228,7 +241,15 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     const auto wants_usage = request->parameters.find("nereid_usage");
     if (wants_usage != request->parameters.end() && wants_usage->second == Value(true))
       r.usage = fake.usage;
-    std::thread(r.beam_width > 1 ? run_beams : run_llm, job, r).detach();
+    if (const FakeTensor* pooling = find(request->inputs, "pooling")) {
+      if (++fake.num_pooled > fake.max_pooled) {
+        --fake.num_pooled, ++fake.num_refused;
+        return fail(TRITONSERVER_ERROR_UNAVAILABLE, "Exceeds maximum queue size");
+      }
+      std::thread(run_pooled, job, fake.last_prompt, pooling->bytes.ends_with("mean"), r).detach();
+    } else {
+      std::thread(r.beam_width > 1 ? run_beams : run_llm, job, r).detach();
+    }
   } else {
     std::thread(run_types, job, request->inputs, int_parameter(*request, "replies", 1),
                 int_parameter(*request, "fail", -1))

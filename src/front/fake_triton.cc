@@ -25,6 +25,9 @@ void FakeTriton::reset() {
   ready = true;
   max_tokens_now = INT_MAX;
   max_seq_len = 64;
+  embedding_size = 3;
+  max_pooled = INT_MAX;
+  num_refused = refusals_awaited = 0;
   queue_full = false;
   types_is_decoupled = false;
   num_cancelled = 0;
@@ -132,7 +135,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
       std::string(name == FakeTriton::get().engine_name ? R"("backend":"tensorrtllm",)" : "") +
       R"("model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
       R"({"string_value":")" +
-      std::to_string(FakeTriton::get().max_seq_len) + R"("},"tokenizer_dir":{"string_value":")" +
+      std::to_string(FakeTriton::get().max_seq_len) + R"("},"embedding_size":{"string_value":")" +
+      std::to_string(FakeTriton::get().embedding_size) + R"("},"tokenizer_dir":{"string_value":")" +
       FakeTriton::get().tokenizer_dir + R"("},"tokenizer_hash":{"string_value":")" +
       FakeTriton::get().tokenizer_hash + R"("}}})"};
   return nullptr;

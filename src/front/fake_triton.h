@@ -16,7 +16,8 @@
 namespace nereid::front {
 
 // Models: "tensorrt_llm" streams `script` token by token (up to request_output_len, ends at
-// end_id), sequence s of num_return_sequences starting s tokens into it; beams come at once;
+// end_id), sequence s of num_return_sequences starting s tokens into it; beams come at once; with
+// "pooling" it answers with [sum of the ids, their number, 1 for mean else 0];
 // "preprocessing" only has a configuration; "types" answers with its inputs renamed OUT_*, and with
 // parameter "fail" = code sends an error, "replies" = n sends n responses.
 struct FakeTriton {
@@ -37,6 +38,9 @@ struct FakeTriton {
   std::string engine_name = "tensorrt_llm";  // another name of that model
   std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation
   std::atomic<int> max_seq_len{64};
+  std::atomic<int> embedding_size{3};
+  // Prompts pooled at a time, more are refused; each waits until so many have been.
+  std::atomic<int> max_pooled{INT_MAX}, num_pooled{0}, num_refused{0}, refusals_awaited{0};
   std::atomic<bool> ready{true};
   std::atomic<bool> queue_full{false};
   std::atomic<bool> types_is_decoupled{false};

@@ -1,4 +1,9 @@
 // OpenAI's endpoints over real sockets and a scripted core.
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <numeric>
+
 #include "front/server_fixture.h"
 
 namespace nereid::front {
@@ -36,6 +41,92 @@ TEST_F(ServerTest, UsageHasWhatTheEngineCounts) {
     EXPECT_EQ(last.at("completion_tokens").as_int64(), length);
     for (size_t i = all.size() - 3; i + 1 < all.size(); ++i) expect(usage_of(all[i]), 2, 7, 2);
   }
+}
+
+std::vector<double> values_of(const json::value& embedding) {
+  std::vector<double> out;
+  for (const json::value& v : embedding.as_array()) out.push_back(v.to_number<double>());
+  return out;
+}
+
+TEST_F(ServerTest, EmbeddingsOfEveryInputInOrder) {
+  fake_.usage = {{"nereid_cached_tokens", 1}};
+  const auto body =
+      post("/v1/embeddings", R"({"input": ["xyz", [3, 4]], "model": "tiny", "normalize": false})")
+          .json();
+  EXPECT_EQ(body.at("object").as_string(), "list");
+  EXPECT_EQ(body.at("model").as_string(), "org/tiny");
+  const auto prompt = ids("xyz");
+  const auto count = static_cast<int64_t>(prompt.size());
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), count + 2);
+  EXPECT_EQ(body.at("usage").at("total_tokens").as_int64(), count + 2);
+  EXPECT_EQ(body.at("usage").at("prompt_tokens_details").at("cached_tokens").as_int64(), 2);
+  const double sum = std::accumulate(prompt.begin(), prompt.end(), 0.0);
+  const json::array& data = body.at("data").as_array();
+  ASSERT_EQ(data.size(), 2u);
+  EXPECT_EQ(data[1].at("object").as_string(), "embedding");
+  EXPECT_EQ(data[1].at("index").as_int64(), 1);
+  EXPECT_EQ(values_of(data[0].at("embedding")),
+            (std::vector<double>{sum, static_cast<double>(count), 0}));
+  EXPECT_EQ(values_of(data[1].at("embedding")), (std::vector<double>{7, 2, 0}));
+  EXPECT_EQ(fake_.last_bytes["request_output_len"], std::string(4, '\0'));
+}
+
+TEST_F(ServerTest, EmbeddingsAreCutNormalisedAndEncoded) {
+  const auto ask_for = [&](std::string_view more) {
+    return post("/v1/embeddings", fmt::format(R"({{"input": [4, 0]{}}})", more))
+        .json()
+        .at("data")
+        .at(0)
+        .at("embedding");
+  };
+  const auto whole = values_of(ask_for(""));  // of [4, 2, 0]
+  EXPECT_NEAR(whole.at(0), 2 / std::sqrt(5.0), 1e-6);
+  EXPECT_NEAR(whole.at(1), 1 / std::sqrt(5.0), 1e-6);
+  EXPECT_EQ(whole.at(2), 0);
+  EXPECT_EQ(values_of(ask_for(R"(, "dimensions": 1)")), std::vector<double>{1});
+  // 4.0, 2.0 and 0.0 as 32-bit floats, little end first; sizes with each padding.
+  EXPECT_EQ(ask_for(R"(, "normalize": false, "encoding_format": "base64")"), "AACAQAAAAEAAAAAA");
+  EXPECT_EQ(ask_for(R"(, "normalize": false, "encoding_format": "base64", "dimensions": 2)"),
+            "AACAQAAAAEA=");
+  EXPECT_EQ(ask_for(R"(, "normalize": false, "encoding_format": "base64", "dimensions": 1)"),
+            "AACAQA==");
+}
+
+TEST_F(ServerTest, EmbeddingsThatFindAFullQueueWaitForOthers) {
+  fake_.max_pooled = 4, fake_.refusals_awaited = 1;
+  const Reply several = post("/v1/embeddings",
+                             R"({"input": [[1], [2], [3], [4], [5], [6], [7], [8], [9], [10]],
+                                 "normalize": false})");
+  ASSERT_EQ(several.status, 200) << several.body;
+  const json::value body = several.json();
+  for (int i = 0; i < 10; ++i)
+    EXPECT_EQ(values_of(body.at("data").at(static_cast<size_t>(i)).at("embedding")),
+              (std::vector<double>{i + 1.0, 1, 0}));
+  fake_.max_pooled = 0;
+  EXPECT_EQ(post("/v1/embeddings", R"({"input": "x"})").status, 503);
+}
+
+TEST_F(ServerTest, EmbeddingsRefused) {
+  const auto refused = [&](std::string_view body) {
+    const Reply r = post("/v1/embeddings", body);
+    const json::value error = r.json().at("error");
+    return fmt::format("{} {} {}", r.status,
+                       error.at("param").is_string() ? error.at("param").as_string().c_str() : "-",
+                       error.at("message").as_string().c_str());
+  };
+  using ::testing::StartsWith;
+  EXPECT_THAT(refused(R"({"input": "x", "dimensions": 4})"),
+              StartsWith("400 dimensions 'dimensions': 4 is not in [1, 3]"));
+  EXPECT_THAT(refused(R"({"input": [5000]})"), StartsWith("400 input token id 5000 is not in"));
+  EXPECT_THAT(refused(R"({"input": "x", "model": "other"})"), StartsWith("404 model"));
+  std::string long_input = "[[1], [1";
+  for (int i = 0; i < 64; ++i) long_input += ",1";
+  EXPECT_THAT(refused(fmt::format(R"({{"input": {}]]}})", long_input)),
+              StartsWith("400 input This model's maximum context length is 64 tokens, but input 1 "
+                         "has 65"));
+  fake_.embedding_size = 0;
+  EXPECT_THAT(refused(R"({"input": "x"})"), StartsWith("501 - model 'tensorrt_llm' gives no"));
 }
 
 }  // namespace

@@ -183,9 +183,10 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   kserve.workers = impl->workers.get();
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
-  const OpenAiOptions openai = {options.model_name,       options.tool_parser,
-                                options.reasoning_parser, options.strict_fields,
-                                options.ollama,           options.response_store_bytes};
+  const OpenAiOptions openai = {options.model_name,    options.tool_parser,
+                                options.reasoning_parser, options.pooling,
+                                options.strict_fields, options.ollama,
+                                options.response_store_bytes};
   RETURN_IF_ERROR(check(openai));
   add_openai_routes(router, server, openai, kserve.tracer, *impl->workers, budget);
 

@@ -45,6 +45,7 @@ struct HttpOptions {
   std::string model_name = "model";                 // id in /v1/models
   // See OpenAiOptions.
   std::string tool_parser = "auto", reasoning_parser = "auto";
+  std::string pooling = "auto";
   bool strict_fields = false, ollama = false;
   size_t response_store_bytes = size_t{256} << 20;
   // Request headers whose whole name matches this regular expression (case is ignored) become

@@ -1,4 +1,5 @@
 """Completions and chat with the openai package: whole, streamed, options, errors as its exception types."""
+import array
 import json
 import os
 
@@ -325,6 +326,35 @@ def adapters():
     assert client.models.retrieve("upper").model_dump()["parent"] == MODEL
 
 
+def embeddings():
+    """Every input of a batch as it is alone; base64 (what the package asks for) and numbers are the same."""
+    texts = ["What is the capital of France?", "Paris is the capital of France.", "x", "A long text. " * 40] * 20
+    batch = client.embeddings.create(model=MODEL, input=texts)
+    assert [d.index for d in batch.data] == list(range(80)), batch.usage
+    alone = [client.embeddings.create(model=MODEL, input=text, encoding_format="float") for text in texts[:4]]
+    for i, d in enumerate(batch.data):
+        assert d.embedding == array.array("f", alone[i % 4].data[0].embedding).tolist(), i
+    assert batch.usage.prompt_tokens == 20 * sum(a.usage.prompt_tokens for a in alone), batch.usage
+    first = batch.data[0].embedding
+    assert len(first) == 256 and abs(sum(v * v for v in first) - 1) < 1e-5, len(first)
+    assert sum(a * b for a, b in zip(first, batch.data[1].embedding)) > sum(
+        a * b for a, b in zip(first, batch.data[2].embedding)), "texts that share words are nearer"
+    cut = client.embeddings.create(model=MODEL, input=texts[0], dimensions=8).data[0].embedding
+    norm = sum(v * v for v in first[:8]) ** 0.5
+    assert len(cut) == 8 and all(abs(a - b / norm) < 1e-5 for a, b in zip(cut, first)), cut
+    ids = requests.post(os.environ["NEREID_URL"] + "/tokenize", json={"prompt": texts[0]}, timeout=60).json()["tokens"]
+    by_ids = client.embeddings.create(model=MODEL, input=[ids, ids])
+    assert [d.embedding for d in by_ids.data] == [first, first]
+    adapted = client.embeddings.create(model="upper", input=texts[0])
+    assert adapted.model == "upper" and adapted.data[0].embedding != first
+    expect(openai.BadRequestError, "'dimensions': 257", client.embeddings.create, model=MODEL, input="x", dimensions=257)
+    expect(openai.BadRequestError, "input", client.embeddings.create, model=MODEL, input=[])
+    expect(openai.BadRequestError, "2049 given", client.embeddings.create, model=MODEL, input=["x"] * 2049)
+    expect(openai.BadRequestError, "maximum context length", client.embeddings.create, model=MODEL,
+           input=["x", "long " * 4000])
+    expect(openai.NotFoundError, "nobody", client.embeddings.create, model="nobody", input="x")
+
+
 def errors():
     create, chat_create = client.completions.create, client.chat.completions.create
     e = expect(openai.BadRequestError, "max_tokens", create, model=MODEL, prompt="x", max_tokens=-1)
@@ -365,8 +395,9 @@ def main():
     closed_schema()
     returned_ids()
     adapters()
+    embeddings()
     errors()
-    print("openai: completions, chat, streams and errors as the client expects")
+    print("openai: completions, chat, embeddings, streams and errors as the client expects")
 
 
 if __name__ == "__main__":

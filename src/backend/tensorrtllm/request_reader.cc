@@ -45,6 +45,20 @@ void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size, bool h
   }
 }
 
+// An empty text is none.
+StatusOr<std::optional<Pooling>> read_pooling(const Item& item, const ReadContext& context) {
+  ASSIGN_OR_RETURN(const auto names, item.strings("pooling"));
+  const std::string name = names && !names->empty() ? names->front() : "";
+  if (name.empty()) return std::optional<Pooling>();
+  if (context.embedding_size == 0)
+    return unsupported("input 'pooling' is '{}', but this model gives no embeddings: {}", name,
+                       context.declares_embedding ? "its engine has no hidden states as an output"
+                                                  : "it declares no output 'embedding'");
+  if (name != "last" && name != "mean")
+    return invalid_argument("input 'pooling' is '{}', expected last or mean", name);
+  return name == "last" ? Pooling::kLast : Pooling::kMean;
+}
+
 Status read_prompt(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(auto ids, item.values<int32_t>("input_ids"));
   RETURN_IF_ERROR(read_prompt_table(item, ids->size(), out));
@@ -63,9 +77,13 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
   if (out.prompt_table && !out.prompt_table->extra_ids.empty())
     out.prompt_table->extra_ids.resize(ids->size());
   out.input_token_ids = *std::move(ids);
+  ASSIGN_OR_RETURN(out.output.pooling, read_pooling(item, context));
   ASSIGN_OR_RETURN(const auto max_tokens, item.scalar<int32_t>("request_output_len"));
   if (!max_tokens) return invalid_argument("request_output_len is not present in the request");
-  if (*max_tokens < 1) {
+  if (out.output.pooling && *max_tokens != 0)
+    return invalid_argument("input 'request_output_len' is {}, expected 0 with 'pooling'",
+                            *max_tokens);
+  if (*max_tokens < 1 && !out.output.pooling) {
     return invalid_argument(
         "input 'request_output_len' is {}, expected at least 1 (mMaxNewTokens > 0)", *max_tokens);
   }
@@ -220,6 +238,10 @@ StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request&
     item.usage_parameters = usage_parameters;
     out.push_back(std::move(item));
   }
+  const auto is_pooled = [](const GenerationRequest& g) {
+    return g.request.output.pooling.has_value();
+  };
+  if (std::ranges::all_of(out, is_pooled)) return out;
   for (const char* name : {"output_ids", "sequence_length"}) {
     if (name == std::string_view("sequence_length") && !context.declares_lengths) continue;
     if (!request.wants_output(name)) {

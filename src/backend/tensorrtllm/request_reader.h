@@ -20,6 +20,8 @@ struct ReadContext {
   int32_t max_sequence_length = 0;
   int32_t max_beam_width = 1;
   bool takes_adapters = false;
+  bool declares_embedding = false;
+  int32_t embedding_size = 0;  // of what is pooled; 0: the model gives none
 };
 
 // One item of a batch.

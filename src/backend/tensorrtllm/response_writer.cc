@@ -163,9 +163,16 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
                                           Response& response) const {
   const auto index = static_cast<size_t>(std::max(response.sequence_index, 0));
   while (item.sequences.size() <= index) item.sequences.emplace_back(tokenizer_);
+  std::vector<Output> out;
+  if (item.generation.request.output.pooling) {
+    if (wants(request, "embedding"))
+      out.push_back(make_output("embedding", {1, static_cast<int64_t>(response.embedding.size())},
+                                response.embedding));
+    add_numbers(request, item, response, out);
+    return out;
+  }
   if (response.context_logits != nullptr) item.context_logits = response.context_logits;
   const Rows rows = rows_of(item, response, item.sequences[index]);
-  std::vector<Output> out;
   if (rows.nothing_new) return out;
   std::vector<std::vector<TokenId>> ids;
   std::vector<int32_t> lengths;

@@ -436,6 +436,9 @@ void declare_serve(CLI::App& app, int& exit_code,
       ->capture_default_str();
   command->add_option("--reasoning-parser", options->process.http.reasoning_parser,
                       "how it sets reasoning apart from answers: auto | none | a format's name");
+  command->add_option("--pooling", options->process.http.pooling,
+                      "embeddings of a text are made of: auto (as the checkpoint's files for "
+                      "sentence-transformers say, else last) | last (its last token) | mean");
   command->add_option("--model-name,--served-model-name", options->model_name,
                       "model id of the OpenAI endpoints; default: the folder's name");
   command

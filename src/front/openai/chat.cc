@@ -81,15 +81,15 @@ class Chat : public std::enable_shared_from_this<Chat> {
     auto rendered = chat_prompt(*model_, request_.context, request_.continues_last);
     if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
     const std::string& text = std::get<std::string>(rendered);
-    if (!request_.common.sampling.max_prompt_tokens)
-      if (const auto error = check_prompt_bytes(*model_, text.size(), "messages")) return *error;
     prompt_end_ = text.substr(text.size() - std::min(text.size(), kPromptEndBytes));
-    auto ids = model_->tokenizer->encode(text, {.add_special_tokens = request_.add_special_tokens});
-    if (!ids.ok()) return ApiError{400, std::string(message(ids.status())), "messages"};
-    truncate_prompt(request_.common.sampling, *ids);
-    const auto room = check_prompt(*model_, *ids, request_.common.sampling, "messages");
+    const SamplingOptions& sampling = request_.common.sampling;
+    auto ids = prompt_ids(*model_, text, request_.add_special_tokens, sampling.max_prompt_tokens,
+                          "messages");
+    if (std::holds_alternative<ApiError>(ids)) return ids;
+    const auto room =
+        check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, "messages");
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;
-    return *std::move(ids);
+    return ids;
   }
 
   void take(Piece piece) {
@@ -306,12 +306,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
       parse_chat_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<ChatRequest>(request);
-  if (auto error = refuse_unknown(*context, parsed.common)) return *std::move(error);
-  take_request_id(exchange->request(), parsed.common);
-  auto model = find_model(context->models, parsed.common.model);
+  auto model = accept_request(*context, exchange->request(), parsed.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))
-    parsed.common.sampling.lora_task_id = adapter->task_id;
   if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
     parsed.common.sampling.skip_special_tokens = false;
   auto chat =

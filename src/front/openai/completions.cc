@@ -57,22 +57,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
  private:
   std::optional<ApiError> tokenize(std::vector<std::vector<int32_t>>& prompts) {
+    const SamplingOptions& sampling = request_.common.sampling;
     for (const Prompt& prompt : request_.prompts) {
-      std::vector<int32_t> ids;
-      if (const auto* text = std::get_if<std::string>(&prompt)) {
-        if (!request_.common.sampling.max_prompt_tokens)
-          if (const auto error = check_prompt_bytes(*model_, text->size(), "prompt")) return *error;
-        auto encoded =
-            model_->tokenizer->encode(*text, {.add_special_tokens = request_.add_special_tokens});
-        if (!encoded.ok()) return ApiError{400, std::string(message(encoded.status())), "prompt"};
-        ids = *std::move(encoded);
-      } else {
-        ids = std::get<std::vector<int32_t>>(prompt);
-      }
-      truncate_prompt(request_.common.sampling, ids);
-      const auto room = check_prompt(*model_, ids, request_.common.sampling, "prompt");
+      auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens,
+                            sampling.max_prompt_tokens, "prompt");
+      if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+      prompts.push_back(std::get<std::vector<int32_t>>(std::move(ids)));
+      const auto room = check_prompt(*model_, prompts.back(), sampling, "prompt");
       if (const auto* error = std::get_if<ApiError>(&room)) return *error;
-      prompts.push_back(std::move(ids));
     }
     return std::nullopt;
   }
@@ -225,12 +217,8 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
       parse_completion_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<CompletionRequest>(request);
-  if (auto error = refuse_unknown(*context, parsed.common)) return *std::move(error);
-  take_request_id(exchange->request(), parsed.common);
-  auto model = find_model(context->models, parsed.common.model);
+  auto model = accept_request(*context, exchange->request(), parsed.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  if (const auto* adapter = std::get<LanguageModelPtr>(model)->adapter(parsed.common.model))
-    parsed.common.sampling.lora_task_id = adapter->task_id;
   auto completion =
       std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
   if (auto error = completion->read_prompts()) return *std::move(error);

@@ -173,6 +173,34 @@ void add_sequences(Inputs& inputs, const SamplingOptions& s) {
 
 }  // namespace
 
+namespace {
+
+void add_prompt(Inputs& inputs, const std::vector<int32_t>& prompt, const SamplingOptions& s) {
+  const auto length = static_cast<int64_t>(prompt.size());
+  inputs.add("input_ids", {length}, prompt);
+  inputs.scalar("input_lengths", static_cast<int32_t>(length));
+  if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
+  if (s.lora_task_id) inputs.scalar("lora_task_id", *s.lora_task_id);
+  if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
+}
+
+}  // namespace
+
+StatusOr<InferenceSpec> embedding_request(const LanguageModel& model,
+                                          const std::vector<int32_t>& prompt,
+                                          const SamplingOptions& s) {
+  InferenceSpec spec;
+  spec.model = model.engine_name;
+  spec.parameters.push_back({"nereid_usage", true});
+  Inputs inputs(*model.engine, spec);
+  add_prompt(inputs, prompt, s);
+  inputs.scalar("request_output_len", int32_t{0});
+  ASSIGN_OR_RETURN(const std::string pooling, model.pooling);
+  inputs.text("pooling", {pooling});
+  RETURN_IF_ERROR(inputs.status());
+  return spec;
+}
+
 StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
                                        const std::vector<int32_t>& prompt, int64_t max_tokens,
                                        const SamplingOptions& s, bool streaming) {
@@ -180,9 +208,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
   spec.model = model.engine_name;
   spec.parameters.push_back({"nereid_usage", true});
   Inputs inputs(*model.engine, spec);
-  const auto length = static_cast<int64_t>(prompt.size());
-  inputs.add("input_ids", {length}, prompt);
-  inputs.scalar("input_lengths", static_cast<int32_t>(length));
+  add_prompt(inputs, prompt, s);
   inputs.scalar("request_output_len", static_cast<int32_t>(max_tokens));
   inputs.scalar("streaming", static_cast<uint8_t>(streaming));
   inputs.scalar(kExcludeInput, uint8_t{1}, /*optional=*/true);
@@ -200,9 +226,6 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
     inputs.text("guided_decoding_guide_type", {s.guide->type});
     if (!s.guide->text.empty()) inputs.text("guided_decoding_guide", {s.guide->text});
   }
-  if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
-  if (s.lora_task_id) inputs.scalar("lora_task_id", *s.lora_task_id);
-  if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
   RETURN_IF_ERROR(inputs.status());
   return spec;
 }

@@ -17,4 +17,9 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
                                        const std::vector<int32_t>& prompt, int64_t max_tokens,
                                        const SamplingOptions& sampling, bool streaming);
 
+// The same for the model's embedding of `prompt`.
+StatusOr<InferenceSpec> embedding_request(const LanguageModel& model,
+                                          const std::vector<int32_t>& prompt,
+                                          const SamplingOptions& sampling);
+
 }  // namespace nereid::front

@@ -10,6 +10,8 @@
 namespace nereid::front {
 namespace {
 
+constexpr size_t kMaxTextBytes = 4 << 20;  // of a text that is only counted, or cut
+
 int64_t num_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
@@ -26,18 +28,60 @@ std::string_view part_of(std::string_view list, size_t index) {
 
 }  // namespace
 
-std::optional<ApiError> check_prompt_bytes(const LanguageModel& model, size_t num_bytes,
-                                           std::string_view param) {
+namespace {
+
+// The error for a text that is not worth tokenising.
+std::optional<ApiError> check_bytes(const LanguageModel& model, size_t num_bytes, bool is_cut,
+                                    std::string_view param) {
   // Normalisation composes at most three characters into one of the same length.
   constexpr size_t kMaxComposed = 3;
-  const size_t limit =
+  const size_t fitting =
       static_cast<size_t>(model.max_seq_len) * model.max_token_bytes * kMaxComposed;
-  if (num_bytes <= limit) return std::nullopt;
+  if (num_bytes <= fitting || (is_cut && num_bytes <= kMaxTextBytes)) return std::nullopt;
+  if (!is_cut)
+    return ApiError{400,
+                    fmt::format("This model's maximum context length is {} tokens, which is less "
+                                "than {} bytes, but the prompt has {} bytes",
+                                model.max_seq_len, fitting + 1, num_bytes),
+                    std::string(param), "context_length_exceeded"};
   return ApiError{400,
-                  fmt::format("This model's maximum context length is {} tokens, which is less "
-                              "than {} bytes, but the prompt has {} bytes",
-                              model.max_seq_len, limit + 1, num_bytes),
-                  std::string(param), "context_length_exceeded"};
+                  fmt::format("'{}': a text of {} bytes is not tokenised, at most {} are allowed",
+                              param, num_bytes, std::max(fitting, kMaxTextBytes)),
+                  std::string(param), ""};
+}
+
+}  // namespace
+
+std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
+                                                        const Prompt& prompt,
+                                                        bool add_special_tokens,
+                                                        std::optional<int64_t> count,
+                                                        std::string_view param) {
+  std::vector<int32_t> ids;
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    if (auto error = check_bytes(model, text->size(), count.has_value(), param))
+      return *std::move(error);
+    auto encoded = model.tokenizer->encode(*text, {.add_special_tokens = add_special_tokens});
+    if (!encoded.ok())
+      return ApiError{400, std::string(message(encoded.status())), std::string(param), ""};
+    ids = *std::move(encoded);
+  } else {
+    ids = std::get<std::vector<int32_t>>(prompt);
+  }
+  const auto size = static_cast<int64_t>(ids.size());
+  ids.erase(ids.begin(), ids.end() - std::min(size, count.value_or(size)));
+  return ids;
+}
+
+std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<int32_t>& ids,
+                                  std::string_view param) {
+  const int32_t vocab = model.tokenizer->vocab_size();
+  for (const int32_t id : ids) {
+    if (id < vocab) continue;
+    return ApiError{400, fmt::format("token id {} is not in [0, {})", id, vocab),
+                    std::string(param), ""};
+  }
+  return std::nullopt;
 }
 
 std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
@@ -61,13 +105,8 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                 model.max_seq_len, length + wanted, length, wanted),
                     std::string(param), "context_length_exceeded"};
   }
+  if (auto error = check_ids(model, prompt, param)) return *std::move(error);
   const int32_t vocab = model.tokenizer->vocab_size();
-  for (const int32_t id : prompt) {
-    if (id >= vocab) {
-      return ApiError{400, fmt::format("token id {} is not in [0, {})", id, vocab),
-                      std::string(param), ""};
-    }
-  }
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id >= vocab) {
       return ApiError{400, fmt::format("'logit_bias': token id {} is not in [0, {})", id, vocab),

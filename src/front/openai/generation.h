@@ -107,10 +107,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
                           std::optional<int64_t> reasoning_tokens = std::nullopt);
 
-// A 400 with the numbers when a text of so many bytes cannot fit the model whatever its tokens are:
-// most of it need not be tokenised then.
-std::optional<ApiError> check_prompt_bytes(const LanguageModel& model, size_t num_bytes,
-                                           std::string_view param);
+// The last `count` token ids (absent: all) of the prompt that the field `param` holds. A 400 with
+// the numbers for a text of so many bytes that all of it cannot fit the model whatever its tokens
+// are, or that is too long to be cut: it is not tokenised.
+std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
+                                                        const Prompt& prompt,
+                                                        bool add_special_tokens,
+                                                        std::optional<int64_t> count,
+                                                        std::string_view param);
+
+// A 400 when an id is none of the model's.
+std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<int32_t>& ids,
+                                  std::string_view param);
 
 // The room that is left for output, or a 400 with the numbers when the prompt or the wanted output
 // does not fit. `param` names the field that the prompt came from.

@@ -121,10 +121,16 @@ Headers warnings(const CommonOptions& request) {
   return {{"Warning", fmt::format("299 - \"unknown fields: {}\"", names_of_unknown(request))}};
 }
 
-void truncate_prompt(const SamplingOptions& sampling, std::vector<int32_t>& ids) {
-  const auto size = static_cast<int64_t>(ids.size());
-  const int64_t kept = std::min(size, sampling.max_prompt_tokens.value_or(size));
-  ids.erase(ids.begin(), ids.end() - kept);
+std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
+                                                        const Request& http,
+                                                        CommonOptions& request) {
+  if (auto error = refuse_unknown(context, request)) return *std::move(error);
+  take_request_id(http, request);
+  auto model = find_model(context.models, request.model);
+  if (const auto* found = std::get_if<LanguageModelPtr>(&model))
+    if (const auto* adapter = (*found)->adapter(request.model))
+      request.sampling.lora_task_id = adapter->task_id;
+  return model;
 }
 
 json::object Envelope::make(std::string_view object) const {
@@ -175,6 +181,8 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
 }
 
 Status check(const OpenAiOptions& options) {
+  if (options.pooling != "auto" && options.pooling != "last" && options.pooling != "mean")
+    return invalid_argument("pooling: '{}' is none of auto, last, mean", options.pooling);
   const auto allowed = [](std::string_view option, std::string_view value, const auto& formats) {
     std::vector<std::string_view> names = {"auto", "none"};
     for (const auto& format : formats) names.push_back(format.name);
@@ -217,6 +225,8 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
              [context](const ExchangePtr& x) { handle_completion(context, x); });
   router.add("POST", "/v1/chat/completions",
              [context](const ExchangePtr& x) { handle_chat(context, x); });
+  router.add("POST", "/v1/embeddings",
+             [context](const ExchangePtr& x) { handle_embedding(context, x); });
 }
 
 }  // namespace nereid::front

@@ -35,6 +35,7 @@ using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 
 void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
 void add_responses_routes(Router& router, const OpenAiContextPtr& context);
@@ -55,11 +56,13 @@ json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>
 
 // A 400 for fields that are not known, where they are refused.
 std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request);
+// The model that the request is for, once it has been looked at as a whole: its own id (see
+// take_request_id), unknown fields, the adapter that it names. Or the error to send.
+std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
+                                                        const Request& http,
+                                                        CommonOptions& request);
 // Headers that name them, where they are not. Source: RFC 7234, section 5.5.
 Headers warnings(const CommonOptions& request);
-
-// Leaves the last tokens that the request wants of its prompt.
-void truncate_prompt(const SamplingOptions& sampling, std::vector<int32_t>& ids);
 
 // The id, object, created and model members that every answer and chunk begins with.
 struct Envelope {

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "front/openai/pooling.h"
 
 namespace nereid::front {
 namespace {
@@ -31,13 +32,19 @@ std::string_view text_of(const json::value& config, std::string_view key) {
   return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : "";
 }
 
-StatusOr<int64_t> read_max_seq_len(const json::value& config) {
-  const std::string text = config_parameter(config, "max_seq_len");
+// A parameter of the configuration; -1 when it is no number.
+int64_t read_number(const json::value& config, std::string_view key) {
+  const std::string text = config_parameter(config, key);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 2) {
+  return error == std::errc() && end == text.data() + text.size() ? value : -1;
+}
+
+StatusOr<int64_t> read_max_seq_len(const json::value& config) {
+  const int64_t value = read_number(config, "max_seq_len");
+  if (value < 2) {
     return internal_error("model '{}': parameter max_seq_len is '{}', expected an integer above 1",
-                          text_of(config, "name"), text);
+                          text_of(config, "name"), config_parameter(config, "max_seq_len"));
   }
   return value;
 }
@@ -174,6 +181,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(model->engine, model_info(server, names.engine, -1));
   ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
+  model->embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
   model->decoupled = read_decoupled(engine_config);
   ASSIGN_OR_RETURN(model->adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
@@ -200,6 +208,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     log_info("no chat completions: {}", message(chat.status()));
   }
   find_formats(options, *model);
+  model->pooling = options.pooling == "auto" ? pooling_of(dir) : options.pooling;
   model->eos_ids = read_eos_ids(dir, *model);
   const std::string loaded = config_parameter(*text_config, "tokenizer_hash");
   if (!loaded.empty() && loaded != text::Tokenizer::files_hash(dir)) {

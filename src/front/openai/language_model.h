@@ -31,6 +31,9 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;  // generation_config, config or tokenizer_config; first is end_id
   int64_t max_seq_len = 0;       // prompt and output tokens
   size_t max_token_bytes = 1;    // of the text that a token stands for
+  int64_t embedding_size = 0;    // 0: it gives none
+  // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
+  StatusOr<std::string> pooling = std::string("last");
 
   // How it writes tool calls and reasoning; null: it does not, or nobody looks.
   const ToolFormat* tool_format = nullptr;

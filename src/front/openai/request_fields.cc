@@ -97,16 +97,9 @@ void read_penalties(Fields& fields, SamplingOptions& out) {
   out.prompt_ignore_length = fields.integer("prompt_ignore_length", 0, kMaxTokenId);
   read_logit_bias(fields, out);
   read_bad_words(fields, out);
-  out.priority = fields.number("priority", 0, 1);
-  out.cache_salt = fields.text("cache_salt").value_or("");
-  if (out.cache_salt.size() > 256) {
-    fields.fail("cache_salt",
-                fmt::format("{} bytes given, at most 256 allowed", out.cache_salt.size()));
-  }
 }
 
-SamplingOptions read_sampling(Fields& fields) {
-  SamplingOptions out;
+void read_sampling(Fields& fields, SamplingOptions& out) {
   out.temperature = fields.number("temperature", 0, 100).value_or(1.0);
   if (out.temperature < 1e-5) out.temperature = 0;
   out.top_p = fields.number("top_p", 0, 1).value_or(1.0);
@@ -119,7 +112,6 @@ SamplingOptions read_sampling(Fields& fields) {
   const auto max_tokens = fields.integer("max_tokens", 1, kMaxTokenId);
   const auto max_completion_tokens = fields.integer("max_completion_tokens", 1, kMaxTokenId);
   out.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
-  out.max_prompt_tokens = fields.integer("truncate_prompt_tokens", 1, kMaxTokenId);
   out.min_tokens = fields.integer("min_tokens", 0, kMaxTokenId).value_or(0);
   if (out.max_tokens && out.min_tokens > *out.max_tokens) {
     fields.fail("min_tokens",
@@ -134,7 +126,6 @@ SamplingOptions read_sampling(Fields& fields) {
   out.guide = read_guide(fields);
   if (out.guide && out.ignore_eos)
     fields.fail("ignore_eos", "not with a text that has to be of a certain form: it could not end");
-  return out;
 }
 
 void refuse_unsupported(Fields& fields) {
@@ -148,11 +139,6 @@ void refuse_unsupported(Fields& fields) {
                           "guided_whitespace_pattern", "lora_request", "disaggregated_params",
                           "conversation_params", "kv_transfer_params", "thinking_token_budget"}) {
     fields.refuse_unless(key, nullptr);
-  }
-  // Nothing is stored, and one service serves all.
-  for (const char* key :
-       {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) {
-    fields.ignore(key);
   }
 }
 
@@ -183,9 +169,30 @@ bool is_request_id(std::string_view text) {
   return text.size() <= 128 && std::ranges::all_of(text, is_plain);
 }
 
-CommonOptions read_common(Fields& fields) {
+CommonOptions read_request(Fields& fields) {
   CommonOptions out;
   out.model = fields.text("model").value_or("");
+  out.request_id = fields.text("request_id").value_or("");
+  if (!is_request_id(out.request_id))
+    fields.fail("request_id", "at most 128 characters of ASCII without blanks are allowed");
+  SamplingOptions& s = out.sampling;
+  s.max_prompt_tokens = fields.integer("truncate_prompt_tokens", 1, kMaxTokenId);
+  s.priority = fields.number("priority", 0, 1);
+  s.cache_salt = fields.text("cache_salt").value_or("");
+  if (s.cache_salt.size() > 256) {
+    fields.fail("cache_salt",
+                fmt::format("{} bytes given, at most 256 allowed", s.cache_salt.size()));
+  }
+  // Nothing is stored, and one service serves all.
+  for (const char* key :
+       {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) {
+    fields.ignore(key);
+  }
+  return out;
+}
+
+CommonOptions read_common(Fields& fields) {
+  CommonOptions out = read_request(fields);
   out.stream = fields.flag("stream").value_or(false);
   if (const json::object* options = fields.object("stream_options")) {
     if (!out.stream) fields.fail("stream_options", "only allowed with \"stream\": true");
@@ -194,11 +201,8 @@ CommonOptions read_common(Fields& fields) {
     out.continuous_usage_stats = inner.flag("continuous_usage_stats").value_or(false);
     if (inner.error()) fields.fail("stream_options", inner.error()->message);
   }
-  out.request_id = fields.text("request_id").value_or("");
-  if (!is_request_id(out.request_id))
-    fields.fail("request_id", "at most 128 characters of ASCII without blanks are allowed");
   out.return_token_ids = fields.flag("return_token_ids").value_or(false);
-  out.sampling = read_sampling(fields);
+  read_sampling(fields, out.sampling);
   refuse_unsupported(fields);
   return out;
 }

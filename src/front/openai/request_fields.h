@@ -3,6 +3,7 @@
 
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/json.h"
 #include "front/openai/fields.h"
@@ -13,7 +14,14 @@ namespace nereid::front {
 // The request object, or a 400 with line and column; 503 when `memory` has no more.
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory);
 
-// model, stream, sampling, stops, and the refusals that completions and chat have in common.
+// What every request has: model, request_id, priority, cache_salt, truncate_prompt_tokens; and what
+// changes nothing.
+CommonOptions read_request(Fields& fields);
+
+// A string, a list of strings, a tokenised prompt or a list of them. At least one, none is empty.
+std::vector<Prompt> read_prompts(Fields& fields, std::string_view key, size_t max_prompts);
+
+// read_request, stream, sampling, stops, and the refusals that completions and chat have in common.
 CommonOptions read_common(Fields& fields);
 
 // What the text has to be, by any of the fields that say so; at most one may.

@@ -60,6 +60,7 @@ struct SamplingOptions {
 
 inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxPrompts = 128;
+inline constexpr size_t kMaxEmbeddingInputs = 2048;
 inline constexpr int64_t kMaxSequences = 128;  // prompts times best_of
 inline constexpr int64_t kMaxTopLogProbs = 20;
 
@@ -84,6 +85,15 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;  // one choice each; never empty, none empty
   bool echo = false;
   bool add_special_tokens = true;
+};
+
+struct EmbeddingRequest {
+  CommonOptions common;
+  std::vector<Prompt> inputs;  // never empty, none empty
+  bool add_special_tokens = true;
+  bool normalize = true;              // to length 1
+  bool base64 = false;                // of little-endian floats, instead of numbers
+  std::optional<int64_t> dimensions;  // the first of the embedding; absent: all
 };
 
 // What the model may or must do with the tools.
@@ -115,5 +125,7 @@ using Parsed = std::variant<T, ApiError>;
 Parsed<CompletionRequest> parse_completion_request(std::string_view body,
                                                    json::storage_ptr memory = {});
 Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory = {});
+Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body,
+                                                 json::storage_ptr memory = {});
 
 }  // namespace nereid::front

@@ -289,5 +289,32 @@ TEST(ChatRequest, FaultsNameTheField) {
   }
 }
 
+TEST(EmbeddingRequest, FieldsAndFaults) {
+  const auto read = [](std::string_view members) {
+    return parse_embedding_request(fmt::format(R"({{"input": ["a", [1, 2]], {}}})", members));
+  };
+  const auto r = read(R"("encoding_format": "base64", "dimensions": 5, "user": "me", "odd": 1)");
+  ASSERT_TRUE(std::holds_alternative<EmbeddingRequest>(r));
+  const auto& e = std::get<EmbeddingRequest>(r);
+  EXPECT_EQ(e.inputs.size(), 2u);
+  EXPECT_TRUE(e.base64 && e.normalize && e.add_special_tokens);
+  EXPECT_EQ(e.dimensions, 5);
+  EXPECT_EQ(e.common.unknown, std::vector<std::string>{"odd"});
+  for (const auto& [members, field] :
+       {std::pair(R"("dimensions": 0)", "dimensions"),
+        std::pair(R"("encoding_format": "hex")", "encoding_format"),
+        std::pair(R"("normalize": 3)", "normalize"), std::pair(R"("messages": [])", "messages")}) {
+    const auto refused = read(members);
+    ASSERT_TRUE(std::holds_alternative<ApiError>(refused)) << members;
+    EXPECT_EQ(std::get<ApiError>(refused).param, field);
+  }
+  for (const char* input :
+       {R"("")", "[]", R"([""])", "[[]]", "[-1]", "{}", R"(["a", 1])", "null"}) {
+    const auto refused = parse_embedding_request(fmt::format(R"({{"input": {}}})", input));
+    ASSERT_TRUE(std::holds_alternative<ApiError>(refused)) << input;
+    EXPECT_EQ(std::get<ApiError>(refused).param, "input");
+  }
+}
+
 }  // namespace
 }  // namespace nereid::front

@@ -5,6 +5,7 @@
 
 #include "front/http/json_text.h"
 #include "front/openai/chat_prompt.h"
+#include "front/openai/generation.h"
 #include "front/openai/handlers.h"
 #include "front/openai/request_fields.h"
 
@@ -80,20 +81,22 @@ Answer tokenize(const OpenAiContext& context, const Request& http) {
     if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
     request.text = std::get<std::string>(std::move(text));
   }
-  const auto ids =
-      model.tokenizer->encode(*request.text, {.add_special_tokens = request.add_special_tokens});
-  if (!ids.ok()) return ApiError{400, std::string(message(ids.status())), "prompt"};
-  json::array tokens(ids->begin(), ids->end());
+  // All of them, also of a text that is too long for the model.
+  auto encoded = prompt_ids(model, *std::move(request.text), request.add_special_tokens,
+                            std::numeric_limits<int64_t>::max(), "prompt");
+  if (auto* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
+  const auto& ids = std::get<std::vector<int32_t>>(encoded);
+  json::array tokens(ids.begin(), ids.end());
   if (request.is_llama) {
     if (!request.with_texts) return json::object{{"tokens", std::move(tokens)}};
-    json::array pieces = token_texts(model, *ids);
+    json::array pieces = token_texts(model, ids);
     for (size_t i = 0; i < tokens.size(); ++i)
       pieces[i] = json::object{{"id", tokens[i]}, {"piece", std::move(pieces[i])}};
     return json::object{{"tokens", std::move(pieces)}};
   }
   json::value texts = nullptr;
-  if (request.with_texts) texts = token_texts(model, *ids);
-  return json::object{{"count", ids->size()},
+  if (request.with_texts) texts = token_texts(model, ids);
+  return json::object{{"count", ids.size()},
                       {"max_model_len", model.max_seq_len},
                       {"tokens", std::move(tokens)},
                       {"token_strs", std::move(texts)}};
