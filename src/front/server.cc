@@ -183,12 +183,8 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   kserve.workers = impl->workers.get();
   add_kserve_routes(
       router, server, [draining] { return draining->load(); }, kserve);
-  const OpenAiOptions openai = {options.model_name,    options.tool_parser,
-                                options.reasoning_parser, options.pooling,
-                                options.strict_fields, options.ollama,
-                                options.response_store_bytes};
-  RETURN_IF_ERROR(check(openai));
-  add_openai_routes(router, server, openai, kserve.tracer, *impl->workers, budget);
+  RETURN_IF_ERROR(check(options.openai));
+  add_openai_routes(router, server, options.openai, kserve.tracer, *impl->workers, budget);
 
   // The listener's once it is there.
   const auto stats = std::make_shared<std::atomic<const ListenerStats*>>(nullptr);

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "front/http/tls_options.h"
+#include "front/openai/options.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 
@@ -42,12 +43,7 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
   std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
-  std::string model_name = "model";                 // id in /v1/models
-  // See OpenAiOptions.
-  std::string tool_parser = "auto", reasoning_parser = "auto";
-  std::string pooling = "auto";
-  bool strict_fields = false, ollama = false;
-  size_t response_store_bytes = size_t{256} << 20;
+  OpenAiOptions openai{.model_name = "model"};
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;

@@ -40,7 +40,7 @@ class ServerTest : public ::testing::Test {
     options.http_port = 0;
     options.metrics_port = 0;
     options.max_body_bytes = 100000;
-    options.model_name = "org/tiny";
+    options.openai.model_name = "org/tiny";
     auto server = HttpServer::start(fake_server(), options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

@@ -310,7 +310,7 @@ Status serve(ServeOptions& options) {
 
   options.process.repository = repository.path();
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
-  options.process.http.model_name = options.model_name;
+  options.process.http.openai.model_name = options.model_name;
   options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));
   end_on_signal.reset();
@@ -421,22 +421,22 @@ void declare_serve(CLI::App& app, int& exit_code,
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   command->add_option(
-      "--tool-call-parser", options->process.http.tool_parser,
+      "--tool-call-parser", http.openai.tool_parser,
       "how the model writes tool calls: auto (as its chat template teaches) | none | "
       "a format's name");
-  command->add_flag("--ollama", options->process.http.ollama,
+  command->add_flag("--ollama", http.openai.ollama,
                     "answer Ollama's /api/chat, /api/generate, /api/tags and /api/show too");
   command->add_flag(
-      "--strict-fields", options->process.http.strict_fields,
+      "--strict-fields", http.openai.strict_fields,
       "refuse OpenAI requests with fields that are not known; default: a Warning header");
   command
-      ->add_option("--response-store-bytes", http.response_store_bytes,
+      ->add_option("--response-store-bytes", http.openai.response_store_bytes,
                    "answers of /v1/responses kept for later requests; 0 = none")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
       ->capture_default_str();
-  command->add_option("--reasoning-parser", options->process.http.reasoning_parser,
+  command->add_option("--reasoning-parser", http.openai.reasoning_parser,
                       "how it sets reasoning apart from answers: auto | none | a format's name");
-  command->add_option("--pooling", options->process.http.pooling,
+  command->add_option("--pooling", http.openai.pooling,
                       "embeddings of a text are made of: auto (as the checkpoint's files for "
                       "sentence-transformers say, else last) | last (its last token) | mean");
   command->add_option("--model-name,--served-model-name", options->model_name,

@@ -13,7 +13,7 @@
 #include "backend/parameters/lora_modules.h"
 #include "base/status.h"
 #include "front/bridge/model_info.h"
-#include "front/openai/routes.h"
+#include "front/openai/options.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
 #include "text/chat_template.h"
