@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "base/blanks.h"
+
 namespace nereid::front {
 namespace {
 
@@ -13,11 +15,7 @@ std::string_view last_content(const json::object& context) {
   const json::object* const last = messages->get_array().back().if_object();
   const json::value* const content = last ? last->if_contains("content") : nullptr;
   if (!content || !content->is_string()) return {};
-  constexpr std::string_view kBlanks = " \t\r\n";
-  std::string_view text(content->get_string());
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+  return without_blanks(std::string_view(content->get_string()));
 }
 
 }  // namespace

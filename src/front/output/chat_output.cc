@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/blanks.h"
+
 namespace nereid::front {
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/blanks.h"
 #include "front/output/tool_json.h"
 #include "front/output/tool_parser.h"
 

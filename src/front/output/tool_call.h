@@ -7,8 +7,6 @@
 
 namespace nereid::front {
 
-inline constexpr std::string_view kBlanks = " \t\r\n";
-
 struct ToolCall {
   std::string name;
   std::string arguments;  // JSON text

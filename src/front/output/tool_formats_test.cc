@@ -61,6 +61,12 @@ TEST(ToolFormats, LengthsOfJson) {
   EXPECT_EQ(json_length("{"), 0u);
   EXPECT_EQ(json_length("x"), 0u);
   EXPECT_EQ(json_length("}"), 0u);
+  // However the text is cut: escapes and all.
+  const std::string_view text = R"({"a\"": [1, "\\"], "b": "\"}"}x)";
+  JsonEnd end;
+  for (size_t n = 0; n < text.size() - 1; ++n) EXPECT_EQ(end.find(text.substr(0, n)), 0u) << n;
+  EXPECT_EQ(end.find(text.substr(0, text.size() - 1)), text.size() - 1);
+  EXPECT_EQ(end.find(text), text.size() - 1);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/blanks.h"
 #include "front/http/json_text.h"
 
 namespace nereid::front {
@@ -53,33 +54,24 @@ ToolCalls calls_of(const json::value& value) {
 
 }  // namespace
 
-std::string_view without_blanks(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
-}
-
-size_t json_length(std::string_view text) {
-  size_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
+size_t JsonEnd::find(std::string_view text) {
+  for (; !is_over_ && seen_ < text.size(); ++seen_) {
+    const char c = text[seen_];
+    if (in_string_) {
       if (c == '\\')
-        ++i;
+        ++seen_;
       else if (c == '"')
-        in_string = false;
+        in_string_ = false;
       continue;
     }
-    if (c == '"') in_string = true;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') {
-      if (depth == 0) return 0;
-      if (--depth == 0) return i + 1;
-    }
-    if (depth == 0) return 0;
+    if (c == '"') in_string_ = true;
+    if (c == '{' || c == '[') ++depth_;
+    const bool closes = c == '}' || c == ']';
+    if (closes && depth_ == 1) length_ = seen_ + 1;
+    if (closes && depth_ > 0) --depth_;
+    is_over_ = depth_ == 0;  // or it never began
   }
-  return 0;
+  return length_;
 }
 
 std::optional<json::object> read_object(std::string_view text) {

@@ -12,10 +12,20 @@ namespace nereid::front {
 
 using ToolCalls = std::optional<std::vector<ToolCall>>;
 
-std::string_view without_blanks(std::string_view text);
+// Finds the end of a JSON object or array in a text that grows.
+class JsonEnd {
+ public:
+  // Bytes of the value that `text` begins with, 0 while it does not end. Each call may pass more of
+  // the same text; what an earlier one has seen is not read again.
+  size_t find(std::string_view text);
+
+ private:
+  size_t seen_ = 0, depth_ = 0, length_ = 0;
+  bool in_string_ = false, is_over_ = false;
+};
 
 // Bytes of the JSON object or array that `text` begins with, 0 when it does not end.
-size_t json_length(std::string_view text);
+inline size_t json_length(std::string_view text) { return JsonEnd().find(text); }
 
 // `text` when it is a JSON object.
 std::optional<json::object> read_object(std::string_view text);

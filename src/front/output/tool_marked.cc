@@ -1,6 +1,7 @@
 // Tool calls whose names and arguments stand between marks.
 #include <string>
 
+#include "base/blanks.h"
 #include "base/json.h"
 #include "front/http/json_text.h"
 #include "front/output/tool_json.h"

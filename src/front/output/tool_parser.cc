@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "front/output/tool_json.h"
+#include "base/blanks.h"
 
 namespace nereid::front {
 namespace {
@@ -22,6 +22,11 @@ size_t partial_mark(std::string_view text, std::string_view mark) {
 ToolParser::Found ToolParser::find_marker() const {
   Found first;
   for (const ToolMarker& marker : format_->markers) {
+    if (held_) {  // another one may open with more of the same text
+      const bool may_open = !marker.only_first || !begun_;
+      if (may_open && pending_.starts_with(marker.open)) return {0, &marker};
+      continue;
+    }
     size_t at = std::string::npos;
     if (!marker.only_first) {
       at = pending_.find(marker.open);
@@ -50,16 +55,31 @@ void ToolParser::say(std::string_view text, OutputPart& out) {
   blank_.erase(0, end + 1);
 }
 
+void ToolParser::hold(const ToolMarker* marker) {
+  if (marker == held_) return;
+  held_ = marker;
+  json_end_ = {};
+  searched_ = 0;
+}
+
+// pending_.find() that goes on where the last one for the block found nothing.
+size_t ToolParser::find_mark(std::string_view mark, size_t from) {
+  const size_t last = searched_ - std::min(searched_, mark.size() - 1);
+  const size_t at = pending_.find(mark, std::max(from, last));
+  if (at == std::string::npos) searched_ = pending_.size();
+  return at;
+}
+
 // Behind the JSON value that a block begins with: its texts may hold the mark. Of a value that
 // never ends the first mark counts.
-size_t ToolParser::find_close(const ToolMarker& marker, bool final) const {
+size_t ToolParser::find_close(const ToolMarker& marker, bool final) {
   if (marker.close.empty()) return std::string::npos;
   const size_t from = marker.open.size();
   const size_t begin = std::min(pending_.find_first_not_of(kBlanks, from), pending_.size());
   const std::string_view body = std::string_view(pending_).substr(begin);
-  if (!body.starts_with('{') && !body.starts_with('[')) return pending_.find(marker.close, from);
-  const size_t length = json_length(body);
-  if (length > 0) return pending_.find(marker.close, begin + length);
+  if (!body.starts_with('{') && !body.starts_with('[')) return find_mark(marker.close, from);
+  const size_t length = json_end_.find(body);
+  if (length > 0) return find_mark(marker.close, begin + length);
   const bool may_end = !final && pending_.size() <= kMaxCallBytes;
   return may_end ? std::string::npos : pending_.find(marker.close, from);
 }
@@ -96,7 +116,9 @@ void ToolParser::push(std::string_view piece, bool final, OutputPart& out) {
     if (!found.marker) break;
     say(std::string_view(pending_).substr(0, found.at), out);
     pending_.erase(0, found.at);
+    hold(found.marker);
     if (!take_block(*found.marker, final, out)) return;
+    hold(nullptr);
   }
   const size_t keep = final ? 0 : held_back();
   say(std::string_view(pending_).substr(0, pending_.size() - keep), out);

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "front/output/tool_formats.h"
+#include "front/output/tool_json.h"
 
 namespace nereid::front {
 
@@ -26,17 +27,22 @@ class ToolParser {
     const ToolMarker* marker = nullptr;
   };
   Found find_marker() const;
+  void hold(const ToolMarker* marker);
   size_t held_back() const;
-  size_t find_close(const ToolMarker& marker, bool final) const;
+  size_t find_mark(std::string_view mark, size_t from);
+  size_t find_close(const ToolMarker& marker, bool final);
   void say(std::string_view text, OutputPart& out);
   // False: more text is needed.
   bool take_block(const ToolMarker& marker, bool final, OutputPart& out);
 
   const ToolFormat* format_;
   const json::array* tools_;
-  std::string pending_;  // text from a possible or certain opening mark on
-  std::string blank_;    // whitespace that a call may follow
-  bool begun_ = false;   // something but blanks has come
+  std::string pending_;               // text from a possible or certain opening mark on
+  const ToolMarker* held_ = nullptr;  // pending_ begins with its block, which may go on
+  JsonEnd json_end_;                  // of that block
+  size_t searched_ = 0;               // bytes of pending_ without its closing mark
+  std::string blank_;                 // whitespace that a call may follow
+  bool begun_ = false;                // something but blanks has come
   bool called_ = false;
 };
 

@@ -1,6 +1,7 @@
 // Tool calls written as Python's calls with literals.
 #include <string>
 
+#include "base/blanks.h"
 #include "base/json.h"
 #include "front/output/tool_json.h"
 

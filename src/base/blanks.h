@@ -1,0 +1,17 @@
+// White space around texts.
+#pragma once
+
+#include <string_view>
+
+namespace nereid {
+
+inline constexpr std::string_view kBlanks = " \t\r\n";
+
+// `text` without those at its ends.
+inline std::string_view without_blanks(std::string_view text) {
+  const size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+}  // namespace nereid
