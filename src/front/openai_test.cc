@@ -129,5 +129,47 @@ TEST_F(ServerTest, EmbeddingsRefused) {
   EXPECT_THAT(refused(R"({"input": "x"})"), StartsWith("501 - model 'tensorrt_llm' gives no"));
 }
 
+TEST_F(ServerTest, IdsWithoutText) {
+  say("one two three");
+  const auto choice =
+      post("/v1/completions", R"({"prompt": "x", "detokenize": false})").json().at("choices").at(0);
+  EXPECT_EQ(choice.at("text").as_string(), "");
+  EXPECT_EQ(choice.at("finish_reason").as_string(), "stop");
+  const auto wanted = ids("one two three");
+  EXPECT_EQ(choice.at("token_ids").as_array().size(), wanted.size() + 1);
+  EXPECT_EQ(choice.at("token_ids").at(0).as_int64(), wanted[0]);
+  const auto message = post("/v1/chat/completions",
+                            R"({"messages": [{"role": "user", "content": "x"}],
+                                "detokenize": false})")
+                           .json()
+                           .at("choices")
+                           .at(0);
+  EXPECT_EQ(message.at("message").at("content").as_string(), "");
+  EXPECT_EQ(message.at("token_ids").as_array().size(), wanted.size() + 1);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x", "detokenize": false, "stop": "y"})").status,
+            400);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x", "detokenize": false, "echo": true})").status,
+            400);
+}
+
+TEST_F(ServerTest, FieldsThatNeedAnOptionOrAModel) {
+  const auto param = [&](std::string_view path, std::string_view body) {
+    const Reply r = post(path, body);
+    const json::value error = r.json().at("error").at("param");
+    return fmt::format("{} {}", r.status, error.is_string() ? error.as_string().c_str() : "-");
+  };
+  EXPECT_EQ(param("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "x"}],
+                                              "chat_template": "x"})"),
+            "400 chat_template");
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": "x", "suffix": "y"})"), "400 suffix");
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": [3], "suffix": "y"})"), "400 suffix");
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": "x", "allowed_token_ids": []})"),
+            "400 allowed_token_ids");
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": "x", "allowed_token_ids": [5000]})"),
+            "400 allowed_token_ids");
+  // The scripted engine has no such input.
+  EXPECT_EQ(param("/v1/completions", R"({"prompt": "x", "allowed_token_ids": [5]})"), "501 -");
+}
+
 }  // namespace
 }  // namespace nereid::front

@@ -355,6 +355,26 @@ def embeddings():
     expect(openai.NotFoundError, "nobody", client.embeddings.create, model="nobody", input="x")
 
 
+def fields():
+    """Fields of vLLM and TensorRT-LLM beyond OpenAI's."""
+    allowed = client.completions.create(model=MODEL, prompt="Once", max_tokens=8, extra_body={
+        "allowed_token_ids": [300, 301], "return_token_ids": True, "ignore_eos": True}).choices[0]
+    assert len(allowed.model_extra["token_ids"]) == 8 and set(allowed.model_extra["token_ids"]) <= {300, 301}, allowed
+    text = client.completions.create(model=MODEL, prompt="Once", max_tokens=8, temperature=0, extra_body={
+        "return_token_ids": True}).choices[0]
+    bare = client.completions.create(model=MODEL, prompt="Once", max_tokens=8, temperature=0, extra_body={
+        "detokenize": False}).choices[0]
+    assert bare.text == "" and bare.model_extra["token_ids"] == text.model_extra["token_ids"], (bare, text)
+    shouted = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=1, extra_body={
+        "chat_template": "{{ messages[0].content | upper }}{{ eos_token }}", "return_token_ids": True})
+    plain = requests.post(os.environ["NEREID_URL"] + "/detokenize", timeout=60, json={
+        "tokens": shouted.model_extra["prompt_token_ids"]}).json()["prompt"]
+    assert plain.startswith(MESSAGES[0]["content"].upper()) and len(plain) > len(MESSAGES[0]["content"]), plain
+    expect(openai.BadRequestError, "chat template: line 1", client.chat.completions.create, model=MODEL,
+           messages=MESSAGES, extra_body={"chat_template": "{% if %}"})
+    expect(openai.BadRequestError, "'suffix'", client.completions.create, model=MODEL, prompt="a", suffix="b")
+
+
 def errors():
     create, chat_create = client.completions.create, client.chat.completions.create
     e = expect(openai.BadRequestError, "max_tokens", create, model=MODEL, prompt="x", max_tokens=-1)
@@ -396,6 +416,7 @@ def main():
     returned_ids()
     adapters()
     embeddings()
+    fields()
     errors()
     print("openai: completions, chat, embeddings, streams and errors as the client expects")
 

@@ -51,6 +51,26 @@ Status check_bias(const char* name, size_t index, float value) {
 
 }  // namespace
 
+namespace {
+
+// All others get -inf.
+Status read_allowed(const Item& item, size_t vocab, nereid::Request& out) {
+  ASSIGN_OR_RETURN(const auto allowed, item.values<int32_t>("allowed_token_ids"));
+  if (!allowed || allowed->empty()) return ok();
+  std::vector<float> bias(vocab, -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < allowed->size(); ++i) {
+    const TokenId id = (*allowed)[i];
+    RETURN_IF_ERROR(check_value(fmt::format("allowed_token_ids[{}]", i), id,
+                                {0, static_cast<double>(vocab) - 1}));
+    const auto at = static_cast<size_t>(id);
+    bias[at] = out.embedding_bias.empty() ? 0 : out.embedding_bias[at];
+  }
+  out.embedding_bias = std::move(bias);
+  return ok();
+}
+
+}  // namespace
+
 Status read_biases(const Item& item, const ReadContext& context, nereid::Request& out) {
   const auto vocab = static_cast<size_t>(context.vocab_size);
   ASSIGN_OR_RETURN(auto dense, item.values<float>("embedding_bias"));
@@ -78,7 +98,7 @@ Status read_biases(const Item& item, const ReadContext& context, nereid::Request
     RETURN_IF_ERROR(check_bias("logit_bias_values", i, (*values)[i]));
     out.logit_bias.emplace_back(id, (*values)[i]);
   }
-  return ok();
+  return read_allowed(item, vocab, out);
 }
 
 namespace {

@@ -51,6 +51,10 @@ TEST_F(FeatureTest, BansAndBiases) {
   EXPECT_EQ(
       generate(4, {make_output("embedding_bias", {1, static_cast<int64_t>(bias.size())}, bias)}),
       Ids(4, 9));
+  const Ids allowed = generate(16, {ids_input("allowed_token_ids", {7, plain[3], 9})});
+  ASSERT_EQ(allowed.size(), 16u);
+  for (const int32_t id : allowed) EXPECT_TRUE(id == 7 || id == plain[3] || id == 9) << id;
+  EXPECT_EQ(generate(4, at(9, 1e6f, {ids_input("allowed_token_ids", {7})})), Ids(4, 7));
   const Ids ngram = generate(64, {int_input("no_repeat_ngram_size", 2), int_input("end_id", -1)});
   std::set<std::pair<int32_t, int32_t>> pairs;
   for (size_t i = 0; i + 1 < ngram.size(); ++i) pairs.emplace(ngram[i], ngram[i + 1]);

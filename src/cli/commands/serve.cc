@@ -429,6 +429,8 @@ void declare_serve(CLI::App& app, int& exit_code,
   command->add_flag(
       "--strict-fields", http.openai.strict_fields,
       "refuse OpenAI requests with fields that are not known; default: a Warning header");
+  command->add_flag("--trust-request-chat-template", http.openai.request_templates,
+                    "requests may bring a chat_template of their own");
   command
       ->add_option("--response-store-bytes", http.openai.response_store_bytes,
                    "answers of /v1/responses kept for later requests; 0 = none")

@@ -78,7 +78,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   std::variant<std::vector<int32_t>, ApiError> render() {
-    auto rendered = chat_prompt(*model_, request_.context, request_.continues_last);
+    auto rendered =
+        chat_prompt(*model_, request_.context, request_.continues_last, request_.chat_template);
     if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
     const std::string& text = std::get<std::string>(rendered);
     prompt_end_ = text.substr(text.size() - std::min(text.size(), kPromptEndBytes));

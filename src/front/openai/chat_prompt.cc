@@ -18,13 +18,30 @@ std::string_view last_content(const json::object& context) {
   return without_blanks(std::string_view(content->get_string()));
 }
 
+// With the model's special tokens as variables.
+StatusOr<std::string> render_with(const LanguageModel& model, const std::string& source,
+                                  json::object context) {
+  ASSIGN_OR_RETURN(const auto own, text::ChatTemplate::parse(source));
+  if (model.chat_template)
+    for (const auto& [name, text] : model.chat_template->special_tokens())
+      context.emplace(name, text);
+  return own.render_chat(std::move(context));
+}
+
 }  // namespace
 
 std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
-                                                const json::object& context, bool continues_last) {
-  if (!model.chat_template)
+                                                const json::object& context, bool continues_last,
+                                                const std::optional<std::string>& own_template) {
+  if (own_template && !model.takes_templates)
+    return ApiError{400,
+                    "'chat_template': this server takes no templates of requests (it was started "
+                    "without --trust-request-chat-template)",
+                    "chat_template", "unsupported_parameter"};
+  if (!model.chat_template && !own_template)
     return ApiError{400, "the model has no chat template; use /v1/completions", "messages"};
-  auto text = model.chat_template->render_chat(context);
+  auto text = own_template ? render_with(model, *own_template, context)
+                           : model.chat_template->render_chat(context);
   if (!text.ok())
     return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
   if (!continues_last) return *std::move(text);

@@ -11,6 +11,7 @@
 namespace nereid::front {
 namespace {
 
+constexpr size_t kMaxTemplateBytes = 256 << 10;
 constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
                                        "tool",   "function",  "ipython"};
 
@@ -124,7 +125,7 @@ void refuse_unsupported_chat(Fields& fields) {
   fields.refuse_unless("echo", false);
   fields.refuse_unless("modalities", json::array{"text"});
   for (const char* key :
-       {"chat_template", "functions", "function_call", "audio", "prediction", "mm_processor_kwargs",
+       {"functions", "function_call", "audio", "prediction", "mm_processor_kwargs",
         "media_io_kwargs", "prompt_token_ids", "web_search_options"}) {
     fields.refuse_unless(key, nullptr);
   }
@@ -141,12 +142,7 @@ void read_continuation(Fields& fields, ChatRequest& out) {
   out.context["add_generation_prompt"] = begins;
 }
 
-}  // namespace
-
-Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory));
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
+ChatRequest chat_of(Fields& fields) {
   ChatRequest out;
   if (const json::object* extra = fields.object("chat_template_kwargs")) out.context = *extra;
   if (const auto effort = fields.text("reasoning_effort")) {
@@ -156,6 +152,10 @@ Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr 
   const json::array* documents = fields.array("documents");
   out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);
   read_continuation(fields, out);
+  out.chat_template = fields.text("chat_template");
+  if (out.chat_template && out.chat_template->size() > kMaxTemplateBytes)
+    fields.fail("chat_template", fmt::format("{} bytes given, at most {} allowed",
+                                             out.chat_template->size(), kMaxTemplateBytes));
   out.add_special_tokens = fields.flag("add_special_tokens").value_or(false);
   out.include_reasoning = fields.flag("include_reasoning").value_or(true);
   out.common = read_common(fields);
@@ -163,9 +163,26 @@ Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr 
   read_sequences(fields, out.common, 1);
   read_log_probs(fields, out.common.sampling);
   refuse_unsupported_chat(fields);
+  return out;
+}
+
+}  // namespace
+
+Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory) {
+  const auto root = parse_body(body, std::move(memory));
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  ChatRequest out = chat_of(fields);
   if (fields.error()) return *fields.error();
   out.common.unknown = fields.unknown();
   return out;
+}
+
+FieldUses chat_fields() {
+  const json::object none;
+  Fields fields(none);
+  chat_of(fields);
+  return fields.uses();
 }
 
 }  // namespace nereid::front

@@ -2,31 +2,55 @@
 #include "front/openai/request_fields.h"
 
 namespace nereid::front {
-Parsed<CompletionRequest> parse_completion_request(std::string_view body,
-                                                   json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory));
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
+namespace {
+
+CompletionRequest completion_of(Fields& fields) {
   CompletionRequest out;
   out.prompts = read_prompts(fields, "prompt", kMaxPrompts);
   out.common = read_common(fields);
+  SamplingOptions& sampling = out.common.sampling;
   out.echo = fields.flag("echo").value_or(false);
+  if (out.echo && !sampling.detokenize)
+    fields.fail("echo", "not with \"detokenize\": false, which leaves the text out");
   out.add_special_tokens = fields.flag("add_special_tokens").value_or(true);
+  out.suffix = fields.text("suffix").value_or("");
+  if (!out.suffix.empty() && sampling.max_prompt_tokens)
+    fields.fail("suffix", "not with \"truncate_prompt_tokens\"");
+  for (const Prompt& prompt : out.prompts)
+    if (!out.suffix.empty() && !std::holds_alternative<std::string>(prompt))
+      fields.fail("suffix", "only with prompts that are texts");
   read_sequences(fields, out.common, out.prompts.size());
   if (const auto count = fields.integer("logprobs", 0, kMaxTopLogProbs)) {
-    out.common.sampling.log_probs = true;
-    out.common.sampling.num_top_log_probs = *count;
+    sampling.log_probs = true;
+    sampling.num_top_log_probs = *count;
     if (out.echo) {
       fields.fail("logprobs",
                   "not with \"echo\": log-probabilities of the prompt are not supported",
                   "unsupported_parameter");
     }
   }
-  fields.refuse_unless("suffix", "");
   fields.refuse_unless("prompt_embeds", nullptr);
+  return out;
+}
+
+}  // namespace
+
+Parsed<CompletionRequest> parse_completion_request(std::string_view body,
+                                                   json::storage_ptr memory) {
+  const auto root = parse_body(body, std::move(memory));
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  CompletionRequest out = completion_of(fields);
   if (fields.error()) return *fields.error();
   out.common.unknown = fields.unknown();
   return out;
+}
+
+FieldUses completion_fields() {
+  const json::object none;
+  Fields fields(none);
+  completion_of(fields);
+  return fields.uses();
 }
 
 }  // namespace nereid::front

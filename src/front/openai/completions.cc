@@ -58,7 +58,14 @@ class Completion : public std::enable_shared_from_this<Completion> {
  private:
   std::optional<ApiError> tokenize(std::vector<std::vector<int32_t>>& prompts) {
     const SamplingOptions& sampling = request_.common.sampling;
-    for (const Prompt& prompt : request_.prompts) {
+    if (!request_.suffix.empty() && !model_->infill)
+      return ApiError{400, "'suffix': the model has no tokens for a text with a gap", "suffix",
+                      "unsupported_parameter"};
+    for (const Prompt& given : request_.prompts) {
+      const Prompt prompt =
+          request_.suffix.empty()
+              ? given
+              : infill_prompt(*model_->infill, std::get<std::string>(given), request_.suffix);
       auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens,
                             sampling.max_prompt_tokens, "prompt");
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);

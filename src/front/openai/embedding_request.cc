@@ -5,10 +5,9 @@
 
 namespace nereid::front {
 
-Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body, json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory));
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
+namespace {
+
+EmbeddingRequest embedding_of(Fields& fields) {
   EmbeddingRequest out;
   fields.refuse_unless("messages", nullptr);
   out.inputs = read_prompts(fields, "input", kMaxEmbeddingInputs);
@@ -22,9 +21,26 @@ Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body, json::st
     fields.fail("encoding_format",
                 fmt::format("'{}' is not float or base64", format.substr(0, 40)));
   fields.refuse_unless("embed_dtype", "float32");
+  return out;
+}
+
+}  // namespace
+
+Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body, json::storage_ptr memory) {
+  const auto root = parse_body(body, std::move(memory));
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  EmbeddingRequest out = embedding_of(fields);
   if (fields.error()) return *fields.error();
   out.common.unknown = fields.unknown();
   return out;
+}
+
+FieldUses embedding_fields() {
+  const json::object none;
+  Fields fields(none);
+  embedding_of(fields);
+  return fields.uses();
 }
 
 }  // namespace nereid::front

@@ -216,6 +216,8 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
   add_endings(inputs, model, s);
   RETURN_IF_ERROR(add_bad_words(inputs, model, s));
   add_draws(inputs, s, prompt.size());
+  if (!s.allowed_token_ids.empty())
+    inputs.add("allowed_token_ids", {std::ssize(s.allowed_token_ids)}, s.allowed_token_ids);
   if (s.log_probs) {
     inputs.scalar("return_log_probs", uint8_t{1});
     // Beams are ranked by what was drawn from, and say so.

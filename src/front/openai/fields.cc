@@ -17,7 +17,7 @@ bool same_value(const json::value& a, const json::value& b) {
 }  // namespace
 
 const json::value* Fields::get(std::string_view key) {
-  known_.insert(std::string(key));
+  known_.try_emplace(std::string(key), FieldUse::kHonoured);
   return object_.if_contains(key);
 }
 
@@ -99,6 +99,7 @@ const json::array* Fields::array(std::string_view key) {
 }
 
 void Fields::refuse_unless(std::string_view key, const json::value& neutral) {
+  known_.try_emplace(std::string(key), FieldUse::kRefused);
   const json::value* v = present(key);
   if (v == nullptr || same_value(*v, neutral)) return;
   fail(key,

@@ -2,16 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "base/json.h"
 #include "front/openai/error.h"
 
 namespace nereid::front {
+
+// What a server does with a field that it knows.
+enum class FieldUse { kHonoured, kWithoutEffect, kRefused };
+using FieldUses = std::map<std::string, FieldUse>;
 
 // Explicit null counts as absent everywhere. After a fault every reader returns absent, so callers
 // read everything and look at error() once.
@@ -34,19 +39,21 @@ class Fields {
   // Known but not offered: a fault unless absent, null, or equal to `neutral`.
   void refuse_unless(std::string_view key, const json::value& neutral);
   // Known and without effect.
-  void ignore(std::string_view key) { known_.insert(std::string(key)); }
+  void ignore(std::string_view key) { known_[std::string(key)] = FieldUse::kWithoutEffect; }
 
   void fail(std::string_view key, std::string message, std::string code = "");
   const std::optional<ApiError>& error() const { return error_; }
   // Members that no reader asked for.
   std::vector<std::string> unknown() const;
+  // The others, and those that the object lacks.
+  FieldUses uses() const { return {known_.begin(), known_.end()}; }
 
  private:
   const json::value* present(std::string_view key);
   void wrong_type(std::string_view key, const json::value& v, std::string_view wanted);
 
   const json::object& object_;
-  std::unordered_set<std::string> known_;
+  std::unordered_map<std::string, FieldUse> known_;
   std::optional<ApiError> error_;
 };
 

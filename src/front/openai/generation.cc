@@ -106,6 +106,8 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                     std::string(param), "context_length_exceeded"};
   }
   if (auto error = check_ids(model, prompt, param)) return *std::move(error);
+  if (auto error = check_ids(model, sampling.allowed_token_ids, "allowed_token_ids"))
+    return *std::move(error);
   const int32_t vocab = model.tokenizer->vocab_size();
   for (const auto& [id, bias] : sampling.logit_bias) {
     if (id >= vocab) {
@@ -273,7 +275,7 @@ bool Generation::push_token(Sequence& sequence, ScoredToken token, Piece& piece)
     if (is_stop) piece.stop_reason = token.id;
     if (!is_stop || !sampling_.include_stop_text) return true;
   }
-  const std::string text = sequence.detokenizer.push(token.id);
+  const std::string text = sampling_.detokenize ? sequence.detokenizer.push(token.id) : "";
   if (sampling_.log_probs) {
     token.text_offset = sequence.num_characters;
     piece.log_probs.push_back(token);
@@ -337,7 +339,7 @@ void Generation::end_open_sequences() {
 
 void Generation::finish(Sequence& sequence, const std::string& engine_reason, Piece piece) {
   piece.done = true;
-  if (!piece.stop_reason.is_string()) {
+  if (sampling_.detokenize && !piece.stop_reason.is_string()) {
     // No stop string ended it, so text that was held back is safe.
     piece.text += sequence.stops.push(sequence.detokenizer.finish(), true).text;
   }

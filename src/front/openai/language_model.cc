@@ -208,6 +208,9 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     log_info("no chat completions: {}", message(chat.status()));
   }
   find_formats(options, *model);
+  model->takes_templates = options.request_templates;
+  model->infill = find_infill_marks(
+      [&](std::string_view token) { return model->tokenizer->token_id(token).has_value(); });
   model->pooling = options.pooling == "auto" ? pooling_of(dir) : options.pooling;
   model->eos_ids = read_eos_ids(dir, *model);
   const std::string loaded = config_parameter(*text_config, "tokenizer_hash");

@@ -13,6 +13,7 @@
 #include "backend/parameters/lora_modules.h"
 #include "base/status.h"
 #include "front/bridge/model_info.h"
+#include "front/openai/infill.h"
 #include "front/openai/options.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
@@ -34,6 +35,9 @@ struct LanguageModel {
   int64_t embedding_size = 0;    // 0: it gives none
   // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
   StatusOr<std::string> pooling = std::string("last");
+
+  const InfillMarks* infill = nullptr;  // null: it fills no gaps
+  bool takes_templates = false;         // of requests, in the place of its own
 
   // How it writes tool calls and reasoning; null: it does not, or nobody looks.
   const ToolFormat* tool_format = nullptr;

@@ -12,9 +12,10 @@ struct OpenAiOptions {
   std::string model_name;  // the served id
   // Names of formats, or "auto" (what the chat template teaches), or "none".
   std::string tool_parser = "auto", reasoning_parser = "auto";
-  std::string pooling = "auto";  // of embeddings: last, mean, or auto (see pooling_of)
-  bool strict_fields = false;    // refuse requests with unknown fields, else warn
-  bool ollama = false;           // Ollama's routes too
+  std::string pooling = "auto";    // of embeddings: last, mean, or auto (see pooling_of)
+  bool request_templates = false;  // requests may bring their own chat template
+  bool strict_fields = false;      // refuse requests with unknown fields, else warn
+  bool ollama = false;             // Ollama's routes too
   // Of the answers of /v1/responses that are kept for later requests; 0: none is.
   size_t response_store_bytes = size_t{256} << 20;
 };

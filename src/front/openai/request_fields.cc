@@ -33,17 +33,20 @@ void read_stops(Fields& fields, SamplingOptions& out) {
   }
 }
 
-void read_stop_token_ids(Fields& fields, SamplingOptions& out) {
-  const json::array* list = fields.array("stop_token_ids");
-  if (list == nullptr) return;
-  if (list->size() > 64) fields.fail("stop_token_ids", "at most 64 ids allowed");
+std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most) {
+  std::vector<int32_t> out;
+  const json::array* list = fields.array(key);
+  if (list == nullptr) return out;
+  if (list->size() > most)
+    fields.fail(key, fmt::format("{} ids given, at most {} allowed", list->size(), most));
   for (const json::value& item : *list) {
     if (!item.is_int64() || item.get_int64() < 0 || item.get_int64() > kMaxTokenId) {
-      fields.fail("stop_token_ids", "expected an array of token ids", "invalid_type");
-      return;
+      fields.fail(key, "expected an array of token ids", "invalid_type");
+      return {};
     }
-    out.stop_token_ids.push_back(static_cast<int32_t>(item.get_int64()));
+    out.push_back(static_cast<int32_t>(item.get_int64()));
   }
+  return out;
 }
 
 // {"token id": bias, ...}
@@ -118,7 +121,13 @@ void read_sampling(Fields& fields, SamplingOptions& out) {
                 fmt::format("{} is more than max_tokens {}", out.min_tokens, *out.max_tokens));
   }
   read_stops(fields, out);
-  read_stop_token_ids(fields, out);
+  out.stop_token_ids = read_token_ids(fields, "stop_token_ids", 64);
+  out.allowed_token_ids = read_token_ids(fields, "allowed_token_ids", kMaxAllowedTokens);
+  const json::array* const allowed = fields.array("allowed_token_ids");
+  if (allowed && allowed->empty()) fields.fail("allowed_token_ids", "at least one id is needed");
+  out.detokenize = fields.flag("detokenize").value_or(true);
+  if (!out.detokenize && !out.stop.empty())
+    fields.fail("detokenize", "false not with \"stop\", which is looked for in the text");
   out.include_stop_text = fields.flag("include_stop_str_in_output").value_or(false);
   out.ignore_eos = fields.flag("ignore_eos").value_or(false);
   out.skip_special_tokens = fields.flag("skip_special_tokens").value_or(true);
@@ -132,12 +141,10 @@ void refuse_unsupported(Fields& fields) {
   for (const char* key : {"return_context_logits", "return_tokens_as_token_ids"}) {
     fields.refuse_unless(key, false);
   }
-  for (const char* key : {"detokenize", "spaces_between_special_tokens"}) {
-    fields.refuse_unless(key, true);
-  }
-  for (const char* key : {"allowed_token_ids", "prompt_logprobs", "structural_tag",
-                          "guided_whitespace_pattern", "lora_request", "disaggregated_params",
-                          "conversation_params", "kv_transfer_params", "thinking_token_budget"}) {
+  fields.refuse_unless("spaces_between_special_tokens", true);
+  for (const char* key : {"prompt_logprobs", "structural_tag", "guided_whitespace_pattern",
+                          "lora_request", "disaggregated_params", "conversation_params",
+                          "kv_transfer_params", "thinking_token_budget"}) {
     fields.refuse_unless(key, nullptr);
   }
 }
@@ -203,6 +210,7 @@ CommonOptions read_common(Fields& fields) {
   }
   out.return_token_ids = fields.flag("return_token_ids").value_or(false);
   read_sampling(fields, out.sampling);
+  out.return_token_ids |= !out.sampling.detokenize;
   refuse_unsupported(fields);
   return out;
 }

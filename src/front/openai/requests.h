@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "front/openai/error.h"
+#include "front/openai/fields.h"
 
 namespace nereid::front {
 
@@ -34,6 +35,8 @@ struct SamplingOptions {
   bool include_stop_text = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  bool detokenize = true;                  // else there are ids and no text
+  std::vector<int32_t> allowed_token_ids;  // empty: all
 
   int64_t n = 1;                 // sequences returned for each prompt
   int64_t best_of = 1;           // sequences drawn, at least n; the likeliest n are returned
@@ -59,6 +62,7 @@ struct SamplingOptions {
 };
 
 inline constexpr size_t kMaxStopStrings = 64;
+inline constexpr size_t kMaxAllowedTokens = 4096;
 inline constexpr size_t kMaxPrompts = 128;
 inline constexpr size_t kMaxEmbeddingInputs = 2048;
 inline constexpr int64_t kMaxSequences = 128;  // prompts times best_of
@@ -82,6 +86,7 @@ using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
 struct CompletionRequest {
   CommonOptions common;
+  std::string suffix;           // what comes behind the text that is wanted; empty: nothing
   std::vector<Prompt> prompts;  // one choice each; never empty, none empty
   bool echo = false;
   bool add_special_tokens = true;
@@ -108,6 +113,7 @@ struct ChatRequest {
   bool include_reasoning = true;  // else reasoning is left out of the answer
   bool continues_last = false;    // the model goes on with the last message
   bool add_special_tokens = false;
+  std::optional<std::string> chat_template;  // in the place of the model's
 
   // Those that the model may call, else null.
   const json::array* tools() const {
@@ -127,5 +133,10 @@ Parsed<CompletionRequest> parse_completion_request(std::string_view body,
 Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory = {});
 Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body,
                                                  json::storage_ptr memory = {});
+
+// The fields that these know.
+FieldUses completion_fields();
+FieldUses chat_fields();
+FieldUses embedding_fields();
 
 }  // namespace nereid::front

@@ -104,7 +104,7 @@ TEST(CompletionRequest, FaultsNameTheField) {
       {R"({"prompt": "x", "max_tokens": 0})", "max_tokens"},
       {R"({"prompt": "x", "max_tokens": 1.5})", "max_tokens"},
       {R"({"prompt": "x", "max_tokens": 18446744073709551615})", "max_tokens"},
-      {R"({"prompt": "x", "suffix": "s"})", "suffix"},
+      {R"({"prompt": [1], "suffix": "s"})", "suffix"},
       {R"({"prompt": "x", "n": 0})", "n"},
       {R"({"prompt": "x", "n": 129})", "n"},
       {R"({"prompt": ["x", "y"], "n": 65})", "n"},

@@ -77,6 +77,7 @@ class RequestReader {
     out_.chat = json::serialize(chat_);
     return std::move(out_);
   }
+  FieldUses uses() const { return fields_.uses(); }
 
  private:
   void read_same() {
@@ -362,6 +363,14 @@ class RequestReader {
 Parsed<ResponsesRequest> read_responses_request(const json::object& request,
                                                 const OwnResponses& kept, std::string_view id_end) {
   return RequestReader(request, kept, id_end).read();
+}
+
+FieldUses responses_fields() {
+  const json::object request = {{"input", "x"}};
+  const OwnResponses kept = {std::make_shared<ResponseStore>(0), ""};
+  RequestReader reader(request, kept, "");
+  (void)reader.read();
+  return reader.uses();
 }
 
 ApiError responses_error(ApiError error) {

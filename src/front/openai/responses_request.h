@@ -24,6 +24,9 @@ struct ResponsesRequest {
 Parsed<ResponsesRequest> read_responses_request(const json::object& request,
                                                 const OwnResponses& kept, std::string_view id_end);
 
+// The fields that it knows.
+FieldUses responses_fields();
+
 // An error of the chat in terms of the request that it was made of.
 ApiError responses_error(ApiError chat_error);
 

@@ -34,6 +34,7 @@ struct TokenizeRequest {
   std::string model;
   std::optional<std::string> text;
   json::object context;  // of a chat
+  std::optional<std::string> chat_template;
   bool continues_last = false, add_special_tokens = true;
   bool with_texts = false;
   bool is_llama = false;  // the answer is [tokens] alone
@@ -52,6 +53,7 @@ std::variant<TokenizeRequest, ApiError> read_tokenize(const Request& http,
     out.model = parsed.common.model;
     out.context = std::move(parsed.context);
     out.continues_last = parsed.continues_last;
+    out.chat_template = std::move(parsed.chat_template);
     out.add_special_tokens = parsed.add_special_tokens;
   }
   Fields fields(object);
@@ -77,7 +79,7 @@ Answer tokenize(const OpenAiContext& context, const Request& http) {
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
   const LanguageModel& model = *std::get<LanguageModelPtr>(found);
   if (!request.text) {
-    auto text = chat_prompt(model, request.context, request.continues_last);
+    auto text = chat_prompt(model, request.context, request.continues_last, request.chat_template);
     if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
     request.text = std::get<std::string>(std::move(text));
   }
