@@ -171,5 +171,49 @@ TEST_F(ServerTest, FieldsThatNeedAnOptionOrAModel) {
   EXPECT_EQ(param("/v1/completions", R"({"prompt": "x", "allowed_token_ids": [5]})"), "501 -");
 }
 
+TEST_F(ServerTest, ChatEchoesTheMessageThatItGoesOnWith) {
+  say(" three");
+  const std::string body = R"({"echo": true, "add_generation_prompt": false, "messages": [
+      {"role": "user", "content": "x"}, {"role": "assistant", "content": "one two"}])";
+  const auto whole = post("/v1/chat/completions", body + "}").json();
+  const json::value& message = whole.at("choices").at(0).at("message");
+  EXPECT_EQ(message.at("content").as_string(), "one two three");
+  std::string text;
+  for (const json::value& event :
+       events(post("/v1/chat/completions", body + R"(, "stream": true})").body)) {
+    if (event.is_string()) continue;
+    const json::object& delta = event.at("choices").at(0).at("delta").as_object();
+    if (delta.contains("content")) text += std::string_view(delta.at("content").as_string());
+  }
+  EXPECT_EQ(text, "one two three");
+  const auto other = post("/v1/chat/completions",
+                          R"({"echo": true, "messages": [{"role": "user", "content": "x"}]})")
+                         .json();
+  EXPECT_EQ(other.at("choices").at(0).at("message").at("content").as_string(), " three");
+}
+
+TEST_F(ServerTest, ChatOfTokenIdsAndTokensAsIds) {
+  say("one");
+  const auto body = post("/v1/chat/completions",
+                         R"({"messages": [{"role": "user", "content": "x"}], "logprobs": true,
+                             "prompt_token_ids": [5, 6, 7], "return_tokens_as_token_ids": true})")
+                        .json();
+  EXPECT_EQ(fake_.last_prompt, (std::vector<int32_t>{5, 6, 7}));
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), 3);
+  const std::string token = fmt::format("token_id:{}", ids("one")[0]);
+  const json::value& scores = body.at("choices").at(0).at("logprobs");
+  EXPECT_EQ(scores.at("content").at(0).at("token").as_string(), token);
+  const auto completion =
+      post("/v1/completions",
+           R"({"prompt": "x", "logprobs": 0, "return_tokens_as_token_ids": true})")
+          .json();
+  EXPECT_EQ(completion.at("choices").at(0).at("logprobs").at("tokens").at(0).as_string(), token);
+  const Reply refused = post("/v1/chat/completions",
+                             R"({"messages": [{"role": "user", "content": "x"}],
+                                 "prompt_token_ids": [5000]})");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.json().at("error").at("param").as_string(), "prompt_token_ids");
+}
+
 }  // namespace
 }  // namespace nereid::front

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "front/http/json_text.h"
@@ -78,19 +79,33 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   std::variant<std::vector<int32_t>, ApiError> render() {
-    auto rendered =
-        chat_prompt(*model_, request_.context, request_.continues_last, request_.chat_template);
-    if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
-    const std::string& text = std::get<std::string>(rendered);
-    prompt_end_ = text.substr(text.size() - std::min(text.size(), kPromptEndBytes));
+    Prompt prompt;
+    const char* const param = request_.prompt_ids ? "prompt_token_ids" : "messages";
+    if (request_.prompt_ids) {
+      prompt = *request_.prompt_ids;
+    } else {
+      auto text =
+          chat_prompt(*model_, request_.context, request_.continues_last, request_.chat_template);
+      if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
+      prompt = std::get<std::string>(std::move(text));
+    }
     const SamplingOptions& sampling = request_.common.sampling;
-    auto ids = prompt_ids(*model_, text, request_.add_special_tokens, sampling.max_prompt_tokens,
-                          "messages");
+    auto ids =
+        prompt_ids(*model_, prompt, request_.add_special_tokens, sampling.max_prompt_tokens, param);
     if (std::holds_alternative<ApiError>(ids)) return ids;
-    const auto room =
-        check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, "messages");
+    const auto room = check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, param);
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;
+    prompt_end_ = end_of(prompt);
     return ids;
+  }
+
+  // Its last bytes. Ids have been checked.
+  std::string end_of(const Prompt& prompt) const {
+    if (const auto* text = std::get_if<std::string>(&prompt))
+      return text->substr(text->size() - std::min(text->size(), kPromptEndBytes));
+    const auto& ids = std::get<std::vector<int32_t>>(prompt);
+    const auto last = std::span(ids).last(std::min(ids.size(), kPromptEndBytes));
+    return model_->tokenizer->decode(last, /*skip_special_tokens=*/false);
   }
 
   void take(Piece piece) {
@@ -156,7 +171,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
   json::value scores(const std::vector<ScoredToken>& log_probs) const {
     if (!request_.common.sampling.log_probs) return nullptr;
-    return chat_log_probs(*model_->tokenizer, log_probs);
+    return chat_log_probs(*model_->tokenizer, log_probs, request_.common.sampling.tokens_as_ids);
   }
 
   void write_chunk(size_t index, json::object delta, json::value log_probs = nullptr) {
@@ -217,6 +232,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       begin_events(exchange_, warnings(request_.common));
       for (size_t i = 0; i < choices_.size(); ++i) {
         write_chunk(i, {{"role", "assistant"}, {"content", ""}});
+        if (!request_.echo.empty()) write_chunk(i, {{"content", request_.echo}});
       }
     }
     if (!out.reasoning.empty() && request_.include_reasoning)
@@ -252,7 +268,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
       if (request_.tool_use == ToolUse::kNamed)
         from.calls.push_back(
             call_object({request_.named_tool, std::exchange(from.content, std::string())}));
-      json::object answer_message = {{"role", "assistant"}, {"content", std::move(from.content)}};
+      json::object answer_message = {{"role", "assistant"},
+                                     {"content", request_.echo + from.content}};
       if (reasoning_format() && request_.include_reasoning) {
         const json::value text =
             from.reasoning.empty() ? json::value(nullptr) : json::value(from.reasoning);

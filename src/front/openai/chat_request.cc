@@ -12,6 +12,7 @@ namespace nereid::front {
 namespace {
 
 constexpr size_t kMaxTemplateBytes = 256 << 10;
+constexpr size_t kMaxPromptIds = 1 << 20;
 constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
                                        "tool",   "function",  "ipython"};
 
@@ -122,11 +123,9 @@ void read_log_probs(Fields& fields, SamplingOptions& out) {
 }
 
 void refuse_unsupported_chat(Fields& fields) {
-  fields.refuse_unless("echo", false);
   fields.refuse_unless("modalities", json::array{"text"});
-  for (const char* key :
-       {"functions", "function_call", "audio", "prediction", "mm_processor_kwargs",
-        "media_io_kwargs", "prompt_token_ids", "web_search_options"}) {
+  for (const char* key : {"functions", "function_call", "audio", "prediction",
+                          "mm_processor_kwargs", "media_io_kwargs", "web_search_options"}) {
     fields.refuse_unless(key, nullptr);
   }
   // Advice that any output satisfies.
@@ -142,6 +141,13 @@ void read_continuation(Fields& fields, ChatRequest& out) {
   out.context["add_generation_prompt"] = begins;
 }
 
+// The last message, when it has the answer's role.
+void read_echo(const Fields& fields, ChatRequest& out) {
+  if (fields.error()) return;
+  const json::object& last = out.context.at("messages").get_array().back().get_object();
+  if (last.at("role") == "assistant") out.echo = last.at("content").as_string();
+}
+
 ChatRequest chat_of(Fields& fields) {
   ChatRequest out;
   if (const json::object* extra = fields.object("chat_template_kwargs")) out.context = *extra;
@@ -152,6 +158,9 @@ ChatRequest chat_of(Fields& fields) {
   const json::array* documents = fields.array("documents");
   out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);
   read_continuation(fields, out);
+  if (fields.flag("echo").value_or(false)) read_echo(fields, out);
+  auto ids = read_token_ids(fields, "prompt_token_ids", kMaxPromptIds);
+  if (!ids.empty()) out.prompt_ids = std::move(ids);
   out.chat_template = fields.text("chat_template");
   if (out.chat_template && out.chat_template->size() > kMaxTemplateBytes)
     fields.fail("chat_template", fmt::format("{} bytes given, at most {} allowed",

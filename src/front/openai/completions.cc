@@ -124,7 +124,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     const TextChoice& c = choices_[index];
     json::value scores;
     if (request_.common.sampling.log_probs) {
-      scores = completion_log_probs(*model_->tokenizer, log_probs);
+      scores = completion_log_probs(*model_->tokenizer, log_probs,
+                                    request_.common.sampling.tokens_as_ids);
     }
     json::object choice = {{"index", index},
                            {"text", std::move(text)},

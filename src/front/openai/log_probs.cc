@@ -11,14 +11,15 @@ constexpr float kFloor = -9999.0f;  // JSON has no infinity
 double finite(float log_prob) { return std::max(log_prob, kFloor); }
 
 // The token alone; bytes that are no text by themselves become U+FFFD.
-std::string token_text(const text::Tokenizer& tokenizer, int32_t id) {
+std::string token_text(const text::Tokenizer& tokenizer, int32_t id, bool as_id) {
+  if (as_id) return fmt::format("token_id:{}", id);
   return tokenizer.decode(std::span(&id, 1), /*skip_special_tokens=*/false);
 }
 
-json::object chat_entry(const text::Tokenizer& tokenizer, int32_t id, float log_prob) {
+json::object chat_entry(const text::Tokenizer& tokenizer, int32_t id, float log_prob, bool as_id) {
   json::array bytes;
   for (const char c : tokenizer.token_bytes(id)) bytes.push_back(static_cast<unsigned char>(c));
-  return {{"token", token_text(tokenizer, id)},
+  return {{"token", token_text(tokenizer, id, as_id)},
           {"logprob", finite(log_prob)},
           {"bytes", std::move(bytes)}};
 }
@@ -26,14 +27,14 @@ json::object chat_entry(const text::Tokenizer& tokenizer, int32_t id, float log_
 }  // namespace
 
 json::object chat_log_probs(const text::Tokenizer& tokenizer,
-                            const std::vector<ScoredToken>& tokens) {
+                            const std::vector<ScoredToken>& tokens, bool as_ids) {
   json::array content;
   for (const ScoredToken& token : tokens) {
     json::array top;
     for (const auto& [id, log_prob] : token.top) {
-      top.push_back(chat_entry(tokenizer, id, log_prob));
+      top.push_back(chat_entry(tokenizer, id, log_prob, as_ids));
     }
-    json::object entry = chat_entry(tokenizer, token.id, token.log_prob);
+    json::object entry = chat_entry(tokenizer, token.id, token.log_prob, as_ids);
     entry["top_logprobs"] = std::move(top);
     content.push_back(std::move(entry));
   }
@@ -41,17 +42,17 @@ json::object chat_log_probs(const text::Tokenizer& tokenizer,
 }
 
 json::object completion_log_probs(const text::Tokenizer& tokenizer,
-                                  const std::vector<ScoredToken>& tokens) {
+                                  const std::vector<ScoredToken>& tokens, bool as_ids) {
   json::array offsets, log_probs, texts, tops;
   for (const ScoredToken& token : tokens) {
     offsets.push_back(token.text_offset);
     log_probs.push_back(finite(token.log_prob));
-    texts.push_back(json::value(token_text(tokenizer, token.id)));
+    texts.push_back(json::value(token_text(tokenizer, token.id, as_ids)));
     json::object top;
     for (const auto& [id, log_prob] : token.top) {
-      top.emplace(token_text(tokenizer, id), finite(log_prob));
+      top.emplace(token_text(tokenizer, id, as_ids), finite(log_prob));
     }
-    top.emplace(token_text(tokenizer, token.id), finite(token.log_prob));
+    top.emplace(token_text(tokenizer, token.id, as_ids), finite(token.log_prob));
     tops.push_back(std::move(top));
   }
   return {{"text_offset", std::move(offsets)},

@@ -21,12 +21,12 @@ struct ScoredToken {
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...], "refusal": null}
 json::object chat_log_probs(const text::Tokenizer& tokenizer,
-                            const std::vector<ScoredToken>& tokens);
+                            const std::vector<ScoredToken>& tokens, bool as_ids);
 
 // {"text_offset", "token_logprobs", "tokens", "top_logprobs"}: lists, one entry for each token.
 // Tokens that decode to the same text share an entry of top_logprobs; the generated one is always
 // in it.
 json::object completion_log_probs(const text::Tokenizer& tokenizer,
-                                  const std::vector<ScoredToken>& tokens);
+                                  const std::vector<ScoredToken>& tokens, bool as_ids);
 
 }  // namespace nereid::front

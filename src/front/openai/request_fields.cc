@@ -33,22 +33,6 @@ void read_stops(Fields& fields, SamplingOptions& out) {
   }
 }
 
-std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most) {
-  std::vector<int32_t> out;
-  const json::array* list = fields.array(key);
-  if (list == nullptr) return out;
-  if (list->size() > most)
-    fields.fail(key, fmt::format("{} ids given, at most {} allowed", list->size(), most));
-  for (const json::value& item : *list) {
-    if (!item.is_int64() || item.get_int64() < 0 || item.get_int64() > kMaxTokenId) {
-      fields.fail(key, "expected an array of token ids", "invalid_type");
-      return {};
-    }
-    out.push_back(static_cast<int32_t>(item.get_int64()));
-  }
-  return out;
-}
-
 // {"token id": bias, ...}
 void read_logit_bias(Fields& fields, SamplingOptions& out) {
   const json::object* object = fields.object("logit_bias");
@@ -125,6 +109,7 @@ void read_sampling(Fields& fields, SamplingOptions& out) {
   out.allowed_token_ids = read_token_ids(fields, "allowed_token_ids", kMaxAllowedTokens);
   const json::array* const allowed = fields.array("allowed_token_ids");
   if (allowed && allowed->empty()) fields.fail("allowed_token_ids", "at least one id is needed");
+  out.tokens_as_ids = fields.flag("return_tokens_as_token_ids").value_or(false);
   out.detokenize = fields.flag("detokenize").value_or(true);
   if (!out.detokenize && !out.stop.empty())
     fields.fail("detokenize", "false not with \"stop\", which is looked for in the text");
@@ -138,9 +123,7 @@ void read_sampling(Fields& fields, SamplingOptions& out) {
 }
 
 void refuse_unsupported(Fields& fields) {
-  for (const char* key : {"return_context_logits", "return_tokens_as_token_ids"}) {
-    fields.refuse_unless(key, false);
-  }
+  fields.refuse_unless("return_context_logits", false);
   fields.refuse_unless("spaces_between_special_tokens", true);
   for (const char* key : {"prompt_logprobs", "structural_tag", "guided_whitespace_pattern",
                           "lora_request", "disaggregated_params", "conversation_params",
@@ -150,6 +133,22 @@ void refuse_unsupported(Fields& fields) {
 }
 
 }  // namespace
+
+std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most) {
+  std::vector<int32_t> out;
+  const json::array* list = fields.array(key);
+  if (list == nullptr) return out;
+  if (list->size() > most)
+    fields.fail(key, fmt::format("{} ids given, at most {} allowed", list->size(), most));
+  for (const json::value& item : *list) {
+    if (!item.is_int64() || item.get_int64() < 0 || item.get_int64() > kMaxTokenId) {
+      fields.fail(key, "expected an array of token ids", "invalid_type");
+      return {};
+    }
+    out.push_back(static_cast<int32_t>(item.get_int64()));
+  }
+  return out;
+}
 
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory) {
   StatusOr<json::value> root = parse_json(body, kMaxDepth, memory, memory);

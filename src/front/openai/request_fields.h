@@ -24,6 +24,9 @@ std::vector<Prompt> read_prompts(Fields& fields, std::string_view key, size_t ma
 // read_request, stream, sampling, stops, and the refusals that completions and chat have in common.
 CommonOptions read_common(Fields& fields);
 
+// An array of token ids; empty when it is absent or at fault.
+std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most);
+
 // What the text has to be, by any of the fields that say so; at most one may.
 std::optional<Guide> read_guide(Fields& fields);
 

@@ -52,6 +52,7 @@ struct SamplingOptions {
   std::vector<std::string> bad_words;
   bool log_probs = false;
   int64_t num_top_log_probs = 0;  // likeliest tokens at each position
+  bool tokens_as_ids = false;     // "token_id:7" in the place of a token's text
   std::optional<Guide> guide;
   std::optional<double> priority;
   std::string cache_salt;
@@ -113,7 +114,9 @@ struct ChatRequest {
   bool include_reasoning = true;  // else reasoning is left out of the answer
   bool continues_last = false;    // the model goes on with the last message
   bool add_special_tokens = false;
-  std::optional<std::string> chat_template;  // in the place of the model's
+  std::optional<std::string> chat_template;        // in the place of the model's
+  std::optional<std::vector<int32_t>> prompt_ids;  // in the place of the rendered messages
+  std::string echo;  // what the answer begins with: the last message, where that is asked for
 
   // Those that the model may call, else null.
   const json::array* tools() const {
