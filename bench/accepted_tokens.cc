@@ -17,9 +17,8 @@ struct Options {
   std::string prompts = NEREID_SOURCE_DIR "/tests/quality/draft_prompts.json";
   std::string column = "draft";
   double tolerance = 0.03;
-  ExecutorConfig config = {.speculation = "draft_model",
-                           .draft_model = NEREID_SOURCE_DIR "/models/quickstart-draft",
-                           .max_draft_len = 4};
+  // Of models/quickstart-COLUMN unless they are given.
+  ExecutorConfig config = {.max_draft_len = 4};
 };
 
 // A step gives the drafts that hold and a token of the model's own, with which the file counts it:
@@ -95,9 +94,9 @@ int main(int argc, char** argv) {
   CLI::App app("tokens of a step with drafts, on greedy answers");
   app.add_option("--model", o.model, "model directory")->capture_default_str();
   app.add_option("--draft-model", o.config.draft_model, "of the same tokens")
-      ->capture_default_str();
+      ->default_str("models/quickstart-COLUMN");
   app.add_option("--speculation", o.config.speculation, "as of nereid serve")
-      ->capture_default_str();
+      ->default_str("the kind of the column");
   app.add_option("--max-draft-len", o.config.max_draft_len, "drafts of a step")
       ->capture_default_str();
   app.add_option("--prompts", o.prompts, "with what was counted before")->capture_default_str();
@@ -106,6 +105,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--tolerance", o.tolerance, "of each kind, as a share")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
+  auto& config = o.config;
+  if (config.draft_model.empty())
+    config.draft_model = NEREID_SOURCE_DIR "/models/quickstart-" + o.column;
+  if (config.speculation.empty())
+    config.speculation = o.column == "draft" ? "draft_model" : o.column;
   const nereid::Status status = nereid::bench::measure(o);
   if (!status.ok()) fmt::print(stderr, "accepted_tokens: {}\n", nereid::message(status));
   return status.ok() ? 0 : 1;

@@ -36,11 +36,17 @@ Status find_stored_formats(const std::filesystem::path& dir, const CompileOption
 StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
                                  const CompileOptions& options) {
-  Compiled out;
-  ASSIGN_OR_RETURN(out.model, models::read_model(model_dir));
-  int32_t& max_positions = out.model.graph.model.max_positions;
+  ASSIGN_OR_RETURN(models::Model model, models::read_model(model_dir));
+  int32_t& max_positions = model.graph.model.max_positions;
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
-  RETURN_IF_ERROR(find_stored_formats(model_dir, options, out.model));
+  RETURN_IF_ERROR(find_stored_formats(model_dir, options, model));
+  return compile_model(std::move(model), registry, device, options);
+}
+
+StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& registry,
+                                 const DeviceInfo& device, const CompileOptions& options) {
+  Compiled out;
+  out.model = std::move(model);
   out.graph = out.model.graph;
   const graph::PassContext context{&registry, device, options.forced, options.weights,
                                    options.adapters};

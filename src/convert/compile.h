@@ -41,4 +41,8 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
                                  const CompileOptions& options = {});
 
+// The same for a model that has been read; options.max_positions has been applied.
+StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& registry,
+                                 const DeviceInfo& device, const CompileOptions& options);
+
 }  // namespace nereid::convert

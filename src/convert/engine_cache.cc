@@ -170,4 +170,13 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
   return cached_engine(model_dir, compiled, weights, device, options, out);
 }
 
+StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
+                                              const Compiled& compiled,
+                                              const io::Checkpoint* checkpoint,
+                                              const DeviceInfo& device,
+                                              const BuildOptions& options) {
+  BuildReport unused;
+  return cached_engine(model_dir, compiled, checkpoint, device, options, unused);
+}
+
 }  // namespace nereid::convert

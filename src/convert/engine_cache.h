@@ -57,6 +57,13 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
                                               const BuildOptions& options = {},
                                               BuildReport* report = nullptr);
 
+// The same for a model that has been compiled; `checkpoint`: null where weights are random.
+StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
+                                              const Compiled& compiled,
+                                              const io::Checkpoint* checkpoint,
+                                              const DeviceInfo& device,
+                                              const BuildOptions& options);
+
 // Writes an engine file of a compiled model; random weights without a checkpoint. Errors as above.
 Status write_engine(const std::filesystem::path& path, const std::string& key,
                     const Compiled& compiled, const io::Checkpoint* checkpoint);

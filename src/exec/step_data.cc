@@ -109,7 +109,7 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
     return invalid_argument("{} rows of logits to read of {}", row.num_read, row.num_logits);
-  const size_t per_group = parts.blocks.size() / groups.size();
+  const size_t per_group = groups.empty() ? 0 : parts.blocks.size() / groups.size();
   for (size_t g = 0; g < groups.size(); ++g)
     RETURN_IF_ERROR(check_blocks(parts.blocks.subspan(g * per_group, per_group), g, groups[g],
                                  row.start, limits));

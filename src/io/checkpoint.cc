@@ -29,7 +29,8 @@ bool is_plain_file_name(std::string_view name) {
 StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::span<const std::byte> file,
                                           std::span<const std::byte>& header) {
-  if (path.extension() == ".bin") return parse_torch_file(file, &header);
+  if (path.extension() == ".bin" || path.extension() == ".pt")
+    return parse_torch_file(file, &header);
   if (is_gguf_path(path)) return parse_gguf_tensors(file, &header);
   ASSIGN_OR_RETURN(header, safetensors_header(file));
   return parse_safetensors(file);

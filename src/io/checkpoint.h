@@ -34,7 +34,8 @@ struct StoredTensor {
   std::string shape_text() const;  // "[4096, 256]"
 };
 
-// One open file: safetensors, or PyTorch's or GGUF when its name ends in ".bin" or ".gguf".
+// One open file: safetensors, or PyTorch's (".bin", ".pt") or GGUF (".gguf") by the end of its
+// name.
 class TensorFile {
  public:
   // Errors begin with the path. DataLoss for damaged contents.

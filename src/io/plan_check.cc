@@ -28,7 +28,8 @@ Status check_model(const ModelFacts& m) {
   };
   RETURN_IF_ERROR(positive("vocab_size", m.vocab_size, 1 << 24));
   RETURN_IF_ERROR(positive("hidden_size", m.hidden_size, 1 << 20));
-  RETURN_IF_ERROR(positive("num_layers", m.num_layers, 4096));
+  NEREID_REQUIRE(m.num_layers >= 0 && m.num_layers <= 4096,
+                 "model.num_layers: {} is not in [0, 4096]", m.num_layers);
   RETURN_IF_ERROR(positive("num_heads", m.num_heads, 1 << 14));
   RETURN_IF_ERROR(positive("num_kv_heads", m.num_kv_heads, m.num_heads));
   RETURN_IF_ERROR(positive("head_dim", m.head_dim, 4096));

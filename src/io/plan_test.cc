@@ -43,7 +43,7 @@ TEST(Plan, CheckRefusesUnsafePlans) {
   };
   EXPECT_THAT(error([](Plan& p) { p.model.vocab_size = 33; }),
               HasSubstr("is not f32 [sampled, 33]"));
-  EXPECT_THAT(error([](Plan& p) { p.model.num_layers = 0; }), HasSubstr("num_layers"));
+  EXPECT_THAT(error([](Plan& p) { p.model.num_layers = -1; }), HasSubstr("num_layers"));
   EXPECT_THAT(error([](Plan& p) { p.model.ropes[0].inverse_frequencies.push_back(1); }),
               HasSubstr("the angles are wider than a head"));
   EXPECT_THAT(error([](Plan& p) { p.model.end_ids = {32}; }), HasSubstr("id 32"));

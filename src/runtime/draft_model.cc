@@ -202,7 +202,9 @@ void DraftModel::add_first(size_t row) {
   const size_t start = r.cached->tokens.size();
   const auto known = r.question->sequence->tokens().subspan(start, r.num_new);
   add_row(row, known, static_cast<int32_t>(start), r.num_drafts > 0);
-  if (r.num_drafts > 0) add_sampling(row);
+  if (r.num_drafts > 0)
+    add_draft_params(*r.question->sequence, static_cast<int32_t>(row), runner_->vocab_size(),
+                     /*num_guessed=*/0, step_);
   r.cached->tokens.insert(r.cached->tokens.end(), known.begin(), known.end());
   r.cached->num_known = r.cached->tokens.size();
 }
@@ -221,24 +223,6 @@ void DraftModel::add_row(size_t row, std::span<const TokenId> tokens, int32_t st
   const sched::BlockTable& table = rows_[row].cached->table;
   for (size_t g = 0; g < table.groups.size(); ++g) tables[g] = table.groups[g].blocks;
   step_.add(out, tokens, tables, table.groups.size(), runner_->limits().block_tokens);
-}
-
-void DraftModel::add_sampling(size_t row) {
-  const sched::Sequence& sequence = *rows_[row].question->sequence;
-  const auto slot = static_cast<int32_t>(row);
-  SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), runner_->vocab_size());
-  wanted.params.num_top = 0;
-  wanted.params.log_probs = kernels::LogProbs::kNone;
-  if (std::exchange(wanted.params.has_dense_bias, 0) != 0)
-    wanted.cells.resize(wanted.cells.size() - static_cast<size_t>(runner_->vocab_size()));
-  step_.loads.push_back({.params = wanted.params,
-                         .slot = slot,
-                         .num_cells = static_cast<int32_t>(wanted.cells.size())});
-  step_.cells.insert(step_.cells.end(), wanted.cells.begin(), wanted.cells.end());
-  if (wanted.params.keeps_history == 0) return;
-  const auto known = sequence.tokens();
-  step_.histories.push_back({.slot = slot, .num_tokens = static_cast<int32_t>(known.size())});
-  step_.history_tokens.insert(step_.history_tokens.end(), known.begin(), known.end());
 }
 
 // What step `number` has drawn.

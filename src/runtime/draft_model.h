@@ -65,7 +65,6 @@ class DraftModel : public Proposer {
   void add_first(size_t row);
   void add_next(size_t row, int32_t number);
   void add_row(size_t row, std::span<const TokenId> tokens, int32_t start, bool samples);
-  void add_sampling(size_t row);
   Status take(exec::Ticket& ticket, int32_t number);
   void publish(Row& row);
   sched::Contents contents(const sched::Sequence& sequence, Cached& cached) const;

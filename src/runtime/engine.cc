@@ -131,6 +131,7 @@ void Engine::submit(Submit command) {
   for (const sched::SequenceSpec& spec : group) {
     if (spec.output.return_context_logits) context_logits_.try_emplace(spec.id);
     if (spec.output.pooling) pooler_.open(spec.id);
+    speculation_.open(spec.id);
     if (command.adapter) adapters_.open(spec.id, command.adapter);
   }
   const Status status = sched_.submit(std::move(group));
@@ -245,6 +246,7 @@ void Engine::write_message(const sched::StepPlan& plan) {
     out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
     sampler_.add(row, out, step_);
     guides_.add(row, out, step_);
+    speculation_.add(row, out);
     exec::PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
     step_.add(out, input_of(row), tables, num_groups, sched_.limits().tokens_per_block);
@@ -317,7 +319,7 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
-    speculation_.landed(row, result.drawn.size());
+    speculation_.landed(row, result);
     news.row = sched_.commit(row, sampler_.drawn(row, result));
     if (!news.generation_logits.empty())
       news.generation_logits.resize(news.row.tokens.size() * vocab());

@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 const std::filesystem::path kModel = std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
 const std::filesystem::path kDraftModel =
     std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-draft";
+const std::filesystem::path kMedusaHeads =
+    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-medusa";
 constexpr int32_t kNumNewTokens = 24;
 constexpr int32_t kBlock = 16;
 constexpr int32_t kGuessedIds = 1000;  // that wrong guesses are among
@@ -127,6 +129,12 @@ void with_draft_model(ExecutorConfig& c, int adapts) {
   c.speculation = adapts ? "auto" : "draft_model";
 }
 
+void with_medusa(ExecutorConfig& c, int adapts) {
+  usual(c, 0);
+  c.draft_model = kMedusaHeads;
+  c.speculation = adapts ? "auto" : "medusa";
+}
+
 // A beam is a row of a step: narrow steps leave the wider rows out.
 void chunk(ExecutorConfig& c, int tokens) {
   c.max_num_tokens = tokens;
@@ -156,6 +164,9 @@ std::vector<Column> columns() {
   };
   const auto drafts_swapped = [](ExecutorConfig& c, int n) {
     with_draft_model(c, 0), tiny_swapping(c, n);
+  };
+  const auto medusa_swapped = [](ExecutorConfig& c, int n) {
+    with_medusa(c, 0), tiny_swapping(c, n);
   };
   const auto taken_back = [](const ExecutorStats& s) {
     return s.num_accepted_drafts > 0 && s.num_accepted_drafts < s.num_drafts;
@@ -207,6 +218,11 @@ std::vector<Column> columns() {
       {"DraftModelChunked", Way::kBatch, drafts_chunked, 50, taken_back},
       {"DraftModelSwapped", Way::kBatch, drafts_swapped, kTiny, paused_and_taken_back},
       {"DraftModelAuto", Way::kBatch, with_draft_model, 1, taken_back},
+      {"Medusa", Way::kBatch, with_medusa, 0, taken_back, true},
+      {"MedusaTwice", Way::kTwice, with_medusa, 0, taken_back},
+      {"MedusaStreamed", Way::kStreamed, with_medusa, 0, taken_back},
+      {"MedusaSwapped", Way::kBatch, medusa_swapped, kTiny, paused_and_taken_back},
+      {"MedusaAuto", Way::kBatch, with_medusa, 1, taken_back},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},

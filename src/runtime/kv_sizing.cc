@@ -262,6 +262,7 @@ StatusOr<exec::RunnerLimits> size_draft_cache(const io::Plan& draft, const Execu
       .kv_type = cache_type(config.kv_cache.type, draft)};
   RETURN_IF_ERROR(exec::check_limits(draft, own));
   const std::vector<exec::CacheGroup> groups = exec::cache_groups(draft, own);
+  if (groups.empty()) own.max_tokens = own.max_rows;  // a row has no more than one token
   for (size_t g = 0; g < groups.size(); ++g) {
     const int64_t full_batch =
         int64_t{exec::blocks_held_per_sequence(own, groups[g])} * limits.max_rows;

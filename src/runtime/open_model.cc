@@ -4,14 +4,13 @@
 #include "base/log.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
-#include "exec/memory.h"
 #include "io/engine_file.h"
-#include "runtime/draft_model.h"
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/model_instance.h"
 #include "runtime/ngram_proposer.h"
+#include "runtime/open_proposer.h"
 #include "runtime/request_check.h"
 
 namespace nereid {
@@ -51,65 +50,17 @@ Status load_adapters(const io::Plan& plan, const ExecutorConfig& config, ModelIn
   return ok();
 }
 
-// Drafts are tokens of the model that tests them.
-Status check_draft_tokenizer(const std::filesystem::path& dir, const text::Tokenizer* tokenizer,
-                             const std::filesystem::path& draft_model) {
-  if (!tokenizer || !text::Tokenizer::has_files(dir)) return ok();
-  ASSIGN_OR_RETURN(const auto own, text::Tokenizer::load(dir));
-  if (own->vocab_size() != tokenizer->vocab_size())
-    return invalid_argument("draft_model: the tokenizer of '{}' has {} tokens, the model's has {}",
-                            draft_model.string(), own->vocab_size(), tokenizer->vocab_size());
-  for (int32_t id = 0; id < own->vocab_size(); ++id)
-    if (own->token_bytes(id) != tokenizer->token_bytes(id))
-      return invalid_argument("draft_model: token {} of '{}' is another one than the model's", id,
-                              draft_model.string());
-  return ok();
-}
-
-bool wants_draft_model(const ExecutorConfig& config) {
-  return !config.draft_model.empty() && config.speculation != "none";
-}
-
-// Its engine, which is built when there is none. `model` is open but for its runner.
-StatusOr<io::EngineFile> open_draft_engine(const ModelInstance& model, const io::Plan& plan,
-                                           const ExecutorConfig& config) {
-  const DeviceInfo& device = model.device.device->info();
-  convert::BuildOptions build;
-  build.cache_dir = config.cache_dir;
-  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
-  build.random_weights = config.random_weights;
-  const auto engine =
-      convert::ensure_engine(config.draft_model, model.device.registry, device, build);
-  if (!engine.ok()) return annotate(engine.status(), "draft_model");
-  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(*engine, io::Verify::kHeader));
-  const io::ModelFacts& facts = file.plan().model;
-  if (facts.vocab_size != plan.model.vocab_size)
-    return invalid_argument(
-        "draft_model: '{}' has a vocabulary of {} tokens; allowed is the model's, {}",
-        config.draft_model.string(), facts.vocab_size, plan.model.vocab_size);
-  ASSIGN_OR_RETURN(const auto dir, convert::tokenizer_dir(*engine));
-  RETURN_IF_ERROR(check_draft_tokenizer(dir, model.tokenizer.get(), config.draft_model));
-  log_info("draft model {} ({})", facts.name, facts.architecture);
-  return file;
-}
-
 // Makes the runner, and beside it the proposer of drafts.
 Status make_runners(io::EngineFile file, const ExecutorConfig& config,
                     const kernels::Choices& forced, ModelInstance& model) {
   Device& device = *model.device.device;
   const io::Plan& plan = file.plan();
   ASSIGN_OR_RETURN(auto limits, size_kv_cache(plan, config, device));
-  if (wants_draft_model(config)) {
-    ASSIGN_OR_RETURN(auto draft, open_draft_engine(model, plan, config));
-    ASSIGN_OR_RETURN(auto own, size_draft_cache(draft.plan(), config, limits));
-    size_t bytes = 0;
-    for (const exec::MemoryItem& item : exec::memory_table(draft.plan(), own, device.info()))
-      bytes += item.bytes;
+  if (wants_draft_engines(config)) {
+    ASSIGN_OR_RETURN(DraftEngines drafts, DraftEngines::open(model, plan, config));
+    ASSIGN_OR_RETURN(const size_t bytes, drafts.bytes(config, limits, device.info()));
     ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes));
-    ASSIGN_OR_RETURN(own, size_draft_cache(draft.plan(), config, limits));
-    auto runner = exec::make_runner(std::move(draft), device, model.device.registry, own);
-    if (!runner.ok()) return annotate(runner.status(), "draft_model");
-    model.proposer = std::make_unique<DraftModel>(*std::move(runner));
+    ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
   } else if (config.speculation == "ngram" || config.speculation == "auto") {
     model.proposer = std::make_unique<NgramProposer>();
   }

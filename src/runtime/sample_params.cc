@@ -115,4 +115,24 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
   return slot;
 }
 
+void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
+                      int32_t num_guessed, exec::Step& step) {
+  SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), vocab_size);
+  wanted.params.num_top = 0;
+  wanted.params.log_probs = kernels::LogProbs::kNone;
+  if (std::exchange(wanted.params.has_dense_bias, 0) != 0)
+    wanted.cells.resize(wanted.cells.size() - static_cast<size_t>(vocab_size));
+  step.loads.push_back({.params = wanted.params,
+                        .slot = slot,
+                        .num_cells = static_cast<int32_t>(wanted.cells.size())});
+  step.cells.insert(step.cells.end(), wanted.cells.begin(), wanted.cells.end());
+  if (wanted.params.keeps_history == 0) return;
+  const auto known = sequence.tokens();
+  step.histories.push_back(
+      {.slot = slot, .num_tokens = static_cast<int32_t>(known.size()) + num_guessed});
+  step.history_tokens.insert(step.history_tokens.end(), known.begin(), known.end());
+  step.history_tokens.insert(step.history_tokens.end(), static_cast<size_t>(num_guessed),
+                             std::numeric_limits<TokenId>::max());
+}
+
 }  // namespace nereid::runtime

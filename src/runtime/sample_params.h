@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "exec/step_message.h"
 #include "kernels/api/sample.h"
 #include "sched/sequence.h"
 
@@ -18,5 +19,11 @@ struct SlotParams {
 // `spec` has passed check_request. Beams (beam_width > 1) ask for the 2 * beam_width likeliest
 // tokens of the processed log-softmax and draw nothing.
 SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int32_t vocab_size);
+
+// Loads a slot of the step with what draws guesses for `sequence`: its own parameters as far as
+// they are not masks, adapters, log-probs or a dense bias. Of the tokens that the guess comes
+// after, `num_guessed` are not known: penalties take them for like no other.
+void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
+                      int32_t num_guessed, exec::Step& step);
 
 }  // namespace nereid::runtime

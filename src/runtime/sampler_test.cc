@@ -18,11 +18,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr int32_t kVocab = 32, kSlots = 8, kMaxLength = 64;
+constexpr int32_t kSampledVocab = 32, kSlots = 8, kMaxLength = 64;
 
 std::vector<float> logits_row(int seed) {
   std::vector<float> x;
-  for (int32_t id = 0; id < kVocab; ++id)
+  for (int32_t id = 0; id < kSampledVocab; ++id)
     x.push_back(static_cast<float>((id * 13 + seed * 5) % 29) * 0.25f - 3);
   return x;
 }
@@ -77,11 +77,11 @@ class SamplerTest : public ::testing::Test {
     opened_ = kernels::open_device("cpu", {.num_threads = 1}).value();
     stream_ = opened_.device->create_stream().value();
     sampler_ = std::make_unique<Sampler>(Sampler::Options{
-        .max_rows = kSlots, .vocab_size = kVocab, .normalize_log_probs = normalize});
+        .max_rows = kSlots, .vocab_size = kSampledVocab, .normalize_log_probs = normalize});
     device_sampler_ =
         exec::SlotSampler::create(
             *opened_.device, opened_.registry, {},
-            {.max_rows = kSlots, .max_sequence_length = kMaxLength, .max_logits = kSlots}, kVocab)
+            {.max_rows = kSlots, .max_sequence_length = kMaxLength, .max_logits = kSlots}, kSampledVocab)
             .value();
   }
 
@@ -114,7 +114,7 @@ class SamplerTest : public ::testing::Test {
     EXPECT_TRUE(device_sampler_->stage(exec::decode(message).value(), step.area).ok());
     step.event = *stream_->submit([area = step.area, data = step.logits->data(),
                                    count = static_cast<int64_t>(logits.size()), this](Stream& s) {
-      return device_sampler_->run(area, View::matrix(data, DType::kF32, count, kVocab),
+      return device_sampler_->run(area, View::matrix(data, DType::kF32, count, kSampledVocab),
                                   slot_tokens_.data(), s);
     });
     return step;
@@ -167,7 +167,7 @@ TEST_F(SamplerTest, TheTwoOrdersDifferAsTheirFormulas) {
     sched::Sequence sequence = make(spec);
     const auto got = step({row_of(sequence, 2)}, {logits_row(1)});
     std::vector<double> want;
-    for (int32_t id = 0; id < kVocab; ++id) {
+    for (int32_t id = 0; id < kSampledVocab; ++id) {
       double l = logits_row(1)[id];
       if (order == SamplingOrder::kTemperatureFirst) l /= kTemperature;
       if (id >= 3 && id <= 5) l = (l < 0 ? l * 1.4 : l / 1.4) - kPresence;
@@ -175,7 +175,7 @@ TEST_F(SamplerTest, TheTwoOrdersDifferAsTheirFormulas) {
       want.push_back(l);
     }
     want = log_softmax(want);
-    ASSERT_EQ(got[0].top.size(), size_t{kVocab});
+    ASSERT_EQ(got[0].top.size(), size_t{kSampledVocab});
     for (const auto& [id, value] : got[0].top) EXPECT_NEAR(value, want[id], 1e-5) << id;
   }
 }
@@ -211,7 +211,7 @@ TEST_F(SamplerTest, ARowWithDraftsDrawsWhatStepsOneByOneDraw) {
     drafts.push_back(want.back().token);
   }
   drafts.resize(3);
-  drafts[2] = (drafts[2] + 1) % kVocab;
+  drafts[2] = (drafts[2] + 1) % kSampledVocab;
   reset(true);
   sched::Row row{.sequence = &drafted,
                  .slot = 4,
@@ -235,7 +235,7 @@ TEST_F(SamplerTest, ARowWithDraftsDrawsWhatStepsOneByOneDraw) {
 // The position fails when it is its turn to be drawn first.
 TEST_F(SamplerTest, ADraftBehindWhichNothingCanBeDrawnDoesNotHold) {
   sched::Sequence sequence = make(greedy_spec({1, 2}));
-  const std::vector<float> broken(kVocab, NAN);
+  const std::vector<float> broken(kSampledVocab, NAN);
   const TokenId first = step({row_of(sequence, 0)}, {logits_row(1)})[0].token;
   reset(true);
   sched::Row row{.sequence = &sequence,
@@ -271,8 +271,8 @@ TEST_F(SamplerTest, ListsGrowWhileTheStepBeforeIsInFlight) {
   for (int32_t size : {2, 20, 200, 1000}) {
     sched::SequenceSpec spec = greedy_spec({1, 2});
     for (int32_t i = 0; i < size; ++i) spec.bad_words.push_back({9, 9});
-    spec.bad_words.push_back({1, 2, size % kVocab});
-    spec.logit_bias = {{size % kVocab, 1000.0f}, {(size + 1) % kVocab, 900.0f}};
+    spec.bad_words.push_back({1, 2, size % kSampledVocab});
+    spec.logit_bias = {{size % kSampledVocab, 1000.0f}, {(size + 1) % kSampledVocab, 900.0f}};
     spec.sampling.no_repeat_ngram_size = 1;  // bans 1 and 2
     sequences.push_back(make(spec));
   }
@@ -287,7 +287,7 @@ TEST_F(SamplerTest, ListsGrowWhileTheStepBeforeIsInFlight) {
   }
   for (const Flying& step : flying) drawn.push_back(finish(step)[0].token);
   // The bad word bans the id that is biased most, by lists that are each sequence's own.
-  EXPECT_THAT(drawn, ElementsAre(3, 21, 201 % kVocab, 1001 % kVocab));
+  EXPECT_THAT(drawn, ElementsAre(3, 21, 201 % kSampledVocab, 1001 % kSampledVocab));
 }
 
 TEST_F(SamplerTest, RowsAloneAndTogetherGiveTheSameBits) {
@@ -301,7 +301,7 @@ TEST_F(SamplerTest, RowsAloneAndTogetherGiveTheSameBits) {
     if (i % 4 == 2) spec.sampling.min_p = 0.1f;
     if (i % 4 == 3) spec.sampling.temperature = 1.7f, spec.sampling.no_repeat_ngram_size = 3;
     if (i == 5) spec.output.log_probs_mode = LogProbsMode::kRaw;
-    if (i == 6) spec.embedding_bias = std::make_shared<std::vector<float>>(kVocab, 0.5f);
+    if (i == 6) spec.embedding_bias = std::make_shared<std::vector<float>>(kSampledVocab, 0.5f);
     spec.sampling.seed = static_cast<uint64_t>(i);
     sequences.push_back(make(spec));
   }
@@ -402,10 +402,10 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
   const auto logits = [&](const Flying& step, size_t i) {
     return device_sampler_->results(step.area)[i].logits;
   };
-  ASSERT_EQ(logits(first, 1).size(), 3u * kVocab);
+  ASSERT_EQ(logits(first, 1).size(), 3u * kSampledVocab);
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(
-        std::ranges::equal(logits(first, 1).subspan(i * kVocab, kVocab), logits_row(i + 1)));
+        std::ranges::equal(logits(first, 1).subspan(i * kSampledVocab, kSampledVocab), logits_row(i + 1)));
   EXPECT_THAT(logits(first, 0), IsEmpty());
 
   sched::Row last{.sequence = &wanted,

@@ -21,6 +21,10 @@ constexpr size_t kSilentFor = 16;    // tokens without drafts after which a sequ
 constexpr double kProbeEvery = 100;  // times the time that the last probe took in addition
 constexpr double kLeastProbe = 0.1;  // of the step's time: what a probe counts at least
 
+bool draws_freely(const sched::SequenceSpec& spec) {
+  return spec.sampling.beam_width == 1 && !spec.grammar;
+}
+
 }  // namespace
 
 bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
@@ -206,11 +210,24 @@ void Speculation::hand_over(const DraftQuestion& question, int32_t count,
                   drafts.first(std::min(drafts.size(), static_cast<size_t>(count))));
 }
 
-void Speculation::landed(const sched::Row& row, size_t num_drawn) {
-  if (!proposer_ || row.num_drafts == 0) return;
-  State& state = states_[row.sequence->id()];
+void Speculation::open(RequestId id) {
+  if (proposer_) states_.try_emplace(id);
+}
+
+void Speculation::add(const sched::Row& row, exec::StepRow& out) const {
+  if (!proposer_ || !row.samples || !draws_freely(row.sequence->spec())) return;
+  if (proposer_->wanted_states() == Proposer::States::kDrawn) out.num_hidden = 1 + row.num_drafts;
+}
+
+void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
+  const auto found = states_.find(row.sequence->id());
+  if (found == states_.end()) return;  // it has ended
+  if (draws_freely(row.sequence->spec())) proposer_->landed(row, result);
+  if (row.num_drafts == 0) return;
+  State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
-  const size_t num_held = num_drawn - 1, num_drafts = static_cast<size_t>(row.num_drafts);
+  const size_t num_held = result.drawn.size() - 1;
+  const size_t num_drafts = static_cast<size_t>(row.num_drafts);
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
     state.tested.add(i < num_held, kKeepOwn);
     overall_.add(i < num_held, kKeepOverall);

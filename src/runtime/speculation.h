@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "exec/runner.h"
+#include "exec/step_message.h"
 #include "runtime/draft_choice.h"
 #include "sched/scheduler.h"
 
@@ -25,10 +26,22 @@ struct DraftQuestion {
 };
 
 // Where guesses come from. Called on the engine thread between steps, so what it knows of a
-// sequence are the tokens that the host knows.
+// sequence are the tokens that the host knows, and hidden states of the steps that have landed.
 class Proposer {
  public:
+  // Hidden states of the model that tests the guesses, as what enters its head.
+  enum class States : uint8_t {
+    kNone,
+    kDrawn,  // of the positions that tokens are drawn from
+  };
+
   virtual ~Proposer() = default;
+
+  virtual States wanted_states() const { return States::kNone; }
+
+  // What a row gave, before the scheduler takes note of it: tokens, and the states that are wanted,
+  // the last of the result's `hidden`. Not of beams, nor of what a grammar holds.
+  virtual void landed(const sched::Row&, const exec::RowResult&) {}
 
   // Answers questions about different sequences, whose `drafts` are empty. Unless the proposer is
   // free, each sequence has more tokens than when it was asked about before, or was behind then.
@@ -69,8 +82,14 @@ class Speculation {
   // are any (`in_flight`), and nothing has been done.
   [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight);
 
-  // A row is about to be committed with so many tokens, the drafts that held and one more.
-  void landed(const sched::Row& row, size_t num_drawn);
+  // A sequence has been submitted.
+  void open(RequestId id);
+
+  // Asks for the hidden states that the proposer wants of a row.
+  void add(const sched::Row& row, exec::StepRow& out) const;
+
+  // A row is about to be committed with what it gave: the drafts that held and one more token.
+  void landed(const sched::Row& row, const exec::RowResult& result);
 
   // All rows of the plan have been committed.
   void finished(const sched::StepPlan& plan, Time launched, Time finished);

@@ -145,7 +145,9 @@ class SpeculationTest : public ::testing::Test {
         drawn.push_back({.token = holds ? 7 : 8});
       }
       num_tokens_ += static_cast<int64_t>(drawn.size());
-      speculation.landed(row, drawn.size());
+      const std::vector<kernels::SampleResult> sampled(drawn.size());
+      speculation.open(id);
+      speculation.landed(row, {.drawn = sampled});
       sched_.commit(row, drawn);
     }
     speculation.finished(plan, launched, g_time);

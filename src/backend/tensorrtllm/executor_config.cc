@@ -145,22 +145,42 @@ Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
   return ok();
 }
 
-// Every request chooses how it decodes, so the mode only has to be one that requests may use.
-Status check_decoding_mode(const ModelSettings& settings, const ExecutorConfig& config) {
+// A mode of speculation says what the folder of the parameter draft_model holds.
+Status read_speculative_mode(const ModelSettings& settings, const std::string& mode,
+                             ExecutorConfig& config) {
+  if (config.draft_model.empty())
+    return invalid_argument(
+        "model '{}': parameter 'decoding_mode' is '{}', which needs the parameter 'draft_model', "
+        "the folder of the heads",
+        settings.name, mode);
+  if (!config.speculation.empty() && config.speculation != mode && config.speculation != "auto")
+    return invalid_argument(
+        "model '{}': parameter 'decoding_mode' is '{}', 'speculation' is '{}'; allowed beside it "
+        "are {} and auto",
+        settings.name, mode, config.speculation, mode);
+  if (config.speculation.empty()) config.speculation = mode;
+  return ok();
+}
+
+// Every request chooses how it draws, so a mode without speculation only has to be one that
+// requests may use.
+Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config) {
   const auto mode = settings.parameter("decoding_mode");
   if (!mode || *mode == "auto") return ok();
-  for (const char* later : {"medusa", "redrafter", "lookahead", "eagle"}) {
+  for (const char* later : {"redrafter", "lookahead", "eagle"}) {
     if (*mode == later) {
       return unsupported("model '{}': parameter 'decoding_mode' is '{}', which is not supported",
                          settings.name, *mode);
     }
   }
-  bool known = *mode == "beam_search";
+  const bool is_speculative = *mode == "medusa";
+  if (is_speculative) RETURN_IF_ERROR(read_speculative_mode(settings, *mode, config));
+  bool known = *mode == "beam_search" || is_speculative;
   for (const char* sampling : {"top_k", "top_p", "top_k_top_p"}) known = known || *mode == sampling;
   if (!known) {
     return invalid_argument(
         "model '{}': parameter 'decoding_mode' is '{}', expected one of auto, top_k, top_p, "
-        "top_k_top_p, beam_search",
+        "top_k_top_p, beam_search, medusa",
         settings.name, *mode);
   }
   if (*mode != "beam_search" && config.max_beam_width > 1) {
@@ -203,7 +223,6 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(read_lora(settings, config));
   RETURN_IF_ERROR(integer(settings, "max_num_sequences", config.max_batch_size));
   RETURN_IF_ERROR(integer(settings, "max_beam_width", config.max_beam_width));
-  RETURN_IF_ERROR(check_decoding_mode(settings, config));
   RETURN_IF_ERROR(integer(settings, "max_num_tokens", config.max_num_tokens));
   RETURN_IF_ERROR(integer(settings, "max_seq_len", config.max_sequence_length));
   int32_t queue = 0;
@@ -223,6 +242,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   config.speculation = settings.parameter("speculation").value_or(config.speculation);
   config.draft_model = settings.parameter("draft_model").value_or("");
   RETURN_IF_ERROR(integer(settings, "max_draft_len", config.max_draft_len));
+  RETURN_IF_ERROR(read_decoding_mode(settings, config));
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);
   ASSIGN_OR_RETURN(config.random_weights,

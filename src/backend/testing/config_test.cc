@@ -4,6 +4,8 @@
 namespace nereid::backend {
 namespace {
 
+const std::string kMedusaFolder = NEREID_SOURCE_DIR "/models/quickstart-medusa";
+
 using Values = std::map<std::string, std::string>;
 
 class ConfigTest : public BackendTest {
@@ -35,6 +37,8 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
       {{"kv_cache_host_memory_bytes", "8388608"}, {"pause_policy", "swap"}},
       {{"max_attention_window_size", "64,64,"}, {"sink_token_length", "4"}},
       {{"max_beam_width", "2"}, {"decoding_mode", "beam_search"}},
+      {{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}},
+      {{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}, {"speculation", "auto"}},
       {{"enable_chunked_context", "false"},
        {"enable_overlap", "False"},
        {"speculation", "auto"},
@@ -57,7 +61,12 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
       {{{"batch_scheduler_policy", "sometimes"}}, "batch_scheduler_policy"},
       {{{"max_beam_width", "17"}}, "max_beam_width"},
       {{{"max_beam_width", "2"}, {"decoding_mode", "top_k"}}, "decoding_mode"},
-      {{{"decoding_mode", "medusa"}}, "decoding_mode"},
+      {{{"decoding_mode", "eagle"}}, "decoding_mode"},
+      {{{"decoding_mode", "medusa"}}, "'medusa', which needs the parameter 'draft_model'"},
+      {{{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}, {"max_beam_width", "2"}},
+       "'medusa' but 'max_beam_width' is 2"},
+      {{{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}, {"speculation", "ngram"}},
+       "allowed beside it are medusa and auto"},
       {{{"kv_cache_free_gpu_mem_fraction", "1.5"}}, "kv_cache_free_gpu_mem_fraction"},
       {{{"max_attention_window_size", "64,128"}}, "max_attention_window_size"},
       {{{"max_attention_window_size", "wide"}}, "max_attention_window_size"},
