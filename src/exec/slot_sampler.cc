@@ -268,8 +268,9 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
     if (wants_raw_logits(params, last)) RETURN_IF_ERROR(reserve_raw_logits());
     RETURN_IF_ERROR(reserve_mask(area, mask));
   }
-  if (params.keeps_history && params.draws) slot.num_history = static_cast<int32_t>(row.end()) + 1;
-  last.position = static_cast<int32_t>(row.end());
+  if (params.keeps_history && params.draws)
+    slot.num_history = static_cast<int32_t>(row.last_drawn()) + 1;
+  last.position = static_cast<int32_t>(row.last_drawn());
   area.all_greedy &= kernels::is_plain_greedy(params) && mask.empty();
   area.wants_top |= params.num_top > 0;
   area.wants_raw |= wants_raw_logits(params, {.position = position, .mask = last.mask});

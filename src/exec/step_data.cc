@@ -39,8 +39,9 @@ class RowReader {
     if (row.slot < 0 || row.slot >= limits.max_rows)
       return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
     if (row.num_tokens < 1) return invalid_argument("no tokens");
-    if (row.start < 0 || row.end() > limits.max_sequence_length)
-      return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, row.end(),
+    if (row.num_skipped < 0) return invalid_argument("num_skipped {} is negative", row.num_skipped);
+    if (row.start < 0 || row.last_drawn() > limits.max_sequence_length)
+      return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, row.last_drawn(),
                               limits.max_sequence_length);
     const auto num_tokens = static_cast<size_t>(row.num_tokens);
     const size_t num_blocks =

@@ -117,6 +117,8 @@ TEST_F(StepDataTest, RefusesRowsThatDoNotAgreeWithTheArrays) {
   EXPECT_THAT(with([](Step& s) { s.rows[1].num_tokens = 9; }), HasSubstr("row 1: 1 tokens"));
   EXPECT_THAT(with([](Step& s) { s.rows[0].num_tokens = -3; }), HasSubstr("row 0: no tokens"));
   EXPECT_THAT(with([](Step& s) { s.rows[0].start = 0x7fffffff; }), HasSubstr("positions ["));
+  EXPECT_THAT(with([](Step& s) { s.rows[0].num_skipped = -1; }), HasSubstr("num_skipped -1"));
+  EXPECT_THAT(with([](Step& s) { s.rows[0].num_skipped = 0x7fffffff; }), HasSubstr("positions ["));
   EXPECT_THAT(with([](Step& s) { s.rows[0].num_logits = 2; }), HasSubstr("2 logits of 3 tokens"));
   EXPECT_THAT(with([](Step& s) { s.rows[0].num_read = 2; }), HasSubstr("2 rows of logits"));
   EXPECT_THAT(with([](Step& s) { s.rows[0].num_read = -1; }), HasSubstr("-1 rows of logits"));

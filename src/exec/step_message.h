@@ -21,17 +21,21 @@ struct StepRow {
   int32_t start = 0;
   int32_t num_tokens = 0;
   int32_t num_logits = 0;  // of the last positions: 0, 1 + num_drafts or num_tokens
-  int32_t samples = 0;     // 1: a token is drawn for each position from first_drawn() to end(), as
-                           // long as that for the position before is the row's own: a draft holds
-  int32_t num_read = 0;    // last rows of the logits that come back with the result
+  int32_t samples = 0;   // 1: a token is drawn for each position from first_drawn() on, as long as
+                         // that for the position before is the row's own: a draft holds
+  int32_t num_read = 0;  // last rows of the logits that come back with the result
   int32_t num_hidden = 0;  // the same of the hidden states, of which there are as many as of logits
   int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
                            // before the step is done
   int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none
   int32_t has_mask = 0;    // 1: the one token it draws is one of those that its mask allows
+  // The text has so many more positions than the row's KV cache: what is drawn is for positions
+  // that lie so far behind.
+  int32_t num_skipped = 0;
 
   int64_t end() const { return int64_t{start} + num_tokens; }
-  int64_t first_drawn() const { return end() - num_drafts; }
+  int64_t last_drawn() const { return end() + num_skipped; }
+  int64_t first_drawn() const { return last_drawn() - num_drafts; }
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
 inline constexpr int32_t kTokenGiven = -2;     // no id: the next one of the step's embeddings

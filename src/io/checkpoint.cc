@@ -55,6 +55,13 @@ const Checkpoint::Entry* Checkpoint::find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &entries_[it->second];
 }
 
+Status Checkpoint::add(Checkpoint other) {
+  for (auto& file : other.files_) files_.push_back(std::move(file));
+  for (auto& tensor : other.translated_) translated_.push_back(std::move(tensor));
+  for (const Entry& entry : other.entries_) RETURN_IF_ERROR(add_tensor(*entry.tensor, *entry.file));
+  return ok();
+}
+
 void Checkpoint::add_prefix(std::string_view prefix) {
   by_name_.clear();
   for (size_t i = 0; i < entries_.size(); ++i) {

@@ -81,6 +81,9 @@ class Checkpoint {
   static StatusOr<Checkpoint> open_files(const std::vector<std::filesystem::path>& files,
                                          const Translate& translate);
 
+  // Adds the tensors of another one. DataLoss when a name is taken.
+  Status add(Checkpoint other);
+
   // Calls every tensor `prefix` + its name.
   void add_prefix(std::string_view prefix);
 

@@ -195,13 +195,22 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
     x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
   if (w["embed.norm"] != kNone)
     x = b.norm("embed.norm", x, w["embed.norm"], norm_kind(t), w["embed.norm.bias"], DType::kF32);
-  for (int32_t i = 0; i < t.num_layers; ++i) x = DecoderLayer(b, t, weights, i).run(x);
+  for (int32_t i = 0; i < t.num_layers; ++i) x = add_decoder_layer(b, t, weights, i, x);
   const ValueId hidden = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
-  x = b.linear("head", hidden, w["head"], w["head.bias"]);
-  if (t.logits_scale != 1 || t.logits_cap > 0)
-    x = b.emit("head.cap", graph::SoftCap{.x = x, .scale = t.logits_scale, .cap = t.logits_cap})
-            .out;
+  x = add_logits(b, t, hidden, w["head"], w["head.bias"]);
   return std::move(b).finish(b.sampled_rows("logits", x), hidden);
+}
+
+ValueId add_decoder_layer(Builder& b, const Traits& t, const DecoderWeights& weights, int32_t index,
+                          ValueId x) {
+  return DecoderLayer(b, t, weights, index).run(x);
+}
+
+ValueId add_logits(Builder& b, const Traits& t, ValueId hidden, WeightId head, WeightId bias) {
+  const ValueId x = b.linear("head", hidden, head, bias);
+  if (t.logits_scale == 1 && t.logits_cap <= 0) return x;
+  return b.emit("head.cap", graph::SoftCap{.x = x, .scale = t.logits_scale, .cap = t.logits_cap})
+      .out;
 }
 
 bool decoder_ignores(const Traits& t, std::string_view tensor) {

@@ -24,7 +24,7 @@
 #include <span>
 #include <string_view>
 
-#include "graph/ir.h"
+#include "graph/builder.h"
 #include "models/traits.h"
 #include "models/weights.h"
 
@@ -40,6 +40,14 @@ struct DecoderWeights {
 
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
                                      io::ModelFacts facts);
+
+// A layer of it on the residual x, which it returns with the layer's own added.
+graph::ValueId add_decoder_layer(graph::Builder& builder, const Traits& traits,
+                                 const DecoderWeights& weights, int32_t index, graph::ValueId x);
+
+// What the head makes of hidden states, for all of them. `bias` may be kNone.
+graph::ValueId add_logits(graph::Builder& builder, const Traits& traits, graph::ValueId hidden,
+                          graph::WeightId head, graph::WeightId bias);
 
 // Constants that checkpoints carry along, and a head that is the embedding.
 bool decoder_ignores(const Traits& traits, std::string_view tensor);

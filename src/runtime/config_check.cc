@@ -97,17 +97,17 @@ Status check_lora(const ExecutorConfig& c) {
 Status check_speculation(const ExecutorConfig& c) {
   const std::string& s = c.speculation;
   RETURN_IF_ERROR(check_range("max_draft_len", c.max_draft_len, 0, kMaxDraftLen));
-  const bool has_folder = s == "draft_model" || s == "medusa";
+  const bool has_folder = s == "draft_model" || s == "medusa" || s == "eagle";
   if (!s.empty() && s != "none" && s != "ngram" && s != "auto" && !has_folder)
     return invalid_argument(
-        "speculation: '{}' is not one of none, ngram, draft_model, medusa, auto", s);
+        "speculation: '{}' is not one of none, ngram, draft_model, medusa, eagle, auto", s);
   if (has_folder && c.draft_model.empty())
     return invalid_argument("speculation: {} needs draft_model, the {} directory", s,
-                            s == "medusa" ? "heads'" : "model's");
+                            s == "draft_model" ? "model's" : "heads'");
   if (s == "ngram" && !c.draft_model.empty())
     return invalid_argument(
         "draft_model: '{}' has nothing to do with speculation ngram; allowed are draft_model, "
-        "medusa, auto and none",
+        "medusa, eagle, auto and none",
         c.draft_model.string());
   return ok();
 }

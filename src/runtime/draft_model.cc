@@ -13,20 +13,16 @@ namespace {
 
 constexpr TokenId kFromDevice[] = {exec::kTokenOnDevice};
 
-sched::PoolConfig pool_of(const exec::Runner& runner) {
-  sched::PoolConfig config{.tokens_per_block = runner.limits().block_tokens,
-                           .enable_partial_reuse = false};
-  for (const exec::CacheGroup& group : runner.groups())
-    config.groups.push_back({.num_blocks = runner.limits().num_blocks[config.groups.size()],
-                             .window = group.window,
-                             .sink = group.sink});
-  return config;
+DraftCache::Text text_of(const sched::Sequence& sequence) {
+  return {.root = sequence.spec().cache_salt,
+          .tokens = sequence.tokens(),
+          .num_prompt = sequence.num_prompt()};
 }
 
 }  // namespace
 
 DraftModel::DraftModel(std::unique_ptr<exec::Runner> runner)
-    : runner_(std::move(runner)), pool_(pool_of(*runner_)) {}
+    : runner_(std::move(runner)), cache_(*runner_, /*copies_blocks=*/false) {}
 
 std::vector<exec::MemoryItem> DraftModel::memory() const {
   std::vector<exec::MemoryItem> table;
@@ -35,79 +31,30 @@ std::vector<exec::MemoryItem> DraftModel::memory() const {
   return table;
 }
 
-void DraftModel::forget(RequestId id) {
-  const auto found = cached_.find(id);
-  if (found == cached_.end()) return;
-  if (!found->second->table.empty()) pool_.release(found->second->table, sched::Release::kKeep);
-  cached_.erase(found);
-}
-
-void DraftModel::release_all(sched::Release how) {
-  for (auto& [id, cached] : cached_)
-    if (!cached->table.empty()) pool_.release(cached->table, how);
-  cached_.clear();
-}
-
 void DraftModel::propose(std::span<DraftQuestion> questions) {
   if (failed_) return;
-  ++num_calls_;
+  cache_.begin_call();
   choose_rows(questions);
   if (rows_.empty()) return;
   if (const Status status = compute(); !status.ok()) {
     log_error("the draft model fails, there are no more drafts: {}", message(status));
     failed_ = true;
-    release_all(sched::Release::kForget);
+    cache_.forget_all();
     for (DraftQuestion& question : questions) question.drafts.clear();
     return;
   }
-  for (Row& row : rows_) publish(row);
+  for (Row& row : rows_) cache_.publish(*row.entry, text_of(*row.question->sequence));
 }
 
-// Of a new sequence: what another one has left.
-DraftModel::Cached& DraftModel::cached_for(const sched::Sequence& sequence) {
-  std::unique_ptr<Cached>& cached = cached_[sequence.id()];
-  if (!cached) cached = std::make_unique<Cached>();
-  cached->asked_at = num_calls_;
+// Without what was computed for other tokens than those that are known now.
+DraftCache::Entry& DraftModel::entry_of(const sched::Sequence& sequence) {
+  DraftCache::Entry& entry = cache_.find(sequence.id(), text_of(sequence));
   const auto known = sequence.tokens();
-  if (!cached->table.empty()) {
-    follow(*cached, known);
-    return *cached;
-  }
-  // All but the last token, behind which the first draft comes.
-  sched::Contents wanted = contents(sequence, *cached);
-  wanted.tokens = known.first(known.size() - 1);
-  wanted.keys = wanted.keys.first(wanted.tokens.size() / pool_.tokens_per_block());
-  const sched::PrefixHit hit = pool_.match(wanted);
-  const std::vector<sched::Claim> claims(pool_.num_groups(), {.num_tokens = hit.num_tokens});
-  NEREID_CHECK(pool_.admit(cached->table, hit, wanted, claims));
-  cached->num_known = static_cast<size_t>(hit.num_tokens);
-  cached->tokens.assign(known.begin(), known.begin() + hit.num_tokens);
-  return *cached;
-}
-
-// Takes back what was computed for other tokens than those that are known now.
-void DraftModel::follow(Cached& cached, std::span<const TokenId> known) {
-  const size_t most = std::min(cached.tokens.size(), known.size() - 1);
-  size_t same = std::min(cached.num_known, most);
-  while (same < most && cached.tokens[same] == known[same]) ++same;
-  cached.tokens.resize(same);
-  cached.num_known = same;
-  pool_.trim(cached.table, static_cast<int32_t>(same));
-}
-
-sched::Contents DraftModel::contents(const sched::Sequence& sequence, Cached& cached) const {
-  const auto size = static_cast<size_t>(pool_.tokens_per_block());
-  const auto known = sequence.tokens();
-  while ((cached.keys.size() + 1) * size <= known.size()) {
-    const sched::BlockKey parent =
-        cached.keys.empty() ? sched::root_key(sequence.spec().cache_salt) : cached.keys.back();
-    cached.keys.push_back(
-        sched::block_key(parent, {known.subspan(cached.keys.size() * size, size)}));
-  }
-  return {.root = sequence.spec().cache_salt,
-          .keys = cached.keys,
-          .tokens = known,
-          .num_prompt = sequence.num_prompt()};
+  const size_t most = std::min(entry.tokens.size(), known.size() - 1);
+  size_t same = std::min(entry.num_known, most);
+  while (same < most && entry.tokens[same] == known[same]) ++same;
+  cache_.trim(entry, same);
+  return entry;
 }
 
 // Those that have least to compute go first, so that none waits for another one's prompt.
@@ -121,10 +68,10 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
     // It has no embeddings for the rows of a prompt table, and ends where its positions do.
     if (sequence.spec().prompt_table || length >= static_cast<size_t>(limits.max_sequence_length))
       continue;
-    Cached& cached = cached_for(sequence);
+    DraftCache::Entry& entry = entry_of(sequence);
     candidates_.push_back({.question = &question,
-                           .cached = &cached,
-                           .num_new = static_cast<int32_t>(length - cached.tokens.size())});
+                           .entry = &entry,
+                           .num_new = static_cast<int32_t>(length - entry.tokens.size())});
   }
   std::ranges::stable_sort(candidates_, {}, &Row::num_new);
   int32_t room = limits.max_tokens;
@@ -134,34 +81,17 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
     row.num_new = std::min(wanted, room);
     question->is_behind = row.num_new < wanted;
     if (row.num_new == 0 || rows_.size() == static_cast<size_t>(limits.max_rows)) continue;
-    const auto end = static_cast<int32_t>(row.cached->tokens.size()) + row.num_new;
+    const auto end = static_cast<int32_t>(row.entry->tokens.size()) + row.num_new;
     if (!question->is_behind)
       row.num_drafts = std::min(question->most, limits.max_sequence_length - end);
     // The last draft is drawn and not computed.
-    if (!reserve(*row.cached, end + std::max(0, row.num_drafts - 1))) {
+    if (!cache_.reserve(*row.entry, end + std::max(0, row.num_drafts - 1))) {
       question->is_behind = false;
       continue;
     }
     room -= row.num_new;
     rows_.push_back(row);
   }
-}
-
-bool DraftModel::reserve(Cached& cached, int32_t num_tokens) {
-  const auto computed = static_cast<int32_t>(cached.tokens.size());
-  while (!pool_.reserve(cached.table, computed, num_tokens))
-    if (!give_up_oldest()) return false;
-  return true;
-}
-
-// Of what this call does not look at.
-bool DraftModel::give_up_oldest() {
-  const auto age = [](const auto& entry) { return entry.second->asked_at; };
-  const auto oldest = std::ranges::min_element(cached_, {}, age);
-  if (oldest == cached_.end() || oldest->second->asked_at == num_calls_) return false;
-  if (!oldest->second->table.empty()) pool_.release(oldest->second->table, sched::Release::kKeep);
-  cached_.erase(oldest);
-  return true;
 }
 
 Status DraftModel::compute() {
@@ -184,8 +114,7 @@ Status DraftModel::compute() {
 // Step 0 catches up and draws the first draft, step i draws the one after the i-th.
 StatusOr<exec::Ticket> DraftModel::launch(int32_t number) {
   step_.clear();
-  for (const sched::BlockCopy& copy : pool_.take_copies())
-    step_.copies.push_back({copy.from, copy.to, copy.group});
+  cache_.add_copies(step_);
   for (size_t i = 0; i < rows_.size(); ++i) {
     if (number == 0) {
       add_first(i);
@@ -199,14 +128,14 @@ StatusOr<exec::Ticket> DraftModel::launch(int32_t number) {
 
 void DraftModel::add_first(size_t row) {
   const Row& r = rows_[row];
-  const size_t start = r.cached->tokens.size();
+  const size_t start = r.entry->tokens.size();
   const auto known = r.question->sequence->tokens().subspan(start, r.num_new);
   add_row(row, known, static_cast<int32_t>(start), r.num_drafts > 0);
   if (r.num_drafts > 0)
     add_draft_params(*r.question->sequence, static_cast<int32_t>(row), runner_->vocab_size(),
                      /*num_guessed=*/0, step_);
-  r.cached->tokens.insert(r.cached->tokens.end(), known.begin(), known.end());
-  r.cached->num_known = r.cached->tokens.size();
+  r.entry->tokens.insert(r.entry->tokens.end(), known.begin(), known.end());
+  r.entry->num_known = r.entry->tokens.size();
 }
 
 void DraftModel::add_next(size_t row, int32_t number) {
@@ -215,14 +144,12 @@ void DraftModel::add_next(size_t row, int32_t number) {
 }
 
 void DraftModel::add_row(size_t row, std::span<const TokenId> tokens, int32_t start, bool samples) {
-  exec::StepRow out{.slot = static_cast<int32_t>(row),
-                    .start = start,
-                    .num_logits = samples ? 1 : 0,
-                    .samples = samples ? 1 : 0};
-  exec::PerGroup<std::span<const int32_t>> tables;
-  const sched::BlockTable& table = rows_[row].cached->table;
-  for (size_t g = 0; g < table.groups.size(); ++g) tables[g] = table.groups[g].blocks;
-  step_.add(out, tokens, tables, table.groups.size(), runner_->limits().block_tokens);
+  cache_.add_row(*rows_[row].entry,
+                 {.slot = static_cast<int32_t>(row),
+                  .start = start,
+                  .num_logits = samples ? 1 : 0,
+                  .samples = samples ? 1 : 0},
+                 tokens, step_);
 }
 
 // What step `number` has drawn.
@@ -236,20 +163,10 @@ Status DraftModel::take(exec::Ticket& ticket, int32_t number) {
     row.ended = !result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0;
     if (row.ended) continue;
     // The step has computed the draft before this one.
-    if (number > 0) row.cached->tokens.push_back(row.question->drafts.back());
+    if (number > 0) row.entry->tokens.push_back(row.question->drafts.back());
     row.question->drafts.push_back(result.drawn[0].token);
   }
   return ok();
-}
-
-// Lets others find what is known to be said, and gives back what no later row looks at.
-void DraftModel::publish(Row& row) {
-  Cached& cached = *row.cached;
-  const auto num_known = static_cast<int32_t>(cached.num_known);
-  if (num_known / pool_.tokens_per_block() > cached.table.num_published &&
-      !cached.table.groups[0].has_holes)
-    pool_.publish(cached.table, contents(*row.question->sequence, cached), num_known);
-  pool_.drop_unseen(cached.table, num_known - 1);
 }
 
 }  // namespace nereid::runtime

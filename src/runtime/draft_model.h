@@ -6,11 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
+#include "runtime/draft_cache.h"
 #include "runtime/speculation.h"
-#include "sched/block_pool.h"
 
 namespace nereid::runtime {
 
@@ -32,48 +31,32 @@ class DraftModel : public Proposer {
   explicit DraftModel(std::unique_ptr<exec::Runner> runner);
 
   void propose(std::span<DraftQuestion> questions) override;
-  void forget(RequestId id) override;
+  void forget(RequestId id) override { cache_.forget(id); }
   std::vector<exec::MemoryItem> memory() const override;
 
-  int32_t num_free_blocks() const { return pool_.num_free(0); }  // of the first cache group
+  int32_t num_free_blocks() const { return cache_.num_free_blocks(); }
 
  private:
-  // What the cache holds of a sequence.
-  struct Cached {
-    sched::BlockTable table;
-    std::vector<TokenId> tokens;  // whose keys and values are written
-    size_t num_known = 0;         // of those, leading ones that the sequence has kept
-    std::vector<sched::BlockKey> keys;
-    uint64_t asked_at = 0;  // the call that looked at it last
-  };
   // A question that this call computes something for; its place is its row and its slot.
   struct Row {
     DraftQuestion* question = nullptr;
-    Cached* cached = nullptr;
+    DraftCache::Entry* entry = nullptr;
     int32_t num_new = 0;     // known tokens that are computed now
     int32_t num_drafts = 0;  // 0: it has still more to catch up with
     bool ended = false;      // what is drawn from here on is no good
   };
 
-  Cached& cached_for(const sched::Sequence& sequence);
-  void follow(Cached& cached, std::span<const TokenId> known);
+  DraftCache::Entry& entry_of(const sched::Sequence& sequence);
   void choose_rows(std::span<DraftQuestion> questions);
-  bool reserve(Cached& cached, int32_t num_tokens);
-  bool give_up_oldest();
   Status compute();
   StatusOr<exec::Ticket> launch(int32_t number);
   void add_first(size_t row);
   void add_next(size_t row, int32_t number);
   void add_row(size_t row, std::span<const TokenId> tokens, int32_t start, bool samples);
   Status take(exec::Ticket& ticket, int32_t number);
-  void publish(Row& row);
-  sched::Contents contents(const sched::Sequence& sequence, Cached& cached) const;
-  void release_all(sched::Release how);
 
   const std::unique_ptr<exec::Runner> runner_;
-  sched::BlockPool pool_;
-  absl::flat_hash_map<RequestId, std::unique_ptr<Cached>> cached_;
-  uint64_t num_calls_ = 0;
+  DraftCache cache_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
   // Of the call.
   std::vector<Row> candidates_;  // all that may have a row, with all of their new tokens

@@ -155,6 +155,31 @@ TEST_F(DraftModelTest, AfterAFailureThereAreNoneAndTheBooksBalance) {
   EXPECT_EQ(model->num_free_blocks(), roomy().num_blocks[0]);
 }
 
+// A cached block of which only the beginning is alike is copied, if there is a block for the copy.
+TEST_F(DraftModelTest, BlocksThatBeginAlikeAreCopiedWhereThereIsRoom) {
+  exec::RunnerLimits limits = roomy();
+  limits.num_blocks = 2;
+  const FakeRunner runner(*device_, registry_, limits, kVocab);
+  DraftCache cache(runner, /*copies_blocks=*/true);
+  const std::vector<TokenId> first(20, 3);
+  std::vector<TokenId> second(20, 3);
+  second[10] = 4;
+  const DraftCache::Text texts[] = {{.tokens = first, .num_prompt = 20},
+                                    {.tokens = second, .num_prompt = 20}};
+  cache.begin_call();
+  DraftCache::Entry& entry = cache.find(1, texts[0]);
+  ASSERT_TRUE(cache.reserve(entry, 20));
+  entry.tokens = first;
+  entry.num_known = first.size();
+  cache.publish(entry, texts[0]);
+  EXPECT_THAT(cache.find(2, texts[1]).tokens, IsEmpty()) << "both blocks are held";
+  cache.forget(1);
+  cache.forget(2);
+  EXPECT_THAT(cache.find(3, texts[1]).tokens, SizeIs(10));
+  cache.forget(3);
+  EXPECT_EQ(cache.num_free_blocks(), 2);
+}
+
 // Where the draft model is the model itself all of its drafts hold: it draws with the parameters
 // and random numbers of the request.
 TEST(DraftModelExecutor, DrawsAsTheRequestDoes) {

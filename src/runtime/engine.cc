@@ -241,12 +241,14 @@ void Engine::write_message(const sched::StepPlan& plan) {
       return sequence->spec().adapter == adapter;
     });
   };
+  int32_t spare_logits = runner_.limits().num_logits_rows();
+  for (const sched::Row& row : plan.rows) spare_logits -= row.num_logits();
   for (const sched::Row& row : plan.rows) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
     out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
     sampler_.add(row, out, step_);
     guides_.add(row, out, step_);
-    speculation_.add(row, out);
+    speculation_.add(row, out, spare_logits);
     exec::PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
     step_.add(out, input_of(row), tables, num_groups, sched_.limits().tokens_per_block);

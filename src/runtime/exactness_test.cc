@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 const std::filesystem::path kModel = std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
 const std::filesystem::path kDraftModel =
     std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-draft";
+const std::filesystem::path kEagleHead =
+    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-eagle";
 const std::filesystem::path kMedusaHeads =
     std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-medusa";
 constexpr int32_t kNumNewTokens = 24;
@@ -129,6 +131,12 @@ void with_draft_model(ExecutorConfig& c, int adapts) {
   c.speculation = adapts ? "auto" : "draft_model";
 }
 
+void with_eagle(ExecutorConfig& c, int adapts) {
+  usual(c, 0);
+  c.draft_model = kEagleHead;
+  c.speculation = adapts ? "auto" : "eagle";
+}
+
 void with_medusa(ExecutorConfig& c, int adapts) {
   usual(c, 0);
   c.draft_model = kMedusaHeads;
@@ -164,6 +172,12 @@ std::vector<Column> columns() {
   };
   const auto drafts_swapped = [](ExecutorConfig& c, int n) {
     with_draft_model(c, 0), tiny_swapping(c, n);
+  };
+  const auto eagle_chunked = [](ExecutorConfig& c, int n) {
+    with_eagle(c, 0), c.max_num_tokens = n;
+  };
+  const auto eagle_swapped = [](ExecutorConfig& c, int n) {
+    with_eagle(c, 0), tiny_swapping(c, n);
   };
   const auto medusa_swapped = [](ExecutorConfig& c, int n) {
     with_medusa(c, 0), tiny_swapping(c, n);
@@ -218,6 +232,10 @@ std::vector<Column> columns() {
       {"DraftModelChunked", Way::kBatch, drafts_chunked, 50, taken_back},
       {"DraftModelSwapped", Way::kBatch, drafts_swapped, kTiny, paused_and_taken_back},
       {"DraftModelAuto", Way::kBatch, with_draft_model, 1, taken_back},
+      {"Eagle", Way::kBatch, with_eagle, 0, taken_back, true},
+      {"EagleTwice", Way::kTwice, with_eagle, 0, taken_back},
+      {"EagleChunked", Way::kStreamed, eagle_chunked, 50, taken_back},
+      {"EagleSwapped", Way::kBatch, eagle_swapped, kTiny, paused_and_taken_back},
       {"Medusa", Way::kBatch, with_medusa, 0, taken_back, true},
       {"MedusaTwice", Way::kTwice, with_medusa, 0, taken_back},
       {"MedusaStreamed", Way::kStreamed, with_medusa, 0, taken_back},

@@ -122,13 +122,14 @@ Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::Runne
 }
 
 void set_max_logits(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
-                    exec::RunnerLimits& limits) {
+                    bool all_states, exec::RunnerLimits& limits) {
   const size_t available =
       config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes();
   const int64_t row_bytes =
       std::max<int64_t>(plan.arena_bytes_per_row[static_cast<int>(io::Extent::kSampled)], 1);
   const auto affordable = static_cast<int64_t>(available / kLogitsShare) / row_bytes;
-  const int32_t enough = std::min(limits.max_tokens, kEnoughLogits);
+  const int32_t enough =
+      all_states ? limits.max_tokens : std::min(limits.max_tokens, kEnoughLogits);
   limits.max_logits =
       std::max(limits.max_rows, static_cast<int32_t>(std::min<int64_t>(affordable, enough)));
 }
@@ -232,7 +233,8 @@ int32_t longest_sequence(const io::Plan& plan, const ExecutorConfig& config) {
 }  // namespace
 
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
-                                           const Device& device, size_t bytes_beside) {
+                                           const Device& device, size_t bytes_beside,
+                                           bool all_states) {
   exec::RunnerLimits limits{.max_rows = config.max_batch_size,
                             .max_tokens = config.max_num_tokens,
                             .max_sequence_length = longest_sequence(plan, config),
@@ -242,7 +244,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
   RETURN_IF_ERROR(set_adapters(plan, config, device, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));
-  set_max_logits(plan, config, device, limits);
+  set_max_logits(plan, config, device, all_states, limits);
   RETURN_IF_ERROR(set_blocks(plan, config, device, bytes_beside, limits));
   RETURN_IF_ERROR(set_host_blocks(plan, config.kv_cache, limits));
   const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);

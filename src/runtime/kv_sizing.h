@@ -17,11 +17,13 @@ namespace nereid::runtime {
 // cache holds when that is less than the model's limit; with a window they need no more than the
 // blocks they hold at a time. All of it for each cache group, which share as exec::memory.h says.
 // Rows of logits: up to 256 of the tokens of a step, as long as they take no more than a 64th of
-// the memory, and one for each sequence in any case. `bytes_beside`: what a draft model takes of
-// the memory, wherever that decides. `config` has passed check_config(). InvalidArgument: an option
-// that does not go with the model; ResourceExhausted with the numbers when the model does not fit.
+// the memory, and one for each sequence in any case; with `all_states` all tokens of a step under
+// the same bound. `bytes_beside`: what a draft model takes of the memory, wherever that decides.
+// `config` has passed check_config(). InvalidArgument: an option that does not go with the model;
+// ResourceExhausted with the numbers when the model does not fit.
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
-                                           const Device& device, size_t bytes_beside = 0);
+                                           const Device& device, size_t bytes_beside = 0,
+                                           bool all_states = false);
 
 // What a draft model of the model with these limits gets: as many rows, tokens of a step and cached
 // tokens, as far as its own positions reach. It looks back as far as it was trained to.

@@ -57,9 +57,9 @@ Status make_runners(io::EngineFile file, const ExecutorConfig& config,
   const io::Plan& plan = file.plan();
   ASSIGN_OR_RETURN(auto limits, size_kv_cache(plan, config, device));
   if (wants_draft_engines(config)) {
-    ASSIGN_OR_RETURN(DraftEngines drafts, DraftEngines::open(model, plan, config));
+    ASSIGN_OR_RETURN(DraftEngines drafts, DraftEngines::open(model, file, config));
     ASSIGN_OR_RETURN(const size_t bytes, drafts.bytes(config, limits, device.info()));
-    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes));
+    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes, drafts.want_all_states()));
     ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
   } else if (config.speculation == "ngram" || config.speculation == "auto") {
     model.proposer = std::make_unique<NgramProposer>();

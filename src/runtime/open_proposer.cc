@@ -1,11 +1,13 @@
 #include "runtime/open_proposer.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "exec/memory.h"
+#include "models/eagle.h"
 #include "models/medusa.h"
 #include "runtime/draft_model.h"
 #include "runtime/kv_sizing.h"
@@ -62,12 +64,33 @@ class Opener {
     std::vector<io::EngineFile> files;
     for (int32_t i = 0; i < heads.num_heads; ++i) {
       ASSIGN_OR_RETURN(auto head, models::medusa_head(dir(), heads, target_.model, i));
-      ASSIGN_OR_RETURN(const auto checkpoint, models::open_medusa_head(dir(), heads, i));
-      ASSIGN_OR_RETURN(io::EngineFile file, head_engine(std::move(head), checkpoint));
+      std::optional<io::Checkpoint> checkpoint;
+      if (!build_.random_weights) {
+        ASSIGN_OR_RETURN(checkpoint, models::open_medusa_head(dir(), heads, i));
+      }
+      ASSIGN_OR_RETURN(io::EngineFile file,
+                       head_engine(std::move(head), checkpoint ? &*checkpoint : nullptr));
       files.push_back(std::move(file));
     }
     log_info("{} Medusa heads of {}", heads.num_heads, dir().string());
     return files;
+  }
+
+  StatusOr<std::vector<io::EngineFile>> eagle_head() const {
+    RETURN_IF_ERROR(check_states("an EAGLE head"));
+    const std::filesystem::path source = target_.model.source_dir;
+    auto target = models::read_model(source);
+    if (!target.ok())
+      return annotate(target.status(), "an EAGLE head needs the checkpoint of the model");
+    ASSIGN_OR_RETURN(auto head, models::read_eagle_head(dir(), *target));
+    std::optional<io::Checkpoint> checkpoint;
+    if (!build_.random_weights) {
+      ASSIGN_OR_RETURN(checkpoint, models::open_eagle_head(dir(), *target, source));
+    }
+    ASSIGN_OR_RETURN(io::EngineFile file,
+                     head_engine(std::move(head), checkpoint ? &*checkpoint : nullptr));
+    log_info("EAGLE head of {}", dir().string());
+    return one(std::move(file));
   }
 
  private:
@@ -86,14 +109,12 @@ class Opener {
                             dir().string(), what);
   }
 
-  StatusOr<io::EngineFile> head_engine(models::Model head, const io::Checkpoint& checkpoint) const {
+  StatusOr<io::EngineFile> head_engine(models::Model head, const io::Checkpoint* weights) const {
     ASSIGN_OR_RETURN(
         const convert::Compiled compiled,
         convert::compile_model(std::move(head), model_.device.registry, device(), build_.compile));
-    ASSIGN_OR_RETURN(
-        const auto engine,
-        convert::ensure_engine(dir(), compiled, build_.random_weights ? nullptr : &checkpoint,
-                               device(), build_));
+    ASSIGN_OR_RETURN(const auto engine,
+                     convert::ensure_engine(dir(), compiled, weights, device(), build_));
     return io::EngineFile::open(engine, io::Verify::kHeader);
   }
 
@@ -104,16 +125,15 @@ class Opener {
 };
 
 DraftKind kind_of(const std::filesystem::path& dir) {
-  return models::has_medusa_heads(dir) ? DraftKind::kMedusa : DraftKind::kModel;
+  if (models::has_medusa_heads(dir)) return DraftKind::kMedusa;
+  return models::has_eagle_head(dir) ? DraftKind::kEagle : DraftKind::kModel;
 }
 
-// The word of ExecutorConfig::speculation.
-std::string_view word_of(DraftKind kind) {
-  return kind == DraftKind::kMedusa ? "medusa" : "draft_model";
-}
+// The words of ExecutorConfig::speculation.
+constexpr std::string_view kWords[] = {"draft_model", "medusa", "eagle"};
 
 Status check_kind(const ExecutorConfig& config, DraftKind kind) {
-  const std::string_view word = word_of(kind);
+  const std::string_view word = kWords[static_cast<size_t>(kind)];
   if (config.speculation.empty() || config.speculation == "auto" || config.speculation == word)
     return ok();
   return invalid_argument(
@@ -128,16 +148,21 @@ bool wants_draft_engines(const ExecutorConfig& config) {
   return !config.draft_model.empty() && config.speculation != "none";
 }
 
-StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::Plan& plan,
+StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::EngineFile& target,
                                           const ExecutorConfig& config) {
   DraftEngines out;
   out.kind_ = kind_of(config.draft_model);
   RETURN_IF_ERROR(check_kind(config, out.kind_));
-  Opener opener(model, plan, config);
+  Opener opener(model, target.plan(), config);
   RETURN_IF_ERROR(opener.prepare());
-  auto files = out.kind_ == DraftKind::kMedusa ? opener.medusa_heads() : opener.draft_model();
+  auto files = out.kind_ == DraftKind::kMedusa  ? opener.medusa_heads()
+               : out.kind_ == DraftKind::kEagle ? opener.eagle_head()
+                                                : opener.draft_model();
   if (!files.ok()) return annotate(files.status(), "draft_model");
   out.files_ = *std::move(files);
+  if (out.kind_ == DraftKind::kEagle) {
+    ASSIGN_OR_RETURN(out.embeddings_, EmbeddingRows::open(target.path()));
+  }
   return out;
 }
 
@@ -165,6 +190,8 @@ StatusOr<std::unique_ptr<Proposer>> DraftEngines::load(const ExecutorConfig& con
   std::unique_ptr<Proposer> proposer;
   if (kind_ == DraftKind::kMedusa)
     proposer = std::make_unique<MedusaHeads>(std::move(runners));
+  else if (kind_ == DraftKind::kEagle)
+    proposer = std::make_unique<EagleHead>(std::move(runners[0]), *std::move(embeddings_));
   else
     proposer = std::make_unique<DraftModel>(std::move(runners[0]));
   return proposer;

@@ -81,7 +81,8 @@ class SamplerTest : public ::testing::Test {
     device_sampler_ =
         exec::SlotSampler::create(
             *opened_.device, opened_.registry, {},
-            {.max_rows = kSlots, .max_sequence_length = kMaxLength, .max_logits = kSlots}, kSampledVocab)
+            {.max_rows = kSlots, .max_sequence_length = kMaxLength, .max_logits = kSlots},
+            kSampledVocab)
             .value();
   }
 
@@ -404,8 +405,8 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
   };
   ASSERT_EQ(logits(first, 1).size(), 3u * kSampledVocab);
   for (int i = 0; i < 3; ++i)
-    EXPECT_TRUE(
-        std::ranges::equal(logits(first, 1).subspan(i * kSampledVocab, kSampledVocab), logits_row(i + 1)));
+    EXPECT_TRUE(std::ranges::equal(logits(first, 1).subspan(i * kSampledVocab, kSampledVocab),
+                                   logits_row(i + 1)));
   EXPECT_THAT(logits(first, 0), IsEmpty());
 
   sched::Row last{.sequence = &wanted,

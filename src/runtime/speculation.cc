@@ -214,9 +214,18 @@ void Speculation::open(RequestId id) {
   if (proposer_) states_.try_emplace(id);
 }
 
-void Speculation::add(const sched::Row& row, exec::StepRow& out) const {
-  if (!proposer_ || !row.samples || !draws_freely(row.sequence->spec())) return;
-  if (proposer_->wanted_states() == Proposer::States::kDrawn) out.num_hidden = 1 + row.num_drafts;
+void Speculation::add(const sched::Row& row, exec::StepRow& out, int32_t& spare_logits) const {
+  const sched::SequenceSpec& spec = row.sequence->spec();
+  if (!proposer_ || !draws_freely(spec) || spec.output.pooling) return;
+  const Proposer::States wanted = proposer_->wanted_states();
+  if (wanted == Proposer::States::kDrawn && row.samples) out.num_hidden = 1 + row.num_drafts;
+  if (wanted != Proposer::States::kAll) return;
+  const int32_t more = row.num_tokens - out.num_logits;
+  if (more <= spare_logits) {
+    spare_logits -= more;
+    out.num_logits = row.num_tokens;
+  }
+  out.num_hidden = out.num_logits;
 }
 
 void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {

@@ -33,6 +33,7 @@ class Proposer {
   enum class States : uint8_t {
     kNone,
     kDrawn,  // of the positions that tokens are drawn from
+    kAll,    // of every position that a step computes, as far as it has room for them
   };
 
   virtual ~Proposer() = default;
@@ -85,8 +86,9 @@ class Speculation {
   // A sequence has been submitted.
   void open(RequestId id);
 
-  // Asks for the hidden states that the proposer wants of a row.
-  void add(const sched::Row& row, exec::StepRow& out) const;
+  // Asks for the hidden states that the proposer wants of a row. `spare_logits`: rows of logits
+  // that the step has room for, of which each state takes one.
+  void add(const sched::Row& row, exec::StepRow& out, int32_t& spare_logits) const;
 
   // A row is about to be committed with what it gave: the drafts that held and one more token.
   void landed(const sched::Row& row, const exec::RowResult& result);

@@ -63,7 +63,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"request_stats_max_iterations", "request_stats_max_iterations", Kind::kInteger, Use::kActs, 0,
      kMaxInt},
     {"speculation", "speculation", Kind::kWord, Use::kActs, 0, 0,
-     "none|ngram|draft_model|medusa|auto"},
+     "none|ngram|draft_model|medusa|eagle|auto"},
     {"draft_model", "draft_model", Kind::kFolder},
     {"max_draft_len", "max_draft_len", Kind::kInteger, Use::kActs, 0, kMaxDraftLen},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},

@@ -167,20 +167,20 @@ Status read_speculative_mode(const ModelSettings& settings, const std::string& m
 Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config) {
   const auto mode = settings.parameter("decoding_mode");
   if (!mode || *mode == "auto") return ok();
-  for (const char* later : {"redrafter", "lookahead", "eagle"}) {
+  for (const char* later : {"redrafter", "lookahead"}) {
     if (*mode == later) {
       return unsupported("model '{}': parameter 'decoding_mode' is '{}', which is not supported",
                          settings.name, *mode);
     }
   }
-  const bool is_speculative = *mode == "medusa";
+  const bool is_speculative = *mode == "medusa" || *mode == "eagle";
   if (is_speculative) RETURN_IF_ERROR(read_speculative_mode(settings, *mode, config));
   bool known = *mode == "beam_search" || is_speculative;
   for (const char* sampling : {"top_k", "top_p", "top_k_top_p"}) known = known || *mode == sampling;
   if (!known) {
     return invalid_argument(
         "model '{}': parameter 'decoding_mode' is '{}', expected one of auto, top_k, top_p, "
-        "top_k_top_p, beam_search, medusa",
+        "top_k_top_p, beam_search, medusa, eagle",
         settings.name, *mode);
   }
   if (*mode != "beam_search" && config.max_beam_width > 1) {

@@ -61,7 +61,7 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
       {{{"batch_scheduler_policy", "sometimes"}}, "batch_scheduler_policy"},
       {{{"max_beam_width", "17"}}, "max_beam_width"},
       {{{"max_beam_width", "2"}, {"decoding_mode", "top_k"}}, "decoding_mode"},
-      {{{"decoding_mode", "eagle"}}, "decoding_mode"},
+      {{{"decoding_mode", "lookahead"}}, "decoding_mode"},
       {{{"decoding_mode", "medusa"}}, "'medusa', which needs the parameter 'draft_model'"},
       {{{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}, {"max_beam_width", "2"}},
        "'medusa' but 'max_beam_width' is 2"},

@@ -23,7 +23,7 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
-const Words kSpeculation = {"none", "ngram", "draft_model", "medusa", "auto"};
+const Words kSpeculation = {"none", "ngram", "draft_model", "medusa", "eagle", "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "fp8"};
 
 // The flags only take words of the list.
@@ -93,14 +93,14 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
       .add_option("--speculation", executor.speculation,
                   "guesses tested beside the next token: " + one_of(kSpeculation) +
                       " (ngram: what came before after the same tokens; draft_model, "
-                      "medusa: of --draft-model; auto: of that, else ngram, where it pays)")
+                      "medusa, eagle: of --draft-model; auto: of that, else ngram, where it pays)")
       ->check(CLI::IsMember(kSpeculation))
       ->default_str("auto with --draft-model, else none");
   command
       .add_option(
           "--draft-model", executor.draft_model,
           "checkpoint folder or engine of a smaller model with the same tokens, or folder of "
-          "Medusa heads for the model, whose guesses are tested")
+          "Medusa heads or of an EAGLE head for the model, whose guesses are tested")
       ->check(CLI::ExistingPath);
   command
       .add_option("--max-draft-len", executor.max_draft_len,

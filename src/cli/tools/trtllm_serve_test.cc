@@ -99,10 +99,10 @@ TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {enable_block_reus: true}\n")}),
               HasSubstr("unknown option 'kv_cache_config.enable_block_reus'. Did you mean "
                         "'kv_cache_config.enable_block_reuse'?"));
-  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: Eagle}\n")}),
+  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: MTP}\n")}),
               HasSubstr("options.yaml: argument --speculative_config.decoding_type: invalid "
-                        "choice: 'Eagle' (choose from 'NGram', 'Draft_Target', "
-                        "'Medusa', 'AUTO')"));
+                        "choice: 'MTP' (choose from 'NGram', 'Draft_Target', "
+                        "'Medusa', 'Eagle', 'AUTO')"));
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {max_attention_window: [8, 16]}\n")}),
               HasSubstr("'8,16' is not supported yet; allowed: one value"));
   EXPECT_THAT(refusal({"--config", file("- a\n")}), HasSubstr("is not a mapping"));

@@ -1,0 +1,113 @@
+#include "models/eagle.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "graph/builder.h"
+#include "models/all.h"
+#include "models/llama_weights.h"
+#include "models/read_fields.h"
+
+namespace nereid::models {
+namespace {
+
+using graph::Builder;
+using graph::ValueId;
+
+constexpr std::string_view kFcWeight = "fc.weight";
+constexpr std::string_view kScope = "eagle.";  // of the tensors, beside those of the target
+
+constexpr WeightRule kEagleNorms[] = {
+    {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
+};
+constexpr DecoderWeights kEagleLayer = {.layers = "eagle.layers.{}.",
+                                        .layer = {kEagleNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
+
+// The target's own tensors, and the copy of its embeddings that some heads carry along.
+bool ignores_target(const Traits&, std::string_view tensor) {
+  return !tensor.starts_with(kScope) || tensor == "eagle.embed_tokens.weight";
+}
+const Family kEagleHead{.architecture = "EagleHead", .ignores = ignores_target};
+
+graph::WeightId add_target_weight(Builder& b, const Model& target, std::string_view name) {
+  for (const graph::Weight& weight : target.graph.weights)
+    if (weight.name == name) return b.add(weight);
+  return graph::kNone;
+}
+
+StatusOr<graph::Graph> build_eagle(const Traits& t, bool has_bias, const Model& target,
+                                   io::ModelFacts facts) {
+  const int64_t width = t.hidden_size;
+  Builder b(std::move(facts));
+  const auto rounded = [&](const std::string& name, ValueId x) {
+    return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
+  };
+  const std::string fc = std::string(kScope) + std::string(kFcWeight);
+  // No token is looked up: the table says how wide the pairs are that stand in for its rows.
+  const graph::WeightId pairs = b.add({.name = "pairs",
+                                       .parts = {{.tensor = fc, .size = 1, .total = width}},
+                                       .n = 1,
+                                       .k = 2 * width});
+  const graph::WeightId weight = b.matrix("fc", fc, width, 2 * width);
+  const graph::WeightId bias =
+      has_bias ? b.vector("fc.bias", "eagle.fc.bias", width) : graph::kNone;
+  ValueId x = b.linear("fc", rounded("pair", b.embed("embed", pairs)), weight, bias);
+  x = add_decoder_layer(b, t, kEagleLayer, 0, x);
+  const ValueId hidden = rounded("state", x);
+  const ValueId logits = add_logits(b, target.traits, hidden, add_target_weight(b, target, "head"),
+                                    add_target_weight(b, target, "head.bias"));
+  return std::move(b).finish(b.sampled_rows("logits", logits), hidden);
+}
+
+}  // namespace
+
+bool has_eagle_head(const std::filesystem::path& dir) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(dir, error)) return false;
+  const auto checkpoint = io::Checkpoint::open(dir);
+  return checkpoint.ok() && checkpoint->find(kFcWeight);
+}
+
+StatusOr<Model> read_eagle_head(const std::filesystem::path& dir, const Model& target) {
+  const std::filesystem::path path = dir / "config.json";
+  ASSIGN_OR_RETURN(const json::object object, read_object(path));
+  Config config(object, path.string());
+  Model model;
+  model.family = &kEagleHead;
+  model.config = object;
+  model.traits = read_llama_traits(config);
+  const bool has_bias = config.boolean("bias", true);
+  config.require("num_hidden_layers", 1);
+  config.require("hidden_size", target.traits.hidden_size);
+  config.require("vocab_size", target.traits.vocab_size);
+  refuse_unread(config);
+  RETURN_IF_ERROR(config.status());
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
+  if (error) absolute = dir;
+  const Traits& t = model.traits;
+  io::ModelFacts facts{.name = absolute.filename().string(),
+                       .architecture = std::string(kEagleHead.architecture),
+                       .source_dir = absolute.string(),
+                       .vocab_size = t.vocab_size,
+                       .hidden_size = t.hidden_size,
+                       .num_layers = 1,
+                       .num_heads = t.num_heads,
+                       .num_kv_heads = t.num_kv_heads,
+                       .head_dim = t.head_dim,
+                       .max_positions = target.graph.model.max_positions};
+  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
+  ASSIGN_OR_RETURN(model.graph, build_eagle(t, has_bias, target, std::move(facts)));
+  return model;
+}
+
+StatusOr<io::Checkpoint> open_eagle_head(const std::filesystem::path& dir, const Model& target,
+                                         const std::filesystem::path& target_dir) {
+  ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
+  checkpoint.add_prefix(kScope);
+  ASSIGN_OR_RETURN(io::Checkpoint own, open_checkpoint(target, target_dir));
+  RETURN_IF_ERROR(checkpoint.add(std::move(own)));
+  return checkpoint;
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,112 @@
+#include "runtime/draft_cache.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace nereid::runtime {
+namespace {
+
+sched::PoolConfig pool_of(const exec::Runner& runner, bool copies_blocks) {
+  sched::PoolConfig config{.tokens_per_block = runner.limits().block_tokens,
+                           .enable_partial_reuse = copies_blocks};
+  for (const exec::CacheGroup& group : runner.groups())
+    config.groups.push_back({.num_blocks = runner.limits().num_blocks[config.groups.size()],
+                             .window = group.window,
+                             .sink = group.sink});
+  return config;
+}
+
+}  // namespace
+
+DraftCache::DraftCache(const exec::Runner& runner, bool copies_blocks)
+    : pool_(pool_of(runner, copies_blocks)) {}
+
+DraftCache::Entry& DraftCache::find(RequestId id, const Text& text) {
+  std::unique_ptr<Entry>& entry = entries_[id];
+  if (!entry) entry = std::make_unique<Entry>();
+  entry->asked_at = num_calls_;
+  if (!entry->table.empty()) return *entry;
+  sched::Contents wanted = contents(text, *entry);
+  wanted.tokens = text.tokens.first(text.tokens.size() - 1);
+  wanted.keys = wanted.keys.first(wanted.tokens.size() / pool_.tokens_per_block());
+  sched::PrefixHit hit = pool_.match(wanted);
+  std::vector<sched::Claim> claims(pool_.num_groups(), {.num_tokens = hit.num_tokens});
+  if (!pool_.admit(entry->table, hit, wanted, claims)) {  // no block for a copy
+    hit = {};
+    claims.assign(pool_.num_groups(), {});
+    NEREID_CHECK(pool_.admit(entry->table, hit, wanted, claims));
+  }
+  entry->num_known = static_cast<size_t>(hit.num_tokens);
+  entry->tokens.assign(text.tokens.begin(), text.tokens.begin() + hit.num_tokens);
+  return *entry;
+}
+
+void DraftCache::trim(Entry& entry, size_t num_tokens) {
+  entry.tokens.resize(num_tokens);
+  entry.num_known = num_tokens;
+  pool_.trim(entry.table, static_cast<int32_t>(num_tokens));
+}
+
+bool DraftCache::reserve(Entry& entry, int32_t num_tokens) {
+  const auto computed = static_cast<int32_t>(entry.tokens.size());
+  while (!pool_.reserve(entry.table, computed, num_tokens))
+    if (!give_up_oldest()) return false;
+  return true;
+}
+
+bool DraftCache::give_up_oldest() {
+  const auto age = [](const auto& entry) { return entry.second->asked_at; };
+  const auto oldest = std::ranges::min_element(entries_, {}, age);
+  if (oldest == entries_.end() || oldest->second->asked_at == num_calls_) return false;
+  if (!oldest->second->table.empty()) pool_.release(oldest->second->table, sched::Release::kKeep);
+  entries_.erase(oldest);
+  return true;
+}
+
+sched::Contents DraftCache::contents(const Text& text, Entry& entry) const {
+  const auto size = static_cast<size_t>(pool_.tokens_per_block());
+  while ((entry.keys.size() + 1) * size <= text.tokens.size()) {
+    const sched::BlockKey parent =
+        entry.keys.empty() ? sched::root_key(text.root) : entry.keys.back();
+    entry.keys.push_back(
+        sched::block_key(parent, {text.tokens.subspan(entry.keys.size() * size, size)}));
+  }
+  return {
+      .root = text.root, .keys = entry.keys, .tokens = text.tokens, .num_prompt = text.num_prompt};
+}
+
+void DraftCache::publish(Entry& entry, const Text& text) {
+  const auto num_known = static_cast<int32_t>(entry.num_known);
+  if (num_known / pool_.tokens_per_block() > entry.table.num_published &&
+      !entry.table.groups[0].has_holes && entry.num_missing == 0)
+    pool_.publish(entry.table, contents(text, entry), num_known);
+  pool_.drop_unseen(entry.table, num_known - 1);
+}
+
+void DraftCache::add_row(const Entry& entry, exec::StepRow row, std::span<const TokenId> tokens,
+                         exec::Step& step) const {
+  exec::PerGroup<std::span<const int32_t>> tables;
+  for (size_t g = 0; g < entry.table.groups.size(); ++g) tables[g] = entry.table.groups[g].blocks;
+  step.add(row, tokens, tables, entry.table.groups.size(), pool_.tokens_per_block());
+}
+
+void DraftCache::add_copies(exec::Step& step) {
+  for (const sched::BlockCopy& copy : pool_.take_copies())
+    step.copies.push_back({copy.from, copy.to, copy.group});
+}
+
+void DraftCache::forget(RequestId id) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  if (!found->second->table.empty()) pool_.release(found->second->table, sched::Release::kKeep);
+  entries_.erase(found);
+}
+
+void DraftCache::forget_all() {
+  for (auto& [id, entry] : entries_)
+    if (!entry->table.empty()) pool_.release(entry->table, sched::Release::kForget);
+  entries_.clear();
+}
+
+}  // namespace nereid::runtime

@@ -1,0 +1,74 @@
+// What a model that proposes drafts has cached of the sequences: a block pool of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "exec/runner.h"
+#include "exec/step_message.h"
+#include "sched/block_pool.h"
+
+namespace nereid::runtime {
+
+class DraftCache {
+ public:
+  // `copies_blocks`: what others have left may end within a block, which is copied then.
+  DraftCache(const exec::Runner& runner, bool copies_blocks);
+
+  // What the positions of a sequence stand for.
+  struct Text {
+    std::string_view root;            // see sched::Contents
+    std::span<const TokenId> tokens;  // one for each position that is known
+    int32_t num_prompt = 0;           // leading ones that are the prompt
+  };
+
+  struct Entry {
+    sched::BlockTable table;
+    std::vector<TokenId> tokens;  // whose keys and values are written
+    size_t num_known = 0;         // of those, leading ones that stay
+    size_t num_missing = 0;       // positions that were left out: no longer another one's text
+    std::vector<sched::BlockKey> keys;
+    uint64_t asked_at = 0;  // the call that looked at it last
+  };
+
+  // A call of the proposer; what one looks at is kept until the next.
+  void begin_call() { ++num_calls_; }
+
+  // A sequence's entry; a new one begins with what others have left of its text, without the last
+  // position.
+  Entry& find(RequestId id, const Text& text);
+
+  // Takes back what lies behind the first positions.
+  void trim(Entry& entry, size_t num_tokens);
+
+  // Blocks for so many positions, if need be those of entries that this call has not looked at.
+  bool reserve(Entry& entry, int32_t num_tokens);
+
+  // Lets others find what is known, and gives back what no later row looks at.
+  void publish(Entry& entry, const Text& text);
+
+  // Adds the row, with its tokens and the entry's blocks.
+  void add_row(const Entry& entry, exec::StepRow row, std::span<const TokenId> tokens,
+               exec::Step& step) const;
+  // Those that the pool has asked for since the last step.
+  void add_copies(exec::Step& step);
+
+  void forget(RequestId id);
+  void forget_all();  // and what was published
+
+  int32_t num_free_blocks() const { return pool_.num_free(0); }  // of the first cache group
+
+ private:
+  sched::Contents contents(const Text& text, Entry& entry) const;
+  bool give_up_oldest();
+
+  sched::BlockPool pool_;
+  absl::flat_hash_map<RequestId, std::unique_ptr<Entry>> entries_;
+  uint64_t num_calls_ = 0;
+};
+
+}  // namespace nereid::runtime

@@ -1,0 +1,295 @@
+// What heads on hidden states guess: the same as PyTorch (tests/golden/heads.json), whoever else
+// asks and however the states came.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <numeric>
+
+#include "base/json.h"
+#include "runtime/eagle_head.h"
+#include "runtime/medusa_heads.h"
+#include "runtime/model_instance.h"
+#include "runtime/sample_params.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Tokens = std::vector<TokenId>;
+
+const std::filesystem::path kTop = NEREID_SOURCE_DIR;
+const std::filesystem::path kMedusaFolder = kTop / "models/quickstart-medusa";
+const std::filesystem::path kEagleFolder = kTop / "models/quickstart-eagle";
+
+ExecutorConfig heads_config(const std::filesystem::path& folder) {
+  ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
+  config.draft_model = folder;
+  config.cache_dir = std::filesystem::path(::testing::TempDir()) / "draft_heads";
+  return config;
+}
+
+struct HeadsCase {
+  Tokens prompt;
+  TokenId next = 0;
+  Tokens medusa;  // the likeliest of each head
+  Tokens eagle;   // the chain
+
+  Tokens known() const {
+    Tokens all = prompt;
+    all.push_back(next);
+    return all;
+  }
+};
+
+Tokens tokens_of(const json::value& list) {
+  Tokens out;
+  for (const json::value& id : list.as_array()) out.push_back(id.to_number<TokenId>());
+  return out;
+}
+
+std::vector<HeadsCase> heads_cases() {
+  const json::value golden = read_json_file(kTop / "tests/golden/heads.json").value();
+  std::vector<HeadsCase> all;
+  for (const json::value& one : golden.at("cases").as_array()) {
+    HeadsCase c{.prompt = tokens_of(one.at("prompt_ids")),
+                .next = one.at("next_token").to_number<TokenId>(),
+                .eagle = tokens_of(one.at("eagle_chain"))};
+    for (const json::value& top : one.at("medusa_top5_logits").as_array())
+      c.medusa.push_back(top.at(0).at(0).to_number<TokenId>());
+    all.push_back(std::move(c));
+  }
+  return all;
+}
+
+class HeadsTest : public ::testing::Test {
+ protected:
+  explicit HeadsTest(const std::filesystem::path& folder)
+      : model_(open_model(kTop / "models/quickstart", heads_config(folder)).value()) {}
+
+  static sched::Sequence sequence_of(Tokens tokens, RequestId id) {
+    sched::SequenceSpec spec{.id = id, .prompt = std::move(tokens), .max_new_tokens = 10};
+    spec.sampling.temperature = 0;
+    return {std::move(spec), 1 << 20, 16, 1};
+  }
+
+  // The model computes positions [start, end) of a text, the last `num_drafts` of them guesses, and
+  // draws from there; what it draws.
+  Tokens compute(const Tokens& text, RequestId id, int32_t start = 0, int32_t num_drafts = 0) {
+    sched::Sequence sequence = sequence_of(text, id);
+    const auto new_tokens = std::span(text).subspan(static_cast<size_t>(start));
+    const sched::Row row{.sequence = &sequence,
+                         .start = start,
+                         .num_tokens = static_cast<int32_t>(new_tokens.size()),
+                         .samples = true,
+                         .num_drafts = num_drafts};
+    exec::Step step;
+    add_draft_params(sequence, 0, model_.runner->vocab_size(), 0, step);
+    std::vector<int32_t> blocks(16);
+    std::iota(blocks.begin(), blocks.end(), 0);
+    exec::PerGroup<std::span<const int32_t>> tables;
+    tables[0] = blocks;
+    exec::StepRow out{.start = start, .num_logits = row.num_tokens, .samples = 1};
+    out.num_hidden = row.num_tokens;
+    out.num_drafts = num_drafts;
+    step.add(out, new_tokens, tables, 1, model_.runner->limits().block_tokens);
+    std::vector<std::byte> message;
+    exec::encode(step, message);
+    exec::Ticket ticket = model_.runner->launch(message).value();
+    const exec::StepResult results = model_.runner->wait(ticket).value();
+    EXPECT_TRUE(results[0].status.ok()) << results[0].status;
+    model_.proposer->landed(row, results[0]);
+    Tokens drawn;
+    for (const kernels::SampleResult& one : results[0].drawn) drawn.push_back(one.token);
+    return drawn;
+  }
+
+  Tokens ask(const Tokens& known, RequestId id, int32_t most) {
+    sched::Sequence sequence = sequence_of(known, id);
+    DraftQuestion question{&sequence, most};
+    model_.proposer->propose(std::span(&question, 1));
+    EXPECT_FALSE(question.is_behind);
+    return question.drafts;
+  }
+
+  // All cases in one call, each for another number of guesses, then each alone.
+  void expect_golden(Tokens HeadsCase::*guesses) {
+    const std::vector<HeadsCase> cases = heads_cases();
+    ASSERT_THAT(cases, SizeIs(16));
+    std::vector<sched::Sequence> sequences;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      EXPECT_THAT(compute(cases[i].prompt, i + 1), ElementsAre(cases[i].next));
+      sequences.push_back(sequence_of(cases[i].known(), i + 1));
+    }
+    std::vector<DraftQuestion> questions;
+    for (size_t i = 0; i < cases.size(); ++i)
+      questions.push_back({&sequences[i], 1 + static_cast<int32_t>(i % 5)});
+    model_.proposer->propose(questions);
+    for (size_t i = 0; i < cases.size(); ++i) {
+      const Tokens& all = cases[i].*guesses;
+      const Tokens expected(all.begin(), all.begin() + std::min(all.size(), i % 5 + 1));
+      if (questions[i].drafts.size() > expected.size())
+        questions[i].drafts.resize(expected.size());  // the file has four of a chain
+      EXPECT_EQ(questions[i].drafts, expected) << "case " << i;
+      compute(cases[i].prompt, 100 + i);
+      EXPECT_EQ(ask(cases[i].known(), 100 + i, static_cast<int32_t>(all.size())), all)
+          << "case " << i << " alone";
+    }
+  }
+
+  ModelInstance model_;
+};
+
+class MedusaHeadsTest : public HeadsTest {
+ protected:
+  MedusaHeadsTest() : HeadsTest(kMedusaFolder) {}
+};
+
+TEST_F(MedusaHeadsTest, GuessWhatPyTorchDoes) { expect_golden(&HeadsCase::medusa); }
+
+TEST_F(MedusaHeadsTest, GuessNothingBehindAnotherTokenThanTheLastDrawn) {
+  const HeadsCase c = heads_cases()[0];
+  compute(c.prompt, 1);
+  Tokens longer = c.known();
+  longer.push_back(c.next);
+  EXPECT_THAT(ask(longer, 1, 3), IsEmpty());
+  EXPECT_THAT(ask(c.known(), 2, 3), IsEmpty()) << "nothing is known of it";
+  EXPECT_THAT(ask(c.known(), 1, 3), SizeIs(3));
+  model_.proposer->forget(1);
+  EXPECT_THAT(ask(c.known(), 1, 3), IsEmpty()) << "it has ended";
+}
+
+// With penalties, heads behind the first have not seen what the others guess.
+TEST_F(MedusaHeadsTest, DrawWithTheRequestsParameters) {
+  const HeadsCase c = heads_cases()[0];
+  compute(c.prompt, 1);
+  sched::SequenceSpec spec{.id = 1, .prompt = c.known(), .max_new_tokens = 10};
+  spec.sampling.repetition_penalty = 1.1f;
+  spec.bad_words = {{c.medusa[1]}};
+  sched::Sequence sequence(std::move(spec), 1 << 20, 16, 1);
+  DraftQuestion question{&sequence, 3};
+  model_.proposer->propose(std::span(&question, 1));
+  EXPECT_THAT(question.drafts, ElementsAre(c.medusa[0], ::testing::Ne(c.medusa[1]), c.medusa[2]));
+}
+
+class EagleHeadTest : public HeadsTest {
+ protected:
+  EagleHeadTest() : HeadsTest(kEagleFolder) {}
+};
+
+TEST_F(EagleHeadTest, GuessesWhatPyTorchDoes) { expect_golden(&HeadsCase::eagle); }
+
+TEST_F(EagleHeadTest, WaitsForTheRestOfAPrompt) {
+  const HeadsCase c = heads_cases()[15];
+  const Tokens part(c.prompt.begin(), c.prompt.begin() + 7);
+  compute(part, 1);
+  sched::Sequence sequence = sequence_of(c.prompt, 1);
+  DraftQuestion question{&sequence, 3};
+  model_.proposer->propose(std::span(&question, 1));
+  EXPECT_TRUE(question.is_behind);
+  EXPECT_THAT(question.drafts, IsEmpty());
+  compute(c.prompt, 1, 7);
+  EXPECT_EQ(ask(c.known(), 1, 4), c.eagle);
+}
+
+// Steps that test guesses, some of which do not hold: the same as if all were computed anew.
+TEST_F(EagleHeadTest, GoesOnFromTheModelsOwnStates) {
+  const HeadsCase c = heads_cases()[9];
+  Tokens text = c.prompt;
+  Tokens drawn = compute(text, 1);
+  for (RequestId round = 2; round < 10; ++round) {
+    text.insert(text.end(), drawn.begin(), drawn.end());
+    Tokens guesses = ask(text, 1, 3);
+    ASSERT_THAT(guesses, SizeIs(3));
+    const Tokens computed(text.begin(), text.end() - 1);
+    compute(computed, round);
+    EXPECT_EQ(ask(text, round, 3), guesses) << "round " << round;
+    if (round % 2 == 0) guesses[1] = 7;
+    Tokens tested = text;
+    tested.insert(tested.end(), guesses.begin(), guesses.end());
+    drawn = compute(tested, 1, static_cast<int32_t>(text.size()) - 1, 3);
+  }
+}
+
+// The states of a cached prefix never come; what the head has cached of it takes their place.
+TEST_F(EagleHeadTest, TakesWhatAnotherTextHasLeft) {
+  HeadsCase c = heads_cases()[15];
+  Tokens prompt;
+  for (int i = 0; i < 4; ++i) prompt.insert(prompt.end(), c.prompt.begin(), c.prompt.end());
+  ASSERT_GT(prompt.size(), 70u);
+  Tokens known = prompt;
+  known.push_back(compute(prompt, 1).at(0));
+  const Tokens guesses = ask(known, 1, 4);
+  ASSERT_THAT(guesses, SizeIs(4));
+  compute(prompt, 2, 64);
+  EXPECT_EQ(ask(known, 2, 4), guesses);
+  compute(prompt, 3, 70);
+  EXPECT_THAT(ask(known, 3, 4), SizeIs(4)) << "without some positions";
+}
+
+// What is banned for the first two tokens is drawn from the third on.
+TEST_F(EagleHeadTest, DrawsForThePositionsOfTheText) {
+  constexpr TokenId kEnd = 5;
+  const HeadsCase c = heads_cases()[2];
+  compute(c.prompt, 1);
+  sched::SequenceSpec spec{.id = 1, .prompt = c.known(), .max_new_tokens = 10, .end_ids = {kEnd}};
+  spec.sampling.min_tokens = 2;
+  spec.sampling.repetition_penalty = 1.01f;
+  spec.logit_bias = {{kEnd, 100.0f}};
+  sched::Sequence sequence(std::move(spec), 1 << 20, 16, 1);
+  DraftQuestion question{&sequence, 4};
+  model_.proposer->propose(std::span(&question, 1));
+  EXPECT_THAT(question.drafts, ElementsAre(c.eagle[0], c.eagle[1], kEnd, kEnd));
+}
+
+struct Refusal {
+  json::object fields;
+  std::string speculation;
+  const char* expected;
+};
+
+// Of a folder with other fields in its config.json.
+void expect_refusals(const std::filesystem::path& folder, const std::vector<Refusal>& refusals) {
+  ExecutorConfig config = heads_config(folder);
+  config.draft_model = config.cache_dir / folder.filename();
+  std::filesystem::create_directories(config.draft_model);
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    std::filesystem::copy_file(entry.path(), config.draft_model / entry.path().filename(),
+                               std::filesystem::copy_options::overwrite_existing);
+  for (const Refusal& refusal : refusals) {
+    json::object object = read_json_file(folder / "config.json").value().as_object();
+    for (const auto& [key, value] : refusal.fields) object[key] = value;
+    std::ofstream(config.draft_model / "config.json") << json::serialize(object);
+    config.speculation = refusal.speculation;
+    const auto model = open_model(kTop / "models/quickstart", config);
+    EXPECT_THAT(std::string(model.status().message()), HasSubstr(refusal.expected));
+  }
+}
+
+TEST(DraftHeads, WhatDoesNotFitIsRefused) {
+  expect_refusals(
+      kMedusaFolder,
+      {{{{"hidden_size", 128}}, "", "field 'hidden_size': 128 is not supported, only 256 is"},
+       {{{"vocab_size", 4000}}, "", "only 4096 is"},
+       {{{"medusa_num_heads", 0}}, "", "is not an integer in [1, 32]"},
+       {{{"medusa_num_heads", 2}}, "", "is of head 2; config.json's medusa_num_heads is 2"},
+       {{{"medusa_num_heads", 4}}, "", "3.0.linear.weight"},
+       {{{"medusa_num_layers", 2}}, "", "0.1.linear.weight"},
+       {{}, "draft_model", "allowed are medusa, auto and none"}});
+  expect_refusals(
+      kEagleFolder,
+      {{{{"hidden_size", 128}}, "", "field 'hidden_size': 128 is not supported, only 256 is"},
+       {{{"vocab_size", 4000}}, "", "only 4096 is"},
+       {{{"num_hidden_layers", 2}}, "", "only 1 is"},
+       {{{"bias", false}}, "", "eagle.fc.bias"},
+       {{{"intermediate_size", 512}}, "", "mlp"},
+       {{}, "medusa", "allowed are eagle, auto and none"}});
+  expect_refusals(kTop / "models/quickstart-draft",
+                  {{{}, "eagle", "allowed are draft_model, auto and none"}});
+}
+
+}  // namespace
+}  // namespace nereid::runtime
