@@ -104,7 +104,10 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"draft", "medusa", "eagle"}))
       ->capture_default_str();
   app.add_option("--tolerance", o.tolerance, "of each kind, as a share")->capture_default_str();
+  bool no_reuse = false;
+  app.add_flag("--no-kv-cache-reuse", no_reuse, "as of nereid serve");
   CLI11_PARSE(app, argc, argv);
+  o.config.kv_cache.enable_block_reuse = !no_reuse;
   auto& config = o.config;
   if (config.draft_model.empty())
     config.draft_model = NEREID_SOURCE_DIR "/models/quickstart-" + o.column;

@@ -111,7 +111,15 @@ void EagleHead::add_candidate(DraftQuestion& question) {
   Waiting& waiting = *found->second;
   const size_t next = entry.tokens.size() + entry.num_missing;
   const size_t end = std::min(waiting.first + num_waiting(waiting), num_known - 1);
-  if (waiting.first > next) entry.num_missing += waiting.first - next;
+  if (waiting.first > next && num_waiting(waiting) > 0) {
+    // The first token that is new to the model stands behind the last missing state, and says more
+    // than the state does: the next state takes its place.
+    --waiting.first;
+    const std::vector<BF16> first(waiting.states.begin(),
+                                  waiting.states.begin() + static_cast<ptrdiff_t>(width_));
+    waiting.states.insert(waiting.states.begin(), first.begin(), first.end());
+    entry.num_missing += waiting.first - next;
+  }
   if (waiting.first < next) {
     const size_t num_done = std::min(next - waiting.first, num_waiting(waiting));
     waiting.states.erase(waiting.states.begin(),

@@ -36,7 +36,7 @@ class EmbeddingRows {
 //
 // States come as steps land. Positions whose states never came, since the model found them in its
 // prefix cache or had no room for them in a step, are left out where the head has not cached them
-// either: guesses hold less often then.
+// either, all but the last of them: guesses hold less often then.
 //
 // Drafts are drawn with the parameters, the seed and the positions of the sequence itself, as those
 // of DraftModel.
