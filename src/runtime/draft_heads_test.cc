@@ -140,6 +140,25 @@ class HeadsTest : public ::testing::Test {
     }
   }
 
+  // Steps that test guesses, some of which do not hold: the next ones are as if all were computed
+  // anew.
+  void expect_same_as_anew() {
+    Tokens text = heads_cases()[9].prompt;
+    Tokens drawn = compute(text, 1);
+    for (RequestId round = 2; round < 10; ++round) {
+      text.insert(text.end(), drawn.begin(), drawn.end());
+      Tokens guesses = ask(text, 1, 3);
+      ASSERT_THAT(guesses, SizeIs(3));
+      const Tokens computed(text.begin(), text.end() - 1);
+      compute(computed, round);
+      EXPECT_EQ(ask(text, round, 3), guesses) << "round " << round;
+      if (round % 2 == 0) guesses[1] = 7;
+      Tokens tested = text;
+      tested.insert(tested.end(), guesses.begin(), guesses.end());
+      drawn = compute(tested, 1, static_cast<int32_t>(text.size()) - 1, 3);
+    }
+  }
+
   ModelInstance model_;
 };
 
@@ -149,6 +168,8 @@ class MedusaHeadsTest : public HeadsTest {
 };
 
 TEST_F(MedusaHeadsTest, GuessWhatPyTorchDoes) { expect_golden(&HeadsCase::medusa); }
+
+TEST_F(MedusaHeadsTest, GoOnFromTheStateOfTheLastTokenDrawn) { expect_same_as_anew(); }
 
 TEST_F(MedusaHeadsTest, GuessNothingBehindAnotherTokenThanTheLastDrawn) {
   const HeadsCase c = heads_cases()[0];
@@ -195,24 +216,7 @@ TEST_F(EagleHeadTest, WaitsForTheRestOfAPrompt) {
   EXPECT_EQ(ask(c.known(), 1, 4), c.eagle);
 }
 
-// Steps that test guesses, some of which do not hold: the same as if all were computed anew.
-TEST_F(EagleHeadTest, GoesOnFromTheModelsOwnStates) {
-  const HeadsCase c = heads_cases()[9];
-  Tokens text = c.prompt;
-  Tokens drawn = compute(text, 1);
-  for (RequestId round = 2; round < 10; ++round) {
-    text.insert(text.end(), drawn.begin(), drawn.end());
-    Tokens guesses = ask(text, 1, 3);
-    ASSERT_THAT(guesses, SizeIs(3));
-    const Tokens computed(text.begin(), text.end() - 1);
-    compute(computed, round);
-    EXPECT_EQ(ask(text, round, 3), guesses) << "round " << round;
-    if (round % 2 == 0) guesses[1] = 7;
-    Tokens tested = text;
-    tested.insert(tested.end(), guesses.begin(), guesses.end());
-    drawn = compute(tested, 1, static_cast<int32_t>(text.size()) - 1, 3);
-  }
-}
+TEST_F(EagleHeadTest, GoesOnFromTheModelsOwnStates) { expect_same_as_anew(); }
 
 // The states of a cached prefix never come; what the head has cached of it takes their place.
 TEST_F(EagleHeadTest, TakesWhatAnotherTextHasLeft) {
