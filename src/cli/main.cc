@@ -43,6 +43,8 @@ constexpr Tool kTools[] = {
      "write a dataset of random requests for trtllm-bench and bench-serve"},
     {"tritonserver", nereid::cli::tritonserver_main,
      "serve a model repository; --help lists the flags, which are Triton's"},
+    {"openai_frontend", nereid::cli::openai_frontend_main,
+     "serve a model repository by OpenAI's API; flags of Triton's openai_frontend/main.py"},
     {"check", nereid::cli::check_main,
      "report everything that is wrong with a model repository or a model"},
     {"fill_template", nereid::cli::fill_template_main,

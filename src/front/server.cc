@@ -75,6 +75,8 @@ bool has_key(ApiKeys& keys, const Request& request) {
 // Why a request may not reach its handler, if so.
 std::optional<Response> refusal(const HttpOptions& options, const Request& request) {
   const std::string_view api = api_of(request.path);
+  if (!options.allow_kserve && (request.path == "/v2" || request.path.starts_with("/v2/")))
+    return error_page(request, 404, "Not Found");
   if (options.api_keys != nullptr && !has_key(*options.api_keys, request)) {
     Response response = error_page(request, 401, "an API key is missing or not known");
     response.headers.push_back({"WWW-Authenticate", "Bearer"});
@@ -103,7 +105,7 @@ Status set_access(const HttpOptions& options, Router& router) {
     });
   }
   if (has_cors || !options.restrictions.empty() || !options.allow_shared_memory ||
-      options.api_keys) {
+      !options.allow_kserve || options.api_keys) {
     router.set_guard([options, cors, has_cors](const Request& request) {
       std::optional<Response> answer;
       if (has_cors) answer = cors.preflight(request);

@@ -87,7 +87,7 @@ int ServerProcess::metrics_port() const { return http_->metrics_port(); }
 int ServerProcess::grpc_port() const { return grpc_ == nullptr ? -1 : grpc_->port(); }
 
 void ServerProcess::stop(const StopDeadline& deadline) {
-  stop_server(server_, grpc_.get(), http_.get(), deadline);
+  stop_server(server_, grpc_.get(), {http_.get()}, deadline);
 }
 
 StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(const std::vector<std::string>& keys,

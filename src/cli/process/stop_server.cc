@@ -60,14 +60,16 @@ std::chrono::milliseconds StopDeadline::left() const {
                   std::chrono::milliseconds(0));
 }
 
-void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc, front::HttpServer* http,
-                 const StopDeadline& deadline) {
-  // Both at once: one must not use up the other's time.
-  std::thread stop_grpc([&] {
-    if (grpc != nullptr) grpc->stop(deadline.left(), &deadline.is_hurried());
-  });
-  if (http != nullptr) http->stop(deadline.left(), &deadline.is_hurried());
-  stop_grpc.join();
+void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc,
+                 const std::vector<front::HttpServer*>& http, const StopDeadline& deadline) {
+  // All at once: one must not use up the others' time.
+  std::vector<std::thread> stops;
+  if (grpc != nullptr)
+    stops.emplace_back([&] { grpc->stop(deadline.left(), &deadline.is_hurried()); });
+  for (front::HttpServer* server : http)
+    if (server != nullptr)
+      stops.emplace_back([&, server] { server->stop(deadline.left(), &deadline.is_hurried()); });
+  for (std::thread& stop : stops) stop.join();
   // Requests that were ended just now leave the core in the second after the deadline.
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(deadline.left()).count() + 1;
   for (TRITONSERVER_Error* error :

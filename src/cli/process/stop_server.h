@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "front/grpc/server.h"
@@ -44,9 +45,9 @@ class StopDeadline {
 };
 
 // Running answers may finish until the deadline; the others end with an error. Then models unload.
-// Ends the process with exit code 1 when something still runs in the core. `grpc` and `http` may be
-// null.
-void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc, front::HttpServer* http,
-                 const StopDeadline& deadline);
+// Ends the process with exit code 1 when something still runs in the core. `grpc` and those of
+// `http` may be null.
+void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc,
+                 const std::vector<front::HttpServer*>& http, const StopDeadline& deadline);
 
 }  // namespace nereid::cli

@@ -8,6 +8,9 @@ namespace nereid::cli {
 // The server under Triton's name and flags; 0 after a stop in time, 1 otherwise.
 int tritonserver_main(int argc, char** argv);
 
+// The server under the name and flags of Triton's OpenAI front end.
+int openai_frontend_main(int argc, char** argv);
+
 // nereid check REPO: prints every problem of a model repository; 1 when there is one.
 int check_main(int argc, char** argv);
 

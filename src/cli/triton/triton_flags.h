@@ -43,6 +43,7 @@ struct TritonOptions {
   bool has_metrics_address = false;
   front::LogStart log;  // also in `core`
   front::HttpOptions http;
+  int kserve_http_port = -1;  // a second HTTP port, of KServe's routes; 0: any free one; -1: none
   front::GrpcOptions grpc;
   std::vector<std::string> trace;  // of --trace-config, as written
   bool wants_help = false;

@@ -19,6 +19,7 @@
 #include "cli/process/stop_server.h"
 #include "cli/tools/tools.h"
 #include "cli/triton/triton_flags.h"
+#include "cli/triton/tritonserver.h"
 #include "front/grpc/server.h"
 #include "front/kserve/extensions.h"
 #include "front/trace/options.h"
@@ -99,6 +100,7 @@ class TritonProcess {
       return false;
     }
     if (options.allow_grpc && !open_grpc(options, extensions, *tracer)) return false;
+    if (options.kserve_http_port >= 0 && !open_kserve(options, extensions, *tracer)) return false;
     if (!options.allow_http && !options.allow_metrics) return true;
     front::HttpOptions http = options.http;
     http.extensions = extensions;
@@ -137,13 +139,39 @@ class TritonProcess {
   // Running answers may finish for `budget`; see stop_server.h.
   void stop(std::chrono::seconds budget) {
     const StopDeadline deadline(budget);
-    stop_server(core_, grpc_.get(), http_.get(), deadline);
+    stop_server(core_, grpc_.get(), {http_.get(), kserve_http_.get()}, deadline);
     grpc_.reset();
     http_.reset();
+    kserve_http_.reset();
     static_cast<void>(text_of(TRITONSERVER_ServerDelete(core_)));
   }
 
+  int http_port() const { return http_ ? http_->http_port() : -1; }
+
  private:
+  // Beside the HTTP port, which then has OpenAI's routes.
+  bool open_kserve(const TritonOptions& options,
+                   const std::shared_ptr<front::Extensions>& extensions,
+                   const std::shared_ptr<front::Tracer>& tracer) {
+    front::HttpOptions http = options.http;
+    http.http_port = options.kserve_http_port;
+    http.metrics_port = -1;
+    http.allow_kserve = true;
+    http.restrictions.clear();
+    http.extensions = extensions;
+    http.tracer = tracer;
+    http.budget = budget_;
+    http.api_keys = api_keys_;
+    auto server = front::HttpServer::start(core_, http);
+    if (!server.ok()) {
+      log_error("failed to start KServe HTTP service: {}", start_failure(server.status()));
+      return false;
+    }
+    kserve_http_ = *std::move(server);
+    log_info("Started KServe at {}:{}", http.host, kserve_http_->http_port());
+    return true;
+  }
+
   bool open_grpc(const TritonOptions& options, const std::shared_ptr<front::Extensions>& extensions,
                  const std::shared_ptr<front::Tracer>& tracer) {
     front::GrpcOptions grpc = options.grpc;
@@ -165,7 +193,7 @@ class TritonProcess {
   std::shared_ptr<front::ByteBudget> budget_;
   std::shared_ptr<front::ApiKeys> api_keys_;
   std::unique_ptr<front::GrpcServer> grpc_;
-  std::unique_ptr<front::HttpServer> http_;
+  std::unique_ptr<front::HttpServer> http_, kserve_http_;
 };
 
 // Waits for SIGINT or SIGTERM and calls `poll` each time that the interval passes without one.
@@ -184,7 +212,10 @@ int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds in
   }
 }
 
-int serve(const TritonOptions& options) {
+}  // namespace
+
+int serve_repository(const TritonOptions& options,
+                     const std::function<void(int http_port)>& when_ready) {
   // Before any thread starts, so that all inherit the mask. Signals after the first stay pending
   // for ever.
   const sigset_t signals = block_stop_signals();
@@ -226,6 +257,7 @@ int serve(const TritonOptions& options) {
     process.stop(options.exit_timeout);
     return 1;
   }
+  if (when_ready) when_ready(process.http_port());
   const int received = wait_for_signal(signals, options.control_mode == "poll",
                                        options.poll_interval, [&] { process.poll(); });
   std::printf("Signal (%d) received.\n", received);
@@ -233,8 +265,6 @@ int serve(const TritonOptions& options) {
   process.stop(options.exit_timeout);
   return 0;
 }
-
-}  // namespace
 
 int tritonserver_main(int argc, char** argv) {
   // Launchers and people look for the process by this name, whatever the file is called.
@@ -255,7 +285,7 @@ int tritonserver_main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
     return 1;
   }
-  return serve(*options);
+  return serve_repository(*options);
 }
 
 }  // namespace nereid::cli

@@ -97,7 +97,7 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                 model.max_seq_len, length),
                     std::string(param), "context_length_exceeded"};
   }
-  const int64_t wanted = sampling.max_tokens.value_or(room);
+  const int64_t wanted = sampling.max_tokens.value_or(model.unsaid_max_tokens(room));
   if (wanted > room) {
     return ApiError{400,
                     fmt::format("This model's maximum context length is {} tokens, but {} were "
@@ -171,8 +171,8 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   std::shared_ptr<Generation> self(new Generation(std::move(model), sampling, std::move(on_piece)));
   self->num_prompt_tokens_ = prompt.size();
   self->streaming_ = self->model_->decoupled && sampling.can_stream();
-  self->max_tokens_ =
-      sampling.max_tokens.value_or(self->model_->max_seq_len - static_cast<int64_t>(prompt.size()));
+  self->max_tokens_ = sampling.max_tokens.value_or(self->model_->unsaid_max_tokens(
+      self->model_->max_seq_len - static_cast<int64_t>(prompt.size())));
   ASSIGN_OR_RETURN(InferenceSpec spec, engine_request(*self->model_, prompt, self->max_tokens_,
                                                       sampling, self->streaming_));
   spec.trace = trace_exchange(tracer, spec.model, *exchange);

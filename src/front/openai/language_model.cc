@@ -178,6 +178,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   auto model = std::make_shared<LanguageModel>();
   model->id = options.model_name;
   model->engine_name = names.engine;
+  model->default_max_tokens = options.default_max_tokens;
   ASSIGN_OR_RETURN(model->engine, model_info(server, names.engine, -1));
   ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
@@ -186,13 +187,15 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(model->adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
   const auto text_config = read_config(server, names.text);
-  if (text_config.status().code() == absl::StatusCode::kNotFound)
+  if (options.tokenizer_dir.empty() && text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(
         "this server has no tokenizer (no model '{}'), so there is no text: ask model '{}' for "
         "token ids, POST /v2/models/{}/generate",
         names.text, names.engine, names.engine);
-  RETURN_IF_ERROR(text_config.status());
-  const std::filesystem::path dir = config_parameter(*text_config, "tokenizer_dir");
+  if (options.tokenizer_dir.empty()) RETURN_IF_ERROR(text_config.status());
+  const std::filesystem::path dir = options.tokenizer_dir.empty()
+                                        ? config_parameter(*text_config, "tokenizer_dir")
+                                        : options.tokenizer_dir;
   if (dir.empty()) {
     return internal_error("model '{}' has no parameter tokenizer_dir", names.text);
   }
@@ -213,6 +216,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
       [&](std::string_view token) { return model->tokenizer->token_id(token).has_value(); });
   model->pooling = options.pooling == "auto" ? pooling_of(dir) : options.pooling;
   model->eos_ids = read_eos_ids(dir, *model);
+  if (!options.tokenizer_dir.empty()) return model;
   const std::string loaded = config_parameter(*text_config, "tokenizer_hash");
   if (!loaded.empty() && loaded != text::Tokenizer::files_hash(dir)) {
     return unavailable(

@@ -2,6 +2,7 @@
 // the tensor layout of the tensorrt_llm model behind it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -29,10 +30,11 @@ struct LanguageModel {
   bool decoupled = true;  // engine may answer many times, so tokens can be streamed
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
-  std::vector<int32_t> eos_ids;  // generation_config, config or tokenizer_config; first is end_id
-  int64_t max_seq_len = 0;       // prompt and output tokens
-  size_t max_token_bytes = 1;    // of the text that a token stands for
-  int64_t embedding_size = 0;    // 0: it gives none
+  std::vector<int32_t> eos_ids;    // generation_config, config or tokenizer_config; first is end_id
+  int64_t max_seq_len = 0;         // prompt and output tokens
+  int64_t default_max_tokens = 0;  // see OpenAiOptions
+  size_t max_token_bytes = 1;      // of the text that a token stands for
+  int64_t embedding_size = 0;      // 0: it gives none
   // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
   StatusOr<std::string> pooling = std::string("last");
 
@@ -44,6 +46,11 @@ struct LanguageModel {
   const ReasoningFormat* reasoning_format = nullptr;
 
   std::vector<backend::LoraModule> adapters;  // which requests name as their model
+
+  // New tokens of a request that does not say how many, with room for `room`.
+  int64_t unsaid_max_tokens(int64_t room) const {
+    return default_max_tokens > 0 ? std::min(default_max_tokens, room) : room;
+  }
 
   // Null: this names no adapter.
   const backend::LoraModule* adapter(std::string_view requested) const;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -18,6 +19,9 @@ struct OpenAiOptions {
   bool ollama = false;             // Ollama's routes too
   // Of the answers of /v1/responses that are kept for later requests; 0: none is.
   size_t response_store_bytes = size_t{256} << 20;
+  // Of requests that do not say how many, at most what the context has room for; 0: that.
+  int64_t default_max_tokens = 0;
+  std::string tokenizer_dir;  // "": that of the model which makes ids of text
 };
 
 // InvalidArgument naming the option, the value and what is allowed.

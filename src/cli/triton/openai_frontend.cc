@@ -1,0 +1,188 @@
+// See openai_frontend.h. Flags: python/openai/openai_frontend/main.py of the Triton server.
+#include "cli/triton/openai_frontend.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "cli/flags/arg_table.h"
+#include "cli/tools/tools.h"
+#include "cli/triton/tritonserver.h"
+#include "text/tokenizer.h"
+
+namespace nereid::cli {
+namespace {
+
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr ArgFlag kFrontendFlags[] = {
+    {"--model-repository", kText, kActed, "", "", "folder of the models; required"},
+    {"--tokenizer", kText, kActed, "", "",
+     "folder with tokenizer and chat template; default: that of the preprocessing model"},
+    {"--backend", kChoice, kOnly, "vllm tensorrtllm", "tensorrtllm", "of the models"},
+    {"--lora-separator", kText, kOnly, "", "", "between a model's name and an adapter's"},
+    {"--tritonserver-log-verbose-level", kInteger, kActed, "", "0", "more than 0: debug"},
+    {"--host", kText, kActed, "", "0.0.0.0", "address to listen on"},
+    {"--tool-call-parser", kText, kActed, "", "none",
+     "how the model writes tool calls: llama3, mistral, auto (as its chat template teaches) or "
+     "another format of `nereid serve --tool-call-parser`"},
+    {"--max-tool-call-parse-bytes", kInteger, kIgnored, "", "", ""},
+    {"--chat-template", kText, kOnly, "", "", "the tokenizer's folder has it"},
+    {"--default-max-tokens", kInteger, kActed, "", "16",
+     "of requests that do not say how many; fewer where the context has less room"},
+    {"--model-control-mode", kChoice, kActed, "none explicit", "none",
+     "explicit: --load-model and clients say what is loaded"},
+    {"--load-model", kList, kActed, "", "", "with --model-control-mode explicit"},
+    {"--openai-port", kInteger, kActed, "", "9000", "of OpenAI's API and the metrics"},
+    {"--uvicorn-log-level", kChoice, kIgnored, "debug info warning error critical trace", "info",
+     ""},
+    {"--openai-restricted-api", kList, kActed, "", "",
+     "APIS KEY VALUE: inference, health or metrics (with commas between) need header KEY"},
+    {"--http-max-input-size", kInteger, kActed, "", "67108864", "largest body, in bytes"},
+    {"--enable-kserve-frontends", kFlag, kActed, "", "", "KServe over HTTP and gRPC too"},
+    {"--kserve-http-port", kInteger, kActed, "", "8000", "with --enable-kserve-frontends"},
+    {"--kserve-grpc-port", kInteger, kActed, "", "8001", "with --enable-kserve-frontends"},
+};
+const ArgTable kFrontendTable{"openai_frontend", kFrontendFlags};
+
+std::vector<std::string> words_of(const std::string& list, char separator) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(separator, begin), list.size());
+    if (end > begin) out.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+// "inference,metrics KEY VALUE" as the value of --http-restricted-api.
+StatusOr<std::string> restriction(const std::string& list) {
+  const std::vector<std::string> words = words_of(list, ' ');
+  if (words.size() != 3)
+    return invalid_argument("argument --openai-restricted-api: expected 3 arguments, got {}",
+                            words.size());
+  std::string apis;
+  for (const std::string& api : words_of(words[0], ',')) {
+    if (api != "inference" && api != "health" && api != "metrics")
+      return unsupported(
+          "--openai-restricted-api: '{}' is not supported yet; allowed: inference, "
+          "health, metrics",
+          api.substr(0, 80));
+    apis += (apis.empty() ? "" : ",") + (api == "metrics" ? std::string("statistics") : api);
+  }
+  return fmt::format("{}:{}={}", apis, words[1], words[2]);
+}
+
+StatusOr<TritonOptions> options_of(std::vector<std::string> words) {
+  words.insert(words.begin(), "openai_frontend");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return parse_triton_flags(static_cast<int>(argv.size()), argv.data());
+}
+
+StatusOr<std::vector<std::string>> triton_words(const Args& args) {
+  const std::string& host = args.text("--host");
+  std::vector<std::string> words = {"--metrics-port=0"};
+  const auto add = [&](const char* flag, const std::string& value) {
+    words.push_back(fmt::format("--{}={}", flag, value));
+  };
+  add("model-repository", args.text("--model-repository"));
+  add("http-address", host);
+  add("http-port", args.text("--openai-port"));
+  add("http-max-input-size", args.text("--http-max-input-size"));
+  add("model-control-mode", args.text("--model-control-mode"));
+  for (const std::string& model : words_of(args.text("--load-model"), ' '))
+    add("load-model", model);
+  if (args.integer("--tritonserver-log-verbose-level") > 0)
+    add("log-verbose", args.text("--tritonserver-log-verbose-level"));
+  if (args.is_on("--enable-kserve-frontends")) {
+    add("grpc-address", host);
+    add("grpc-port", args.text("--kserve-grpc-port"));
+  } else {
+    add("allow-grpc", "false");
+  }
+  if (args.given("--openai-restricted-api")) {
+    ASSIGN_OR_RETURN(const std::string group, restriction(args.text("--openai-restricted-api")));
+    add("http-restricted-api", group);
+  }
+  return words;
+}
+
+// The model that callers of the stock front end ask for.
+std::string model_name(const std::filesystem::path& repository) {
+  std::error_code error;
+  for (const char* name : {"ensemble", "tensorrt_llm_bls"})
+    if (std::filesystem::exists(repository / name, error)) return name;
+  return "tensorrt_llm";
+}
+
+Status take_openai(const Args& args, front::HttpOptions& http) {
+  http.allow_kserve = false;
+  const std::string& parser = args.text("--tool-call-parser");
+  http.openai.tool_parser = parser == "llama3" ? "llama3_json" : parser;
+  http.openai.model_name = model_name(args.text("--model-repository"));
+  http.openai.default_max_tokens = args.integer("--default-max-tokens");
+  if (http.openai.default_max_tokens < 1 || http.openai.default_max_tokens > INT32_MAX)
+    return invalid_argument("argument --default-max-tokens: {} is not in [1, {}]",
+                            http.openai.default_max_tokens, INT32_MAX);
+  http.openai.tokenizer_dir = args.text("--tokenizer");
+  std::error_code error;
+  if (!http.openai.tokenizer_dir.empty() && !text::Tokenizer::has_files(http.openai.tokenizer_dir))
+    return not_found(
+        "argument --tokenizer: '{}' is no folder with a tokenizer here; tokenizers "
+        "are not fetched by name",
+        http.openai.tokenizer_dir.substr(0, 200));
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<FrontendPlan> plan_openai_frontend(const std::vector<std::string>& arguments) {
+  ASSIGN_OR_RETURN(const Args args, Args::parse(kFrontendTable, arguments));
+  FrontendPlan plan;
+  plan.wants_help = args.wants_help();
+  if (plan.wants_help) return plan;
+  if (!args.given("--model-repository"))
+    return invalid_argument("the following arguments are required: --model-repository");
+  ASSIGN_OR_RETURN(std::vector<std::string> words, triton_words(args));
+  ASSIGN_OR_RETURN(plan.options, options_of(std::move(words)));
+  plan.options.allow_metrics = false;  // no port of their own: OpenAI's has them
+  RETURN_IF_ERROR(take_openai(args, plan.options.http));
+  if (args.is_on("--enable-kserve-frontends")) {
+    const int64_t port = args.integer("--kserve-http-port");
+    if (port < 0 || port > 65535)
+      return invalid_argument("argument --kserve-http-port: {} is not in [0, 65535]", port);
+    plan.options.kserve_http_port = static_cast<int>(port);
+  }
+  plan.ignored = args.ignored();
+  return plan;
+}
+
+int openai_frontend_main(int argc, char** argv) {
+  const auto plan = plan_openai_frontend({argv + std::min(argc, 1), argv + argc});
+  if (!plan.ok()) {
+    fmt::print(stderr, "openai_frontend: error: {}\n", message(plan.status()));
+    return absl::IsInvalidArgument(plan.status()) ? 2 : 1;
+  }
+  if (plan->wants_help) {
+    fmt::print("{}", help_text(kFrontendTable));
+    return 0;
+  }
+  if (!plan->ignored.empty())
+    log_warn("these options have no effect here: {}", fmt::join(plan->ignored, " "));
+  // Scripts wait for these lines, which the original's web server prints.
+  fmt::print(stderr, "INFO:     Started server process [{}]\n", ::getpid());
+  fmt::print(stderr, "INFO:     Waiting for application startup.\n");
+  return serve_repository(plan->options, [&plan](int port) {
+    fmt::print(stderr, "INFO:     Application startup complete.\n");
+    fmt::print(stderr, "INFO:     Uvicorn running on http://{}:{} (Press CTRL+C to quit)\n",
+               plan->options.http.host, port);
+  });
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,117 @@
+"""Triton's OpenAI front end: starts by its script, serves both APIs on their ports, and ends well at a signal.
+
+usage: openai_frontend.py BUILD_DIR"""
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+BUILD = os.path.abspath(sys.argv[1])
+os.environ["PATH"] = os.path.join(BUILD, "bin") + os.pathsep + os.environ["PATH"]
+os.environ["NEREID"] = os.path.join(BUILD, "bin", "nereid")
+os.environ["NEREID_CACHE_DIR"] = os.path.join(BUILD, "e2e", "cache")
+
+from triton_server import MODEL, ROOT, WORK, make_repository  # noqa: E402
+
+SCRIPT = os.path.join(ROOT, "python", "openai", "openai_frontend", "main.py")
+REPOSITORY = os.path.join(WORK, "openai_frontend")
+
+
+class Frontend:
+    def __init__(self, *flags):
+        self.log_path = REPOSITORY + ".log"
+        with open(self.log_path, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, SCRIPT, "--model-repository", REPOSITORY, "--tokenizer", MODEL, "--host", "127.0.0.1",
+                 "--openai-port", "0", *flags], stdout=log, stderr=subprocess.STDOUT)
+        started = time.time()
+        while not (ready := re.search(r"Uvicorn running on http://127\.0\.0\.1:(\d+) ", self.log())):
+            assert self.process.poll() is None and time.time() < started + 600, self.log()[-3000:]
+            time.sleep(0.05)
+        self.port = int(ready[1])
+        self.started = dict(re.findall(r"Started (\S+) at \S+?:(\d+)\"?$", self.log(), re.M))
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def ask(self, method, path, body=None, port=None):
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=120)
+        connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json"})
+        reply = connection.getresponse()
+        return reply.status, reply.read().decode()
+
+    def stop(self, number):
+        """The process ends by itself, in time and without an error, and its ports with it."""
+        self.process.send_signal(number)
+        assert self.process.wait(60) == 0, self.log()[-3000:]
+        for port in [self.port, *map(int, self.started.values())]:
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0, port
+
+
+def chat(**more):
+    return {"model": "ensemble", "messages": [{"role": "user", "content": "Hello"}], "temperature": 0, **more}
+
+
+def serves_both():
+    frontend = Frontend("--enable-kserve-frontends", "--kserve-http-port", "0", "--kserve-grpc-port", "0")
+    assert frontend.ask("GET", "/health")[0] == 200
+    model, = json.loads(frontend.ask("GET", "/v1/models")[1])["data"]
+    assert model["id"] == "ensemble", model
+    status, text = frontend.ask("POST", "/v1/chat/completions", chat(ignore_eos=True))
+    answer = json.loads(text)
+    assert status == 200 and answer["usage"]["completion_tokens"] == 16 and answer["model"] == "ensemble", text
+    status, text = frontend.ask("POST", "/v1/completions", {"model": "ensemble", "prompt": "a", "max_tokens": 3, "ignore_eos": True})
+    assert status == 200 and json.loads(text)["usage"]["completion_tokens"] == 3, text
+    assert "nv_inference_request_success" in frontend.ask("GET", "/metrics")[1]
+    assert frontend.ask("POST", "/v1/chat/completions", chat(max_tokens=-1))[0] == 400
+    assert frontend.ask("GET", "/v2/models/ensemble/ready")[0] == 404  # not on this port
+    kserve = int(frontend.started["KServe"])
+    assert frontend.ask("GET", "/v2/models/ensemble/ready", port=kserve)[0] == 200
+    body = {"text_input": "a", "max_tokens": 2, "bad_words": "", "stop_words": ""}
+    assert "text_output" in frontend.ask("POST", "/v2/models/ensemble/generate", body, port=kserve)[1]
+    with socket.create_connection(("127.0.0.1", int(frontend.started["GRPCInferenceService"])), timeout=60):
+        pass
+    return frontend
+
+
+def ends_while_it_streams():
+    """A stream under way at SIGTERM comes to its end."""
+    frontend = serves_both()
+    connection = http.client.HTTPConnection("127.0.0.1", frontend.port, timeout=120)
+    connection.request("POST", "/v1/chat/completions", json.dumps(chat(stream=True, max_tokens=1500, ignore_eos=True)),
+                       {"Content-Type": "application/json"})
+    reply = connection.getresponse()
+    first = reply.readline()
+    assert first.startswith(b"data: "), first
+    frontend.process.send_signal(signal.SIGTERM)
+    lines = [line for line in reply.read().decode().split("\n\n") if line.strip()]
+    assert lines[-1] == "data: [DONE]" and '"finish_reason":"length"' in lines[-2], lines[-3:]
+    frontend.stop(signal.SIGTERM)
+
+
+def ends_without_kserve():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        frontend = Frontend()
+        assert frontend.ask("GET", "/v1/models")[0] == 200 and set(frontend.started) == {"HTTPService"}, frontend.started
+        frontend.stop(number)
+
+
+def main():
+    make_repository(REPOSITORY, bls=False, decoupled_mode="true")
+    ends_while_it_streams()
+    ends_without_kserve()
+    refused = subprocess.run([sys.executable, SCRIPT, "--model-repository", REPOSITORY, "--backend", "vllm"], capture_output=True,
+                             text=True)
+    assert refused.returncode == 1 and "--backend" in refused.stderr, refused
+    print("openai_frontend: starts, serves and stops")
+
+
+if __name__ == "__main__":
+    main()
