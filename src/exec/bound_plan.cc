@@ -49,7 +49,9 @@ kernels::StepView view_of(const StepData& step, const int32_t* slot_tokens) {
           .embeddings = step.embeddings,
           .num_rows = step.num_rows,
           .max_blocks = step.max_blocks,
-          .num_embeddings = step.embeddings ? step.num_embeddings : 0};
+          .num_embeddings = step.embeddings ? step.num_embeddings : 0,
+          .after = step.after,
+          .cells = step.cells};
 }
 
 }  // namespace

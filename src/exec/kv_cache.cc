@@ -87,6 +87,7 @@ kernels::CacheView KvCache::view(int32_t layer) const {
   view.sink = group.sink;
   view.type = limits_.kv_type;
   view.layout = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens);
+  view.has_trees = limits_.has_trees;
   return view;
 }
 
@@ -121,6 +122,48 @@ Status KvCache::copy_blocks(std::span<const BlockCopy> copies, Stream& stream) c
       RETURN_IF_ERROR(stream.copy(address(group, first.to), address(group, first.from),
                                   static_cast<size_t>(count) * pools_[group].layout.block));
     i += count;
+  }
+  return ok();
+}
+
+Status KvCache::move_cells(std::span<const CellMove> moves, Stream& stream) const {
+  for (const CellMove& move : moves)
+    for (size_t i = 0; i < groups_[static_cast<size_t>(move.group)].layers.size(); ++i)
+      RETURN_IF_ERROR(move_cell(move, i, stream));
+  return ok();
+}
+
+// Of the group's layer number `layer`.
+Status KvCache::move_cell(const CellMove& move, size_t layer, Stream& stream) const {
+  const auto g = static_cast<size_t>(move.group);
+  const CacheGroup& group = groups_[g];
+  const KvLayout& layout = pools_[g].layout;
+  const std::byte* const from = address(g, move.from_block);
+  std::byte* const to = address(g, move.to_block);
+  const size_t size = size_of(limits_.kv_type), line = static_cast<size_t>(group.head_dim) * size;
+  const kernels::KeyLayout keys = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens);
+  // A key in a panel is words of four bytes apart from each other.
+  const size_t piece = keys == kernels::KeyLayout::kPanels ? 4 : line;
+  for (int64_t head = 0; head < group.num_kv_heads; ++head) {
+    const int64_t from_line = head * limits_.block_tokens + move.from_cell;
+    const int64_t to_line = head * limits_.block_tokens + move.to_cell;
+    const auto copy = [&](size_t plane, int64_t from_at, int64_t to_at, size_t unit, size_t bytes) {
+      return stream.copy(to + plane + static_cast<size_t>(to_at) * unit,
+                         from + plane + static_cast<size_t>(from_at) * unit, bytes);
+    };
+    const auto key_at = [&](int64_t at, size_t byte) {
+      return kernels::key_index(keys, at, static_cast<int64_t>(byte / size), group.head_dim, size);
+    };
+    for (size_t byte = 0; byte < line; byte += piece)
+      RETURN_IF_ERROR(
+          copy(layout.keys(layer), key_at(from_line, byte), key_at(to_line, byte), size, piece));
+    if (layout.has_values)
+      RETURN_IF_ERROR(copy(layout.values(layer), from_line, to_line, line, line));
+    if (layout.scales == 0) continue;
+    constexpr size_t kScale = sizeof(float);
+    RETURN_IF_ERROR(copy(layout.key_scales(layer), from_line, to_line, kScale, kScale));
+    if (layout.has_values)
+      RETURN_IF_ERROR(copy(layout.value_scales(layer), from_line, to_line, kScale, kScale));
   }
   return ok();
 }

@@ -38,6 +38,14 @@ struct KvLayout {
 Status check_copies(std::span<const BlockCopy> copies, size_t num_groups,
                     const RunnerLimits& limits);
 
+// The keys and values of one position go to another, in all layers of a group: cells of blocks of
+// the device.
+struct CellMove {
+  int32_t group = 0;
+  int32_t from_block = 0, from_cell = 0;
+  int32_t to_block = 0, to_cell = 0;
+};
+
 class KvCache {
  public:
   static StatusOr<KvCache> create(const io::Plan& plan, const RunnerLimits& limits, Device& device);
@@ -54,6 +62,7 @@ class KvCache {
   // On the stream: each copy sees what those before it wrote. The copies have passed
   // check_copies().
   Status copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const;
+  Status move_cells(std::span<const CellMove> moves, Stream& stream) const;
 
  private:
   struct Place {
@@ -65,6 +74,7 @@ class KvCache {
     Buffer device, host;
   };
   std::byte* address(size_t group, int32_t block) const;
+  Status move_cell(const CellMove& move, size_t layer, Stream& stream) const;
 
   RunnerLimits limits_;
   DeviceKind kind_ = DeviceKind::kCpu;

@@ -131,6 +131,38 @@ TEST_F(KvCacheTest, RunsDoNotReachFromPoolToPool) {
   EXPECT_THAT(marks(), ElementsAre(2, 3, 1, 2));
 }
 
+// Keys in lines and in panels, with scales and without, values of their own or in their keys.
+TEST(KvCells, AMoveTakesOnePositionAndNoMore) {
+  auto opened = *kernels::open_device("cpu", {.num_threads = 1});
+  for (const int32_t block_tokens : {4, 16})
+    for (const DType type : {DType::kBF16, DType::kI8})
+      for (const int32_t latent : {0, 8}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", block_tokens, name_of(type), latent));
+        RunnerLimits limits = kCacheLimits;
+        limits.block_tokens = block_tokens, limits.kv_type = type;
+        io::Plan plan = io::test_plan();
+        std::get<kernels::ids::Attention>(plan.calls[3].op).heads.latent = latent;
+        const KvCache cache = *KvCache::create(plan, limits, *opened.device);
+        const size_t block = KvLayout::of(cache.groups()[0], limits).block;
+        const auto bytes_of = [&](int32_t id) {
+          return std::span(static_cast<std::byte*>(cache.view(0).keys) + id * block, block);
+        };
+        for (int32_t id = 0; id < 4; ++id)
+          std::ranges::fill(bytes_of(id), static_cast<std::byte>(id));
+        CountingStream stream(*opened.device);
+        const std::vector<CellMove> moves = {{0, 1, 3, 2, 1}, {0, 2, 1, 3, 2}};
+        ASSERT_TRUE(cache.move_cells(moves, stream).ok());
+        const size_t line = 16 * size_of(type) + (type == DType::kI8 ? sizeof(float) : 0);
+        const auto position = static_cast<ptrdiff_t>((latent > 0 ? 1 : 2) * line);
+        for (const int32_t id : {1, 2, 3}) {
+          EXPECT_EQ(std::ranges::count(bytes_of(id), std::byte{1}),
+                    id == 1 ? static_cast<ptrdiff_t>(block) : position);
+          EXPECT_EQ(std::ranges::count(bytes_of(id), static_cast<std::byte>(id)),
+                    static_cast<ptrdiff_t>(block) - (id == 1 ? 0 : position));
+        }
+      }
+}
+
 TEST_F(KvCacheTest, BlocksThatThereAreNot) {
   const std::vector<BlockCopy> negative = {{0, 1}, {-1, 2}}, beyond = {{0, 7}};
   EXPECT_THAT(check_copies(negative, 1, kCacheLimits).ToString(),

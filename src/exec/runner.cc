@@ -103,7 +103,9 @@ class EngineRunner : public Runner {
     staging.in_use = false;
     ticket = Ticket();
     RETURN_IF_ERROR(status);
-    return sampler_->results(index);
+    const StepResult results = sampler_->results(index);
+    RETURN_IF_ERROR(keep_paths(staging.step, results));
+    return results;
   }
 
   std::optional<Status> onboarded(bool may_wait) override {
@@ -249,6 +251,39 @@ class EngineRunner : public Runner {
           });
     };
     onboards_.push_back(issue());
+  }
+
+  // Keys and values of the drafts that hold go to where they would be without the others of their
+  // trees, before any later step or copy.
+  Status keep_paths(const StepData& step, StepResult results) {
+    if (!step.after) return ok();
+    std::vector<CellMove> moves;
+    for (int32_t r = 0; r < step.num_rows; ++r) {
+      int32_t first = step.row_begin[r];  // of the tree
+      while (first < step.row_begin[r + 1] && step.after[first] == 0) ++first;
+      const std::span<const int32_t> path = results[static_cast<size_t>(r)].path;
+      for (size_t i = 0; first < step.row_begin[r + 1] && i < path.size(); ++i)
+        add_moves(step, r, step.cells[first + path[i]], step.cells[first] + static_cast<int32_t>(i),
+                  moves);
+    }
+    if (moves.empty()) return ok();
+    ASSIGN_OR_RETURN(device_copies_,
+                     stream_->submit([this, all = std::move(moves)](Stream& stream) {
+                       return cache_.move_cells(all, stream);
+                     }));
+    return ok();
+  }
+
+  // Of a row's cell, in each group.
+  void add_moves(const StepData& step, int32_t row, int32_t from, int32_t to,
+                 std::vector<CellMove>& moves) const {
+    if (from == to) return;
+    const int32_t size = limits_.block_tokens;
+    for (size_t g = 0; g < cache_.groups().size(); ++g) {
+      const auto group = static_cast<int32_t>(g);
+      const int32_t* const blocks = step.block_table(group) + int64_t{row} * step.max_blocks;
+      moves.push_back({group, blocks[from / size], from % size, blocks[to / size], to % size});
+    }
   }
 
   // On the stream.

@@ -40,6 +40,7 @@ struct RunnerLimits {
   int32_t depth = 2;             // steps in flight; each has host memory of its own
   int32_t num_adapters = 0;      // that the device holds at a time; 0: rows have none
   int32_t max_adapter_rank = 0;  // of each, at most kernels::kMaxAdapterRank
+  bool has_trees = false;  // rows may have trees of drafts, for which some kernels are not made
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }
 };
@@ -68,6 +69,9 @@ struct RowResult {
   // Empty: the row does not sample. Else the tokens of its drafts that hold, and one more. Only the
   // first may be -1: a draft behind which nothing can be drawn does not hold.
   std::span<const kernels::SampleResult> drawn;
+  // Which of its drafts hold: 0, 1, ... but in a tree. Logits and hidden states are in the order of
+  // tokens, whichever hold.
+  std::span<const int32_t> path;
   std::span<const kernels::TopToken> top;  // [drawn, kMaxTopTokens]; empty unless wanted
   std::span<const float> logits;           // [num_read, vocab]
   std::span<const BF16> hidden;            // [num_hidden, hidden_size]: what the head has read
@@ -107,14 +111,15 @@ class Runner {
 
   // Executes the step of a message (step_message.h): its copies in their order, the forward pass of
   // its rows, then sampling. Copies to and from the host begin beside the step in flight, so they
-  // must not touch device blocks that it does; all other work keeps its order. Onboards are on
-  // nobody's way: see onboarded(). The bytes may die on
-  // return. A step may have copies and no rows; its logits are at most num_logits_rows(). At most
-  // `depth` tickets may be in flight, and each must be waited for. InvalidArgument: the message is
-  // no good, nothing has changed, and the next may be; device errors come from wait().
+  // must not touch device blocks that it does; all other work keeps its order. No step waits for
+  // onboards: see onboarded(). The bytes may die on return. A step may have copies and no rows; its
+  // logits are at most num_logits_rows(). At most `depth` tickets may be in flight, and each must
+  // be waited for. InvalidArgument: the message is no good, nothing has changed, and the next may
+  // be; device errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
 
-  // Blocks until the step is done; what it gave is valid until the next launch.
+  // Blocks until the step is done; what it gave is valid until the next launch. Of trees of drafts
+  // the paths that hold are brought together (StepArrays::parents) before any later launch's work.
   virtual StatusOr<StepResult> wait(Ticket& ticket) = 0;
 
   // How the onboards of the first message that has some and was not told yet have ended, if they

@@ -108,6 +108,7 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
     ASSIGN_OR_RETURN(area.staging, device.allocate_host(bytes.staging));
     ASSIGN_OR_RETURN(area.results, device.allocate_host(bytes.results));
     ASSIGN_OR_RETURN(area.top, device.allocate_host(bytes.top));
+    area.paths.reserve(static_cast<size_t>(limits.num_logits_rows()));
   }
   return sampler;
 }
@@ -134,12 +135,16 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
     tokens = tokens.subspan(count);
   }
   tokens = step.tokens;
+  std::span<const int32_t> parents = step.parents;
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    const auto count = static_cast<size_t>(step.rows[i].num_tokens);
-    const size_t words = step.rows[i].has_mask ? mask_words() : 0;
-    area.outcomes[i].status = add_row(area, step.rows[i], tokens.first(count), masks.first(words),
-                                      embeddings, area.outcomes[i]);
+    const StepRow& row = step.rows[i];
+    const auto count = static_cast<size_t>(row.num_tokens);
+    const auto in_tree = static_cast<size_t>(row.has_tree ? row.num_drafts : 0);
+    const size_t words = row.has_mask ? mask_words() : 0;
+    area.outcomes[i].status = add_row(area, row, tokens.first(count), parents.first(in_tree),
+                                      masks.first(words), embeddings, area.outcomes[i]);
     tokens = tokens.subspan(count);
+    parents = parents.subspan(in_tree);
     masks = masks.subspan(words);
   }
   if (!area.rows.empty())
@@ -230,8 +235,8 @@ void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t
 }
 
 Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                            std::span<const uint32_t> mask, const Status& embeddings,
-                            Outcome& outcome) {
+                            std::span<const int32_t> parents, std::span<const uint32_t> mask,
+                            const Status& embeddings, Outcome& outcome) {
   area.num_logits += row.num_logits;
   if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
   RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
@@ -240,7 +245,8 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
                                static_cast<size_t>(hidden_size_) * sizeof(BF16), "hidden states"));
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());
-    RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), mask));
+    RETURN_IF_ERROR(
+        add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), parents, mask));
     outcome.num_drawn = 1 + row.num_drafts;
   }
   outcome.logits = {area.num_logits - row.num_read, row.num_read, area.num_read};
@@ -250,35 +256,42 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
   return ok();
 }
 
+// `parents`: of drafts in a tree; else each draft comes after the one before it.
 Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
-                               std::span<const uint32_t> mask) {
+                               std::span<const int32_t> parents, std::span<const uint32_t> mask) {
   Slot& slot = slot_at(row.slot);
   RETURN_IF_ERROR(slot.status);
   const SampleParams& params = slot.params;
   if (!drafts.empty() && !params.draws)
     return invalid_argument("{} drafts of a slot that draws nothing", drafts.size());
-  auto position = static_cast<int32_t>(row.first_drawn());
+  SampleRow first{.slot = row.slot,
+                  .position = static_cast<int32_t>(row.first_drawn()),
+                  .logits_row = static_cast<int32_t>(area.num_logits) - row.num_drafts - 1};
   // The step before could not draw, or its message never came.
-  if (params.keeps_history && slot.num_history < position)
+  if (params.keeps_history && slot.num_history < first.position)
     return unavailable("the slot has {} tokens to draw the one for position {} with",
-                       slot.num_history, position);
-  SampleRow last{.slot = row.slot};
+                       slot.num_history, first.position);
   if (!mask.empty()) {
-    last.mask = static_cast<int32_t>(area.num_masks);
-    if (wants_raw_logits(params, last)) RETURN_IF_ERROR(reserve_raw_logits());
+    first.mask = static_cast<int32_t>(area.num_masks);
+    if (wants_raw_logits(params, first)) RETURN_IF_ERROR(reserve_raw_logits());
     RETURN_IF_ERROR(reserve_mask(area, mask));
   }
   if (params.keeps_history && params.draws)
     slot.num_history = static_cast<int32_t>(row.last_drawn()) + 1;
-  last.position = static_cast<int32_t>(row.last_drawn());
   area.all_greedy &= kernels::is_plain_greedy(params) && mask.empty();
   area.wants_top |= params.num_top > 0;
-  area.wants_raw |= wants_raw_logits(params, {.position = position, .mask = last.mask});
-  auto logits_row = static_cast<int32_t>(area.num_logits) - row.num_drafts - 1;
-  for (const int32_t draft : drafts)
-    area.rows.push_back({row.slot, position++, logits_row++, draft});
-  last.logits_row = logits_row;
-  area.rows.push_back(last);
+  area.wants_raw |= wants_raw_logits(params, first);
+  area.rows.push_back(first);
+  for (int32_t i = 0; i < row.num_drafts; ++i) {
+    const auto index = static_cast<size_t>(i);
+    const int32_t after = parents.empty() ? 1 : i - parents[index];
+    const int32_t position = area.rows[area.rows.size() - static_cast<size_t>(after)].position + 1;
+    area.rows.push_back({.slot = row.slot,
+                         .position = position,
+                         .logits_row = first.logits_row + 1 + i,
+                         .after = after,
+                         .draft = drafts[index]});
+  }
   return ok();
 }
 
@@ -411,8 +424,8 @@ Status SlotSampler::copy_rows(const Area& area, const View& logits, const View& 
 
 StepResult SlotSampler::results(int32_t index) {
   Area& area = areas_[static_cast<size_t>(index)];
-  const auto* top = static_cast<const TopToken*>(area.top.data());
   area.row_results.clear();
+  area.paths.clear();
   for (const Outcome& outcome : area.outcomes) {
     RowResult& result = area.row_results.emplace_back(RowResult{.status = outcome.status});
     if (const RowsCopy& copy = outcome.logits; copy.num_rows > 0)
@@ -421,28 +434,36 @@ StepResult SlotSampler::results(int32_t index) {
     if (const RowsCopy& copy = outcome.hidden; copy.num_rows > 0)
       result.hidden = {static_cast<const BF16*>(area.hidden.data()) + copy.to_row * hidden_size_,
                        static_cast<size_t>(copy.num_rows * hidden_size_)};
-    if (outcome.num_drawn == 0) continue;
-    result.drawn = take_drawn(area, outcome);
-    if (area.wants_top)
-      result.top = {top + outcome.first_drawn * kernels::kMaxTopTokens,
-                    result.drawn.size() * kernels::kMaxTopTokens};
+    if (outcome.num_drawn > 0) take_drawn(area, outcome, result);
   }
   return area.row_results;
 }
 
-// The slot of a row with drafts goes on behind them.
-std::span<const SampleResult> SlotSampler::take_drawn(Area& area, const Outcome& outcome) {
-  const std::span<const SampleResult> all(
-      static_cast<const SampleResult*>(area.results.data()) + outcome.first_drawn,
-      static_cast<size_t>(outcome.num_drawn));
-  const auto end =
-      std::find_if(all.begin() + 1, all.end(), [](const SampleResult& r) { return r.token < 0; });
-  const auto drawn = all.first(static_cast<size_t>(end - all.begin()));
-  if (all.size() == 1) return all;
+// Brings what was drawn together. The slot goes on behind it.
+void SlotSampler::take_drawn(Area& area, const Outcome& outcome, RowResult& result) {
+  auto* const all = static_cast<SampleResult*>(area.results.data()) + outcome.first_drawn;
+  auto* const top =
+      static_cast<TopToken*>(area.top.data()) + outcome.first_drawn * kernels::kMaxTopTokens;
+  const size_t first_of_path = area.paths.size();
+  int64_t num_drawn = 1;
+  for (int64_t i = 1; i < outcome.num_drawn; ++i) {
+    if (all[i].token < 0) continue;
+    if (i > num_drawn) {
+      all[num_drawn] = all[i];
+      if (area.wants_top)
+        std::copy_n(top + i * kernels::kMaxTopTokens, kernels::kMaxTopTokens,
+                    top + num_drawn * kernels::kMaxTopTokens);
+    }
+    area.paths.push_back(static_cast<int32_t>(i) - 1);
+    ++num_drawn;
+  }
+  result.drawn = {all, static_cast<size_t>(num_drawn)};
+  result.path = std::span(area.paths).subspan(first_of_path);
+  if (area.wants_top) result.top = {top, result.drawn.size() * kernels::kMaxTopTokens};
+  if (outcome.num_drawn == 1) return;
   const SampleRow& row = area.rows[static_cast<size_t>(outcome.first_drawn)];
   int32_t& num_history = slot_at(row.slot).num_history;
-  num_history = std::min(num_history, row.position + static_cast<int32_t>(drawn.size()));
-  return drawn;
+  num_history = std::min(num_history, row.position + static_cast<int32_t>(num_drawn));
 }
 
 }  // namespace nereid::exec

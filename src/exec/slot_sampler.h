@@ -42,7 +42,7 @@ class SlotSampler {
   Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream,
              const View& hidden = {}) const;
 
-  // Of a step that is done; valid until its area is staged again.
+  // Of a step that is done, once; valid until its area is staged again.
   StepResult results(int32_t area);
 
  private:
@@ -80,6 +80,7 @@ class SlotSampler {
     std::vector<Upload> uploads;
     std::vector<Outcome> outcomes;  // by row of the message
     std::vector<RowResult> row_results;
+    std::vector<int32_t> paths;   // RowResult::path of each
     std::vector<Buffer> retired;  // device memory that the former step may read
     int64_t num_logits = 0;       // rows of logits of the step
     int64_t num_read = 0;         // of those, rows of Area::logits
@@ -99,10 +100,11 @@ class SlotSampler {
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
   Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                 std::span<const uint32_t> mask, const Status& embeddings, Outcome& outcome);
+                 std::span<const int32_t> parents, std::span<const uint32_t> mask,
+                 const Status& embeddings, Outcome& outcome);
   Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
-                    std::span<const uint32_t> mask);
-  std::span<const kernels::SampleResult> take_drawn(Area& area, const Outcome& outcome);
+                    std::span<const int32_t> parents, std::span<const uint32_t> mask);
+  void take_drawn(Area& area, const Outcome& outcome, RowResult& result);
   Status reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes, std::string_view what);
   Status reserve_raw_logits();
   Status reserve_mask(Area& area, std::span<const uint32_t> mask);

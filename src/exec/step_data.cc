@@ -19,7 +19,8 @@ constexpr size_t padded(size_t num_ints) {
 struct RowParts {
   const StepRow& row;
   std::span<const int32_t> tokens;
-  std::span<const int32_t> blocks;  // [groups, blocks up to end()]
+  std::span<const int32_t> parents;  // of drafts in a tree
+  std::span<const int32_t> blocks;   // [groups, blocks up to end()]
 };
 
 // Goes through the rows of a message, whose counts need not agree.
@@ -28,6 +29,7 @@ class RowReader {
   RowReader(const StepView& message, size_t num_groups, int32_t block_tokens)
       : rows_(message.rows),
         tokens_(message.tokens),
+        parents_(message.parents),
         blocks_(message.blocks),
         num_groups_(num_groups),
         block_tokens_(block_tokens) {}
@@ -49,14 +51,21 @@ class RowReader {
     if (num_tokens > tokens_.size() || num_blocks > blocks_.size())
       return invalid_argument("{} tokens and {} blocks are left for {} positions", tokens_.size(),
                               blocks_.size(), row.end());
-    RowParts parts{row, tokens_.first(num_tokens), blocks_.first(num_blocks)};
+    const auto num_parents = static_cast<size_t>(row.has_tree ? std::max(row.num_drafts, 0) : 0);
+    if (num_parents > std::min<size_t>(parents_.size(), kMaxTreeDrafts))
+      return invalid_argument("a tree of {} drafts; {} parents are left, at most {} are allowed",
+                              num_parents, parents_.size(), kMaxTreeDrafts);
+    RowParts parts{row, tokens_.first(num_tokens), parents_.first(num_parents),
+                   blocks_.first(num_blocks)};
     tokens_ = tokens_.subspan(num_tokens);
+    parents_ = parents_.subspan(num_parents);
     blocks_ = blocks_.subspan(num_blocks);
     return parts;
   }
 
   // All was read.
   Status finish() const {
+    if (!parents_.empty()) return invalid_argument("{} parents belong to no row", parents_.size());
     if (tokens_.empty() && blocks_.empty()) return ok();
     return invalid_argument("{} tokens and {} blocks belong to no row", tokens_.size(),
                             blocks_.size());
@@ -64,7 +73,7 @@ class RowReader {
 
  private:
   std::span<const StepRow> rows_;
-  std::span<const int32_t> tokens_, blocks_;
+  std::span<const int32_t> tokens_, parents_, blocks_;
   const size_t num_groups_;
   const int32_t block_tokens_;
 };
@@ -78,6 +87,25 @@ Status check_blocks(std::span<const int32_t> blocks, size_t g, const CacheGroup&
     const int64_t begin = static_cast<int64_t>(i) * limits.block_tokens;
     if (block == kNoBlock && group.is_unseen(begin, begin + limits.block_tokens, start)) continue;
     return invalid_argument("block {} is not in [0, {})", block, limits.num_blocks[g]);
+  }
+  return ok();
+}
+
+Status check_tree(const RowParts& parts, const RunnerLimits& limits) {
+  if (parts.row.has_tree == 0) return ok();
+  if (parts.row.has_tree != 1 || !limits.has_trees)
+    return invalid_argument("has_tree {}; allowed {}", parts.row.has_tree,
+                            limits.has_trees ? "are 0 and 1" : "is 0, by the runner's limits");
+  const auto drafts = parts.tokens.last(parts.parents.size());
+  for (int32_t i = 0; i < parts.row.num_drafts; ++i) {
+    const int32_t parent = parts.parents[i];
+    if (parent < kNoParent || parent >= i)
+      return invalid_argument("draft {} comes after draft {}, which is not in [{}, {})", i, parent,
+                              kNoParent, i);
+    for (int32_t j = 0; j < i; ++j)
+      if (parts.parents[j] == parent && drafts[j] == drafts[i])
+        return invalid_argument("drafts {} and {} are the same token {} after draft {}", j, i,
+                                drafts[i], parent);
   }
   return ok();
 }
@@ -106,6 +134,7 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
                             row.samples, row.num_logits);
   if (row.num_drafts > 0 && row.samples == 0)
     return invalid_argument("{} drafts of a row that does not sample", row.num_drafts);
+  RETURN_IF_ERROR(check_tree(parts, limits));
   if (row.adapter < -1 || row.adapter >= limits.num_adapters)
     return invalid_argument("adapter {} is not in [-1, {})", row.adapter, limits.num_adapters);
   if (row.num_read < 0 || row.num_read > row.num_logits)
@@ -130,8 +159,8 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
   const size_t rows = limits.max_rows, tokens = limits.max_tokens;
   const size_t logits = limits.num_logits_rows();
   const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
-  return 3 * padded(tokens) + padded(rows + 1) + padded(logits) + adapters +
-         padded(num_groups * rows * blocks_per_sequence(limits));
+  return (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
+         adapters + padded(num_groups * rows * blocks_per_sequence(limits));
 }
 
 StatusOr<StepData> StepData::pack(const StepView& message, std::span<const CacheGroup> groups,
@@ -181,8 +210,12 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
       rows, [](int32_t a) { return a >= 0; }, &StepRow::adapter);
   int32_t* const adapters = has_adapters ? take(num_tokens) : nullptr;
   int32_t* const logit_adapters = has_adapters ? take(step.num_logits) : nullptr;
+  const bool has_trees = !message.parents.empty();
+  int32_t* const after = has_trees ? take(num_tokens) : nullptr;
+  int32_t* const cells = has_trees ? take(num_tokens) : nullptr;
 
   int32_t token = 0, logit = 0;
+  const int32_t* parents = message.parents.data();
   const int32_t* blocks = message.blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
     const StepRow& row = rows[r];
@@ -198,6 +231,12 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
                                            : id;
       positions[token] = row.start + i;
       row_of_token[token] = r;
+      if (has_trees) after[token] = 0, cells[token] = row.start + i;
+    }
+    for (int32_t i = 0; row.has_tree && i < row.num_drafts; ++i) {
+      const int32_t draft = token - row.num_drafts + i;
+      after[draft] = i - *parents++;
+      positions[draft] = positions[draft - after[draft]] + 1;
     }
     for (int32_t i = row.num_logits; i > 0; --i) logit_tokens[logit++] = token - i;
     const auto num_blocks = static_cast<int32_t>(num_blocks_for(row.end(), limits.block_tokens));
@@ -218,6 +257,8 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
   step.block_tables = block_tables;
   step.adapters = adapters;
   step.logit_adapters = logit_adapters;
+  step.after = after;
+  step.cells = cells;
   return step;
 }
 
@@ -225,7 +266,7 @@ StepData StepData::at(const std::byte* block, const std::byte* copy) const {
   StepData moved = *this;
   for (const int32_t** array :
        {&moved.tokens, &moved.positions, &moved.row_of_token, &moved.row_begin, &moved.logit_tokens,
-        &moved.block_tables, &moved.adapters, &moved.logit_adapters}) {
+        &moved.block_tables, &moved.adapters, &moved.logit_adapters, &moved.after, &moved.cells}) {
     if (!*array) continue;
     const auto offset = reinterpret_cast<const std::byte*>(*array) - block;
     *array = reinterpret_cast<const int32_t*>(copy + offset);

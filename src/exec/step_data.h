@@ -27,6 +27,8 @@ struct StepData {
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
   const int32_t* logit_tokens = nullptr;  // [num_logits] token index whose logits are wanted
+  const int32_t* after = nullptr;         // [num_tokens]; null: no row has a tree
+  const int32_t* cells = nullptr;         // likewise
   // Where the adapters of tokens and of rows of logits are, -1: none; null: the step has none.
   const int32_t* adapters = nullptr;        // [num_tokens]
   const int32_t* logit_adapters = nullptr;  // [num_logits]

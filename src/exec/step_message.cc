@@ -13,7 +13,7 @@ namespace nereid::exec {
 namespace {
 
 constexpr uint32_t kStepMagic = 0x70657473u;  // "step"; also says the order of bytes
-constexpr uint32_t kStepVersion = 6;          // raised with every change of a struct or an array
+constexpr uint32_t kStepVersion = 7;          // raised with every change of a struct or an array
 constexpr size_t kArrayAlignment = 8;
 constexpr size_t kNumArrays = std::tuple_size_v<decltype(StepView().all())>;
 

@@ -32,6 +32,7 @@ struct StepRow {
   // The text has so many more positions than the row's KV cache: what is drawn is for positions
   // that lie so far behind.
   int32_t num_skipped = 0;
+  int32_t has_tree = 0;  // 1: its drafts come after each other as its `parents` say, 0: in turn
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + num_skipped; }
@@ -40,6 +41,8 @@ struct StepRow {
 inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
 inline constexpr int32_t kTokenGiven = -2;     // no id: the next one of the step's embeddings
 inline constexpr int32_t kNoBlock = -1;
+inline constexpr int32_t kMaxTreeDrafts = 64;
+inline constexpr int32_t kNoParent = -1;
 
 // A whole block, all layers of its group. Blocks of the device are [0, num_blocks), those of the
 // host pool [num_blocks, num_blocks + num_host_blocks).
@@ -82,6 +85,13 @@ struct StepArrays {
   // num_tokens of each row, ids or kTokenGiven; a row's last may be kTokenOnDevice. A draft is an
   // id.
   Array<int32_t> tokens;
+  // num_drafts (at most kMaxTreeDrafts) of each row with a tree: of each draft the one that it
+  // comes after, a number below its own, or kNoParent: the row's last token that is no draft. Two
+  // drafts after the same one differ. A draft is computed, and a token behind it drawn, as in a row
+  // with nothing else between it and the start of the tree. Those that hold are a path, which is
+  // then the row's: when the step is done, its keys and values lie behind those of the row's other
+  // tokens, as if there had been no other drafts.
+  Array<int32_t> parents;
   // One for each kTokenGiven, as wide as the model's embedding table, whose row it stands for.
   Array<BF16> embeddings;
   // Of each row, for each cache group in turn: the blocks of positions [0, end()). A block that
@@ -102,12 +112,14 @@ struct StepArrays {
 
   // In the order in which they lie in a message.
   auto all() {
-    return std::tie(rows, tokens, embeddings, blocks, copies, onboards, loads, cells, histories,
-                    history_tokens, adapter_loads, adapter_matrices, adapter_weights, masks);
+    return std::tie(rows, tokens, parents, embeddings, blocks, copies, onboards, loads, cells,
+                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights,
+                    masks);
   }
   auto all() const {
-    return std::tie(rows, tokens, embeddings, blocks, copies, onboards, loads, cells, histories,
-                    history_tokens, adapter_loads, adapter_matrices, adapter_weights, masks);
+    return std::tie(rows, tokens, parents, embeddings, blocks, copies, onboards, loads, cells,
+                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights,
+                    masks);
   }
 };
 

@@ -19,7 +19,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr RunnerLimits kMessageLimits{3, 8, 20, 10, 4};
+constexpr RunnerLimits kMessageLimits = [] {
+  RunnerLimits limits{3, 8, 20, 10, 4};
+  limits.has_trees = true;
+  return limits;
+}();
 constexpr int32_t kMessageVocab = 16;
 
 // Three rows, one with an embedding and a draft, copies, a slot with lists and a slot with tokens.
@@ -31,6 +35,8 @@ Step full_step() {
   step.embeddings = {to_bf16(1), to_bf16(-2)};
   step.rows[0].num_drafts = 1;
   step.rows[0].num_logits = 2;
+  step.rows[0].has_tree = 1;
+  step.parents = {kNoParent};
   step.loads[0].params.num_bad_words = 2;
   step.loads[0].params.num_bad_tokens = 3;
   step.loads[0].params.num_end_ids = 1;
@@ -58,6 +64,7 @@ TEST(StepMessage, SurvivesItsBytes) {
   ASSERT_EQ(view.rows.size(), 3u);
   EXPECT_EQ(view.rows[0].num_tokens, 3);
   EXPECT_EQ(view.rows[0].first_drawn(), 5);
+  EXPECT_THAT(view.parents, ElementsAre(kNoParent));
   EXPECT_EQ(view.rows[2].end(), 10);
   EXPECT_THAT(view.tokens, ElementsAre(7, -2, 9, -1, -1));
   ASSERT_EQ(view.embeddings.size(), 2u);

@@ -249,6 +249,11 @@ void Engine::write_message(const sched::StepPlan& plan) {
     sampler_.add(row, out, step_);
     guides_.add(row, out, step_);
     speculation_.add(row, out, spare_logits);
+    if (const auto parents = row.sequence->draft_parents();
+        !parents.empty() && row.num_drafts > 0) {
+      out.has_tree = 1;
+      step_.parents.insert(step_.parents.end(), parents.begin(), parents.begin() + row.num_drafts);
+    }
     exec::PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
     step_.add(out, input_of(row), tables, num_groups, sched_.limits().tokens_per_block);
@@ -352,8 +357,11 @@ Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
     if (row.all_logits && !logits.empty()) news.context_logits = take_context_logits(row, logits);
     if (generation) {
       const auto last = logits.last(static_cast<size_t>(1 + row.num_drafts) * vocab());
-      const auto drawn = last.first(result.drawn.size() * vocab());
-      news.generation_logits.assign(drawn.begin(), drawn.end());
+      news.generation_logits.assign(last.begin(), last.begin() + static_cast<ptrdiff_t>(vocab()));
+      for (const int32_t draft : result.path) {
+        const auto drawn = last.subspan(static_cast<size_t>(1 + draft) * vocab(), vocab());
+        news.generation_logits.insert(news.generation_logits.end(), drawn.begin(), drawn.end());
+      }
     }
   } catch (const std::bad_alloc&) {
     const int32_t num_context = row.all_logits ? row.sequence->num_prompt() : 0;

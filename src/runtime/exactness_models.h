@@ -23,24 +23,36 @@ inline void add_adapters(ExecutorConfig& c) {
   c.peft_cache.num_device_module_layers = 2 * kModuleLayers;
 }
 
-inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir,
-                                          ExecutorConfig& config) {
-  ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
-  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config));
-  model.limits = limits;
-  return model;
-}
-
-// One whose steps another process executes.
-inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir,
-                                           ExecutorConfig& config) {
-  ASSIGN_OR_RETURN(ModelInstance model, open_local(dir, config));
+inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& dir,
+                                                 const ExecutorConfig& config,
+                                                 const ModelInstance& model) {
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
   ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
   build.compile.adapters = config.enable_lora;
-  ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(dir, model.device.registry,
-                                                             model.device.device->info(), build));
+  return convert::ensure_engine(dir, model.device.registry, model.device.device->info(), build);
+}
+
+// `has_trees`: its runner takes trees of drafts.
+inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir, ExecutorConfig& config,
+                                          bool has_trees) {
+  ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
+  ASSIGN_OR_RETURN(ModelInstance model, open_model(dir, config));
+  model.limits = limits;
+  if (!has_trees) return model;
+  exec::RunnerLimits own = model.runner->limits();
+  own.has_trees = true;
+  ASSIGN_OR_RETURN(const auto engine, engine_of(dir, config, model));
+  ASSIGN_OR_RETURN(model.runner,
+                   exec::make_runner(engine, *model.device.device, model.device.registry, own));
+  return model;
+}
+
+// One whose steps another process executes.
+inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir, ExecutorConfig& config,
+                                           bool has_trees = false) {
+  ASSIGN_OR_RETURN(ModelInstance model, open_local(dir, config, has_trees));
+  ASSIGN_OR_RETURN(const auto engine, engine_of(dir, config, model));
   model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config.num_threads);
   return model;
 }
@@ -50,8 +62,9 @@ inline StatusOr<std::unique_ptr<Executor>> create_executor(const std::filesystem
                                                            std::unique_ptr<Proposer> proposer,
                                                            bool late = false) {
   if (!remote && !proposer && !late) return Executor::create(dir, config);
-  ASSIGN_OR_RETURN(ModelInstance model,
-                   remote ? open_remote(dir, config) : open_local(dir, config));
+  const bool has_trees = proposer && proposer->makes_trees();
+  ASSIGN_OR_RETURN(ModelInstance model, remote ? open_remote(dir, config, has_trees)
+                                               : open_local(dir, config, has_trees));
   model.proposer = std::move(proposer);
   if (late) model.runner = std::make_unique<LateRunner>(std::move(model.runner));
   return make_executor(std::move(model), config);

@@ -18,8 +18,8 @@ namespace nereid::runtime::exactness {
 class RowProposer : public Proposer {
  public:
   RowProposer(std::span<const Request> requests, std::span<const Outcome> outcomes,
-              int32_t vocab_size)
-      : vocab_size_(static_cast<uint32_t>(vocab_size)) {
+              int32_t vocab_size, bool in_trees)
+      : vocab_size_(static_cast<uint32_t>(vocab_size)), in_trees_(in_trees) {
     for (size_t row = 0; row < requests.size(); ++row)
       for (const std::vector<Output>& beams : outcomes[row].sequences) {
         std::vector<TokenId>& text = texts_.emplace_back(requests[row].input_token_ids);
@@ -30,6 +30,7 @@ class RowProposer : public Proposer {
   void propose(std::span<DraftQuestion> questions) override {
     for (DraftQuestion& question : questions) answer(question);
   }
+  bool makes_trees() const override { return in_trees_; }
 
  private:
   void answer(DraftQuestion& question) const {
@@ -41,16 +42,38 @@ class RowProposer : public Proposer {
         alike.push_back(&text);
     const auto random = philox(static_cast<uint64_t>(known.back()), known.size());
     const size_t count = random[0] % static_cast<uint32_t>(question.most + 1);
+    int32_t parent = -1;
     for (size_t i = 0; i < count; ++i) {
       const size_t at = known.size() + i;
       const std::vector<TokenId>* text = alike.empty() ? nullptr : alike[random[1] % alike.size()];
       const uint32_t roll = philox(random[2], i)[0];
       const bool right = text && at < text->size() && roll % 10 < 7;
-      question.drafts.push_back(right ? (*text)[at] : static_cast<TokenId>(roll % vocab_size_));
+      const auto token = right ? (*text)[at] : static_cast<TokenId>(roll % vocab_size_);
+      if (!in_trees_) {
+        question.drafts.push_back(token);
+      } else if (!add_level(question, token, roll, parent)) {
+        return;
+      }
     }
   }
 
+  // The draft, which becomes the parent of the next level, with none or some beside it; false:
+  // there is no room for them.
+  bool add_level(DraftQuestion& question, TokenId token, uint32_t roll, int32_t& parent) const {
+    const uint32_t before = roll / 16 % 3, behind = roll / 64 % 2;
+    if (question.drafts.size() + before + 1 + behind > static_cast<size_t>(question.most))
+      return false;
+    for (uint32_t i = 0; i < before + 1 + behind; ++i) {
+      const auto other = (static_cast<uint32_t>(token) + before - i + vocab_size_) % vocab_size_;
+      question.drafts.push_back(static_cast<TokenId>(other));
+      question.parents.push_back(parent);
+    }
+    parent = static_cast<int32_t>(question.drafts.size() - 1 - behind);
+    return true;
+  }
+
   const uint32_t vocab_size_;
+  const bool in_trees_;
   std::vector<std::vector<TokenId>> texts_;
 };
 

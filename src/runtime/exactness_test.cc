@@ -58,6 +58,7 @@ struct Column {
   bool in_second_process = false;                    // where the steps are executed
   bool is_speculated = false;                        // rows have drafts, about half of them wrong
   bool is_late = false;                              // copies from the host take several steps
+  bool in_trees = false;                             // the drafts
 };
 
 const Numerics kNumerics[] = {
@@ -224,6 +225,13 @@ std::vector<Column> columns() {
       {"SpeculatedSwapped", Way::kBatch, tiny_swapping, kTiny, paused_and_taken_back, false, false,
        true},
       {"SpeculatedSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true},
+      {"SpeculatedTrees", Way::kBatch, usual, 0, taken_back, true, false, true, false, true},
+      {"SpeculatedTreesPaused", Way::kBatch, tiny, kTiny, paused_and_taken_back, false, false, true,
+       false, true},
+      {"SpeculatedTreesOffloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, false, false,
+       true, true, true},
+      {"SpeculatedTreesSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true, false,
+       true},
       {"SpeculatedNgram", Way::kBatch, ngram, 0, taken_back},
       {"SpeculatedAuto", Way::kStreamed, ngram, 1, taken_back},
       {"DraftModel", Way::kBatch, with_draft_model, 0, taken_back, true},
@@ -317,8 +325,8 @@ const Expectations& expected(const Numerics& numerics) {
   return it->second;
 }
 
-std::unique_ptr<Proposer> guesses(const Expectations& e) {
-  return std::make_unique<RowProposer>(e.requests, e.outcomes, kGuessedIds);
+std::unique_ptr<Proposer> guesses(const Expectations& e, bool in_trees) {
+  return std::make_unique<RowProposer>(e.requests, e.outcomes, kGuessedIds, in_trees);
 }
 
 // Shares a block and a part of the next with the row, then goes on differently.
@@ -428,8 +436,9 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   // How far requests overlap is up to the machine: where they did not, they are sent again.
   constexpr int kTries = 20;
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
-    const auto executor = open(config, numerics.windows, column.in_second_process,
-                               column.is_speculated ? guesses(e) : nullptr, column.is_late);
+    const auto executor =
+        open(config, numerics.windows, column.in_second_process,
+             column.is_speculated ? guesses(e, column.in_trees) : nullptr, column.is_late);
     ASSERT_TRUE(executor);
     const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
     for (size_t row = 0; row < got.size(); ++row)

@@ -64,6 +64,7 @@ Status make_runners(io::EngineFile file, const ExecutorConfig& config,
   } else if (config.speculation == "ngram" || config.speculation == "auto") {
     model.proposer = std::make_unique<NgramProposer>();
   }
+  limits.has_trees = model.proposer && model.proposer->makes_trees();
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
                                                    limits, forced));
   return ok();

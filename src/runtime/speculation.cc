@@ -83,6 +83,7 @@ void Speculation::add_question(const sched::Sequence& sequence, int32_t most) {
   question.sequence = &sequence;
   question.most = most;
   question.drafts.clear();
+  question.parents.clear();
   question.is_behind = false;
   candidates_.push_back({.rate = rate_of(states_[sequence.id()]), .most = most});
 }
@@ -183,9 +184,11 @@ void Speculation::ask(std::span<DraftQuestion> questions) {
   for (DraftQuestion& question : questions) {
     std::vector<TokenId>& drafts = question.drafts;
     NEREID_CHECK(drafts.size() <= static_cast<size_t>(question.most));
+    NEREID_CHECK(question.parents.empty() || question.parents.size() == drafts.size());
     const auto end = std::ranges::find_if(
         drafts, [&](TokenId token) { return token < 0 || token >= options_.vocab_size; });
     drafts.erase(end, drafts.end());
+    if (!question.parents.empty()) question.parents.resize(drafts.size());
   }
 }
 
@@ -206,8 +209,10 @@ void Speculation::measure_proposer(std::span<const DraftQuestion> questions, dou
 void Speculation::hand_over(const DraftQuestion& question, int32_t count,
                             sched::Scheduler& scheduler) {
   const std::span<const TokenId> drafts = question.drafts;
-  scheduler.draft(question.sequence->id(),
-                  drafts.first(std::min(drafts.size(), static_cast<size_t>(count))));
+  const std::span<const int32_t> parents = question.parents;
+  const size_t num_drafts = std::min(drafts.size(), static_cast<size_t>(count));
+  scheduler.draft(question.sequence->id(), drafts.first(num_drafts),
+                  parents.first(parents.empty() ? 0 : num_drafts));
 }
 
 void Speculation::open(RequestId id) {

@@ -22,7 +22,10 @@ struct DraftQuestion {
   const sched::Sequence* sequence = nullptr;
   int32_t most = 0;             // guesses wanted, > 0
   std::vector<TokenId> drafts;  // up to `most` of them
-  bool is_behind = false;       // none yet: ask again before the next plan, tokens or not
+  // Empty: each draft comes after the one before it. Else, from a proposer that makes trees, one
+  // for each draft: see exec::StepArrays::parents.
+  std::vector<int32_t> parents;
+  bool is_behind = false;  // none yet: ask again before the next plan, tokens or not
 };
 
 // Where guesses come from. Called on the engine thread between steps, so what it knows of a
@@ -51,6 +54,9 @@ class Proposer {
   // Its guesses take next to no time. So it is asked about all sequences before it is decided which
   // of its guesses are computed; any other one is asked for those that will be.
   virtual bool is_free() const { return false; }
+
+  // Whether answers may have parents: then the runner must take trees.
+  virtual bool makes_trees() const { return false; }
 
   // The sequence has ended, or never began.
   virtual void forget(RequestId) {}

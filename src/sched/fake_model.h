@@ -74,12 +74,15 @@ struct LaunchedRow {
       const auto blocks = r.sequence->block_table(r.beam, g);
       tables.emplace_back(blocks.begin(), blocks.end());
     }
+    const auto tree = r.sequence->draft_parents();
+    for (int i = 0; i < r.num_drafts; ++i) parents.push_back(tree.empty() ? i - 1 : tree[i]);
     for (int p = r.end() - r.num_drafts; p <= r.end(); ++p)
       banned.push_back(banned_ids(*spec, p - r.sequence->num_prompt()));
   }
   Row row;
   const SequenceSpec* spec;
   std::vector<TokenId> input;
+  std::vector<int> parents;                  // of its drafts
   std::vector<std::vector<TokenId>> banned;  // for each token that may be drawn
   std::vector<std::vector<BlockId>> tables;  // by group
 };
@@ -148,7 +151,9 @@ class FakeDevice {
       const bool on_device = r.row.input_on_device && p == r.row.end() - 1;
       Cell& c = cell(r, g, p);
       c.token = fails ? -2 : on_device ? last_.at(r.row.slot) : r.input.at(p - r.row.start);
-      const uint64_t before = p == 0 ? nothing(g) : cell(r, g, p - 1).prefix;
+      const int first = r.row.first_drawn(), parent = p < first ? 0 : r.parents[p - first];
+      const int from = p < first ? p - 1 : first + parent;
+      const uint64_t before = p == 0 ? nothing(g) : cell(r, g, from).prefix;
       c.prefix = mix(before, static_cast<uint64_t>(c.token));
     }
   }
@@ -182,17 +187,27 @@ class FakeDevice {
     for (size_t g = 0; r.row.ends_prompt && g < groups_.size(); ++g)
       result.whole = result.whole && is_whole(r, g, r.row.end());
     if (!r.row.samples) return result;
-    const int width = r.spec->sampling.beam_width, first = r.row.end() - r.row.num_drafts;
-    for (int p = first; p <= r.row.end(); ++p) {
+    const int width = r.spec->sampling.beam_width, first = r.row.first_drawn();
+    for (int draft = -1, p = first;; ++p) {
+      if (draft >= 0)
+        for (size_t g = 0; g < groups_.size(); ++g) cell(r, g, p - 1) = cell(r, g, first + draft);
       uint64_t h = cell(r, 0, p - 1).prefix;
       for (size_t g = 0; g < groups_.size(); ++g)
         if (!is_whole(r, g, p)) h = mix(h, 13);
       const std::vector<TokenId>& banned = r.banned.at(p - first);
       if (width > 1) return {.top = likeliest(h, banned, 2 * width)};
       result.tokens.push_back(last_.at(r.row.slot) = draw_token(h, *r.spec, banned));
-      if (p < r.row.end() && result.tokens.back() != r.input.at(p - r.row.start)) break;
+      draft = child_of(r, draft, result.tokens.back());
+      if (draft < 0) return result;
     }
-    return result;
+  }
+
+  // The draft after that one which is the token; -1: none is.
+  static int child_of(const LaunchedRow& r, int draft, TokenId token) {
+    for (int i = draft + 1; i < r.row.num_drafts; ++i)
+      if (r.parents[i] == draft && r.input.at(r.row.first_drawn() + i - r.row.start) == token)
+        return i;
+    return -1;
   }
 
   int t_;

@@ -80,10 +80,13 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
   return ok();
 }
 
-void Scheduler::draft(RequestId id, std::span<const TokenId> tokens) {
+void Scheduler::draft(RequestId id, std::span<const TokenId> tokens,
+                      std::span<const int32_t> parents) {
+  NEREID_CHECK(parents.empty() || parents.size() == tokens.size());
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->stopped_ || found->second->searches()) return;
   found->second->drafts_.assign(tokens.begin(), tokens.end());
+  found->second->draft_parents_.assign(parents.begin(), parents.end());
 }
 
 RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {

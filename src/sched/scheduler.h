@@ -54,11 +54,14 @@ class Scheduler {
   // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
   // computes them too, as far as the step and its memory have room; it is planned when the host
   // knows all tokens. Ignored for those that have ended and for searches.
-  void draft(RequestId id, std::span<const TokenId> tokens);
+  // `parents`: of a tree, for each draft the number of the one it comes after, below its own, or -1
+  // for the tokens known; drafts after the same one differ. Empty: each comes after the one before.
+  void draft(RequestId id, std::span<const TokenId> tokens, std::span<const int32_t> parents = {});
 
   // The device has finished `row`; `drawn` is what it drew, empty when the row does not sample,
-  // else the tokens of the drafts that hold and one more. The positions of the other drafts are
-  // taken back. With beams the news comes with the last beam's row.
+  // else the tokens of the drafts that hold (of a tree a path, which the device has brought to the
+  // row's first positions) and one more. The positions of the other drafts are taken back. With
+  // beams the news comes with the last beam's row.
   RowNews commit(const Row& row, std::span<const Drawn> drawn);
 
   // This row's result is no good (logits that are not finite): its sequence ends with `status` and

@@ -34,7 +34,7 @@ struct TrafficTotals {
   int64_t requests = 0, preemptions = 0, reused = 0, cancelled = 0, failed = 0, steps = 0;
   int64_t refused = 0, timed_out = 0, beams = 0, followers = 0, copies = 0, offloaded = 0;
   int64_t onboarded = 0, windowed = 0, mixed = 0, drafted = 0, held = 0, pooled = 0;
-  int64_t arrivals = 0, lost = 0, beside = 0, ended_on_their_way = 0;
+  int64_t arrivals = 0, lost = 0, beside = 0, ended_on_their_way = 0, trees = 0;
   int most_overtaken = 0;
 };
 
@@ -72,7 +72,7 @@ class Traffic {
         work += submit(totals);
       }
       if (pick(0, 99) < cancel_rate_) end_someone();
-      if (pick(0, 99) < draft_rate_) draft_someone();
+      if (pick(0, 99) < draft_rate_) draft_someone(totals);
       for (RowNews& news : sched_.expire(time_)) deliver(std::move(news));
       launch(totals);
       while (static_cast<int>(flying_.size()) >= depth_ || (!flying_.empty() && !launched_)) {
@@ -238,11 +238,30 @@ class Traffic {
     if (news) deliver(*std::move(news));
   }
 
-  void draft_someone() {
+  void draft_someone(TrafficTotals& totals) {
     if (clients_.empty()) return;
     const auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
     if (client.last.finished || client.spec.sampling.beam_width > 1) return;
-    sched_.draft(id, guesses(client.spec, client.text.size()));
+    const std::vector<TokenId> chain = guesses(client.spec, client.text.size());
+    if (pick(0, 1)) return sched_.draft(id, chain);
+    // The same with others beside each.
+    std::vector<TokenId> tree;
+    std::vector<int32_t> parents;
+    int32_t parent = -1;
+    const auto add = [&](TokenId token) {
+      tree.push_back(token % kVocab);
+      parents.push_back(parent);
+    };
+    for (const TokenId token : chain) {
+      const int before = pick(0, 2), behind = pick(0, 2);
+      for (int i = 1; i <= before; ++i) add(token + i);
+      const auto at = static_cast<int32_t>(tree.size());
+      add(token);
+      for (int i = 1; i <= behind; ++i) add(token + before + i);
+      parent = at;
+    }
+    sched_.draft(id, tree, parents);
+    ++totals.trees;
   }
 
   // What a request will say behind so many tokens, perhaps with a mistake.
@@ -514,9 +533,9 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << t.onboarded << " onboarded, " << t.arrivals << " plans with copies from the host, "
             << t.lost << " of them lost, " << t.beside << " steps beside them, "
             << t.ended_on_their_way << " requests ended on their way, " << t.drafted
-            << " drafts of which " << t.held << " held, " << t.cancelled << " cancelled, "
-            << t.timed_out << " timed out, " << t.failed << " failed, " << t.windowed
-            << " seeds with windows, " << t.mixed
+            << " drafts of which " << t.held << " held, " << t.trees << " trees offered, "
+            << t.cancelled << " cancelled, " << t.timed_out << " timed out, " << t.failed
+            << " failed, " << t.windowed << " seeds with windows, " << t.mixed
             << " of them beside full groups; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;

@@ -37,10 +37,11 @@ bool Sequence::append(TokenId token) {
 
 void Sequence::check_drafts(TokenId token) {
   if (drafts_.empty()) return;
-  if (drafts_.front() == token) {
+  if (drafts_.front() == token && draft_parents_.empty()) {
     drafts_.erase(drafts_.begin());
   } else {
     drafts_.clear();
+    draft_parents_.clear();
   }
 }
 

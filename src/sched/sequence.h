@@ -75,6 +75,7 @@ class Sequence {
   }
   // Guesses of what comes after tokens(); see Scheduler::draft().
   std::span<const TokenId> drafts() const { return drafts_; }
+  std::span<const int32_t> draft_parents() const { return draft_parents_; }
   // Its next row that samples may have drafts, and has none yet.
   bool may_draft() const {
     return !draining() && !pools() && !searches() && !spec_.grammar && num_host_rows_ == 0;
@@ -121,7 +122,8 @@ class Sequence {
   // Takes one drawn token; returns whether it was kept, and sets reason_ when it ends the sequence.
   // End id before stop word before length.
   bool append(TokenId token);
-  void check_drafts(TokenId token);  // the next one: those that do not begin with it are forgotten
+  // `token` is the next one: drafts that do not begin with it are forgotten, and so is a tree.
+  void check_drafts(TokenId token);
   bool completes_stop_word() const;
 
   BeamRules beam_rules() const;
@@ -139,6 +141,7 @@ class Sequence {
   const int32_t tokens_per_block_;
   const uint64_t order_;
   std::vector<TokenId> drafts_;
+  std::vector<int32_t> draft_parents_;
   std::vector<BlockKey> keys_;  // grows in keys()
   BeamState beams_;             // live: empty without beams, and until the prompt is computed
   std::vector<std::vector<TokenLogProb>> candidates_;  // beams: of the step that is coming in

@@ -97,6 +97,7 @@ struct CacheView {
   int32_t sink = 0;           // leading positions that stay visible beyond the window
   DType type = DType::kBF16;
   KeyLayout layout = KeyLayout::kLines;
+  bool has_trees = false;  // steps may have StepView::after
 };
 
 // A token t < kFirstEmbedding / 2 is no id: row t - kFirstEmbedding of StepView::embeddings stands
@@ -132,7 +133,21 @@ struct StepView {
   const AdapterMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
   const BF16* adapter_weights = nullptr;
   int32_t num_adapter_modules = 0;
+  // Tokens in trees; null where no row of the step has any. Such a token comes after the token of
+  // the step that is after[i] before it, at the position behind it; those at one position lie in
+  // cells of their own. Other tokens have after[i] = 0 and cells[i] = positions[i], and come after
+  // all that lies in the cells before theirs.
+  const int32_t* after = nullptr;  // [n]
+  const int32_t* cells = nullptr;  // [n] in place of positions, where keys and values are kept
 };
+
+// Where the key and value that token `i` sees at a position lie in its sequence: in the cell of one
+// of the tokens that it comes after, or that of the position.
+inline int32_t cell_of(const StepView& step, int64_t i, int32_t position) {
+  if (!step.after) return position;
+  while (step.after[i] > 0 && step.positions[i] > position) i -= step.after[i];
+  return step.after[i] > 0 ? step.cells[i] : position;
+}
 
 inline constexpr int32_t kNone = -1;
 

@@ -296,8 +296,10 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads) {
 // Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
 // then the query at position i attends to the cached positions j <= i with j > i - window or j <
 // sink (without a window: all). A block that no query of the call sees is not looked at: its entry
-// in the table may be anything. With angles given, Q and K are rotated on the way (the fused form
-// of Rope, to the same bits).
+// in the table may be anything. A token in a tree (StepView::after) sees of the step's tokens those
+// that it comes after, and they count as positions; its bits are those that it would have if there
+// were no others. With angles given, Q and K are rotated on the way (the fused form of Rope, to the
+// same bits).
 // A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
 // s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
 // each query, without a value: they enlarge the sum of weights (and m) only.
@@ -321,7 +323,7 @@ struct AttentionOf {
   typename F::Angles angles;   // optional, at most as wide as a head
   bool interleaved = false;    // of the angles, as in Rope
   typename F::Value out;       // bf16 [n, heads.num * heads.value_dim()]
-  typename F::Step step = {};  // positions, row_begin, row_of_token, block_table
+  typename F::Step step = {};  // positions, row_begin, row_of_token, block_table, after, cells
 
   static constexpr auto fields() {
     return std::tuple(

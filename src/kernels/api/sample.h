@@ -106,8 +106,11 @@ struct SampleRow {
   int32_t slot = 0;
   int32_t position = 0;    // of the drawn token in its sequence: the counter of the draw
   int32_t logits_row = 0;  // of logits; no two rows share one
-  // A guess of the token that is drawn here, whose logits the next row has: that row is for the
-  // slot's next position, and is drawn only if the guess is right. -1: there is none.
+  // The row comes after the one that is `after` before it, of the same slot and for the position
+  // before: it is drawn only if that one gave the token `draft`. 0: in any case. Rows of one slot
+  // follow each other, and no two come after the same row with the same draft, so that those that
+  // are drawn are a path.
+  int32_t after = 0;
   int32_t draft = -1;
   int32_t mask = -1;  // of Sample::masks: the tokens that may be drawn. -1: all
 };
@@ -121,7 +124,7 @@ inline constexpr int32_t kNotDrawn = -2;
 
 struct SampleResult {
   int32_t token = -1;  // -1: the logits hold a NaN or +inf, or everything is banned;
-                       // kNotDrawn: a guess before it was wrong
+                       // kNotDrawn: a draft before it was wrong
   float log_prob = 0;  // of the token, over the whole vocabulary; with LogProbs other than kNone
   float log_kept = 0;  // kProcessed, top_k > 0: log of the probability of all that top_k keeps
 };
@@ -131,8 +134,8 @@ struct TopToken {
   float log_prob = 0;
 };
 
-// Draws one token for each row, of rows that are joined by guesses up to the first wrong one: each
-// of them sees the tokens drawn before it, and the slot ends up with those that were drawn. With l
+// Draws one token for each row, of rows that come after others as long as drafts are right: each
+// sees the tokens drawn before it, and the slot ends up with those that were drawn. With l
 // = logits, h = history[slot][0 .. position), T = temperature:
 //  1. l += dense_bias, then l[bias_ids] += biases.
 //  2. Once for each distinct id of h: l = l < 0 ? l * repetition : l / repetition. With c = the
@@ -166,7 +169,7 @@ struct Sample {
   View logits;      // f32 [logits rows, vocab]; rows that are sampled may be overwritten
   View raw_logits;  // the same before this op, in other memory; needed when a kRaw row has
                     // anything of steps 1 to 3
-  const SampleRow* rows = nullptr;       // [m]; the last has no guess
+  const SampleRow* rows = nullptr;       // [m]; the first comes after none
   const SampleParams* params = nullptr;  // [slots]
   const void* lists_base = nullptr;
   const uint32_t* masks = nullptr;  // [masks, mask_stride]: bit id % 32 of word id / 32 is 1 if the

@@ -31,6 +31,8 @@ std::string operands_text(const Op& op) {
       if (is_given(operand)) add(field.name, operand_text(operand));
     } else if constexpr (requires { names_of(operand); }) {
       add(field.name, names_of(operand)[static_cast<size_t>(operand)]);
+    } else if constexpr (requires { operand.has_trees; }) {
+      if (operand.has_trees) add(field.name, "with trees of drafts");
     }
   });
   return text;

@@ -21,14 +21,18 @@ struct TokenTile {
   int32_t begin, count;
 };
 
-// The longest tiles of a prefill come last in a sequence; they are handed out first.
+// The longest tiles of a prefill come last in a sequence; they are handed out first. Tokens in
+// trees are tiles of their own.
 void cut_tokens(const Attention& a, int64_t tile_tokens, std::vector<TokenTile>& tiles) {
   tiles.clear();
+  const auto in_tree = [&](int64_t token) { return a.step.after && a.step.after[token] > 0; };
   for (int32_t row = 0; row < a.step.num_rows; ++row) {
-    const int64_t begin = a.step.row_begin[row], end = a.step.row_begin[row + 1];
-    for (int64_t t = begin; t < end; t += tile_tokens)
-      tiles.push_back(
-          {static_cast<int32_t>(t), static_cast<int32_t>(std::min(tile_tokens, end - t))});
+    const int64_t end = a.step.row_begin[row + 1];
+    for (int64_t t = a.step.row_begin[row], count; t < end; t += count) {
+      for (count = 1; count < std::min(tile_tokens, end - t); ++count)
+        if (in_tree(t) || in_tree(t + count)) break;
+      tiles.push_back({static_cast<int32_t>(t), static_cast<int32_t>(count)});
+    }
   }
   std::reverse(tiles.begin(), tiles.end());
 }
@@ -54,6 +58,8 @@ AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes) {
       .positions = a.step.positions,
       .row_of_token = a.step.row_of_token,
       .block_table = a.step.block_table,
+      .after = a.step.after,
+      .cells = a.step.cells,
       .qkv_stride = a.qkv.stride,
       .out_stride = a.out.stride,
       .max_blocks = a.step.max_blocks,

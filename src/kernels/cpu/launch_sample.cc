@@ -25,7 +25,7 @@ struct Order {
 // Scratch of one thread; looks at one row of logits at a time.
 class Drawer {
  public:
-  // Draws for row i, which no guess joins to the one before it, and for those joined to it.
+  // Draws for row i, which comes after none, and for those of its slot behind it.
   void run(const Raw& raw, const Sample& args, int64_t i);
 
  private:
@@ -200,16 +200,15 @@ void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
 }
 
 void Drawer::run(const Raw& raw, const Sample& a, int64_t i) {
-  for (bool right = true;; ++i) {
-    if (right) {
+  do {
+    const SampleRow& row = a.rows[i];
+    if (row.after == 0 || a.results[i - row.after].token == row.draft) {
       run_row(raw, a, i);
     } else {
       std::fill_n(a.top + i * a.top_stride, a.top_stride, TopToken());
       a.results[i] = {.token = kNotDrawn};
     }
-    if (a.rows[i].draft < 0) return;
-    right = a.results[i].token == a.rows[i].draft;
-  }
+  } while (++i < a.problem.rows && a.rows[i].after > 0);
 }
 
 void Drawer::run_row(const Raw& raw, const Sample& a, int64_t i) {
@@ -251,7 +250,7 @@ Status launch_sample(const Raw& raw, const Sample& a, ThreadPool& pool) {
   const auto run_rows = [&](int64_t begin, int64_t end, int) {
     thread_local Drawer drawer;
     for (int64_t i = begin; i < end; ++i)
-      if (i == 0 || a.rows[i - 1].draft < 0) drawer.run(raw, a, i);
+      if (a.rows[i].after == 0) drawer.run(raw, a, i);
   };
   if (a.problem.rows == 1)
     run_rows(0, 1, 0);

@@ -139,6 +139,8 @@ struct AttentionRaw {
   const int32_t* positions;
   const int32_t* row_of_token;
   const int32_t* block_table;
+  const int32_t* after;  // of tokens in trees, with cells, or null
+  const int32_t* cells;
   int64_t qkv_stride, out_stride, max_blocks;
   int64_t block_stride, scale_stride;  // from block to block of the cache
   int64_t heads, kv_heads;
@@ -181,7 +183,7 @@ struct Raw {
   // Floats of scratch that one call of attention_tile needs for `rows` queries (tokens x heads).
   int64_t (*attention_scratch)(const AttentionRaw&, int64_t rows);
   // Tokens [begin, begin + count) of one sequence by query heads [head, head + heads) of one kv
-  // head. A query's bits do not depend on which others are in the call.
+  // head. A query's bits do not depend on which others are in the call. A token in a tree is alone.
   void (*attention_tile)(const AttentionRaw&, int64_t begin, int64_t count, int64_t head,
                          int64_t heads, float* scratch);
 

@@ -33,6 +33,7 @@ struct Scratch {
   float* k_scales;       // [kTile], 0 where no key is
   float* v_scales;       // [kTile]
   const void** v_lines;  // [kTile]
+  void* keys;            // panels of a tile, for tokens in trees
 };
 
 int64_t layout(const AttentionRaw& a, int64_t rows, float* base, Scratch* s) {
@@ -52,6 +53,7 @@ int64_t layout(const AttentionRaw& a, int64_t rows, float* base, Scratch* s) {
   s->k_scales = take(kTile);
   s->v_scales = take(kTile);
   s->v_lines = reinterpret_cast<const void**>(take(2 * kTile));
+  if (a.after) s->keys = take(kTile * a.head_dim / 2);
   return next - base;
 }
 
@@ -65,6 +67,12 @@ CachePlace place_of(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t
   const int64_t block = a.block_table[row * a.max_blocks + position / a.block_tokens];
   const int64_t line = kv_head * a.block_tokens + position % a.block_tokens;
   return {block * a.block_stride, line, block * a.scale_stride + line};
+}
+
+// What token sees at a position: kernels::cell_of().
+int64_t cell_of(const AttentionRaw& a, int64_t token, int64_t position) {
+  while (a.after[token] > 0 && a.positions[token] > position) token -= a.after[token];
+  return a.after[token] > 0 ? a.cells[token] : position;
 }
 
 // Where the panel of a block's key begins.
@@ -176,6 +184,45 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
     }
   for (int64_t p = 0; p < kTilePanels; ++p)
     if (!panels[p]) panels[p] = any;
+}
+
+// The same for one token in a tree, whose keys do not lie in the order of their positions: each is
+// copied to the panel and column where it would be if they did, so that the scores are the same.
+template <class Cache>
+void gather_tile(const AttentionRaw& a, int64_t token, int64_t kv_head, int64_t first,
+                 const Ranges& ranges, const Scratch& s, const uint16_t* (&panels)[kTilePanels]) {
+  using Cell = typename Cache::Cell;
+  constexpr int64_t kWord = 4 / sizeof(Cell);
+  const int64_t width = padded(a.value_dim);
+  Cell* const keys = static_cast<Cell*>(s.keys);
+  for (int64_t p = 0; p < kTilePanels; ++p)
+    panels[p] = reinterpret_cast<const uint16_t*>(keys + p * kKeysPerPanel * a.head_dim);
+  if constexpr (Cache::kHasScales)
+    for (int64_t i = 0; i < kTile; ++i) s.k_scales[i] = s.v_scales[i] = 0;
+  for (int part = 0; part < 2; ++part)
+    for (int64_t i = ranges.begin[part]; i < ranges.end[part]; ++i) {
+      const CachePlace at =
+          place_of(a, a.row_of_token[token], kv_head, cell_of(a, token, first + i));
+      const Cell* const panel = key_panel<Cache>(a, at.block, at.line);
+      const int64_t in_panel = at.line % kKeysPerPanel;
+      const Cell* from = panel + in_panel * kWord;
+      Cell* to = keys + i / kKeysPerPanel * kKeysPerPanel * a.head_dim + i % kKeysPerPanel * kWord;
+      for (int64_t c = 0; c < a.head_dim; c += kWord) {
+        __builtin_memcpy(to, from, 4);
+        from += kKeysPerPanel * kWord, to += kKeysPerPanel * kWord;
+      }
+      float* const value = s.values + i * width;
+      if (a.latent)
+        widen_keys<Cache>(a, panel, in_panel, 1, width, value);
+      else
+        widen_line<Cache>(static_cast<const Cell*>(a.v_cache) + at.block + at.line * a.head_dim,
+                          a.head_dim, value);
+      if constexpr (Cache::kHasScales) {
+        copy_scales(a.k_scales + at.scale, 1, Cache::kUnit, s.k_scales + i);
+        copy_scales((a.latent ? a.k_scales : a.v_scales) + at.scale, 1, Cache::kUnit,
+                    s.v_scales + i);
+      }
+    }
 }
 
 // One query of the tile whose first key is `first_key`.
@@ -365,7 +412,8 @@ void store_tokens(const AttentionRaw& a, int64_t begin, int64_t end) {
   for (int64_t token = begin; token < end; ++token) {
     const int64_t position = a.positions[token];
     for (int64_t head = 0; head < a.kv_heads; ++head) {
-      const CachePlace at = place_of(a, a.row_of_token[token], head, position);
+      const CachePlace at =
+          place_of(a, a.row_of_token[token], head, a.cells ? a.cells[token] : position);
       const float* k = a.qkv + token * a.qkv_stride + (a.heads + head) * a.head_dim;
       const float* const v = a.latent ? nullptr : k + a.kv_heads * a.head_dim;
       float rotated[kMaxHeadDim];
@@ -394,12 +442,16 @@ void attend(const AttentionRaw& a, const Part& part, float* scratch) {
   const int64_t row = a.row_of_token[part.begin];
   const int64_t oldest = a.positions[part.begin], newest = a.positions[part.begin + part.count - 1];
   // Few rows take the values from the cache as they go, many widen them once.
-  const bool widen = a.latent || part.rows() > 2 * kHeads || a.head_dim % kLanes != 0;
+  const bool in_tree = a.after && a.after[part.begin] > 0;
+  const bool widen = in_tree || a.latent || part.rows() > 2 * kHeads || a.head_dim % kLanes != 0;
   for (int64_t first = 0; first <= newest; first += kTile) {
     const Ranges ranges = visible(a, oldest, newest, first);
     if (ranges.empty()) continue;
     const uint16_t* panels[kTilePanels];
-    find_tile<Cache>(a, row, kv_head, first, ranges, widen, s, panels);
+    if (in_tree)
+      gather_tile<Cache>(a, part.begin, kv_head, first, ranges, s, panels);
+    else
+      find_tile<Cache>(a, row, kv_head, first, ranges, widen, s, panels);
     attend_tile<Cache>(a, part, first, panels, widen, s);
   }
   for (int64_t r = 0; r < part.rows(); ++r) {

@@ -358,7 +358,7 @@ cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratc
 bool takes_attention(const Attention& a) {
   constexpr int32_t kMaxHeadDim = 256;
   constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
-  return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
+  return a.cache.layout == KeyLayout::kLines && !a.cache.has_trees && a.heads.num <= 65535 &&
          a.heads.dim % kHeadDimUnit == 0 &&
          a.heads.dim <= (a.heads.latent > 0 ? kMaxLatentDim : kMaxHeadDim);
 }

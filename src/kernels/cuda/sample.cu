@@ -392,7 +392,7 @@ __device__ int choose(const Row& row, uint64_t best, const SampleParams& p, cons
 }
 
 // What is drawn for row i, the same in every thread.
-__device__ int draw_row(const Sample& a, int64_t i, Scratch& s) {
+__device__ void draw_row(const Sample& a, int64_t i, Scratch& s) {
   const SampleRow wish = a.rows[i];
   const SampleParams& p = a.params[wish.slot];
   const int vocab = static_cast<int>(a.problem.vocab);
@@ -427,24 +427,22 @@ __device__ int draw_row(const Sample& a, int64_t i, Scratch& s) {
     if (p.draws && history && wish.position < a.history_stride) history[wish.position] = token;
     if (p.draws && a.slot_tokens) a.slot_tokens[wish.slot] = token;
   }
-  return token;
 }
 
-// Rows that are joined by guesses are one block's, one after the other.
+// Rows that come after others are the block's of the first of them, one after the other.
 __global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
   __shared__ Scratch s;
   int64_t i = blockIdx.x;
-  if (i > 0 && a.rows[i - 1].draft >= 0) return;
-  for (bool right = true;; ++i) {
+  if (a.rows[i].after > 0) return;
+  do {
+    const SampleRow row = a.rows[i];
+    const bool draws = row.after == 0 || a.results[i - row.after].token == row.draft;
     for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads)
       a.top[i * a.top_stride + t] = {-1, 0};
-    if (threadIdx.x == 0) a.results[i] = {right ? -1 : kNotDrawn, 0, 0};
-    const int token = right ? draw_row(a, i, s) : kNotDrawn;
-    const int draft = a.rows[i].draft;
-    if (draft < 0) return;
-    right = token == draft;
+    if (threadIdx.x == 0) a.results[i] = {draws ? -1 : kNotDrawn, 0, 0};
+    if (draws) draw_row(a, i, s);
     __syncthreads();  // the next row reads what was drawn
-  }
+  } while (++i < a.problem.rows && a.rows[i].after > 0);
 }
 
 cudaError_t launch(const Sample& a, const cuda::Scratch&, cudaStream_t stream) {

@@ -16,10 +16,12 @@ struct Place {
   int64_t block = 0, line = 0, scale = 0;
 };
 
-Place place_of(const Attention& a, int64_t row, int64_t position, int64_t kv_head) {
-  const int64_t tokens = a.cache.block_tokens;
-  const int64_t block = a.step.block_table[row * a.step.max_blocks + position / tokens];
-  const int64_t line = kv_head * tokens + position % tokens;
+// Of what token i sees, or keeps, at a position.
+Place place_of(const Attention& a, int64_t i, int32_t position, int64_t kv_head) {
+  const int64_t tokens = a.cache.block_tokens, cell = cell_of(a.step, i, position);
+  const int64_t block =
+      a.step.block_table[a.step.row_of_token[i] * a.step.max_blocks + cell / tokens];
+  const int64_t line = kv_head * tokens + cell % tokens;
   return {block * a.cache.block_stride, line, block * a.cache.scale_stride + line};
 }
 
@@ -122,7 +124,7 @@ void store_kv(const Attention& a) {
   const CacheView& cache = a.cache;
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
     for (int64_t head = 0; head < h.num_kv; ++head) {
-      const Place line = place_of(a, a.step.row_of_token[i], a.step.positions[i], head);
+      const Place line = place_of(a, i, a.step.positions[i], head);
       store_line(head_vector(a, i, h.num + head, is_given(a.angles)), key_line(cache, line, h.dim),
                  cache.keys, cache.key_scales);
       if (h.latent > 0) continue;
@@ -145,7 +147,7 @@ double score_of(const Attention& a, double dot, int64_t head, int64_t distance) 
 void attend(const Attention& a, int64_t i, int64_t head) {
   const CacheView& cache = a.cache;
   const int64_t d = a.heads.dim;
-  const int64_t row = a.step.row_of_token[i], position = a.step.positions[i];
+  const int32_t position = a.step.positions[i];
   const int64_t kv_head = head / (a.heads.num / a.heads.num_kv);
   const std::vector<float> q = head_vector(a, i, head, is_given(a.angles));
 
@@ -153,9 +155,9 @@ void attend(const Attention& a, int64_t i, int64_t head) {
   std::vector<double> weights;
   const double sink = is_given(a.sinks) ? double{to_float(a.sinks.as_bf16()[head])} : -INFINITY;
   double largest = sink;
-  for (int64_t at = 0; at <= position; ++at) {
+  for (int32_t at = 0; at <= position; ++at) {
     if (cache.window > 0 && at <= position - cache.window && at >= cache.sink) continue;
-    lines.push_back(place_of(a, row, at, kv_head));
+    lines.push_back(place_of(a, i, at, kv_head));
     const Line line = key_line(cache, lines.back(), d);
     const std::vector<double> k = load_line(line, cache.keys);
     double dot = 0;

@@ -183,7 +183,7 @@ void reference(const Sample& a) {
     const SampleRow& row = a.rows[i];
     const std::span<TopToken> top(a.top + i * a.top_stride, static_cast<size_t>(a.top_stride));
     std::ranges::fill(top, TopToken());
-    if (i > 0 && a.rows[i - 1].draft >= 0 && a.results[i - 1].token != a.rows[i - 1].draft) {
+    if (row.after > 0 && a.results[i - row.after].token != row.draft) {
       a.results[i] = {.token = kNotDrawn};
       continue;
     }

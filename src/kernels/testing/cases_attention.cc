@@ -14,7 +14,8 @@ namespace nereid::kernels::testing {
 namespace {
 
 struct Sequence {
-  int32_t start, count;  // positions cached before, new tokens
+  int32_t start, count;             // positions cached before, new tokens
+  std::vector<int32_t> after = {};  // StepView::after of the last of them
 };
 
 struct AttentionShape {
@@ -31,6 +32,9 @@ struct AttentionShape {
   int32_t latent = 0;  // columns of a value that lie in its key
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
+  bool has_trees() const {
+    return std::ranges::any_of(sequences, [](const Sequence& s) { return !s.after.empty(); });
+  }
 };
 
 // What the arguments are made from; offsets into the image.
@@ -38,8 +42,8 @@ struct Layout {
   AttentionShape shape;
   int64_t tokens = 0, qkv_width = 0;
   int32_t max_blocks = 0, max_length = 0, num_blocks = 0;
-  Offset qkv, k, v, k_scales = 0, v_scales = 0, table, positions, row_begin, row_of_token, one_row,
-                    zeros, blocks, out, sinks;
+  Offset qkv, k, v, k_scales = 0, v_scales = 0, table, positions, after, cells, row_begin,
+                    row_of_token, one_row, zeros, blocks, out, sinks;
   std::vector<int32_t> rows;  // sequence of each token
 };
 
@@ -54,11 +58,16 @@ bool is_used(const AttentionShape& s, const Sequence& sequence, int32_t position
 }
 
 void add_index_arrays(Layout& l, Image& image) {
-  std::vector<int32_t> positions, row_begin = {0};
+  std::vector<int32_t> positions, after, cells, row_begin = {0};
   for (size_t r = 0; r < l.shape.sequences.size(); ++r) {
     const Sequence& s = l.shape.sequences[r];
     for (int32_t i = 0; i < s.count; ++i) {
-      positions.push_back(s.start + i);
+      const int32_t in_tree = i + static_cast<int32_t>(s.after.size()) - s.count;
+      cells.push_back(s.start + i);
+      after.push_back(in_tree >= 0 ? s.after[static_cast<size_t>(in_tree)] : 0);
+      positions.push_back(after.back() > 0
+                              ? positions[positions.size() - static_cast<size_t>(after.back())] + 1
+                              : cells.back());
       l.rows.push_back(static_cast<int32_t>(r));
     }
     row_begin.push_back(static_cast<int32_t>(positions.size()));
@@ -68,6 +77,8 @@ void add_index_arrays(Layout& l, Image& image) {
   l.max_blocks = (l.max_length + l.shape.block - 1) / l.shape.block;
   l.num_blocks = l.max_blocks * static_cast<int32_t>(l.shape.sequences.size()) + 1;
   l.positions = image.add(positions);
+  l.after = image.add(after);
+  l.cells = image.add(cells);
   l.row_begin = image.add(row_begin);
   l.row_of_token = image.add(l.rows);
   std::vector<int32_t> one_row;  // {0, n} for every n: row_begin of a call for part of a sequence
@@ -158,7 +169,8 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
              .window = s.window,
              .sink = s.sink,
              .type = s.kv,
-             .layout = s.keys};
+             .layout = s.keys,
+             .has_trees = s.has_trees()};
   if (has_kv_scales(s.kv)) {
     a.cache.key_scales = reinterpret_cast<float*>(base + l.k_scales);
     a.cache.value_scales = reinterpret_cast<float*>(base + l.v_scales);
@@ -171,6 +183,7 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   a.alibi = s.alibi;
   if (s.sinks) a.sinks = {base + l.sinks, WeightLayout::kRowMajor, 1, s.heads};
   a.step.positions = ints(l.positions) + begin;
+  if (s.has_trees()) a.step.after = ints(l.after) + begin, a.step.cells = ints(l.cells) + begin;
   a.step.num_rows = whole ? static_cast<int32_t>(s.sequences.size()) : 1;
   a.step.row_begin = whole ? ints(l.row_begin) : ints(l.one_row) + 2 * count;
   a.step.row_of_token = whole ? ints(l.row_of_token) : ints(l.zeros);
@@ -240,10 +253,11 @@ Case<Attention> finish(Case<Attention> c, const Layout& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
       "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
-      "sink={} rope={} rotated={}{} cap={} alibi={} sinks={} latent={} kv={} keys={}",
+      "sink={} rope={} rotated={}{} cap={} alibi={} sinks={} latent={} kv={} keys={}{}",
       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
       s.block, s.window, s.sink, s.rope, s.angle_cols(), s.interleaved ? " interleaved" : "", s.cap,
-      s.alibi, s.sinks, s.latent, name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines");
+      s.alibi, s.sinks, s.latent, name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines",
+      s.has_trees() ? " trees" : "");
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);
@@ -397,7 +411,35 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .sinks = true,
           .cap = 2,
           .alibi = 8,
-          .latent = 28}})
+          .latent = 28},
+          // Trees: beside other rows, over the end of a tile, all after the same token.
+          AttentionShape{.sequences = {{60, 9, {1, 2, 1, 2, 4, 1, 1}},
+                                       {5, 1},
+                                       {0, 40},
+                                       {126, 6, {1, 2, 3, 4, 5}},
+                                       {31, 4, {1, 1, 1}}},
+          .heads = 4,
+          .kv_heads = 2,
+          .d = 64,
+          .rope = true},
+          AttentionShape{.sequences = {{90, 8, {1, 2, 1, 2, 1}}, {30, 1}},
+          .heads = 6,
+          .kv_heads = 2,
+          .d = 40,
+          .block = 16,
+          .window = 30,
+          .rope = true,
+          .sink = 3,
+          .sinks = true,
+          .cap = 2,
+          .alibi = 8},
+          AttentionShape{.sequences = {{61, 12, {1, 2, 3, 3, 3, 3, 2}}},
+          .heads = 4,
+          .kv_heads = 1,
+          .d = 24,
+          .rope = true,
+          .rotated = 8,
+          .latent = 16}})
       for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {
         AttentionShape with = s;
         with.kv = kv;

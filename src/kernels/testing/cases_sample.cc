@@ -26,8 +26,9 @@ enum Feature : uint32_t {
   kBeams = 1 << 7,
   kBroken = 1 << 8,   // NaN, +inf, all -inf
   kHostile = 1 << 9,  // extreme parameters, ids outside the vocabulary
-  kDrafts = 1 << 10,  // rows of a slot joined by guesses, some of them wrong
+  kDrafts = 1 << 10,  // rows of a slot that come after each other, some drafts wrong
   kMasks = 1 << 11,
+  kTrees = 1 << 12,  // with kDrafts: some rows come after the same one
   kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams | kMasks,
 };
 
@@ -171,7 +172,7 @@ void break_rows(std::vector<float>& logits, int64_t rows, int64_t vocab) {
 }
 
 // Fills the slots' arrays. Rows, slots and rows of logits are numbered differently. With kDrafts
-// the guesses are still to be made.
+// the drafts are still to be made.
 void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   std::vector<SampleRow> rows;
   std::vector<SampleParams> params(static_cast<size_t>(l.slots));
@@ -180,8 +181,10 @@ void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   for (int64_t i = 0; i < l.rows; ++i) {
     const int64_t slot = l.rows - i;
     if (const auto before = static_cast<int32_t>(i % joined); before > 0) {
-      SampleRow row = rows.back();
-      rows.back().draft = 0;
+      const int32_t after = features & kTrees && before > 1 ? 2 - before % 2 : 1;
+      SampleRow row = rows[static_cast<size_t>(i - after)];
+      row.after = after;
+      row.draft = 0;
       row.position += 1;
       row.logits_row = static_cast<int32_t>((i + 1) % l.rows);
       rows.push_back(row);
@@ -216,15 +219,20 @@ void add_masks(Case<Sample>& c, SampleLayout& l) {
   l.masks = c.before.add(masks);
 }
 
-// Makes most guesses right, each after those before it.
-void make_guesses(Case<Sample>& c, const SampleLayout& l) {
+// Makes most drafts right, each behind those that it comes after. Of two after the same row one is
+// wrong.
+void make_drafts(Case<Sample>& c, const SampleLayout& l) {
   for (int64_t round = 0; round + 1 < kJoined; ++round) {
     Image image = c.before;
     reference(c.args(image.bytes.data(), 0, l.rows));
+    SampleRow* const rows = c.before.at<SampleRow>(l.sample_rows);
     for (int64_t i = 0; i < l.rows; ++i) {
-      SampleRow& row = c.before.at<SampleRow>(l.sample_rows)[i];
-      const int32_t token = image.at<SampleResult>(l.results)[i].token;
-      if (row.draft >= 0 && token >= 0) row.draft = i % 5 == 3 ? token + 1 : token;
+      const int32_t after = rows[i].after;
+      if (after == 0) continue;
+      const int32_t token = std::max(image.at<SampleResult>(l.results)[i - after].token, 0);
+      rows[i].draft = i % 5 == 3 ? token + 1 : token;
+      if (after == 2 && rows[i - 1].after == 1 && rows[i - 1].draft == rows[i].draft)
+        rows[i - i / kJoined % 2].draft += 2;
     }
   }
 }
@@ -276,7 +284,7 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
     a.slot_tokens = reinterpret_cast<int32_t*>(base + l.slot_tokens);
     return a;
   };
-  if (features & kDrafts) make_guesses(c, l);
+  if (features & kDrafts) make_drafts(c, l);
   c.after = c.before;
   reference(c.args(c.after.bytes.data(), 0, rows));
   add_regions(c, l);
@@ -317,7 +325,8 @@ const std::vector<Case<Sample>>& cases<Sample>() {
     list.push_back(make_case(Kind::kPeaked, 10, 32000, 0));
     for (const uint32_t features :
          {uint32_t{kGreedy}, uint32_t{kAllFeatures}, kAllFeatures | kHostile, uint32_t{kBroken}})
-      list.push_back(make_case(Kind::kNoise, 80, 500, features | kDrafts));
+      for (const uint32_t trees : {0u, uint32_t{kTrees}})
+        list.push_back(make_case(Kind::kNoise, 80, 500, features | kDrafts | trees));
     list.push_back(make_case(Kind::kTied, 36, 3000, kDrafts | kPenalties | kBans | kLogProbs));
     return list;
   }();

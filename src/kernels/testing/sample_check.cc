@@ -116,7 +116,9 @@ Status check_row(const Image& want, const SampleLayout& l, const Image& got, int
     RETURN_IF_ERROR(annotate(check_draw(r, result.token, 1e-5 + epsilon * 1e-2),
                              fmt::format("want {}", expected.token)));
   }
-  const bool is_last = r.row.draft < 0 || got.at<SampleResult>(l.results)[i + 1].token == kNotDrawn;
+  bool is_last = true;  // that was drawn for the slot
+  for (int64_t j = i + 1; j < l.rows && want.at<SampleRow>(l.sample_rows)[j].after > 0; ++j)
+    is_last &= got.at<SampleResult>(l.results)[j].token == kNotDrawn;
   const int32_t kept = r.params.draws ? result.token : want.at<int32_t>(l.slot_tokens)[r.row.slot];
   if (is_last && got.at<int32_t>(l.slot_tokens)[r.row.slot] != kept)
     return internal_error("slot_tokens holds {}, want {}",
