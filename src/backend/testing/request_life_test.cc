@@ -250,10 +250,14 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
     if (got.outputs.empty()) return;
     const auto tested = elements<int32_t>(got.outputs[0], "total_draft_tokens").at(0);
     const auto accepted = elements<int32_t>(got.outputs[0], "total_accepted_draft_tokens").at(0);
-    EXPECT_GT(accepted, 50);
-    EXPECT_GT(tested, accepted) << "at the end of the first repetition";
-    EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate").at(0),
-              static_cast<float>(accepted) / static_cast<float>(tested));
+    EXPECT_GE(tested, accepted);
+    if (speculation == std::string_view("ngram")) {  // what auto tests depends on measured costs
+      EXPECT_GT(accepted, 50);
+      EXPECT_GT(tested, accepted) << "at the end of the first repetition";
+    }
+    if (tested > 0)
+      EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate").at(0),
+                static_cast<float>(accepted) / static_cast<float>(tested));
     // They are published now and then.
     const auto is_counted = [&] {
       const std::string page = metrics_page(server);
@@ -261,9 +265,9 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
       const std::string_view value = std::string_view(page).substr(page.find("} ", line) + 2, 2);
       return line != std::string::npos && value != "0\n";
     };
-    for (int i = 0; i < 1000 && !is_counted(); ++i)
+    for (int i = 0; i < 1000 && accepted > 0 && !is_counted(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_TRUE(is_counted());
+    EXPECT_EQ(is_counted(), accepted > 0);
     stop(server, dir);
   }
 }
