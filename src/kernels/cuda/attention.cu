@@ -21,36 +21,44 @@ constexpr int kSlices = 2;  // 16 keys each, between two looks at the largest sc
 template <int kDim>
 constexpr int kTiles = kDim <= 128 ? 2 : 1;
 constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  // of a block
-constexpr int kChunkKeys = 128;  // least of a block, with few tokens
+constexpr int kChunkKeys = 64;   // least of a block, with few tokens
 constexpr int kMaxChunks = 256;  // of a row
+constexpr int kStoreThreads = 256;
+constexpr int kManyStored = 512;  // tokens whose blocks fill a device
 
-// Rotates the query heads that share a KV head, scales them so that powers of 2 give the softmax,
-// and leaves them as bf16 where their results will go.
-__device__ void store_queries(const AttentionParams& p, int64_t token, int kv_head) {
-  const int half = p.head_dim / 2, group = p.num_heads / p.num_kv_heads;
+// Rotates a query head, scales it so that powers of 2 give the softmax, and leaves it as bf16 where
+// its result will go; a warp's work.
+__device__ void store_query(const AttentionParams& p, int64_t token, int head) {
   const int position = p.positions[token];
   const float factor = p.scale * kLog2E;
-  for (int i = threadIdx.x; i < group * half; i += kAttentionThreads) {
-    const int64_t first = static_cast<int64_t>(kv_head * group + i / half) * p.head_dim;
-    const int2 at = columns(p, i % half);
-    const float2 pair = load_pair(p, p.qkv + token * p.qkv_stride + first, i % half, position);
-    __nv_bfloat16* const out = p.out + token * p.out_stride + first;
+  const int64_t first = static_cast<int64_t>(head) * p.head_dim;
+  __nv_bfloat16* const out = p.out + token * p.out_stride + first;
+  for (int i = static_cast<int>(threadIdx.x) % kWarp; i < p.head_dim / 2; i += kWarp) {
+    const int2 at = columns(p, i);
+    const float2 pair = load_pair(p, p.qkv + token * p.qkv_stride + first, i, position);
     out[at.x] = __float2bfloat16_rn(pair.x * factor);
     out[at.y] = __float2bfloat16_rn(pair.y * factor);
   }
 }
 
-// One block for each token and KV head.
+// The heads of a token, each a warp's: its keys, its values, which may lie in the keys, and its
+// queries if they are stored. Blocks [token, share of the heads].
 template <class Cache>
-__global__ void __launch_bounds__(kAttentionThreads) store_kernel(AttentionParams p) {
-  __shared__ float shared[kAttentionWarps];
+__global__ void __launch_bounds__(kStoreThreads) store_kernel(AttentionParams p) {
   let_next_begin();
   wait_for_previous();
   const int64_t token = blockIdx.x;
   const int row = p.row_of_token[token];
   if (p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens) return;
-  store_token<Cache>(p, token, row, static_cast<int>(blockIdx.y), shared);
-  if (p.stores_queries) store_queries(p, token, static_cast<int>(blockIdx.y));
+  const int lines = (p.latent > 0 ? 1 : 2) * p.num_kv_heads;
+  const int heads = lines + (p.stores_queries ? p.num_heads : 0);
+  constexpr int kWarps = kStoreThreads / kWarp;
+  const int first = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  for (int i = first; i < heads; i += static_cast<int>(gridDim.y) * kWarps)
+    if (i >= lines)
+      store_query(p, token, i - lines);
+    else
+      store_token<Cache>(p, token, row, i % p.num_kv_heads, i >= p.num_kv_heads);
 }
 
 template <class Cache, int kDim>
@@ -225,8 +233,9 @@ bool is_for_hopper(const AttentionParams& p, int sm) {
 // Keys and values of rows with many tokens.
 template <class Cache>
 cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
-  const dim3 lines(static_cast<unsigned>(num_tokens), static_cast<unsigned>(p.num_kv_heads));
-  return launch_overlapped(store_kernel<Cache>, num_tokens, lines, kAttentionThreads, 0, stream, p);
+  // Few tokens: more blocks, for the device to be full.
+  const dim3 blocks(static_cast<unsigned>(num_tokens), num_tokens < kManyStored ? 4 : 1);
+  return launch_overlapped(store_kernel<Cache>, num_tokens, blocks, kStoreThreads, 0, stream, p);
 }
 
 // `tile_tokens`: the most of a tile.
@@ -308,8 +317,10 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
   p.part_vectors = one_token ? p.heads_per_block : kFewVectors;
   const int64_t part_bytes =
       int64_t{p.part_vectors} * (p.head_dim * int64_t{sizeof(float)} + int64_t{sizeof(float2)});
-  const int64_t room = std::min<int64_t>(
-      static_cast<int64_t>(scratch.workspace_bytes) / (groups * part_bytes), kMaxChunks);
+  const int64_t room =
+      std::min<int64_t>((static_cast<int64_t>(scratch.workspace_bytes) - int64_t{sizeof(float2)}) /
+                            (groups * part_bytes),
+                        kMaxChunks);
   // Enough blocks for the device, but no more: each has a price of its own.
   const int blocks_per_unit = p.num_rows <= kMaxGemvRows ? 2 : 4;  // that run at once
   const int64_t wanted = std::max<int64_t>(1, blocks_per_unit * scratch.num_units / groups);
@@ -319,7 +330,9 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
   const int64_t chunks = (most + chunk - 1) / chunk;
   p.chunk_keys = static_cast<int>(chunk);
   p.part_sums = static_cast<float2*>(scratch.workspace);
-  p.part_values = reinterpret_cast<float*>(p.part_sums + groups * chunks * p.part_vectors);
+  // Values are read by four: an even number of sums before them.
+  p.part_values =
+      reinterpret_cast<float*>(p.part_sums + (groups * chunks * p.part_vectors + 1) / 2 * 2);
   p.counters = scratch.counters;
   return static_cast<int>(chunks);
 }

@@ -78,38 +78,29 @@ inline __device__ float2 load_pair(const AttentionParams& p, const float* head, 
   return rotate(pair, angles[i], angles[i + p.rotated / 2]);
 }
 
-// Writes a head vector, whose pairs of columns `pair(i)` gives, to its place; the block's threads
-// do it together.
+// Writes a head vector, whose pairs of columns `pair(i)` gives, to its place; a warp's work.
 template <class Cache, class Pair>
-__device__ void store_line(const AttentionParams& p, Pair pair, Place place, void* cache,
-                           float* scales, float* shared) {
-  const int half = p.head_dim / 2, warp = threadIdx.x / kWarp;
+__device__ void store_line(const AttentionParams& p, Pair pair, const Place& place, void* cache,
+                           float* scales) {
+  const int half = p.head_dim / 2, lane = threadIdx.x % kWarp;
   auto* out = static_cast<typename Cache::Cell*>(cache) + place.first;
   float factor = 1;
   bool keep = true;
   if constexpr (Cache::kHasScales) {
-    float most = 0;  // infinity or NaN, as bits larger than any number, when one is among them
-    for (int c = threadIdx.x; c < half; c += kAttentionThreads) {
+    uint32_t most = 0;
+    for (int c = lane; c < half; c += kWarp) {
       const float2 x = pair(c);
-      const float low = fabsf(x.x), high = fabsf(x.y);
-      most = __uint_as_float(
-          max(__float_as_uint(most), max(__float_as_uint(low), __float_as_uint(high))));
+      most = max(most, max(magnitude(x.x), magnitude(x.y)));
     }
-    for (int step = kWarp / 2; step > 0; step /= 2)
-      most = __uint_as_float(
-          max(__float_as_uint(most), __shfl_xor_sync(kAllLanes, __float_as_uint(most), step)));
-    if (threadIdx.x % kWarp == 0) shared[warp] = most;
-    __syncthreads();
-    for (int other = 0; other < kAttentionWarps; ++other)
-      most = __uint_as_float(max(__float_as_uint(most), __float_as_uint(shared[other])));
-    __syncthreads();
-    const bool finite = __float_as_uint(most) < 0x7f800000u;
-    keep = finite && most >= kSmallestScaled;
-    factor = keep ? __fdiv_rn(Cache::kLimit, most) : 0;
-    if (threadIdx.x == 0)
-      scales[place.scale] = keep ? __fdiv_rn(most, Cache::kLimit) : finite ? 0 : NAN;
+    most = warp_max(most);
+    const float largest = __uint_as_float(most);
+    const bool finite = most < 0x7f800000u;
+    keep = finite && largest >= kSmallestScaled;
+    factor = keep ? __fdiv_rn(Cache::kLimit, largest) : 0;
+    if (lane == 0)
+      scales[place.scale] = keep ? __fdiv_rn(largest, Cache::kLimit) : finite ? 0 : NAN;
   }
-  for (int c = threadIdx.x; c < half; c += kAttentionThreads) {
+  for (int c = lane; c < half; c += kWarp) {
     const float2 x = keep ? pair(c) : make_float2(0, 0);
     const int2 at = columns(p, c);
     Cache::write(out + at.x, __fmul_rn(x.x, factor));
@@ -117,26 +108,26 @@ __device__ void store_line(const AttentionParams& p, Pair pair, Place place, voi
   }
 }
 
-// Writes the key, and the value that does not lie in it, of a token and KV head to the cache.
+// Writes the key of a token and KV head to the cache, or the value, which does not lie in the key;
+// a warp's work.
 template <class Cache>
 __device__ void store_token(const AttentionParams& p, int64_t token, int row, int kv_head,
-                            float* shared) {
+                            bool is_value) {
   const int position = p.positions[token];
   const Place place = place_of(p, row, position, kv_head);
-  const float* key =
+  const float* head =
       p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads + kv_head) * p.head_dim;
-  const float* value = key + static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
-  store_line<Cache>(
-      p, [&](int c) { return load_pair(p, key, c, position); }, place, p.k_cache, p.k_scales,
-      shared);
-  if (p.latent > 0) return;
+  if (!is_value)
+    return store_line<Cache>(
+        p, [&](int c) { return load_pair(p, head, c, position); }, place, p.k_cache, p.k_scales);
+  head += static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
   store_line<Cache>(
       p,
       [&](int i) {
         const int2 at = columns(p, i);
-        return make_float2(value[at.x], value[at.y]);
+        return make_float2(head[at.x], head[at.y]);
       },
-      place, p.v_cache, p.v_scales, shared);
+      place, p.v_cache, p.v_scales);
 }
 
 // Which query vectors a block has: vector m is token first_token + m / heads, head first_head +

@@ -206,6 +206,8 @@ __device__ void multiply_scales(float mine, float (&x)[2][4]) {
     }
 }
 
+constexpr int kStride = kAttentionWarps * kKeys;  // from a tile of a warp to its next
+
 // One warp's walk over its keys: first, first + stride, ... of the range. The next keys are fetched
 // as soon as the scores are there, the next values when the values have been added.
 template <class Cache, int kDim>
@@ -270,8 +272,9 @@ __device__ void merge_warps(const QueryTile& tile, WarpState<1, kDim>& state, fl
   for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
     for (int r = 0; r < 4; ++r)
-      values[(warp * kFewVectors + lane / 4 + 8 * (r / 2)) * kDim + column_of<Cache>(i, r)] =
-          state.value[0][i][r] * kBy<Cache>;
+      if (const int m = lane / 4 + 8 * (r / 2); m < tile.vectors())
+        values[(warp * kFewVectors + m) * kDim + column_of<Cache>(i, r)] =
+            state.value[0][i][r] * kBy<Cache>;
   __syncthreads();
   for (int i = threadIdx.x; i < tile.vectors() * kDim; i += kAttentionThreads) {
     const int m = i / kDim;
@@ -325,44 +328,56 @@ __device__ void write(const AttentionParams& p, const QueryTile& tile, int m, in
         value);
 }
 
-// `shared`: two floats for each part and vector.
+// A warp merges a query vector: each lane takes four columns at a time, and has the next parts'
+// values on their way while the factors of the parts are found.
 __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
-                            int64_t group, float* shared) {
+                            int64_t group) {
+  constexpr int kAhead = 8;  // parts whose values are fetched together
   const int64_t first = group * gridDim.x * p.part_vectors;
-  const int lane = threadIdx.x % kWarp, vectors = tile.vectors();
-  float* const factors = shared;
-  float* const sums = shared + num_parts * vectors;
-  for (int i = threadIdx.x; i < num_parts * vectors; i += kAttentionThreads) {
-    const int64_t part = i / vectors;
-    const float2 s = __ldcg(p.part_sums + first + part * p.part_vectors + i % vectors);
-    factors[i] = s.x;
-    sums[i] = s.y;
-  }
-  __syncthreads();
-  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < vectors; m += kAttentionWarps) {
+  const int lane = threadIdx.x % kWarp;
+  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < tile.vectors(); m += kAttentionWarps) {
+    const float2* const parts = p.part_sums + first + m;
     const float sink = sink_of(p, tile.head(m));
-    float top = sink, total = 0;
-    for (int part = lane; part < num_parts; part += kWarp)
-      top = fmaxf(top, factors[part * vectors + m]);
-    top = warp_max(top);
-    for (int part = lane; part < num_parts; part += kWarp) {
-      const int i = part * vectors + m;
-      factors[i] = weight_of(factors[i], top);
-      total += sums[i] * factors[i];
+    const auto part_at = [&](int part) { return __ldcg(parts + int64_t{part} * p.part_vectors); };
+    for (int c = 4 * lane; c < p.head_dim + 4 * lane; c += 4 * kWarp) {
+      const bool inside = c < p.head_dim;
+      const float* const values = p.part_values + (first + m) * p.head_dim + (inside ? c : 0);
+      float4 ahead[kAhead];
+      const auto fetch = [&](int begin) {
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+          if (begin + i < num_parts)
+            ahead[i] = __ldcg(reinterpret_cast<const float4*>(
+                values + int64_t{begin + i} * p.part_vectors * p.head_dim));
+      };
+      fetch(0);
+      const float2 mine = lane < num_parts ? part_at(lane) : float2{-INFINITY, 0};
+      float top = fmaxf(sink, mine.x);
+      for (int part = lane + kWarp; part < num_parts; part += kWarp)
+        top = fmaxf(top, part_at(part).x);
+      top = warp_max(top);
+      float total = mine.y * weight_of(mine.x, top);
+      for (int part = lane + kWarp; part < num_parts; part += kWarp)
+        total += part_at(part).y * weight_of(part_at(part).x, top);
+      const float scale = 1 / (warp_sum(total) + weight_of(sink, top));
+      float factor = weight_of(mine.x, top) * scale;  // of part lane of the next kWarp parts
+      float4 sum = {};
+      for (int begin = 0; begin < num_parts; begin += kAhead) {
+        if (begin > 0 && begin % kWarp == 0)
+          factor = begin + lane < num_parts ? weight_of(part_at(begin + lane).x, top) * scale : 0;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          const float f = __shfl_sync(kAllLanes, factor, begin % kWarp + i);
+          if (begin + i >= num_parts) continue;
+          sum.x += f * ahead[i].x, sum.y += f * ahead[i].y;
+          sum.z += f * ahead[i].z, sum.w += f * ahead[i].w;
+        }
+        fetch(begin + kAhead);
+      }
+      if (!inside) continue;
+      write(p, tile, m, c, sum.x), write(p, tile, m, c + 1, sum.y);
+      write(p, tile, m, c + 2, sum.z), write(p, tile, m, c + 3, sum.w);
     }
-    total = warp_sum(total) + weight_of(sink, top);
-    for (int part = lane; part < num_parts; part += kWarp) factors[part * vectors + m] /= total;
-  }
-  __syncthreads();
-  const float* const values = p.part_values + first * p.head_dim;
-  const int64_t stride = static_cast<int64_t>(p.part_vectors) * p.head_dim;
-  for (int i = threadIdx.x; i < vectors * p.head_dim; i += kAttentionThreads) {
-    const int m = i / p.head_dim;
-    float value = 0;
-#pragma unroll 8
-    for (int part = 0; part < num_parts; ++part)
-      value += factors[part * vectors + m] * __ldcg(values + part * stride + i);
-    write(p, tile, m, i - m * p.head_dim, value);
   }
 }
 
@@ -371,28 +386,21 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
     few_tokens_kernel(AttentionParams p) {
   extern __shared__ __align__(16) uint8_t memory[];
   __shared__ float largest[kAttentionWarps][kFewVectors], sums[kAttentionWarps][kFewVectors];
-  __shared__ float most[kAttentionWarps];
   __shared__ int arrived;
   let_next_begin();
-  wait_for_previous();
+  // Positions and the lines of earlier steps are there: see embed_kernel().
   QueryTile tile;
-  if (!find_tile(p, tile)) return;
-  const KeyRange range =
-      keys_of(p, p.positions[tile.first_token], p.positions[tile.first_token + tile.tokens - 1]);
+  const bool has_tokens = find_tile(p, tile);
+  const KeyRange range = has_tokens ? keys_of(p, p.positions[tile.first_token],
+                                              p.positions[tile.first_token + tile.tokens - 1])
+                                    : KeyRange{};
   // The row's keys in equal parts of at most chunk_keys.
   const int num_parts = (range.count + p.chunk_keys - 1) / p.chunk_keys;
+  if (static_cast<int>(blockIdx.x) >= num_parts) return wait_for_previous();
   const int part_keys = ((range.count + num_parts - 1) / num_parts + kKeys - 1) / kKeys * kKeys;
   const int first = static_cast<int>(blockIdx.x) * part_keys;
   const int end = min(range.count, first + part_keys);
-  if (static_cast<int>(blockIdx.x) >= num_parts) return;
-  // New keys of this part. Blocks that share a KV head write the same bytes.
   const int old_keys = range.count - tile.tokens;
-  for (int t = max(0, first - old_keys); t < min(tile.tokens, end - old_keys); ++t)
-    store_token<Cache>(p, tile.first_token + t, tile.row, tile.kv_head, most);
-  if (end > old_keys) {
-    __threadfence_block();
-    __syncthreads();
-  }
 
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   uint8_t* const queries = memory;
@@ -400,18 +408,19 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   uint8_t* const mine = tiles + warp * WarpMemory<Cache, kDim>::kBytes;
   const int key = first + warp * kKeys;
   Found found;
-  if (key < end) {
-    found = find<Cache>(p, tile, range, key, end);
-    fetch<Cache, kDim>(p, p.k_cache, found.place, end - key, mine);
-  }
-  end_copies();
-  if (key < end)
-    fetch<Cache, kDim>(p, p.v_cache, found.place, end - key,
-                       mine + kKeys * WarpMemory<Cache, kDim>::kLine);
-  end_copies();
-  load_queries<kDim, true>(p, tile, kFewVectors, kBy<Cache>, queries,
-                           queries + Lines<kDim>::bytes(kFewVectors),
-                           [](int c) { return kInRegisters<Cache> ? place_of_f8(c) : c; });
+  const auto fetch_first = [&] {
+    if (key < end) {
+      found = find<Cache>(p, tile, range, key, end);
+      fetch<Cache, kDim>(p, p.k_cache, found.place, end - key, mine);
+    }
+    end_copies();
+    if (key < end)
+      fetch<Cache, kDim>(p, p.v_cache, found.place, end - key,
+                         mine + kKeys * WarpMemory<Cache, kDim>::kLine);
+    end_copies();
+  };
+  const bool is_old = min(key + kKeys, end) <= old_keys;
+  if (is_old) fetch_first();
   QueryLimits limits[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -419,16 +428,27 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
     const bool exists = m < tile.vectors();
     limits[h] = {exists ? p.positions[tile.token(m)] : -1, exists ? slope_of(p, tile.head(m)) : 0};
   }
+  wait_for_previous();
+  // New keys and values of this part. Blocks that share a KV head write the same bytes.
+  const int new_keys = max(0, first - old_keys);  // the first of them
+  const int new_lines = 2 * (min(tile.tokens, end - old_keys) - new_keys);
+  for (int i = warp; i < new_lines; i += kAttentionWarps)
+    store_token<Cache>(p, tile.first_token + new_keys + i / 2, tile.row, tile.kv_head, i % 2 != 0);
+  load_queries<kDim, true>(p, tile, kFewVectors, kBy<Cache>, queries,
+                           queries + Lines<kDim>::bytes(kFewVectors),
+                           [](int c) { return kInRegisters<Cache> ? place_of_f8(c) : c; });
   WarpState<1, kDim> state;
   state.clear();
+  if (new_lines > 0) __threadfence_block();
   __syncthreads();
+  if (!is_old) fetch_first();
   attend_keys<Cache, kDim>(p, tile, range, queries, limits, found, key, end, mine, state);
   auto* const values = reinterpret_cast<float*>(tiles);
   merge_warps<Cache, kDim>(tile, state, values, largest, sums);
   if (num_parts > 1) {
     const int64_t group = static_cast<int64_t>(tile.row) * gridDim.y + blockIdx.y;
     if (leave_part<kDim>(p, tile, num_parts, group, values, largest[0], sums[0], &arrived))
-      merge_parts(p, tile, num_parts, group, reinterpret_cast<float*>(memory));
+      merge_parts(p, tile, num_parts, group);
     return;
   }
   for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads) {

@@ -31,7 +31,10 @@ struct TileMemory {
   static constexpr int kQueries = kDim / kHalf * kGroupVectors * kLineBytes;  // of a group
   static constexpr int kKeyHalf = kKeys * kLineBytes;
   static constexpr int kMatrix = kDim / kHalf * kKeyHalf;  // keys or values of a tile
-  static constexpr int kBytes = kGroups * kQueries + 2 * kStages * kMatrix;
+  static constexpr int kRaw = kKeys * kDim;                // the same in 8 bits
+  static constexpr int kTiles = kGroups * kQueries + 2 * kStages * kMatrix;
+  template <class Cache>
+  static constexpr int kBytes = kTiles + (Cache::kHasScales ? 2 * kRaw : 0);
 };
 
 // What the copy engine needs to fetch whole blocks; tile_blocks = 0: it cannot.
@@ -79,39 +82,28 @@ __device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, i
   wait_for_copies<0>();
 }
 
-// Fetches the lines [first, first + kKeys) of the range as bf16, zeros past its end; the work of
+// Fetches the lines [first, first + kKeys) of the range, zeros past its end; the work of
 // kGroupThreads threads.
-template <class Cache, int kDim>
+template <int kDim>
 __device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                            int first, const void* cache, const float* cache_scales,
-                            uint8_t* matrix, float* scales) {
-  using Cell = typename Cache::Cell;
-  constexpr int kCells = 16 / static_cast<int>(sizeof(Cell));  // of a piece
-  constexpr int kPieces = kDim / kCells;
+                            int first, const void* cache, uint8_t* matrix) {
+  constexpr int kPieces = kDim / 8;
 #pragma unroll 4
   for (int i = threadIdx.x % kGroupThreads; i < kKeys * kPieces; i += kGroupThreads) {
     const int line = i / kPieces, piece = i % kPieces, key = first + line;
     const bool valid = key < range.count;
     const Place place =
         place_of(p, tile.row, range.position(valid ? key : range.count - 1), tile.kv_head);
-    const Cell* const from = static_cast<const Cell*>(cache) + place.first + piece * kCells;
-    uint8_t* const to = matrix + place_in_matrix(kKeys, line, piece * kCells);
-    if constexpr (Cache::kHasScales) {
-      uint8_t* const next = matrix + place_in_matrix(kKeys, line, piece * kCells + 8);
-      *reinterpret_cast<uint4*>(to) = valid ? Cache::widen8(from) : uint4{};
-      *reinterpret_cast<uint4*>(next) = valid ? Cache::widen8(from + 8) : uint4{};
-      if (piece == 0) scales[line] = valid ? cache_scales[place.scale] : 0.0f;
-    } else {
-      copy_16(shared_address(to), from, valid);
-    }
+    copy_16(shared_address(matrix + place_in_matrix(kKeys, line, 8 * piece)),
+            static_cast<const __nv_bfloat16*>(cache) + place.first + 8 * piece, valid);
   }
 }
 
-// One tile of keys or values, fetched by the copy engine or by all warps.
-template <class Cache, int kDim>
+// One tile of keys or values in bf16, fetched by the copy engine or by all four warps.
+template <int kDim>
 __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, const CUtensorMap& map,
                            const QueryTile& tile, const KeyRange& range, int first,
-                           const void* cache, const float* cache_scales, Ring& ring) {
+                           const void* cache, Ring& ring) {
   using Memory = TileMemory<kDim>;
   const int warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = threadIdx.x % kWarp;
   uint8_t* const matrix = ring.tiles + ring.stage * Memory::kMatrix;
@@ -135,8 +127,7 @@ __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, cons
     }
   } else {
     meet(kFetchMeets, kGroupThreads);  // the stage is free
-    fetch_lines<Cache, kDim>(p, tile, range, first, cache, cache_scales, matrix,
-                             ring.scales[ring.stage]);
+    fetch_lines<kDim>(p, tile, range, first, cache, matrix);
     end_copies();
     wait_for_copies<0>();
     writes_are_ready();
@@ -144,6 +135,93 @@ __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, cons
     if (threadIdx.x % kGroupThreads == 0) barrier_arrive(full);
   }
   ring.step();
+}
+
+// Keys or values of a tile in 8 bits on their way to shared memory: each of kGroupThreads threads
+// waits for the pieces that it fetched itself, and makes them bf16.
+template <class Cache, int kDim>
+struct RawTile {
+  static constexpr int kPieces = kDim / 16;
+  uint8_t* lines;
+  const void* cache;
+  const float* scales;
+  float scale = 0;  // of line threadIdx.x % kGroupThreads
+
+  __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                        int first) {
+    const int mine = first + static_cast<int>(threadIdx.x) % kGroupThreads;
+    const Place place =
+        place_of(p, tile.row, range.position(min(mine, range.count - 1)), tile.kv_head);
+    scale = mine < range.count ? scales[place.scale] : 0.0f;
+    const auto* const cells = static_cast<const uint8_t*>(cache);
+    for_own_pieces([&](int in_warp, int line, int piece) {
+      const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), in_warp);
+      copy_16(shared_address(lines + line * kDim + 16 * piece), cells + at + 16 * piece,
+              first + line < range.count);
+    });
+  }
+
+  __device__ void widen(Ring& ring) {
+    uint8_t* const matrix = ring.tiles + ring.stage * TileMemory<kDim>::kMatrix;
+    barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
+    for_own_pieces([&](int, int line, int piece) {
+      const auto* const raw =
+          reinterpret_cast<const typename Cache::Cell*>(lines + line * kDim + 16 * piece);
+      *reinterpret_cast<uint4*>(matrix + place_in_matrix(kKeys, line, 16 * piece)) =
+          Cache::widen8(raw);
+      *reinterpret_cast<uint4*>(matrix + place_in_matrix(kKeys, line, 16 * piece + 8)) =
+          Cache::widen8(raw + 8);
+    });
+    ring.scales[ring.stage][threadIdx.x % kGroupThreads] = scale;
+    writes_are_ready();
+    meet(kFetchMeets, kGroupThreads);
+    if (threadIdx.x % kGroupThreads == 0) barrier_arrive(ring.full + ring.stage);
+    ring.step();
+  }
+
+ private:
+  // A warp has 32 lines, whose places its lanes know.
+  template <class Work>
+  __device__ static void for_own_pieces(Work work) {
+    const int lane = threadIdx.x % kWarp;
+    const int first = static_cast<int>(threadIdx.x) % kGroupThreads - lane;
+    constexpr int kLines = kWarp / kPieces;  // at a time
+#pragma unroll
+    for (int i = 0; i < kWarp; i += kLines) {
+      const int in_warp = i + lane / kPieces;
+      work(in_warp, first + in_warp, lane % kPieces);
+    }
+  }
+};
+
+// The fetching warps' work on all tiles.
+template <class Cache, int kDim>
+__device__ void fetch_all(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
+                          const KeyRange& range, uint8_t* raw, Ring keys, Ring values) {
+  if constexpr (Cache::kHasScales) {
+    RawTile<Cache, kDim> raw_keys = {raw, p.k_cache, p.k_scales};
+    RawTile<Cache, kDim> raw_values = {raw + TileMemory<kDim>::kRaw, p.v_cache, p.v_scales};
+    raw_keys.fetch(p, tile, range, 0);
+    end_copies();
+    raw_values.fetch(p, tile, range, 0);
+    end_copies();
+    for (int next = kKeys; next < range.count + kKeys; next += kKeys) {
+      wait_for_copies<1>();
+      raw_keys.widen(keys);
+      if (next < range.count) raw_keys.fetch(p, tile, range, next);
+      end_copies();
+      wait_for_copies<1>();
+      raw_values.widen(values);
+      if (next < range.count) raw_values.fetch(p, tile, range, next);
+      end_copies();
+    }
+    wait_for_copies<0>();
+  } else {
+    for (int first = 0; first < range.count; first += kKeys) {
+      fetch_tile<kDim>(p, maps, maps.keys, tile, range, first, p.k_cache, keys);
+      fetch_tile<kDim>(p, maps, maps.values, tile, range, first, p.v_cache, values);
+    }
+  }
 }
 
 // Keeps the compiler from moving registers of products that may still run.
@@ -354,11 +432,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group == kGroups) {
     give_registers<kFetchRegisters>();
-    for (int first = 0; first < range.count; first += kKeys) {
-      fetch_tile<Cache, kDim>(p, maps, maps.keys, tile, range, first, p.k_cache, p.k_scales, keys);
-      fetch_tile<Cache, kDim>(p, maps, maps.values, tile, range, first, p.v_cache, p.v_scales,
-                              values);
-    }
+    fetch_all<Cache, kDim>(p, maps, tile, range, memory + Memory::kTiles, keys, values);
     return;
   }
   take_registers<kGroupRegisters>();
@@ -411,8 +485,8 @@ cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
     maps.tile_blocks = kKeys / p.block_tokens;
   }
   const auto kernel = hopper_kernel<Cache, kDim>;
-  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads, TileMemory<kDim>::kBytes,
-                           stream, p, maps);
+  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads,
+                           TileMemory<kDim>::template kBytes<Cache>, stream, p, maps);
 }
 
 }  // namespace

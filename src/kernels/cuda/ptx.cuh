@@ -19,7 +19,9 @@ inline __device__ uint32_t shared_address(const void* p) {
 
 // --- Overlapped launches. A kernel launched by launch_overlapped() (overlap.h) may begin before
 // the one in front of it has ended: it calls wait_for_previous() before it touches anything that
-// another kernel reads or writes. let_next_begin() allows the next kernel to do the same.
+// another kernel of the step reads or writes. let_next_begin() allows the next kernel to do the
+// same; a step's first kernel waits before it, so that what earlier steps and copies wrote is there
+// for all kernels of the step without waiting.
 inline __device__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

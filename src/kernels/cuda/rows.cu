@@ -8,6 +8,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
+// The first kernel of a step, which lets the others begin after all that was enqueued before has
+// ended: they may read positions, block tables and cached lines of earlier steps before they wait.
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* embeddings, int64_t num_embeddings,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
