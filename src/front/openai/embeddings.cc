@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "front/http/json_text.h"
 #include "front/openai/engine_request.h"
 #include "front/openai/generation.h"
@@ -31,23 +32,11 @@ void finish_embedding(const EmbeddingRequest& request, std::vector<float>& value
   for (float& v : values) v = static_cast<float>(v / length);
 }
 
-// RFC 4648, section 4.
-void append_base64(std::string_view bytes, std::string& out) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(3, bytes.size() - i);
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k) out += k <= count ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-}
-
 void append_values(const std::vector<float>& values, bool base64, std::string& out) {
   if (base64) {
     out += '"';
-    append_base64({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)},
-                  out);
+    out += absl::Base64Escape(
+        {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
     out += '"';
     return;
   }
