@@ -110,12 +110,12 @@ struct ExecutorConfig {
   // Guesses of what a sequence says next, tested beside its next token; they change no output. Not
   // for beams.
   // none; ngram: what came after the last tokens where they stood before, in prompt or output;
-  // draft_model: what `draft_model` says; auto: the draft model's, or without one ngram's, and as
-  // many as pay, down to none. Empty: auto with a draft model, else none.
+  // draft_model, medusa, eagle: what such a one in `draft_model` says; auto: its, or without one
+  // ngram's, and as many as pay, down to none. Empty: auto with `draft_model`, else none.
   std::string speculation;
-  std::filesystem::path draft_model;  // a directory like the model's, of the same tokens
+  std::filesystem::path draft_model;  // of a model with the same tokens, or of heads
   int32_t max_draft_len = 0;          // guesses of a sequence in a step, at most kMaxDraftLen;
-                                      // 0 = 4 of a draft model, 8 of others
+                                      // 0 = 4 with `draft_model`, else 8
   bool enable_overlap = true;         // host work of the next step beside device work of this one
   bool normalize_log_probs = true;    // top-k: reported log-probs are relative to the k kept tokens
   // Ends the process with exit code 1 once the device has failed for good and all requests have
