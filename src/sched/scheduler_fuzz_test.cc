@@ -227,13 +227,19 @@ class Traffic {
     return work;
   }
 
+  // Half of the time one whose blocks are on their way, if there is one: few are.
   void end_someone() {
     if (clients_.empty()) return;
-    auto& [id, client] = *std::next(clients_.begin(), pick(0, clients_.size() - 1));
-    client.ended_by_us = true;
+    std::vector<RequestId> on_their_way;
     for (const Sequence* sequence : sched_.running())
-      ended_on_their_way_ +=
-          sequence->id() == id && !client.last.finished && is_arriving(*sequence);
+      if (is_arriving(*sequence) && !clients_.at(sequence->id()).last.finished)
+        on_their_way.push_back(sequence->id());
+    const bool arriving = !on_their_way.empty() && pick(0, 1);
+    const RequestId id = arriving
+                             ? on_their_way[pick(0, on_their_way.size() - 1)]
+                             : std::next(clients_.begin(), pick(0, clients_.size() - 1))->first;
+    ended_on_their_way_ += std::ranges::count(on_their_way, id) > 0;
+    clients_.at(id).ended_by_us = true;
     auto news = pick(0, 1) ? sched_.cancel(id) : sched_.stop(id);
     if (news) deliver(*std::move(news));
   }
