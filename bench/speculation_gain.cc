@@ -1,6 +1,6 @@
 // What drafts gain where a set share of them holds: with a fixed number in each step, and with the
 // number chosen from measured costs, beside the formula of Leviathan et al. 2023. Off, fixed and
-// chosen run by turns on the same requests, and must give the same tokens.
+// chosen run by turns, each first at times, on the same requests, and must give the same tokens.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -198,11 +198,12 @@ Status measure(const Options& o) {
       setting.rate = rate;
       for (Line& line : lines) line.speeds.clear(), line.gains.clear();
       for (int32_t repeat = 0; repeat <= o.repeats; ++repeat) {
-        std::vector<double> speeds;
-        for (Line& line : lines) {
-          ASSIGN_OR_RETURN(const double speed, run(line, batch, o.new_tokens, setting));
-          speeds.push_back(speed);
-          if (repeat == 0 && line.proposer) line.proposer->seconds_per_draft();
+        std::vector<double> speeds(lines.size());
+        for (size_t k = 0; k < lines.size(); ++k) {
+          const size_t i =
+              (k + static_cast<size_t>(repeat)) % lines.size();  // each is first at times
+          ASSIGN_OR_RETURN(speeds[i], run(lines[i], batch, o.new_tokens, setting));
+          if (repeat == 0 && lines[i].proposer) lines[i].proposer->seconds_per_draft();
         }
         if (repeat == 0) continue;  // warms up
         for (size_t i = 0; i < lines.size(); ++i) {

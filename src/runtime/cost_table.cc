@@ -1,9 +1,9 @@
-// CostTable: medians by range, and a growing curve through them.
+// CostTable: means by range, and a growing curve through them.
 #include "runtime/cost_table.h"
 
 #include <algorithm>
 #include <bit>
-#include <span>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -13,7 +13,11 @@ namespace {
 // The first of a size may pay for what is made once, such as a recorded step.
 constexpr int64_t kFewMeasured = 2;
 constexpr int64_t kForgottenAfter = 4096;  // measurements of other ranges
-constexpr int32_t kUsesOfKnown = 128, kUsesOfUnknown = 16;
+constexpr double kHalvedAfter = 1024;      // of all ranges: the weight of what was measured before
+constexpr double kMostWeight = 64;
+constexpr double kMostOfMean = 8;  // times the mean: what a measurement counts as at most
+constexpr int32_t kUsesOfKnown = 256, kUsesOfUnknown = 16;
+constexpr int32_t kDueAtOnce = 3;   // measurements
 constexpr int32_t kNumSingle = 16;  // smaller sizes have a range each, then eight to an octave
 
 }  // namespace
@@ -29,25 +33,22 @@ size_t CostTable::range_of(int32_t size) {
 void CostTable::add(int32_t size, double seconds) {
   Range& range = ranges_[range_of(size)];
   if (!is_kept(range)) range.count = 0;
-  const size_t at = static_cast<size_t>(range.count) % kNumKept;
-  range.seconds[at] = seconds;
-  range.sizes[at] = size;
-  ++range.count;
-  range.last_at = ++num_added_;
+  ++num_added_;
+  if (++range.count <= kFewMeasured) {  // the second takes the place of the first
+    range.seconds = range.count == 1 ? seconds : std::min(seconds, kMostOfMean * range.seconds);
+    range.size = size;
+    range.weight = 1;
+  } else {
+    const double kept = std::exp2(static_cast<double>(range.last_at - num_added_) / kHalvedAfter);
+    range.weight = std::min(range.weight * kept, kMostWeight - 1) + 1;
+    const double counted = std::min(seconds, kMostOfMean * range.seconds);
+    range.seconds += (counted - range.seconds) / range.weight;
+    range.size += (size - range.size) / range.weight;
+  }
+  range.last_at = num_added_;
   range.num_uses = 0;
-  summarise(range);
+  range.num_due = std::max(0, range.num_due - 1);
   find_points();
-}
-
-// Of an even number the lesser middle one.
-void CostTable::summarise(Range& range) const {
-  const size_t n = std::min(static_cast<size_t>(range.count), kNumKept);
-  std::array<double, kNumKept> sorted = range.seconds;
-  std::sort(sorted.begin(), sorted.begin() + n);
-  range.median = sorted[(n - 1) / 2];
-  int64_t sum = 0;
-  for (const int32_t size : std::span(range.sizes).first(n)) sum += size;
-  range.mean_size = static_cast<double>(sum) / static_cast<double>(n);
 }
 
 bool CostTable::is_kept(const Range& range) const {
@@ -60,8 +61,7 @@ void CostTable::find_points() {
   for (int64_t least = kFewMeasured; least > 0 && points_.empty(); --least)
     for (const Range& range : ranges_)
       if (range.count >= least && is_kept(range))
-        points_.push_back({range.mean_size, range.median,
-                           static_cast<double>(std::min<int64_t>(range.count, kNumKept))});
+        points_.push_back({range.size, range.seconds, range.weight});
   // Pools of neighbours, each with the mean of its members; their `size` counts these.
   pools_.clear();
   for (const Point& point : points_) {
@@ -112,11 +112,12 @@ bool CostTable::knows(int32_t size) const {
   });
 }
 
-void CostTable::use(int32_t size) { ++ranges_[range_of(size)].num_uses; }
-
-bool CostTable::is_due(int32_t size) const {
-  const Range& range = ranges_[range_of(size)];
-  return range.num_uses >= (range.count >= kFewMeasured ? kUsesOfKnown : kUsesOfUnknown);
+void CostTable::use(int32_t size) {
+  Range& range = ranges_[range_of(size)];
+  if (++range.num_uses == (range.count >= kFewMeasured ? kUsesOfKnown : kUsesOfUnknown))
+    range.num_due = kDueAtOnce;
 }
+
+bool CostTable::is_due(int32_t size) const { return ranges_[range_of(size)].num_due > 0; }
 
 }  // namespace nereid::runtime

@@ -7,9 +7,12 @@
 
 namespace nereid::runtime {
 
-// Seconds by a size (tokens or rows of a step): medians of the last measurements of each of a few
-// ranges of sizes, made to grow with the size by isotonic regression (pool adjacent violators) and
-// interpolated. What has not been measured for long is forgotten.
+// Seconds by a size (tokens or rows of a step): means of the measurements of each of a few ranges
+// of sizes, made to grow with the size by isotonic regression (pool adjacent violators) and
+// interpolated. Means, since throughput follows them: where every tenth step takes ten times as
+// long, medians would not tell. Newer measurements count more, one alone changes a mean by a
+// bounded share, and the first of a range, which may pay for what is made once, counts only until
+// the second. What has not been measured for long is forgotten.
 class CostTable {
  public:
   void add(int32_t size, double seconds);
@@ -23,28 +26,28 @@ class CostTable {
   bool knows(int32_t size) const;
 
   // Counts the decisions that rest on the cost of a size. Due: it has served for many, or for a few
-  // if it never was measured itself, since its last measurement.
+  // if it never was measured itself; until it has been measured a few times in a row. So at most
+  // four (one to begin with, which overlaps with nothing, and three that are measured) of 260
+  // decisions are made to measure, 1.6 % of them.
   void use(int32_t size);
   bool is_due(int32_t size) const;
 
  private:
-  static constexpr size_t kNumKept = 7;
   static constexpr size_t kNumRanges = 16 + 8 * 16 + 1;  // sizes up to 2^20
 
   struct Range {
-    std::array<double, kNumKept> seconds{};
-    std::array<int32_t, kNumKept> sizes{};
-    int64_t count = 0;    // of measurements
-    int64_t last_at = 0;  // num_added_ at the last of them
-    int32_t num_uses = 0;
-    double median = 0, mean_size = 0;  // of those kept
+    double seconds = 0, size = 0;  // means
+    int64_t count = 0;             // of measurements
+    double weight = 0;             // of those, older ones counting less
+    int64_t last_at = 0;           // num_added_ at the last of them
+    int32_t num_uses = 0;          // since then
+    int32_t num_due = 0;           // measurements that are still to come
   };
   struct Point {
     double size = 0, seconds = 0, weight = 0;
   };
 
   static size_t range_of(int32_t size);
-  void summarise(Range& range) const;
   bool is_kept(const Range& range) const;
   void find_points();
   double beyond(double size) const;

@@ -8,7 +8,7 @@ namespace nereid::runtime {
 namespace {
 
 constexpr double kLeastChance = 0.02;  // of a draft that is looked at
-constexpr double kWorth = 1.02;        // times the tokens per second without drafts
+constexpr double kWorth = 1.05;        // times the tokens per second without drafts
 
 }  // namespace
 

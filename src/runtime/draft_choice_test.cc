@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+
+#include "base/rng.h"
 
 namespace nereid::runtime {
 namespace {
@@ -42,12 +45,35 @@ TEST(CostTable, GrowsWithTheSizeWhateverWasMeasured) {
   EXPECT_DOUBLE_EQ(table.at(8), 8);
 }
 
-TEST(CostTable, OneStepOfManyThatTookLongCountsForNothing) {
-  CostTable table = costs_at({1, 4}, [](int n) { return 1.0 * n; });
-  table.add(4, 1000);
+// One step in ten takes eleven times as long: that is what a step costs, whatever the median says.
+TEST(CostTable, WhatOftenTakesLongCounts) {
+  CostTable table;
+  for (int i = 0; i < 400; ++i) table.add(4, i % 10 == 5 ? 11 : 1);
+  EXPECT_NEAR(table.at(4), 2, 0.5);
+}
+
+TEST(CostTable, OneStepThatTookLongCountsForABoundedShare) {
+  CostTable table;
+  for (int i = 0; i < 100; ++i) table.add(4, 4);
+  table.add(4, 1e6);
+  EXPECT_DOUBLE_EQ(table.at(4), 4 + 7 * 4.0 / 64);
+  for (int i = 0; i < 500; ++i) table.add(4, 6);
+  EXPECT_NEAR(table.at(4), 6, 0.01) << "what was long ago counts for nothing";
+}
+
+// What is measured seldom follows the last few measurements.
+TEST(CostTable, OldMeasurementsWeighLess) {
+  CostTable table;
+  for (int i = 0; i < 100; ++i) table.add(1, 1);
+  for (int i = 0; i < 4000; ++i) table.add(8, 2);
+  for (int i = 0; i < 12; ++i) table.add(1, 2);
+  EXPECT_GT(table.at(1), 1.7);
+}
+
+TEST(CostTable, TheFirstOfASizeCountsOnlyUntilTheSecond) {
+  CostTable table;
+  table.add(4, 1000), table.add(4, 4);
   EXPECT_DOUBLE_EQ(table.at(4), 4);
-  for (int i = 0; i < 7; ++i) table.add(4, 6);
-  EXPECT_DOUBLE_EQ(table.at(4), 6) << "what was long ago counts for nothing, too";
 }
 
 TEST(CostTable, AFirstMeasurementCountsWhileThereIsNoOther) {
@@ -71,8 +97,11 @@ TEST(CostTable, IsDueAfterManyUses) {
   CostTable table = costs_at({1}, [](int) { return 1.0; });
   int num_uses = 0;
   for (; !table.is_due(1); ++num_uses) table.use(1);
-  EXPECT_EQ(num_uses, 128);
-  table.add(1, 1);
+  EXPECT_EQ(num_uses, 256);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(table.is_due(1)) << "until it was measured three times";
+    table.add(1, 1);
+  }
   EXPECT_FALSE(table.is_due(1));
   for (num_uses = 0; !table.is_due(2); ++num_uses) table.use(2);
   EXPECT_EQ(num_uses, 16) << "it was never measured itself";
@@ -168,6 +197,52 @@ TEST_F(DraftChooserTest, BesideAPromptDraftsPaySooner) {
   steps_cost([](int n) { return 1.0 * n; });
   num_prompt_ = 200;
   EXPECT_THAT(counts({0.5, 0.5}), Each(4));
+}
+
+// Whatever the tables say, the choice is worth at least what the step without drafts is, and what
+// is expected is what the tables give for the counts.
+TEST_F(DraftChooserTest, NeverExpectsLessThanWithoutDrafts) {
+  auto draw = [at = uint64_t{0}]() mutable { return philox(17, at++)[0] / 4294967296.0; };
+  int num_with_drafts = 0, num_without = 0;
+  for (int i = 0; i < 2000; ++i) {
+    costs_ = {.overlaps = i % 2 == 0};
+    for (CostTable* table : {&costs_.step, &costs_.draft, &costs_.host}) {
+      const double scale = std::pow(10, -2 * draw());
+      const auto num_measured = 1 + static_cast<int>(20 * draw());
+      for (int k = 0; k < num_measured; ++k)
+        table->add(1 + static_cast<int32_t>(100 * draw()), scale * (draw() + 0.01));
+    }
+    std::vector<DraftCandidate> candidates(1 + static_cast<size_t>(12 * draw()));
+    for (DraftCandidate& c : candidates)
+      c = {.rate = 0.98 * draw(), .most = static_cast<int32_t>(9 * draw())};
+    const auto size = static_cast<int32_t>(candidates.size());
+    const NextStep next = {.num_tokens = size + static_cast<int32_t>(20 * draw()),
+                           .num_drawing = size,
+                           .room = static_cast<int32_t>(60 * draw())};
+    const Expectation chosen = DraftChooser().choose(costs_, next, candidates);
+    Expectation same{static_cast<double>(size), costs_.host.at(size)};
+    const double off =
+        size / (costs_.step.at(next.num_tokens) + (costs_.overlaps ? 0 : costs_.host.at(size)));
+    int32_t num_drafts = 0;
+    for (int32_t depth = 1; depth <= 8; ++depth) {
+      int32_t num = 0;
+      for (const DraftCandidate& c : candidates) {
+        num += c.count >= depth;
+        if (c.count >= depth) same.tokens += std::pow(c.rate, depth);
+      }
+      if (num > 0) same.seconds += costs_.draft.at(num);
+      num_drafts += num;
+    }
+    same.seconds += costs_.step.at(next.num_tokens + num_drafts);
+    ++(num_drafts > 0 ? num_with_drafts : num_without);
+    EXPECT_LE(num_drafts, next.room);
+    EXPECT_GE(chosen.rate(), off * (1 - 1e-12));
+    if (num_drafts > 0) {
+      EXPECT_NEAR(chosen.rate(), same.rate(), 1e-9 * same.rate());
+    }
+  }
+  EXPECT_GT(num_with_drafts, 200);
+  EXPECT_GT(num_without, 200);
 }
 
 }  // namespace
