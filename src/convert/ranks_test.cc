@@ -105,12 +105,6 @@ TEST_F(RanksTest, EveryFamilyIsMergedToWhatItWas) {
     const auto traits = models::read_model(model)->traits;
     const std::string wanted = engine(model);
     const Status one = convert(model, "one");
-    if (absl::IsUnimplemented(one)) {  // what the layout has no name for is refused, not lost
-      EXPECT_THAT(std::string(message(one)), HasSubstr("TensorRT-LLM layout")) << name;
-      EXPECT_THAT(name,
-                  testing::AnyOf(testing::StartsWith("gpt_oss"), testing::StartsWith("deepseek")));
-      continue;
-    }
     ASSERT_TRUE(one.ok()) << name << ": " << one;
     EXPECT_TRUE(engine(dir_ / "one") == wanted) << name;
     for (const models::Ranks& ranks : ways_to_share(name, traits)) {
@@ -158,6 +152,29 @@ TEST_F(RanksTest, ARankHasItsShare) {
   EXPECT_EQ(have("mlp.proj"), columns);
   EXPECT_EQ(config("two").at("mapping").at("world_size"), 2);
   EXPECT_EQ(config("two").at("mapping").at("moe_tp_size"), 2);
+}
+
+// Latent attention by heads, with the rows of each as Hugging Face has them.
+TEST_F(RanksTest, ARankHasItsShareOfLatentAttention) {
+  ASSERT_TRUE(convert(kTinyModels / "deepseek_v3", "two", {.tp = 2, .moe_tp = -1}).ok());
+  const auto rank = io::TensorFile::open(dir_ / "two/rank1.safetensors");
+  const auto whole = io::TensorFile::open(kTinyModels / "deepseek_v3/model.safetensors");
+  ASSERT_TRUE(rank.ok() && whole.ok()) << rank.status();
+  const auto find = [](const io::TensorFile& file, std::string_view name) {
+    const auto tensor = std::ranges::find(file.tensors(), name, &io::StoredTensor::name)->data;
+    return std::string(reinterpret_cast<const char*>(tensor.data()), tensor.size());
+  };
+  const auto have = [&](std::string_view name) {
+    return find(*rank, fmt::format("transformer.layers.1.attention.{}.weight", name));
+  };
+  const auto wanted = [&](std::string_view name) {
+    return find(*whole, fmt::format("model.layers.1.self_attn.{}.weight", name));
+  };
+  for (const char* name : {"q_b_proj", "kv_b_proj"}) {
+    const std::string all = wanted(name);
+    EXPECT_TRUE(have(name) == all.substr(all.size() / 2)) << name;
+  }
+  EXPECT_TRUE(have("fused_a") == wanted("q_a_proj") + wanted("kv_a_proj_with_mqa"));
 }
 
 TEST_F(RanksTest, FilesHaveTheNamesOfTheLayout) {

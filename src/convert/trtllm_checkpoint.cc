@@ -91,7 +91,8 @@ class RankWriter {
     const DType type = type_of(tensor);
     uint64_t missing = io::TensorInfo{tensor.name, type, tensor.shape}.bytes();
     for (const models::RankBlock& block : tensor.blocks) {
-      RETURN_IF_ERROR(write_block(block, type, writer));
+      RETURN_IF_ERROR(block.turned ? write_turned(block, type, writer)
+                                   : write_block(block, type, writer));
       missing -= static_cast<uint64_t>(block.rows * block.cols) * size_of(type);
     }
     return write_zeros(missing, writer);
@@ -163,6 +164,23 @@ class RankWriter {
       forget(weight);
     }
     return ok();
+  }
+
+  // All of it at once: it is one head's.
+  Status write_turned(const models::RankBlock& block, DType type, io::SafetensorsWriter& writer) {
+    RETURN_IF_ERROR(read_block(block, 0, block.rows));
+    const std::vector<float> read = values_;
+    for (int64_t row = 0; row < block.rows; ++row)
+      for (int64_t col = 0; col < block.cols; ++col)
+        values_[static_cast<size_t>(col * block.rows + row)] =
+            read[static_cast<size_t>(row * block.cols + col)];
+    bytes_.resize(values_.size() * size_of(type));
+    if (const size_t bad = convert(type); bad != values_.size()) {
+      const auto at = static_cast<int64_t>(bad);
+      return refuse(graph_.weights[block.weight], block.row + at % block.rows, at / block.rows,
+                    values_[bad], type);
+    }
+    return append(bytes_, writer);
   }
 
   Status write_zeros(uint64_t bytes, io::SafetensorsWriter& writer) {

@@ -34,8 +34,10 @@ class RankTranslator {
       ASSIGN_OR_RETURN(auto tensors, rank_tensors(model.graph, model.ranks, rank));
       const auto& suffix =
           out.suffixes_.emplace_back(num_files == 1 ? "" : fmt::format("@rank{}", rank));
-      for (RankTensor& tensor : tensors)
+      for (RankTensor& tensor : tensors) {
+        if (tensor.is_stacked) out.stacked_.insert(tensor.name + suffix);
         out.shapes_.emplace(tensor.name + suffix, std::move(tensor.shape));
+      }
     }
     // A head that is the embedding may be there all the same.
     out.extra_ = model.traits.tied_embedding ? "lm_head.weight" : "";
@@ -66,8 +68,11 @@ class RankTranslator {
     if (!wanted_.contains(name)) return out;
     out.push_back(stored);
     out[0].name = name;
-    if (has_numbers && stored.shape.size() == 3)
-      out[0].shape = {stored.shape[0] * stored.shape[1], stored.shape[2]};
+    if (has_numbers && stacked_.contains(name)) {
+      const int64_t rows = stored.shape[0] * stored.shape[1];
+      out[0].shape.erase(out[0].shape.begin());
+      out[0].shape[0] = rows;
+    }
     return out;
   }
 
@@ -78,6 +83,7 @@ class RankTranslator {
 
   std::set<std::string, std::less<>> wanted_;
   TensorShapes shapes_;
+  std::set<std::string, std::less<>> stacked_;
   std::vector<std::string> suffixes_;  // by rank
   std::string extra_;
   bool is_quantised_ = false;

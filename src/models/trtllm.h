@@ -84,6 +84,8 @@ StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
 struct RankBlock {
   graph::WeightId weight = graph::kNone;
   int64_t row = 0, rows = 0, col = 0, cols = 0;
+  bool turned = false;  // the tensor has its columns as rows; another tensor has it as it is
+  int64_t tensor_rows() const { return turned ? cols : rows; }
 };
 
 // A tensor of a rank: blocks one above the other, then rows of zeros up to its shape.
@@ -91,7 +93,8 @@ struct RankTensor {
   std::string name;
   std::vector<int64_t> shape;
   std::vector<RankBlock> blocks;
-  bool is_f32 = false;  // whatever the checkpoint's type
+  bool is_f32 = false;      // whatever the checkpoint's type
+  bool is_stacked = false;  // of experts, along the first dimension; as rows, below each other
 };
 
 // What rank `rank` of `ranks` has, in file order. InvalidArgument: sizes that cannot be divided,

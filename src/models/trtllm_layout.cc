@@ -26,6 +26,8 @@ enum class Cut : uint8_t {
   kSwappedHalves,  // rows of the lower half, then of the upper one
   kExpertRows,     // experts, and rows of each
   kExpertColumns,  // experts, and columns of each
+  kTurningHeads,   // queries of latent attention, by heads: their columns that turn come last
+  kLatentHeads,    // by heads: what makes its keys, turned, then what makes its values
 };
 
 // `.weight` and `.bias` are appended; a weight's bias is called "<weight>.bias".
@@ -33,6 +35,7 @@ struct LayoutRow {
   std::string_view name;
   std::vector<std::string_view> parts;  // of the graph, in order
   Cut cut = Cut::kNone;
+  bool is_whole_name = false;  // nothing is appended
 };
 
 const LayoutRow kFirstRows[] = {{"transformer.vocab_embedding", {"embed"}, Cut::kTable},
@@ -44,7 +47,20 @@ const LayoutRow kAttentionRows[] = {{"input_layernorm", {"attn.norm"}},
                                     {"attention.qkv", {"attn.q", "attn.k", "attn.v"}, Cut::kHeads},
                                     {"attention.q_layernorm", {"attn.q.norm"}},
                                     {"attention.k_layernorm", {"attn.k.norm"}},
+                                    {"attention.sinks", {"attn.sinks"}, Cut::kRows, true},
                                     {"attention.dense", {"attn.out"}, Cut::kColumns}};
+// As TensorRT-LLM's DeepSeek has them; the matrices by head go by the rows that Hugging Face has.
+const LayoutRow kLatentRows[] = {
+    {"input_layernorm", {"attn.norm"}},
+    {"attention.q_a_layernorm", {"attn.q.latent.norm"}},
+    {"attention.kv_a_layernorm", {"attn.k.norm"}},
+    {"attention.q_b_proj", {"attn.q"}, Cut::kTurningHeads},
+    {"attention.k_b_proj_trans", {"attn.k.up"}, Cut::kRows},
+    {"attention.kv_b_proj", {"attn.k.up", "attn.v.up"}, Cut::kLatentHeads},
+    {"attention.dense", {"attn.out"}, Cut::kColumns}};
+const LayoutRow kCompressedQueries = {"attention.fused_a",
+                                      {"attn.q.latent", "attn.k", "attn.k.turning"}};
+const LayoutRow kPlainQueries = {"attention.fused_a", {"attn.k", "attn.k.turning"}};
 const LayoutRow kNormRows[] = {{"post_layernorm", {"mlp.norm"}}};
 const LayoutRow kSandwichNormRows[] = {{"post_layernorm", {"attn.out.norm"}},
                                        {"pre_feedforward_layernorm", {"mlp.norm"}},
@@ -58,6 +74,7 @@ const LayoutRow kFusedMlpRows[] = {{"mlp.fc", {"mlp.gate_up"}, Cut::kSwappedHalv
                                    {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
 const LayoutRow kExpertRows[] = {
     {"mlp.router", {"mlp.router"}},
+    {"mlp.e_score_correction_bias", {"mlp.router.correction"}, Cut::kNone, true},
     {"mlp.fc", {"mlp.up", "mlp.gate"}, Cut::kExpertRows},
     {"mlp.proj", {"mlp.down"}, Cut::kExpertColumns},
     {"mlp.shared_expert.fc", {"mlp.shared.up", "mlp.shared.gate"}, Cut::kRows},
@@ -128,10 +145,16 @@ class RankLayout {
     const auto has = [&](std::string_view name) {
       return find(fmt::format("layers.{}.{}", layer, name)) != graph::kNone;
     };
-    std::vector<LayoutRow> rows(std::begin(kAttentionRows), std::end(kAttentionRows));
+    std::vector<LayoutRow> rows;
     const auto append = [&](std::span<const LayoutRow> more) {
       rows.insert(rows.end(), more.begin(), more.end());
     };
+    if (has("attn.k.turning")) {
+      append(kLatentRows);
+      rows.push_back(has("attn.q.latent") ? kCompressedQueries : kPlainQueries);
+    } else {
+      append(kAttentionRows);
+    }
     has("attn.out.norm") ? append(kSandwichNormRows) : append(kNormRows);
     append(has("mlp.router")    ? std::span<const LayoutRow>(kExpertRows)
            : has("mlp.gate_up") ? kFusedMlpRows
@@ -157,7 +180,8 @@ class RankLayout {
         parts.push_back(find(fmt::format("{}{}{}", ours, part, kind == ".bias" ? kind : "")));
       if (std::find(parts.begin(), parts.end(), graph::kNone) != parts.end()) continue;
       RankTensor tensor{
-          fmt::format("{}{}{}", theirs, row.name, kind), {}, {}, row.name == "mlp.router"};
+          fmt::format("{}{}{}", theirs, row.name, row.is_whole_name ? "" : kind), {}, {}};
+      tensor.is_f32 = weight(parts[0]).name.find(".mlp.router") != std::string::npos;
       cut(kind == ".bias" && row.cut == Cut::kColumns ? Cut::kNone : row.cut, parts, tensor);
       out_.push_back(std::move(tensor));
     }
@@ -170,9 +194,14 @@ class RankLayout {
       how = ranks_.embedding_dim == 0 ? Cut::kHead : Cut::kColumns;
     switch (how) {
       case Cut::kNone:
-      case Cut::kTable:
-        tensor.blocks.push_back({parts[0], 0, rows, 0, cols});
-        break;
+      case Cut::kTable: {
+        int64_t sum = 0;
+        for (const graph::WeightId part : parts) {
+          tensor.blocks.push_back({part, 0, rows_of(weight(part)), 0, cols});
+          sum += rows_of(weight(part));
+        }
+        return set_shape(sum, cols, first.is_vector, tensor);
+      }
       case Cut::kRows: {
         const int64_t n = divide(rows, ranks_.tp, "tp_size", first.name);
         for (const graph::WeightId part : parts)
@@ -201,6 +230,10 @@ class RankLayout {
       case Cut::kExpertRows:
       case Cut::kExpertColumns:
         return cut_experts(how, parts, tensor);
+      case Cut::kTurningHeads:
+        return cut_turning_heads(parts[0], tensor);
+      case Cut::kLatentHeads:
+        return cut_latent_heads(parts[0], parts[1], tensor);
     }
     set_shape(tensor.blocks[0].rows, tensor.blocks[0].cols, first.is_vector, tensor);
   }
@@ -233,7 +266,33 @@ class RankLayout {
     set_shape(rows, cols, weight(parts[0]).is_vector, tensor);
   }
 
+  int64_t heads_of_rank(const std::string& name) {
+    return divide(graph_.model.num_heads, ranks_.tp, "tp_size", name);
+  }
+
+  void cut_turning_heads(graph::WeightId id, RankTensor& tensor) {
+    const graph::Weight& w = weight(id);
+    const int64_t heads = heads_of_rank(w.name), dim = w.n / graph_.model.num_heads;
+    const int64_t turning = graph_.model.head_dim - graph_.model.latent;
+    for (int64_t row = tp_rank_ * heads * dim; row < (tp_rank_ + 1) * heads * dim; row += dim) {
+      tensor.blocks.push_back({id, row + turning, dim - turning, 0, w.k});
+      tensor.blocks.push_back({id, row, turning, 0, w.k});
+    }
+    tensor.shape = {heads * dim, w.k};
+  }
+
+  void cut_latent_heads(graph::WeightId keys, graph::WeightId values, RankTensor& tensor) {
+    const graph::Weight &k = weight(keys), &v = weight(values);
+    const int64_t heads = heads_of_rank(k.name);
+    for (int64_t head = tp_rank_ * heads; head < (tp_rank_ + 1) * heads; ++head) {
+      tensor.blocks.push_back({keys, head * k.n, k.n, 0, k.k, true});
+      tensor.blocks.push_back({values, head * v.n, v.n, 0, v.k});
+    }
+    tensor.shape = {heads * (k.k + v.n), v.k};
+  }
+
   void cut_experts(Cut how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
+    if (weight(parts[0]).is_vector) return cut_expert_biases(how, parts, tensor);
     const graph::Weight& w = weight(parts[0]);
     const int64_t moe_tp_rank = tp_rank_ / ranks_.moe_ep, moe_ep_rank = tp_rank_ % ranks_.moe_ep;
     const int64_t experts = divide(w.experts, ranks_.moe_ep, "moe_ep_size", w.name);
@@ -245,6 +304,22 @@ class RankLayout {
       for (const graph::WeightId part : parts)
         tensor.blocks.push_back({part, e * w.n + row, n, col, k});
     tensor.shape = {experts, static_cast<int64_t>(parts.size()) * n, k};
+    tensor.is_stacked = true;
+  }
+
+  // Those of columns belong to sums: every rank of an expert has them whole.
+  void cut_expert_biases(Cut how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
+    const graph::Weight& w = weight(parts[0]);
+    const int64_t experts = divide(w.experts, ranks_.moe_ep, "moe_ep_size", w.name);
+    const bool by_rows = how == Cut::kExpertRows;
+    const int64_t n = by_rows ? divide(w.k, ranks_.moe_tp, "moe_tp_size", w.name) : w.k;
+    const int64_t row = by_rows ? tp_rank_ / ranks_.moe_ep * n : 0;
+    const int64_t first = tp_rank_ % ranks_.moe_ep * experts;
+    for (int64_t e = first; e < first + experts; ++e)
+      for (const graph::WeightId part : parts)
+        tensor.blocks.push_back({part, e * w.k + row, n, 0, 1});
+    tensor.shape = {experts, static_cast<int64_t>(parts.size()) * n};
+    tensor.is_stacked = true;
   }
 
   int64_t divide(int64_t size, int32_t ranks, std::string_view field, const std::string& name) {
@@ -274,8 +349,12 @@ void add_places(const std::vector<RankTensor>& tensors, const std::string& suffi
                 const graph::Graph& graph, std::vector<std::vector<Place>>& places) {
   for (const RankTensor& tensor : tensors) {
     int64_t at = 0, rows = tensor.shape[0];
-    if (tensor.shape.size() == 3) rows *= tensor.shape[1];
+    if (tensor.is_stacked) rows *= tensor.shape[1];
     for (const RankBlock& block : tensor.blocks) {
+      if (block.turned) {
+        at += block.tensor_rows();
+        continue;
+      }
       graph::WeightPart part{.tensor = tensor.name + suffix, .size = block.rows, .first = at};
       if (rows != block.rows) part.total = rows;
       if (block.cols != cols_of(graph.weights[block.weight])) part.cols = block.cols;
