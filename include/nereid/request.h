@@ -68,6 +68,9 @@ struct OutputConfig {
   int32_t num_top_log_probs = 0;
   LogProbsMode log_probs_mode = LogProbsMode::kProcessed;
   bool return_context_logits = false;  // raw, f32 [prompt, vocab]
+  // Raw log-probabilities of each prompt token but the first, and of this many likeliest tokens in
+  // its place; unset: none; valid: 0 to 32. No prefix is taken from the cache.
+  std::optional<int32_t> num_prompt_log_probs;
   bool return_generation_logits =
       false;  // raw, f32 [output, vocab] of each sequence; not for beams
   // The answer is Response::embedding and no token: max_tokens is 0, and nothing else of the output

@@ -38,6 +38,14 @@ struct SequenceOutput {
   std::vector<float> generation_logits;  // f32 [token, vocab]; empty unless asked for
 };
 
+// Of each prompt token but the first, by the model's own distribution after those before it.
+struct PromptLogProbs {
+  std::vector<float> log_probs;   // [prompt - 1]
+  std::vector<int32_t> ranks;     // [prompt - 1]: 1 + tokens that are likelier
+  int32_t num_top = 0;            // as asked for, at most the vocabulary
+  std::vector<TokenLogProb> top;  // [prompt - 1, num_top], likeliest first
+};
+
 // Times on the steady clock and block counts of one sequence, as far as it has come.
 struct RequestMetrics {
   std::chrono::steady_clock::time_point arrival, first_scheduled, first_token, last_token;
@@ -62,6 +70,7 @@ struct Response {
   int32_t num_input_tokens = 0;
   // f32 [prompt, vocab], once, on the first response of sequence 0; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;  // likewise
   std::vector<float> embedding;  // [hidden_size], not normalised; empty unless output.pooling
   RequestMetrics metrics;
 };

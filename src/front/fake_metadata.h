@@ -33,6 +33,7 @@ inline const char kLlmMetadata[] =
 {"name":"return_log_probs","datatype":"BOOL","shape":[-1,1]},
 {"name":"raw_log_probs","datatype":"BOOL","shape":[-1,1]},
 {"name":"num_top_log_probs","datatype":"INT32","shape":[-1,1]},
+{"name":"num_prompt_log_probs","datatype":"INT32","shape":[-1,1]},
 {"name":"priority","datatype":"FP32","shape":[-1,1]},
 {"name":"pooling","datatype":"BYTES","shape":[-1,1]},
 {"name":"streaming","datatype":"BOOL","shape":[-1,1]}],

@@ -78,6 +78,7 @@ FakeTensor values_tensor(const char* name, TRITONSERVER_DataType type, std::vect
 struct LlmRequest {
   std::vector<int32_t> script;
   int32_t max_tokens = 0, end_id = -1, num_sequences = 1, beam_width = 1, num_top = 0;
+  int32_t num_prompt = 0, num_prompt_top = -1;  // -1: the prompt has no log-probabilities
   bool log_probs = false;
   std::vector<std::pair<std::string, int64_t>> usage = {};
   int fail_after = -1;
@@ -102,7 +103,29 @@ void add_scores(const LlmRequest& r, int32_t num_so_far, std::vector<FakeTensor>
   outputs.push_back(ids_tensor("top_log_prob_ids", {1, 1, 1, r.num_top}, ids));
 }
 
-// Sequence s starts s tokens into the script; all advance together.
+// Token i of the prompt has the log-probability -10 i and the rank i; the likeliest are as above.
+void add_prompt_scores(const LlmRequest& r, std::vector<FakeTensor>& outputs) {
+  if (r.num_prompt_top < 0) return;
+  std::vector<float> scores, tops;
+  std::vector<int32_t> ranks, ids;
+  for (int32_t i = 1; i < r.num_prompt; ++i) {
+    scores.push_back(-10.0f * static_cast<float>(i));
+    ranks.push_back(i);
+    for (int32_t k = 0; k < r.num_prompt_top; ++k) {
+      tops.push_back(-0.5f - static_cast<float>(k));
+      ids.push_back(5 + k);
+    }
+  }
+  const int64_t count = r.num_prompt - 1;
+  outputs.push_back(values_tensor("prompt_log_probs", TRITONSERVER_TYPE_FP32, {1, count}, scores));
+  outputs.push_back(ids_tensor("prompt_log_prob_ranks", {1, count}, ranks));
+  if (r.num_prompt_top == 0) return;
+  const std::vector<int64_t> shape = {1, count, r.num_prompt_top};
+  outputs.push_back(values_tensor("prompt_top_log_probs", TRITONSERVER_TYPE_FP32, shape, tops));
+  outputs.push_back(ids_tensor("prompt_top_log_prob_ids", shape, ids));
+}
+
+// Sequence s starts s tokens into the script; all advance together, the last one first.
 void run_llm(Job job, const LlmRequest& r) {
   std::vector<std::string> ended(static_cast<size_t>(r.num_sequences));
   const auto send = [&](int32_t s, std::vector<FakeTensor> outputs, bool final) {
@@ -125,7 +148,7 @@ void run_llm(Job job, const LlmRequest& r) {
       job.send({}, true, fail(TRITONSERVER_ERROR_INTERNAL, "engine failed"));
       return;
     }
-    for (int32_t s = 0; s < r.num_sequences; ++s) {
+    for (int32_t s = r.num_sequences - 1; s >= 0; --s) {
       if (!ended[static_cast<size_t>(s)].empty()) continue;
       const size_t at = static_cast<size_t>(i + s);
       const int32_t token = r.script.empty() ? r.end_id : r.script[at % r.script.size()];
@@ -139,6 +162,7 @@ void run_llm(Job job, const LlmRequest& r) {
         std::vector<FakeTensor> outputs = {ids_tensor("output_ids", {1, 1, 1}, {token}),
                                            ids_tensor("sequence_length", {1, 1}, {1})};
         add_scores(r, i + 1, outputs);
+        if (s == 0 && i == 0) add_prompt_scores(r, outputs);
         send(s, std::move(outputs), false);
       }
     }
@@ -236,6 +260,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     r.num_sequences = int_input(*request, "num_return_sequences", 1);
     r.beam_width = int_input(*request, "beam_width", 1);
     r.num_top = int_input(*request, "num_top_log_probs", 0);
+    r.num_prompt = static_cast<int32_t>(fake.last_prompt.size());
+    r.num_prompt_top = int_input(*request, "num_prompt_log_probs", -1);
     r.log_probs = find(request->inputs, "return_log_probs") != nullptr;
     r.fail_after = fake.fail_after;
     const auto wants_usage = request->parameters.find("nereid_usage");

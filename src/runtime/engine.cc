@@ -75,7 +75,8 @@ void Engine::run() {
   }
   while (!flying_.empty()) finish_oldest();
   while (!onboards_.empty()) take_onboards(/*may_wait=*/true);
-  NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty() && pooler_.empty());
+  NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty() && pooler_.empty() &&
+               prompt_scorer_.empty());
   idle_ = true;
   sched_.check();
   report();
@@ -131,6 +132,8 @@ void Engine::submit(Submit command) {
   for (const sched::SequenceSpec& spec : group) {
     if (spec.output.return_context_logits) context_logits_.try_emplace(spec.id);
     if (spec.output.pooling) pooler_.open(spec.id);
+    if (const auto num_top = spec.output.num_prompt_log_probs)
+      prompt_scorer_.open(spec.id, *num_top);
     speculation_.open(spec.id);
     if (command.adapter) adapters_.open(spec.id, command.adapter);
   }
@@ -153,7 +156,8 @@ void Engine::cancel(RequestId id) {
 }
 
 void Engine::tell(SequenceNews news) {
-  if (news.row.empty()) return;
+  // Beams that do not stream have no news but what their prompt gives, until they end.
+  if (news.row.empty() && !news.context_logits && !news.prompt_log_probs) return;
   if (news.row.finished) close(news.row.id);
   news_.push_back(std::move(news));
 }
@@ -166,6 +170,7 @@ void Engine::tell(std::vector<sched::RowNews> rows) {
 void Engine::close(RequestId id) {
   guides_.forget(id);
   pooler_.forget(id);
+  prompt_scorer_.forget(id);
   speculation_.forget(id);
   adapters_.close(id);
   context_logits_.erase(id);
@@ -322,12 +327,16 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
     SequenceNews news;
     Status status = copy_logits(row, result, news);
     if (status.ok()) status = pooler_.add(row, result.hidden, news.embedding);
+    if (status.ok() && row.all_logits)
+      status = prompt_scorer_.add(row, result.logits, news.prompt_log_probs);
     if (!status.ok()) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
     speculation_.landed(row, result);
+    const RequestId id = row.sequence->id();
     news.row = sched_.commit(row, sampler_.drawn(row, result));
+    news.row.id = id;
     if (!news.generation_logits.empty())
       news.generation_logits.resize(news.row.tokens.size() * vocab());
     tell(std::move(news));

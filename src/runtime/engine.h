@@ -22,6 +22,7 @@
 #include "runtime/outbox.h"
 #include "runtime/pooler.h"
 #include "runtime/progress.h"
+#include "runtime/prompt_scorer.h"
 #include "runtime/sampler.h"
 #include "runtime/speculation.h"
 #include "runtime/step_recorder.h"
@@ -99,6 +100,7 @@ class Engine {
   Sampler sampler_;
   Guides guides_;
   Pooler pooler_;
+  PromptScorer prompt_scorer_;
   Speculation speculation_;
   AdapterPlaces adapters_;
   StepRecorder recorder_;

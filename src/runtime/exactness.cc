@@ -75,6 +75,16 @@ std::string difference(const Output& expected, const Output& got) {
   return difference(expected.generation_logits, got.generation_logits, "generation_logits");
 }
 
+void take_scores(const PromptLogProbs& scores, Outcome& outcome) {
+  EXPECT_TRUE(outcome.prompt_log_probs.empty()) << "prompt log-probs twice";
+  outcome.prompt_log_probs = scores.log_probs;
+  const auto num_top = static_cast<size_t>(scores.num_top);
+  for (size_t i = 0; i < scores.log_probs.size(); ++i) {
+    const auto top = std::span(scores.top).subspan(i * num_top, num_top);
+    outcome.prompt_top_log_probs.emplace_back(top.begin(), top.end());
+  }
+}
+
 }  // namespace
 
 std::string difference(const Outcome& expected, const Outcome& got) {
@@ -94,6 +104,11 @@ std::string difference(const Outcome& expected, const Outcome& got) {
   if (auto d = difference(expected.context_logits, got.context_logits, "context_logits");
       !d.empty())
     return d;
+  if (auto d = difference(expected.prompt_log_probs, got.prompt_log_probs, "prompt_log_probs");
+      !d.empty())
+    return d;
+  if (auto d = difference(expected.prompt_top_log_probs, got.prompt_top_log_probs); !d.empty())
+    return fmt::format("prompt: {}", d);
   return difference(expected.embedding, got.embedding, "embedding");
 }
 
@@ -130,6 +145,7 @@ void Client::take(Pending& pending, Response response) {
       EXPECT_TRUE(outcome.context_logits.empty()) << "context logits twice";
       outcome.context_logits = *response.context_logits;
     }
+    if (response.prompt_log_probs) take_scores(*response.prompt_log_probs, outcome);
     append(outcome.embedding, response.embedding);
     if (response.status.ok()) {
       const auto index = static_cast<size_t>(response.sequence_index);

@@ -205,6 +205,17 @@ const Row kProcessing[] = {
 
 const Row kSequences[] = {
     {"context_logits", "greedy", 0, [](R r, A) { r.output.return_context_logits = true; }},
+    {"prompt_log_probs", "greedy", 0, [](R r, A) { r.output.num_prompt_log_probs = 3; }},
+    {"prompt_log_probs_several", "several", 1,
+     [](R r, A) {
+       sampled(r), r.sampling.num_return_sequences = 3;
+       r.output.num_prompt_log_probs = 0;
+     }},
+    {"prompt_log_probs_beams", "beams_2", 0,
+     [](R r, A) {
+       r.sampling.beam_width = 3, r.output.num_prompt_log_probs = 1;
+       r.output.return_context_logits = true;
+     }},
     {"embedding", "greedy", 0, [](R r, A) { pooled(r, Pooling::kLast); }, false},
     {"embedding_mean", "embedding", 0, [](R r, A) { pooled(r, Pooling::kMean); }, false},
     {"embedding_mean_of_blocks", "embedding_mean", 1, [](R r, A) { pooled(r, Pooling::kMean); },

@@ -325,6 +325,7 @@ class ExecutorImpl : public Executor {
       spec.leader = id;
       spec.sampling.seed = request.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
       spec.output.return_context_logits = false;
+      spec.output.num_prompt_log_probs.reset();
     }
     return group;
   }

@@ -37,6 +37,7 @@ struct Outbox::Client {
   Subscription subscription;
   std::vector<OutputBuilder> sequences;
   std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // likewise
   std::vector<float> embedding;                              // likewise
   int32_t num_over = 0;                                      // sequences
   int32_t num_finals = 0;                                    // responses with is_sequence_final
@@ -139,6 +140,7 @@ void Outbox::take_in(Client& client, SequenceNews& news, Time time) {
     return client.fail(news.row.status);
   }
   if (news.context_logits) client.context_logits = std::move(news.context_logits);
+  if (news.prompt_log_probs) client.prompt_log_probs = std::move(news.prompt_log_probs);
   if (!news.embedding.empty()) client.embedding = std::move(news.embedding);
   sequence.add(news, time);
   if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});
@@ -157,7 +159,10 @@ void Outbox::Client::respond(int32_t index, int32_t as_index) {
   response.sequence_index = as_index;
   response.outputs = sequence.take();
   response.num_input_tokens = subscription.num_input_tokens;
-  if (as_index == 0) response.context_logits = std::exchange(context_logits, nullptr);
+  if (as_index == 0) {
+    response.context_logits = std::exchange(context_logits, nullptr);
+    response.prompt_log_probs = std::exchange(prompt_log_probs, nullptr);
+  }
   response.embedding = std::move(embedding);
   response.metrics = sequence.metrics();
   if (sequence.over()) {
@@ -192,6 +197,7 @@ void Outbox::Client::give_up(const Status& status) {
   try {
     sequences.clear();
     context_logits = nullptr;
+    prompt_log_probs = nullptr;
     fail(status);
   } catch (...) {
     log_error("the callback of request {} does not take its error either", subscription.id);

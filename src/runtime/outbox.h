@@ -45,6 +45,7 @@ struct SequenceNews {
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
   // f32 [prompt, vocab], with or before the first token; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;  // likewise
   std::vector<float> embedding;  // with the last news of a sequence that is pooled
 };
 

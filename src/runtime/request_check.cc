@@ -6,6 +6,8 @@
 #include <optional>
 #include <string_view>
 
+#include "runtime/prompt_scorer.h"
+
 namespace nereid::runtime {
 namespace {
 
@@ -140,6 +142,17 @@ Status check_output(const Request& r) {
 }
 
 Status check_logits(const Request& r, const RequestBounds& bounds) {
+  if (const auto num_top = r.output.num_prompt_log_probs) {
+    RETURN_IF_ERROR(check_range("num_prompt_log_probs", *num_top, 0, kMaxTopLogProbs));
+    if (r.prompt_table)
+      return invalid_argument("num_prompt_log_probs: not with a prompt_table; only without");
+    const int64_t bytes = prompt_log_prob_bytes(std::ssize(r.input_token_ids), *num_top);
+    if (bytes > bounds.max_logits_bytes)
+      return invalid_argument(
+          "num_prompt_log_probs: {} for each of {} tokens are {} bytes; at most {} are allowed "
+          "(max_logits_bytes)",
+          *num_top, r.input_token_ids.size(), bytes, bounds.max_logits_bytes);
+  }
   const int64_t bytes = logits_bytes(r, bounds);
   if (bytes <= bounds.max_logits_bytes) return ok();
   const char* const field = !r.output.return_generation_logits ? "return_context_logits"
@@ -295,6 +308,9 @@ Status check_built(const Request& r, const RequestBounds& bounds) {
   if (r.output.return_context_logits && !bounds.gather_context_logits)
     return invalid_argument(
         "return_context_logits: the engine was built without gather_context_logits");
+  if (r.output.num_prompt_log_probs && !bounds.gather_context_logits)
+    return invalid_argument(
+        "num_prompt_log_probs: the engine was built without gather_context_logits");
   return ok();
 }
 
@@ -316,6 +332,7 @@ Status check_pooling(const Request& r, const RequestBounds& bounds) {
   if (num_sequences(r) > 1) return refuse(r.sampling.best_of ? "best_of" : "num_return_sequences");
   if (o.return_log_probs || o.num_top_log_probs > 0) return refuse("return_log_probs");
   if (o.return_context_logits) return refuse("return_context_logits");
+  if (o.num_prompt_log_probs) return refuse("num_prompt_log_probs");
   if (o.return_generation_logits) return refuse("return_generation_logits");
   if (r.guided_decoding) return refuse("guided_decoding");
   if (!r.draft_token_ids.empty()) return refuse("draft_token_ids");
@@ -336,7 +353,10 @@ int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
   if (r.output.return_generation_logits)
     rows += num_sequences(r) *
             (sched::length_limit(bounds.limits, num_prompt, r.max_tokens) - num_prompt);
-  return rows * logits_row_bytes(bounds);
+  int64_t bytes = rows * logits_row_bytes(bounds);
+  if (const auto num_top = r.output.num_prompt_log_probs)
+    bytes += prompt_log_prob_bytes(num_prompt, *num_top);
+  return bytes;
 }
 
 Status check_request(const Request& r, const RequestBounds& bounds) {

@@ -32,15 +32,17 @@ struct RequestBounds {
   int32_t embedding_width = 0;
   bool has_tokenizer = false;
   int64_t max_logits_bytes = 0;
-  int32_t max_input_len = 0;          // of a prompt; 0: as long as a sequence
-  bool gather_context_logits = true;  // return_context_logits may be asked for
-  bool gives_hidden = false;          // output.pooling may be asked for
+  int32_t max_input_len = 0;  // of a prompt; 0: as long as a sequence
+  bool gather_context_logits =
+      true;                   // a prompt's logits, or what is made of them, may be asked for
+  bool gives_hidden = false;  // output.pooling may be asked for
 };
 
 // InvalidArgument naming field, value and what is allowed.
 Status check_request(const Request& request, const RequestBounds& bounds);
 
-// Most bytes of logits that the responses to such a request can hold, all its sequences together.
+// Most bytes of logits and of log-probabilities of its prompt that the responses to such a request
+// can hold, all its sequences together.
 int64_t logits_bytes(const Request& request, const RequestBounds& bounds);
 
 // The same for the options of an executor.

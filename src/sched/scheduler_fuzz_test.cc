@@ -162,6 +162,7 @@ class Traffic {
       s.cache_salt += std::to_string(s.adapter);
     }
     if (pick(0, 7) == 0) s.output.return_context_logits = true;
+    if (pick(0, 7) == 0) s.output.num_prompt_log_probs = pick(0, 3);
     if (mixes_priorities_) s.priority = static_cast<float>(pick(0, 2)) / 2;
     if (has_deadlines_ && pick(0, 2) == 0)
       s.deadline = time_ + std::chrono::milliseconds(pick(1, 80));
@@ -202,6 +203,7 @@ class Traffic {
       s.leader = group[0].id;
       s.sampling.seed = i;
       s.output.return_context_logits = false;
+      s.output.num_prompt_log_probs.reset();
     }
     const int queued = sched_.num_queued(), size = static_cast<int>(group.size());
     const SequenceSpec& first = group[0];

@@ -110,7 +110,8 @@ class Sequence {
   }
   // Of every position of its prompt: logits or hidden states.
   bool wants_all_logits() const {
-    return (spec_.output.return_context_logits || spec_.output.pooling == Pooling::kMean) &&
+    const OutputConfig& o = spec_.output;
+    return (o.return_context_logits || o.num_prompt_log_probs || o.pooling == Pooling::kMean) &&
            computed_ < num_prompt_ && logits_done_ < num_prompt_;
   }
   // Higher priority first, then older.

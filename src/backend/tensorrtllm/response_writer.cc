@@ -172,6 +172,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
     return out;
   }
   if (response.context_logits != nullptr) item.context_logits = response.context_logits;
+  if (response.prompt_log_probs != nullptr) item.prompt_log_probs = response.prompt_log_probs;
   const Rows rows = rows_of(item, response, item.sequences[index]);
   if (rows.nothing_new) return out;
   std::vector<std::vector<TokenId>> ids;
@@ -189,6 +190,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   }
   add_logits(request, item, response, rows, out);
   add_log_probs(request, item, response, rows, out);
+  add_prompt_log_probs(request, item, out);
   add_numbers(request, item, response, out);
   return out;
 }
@@ -275,6 +277,28 @@ void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& ite
                        static_cast<int64_t>(depth)};
   out.push_back(make_output("top_log_probs", shape, values));
   out.push_back(make_output("top_log_prob_ids", shape, ids));
+}
+
+// With the first response that has tokens.
+void ResponseWriter::add_prompt_log_probs(const Request& request, ActiveItem& item,
+                                          std::vector<Output>& out) const {
+  const auto scores = std::exchange(item.prompt_log_probs, nullptr);
+  if (scores == nullptr) return;
+  const auto count = static_cast<int64_t>(scores->log_probs.size());
+  if (wants(request, "prompt_log_probs"))
+    out.push_back(make_output("prompt_log_probs", {1, count}, scores->log_probs));
+  if (wants(request, "prompt_log_prob_ranks"))
+    out.push_back(make_output("prompt_log_prob_ranks", {1, count}, scores->ranks));
+  if (scores->num_top == 0 || !wants(request, "prompt_top_log_probs")) return;
+  std::vector<TokenId> ids;
+  std::vector<float> values;
+  for (const TokenLogProb& entry : scores->top) {
+    ids.push_back(entry.token);
+    values.push_back(entry.log_prob);
+  }
+  const Shape shape = {1, count, scores->num_top};
+  out.push_back(make_output("prompt_top_log_probs", shape, values));
+  out.push_back(make_output("prompt_top_log_prob_ids", shape, ids));
 }
 
 void ResponseWriter::add_numbers(const Request& request, const ActiveItem& item,

@@ -32,6 +32,7 @@ struct ActiveItem {
   int64_t batch_index = 0, batch = 1;
   std::vector<SequenceState> sequences;  // by sequence index, grown when first heard of
   std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // likewise
   int64_t num_tokens_sent = 0;  // in all rows of all responses, prompts left out
   int64_t num_generated = 0;    // by all sequences and beams that ended
   Time last_token{};            // of a stream; zero: none came yet
@@ -64,6 +65,8 @@ class ResponseWriter {
                   const Rows& rows, std::vector<Output>& out) const;
   void add_log_probs(const Request& request, const ActiveItem& item, const Response& response,
                      const Rows& rows, std::vector<Output>& out) const;
+  void add_prompt_log_probs(const Request& request, ActiveItem& item,
+                            std::vector<Output>& out) const;
   void add_numbers(const Request& request, const ActiveItem& item, const Response& response,
                    std::vector<Output>& out) const;
   bool wants(const Request& request, const char* name) const;

@@ -137,6 +137,7 @@ Status read_output_config(const Item& item, const SamplingConfig& sampling, bool
   std::optional<int32_t> top;
   RETURN_IF_ERROR(read_number(item, "num_top_log_probs", {0, 32}, top));
   output.num_top_log_probs = top.value_or(0);
+  RETURN_IF_ERROR(read_number(item, "num_prompt_log_probs", {0, 32}, output.num_prompt_log_probs));
   if (output.return_context_logits && sampling.beam_width > 1) {
     return unsupported(
         "input 'return_context_logits' is not supported with a beam width of {}; only 1 works",

@@ -35,8 +35,11 @@ constexpr size_t kPromptEndBytes = 64;  // hold what opens reasoning, and blanks
 // One request in flight; on the exchange's strand only.
 class Chat : public std::enable_shared_from_this<Chat> {
  public:
-  Chat(ExchangePtr exchange, LanguageModelPtr model, ChatRequest request)
-      : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
+  Chat(ExchangePtr exchange, LanguageModelPtr model, Workers& workers, ChatRequest request)
+      : exchange_(std::move(exchange)),
+        model_(std::move(model)),
+        workers_(workers),
+        request_(std::move(request)) {
     envelope_.id = answer_id("chatcmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
@@ -95,6 +98,9 @@ class Chat : public std::enable_shared_from_this<Chat> {
     if (std::holds_alternative<ApiError>(ids)) return ids;
     const auto room = check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, param);
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;
+    const auto num_tokens = std::ssize(std::get<std::vector<int32_t>>(ids));
+    if (auto error = check_prompt_log_probs(sampling, num_tokens, "prompt_logprobs"))
+      return *std::move(error);
     prompt_end_ = end_of(prompt);
     return ids;
   }
@@ -113,6 +119,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       send_failure(exchange_, begun_, api_error(piece.status));
       return;
     }
+    if (!piece.prompt.empty()) scored_prompt_ = std::move(piece.prompt);
     ChatChoice& choice = choices_[piece.index];
     choice.counts = piece.counts;
     OutputPart out = choice.output.push(piece.text, piece.done);
@@ -263,6 +270,16 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   void answer() {
+    const auto self = shared_from_this();
+    workers_.run(
+        exchange_, scored_prompt_.size() <= kQuickLogProbs, [self] { return self->answer_text(); },
+        [self](std::string text) {
+          self->exchange_->send(
+              {200, "application/json", warnings(self->request_.common), std::move(text)});
+        });
+  }
+
+  std::string answer_text() {
     json::array choices;
     for (ChatChoice& from : choices_) {
       if (request_.tool_use == ToolUse::kNamed)
@@ -288,18 +305,23 @@ class Chat : public std::enable_shared_from_this<Chat> {
     json::object body = envelope_.make("chat.completion");
     if (request_.common.return_token_ids)
       body["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
+    if (const auto num_top = request_.common.prompt_log_probs)
+      body["prompt_logprobs"] =
+          prompt_log_probs(*model_->tokenizer, scored_prompt_, static_cast<size_t>(*num_top));
     body["choices"] = std::move(choices);
     body["usage"] = usage();
     std::string text;
     append_json(text, body);
-    exchange_->send({200, "application/json", warnings(request_.common), std::move(text)});
+    return text;
   }
 
   ExchangePtr exchange_;
   LanguageModelPtr model_;
+  Workers& workers_;
   const ChatRequest request_;
   Envelope envelope_;
   std::vector<int32_t> prompt_;
+  std::vector<ScoredToken> scored_prompt_;
   std::string prompt_end_;
   std::vector<ChatChoice> choices_;
   size_t num_running_ = 0;
@@ -328,8 +350,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
     parsed.common.sampling.skip_special_tokens = false;
-  auto chat =
-      std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
+  auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context->workers,
+                                     std::move(parsed));
   if (auto error = chat->read_prompt()) return *std::move(error);
   return chat;
 }

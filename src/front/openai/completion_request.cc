@@ -7,9 +7,14 @@ namespace {
 CompletionRequest completion_of(Fields& fields) {
   CompletionRequest out;
   out.prompts = read_prompts(fields, "prompt", kMaxPrompts);
-  out.common = read_common(fields);
+  out.common = read_common(fields, /*least_max_tokens=*/0);
   SamplingOptions& sampling = out.common.sampling;
   out.echo = fields.flag("echo").value_or(false);
+  if (sampling.max_tokens == 0) {
+    if (!out.echo) fields.fail("max_tokens", "0 is only allowed with \"echo\": true");
+    out.prompt_only = true;
+    sampling.max_tokens = 1;
+  }
   if (out.echo && !sampling.detokenize)
     fields.fail("echo", "not with \"detokenize\": false, which leaves the text out");
   out.add_special_tokens = fields.flag("add_special_tokens").value_or(true);
@@ -23,11 +28,10 @@ CompletionRequest completion_of(Fields& fields) {
   if (const auto count = fields.integer("logprobs", 0, kMaxTopLogProbs)) {
     sampling.log_probs = true;
     sampling.num_top_log_probs = *count;
-    if (out.echo) {
-      fields.fail("logprobs",
-                  "not with \"echo\": log-probabilities of the prompt are not supported",
-                  "unsupported_parameter");
-    }
+    if (out.echo && !out.suffix.empty())
+      fields.fail("logprobs", "not with \"echo\" and \"suffix\", which is not part of the text");
+    if (out.echo)
+      sampling.num_prompt_log_probs = std::max(*count, sampling.num_prompt_log_probs.value_or(0));
   }
   fields.refuse_unless("prompt_embeds", nullptr);
   return out;

@@ -20,11 +20,23 @@ struct TextChoice {
   json::value stop_reason;
 };
 
+struct PromptEcho {
+  std::string text;
+  int64_t num_characters = 0;
+  std::vector<ScoredToken> tokens;  // once they have come, if they are wanted
+  bool is_scored = false;           // they have come, or never will
+  bool is_sent = false;             // in a stream
+};
+
 // One request in flight; on the exchange's strand only.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  Completion(ExchangePtr exchange, LanguageModelPtr model, CompletionRequest request)
-      : exchange_(std::move(exchange)), model_(std::move(model)), request_(std::move(request)) {
+  Completion(ExchangePtr exchange, LanguageModelPtr model, Workers& workers,
+             CompletionRequest request)
+      : exchange_(std::move(exchange)),
+        model_(std::move(model)),
+        workers_(workers),
+        request_(std::move(request)) {
     envelope_.id = answer_id("cmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
@@ -38,6 +50,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
     const auto n = static_cast<size_t>(request_.common.sampling.n);
     choices_.resize(prompts.size() * n);
     num_running_ = choices_.size();
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      PromptEcho& echo = echoes_.emplace_back();
+      if (request_.echo) echo.text = prompt_text(i);
+      echo.num_characters = num_characters(echo.text);
+    }
     auto self = shared_from_this();
     for (size_t i = 0; i < prompts.size(); ++i) {
       num_prompt_tokens_ += static_cast<int64_t>(prompts[i].size());
@@ -73,12 +90,18 @@ class Completion : public std::enable_shared_from_this<Completion> {
       const auto room = check_prompt(*model_, prompts.back(), sampling, "prompt");
       if (const auto* error = std::get_if<ApiError>(&room)) return *error;
     }
-    return std::nullopt;
+    int64_t num_tokens = 0;
+    for (const auto& ids : prompts) num_tokens += std::ssize(ids);
+    return check_prompt_log_probs(
+        sampling, num_tokens, request_.common.prompt_log_probs ? "prompt_logprobs" : "logprobs");
+  }
+
+  size_t prompt_of(size_t choice) const {
+    return choice / static_cast<size_t>(request_.common.sampling.n);
   }
 
   std::string prompt_text(size_t index) const {
-    const Prompt& prompt =
-        request_.prompts[index / static_cast<size_t>(request_.common.sampling.n)];
+    const Prompt& prompt = request_.prompts[index];
     if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
     return model_->tokenizer->decode(std::get<std::vector<int32_t>>(prompt), false);
   }
@@ -99,6 +122,48 @@ class Completion : public std::enable_shared_from_this<Completion> {
       fail(api_error(piece.status));
       return;
     }
+    const size_t prompt = prompt_of(index);
+    PromptEcho& echo = echoes_[prompt];
+    const bool brings_scores = piece.index == 0 && !echo.is_scored;
+    if (!brings_scores && !echo.is_scored && scores_echo()) {
+      held_.emplace_back(index, std::move(piece));
+      return;
+    }
+    if (brings_scores) take_prompt(echo, std::move(piece.prompt));
+    take_ready(index, std::move(piece));
+    if (!brings_scores) return;
+    // What could not be shown before the prompt. None is held again.
+    for (auto& [held_index, held] : std::exchange(held_, {})) take(held_index, std::move(held));
+  }
+
+  // Whether the answer begins with the prompt and its log-probabilities.
+  bool scores_echo() const { return request_.echo && request_.common.sampling.log_probs; }
+
+  // Tokens of a text that is not quite the echoed one, since it begins with special tokens or was
+  // cut, are where they would be if both ended together.
+  void take_prompt(PromptEcho& echo, std::vector<ScoredToken> tokens) {
+    echo.is_scored = true;
+    text::Detokenizer detokenizer(model_->tokenizer, /*skip_special_tokens=*/false);
+    int64_t offset = 0;
+    for (ScoredToken& token : tokens) {
+      token.text_offset = offset;
+      offset += num_characters(detokenizer.push(token.id));
+    }
+    offset += num_characters(detokenizer.finish());
+    for (ScoredToken& token : tokens)
+      token.text_offset = std::clamp<int64_t>(token.text_offset + echo.num_characters - offset, 0,
+                                              echo.num_characters);
+    echo.tokens = std::move(tokens);
+  }
+
+  void take_ready(size_t index, Piece piece) {
+    if (request_.prompt_only) {
+      piece.text.clear(), piece.log_probs.clear(), piece.token_ids.clear();
+      piece.counts.generated = 0;
+      if (piece.done) piece.finish_reason = "length", piece.stop_reason = nullptr;
+    }
+    for (ScoredToken& token : piece.log_probs)
+      token.text_offset += echoes_[prompt_of(index)].num_characters;
     TextChoice& choice = choices_[index];
     choice.counts = piece.counts;
     if (piece.done) {
@@ -132,8 +197,11 @@ class Completion : public std::enable_shared_from_this<Completion> {
                            {"logprobs", std::move(scores)},
                            {"finish_reason", c.finish_reason},
                            {"stop_reason", c.stop_reason}};
+    const size_t prompt = prompt_of(index);
+    if (const auto num_top = request_.common.prompt_log_probs)
+      choice["prompt_logprobs"] = prompt_log_probs(*model_->tokenizer, echoes_[prompt].tokens,
+                                                   static_cast<size_t>(*num_top));
     if (request_.common.return_token_ids) {
-      const size_t prompt = index / static_cast<size_t>(request_.common.sampling.n);
       choice["token_ids"] = ids_or_null(request_.common, token_ids);
       choice["prompt_token_ids"] = ids_or_null(request_.common, prompts_[prompt]);
     }
@@ -148,7 +216,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   void stream(size_t index, Piece& piece) {
-    begin();
+    begin(prompt_of(index));
     const bool has_ids = request_.common.return_token_ids && !piece.token_ids.empty();
     if (!piece.text.empty() || !piece.log_probs.empty() || has_ids || piece.done) {
       json::object chunk = envelope_.make("text_completion");
@@ -173,13 +241,15 @@ class Completion : public std::enable_shared_from_this<Completion> {
     ended_ = true;
   }
 
-  void begin() {
-    if (std::exchange(begun_, true)) return;
-    begin_events(exchange_, warnings(request_.common));
-    if (!request_.echo) return;
-    for (size_t i = 0; i < choices_.size(); ++i) {
+  void begin(size_t prompt) {
+    if (!std::exchange(begun_, true)) begin_events(exchange_, warnings(request_.common));
+    PromptEcho& echo = echoes_[prompt];
+    if (!request_.echo || std::exchange(echo.is_sent, true)) return;
+    const auto tokens = echoed_tokens(echo);
+    const auto n = static_cast<size_t>(request_.common.sampling.n);
+    for (size_t i = prompt * n; i < (prompt + 1) * n; ++i) {
       json::object chunk = envelope_.make("text_completion");
-      json::object choice = choice_object(i, prompt_text(i), {}, {});
+      json::object choice = choice_object(i, echo.text, tokens, {});
       choice["finish_reason"] = nullptr;
       choice["stop_reason"] = nullptr;
       chunk["choices"] = json::array{std::move(choice)};
@@ -187,29 +257,55 @@ class Completion : public std::enable_shared_from_this<Completion> {
     }
   }
 
+  // With the likeliest tokens that `logprobs` asks for, whatever `prompt_logprobs` does.
+  std::vector<ScoredToken> echoed_tokens(const PromptEcho& echo) const {
+    if (!scores_echo()) return {};
+    std::vector<ScoredToken> tokens = echo.tokens;
+    const auto num_top = static_cast<size_t>(request_.common.sampling.num_top_log_probs);
+    for (ScoredToken& token : tokens) token.top.resize(std::min(token.top.size(), num_top));
+    return tokens;
+  }
+
   void answer() {
     ended_ = true;
+    size_t num_scored = 0;
+    for (const PromptEcho& echo : echoes_) num_scored += echo.tokens.size();
+    const auto self = shared_from_this();
+    workers_.run(
+        exchange_, num_scored <= kQuickLogProbs, [self] { return self->answer_text(); },
+        [self](std::string text) {
+          self->exchange_->send(
+              {200, "application/json", warnings(self->request_.common), std::move(text)});
+        });
+  }
+
+  std::string answer_text() const {
     json::array choices;
     for (size_t i = 0; i < choices_.size(); ++i) {
-      std::string text = request_.echo ? prompt_text(i) : std::string();
-      choices.push_back(choice_object(i, std::move(text) + choices_[i].text, choices_[i].log_probs,
-                                      choices_[i].token_ids));
+      const PromptEcho& echo = echoes_[prompt_of(i)];
+      std::vector<ScoredToken> tokens = echoed_tokens(echo);
+      tokens.insert(tokens.end(), choices_[i].log_probs.begin(), choices_[i].log_probs.end());
+      choices.push_back(
+          choice_object(i, echo.text + choices_[i].text, tokens, choices_[i].token_ids));
     }
     json::object body = envelope_.make("text_completion");
     body["choices"] = std::move(choices);
     body["usage"] = usage();
     std::string text;
     append_json(text, body);
-    exchange_->send({200, "application/json", warnings(request_.common), std::move(text)});
+    return text;
   }
 
   ExchangePtr exchange_;
   LanguageModelPtr model_;
+  Workers& workers_;
   const CompletionRequest request_;
   Envelope envelope_;
   std::vector<std::vector<int32_t>> prompts_;
   std::vector<std::shared_ptr<Generation>> generations_;  // one for each prompt
   std::vector<TextChoice> choices_;                       // n for each prompt
+  std::vector<PromptEcho> echoes_;                        // one for each prompt
+  std::vector<std::pair<size_t, Piece>> held_;            // by choice, until its prompt is scored
   int64_t num_prompt_tokens_ = 0;
   size_t num_running_ = 0;
   bool begun_ = false;
@@ -227,8 +323,8 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
   auto& parsed = std::get<CompletionRequest>(request);
   auto model = accept_request(*context, exchange->request(), parsed.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  auto completion =
-      std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model), std::move(parsed));
+  auto completion = std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model),
+                                                 context->workers, std::move(parsed));
   if (auto error = completion->read_prompts()) return *std::move(error);
   return completion;
 }

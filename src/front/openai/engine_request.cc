@@ -224,6 +224,8 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
     if (!s.use_beam_search) inputs.scalar("raw_log_probs", uint8_t{1}, /*optional=*/true);
     inputs.unless(0, "num_top_log_probs", static_cast<int32_t>(s.num_top_log_probs));
   }
+  if (s.num_prompt_log_probs)
+    inputs.scalar("num_prompt_log_probs", static_cast<int32_t>(*s.num_prompt_log_probs));
   if (s.guide) {
     inputs.text("guided_decoding_guide_type", {s.guide->type});
     if (!s.guide->text.empty()) inputs.text("guided_decoding_guide", {s.guide->text});

@@ -12,10 +12,6 @@ namespace {
 
 constexpr size_t kMaxTextBytes = 4 << 20;  // of a text that is only counted, or cut
 
-int64_t num_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
-}
-
 // Elements [begin, end) of the comma list at `index`; the whole text when it has fewer.
 std::string_view part_of(std::string_view list, size_t index) {
   for (; index > 0; --index) {
@@ -25,10 +21,6 @@ std::string_view part_of(std::string_view list, size_t index) {
   }
   return list.substr(0, list.find(','));
 }
-
-}  // namespace
-
-namespace {
 
 // The error for a text that is not worth tokenising.
 std::optional<ApiError> check_bytes(const LanguageModel& model, size_t num_bytes, bool is_cut,
@@ -51,6 +43,10 @@ std::optional<ApiError> check_bytes(const LanguageModel& model, size_t num_bytes
 }
 
 }  // namespace
+
+int64_t num_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
 
 std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
                                                         const Prompt& prompt,
@@ -118,6 +114,17 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
   return wanted;
 }
 
+std::optional<ApiError> check_prompt_log_probs(const SamplingOptions& sampling,
+                                               int64_t num_prompt_tokens, std::string_view param) {
+  const auto num_top = sampling.num_prompt_log_probs;
+  if (!num_top || num_prompt_tokens * (1 + *num_top) <= kMaxPromptLogProbs) return std::nullopt;
+  return ApiError{400,
+                  fmt::format("'{}': {} entries for each of {} prompt tokens are more than the {} "
+                              "that are allowed",
+                              param, 1 + *num_top, num_prompt_tokens, kMaxPromptLogProbs),
+                  std::string(param), ""};
+}
+
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
                           std::optional<int64_t> reasoning_tokens) {
   TokenCounts sum;
@@ -170,6 +177,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   }
   std::shared_ptr<Generation> self(new Generation(std::move(model), sampling, std::move(on_piece)));
   self->num_prompt_tokens_ = prompt.size();
+  if (sampling.num_prompt_log_probs) self->prompt_ = prompt;
   self->streaming_ = self->model_->decoupled && sampling.can_stream();
   self->max_tokens_ = sampling.max_tokens.value_or(self->model_->unsaid_max_tokens(
       self->model_->max_seq_len - static_cast<int64_t>(prompt.size())));
@@ -261,6 +269,36 @@ Status Generation::add_log_probs(const InferenceReply& reply, std::vector<Row>& 
   return ok();
 }
 
+StatusOr<std::vector<ScoredToken>> Generation::scored_prompt(const InferenceReply& reply) const {
+  std::vector<ScoredToken> out;
+  const Tensor* scores = reply.output("prompt_log_probs");
+  const Tensor* ranks = reply.output("prompt_log_prob_ranks");
+  if (prompt_.empty() || scores == nullptr || ranks == nullptr) return out;
+  ASSIGN_OR_RETURN(const std::vector<float> values, elements<float>(*scores));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> places, elements<int32_t>(*ranks));
+  std::vector<float> tops;
+  std::vector<int32_t> ids;
+  const Tensor* top_scores = reply.output("prompt_top_log_probs");
+  const Tensor* top_ids = reply.output("prompt_top_log_prob_ids");
+  if (top_scores != nullptr && top_ids != nullptr) {
+    ASSIGN_OR_RETURN(tops, elements<float>(*top_scores));
+    ASSIGN_OR_RETURN(ids, elements<int32_t>(*top_ids));
+  }
+  const size_t count = prompt_.size() - 1;
+  const size_t depth = count == 0 ? 0 : ids.size() / count;
+  if (values.size() != count || places.size() != count || ids.size() != count * depth ||
+      tops.size() != ids.size())
+    return internal_error("model '{}' sent {} log-probabilities for a prompt of {} tokens",
+                          model_->engine_name, values.size(), prompt_.size());
+  out.push_back({.id = prompt_[0], .is_first = true});
+  for (size_t i = 0; i < count; ++i) {
+    ScoredToken token{.id = prompt_[i + 1], .log_prob = values[i], .rank = places[i]};
+    for (size_t k = i * depth; k < (i + 1) * depth; ++k) token.top.emplace_back(ids[k], tops[k]);
+    out.push_back(std::move(token));
+  }
+  return out;
+}
+
 bool Generation::push_token(Sequence& sequence, ScoredToken token, Piece& piece) {
   ++sequence.counts.generated;
   piece.token_ids.push_back(token.id);
@@ -296,6 +334,9 @@ void Generation::take(const InferenceReply& reply) {
   if (!reply.status.ok()) return fail(reply.status, reply.final);
   auto rows = rows_of(reply);
   if (!rows.ok()) return fail(rows.status(), reply.final);
+  auto prompt = scored_prompt(reply);
+  if (!prompt.ok()) return fail(prompt.status(), reply.final);
+  if (!prompt->empty()) prompt_.clear();
   const std::string* reasons = reply.string_parameter("nereid_finish_reason");
   for (size_t r = 0; r < rows->size() && !done_; ++r) {
     Row& row = (*rows)[r];
@@ -307,6 +348,7 @@ void Generation::take(const InferenceReply& reply) {
     if (sequence.done) continue;
     Piece piece;
     piece.index = row.sequence;
+    if (row.sequence == 0) piece.prompt = std::exchange(*prompt, {});
     bool ended = false;
     for (auto it = row.tokens.begin(); it != row.tokens.end() && !ended; ++it) {
       ended = push_token(sequence, std::move(*it), piece);

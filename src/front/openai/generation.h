@@ -38,7 +38,8 @@ struct Piece {
   size_t index = 0;
   std::string text;
   std::vector<ScoredToken> log_probs;  // of the tokens that came; their text may come later
-  std::vector<int32_t> token_ids;      // of all that came, end and stop tokens included
+  std::vector<ScoredToken> prompt;  // all of it, with the first piece of sequence 0, if asked for
+  std::vector<int32_t> token_ids;   // of all that came, end and stop tokens included
   TokenCounts counts;
   bool done = false;          // the last piece of this sequence
   Status status;              // not OK: the whole generation failed; done is set
@@ -83,6 +84,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
   void take(const InferenceReply& reply);
   StatusOr<std::vector<Row>> rows_of(const InferenceReply& reply) const;
+  // All tokens of the prompt, when the reply has their scores.
+  StatusOr<std::vector<ScoredToken>> scored_prompt(const InferenceReply& reply) const;
   Status add_log_probs(const InferenceReply& reply, std::vector<Row>& rows) const;
   // True when the token ends the text.
   bool push_token(Sequence& sequence, ScoredToken token, Piece& piece);
@@ -98,10 +101,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<Sequence> sequences_;
   size_t num_open_ = 0;
   size_t num_prompt_tokens_ = 0;
+  std::vector<int32_t> prompt_;  // while its scores are to come
   int64_t max_tokens_ = 0;
   bool streaming_ = false;
   bool done_ = false;
 };
+
+// Of UTF-8.
+int64_t num_characters(std::string_view text);
 
 // `counts`: of the n sequences of each prompt, in order.
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
@@ -119,6 +126,11 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& mod
 // A 400 when an id is none of the model's.
 std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<int32_t>& ids,
                                   std::string_view param);
+
+// A 400 when log-probabilities of so many prompt tokens are more than an answer may hold. `param`
+// names the field that asks for them.
+std::optional<ApiError> check_prompt_log_probs(const SamplingOptions& sampling,
+                                               int64_t num_prompt_tokens, std::string_view param);
 
 // The room that is left for output, or a 400 with the numbers when the prompt or the wanted output
 // does not fit. `param` names the field that the prompt came from.

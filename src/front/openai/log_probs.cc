@@ -46,8 +46,13 @@ json::object completion_log_probs(const text::Tokenizer& tokenizer,
   json::array offsets, log_probs, texts, tops;
   for (const ScoredToken& token : tokens) {
     offsets.push_back(token.text_offset);
-    log_probs.push_back(finite(token.log_prob));
     texts.push_back(json::value(token_text(tokenizer, token.id, as_ids)));
+    if (token.is_first) {
+      log_probs.push_back(nullptr);
+      tops.push_back(nullptr);
+      continue;
+    }
+    log_probs.push_back(finite(token.log_prob));
     json::object top;
     for (const auto& [id, log_prob] : token.top) {
       top.emplace(token_text(tokenizer, id, as_ids), finite(log_prob));
@@ -59,6 +64,29 @@ json::object completion_log_probs(const text::Tokenizer& tokenizer,
           {"token_logprobs", std::move(log_probs)},
           {"tokens", std::move(texts)},
           {"top_logprobs", std::move(tops)}};
+}
+
+json::array prompt_log_probs(const text::Tokenizer& tokenizer,
+                             const std::vector<ScoredToken>& tokens, size_t num_top) {
+  json::array out;
+  for (const ScoredToken& token : tokens) {
+    if (token.is_first) {
+      out.push_back(nullptr);
+      continue;
+    }
+    json::object entries;
+    const auto add = [&](int32_t id, float log_prob, size_t rank) {
+      entries.emplace(fmt::format("{}", id),
+                      json::object{{"logprob", finite(log_prob)},
+                                   {"rank", rank},
+                                   {"decoded_token", token_text(tokenizer, id, false)}});
+    };
+    add(token.id, token.log_prob, static_cast<size_t>(token.rank));
+    for (size_t k = 0; k < std::min(num_top, token.top.size()); ++k)
+      add(token.top[k].first, token.top[k].second, k + 1);
+    out.push_back(std::move(entries));
+  }
+  return out;
 }
 
 }  // namespace nereid::front

@@ -1,4 +1,4 @@
-// Log-probabilities of generated tokens in the two shapes of OpenAI's API.
+// Log-probabilities of tokens in the two shapes of OpenAI's API, and in vLLM's for prompts.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,18 @@
 
 namespace nereid::front {
 
-// One generated token. Natural logarithms of the model's own distribution.
+// Log-probabilities that an event loop makes JSON of in about a millisecond, the likeliest ones of
+// their positions besides.
+inline constexpr size_t kQuickLogProbs = 256;
+
+// One token, generated or of the prompt. Natural logarithms of the model's own distribution.
 struct ScoredToken {
   int32_t id = 0;
   float log_prob = 0;
   std::vector<std::pair<int32_t, float>> top;  // likeliest first
-  int64_t text_offset = 0;                     // characters generated before it
+  int64_t text_offset = 0;                     // characters of the text before it
+  int32_t rank = 0;       // of a prompt's: 1 + tokens that are likelier; else 0
+  bool is_first = false;  // of the prompt: nothing comes before it, so it has no scores
 };
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...], "refusal": null}
@@ -28,5 +34,10 @@ json::object chat_log_probs(const text::Tokenizer& tokenizer,
 // in it.
 json::object completion_log_probs(const text::Tokenizer& tokenizer,
                                   const std::vector<ScoredToken>& tokens, bool as_ids);
+
+// [null, {"7": {"logprob", "rank", "decoded_token"}, ...}, ...]: for each token of a prompt itself
+// and the `num_top` likeliest ones, by their ids.
+json::array prompt_log_probs(const text::Tokenizer& tokenizer,
+                             const std::vector<ScoredToken>& tokens, size_t num_top);
 
 }  // namespace nereid::front

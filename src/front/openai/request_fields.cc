@@ -86,7 +86,7 @@ void read_penalties(Fields& fields, SamplingOptions& out) {
   read_bad_words(fields, out);
 }
 
-void read_sampling(Fields& fields, SamplingOptions& out) {
+void read_sampling(Fields& fields, int64_t least_max_tokens, SamplingOptions& out) {
   out.temperature = fields.number("temperature", 0, 100).value_or(1.0);
   if (out.temperature < 1e-5) out.temperature = 0;
   out.top_p = fields.number("top_p", 0, 1).value_or(1.0);
@@ -96,8 +96,9 @@ void read_sampling(Fields& fields, SamplingOptions& out) {
                                        std::numeric_limits<int64_t>::max())) {
     out.seed = static_cast<uint64_t>(*seed);
   }
-  const auto max_tokens = fields.integer("max_tokens", 1, kMaxTokenId);
-  const auto max_completion_tokens = fields.integer("max_completion_tokens", 1, kMaxTokenId);
+  const auto max_tokens = fields.integer("max_tokens", least_max_tokens, kMaxTokenId);
+  const auto max_completion_tokens =
+      fields.integer("max_completion_tokens", least_max_tokens, kMaxTokenId);
   out.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
   out.min_tokens = fields.integer("min_tokens", 0, kMaxTokenId).value_or(0);
   if (out.max_tokens && out.min_tokens > *out.max_tokens) {
@@ -125,9 +126,9 @@ void read_sampling(Fields& fields, SamplingOptions& out) {
 void refuse_unsupported(Fields& fields) {
   fields.refuse_unless("return_context_logits", false);
   fields.refuse_unless("spaces_between_special_tokens", true);
-  for (const char* key : {"prompt_logprobs", "structural_tag", "guided_whitespace_pattern",
-                          "lora_request", "disaggregated_params", "conversation_params",
-                          "kv_transfer_params", "thinking_token_budget"}) {
+  for (const char* key :
+       {"structural_tag", "guided_whitespace_pattern", "lora_request", "disaggregated_params",
+        "conversation_params", "kv_transfer_params", "thinking_token_budget"}) {
     fields.refuse_unless(key, nullptr);
   }
 }
@@ -197,7 +198,7 @@ CommonOptions read_request(Fields& fields) {
   return out;
 }
 
-CommonOptions read_common(Fields& fields) {
+CommonOptions read_common(Fields& fields, int64_t least_max_tokens) {
   CommonOptions out = read_request(fields);
   out.stream = fields.flag("stream").value_or(false);
   if (const json::object* options = fields.object("stream_options")) {
@@ -208,7 +209,11 @@ CommonOptions read_common(Fields& fields) {
     if (inner.error()) fields.fail("stream_options", inner.error()->message);
   }
   out.return_token_ids = fields.flag("return_token_ids").value_or(false);
-  read_sampling(fields, out.sampling);
+  read_sampling(fields, least_max_tokens, out.sampling);
+  out.prompt_log_probs = fields.integer("prompt_logprobs", 0, kMaxTopLogProbs);
+  if (out.prompt_log_probs && out.stream)
+    fields.fail("prompt_logprobs", "not with \"stream\"; \"echo\" with \"logprobs\" is");
+  out.sampling.num_prompt_log_probs = out.prompt_log_probs;
   out.return_token_ids |= !out.sampling.detokenize;
   refuse_unsupported(fields);
   return out;

@@ -22,7 +22,8 @@ CommonOptions read_request(Fields& fields);
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view key, size_t max_prompts);
 
 // read_request, stream, sampling, stops, and the refusals that completions and chat have in common.
-CommonOptions read_common(Fields& fields);
+// max_tokens is at least `least_max_tokens`.
+CommonOptions read_common(Fields& fields, int64_t least_max_tokens = 1);
 
 // An array of token ids; empty when it is absent or at fault.
 std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most);

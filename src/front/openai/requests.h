@@ -52,7 +52,9 @@ struct SamplingOptions {
   std::vector<std::string> bad_words;
   bool log_probs = false;
   int64_t num_top_log_probs = 0;  // likeliest tokens at each position
-  bool tokens_as_ids = false;     // "token_id:7" in the place of a token's text
+  // Likewise at each position of the prompt; absent: the prompt has no log-probabilities.
+  std::optional<int64_t> num_prompt_log_probs;
+  bool tokens_as_ids = false;  // "token_id:7" in the place of a token's text
   std::optional<Guide> guide;
   std::optional<double> priority;
   std::string cache_salt;
@@ -68,15 +70,18 @@ inline constexpr size_t kMaxPrompts = 128;
 inline constexpr size_t kMaxEmbeddingInputs = 2048;
 inline constexpr int64_t kMaxSequences = 128;  // prompts times best_of
 inline constexpr int64_t kMaxTopLogProbs = 20;
+// Entries for the tokens of all prompts of a request.
+inline constexpr int64_t kMaxPromptLogProbs = 1 << 17;
 
 struct CommonOptions {
   std::string model;  // empty: whatever is served
   bool stream = false;
-  bool include_usage = false;           // a last chunk with usage
-  bool continuous_usage_stats = false;  // usage in every chunk
-  std::string request_id;               // part of the answer's id; empty: a random one
-  bool return_token_ids = false;        // ids of prompt and output beside the text
-  std::vector<std::string> unknown;     // members of the request that nobody read
+  bool include_usage = false;               // a last chunk with usage
+  bool continuous_usage_stats = false;      // usage in every chunk
+  std::string request_id;                   // part of the answer's id; empty: a random one
+  std::optional<int64_t> prompt_log_probs;  // likeliest tokens beside each of the prompt's
+  bool return_token_ids = false;            // ids of prompt and output beside the text
+  std::vector<std::string> unknown;         // members of the request that nobody read
   SamplingOptions sampling;
 };
 
@@ -90,6 +95,7 @@ struct CompletionRequest {
   std::string suffix;           // what comes behind the text that is wanted; empty: nothing
   std::vector<Prompt> prompts;  // one choice each; never empty, none empty
   bool echo = false;
+  bool prompt_only = false;  // one token is drawn, and left out
   bool add_special_tokens = true;
 };
 
