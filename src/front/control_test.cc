@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/file.h"
 #include "front/fake_triton.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/service.h"
@@ -156,6 +157,47 @@ TEST_F(ControlTest, CallersShowAKey) {
             "0");
   EXPECT_EQ(call("ServerLive").headers.at("grpc-status"), "0");
   EXPECT_EQ(call("ServerMetadata").headers.at("grpc-status"), "16");
+}
+
+TEST_F(ControlTest, KeysHaveLimits) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("limits.{}", ::getpid());
+  ASSERT_TRUE(write_file_atomic(file,
+                                "slow requests_per_minute=2\n"
+                                "counted tokens_per_minute=5\nfree\n")
+                  .ok());
+  GrpcOptions grpc;
+  HttpOptions http;
+  grpc.api_keys = http.api_keys = *ApiKeys::create({}, file);
+  std::filesystem::remove(file);
+  start(grpc, http);
+  const auto says = [](const char* key) { return fmt::format("X-API-Key: {}\r\n", key); };
+  // Refused bodies are requests too, GET is none.
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(ask(http_->http_port(), "GET", "/v1/models", "", says("slow")).status, 200);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(post("/v1/completions", "{}", says("slow")).status, 400);
+  const Reply refused = post("/v1/completions", "{}", says("slow"));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_NE(refused.head.find("Retry-After: 30\r\n"), std::string::npos) << refused.head;
+  EXPECT_EQ(refused.json().at("error").at("type").as_string(), "rate_limit_error");
+  EXPECT_EQ(refused.json().at("error").at("message").as_string(),
+            "this API key may make 2 requests a minute, and has made them");
+  EXPECT_EQ(post("/v2/models/types/generate", "{}", says("slow")).status, 429);
+  EXPECT_EQ(post("/v2/logging", "{}", says("slow")).status, 200);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(post("/v1/completions", "{}", says("free")).status, 400);
+  // What would not be counted.
+  const Reply forbidden = post("/v2/models/types/generate", "{}", says("counted"));
+  EXPECT_EQ(forbidden.status, 403);
+  const auto status = [&](const char* rpc, const char* key) {
+    return client_
+        ->call(std::string("/inference.GRPCInferenceService/") + rpc, "",
+               {{"authorization", fmt::format("Bearer {}", key)}})
+        .headers.at("grpc-status");
+  };
+  EXPECT_EQ(status("ModelInfer", "slow"), "8");
+  EXPECT_EQ(status("ModelStreamInfer", "slow"), "7");
+  EXPECT_EQ(status("ModelInfer", "counted"), "7");
+  EXPECT_NE(status("ModelInfer", "free"), "7");
+  EXPECT_EQ(status("LogSettings", "slow"), "0");
 }
 
 // Browsers ask first, without a key, and only then send the request of a page.

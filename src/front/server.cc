@@ -46,7 +46,7 @@ std::string_view api_of(std::string_view path) {
   const auto under = [path](std::string_view root) {
     return path == root || (path.starts_with(root) && path[root.size()] == '/');
   };
-  if (under("/v1")) return "inference";
+  if (under("/v1") || under("/api")) return "inference";
   if (path == "/v2" || path == "/version") return "metadata";
   if (under("/metrics")) return "statistics";
   if (under("/v2/health") || path == "/health" || path == "/ping") return "health";
@@ -65,19 +65,41 @@ std::string_view api_of(std::string_view path) {
   return "metadata";
 }
 
-bool has_key(ApiKeys& keys, const Request& request) {
+// Probes need no key.
+bool needs_key(const Request& request) {
   for (const char* probe : {"/v2/health/live", "/v2/health/ready", "/health", "/ping"}) {
-    if (request.path == probe) return true;
+    if (request.path == probe) return false;
   }
-  return keys.accepts(ApiKeys::shown(request));
+  return true;
+}
+
+// Why the key's limits keep a request from its handler, if so; else it gets a permit.
+std::optional<Response> take_permit(const ApiKeys::Caller& caller, Request& request) {
+  if (request.method != "POST" || api_of(request.path) != "inference") return std::nullopt;
+  if (caller.limits.tokens_per_minute > 0 && request.path.starts_with("/v2/"))
+    return error_page(request, 403, kTokensAreNotCounted);
+  auto result = caller.use->begin(caller.limits, now());
+  if (auto* permit = std::get_if<KeyUse::PermitPtr>(&result)) {
+    request.permit = std::move(*permit);
+    return std::nullopt;
+  }
+  const auto& refusal = std::get<KeyRefusal>(result);
+  Response response = error_page(request, 429, refusal.reason);
+  std::erase_if(response.headers, [](const Header& h) { return h.name == "Retry-After"; });
+  response.headers.push_back({"Retry-After", std::to_string(refusal.retry_after_s)});
+  return response;
 }
 
 // Why a request may not reach its handler, if so.
-std::optional<Response> refusal(const HttpOptions& options, const Request& request) {
+std::optional<Response> refusal(const HttpOptions& options, Request& request) {
   const std::string_view api = api_of(request.path);
   if (!options.allow_kserve && (request.path == "/v2" || request.path.starts_with("/v2/")))
     return error_page(request, 404, "Not Found");
-  if (options.api_keys != nullptr && !has_key(*options.api_keys, request)) {
+  std::optional<ApiKeys::Caller> caller;
+  if (options.api_keys != nullptr && needs_key(request)) {
+    caller = options.api_keys->find(ApiKeys::shown(request));
+  }
+  if (options.api_keys != nullptr && needs_key(request) && !caller) {
     Response response = error_page(request, 401, "an API key is missing or not known");
     response.headers.push_back({"WWW-Authenticate", "Bearer"});
     return response;
@@ -92,6 +114,7 @@ std::optional<Response> refusal(const HttpOptions& options, const Request& reque
   if (api == "shared-memory" && !options.allow_shared_memory) {
     return kserve_error(unsupported("{}", kSharedMemoryIsOff));
   }
+  if (caller) return take_permit(*caller, request);
   return std::nullopt;
 }
 
@@ -106,7 +129,7 @@ Status set_access(const HttpOptions& options, Router& router) {
   }
   if (has_cors || !options.restrictions.empty() || !options.allow_shared_memory ||
       !options.allow_kserve || options.api_keys) {
-    router.set_guard([options, cors, has_cors](const Request& request) {
+    router.set_guard([options, cors, has_cors](Request& request) {
       std::optional<Response> answer;
       if (has_cors) answer = cors.preflight(request);
       return answer ? answer : refusal(options, request);

@@ -90,9 +90,10 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->context_.default_end_ids = m->executor_->default_end_ids();
   m->context_.declares_embedding = m->settings_.output("embedding") != nullptr;
   if (m->context_.declares_embedding) m->context_.embedding_size = m->executor_->hidden_size();
-  m->open_parameters_ =
-      json::serialize(json::object{{"max_seq_len", std::to_string(m->context_.max_sequence_length)},
-                                   {"embedding_size", std::to_string(m->context_.embedding_size)}});
+  m->open_parameters_ = json::serialize(
+      json::object{{"max_seq_len", std::to_string(m->context_.max_sequence_length)},
+                   {"embedding_size", std::to_string(m->context_.embedding_size)},
+                   {"max_num_sequences", std::to_string(m->executor_->stats().max_batch_size)}});
   ASSIGN_OR_RETURN(m->context_.exclude_input_default,
                    m->settings_.boolean("exclude_input_in_output", false));
   ASSIGN_OR_RETURN(const ExecutorConfig config, read_executor_config(m->settings_));

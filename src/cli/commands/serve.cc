@@ -339,8 +339,9 @@ void declare_access(CLI::App& command, ServeOptions& options) {
   command.add_option("--api-key", options.process.api_keys,
                      "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
                      "repeated");
-  command.add_option("--api-key-file", options.process.api_key_file,
-                     "a key, or sha256:<hex> of one, on each line; read again on change");
+  command.add_option(
+      "--api-key-file", options.process.api_key_file,
+      "a key, or sha256:<hex> of one, on each line, and its limits; read again on change");
   command.add_option("--http-restricted-api", access.http_groups,
                      "API,..:K=V: APIs that need header K with value V; may be repeated");
   command.add_option("--grpc-restricted-protocol", access.grpc_groups,

@@ -90,7 +90,8 @@ std::vector<TritonFlag> http_flags() {
          o.api_keys.push_back(v);
          return ok();
        }},
-      {"api-key-file", "FILE", "a key, or sha256:<hex> of one, on each line; read again on change",
+      {"api-key-file", "FILE",
+       "a key, or sha256:<hex> of one, on each line, and its limits; read again on change",
        [](TritonOptions& o, const std::string& v) {
          o.api_key_file = v;
          return ok();

@@ -113,7 +113,8 @@ struct Method {
   // Metadata that a caller must have (name and value); name "": none.
   std::string required_name;
   std::string required_value;
-  bool needs_key = true;  // where the port has API keys
+  bool needs_key = true;    // where the port has API keys
+  bool runs_model = false;  // so that limits of a key hold
 };
 
 // Methods by path, "/package.Service/Rpc".

@@ -83,6 +83,7 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
     }
     method.needs_key = !path.ends_with("/ServerLive") && !path.ends_with("/ServerReady") &&
                        !path.starts_with("/grpc.health.");
+    method.runs_model = protocol == "inference";
     methods[path] = std::move(method);
   };
   const auto unary = [control](const ControlRpc& rpc) {

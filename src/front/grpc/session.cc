@@ -200,6 +200,29 @@ void Session::close_stream(GrpcStream& stream, uint32_t) {
   keep->detach();
 }
 
+namespace {
+
+// A stream carries any number of requests, which nobody would count.
+Status check_limits(const KeyLimits& limits, const Method& method) {
+  if (limits.tokens_per_minute > 0)
+    return Status(absl::StatusCode::kPermissionDenied, kTokensAreNotCounted);
+  if (!limits.any() || method.unary != nullptr) return ok();
+  return Status(absl::StatusCode::kPermissionDenied,
+                "the requests of this API key are limited, so it may not open streams of them");
+}
+
+}  // namespace
+
+Status Session::take_permit(const ApiKeys::Caller& caller, const Method& method,
+                            GrpcStream& stream) {
+  RETURN_IF_ERROR(check_limits(caller.limits, method));
+  auto result = caller.use->begin(caller.limits, now());
+  if (const auto* refusal = std::get_if<KeyRefusal>(&result))
+    return resource_exhausted("{}; try again in {} s", refusal->reason, refusal->retry_after_s);
+  stream.permit_ = std::get<KeyUse::PermitPtr>(std::move(result));
+  return ok();
+}
+
 Status Session::check_call(GrpcStream& stream) const {
   const auto& head = stream.head_;
   if (head.bytes > kMaxHeaderBytes) {
@@ -218,12 +241,12 @@ Status Session::check_call(GrpcStream& stream) const {
   }
   const Method& method = found->second;
   if (const auto& keys = shared_->options.api_keys; keys != nullptr && method.needs_key) {
-    const auto shows_key = [&](const auto& m) {
-      return m.first == "authorization" && keys->accepts(ApiKeys::bearer(m.second));
-    };
-    if (std::none_of(head.metadata.begin(), head.metadata.end(), shows_key)) {
+    std::optional<ApiKeys::Caller> caller;
+    for (const auto& m : head.metadata)
+      if (!caller && m.first == "authorization") caller = keys->find(ApiKeys::bearer(m.second));
+    if (!caller)
       return Status(absl::StatusCode::kUnauthenticated, "an API key is missing or not known");
-    }
+    if (method.runs_model) RETURN_IF_ERROR(take_permit(*caller, method, stream));
   }
   if (!method.required_name.empty()) {
     const auto has = [&](const auto& m) {

@@ -13,6 +13,7 @@
 
 #include "front/grpc/call.h"
 #include "front/grpc/options.h"
+#include "front/http/api_keys.h"
 #include "front/http/byte_budget.h"
 
 struct nghttp2_session;
@@ -65,6 +66,8 @@ class Session {
   GrpcStream* open_stream(int32_t id);
   void start_call(GrpcStream& stream, bool end_stream);
   Status check_call(GrpcStream& stream) const;
+  static Status take_permit(const ApiKeys::Caller& caller, const Method& method,
+                            GrpcStream& stream);
   void close_stream(GrpcStream& stream, uint32_t error_code);
   void on_ping();
   void on_frame_sent(int32_t stream_id, int type, bool end_stream);

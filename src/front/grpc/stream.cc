@@ -230,6 +230,7 @@ void GrpcStream::send(std::string message) {
 
 void GrpcStream::finish(const Status& status) {
   if (session_ == nullptr || std::exchange(finished_, true) || reset_) return;
+  if (permit_) permit_->end();
   status_ = status;
   discarding_ = true;
   if (out_bytes_ == 0) last_progress_ = session_->now_;

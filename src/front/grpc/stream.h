@@ -6,6 +6,7 @@
 
 #include "front/grpc/session.h"
 #include "front/http/compression.h"
+#include "front/http/key_limits.h"
 
 struct nghttp2_session;
 
@@ -71,6 +72,7 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   const int32_t id_;
   Head head_;
   const Method* method_ = nullptr;
+  KeyUse::PermitPtr permit_;  // of a key that pays for the call
   std::weak_ptr<Call> call_;
   CallPtr waiting_call_;  // unary: until the request is complete
   std::shared_ptr<StreamHandler> handler_;

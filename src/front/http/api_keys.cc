@@ -42,10 +42,24 @@ ApiKeys::Hash ApiKeys::hash_of(std::string_view key) {
   return hash;
 }
 
-StatusOr<ApiKeys::Hashes> ApiKeys::read(const std::filesystem::path& file) {
+StatusOr<ApiKeys::Hash> ApiKeys::read_key(std::string_view text) {
   constexpr std::string_view kHashed = "sha256:";
+  if (!text.starts_with(kHashed)) return hash_of(text);
+  const std::string_view digits = text.substr(kHashed.size());
+  Hash hash{};
+  bool is_good = digits.size() == 2 * hash.size();
+  for (size_t i = 0; is_good && i < digits.size(); ++i) {
+    const int digit = digit_of(digits[i]);
+    is_good = digit >= 0;
+    hash[i / 2] = static_cast<unsigned char>(hash[i / 2] << 4 | (digit & 15));
+  }
+  if (!is_good) return invalid_argument("'sha256:' and 64 hexadecimal digits are expected");
+  return hash;
+}
+
+StatusOr<ApiKeys::Contents> ApiKeys::read(const std::filesystem::path& file) {
   ASSIGN_OR_RETURN(const std::string text, read_file(file, kMaxFileBytes));
-  Hashes out;
+  Contents out;
   size_t number = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -53,23 +67,15 @@ StatusOr<ApiKeys::Hashes> ApiKeys::read(const std::filesystem::path& file) {
     begin = end + 1;
     ++number;
     if (line.empty() || line.front() == '#') continue;
-    if (!line.starts_with(kHashed)) {
-      out.push_back(hash_of(line));
-      continue;
-    }
-    const std::string_view digits = line.substr(kHashed.size());
-    Hash hash{};
-    bool is_good = digits.size() == 2 * hash.size();
-    for (size_t i = 0; is_good && i < digits.size(); ++i) {
-      const int digit = digit_of(digits[i]);
-      is_good = digit >= 0;
-      hash[i / 2] = static_cast<unsigned char>(hash[i / 2] << 4 | (digit & 15));
-    }
-    if (!is_good) {
-      return invalid_argument("{}: line {}: 'sha256:' and 64 hexadecimal digits are expected",
-                              file.string(), number);
-    }
-    out.push_back(hash);
+    const std::string_view key = line.substr(0, line.find_first_of(" \t"));
+    const auto limits = parse_key_limits(line.substr(key.size()));
+    const auto hash = read_key(key);
+    for (const Status& status : {limits.status(), hash.status()})
+      if (!status.ok()) return annotate(status, fmt::format("{}: line {}", file.string(), number));
+    if (key == "*")
+      out.others = *limits;
+    else
+      out.keys.push_back({*hash, *limits});
   }
   return out;
 }
@@ -79,17 +85,17 @@ StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::create(const std::vector<std::string
   auto out = std::make_shared<ApiKeys>();
   for (const std::string& key : keys) {
     if (key.empty()) return invalid_argument("an API key must not be empty");
-    out->given_.push_back(hash_of(key));
+    out->given_.push_back({hash_of(key), {}});
   }
   out->file_ = file;
   if (!file.empty()) {
     std::error_code error;
     out->read_time_ = std::filesystem::last_write_time(file, error);
-    auto hashes = read(file);
-    if (!hashes.ok()) return invalid_argument("API keys: {}", message(hashes.status()));
-    out->from_file_ = std::make_shared<const Hashes>(*std::move(hashes));
+    auto contents = read(file);
+    if (!contents.ok()) return invalid_argument("API keys: {}", message(contents.status()));
+    out->from_file_ = std::make_shared<const Contents>(*std::move(contents));
   }
-  if (out->given_.empty() && (out->from_file_ == nullptr || out->from_file_->empty())) {
+  if (out->given_.empty() && (out->from_file_ == nullptr || out->from_file_->keys.empty())) {
     return invalid_argument("API keys: {} has none", file.string());
   }
   return out;
@@ -107,32 +113,38 @@ void ApiKeys::reload_if_changed() {
   std::lock_guard lock(mutex_);
   if (error || time == read_time_) return;
   read_time_ = time;
-  auto hashes = read(file_);
-  if (hashes.ok()) {
-    log_info("{} API keys read from {}", hashes->size(), file_.string());
-    from_file_ = std::make_shared<const Hashes>(*std::move(hashes));
+  auto contents = read(file_);
+  if (contents.ok()) {
+    log_info("{} API keys read from {}", contents->keys.size(), file_.string());
+    from_file_ = std::make_shared<const Contents>(*std::move(contents));
   } else {
-    log_error("API keys stay as they were: {}", message(hashes.status()));
+    log_error("API keys stay as they were: {}", message(contents.status()));
   }
 }
 
-bool ApiKeys::accepts(std::string_view key) {
+std::optional<ApiKeys::Caller> ApiKeys::find(std::string_view key) {
   reload_if_changed();
-  std::shared_ptr<const Hashes> from_file;
+  std::shared_ptr<const Contents> from_file;
   {
     std::lock_guard lock(mutex_);
     from_file = from_file_;
   }
   const Hash hash = hash_of(key);
-  bool found = false;
-  const auto look = [&](const Hashes& hashes) {
-    for (const Hash& known : hashes) {
-      found |= CRYPTO_memcmp(known.data(), hash.data(), hash.size()) == 0;
-    }
+  const Known* found = nullptr;
+  const auto look = [&](const std::vector<Known>& all) {
+    for (const Known& known : all)
+      if (CRYPTO_memcmp(known.hash.data(), hash.data(), hash.size()) == 0) found = &known;
   };
   look(given_);
-  if (from_file != nullptr) look(*from_file);
-  return found && !key.empty();
+  if (from_file != nullptr) look(from_file->keys);
+  if (found == nullptr || key.empty()) return std::nullopt;
+  Caller out{.limits = found->limits};
+  if (from_file != nullptr && !out.limits.any()) out.limits = from_file->others;
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<KeyUse>& use = uses_[hash];
+  if (use == nullptr) use = std::make_shared<KeyUse>();
+  out.use = use;
+  return out;
 }
 
 std::string_view ApiKeys::shown(const Request& request) {

@@ -1,18 +1,21 @@
-// Keys that callers must show: kept as hashes, compared in constant time, read again when their
-// file changes.
+// Keys that callers must show, and what each may use: kept as hashes, compared in constant time,
+// read again when their file changes.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "front/http/key_limits.h"
 #include "front/http/message.h"
 
 namespace nereid::front {
@@ -22,15 +25,23 @@ bool same_secret(std::string_view a, std::string_view b);
 
 class ApiKeys {
  public:
-  // `keys` as texts; `file` ("": none) has one on each line, as text or as "sha256:" and 64 hex
-  // digits. Blank lines and those that begin with '#' do not count. InvalidArgument: no key at all,
-  // an empty one, or a bad line, which is named by its number; or the file cannot be read.
+  // Who has shown a key.
+  struct Caller {
+    KeyLimits limits;
+    std::shared_ptr<KeyUse> use;  // the same one for all requests of the key
+  };
+
+  // `keys` as texts; `file` ("": none) has one on each line, as text without blanks or as "sha256:"
+  // and 64 hex digits, and behind a blank its limits (parse_key_limits). A line of '*' has those of
+  // keys that name none. Blank lines and those that begin with '#' do not count. InvalidArgument:
+  // no key at all, an empty one, or a bad line, which is named by its number; or the file cannot be
+  // read.
   static StatusOr<std::shared_ptr<ApiKeys>> create(const std::vector<std::string>& keys,
                                                    const std::filesystem::path& file);
 
   // Any thread. Looks at most once a second whether the file has changed; one that cannot be read
-  // leaves the keys as they are.
-  bool accepts(std::string_view key);
+  // leaves the keys as they are. Nothing: the key is not known.
+  std::optional<Caller> find(std::string_view key);
 
   // The key that a request shows, in either header; "" without one.
   static std::string_view shown(const Request& request);
@@ -42,17 +53,26 @@ class ApiKeys {
 
  private:
   using Hash = std::array<unsigned char, 32>;
-  using Hashes = std::vector<Hash>;
+  struct Known {
+    Hash hash{};
+    KeyLimits limits;
+  };
+  struct Contents {  // of the file
+    std::vector<Known> keys;
+    KeyLimits others;  // of keys without limits of their own
+  };
   static Hash hash_of(std::string_view key);
-  static StatusOr<Hashes> read(const std::filesystem::path& file);
+  static StatusOr<Hash> read_key(std::string_view text);
+  static StatusOr<Contents> read(const std::filesystem::path& file);
   void reload_if_changed();
 
-  Hashes given_;
+  std::vector<Known> given_;
   std::filesystem::path file_;
   std::atomic<int64_t> next_look_ns_{0};
   std::mutex mutex_;
   std::filesystem::file_time_type read_time_;
-  std::shared_ptr<const Hashes> from_file_;
+  std::shared_ptr<const Contents> from_file_;
+  std::map<Hash, std::shared_ptr<KeyUse>> uses_;  // of keys that were shown
 };
 
 }  // namespace nereid::front

@@ -27,9 +27,9 @@ TEST_F(ApiKeysTest, TextsAndHashes) {
       "sha256:16367aacb67a4a017c8da8ab95682ccb390863780f7114dda0a0e0c55644c7c4\n");
   const auto keys = ApiKeys::create({"given"}, file_);
   ASSERT_TRUE(keys.ok()) << keys.status();
-  for (const char* key : {"first", "second", "given"}) EXPECT_TRUE((*keys)->accepts(key)) << key;
+  for (const char* key : {"first", "second", "given"}) EXPECT_TRUE((*keys)->find(key)) << key;
   for (const char* key : {"", "firs", "first ", "third", "# people", "Given"}) {
-    EXPECT_FALSE((*keys)->accepts(key)) << key;
+    EXPECT_FALSE((*keys)->find(key)) << key;
   }
 }
 
@@ -43,16 +43,33 @@ TEST_F(ApiKeysTest, BadFilesAreNamed) {
   EXPECT_FALSE(ApiKeys::create({""}, "").ok());
 }
 
+TEST_F(ApiKeysTest, LimitsOfKeys) {
+  write("* concurrency=3\nslow\trequests_per_minute=2 concurrency=1\nplain\n");
+  const auto keys = ApiKeys::create({"given"}, file_);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_FALSE((*keys)->find("*"));
+  EXPECT_FALSE((*keys)->find("slow\trequests_per_minute=2 concurrency=1"));
+  EXPECT_EQ((*keys)->find("slow")->limits.requests_per_minute, 2);
+  EXPECT_EQ((*keys)->find("slow")->limits.concurrency, 1);
+  EXPECT_EQ((*keys)->find("plain")->limits.concurrency, 3);
+  EXPECT_EQ((*keys)->find("given")->limits.concurrency, 3);
+  EXPECT_EQ((*keys)->find("slow")->use, (*keys)->find("slow")->use);
+  EXPECT_NE((*keys)->find("slow")->use, (*keys)->find("plain")->use);
+  write("a\nb with blanks\n");
+  EXPECT_NE(std::string(message(ApiKeys::create({}, file_).status())).find("line 2: 'with': "),
+            std::string::npos);
+}
+
 TEST_F(ApiKeysTest, AChangedFileIsReadAgain) {
   write("old\n");
   const auto keys = ApiKeys::create({}, file_);
   ASSERT_TRUE(keys.ok()) << keys.status();
-  EXPECT_TRUE((*keys)->accepts("old"));
+  EXPECT_TRUE((*keys)->find("old"));
   write("new\n");
   fs::last_write_time(file_, fs::last_write_time(file_) + std::chrono::seconds(2));
-  for (int i = 0; i < 6000 && !(*keys)->accepts("new"); ++i) ::usleep(10000);
-  EXPECT_TRUE((*keys)->accepts("new"));
-  EXPECT_FALSE((*keys)->accepts("old"));
+  for (int i = 0; i < 6000 && !(*keys)->find("new"); ++i) ::usleep(10000);
+  EXPECT_TRUE((*keys)->find("new"));
+  EXPECT_FALSE((*keys)->find("old"));
 }
 
 TEST(ApiKeys, Bearer) {

@@ -150,6 +150,7 @@ class LiveExchange final : public Exchange {
 
   void finish() {
     answer_->finished = true;
+    if (const auto& permit = answer_->request.permit) permit->end();
     answer_->on_disconnect = nullptr;
     news();
   }

@@ -17,8 +17,9 @@ namespace nereid::front {
 using ErrorPage =
     std::function<Response(const Request& request, int status, std::string_view message)>;
 
-// The answer to a request that may not reach its handler; nothing for one that may.
-using Guard = std::function<std::optional<Response>(const Request& request)>;
+// The answer to a request that may not reach its handler; nothing for one that may, which may be
+// given a permit.
+using Guard = std::function<std::optional<Response>(Request& request)>;
 
 // Adds headers to an answer before it is sent.
 using Finish = std::function<void(const Request& request, Response& response)>;

@@ -50,12 +50,15 @@ class Chat : public std::enable_shared_from_this<Chat> {
     auto prompt = render();
     if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
     prompt_ = std::get<std::vector<int32_t>>(std::move(prompt));
+    num_prompt_tokens_ = std::ssize(prompt_);
     return std::nullopt;
   }
 
+  const LanguageModel& model() const { return *model_; }
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
+
   void start(TRITONSERVER_Server* server, Tracer& tracer) {
     auto ids = request_.common.return_token_ids ? prompt_ : std::exchange(prompt_, {});
-    num_prompt_tokens_ = static_cast<int64_t>(ids.size());
     num_running_ = static_cast<size_t>(request_.common.sampling.n);
     for (size_t i = 0; i < num_running_; ++i) choices_.emplace_back(make_output());
     auto self = shared_from_this();
@@ -364,7 +367,9 @@ void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
     if (const auto* error = std::get_if<ApiError>(&chat)) {
       exchange->send(openai_error(*error));
     } else {
-      std::get<ChatPtr>(chat)->start(context->models.server(), *context->tracer);
+      const auto& ready = std::get<ChatPtr>(chat);
+      start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
+                    [context, ready] { ready->start(context->models.server(), *context->tracer); });
     }
   };
   const bool is_quick =

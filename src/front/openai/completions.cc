@@ -45,6 +45,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   // The prompts' tokens. On any thread, before start().
   std::optional<ApiError> read_prompts() { return tokenize(prompts_); }
 
+  const LanguageModel& model() const { return *model_; }
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
+
   void start(TRITONSERVER_Server* server, Tracer& tracer) {
     auto prompts = request_.common.return_token_ids ? prompts_ : std::exchange(prompts_, {});
     const auto n = static_cast<size_t>(request_.common.sampling.n);
@@ -57,7 +60,6 @@ class Completion : public std::enable_shared_from_this<Completion> {
     }
     auto self = shared_from_this();
     for (size_t i = 0; i < prompts.size(); ++i) {
-      num_prompt_tokens_ += static_cast<int64_t>(prompts[i].size());
       auto on_piece = [self, first = i * n](Piece piece) {
         self->take(first + piece.index, std::move(piece));
       };
@@ -90,10 +92,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
       const auto room = check_prompt(*model_, prompts.back(), sampling, "prompt");
       if (const auto* error = std::get_if<ApiError>(&room)) return *error;
     }
-    int64_t num_tokens = 0;
-    for (const auto& ids : prompts) num_tokens += std::ssize(ids);
-    return check_prompt_log_probs(
-        sampling, num_tokens, request_.common.prompt_log_probs ? "prompt_logprobs" : "logprobs");
+    for (const auto& ids : prompts) num_prompt_tokens_ += std::ssize(ids);
+    const char* const param = request_.common.prompt_log_probs ? "prompt_logprobs" : "logprobs";
+    return check_prompt_log_probs(sampling, num_prompt_tokens_, param);
   }
 
   size_t prompt_of(size_t choice) const {
@@ -337,7 +338,9 @@ void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& excha
     if (const auto* error = std::get_if<ApiError>(&completion)) {
       exchange->send(openai_error(*error));
     } else {
-      std::get<CompletionPtr>(completion)->start(context->models.server(), *context->tracer);
+      const auto& ready = std::get<CompletionPtr>(completion);
+      start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
+                    [context, ready] { ready->start(context->models.server(), *context->tracer); });
     }
   };
   const bool is_quick =

@@ -83,6 +83,9 @@ class Embedding : public std::enable_shared_from_this<Embedding> {
     return std::nullopt;
   }
 
+  const LanguageModel& model() const { return *model_; }
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
+
   void start() {
     embeddings_.resize(prompts_.size());
     for (size_t i = 0; i < prompts_.size(); ++i) waiting_.push_back(i);
@@ -253,11 +256,13 @@ std::variant<EmbeddingPtr, ApiError> read_embedding(const OpenAiContextPtr& cont
 
 void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
   const auto read = [context, exchange] { return read_embedding(context, exchange); };
-  const auto start = [exchange](std::variant<EmbeddingPtr, ApiError> embedding) {
+  const auto start = [context, exchange](std::variant<EmbeddingPtr, ApiError> embedding) {
     if (const auto* error = std::get_if<ApiError>(&embedding)) {
       exchange->send(openai_error(*error));
     } else {
-      std::get<EmbeddingPtr>(embedding)->start();
+      const auto& ready = std::get<EmbeddingPtr>(embedding);
+      start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
+                    [ready] { ready->start(); });
     }
   };
   const bool is_quick =

@@ -177,6 +177,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   }
   std::shared_ptr<Generation> self(new Generation(std::move(model), sampling, std::move(on_piece)));
   self->num_prompt_tokens_ = prompt.size();
+  self->permit_ = exchange->request().permit;
   if (sampling.num_prompt_log_probs) self->prompt_ = prompt;
   self->streaming_ = self->model_->decoupled && sampling.can_stream();
   self->max_tokens_ = sampling.max_tokens.value_or(self->model_->unsaid_max_tokens(
@@ -342,6 +343,7 @@ void Generation::take(const InferenceReply& reply) {
     Row& row = (*rows)[r];
     Sequence& sequence = sequences_[row.sequence];
     sequence.num_received += row.tokens.size();
+    if (permit_) permit_->charge(std::ssize(row.tokens));
     sequence.counts.cached = reply.int_parameter("nereid_cached_tokens");
     sequence.counts.drafts = reply.int_parameter("nereid_draft_tokens");
     sequence.counts.accepted_drafts = reply.int_parameter("nereid_accepted_draft_tokens");

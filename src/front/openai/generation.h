@@ -98,6 +98,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const SamplingOptions sampling_;
   OnPiece on_piece_;
   std::shared_ptr<InferenceCall> call_;
+  KeyUse::PermitPtr permit_;  // pays for the tokens; or null
   std::vector<Sequence> sequences_;
   size_t num_open_ = 0;
   size_t num_prompt_tokens_ = 0;

@@ -166,6 +166,16 @@ void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error
   exchange->end();
 }
 
+void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
+                   const LanguageModel& model, int64_t num_prompt_tokens,
+                   std::function<void()> start) {
+  // Some wait in the model's own queue, so that it never idles.
+  const int64_t limit = model.max_num_sequences + model.max_num_sequences / 4;
+  if (!context.queue->enter(exchange, static_cast<size_t>(limit), num_prompt_tokens,
+                            std::move(start)))
+    exchange->send(openai_error({503, "too many requests wait for the model", "", ""}));
+}
+
 std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
                                                     std::string_view requested) {
   auto model = models.get();

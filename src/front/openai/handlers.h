@@ -13,6 +13,7 @@
 #include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/openai/error.h"
+#include "front/openai/fair_queue.h"
 #include "front/openai/language_model.h"
 #include "front/openai/requests.h"
 #include "front/openai/response_store.h"
@@ -30,6 +31,7 @@ struct OpenAiContext {
   Workers& workers;
   std::shared_ptr<ByteBudget> budget;
   const std::shared_ptr<ResponseStore> responses;
+  const std::shared_ptr<FairQueue> queue = std::make_shared<FairQueue>();
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 
@@ -81,6 +83,11 @@ void begin_events(const ExchangePtr& exchange, Headers more = {});
 
 // An error event and [DONE], the end of a failed stream.
 std::string error_event(const ApiError& error);
+
+// Calls `start` when the request's turn comes (FairQueue), or answers 503.
+void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
+                   const LanguageModel& model, int64_t num_prompt_tokens,
+                   std::function<void()> start);
 
 // A failure: a JSON error when the answer has not begun, else an error event and [DONE].
 void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error);

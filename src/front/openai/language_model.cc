@@ -183,6 +183,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
   model->embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
+  model->max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
   model->decoupled = read_decoupled(engine_config);
   ASSIGN_OR_RETURN(model->adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));

@@ -33,6 +33,7 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;    // generation_config, config or tokenizer_config; first is end_id
   int64_t max_seq_len = 0;         // prompt and output tokens
   int64_t default_max_tokens = 0;  // see OpenAiOptions
+  int64_t max_num_sequences = 0;   // that the engine computes at once; 0: it does not say
   size_t max_token_bytes = 1;      // of the text that a token stands for
   int64_t embedding_size = 0;      // 0: it gives none
   // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
