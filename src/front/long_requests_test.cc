@@ -122,11 +122,12 @@ TEST_F(LongRequestsTest, AnEngineOfAnotherNameAnswers) {
     std::lock_guard lock(fake_.mutex);
     fake_.script = {100};
   }
-  for (const char* model : {"model", "llama"}) {
+  for (const char* model : {"", "llama"}) {
     const Reply reply =
         post("/v1/completions",
              fmt::format(R"({{"model": "{}", "prompt": "x", "max_tokens": 1}})", model));
     EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(reply.json().at("model").as_string(), "llama");
   }
   EXPECT_EQ(post("/v1/completions", R"({"model": "other", "prompt": "x"})").status, 404);
 }

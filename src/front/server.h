@@ -43,7 +43,7 @@ struct HttpOptions {
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
   std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
-  OpenAiOptions openai{.model_name = "model"};
+  OpenAiOptions openai;
   bool allow_kserve = true;  // /v2 and what is below it
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,12 +24,12 @@ REPOSITORY = os.path.join(WORK, "openai_frontend")
 
 
 class Frontend:
-    def __init__(self, *flags):
+    def __init__(self, *flags, tokenizer=MODEL):
         self.log_path = REPOSITORY + ".log"
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [sys.executable, SCRIPT, "--model-repository", REPOSITORY, "--tokenizer", MODEL, "--host", "127.0.0.1",
-                 "--openai-port", "0", *flags], stdout=log, stderr=subprocess.STDOUT)
+                [sys.executable, SCRIPT, "--model-repository", REPOSITORY, "--host", "127.0.0.1", "--openai-port", "0",
+                 *(["--tokenizer", tokenizer] if tokenizer else []), *flags], stdout=log, stderr=subprocess.STDOUT)
         started = time.time()
         while not (ready := re.search(r"Uvicorn running on http://127\.0\.0\.1:(\d+) ", self.log())):
             assert self.process.poll() is None and time.time() < started + 600, self.log()[-3000:]
@@ -103,7 +104,72 @@ def ends_without_kserve():
         frontend.stop(number)
 
 
+def rename_models(folder, names):
+    for old, new in names.items():
+        os.rename(os.path.join(folder, old), os.path.join(folder, new))
+        path = os.path.join(folder, new, "config.pbtxt")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        for was, will in names.items():
+            text = re.sub(r'^(\s*(?:model_)?name: )"%s"' % was, r'\1"%s"' % will, text, flags=re.M)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def several_models():
+    """Two engines in one repository, none with a usual name: each has its own tokenizer, template, limits and weights."""
+    make_repository(REPOSITORY, bls=False, decoupled_mode="true")
+    rename_models(REPOSITORY, {"tensorrt_llm": "big_engine", "preprocessing": "big_ids", "postprocessing": "big_text",
+                               "ensemble": "big"})
+    frontend = Frontend(tokenizer=None)
+    assert json.loads(frontend.ask("GET", "/v1/models")[1])["data"][0]["id"] == "big"
+    frontend.stop(signal.SIGTERM)
+    tokenizer = REPOSITORY + ".tokenizer"
+    shutil.rmtree(tokenizer, ignore_errors=True)
+    shutil.copytree(MODEL, tokenizer, ignore=shutil.ignore_patterns("*.safetensors"))
+    path = os.path.join(tokenizer, "tokenizer_config.json")
+    with open(path, encoding="utf-8") as file:
+        config = json.load(file)
+    config["chat_template"] = "{{ messages[0].content }}"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    small = REPOSITORY + ".small"
+    make_repository(small, bls=False, decoupled_mode="true", engine_dir=MODEL + "-draft", max_seq_len=100)
+    for model in ("preprocessing", "postprocessing"):
+        path = os.path.join(small, model, "config.pbtxt")
+        with open(path, encoding="utf-8") as file:
+            text = file.read().replace('"%s"' % MODEL, '"%s"' % tokenizer)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    names = {"tensorrt_llm": "small_engine", "preprocessing": "small_ids", "postprocessing": "small_text", "ensemble": "small"}
+    rename_models(small, names)
+    for name in names.values():
+        os.rename(os.path.join(small, name), os.path.join(REPOSITORY, name))
+    frontend = Frontend(tokenizer=None)
+    cards = {card["id"]: card["max_model_len"] for card in json.loads(frontend.ask("GET", "/v1/models")[1])["data"]}
+    assert set(cards) == {"big", "small"} and cards["small"] == 100 < cards["big"], cards
+    answers = {}
+    for name in ("big", "small", "big_engine", "small_engine"):
+        status, text = frontend.ask("POST", "/v1/chat/completions", chat(model=name, max_tokens=24, ignore_eos=True))
+        assert status == 200, text
+        answers[name] = json.loads(text)
+    for name in ("big", "small"):
+        assert answers[name]["model"] == answers[name + "_engine"]["model"] == name, answers
+        assert answers[name]["choices"] == answers[name + "_engine"]["choices"]
+    assert answers["small"]["usage"]["prompt_tokens"] < answers["big"]["usage"]["prompt_tokens"], "templates of their own"
+    assert answers["small"]["choices"] != answers["big"]["choices"], "weights of their own"
+    assert frontend.ask("POST", "/v1/chat/completions", chat(model="small", max_tokens=101))[0] == 400
+    assert frontend.ask("POST", "/v1/chat/completions", chat(model="big", max_tokens=101, ignore_eos=True))[0] == 200
+    status, text = frontend.ask("POST", "/v1/chat/completions", chat(model="other"))
+    assert status == 404 and "this server has 'big', 'small'" in text, text
+    ids = {name: json.loads(frontend.ask("POST", "/tokenize", {"model": name, "messages": chat()["messages"]})[1])["count"]
+           for name in cards}
+    assert ids == {name: answers[name]["usage"]["prompt_tokens"] for name in cards}, ids
+    frontend.stop(signal.SIGTERM)
+
+
 def main():
+    several_models()
     make_repository(REPOSITORY, bls=False, decoupled_mode="true")
     ends_while_it_streams()
     ends_without_kserve()

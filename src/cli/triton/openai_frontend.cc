@@ -113,19 +113,10 @@ StatusOr<std::vector<std::string>> triton_words(const Args& args) {
   return words;
 }
 
-// The model that callers of the stock front end ask for.
-std::string model_name(const std::filesystem::path& repository) {
-  std::error_code error;
-  for (const char* name : {"ensemble", "tensorrt_llm_bls"})
-    if (std::filesystem::exists(repository / name, error)) return name;
-  return "tensorrt_llm";
-}
-
 Status take_openai(const Args& args, front::HttpOptions& http) {
   http.allow_kserve = false;
   const std::string& parser = args.text("--tool-call-parser");
   http.openai.tool_parser = parser == "llama3" ? "llama3_json" : parser;
-  http.openai.model_name = model_name(args.text("--model-repository"));
   http.openai.default_max_tokens = args.integer("--default-max-tokens");
   if (http.openai.default_max_tokens < 1 || http.openai.default_max_tokens > INT32_MAX)
     return invalid_argument("argument --default-max-tokens: {} is not in [1, {}]",

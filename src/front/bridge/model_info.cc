@@ -116,6 +116,17 @@ StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const s
   return take_message(message);
 }
 
+StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string text, model_config_json(server, name, -1));
+  return parse_json(text);
+}
+
+std::string_view config_text(const json::value& config, std::string_view key) {
+  const json::object* object = config.if_object();
+  const json::value* value = object == nullptr ? nullptr : object->if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : "";
+}
+
 std::string config_parameter(const json::value& config, std::string_view key) {
   const json::object* object = config.if_object();
   for (const std::string_view step : {std::string_view("parameters"), key}) {

@@ -44,6 +44,10 @@ StatusOr<std::string> model_metadata_json(TRITONSERVER_Server* server, const std
 StatusOr<std::string> model_config_json(TRITONSERVER_Server* server, const std::string& name,
                                         int64_t version);
 
+// The configuration as a tree, and a member of one as text; "" when it is none.
+StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name);
+std::string_view config_text(const json::value& config, std::string_view key);
+
 // Statistics as JSON text; an empty name: of all models.
 StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
                                             int64_t version);

@@ -38,20 +38,20 @@ Response json_response(const json::value& value) {
   return {200, "application/json", {}, std::move(body)};
 }
 
-Response list_models(LanguageModelCache& models, int64_t created) {
+Response list_models(LanguageModels& models, int64_t created) {
   json::array data;
-  const auto model = models.get();
-  if (model.ok()) {
-    data.push_back(model_card(**model, created));
-    for (const backend::LoraModule& adapter : (*model)->adapters)
-      data.push_back(adapter_card(**model, adapter, created));
-  } else if (model.status().code() != absl::StatusCode::kUnavailable) {
-    return openai_error(api_error(model.status()));
+  const auto all = models.all();
+  if (!all.ok() && all.status().code() != absl::StatusCode::kUnavailable)
+    return openai_error(api_error(all.status()));
+  for (const LanguageModelPtr& model : all.value_or(std::vector<LanguageModelPtr>())) {
+    data.push_back(model_card(*model, created));
+    for (const backend::LoraModule& adapter : model->adapters)
+      data.push_back(adapter_card(*model, adapter, created));
   }
   return json_response(json::object{{"object", "list"}, {"data", std::move(data)}});
 }
 
-Response show_model(LanguageModelCache& models, int64_t created, const Request& request) {
+Response show_model(LanguageModels& models, int64_t created, const Request& request) {
   const auto id = percent_decode(request.param("id"));
   const auto model = find_model(models, id.value_or("%"));
   if (const auto* error = std::get_if<ApiError>(&model)) return openai_error(*error);
@@ -176,18 +176,12 @@ void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
     exchange->send(openai_error({503, "too many requests wait for the model", "", ""}));
 }
 
-std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
+std::variant<LanguageModelPtr, ApiError> find_model(LanguageModels& models,
                                                     std::string_view requested) {
-  auto model = models.get();
-  if (!model.ok()) return api_error(model.status());
-  if (!(*model)->adapter(requested) && !(*model)->answers_to(requested) &&
-      !models.leads_to_engine(requested)) {
-    return ApiError{
-        404,
-        fmt::format("The model '{}' does not exist; this server has '{}'", requested, (*model)->id),
-        "model", "model_not_found"};
-  }
-  return *std::move(model);
+  auto model = models.get(requested);
+  if (model.ok()) return *std::move(model);
+  if (model.status().code() != absl::StatusCode::kNotFound) return api_error(model.status());
+  return ApiError{404, std::string(message(model.status())), "model", "model_not_found"};
 }
 
 Status check(const OpenAiOptions& options) {

@@ -14,7 +14,7 @@
 #include "front/http/workers.h"
 #include "front/openai/error.h"
 #include "front/openai/fair_queue.h"
-#include "front/openai/language_model.h"
+#include "front/openai/language_models.h"
 #include "front/openai/requests.h"
 #include "front/openai/response_store.h"
 #include "front/trace/tracer.h"
@@ -25,7 +25,7 @@ using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
 
 // What the handlers share; outlives the requests.
 struct OpenAiContext {
-  mutable LanguageModelCache models;
+  mutable LanguageModels models;
   bool strict_fields = false;
   std::shared_ptr<Tracer> tracer;
   Workers& workers;
@@ -94,7 +94,7 @@ void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error
 
 // The loaded model that `requested` names, itself or by a model of the repository that leads to it,
 // or the error to send.
-std::variant<LanguageModelPtr, ApiError> find_model(LanguageModelCache& models,
+std::variant<LanguageModelPtr, ApiError> find_model(LanguageModels& models,
                                                     std::string_view requested);
 
 }  // namespace nereid::front

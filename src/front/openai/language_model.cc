@@ -1,8 +1,6 @@
 // Loads tokenizer, template and limits of the served model; see language_model.h.
 #include "front/openai/language_model.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -12,25 +10,6 @@
 
 namespace nereid::front {
 namespace {
-
-StatusOr<json::value> read_config(TRITONSERVER_Server* server, const std::string& name) {
-  ASSIGN_OR_RETURN(const std::string text, model_config_json(server, name, -1));
-  return parse_json(text);
-}
-
-// What a load of either model may change.
-std::string read_configs(TRITONSERVER_Server* server, const ModelNames& names) {
-  const auto engine = model_config_json(server, names.engine, -1);
-  const auto text = model_config_json(server, names.text, -1);
-  return engine.value_or("") + text.value_or("");
-}
-
-// Member `key` of a configuration as text; "" when it is none.
-std::string_view text_of(const json::value& config, std::string_view key) {
-  const json::object* object = config.if_object();
-  const json::value* value = object == nullptr ? nullptr : object->if_contains(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : "";
-}
 
 // A parameter of the configuration; -1 when it is no number.
 int64_t read_number(const json::value& config, std::string_view key) {
@@ -44,7 +23,7 @@ StatusOr<int64_t> read_max_seq_len(const json::value& config) {
   const int64_t value = read_number(config, "max_seq_len");
   if (value < 2) {
     return internal_error("model '{}': parameter max_seq_len is '{}', expected an integer above 1",
-                          text_of(config, "name"), config_parameter(config, "max_seq_len"));
+                          config_text(config, "name"), config_parameter(config, "max_seq_len"));
   }
   return value;
 }
@@ -93,35 +72,6 @@ std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const Langua
   return ids;
 }
 
-// Those of a list in a configuration, at a path of members: `key` of each.
-std::vector<std::string_view> texts_of(const json::value& config, const char* path,
-                                       std::string_view key) {
-  std::vector<std::string_view> out;
-  boost::system::error_code ec;
-  const json::value* list = config.find_pointer(path, ec);
-  if (list == nullptr || !list->is_array()) return out;
-  for (const json::value& item : list->get_array()) out.push_back(text_of(item, key));
-  return out;
-}
-
-bool is_text_model(const json::value& config) {
-  const auto outputs = texts_of(config, "/output", "name");
-  return !config_parameter(config, "tokenizer_dir").empty() &&
-         std::ranges::find(outputs, "INPUT_ID") != outputs.end();
-}
-
-bool is_ready(TRITONSERVER_Server* server, const std::string& name) {
-  bool ready = false;
-  const Status status =
-      take_error(TRITONSERVER_ServerModelIsReady(server, name.c_str(), -1, &ready));
-  return status.ok() && ready;
-}
-
-std::string_view last_component(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
 // How the model writes tool calls and reasoning.
 void find_formats(const OpenAiOptions& options, LanguageModel& model) {
   const auto mentions = [&](std::string_view sign) {
@@ -144,50 +94,22 @@ const backend::LoraModule* LanguageModel::adapter(std::string_view requested) co
   return found == adapters.end() ? nullptr : &*found;
 }
 
-bool LanguageModel::answers_to(std::string_view requested) const {
-  return requested.empty() || requested == id || last_component(requested) == last_component(id);
-}
-
-StatusOr<ModelNames> find_models(TRITONSERVER_Server* server) {
-  ModelNames names;
-  if (is_ready(server, names.engine)) return names;
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(
-      take_error(TRITONSERVER_ServerModelIndex(server, TRITONSERVER_INDEX_FLAG_READY, &message)));
-  ASSIGN_OR_RETURN(const std::string text, take_message(message));
-  ASSIGN_OR_RETURN(const json::value index, parse_json(text));
-  std::vector<std::string> engines, texts;
-  for (const std::string_view name : texts_of(index, "", "name")) {
-    const auto config = read_config(server, std::string(name));
-    if (!config.ok()) continue;
-    if (text_of(*config, "backend") == "tensorrtllm") engines.emplace_back(name);
-    if (is_text_model(*config)) texts.emplace_back(name);
-  }
-  if (engines.size() > 1) {
-    return unsupported("several models take token ids ({}), and none is called '{}'",
-                       fmt::join(engines, ", "), names.engine);
-  }
-  if (engines.size() == 1) names.engine = engines[0];
-  if (texts.size() == 1) names.text = texts[0];
-  return names;
-}
-
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const ModelNames& names,
                                                                    const OpenAiOptions& options) {
   auto model = std::make_shared<LanguageModel>();
-  model->id = options.model_name;
+  model->id = names.id;
   model->engine_name = names.engine;
   model->default_max_tokens = options.default_max_tokens;
   ASSIGN_OR_RETURN(model->engine, model_info(server, names.engine, -1));
-  ASSIGN_OR_RETURN(const json::value engine_config, read_config(server, names.engine));
+  ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
   model->embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
   model->max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
   model->decoupled = read_decoupled(engine_config);
   ASSIGN_OR_RETURN(model->adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
-  const auto text_config = read_config(server, names.text);
+  const auto text_config = model_config(server, names.text);
   if (options.tokenizer_dir.empty() && text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(
         "this server has no tokenizer (no model '{}'), so there is no text: ask model '{}' for "
@@ -225,44 +147,6 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
         dir.string(), names.text);
   }
   return model;
-}
-
-StatusOr<std::shared_ptr<const LanguageModel>> LanguageModelCache::get() {
-  std::lock_guard lock(mutex_);
-  if (!is_ready(server_, names_.engine)) {
-    const auto names = find_models(server_);
-    if (names.status().code() == absl::StatusCode::kUnimplemented) return names.status();
-    if (names.ok()) names_ = *names;
-    if (!is_ready(server_, names_.engine)) return unavailable("model '{}' is not ready", id());
-  }
-  std::string configs = read_configs(server_, names_);
-  if (!model_ || configs != loaded_from_) {
-    model_ = nullptr;
-    ASSIGN_OR_RETURN(model_, load_language_model(server_, names_, options_));
-    loaded_from_ = std::move(configs);
-  }
-  return model_;
-}
-
-bool LanguageModelCache::is_loaded() const {
-  const std::unique_lock lock(mutex_, std::try_to_lock);  // a load may have it for seconds
-  return lock.owns_lock() && model_ != nullptr && read_configs(server_, names_) == loaded_from_;
-}
-
-bool LanguageModelCache::leads_to_engine(std::string_view name) const {
-  std::string engine;
-  {
-    std::lock_guard lock(mutex_);
-    engine = names_.engine;
-  }
-  if (!is_ready(server_, std::string(name))) return false;
-  if (name == engine) return true;
-  const auto config = read_config(server_, std::string(name));
-  if (!config.ok()) return false;
-  const auto steps = texts_of(*config, "/ensemble_scheduling/step", "model_name");
-  const std::string called = config_parameter(*config, "tensorrt_llm_model_name");
-  return std::ranges::find(steps, engine) != steps.end() || called == engine ||
-         name == "tensorrt_llm_bls";
 }
 
 }  // namespace nereid::front

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,21 +54,19 @@ struct LanguageModel {
 
   // Null: this names no adapter.
   const backend::LoraModule* adapter(std::string_view requested) const;
-
-  // Served id, its last path component, any path that ends in it, or nothing.
-  bool answers_to(std::string_view requested) const;
 };
 
-// The two models that make text out of a repository.
+inline constexpr char kUsualEngine[] = "tensorrt_llm", kUsualText[] = "preprocessing";
+
+// The models of a repository that a language model is made of.
 struct ModelNames {
-  std::string engine = "tensorrt_llm";  // from token ids to token ids
-  std::string text = "preprocessing";   // knows the tokenizer
-};
+  std::string engine;                // from token ids to token ids
+  std::string text;                  // knows the tokenizer
+  std::vector<std::string> callers;  // that lead to the engine: ensembles, programs
+  std::string id;                    // what /v1/models lists
 
-// Of the ready models those of the usual names, else the only ones of their kind: an engine of the
-// backend "tensorrtllm", a model with a tokenizer_dir that gives INPUT_ID. Unimplemented when
-// several engines are there and none has the usual name.
-StatusOr<ModelNames> find_models(TRITONSERVER_Server* server);
+  bool operator==(const ModelNames&) const = default;
+};
 
 // Reads the configurations of the models: tokenizer_dir of the one, max_seq_len and layout of the
 // other. Unavailable while one is not ready, and when the tokenizer's files have changed since it
@@ -77,28 +74,5 @@ StatusOr<ModelNames> find_models(TRITONSERVER_Server* server);
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const ModelNames& names,
                                                                    const OpenAiOptions& options);
-
-// Loads on first use and again when the models' configurations have changed, so that the tokenizer
-// is that of the models that are loaded. Failed loads are tried again.
-class LanguageModelCache {
- public:
-  LanguageModelCache(TRITONSERVER_Server* server, OpenAiOptions options)
-      : server_(server), options_(std::move(options)) {}
-  // Unavailable also while the engine model is not ready.
-  StatusOr<std::shared_ptr<const LanguageModel>> get();
-  bool is_loaded() const;  // get() takes no time
-  // Whether this names a model of the repository that leads to the same engine and is ready.
-  bool leads_to_engine(std::string_view name) const;
-  TRITONSERVER_Server* server() const { return server_; }
-  const std::string& id() const { return options_.model_name; }
-
- private:
-  TRITONSERVER_Server* server_;
-  OpenAiOptions options_;
-  mutable std::mutex mutex_;
-  ModelNames names_;
-  std::shared_ptr<const LanguageModel> model_;
-  std::string loaded_from_;  // the configurations at that time
-};
 
 }  // namespace nereid::front

@@ -10,7 +10,7 @@
 namespace nereid::front {
 
 struct OpenAiOptions {
-  std::string model_name;  // the served id
+  std::string model_name;  // the served id; "": the name in the repository
   // Names of formats, or "auto" (what the chat template teaches), or "none".
   std::string tool_parser = "auto", reasoning_parser = "auto";
   std::string pooling = "auto";    // of embeddings: last, mean, or auto (see pooling_of)
