@@ -21,6 +21,8 @@ TEST_F(ServerTest, AnEchoHasTheLogProbsOfThePrompt) {
   EXPECT_EQ(scores.at("top_logprobs").at(2).as_object().size(), 3u);
   EXPECT_EQ(scores.at("token_logprobs").at(prompt.size() + 1).as_double(), -1.0);
   EXPECT_EQ(scores.at("text_offset").at(0).as_int64(), 0);
+  EXPECT_EQ(scores.at("tokens").at(0).as_string(), "H");
+  EXPECT_EQ(scores.at("text_offset").at(1).as_int64(), 1);
   EXPECT_EQ(scores.at("text_offset").at(prompt.size()).as_int64(), 12) << "characters, not bytes";
   EXPECT_EQ(scores.at("text_offset").at(prompt.size() + 1).as_int64(), 15);
 

@@ -99,7 +99,15 @@ def messages(text, usage):
     create = dict(model=MODEL, max_tokens=24, messages=[QUESTION], extra_body={"temperature": 0})
     whole = client.messages.create(**create)
     assert [b.text for b in whole.content] == [text], whole
-    assert whole.usage.input_tokens == usage.prompt_tokens and whole.usage.output_tokens == usage.completion_tokens, whole
+    used = whole.usage
+    assert used.input_tokens + used.cache_read_input_tokens == usage.prompt_tokens, whole
+    assert used.output_tokens == usage.completion_tokens, whole
+    long = dict(create, system="Answer in one short sentence, please. " * 8)
+    first, again = client.messages.create(**long).usage, client.messages.create(**long).usage
+    assert again.cache_read_input_tokens > 0 and again.cache_creation_input_tokens == 0, again
+    assert first.input_tokens + first.cache_read_input_tokens == again.input_tokens + again.cache_read_input_tokens
+    with client.messages.stream(**long) as stream:
+        assert stream.get_final_message().usage.cache_read_input_tokens == again.cache_read_input_tokens
     assert whole.stop_reason in ("end_turn", "max_tokens") and whole.model == MODEL, whole
     with client.messages.stream(**create) as stream:
         assert "".join(stream.text_stream) == text

@@ -172,6 +172,26 @@ int64_t usage_of(const json::object& chat, std::string_view key) {
   return count && count->is_int64() ? count->get_int64() : 0;
 }
 
+int64_t cached_tokens(const json::object& chat) {
+  const json::value* const usage = chat.if_contains("usage");
+  const json::value* const details = usage && usage->is_object()
+                                         ? usage->get_object().if_contains("prompt_tokens_details")
+                                         : nullptr;
+  const json::value* const count = details && details->is_object()
+                                       ? details->get_object().if_contains("cached_tokens")
+                                       : nullptr;
+  return count && count->is_int64() ? count->get_int64() : 0;
+}
+
+// Input tokens are those that were computed: what was cached counts apart.
+json::object usage_object(const json::object& chat, int64_t output_tokens) {
+  const int64_t cached = cached_tokens(chat);
+  return {{"input_tokens", usage_of(chat, "prompt_tokens") - cached},
+          {"cache_read_input_tokens", cached},
+          {"cache_creation_input_tokens", 0},
+          {"output_tokens", output_tokens}};
+}
+
 // The object that a call's arguments are.
 json::value input_of(const json::object& function) {
   StatusOr<json::value> input = parse_json(text_member(function, "arguments"), 128);
@@ -218,8 +238,7 @@ class MessagesTranslation final : public Translation {
     out["content"] = std::move(content);
     out["stop_reason"] = stop.reason;
     out["stop_sequence"] = stop.sequence;
-    out["usage"] = json::object{{"input_tokens", usage_of(chat, "prompt_tokens")},
-                                {"output_tokens", usage_of(chat, "completion_tokens")}};
+    out["usage"] = usage_object(chat, usage_of(chat, "completion_tokens"));
     std::string text;
     append_json(text, out);
     return text;
@@ -231,8 +250,7 @@ class MessagesTranslation final : public Translation {
       json::object message = message_object(chunk);
       message["content"] = json::array();
       message["stop_reason"] = nullptr, message["stop_sequence"] = nullptr;
-      message["usage"] =
-          json::object{{"input_tokens", usage_of(chunk, "prompt_tokens")}, {"output_tokens", 0}};
+      message["usage"] = usage_object(chunk, 0);
       out += event("message_start", {{"message", std::move(message)}});
     }
     output_tokens_ = std::max(output_tokens_, usage_of(chunk, "completion_tokens"));

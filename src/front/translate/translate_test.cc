@@ -65,7 +65,8 @@ TEST(Messages, AnswersHaveBlocks) {
       object_of(R"({"max_tokens": 1, "messages": [{"role": "user", "content": "x"}]})"));
   Translation& translation = *std::get<Translated>(t).translation;
   const json::object got = object_of(translation.answer(object_of(
-      R"({"id": "chatcmpl-1", "model": "m", "usage": {"prompt_tokens": 3, "completion_tokens": 2},
+      R"({"id": "chatcmpl-1", "model": "m", "usage": {"prompt_tokens": 40,
+          "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 32}},
           "choices": [{"finish_reason": "tool_calls", "stop_reason": null, "message": {"content": "a",
             "reasoning_content": "r", "tool_calls": [{"id": "c", "function": {"name": "f",
             "arguments": "{\"k\":1}"}}]}}]})")));
@@ -74,7 +75,9 @@ TEST(Messages, AnswersHaveBlocks) {
   EXPECT_EQ(got.at("content").at(0).at("thinking").as_string(), "r");
   EXPECT_EQ(got.at("content").at(2).at("input").at("k").as_int64(), 1);
   EXPECT_EQ(got.at("stop_reason").as_string(), "tool_use");
-  EXPECT_EQ(got.at("usage").at("input_tokens").as_int64(), 3);
+  EXPECT_EQ(got.at("usage").at("input_tokens").as_int64(), 8) << "cached ones count apart";
+  EXPECT_EQ(got.at("usage").at("cache_read_input_tokens").as_int64(), 32);
+  EXPECT_EQ(got.at("usage").at("output_tokens").as_int64(), 2);
 }
 
 TEST(Messages, StreamsOpenAndCloseBlocks) {
