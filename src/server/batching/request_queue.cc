@@ -84,7 +84,17 @@ uint64_t RequestQueue::sweep(uint64_t now) {
   return next;
 }
 
+bool RequestQueue::is_held() {
+  if (!hold_.is_set()) return false;
+  size_t num_waiting = 0;
+  for (const Level& level : levels_) num_waiting += level.waiting.size() + level.delayed.size();
+  if (!closed_ && hold_.holds(num_waiting)) return true;
+  hold_.release();
+  return false;
+}
+
 bool RequestQueue::plan(size_t, uint64_t now, uint64_t& wake_ns) {
+  if (config_.batching && is_held()) return false;
   std::vector<const InferenceRequest*> order;
   const uint64_t max_size = static_cast<uint64_t>(std::max<int64_t>(1, config_.max_batch_size));
   // Higher levels first; inside one, late requests after the others. No batch is longer than this.

@@ -7,6 +7,7 @@
 
 #include "server/batching/batch_rule.h"
 #include "server/batching/batcher.h"
+#include "server/batching/start_hold.h"
 #include "server/config/model_config.h"
 
 namespace nereid::server {
@@ -34,11 +35,13 @@ class RequestQueue : public Batcher {
   std::vector<InferenceRequest*> take_planned(size_t instance) override;
   uint64_t sweep(uint64_t now) override;
   Level& level_of(const InferenceRequest& request);
+  bool is_held();
 
   const ModelConfig& config_;
   BatchRule rule_;
   std::vector<Level> levels_;  // highest priority first
   size_t planned_ = 0;
+  StartHold hold_{"TRITONSERVER_DELAY_SCHEDULER"};  // of the dynamic batcher
 };
 
 }  // namespace nereid::server

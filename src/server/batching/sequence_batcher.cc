@@ -194,9 +194,31 @@ bool SequenceBatcher::plan(size_t index, uint64_t now, uint64_t& wake_ns) {
     fronts.push_back(i);
   }
   instance.planned.clear();
-  if (fronts.empty()) return false;
+  if (fronts.empty() || is_held(instance, fronts.size())) return false;
   return rules_.oldest ? plan_oldest(instance, std::move(fronts), now, wake_ns)
                        : plan_direct(instance, fronts, now, wake_ns);
+}
+
+// Oldest: an instance starts with enough sequences of its own. Direct: all instances start
+// together, when the slots and the backlog have enough requests.
+bool SequenceBatcher::is_held(Instance& instance, size_t num_fronts) {
+  if (closed_) return false;
+  if (rules_.oldest) {
+    if (instance.hold.holds(num_fronts)) return true;
+    instance.hold.release();
+    return false;
+  }
+  StartHold& hold = instances_.front().hold;
+  if (!hold.is_set() && !backlog_hold_.is_set()) return false;
+  size_t num_waiting = 0, num_backlog = 0;
+  for (const Instance& each : instances_) {
+    for (const Lane& lane : each.slots) num_waiting += lane == nullptr ? 0 : lane->waiting.size();
+  }
+  for (const Lane& lane : backlog_) num_backlog += lane->waiting.size();
+  if (hold.holds(num_waiting) || backlog_hold_.holds(num_backlog)) return true;
+  hold.release();
+  backlog_hold_.release();
+  return false;
 }
 
 bool SequenceBatcher::plan_direct(Instance& instance, const std::vector<size_t>& fronts,

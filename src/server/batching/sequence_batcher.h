@@ -14,6 +14,7 @@
 #include "server/batching/batcher.h"
 #include "server/batching/response_order.h"
 #include "server/batching/sequence_inputs.h"
+#include "server/batching/start_hold.h"
 #include "server/model/model.h"
 
 namespace nereid::server {
@@ -66,6 +67,7 @@ class SequenceBatcher : public Batcher {
     std::vector<Lane> slots;  // grows as needed; null = free
     std::unique_ptr<ResponseOrder> order;
     std::vector<size_t> planned;  // slots of the next batch
+    StartHold hold{"TRITONSERVER_DELAY_SCHEDULER"};
   };
 
   SequenceBatcher(Model& model, size_t num_instances, InitialStates initial, Drop drop);
@@ -85,6 +87,7 @@ class SequenceBatcher : public Batcher {
                    uint64_t& wake_ns) const;
   bool plan_oldest(Instance& instance, std::vector<size_t> fronts, uint64_t now,
                    uint64_t& wake_ns) const;
+  bool is_held(Instance& instance, size_t num_fronts);
   void end(const Lane& lane);            // no request follows
   void leave_if_over(const Lane& lane);  // frees the slot
   void fill_slots();                     // from the backlog
@@ -99,6 +102,7 @@ class SequenceBatcher : public Batcher {
   const uint64_t max_idle_ns_;
   std::vector<Instance> instances_;
   std::list<Lane> backlog_;
+  StartHold backlog_hold_{"TRITONSERVER_BACKLOG_DELAY_SCHEDULER"};
   std::map<CorrelationId, Lane> live_;  // those whose next request may come
   uint64_t next_id_ = 0;                // iterative: made for requests without one
 };

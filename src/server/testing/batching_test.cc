@@ -188,6 +188,28 @@ TEST(Batching, ALibrarySaysWhatGoesTogether) {
   fs::remove_all(root);
 }
 
+// As the stock server's own tests set it. Model n shows that there was time to run.
+TEST(Batching, StartsWithAsManyAsTheEnvironmentSays) {
+  ::setenv("TRITONSERVER_DELAY_SCHEDULER", "3", 1);
+  TestServer server({{"m", batching("")}, {"n", test_model("count", "max_batch_size: 4\n")}});
+  ::unsetenv("TRITONSERVER_DELAY_SCHEDULER");
+  const auto a = ask(server, 0), b = ask(server, 0), c = ask(server, 0), later = ask(server, 0);
+  for (auto* call : {a.get(), b.get()}) ASSERT_TRUE(call->send().ok());
+  for (int i = 0; i < 100; ++i) {
+    TestCall other(server.get(), "n", {0}, "", true);
+    ASSERT_TRUE(other.send().ok());
+    ASSERT_TRUE(other.wait());
+  }
+  EXPECT_EQ(a->num_finals() + b->num_finals(), 0);
+  ASSERT_TRUE(c->send().ok());
+  ASSERT_TRUE(a->wait());
+  EXPECT_EQ(a->joined()[0], 3);
+  for (auto* call : {b.get(), c.get()}) ASSERT_TRUE(call->wait());
+  ASSERT_TRUE(later->send().ok());
+  ASSERT_TRUE(later->wait());
+  EXPECT_EQ(later->joined()[0], 1);
+}
+
 TEST(Batching, WaitsForMore) {
   TestServer server(
       {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: " + kAnHour)}});

@@ -96,6 +96,30 @@ TEST(Sequence, ControlsTellWhatARequestIs) {
   EXPECT_THAT(send_step(server, 8, kStart | kEnd), ElementsAre(0, 1, 0, 0, 1, 1, 8, 0));
 }
 
+// Two variables of the environment, as the stock server's own tests set them: with batches of two
+// slots nothing runs before three requests have a slot and one more sequence waits for one.
+TEST(Sequence, StartsWithAsManyAsTheEnvironmentSays) {
+  ::setenv("TRITONSERVER_DELAY_SCHEDULER", "3", 1);
+  ::setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "1", 1);
+  TestServer server({{"m", sequences("")}, {"n", test_model("count", "max_batch_size: 4\n")}});
+  ::unsetenv("TRITONSERVER_DELAY_SCHEDULER");
+  ::unsetenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER");
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto first = send(server, 1, kStart), other = send(server, 2, kStart | kEnd),
+             second = send(server, 1, kEnd);
+  for (int i = 0; i < 100; ++i) {  // there is time to run
+    TestCall n(server.get(), "n", {0}, "", true);
+    ASSERT_TRUE(n.send().ok());
+    ASSERT_TRUE(n.wait());
+  }
+  EXPECT_EQ(first->num_finals() + other->num_finals(), 0);
+  const auto waiting = send(server, 3, kStart | kEnd);
+  EXPECT_EQ(result(first)[kBatch], 2);
+  EXPECT_EQ(result(other)[kPlace], 1);
+  EXPECT_EQ(result(second)[kBatch], 2);  // beside the one that has the free slot now
+  EXPECT_EQ(result(waiting)[kPlace], 1);
+}
+
 TEST(Sequence, RefusesWhatBelongsToNoSequence) {
   TestServer server({{"m", sequences("")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;

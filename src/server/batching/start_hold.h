@@ -1,0 +1,30 @@
+// Keeps a batcher from starting until a number of requests wait, so that a test decides what they
+// become together: TRITONSERVER_DELAY_SCHEDULER and TRITONSERVER_BACKLOG_DELAY_SCHEDULER of the
+// environment, which the stock server's own tests set.
+#pragma once
+
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <string_view>
+
+namespace nereid::server {
+
+class StartHold {
+ public:
+  // `variable`: the number's name in the environment. Where it is none, nothing is held.
+  explicit StartHold(const char* variable) {
+    const char* value = std::getenv(variable);
+    const std::string_view text = value != nullptr ? value : "";
+    (void)std::from_chars(text.data(), text.data() + text.size(), count_);
+  }
+
+  bool is_set() const { return count_ > 0; }
+  bool holds(size_t num_waiting) const { return num_waiting < count_; }
+  void release() { count_ = 0; }
+
+ private:
+  size_t count_ = 0;
+};
+
+}  // namespace nereid::server
