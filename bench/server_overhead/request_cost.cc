@@ -1,10 +1,11 @@
-// What the way through the server adds to a request of one token: its latency over HTTP on an open
-// connection less, by turns, that of the same request to a bare executor in this process, from
-// enqueue() to the answer in the caller's hands. And less what the executor in that server took,
-// from enqueue() to the callback: then the caller's own wake-up counts as the server's. Beside them
-// echoes over the same kind of connection: what the socket and its two wake-ups cost on this
-// machine, whatever the server. One echo comes at once; the other, like an answer, from a second
-// thread that is busy for as long as the executor takes, while client and server sleep.
+// What the way through the server adds to a request of one token, or to a streamed chat of some:
+// its latency over HTTP on an open connection less, by turns, that of the same request to a bare
+// executor in this process, from enqueue() to the answer in the caller's hands. And less what the
+// executor in that server took, from enqueue() to the callback: then the caller's own wake-up
+// counts as the server's. Beside them echoes over the same kind of connection: what the socket and
+// its two wake-ups cost on this machine, whatever the server. One echo comes at once; the other,
+// like an answer, from a second thread that is busy for as long as the executor takes, while client
+// and server sleep.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,13 +16,14 @@
 
 #include "../stopwatch.h"
 #include "loopback.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace nereid::bench {
 namespace {
 
 constexpr char kText[] = "The sea";
-constexpr char kReplyEnd[] = "0\r\n\r\n";  // a generate reply is one chunk
+constexpr char kReplyEnd[] = "0\r\n\r\n";  // the last chunk of a reply
 
 struct Options {
   std::string model = NEREID_SOURCE_DIR "/models/quickstart";
@@ -30,7 +32,43 @@ struct Options {
   int32_t rounds = 99;
   int32_t requests = 20;
   int32_t threads = 0;
+  int32_t chat_tokens = 0;  // of a streamed chat; 0: one token of `path`
 };
+
+// The same work for an executor and for a server.
+struct Question {
+  std::vector<TokenId> prompt;
+  int32_t max_tokens = 1;
+  bool streaming = false;
+  std::string request;  // HTTP
+};
+
+StatusOr<Question> question_of(const Options& o) {
+  ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(o.model));
+  Question out;
+  std::string path = o.path, body, prompt = kText;
+  if (o.chat_tokens > 0) {
+    const json::array messages = {json::object{{"role", "user"}, {"content", kText}}};
+    ASSIGN_OR_RETURN(const auto chat, text::load_chat_template(o.model));
+    ASSIGN_OR_RETURN(prompt,
+                     chat.render_chat({{"messages", messages}, {"add_generation_prompt", true}}));
+    out.max_tokens = o.chat_tokens;
+    out.streaming = true;
+    path = "/v1/chat/completions";
+    body = json::serialize(json::object{{"messages", messages},
+                                        {"max_tokens", o.chat_tokens},
+                                        {"temperature", 0},
+                                        {"ignore_eos", true},
+                                        {"stream", true}});
+  } else {
+    body = fmt::format(R"({{"text_input": "{}", "max_tokens": 1, "end_id": -1}})", kText);
+  }
+  ASSIGN_OR_RETURN(out.prompt,
+                   tokenizer->encode(prompt, {.add_special_tokens = o.chat_tokens == 0}));
+  out.request = fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}",
+                            path, body.size(), body);
+  return out;
+}
 
 // Sends back what it gets, to one client: at once, or on a second thread and after `work`.
 class Echo {
@@ -87,15 +125,20 @@ class Latencies {
   std::vector<double> all_;
 };
 
-Status ask_executor(Executor& executor, const std::vector<TokenId>& prompt, Latencies& out) {
+Status ask_executor(Executor& executor, const Question& question, Latencies& out) {
   Request request;
-  request.input_token_ids = prompt;
-  request.max_tokens = 1;
+  request.input_token_ids = question.prompt;
+  request.max_tokens = question.max_tokens;
+  request.streaming = question.streaming;
   const Time begin = now();
   ASSIGN_OR_RETURN(const RequestId id, executor.enqueue(std::move(request)));
-  const auto responses = executor.await_responses(id);
+  for (;;) {
+    const auto responses = executor.await_responses(id);
+    RETURN_IF_ERROR(responses.back().status);
+    if (responses.back().is_final) break;
+  }
   out.add(begin);
-  return responses.back().status;
+  return ok();
 }
 
 Status ask_server(Socket& socket, std::string_view request, Latencies& out) {
@@ -138,15 +181,11 @@ Status measure(const Options& o) {
   ExecutorConfig config;
   config.num_threads = o.threads;
   ASSIGN_OR_RETURN(const auto executor, Executor::create(o.model, config));
-  ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(o.model));
-  ASSIGN_OR_RETURN(const std::vector<TokenId> prompt, tokenizer->encode(kText));
-  const std::string body =
-      fmt::format(R"({{"text_input": "{}", "max_tokens": 1, "end_id": -1}})", kText);
-  const std::string request =
-      fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{}", o.path,
-                  body.size(), body);
+  ASSIGN_OR_RETURN(const Question question, question_of(o));
+  const std::string& request = question.request;
   Latencies first;
-  for (int32_t i = 0; i < o.requests; ++i) RETURN_IF_ERROR(ask_executor(*executor, prompt, first));
+  for (int32_t i = 0; i < o.requests; ++i)
+    RETURN_IF_ERROR(ask_executor(*executor, question, first));
   Echo echo, late_echo(std::chrono::microseconds(static_cast<int64_t>(first.mean())));
   Socket served = Socket::connect(o.port), echoed = Socket::connect(echo.port()),
          echoed_late = Socket::connect(late_echo.port());
@@ -154,7 +193,7 @@ Status measure(const Options& o) {
   for (int32_t round = -1; round < o.rounds; ++round) {
     Latencies of_executor, of_server, of_echo, of_late_echo;
     for (int32_t i = 0; i < o.requests; ++i)
-      RETURN_IF_ERROR(ask_executor(*executor, prompt, of_executor));
+      RETURN_IF_ERROR(ask_executor(*executor, question, of_executor));
     const ExecutorTime before = executor_time(served);
     for (int32_t i = 0; i < o.requests; ++i)
       RETURN_IF_ERROR(ask_server(served, request, of_server));
@@ -172,11 +211,14 @@ Status measure(const Options& o) {
     added_to_own.push_back(http.back() - (after.microseconds - before.microseconds) /
                                              (after.count - before.count));
   }
+  const std::string what = o.chat_tokens > 0
+                               ? fmt::format("a streamed chat of {} tokens", o.chat_tokens)
+                               : "a request of one token";
   fmt::print(
-      "a request of one token, {} rounds of {}, medians of their means: a bare executor {:.1f} us, "
+      "{}, {} rounds of {}, medians of their means: a bare executor {:.1f} us, "
       "over HTTP {:.1f} us, {:.1f} us more; {:.1f} us more than the executor in the server, of "
       "which an echo over the same socket takes {:.1f} us, {:.1f} us when it comes as late\n",
-      o.rounds, o.requests, median(bare), median(http), median(added), median(added_to_own),
+      what, o.rounds, o.requests, median(bare), median(http), median(added), median(added_to_own),
       median(wire), median(late_wire));
   return ok();
 }
@@ -190,6 +232,9 @@ int main(int argc, char** argv) {
   app.add_option("--model", o.model, "model directory")->capture_default_str();
   app.add_option("--port", o.port, "HTTP port of a running server of that model")->required();
   app.add_option("--path", o.path, "generate route")->capture_default_str();
+  app.add_option("--chat-tokens", o.chat_tokens,
+                 "instead: a streamed chat of so many tokens, /v1/chat/completions")
+      ->capture_default_str();
   app.add_option("--rounds", o.rounds, "rounds")->capture_default_str();
   app.add_option("--requests", o.requests, "of each kind in a round")->capture_default_str();
   app.add_option("--threads", o.threads,
