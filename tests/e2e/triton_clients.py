@@ -146,12 +146,12 @@ def perf_analyzer():
              ["Throughput:"])
 
 
-def genai_perf():
+def genai_perf(*way):
     # One run in about twenty, the file that its perf_analyzer wrote ended in mid-string, at a multiple of 4096 bytes.
-    run_tool(["genai-perf", "profile", "-m", "ensemble", "--service-kind", "triton", "--backend", "tensorrtllm",
-              "--streaming", "--url", GRPC, "--tokenizer", os.path.join(ROOT, "models", "quickstart"), "--concurrency",
-              "2", "--num-prompts", "10", "--synthetic-input-tokens-mean", "20", "--synthetic-input-tokens-stddev", "0",
-              "--output-tokens-mean", "8", "--output-tokens-stddev", "0", "--measurement-interval", "1000"],
+    run_tool(["genai-perf", "profile", "-m", "ensemble", *way, "--streaming", "--tokenizer",
+              os.path.join(ROOT, "models", "quickstart"), "--concurrency", "2", "--num-prompts", "10",
+              "--synthetic-input-tokens-mean", "20", "--synthetic-input-tokens-stddev", "0", "--output-tokens-mean", "8",
+              "--output-tokens-stddev", "0", "--measurement-interval", "1000"],
              ["Time to first token", "Output token throughput"], own_fault="JSONDecodeError: Unterminated string")
 
 
@@ -170,7 +170,9 @@ def main():
     print("clients: reflection and health")
     perf_analyzer()
     print("clients: perf_analyzer")
-    genai_perf()
+    genai_perf("--service-kind", "triton", "--backend", "tensorrtllm", "--url", GRPC)
+    for kind in ("chat", "completions"):
+        genai_perf("--service-kind", "openai", "--endpoint-type", kind, "--url", HTTP)
     print("clients: genai-perf")
 
 

@@ -279,10 +279,10 @@ def openai_traces():
     with Server(repository("trace", bls=False), "--trace-config=triton,file=" + file, "--trace-config=rate=1",
                 "--trace-config=level=TIMESTAMPS") as server:
         for body in ({"prompt": ["The sea", "A tree"]}, {"prompt": "The sea", "stream": True}):
-            status, text = server.get("/v1/completions", dict(body, model="model", max_tokens=4))
+            status, text = server.get("/v1/completions", dict(body, model="ensemble", max_tokens=4))
             assert status == 200, text
         status, text = server.get("/v1/chat/completions", {
-            "model": "model", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]})
+            "model": "ensemble", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]})
         assert status == 200, text
     with open(file, encoding="utf-8") as text:
         traces = json.load(text)

@@ -62,7 +62,7 @@ def check(text):
     for wanted in ("Total time of converting checkpoints: 00:00:", "Total time of building all engines: 00:00:",
                    '"text_output":"', 'data: {', "nv_trt_llm_request_metrics{", "Using end_id:", "Output sequence: ",
                    "Got cancellation response from server", "0 [b'", "1: I want you to", "Requests/Sec",
-                   "Total requests", "== Triton clients"):
+                   "Total requests", '"object":"text_completion"', "== Triton clients"):
         assert wanted in text, "the walk-through did not print %r" % wanted
     print("walkthrough: every command of the document works")
 
