@@ -101,9 +101,13 @@ std::string Server::metrics_text() const {
   return prometheus::TextSerializer().Serialize(page);
 }
 
+Status Server::check_not_exiting() const {
+  return stopping_.load() ? unavailable("Server exiting") : ok();
+}
+
 Status Server::check_running() const {
   if (has_failed_) return unavailable("Server not ready");
-  return stopping_.load() ? unavailable("Server exiting") : ok();
+  return check_not_exiting();
 }
 
 bool Server::is_ready() const {

@@ -38,7 +38,8 @@ class Server {
   // Not when the repositories could not be read, which without exit_on_error is no error of
   // create().
   bool is_live() const { return !stopping_.load() && !has_failed_; }
-  Status check_running() const;  // Unavailable while exiting, or when it is not live
+  Status check_not_exiting() const;  // Unavailable otherwise
+  Status check_running() const;      // the same, also when it is not live
   bool is_ready() const;
 
   // JSON documents of the protocol.

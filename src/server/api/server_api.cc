@@ -335,13 +335,13 @@ NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server* server, bool* live) try {
   *live = of(server)->is_live();
-  return to_error(of(server)->check_running());
+  return to_error(of(server)->check_not_exiting());
 }
 NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) try {
   *ready = of(server)->is_ready();
-  return to_error(of(server)->check_running());
+  return to_error(of(server)->check_not_exiting());
 }
 NEREID_CATCH
 

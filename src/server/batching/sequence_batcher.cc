@@ -9,7 +9,7 @@
 namespace nereid::server {
 namespace {
 
-constexpr uint64_t kMaxIdleUs = uint64_t{1} << 50;
+constexpr uint64_t kMaxUs = uint64_t{1} << 50;
 
 bool has_flag(const InferenceRequest& r, uint32_t flag) { return (r.flags & flag) != 0; }
 
@@ -47,7 +47,7 @@ SequenceBatcher::SequenceBatcher(Model& model, size_t num_instances, InitialStat
       initial_(std::move(initial)),
       max_slots_(slots_of(config_)),
       one_at_a_time_(rules_.oldest || rules_.iterative || !rules_.states.empty()),
-      max_idle_ns_(std::min(rules_.max_idle_us, kMaxIdleUs) * 1000),
+      max_idle_ns_(std::min(rules_.max_idle_us, kMaxUs) * 1000),
       instances_(num_instances) {
   if (rules_.oldest && rules_.preserve_ordering) {
     for (auto& instance : instances_) instance.order = std::make_unique<ResponseOrder>();
@@ -125,7 +125,10 @@ Status SequenceBatcher::push(InferenceRequest* request) {
     ASSIGN_OR_RETURN(const Lane lane, lane_for(*request));
     lane->waiting.push_back(request);
     lane->seen_ns = now_ns();
-    wake_at(lane->seen_ns + max_idle_ns_);
+    if (!lane->has_slot && request->timeout_us > 0 && request->timeout_us < kMaxUs) {
+      lane->deadline_ns = std::min(lane->deadline_ns, lane->seen_ns + request->timeout_us * 1000);
+    }
+    wake_at(std::min(lane->seen_ns + max_idle_ns_, lane->deadline_ns));
     if (has_flag(*request, TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) && !rules_.iterative) {
       lane->has_ended = true;
       live_.erase(lane->id);
@@ -362,9 +365,11 @@ bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next)
       std::find_if(lane->waiting.begin(), lane->waiting.end(),
                    [](const InferenceRequest* r) { return r->context()->is_cancelled(); });
   const bool is_idle = lane->has_slot ? lane->waiting.empty() && lane->num_running == 0 : true;
-  const bool is_late = is_idle && now - lane->seen_ns >= max_idle_ns_;
+  const uint64_t deadline_ns = lane->has_slot ? kNever : lane->deadline_ns;
+  const uint64_t due_ns = std::min(lane->seen_ns + max_idle_ns_, deadline_ns);
+  const bool is_late = is_idle && now >= due_ns;
   if (first == lane->waiting.end() && !is_late) {
-    if (is_idle) next = std::min(next, lane->seen_ns + max_idle_ns_);
+    if (is_idle) next = std::min(next, due_ns);
     return false;
   }
   const Status status = first != lane->waiting.end()

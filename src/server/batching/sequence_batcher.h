@@ -5,6 +5,7 @@
 #pragma once
 
 #include <deque>
+#include <limits>
 #include <list>
 #include <map>
 #include <memory>
@@ -30,6 +31,8 @@ struct SequenceLane {
   bool has_ended = false;  // no request will follow
   bool has_slot = false;
   uint64_t seen_ns = 0;  // last sign of life
+  // Without a slot: when the first of its requests' timeouts is over.
+  uint64_t deadline_ns = std::numeric_limits<uint64_t>::max();
   std::unique_ptr<ImplicitStates> states;
   uint32_t client_flags = 0;  // iterative: what the client had set, put back at the end
   CorrelationId client_id;

@@ -63,6 +63,8 @@ void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) 
     const char *platform, *file, *backend;
   };
   static constexpr Row kRows[] = {{"tensorrt_plan", "model.plan", "tensorrt"},
+                                  {"tensorflow_graphdef", "model.graphdef", "tensorflow"},
+                                  {"tensorflow_savedmodel", "model.savedmodel", "tensorflow"},
                                   {"onnxruntime_onnx", "model.onnx", "onnxruntime"},
                                   {"", "model.xml", "openvino"},
                                   {"pytorch_libtorch", "model.pt", "pytorch"},

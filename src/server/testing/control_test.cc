@@ -86,9 +86,10 @@ TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
   const auto server = start_anyway(false);
   ASSERT_TRUE(server->started().ok()) << server->started().text;
   bool live = true;
-  const Outcome asked(TRITONSERVER_ServerIsLive(server->get(), &live));
-  EXPECT_EQ(asked.text, "Server not ready");
+  EXPECT_TRUE(Outcome(TRITONSERVER_ServerIsLive(server->get(), &live)).ok());
   EXPECT_FALSE(live);
+  const Outcome asked(TRITONSERVER_ServerModelIsReady(server->get(), "m", -1, &live));
+  EXPECT_EQ(asked.text, "Server not ready");
   EXPECT_FALSE(ready(*server));
   TRITONSERVER_Message* message = nullptr;
   EXPECT_TRUE(Outcome(TRITONSERVER_ServerMetadata(server->get(), &message)).ok());

@@ -230,6 +230,27 @@ TEST(Sequence, WithoutAFreeSlotItMayExpire) {
   result(busy);
 }
 
+TEST(Sequence, WithoutAFreeSlotItWaitsAsLongAsItsRequestsAllow) {
+  TestServer server({{"m", sequences("", 1)}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto busy = send(server, 1, kStart, 0, kUntilOpen);
+  ASSERT_TRUE(wait_until_held());
+  const auto patient = send(server, 2, kStart | kEnd), first = send(server, 3, kStart);
+  const auto hasty = make(server, 3, 0);
+  TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(hasty->request(), 50000);
+  ASSERT_TRUE(hasty->send().ok());
+  for (auto* call : {first.get(), hasty.get()}) {
+    ASSERT_TRUE(call->wait());
+    EXPECT_EQ(call->replies()[0].code, TRITONSERVER_ERROR_UNAVAILABLE);
+    EXPECT_EQ(call->replies()[0].text, "timeout of the corresponding sequence has been expired");
+  }
+  EXPECT_THAT(make(server, 3, kEnd)->send().text, HasSubstr("must specify the START flag"));
+  open_gate();
+  result(busy);
+  end(server, {1});
+  result(patient);
+}
+
 TEST(Sequence, AnIdleOneLosesItsSlot) {
   TestServer server({{"m", sequences("", 1, 1, "sequence", "200000")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;

@@ -324,6 +324,10 @@ TEST(Server, BadModelsAreNamed) {
               HasSubstr("config.pbtxt:2:17:"));
   EXPECT_THAT(error("m", "backend: \"nope\""),
               HasSubstr("unable to find backend library for backend 'nope'"));
+  for (const char* platform : {"tensorflow_graphdef", "tensorflow_savedmodel"}) {
+    EXPECT_THAT(error("m", std::string("platform: \"") + platform + "\""),
+                HasSubstr("unable to find backend library for backend 'tensorflow'"));
+  }
   EXPECT_THAT(error("m", test_model("init_fail")), HasSubstr("told not to initialize"));
   for (const char* file : {"/etc/passwd", "../labels", "a/../../labels"}) {
     const std::string config = std::string("backend: \"nereid_test\" ") +
