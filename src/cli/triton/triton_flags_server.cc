@@ -197,6 +197,7 @@ std::vector<TritonFlag> model_flags() {
        }},
       {"model-config-name", "NAME", "use configs/NAME.pbtxt where a model has one",
        [](TritonOptions& o, const std::string& v) {
+         if (v.empty()) return invalid_argument("must not be empty; leave it out for config.pbtxt");
          return text(o, "--model-config-name", v, TRITONSERVER_ServerOptionsSetModelConfigName);
        }},
       {"model-load-thread-count", "N", "models that load at once; default 4",

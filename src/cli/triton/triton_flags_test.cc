@@ -184,6 +184,7 @@ TEST(TritonFlags, MistakesAreNamed) {
   EXPECT_THAT(error({"--allow=1"}), HasSubstr("ambiguous"));
   EXPECT_THAT(error({"stray"}), HasSubstr("Unexpected argument: stray"));
   EXPECT_THAT(error({"--http-port"}), HasSubstr("requires an argument"));
+  EXPECT_THAT(error({"--model-config-name="}), HasSubstr("must not be empty"));
   EXPECT_THAT(error({"--load-model=a"}),
               HasSubstr("requires setting '--model-control-mode=explicit'"));
   EXPECT_THAT(error({"--grpc-port=8000"}),

@@ -168,7 +168,10 @@ std::vector<ModelRow> ModelManager::table() const {
 bool ModelManager::all_ready() const {
   std::shared_lock lock(table_->mutex);
   for (const auto& [name, entry] : table_->entries) {
-    if (!entry.problem.ok() || entry.versions.empty()) return false;
+    // As in the stock server a model that cannot even be read is no model; who wants the start to
+    // fail for it leaves --exit-on-error as it is.
+    if (!entry.problem.ok() && !absl::IsResourceExhausted(entry.problem)) continue;
+    if (entry.versions.empty()) return false;
     for (const auto& [_, version] : entry.versions) {
       if (version.state == ModelState::kUnavailable && version.reason == "unloaded") continue;
       if (version.state != ModelState::kReady) return false;

@@ -274,7 +274,12 @@ StatusOr<ConfigSource> Repositories::source_of(const std::string& name, const fs
   fs::path path = dir / "configs" / (config_name_ + ".pbtxt");
   if (config_name_.empty() || !fs::exists(path, error)) path = dir / "config.pbtxt";
   if (strict_config_ || fs::exists(path, error)) {
-    ASSIGN_OR_RETURN(source.text, read_file(path, kMaxConfigBytes));
+    StatusOr<std::string> config = read_file(path, kMaxConfigBytes);
+    if (!config.ok()) {
+      return Status(config.status().code(),
+                    fmt::format("failed to open text file for read {}", message(config.status())));
+    }
+    source.text = *std::move(config);
   }
   source.path = path.string();
   return source;

@@ -15,6 +15,7 @@ namespace nereid::server {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -94,6 +95,25 @@ TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
   TRITONSERVER_Message* message = nullptr;
   EXPECT_TRUE(Outcome(TRITONSERVER_ServerMetadata(server->get(), &message)).ok());
   EXPECT_THAT(take_text(message), HasSubstr("triton"));
+}
+
+TEST_F(Control, AModelThatCannotBeReadDoesNotMakeTheServerUnready) {
+  write("a", test_model("identity"));
+  fs::create_directories(root_ / "none" / "1");
+  const auto start_strictly = [this](bool exits) {
+    return std::make_unique<TestServer>(root_, [exits](auto* options) {
+      TRITONSERVER_ServerOptionsSetExitOnError(options, exits);
+      TRITONSERVER_ServerOptionsSetStrictModelConfig(options, true);
+    });
+  };
+  EXPECT_THAT(start_strictly(true)->started().text,
+              AllOf(HasSubstr("failed to open text file for read"),
+                    HasSubstr("none/config.pbtxt: No such file or directory")));
+  const auto server = start_strictly(false);
+  ASSERT_TRUE(server->started().ok()) << server->started().text;
+  EXPECT_TRUE(ready(*server));
+  EXPECT_TRUE(ready(*server, "a"));
+  EXPECT_FALSE(ready(*server, "none"));
 }
 
 TEST_F(Control, ExplicitModeStartsWithWhatIsAsked) {
