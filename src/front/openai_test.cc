@@ -171,6 +171,24 @@ TEST_F(ServerTest, FieldsThatNeedAnOptionOrAModel) {
   EXPECT_EQ(param("/v1/completions", R"({"prompt": "x", "allowed_token_ids": [5]})"), "501 -");
 }
 
+TEST_F(ServerTest, StrictFunctionsThatAreNotHeldToTheirSchemas) {
+  say("one");
+  fake_.max_seq_len = 2048;  // the template says much of tools
+  const auto head_of = [&](std::string_view choice, std::string_view strict) {
+    return post("/v1/chat/completions",
+                fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}
+                    "tools": [{{"type": "function", "function": {{"name": "f", "strict": {}}}}}]}})",
+                            choice, strict))
+        .head;
+  };
+  constexpr char kWarning[] = "Warning: 299 - \"strict functions: only calls that tool_choice";
+  EXPECT_NE(head_of("", "true").find(kWarning), std::string::npos);
+  EXPECT_NE(head_of("\"stream\": true,", "true").find(kWarning), std::string::npos);
+  EXPECT_EQ(head_of("", "false").find("Warning"), std::string::npos);
+  EXPECT_EQ(head_of("\"tool_choice\": \"none\",", "true").find("Warning"), std::string::npos);
+  EXPECT_TRUE(head_of("", "1").starts_with("HTTP/1.1 400"));
+}
+
 TEST_F(ServerTest, ChatEchoesTheMessageThatItGoesOnWith) {
   say(" three");
   const std::string body = R"({"echo": true, "add_generation_prompt": false, "messages": [

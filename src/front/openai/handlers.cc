@@ -117,8 +117,13 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
 }
 
 Headers warnings(const CommonOptions& request) {
-  if (request.unknown.empty()) return {};
-  return {{"Warning", fmt::format("299 - \"unknown fields: {}\"", names_of_unknown(request))}};
+  Headers out;
+  if (!request.unknown.empty())
+    out.push_back(
+        {"Warning", fmt::format("299 - \"unknown fields: {}\"", names_of_unknown(request))});
+  if (!request.warning.empty())
+    out.push_back({"Warning", fmt::format("299 - \"{}\"", request.warning)});
+  return out;
 }
 
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,

@@ -63,7 +63,8 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request);
-// Headers that name them, where they are not. Source: RFC 7234, section 5.5.
+// Headers that name them, where they are not, and the request's warning. Source: RFC 7234,
+// section 5.5.
 Headers warnings(const CommonOptions& request);
 
 // The id, object, created and model members that every answer and chunk begins with.

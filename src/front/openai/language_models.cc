@@ -156,6 +156,8 @@ Status LanguageModels::look_again_if_changed() {
 }
 
 StatusOr<LanguageModels::ModelPtr> LanguageModels::load(Entry& entry) {
+  if (!is_ready(server_, entry.names.engine))
+    return unavailable("model '{}' is not ready", entry.names.id);
   if (!entry.model || entry.configs != entry.loaded_from) {
     entry.model = nullptr;
     ASSIGN_OR_RETURN(entry.model, load_language_model(server_, entry.names, options_));

@@ -160,6 +160,7 @@ void read_tools(Fields& fields, ChatRequest& out) {
   read_choice(fields, has_tools, out);
   if (!has_tools) return;
   std::unordered_set<std::string_view> names;
+  bool has_strict = false;
   for (const json::value& tool : *tools) {
     const json::object* const function = function_of(tool);
     if (!function)
@@ -169,13 +170,20 @@ void read_tools(Fields& fields, ChatRequest& out) {
     const json::value* const parameters = function->if_contains("parameters");
     if (parameters && !parameters->is_object() && !parameters->is_null())
       return fields.fail("tools", "a function's parameters: expected an object", "invalid_type");
+    const json::value* const strict = function->if_contains("strict");
+    if (strict && !strict->is_bool() && !strict->is_null())
+      return fields.fail("tools", "a function's strict: expected a boolean", "invalid_type");
+    has_strict |= strict && strict->is_bool() && strict->get_bool();
     const std::string_view name(function->at("name").get_string());
     if (!names.insert(name).second)
       return fields.fail("tools", fmt::format("'{}' is there twice", name.substr(0, 100)));
   }
   if (out.tool_use == ToolUse::kNone || fields.error()) return;
   out.context["tools"] = *tools;
-  if (out.tool_use != ToolUse::kAuto) force_call(fields, *tools, out);
+  if (out.tool_use != ToolUse::kAuto)
+    force_call(fields, *tools, out);
+  else if (has_strict)
+    out.common.warning = "strict functions: only calls that tool_choice wants are held to schemas";
 }
 
 }  // namespace nereid::front
