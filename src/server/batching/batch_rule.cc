@@ -62,13 +62,13 @@ size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
   for (int32_t size : rule.preferred_sizes) limit = std::max(limit, static_cast<uint64_t>(size));
   if (limit == 0) limit = max_size;
   uint64_t total = 0, oldest_ns = std::numeric_limits<uint64_t>::max();
-  size_t count = 0, preferred_count = 0;
+  size_t count = 0, preferred_count = 0;  // a batch without more than the limit counts as preferred
   bool cannot_grow = false;
   BatchStrategy::Batch batch(rule.strategy);
   for (const InferenceRequest* request : order) {
     const uint64_t size = size_of(*request);
-    if (count > 0 && (total + size > max_size || total + size > std::max(limit, total) ||
-                      !fit_together(config, *order[0], *request))) {
+    if (count > 0 && total + size > limit && preferred_count == 0) preferred_count = count;
+    if (count > 0 && (total + size > max_size || !fit_together(config, *order[0], *request))) {
       cannot_grow = true;
       break;
     }
@@ -87,9 +87,10 @@ size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
   }
   if (count == 0) return 0;
   const uint64_t due_ns = oldest_ns + rule.max_delay_us * 1000;
-  const bool is_due = is_last || rule.max_delay_us == 0 || now >= due_ns;
-  if (preferred_count > 0 && !is_due) return preferred_count;
-  if (cannot_grow || is_due || total >= limit) return count;
+  // Who has waited too long takes along what there is, preferred or not.
+  const bool is_late = is_last || (rule.max_delay_us > 0 && now >= due_ns);
+  if (preferred_count > 0 && !is_late) return preferred_count;
+  if (cannot_grow || is_late || rule.max_delay_us == 0 || total >= limit) return count;
   wake_ns = due_ns;
   return 0;
 }

@@ -221,6 +221,17 @@ TEST(Batching, WaitsForMore) {
   ASSERT_TRUE(b->wait());
 }
 
+TEST(Batching, PreferredSizesGoFirstUntilTheDelayIsOver) {
+  const auto sizes = [](const std::string& more) {
+    TestServer server({{"m", batching("preferred_batch_size: [ 2 ] " + more)}});
+    const auto busy = block(server);
+    const auto a = ask(server, 0), b = ask(server, 0), c = ask(server, 0);
+    return sizes_of(server, *busy, {a.get(), b.get(), c.get()});
+  };
+  EXPECT_THAT(sizes(""), ElementsAre(2, 2, 1));
+  EXPECT_THAT(sizes("max_queue_delay_microseconds: 1"), ElementsAre(3, 3, 3));
+}
+
 TEST(Batching, DoesNotWaitForEver) {
   TestServer server(
       {{"m", batching("preferred_batch_size: [ 2 ] max_queue_delay_microseconds: 100000")}});
