@@ -184,9 +184,10 @@ std::vector<TritonFlag> model_flags() {
                                 TRITONSERVER_ServerOptionsSetStrictReadiness);
        }},
       {"model-control-mode", "MODE", "none (default), poll or explicit", set_control_mode},
-      {"repository-poll-secs", "N", "poll mode: seconds between looks; default 15",
+      {"repository-poll-secs", "N",
+       "poll mode: seconds between looks, 0 = only at the start; default 15",
        [](TritonOptions& o, const std::string& v) {
-         ASSIGN_OR_RETURN(const int64_t seconds, parse_integer(v, 1, kMaxInt));
+         ASSIGN_OR_RETURN(const int64_t seconds, parse_integer(v, 0, kMaxInt));
          o.poll_interval = std::chrono::seconds(seconds);
          return ok();
        }},

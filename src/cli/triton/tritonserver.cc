@@ -258,8 +258,9 @@ int serve_repository(const TritonOptions& options,
     return 1;
   }
   if (when_ready) when_ready(process.http_port());
-  const int received = wait_for_signal(signals, options.control_mode == "poll",
-                                       options.poll_interval, [&] { process.poll(); });
+  const bool polls = options.control_mode == "poll" && options.poll_interval.count() > 0;
+  const int received =
+      wait_for_signal(signals, polls, options.poll_interval, [&] { process.poll(); });
   std::printf("Signal (%d) received.\n", received);
   std::fflush(stdout);
   process.stop(options.exit_timeout);
