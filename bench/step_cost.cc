@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
   app.add_option("--kv-cache-type", o.kv_type, "bf16 | int8 | fp8")
       ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
       ->capture_default_str();
-  app.add_option("--weights", o.weights, "auto | int8 | int4 | fp8")->capture_default_str();
+  app.add_option("--weights", o.weights, "auto | int8 | int4 | w8a8 | fp8")->capture_default_str();
   app.add_option("--kernel", o.kernels, "force a kernel, op:name; may be repeated");
   app.add_option("--adapters", o.adapters, "LoRA adapters that the rows have in turn; 0 = none")
       ->check(CLI::NonNegativeNumber)

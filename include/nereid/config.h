@@ -89,9 +89,10 @@ struct ExecutorConfig {
                              // free
   // What the matrices of products become when the engine is built: auto (what the checkpoint has),
   // bf16, int8 (integers with a scale for each output), int4 (with a scale for every 128 inputs of
-  // an output) or fp8 (f8e4m3 with a scale for each output; what is multiplied with them becomes
-  // f8e4m3 with a scale for each token). Experts' products are among them; the embedding, the head
-  // and what chooses experts stay as they are.
+  // an output), w8a8 (int8, and what is multiplied with them becomes integers of 8 bits with a
+  // scale for each token) or fp8 (f8e4m3 with a scale for each output; what is multiplied with them
+  // becomes f8e4m3 with a scale for each token). Experts' products are among them; the embedding,
+  // the head and what chooses experts stay as they are.
   std::string weights = "auto";
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;

@@ -12,8 +12,9 @@ StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view wo
   if (word == "bf16") return std::optional(kernels::WeightFormat{});
   if (word == "int8") return std::optional(kernels::kInt8PerRow);
   if (word == "int4") return std::optional(kernels::kInt4Groups);
+  if (word == "w8a8") return std::optional(kernels::kInt8Both);
   if (word == "fp8") return std::optional(kernels::kFp8PerRow);
-  return invalid_argument("weights: '{}' is not one of auto, bf16, int8, int4, fp8",
+  return invalid_argument("weights: '{}' is not one of auto, bf16, int8, int4, w8a8, fp8",
                           word.substr(0, 40));
 }
 

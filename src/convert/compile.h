@@ -25,7 +25,7 @@ struct CompileOptions {
 };
 
 // What a build is asked to make of the weights of products: "auto": nothing, "bf16", "int8":
-// kInt8PerRow, "int4": kInt4Groups. InvalidArgument for another word.
+// kInt8PerRow, "int4": kInt4Groups, "w8a8": kInt8Both. InvalidArgument for another word.
 StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word);
 
 struct Compiled {

@@ -167,7 +167,7 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
     EXPECT_THAT(std::string(message(refused.status())), HasSubstr("was built without weights of"));
   }
   EXPECT_THAT(std::string(message(weight_format("int3").status())),
-              HasSubstr("weights: 'int3' is not one of auto, bf16, int8, int4"));
+              HasSubstr("weights: 'int3' is not one of auto, bf16, int8, int4, w8a8"));
 }
 
 TEST_F(ConvertTest, WeightsOfExpertsAreRoundedToo) {

@@ -21,7 +21,7 @@ Status LayerRounding::run(std::span<const ProductInput> inputs,
   std::vector<std::vector<float>> factors(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     factors[i].assign(static_cast<size_t>(inputs[i].k), 1);
-    if (options_.search_scales && inputs[i].place.is_there())
+    if (options_.takes_factors() && inputs[i].place.is_there())
       RETURN_IF_ERROR(search(inputs[i], statistics[i], factors[i]));
   }
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -34,9 +34,14 @@ Status LayerRounding::search(const ProductInput& input, const quant::InputStatis
   const quant::ScaleSearch wanted{options_.format, input.place.repeat, input.place.times};
   std::vector<std::vector<float>> matrices;
   for (const graph::WeightId id : input.weights) matrices.push_back(matrices_[id]);
-  const std::vector<double> products = statistics.mean_products();
-  ASSIGN_OR_RETURN(factors, quant::search_scales(wanted, matrices, input.k,
-                                                 statistics.mean_magnitudes(), products, pool_));
+  if (options_.smoothing) {
+    factors = quant::smoothing_factors(wanted, matrices, statistics.largest_magnitudes(),
+                                       *options_.smoothing);
+  } else {
+    ASSIGN_OR_RETURN(factors,
+                     quant::search_scales(wanted, matrices, input.k, statistics.mean_magnitudes(),
+                                          statistics.mean_products(), pool_));
+  }
   if (input.place.norm != graph::kNone)
     RETURN_IF_ERROR(put_into_norm(input.place, factors));
   else

@@ -12,6 +12,11 @@ bool is_float8(const kernels::WeightFormat& format) {
   return format.scheme == kernels::Scheme::kFloat8;
 }
 
+// One tensor of f8e4m3 or i8, and scales of its rows.
+bool is_bytes(const kernels::WeightFormat& format) {
+  return is_float8(format) || format.inputs == DType::kI8;
+}
+
 // Words of fields of `bits`, the first in the lowest bits.
 void pack_fields(std::span<const uint8_t> fields, int32_t bits, std::vector<uint32_t>& words) {
   const auto per = static_cast<size_t>(kWordBits / bits);
@@ -26,14 +31,14 @@ void pack_fields(std::span<const uint8_t> fields, int32_t bits, std::vector<uint
 }  // namespace
 
 bool can_store_packed(const kernels::WeightFormat& format, int64_t k) {
-  return is_float8(format) || (k % (kWordBits / format.bits) == 0 && k % format.group_size(k) == 0);
+  return is_bytes(format) || (k % (kWordBits / format.bits) == 0 && k % format.group_size(k) == 0);
 }
 
 std::vector<io::TensorInfo> packed_infos(const kernels::WeightFormat& format,
                                          const std::string& name, int64_t n, int64_t k) {
   const int64_t groups = format.num_groups(k);
-  if (is_float8(format))
-    return {{name, DType::kF8E4M3, {n, k}}, {name + "_scale", DType::kF32, {n, 1}}};
+  if (is_bytes(format))
+    return {{name, format.inputs, {n, k}}, {name + "_scale", DType::kF32, {n, 1}}};
   const int64_t per = kWordBits / format.bits;
   std::vector<io::TensorInfo> infos = {{name + "_packed", DType::kI32, {n, k / per}},
                                        {name + "_scale", DType::kF32, {n, groups}}};
@@ -46,8 +51,11 @@ std::vector<io::TensorInfo> packed_infos(const kernels::WeightFormat& format,
 Status write_packed(const kernels::WeightFormat& format, const RoundedTensor& tensor,
                     io::SafetensorsWriter& writer) {
   const auto scales = std::as_bytes(std::span(tensor.scales));
-  if (is_float8(format)) {
-    RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(tensor.codes))));
+  if (is_bytes(format)) {
+    std::vector<uint8_t> bytes = tensor.codes;
+    if (!is_float8(format))  // signed
+      for (uint8_t& byte : bytes) byte ^= 0x80u;
+    RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(bytes))));
     return writer.append(scales);
   }
   std::vector<uint32_t> words;
@@ -79,14 +87,16 @@ json::object packed_config(const kernels::WeightFormat& format,
       {"group_size", nullptr},      {"dynamic", false}};
   if (format.group > 0) weights["group_size"] = format.group;
   json::value inputs = nullptr;
-  if (is_float8(format))
+  if (is_bytes(format))
     inputs = {{"num_bits", 8},
-              {"type", "float"},
+              {"type", is_float8(format) ? "float" : "int"},
               {"symmetric", true},
               {"strategy", "token"},
               {"dynamic", true}};
   return {{"quant_method", "compressed-tensors"},
-          {"format", is_float8(format) ? "float-quantized" : "pack-quantized"},
+          {"format", is_float8(format)  ? "float-quantized"
+                     : is_bytes(format) ? "int-quantized"
+                                        : "pack-quantized"},
           {"quantization_status", "compressed"},
           {"config_groups",
            {{"group_0",

@@ -185,7 +185,8 @@ class Quantizer {
   }
 
  private:
-  bool calibrates() const { return options_.search_scales || options_.error_feedback; }
+  bool calibrates() const { return options_.takes_factors() || options_.error_feedback; }
+  bool needs_products() const { return options_.search_scales || options_.error_feedback; }
 
   // All tensors of the file: rounded ones by layers, then the others.
   Status create(const std::filesystem::path& path) {
@@ -209,7 +210,7 @@ class Quantizer {
   }
   // What is changed is bf16 or f32.
   DType type_of(const io::StoredTensor& tensor) const {
-    return tensor.type == DType::kF16 && options_.search_scales ? DType::kF32 : *tensor.type;
+    return tensor.type == DType::kF16 && options_.takes_factors() ? DType::kF32 : *tensor.type;
   }
 
   // Whole layers, as many as the memory for statistics allows.
@@ -229,7 +230,7 @@ class Quantizer {
 
   Status collect(size_t begin, size_t end, std::vector<quant::InputStatistics>& statistics) {
     const auto& inputs = selection_.inputs;
-    for (size_t i = begin; i < end; ++i) statistics.emplace_back(inputs[i].k, calibrates());
+    for (size_t i = begin; i < end; ++i) statistics.emplace_back(inputs[i].k, needs_products());
     if (!calibrates()) return ok();
     std::map<std::string, quant::InputStatistics*> wanted;
     for (size_t i = begin; i < end; ++i)
@@ -307,8 +308,12 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
   if (!model.quantization.empty())
     return invalid_argument("{}: is quantised already ({}); begin with the float model",
                             options.model_dir.string(), model.quantization.method);
-  const bool calibrates = options.search_scales || options.error_feedback;
+  const bool calibrates = options.takes_factors() || options.error_feedback;
   if (calibrates && !options.collect) return internal_error("calibration without inputs");
+  if (options.smoothing && options.search_scales)
+    return invalid_argument("smoothing: factors are searched for as well; choose one");
+  if (options.smoothing && !(*options.smoothing >= 0 && *options.smoothing <= 1))
+    return invalid_argument("smoothing: {} is not from 0 to 1", *options.smoothing);
   if (!(options.damping > 0) || options.damping > 1)
     return invalid_argument("damping: {} is not above 0 and at most 1", options.damping);
   return ok();

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,12 +31,15 @@ struct QuantizeOptions {
   std::filesystem::path model_dir;   // Hugging Face directory, safetensors or PyTorch files
   std::filesystem::path output_dir;  // see quantize_checkpoint()
   // Of the products' weights: integers of 4 or 8 bits in groups or whole rows, perhaps with zero
-  // points; or f8e4m3.
+  // points, or with inputs of i8; or f8e4m3.
   kernels::WeightFormat format = kernels::kInt8PerRow;
-  bool search_scales = false;   // AWQ; needs `collect`
-  bool error_feedback = false;  // GPTQ; needs `collect`
-  double damping = 0.01;        // of error feedback
-  bool act_order = true;        // likewise
+  bool search_scales = false;       // AWQ; needs `collect`
+  std::optional<double> smoothing;  // SmoothQuant, of this strength (0 to 1); needs `collect`
+  bool error_feedback = false;      // GPTQ; needs `collect`
+  double damping = 0.01;            // of error feedback
+  bool act_order = true;            // likewise
+  // Whether norms, and products in front of others, take factors.
+  bool takes_factors() const { return search_scales || smoothing.has_value(); }
   // Modules that stay as they are: patterns of names without ".weight", * for any characters.
   std::vector<std::string> exclude;
   CollectInputs collect;
@@ -50,13 +54,12 @@ struct QuantizeReport {
 };
 
 // Writes config.json, model.safetensors and copies of the tokenizer's files and
-// generation_config.json. The embedding and the head stay as they are. With `search_scales` norms,
-// and products in front of others, take the inverse of the factors. One layer's matrices are in
-// memory at a time, and the statistics. The directory appears when it is complete, in place of an
-// older one.
-// InvalidArgument: the model is at fault, or is quantised already; no matrix is left to round;
-// output_dir is model_dir or has other files. Unimplemented: another layout. Unavailable: cannot
-// write. Errors of `collect`.
+// generation_config.json. The embedding and the head stay as they are. With `search_scales` or
+// `smoothing` norms, and products in front of others, take the inverse of the factors. One layer's
+// matrices are in memory at a time, and the statistics. The directory appears when it is complete,
+// in place of an older one. InvalidArgument: the model is at fault, or is quantised already; no
+// matrix is left to round; output_dir is model_dir or has other files. Unimplemented: another
+// layout. Unavailable: cannot write. Errors of `collect`.
 StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
 
 // Whether `name` matches a pattern, see QuantizeOptions::exclude.

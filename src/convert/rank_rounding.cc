@@ -1,7 +1,6 @@
 #include "convert/rank_rounding.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -10,26 +9,12 @@ namespace {
 
 constexpr float kLeastFp8Scale = 1.0f / (kLargestF8E4M3 * 512);
 
-// IEEE 754's binary16.
-bool to_half(float value, uint16_t& out) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
-  const float magnitude = std::fabs(value);
-  if (magnitude >= 65520.0f) return false;
-  if (magnitude < 0x1p-14f) {  // a multiple of 2^-24; addition rounds
-    const float steps = std::nearbyint(magnitude * 0x1p24f);
-    out = sign | static_cast<uint16_t>(steps);
-    return true;
-  }
-  const uint32_t rounded = (bits & 0x7fffffffu) + 0xfffu + (bits >> 13 & 1u);
-  out = sign | static_cast<uint16_t>((rounded >> 13) - (112u << 10));
-  return true;
-}
+bool is_finite(F16 x) { return (x.bits & 0x7c00u) != 0x7c00u; }
 
 float as_stored(float value, DType dtype) {
   if (dtype == DType::kBF16) return to_float(to_bf16(value));
-  F16 half;
-  return dtype == DType::kF16 && to_half(value, half.bits) ? to_float(half) : value;
+  const F16 half = to_f16(value);
+  return dtype == DType::kF16 && is_finite(half) ? to_float(half) : value;
 }
 
 }  // namespace
@@ -38,8 +23,8 @@ bool store_as(DType type, float value, std::byte* out) {
   if (type == DType::kF32) {
     std::memcpy(out, &value, sizeof value);
   } else if (type == DType::kF16) {
-    uint16_t half = 0;
-    if (!to_half(value, half)) return false;
+    const F16 half = to_f16(value);
+    if (!is_finite(half)) return false;
     std::memcpy(out, &half, sizeof half);
   } else {
     const BF16 rounded = to_bf16(value);

@@ -386,6 +386,8 @@ TEST_P(GoldenTest, RoundedWeights) {
   for (const auto& [format, bound] :
        {std::pair(kernels::kInt8PerRow,
                   RoundingBound{rounding_tolerance(step_error(3.2, 127), 6), 1}),
+        std::pair(kernels::kInt8Both,
+                  RoundingBound{rounding_tolerance(std::sqrt(2.) * step_error(4, 127), 6), .98}),
         std::pair(kernels::kInt4Groups,
                   RoundingBound{rounding_tolerance(step_error(2.7, 7), 6), .5}),
         std::pair(kernels::kFp8PerRow, RoundingBound{rounding_tolerance(kFp8Error, 6), .95})}) {
@@ -411,6 +413,8 @@ TEST_P(GoldenTest, RoundedExperts) {
     Harness plain(build(model, GetParam()), limits, open());
     for (const auto& [format, bound] :
          {std::pair(kernels::kInt8PerRow, RoundingBound{tolerance(step_error(2.4, 127)), 1}),
+          std::pair(kernels::kInt8Both,
+                    RoundingBound{tolerance(std::sqrt(2.) * step_error(4, 127)), .95}),
           std::pair(kernels::kInt4Groups, RoundingBound{tolerance(step_error(2.4, 7)), .3}),
           std::pair(kernels::kFp8PerRow, RoundingBound{tolerance(kFp8Error), .8})}) {
       convert::BuildOptions options;

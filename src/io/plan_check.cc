@@ -60,8 +60,9 @@ Status check_model(const ModelFacts& m) {
 
 Status check_value(const Plan& plan, const Value& v) {
   NEREID_REQUIRE(v.dtype == DType::kF32 || v.dtype == DType::kBF16 || v.dtype == DType::kI32 ||
-                     v.dtype == DType::kF8E4M3,
-                 "value '{}': dtype {} is not f32, bf16, i32 or f8e4m3", v.name, name_of(v.dtype));
+                     v.dtype == DType::kF8E4M3 || v.dtype == DType::kI8,
+                 "value '{}': dtype {} is not f32, bf16, i32, f8e4m3 or i8", v.name,
+                 name_of(v.dtype));
   NEREID_REQUIRE(v.cols >= 1 && v.stride >= v.cols && v.stride < kMaxDim,
                  "value '{}': {} columns with stride {}", v.name, v.cols, v.stride);
   NEREID_REQUIRE(v.column >= 0 && v.column <= v.stride - v.cols,

@@ -52,6 +52,7 @@ template <class V>
 void fields(V& v, kernels::WeightFormat& x) {
   v("scheme", x.scheme), v("bits", x.bits), v("group", x.group), v("scales", x.scales);
   v("zeros", x.zeros), v("minima", x.minima), v("ordered", x.ordered);
+  v("inputs", x.inputs);
 }
 template <class V>
 void fields(V& v, Plane& x) {

@@ -189,6 +189,7 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
       format_.zeros = zeros;
       has_format_ = cols == 1 || (layout.block_cols <= std::numeric_limits<int32_t>::max() &&
                                   layout.block_cols % kernels::kGroupUnit == 0);
+      if (layout.byte_inputs && cols == 1 && !zeros) format_ = kernels::kInt8Both;
     }
     has_format_ &= !inputs_.data;
   }
@@ -199,7 +200,8 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
                                : static_cast<float>(load_at<int8_t>(data_, row * k_ + col) -
                                                     (zeros_ ? load_at<int8_t>(zeros_, i) : 0));
     const float scaled = value * (scales_[i] * layout_.factor);
-    return inputs_.data ? scaled * inputs_[col] : scaled;
+    if (!inputs_.data) return scaled;
+    return layout_.divides ? scaled / inputs_[col] : scaled * inputs_[col];
   }
   std::optional<kernels::WeightFormat> format() const override {
     return has_format_ ? std::optional(format_) : std::nullopt;

@@ -55,6 +55,8 @@ struct ScaledTensors {
 struct ScaledLayout {
   int64_t block_rows = 1, block_cols = 0;
   float factor = 1;
+  bool byte_inputs = false;  // products with i8 numbers round their inputs to i8 as well
+  bool divides = false;      // columns are divided by `inputs`
 };
 StatusOr<StoredTensor> scaled_bytes(std::string name, const ScaledTensors& parts,
                                     const ScaledLayout& layout);

@@ -91,6 +91,11 @@ TEST_F(QuantizedTensorsTest, BytesWithScalesThatDoNotFitAreNamed) {
   const auto one = scaled_bytes("w", {data, tensor("s", DType::kF32, {})}, {});
   ASSERT_TRUE(one.ok()) << one.status();
   EXPECT_EQ(*one->encoding->format(), kernels::kFp8PerRow);
+  const auto* bytes = tensor("w", DType::kI8, {8, 32});
+  const auto both =
+      scaled_bytes("w", {bytes, tensor("s", DType::kF32, {8, 1})}, {.byte_inputs = true});
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(*both->encoding->format(), kernels::kInt8Both);
 }
 
 TEST_F(QuantizedTensorsTest, FourBitFloatsThatDoNotFitAreNamed) {

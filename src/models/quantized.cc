@@ -52,7 +52,23 @@ void read_awq(Config& c, Quantization& q) {
   check_word(c, "version", {"gemm"});
 }
 
-void read_compressed(Config& c, Quantization&) {
+// Whether all groups of modules say that activations are integers of 8 bits.
+bool has_byte_inputs(Config& c) {
+  const json::object* groups = c.object("config_groups");
+  const auto is_bytes = [](const json::object::value_type& group) {
+    const json::value* inputs = group.value().is_object()
+                                    ? group.value().get_object().if_contains("input_activations")
+                                    : nullptr;
+    if (!inputs || !inputs->is_object()) return false;
+    const json::value* type = inputs->get_object().if_contains("type");
+    const json::value* bits = inputs->get_object().if_contains("num_bits");
+    return type && *type == "int" && bits && *bits == 8;
+  };
+  return groups && !groups->empty() && std::ranges::all_of(*groups, is_bytes);
+}
+
+void read_compressed(Config& c, Quantization& q) {
+  q.byte_inputs = has_byte_inputs(c);
   check_word(c, "format",
              {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
               "nvfp4-pack-quantized", "mixed-precision", "dense"});
@@ -212,7 +228,7 @@ class Joiner {
 
   Status scaled(const StoredTensor& data) {
     io::ScaledTensors parts{&data, find(".weight_scale"), find(".weight_zero_point")};
-    io::ScaledLayout layout{q_.block_rows, q_.block_cols};
+    io::ScaledLayout layout{q_.block_rows, q_.block_cols, 1, q_.byte_inputs};
     if (const StoredTensor* blocks = find(".weight_scale_inv")) parts.scales = blocks;
     if (const StoredTensor* largest = find(".SCB"))
       parts.scales = largest, layout.factor = 1 / 127.0f;

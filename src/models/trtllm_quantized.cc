@@ -26,21 +26,28 @@ struct Algorithm {
   std::string_view scales;
   DType type;  // of the weight's numbers; kU8: pairs of rows
   bool needs_row_major = false;
+  bool byte_inputs = false;
 };
 constexpr Algorithm kAlgorithms[] = {
     {"W8A16", ".per_channel_scale", DType::kI8, true},
     {"W4A16", ".per_channel_scale", DType::kU8, true},
     {"W4A16_AWQ", ".weights_scaling_factor", DType::kU8},
-    {"W8A8_SQ_PER_CHANNEL", ".weights_scaling_factor", DType::kI8},
+    {"W8A8_SQ_PER_CHANNEL", ".weights_scaling_factor", DType::kI8, false, true},
+    {"W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN", ".per_channel_scale", DType::kI8, false, true},
+    {"W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN", ".per_channel_scale", DType::kI8, false, true},
     {"FP8", ".weights_scaling_factor", DType::kF8E4M3},
     {"FP8_PER_CHANNEL_PER_TOKEN", ".per_channel_scale", DType::kF8E4M3}};
 
 // What belongs to a module's weight.
 constexpr std::string_view kParts[] = {".per_channel_scale", ".weights_scaling_factor",
-                                       ".prequant_scaling_factor"};
+                                       ".prequant_scaling_factor", ".smoother"};
 // What scales activations and caches, both of which have scales of each token here.
-constexpr std::string_view kLeftOut[] = {".activation_scaling_factor", ".kv_cache_scaling_factor",
-                                         ".kv_cache_rcp_scaling_factor", ".k_cache_scaling_factor",
+constexpr std::string_view kLeftOut[] = {".activation_scaling_factor",
+                                         ".act_scale",
+                                         ".scale_to_int",
+                                         ".kv_cache_scaling_factor",
+                                         ".kv_cache_rcp_scaling_factor",
+                                         ".k_cache_scaling_factor",
                                          ".v_cache_scaling_factor"};
 
 // Modules whose weights the converters round.
@@ -99,7 +106,11 @@ class RankJoiner {
     return entry ? entry->tensor : nullptr;
   }
   const StoredTensor* scales() const { return find(algorithm_.scales); }
-  const StoredTensor* inputs() const { return find(".prequant_scaling_factor"); }
+  // What an input's columns are multiplied with, or divided by (SmoothQuant's plugins).
+  const StoredTensor* inputs() const {
+    const StoredTensor* factors = find(".prequant_scaling_factor");
+    return factors ? factors : find(".smoother");
+  }
   Status refuse(const StoredTensor& t) const {
     return invalid_argument("tensor '{}': has dtype {}, which quant_algo '{}' does not give it",
                             t.name, t.dtype, algorithm_.name);
@@ -120,7 +131,9 @@ class RankJoiner {
     StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed ones
     data.type = algorithm_.type;
     if (algorithm_.type == DType::kU8) return pairs(data);
-    return io::scaled_bytes(tensor.name, {&data, scales(), nullptr, inputs()}, {});
+    return io::scaled_bytes(
+        tensor.name, {&data, scales(), nullptr, inputs()},
+        {.byte_inputs = algorithm_.byte_inputs, .divides = find(".smoother") != nullptr});
   }
 
   StatusOr<StoredTensor> pairs(const StoredTensor& data) const {

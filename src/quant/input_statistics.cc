@@ -5,7 +5,7 @@
 
 namespace nereid::quant {
 InputStatistics::InputStatistics(int64_t k, bool keep_products)
-    : k_(k), magnitudes_(static_cast<size_t>(k)) {
+    : k_(k), magnitudes_(static_cast<size_t>(k)), largest_(static_cast<size_t>(k)) {
   if (keep_products) products_.resize(static_cast<size_t>(k * k));
 }
 
@@ -20,6 +20,8 @@ Status InputStatistics::add(const View& rows, ColumnProducts& products) {
       if (!std::isfinite(x))
         return invalid_argument("calibration: a product reads a number that is not finite");
       magnitudes_[static_cast<size_t>(col)] += std::fabs(x);
+      largest_[static_cast<size_t>(col)] =
+          std::max(largest_[static_cast<size_t>(col)], std::fabs(x));
     }
   }
   num_rows_ += rows.rows;

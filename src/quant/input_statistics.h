@@ -25,6 +25,7 @@ class InputStatistics {
   int64_t num_rows() const { return num_rows_; }
   // Of each column, over all rows; 0 without rows.
   std::vector<double> mean_magnitudes() const;
+  const std::vector<float>& largest_magnitudes() const { return largest_; }  // likewise
   // (1 / rows) * sum of x^T x, [k, k], both halves; empty where it is not kept.
   std::vector<double> mean_products() const;
 
@@ -32,6 +33,7 @@ class InputStatistics {
   const int64_t k_;
   int64_t num_rows_ = 0;
   std::vector<double> magnitudes_;
+  std::vector<float> largest_;
   std::vector<float> products_;  // [k, k]
 };
 

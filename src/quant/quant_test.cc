@@ -150,6 +150,16 @@ TEST(Rounding, RefusesWhatIsNotPositiveDefinite) {
   EXPECT_EQ(feedback.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Columns and rows by hand; two that share a factor have the larger of both.
+TEST(Scales, SmoothingHalvesWhatIsHard) {
+  const std::vector<float> matrix = {1, -4, 0, 0.25f, 0.5f, 1, 0, -1};  // [2, 4]
+  const std::vector<float> largest = {16, 1, 3, 4};
+  EXPECT_EQ(smoothing_factors({}, {&matrix, 1}, largest, 0.5), (std::vector<float>{4, 0.5f, 1, 2}));
+  EXPECT_EQ(smoothing_factors({}, {&matrix, 1}, largest, 1), (std::vector<float>{16, 1, 1, 4}));
+  EXPECT_EQ(smoothing_factors({.repeat = 1, .times = 2}, {&matrix, 1}, largest, 0.5),
+            (std::vector<float>{2, 2, 2, 2}));
+}
+
 TEST(Scales, MakeTheProductsBetter) {
   Problem p;
   const ScaleSearch search{.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}};

@@ -68,6 +68,32 @@ StatusOr<double> product_error(const kernels::WeightFormat& format,
 
 }  // namespace
 
+std::vector<float> smoothing_factors(const ScaleSearch& search,
+                                     std::span<const std::vector<float>> matrices,
+                                     std::span<const float> largest, double strength) {
+  const auto k = static_cast<int64_t>(largest.size()), run = search.repeat * search.times;
+  std::vector<float> weights(spot(k));
+  for (const std::vector<float>& matrix : matrices)
+    for (size_t i = 0; i < matrix.size(); ++i) {
+      float& most = weights[i % weights.size()];
+      most = std::max(most, std::fabs(matrix[i]));
+    }
+  std::vector<float> factors(spot(k), 1.0f);
+  for (int64_t col = 0; col < k; ++col) {
+    float input = 0, weight = 0;
+    for (int64_t j = 0; j < search.times; ++j) {  // those that share the factor
+      const int64_t i = col / run * run + j * search.repeat + col % search.repeat;
+      if (i >= k) continue;
+      input = std::max(input, largest[spot(i)]);
+      weight = std::max(weight, weights[spot(i)]);
+    }
+    if (input > 0 && weight > 0)
+      factors[spot(col)] = static_cast<float>(std::clamp(
+          std::pow(double{input}, strength) / std::pow(double{weight}, 1 - strength), 1e-4, 1e4));
+  }
+  return factors;
+}
+
 StatusOr<std::vector<float>> search_scales(const ScaleSearch& search,
                                            std::span<const std::vector<float>> matrices, int64_t k,
                                            std::span<const double> magnitudes,

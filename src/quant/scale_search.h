@@ -1,6 +1,6 @@
-// Factors of a product's columns, taken out of its input, that make the rounded product differ
-// least. Source: Lin et al. 2023, "AWQ: Activation-aware Weight Quantization for LLM Compression
-// and Acceleration".
+// Factors of a product's columns, taken out of its input: those that make the rounded product
+// differ least, and those that make the input easy to round. Source of the first: Lin et al. 2023,
+// "AWQ: Activation-aware Weight Quantization for LLM Compression and Acceleration".
 #pragma once
 
 #include <cstdint>
@@ -29,5 +29,13 @@ StatusOr<std::vector<float>> search_scales(const ScaleSearch& search,
                                            std::span<const std::vector<float>> matrices, int64_t k,
                                            std::span<const double> magnitudes,
                                            std::span<const double> products, ThreadPool& pool);
+
+// A factor for each of k columns that divides what is hard to round between input and weight:
+// (largest magnitude of the input) ^ strength / (largest of the matrices) ^ (1 - strength), 0 to 1;
+// 1 where either is zero. Source: Xiao et al. 2023, "SmoothQuant: Accurate and Efficient
+// Post-Training Quantization for Large Language Models".
+std::vector<float> smoothing_factors(const ScaleSearch& search,
+                                     std::span<const std::vector<float>> matrices,
+                                     std::span<const float> largest, double strength);
 
 }  // namespace nereid::quant

@@ -67,6 +67,7 @@ const Numerics kNumerics[] = {
     {"Int8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kInt8; }},
     {"Fp8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kFp8; }},
     {"Int8Weights", [](ExecutorConfig& c) { c.weights = "int8"; }},
+    {"Int8Both", [](ExecutorConfig& c) { c.weights = "w8a8"; }},
     {"Fp8Weights", [](ExecutorConfig& c) { c.weights = "fp8"; }},
     {"Int4Weights", [](ExecutorConfig& c) { c.weights = "int4"; }},
     {"Window", [](ExecutorConfig& c) { c.kv_cache.max_attention_window = 33; }},

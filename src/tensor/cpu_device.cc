@@ -206,6 +206,7 @@ StatusOr<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
   info.name = processor_name();
   info.has_avx2 = info.isa >= Isa::kAvx2;
   info.has_avx512 = info.isa >= Isa::kAvx512;
+  info.has_avx512_vnni = info.isa >= Isa::kAvx512 && has_avx512_vnni();
   info.has_avx512_bf16 = info.isa >= Isa::kAvx512Bf16;
   info.has_amx = info.isa >= Isa::kAmx;
   info.num_units = options.num_threads > 0 ? options.num_threads : num_usable_cores();

@@ -65,9 +65,12 @@ Isa best_isa() {
   return tiles ? Isa::kAmx : Isa::kAvx512Bf16;
 }
 
+bool finds_vnni() { return bit(cpuid(7).c, 11); }
+
 #else
 
 Isa best_isa() { return Isa::kGeneric; }
+bool finds_vnni() { return false; }
 
 #endif
 
@@ -79,6 +82,11 @@ std::vector<Isa> usable_isas() {
   for (const Isa isa : kIsas)
     if (isa <= best) usable.push_back(isa);
   return usable;
+}
+
+bool has_avx512_vnni() {
+  static const bool has = usable_isas().back() >= Isa::kAvx512 && finds_vnni();
+  return has;
 }
 
 StatusOr<Isa> choose_isa(std::string_view name) {

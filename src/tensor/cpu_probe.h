@@ -15,6 +15,9 @@ namespace nereid {
 // includes the ones before it.
 std::vector<Isa> usable_isas();
 
+// Whether an AVX-512 machine has its products of bytes too.
+bool has_avx512_vnni();
+
 // The best usable one for "" or the named one; InvalidArgument listing the usable ones otherwise.
 StatusOr<Isa> choose_isa(std::string_view name);
 

@@ -31,13 +31,14 @@ struct DeviceInfo {
   Isa isa = Isa::kGeneric;  // CPU: best usable one (or the forced one)
   bool has_amx = false;     // AMX bf16 tiles, permission granted by the kernel
   bool has_avx512_bf16 = false;
-  bool has_avx512 = false;     // F, BW, DQ, VL
-  bool has_avx2 = false;       // AVX2, FMA, F16C
-  int sm = 0;                  // CUDA: 90 for Hopper
-  int num_units = 1;           // CPU: compute threads; CUDA: multiprocessors
-  size_t memory_bytes = 0;     // total
-  size_t free_bytes = 0;       // when the device was opened
-  size_t workspace_bytes = 0;  // scratch memory that each stream has for its kernels
+  bool has_avx512_vnni = false;  // with has_avx512
+  bool has_avx512 = false;       // F, BW, DQ, VL
+  bool has_avx2 = false;         // AVX2, FMA, F16C
+  int sm = 0;                    // CUDA: 90 for Hopper
+  int num_units = 1;             // CPU: compute threads; CUDA: multiprocessors
+  size_t memory_bytes = 0;       // total
+  size_t free_bytes = 0;         // when the device was opened
+  size_t workspace_bytes = 0;    // scratch memory that each stream has for its kernels
 
   std::string id() const;  // "cpu" | "cuda:0"
 };

@@ -70,6 +70,22 @@ constexpr float to_float(F16 x) {
   return sign ? -value : value;
 }
 
+// Round to nearest even; magnitudes from 65520 on become infinity, NaN stays NaN.
+constexpr F16 to_f16(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const uint32_t sign = u >> 31 << 15, magnitude = u & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00)};
+  if (magnitude >= std::bit_cast<uint32_t>(65520.0f)) return {static_cast<uint16_t>(sign | 0x7c00)};
+  if (magnitude >= std::bit_cast<uint32_t>(0x1p-14f)) {
+    const uint32_t rounded = (magnitude + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+    return {static_cast<uint16_t>(sign | (rounded - (112u << 10)))};
+  }
+  // Sums in [0.5, 1) are multiples of 2^-24, the step of the subnormal numbers.
+  const uint32_t steps = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
+                         std::bit_cast<uint32_t>(0.5f);
+  return {static_cast<uint16_t>(sign | steps)};
+}
+
 // Eight bits: sign, 4 of exponent (bias 7), 3 of mantissa; no infinities, 0x7f and 0xff are NaN.
 // Source: Micikevicius et al. 2022, "FP8 Formats for Deep Learning".
 struct F8E4M3 {

@@ -20,7 +20,7 @@ import layouts  # noqa: E402
 
 TYPES = gguf.GGMLQuantizationType
 SERVED = {"bf16": [], "int8 weights": ["--weights", "int8"], "int4 weights, groups of 128": ["--weights", "int4"],
-          "fp8 weights and activations": ["--weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
+          "int8 weights and activations": ["--weights", "w8a8"], "fp8 weights and activations": ["--weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
           "fp8 KV cache": ["--kv-cache-type", "fp8"],
           "int8 weights, int8 KV cache": ["--weights", "int8", "--kv-cache-type", "int8"]}
 MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.Q5_1),
@@ -30,6 +30,7 @@ MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.
 CALIBRATION = str(Path(__file__).resolve().parent / "calibration.txt")
 QUANTIZED = {"quantize: fp8, error feedback": ["fp8", "--error_feedback"],
              "quantize: int8, error feedback": ["int8_wo", "--error_feedback"],
+             "quantize: int8 both, SmoothQuant": ["int8_sq"],
              "quantize: int4 AWQ, groups of 128": ["int4_awq"], "quantize: int4 GPTQ, groups of 128": ["int4_gptq"],
              "quantize: int4 GPTQ, groups of 128, zero points": ["int4_gptq", "--zero_point"],
              "quantize: int4 GPTQ, groups of 32": ["int4_gptq", "--awq_block_size", "32"]}

@@ -164,6 +164,12 @@ def compressed_int8(w):
     return {"weight": (u - 128).astype("i1"), "weight_scale": scale}, value_of(u, scale, zero, w.shape[1])
 
 
+def compressed_both(w):
+    u, scale, _ = integers(w, 8, w.shape[1], True)
+    return {"weight": (u - 128).astype("i1"), "weight_scale": scale.astype("f4")}, \
+        scale * (u - 128).astype("f4")
+
+
 def fp8(scales):
     def write(w):
         n, k = w.shape
@@ -272,6 +278,9 @@ LAYOUTS = {
     "packed-4-zeros": ({**COMPRESSED, "format": "pack-quantized"}, compressed_packed(4, 32, False)),
     "packed-8-rows": ({**COMPRESSED, "format": "pack-quantized"}, compressed_packed(8, 0, True)),
     "int8": ({**COMPRESSED, "format": "int-quantized"}, compressed_int8),
+    "int8-both": ({**COMPRESSED, "format": "int-quantized", "config_groups": {"group_0": {
+        "targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"},
+        "input_activations": {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True}}}}, compressed_both),
     "fp8-rows": ({**COMPRESSED, "format": "float-quantized"}, fp8("rows")),
     "fp8-one": ({"quant_method": "fp8", "activation_scheme": "static"}, fp8("one")),
     "fp8-blocks": ({"quant_method": "fp8", "activation_scheme": "dynamic", "fmt": "e4m3",
@@ -364,7 +373,7 @@ def published_layouts(checker, model):
         if quantization is None:
             (quantised / "hf_quant_config.json").write_text(json.dumps(
                 {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": name}}))
-        checker.compare(name, quantised, floats, name not in ("fp8-rows", "fp8-one", "modelopt-fp8"))
+        checker.compare(name, quantised, floats, name not in ("fp8-rows", "fp8-one", "modelopt-fp8", "int8-both"))
 
 
 # TensorRT-LLM's checkpoints: each gives what lies beside a module's weight, and the matrix that it stands for.
@@ -407,6 +416,19 @@ def trtllm_smooth(w):
         value_of(u, scale, zero, w.shape[1]) * factor
 
 
+def trtllm_per_token(w):
+    factor = (0.5 + random.random(w.shape[1])).astype("f4")
+    u, scale, zero = integers(w * factor, 8, w.shape[1], True)
+    return {"weight": (u - 128).astype("i1"), "per_channel_scale": scale.reshape(1, -1), "smoother": factor[None]}, \
+        value_of(u, scale, zero, w.shape[1]) / factor
+
+
+def trtllm_per_tensor(w):
+    scale = np.float32(np.abs(w).max() / 127)
+    integer = np.round(w / scale).astype("i1")
+    return {"weight": integer, "per_channel_scale": np.array([[scale]], "f4")}, integer.astype("f4") * scale
+
+
 def as_bf16(x):
     bits = np.ascontiguousarray(x, "f4").view("u4")
     return (bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000).view("f4")
@@ -432,6 +454,8 @@ TRTLLM_LAYOUTS = {
     "FP8_PER_CHANNEL_PER_TOKEN": ({}, trtllm_fp8_rows),
     "W4A16_AWQ": ({"group_size": 64, "pre_quant_scale": True, "has_zero_point": False}, trtllm_awq(64)),
     "W8A8_SQ_PER_CHANNEL": ({"kv_cache_quant_algo": "INT8"}, trtllm_smooth),
+    "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN": ({}, trtllm_per_token),
+    "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN": ({}, trtllm_per_tensor),
     "W8A16": (ROW_MAJOR, weight_only(8)),
     "W4A16": (ROW_MAJOR, weight_only(4)),
 }
@@ -471,7 +495,7 @@ def trtllm_layouts(checker, base, tensors):
         quantised, floats = checker.scratch / name, checker.scratch / (name + "-plain")
         rewrite(base, quantised, {"quant_algo": name.removesuffix("-bytes"), **fields}, stored)
         rewrite(base, floats, {"quant_algo": None}, plain)
-        checker.compare("TensorRT-LLM " + name, quantised, floats, not name.startswith("FP8"))
+        checker.compare("TensorRT-LLM " + name, quantised, floats, not name.startswith(("FP8", "W8A8_SQ_PER_TENSOR")))
 
 
 # What the converter's flags write, against the same made here.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backend/tensorrtllm/half.h"
+#include "tensor/dtype.h"
 
 namespace nereid::backend {
 namespace {
@@ -58,8 +59,8 @@ TEST(Half, RoundsToNearestEven) {
       {5.96e-8f, 0x0001},  {2.9e-8f, 0x0000},  {6.097555e-5f, 0x03FF}, {1e30f, 0x7C00},
       {-INFINITY, 0xFC00},
   };
-  for (const auto& [value, bits] : cases) EXPECT_EQ(to_half(value), bits) << value;
-  EXPECT_GT(to_half(NAN) & 0x7FFF, 0x7C00);
+  for (const auto& [value, bits] : cases) EXPECT_EQ(to_f16(value).bits, bits) << value;
+  EXPECT_GT(to_f16(NAN).bits & 0x7FFF, 0x7C00);
   EXPECT_EQ(to_half_bytes({1.0f, -2.0f}), std::string("\0\x3C\0\xC0", 4));
 }
 

@@ -24,7 +24,7 @@ const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
 const Words kSpeculation = {"none", "ngram", "draft_model", "medusa", "eagle", "auto"};
-const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "fp8"};
+const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
 
 // The flags only take words of the list.
 template <class Enum>
@@ -170,7 +170,8 @@ void ModelOptions::declare(CLI::App& command) {
   command
       .add_option("--weights", executor.weights,
                   "what the matrices of products become: " + one_of(kWeightTypes) +
-                      " (int4 in groups of 128, fp8 with fp8 activations); auto = as the "
+                      " (int4 in groups of 128, w8a8: int8 with int8 activations, fp8 with "
+                      "fp8 activations); auto = as the "
                       "checkpoint has them")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();

@@ -23,10 +23,11 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
     {"--output_dir", kText, kActed, "", "exported_model", "where the checkpoint goes"},
     {"--qformat", kChoice, kActed,
-     "fp8 int8_wo int4_wo int4_awq int4_gptq nvfp4 int8_sq w4a8_awq full_prec", "full_prec",
+     "fp8 int8_wo int4_wo int4_awq int4_gptq w8a8 int8_sq nvfp4 w4a8_awq full_prec", "full_prec",
      "fp8: weights for each row, activations for each token; int8_wo: integers for each row; "
      "int4_wo: integers in groups; int4_awq: with scales that a text was searched for; int4_gptq: "
-     "each number's error made up for by others"},
+     "each number's error made up for by others; w8a8: int8_wo with activations of 8 bits; "
+     "int8_sq: w8a8 smoothed (SmoothQuant)"},
     {"--export_format", kChoice, kActed, "hf tensorrt_llm", "hf",
      "hf: a Hugging Face directory in the layout of compressed-tensors"},
     {"--awq_block_size --group_size", kInteger, kActed, "", "128",
@@ -34,6 +35,8 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--zero_point", kFlag, kActed, "", "", "groups of four-bit integers have zero points"},
     {"--error_feedback", kFlag, kActed, "", "",
      "make up for errors (GPTQ) with any qformat; int4_gptq has it"},
+    {"--smoothquant", kNumber, kActed, "", "0.5",
+     "of int8_sq, 0 to 1: how much of what is hard to round goes from activations into weights"},
     {"--damping", kNumber, kActed, "", "0.01",
      "of error feedback: share of the mean that is added to the inputs' squares"},
     {"--no_act_order", kFlag, kActed, "", "",
@@ -78,10 +81,12 @@ constexpr ArgFlag kQuantizeFlags[] = {
 struct NamedFormat {
   std::string_view name;
   kernels::WeightFormat format;
-  bool search_scales = false, error_feedback = false;
+  bool search_scales = false, error_feedback = false, smoothing = false;
 };
 constexpr NamedFormat kFormats[] = {{"fp8", kernels::kFp8PerRow},
                                     {"int8_wo", kernels::kInt8PerRow},
+                                    {"w8a8", kernels::kInt8Both},
+                                    {"int8_sq", kernels::kInt8Both, false, false, true},
                                     {"int4_wo", kernels::kInt4Groups},
                                     {"int4_awq", kernels::kInt4Groups, true, false},
                                     {"int4_gptq", kernels::kInt4Groups, false, true}};
@@ -91,10 +96,12 @@ Status set_format(const Args& args, convert::QuantizeOptions& options) {
   const auto* found = std::ranges::find(kFormats, name, &NamedFormat::name);
   if (found == std::end(kFormats))
     return unsupported(
-        "--qformat: '{}' is not supported; allowed: fp8, int8_wo, int4_wo, int4_awq, int4_gptq",
+        "--qformat: '{}' is not supported; allowed: fp8, int8_wo, int4_wo, int4_awq, int4_gptq, "
+        "w8a8, int8_sq",
         name);
   options.format = found->format;
   options.search_scales = found->search_scales;
+  if (found->smoothing) options.smoothing = args.number("--smoothquant");
   options.error_feedback = found->error_feedback || args.is_on("--error_feedback");
   const int64_t group = args.integer("--awq_block_size");
   if (group < kernels::kGroupUnit || group > (1 << 20) || group % kernels::kGroupUnit != 0)
@@ -169,7 +176,7 @@ Status quantize(const Args& args) {
                    kernels::open_device("cpu", {.num_threads = static_cast<int>(threads)}));
   ThreadPool pool(std::max(device.device->info().num_units, 1));
   std::unique_ptr<Calibration> calibration;
-  if (options.search_scales || options.error_feedback) {
+  if (options.takes_factors() || options.error_feedback) {
     ASSIGN_OR_RETURN(const CalibrationText text, read_text(args));
     ASSIGN_OR_RETURN(calibration, Calibration::open(options.model_dir, text, device));
     log_info("calibration on {} tokens of {}", calibration->num_tokens(), text.file.string());

@@ -111,7 +111,7 @@ TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
       .scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32, .zeros = true};
   for (const char* family : {"llama", "qwen2", "phi3", "gemma2"})
     for (const auto& format :
-         {kernels::kInt8PerRow, kernels::kFp8PerRow, kInt8Groups, zeros,
+         {kernels::kInt8PerRow, kernels::kFp8PerRow, kernels::kInt8Both, kInt8Groups, zeros,
           kernels::WeightFormat{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}}) {
       const std::string model = kRoot + "/tests/models/" + family;
       if (std::string_view(family) == "phi3" && format.group == 32) continue;  // 48 columns
@@ -137,6 +137,10 @@ TEST_F(QuantizeTest, FactorsChangeNothing) {
     options.collect = [&](const auto& wanted) { return make_up(wanted, *products_); };
     ASSERT_TRUE(quantize(options).ok()) << family;
     EXPECT_LT(divergence(model, ids), 30 * plain + 1e-6) << family << " plain " << plain;
+    options.search_scales = false;
+    options.smoothing = 0.5;
+    ASSERT_TRUE(quantize(options).ok()) << family;
+    EXPECT_LT(divergence(model, ids), 30 * plain + 1e-6) << family << " smoothed, plain " << plain;
   }
 }
 

@@ -62,7 +62,8 @@ Status fuse_rope_attention(Graph& graph, const PassContext& context);
 // wanted.
 Status add_adapters(Graph& graph, const PassContext& context);
 
-// Required: what products with fp8 weights read becomes f8e4m3.
+// Required: what products read becomes f8e4m3 or i8 where their weights ask for it and the device
+// has a kernel.
 Status quantize_inputs(Graph& graph, const PassContext& context);
 
 // Optional: where a norm or glu has kernels that make f8e4m3 rows themselves.

@@ -196,6 +196,28 @@ TEST_F(PassesTest, Fp8WeightsReadQuantizedRows) {
   EXPECT_TRUE(all<Quantize>(compile(test_graph())).empty());
 }
 
+// Those of int8 with int8 inputs likewise read rows of i8, where the device has a kernel for them:
+// without one they read what they read before.
+TEST_F(PassesTest, ByteInputsAreMadeWhereTheyCanBeMultiplied) {
+  context_.weights = kernels::kInt8Both;
+  const Graph g = compile(test_graph());
+  const std::vector<Linear> linears = all<Linear>(g);
+  for (const Linear& linear : linears)
+    EXPECT_EQ(g.values[linear.x].dtype,
+              linear.weight == linears.back().weight ? DType::kBF16 : DType::kI8);
+  EXPECT_EQ(all<Quantize>(g).size(), linears.size() - 1);
+  ASSERT_TRUE(lower(g, DeviceInfo{}).ok());
+  std::get<kernels::Table<kernels::Linear>>(registry_.tables).clear();
+  registry_.add<kernels::Linear>(
+      {{"floats", DeviceKind::kCpu,
+        [](const kernels::Linear& op, const DeviceInfo&) { return !kernels::is_given(op.scales); },
+        [](const kernels::Linear&, const DeviceInfo&) { return 1.0; }, nullptr}});
+  const Graph left = compile(test_graph());
+  EXPECT_TRUE(all<Quantize>(left).empty());
+  EXPECT_EQ(left.weights[all<Linear>(left)[0].weight].format, kernels::kInt8Both);
+  ASSERT_TRUE(lower(left, DeviceInfo{}).ok());
+}
+
 // A kernel that makes f8e4m3 rows itself takes the place of two, here of two slow ones.
 TEST_F(PassesTest, FoldQuantize) {
   context_.weights = kernels::kFp8PerRow;

@@ -1,9 +1,10 @@
-// fp8: the inputs of products whose weights are fp8, and who makes them.
+// fp8 and int8: the inputs of products whose weights ask for it, and who makes them.
 #include <map>
 #include <type_traits>
 #include <utility>
 #include <variant>
 
+#include "base/log.h"
 #include "graph/passes/passes.h"
 
 namespace nereid::graph {
@@ -24,6 +25,7 @@ template <class T>
 StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,
                     const Quantize& quantize) {
   if (uses.readers[op.out].size() != 1) return false;
+  if (graph.values[quantize.out].dtype != DType::kF8E4M3) return false;
   if constexpr (std::is_same_v<T, Norm>)
     if (op.piece > 0 || graph.weights[op.weight].k != graph.values[op.x].cols) return false;
   T folded = op;
@@ -40,24 +42,34 @@ StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& 
 
 }  // namespace
 
-Status quantize_inputs(Graph& graph, const PassContext&) {
-  std::map<ValueId, Quantize> made;
+Status quantize_inputs(Graph& graph, const PassContext& context) {
+  std::map<std::pair<ValueId, DType>, Quantize> made;
   std::vector<Node> nodes;
+  int64_t num_left = 0;
   const auto change = [&](auto& product) {
-    if (product.scales != kNone ||
-        graph.weights[product.weight].format.scheme != kernels::Scheme::kFloat8)
-      return;
-    const auto [at, is_new] = made.try_emplace(product.x);
+    const DType type = graph.weights[product.weight].format.inputs;
+    if (product.scales != kNone || type == DType::kBF16) return;
+    const size_t num_values = graph.values.size();
+    const auto [at, is_new] = made.try_emplace(std::pair(product.x, type));
     Quantize& quantize = at->second;
     if (is_new) {
+      const std::string_view suffix = type == DType::kI8 ? ".i8" : ".f8";
       quantize.x = product.x;
-      quantize.out =
-          add_value(graph, product.x, ".f8", DType::kF8E4M3, graph.values[product.x].cols);
+      quantize.out = add_value(graph, product.x, suffix, type, graph.values[product.x].cols);
       quantize.scales = add_value(graph, product.x, ".scales", DType::kF32, 1);
-      nodes.push_back({quantize});
     }
-    product.x = quantize.out;
-    product.scales = quantize.scales;
+    auto changed = product;
+    changed.x = quantize.out;
+    changed.scales = quantize.scales;
+    if (!kernel_cost(graph, context, changed).ok()) {  // no kernel
+      ++num_left;
+      if (!is_new) return;
+      made.erase(at);
+      graph.values.resize(num_values);
+      return;
+    }
+    if (is_new) nodes.push_back({quantize});
+    product = changed;
   };
   for (Node& node : graph.nodes) {
     if (auto* linear = std::get_if<Linear>(&node.op)) change(*linear);
@@ -65,6 +77,9 @@ Status quantize_inputs(Graph& graph, const PassContext&) {
     nodes.push_back(std::move(node));
   }
   graph.nodes = std::move(nodes);
+  if (num_left > 0)
+    log_warn("{} products multiply their inputs as bf16: {} has no kernel for the rounded ones",
+             num_left, context.device.id());
   return ok();
 }
 

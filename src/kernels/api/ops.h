@@ -71,30 +71,31 @@ struct AddPositionsOf {
   friend void reference(const AddPositionsOf<Views>& a);
 };
 
-// Rows of f8e4m3 come with a scale each: a row x of bf16 numbers has scale = amax / 448 and is
-// stored as x * (448 / amax), rounded to nearest even. A row with amax < kSmallestScaled is stored
-// as zeros with scale 0; one that is not finite gets the scale NaN.
+// Rows of f8e4m3 and i8 come with a scale each: a row x of bf16 numbers has scale = amax / 448 (i8:
+// amax / 127) and is stored as x * (448 / amax) (127 / amax), rounded to nearest even. A row with
+// amax < kSmallestScaled is stored as zeros with scale 0; one that is not finite gets the scale
+// NaN.
 inline constexpr float kSmallestScaled = 0x1p-100f;
 
 inline std::string_view check_scales(const View& x, const View& scales) {
-  if ((x.dtype == DType::kF8E4M3) != is_given(scales))
-    return "'scales' are given where rows are f8e4m3, there alone";
+  if ((x.dtype == DType::kF8E4M3 || x.dtype == DType::kI8) != is_given(scales))
+    return "'scales' are given where rows are f8e4m3 or i8, there alone";
   if (is_given(scales) && scales.cols != 1) return "'scales' is not one column";
   return {};
 }
 
-// out = x in f8e4m3, with the scale of each row.
+// out = x in f8e4m3 or i8, with the scale of each row.
 template <class F>
 struct QuantizeOf {
   static constexpr std::string_view kName = "quantize";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;       // bf16 [n, width]
-  typename F::Value out;     // f8e4m3 [n, width]
+  typename F::Value out;     // f8e4m3 or i8 [n, width]
   typename F::Value scales;  // f32 [n, 1]
 
   static constexpr auto fields() {
     return std::tuple(in("x", &QuantizeOf::x, {DType::kBF16}),
-                      kernels::out("out", &QuantizeOf::out, {DType::kF8E4M3}),
+                      kernels::out("out", &QuantizeOf::out, {DType::kF8E4M3, DType::kI8}),
                       kernels::out("scales", &QuantizeOf::scales, {DType::kF32}));
   }
   static std::string_view check(const QuantizeOf<Views>& a) {
@@ -158,29 +159,35 @@ struct NormOf {
   friend void reference(const NormOf<Views>& a);
 };
 
+inline constexpr int64_t kMaxByteColumns = int64_t{1} << 17;  // sums of i8 products fit in 32 bits
+
 // Of a product's x.
 template <class Op>
 std::string_view check_rows(const Op& a) {
   if (a.x.dtype == DType::kF8E4M3 && a.weight.format.scheme != Scheme::kFloat8)
     return "an x of f8e4m3 goes with a weight of fp8";
+  if (a.x.dtype == DType::kI8 && a.weight.format.inputs != DType::kI8)
+    return "an x of i8 goes with a weight that asks for it";
+  if (a.x.dtype == DType::kI8 && a.weight.k > kMaxByteColumns) return "rows of i8 are too long";
   return check_scales(a.x, a.scales);
 }
 
 // out = x . weight^T + bias. Products bf16 x bf16 (what a weight of integers stands for is rounded
-// to bf16), sums f32. Where x or the weight are f8e4m3, their numbers are multiplied as they are
-// stored, and the sum is multiplied with the scales of its rows before the bias is added.
+// to bf16), sums f32. Where x or the weight are f8e4m3, or x is i8, their numbers are multiplied as
+// they are stored, and the sum is multiplied with the scales of its rows before the bias is added.
+// Sums of i8 products are exact.
 template <class F>
 struct LinearOf {
   static constexpr std::string_view kName = "linear";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;        // bf16 or f8e4m3 [n, k]
-  typename F::Value scales;   // f32 [n, 1], given when x is f8e4m3
+  typename F::Value x;        // bf16, f8e4m3 or i8 [n, k]
+  typename F::Value scales;   // f32 [n, 1], given when x is not bf16
   typename F::Weight weight;  // [n_out, k]
   typename F::Weight bias;    // [n_out], optional
   typename F::Value out;      // f32 or bf16 [n, n_out]
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &LinearOf::x, {DType::kBF16, DType::kF8E4M3}),
+    return std::tuple(in("x", &LinearOf::x, {DType::kBF16, DType::kF8E4M3, DType::kI8}),
                       in("scales", &LinearOf::scales, {DType::kF32}).maybe(),
                       matrix("weight", &LinearOf::weight), vector("bias", &LinearOf::bias).maybe(),
                       kernels::out("out", &LinearOf::out, {DType::kF32, DType::kBF16}));
@@ -522,15 +529,15 @@ template <class F>
 struct ExpertLinearOf {
   static constexpr std::string_view kName = "expert_linear";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;        // bf16 or f8e4m3 [n, k] or [n, picked * k]
-  typename F::Value scales;   // f32 [n, 1], given when x is f8e4m3
+  typename F::Value x;        // bf16, f8e4m3 or i8 [n, k] or [n, picked * k]
+  typename F::Value scales;   // f32 [n, 1], given when x is not bf16
   typename F::Value experts;  // i32 [n, picked]
   typename F::Weight weight;  // [experts, n_out, k]
   typename F::Weight bias;    // [experts, n_out], optional
   typename F::Value out;      // f32 or bf16 [n, picked * n_out]
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &ExpertLinearOf::x, {DType::kBF16, DType::kF8E4M3}),
+    return std::tuple(in("x", &ExpertLinearOf::x, {DType::kBF16, DType::kF8E4M3, DType::kI8}),
                       in("scales", &ExpertLinearOf::scales, {DType::kF32}).maybe(),
                       in("experts", &ExpertLinearOf::experts, {DType::kI32}),
                       matrix("weight", &ExpertLinearOf::weight).per_expert(),

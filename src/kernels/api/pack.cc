@@ -13,6 +13,8 @@ std::string_view format_error(const WeightFormat& f) {
     return f == kFp8PerRow ? "" : "fp8 has one f32 scale for each row and nothing else";
   if (f.scheme == Scheme::kFloat32) return f == kFloat32 ? "" : "float32 has no properties";
   if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
+  if (f.inputs != DType::kBF16 && f != kInt8Both)
+    return "inputs of i8 go with integers of 8 bits and one scale for each row";
   if (f.group < 0 || f.group % kGroupUnit != 0) return "a group is a multiple of 16 columns";
   if (f.scales != DType::kF32) return "scales are f32";
   if (f.zeros && f.minima) return "a group has a zero point or a minimum, not both";
@@ -24,6 +26,7 @@ std::string text_of(const WeightFormat& f) {
   if (f.scheme == Scheme::kFloat8) return "fp8";
   if (f.scheme == Scheme::kFloat32) return "f32";
   std::string text = fmt::format("int{}", f.bits);
+  if (f.inputs == DType::kI8) text += " both";
   if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
   if (f.zeros) text += " with zero points";
   if (f.minima) text += " with minima";
@@ -112,11 +115,12 @@ float factor_at(const WeightView& w, int64_t row, int64_t col) {
   if (w.format.minima)  // one rounding, then that to bf16
     return to_float(to_bf16(std::fma(w.scales[at], static_cast<float>(u), -w.minima[at])));
   const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();
+  if (scales_sums(w.format)) return static_cast<float>(u - zero);
   return to_float(to_bf16(w.scales[at] * static_cast<float>(u - zero)));
 }
 
 float row_scale(const WeightView& w, int64_t row) {
-  return w.format.scheme == Scheme::kFloat8 ? w.scales[row] : 1;
+  return scales_sums(w.format) ? w.scales[row] : 1;
 }
 
 float weight_at(const WeightView& w, int64_t row, int64_t col) {

@@ -40,6 +40,23 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
   return {scale, std::clamp(static_cast<int32_t>(std::lround(-smallest / scale)), 0, 2 * zero - 1)};
 }
 
+// The row with its largest magnitude at `most`; what that is multiplied with to stand for it.
+template <class T, class Round>
+float store_scaled(std::span<const BF16> row, float most, T* stored, Round round) {
+  float amax = 0;
+  bool finite = true;
+  for (const BF16 x : row) {
+    amax = std::max(amax, std::fabs(to_float(x)));
+    finite = finite && std::isfinite(to_float(x));
+  }
+  const bool is_zero = !finite || amax < kSmallestScaled;
+  const float factor = is_zero ? 0 : most / amax;
+  for (size_t i = 0; i < row.size(); ++i)
+    stored[i] = is_zero ? T{} : round(to_float(row[i]) * factor);
+  if (!finite) return std::numeric_limits<float>::quiet_NaN();
+  return is_zero ? 0 : amax / most;
+}
+
 }  // namespace
 
 QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, int64_t n,
@@ -55,18 +72,12 @@ QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, in
 }
 
 float quantize_row(std::span<const BF16> row, F8E4M3* stored) {
-  float amax = 0;
-  bool finite = true;
-  for (const BF16 x : row) {
-    amax = std::max(amax, std::fabs(to_float(x)));
-    finite = finite && std::isfinite(to_float(x));
-  }
-  const bool is_zero = !finite || amax < kSmallestScaled;
-  const float factor = is_zero ? 0 : kLargestF8E4M3 / amax;
-  for (size_t i = 0; i < row.size(); ++i)
-    stored[i] = is_zero ? F8E4M3{} : to_f8e4m3(to_float(row[i]) * factor);
-  if (!finite) return std::numeric_limits<float>::quiet_NaN();
-  return is_zero ? 0 : amax / kLargestF8E4M3;
+  return store_scaled(row, kLargestF8E4M3, stored, to_f8e4m3);
+}
+
+float quantize_row(std::span<const BF16> row, int8_t* stored) {
+  return store_scaled(row, 127, stored,
+                      [](float x) { return static_cast<int8_t>(std::nearbyint(x)); });
 }
 
 Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const BF16> matrix,

@@ -29,9 +29,10 @@ struct QuantizedPlanes {
 // Those of a matrix [n, k], all zeros.
 QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, int64_t n, int64_t k);
 
-// f8e4m3 numbers of a row and what they are multiplied with to stand for it, see QuantizeOf in
-// ops.h. `stored` is as long as the row.
+// f8e4m3 numbers (or bytes) of a row and what they are multiplied with to stand for it, see
+// QuantizeOf in ops.h. `stored` is as long as the row.
 float quantize_row(std::span<const BF16> row, F8E4M3* stored);
+float quantize_row(std::span<const BF16> row, int8_t* stored);
 
 // Rows of a matrix [rows, k], row-major, in fp8 or in an integer format without an order of
 // columns. A group's integers are the nearest to x / scale. With zero points or minima scale =

@@ -23,18 +23,23 @@ inline std::span<const std::string_view> names_of(Scheme) {
   return kNames;
 }
 
+// `inputs`: what x is rounded to in front of a product, a row at a time (QuantizeOf in ops.h); a
+// device without a kernel for it multiplies x as it is.
+//
 // A scale (and a zero point, or a minimum) belongs to a group of consecutive columns of one row;
 // the last group of a row may be shorter. What an integer stands for is rounded to bf16; a kernel
 // may leave that rounding out, multiply integers and scale the sum over a group. f8e4m3 numbers are
-// multiplied as they are, their row's one scale comes after the sum.
+// multiplied as they are, their row's one scale comes after the sum; so are integers with inputs of
+// i8.
 struct WeightFormat {
   Scheme scheme = Scheme::kFloat;
   int32_t bits = 16;
-  int32_t group = 0;           // columns of a group; 0 = the whole row
-  DType scales = DType::kF32;  // type of the scales
-  bool zeros = false;          // with zero points, u8; without them the zero is 2^(bits - 1)
-  bool minima = false;         // with minima, f32, in the place of zero points
-  bool ordered = false;        // columns are in an order of their own: i32 group of each column
+  int32_t group = 0;            // columns of a group; 0 = the whole row
+  DType scales = DType::kF32;   // type of the scales
+  bool zeros = false;           // with zero points, u8; without them the zero is 2^(bits - 1)
+  bool minima = false;          // with minima, f32, in the place of zero points
+  bool ordered = false;         // columns are in an order of their own: i32 group of each column
+  DType inputs = DType::kBF16;  // bf16: x as it is
 
   bool operator==(const WeightFormat&) const = default;
   bool is_float() const { return scheme == Scheme::kFloat; }
@@ -44,18 +49,27 @@ struct WeightFormat {
   constexpr int32_t default_zero() const { return 1 << (bits - 1); }
 };
 
+// Whether a row's scale comes after its sum.
+constexpr bool scales_sums(const WeightFormat& f) {
+  return f.scheme == Scheme::kFloat8 || f.inputs == DType::kI8;
+}
+
 inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
 
 inline constexpr WeightFormat kFloat32 = {.scheme = Scheme::kFloat32, .bits = 32};
 inline constexpr WeightFormat kInt8PerRow = {.scheme = Scheme::kInteger, .bits = 8};
 inline constexpr WeightFormat kInt4Groups = {.scheme = Scheme::kInteger, .bits = 4, .group = 128};
-inline constexpr WeightFormat kFp8PerRow = {.scheme = Scheme::kFloat8, .bits = 8};
+inline constexpr WeightFormat kInt8Both = {
+    .scheme = Scheme::kInteger, .bits = 8, .inputs = DType::kI8};
+inline constexpr WeightFormat kFp8PerRow = {
+    .scheme = Scheme::kFloat8, .bits = 8, .inputs = DType::kF8E4M3};
 
 // What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said
 // by its `can`.
 std::string_view format_error(const WeightFormat& format);
 
-// For people: "bf16", "int8", "int4 in groups of 128", "... with zero points", "... with minima".
+// For people: "bf16", "int8", "int8 both" (inputs too), "int4 in groups of 128", "... with zero
+// points", "... with minima".
 std::string text_of(const WeightFormat& format);
 
 }  // namespace nereid::kernels

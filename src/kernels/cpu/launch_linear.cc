@@ -26,7 +26,12 @@ enum class RowForm {
   kPairs,  // bf16 rows, readable (as a zero) up to even k: x itself where k is even
   kF32,    // f32 rows, likewise
   kTiles,  // see LinearRaw
+  kBytes,  // i8 rows, as byte_row makes them
+  kWords,  // likewise, of i16
 };
+constexpr int64_t element_bytes(RowForm form) {
+  return form == RowForm::kF32 ? 4 : form == RowForm::kBytes ? 1 : 2;
+}
 struct LinearKernel {
   void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end) = nullptr;
@@ -34,6 +39,7 @@ struct LinearKernel {
   int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
+  void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes and kWords
   // For weights that are not bf16: either they have a kernel of their own, which takes sums of x
   // with integers, or their panels are multiplied after they were unpacked.
   void (*narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
@@ -77,19 +83,23 @@ bool takes_rows(const LinearKernel& kernel, DType type, int64_t k) {
 template <class RowAt>
 StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, int64_t count,
                             RowAt row_at, ThreadPool& pool) {
-  const int64_t even_k = (k + 1) / 2 * 2;
+  const int64_t even_k = (k + 1) / 2 * 2, size = element_bytes(kernel.form);
   thread_local Scratch scratch;
   const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
   // Rows a power of two apart would share few sets of the level-1 cache.
-  const int64_t stride = tiles ? kPanelRows * padded_k(k) : even_k + 32;
+  const int64_t stride = tiles ? kPanelRows * padded_k(k) : round_up(k, int64_t{4}) + 64 / size;
   const int64_t lines = tiles ? (count + kPanelRows - 1) / kPanelRows : count;
-  ASSIGN_OR_RETURN(void* const memory,
-                   scratch.get(static_cast<size_t>(lines * stride) * (widen ? 4 : 2)));
+  ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(lines * stride * size)));
   const auto convert = [&](int64_t first, int64_t last, int) {
     thread_local std::vector<BF16> widened;
     for (int64_t r = first; r < last; ++r) {
       const void* const row = row_at(r);
       if (!row) continue;
+      if (kernel.byte_row) {
+        kernel.byte_row(static_cast<const int8_t*>(row), k,
+                        static_cast<std::byte*>(memory) + r * stride * size);
+        continue;
+      }
       const BF16* const x = as_bf16(row, type, k, widened);
       if (tiles) {
         tile_row(x, k, r % kPanelRows, static_cast<BF16*>(memory) + r / kPanelRows * stride);
@@ -208,9 +218,9 @@ class Panels {
 LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, int64_t num_groups,
                      const Group& group) {
   LinearRaw raw = all;
-  const bool tiles = kernel.form == RowForm::kTiles, widened = kernel.form == RowForm::kF32;
+  const bool tiles = kernel.form == RowForm::kTiles;
   const int64_t elements = (tiles ? group.line / kPanelRows : group.line) * all.x_stride;
-  raw.x = static_cast<const std::byte*>(all.x) + elements * (widened ? 4 : 2);
+  raw.x = static_cast<const std::byte*>(all.x) + elements * element_bytes(kernel.form);
   raw.weight += group.expert * num_panels(all.n) * all.panel_stride;
   if (all.bias) raw.bias += group.expert * all.n;
   if (all.scales) raw.scales += group.expert * num_panels(all.n) * kPanelRows;
@@ -223,7 +233,7 @@ LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, int64_t n
 void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& weight,
               const std::vector<Group>& groups, ThreadPool& pool) {
   const int64_t panels = num_panels(raw.n), unit = kernel.row_unit;
-  const int64_t row_bytes = raw.k * (kernel.form == RowForm::kF32 ? 4 : 2);
+  const int64_t row_bytes = raw.k * element_bytes(kernel.form);
   const int64_t block = std::max(2 * unit, kernel.row_block_bytes / row_bytes / unit * unit);
   int64_t rows = 0, row_blocks = 0;
   thread_local std::vector<int64_t> ends;  // of the groups, in row blocks
@@ -261,7 +271,8 @@ LinearRaw constants_of(const Op& a) {
       .panel_stride = panel_elements(a.weight.k),
       .k = a.weight.k,
       .bias = static_cast<const uint16_t*>(a.bias.data),
-      .scales = a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales : nullptr,
+      .scales = is_given(a.scales) || a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales
+                                                                                : nullptr,
       .out = a.out.data,
       .out_stride = a.out.stride,
       .n = a.weight.n,
@@ -339,7 +350,19 @@ Status launch_product(const LinearKernel& kernel, const ExpertLinear& a, ThreadP
 }
 
 template <class Op>
-Status linear_f32(const Raw& raw, const Op& args, ThreadPool& pool) {
+Status linear_bytes(const Op& args, ThreadPool& pool) {
+  return launch_product({.form = RowForm::kBytes,
+                         .byte_row = byte_row_avx512_vnni,
+                         .narrow = linear_bytes_avx512_vnni},
+                        args, pool);
+}
+// Rows of i8 with products of 16 bits, others with those of f32.
+template <class Op>
+Status linear_vectors(const Raw& raw, const Op& args, ThreadPool& pool) {
+  if (args.x.dtype == DType::kI8)
+    return launch_product(
+        {.form = RowForm::kWords, .byte_row = raw.byte_row, .narrow = raw.linear_bytes}, args,
+        pool);
   return launch_product({.block = raw.linear,
                          .form = RowForm::kF32,
                          .widen_row = raw.widen_row,
@@ -386,6 +409,11 @@ double pairs_rank(const Op&, const DeviceInfo&) {
   return pairs_are_fast() ? 5 : 20;
 }
 
+template <class Op>
+bool has_bytes(const Op& op) {
+  return op.x.dtype == DType::kI8;
+}
+
 // Ranks must not depend on the number of rows: kernels differ in their order of summation, and a
 // row's result may not depend on its neighbours.
 template <class Op>
@@ -393,16 +421,23 @@ Table<Op> products() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu;
   return {
       {"amx_bf16", kCpu,
-       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p); }, rank<Op, 1>,
-       run<Op, linear_tiles<Op>>},
+       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && !has_bytes(p); },
+       rank<Op, 1>, run<Op, linear_tiles<Op>>},
+      {"avx512_vnni", kCpu,
+       [](const Op& p, const DeviceInfo& d) {
+         return d.has_avx512_vnni && has_panels(p) && has_bytes(p);
+       },
+       rank<Op, 2>, run<Op, linear_bytes<Op>>},
       {"avx512_bf16", kCpu,
-       [](const Op& p, const DeviceInfo& d) { return d.has_avx512_bf16 && has_panels(p); },
+       [](const Op& p, const DeviceInfo& d) {
+         return d.has_avx512_bf16 && has_panels(p) && !has_bytes(p);
+       },
        pairs_rank<Op>, run<Op, linear_pairs<Op>>},
       {"avx512", kCpu,
        [](const Op& p, const DeviceInfo& d) { return d.has_avx512 && has_panels(p); }, rank<Op, 10>,
-       run<Op, linear_f32<Op>, kAvx512>},
+       run<Op, linear_vectors<Op>, kAvx512>},
       {"avx2", kCpu, [](const Op& p, const DeviceInfo& d) { return d.has_avx2 && has_panels(p); },
-       rank<Op, 30>, run<Op, linear_f32<Op>, kAvx2>},
+       rank<Op, 30>, run<Op, linear_vectors<Op>, kAvx2>},
   };
 }
 

@@ -68,15 +68,28 @@ Status launch_embed(const Embed& a, ThreadPool& pool) {
   return ok();
 }
 
+template <class T>
 Status launch_quantize(const Quantize& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       *a.scales.row<float>(i) =
-          quantize_row({a.x.row<BF16>(i), static_cast<size_t>(a.x.cols)}, a.out.row<F8E4M3>(i));
+          quantize_row({a.x.row<BF16>(i), static_cast<size_t>(a.x.cols)}, a.out.row<T>(i));
   });
   return ok();
 }
+
+Status launch_quantize_bytes(const Raw& raw, const Quantize& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      *a.scales.row<float>(i) = raw.quantize_bytes(
+          reinterpret_cast<const uint16_t*>(a.x.row<BF16>(i)), a.x.cols, a.out.row<int8_t>(i));
+  });
+  return ok();
+}
+
+bool makes_bytes(const Quantize& a) { return a.out.dtype == DType::kI8; }
 
 Status launch_add_positions(const AddPositions& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
@@ -221,7 +234,14 @@ Table<GatherRows> table<GatherRows>() {
 }
 template <>
 Table<Quantize> table<Quantize>() {
-  return generic<Quantize, launch_quantize>();
+  Table<Quantize> rows = vectors<Quantize, launch_quantize_bytes, makes_bytes>();
+  rows.push_back({"generic", DeviceKind::kCpu,
+                  [](const Quantize& a, const DeviceInfo&) { return !makes_bytes(a); },
+                  rank<Quantize, 1>, run<Quantize, launch_quantize<F8E4M3>>});
+  rows.push_back({"generic_bytes", DeviceKind::kCpu,
+                  [](const Quantize& a, const DeviceInfo&) { return makes_bytes(a); },
+                  rank<Quantize, 3>, run<Quantize, launch_quantize<int8_t>>});
+  return rows;
 }
 template <>
 Table<Norm> table<Norm>() {

@@ -123,6 +123,7 @@ struct IntegerPanelsRaw {
 // Element types of a KV cache, see Attention in ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
 constexpr float kSmallestScaledVector = 0x1p-100f;
+constexpr float kSmallestScaledRow = 0x1p-100f;  // see kSmallestScaled in ops.h
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kKeysPerPanel = 16;
 
@@ -174,6 +175,13 @@ struct Raw {
   // Likewise with a weight of fewer bits; `memory`: for two panels of bf16.
   void (*linear_narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
                         int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+  // Likewise of rows of i8 by 8-bit integers whose scales are those of rows.
+  void (*linear_bytes)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
+                       int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+  // A row of i8 as linear_bytes reads it: i16, zero up to even count.
+  void (*byte_row)(const int8_t* x, int64_t count, void* out);
+  // A row of bf16 in i8, see quantize_row(); its scale.
+  float (*quantize_bytes)(const uint16_t* x, int64_t count, int8_t* out);
   // Of each group of a row of bf16.
   void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out);
   void (*widen_row)(const uint16_t* x, int64_t count, float* out);  // bf16 -> f32
@@ -210,6 +218,11 @@ void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, 
 void linear_narrow_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                                int64_t row_end, int64_t panel_begin, int64_t panel_end,
                                uint16_t* memory);
+// Those of Raw; rows are i8 here, zero up to a multiple of 4, and their sum (an int) behind that.
+void linear_bytes_avx512_vnni(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                              int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                              uint16_t* memory);
+void byte_row_avx512_vnni(const int8_t* x, int64_t count, void* out);
 void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end);
 

@@ -98,6 +98,22 @@ inline F load_u8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
+// Pairs of 16 bits of what bytes at two addresses are above 128.
+inline I words_u8(const uint8_t* low, const uint8_t* high) {
+  const auto eight = [](const uint8_t* p) {
+    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+  };
+  return _mm256_sub_epi16(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(eight(low), eight(high))),
+                          _mm256_set1_epi16(128));
+}
+// sum + the products of pairs of 16 bits with the pair at p.
+inline I add_products(I sum, I pairs, const int16_t* p) {
+  int pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi32(pair)));
+}
+inline I zero_words() { return _mm256_setzero_si256(); }
+inline F to_floats(I x) { return _mm256_cvtepi32_ps(x); }
 // The lower and upper halves of bytes.
 inline void load_u4(const uint8_t* p, F& low, F& high) {
   const I x = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

@@ -88,6 +88,22 @@ inline F load_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
+// Pairs of 16 bits of what bytes at two addresses are above 128.
+inline I words_u8(const uint8_t* low, const uint8_t* high) {
+  const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
+  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(high));
+  const __m256i pairs = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(a, b)),
+                                                _mm_unpackhi_epi8(a, b), 1);
+  return _mm512_sub_epi16(_mm512_cvtepu8_epi16(pairs), _mm512_set1_epi16(128));
+}
+// sum + the products of pairs of 16 bits with the pair at p.
+inline I add_products(I sum, I pairs, const int16_t* p) {
+  int pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi32(pair)));
+}
+inline I zero_words() { return _mm512_setzero_si512(); }
+inline F to_floats(I x) { return _mm512_cvtepi32_ps(x); }
 // The lower and upper halves of bytes.
 inline void load_u4(const uint8_t* p, F& low, F& high) {
   const I x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

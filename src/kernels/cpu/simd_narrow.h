@@ -37,11 +37,18 @@ struct IntegerGroup {
   }
 };
 
+// Numbers whose scale comes after the sum over a row say so.
+template <class Numbers>
+concept WholeRows = requires {
+  Numbers::kWholeRows;
+};
+
 // Likewise of f8e4m3 numbers.
 template <int kVecs>
 struct Float8Group : IntegerGroup<8, kVecs> {
   using IntegerGroup<8, kVecs>::IntegerGroup;
   using IntegerGroup<8, kVecs>::at;
+  static constexpr bool kWholeRows = true;
 
   [[gnu::always_inline]] void split(int v, int64_t i, F& low, F& high) const {
     const F factor = set1(0x1p120f);
@@ -51,7 +58,7 @@ struct Float8Group : IntegerGroup<8, kVecs> {
 
 // A panel as one of bf16.
 template <class Numbers>
-void unpack_numbers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
+void unpack_pairs(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
   const Numbers numbers(w, panel);
   for (int64_t i = 0; i < w.columns; i += 2)
     for (int v = 0; v < kVecsPerPanel; ++v) {
@@ -59,6 +66,15 @@ void unpack_numbers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
       numbers.split(v, i, low, high);
       store_words(out + i * 16 + v * (2 * kLanes), pairs_of(low, high));
     }
+}
+
+// A panel as one of bf16, or as the numbers have it.
+template <class Numbers>
+void unpack_numbers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
+  if constexpr (requires { Numbers::unpack(w, panel, out); })
+    return Numbers::unpack(w, panel, out);
+  else
+    unpack_pairs<Numbers>(w, panel, out);
 }
 
 // kRows rows from `row` by the panels from `panel`, whose integers `numbers` has.
@@ -96,7 +112,7 @@ inline void narrow_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Num
                         int64_t rows, int64_t row, int64_t panel) {
   if constexpr (kRows > 1)
     if (rows < kRows) return narrow_rows<Dot, kRows - 1, kVecs>(a, w, numbers, rows, row, panel);
-  if constexpr (__is_same(Numbers, Float8Group<kVecs>))
+  if constexpr (WholeRows<Numbers>)
     linear_tile<Dot, kRows, kVecs>(a, numbers, row, panel);
   else
     integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
@@ -124,16 +140,16 @@ inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
   for (; begin + kPanels <= end; begin += kPanels) {
     for (int64_t i = 0; i < kPanels; ++i)
       unpack_numbers<Numbers>(w, begin + i, memory + i * a.panel_stride);
-    if (w.float8) {
+    if constexpr (WholeRows<Numbers>) {
       linear_groups<Dot, Dot::kMaxRows, kVecs>(from_panel(a, begin),
                                                WeightPanels{memory, a.panel_stride}, row_begin,
                                                row_end, 0, kPanels);
-      continue;
-    }
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
-      narrow_rows<Dot, Dot::kMaxRows, kVecs>(a, w, unpacked, last - first, row_begin + first,
-                                             begin);
+    } else {
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
+        narrow_rows<Dot, Dot::kMaxRows, kVecs>(a, w, unpacked, last - first, row_begin + first,
+                                               begin);
+      }
     }
   }
   return begin;

@@ -16,6 +16,10 @@ void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t pane
             int64_t panel_end);
 void linear_narrow(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                    int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+void linear_bytes(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin, int64_t row_end,
+                  int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+void byte_row(const int8_t* x, int64_t count, void* out);
+float quantize_bytes(const uint16_t* x, int64_t count, int8_t* out);
 void group_sums(const uint16_t* x, int64_t count, int64_t group, float* out);
 void widen_row(const uint16_t* x, int64_t count, float* out);
 void attention_store(const AttentionRaw& a, int64_t begin, int64_t end);

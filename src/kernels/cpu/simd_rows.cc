@@ -68,6 +68,31 @@ void add_rows(const float* x, const float* y, int64_t count, float* out) {
               [&](int64_t i, int64_t n) { put(out + i, add(get(x + i, n), get(y + i, n)), n); });
 }
 
+}  // namespace
+
+float quantize_bytes(const uint16_t* x, int64_t count, int8_t* out) {
+  F most = set1(0), zeros = set1(0);
+  for_vectors(count, [&](int64_t i, int64_t n) {
+    const F value = get(x + i, n);
+    most = vmax(vabs(value), most);
+    zeros = fma(value, set1(0), zeros);  // NaN once a number is not finite
+  });
+  const float amax = largest(most);
+  const bool finite = sum(zeros) == 0, is_zero = !finite || amax < kSmallestScaledRow;
+  const F factor = set1(is_zero ? 0 : 127 / amax);
+  for_vectors(count, [&](int64_t i, int64_t n) {
+    const F value = is_zero ? factor : mul(get(x + i, n), factor);
+    if (n == kLanes) return store_i8(out + i, value);
+    int8_t part[kLanes];
+    store_i8(part, value);
+    for (int64_t j = 0; j < n; ++j) out[i + j] = part[j];
+  });
+  if (!finite) return __builtin_nanf("");
+  return is_zero ? 0 : amax / 127;
+}
+
+namespace {
+
 template <class X, class Out>
 void norm_piece(const NormRaw& a, int64_t piece, const X* x, Out* out) {
   const int64_t first = piece % a.weight_pieces * a.width;  // of the weight

@@ -311,7 +311,8 @@ Row<Activate> row<Activate>() {
 }
 template <>
 Row<Quantize> row<Quantize>() {
-  return {launch, cost_of<Quantize, 3>};
+  return {launch, cost_of<Quantize, 3>,
+          [](const Quantize& a) { return a.out.dtype == DType::kF8E4M3; }};
 }
 template <>
 Row<SoftCap> row<SoftCap>() {

@@ -156,9 +156,11 @@ Status run_invariant_product(const Linear& args, Stream& stream) {
                        [&](const Linear& part) { return enqueue(part, stream, launch_plain); });
 }
 
+// Rows of i8 are multiplied on the CPU alone.
 bool can_product(const Linear& a, const DeviceInfo&) {
-  return a.out.rows <= kMaxRows && a.weight.layout == WeightLayout::kRowMajor &&
-         !a.weight.format.ordered && a.weight.n <= kMaxLinearOutputs;
+  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows &&
+         a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered &&
+         a.weight.n <= kMaxLinearOutputs;
 }
 bool can_library_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.is_float();
@@ -224,8 +226,8 @@ Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
   return enqueue(args, stream, takes ? launch_invariant_experts : launch_plain_experts);
 }
 bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
-  return a.out.rows <= kMaxRows && a.weight.layout == WeightLayout::kRowMajor &&
-         !a.weight.format.ordered;
+  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows &&
+         a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered;
 }
 bool can_hopper_experts(const ExpertLinear& a, const DeviceInfo& d) {
   return can_plain_experts(a, d) && d.sm == 90 && can_be_hopper_experts(a);

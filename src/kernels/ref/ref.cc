@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "kernels/api/pack.h"
@@ -13,6 +14,7 @@ namespace {
 
 float load(const View& x, int64_t row, int64_t col) {
   if (x.dtype == DType::kF8E4M3) return to_float(x.row<F8E4M3>(row)[col]);
+  if (x.dtype == DType::kI8) return x.row<int8_t>(row)[col];
   return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
 }
 
@@ -76,9 +78,11 @@ void reference(const Embed& a) {
 }
 
 void reference(const Quantize& a) {
-  for (int64_t i = 0; i < a.out.rows; ++i)
-    *a.scales.row<float>(i) =
-        quantize_row({a.x.row<BF16>(i), static_cast<size_t>(a.x.cols)}, a.out.row<F8E4M3>(i));
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const std::span<const BF16> row(a.x.row<BF16>(i), static_cast<size_t>(a.x.cols));
+    *a.scales.row<float>(i) = a.out.dtype == DType::kI8 ? quantize_row(row, a.out.row<int8_t>(i))
+                                                        : quantize_row(row, a.out.row<F8E4M3>(i));
+  }
 }
 
 void reference(const Norm& a) {

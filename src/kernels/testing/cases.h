@@ -98,8 +98,9 @@ struct StoredWeight {
 // Adds a weight (of all experts) to an image; `matrix` becomes what it stands for.
 StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightView& shape);
 
-// Stores a row as f8e4m3 with its scale; `row` becomes what they stand for.
-void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale);
+// Stores a row as f8e4m3 or i8 with its scale; `row` becomes what they stand for.
+template <class T>
+void store_scaled_row(std::span<BF16> row, T* stored, float& scale);
 
 // [0, tokens) in pieces of at most `size`.
 Split pieces(int64_t tokens, int64_t size);

@@ -104,7 +104,7 @@ void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vecto
       if (out.dtype == DType::kBF16)
         tolerance += kStepBF16 * std::fabs(cell_value(after, out, i, c));
       out.tolerance.push_back(is_expert ? static_cast<float>(tolerance) : 0);
-      if (a.weight.format.scheme == Scheme::kInteger)
+      if (a.weight.format.scheme == Scheme::kInteger && a.x.dtype != DType::kI8)
         out.operand_tolerance.push_back(
             is_expert
                 ? static_cast<float>(norm * std::min(1.0, 8 / std::sqrt(static_cast<double>(s.k))))
@@ -137,7 +137,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   const int64_t x_cols = s.one_x ? s.k : s.picked * s.k, x_stride = x_cols + 16 - x_cols % 2;
   const int64_t out_cols = s.picked * s.n, out_stride = out_cols + 3, id_stride = s.picked + 1;
-  const bool fp8_rows = t.x == DType::kF8E4M3;
+  const bool scaled = t.x != DType::kBF16;
   Image& image = result.before;
   std::vector<BF16> values = noise_bf16(seed, s.tokens * x_cols);
   // Poisoned columns after each row of x, which a kernel must not multiply.
@@ -147,9 +147,11 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   for (int64_t i = 0; i < s.tokens; ++i) {
     const auto row =
         std::span(values).subspan(static_cast<size_t>(i * x_cols), static_cast<size_t>(x_cols));
-    if (fp8_rows)
-      store_f8_row(row, image.at<F8E4M3>(x) + i * x_stride,
-                   image.at<float>(scales)[i * scales_stride]);
+    float& scale = image.at<float>(scales)[i * scales_stride];
+    if (t.x == DType::kF8E4M3)
+      store_scaled_row(row, image.at<F8E4M3>(x) + i * x_stride, scale);
+    else if (t.x == DType::kI8)
+      store_scaled_row(row, image.at<int8_t>(x) + i * x_stride, scale);
     else
       std::copy(row.begin(), row.end(), image.at<BF16>(x) + i * x_stride);
   }
@@ -163,7 +165,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
     ExpertLinear a;
     a.x = matrix_at(base, x, t.x, begin, count, x_cols, x_stride);
-    if (fp8_rows) a.scales = matrix_at(base, scales, DType::kF32, begin, count, 1, scales_stride);
+    if (scaled) a.scales = matrix_at(base, scales, DType::kF32, begin, count, 1, scales_stride);
     a.experts = matrix_at(base, experts, DType::kI32, begin, count, s.picked, id_stride);
     a.weight = weight.at(base);
     if (t.has_bias) {
@@ -181,7 +183,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
 }
 
 // Weights of integers and fp8: several groups and a short last one, zero points, minima, rows of
-// f8e4m3.
+// f8e4m3 and i8.
 void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout layout) {
   WeightFormat int4_zeros = kInt4Groups;
   int4_zeros.zeros = true;
@@ -189,7 +191,8 @@ void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout lay
   int4_minima.minima = true;
   for (const ExpertTypes& types :
        {ExpertTypes{kInt8PerRow}, ExpertTypes{kInt4Groups}, ExpertTypes{int4_zeros},
-        ExpertTypes{int4_minima}, ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3}})
+        ExpertTypes{int4_minima}, ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3},
+        ExpertTypes{kInt8Both, DType::kI8}})
     for (const ExpertShape& s :
          {ExpertShape{1, 2, 4, 17, 33}, ExpertShape{9, 3, 5, 40, 65, false},
           ExpertShape{70, 2, 4, 48, 160, false}, ExpertShape{18, 1, 3, 112, 264},

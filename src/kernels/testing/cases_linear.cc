@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "kernels/api/pack.h"
 #include "kernels/api/quantize.h"
@@ -56,7 +57,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   Image& image = result.before;
   // Poisoned columns after each row of x, which a kernel must not multiply; the rows stay 16-byte
   // aligned where k allows.
-  const bool fp8_rows = x_type == DType::kF8E4M3;
+  const bool scaled = x_type != DType::kBF16;
   const auto x_size = static_cast<int64_t>(size_of(x_type));
   const int64_t unit = 16 / x_size;
   const int64_t x_stride = s.k % unit ? s.k + 1 : s.k + unit, out_stride = s.n + 3;
@@ -64,9 +65,12 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   const int64_t scales_stride = 1 + s.tokens % 2;
   const Offset scales = image.add(static_cast<size_t>(scales_stride * s.tokens) * sizeof(float));
   for (int64_t m = 0; m < s.tokens; ++m) {
-    if (fp8_rows)
-      store_f8_row(std::span(o.x).subspan(static_cast<size_t>(m * s.k), static_cast<size_t>(s.k)),
-                   image.at<F8E4M3>(x) + m * x_stride, image.at<float>(scales)[scales_stride * m]);
+    const auto row = std::span(o.x).subspan(static_cast<size_t>(m * s.k), static_cast<size_t>(s.k));
+    float& scale = image.at<float>(scales)[scales_stride * m];
+    if (x_type == DType::kF8E4M3)
+      store_scaled_row(row, image.at<F8E4M3>(x) + m * x_stride, scale);
+    else if (x_type == DType::kI8)
+      store_scaled_row(row, image.at<int8_t>(x) + m * x_stride, scale);
     else
       std::copy_n(&o.x[m * s.k], s.k, image.at<BF16>(x) + m * x_stride);
   }
@@ -78,7 +82,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   result.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Linear a;
     a.x = {base + x + begin * x_stride * x_size, x_type, count, s.k, x_stride};
-    if (fp8_rows)
+    if (scaled)
       a.scales = {base + scales + begin * scales_stride * 4, DType::kF32, count, 1, scales_stride};
     a.weight = weight.at(base);
     if (has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.n};
@@ -89,7 +93,9 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   result.after = image;
   reference(result.args(result.after.bytes.data(), 0, s.tokens));
   result.outputs = {{"out", out, out_type, s.tokens, s.n, out_stride, {}, {}}};
-  set_tolerance(s, o, fp8_rows, format.scheme == Scheme::kInteger, result.after, result.outputs[0]);
+  set_tolerance(s, o, x_type == DType::kF8E4M3,
+                format.scheme == Scheme::kInteger && x_type != DType::kI8, result.after,
+                result.outputs[0]);
   if (s.tokens > 1)
     for (int64_t size : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 48, 65})
       if (size < s.tokens) result.splits.push_back(pieces(s.tokens, size));
@@ -147,6 +153,19 @@ void add_fp8_cases(std::vector<Case<Linear>>& all) {
                             DType::kF8E4M3));
 }
 
+// Rows of i8: tails of two and four columns, numbers of rows that kernels take each in their way;
+// rows of bf16 by the same weights.
+void add_byte_cases(std::vector<Case<Linear>>& all) {
+  for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
+    for (const LinearShape& s :
+         {LinearShape{1, 1, 1}, LinearShape{2, 17, 33}, LinearShape{3, 40, 66},
+          LinearShape{13, 64, 259}, LinearShape{4, 300, 1008}, LinearShape{33, 200, 160},
+          LinearShape{70, 112, 384}, LinearShape{5, 33, 4100}})
+      for (const DType x : {DType::kI8, DType::kBF16})
+        all.push_back(
+            make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32, kInt8Both, x));
+}
+
 std::vector<Case<Linear>> make_cases() {
   std::vector<Case<Linear>> all;
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor}) {
@@ -167,6 +186,7 @@ std::vector<Case<Linear>> make_cases() {
     all.push_back(make_case(s, WeightLayout::kRowMajor, s.tokens < 20, DType::kF32));
   add_integer_cases(all);
   add_fp8_cases(all);
+  add_byte_cases(all);
   return all;
 }
 
@@ -199,10 +219,19 @@ StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightVie
           image.add(all.minima)};
 }
 
-void store_f8_row(std::span<BF16> row, F8E4M3* stored, float& scale) {
+template <class T>
+void store_scaled_row(std::span<BF16> row, T* stored, float& scale) {
   scale = quantize_row(row, stored);
-  for (size_t i = 0; i < row.size(); ++i) row[i] = to_bf16(scale * to_float(stored[i]));
+  const auto number = [](T x) {
+    if constexpr (std::is_same_v<T, int8_t>)
+      return static_cast<float>(x);
+    else
+      return to_float(x);
+  };
+  for (size_t i = 0; i < row.size(); ++i) row[i] = to_bf16(scale * number(stored[i]));
 }
+template void store_scaled_row(std::span<BF16> row, F8E4M3* stored, float& scale);
+template void store_scaled_row(std::span<BF16> row, int8_t* stored, float& scale);
 
 Split pieces(int64_t tokens, int64_t size) {
   Split split;

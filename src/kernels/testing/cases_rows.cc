@@ -145,9 +145,9 @@ void add_f8_regions(std::vector<Region>& outputs, const Image& after, Region out
   outputs.push_back(scale);
 }
 
-Case<Quantize> quantize_case(const RowsShape& s, float size) {
+Case<Quantize> quantize_case(const RowsShape& s, float size, DType type) {
   Case<Quantize> c;
-  c.name = fmt::format("tokens={} width={} size={}", s.tokens, s.width, size);
+  c.name = fmt::format("tokens={} width={} size={} out={}", s.tokens, s.width, size, name_of(type));
   const int64_t n = s.tokens, width = s.width, stride = width + 8, out_stride = width + 16;
   std::vector<BF16> x = noise_bf16(1, n * stride, size);
   if (n > 3) {  // zeros, infinity, numbers that are no numbers
@@ -161,12 +161,12 @@ Case<Quantize> quantize_case(const RowsShape& s, float size) {
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Quantize a;
     a.x = view(base, in, DType::kBF16, begin, count, width, stride);
-    a.out = view(base, out, DType::kF8E4M3, begin, count, width, out_stride);
+    a.out = view(base, out, type, begin, count, width, out_stride);
     a.scales = scales_view(base, scales, begin, count);
     return a;
   };
   finish(c, n);
-  c.outputs = {{"out", out, DType::kF8E4M3, n, width, out_stride, {}, {}},
+  c.outputs = {{"out", out, type, n, width, out_stride, {}, {}},
                {"scales", scales, DType::kF32, n, 1, 2, {}, {}}};
   return c;
 }
@@ -503,8 +503,10 @@ const std::vector<Case<Add>>& cases<Add>() {
 template <>
 const std::vector<Case<Quantize>>& cases<Quantize>() {
   return over_shapes<Quantize>([](const RowsShape& s, auto& list) {
-    list.push_back(quantize_case(s, 1));
-    list.push_back(quantize_case(s, 0x1p-101f));
+    for (const DType type : {DType::kF8E4M3, DType::kI8}) {
+      list.push_back(quantize_case(s, 1, type));
+      list.push_back(quantize_case(s, 0x1p-101f, type));
+    }
   });
 }
 
