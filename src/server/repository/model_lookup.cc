@@ -58,7 +58,8 @@ StatusOr<std::shared_ptr<Model>> ModelManager::find_version(const ModelId& id,
                                                             int64_t version) const {
   const std::string& name = id.name;
   const auto it = table_->entries.find(id);
-  if (it == table_->entries.end()) {
+  const bool is_known = it != table_->entries.end();
+  if (!is_known || (!it->second.problem.ok() && it->second.versions.empty())) {
     return not_found("Request for unknown model: '{}' is not found", name);
   }
   const auto& versions = it->second.versions;

@@ -114,6 +114,9 @@ TEST_F(Control, AModelThatCannotBeReadDoesNotMakeTheServerUnready) {
   EXPECT_TRUE(ready(*server));
   EXPECT_TRUE(ready(*server, "a"));
   EXPECT_FALSE(ready(*server, "none"));
+  TRITONSERVER_Message* message = nullptr;
+  EXPECT_EQ(Outcome(TRITONSERVER_ServerModelMetadata(server->get(), "none", 1, &message)).text,
+            "Request for unknown model: 'none' is not found");
 }
 
 TEST_F(Control, ExplicitModeStartsWithWhatIsAsked) {
