@@ -41,6 +41,11 @@ template <class Panels, int kVecs>
   return load_words(w.at(v, i / 2));
 }
 
+// In place: GCC 12 copies every sum in front of the intrinsic.
+[[gnu::always_inline]] inline void add_quads(I& sums, I quads, I x) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(quads), "v"(x));
+}
+
 struct QuadDot {
   using X = int8_t;
   static constexpr int kMaxRows = 12;
@@ -71,8 +76,7 @@ struct QuadDot {
         __builtin_memcpy(&quad, x + r * x_stride + i, sizeof(quad));
         const I both = _mm512_set1_epi32(quad);
 #pragma GCC unroll 8
-        for (int v = 0; v < kVecs; ++v)
-          sums[r][v] = _mm512_dpbusd_epi32(sums[r][v], quads[v], both);
+        for (int v = 0; v < kVecs; ++v) add_quads(sums[r][v], quads[v], both);
       }
     }
 #pragma GCC unroll 16
