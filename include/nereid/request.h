@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -106,9 +107,11 @@ struct PromptTable {
 
 // The adapter (LoRA) that is added to the model's matrices. The first request of a task id brings
 // it along, later ones name it, as long as the host cache holds it (PeftCacheConfig). The same id
-// with other weights is refused.
+// with other weights is refused. A request that says in which folder the adapter is needs neither:
+// it is read when the cache does not hold the id.
 struct LoraConfig {
   uint64_t task_id = 0;
+  std::filesystem::path folder;  // as LoraDirectory::path, or of hf_lora_convert.py; empty = none
   // Row i of [rows, row_length]: matrix "in" [rank, k] of a module, then "out" [n, rank], scale
   // included, zeros behind; rounded to bf16.
   std::vector<float> weights;

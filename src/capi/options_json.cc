@@ -175,6 +175,9 @@ void read_request(ObjectReader& in, Request& r) {
   in.read_object("lora", [&](ObjectReader& inner) {
     LoraConfig& lora = r.lora.emplace();
     inner.read("task_id", lora.task_id);
+    std::string folder;
+    inner.read("folder", folder);
+    lora.folder = folder;
     inner.read("weights", lora.weights);
     inner.read("config", lora.config);
   });

@@ -36,6 +36,8 @@ inline const char kLlmMetadata[] =
 {"name":"num_prompt_log_probs","datatype":"INT32","shape":[-1,1]},
 {"name":"priority","datatype":"FP32","shape":[-1,1]},
 {"name":"pooling","datatype":"BYTES","shape":[-1,1]},
+{"name":"lora_task_id","datatype":"UINT64","shape":[-1,1]},
+{"name":"lora_path","datatype":"BYTES","shape":[-1,1]},
 {"name":"streaming","datatype":"BOOL","shape":[-1,1]}],
 "outputs":[{"name":"output_ids","datatype":"INT32","shape":[-1,-1,-1]},
 {"name":"sequence_length","datatype":"INT32","shape":[-1,-1]},

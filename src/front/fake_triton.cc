@@ -33,6 +33,7 @@ void FakeTriton::reset() {
   num_cancelled = 0;
   num_sent = 0;
   tokenizer_hash.clear();
+  lora_load_dir.clear();
   engine_name = "tensorrt_llm";
 }
 
@@ -137,7 +138,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
       R"({"string_value":")" +
       std::to_string(FakeTriton::get().max_seq_len) + R"("},"embedding_size":{"string_value":")" +
       std::to_string(FakeTriton::get().embedding_size) + R"("},"tokenizer_dir":{"string_value":")" +
-      FakeTriton::get().tokenizer_dir + R"("},"tokenizer_hash":{"string_value":")" +
+      FakeTriton::get().tokenizer_dir + R"("},"lora_load_dir":{"string_value":")" +
+      FakeTriton::get().lora_load_dir + R"("},"tokenizer_hash":{"string_value":")" +
       FakeTriton::get().tokenizer_hash + R"("}}})"};
   return nullptr;
 }

@@ -34,6 +34,7 @@ struct FakeTriton {
   std::string metrics;                                 // families beside nv_fake
   int fail_after = -1;                                 // tokens before an error response
   std::string tokenizer_dir;
+  std::string lora_load_dir;                 // of the engine
   std::string tokenizer_hash;                // of the loaded "preprocessing"; "": not shown
   std::string engine_name = "tensorrt_llm";  // another name of that model
   std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation

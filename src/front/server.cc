@@ -46,6 +46,7 @@ std::string_view api_of(std::string_view path) {
   const auto under = [path](std::string_view root) {
     return path == root || (path.starts_with(root) && path[root.size()] == '/');
   };
+  if (under("/v1/load_lora_adapter") || under("/v1/unload_lora_adapter")) return "model-repository";
   if (under("/v1") || under("/api")) return "inference";
   if (path == "/v2" || path == "/version") return "metadata";
   if (under("/metrics")) return "statistics";

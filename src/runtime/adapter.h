@@ -38,6 +38,11 @@ struct AdapterBounds {
 StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
                                                     const AdapterBounds& bounds);
 
+// From a directory with adapter_config.json (PEFT), else of hf_lora_convert.py. NotFound: it is
+// neither; errors as of those below.
+StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
+                                                      const AdapterBounds& bounds);
+
 // From a PEFT directory: rank and alpha with their patterns, rsLoRA. InvalidArgument naming file
 // and field or tensor: what changes more than products of whole matrices (DoRA, biases, embeddings,
 // modules_to_save, ...), or does not fit.

@@ -8,7 +8,7 @@
 namespace nereid::runtime {
 
 Status AdapterCache::load(const LoraDirectory& directory) {
-  ASSIGN_OR_RETURN(auto adapter, read_peft_adapter(directory, bounds_));
+  ASSIGN_OR_RETURN(auto adapter, read_adapter(directory, bounds_));
   const std::lock_guard lock(mutex_);
   if (entries_.contains(directory.task_id))
     return invalid_argument("{}: task id {} is taken", directory.path.string(), directory.task_id);
@@ -31,7 +31,7 @@ Status AdapterCache::prefetch(const std::filesystem::path& folder) {
     const auto [last, wrong] = std::from_chars(name.data(), end, directory.task_id);
     if (wrong != std::errc() || last != end)
       return invalid_argument("{}: '{}' is no task id", folder.string(), name);
-    ASSIGN_OR_RETURN(auto adapter, read_converted_adapter(directory, bounds_));
+    ASSIGN_OR_RETURN(auto adapter, read_adapter(directory, bounds_));
     const std::lock_guard lock(mutex_);
     if (entries_.contains(directory.task_id))
       return invalid_argument("{}: task id {} is taken", path.string(), directory.task_id);
@@ -44,24 +44,36 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterCache::find(const LoraConfig& lo
   if (bounds_.modules.empty())
     return invalid_argument("lora: task id {} is not allowed; the model takes no adapters",
                             lora.task_id);
-  std::shared_ptr<const Adapter> given;
+  std::shared_ptr<const Adapter> given, held;
   if (!lora.weights.empty() || !lora.config.empty()) {
     ASSIGN_OR_RETURN(given, adapter_of(lora, bounds_));
   }
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(lora.task_id);
-  if (found == entries_.end()) {
-    if (!given)
-      return invalid_argument(
-          "lora: task id {} is not in the cache of {} adapters; its first request, and the first "
-          "after it was evicted, must bring weights and config",
-          lora.task_id, entries_.size());
+  std::unique_lock lock(mutex_);
+  held = use(lora.task_id);
+  if (!held && !given && !lora.folder.empty()) {
+    lock.unlock();  // others need not wait for the files
+    ASSIGN_OR_RETURN(given, read_adapter({lora.task_id, lora.folder}, bounds_));
+    lock.lock();
+    held = use(lora.task_id);
+  }
+  if (!held && !given)
+    return invalid_argument(
+        "lora: task id {} is not in the cache of {} adapters; its first request, and the first "
+        "after it was evicted, must bring weights and config",
+        lora.task_id, entries_.size());
+  if (!held) {
     RETURN_IF_ERROR(put(given, /*stays=*/false));
     return given;
   }
-  if (given && given->key != found->second.adapter->key)
+  if (given && given->key != held->key)
     return invalid_argument("lora: task id {} has other weights already; give these another id",
                             lora.task_id);
+  return held;
+}
+
+std::shared_ptr<const Adapter> AdapterCache::use(uint64_t task_id) {
+  const auto found = entries_.find(task_id);
+  if (found == entries_.end()) return nullptr;
   found->second.last_use = ++num_uses_;
   return found->second.adapter;
 }

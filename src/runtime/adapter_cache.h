@@ -19,18 +19,17 @@ class AdapterCache {
   AdapterCache(AdapterBounds bounds, size_t max_bytes)
       : bounds_(std::move(bounds)), max_bytes_(max_bytes) {}
 
-  // Takes in one that stays. Errors as read_peft_adapter(); InvalidArgument: the id is taken;
+  // Takes in one that stays. Errors as read_adapter(); InvalidArgument: the id is taken;
   // ResourceExhausted: it does not fit beside the others.
   Status load(const LoraDirectory& directory);
 
-  // Takes in those of a folder with directories of hf_lora_convert.py, each named by its task id in
-  // decimal; they may be evicted. Errors as read_converted_adapter() and load(); InvalidArgument:
-  // another name, or the folder cannot be read.
+  // Takes in those of a folder with directories, each named by its task id in decimal; they may be
+  // evicted. Errors as load(); InvalidArgument: another name, or the folder cannot be read.
   Status prefetch(const std::filesystem::path& folder);
 
   // What a request names or brings along. InvalidArgument: the model takes none, the id is unknown
-  // (or has been evicted), other weights have it, or the weights are ill-shaped; ResourceExhausted:
-  // it does not fit beside those in use.
+  // (or has been evicted) and there is no folder, other weights have it, or the weights are
+  // ill-shaped; ResourceExhausted: it does not fit beside those in use.
   StatusOr<std::shared_ptr<const Adapter>> find(const LoraConfig& lora);
 
  private:
@@ -40,6 +39,8 @@ class AdapterCache {
     bool stays = false;
   };
 
+  // Null: it is not there.
+  std::shared_ptr<const Adapter> use(uint64_t task_id);
   Status put(std::shared_ptr<const Adapter> adapter, bool stays);
 
   const AdapterBounds bounds_;

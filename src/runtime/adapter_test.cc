@@ -139,6 +139,22 @@ TEST_F(PeftAdapterTest, TheSameIdIsTakenOnce) {
               HasSubstr("bytes of task id 5 do not fit beside 0 bytes"));
 }
 
+TEST_F(PeftAdapterTest, OneWithAFolderIsReadAgainAfterItGaveWay) {
+  const size_t bytes = read().value()->bytes();
+  AdapterCache cache({kTwoModules, 8}, 2 * bytes - 1);  // room for one
+  EXPECT_THAT(cache.find({.task_id = 5}).status().ToString(), HasSubstr("task id 5 is not in"));
+  auto first = cache.find({.task_id = 5, .folder = dir_}).value();
+  EXPECT_EQ(cache.find({.task_id = 5}).value(), first);
+  EXPECT_THAT(cache.find({.task_id = 6, .folder = dir_}).status().ToString(),
+              HasSubstr("do not fit beside"));  // the first is in use
+  const uint64_t key = first->key;
+  first.reset();
+  EXPECT_NE(cache.find({.task_id = 6, .folder = dir_}).value()->key, key);
+  EXPECT_FALSE(cache.find({.task_id = 5}).ok());
+  EXPECT_EQ(cache.find({.task_id = 5, .folder = dir_}).value()->key, key);
+  EXPECT_FALSE(cache.find({.task_id = 7, .folder = dir_ / "nowhere"}).ok());
+}
+
 TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
   AdapterPlaces places(2);
   const auto adapter = [](uint64_t key) {

@@ -9,6 +9,8 @@
 namespace nereid::runtime {
 namespace {
 
+constexpr char kWeightsFile[] = "model.lora_weights.npy";
+
 template <class T>
 void append_floats(std::span<const std::byte> data, std::vector<float>& out) {
   for (size_t i = 0; i + sizeof(T) <= data.size(); i += sizeof(T)) {
@@ -49,11 +51,22 @@ Status read_array(const std::filesystem::path& path, LoraConfig& lora) {
 StatusOr<std::shared_ptr<const Adapter>> read_converted_adapter(const LoraDirectory& directory,
                                                                 const AdapterBounds& bounds) {
   LoraConfig lora{.task_id = directory.task_id};
-  RETURN_IF_ERROR(read_array(directory.path / "model.lora_weights.npy", lora));
+  RETURN_IF_ERROR(read_array(directory.path / kWeightsFile, lora));
   RETURN_IF_ERROR(read_array(directory.path / "model.lora_config.npy", lora));
   auto adapter = adapter_of(lora, bounds);
   if (!adapter.ok()) return annotate(adapter.status(), directory.path.string());
   return adapter;
+}
+
+StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
+                                                      const AdapterBounds& bounds) {
+  std::error_code error;
+  if (std::filesystem::exists(directory.path / "adapter_config.json", error))
+    return read_peft_adapter(directory, bounds);
+  if (std::filesystem::exists(directory.path / kWeightsFile, error))
+    return read_converted_adapter(directory, bounds);
+  return not_found("{}: has neither adapter_config.json (PEFT) nor {} (hf_lora_convert.py)",
+                   directory.path.string(), kWeightsFile);
 }
 
 }  // namespace nereid::runtime

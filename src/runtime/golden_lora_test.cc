@@ -217,7 +217,9 @@ TEST(GoldenLora, AdaptersArePrefetched) {
   std::filesystem::create_directories(folder / "x5");
   EXPECT_THAT(refusal(), HasSubstr("'x5' is no task id"));
   std::filesystem::rename(folder / "x5", folder / "6");
-  EXPECT_THAT(refusal(), HasSubstr("6/model.lora_weights.npy"));
+  EXPECT_THAT(refusal(), HasSubstr("/6: has neither adapter_config.json (PEFT) nor"));
+  write_npy(folder / "6/model.lora_weights.npy", "<f4", "1, 1, 1", std::vector<std::byte>(4));
+  EXPECT_THAT(refusal(), HasSubstr("6/model.lora_config.npy"));
 }
 
 TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {

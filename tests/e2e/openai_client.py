@@ -352,6 +352,37 @@ def adapters():
     assert upper == upper.upper() and plain != plain.upper(), (plain, upper)
     assert say(MODEL) == plain, "nothing computed for the adapter is reused without it"
     assert client.models.retrieve("upper").model_dump()["parent"] == MODEL
+    loaded_adapters(upper)
+
+
+def loaded_adapters(upper):
+    """Adapters that requests load and unload, as vLLM has them; one that is unloaded ends what it has begun."""
+    def post(route, **body):
+        return requests.post(f"{os.environ['NEREID_URL']}/v1/{route}_lora_adapter", json=body, timeout=60)
+
+    def say(model, **more):
+        return client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=24, temperature=0, **more)
+
+    assert post("load", lora_name="loud", lora_path="thanks").text == "Success: LoRA adapter 'loud' added successfully."
+    thanks = say("loud").choices[0].message.content
+    assert thanks != upper, thanks
+    assert post("load", lora_name="loud", lora_path="upper").status_code == 400, "the name is taken"
+    stream = say("loud", stream=True)
+    begin = next(stream).choices[0].delta.content or ""
+    again = post("load", lora_name="loud", lora_path=os.path.abspath("tests/adapters/upper"), load_inplace=True)
+    assert again.status_code == 200, again.text
+    assert "loud" in [m.id for m in client.models.list()]
+    assert say("loud").choices[0].message.content == upper
+    assert post("unload", lora_name="loud").text == "Success: LoRA adapter 'loud' removed successfully."
+    rest = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    assert begin + rest == thanks, (begin + rest, thanks)
+    expect(openai.NotFoundError, "loud", say, model="loud")
+    for status, answer in ((404, post("unload", lora_name="loud")), (400, post("unload", lora_name="upper")),
+                           (404, post("load", lora_name="x", lora_path="nowhere")),
+                           (400, post("load", lora_name="x", lora_path="/etc")),
+                           (404, post("load", lora_name="x", lora_path="."))):
+        assert answer.status_code == status, (status, answer.text)
+    expect(openai.NotFoundError, "'x' does not exist", say, model="x")
 
 
 def embeddings():

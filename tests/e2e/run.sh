@@ -40,7 +40,7 @@ stop_server() {
 trap 'code=$?; stop_server || code=1; [ $code = 0 ] || tail -n 40 "$work/server.log" >&2; exit $code' EXIT
 
 rm -f "$work/ports"
-"$build/bin/nereid" serve models/quickstart --host 127.0.0.1 --http-port 0 --grpc-port 0 --metrics-port 0 --max-beam-width 4 --lora upper=tests/adapters/upper --ollama --trust-request-chat-template \
+"$build/bin/nereid" serve models/quickstart --host 127.0.0.1 --http-port 0 --grpc-port 0 --metrics-port 0 --max-beam-width 4 --lora upper=tests/adapters/upper --lora-load-dir tests/adapters --ollama --trust-request-chat-template \
   --port-file "$work/ports" >"$work/server.log" 2>&1 &
 server=$!
 for _ in $(seq 1200); do

@@ -5,11 +5,6 @@
 #include "backend/parameters/parameters.h"
 
 namespace nereid::backend {
-namespace {
-
-constexpr uint64_t kFirstTaskId = uint64_t{1} << 63;
-
-}  // namespace
 
 StatusOr<std::vector<LoraModule>> parse_lora_modules(std::string_view text) {
   std::vector<LoraModule> modules;
@@ -27,6 +22,22 @@ StatusOr<std::vector<LoraModule>> parse_lora_modules(std::string_view text) {
     modules.push_back(std::move(module));
   }
   return modules;
+}
+
+StatusOr<std::filesystem::path> find_lora_folder(const std::filesystem::path& root,
+                                                 std::string_view path) {
+  std::error_code error;
+  if (path.empty() || path.find('\0') != std::string_view::npos)
+    return invalid_argument("'{}' is no path", path.substr(0, path.find('\0')));
+  const auto top = std::filesystem::canonical(root, error);
+  if (error) return not_found("{}: {} (parameter lora_load_dir)", root.string(), error.message());
+  const auto folder = std::filesystem::weakly_canonical(top / path, error);
+  const auto [end, rest] = std::ranges::mismatch(top, folder);
+  if (error || end != top.end())
+    return invalid_argument("'{}' does not lie inside {} (parameter lora_load_dir)", path,
+                            root.string());
+  if (!std::filesystem::is_directory(folder, error)) return not_found("'{}' is no folder", path);
+  return folder;
 }
 
 }  // namespace nereid::backend

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 
 #include "backend/parameters/lora_modules.h"
@@ -107,6 +108,33 @@ TEST(LoraModules, AreNamesAndFolders) {
   EXPECT_NE((*two)[0].task_id, (*two)[1].task_id);
   for (const char* wrong : {"a", "=x", "a=", "a=x;a=y", "a=x;${lora_modules}"})
     EXPECT_FALSE(parse_lora_modules(wrong).ok()) << wrong;
+}
+
+TEST(LoraModules, FoldersThatClientsNameLieInsideTheRoot) {
+  namespace fs = std::filesystem;
+  const fs::path top = fs::path(testing::TempDir()) / "nereid_lora_folders";
+  fs::remove_all(top);
+  const fs::path root = top / "root", other = top / "root2";
+  fs::create_directories(root / "a" / "b");
+  fs::create_directories(other / "a");
+  fs::create_directory_symlink(other, root / "out");
+  fs::create_directory_symlink(root / "a", root / "in");
+  for (const fs::path& path : {fs::path("a/b"), root / "a/b", fs::path("in/b"),
+                               fs::path("a/../a/b"), fs::path("../root/a/b")}) {
+    const auto found = find_lora_folder(root, path.string());
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(*found, fs::canonical(root / "a" / "b")) << path;
+  }
+  const auto code = [&](std::string_view path) {
+    return find_lora_folder(root, path).status().code();
+  };
+  using enum absl::StatusCode;
+  for (const std::string& path :
+       {std::string("out/a"), std::string("../root2/a"), other.string(), std::string("/etc"),
+        std::string("../nowhere"), std::string(), std::string("a\0b", 3)})
+    EXPECT_EQ(code(path), kInvalidArgument) << path;
+  EXPECT_EQ(code("a/c"), kNotFound);
+  EXPECT_EQ(find_lora_folder(top / "nowhere", "a").status().code(), kNotFound);
 }
 
 }  // namespace

@@ -80,6 +80,7 @@ constexpr Parameter kTensorrtLlm[] = {
      "only encoder-decoder models have a second cache, and none is served"},
     {"enable_lora", "enable_lora", Kind::kBoolean},
     {"lora_modules", "lora_modules"},
+    {"lora_load_dir", "lora_load_dir", Kind::kFolder},
     {"lora_cache_optimal_adapter_size", "lora_cache_optimal_adapter_size", Kind::kInteger,
      Use::kActs, 1, kMaxInt},
     {"lora_cache_max_adapter_size", "lora_cache_max_adapter_size", Kind::kInteger, Use::kActs, 1,

@@ -134,7 +134,11 @@ Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
     return annotate(modules.status(), fmt::format("model '{}': parameter", settings.name));
   for (const LoraModule& module : *modules)
     config.lora_directories.push_back({module.task_id, module.folder});
-  ASSIGN_OR_RETURN(config.enable_lora, settings.boolean("enable_lora", !modules->empty()));
+  const bool loads = settings.parameter("lora_load_dir").has_value();
+  ASSIGN_OR_RETURN(config.enable_lora, settings.boolean("enable_lora", loads || !modules->empty()));
+  if (loads && !config.enable_lora)
+    return invalid_argument("model '{}': parameter 'lora_load_dir' needs enable_lora",
+                            settings.name);
   PeftCacheConfig& out = config.peft_cache;
   RETURN_IF_ERROR(integer(settings, "lora_cache_optimal_adapter_size", out.optimal_adapter_size));
   RETURN_IF_ERROR(integer(settings, "lora_cache_max_adapter_size", out.max_adapter_size));

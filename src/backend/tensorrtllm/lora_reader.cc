@@ -1,6 +1,7 @@
 // The tensors of an adapter.
 #include <cstring>
 
+#include "backend/parameters/lora_modules.h"
 #include "backend/tensorrtllm/tensor_fields.h"
 #include "tensor/dtype.h"
 
@@ -24,21 +25,33 @@ std::vector<float> floats_of(std::string_view bytes) {
 
 }  // namespace
 
-Status read_lora(const Item& item, nereid::Request& out) {
+Status read_lora(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto id, item.scalar<uint64_t>("lora_task_id"));
   ASSIGN_OR_RETURN(const auto weights, item.input("lora_weights"));
   ASSIGN_OR_RETURN(auto config, item.values<int32_t>("lora_config"));
   const bool has_weights = weights && !weights->bytes.empty();
   const bool has_config = config && !config->empty();
+  ASSIGN_OR_RETURN(const auto path, item.strings("lora_path"));
+  if (path && path->size() != 1) return invalid_argument("Invalid size for tensor lora_path");
+  const bool has_path = path && !path->front().empty();
+  if (has_path && (id.value_or(0) == 0 || has_weights || has_config))
+    return invalid_argument("input 'lora_path' comes with 'lora_task_id' alone");
   if (!has_weights && !has_config && id.value_or(0) == 0) return ok();
   if (!id) return invalid_argument("input 'lora_weights' needs 'lora_task_id'");
   if (has_weights != has_config)
     return invalid_argument("inputs 'lora_weights' and 'lora_config' come together");
   LoraConfig& lora = out.lora.emplace();
   lora.task_id = *id;
+  if (has_path && context.lora_load_dir.empty())
+    return invalid_argument("input 'lora_path': the model has no parameter lora_load_dir");
+  if (has_path) {
+    auto folder = find_lora_folder(context.lora_load_dir, path->front());
+    if (!folder.ok()) return annotate(folder.status(), "input 'lora_path'");
+    lora.folder = *std::move(folder);
+  }
   if (!has_weights) return ok();
   ASSIGN_OR_RETURN(const auto shape, item.input("lora_config"));
-  if (shape->shape.empty() || shape->shape.back() != 3)
+  if (!shape || shape->shape.empty() || shape->shape.back() != 3)
     return invalid_argument("input 'lora_config' has not 3 columns: module id, layer, rank");
   lora.config = *std::move(config);
   if (weights->datatype == TRITONSERVER_TYPE_FP16)

@@ -101,6 +101,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->context_.max_beam_width = std::max(config.max_beam_width, 1);
   const bool is_static = config.scheduler.capacity_policy == CapacityPolicy::kStaticBatch;
   m->context_.takes_adapters = config.enable_lora;
+  m->context_.lora_load_dir = m->settings_.parameter("lora_load_dir").value_or("");
   m->context_.is_v1 = is_v1(m->settings_);
   m->context_.declares_lengths = m->settings_.output("sequence_length") != nullptr;
   for (const auto& [key, period] : {std::pair{"cancellation_check_period_ms", &m->cancel_period_},

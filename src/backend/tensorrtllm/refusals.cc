@@ -30,7 +30,7 @@ constexpr std::string_view kRefused[] = {"draft_logits",
                                          "context_phase_params"};
 
 // The same, for a model that takes no adapters.
-constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config"};
+constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config", "lora_path"};
 
 bool says_no(const InputView& view) {
   if (view.bytes.empty()) return true;

@@ -217,7 +217,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_output_config(item, r.sampling, r.streaming, r.output));
   RETURN_IF_ERROR(read_biases(item, context, r));
   RETURN_IF_ERROR(read_drafts(item, r));
-  if (context.takes_adapters) RETURN_IF_ERROR(read_lora(item, r));
+  if (context.takes_adapters) RETURN_IF_ERROR(read_lora(item, context, r));
   RETURN_IF_ERROR(read_guide(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));

@@ -20,6 +20,7 @@ struct ReadContext {
   int32_t max_sequence_length = 0;
   int32_t max_beam_width = 1;
   bool takes_adapters = false;
+  std::string lora_load_dir;  // requests may name folders inside it; empty: none
   bool declares_embedding = false;
   int32_t embedding_size = 0;  // of what is pooled; 0: the model gives none
 };

@@ -58,8 +58,8 @@ Status read_prompt_table(const Item& item, size_t num_ids, nereid::Request& out)
 // retention_*; nullopt without retention_token_range_starts and decode values.
 StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item);
 
-// lora_task_id, lora_weights, lora_config. A task id of 0 alone is none.
-Status read_lora(const Item& item, nereid::Request& out);
+// lora_task_id, lora_weights, lora_config, lora_path. A task id of 0 alone is none.
+Status read_lora(const Item& item, const ReadContext& context, nereid::Request& out);
 
 // Unimplemented, naming the first input that asks for what later releases bring, or for adapters
 // where the model takes none.

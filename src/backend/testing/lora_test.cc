@@ -26,6 +26,9 @@ class LoraTest : public FeatureTest {
   static Output config(int32_t module = 1, int32_t layer = 0, int32_t rank = 1) {
     return make_output("lora_config", {1, 1, 3}, Ids{module, layer, rank});
   }
+  static Output path_input(std::string_view path) {
+    return text_input("lora_path", {std::string(path)});
+  }
   static Conversation ask_with(TRITONSERVER_Server* server, std::vector<Output> more) {
     more.push_back(
         ids_input("input_ids", {2, 307, 204, 394, 296, 1350, 1039, 36, 3, 204, 2, 309, 204}));
@@ -66,7 +69,27 @@ TEST_F(LoraTest, RequestsNameAdaptersAndBringThem) {
   EXPECT_THAT(refusal({task_id(9), weights(kOne), config(1, 0, 17)}),
               HasSubstr("rank 17 is not in [1, 16]"));
   EXPECT_THAT(refusal({task_id(9), weights(kOne), config(1, 6)}), HasSubstr("in layer 6"));
+  EXPECT_THAT(refusal({task_id(9), path_input("upper")}), HasSubstr("no parameter lora_load_dir"));
   EXPECT_EQ(tokens({}), plain);
+}
+
+// The front names the folder of an adapter that a request has loaded.
+TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
+  const std::string dir = NEREID_SOURCE_DIR "/tests/adapters";
+  TRITONSERVER_Server* server = nullptr;
+  fs::path repository;
+  start(server, repository, {{"lora_load_dir", dir}, {"lora_cache_max_adapter_size", "16"}});
+  const auto ask_in = [&](std::string_view folder) {
+    return ask_with(server, {task_id(9), path_input(folder)});
+  };
+  EXPECT_THAT(message(ask_in("/etc").status), HasSubstr("does not lie inside"));
+  EXPECT_THAT(message(ask_in("nowhere").status), HasSubstr("'nowhere' is no folder"));
+  EXPECT_THAT(message(ask_in("").status), HasSubstr("task id 9 is not in the cache"));
+  const Conversation got = ask_in("upper");
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  EXPECT_EQ(tokens_of(got), (Ids{50, 2785, 669, 42, 3003, 914, 51, 1366}));  // a golden
+  EXPECT_THAT(message(ask_with(server, {path_input("upper")}).status),
+              HasSubstr("'lora_task_id' alone"));
 }
 
 TEST_F(LoraTest, AModelThatTakesNoneSaysSo) {

@@ -46,6 +46,7 @@ struct ServeOptions {
   AccessFlags access;
   bool enable_lora = false;
   std::vector<std::string> lora;  // name=DIR
+  std::filesystem::path lora_load_dir;
   int32_t max_lora_rank = 64;
   std::filesystem::path tokenizer;  // empty: the model's own
   std::string chat_template;        // a file or the text; empty: the tokenizer's
@@ -208,9 +209,12 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
     }
   }
   ASSIGN_OR_RETURN(const std::string modules, lora_modules(options));
-  if (options.enable_lora || !modules.empty()) {
+  if (options.enable_lora || !options.lora_load_dir.empty() || !modules.empty()) {
+    std::error_code error;
+    const auto load_dir = std::filesystem::absolute(options.lora_load_dir, error).string();
     values["enable_lora"] = "true";
     values["lora_modules"] = escape_text(modules);
+    if (!options.lora_load_dir.empty()) values["lora_load_dir"] = escape_text(load_dir);
     values["lora_cache_max_adapter_size"] = std::to_string(options.max_lora_rank);
   }
   const KvCacheConfig& kv = config.kv_cache;
@@ -364,13 +368,20 @@ void declare_lora(CLI::App& command, ServeOptions& options) {
                          "their model; may be repeated");
   CLI::Option* const enable = command.add_flag("--enable-lora", options.enable_lora,
                                                "requests may bring adapters (lora_weights)");
+  CLI::Option* const load =
+      command
+          .add_option("--lora-load-dir", options.lora_load_dir,
+                      "/v1/load_lora_adapter may load adapters from folders inside this one")
+          ->check(CLI::ExistingDirectory);
   command
       .add_option("--max-lora-rank", options.max_lora_rank,
                   "largest rank of an adapter; the device has memory for it in each place")
       ->check(CLI::Range(1, 512))
       ->capture_default_str()
-      ->check([with, enable](const std::string&) -> std::string {
-        return with->count() + enable->count() > 0 ? "" : "needs --lora or --enable-lora";
+      ->check([with, enable, load](const std::string&) -> std::string {
+        return with->count() + enable->count() + load->count() > 0
+                   ? ""
+                   : "needs --lora, --lora-load-dir or --enable-lora";
       });
 }
 

@@ -181,6 +181,7 @@ void add_prompt(Inputs& inputs, const std::vector<int32_t>& prompt, const Sampli
   inputs.scalar("input_lengths", static_cast<int32_t>(length));
   if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
   if (s.lora_task_id) inputs.scalar("lora_task_id", *s.lora_task_id);
+  if (!s.lora_folder.empty()) inputs.text("lora_path", {s.lora_folder});
   if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
 }
 

@@ -126,6 +126,11 @@ Headers warnings(const CommonOptions& request) {
   return out;
 }
 
+void use_adapter(const backend::LoraModule& adapter, SamplingOptions& sampling) {
+  sampling.lora_task_id = adapter.task_id;
+  if (adapter.by_request) sampling.lora_folder = adapter.folder;
+}
+
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request) {
@@ -134,7 +139,7 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
   auto model = find_model(context.models, request.model);
   if (const auto* found = std::get_if<LanguageModelPtr>(&model))
     if (const auto* adapter = (*found)->adapter(request.model))
-      request.sampling.lora_task_id = adapter->task_id;
+      use_adapter(*adapter, request.sampling);
   return model;
 }
 
@@ -225,6 +230,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
         [context, created, x] { return show_model(context->models, created, x->request()); },
         [x](Response response) { x->send(std::move(response)); });
   });
+  add_adapter_routes(router, context);
   add_tokenizer_routes(router, context);
   add_responses_routes(router, context);
   add_translated_routes(router, context, options.ollama);

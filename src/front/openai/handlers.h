@@ -41,6 +41,7 @@ void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchan
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
 void add_responses_routes(Router& router, const OpenAiContextPtr& context);
+void add_adapter_routes(Router& router, const OpenAiContextPtr& context);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.
@@ -66,6 +67,8 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
 // Headers that name them, where they are not, and the request's warning. Source: RFC 7234,
 // section 5.5.
 Headers warnings(const CommonOptions& request);
+
+void use_adapter(const backend::LoraModule& adapter, SamplingOptions& sampling);
 
 // The id, object, created and model members that every answer and chunk begins with.
 struct Envelope {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "backend/parameters/parameters.h"
 #include "base/log.h"
 #include "front/openai/pooling.h"
 
@@ -109,6 +110,8 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   model->decoupled = read_decoupled(engine_config);
   ASSIGN_OR_RETURN(model->adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
+  const std::string load_dir = config_parameter(engine_config, "lora_load_dir");
+  if (!backend::is_unset(load_dir)) model->lora_load_dir = load_dir;
   const auto text_config = model_config(server, names.text);
   if (options.tokenizer_dir.empty() && text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(

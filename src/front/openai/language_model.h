@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,6 +47,7 @@ struct LanguageModel {
   const ReasoningFormat* reasoning_format = nullptr;
 
   std::vector<backend::LoraModule> adapters;  // which requests name as their model
+  std::filesystem::path lora_load_dir;        // where requests load them from; empty: nowhere
 
   // New tokens of a request that does not say how many, with room for `room`.
   int64_t unsaid_max_tokens(int64_t room) const {

@@ -160,8 +160,9 @@ StatusOr<LanguageModels::ModelPtr> LanguageModels::load(Entry& entry) {
     return unavailable("model '{}' is not ready", entry.names.id);
   if (!entry.model || entry.configs != entry.loaded_from) {
     entry.model = nullptr;
-    ASSIGN_OR_RETURN(entry.model, load_language_model(server_, entry.names, options_));
+    ASSIGN_OR_RETURN(entry.plain, load_language_model(server_, entry.names, options_));
     entry.loaded_from = entry.configs;
+    show_adapters(entry);
   }
   return entry.model;
 }
@@ -186,6 +187,71 @@ LanguageModels::Entry* LanguageModels::find_adapter(std::string_view requested) 
   for (Entry& entry : entries_)
     if (const auto model = load(entry); model.ok() && (*model)->adapter(requested)) return &entry;
   return nullptr;
+}
+
+void LanguageModels::show_adapters(Entry& entry) const {
+  entry.model = entry.plain;
+  if (adapters_.empty() || entry.plain->lora_load_dir.empty()) return;
+  auto model = std::make_shared<LanguageModel>(*entry.plain);
+  for (const auto& [engine, adapter] : adapters_)
+    if (engine == entry.names.engine && !model->adapter(adapter.name))
+      model->adapters.push_back(adapter);
+  entry.model = std::move(model);
+}
+
+void LanguageModels::show_adapters() {
+  for (Entry& entry : entries_)
+    if (entry.model) show_adapters(entry);
+}
+
+LanguageModels::LoadedAdapter* LanguageModels::find_loaded(std::string_view name) {
+  const auto known = std::ranges::find_if(
+      adapters_, [&](const LoadedAdapter& loaded) { return loaded.adapter.name == name; });
+  return known == adapters_.end() ? nullptr : &*known;
+}
+
+Status LanguageModels::check_name(const std::string& engine, std::string_view name, bool in_place) {
+  constexpr size_t kMost = 10000;
+  const LoadedAdapter* const known = find_loaded(name);
+  const auto has = [&](const Entry& entry) { return entry.plain && entry.plain->adapter(name); };
+  if (find(name) || std::ranges::any_of(entries_, has) || (known && known->engine != engine))
+    return already_exists("'{}' is the name of another model", name);
+  if (known && !in_place)
+    return already_exists("'{}' is loaded already; load_inplace replaces it", name);
+  if (!known && adapters_.size() >= kMost)
+    return resource_exhausted("{} adapters are loaded, no more are allowed", kMost);
+  return ok();
+}
+
+Status LanguageModels::check_adapter(const std::string& engine, std::string_view name,
+                                     bool in_place) {
+  const std::lock_guard lock(mutex_);
+  return check_name(engine, name, in_place);
+}
+
+Status LanguageModels::add_adapter(const std::string& engine, backend::LoraModule adapter,
+                                   bool in_place) {
+  const std::lock_guard lock(mutex_);
+  RETURN_IF_ERROR(check_name(engine, adapter.name, in_place));
+  if (LoadedAdapter* const known = find_loaded(adapter.name))
+    known->adapter = std::move(adapter);
+  else
+    adapters_.push_back({engine, std::move(adapter)});
+  show_adapters();
+  return ok();
+}
+
+Status LanguageModels::remove_adapter(std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  const auto is_it = [&](const LoadedAdapter& loaded) { return loaded.adapter.name == name; };
+  if (std::erase_if(adapters_, is_it) > 0) {
+    show_adapters();
+    return ok();
+  }
+  const auto has = [&](const Entry& entry) { return entry.plain && entry.plain->adapter(name); };
+  if (std::ranges::any_of(entries_, has))
+    return invalid_argument("adapter '{}' was loaded at start and stays", name);
+  return not_found("there is no adapter '{}'", name);
 }
 
 StatusOr<LanguageModels::ModelPtr> LanguageModels::get(std::string_view requested) {

@@ -2,6 +2,8 @@
 // each loaded on first use and again when the models that it is made of have changed.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -35,14 +37,30 @@ class LanguageModels {
   // All that load, or why the only one does not.
   StatusOr<std::vector<ModelPtr>> all();
   bool is_loaded() const;  // get() takes no time for a name that is known
+
+  // Those that requests load are part of their engine's model from then on, also of one that was
+  // loaded again. AlreadyExists: the name leads to a model, or, unless `in_place`, to such an
+  // adapter; ResourceExhausted: there are too many.
+  Status check_adapter(const std::string& engine, std::string_view name, bool in_place);
+  // Takes in one with a task id of its own, or gives it the place of the one of its name.
+  Status add_adapter(const std::string& engine, backend::LoraModule adapter, bool in_place);
+  // NotFound: there is none of this name; InvalidArgument: it was loaded at start and stays.
+  Status remove_adapter(std::string_view name);
+  uint64_t new_task_id() { return next_task_id_++; }
+
   TRITONSERVER_Server* server() const { return server_; }
 
  private:
   struct Entry {
     ModelNames names;
-    ModelPtr model;
+    ModelPtr plain;           // as the configurations say
+    ModelPtr model;           // with the adapters that requests have loaded
     std::string configs;      // when they were looked at last
     std::string loaded_from;  // those of `model`
+  };
+  struct LoadedAdapter {
+    std::string engine;
+    backend::LoraModule adapter;
   };
   // With the mutex.
   Status find_entries();
@@ -50,12 +68,18 @@ class LanguageModels {
   StatusOr<ModelPtr> load(Entry& entry);
   Entry* find(std::string_view requested);
   Entry* find_adapter(std::string_view requested);
+  LoadedAdapter* find_loaded(std::string_view name);
+  Status check_name(const std::string& engine, std::string_view name, bool in_place);
+  void show_adapters();
+  void show_adapters(Entry& entry) const;
   std::string read_configs(const Entry& entry) const;
 
   TRITONSERVER_Server* const server_;
   const OpenAiOptions options_;
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
+  std::vector<LoadedAdapter> adapters_;  // by requests
+  std::atomic<uint64_t> next_task_id_{backend::kFirstTaskIdByRequest};
 };
 
 }  // namespace nereid::front

@@ -59,6 +59,7 @@ struct SamplingOptions {
   std::optional<double> priority;
   std::string cache_salt;
   std::optional<uint64_t> lora_task_id;  // of the adapter that the model's name stands for
+  std::string lora_folder;               // of one that a request has loaded
 
   // Tokens can be handed on as they come: what is returned does not depend on later ones.
   bool can_stream() const { return !use_beam_search && best_of == n; }
