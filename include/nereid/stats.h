@@ -22,6 +22,16 @@ struct KvGroupStats {
 };
 inline constexpr size_t kMaxKvGroups = 8;
 
+// LoRA adapters. The device has places for so many; the host cache holds others as well.
+struct AdapterStats {
+  int64_t num_places = 0, num_places_used = 0;     // on the device; no places: adapters are off
+  int64_t num_held = 0, bytes = 0, max_bytes = 0;  // in the host cache
+  // Since start. Of requests: those whose adapter the host cache held, and those whose it did not.
+  int64_t num_hits = 0, num_misses = 0;
+  int64_t num_evictions = 0;  // from the host cache
+  int64_t num_loads = 0;      // into places
+};
+
 // A consistent snapshot; also what the metrics endpoint publishes.
 struct ExecutorStats {
   int64_t num_active = 0, num_waiting = 0;
@@ -46,6 +56,7 @@ struct ExecutorStats {
   int64_t max_batch_size = 0;
   std::array<KvGroupStats, kMaxKvGroups> kv_groups;  // the first num_kv_groups
   int64_t num_kv_groups = 0;
+  AdapterStats adapters;
 };
 
 // One step of the engine loop, recorded when it has finished; field meanings of TensorRT-LLM's

@@ -237,6 +237,18 @@ StatusOr<Request> parse_request(std::string_view text) {
   return request;
 }
 
+namespace {
+
+json::object adapters_json(const AdapterStats& s) {
+  return {{"num_places", s.num_places}, {"num_places_used", s.num_places_used},
+          {"num_held", s.num_held},     {"bytes", s.bytes},
+          {"max_bytes", s.max_bytes},   {"num_hits", s.num_hits},
+          {"num_misses", s.num_misses}, {"num_evictions", s.num_evictions},
+          {"num_loads", s.num_loads}};
+}
+
+}  // namespace
+
 std::string to_json(const ExecutorStats& s) {
   json::array groups;
   for (const KvGroupStats& group : std::span(s.kv_groups).first(s.num_kv_groups))
@@ -276,6 +288,7 @@ std::string to_json(const ExecutorStats& s) {
                                {"last_step_generation_requests", s.last_step_generation_requests},
                                {"last_step_seconds", s.last_step_seconds},
                                {"max_batch_size", s.max_batch_size},
+                               {"adapters", adapters_json(s.adapters)},
                                {"kv_groups", std::move(groups)}};
   return json::serialize(object);
 }

@@ -50,6 +50,7 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterCache::find(const LoraConfig& lo
   }
   std::unique_lock lock(mutex_);
   held = use(lora.task_id);
+  ++(held ? num_hits_ : num_misses_);
   if (!held && !given && !lora.folder.empty()) {
     lock.unlock();  // others need not wait for the files
     ASSIGN_OR_RETURN(given, read_adapter({lora.task_id, lora.folder}, bounds_));
@@ -78,6 +79,16 @@ std::shared_ptr<const Adapter> AdapterCache::use(uint64_t task_id) {
   return found->second.adapter;
 }
 
+void AdapterCache::tell(AdapterStats& stats) const {
+  const std::lock_guard lock(mutex_);
+  stats.num_held = std::ssize(entries_);
+  stats.bytes = static_cast<int64_t>(bytes_);
+  stats.max_bytes = static_cast<int64_t>(max_bytes_);
+  stats.num_hits = num_hits_;
+  stats.num_misses = num_misses_;
+  stats.num_evictions = num_evictions_;
+}
+
 Status AdapterCache::put(std::shared_ptr<const Adapter> adapter, bool stays) {
   const size_t bytes = adapter->bytes();
   while (bytes_ + bytes > max_bytes_) {
@@ -93,6 +104,7 @@ Status AdapterCache::put(std::shared_ptr<const Adapter> adapter, bool stays) {
           bytes, adapter->task_id, bytes_, max_bytes_);
     bytes_ -= victim->second.adapter->bytes();
     entries_.erase(victim);
+    ++num_evictions_;
   }
   bytes_ += bytes;
   const uint64_t id = adapter->task_id;

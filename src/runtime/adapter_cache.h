@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "nereid/config.h"
+#include "nereid/stats.h"
 #include "runtime/adapter.h"
 
 namespace nereid::runtime {
@@ -32,6 +33,9 @@ class AdapterCache {
   // ill-shaped; ResourceExhausted: it does not fit beside those in use.
   StatusOr<std::shared_ptr<const Adapter>> find(const LoraConfig& lora);
 
+  // Adds what there is to know of the host cache.
+  void tell(AdapterStats& stats) const;
+
  private:
   struct Entry {
     std::shared_ptr<const Adapter> adapter;
@@ -45,10 +49,10 @@ class AdapterCache {
 
   const AdapterBounds bounds_;
   const size_t max_bytes_;
-  std::mutex mutex_;  // guards the rest
+  mutable std::mutex mutex_;  // guards the rest
   absl::flat_hash_map<uint64_t, Entry> entries_;
   size_t bytes_ = 0;
-  int64_t num_uses_ = 0;
+  int64_t num_uses_ = 0, num_hits_ = 0, num_misses_ = 0, num_evictions_ = 0;
 };
 
 }  // namespace nereid::runtime

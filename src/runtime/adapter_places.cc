@@ -29,6 +29,7 @@ int32_t AdapterPlaces::place_of(RequestId id, const std::function<bool(uint64_t)
         place = it;
     NEREID_CHECK(place != places_.end());
     place->key = adapter.key;
+    ++num_loads_;
     const auto index = static_cast<int32_t>(place - places_.begin());
     step.adapter_loads.push_back({index, static_cast<int32_t>(adapter.matrices.size())});
     step.adapter_matrices.insert(step.adapter_matrices.end(), adapter.matrices.begin(),
@@ -38,6 +39,12 @@ int32_t AdapterPlaces::place_of(RequestId id, const std::function<bool(uint64_t)
   }
   place->last_use = ++num_uses_;
   return static_cast<int32_t>(place - places_.begin());
+}
+
+void AdapterPlaces::tell(AdapterStats& stats) const {
+  stats.num_places = std::ssize(places_);
+  stats.num_places_used = std::ranges::count_if(places_, [](const Place& p) { return p.key != 0; });
+  stats.num_loads = num_loads_;
 }
 
 void AdapterPlaces::forget() { std::ranges::fill(places_, Place()); }

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "exec/step_message.h"
 #include "nereid/request.h"
+#include "nereid/stats.h"
 #include "runtime/adapter.h"
 
 namespace nereid::runtime {
@@ -30,6 +31,9 @@ class AdapterPlaces {
   // What was to be loaded may not have been.
   void forget();
 
+  // Adds what there is to know of the places.
+  void tell(AdapterStats& stats) const;
+
  private:
   struct Place {
     uint64_t key = 0;  // 0: nothing
@@ -38,7 +42,7 @@ class AdapterPlaces {
 
   std::vector<Place> places_;
   absl::flat_hash_map<RequestId, std::shared_ptr<const Adapter>> adapters_;
-  int64_t num_uses_ = 0;
+  int64_t num_uses_ = 0, num_loads_ = 0;
 };
 
 }  // namespace nereid::runtime

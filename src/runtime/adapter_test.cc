@@ -153,6 +153,14 @@ TEST_F(PeftAdapterTest, OneWithAFolderIsReadAgainAfterItGaveWay) {
   EXPECT_FALSE(cache.find({.task_id = 5}).ok());
   EXPECT_EQ(cache.find({.task_id = 5, .folder = dir_}).value()->key, key);
   EXPECT_FALSE(cache.find({.task_id = 7, .folder = dir_ / "nowhere"}).ok());
+  EXPECT_TRUE(cache.find({.task_id = 5}).ok());
+  AdapterStats stats;
+  cache.tell(stats);
+  EXPECT_EQ(stats.num_held, 1);
+  EXPECT_EQ(stats.bytes, static_cast<int64_t>(bytes));
+  EXPECT_EQ(stats.num_hits, 2);
+  EXPECT_EQ(stats.num_misses, 7);
+  EXPECT_EQ(stats.num_evictions, 2);
 }
 
 TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
@@ -186,6 +194,11 @@ TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
   EXPECT_EQ(step.adapter_weights.size(), 5u);
   places.close(1);
   EXPECT_EQ(place(1), -1);
+  AdapterStats stats;
+  places.tell(stats);
+  EXPECT_EQ(stats.num_places, 2);
+  EXPECT_EQ(stats.num_places_used, 1);
+  EXPECT_EQ(stats.num_loads, 5);
 }
 
 }  // namespace

@@ -433,6 +433,7 @@ void Engine::report() {
   stats.num_timed_out = s.num_timed_out;
   stats.num_failed = s.num_failed + num_refused_;
   stats.max_batch_size = sched_.limits().max_batch_size;
+  adapters_.tell(stats.adapters);
   progress_.publish(stats, idle_);
   if (!news_.empty()) outbox_.post({now(), std::exchange(news_, outbox_.take_list())});
 }

@@ -177,7 +177,12 @@ class ExecutorImpl : public Executor {
     while (!progress_.wait_idle(std::chrono::hours(1))) continue;
   }
 
-  ExecutorStats stats() const override { return progress_.stats(); }
+  ExecutorStats stats() const override {
+    ExecutorStats stats = progress_.stats();
+    stats.adapters.num_places = bounds_.limits.max_adapters;
+    model_.adapters->tell(stats.adapters);
+    return stats;
+  }
   std::vector<IterationStats> latest_iteration_stats() override {
     return rings_.iterations.take_all();
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/tensorrtllm/lora_metrics.h"
 #include "backend/tensorrtllm/metric_set.h"
 #include "backend/tensorrtllm/vllm_metrics.h"
 #include "nereid/executor.h"
@@ -44,6 +45,7 @@ class ModelMetrics {
   bool is_static_;
   MetricSet set_;
   VllmMetrics vllm_;
+  LoraMetrics lora_;
   std::vector<double> values_;  // of the gauges, as last set
   std::string timestamp_;       // "MM-DD-YYYY HH:MM:SS.ffffff", UTC
   ExecutorStats last_;

@@ -79,6 +79,11 @@ TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
   TRITONSERVER_Server* server = nullptr;
   fs::path repository;
   start(server, repository, {{"lora_load_dir", dir}, {"lora_cache_max_adapter_size", "16"}});
+  const auto figure = [&](const std::string& name) {
+    return metric(metrics_page(server), "nereid_lora_" + name + "{");
+  };
+  const double hits = figure("hits_total"), misses = figure("misses_total"),
+               loads = figure("loads_total");
   const auto ask_in = [&](std::string_view folder) {
     return ask_with(server, {task_id(9), path_input(folder)});
   };
@@ -88,6 +93,19 @@ TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
   const Conversation got = ask_in("upper");
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(tokens_of(got), (Ids{50, 2785, 669, 42, 3003, 914, 51, 1366}));  // a golden
+  EXPECT_EQ(tokens_of(ask_in("upper")), tokens_of(got));
+  // Two did not find it, the third did. The page may be a moment behind, and the counters are those
+  // of all servers of this process.
+  for (int i = 0; i < 600 && figure("hits_total") < hits + 1; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_GE(figure("hits_total"), hits + 1);
+  EXPECT_GE(figure("misses_total"), misses + 2);
+  EXPECT_GE(figure("loads_total"), loads + 1);
+  EXPECT_GE(figure("host_adapters"), 1);
+  EXPECT_GE(figure("places_used"), 1);
+  EXPECT_GT(figure("places"), 1);
+  EXPECT_GT(figure("host_bytes"), 400000);
+  EXPECT_EQ(figure("host_max_bytes"), 1 << 30);
   EXPECT_THAT(message(ask_with(server, {path_input("upper")}).status),
               HasSubstr("'lora_task_id' alone"));
 }

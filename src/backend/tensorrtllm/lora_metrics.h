@@ -1,0 +1,31 @@
+// Metrics of LoRA adapters: what the device and the host cache hold, and what happened to it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/tensorrtllm/metric_set.h"
+#include "nereid/stats.h"
+
+namespace nereid::backend {
+
+// One caller at a time. Without places for adapters there are no series.
+class LoraMetrics {
+ public:
+  LoraMetrics(std::string model, int64_t version) : model_(std::move(model)), version_(version) {}
+
+  void publish(const AdapterStats& stats);
+
+ private:
+  enum Index : size_t;
+
+  void open();
+
+  const std::string model_;
+  const int64_t version_;
+  MetricSet set_;
+  bool is_open_ = false;
+  AdapterStats last_;
+};
+
+}  // namespace nereid::backend
