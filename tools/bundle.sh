@@ -17,13 +17,13 @@ cp -r "$build/backends" "$target/backends"
 cp -r models/quickstart "$target/models/"
 cp LICENSE "$target/"
 # Triton's tools under their names, templates and clients.
-for name in convert_checkpoint trtllm-build fill_template launch_triton_server tritonserver trtllm-serve trtllm-bench prepare_dataset; do
+for name in convert_checkpoint trtllm-build fill_template hf_lora_convert launch_triton_server tritonserver trtllm-serve trtllm-bench prepare_dataset; do
   ln -sf nereid "$target/bin/$name"
 done
 mkdir -p "$target/tools" "$target/docs"
 cp -r all_models scripts inflight_batcher_llm python "$target/"
 cp -r tools/fill_template.py tools/inflight_batcher_llm "$target/tools/"
-cp -r --parents examples/llama examples/models "$target/"
+cp -r --parents examples/hf_lora_convert.py examples/llama examples/models "$target/"
 cp docs/migrate-from-triton.md "$target/docs/"
 [ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
 [ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"

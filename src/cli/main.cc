@@ -31,6 +31,8 @@ constexpr Tool kTools[] = {
     {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "the same under its old name"},
     {"quantize", nereid::cli::quantize_main,
      "round a model's weights to int8, int4 or fp8, calibrated on a text"},
+    {"hf_lora_convert", nereid::cli::hf_lora_convert_main,
+     "turn a LoRA adapter of PEFT into the tensors of requests, as NumPy files"},
     {"build", nereid::cli::trtllm_build_main, "build an engine directory"},
     {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
     {"trtllm-refit", nereid::cli::trtllm_refit_main, "give an engine directory other weights"},

@@ -5,6 +5,8 @@
 #include <limits>
 #include <string_view>
 
+#include "base/round_up.h"
+
 namespace nereid::io {
 namespace {
 
@@ -40,6 +42,21 @@ StatusOr<std::vector<int64_t>> read_shape(std::string_view text) {
 
 }  // namespace
 
+std::string serialize_npy(const NpyArray& array) {
+  constexpr size_t kPrefix = kMagic.size() + 4, kAlignment = 64;
+  std::string shape;
+  for (const int64_t size : array.shape) shape += fmt::format("{}, ", size);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", array.type, shape);
+  header.resize(round_up(kPrefix + header.size() + 1, kAlignment) - kPrefix - 1, ' ');
+  header += '\n';
+  std::string file(kMagic);
+  file += '\1', file += '\0';
+  file += static_cast<char>(header.size() & 0xff), file += static_cast<char>(header.size() >> 8);
+  file += header;
+  return file.append(reinterpret_cast<const char*>(array.data.data()), array.data.size());
+}
+
 StatusOr<NpyArray> parse_npy(std::span<const std::byte> file) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (!text.starts_with(kMagic) || text.size() < kMagic.size() + 6)
@@ -54,7 +71,7 @@ StatusOr<NpyArray> parse_npy(std::span<const std::byte> file) {
   const std::string_view header = text.substr(begin, length);
   NpyArray array;
   ASSIGN_OR_RETURN(const std::string_view type, value_of_key(header, "descr"));
-  if (type.size() < 5 || type[0] != '\'' || type[1] != '<' || type[4] != '\'')
+  if (type.size() < 5 || type[0] != '\'' || (type[1] != '<' && type[1] != '|') || type[4] != '\'')
     return invalid_argument("the type {} is none of little-endian numbers", type.substr(0, 8));
   array.type = type.substr(1, 3);
   ASSIGN_OR_RETURN(const std::string_view order, value_of_key(header, "fortran_order"));

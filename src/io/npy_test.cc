@@ -31,6 +31,17 @@ TEST(Npy, IsRead) {
   EXPECT_EQ(array.data.size(), 12u);
 }
 
+TEST(Npy, WhatIsWrittenIsRead) {
+  const std::vector<int32_t> numbers = {1, 2, 3, 4, 5, 6};
+  const std::string file = serialize_npy({"<i4", {1, 2, 3}, std::as_bytes(std::span(numbers))});
+  const NpyArray array = parse_text(file).value();
+  EXPECT_EQ(array.type, "<i4");
+  EXPECT_THAT(array.shape, ElementsAre(1, 2, 3));
+  EXPECT_EQ((file.size() - array.data.size()) % 64, 0u);
+  EXPECT_EQ(file.substr(file.size() - 24),
+            std::string(reinterpret_cast<const char*>(&numbers[0]), 24));
+}
+
 TEST(Npy, DamageIsRefused) {
   const std::string good = npy_file(kHeader, 12);
   for (size_t size = 0; size < good.size(); ++size)

@@ -6,48 +6,17 @@
 #include <string_view>
 
 #include "runtime/adapter_builder.h"
+#include "runtime/lora_module_names.h"
 
 namespace nereid::runtime {
 namespace {
 
-// The last part of a module's name, by TensorRT-LLM's module ids.
-struct ModuleNames {
-  int32_t id;
-  std::string_view name;  // TensorRT-LLM's
-  std::vector<std::string_view> endings;
-};
-const std::vector<ModuleNames>& module_names() {
-  static const std::vector<ModuleNames> names = {
-      {0, "attn_qkv", {"qkv_proj", "query_key_value", "c_attn", "W_pack", "Wqkv"}},
-      {1, "attn_q", {"q_proj"}},
-      {2, "attn_k", {"k_proj"}},
-      {3, "attn_v", {"v_proj"}},
-      {4, "attn_dense", {"o_proj", "out_proj"}},
-      {5, "mlp_h_to_4h", {"gate_proj", "fc1", "c_fc", "dense_h_to_4h"}},
-      {6, "mlp_4h_to_h", {"down_proj", "fc2", "dense_4h_to_h"}},
-      {7, "mlp_gate", {"up_proj"}},
-      {18, "mlp_gate_up", {"gate_up_proj"}},
-  };
-  return names;
-}
-
-// "model.layers.3.mlp.up_proj" is of layer 3 and ends with up_proj.
-bool is_module(std::string_view name, int32_t layer, std::string_view ending) {
-  return name.ends_with(fmt::format(".{}", ending)) &&
-         name.find(fmt::format(".{}.", layer)) != std::string_view::npos;
-}
-
 StatusOr<int32_t> find_module(int32_t id, int32_t layer, const AdapterBounds& bounds) {
-  const auto known = std::ranges::find(module_names(), id, &ModuleNames::id);
-  if (known == module_names().end())
-    return invalid_argument(
-        "module {} is not known; allowed are 0 to 7 (attn_qkv, attn_q, attn_k, attn_v, attn_dense, "
-        "mlp_h_to_4h, mlp_4h_to_h, mlp_gate) and 18 (mlp_gate_up)",
-        id);
-  for (const std::string_view ending : known->endings)
-    for (size_t i = 0; i < bounds.modules.size(); ++i)
-      if (is_module(bounds.modules[i].name, layer, ending)) return static_cast<int32_t>(i);
-  return invalid_argument("the model has no module {} ({}) in layer {}", id, known->name, layer);
+  ASSIGN_OR_RETURN(const std::string_view name, lora_module_name(id));
+  for (size_t i = 0; i < bounds.modules.size(); ++i)
+    if (lora_module_of(bounds.modules[i].name) == LoraModuleId{id, layer})
+      return static_cast<int32_t>(i);
+  return invalid_argument("the model has no module {} ({}) in layer {}", id, name, layer);
 }
 
 }  // namespace

@@ -49,6 +49,11 @@ StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& direc
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds);
 
+// What hf_lora_convert.py makes of a PEFT directory: tensors as requests bring them, without a task
+// id, the scale in the second matrices. InvalidArgument naming file and field or tensor: likewise,
+// or a module that TensorRT-LLM has no number for.
+StatusOr<LoraConfig> convert_peft_adapter(const std::filesystem::path& directory);
+
 // From a directory of TensorRT-LLM's hf_lora_convert.py: model.lora_weights.npy and
 // model.lora_config.npy. InvalidArgument naming the file.
 StatusOr<std::shared_ptr<const Adapter>> read_converted_adapter(const LoraDirectory& directory,

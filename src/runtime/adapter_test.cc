@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "runtime/adapter_cache.h"
 #include "runtime/adapter_places.h"
+#include "runtime/lora_module_names.h"
 
 namespace nereid::runtime {
 namespace {
@@ -96,6 +97,77 @@ TEST_F(PeftAdapterTest, ScalesFollowPatternsAndRankStabilisation) {
   const auto adapter = read().value();
   EXPECT_FLOAT_EQ(adapter->matrices[0].scale, 6 / std::sqrt(2.0f));
   EXPECT_FLOAT_EQ(adapter->matrices[1].scale, 5);
+}
+
+// The tensors of hf_lora_convert.py hold what the directory holds, the scales in the second
+// matrices.
+TEST_F(PeftAdapterTest, ConvertedItIsTheSame) {
+  config_["use_rslora"] = true;  // up_proj: 6 / sqrt(4)
+  config_["lora_alpha"] = 6;
+  const auto read_one = read().value();
+  LoraConfig lora = convert_peft_adapter(dir_).value();
+  EXPECT_THAT(lora.config, ElementsAre(7, 0, 4, 1, 0, 2));  // by the modules' names
+  EXPECT_EQ(lora.weights.size(), 2u * 16u);
+  const auto converted = adapter_of(lora, {kTwoModules, 8}).value();
+  ASSERT_EQ(converted->matrices.size(), 2u);
+  ASSERT_EQ(converted->weights.size(), read_one->weights.size());
+  size_t at = 0;
+  for (size_t m = 0; m < 2; ++m) {
+    EXPECT_EQ(converted->matrices[m].module, read_one->matrices[m].module);
+    EXPECT_EQ(converted->matrices[m].rank, read_one->matrices[m].rank);
+    EXPECT_EQ(converted->matrices[m].scale, 1);
+    const auto a = static_cast<size_t>(3 * read_one->matrices[m].rank);
+    const size_t all = a + (m == 0 ? 4 : 4);
+    for (size_t i = 0; i < all; ++i, ++at) {
+      const float scale = i < a ? 1 : read_one->matrices[m].scale;
+      EXPECT_NEAR(to_float(converted->weights[at]), to_float(read_one->weights[at]) * scale,
+                  to_float(read_one->weights[at]) * scale / 128)
+          << m << " " << i;
+    }
+  }
+  tensors_[0].name = "base_model.model.model.layers.0.mlp.strange.lora_A.weight";
+  tensors_[1].name = "base_model.model.model.layers.0.mlp.strange.lora_B.weight";
+  EXPECT_FALSE(read().ok());
+  EXPECT_THAT(convert_peft_adapter(dir_).status().ToString(),
+              HasSubstr("'model.layers.0.mlp.strange' is none that TensorRT-LLM has a number for"));
+}
+
+TEST(LoraModuleNames, OfEveryFamily) {
+  const auto id = [](std::string_view name) {
+    const auto found = lora_module_of(name);
+    return found ? found->id : -1;
+  };
+  EXPECT_EQ(lora_module_of("model.layers.12.mlp.up_proj"), (LoraModuleId{7, 12}));
+  const std::string l = "model.layers.3.";
+  EXPECT_EQ(id(l + "mlp.gate_proj"), 5);
+  EXPECT_EQ(id(l + "mlp.down_proj"), 6);
+  EXPECT_EQ(id(l + "mlp.gate_up_proj"), 18);
+  EXPECT_EQ(id(l + "self_attn.qkv_proj"), 0);
+  EXPECT_EQ(id(l + "self_attn.o_proj"), 4);
+  EXPECT_EQ(id(l + "self_attn.dense"), 4);
+  EXPECT_EQ(id(l + "block_sparse_moe.gate"), 16);
+  EXPECT_EQ(id(l + "mlp.gate"), 16);
+  EXPECT_EQ(id(l + "mlp.shared_expert.gate_proj"), 19);
+  EXPECT_EQ(id(l + "mlp.shared_experts.down_proj"), 20);
+  EXPECT_EQ(id(l + "mlp.shared_expert.up_proj"), 21);
+  EXPECT_EQ(id(l + "mlp.experts.0.up_proj"), -1);
+  EXPECT_EQ(id(l + "mlp.shared_expert_gate"), -1);
+  EXPECT_EQ(id("transformer.h.0.attn.c_attn"), 0);
+  EXPECT_EQ(id("transformer.h.0.attn.c_proj"), 4);
+  EXPECT_EQ(id("transformer.h.0.mlp.c_proj"), 6);
+  EXPECT_EQ(id("transformer.blocks.0.ffn.up_proj"), 5);
+  EXPECT_EQ(id("gpt_neox.layers.0.attention.dense"), 4);
+  EXPECT_EQ(id("model.layers.0.feed_forward.w3"), 7);
+  EXPECT_EQ(id("lm_head"), -1);
+  EXPECT_EQ(id("model.embed_tokens"), -1);
+  EXPECT_EQ(lora_module_name(7).value(), "mlp_gate");
+  EXPECT_EQ(lora_module_id("attn_dense").value(), 4);
+  for (const auto& [number, reason] :
+       {std::pair(8, "module 8 (cross_attn_qkv): no model with cross-attention"),
+        std::pair(13, "module 13 (moe_h_to_4h): adapters of experts are not supported"),
+        std::pair(22, "mamba_in_proj"), std::pair(99, "module 99 is not known"),
+        std::pair(-1, "module -1 is not known")})
+    EXPECT_THAT(lora_module_name(number).status().ToString(), HasSubstr(reason));
 }
 
 TEST_F(PeftAdapterTest, WhatElseChangesTheModelIsRefused) {

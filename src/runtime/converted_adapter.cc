@@ -23,6 +23,22 @@ void append_floats(std::span<const std::byte> data, std::vector<float>& out) {
   }
 }
 
+// Rows of module id, layer, rank and, since TensorRT-LLM 0.17, whether it is DoRA.
+Status read_config(const io::NpyArray& array, std::vector<int32_t>& config) {
+  const int64_t columns = array.shape.empty() ? 0 : array.shape.back();
+  if (columns != 3 && columns != 4)
+    return invalid_argument("has not 3 or 4 columns: module id, layer, rank, DoRA");
+  std::vector<int32_t> numbers(array.data.size() / sizeof(int32_t));
+  std::memcpy(numbers.data(), array.data.data(), array.data.size());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const bool is_fourth = i % static_cast<size_t>(columns) == 3;
+    if (is_fourth && numbers[i] != 0)
+      return invalid_argument("row {} is of DoRA, which is not supported", i / 4);
+    if (!is_fourth) config.push_back(numbers[i]);
+  }
+  return ok();
+}
+
 Status read_array(const std::filesystem::path& path, LoraConfig& lora) {
   ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
   const auto read = [&]() -> Status {
@@ -31,14 +47,13 @@ Status read_array(const std::filesystem::path& path, LoraConfig& lora) {
       append_floats<F16>(array.data, lora.weights);
     } else if (array.type == "<f4") {
       append_floats<float>(array.data, lora.weights);
+    } else if (array.type == "|V2") {
+      append_floats<BF16>(array.data, lora.weights);
     } else if (array.type == "<i4") {
-      if (array.shape.empty() || array.shape.back() != 3)
-        return invalid_argument("has not 3 columns: module id, layer, rank");
-      lora.config.resize(array.data.size() / sizeof(int32_t));
-      std::memcpy(lora.config.data(), array.data.data(), array.data.size());
+      return read_config(array, lora.config);
     } else {
-      return invalid_argument("elements of type {}; allowed are <f2 and <f4, of a config <i4",
-                              array.type);
+      return invalid_argument(
+          "elements of type {}; allowed are <f2, <f4 and |V2 (bf16), of a config <i4", array.type);
     }
     return ok();
   };

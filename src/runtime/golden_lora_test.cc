@@ -382,7 +382,8 @@ TEST(GoldenLora, RefusesWhatDoesNotFit) {
   EXPECT_THAT(changed([](auto& l) { l.config.pop_back(); }), HasSubstr("125 numbers are not rows"));
   EXPECT_THAT(changed([](auto& l) { l.config.clear(); }), HasSubstr("0 numbers are not rows of 3"));
   EXPECT_THAT(changed([](auto& l) { l.weights.pop_back(); }), HasSubstr("are not 42 rows"));
-  EXPECT_THAT(changed([](auto& l) { l.config[0] = 9; }), HasSubstr("module 9 is not known"));
+  EXPECT_THAT(changed([](auto& l) { l.config[0] = 9; }), HasSubstr("module 9 (cross_attn_q): no"));
+  EXPECT_THAT(changed([](auto& l) { l.config[0] = 99; }), HasSubstr("module 99 is not known"));
   EXPECT_THAT(changed([](auto& l) { l.config[1] = 6; }),
               HasSubstr("the model has no module 1 (attn_q) in layer 6"));
   EXPECT_THAT(

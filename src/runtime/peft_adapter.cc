@@ -10,7 +10,9 @@
 
 #include "base/json.h"
 #include "io/checkpoint.h"
+#include "kernels/api/op.h"
 #include "runtime/adapter_builder.h"
+#include "runtime/lora_module_names.h"
 
 namespace nereid::runtime {
 namespace {
@@ -106,18 +108,16 @@ StatusOr<PeftConfig> read_config(const json::value& value) {
   return config;
 }
 
-StatusOr<std::vector<BF16>> numbers_of(const io::StoredTensor& tensor) {
-  std::vector<BF16> numbers;
+StatusOr<std::vector<float>> numbers_of(const io::StoredTensor& tensor) {
+  std::vector<float> numbers;
   const auto read = [&]<class T>(T) {
     for (size_t i = 0; i + sizeof(T) <= tensor.data.size(); i += sizeof(T)) {
       T x;
       std::memcpy(&x, tensor.data.data() + i, sizeof(T));
-      if constexpr (std::is_same_v<T, BF16>)
+      if constexpr (std::is_same_v<T, float>)
         numbers.push_back(x);
-      else if constexpr (std::is_same_v<T, F16>)
-        numbers.push_back(to_bf16(to_float(x)));
       else
-        numbers.push_back(to_bf16(x));
+        numbers.push_back(to_float(x));
     }
   };
   if (tensor.type == DType::kBF16)
@@ -129,6 +129,13 @@ StatusOr<std::vector<BF16>> numbers_of(const io::StoredTensor& tensor) {
   else
     return invalid_argument("type {} is not one of BF16, F16, F32", tensor.dtype);
   return numbers;
+}
+
+std::vector<BF16> rounded(const std::vector<float>& numbers) {
+  std::vector<BF16> out;
+  out.reserve(numbers.size());
+  for (const float x : numbers) out.push_back(to_bf16(x));
+  return out;
 }
 
 // The two matrices of a module.
@@ -177,36 +184,89 @@ Status add_module(const std::string& name, const Pair& pair, const PeftConfig& c
   if (static_cast<double>(rank) != config.rank_of(name))
     return invalid_argument("module '{}': rank {}, but adapter_config.json says {}", name, rank,
                             config.rank_of(name));
-  ASSIGN_OR_RETURN(std::vector<BF16> a, numbers_of(*pair.a));
-  ASSIGN_OR_RETURN(const std::vector<BF16> b, numbers_of(*pair.b));
-  return builder.add(module, rank, config.scale_of(name), std::move(a), b);
+  ASSIGN_OR_RETURN(const std::vector<float> a, numbers_of(*pair.a));
+  ASSIGN_OR_RETURN(const std::vector<float> b, numbers_of(*pair.b));
+  return builder.add(module, rank, config.scale_of(name), rounded(a), rounded(b));
+}
+
+// A row of TensorRT-LLM's two tensors: `a`, then `b` with the scale.
+struct ConvertedRow {
+  int32_t module = 0, layer = 0, rank = 0;
+  std::vector<float> weights;
+};
+
+StatusOr<ConvertedRow> convert_module(const std::string& name, const Pair& pair,
+                                      const PeftConfig& config) {
+  if (!pair.a || !pair.b)
+    return invalid_argument("module '{}' has no lora_{}", name, pair.a ? "B" : "A");
+  const auto id = lora_module_of(name);
+  if (!id) return invalid_argument("module '{}' is none that TensorRT-LLM has a number for", name);
+  const auto &a_shape = pair.a->shape, &b_shape = pair.b->shape;
+  if (a_shape.size() != 2 || b_shape.size() != 2 || a_shape[0] != b_shape[1] || a_shape[0] < 1 ||
+      a_shape[0] > kernels::kMaxAdapterRank)
+    return invalid_argument("module '{}': A {} and B {} are not [rank, k] and [n, rank]", name,
+                            pair.a->shape_text(), pair.b->shape_text());
+  ConvertedRow row{id->id, id->layer, static_cast<int32_t>(a_shape[0])};
+  ASSIGN_OR_RETURN(row.weights, numbers_of(*pair.a));
+  ASSIGN_OR_RETURN(const std::vector<float> b, numbers_of(*pair.b));
+  const auto scale = static_cast<float>(config.scale_of(name));
+  for (const float x : b) row.weights.push_back(x * scale);
+  return row;
+}
+
+// The files of a directory, checked as far as that is possible without a model.
+struct PeftFiles {
+  PeftConfig config;
+  io::TensorFile tensors;
+  std::map<std::string, Pair> pairs;  // by module
+};
+
+StatusOr<PeftFiles> open_files(const std::filesystem::path& directory) {
+  const auto config_path = directory / "adapter_config.json";
+  ASSIGN_OR_RETURN(const json::value json, read_json_file(config_path));
+  const StatusOr<PeftConfig> config = read_config(json);
+  if (!config.ok()) return annotate(config.status(), config_path.string());
+  auto path = directory / "adapter_model.safetensors";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) path.replace_extension(".bin");
+  ASSIGN_OR_RETURN(io::TensorFile file, io::TensorFile::open(path));
+  PeftFiles files{*config, std::move(file), {}};
+  for (const io::StoredTensor& tensor : files.tensors.tensors())
+    if (Status status = sort_tensor(tensor, files.pairs); !status.ok())
+      return annotate(status, path.string());
+  if (files.pairs.empty()) return invalid_argument("{}: holds no matrices", path.string());
+  return files;
 }
 
 }  // namespace
 
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds) {
-  const auto config_path = directory.path / "adapter_config.json";
-  ASSIGN_OR_RETURN(const json::value json, read_json_file(config_path));
-  const StatusOr<PeftConfig> config = read_config(json);
-  if (!config.ok()) return annotate(config.status(), config_path.string());
-  auto path = directory.path / "adapter_model.safetensors";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) path.replace_extension(".bin");
-  ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(path));
-  const auto build = [&]() -> StatusOr<std::shared_ptr<const Adapter>> {
-    std::map<std::string, Pair> pairs;
-    for (const io::StoredTensor& tensor : file.tensors())
-      RETURN_IF_ERROR(sort_tensor(tensor, pairs));
-    AdapterBuilder builder(bounds);
-    for (const auto& [name, pair] : pairs)
-      RETURN_IF_ERROR(add_module(name, pair, *config, bounds, builder));
-    if (builder.empty()) return invalid_argument("holds no matrices");
-    return builder.finish(directory.task_id);
-  };
-  auto adapter = build();
-  if (!adapter.ok()) return annotate(adapter.status(), path.string());
-  return adapter;
+  ASSIGN_OR_RETURN(const PeftFiles files, open_files(directory.path));
+  AdapterBuilder builder(bounds);
+  for (const auto& [name, pair] : files.pairs)
+    if (Status status = add_module(name, pair, files.config, bounds, builder); !status.ok())
+      return annotate(status, directory.path.string());
+  return builder.finish(directory.task_id);
+}
+
+StatusOr<LoraConfig> convert_peft_adapter(const std::filesystem::path& directory) {
+  ASSIGN_OR_RETURN(const PeftFiles files, open_files(directory));
+  std::vector<ConvertedRow> rows;
+  size_t length = 0;
+  for (const auto& [name, pair] : files.pairs) {
+    auto row = convert_module(name, pair, files.config);
+    if (!row.ok()) return annotate(row.status(), directory.string());
+    length = std::max(length, row->weights.size());
+    rows.push_back(*std::move(row));
+  }
+  LoraConfig out;
+  for (ConvertedRow& row : rows) {
+    row.weights.resize(length);
+    out.weights.insert(out.weights.end(), row.weights.begin(), row.weights.end());
+    out.config.insert(out.config.end(), {row.module, row.layer, row.rank});
+  }
+  return out;
 }
 
 }  // namespace nereid::runtime

@@ -26,6 +26,9 @@ int convert_checkpoint_main(int argc, char** argv);
 // A Hugging Face directory to one with rounded weights, calibrated on a text.
 int quantize_main(int argc, char** argv);
 
+// A LoRA adapter of PEFT to the tensors of requests.
+int hf_lora_convert_main(int argc, char** argv);
+
 // A checkpoint directory to an engine directory.
 int trtllm_build_main(int argc, char** argv);
 

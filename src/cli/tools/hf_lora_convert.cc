@@ -1,0 +1,72 @@
+// hf_lora_convert.py: a PEFT directory of a LoRA adapter becomes the two tensors that requests of
+// the tensorrt_llm model bring along, as NumPy files.
+#include <bit>
+#include <cmath>
+
+#include "base/file.h"
+#include "cli/flags/arg_table.h"
+#include "cli/tools/tools.h"
+#include "io/npy.h"
+#include "runtime/adapter.h"
+
+namespace nereid::cli {
+namespace {
+
+using enum ArgKind;
+using enum ArgUse;
+
+constexpr ArgFlag kLoraFlags[] = {
+    {"--in-file -i", kText, kActed, "", "", "folder of the adapter, as PEFT writes it"},
+    {"--out-dir -o", kText, kActed, "", "", "where the two .npy files go"},
+    {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16", "of the weights"},
+    {"--verbose", kFlag, kIgnored, "", "", ""},
+};
+
+// The numbers in their type; InvalidArgument: one is too large for it.
+StatusOr<std::string> bytes_of(const std::vector<float>& numbers, const std::string& type) {
+  std::string bytes;
+  const auto append = [&](auto x) { bytes.append(reinterpret_cast<const char*>(&x), sizeof(x)); };
+  for (const float x : numbers) {
+    if (type == "float32") {
+      append(x);
+    } else if (type == "bfloat16") {
+      append(to_bf16(x));
+    } else {
+      const auto half = static_cast<_Float16>(x);
+      if (std::isfinite(x) && !std::isfinite(static_cast<float>(half)))
+        return invalid_argument("--storage-type: {} is too large for float16", x);
+      append(half);
+    }
+  }
+  return bytes;
+}
+
+Status convert(const Args& args) {
+  for (const char* flag : {"--in-file", "--out-dir"})
+    if (!args.given(flag)) return invalid_argument("{}: is missing; give a directory", flag);
+  std::filesystem::path from = args.text("--in-file");
+  const std::filesystem::path to = args.text("--out-dir");
+  if (from.has_extension() && from.stem() == "adapter_model") from = from.parent_path();
+  ASSIGN_OR_RETURN(const LoraConfig lora, runtime::convert_peft_adapter(from));
+  const std::string& type = args.text("--storage-type");
+  ASSIGN_OR_RETURN(const std::string weights, bytes_of(lora.weights, type));
+  const auto rows = static_cast<int64_t>(lora.config.size() / 3);
+  const auto length = static_cast<int64_t>(lora.weights.size()) / rows;
+  const char* const npy_type = type == "float32"   ? "<f4"
+                               : type == "float16" ? "<f2"
+                                                   : "|V2";  // NumPy has no bfloat16
+  RETURN_IF_ERROR(write_file_atomic(
+      to / "model.lora_weights.npy",
+      io::serialize_npy({npy_type, {1, rows, length}, std::as_bytes(std::span(weights))})));
+  return write_file_atomic(
+      to / "model.lora_config.npy",
+      io::serialize_npy({"<i4", {1, rows, 3}, std::as_bytes(std::span(lora.config))}));
+}
+
+}  // namespace
+
+int hf_lora_convert_main(int argc, char** argv) {
+  return run_tool({"hf_lora_convert.py", kLoraFlags}, argc, argv, convert);
+}
+
+}  // namespace nereid::cli

@@ -1,0 +1,98 @@
+// See lora_module_names.h. Source: LoraModuleType of TensorRT-LLM.
+#include "runtime/lora_module_names.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+namespace nereid::runtime {
+namespace {
+
+constexpr std::string_view kNoCross = "no model with cross-attention is served";
+constexpr std::string_view kNoExperts = "adapters of experts are not supported";
+constexpr std::string_view kNoState = "no model with state spaces is served";
+
+struct Module {
+  int32_t id;
+  std::string_view name;  // TensorRT-LLM's
+  // Last parts of what checkpoints call it; a row is looked at before the rows below it.
+  std::vector<std::string_view> endings;
+  std::string_view reason = {};  // why adapters may not change it
+};
+
+const std::vector<Module>& modules() {
+  static const std::vector<Module> all = {
+      {19, "shared_expert_h_to_4h", {"shared_expert.gate_proj", "shared_experts.gate_proj"}},
+      {20, "shared_expert_4h_to_h", {"shared_expert.down_proj", "shared_experts.down_proj"}},
+      {21, "shared_expert_gate", {"shared_expert.up_proj", "shared_experts.up_proj"}},
+      {16, "moe_router", {"mlp.gate", "mlp.router", "block_sparse_moe.gate"}},
+      {0, "attn_qkv", {"qkv_proj", "query_key_value", "c_attn", "W_pack", "Wqkv", "wqkv"}},
+      {1, "attn_q", {"q_proj"}},
+      {2, "attn_k", {"k_proj"}},
+      {3, "attn_v", {"v_proj"}},
+      {4,
+       "attn_dense",
+       {"o_proj", "attn.out_proj", "attention.out_proj", "self_attn.out_proj", "attn.c_proj",
+        "attention.dense", "self_attention.dense", "self_attn.dense", "attention.wo"}},
+      {5,
+       "mlp_h_to_4h",
+       {"gate_proj", "fc1", "c_fc", "dense_h_to_4h", "fc_in", "feed_forward.w1", "ffn.up_proj"}},
+      {6,
+       "mlp_4h_to_h",
+       {"down_proj", "fc2", "mlp.c_proj", "dense_4h_to_h", "fc_out", "feed_forward.w2"}},
+      {7, "mlp_gate", {"up_proj", "feed_forward.w3"}},
+      {18, "mlp_gate_up", {"gate_up_proj"}},
+      {8, "cross_attn_qkv", {}, kNoCross},
+      {9, "cross_attn_q", {}, kNoCross},
+      {10, "cross_attn_k", {}, kNoCross},
+      {11, "cross_attn_v", {}, kNoCross},
+      {12, "cross_attn_dense", {}, kNoCross},
+      {13, "moe_h_to_4h", {}, kNoExperts},
+      {14, "moe_4h_to_h", {}, kNoExperts},
+      {15, "moe_gate", {}, kNoExperts},
+      {17, "mlp_router", {}, "no model with a router of blocks is served"},
+      {22, "mamba_in_proj", {}, kNoState},
+      {23, "mamba_out_proj", {}, kNoState},
+  };
+  return all;
+}
+
+// The number in "model.layers.3.mlp.up_proj".
+std::optional<int32_t> layer_of(std::string_view name) {
+  for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
+    int32_t layer = 0;
+    const char* const end = name.data() + name.size();
+    const auto [last, error] = std::from_chars(name.data() + dot + 1, end, layer);
+    if (error == std::errc() && layer >= 0 && last != end && *last == '.') return layer;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LoraModuleId> lora_module_of(std::string_view name) {
+  const std::optional<int32_t> layer = layer_of(name);
+  if (!layer || name.find(".experts.") != std::string_view::npos) return std::nullopt;
+  for (const Module& module : modules())
+    for (const std::string_view ending : module.endings)
+      if (name.ends_with(ending) && name[name.size() - ending.size() - 1] == '.')
+        return LoraModuleId{module.id, *layer};
+  return std::nullopt;
+}
+
+StatusOr<std::string_view> lora_module_name(int32_t id) {
+  const auto known = std::ranges::find(modules(), id, &Module::id);
+  if (known == modules().end()) return invalid_argument("module {} is not known", id);
+  if (!known->reason.empty())
+    return invalid_argument("module {} ({}): {}", id, known->name, known->reason);
+  return known->name;
+}
+
+StatusOr<int32_t> lora_module_id(std::string_view name) {
+  const auto known = std::ranges::find(modules(), name, &Module::name);
+  if (known == modules().end()) return invalid_argument("module '{}' is not known", name);
+  RETURN_IF_ERROR(lora_module_name(known->id).status());
+  return known->id;
+}
+
+}  // namespace nereid::runtime
