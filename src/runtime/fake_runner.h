@@ -100,20 +100,16 @@ class FakeRunner : public exec::Runner {
 
   // While held, steps are taken but do not begin.
   void hold(bool held) {
-    {
-      std::lock_guard lock(mutex_);
-      held_ = held;
-    }
+    std::lock_guard lock(mutex_);
+    held_ = held;
     changed_.notify_all();
   }
   // While held, copies from the host do not begin. `steps_too`: once one is launched, hold(true).
   void hold_onboards(bool held, bool steps_too = false) {
     onboards_hold_steps_ = steps_too;
-    {
-      std::lock_guard lock(mutex_);
-      onboards_held_ = held;
-    }
-    changed_.notify_all();
+    std::lock_guard lock(mutex_);
+    onboards_held_ = held;
+    changed_.notify_all();  // locked: once it is seen, this object may go
   }
   void fail_onboards(bool fails) { onboards_fail_ = fails; }
   int num_onboards() const { return num_onboards_; }

@@ -138,9 +138,9 @@ TEST_F(TlsPortTest, RequestsAndAnswersOfAnySize) {
   ASSERT_TRUE(client.is_connected());
   for (const size_t size : {size_t{0}, size_t{5}, size_t{20000}, size_t{5000000}}) {
     const std::string body(size, 'x');
-    std::thread writer([&] { client.send(post_of(body + "!")); });
+    // One thread: OpenSSL's connections are for one at a time. The echo begins when all has come.
+    client.send(post_of(body + "!"));
     const std::string answer = client.read("!");
-    writer.join();
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
     EXPECT_TRUE(answer.ends_with("\r\n\r\n" + body + "!")) << size;
   }
