@@ -389,7 +389,8 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   }
   args.rows = static_cast<const SampleRow*>(rows_.data());
   args.params = static_cast<const SampleParams*>(params_.data());
-  args.masks = static_cast<const uint32_t*>(masks_.data());
+  // Read only by steps that have masks: the engine's thread may allocate it for a later one.
+  if (area.num_masks > 0) args.masks = static_cast<const uint32_t*>(masks_.data());
   args.mask_stride = static_cast<int64_t>(mask_words());
   args.history = static_cast<int32_t*>(history_.data());
   args.history_stride = limits_.max_sequence_length;
