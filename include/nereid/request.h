@@ -126,6 +126,15 @@ struct GuidedDecoding {
   std::string guide;  // schema, expression or grammar, at most 256 KiB; none for kJson
 };
 
+// A part of the output between two marks, in front of the answer: guided_decoding holds what
+// follows it. Marks have at most 64 bytes.
+struct ReasoningConfig {
+  std::string open;                   // may begin the output; needed unless `begun`
+  std::string close;                  // not empty; what follows it is the answer
+  bool begun = false;                 // the prompt ends in the reasoning
+  std::optional<int32_t> max_tokens;  // after so many `close` is written, >= 0; absent: any number
+};
+
 struct Request {
   // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
   std::vector<TokenId> input_token_ids;
@@ -146,6 +155,8 @@ struct Request {
   // Only tokens that continue such a text are drawn, and an end id only where it may end. Needs
   // end_ids and a tokenizer; not for beams, not with draft_token_ids.
   std::optional<GuidedDecoding> guided_decoding;
+  // Needs a tokenizer; not for beams, not with draft_token_ids.
+  std::optional<ReasoningConfig> reasoning;
   std::vector<float> embedding_bias;                  // empty, or [vocab]: added to the logits
   std::vector<std::pair<TokenId, float>> logit_bias;  // the same, sparse; ids in [0, vocab)
   // Streaming: every response holds all tokens so far instead of the new ones. Always so for beams.

@@ -191,6 +191,13 @@ void read_request(ObjectReader& in, Request& r) {
                                guided.type);
     inner.read("guide", guided.guide);
   });
+  in.read_object("reasoning", [&](ObjectReader& inner) {
+    ReasoningConfig& reasoning = r.reasoning.emplace();
+    inner.read("open", reasoning.open);
+    inner.read("close", reasoning.close);
+    inner.read("begun", reasoning.begun);
+    inner.read("max_tokens", reasoning.max_tokens);
+  });
   in.read("embedding_bias", r.embedding_bias);
   in.read("logit_bias", r.logit_bias);
   in.read("return_all_generated_tokens", r.return_all_generated_tokens);

@@ -69,6 +69,13 @@ TEST(OptionsJson, ReadsGuides) {
     EXPECT_EQ(r->guided_decoding->guide, R"({"a")");
   }
   EXPECT_FALSE(parse_request("{}")->guided_decoding);
+  const auto reasons = parse_request(
+      R"({"reasoning": {"open": "<a>", "close": "</a>", "begun": true, "max_tokens": 5}})");
+  ASSERT_TRUE(reasons.ok() && reasons->reasoning);
+  EXPECT_EQ(reasons->reasoning->open, "<a>");
+  EXPECT_EQ(reasons->reasoning->close, "</a>");
+  EXPECT_TRUE(reasons->reasoning->begun);
+  EXPECT_EQ(reasons->reasoning->max_tokens, 5);
 }
 
 TEST(OptionsJson, ReadsConfigs) {

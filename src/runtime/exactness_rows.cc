@@ -280,6 +280,11 @@ const Row kGuided[] = {
     {"guided_regex", "log_probs", 1, [](R r, A a) { guided(r, a, GuideType::kRegex, kRegex); }},
     {"guided_regex_sampled", "guided_regex", 1,
      [](R r, A a) { sampled(r), guided(r, a, GuideType::kRegex, kRegex); }},
+    {"guided_behind_reasoning", "guided_regex_sampled", 1,
+     [](R r, A a) {
+       sampled(r), guided(r, a, GuideType::kRegex, kRegex);
+       r.reasoning = ReasoningConfig{.close = ".", .begun = true, .max_tokens = 7};
+     }},
     {"guided_several", "guided_schema_sampled", 2,
      [](R r, A a) {
        sampled(r), guided(r, a, GuideType::kRegex, kRegex);

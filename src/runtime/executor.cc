@@ -207,15 +207,13 @@ class ExecutorImpl : public Executor {
  private:
   // What a request needs that takes long to make or to find.
   struct Findings {
-    std::shared_ptr<text::Grammar> grammar;
+    std::shared_ptr<const text::Guide> guide;
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
   };
   StatusOr<Findings> find(const Request& request) {
     Findings found;
-    if (request.guided_decoding) {
-      ASSIGN_OR_RETURN(found.grammar, grammars_.get(*request.guided_decoding));
-    }
+    ASSIGN_OR_RETURN(found.guide, grammars_.guide(request));
     if (request.lora) {
       ASSIGN_OR_RETURN(found.adapter, model_.adapters->find(*request.lora));
     }
@@ -305,7 +303,7 @@ class ExecutorImpl : public Executor {
                               .bad_words = std::move(request.bad_words),
                               .drafts = std::move(request.draft_token_ids),
                               .logit_bias = std::move(request.logit_bias),
-                              .grammar = std::move(found.grammar),
+                              .guide = std::move(found.guide),
                               .cache_salt = prefix_root(request.cache_salt, adapter),
                               .adapter = adapter,
                               .retention = std::move(request.kv_cache_retention),

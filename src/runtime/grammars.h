@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "nereid/request.h"
 #include "text/grammar/grammar.h"
+#include "text/grammar/guided_output.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
@@ -24,6 +25,8 @@ class Grammars {
   // On the caller's thread. InvalidArgument: "guided_decoding: ..." says what is wrong with the
   // text.
   StatusOr<std::shared_ptr<text::Grammar>> get(const GuidedDecoding& wanted);
+  // Of guided_decoding and reasoning of a checked request; null where they hold nothing. As get().
+  StatusOr<std::shared_ptr<const text::Guide>> guide(const Request& request);
 
  private:
   static constexpr size_t kMostKept = 16;
@@ -32,6 +35,9 @@ class Grammars {
     std::shared_ptr<text::Grammar> grammar;
     uint64_t used = 0;  // when, in calls
   };
+
+  const std::shared_ptr<const text::TokenTrie>& tokens();
+  StatusOr<text::ReasoningPart> reasoning_part(const ReasoningConfig& wanted) const;
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const int32_t vocab_size_;

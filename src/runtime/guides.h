@@ -1,4 +1,4 @@
-// Which tokens the grammars of sequences allow next.
+// Which tokens the guides of sequences allow next.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "exec/step_message.h"
 #include "sched/step_plan.h"
-#include "text/grammar/grammar.h"
+#include "text/grammar/guided_output.h"
 
 namespace nereid::runtime {
 
@@ -16,8 +16,9 @@ class Guides {
  public:
   explicit Guides(int32_t vocab_size) : vocab_size_(vocab_size) {}
 
-  // For a row that samples, of a sequence with a grammar: its mask. All tokens before the one that
-  // is drawn must be known. A grammar that fails leaves no token; failure() says why.
+  // For a row that samples, of a sequence with a guide: its mask, where it needs one. All tokens
+  // before the one that is drawn must be known. A guide that fails leaves no token; failure() says
+  // why.
   void add(const sched::Row& row, exec::StepRow& out, exec::Step& step);
 
   // Of a sequence; OK where nothing failed.
@@ -26,8 +27,8 @@ class Guides {
 
  private:
   struct State {
-    text::Matcher matcher;
-    size_t num_matched = 0;  // tokens of the output that it has taken
+    text::GuidedOutput output;
+    size_t num_matched = 0;  // tokens of the sequence that it has taken
     Status failure = {};
   };
 

@@ -129,6 +129,57 @@ TEST_F(GuidesTest, LogProbsAreOfWhatMayFollow) {
       1, 1e-5);
 }
 
+// Up to the mark the output is what it is without a guide, behind it a text of the guide.
+TEST_F(GuidesTest, TheAnswerBehindReasoningIsHeld) {
+  size_t num_held = 0;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    Request r = request(kRegex, seed, 1.0f);
+    r.reasoning = ReasoningConfig{.close = ".", .begun = true};
+    const auto held = run(*executor_, {r});
+    r.guided_decoding.reset(), r.reasoning.reset();
+    r.stop_strings = {"."};
+    const RequestId id = executor_->enqueue(r).value();
+    const auto responses = executor_->await_responses(id, std::chrono::seconds(30));
+    const SequenceOutput& free = responses.back().outputs.at(0);
+    if (held.empty() || free.finish_reason != FinishReason::kStopWords) continue;
+    ++num_held;
+    const std::string reasoning = tokenizer_->decode(free.token_ids, true);
+    const std::string text = tokenizer_->decode(held[0], true);
+    ASSERT_TRUE(text.starts_with(reasoning)) << text << " / " << reasoning;
+    text::Matcher matcher(grammars_.get(kRegex).value());
+    const std::string answer = text.substr(text.find('.') + 1);
+    EXPECT_TRUE(matcher.accept(answer.substr(answer.find_first_not_of(" \n"))).ok()) << text;
+    EXPECT_TRUE(matcher.may_end()) << text;
+  }
+  EXPECT_GE(num_held, 4u);
+}
+
+TEST_F(GuidesTest, ReasoningIsClosedAtItsLimit) {
+  const std::string close = "\n</think>";
+  const auto mark = tokenizer_->encode(close, {.add_special_tokens = false}).value();
+  Request r = request(kRegex, 5, 1.0f);
+  r.reasoning = ReasoningConfig{.open = "<think>", .close = close, .begun = true, .max_tokens = 4};
+  const auto held = run(*executor_, {r});
+  ASSERT_EQ(held.size(), 1u);
+  ASSERT_GT(held[0].size(), 4 + mark.size());
+  const std::span<const TokenId> ids = held[0];
+  EXPECT_THAT(ids.subspan(4, mark.size()), testing::ElementsAreArray(mark));
+  const auto answer = ids.subspan(4 + mark.size());
+  expect_whole(kRegex, {{answer.begin(), answer.end()}});
+
+  r.guided_decoding.reset();  // the limit alone
+  r.max_tokens = 4 + static_cast<int32_t>(mark.size()) + 3, r.end_ids.clear();
+  const auto output_of = [&](const Request& request) {
+    const RequestId id = executor_->enqueue(request).value();
+    return executor_->await_responses(id, std::chrono::seconds(30)).back().outputs.at(0).token_ids;
+  };
+  const auto limited = output_of(r);
+  ASSERT_EQ(limited.size(), static_cast<size_t>(r.max_tokens));
+  EXPECT_TRUE(std::equal(mark.begin(), mark.end(), limited.begin() + 4));
+  r.reasoning.reset();
+  EXPECT_TRUE(std::equal(limited.begin(), limited.begin() + 4, output_of(r).begin()));
+}
+
 TEST_F(GuidesTest, RefusesByName) {
   const auto error = [&](const std::function<void(Request&)>& change) {
     Request r = request(kRegex, 1);
@@ -146,6 +197,21 @@ TEST_F(GuidesTest, RefusesByName) {
                 r.guided_decoding = {GuideType::kJsonSchema, R"({"items": {"not": {}}})"};
               }),
               HasSubstr("guided_decoding: schema: '/items/not'"));
+  const auto reasoning = [&](ReasoningConfig wanted) {
+    return error([&](Request& r) { r.reasoning = std::move(wanted); });
+  };
+  EXPECT_THAT(reasoning({.open = "a"}), HasSubstr("reasoning.close: 0 bytes; 1 to 64"));
+  EXPECT_THAT(reasoning({.close = "a"}), HasSubstr("reasoning.open: 0 bytes"));
+  EXPECT_THAT(reasoning({.open = std::string(65, 'a'), .close = "a"}),
+              HasSubstr("reasoning.open: 65 bytes"));
+  EXPECT_THAT(reasoning({.open = "a", .close = "a", .max_tokens = -1}),
+              HasSubstr("reasoning.max_tokens: -1; at least 0"));
+  EXPECT_THAT(error([](Request& r) {
+                r.guided_decoding.reset();
+                r.reasoning = ReasoningConfig{.open = "a", .close = "b"};
+                r.sampling.beam_width = 2;
+              }),
+              HasSubstr("beam_width"));
 }
 
 // Sets of states that take too long to follow.

@@ -297,6 +297,31 @@ Status check_guide(const Request& r, const RequestBounds& bounds) {
   return ok();
 }
 
+constexpr size_t kMaxMarkBytes = 64;
+
+Status check_reasoning(const Request& r, const RequestBounds& bounds) {
+  if (!r.reasoning) return ok();
+  const ReasoningConfig& reasoning = *r.reasoning;
+  if (reasoning.close.empty() || reasoning.close.size() > kMaxMarkBytes)
+    return invalid_argument("reasoning.close: {} bytes; 1 to {} are allowed",
+                            reasoning.close.size(), kMaxMarkBytes);
+  if ((reasoning.open.empty() && !reasoning.begun) || reasoning.open.size() > kMaxMarkBytes)
+    return invalid_argument("reasoning.open: {} bytes; 1 to {} are allowed, 0 with begun",
+                            reasoning.open.size(), kMaxMarkBytes);
+  if (reasoning.max_tokens && *reasoning.max_tokens < 0)
+    return invalid_argument("reasoning.max_tokens: {}; at least 0 is allowed",
+                            *reasoning.max_tokens);
+  if (!bounds.has_tokenizer)
+    return invalid_argument("reasoning: the model directory has no usable tokenizer");
+  if (r.sampling.beam_width > 1)
+    return invalid_argument("reasoning: not with beam_width {}; only with 1",
+                            r.sampling.beam_width);
+  if (!r.draft_token_ids.empty())
+    return invalid_argument("reasoning: not with the {} ids of draft_token_ids; only without",
+                            r.draft_token_ids.size());
+  return ok();
+}
+
 // What an engine was not built for.
 Status check_built(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
@@ -335,6 +360,7 @@ Status check_pooling(const Request& r, const RequestBounds& bounds) {
   if (o.num_prompt_log_probs) return refuse("num_prompt_log_probs");
   if (o.return_generation_logits) return refuse("return_generation_logits");
   if (r.guided_decoding) return refuse("guided_decoding");
+  if (r.reasoning) return refuse("reasoning");
   if (!r.draft_token_ids.empty()) return refuse("draft_token_ids");
   return ok();
 }
@@ -369,6 +395,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));
   RETURN_IF_ERROR(check_guide(r, bounds));
+  RETURN_IF_ERROR(check_reasoning(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));
   if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)
     return invalid_argument("{}: {} sequences never find room in a queue of {} (max_queue_size)",

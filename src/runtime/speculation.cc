@@ -22,7 +22,7 @@ constexpr double kProbeEvery = 100;  // times the time that the last probe took 
 constexpr double kLeastProbe = 0.1;  // of the step's time: what a probe counts at least
 
 bool draws_freely(const sched::SequenceSpec& spec) {
-  return spec.sampling.beam_width == 1 && !spec.grammar;
+  return spec.sampling.beam_width == 1 && !spec.guide;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include "sched/step_plan.h"
 
 namespace nereid::text {
-class Grammar;
+struct Guide;
 }
 
 namespace nereid::sched {
@@ -41,7 +41,7 @@ struct SequenceSpec {
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
   // Of its output, for who makes masks; null = none. No row of it is planned before the one before
   // has landed, and it has no drafts.
-  std::shared_ptr<text::Grammar> grammar;
+  std::shared_ptr<const text::Guide> guide;
   std::string cache_salt;  // prefixes are shared only among equal ones
   uint64_t adapter = 0;    // what Limits::max_adapters counts; 0 = none. Part of the salt, too
   std::optional<KvCacheRetentionConfig> retention;
@@ -78,7 +78,7 @@ class Sequence {
   std::span<const int32_t> draft_parents() const { return draft_parents_; }
   // Its next row that samples may have drafts, and has none yet.
   bool may_draft() const {
-    return !draining() && !pools() && !searches() && !spec_.grammar && num_host_rows_ == 0;
+    return !draining() && !pools() && !searches() && !spec_.guide && num_host_rows_ == 0;
   }
   bool has_unknown() const { return unknown_ > 0; }  // tokens that only the device knows
   // Tokens of all its beams that the next plan computes if it has room; without drafts.

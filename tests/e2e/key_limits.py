@@ -1,6 +1,4 @@
 """Limits and turns of API keys, by the openai package against a server of its own.  usage: key_limits.py NEREID"""
-import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -8,7 +6,8 @@ import time
 
 import openai
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+import own_server
+
 KEYS = """# keys of the test
 * requests_per_minute=1000
 many
@@ -75,29 +74,15 @@ def turns(client):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        ports, keys = os.path.join(folder, "ports"), os.path.join(folder, "keys")
-        with open(keys, "w", encoding="utf-8") as file:
-            file.write(KEYS)
-        with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:
-            server = subprocess.Popen([sys.argv[1], "serve", os.path.join(ROOT, "models", "quickstart"), "--http-port", "0",
-                                       "--metrics-port", "0", "--api-key-file", keys, "--max-batch-size", "1", "--port-file",
-                                       ports], stdout=log, stderr=subprocess.STDOUT)
-            try:
-                while not os.path.exists(ports):
-                    assert server.poll() is None, open(log.name, encoding="utf-8").read()
-                    time.sleep(0.05)
-                with open(ports, encoding="utf-8") as file:
-                    url = "http://127.0.0.1:%s/v1" % dict(line.strip().split("=") for line in file)["http"]
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as keys:
+        keys.write(KEYS)
+        keys.flush()
+        with own_server.serving(sys.argv[1], "--api-key-file", keys.name, "--max-batch-size", "1") as url:
+            def client(key):
+                return openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0, timeout=300)
 
-                def client(key):
-                    return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=300)
-
-                limits(client)
-                turns(client)
-            finally:
-                server.terminate()
-                assert server.wait(60) == 0
+            limits(client)
+            turns(client)
     print("key limits: requests, tokens and concurrency are kept, and turns are fair")
 
 

@@ -105,13 +105,17 @@ Status read_drafts(const Item& item, nereid::Request& out) {
   return ok();
 }
 
+// Empty when it is not there.
+StatusOr<std::string> read_text(const Item& item, std::string_view name) {
+  ASSIGN_OR_RETURN(const auto texts, item.strings(name));
+  return texts && !texts->empty() ? texts->front() : "";
+}
+
 // An empty text is none.
 Status read_guide(const Item& item, nereid::Request& out) {
   constexpr std::string_view kType = "guided_decoding_guide_type", kGuide = "guided_decoding_guide";
-  ASSIGN_OR_RETURN(const auto types, item.strings(kType));
-  ASSIGN_OR_RETURN(const auto guides, item.strings(kGuide));
-  const auto value = [](const auto& list) { return list && !list->empty() ? list->front() : ""; };
-  const std::string type = value(types), guide = value(guides);
+  ASSIGN_OR_RETURN(const std::string type, read_text(item, kType));
+  ASSIGN_OR_RETURN(const std::string guide, read_text(item, kGuide));
   if (type.empty() && guide.empty()) return ok();
   constexpr std::pair<std::string_view, GuideType> kTypes[] = {
       {"json", GuideType::kJson},
@@ -125,6 +129,22 @@ Status read_guide(const Item& item, nereid::Request& out) {
                             kType, type);
   if (type != "json" && guide.empty())
     return invalid_argument("input '{}' is needed with '{}' {}", kGuide, kType, type);
+  return ok();
+}
+
+// The marks are checked by the engine.
+Status read_reasoning(const Item& item, nereid::Request& out) {
+  ReasoningConfig reasoning;
+  ASSIGN_OR_RETURN(reasoning.open, read_text(item, "reasoning_open"));
+  ASSIGN_OR_RETURN(reasoning.close, read_text(item, "reasoning_close"));
+  ASSIGN_OR_RETURN(const auto begun, item.scalar<bool>("reasoning_begun"));
+  ASSIGN_OR_RETURN(reasoning.max_tokens, item.scalar<int32_t>("max_reasoning_tokens"));
+  reasoning.begun = begun.value_or(false);
+  if (reasoning.open.empty() && reasoning.close.empty() && !begun && !reasoning.max_tokens)
+    return ok();
+  if (reasoning.close.empty())
+    return invalid_argument("input 'reasoning_close' is needed with other inputs of reasoning");
+  out.reasoning = std::move(reasoning);
   return ok();
 }
 
@@ -219,6 +239,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_drafts(item, r));
   if (context.takes_adapters) RETURN_IF_ERROR(read_lora(item, context, r));
   RETURN_IF_ERROR(read_guide(item, r));
+  RETURN_IF_ERROR(read_reasoning(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));
   r.output.exclude_input_from_output = true;  // the backend puts the prompt in front itself

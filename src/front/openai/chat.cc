@@ -32,6 +32,11 @@ struct ChatChoice {
 
 constexpr size_t kPromptEndBytes = 64;  // hold what opens reasoning, and blanks
 
+bool has_reasoning_marks(const LanguageModel& model) {
+  return model.reasoning_format && !model.reasoning_format->close.empty() &&
+         model.engine->input("reasoning_close");
+}
+
 // One request in flight; on the exchange's strand only.
 class Chat : public std::enable_shared_from_this<Chat> {
  public:
@@ -63,8 +68,10 @@ class Chat : public std::enable_shared_from_this<Chat> {
     for (size_t i = 0; i < num_running_; ++i) choices_.emplace_back(make_output());
     auto self = shared_from_this();
     auto on_piece = [self](Piece piece) { self->take(std::move(piece)); };
+    SamplingOptions sampling = request_.common.sampling;
+    sampling.reasoning = reasoning();
     const auto started = Generation::start(server, tracer, model_, exchange_, std::move(ids),
-                                           request_.common.sampling, std::move(on_piece));
+                                           sampling, std::move(on_piece));
     if (!started.ok()) {
       send_failure(exchange_, false, api_error(started.status()));
       return;
@@ -73,9 +80,21 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
  private:
-  // What the text must begin with to be a guided one is no reasoning.
+  // Without marks that the engine can look for, a guide holds the text from its start.
   const ReasoningFormat* reasoning_format() const {
-    return request_.common.sampling.guide ? nullptr : model_->reasoning_format;
+    const bool is_guided = request_.common.sampling.guide.has_value();
+    return is_guided && !has_reasoning_marks(*model_) ? nullptr : model_->reasoning_format;
+  }
+  // What the engine has to know of it.
+  std::optional<Reasoning> reasoning() const {
+    const bool matters = request_.common.sampling.guide || request_.max_reasoning_tokens;
+    if (!matters || !has_reasoning_marks(*model_)) return std::nullopt;
+    const ReasoningFormat& format = *model_->reasoning_format;
+    if (ends_with_mark(prompt_end_, format.close)) return std::nullopt;
+    return Reasoning{.open = std::string(format.open),
+                     .close = std::string(format.close),
+                     .begun = format.always || ends_with_mark(prompt_end_, format.open),
+                     .max_tokens = request_.max_reasoning_tokens};
   }
   ChatOutput make_output() const {
     const ToolFormat* format = nullptr;
@@ -353,6 +372,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
     parsed.common.sampling.skip_special_tokens = false;
+  if (parsed.max_reasoning_tokens && !has_reasoning_marks(*std::get<LanguageModelPtr>(model)))
+    parsed.common.warning = "thinking_token_budget: no limit where no marks of reasoning are known";
   auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context->workers,
                                      std::move(parsed));
   if (auto error = chat->read_prompt()) return *std::move(error);

@@ -167,6 +167,8 @@ ChatRequest chat_of(Fields& fields) {
                                              out.chat_template->size(), kMaxTemplateBytes));
   out.add_special_tokens = fields.flag("add_special_tokens").value_or(false);
   out.include_reasoning = fields.flag("include_reasoning").value_or(true);
+  out.max_reasoning_tokens =
+      fields.integer("thinking_token_budget", 0, std::numeric_limits<int32_t>::max());
   out.common = read_common(fields);
   read_tools(fields, out);
   read_sequences(fields, out.common, 1);

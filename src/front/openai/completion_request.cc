@@ -33,7 +33,8 @@ CompletionRequest completion_of(Fields& fields) {
     if (out.echo)
       sampling.num_prompt_log_probs = std::max(*count, sampling.num_prompt_log_probs.value_or(0));
   }
-  fields.refuse_unless("prompt_embeds", nullptr);
+  for (const char* key : {"prompt_embeds", "thinking_token_budget"})
+    fields.refuse_unless(key, nullptr);
   return out;
 }
 

@@ -231,6 +231,13 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
     inputs.text("guided_decoding_guide_type", {s.guide->type});
     if (!s.guide->text.empty()) inputs.text("guided_decoding_guide", {s.guide->text});
   }
+  if (s.reasoning) {
+    inputs.text("reasoning_close", {s.reasoning->close});
+    if (!s.reasoning->open.empty()) inputs.text("reasoning_open", {s.reasoning->open});
+    inputs.scalar("reasoning_begun", static_cast<uint8_t>(s.reasoning->begun));
+    if (const auto most = s.reasoning->max_tokens)
+      inputs.scalar("max_reasoning_tokens", static_cast<int32_t>(*most));
+  }
   RETURN_IF_ERROR(inputs.status());
   return spec;
 }

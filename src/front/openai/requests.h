@@ -22,6 +22,13 @@ struct Guide {
   std::string text;  // of guided_decoding_guide; may be empty
 };
 
+// The part of the output in front of the answer, in the words of the engine's inputs.
+struct Reasoning {
+  std::string open, close;            // of reasoning_open, reasoning_close
+  bool begun = false;                 // of reasoning_begun
+  std::optional<int64_t> max_tokens;  // of max_reasoning_tokens
+};
+
 struct SamplingOptions {
   double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;
@@ -56,6 +63,7 @@ struct SamplingOptions {
   std::optional<int64_t> num_prompt_log_probs;
   bool tokens_as_ids = false;  // "token_id:7" in the place of a token's text
   std::optional<Guide> guide;
+  std::optional<Reasoning> reasoning;  // what the guide does not hold
   std::optional<double> priority;
   std::string cache_salt;
   std::optional<uint64_t> lora_task_id;  // of the adapter that the model's name stands for
@@ -117,10 +125,11 @@ struct ChatRequest {
   CommonOptions common;
   json::object context;  // what the template gets: messages, tools, ...
   ToolUse tool_use = ToolUse::kNone;
-  std::string named_tool;         // of kNamed
-  bool parallel_calls = true;     // else calls behind the first are left out
-  bool include_reasoning = true;  // else reasoning is left out of the answer
-  bool continues_last = false;    // the model goes on with the last message
+  std::string named_tool;                       // of kNamed
+  bool parallel_calls = true;                   // else calls behind the first are left out
+  bool include_reasoning = true;                // else reasoning is left out of the answer
+  std::optional<int64_t> max_reasoning_tokens;  // then it is closed; absent: no limit of its own
+  bool continues_last = false;                  // the model goes on with the last message
   bool add_special_tokens = false;
   std::optional<std::string> chat_template;        // in the place of the model's
   std::optional<std::vector<int32_t>> prompt_ids;  // in the place of the rendered messages

@@ -235,6 +235,15 @@ TEST(ChatRequest, RequestIdsAreShortAndPlain) {
   EXPECT_FALSE(is_request_id("a\r"));
 }
 
+TEST(ChatRequest, ReadsTheLimitOfReasoning) {
+  const auto r = parse_chat_request(
+      R"({"messages": [{"role": "user", "content": "x"}], "thinking_token_budget": 7})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  EXPECT_EQ(std::get<ChatRequest>(r).max_reasoning_tokens, 7);
+  EXPECT_EQ(completion_error(R"({"prompt": "x", "thinking_token_budget": 7})").param,
+            "thinking_token_budget");
+}
+
 TEST(ChatRequest, ReadsReturnTokenIds) {
   const std::string base = R"({"messages": [{"role": "user", "content": "x"}])";
   auto r = parse_chat_request(base + R"(, "return_token_ids": true})");

@@ -6,14 +6,11 @@
 #include "base/blanks.h"
 
 namespace nereid::front {
-namespace {
 
 bool ends_with_mark(std::string_view text, std::string_view mark) {
   const size_t end = text.find_last_not_of(kBlanks);
   return end != std::string_view::npos && text.substr(0, end + 1).ends_with(mark);
 }
-
-}  // namespace
 
 ChatOutput::ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
                        const json::array* tools, std::string_view prompt_end)
@@ -26,6 +23,7 @@ ChatOutput::ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_
   }
   if (tool_format) tools_.emplace(*tool_format, tools);
   if (!reasoning) return;
+  if (ends_with_mark(prompt_end, reasoning->close)) return;
   phase_ = ends_with_mark(prompt_end, reasoning->open) ? Phase::kReasoning : Phase::kStart;
 }
 

@@ -13,11 +13,14 @@
 
 namespace nereid::front {
 
+// Whether `mark` is the last of `text`, but for blanks behind it.
+bool ends_with_mark(std::string_view text, std::string_view mark);
+
 // One object per sequence. What comes out does not depend on where the text is cut into pieces.
 class ChatOutput {
  public:
   // Null formats: text of that kind is content. `prompt_end`: the prompt's last characters, which
-  // may open the reasoning. `tools` (or null) outlives this.
+  // may open the reasoning or close it. `tools` (or null) outlives this.
   ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
              const json::array* tools, std::string_view prompt_end);
 

@@ -60,6 +60,7 @@ TEST(ChatOutput, ReasoningAtEverySplit) {
       {"qwen3", nullptr, "<think>\n\n</think>\n\n", "Four.", "", "Four.", {}},
       {"deepseek_r1", nullptr, "", "I add.\n</think>Four.", "I add.", "Four.", {}},
       {"deepseek_r1", nullptr, "", "\n<think>I add", "I add", "", {}},
+      {"deepseek_r1", nullptr, "<think></think>\n", "<think>I add", "", "<think>I add", {}},
       {"mistral", nullptr, "", "[THINK]a b[/THINK]c", "a b", "c", {}},
       {"granite",
        nullptr,

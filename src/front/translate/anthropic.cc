@@ -365,7 +365,10 @@ std::variant<Translated, TranslationFault> translate_messages(const json::object
         json::object{{"include_usage", true}, {"continuous_usage_stats", true}};
   if (const json::value* thinking = request.if_contains("thinking");
       thinking && thinking->is_object()) {
-    const bool on = text_member(thinking->get_object(), "type") == "enabled";
+    const json::object& wanted = thinking->get_object();
+    const bool on = text_member(wanted, "type") == "enabled";
+    if (const json::value* budget = wanted.if_contains("budget_tokens"); on && budget)
+      chat["thinking_token_budget"] = *budget;
     chat["chat_template_kwargs"] = json::object{{"enable_thinking", on}, {"thinking", on}};
     chat["include_reasoning"] = on;
   } else {

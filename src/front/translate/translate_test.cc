@@ -27,7 +27,8 @@ TEST(Messages, BecomeAChat) {
           {"type": "tool_use", "id": "i", "name": "f", "input": {"k": 1}}]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": "4"},
           {"type": "text", "text": "and?"}]}],
-      "tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"}})")));
+      "tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "any"},
+      "thinking": {"type": "enabled", "budget_tokens": 1024}})")));
   const json::array& messages = chat.at("messages").get_array();
   ASSERT_EQ(messages.size(), 5u);
   EXPECT_EQ(messages[0].at("content").as_string(), "be kind");
@@ -37,6 +38,7 @@ TEST(Messages, BecomeAChat) {
   EXPECT_EQ(messages[3].at("content").as_string(), "4");
   EXPECT_EQ(messages[4].at("content").as_string(), "and?");
   EXPECT_EQ(chat.at("tool_choice").as_string(), "required");
+  EXPECT_EQ(chat.at("thinking_token_budget").as_int64(), 1024);
   EXPECT_EQ(chat.at("tools").at(0).at("function").at("name").as_string(), "f");
   EXPECT_EQ(chat.at("stop").at(0).as_string(), "x");
   EXPECT_FALSE(chat.contains("continue_final_message"));

@@ -8,6 +8,7 @@
 #include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/regex_expr.h"
+#include "text/grammar/token_mask.h"
 
 namespace nereid::text {
 namespace {
@@ -18,10 +19,6 @@ constexpr size_t kMaxKeptMasks = 256;
 constexpr int64_t kMaxWork = 32'000'000;
 
 constexpr size_t num_words(int32_t vocab) { return (static_cast<size_t>(vocab) + 31) / 32; }
-
-void set_bit(std::span<uint32_t> mask, int32_t id) {
-  mask[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
-}
 
 Status too_much_work() {
   return resource_exhausted(

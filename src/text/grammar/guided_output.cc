@@ -1,0 +1,132 @@
+#include "text/grammar/guided_output.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/blanks.h"
+#include "text/grammar/token_mask.h"
+
+namespace nereid::text {
+namespace {
+
+std::string_view without_blanks_in_front(std::string_view text) {
+  return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
+}
+
+}  // namespace
+
+GuidedOutput::GuidedOutput(std::shared_ptr<const Guide> guide) : guide_(std::move(guide)) {
+  if (guide_->grammar) matcher_.emplace(guide_->grammar);
+  if (const auto& reasoning = guide_->reasoning)
+    phase_ = reasoning->begun ? Phase::kReasoning : Phase::kStart;
+}
+
+// Marks may be special tokens, which have no bytes in the trie.
+std::string_view GuidedOutput::bytes_of(int32_t id) const {
+  if (const auto& reasoning = guide_->reasoning; reasoning && phase_ != Phase::kAnswer) {
+    if (id == reasoning->open_id) return reasoning->open;
+    if (id == reasoning->close_id) return reasoning->close;
+  }
+  return guide_->tokens->token(id);
+}
+
+Status GuidedOutput::accept(int32_t id) {
+  const std::string_view bytes = bytes_of(id);
+  if (phase_ == Phase::kAnswer) return answer(bytes);
+  if (phase_ == Phase::kStart) return start(bytes);
+  const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
+  const bool forced = is_cut() && num_closing_ < closing.size() && id == closing[num_closing_];
+  num_closing_ += forced ? 1 : 0;
+  ++num_reasoned_;
+  RETURN_IF_ERROR(reason(bytes));
+  if (forced && num_closing_ == closing.size()) phase_ = Phase::kAnswer;
+  return ok();
+}
+
+Status GuidedOutput::start(std::string_view bytes) {
+  const std::string_view open = guide_->reasoning->open;
+  begun_ += bytes;
+  begun_ = without_blanks_in_front(begun_);
+  if (std::string_view(begun_).starts_with(open)) {
+    phase_ = Phase::kReasoning;
+    if (guide_->grammar) matcher_.emplace(guide_->grammar);
+    return reason(std::string_view(begun_).substr(open.size()));
+  }
+  if (!open.starts_with(begun_)) {
+    phase_ = Phase::kAnswer;
+    return answer(bytes);
+  }
+  if (matcher_ && !matcher_->accept(bytes).ok()) matcher_.reset();
+  return ok();
+}
+
+Status GuidedOutput::reason(std::string_view bytes) {
+  const std::string_view close = guide_->reasoning->close;
+  tail_ += bytes;
+  const size_t found = tail_.find(close);
+  if (found == std::string::npos) {
+    tail_.erase(0, tail_.size() - std::min(tail_.size(), close.size() - 1));
+    return ok();
+  }
+  phase_ = Phase::kAnswer;
+  const std::string_view rest =
+      without_blanks_in_front(std::string_view(tail_).substr(found + close.size()));
+  return rest.empty() ? ok() : answer(rest);
+}
+
+Status GuidedOutput::answer(std::string_view bytes) {
+  if (!guide_->grammar) return ok();
+  if (matcher_) return matcher_->accept(bytes);
+  return invalid_argument("the output began as '{}' and went on as neither reasoning nor answer",
+                          begun_);
+}
+
+bool GuidedOutput::is_cut() const {
+  const auto& most = guide_->reasoning->max_tokens;
+  return phase_ == Phase::kReasoning && most && num_reasoned_ >= *most;
+}
+
+bool GuidedOutput::limits_next() const {
+  return guide_->grammar || (phase_ == Phase::kReasoning && is_cut());
+}
+
+Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
+  if (phase_ != Phase::kReasoning && matcher_) RETURN_IF_ERROR(matcher_->fill_mask(mask, end_ids));
+  if (phase_ == Phase::kAnswer) return ok();
+  if (phase_ == Phase::kStart) {
+    if (!matcher_) std::ranges::fill(mask, 0);
+    allow_open(mask);
+    return ok();
+  }
+  std::ranges::fill(mask, 0);
+  const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
+  if (is_cut() && num_closing_ < closing.size()) {
+    set_bit(mask, closing[num_closing_]);
+    return ok();
+  }
+  const auto num_ids = static_cast<size_t>(guide_->tokens->vocab_size());
+  std::ranges::fill(mask.first(std::min(mask.size(), num_ids / 32)), ~uint32_t{0});
+  for (size_t id = num_ids / 32 * 32; id < num_ids; ++id) set_bit(mask, static_cast<int32_t>(id));
+  for (const int32_t id : end_ids) clear_bit(mask, id);
+  return ok();
+}
+
+// The tokens that go on with `open` and not beyond it.
+void GuidedOutput::allow_open(std::span<uint32_t> mask) const {
+  const ReasoningPart& reasoning = *guide_->reasoning;
+  const std::string_view left = std::string_view(reasoning.open).substr(begun_.size());
+  if (begun_.empty() && reasoning.open_id >= 0) set_bit(mask, reasoning.open_id);
+  const std::span<const TokenTrie::Node> nodes = guide_->tokens->nodes();
+  size_t node = 0;
+  for (const char c : left) {
+    const auto end = static_cast<size_t>(nodes[node].end);
+    size_t child = node + 1;
+    while (child < end && nodes[child].byte != static_cast<uint8_t>(c))
+      child = static_cast<size_t>(nodes[child].end);
+    if (child >= end) return;
+    for (const int32_t id : guide_->tokens->ids(static_cast<int32_t>(child))) set_bit(mask, id);
+    node = child;
+  }
+}
+
+}  // namespace nereid::text

@@ -1,0 +1,66 @@
+// Which tokens may follow in an output whose answer a grammar holds, or whose reasoning has a
+// limit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "text/grammar/grammar.h"
+#include "text/grammar/token_trie.h"
+
+namespace nereid::text {
+
+// A text between two marks in front of the answer. A mark is one token or the bytes of several; its
+// ids are of the vocabulary.
+struct ReasoningPart {
+  std::string open, close;
+  int32_t open_id = -1, close_id = -1;  // the token that is the mark alone; -1: there is none
+  std::vector<int32_t> close_ids;       // what writes the mark when the limit is reached
+  bool begun = false;                   // by the prompt; else the output may begin with `open`
+  std::optional<int32_t> max_tokens;    // between the marks
+};
+
+struct Guide {
+  std::shared_ptr<const TokenTrie> tokens;
+  std::shared_ptr<Grammar> grammar;  // of the answer; null: any answer
+  std::optional<ReasoningPart> reasoning;
+};
+
+// One output, from its start. Owned by one thread.
+class GuidedOutput {
+ public:
+  explicit GuidedOutput(std::shared_ptr<const Guide> guide);
+
+  // The output goes on with this token. InvalidArgument, ResourceExhausted: as Matcher::accept().
+  Status accept(int32_t id);
+  // Whether there are tokens that may not follow.
+  bool limits_next() const;
+  // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). Where a
+  // grammar holds the answer, none of `end_ids` may end the reasoning.
+  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids);
+
+ private:
+  enum class Phase { kStart, kReasoning, kAnswer };
+
+  std::string_view bytes_of(int32_t id) const;
+  Status start(std::string_view bytes);
+  Status reason(std::string_view bytes);
+  Status answer(std::string_view bytes);
+  bool is_cut() const;  // the reasoning has reached its limit
+  void allow_open(std::span<uint32_t> mask) const;
+
+  std::shared_ptr<const Guide> guide_;
+  Phase phase_ = Phase::kAnswer;
+  std::optional<Matcher> matcher_;  // none too while only `open` can go on
+  std::string begun_;               // kStart: the output without blanks in front, a part of `open`
+  std::string tail_;                // kReasoning: the last bytes, which may begin `close`
+  int32_t num_reasoned_ = 0;        // tokens
+  size_t num_closing_ = 0;          // of close_ids that were forced
+};
+
+}  // namespace nereid::text

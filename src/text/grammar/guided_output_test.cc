@@ -1,0 +1,152 @@
+// Reasoning in front of an answer that a grammar holds, token by token.
+#include "text/grammar/guided_output.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "text/grammar/grammar_test_util.h"
+
+namespace nereid::text {
+namespace {
+
+constexpr int32_t kMark = 272;  // a token without bytes of its own
+constexpr int32_t kEnd = 0;
+
+// "<t>" ... "</t>", spelled by bytes; the answer is "ab" or "x".
+Guide marked() {
+  return {.tokens = test_tokens(),
+          .grammar = test_grammar(GrammarKind::kRegex, "ab|x"),
+          .reasoning =
+              ReasoningPart{.open = "<t>", .close = "</t>", .close_ids = {'<', '/', 't', '>'}}};
+}
+
+class Output {
+ public:
+  explicit Output(const Guide& guide) : output_(std::make_shared<const Guide>(guide)) {}
+
+  // False: the output may not go on so.
+  bool write(std::string_view text) {
+    return std::ranges::all_of(
+        text, [&](char c) { return output_.accept(static_cast<uint8_t>(c)).ok(); });
+  }
+  bool take(int32_t id) { return output_.accept(id).ok(); }
+  // The ids that may follow; all of the vocabulary where nothing is limited.
+  std::vector<int32_t> next() {
+    const int32_t num_ids = test_tokens()->vocab_size();
+    std::vector<uint32_t> mask(static_cast<size_t>((num_ids + 31) / 32), ~uint32_t{0});
+    const int32_t end_ids[] = {kEnd};
+    if (output_.limits_next()) {
+      EXPECT_TRUE(output_.fill_mask(mask, end_ids).ok());
+    }
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < num_ids; ++id)
+      if (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) ids.push_back(id);
+    return ids;
+  }
+  bool all_but_the_end() {
+    return std::ssize(next()) == test_tokens()->vocab_size() - 1 && next()[0] != kEnd;
+  }
+
+ private:
+  GuidedOutput output_;
+};
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+constexpr int32_t kAb = 271, kAbc = 270;  // tokens of the vocabulary
+
+TEST(GuidedOutput, TheAnswerMayBeginAtOnce) {
+  Output output(marked());
+  EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb, '<'));
+  ASSERT_TRUE(output.take(kAb));
+  EXPECT_THAT(output.next(), ElementsAre(kEnd));
+  EXPECT_FALSE(output.take(kAbc));
+}
+
+TEST(GuidedOutput, ReasoningIsFreeAndTheAnswerIsHeld) {
+  Output output(marked());
+  ASSERT_TRUE(output.write("<"));
+  EXPECT_THAT(output.next(), ElementsAre('t'));
+  ASSERT_TRUE(output.write("t>"));
+  EXPECT_TRUE(output.all_but_the_end());
+  ASSERT_TRUE(output.write("x ab </ </t"));
+  EXPECT_TRUE(output.all_but_the_end());
+  ASSERT_TRUE(output.write(">"));
+  EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb));
+  EXPECT_FALSE(output.write("b"));
+}
+
+TEST(GuidedOutput, NeitherMarkNorAnswerIsRefused) {
+  Output output(marked());
+  ASSERT_TRUE(output.write("<"));
+  EXPECT_FALSE(output.write("x"));
+}
+
+// What closes the reasoning may bring bytes of the answer, and blanks in front of it.
+TEST(GuidedOutput, TheTokenThatClosesGoesOn) {
+  for (const std::string rest : {"", "\n\n", " x", "ab"}) {
+    const std::string text = "t></t>" + rest;
+    std::vector<std::string> texts = {"<", text, "b", "a", "x"};
+    Guide guide = marked();
+    guide.tokens = std::make_shared<const TokenTrie>(
+        5, [&](int32_t id) { return std::string_view(texts[static_cast<size_t>(id)]); });
+    guide.grammar = *Grammar::compile(GrammarKind::kRegex, "ab|x", guide.tokens);
+    GuidedOutput output(std::make_shared<const Guide>(guide));
+    ASSERT_TRUE(output.accept(0).ok());
+    ASSERT_TRUE(output.accept(1).ok());
+    const bool is_whole = rest.find_first_not_of("\n ") != std::string::npos;
+    EXPECT_EQ(output.accept(4).ok(), !is_whole) << rest;
+  }
+  Output output(marked());
+  ASSERT_TRUE(output.write("<t></t>"));
+  EXPECT_FALSE(output.write("\n"));  // a token of its own is the grammar's
+}
+
+TEST(GuidedOutput, MarksMayBeSpecialTokens) {
+  Guide guide = marked();
+  guide.reasoning->open_id = guide.reasoning->close_id = kMark;
+  guide.reasoning->close = guide.reasoning->open;
+  guide.reasoning->close_ids = {kMark};
+  Output output(guide);
+  EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb, '<', kMark));
+  ASSERT_TRUE(output.take(kMark));
+  EXPECT_TRUE(output.all_but_the_end());
+  ASSERT_TRUE(output.write("b") && output.take(kMark));
+  EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb));
+}
+
+TEST(GuidedOutput, AnOpenReasoningIsClosedAtItsLimit) {
+  for (const bool is_held : {true, false}) {
+    Guide guide = marked();
+    guide.reasoning->begun = true;
+    guide.reasoning->max_tokens = 3;
+    if (!is_held) guide.grammar = nullptr;
+    const size_t num_ids = static_cast<size_t>(test_tokens()->vocab_size());
+    const size_t free = is_held ? num_ids - 1 : num_ids;
+    Output output(guide);
+    for (const char c : std::string("ab<")) {
+      EXPECT_EQ(output.next().size(), free);
+      ASSERT_TRUE(output.write({&c, 1}));
+    }
+    for (const char c : std::string("</t>")) {
+      EXPECT_THAT(output.next(), ElementsAre(c));
+      ASSERT_TRUE(output.write({&c, 1}));
+    }
+    EXPECT_EQ(output.next().size(), is_held ? 3u : num_ids);
+  }
+}
+
+TEST(GuidedOutput, AReasoningOfNoTokensIsClosedAtOnce) {
+  Guide guide = marked();
+  guide.reasoning->max_tokens = 0;
+  Output output(guide);
+  ASSERT_TRUE(output.write("<t>"));
+  EXPECT_THAT(output.next(), ElementsAre('<'));
+}
+
+}  // namespace
+}  // namespace nereid::text
