@@ -1,9 +1,11 @@
 #include "front/fake_triton.h"
 
 #include <cstring>
+#include <functional>
 
 #include "front/fake_metadata.h"
 #include "front/fake_objects.h"
+#include "nereid/server.h"
 
 using nereid::front::FakeTriton;
 using nereid::front::kLlmMetadata;
@@ -45,6 +47,19 @@ TRITONSERVER_Server* fake_server() {
 }  // namespace nereid::front
 
 namespace {
+
+// What the configuration of a model says.
+std::string config_text(std::string_view name) {
+  const FakeTriton& fake = FakeTriton::get();
+  return R"({"name":"x",)" +
+         std::string(name == fake.engine_name ? R"("backend":"tensorrtllm",)" : "") +
+         R"("model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
+         R"({"string_value":")" +
+         std::to_string(fake.max_seq_len) + R"("},"embedding_size":{"string_value":")" +
+         std::to_string(fake.embedding_size) + R"("},"tokenizer_dir":{"string_value":")" +
+         fake.tokenizer_dir + R"("},"lora_load_dir":{"string_value":")" + fake.lora_load_dir +
+         R"("},"tokenizer_hash":{"string_value":")" + fake.tokenizer_hash + R"("}}})";
+}
 
 TRITONSERVER_Error* check_model(const char* name, int64_t version) {
   const std::string n = name;
@@ -131,16 +146,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const c
                                                    int64_t version, uint32_t,
                                                    TRITONSERVER_Message** out) {
   if (TRITONSERVER_Error* error = check_model(name, version)) return error;
-  *out = new TRITONSERVER_Message{
-      R"({"name":"x",)" +
-      std::string(name == FakeTriton::get().engine_name ? R"("backend":"tensorrtllm",)" : "") +
-      R"("model_transaction_policy":{"decoupled":true},"parameters":{"max_seq_len":)"
-      R"({"string_value":")" +
-      std::to_string(FakeTriton::get().max_seq_len) + R"("},"embedding_size":{"string_value":")" +
-      std::to_string(FakeTriton::get().embedding_size) + R"("},"tokenizer_dir":{"string_value":")" +
-      FakeTriton::get().tokenizer_dir + R"("},"lora_load_dir":{"string_value":")" +
-      FakeTriton::get().lora_load_dir + R"("},"tokenizer_hash":{"string_value":")" +
-      FakeTriton::get().tokenizer_hash + R"("}}})"};
+  ++FakeTriton::get().num_configs_read;
+  *out = new TRITONSERVER_Message{config_text(name)};
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_Server*,
@@ -151,6 +158,11 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_S
       name == fake.engine_name || (std::string(name) == "types" && fake.types_is_decoupled);
   *flags = is_decoupled ? TRITONSERVER_TXN_DECOUPLED : TRITONSERVER_TXN_ONE_TO_ONE;
   return check_model(name, version);
+}
+// A test loads a model by changing what its configuration says.
+uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server*) {
+  const FakeTriton& fake = FakeTriton::get();
+  return std::hash<std::string>()(fake.engine_name + config_text(fake.engine_name)) + fake.ready;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server*, uint32_t,
                                                   TRITONSERVER_Message** out) {

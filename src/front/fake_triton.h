@@ -43,6 +43,7 @@ struct FakeTriton {
   // Prompts pooled at a time, more are refused; each waits until so many have been.
   std::atomic<int> max_pooled{INT_MAX}, num_pooled{0}, num_refused{0}, refusals_awaited{0};
   std::atomic<bool> ready{true};
+  std::atomic<int> num_configs_read{0};
   std::atomic<bool> queue_full{false};
   std::atomic<bool> types_is_decoupled{false};
   std::atomic<int> num_cancelled{0};

@@ -124,6 +124,18 @@ TEST_F(ServerTest, Models) {
   EXPECT_EQ(shorter.at("data").at(0).at("max_model_len").as_int64(), 32);
 }
 
+TEST_F(ServerTest, RequestsReadNoConfigurationsOfModelsThatAreKnown) {
+  say("one");
+  const auto ask_once = [this] {
+    EXPECT_EQ(post("/v1/completions", R"({"prompt": "x", "max_tokens": 1})").status, 200);
+    return fake_.num_configs_read.load();
+  };
+  const int once = ask_once();
+  EXPECT_EQ(ask_once(), once);
+  fake_.max_seq_len = 32;
+  EXPECT_GT(ask_once(), once);
+}
+
 TEST_F(ServerTest, AnswersCarryWhatTracesRequests) {
   const std::string ids = "X-Request-Id: r-1\r\ntraceparent: 00-1-2-01\r\n";
   for (const auto& [method, path, body] :

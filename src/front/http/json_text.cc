@@ -74,31 +74,35 @@ void append_json_double(std::string& out, double value) {
   out += text;
 }
 
+void append_json(std::string& out, const json::object& object) {
+  char before = '{';
+  for (const auto& member : object) {
+    out.push_back(std::exchange(before, ','));
+    append_json_string(out, std::string_view(member.key()));
+    out.push_back(':');
+    append_json(out, member.value());
+  }
+  out += object.empty() ? "{}" : "}";
+}
+
 void append_json(std::string& out, const json::value& value) {
-  auto separate = [&out, first = true]() mutable {
-    if (!first) out.push_back(',');
-    first = false;
-  };
   if (const json::object* object = value.if_object()) {
-    out.push_back('{');
-    for (const auto& member : *object) {
-      separate();
-      append_json_string(out, std::string_view(member.key()));
-      out.push_back(':');
-      append_json(out, member.value());
-    }
-    out.push_back('}');
+    append_json(out, *object);
   } else if (const json::array* array = value.if_array()) {
-    out.push_back('[');
+    char before = '[';
     for (const json::value& item : *array) {
-      separate();
+      out.push_back(std::exchange(before, ','));
       append_json(out, item);
     }
-    out.push_back(']');
+    out += array->empty() ? "[]" : "]";
   } else if (const double* number = value.if_double()) {
     append_json_double(out, *number);
+  } else if (const int64_t* integer = value.if_int64()) {
+    fmt::format_to(std::back_inserter(out), "{}", *integer);
   } else if (const json::string* text = value.if_string()) {
     append_json_string(out, std::string_view(*text));
+  } else if (value.is_null()) {
+    out += "null";
   } else {
     out += json::serialize(value);
   }

@@ -25,6 +25,7 @@ std::optional<double> non_finite(const json::value& value);
 
 // Appends compact JSON text of `value` with doubles as above (Boost.JSON would print 5E-1 for 0.5).
 void append_json(std::string& out, const json::value& value);
+void append_json(std::string& out, const json::object& object);  // as a value it would be a copy
 
 // The first key that an object of `text`, which must be valid JSON, has twice; nullopt without one.
 // Parsers keep one of the two silently, and not all the same one.

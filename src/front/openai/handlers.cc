@@ -147,9 +147,11 @@ json::object Envelope::make(std::string_view object) const {
   return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
 }
 
-std::string sse_event(const json::value& value) {
-  std::string out = "data: ";
-  append_json(out, value);
+std::string sse_event(const json::object& object) {
+  std::string out;
+  out.reserve(512);  // most of them
+  out += "data: ";
+  append_json(out, object);
   out += "\n\n";
   return out;
 }

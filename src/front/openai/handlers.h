@@ -80,7 +80,7 @@ struct Envelope {
 };
 
 // "data: <json>\n\n".
-std::string sse_event(const json::value& value);
+std::string sse_event(const json::object& object);
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
 // Begins an answer of events; a server that stops ends it with an error event and [DONE].
 void begin_events(const ExchangePtr& exchange, Headers more = {});

@@ -7,6 +7,8 @@
 #include <map>
 #include <utility>
 
+#include "nereid/server.h"
+
 namespace nereid::front {
 namespace {
 
@@ -113,6 +115,7 @@ StatusOr<std::vector<ModelNames>> find_models(TRITONSERVER_Server* server,
 }
 
 Status LanguageModels::find_entries() {
+  const uint64_t changes = NEREID_ServerModelChanges(server_);
   ASSIGN_OR_RETURN(auto found,
                    find_models(server_, options_.model_name, options_.tokenizer_dir.empty()));
   std::vector<Entry> entries;
@@ -125,6 +128,7 @@ Status LanguageModels::find_entries() {
   }
   entries_ = std::move(entries);
   for (Entry& entry : entries_) entry.configs = read_configs(entry);
+  seen_changes_ = changes;
   return ok();
 }
 
@@ -142,17 +146,15 @@ std::string LanguageModels::read_configs(const Entry& entry) const {
 
 // Which models belong together may change with any of them.
 Status LanguageModels::look_again_if_changed() {
-  bool has_changed = entries_.empty();
-  for (Entry& entry : entries_) {
-    entry.configs = read_configs(entry);
-    has_changed |= !is_ready(server_, entry.names.engine) ||
-                   (entry.model && entry.configs != entry.loaded_from);
-  }
-  if (!has_changed) return ok();
+  if (!entries_.empty() && !have_models_changed()) return ok();
   RETURN_IF_ERROR(find_entries());
   if (!entries_.empty()) return ok();
   if (options_.model_name.empty()) return unavailable("no language model is ready");
   return unavailable("model '{}' is not ready", options_.model_name);
+}
+
+bool LanguageModels::have_models_changed() const {
+  return NEREID_ServerModelChanges(server_) != seen_changes_;
 }
 
 StatusOr<LanguageModels::ModelPtr> LanguageModels::load(Entry& entry) {
@@ -287,9 +289,9 @@ StatusOr<std::vector<LanguageModels::ModelPtr>> LanguageModels::all() {
 
 bool LanguageModels::is_loaded() const {
   const std::unique_lock lock(mutex_, std::try_to_lock);  // a load may have it for seconds
-  return lock.owns_lock() && !entries_.empty() &&
-         std::ranges::all_of(entries_, [&](const Entry& entry) {
-           return entry.model && read_configs(entry) == entry.loaded_from;
+  return lock.owns_lock() && !entries_.empty() && !have_models_changed() &&
+         std::ranges::all_of(entries_, [](const Entry& entry) {
+           return entry.model && entry.configs == entry.loaded_from;
          });
 }
 

@@ -65,6 +65,7 @@ class LanguageModels {
   // With the mutex.
   Status find_entries();
   Status look_again_if_changed();
+  bool have_models_changed() const;  // since find_entries() looked at them
   StatusOr<ModelPtr> load(Entry& entry);
   Entry* find(std::string_view requested);
   Entry* find_adapter(std::string_view requested);
@@ -78,6 +79,7 @@ class LanguageModels {
   const OpenAiOptions options_;
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
+  uint64_t seen_changes_ = 0;
   std::vector<LoadedAdapter> adapters_;  // by requests
   std::atomic<uint64_t> next_task_id_{backend::kFirstTaskIdByRequest};
 };

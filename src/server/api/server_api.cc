@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/request_flags.h"
+#include "nereid/server.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/log_switches.h"
@@ -423,6 +424,10 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server* server, u
   return nullptr;
 }
 NEREID_CATCH
+
+uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server* server) {
+  return of(server)->models().num_changes();
+}
 
 TRITONSERVER_Error* TRITONSERVER_ServerModelStatistics(TRITONSERVER_Server* server,
                                                        const char* model_name,

@@ -221,6 +221,7 @@ Status ModelManager::load_versions(const ModelFiles& files) {
     Version& version = entry.versions[number];
     replaced.push_back(std::move(version.model));
     version = {ModelState::kReady, "", *std::move(result.second), result.first};
+    ++table_->num_changes;
     if (!is_log_terse()) log_info("successfully loaded '{}'", id.text());
   }
   for (auto& [number, version] : entry.versions) {
@@ -337,6 +338,7 @@ void ModelManager::retire(Entry& entry, int64_t number) {
   if (version.model == nullptr) return;
   version.model.reset();
   version.state = ModelState::kUnloading;
+  ++table_->num_changes;
 }
 
 void ModelManager::retire_all(const ModelId& id) {

@@ -68,6 +68,8 @@ class ModelManager {
   Status unregister_repository(const std::string& root);
 
   std::vector<ModelRow> index(bool ready_only) const;
+  // Of versions that became ready or stopped being it, so far.
+  uint64_t num_changes() const { return table_->num_changes.load(); }
   std::vector<BackendRow> backends();  // those that models have opened
   std::vector<AgentRow> agents() { return agents_.in_use(); }
   const UsableGpus& gpus() const { return repositories_.gpus(); }
@@ -102,6 +104,7 @@ class ModelManager {
   };
   struct Table {
     mutable std::shared_mutex mutex;
+    std::atomic<uint64_t> num_changes{0};  // with what has changed under one lock
     std::map<ModelId, Entry> entries;
   };
   using Ids = std::vector<ModelId>;

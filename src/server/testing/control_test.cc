@@ -7,7 +7,9 @@
 #include <atomic>
 #include <fstream>
 #include <thread>
+#include <utility>
 
+#include "nereid/server.h"
 #include "server/testing/client.h"
 #include "server/testing/gate.h"
 
@@ -95,6 +97,26 @@ TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
   TRITONSERVER_Message* message = nullptr;
   EXPECT_TRUE(Outcome(TRITONSERVER_ServerMetadata(server->get(), &message)).ok());
   EXPECT_THAT(take_text(message), HasSubstr("triton"));
+}
+
+TEST_F(Control, WhatIsReadyIsNumbered) {
+  write("a", test_model("identity"));
+  const auto server = start(kExplicit);
+  uint64_t last = NEREID_ServerModelChanges(server->get());
+  const auto has_changed = [&] {
+    const uint64_t before = std::exchange(last, NEREID_ServerModelChanges(server->get()));
+    return before != last;
+  };
+  EXPECT_TRUE(load(*server, "a").ok());
+  EXPECT_TRUE(has_changed());
+  EXPECT_EQ(ask(*server, "a", {1}), std::vector<int32_t>{1});
+  EXPECT_FALSE(load(*server, "none").ok());
+  EXPECT_FALSE(has_changed());
+  write("a", test_model("identity"), {"2"});
+  EXPECT_TRUE(load(*server, "a").ok());
+  EXPECT_TRUE(has_changed());
+  EXPECT_TRUE(unload(*server, "a").ok());
+  EXPECT_TRUE(has_changed());
 }
 
 TEST_F(Control, AModelThatCannotBeReadDoesNotMakeTheServerUnready) {
