@@ -27,7 +27,7 @@ struct Options {
   int32_t block_tokens = 32;
   int32_t adapters = 0, adapter_rank = 16;
   std::vector<std::string> kernels;
-  std::string kv_type = "bf16", weights = "auto";
+  std::string kv_type = "bf16", weights = "auto", head_weights = "auto";
   bool random_weights = false, profile = false;
 };
 
@@ -78,7 +78,7 @@ Status measure(const Options& o) {
   build.random_weights = o.random_weights;
   build.compile.forced = o.kernels;
   build.compile.adapters = o.adapters > 0;
-  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(o.weights));
+  RETURN_IF_ERROR(convert::read_weight_formats(o.weights, o.head_weights, build.compile));
   ASSIGN_OR_RETURN(const auto path,
                    convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
   exec::RunnerLimits limits;
@@ -139,6 +139,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
       ->capture_default_str();
   app.add_option("--weights", o.weights, "auto | int8 | int4 | w8a8 | fp8")->capture_default_str();
+  app.add_option("--head-weights", o.head_weights, "likewise, of the head")->capture_default_str();
   app.add_option("--kernel", o.kernels, "force a kernel, op:name; may be repeated");
   app.add_option("--adapters", o.adapters, "LoRA adapters that the rows have in turn; 0 = none")
       ->check(CLI::NonNegativeNumber)

@@ -91,9 +91,13 @@ struct ExecutorConfig {
   // bf16, int8 (integers with a scale for each output), int4 (with a scale for every 128 inputs of
   // an output), w8a8 (int8, and what is multiplied with them becomes integers of 8 bits with a
   // scale for each token) or fp8 (f8e4m3 with a scale for each output; what is multiplied with them
-  // becomes f8e4m3 with a scale for each token). Experts' products are among them; the embedding,
-  // the head and what chooses experts stay as they are.
+  // becomes f8e4m3 with a scale for each token). Experts' products are among them; the embedding
+  // and what chooses experts stay as they are.
   std::string weights = "auto";
+  // What the head becomes, in the same words; auto: int8 where `weights` is int8, int4 or w8a8,
+  // bf16 where it is bf16 or fp8, else what the checkpoint has. An embedding that is the same
+  // tensor goes with it where the device can look rows up in it (CPUs; a GPU keeps it as bf16).
+  std::string head_weights = "auto";
   SchedulerConfig scheduler;
   KvCacheConfig kv_cache;
   bool enable_lora = false;  // requests may name an adapter; the engine is built for it

@@ -65,6 +65,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("num_threads", c.num_threads);
   in.read("memory_bytes", c.memory_bytes);
   in.read("weights", c.weights);
+  in.read("head_weights", c.head_weights);
   in.read_object("scheduler", [&](ObjectReader& inner) { read_scheduler(inner, c.scheduler); });
   in.read_object("kv_cache", [&](ObjectReader& inner) { read_kv_cache(inner, c.kv_cache); });
   in.read("enable_lora", c.enable_lora);

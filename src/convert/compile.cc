@@ -7,18 +7,19 @@
 
 namespace nereid::convert {
 
-StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word) {
+namespace {
+
+StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view name,
+                                                             std::string_view word) {
   if (word == "auto") return std::optional<kernels::WeightFormat>();
   if (word == "bf16") return std::optional(kernels::WeightFormat{});
   if (word == "int8") return std::optional(kernels::kInt8PerRow);
   if (word == "int4") return std::optional(kernels::kInt4Groups);
   if (word == "w8a8") return std::optional(kernels::kInt8Both);
   if (word == "fp8") return std::optional(kernels::kFp8PerRow);
-  return invalid_argument("weights: '{}' is not one of auto, bf16, int8, int4, w8a8, fp8",
+  return invalid_argument("{}: '{}' is not one of auto, bf16, int8, int4, w8a8, fp8", name,
                           word.substr(0, 40));
 }
-
-namespace {
 
 // Of a quantised model's weights; a model without weights has none.
 Status find_stored_formats(const std::filesystem::path& dir, const CompileOptions& options,
@@ -33,6 +34,13 @@ Status find_stored_formats(const std::filesystem::path& dir, const CompileOption
 }
 
 }  // namespace
+
+Status read_weight_formats(std::string_view weights, std::string_view head,
+                           CompileOptions& options) {
+  ASSIGN_OR_RETURN(options.weights, weight_format("weights", weights));
+  ASSIGN_OR_RETURN(options.head, weight_format("head_weights", head));
+  return ok();
+}
 
 StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device,
@@ -49,8 +57,8 @@ StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& r
   Compiled out;
   out.model = std::move(model);
   out.graph = out.model.graph;
-  const graph::PassContext context{&registry, device, options.forced, options.weights,
-                                   options.adapters};
+  const graph::PassContext context{&registry,       device,       options.forced,
+                                   options.weights, options.head, options.adapters};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
   ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
   return out;

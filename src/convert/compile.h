@@ -21,12 +21,15 @@ struct CompileOptions {
   std::vector<std::string> disabled_passes;      // names of graph::passes()
   int32_t max_positions = 0;                     // longest sequence, at most the model's; 0 = that
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
+  std::optional<kernels::WeightFormat> head;     // of the head; absent: see PassContext::head
   bool adapters = false;                         // products take adapters
 };
 
-// What a build is asked to make of the weights of products: "auto": nothing, "bf16", "int8":
-// kInt8PerRow, "int4": kInt4Groups, "w8a8": kInt8Both. InvalidArgument for another word.
-StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view word);
+// Sets what a build is asked to make of the weights of products and of the head's: "auto": nothing,
+// "bf16", "int8": kInt8PerRow, "int4": kInt4Groups, "w8a8": kInt8Both, "fp8": kFp8PerRow.
+// InvalidArgument for another word.
+Status read_weight_formats(std::string_view weights, std::string_view head,
+                           CompileOptions& options);
 
 struct Compiled {
   models::Model model;  // its graph is as the family built it

@@ -16,6 +16,7 @@
 #include "convert/engine_cache.h"
 #include "convert/engine_key.h"
 #include "convert/inspect.h"
+#include "convert/refit.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
 #include "io/test_torch_file.h"
@@ -141,7 +142,7 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
   const auto plain = io::EngineFile::open(good());
   const std::string plain_key = report_.key;
   for (const std::string word : {"int8", "int4"}) {
-    options_.compile.weights = *weight_format(word);
+    ASSERT_TRUE(read_weight_formats(word, "auto", options_.compile).ok());
     const std::filesystem::path path = good();
     EXPECT_NE(report_.key, plain_key);
     const auto engine = io::EngineFile::open(path, io::Verify::kFull);
@@ -151,23 +152,32 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
       const io::Weight& w = engine->plan().weights[i];
       if (w.format.is_float()) continue;
       ++num_rounded;
-      EXPECT_EQ(w.format, *options_.compile.weights);
+      const bool is_head = &w == head_of(engine->plan());
+      EXPECT_EQ(w.format, is_head ? kernels::kInt8PerRow : *options_.compile.weights);
       const auto id = static_cast<io::WeightId>(i);
       expect_rounded(engine->weight(id), plain->weight(id), w.name);
     }
-    EXPECT_EQ(num_rounded, 8) << "four products in each of two layers";
+    EXPECT_EQ(num_rounded, 9) << "four products in each of two layers, the head";
     // Used as it is only when it has what the build asks for.
     BuildOptions other;
     other.cache_dir = dir_ / "cache";
     other.compile.weights = options_.compile.weights;
     EXPECT_TRUE(ensure_engine(path, registry_, DeviceInfo{}, other).ok());
-    other.compile.weights = *weight_format(word == "int8" ? "int4" : "int8");
+    ASSERT_TRUE(read_weight_formats(word == "int8" ? "int4" : "int8", "auto", other.compile).ok());
     const auto refused = ensure_engine(path, registry_, DeviceInfo{}, other);
     ASSERT_FALSE(refused.ok());
     EXPECT_THAT(std::string(message(refused.status())), HasSubstr("was built without weights of"));
+    ASSERT_TRUE(read_weight_formats(word, "bf16", other.compile).ok());
+    const auto other_head = ensure_engine(path, registry_, DeviceInfo{}, other);
+    ASSERT_FALSE(other_head.ok());
+    EXPECT_THAT(std::string(message(other_head.status())),
+                HasSubstr("was built with a head of int8, not of bf16"));
   }
-  EXPECT_THAT(std::string(message(weight_format("int3").status())),
+  CompileOptions options;
+  EXPECT_THAT(std::string(message(read_weight_formats("int3", "auto", options))),
               HasSubstr("weights: 'int3' is not one of auto, bf16, int8, int4, w8a8"));
+  EXPECT_THAT(std::string(message(read_weight_formats("auto", "int3", options))),
+              HasSubstr("head_weights: 'int3' is not one of auto, bf16, int8, int4, w8a8"));
 }
 
 TEST_F(ConvertTest, WeightsOfExpertsAreRoundedToo) {
@@ -175,7 +185,7 @@ TEST_F(ConvertTest, WeightsOfExpertsAreRoundedToo) {
   std::filesystem::copy(kSource + "/tests/models/mixtral", dir_ / "model");
   const auto plain = io::EngineFile::open(good());
   for (const std::string word : {"int8", "int4", "fp8"}) {
-    options_.compile.weights = *weight_format(word);
+    ASSERT_TRUE(read_weight_formats(word, "auto", options_.compile).ok());
     const auto engine = io::EngineFile::open(good(), io::Verify::kFull);
     ASSERT_TRUE(engine.ok()) << engine.status();
     int num_rounded = 0;

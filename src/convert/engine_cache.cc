@@ -115,13 +115,20 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
   if (file.plan().device != name_of(device.kind))
     return invalid_argument("{}: built for device {}, not for {}", path.string(),
                             file.plan().device, name_of(device.kind));
+  const io::Weight* const head = head_of(file.plan());
   if (const auto& wanted = options.compile.weights; wanted) {
-    const bool has = std::ranges::any_of(file.plan().weights,
-                                         [&](const io::Weight& w) { return w.format == *wanted; });
+    const bool has = std::ranges::any_of(file.plan().weights, [&](const io::Weight& w) {
+      return &w != head && w.format == *wanted;
+    });
     if (!has)
       return invalid_argument("{}: was built without weights of {}; build it from the checkpoint",
                               path.string(), kernels::text_of(*wanted));
   }
+  if (const auto& wanted = options.compile.head; wanted && head && head->format != *wanted)
+    return invalid_argument(
+        "{}: was built with a head of {}, not of {}; build it from the "
+        "checkpoint",
+        path.string(), kernels::text_of(head->format), kernels::text_of(*wanted));
   if (!file.checkpoint().empty()) return fill_given(file, registry, device, options, report);
   RETURN_IF_ERROR(io::EngineFile::open(path, io::Verify::kAuto).status());
   report.path = path;

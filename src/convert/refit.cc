@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <variant>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -44,14 +45,17 @@ Status check_same_weights(const io::Plan& plan, const io::Plan& other,
   return ok();
 }
 
-// The format that a build was asked for, as far as it was.
-std::optional<kernels::WeightFormat> asked_format(const io::Plan& plan) {
+// What a build was asked to make of weights, as far as it was.
+void read_asked_formats(const io::Plan& plan, CompileOptions& options) {
+  const io::Weight* const head = head_of(plan);
+  if (head) options.head = head->format;
   for (const kernels::WeightFormat& format :
-       {kernels::kInt8PerRow, kernels::kInt4Groups, kernels::kFp8PerRow}) {
-    if (std::ranges::any_of(plan.weights, [&](const io::Weight& w) { return w.format == format; }))
-      return format;
-  }
-  return std::nullopt;
+       {kernels::kInt8PerRow, kernels::kInt8Both, kernels::kInt4Groups, kernels::kFp8PerRow})
+    if (std::ranges::any_of(
+            plan.weights, [&](const io::Weight& w) { return &w != head && w.format == format; })) {
+      options.weights = format;
+      return;
+    }
 }
 
 // config.json of a refitted engine: it has weights now.
@@ -65,11 +69,19 @@ Status write_config(const RefitOptions& options) {
 
 }  // namespace
 
+const io::Weight* head_of(const io::Plan& plan) {
+  const io::Weight* head = nullptr;
+  for (const io::Call& call : plan.calls)
+    if (const auto* linear = std::get_if<kernels::ids::Linear>(&call.op))
+      head = &plan.weights[static_cast<size_t>(linear->weight)];
+  return head;
+}
+
 StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::path& checkpoint_dir,
                                  const kernels::Registry& registry, const DeviceInfo& device) {
   CompileOptions options;
   options.max_positions = plan.model.max_positions;
-  options.weights = asked_format(plan);
+  read_asked_formats(plan, options);
   ASSIGN_OR_RETURN(Compiled compiled, compile_model(checkpoint_dir, registry, device, options));
   RETURN_IF_ERROR(check_same_weights(plan, compiled.plan, checkpoint_dir));
   compiled.plan = plan;

@@ -11,6 +11,9 @@
 
 namespace nereid::convert {
 
+// The matrix of the plan's last product; null where there is none.
+const io::Weight* head_of(const io::Plan& plan);
+
 // `plan`, and what its weights are made of in the model at `checkpoint_dir`. InvalidArgument when
 // the model has other weights than the plan, naming the first.
 StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::path& checkpoint_dir,

@@ -36,8 +36,10 @@ class RefitTest : public testing::Test {
     const auto report = convert_checkpoint({.model_dir = from, .output_dir = dir_ / to});
     ASSERT_TRUE(report.ok()) << report.status();
   }
-  Status build(const std::string& from, const std::string& to, bool strip) {
+  Status build(const std::string& from, const std::string& to, bool strip,
+               const CompileOptions& compile = {}) {
     EngineDirOptions options;
+    options.compile = compile;
     options.checkpoint_dir = dir_ / from;
     options.output_dir = dir_ / to;
     options.build_config = {{"max_seq_len", 32}, {"use_strip_plan", strip}};
@@ -81,6 +83,15 @@ TEST_F(RefitTest, AnEngineWithoutWeightsIsFilledAtLoad) {
   EXPECT_EQ(read_facts(dir_ / "stripped")->max_positions, 32);
   std::filesystem::remove_all(dir_ / "whole");
   EXPECT_THAT(std::string(message(load("stripped").status())), HasSubstr("has no weights"));
+}
+
+// With products of one type and a head of another.
+TEST_F(RefitTest, TypesOfWeightsAreThoseOfThePlan) {
+  CompileOptions compile;
+  ASSERT_TRUE(read_weight_formats("int4", "int8", compile).ok());
+  ASSERT_TRUE(build("whole", "engine", false, compile).ok());
+  ASSERT_TRUE(build("whole", "stripped", true, compile).ok());
+  expect_same(load("stripped"), load("engine"));
 }
 
 TEST_F(RefitTest, OtherWeightsLeaveThePlanAsItIs) {

@@ -375,7 +375,8 @@ double step_error(double largest, double num_steps) { return largest / num_steps
 const double kFp8Error = std::sqrt(2.) * 0x1p-3 / 1.44 / std::sqrt(12.);
 
 // Rounded weights move the logits by their rounding only. The greedy ids agree with the golden
-// ones: all of them with integers of eight bits, most with four and with fp8.
+// ones: all of them with integers of eight bits, most with four, with fp8 and where the head and
+// the embedding are rounded too.
 TEST_P(GoldenTest, RoundedWeights) {
   std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
   std::erase_if(cases,
@@ -393,10 +394,16 @@ TEST_P(GoldenTest, RoundedWeights) {
         std::pair(kernels::kFp8PerRow, RoundingBound{rounding_tolerance(kFp8Error, 6), .95})}) {
     convert::BuildOptions options;
     options.compile.weights = format;
+    options.compile.head = kernels::WeightFormat{};
     Harness harness(build(kQuickstart, GetParam(), options), limits, open());
     expect_rounding(measure_rounding(plain, harness, cases, is_slow() ? 4 : 48), bound,
                     kernels::text_of(format));
   }
+  convert::BuildOptions whole;
+  whole.compile.weights = kernels::kInt8PerRow;
+  Harness harness(build(kQuickstart, GetParam(), whole), limits, open());
+  expect_rounding(measure_rounding(plain, harness, cases, is_slow() ? 4 : 48),
+                  {rounding_tolerance(step_error(3.2, 127), 7), .98}, "int8, the head too");
 }
 
 // Of mixtures, experts are rounded like other products: all golden ids with integers of eight bits,

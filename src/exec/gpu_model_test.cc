@@ -214,20 +214,23 @@ struct Variant {
   std::optional<kernels::WeightFormat> weights;
   double share = 1;  // of the golden ids that must agree
   bool deterministic = false;
+  kernels::WeightFormat head = {};
 };
 
 // The number of failures. Logits are compared with the golden ones where weights are not rounded.
 StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::path& golden,
                   const std::string& device, const Variant& variant) {
-  std::printf("%s, linear kernel: %s, weights: %s\n", device.c_str(),
+  std::printf("%s, linear kernel: %s, weights: %s, head: %s\n", device.c_str(),
               variant.forced.empty() ? "the cheapest" : variant.forced[0].c_str(),
-              variant.weights ? kernels::text_of(*variant.weights).c_str() : "bf16");
+              variant.weights ? kernels::text_of(*variant.weights).c_str() : "bf16",
+              kernels::text_of(variant.head).c_str());
   ASSIGN_OR_RETURN(const auto cases, read_cases(golden / "target.json"));
   ASSIGN_OR_RETURN(auto opened, kernels::open_device(device));
   convert::BuildOptions options;
   options.cache_dir = std::filesystem::temp_directory_path() / "nereid-gpu-model-test";
   options.compile.forced = variant.forced;
   options.compile.weights = variant.weights;
+  options.compile.head = variant.head;
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model, opened.registry, opened.device->info(), options));
   const RunnerLimits limits =
@@ -260,6 +263,8 @@ int main(int argc, char** argv) {
         nereid::exec::Variant{kInvariant, nereid::kernels::kInt4Groups, .65, true},
         nereid::exec::Variant{{}, nereid::kernels::kFp8PerRow, .95},
         nereid::exec::Variant{{}, nereid::kernels::kInt8PerRow, .99},
+        nereid::exec::Variant{
+            {}, nereid::kernels::kInt8PerRow, .97, false, nereid::kernels::kInt8PerRow},
         nereid::exec::Variant{{}, nereid::kernels::kInt4Groups, .65}}) {
     const auto result = nereid::exec::run(argv[1], argv[2], argc > 3 ? argv[3] : "cuda:0", variant);
     num_failed += result.ok() ? *result : 1;

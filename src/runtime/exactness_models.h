@@ -28,7 +28,7 @@ inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& di
                                                  const ModelInstance& model) {
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
-  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
+  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   return convert::ensure_engine(dir, model.device.registry, model.device.device->info(), build);
 }

@@ -84,7 +84,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
   build.compile.forced = forced;
-  ASSIGN_OR_RETURN(build.compile.weights, convert::weight_format(config.weights));
+  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   build.random_weights = config.random_weights;
   ASSIGN_OR_RETURN(const auto engine,

@@ -39,7 +39,8 @@ class Opener {
 
   Status prepare() {
     build_.cache_dir = config_.cache_dir;
-    ASSIGN_OR_RETURN(build_.compile.weights, convert::weight_format(config_.weights));
+    RETURN_IF_ERROR(
+        convert::read_weight_formats(config_.weights, config_.head_weights, build_.compile));
     build_.random_weights = config_.random_weights;
     return ok();
   }

@@ -19,8 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quantized"))
 import layouts  # noqa: E402
 
 TYPES = gguf.GGMLQuantizationType
-SERVED = {"bf16": [], "int8 weights": ["--weights", "int8"], "int4 weights, groups of 128": ["--weights", "int4"],
-          "int8 weights and activations": ["--weights", "w8a8"], "fp8 weights and activations": ["--weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
+BF16_HEAD = ["--head-weights", "bf16"]
+SERVED = {"bf16": [], "int8 weights": ["--weights", "int8"],
+          "int8 weights, bf16 head (`--head-weights bf16`)": ["--weights", "int8", *BF16_HEAD],
+          "int8 head, the rest bf16 (`--head-weights int8`)": ["--head-weights", "int8"],
+          "int4 weights, groups of 128": ["--weights", "int4"],
+          "int4 weights, groups of 128, bf16 head": ["--weights", "int4", *BF16_HEAD],
+          "int4 weights, groups of 128, int4 head": ["--weights", "int4", "--head-weights", "int4"],
+          "int8 weights and activations": ["--weights", "w8a8"],
+          "int8 weights and activations, bf16 head": ["--weights", "w8a8", *BF16_HEAD], "fp8 weights and activations": ["--weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
           "fp8 KV cache": ["--kv-cache-type", "fp8"],
           "int8 weights, int8 KV cache": ["--weights", "int8", "--kv-cache-type", "int8"]}
 MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.Q5_1),

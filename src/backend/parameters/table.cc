@@ -24,6 +24,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"num_threads", "num_threads", Kind::kInteger, Use::kActs, 0, kMaxInt},
     {"isa", "isa", Kind::kWord, Use::kActs, 0, 0, "generic|avx2|avx512|avx512_bf16|amx"},
     {"weights", "weights", Kind::kWord, Use::kActs, 0, 0, "auto|bf16|int8|int4|w8a8|fp8"},
+    {"head_weights", "head_weights", Kind::kWord, Use::kActs, 0, 0, "auto|bf16|int8|int4|w8a8|fp8"},
     {"random_weights", "random_weights", Kind::kBoolean},
     {"memory_bytes", "memory_bytes", Kind::kInteger, Use::kActs, 0, kMaxBytes},
     {"batch_scheduler_policy", "batch_scheduler_policy", Kind::kWord, Use::kActs, 0, 0,

@@ -249,6 +249,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(read_decoding_mode(settings, config));
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);
+  config.head_weights = settings.parameter("head_weights").value_or(config.head_weights);
   ASSIGN_OR_RETURN(config.random_weights,
                    settings.boolean("random_weights", config.random_weights));
   config.cache_dir = settings.parameter("cache_dir").value_or("");

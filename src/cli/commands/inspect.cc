@@ -31,7 +31,7 @@ Status inspect(InspectCommandOptions& options) {
   ASSIGN_OR_RETURN(const auto forced,
                    runtime::forced_kernels_of(config, opened.registry, opened.device->info()));
   what.compile = {forced, options.disabled_passes};
-  ASSIGN_OR_RETURN(what.compile.weights, convert::weight_format(config.weights));
+  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, what.compile));
   what.max_num_tokens = config.max_num_tokens;
   what.max_batch_size = config.max_batch_size;
   if (config.kv_cache.max_tokens) what.kv_cache_tokens = *config.kv_cache.max_tokens;

@@ -175,6 +175,14 @@ void ModelOptions::declare(CLI::App& command) {
                       "checkpoint has them")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
+  command
+      .add_option("--head-weights", executor.head_weights,
+                  "what the head becomes, and the embedding with it where both are one tensor: " +
+                      one_of(kWeightTypes) +
+                      "; auto = int8 with --weights int8, int4 and w8a8, else as with --weights "
+                      "auto, and bf16 with fp8")
+      ->check(CLI::IsMember(kWeightTypes))
+      ->capture_default_str();
   declare_scheduling(command);
   declare_kv_cache(command);
   command.add_option(

@@ -118,6 +118,7 @@ TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
       ASSERT_TRUE(quantize({.model_dir = model, .format = format}).ok());
       convert::CompileOptions compile;
       compile.weights = format;
+      compile.head = kernels::WeightFormat{};
       EXPECT_EQ(weights(out_), weights(model, compile)) << family << kernels::text_of(format);
     }
 }

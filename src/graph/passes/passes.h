@@ -22,7 +22,10 @@ struct PassContext {
   DeviceInfo device;
   kernels::Choices forced;                       // "op:kernel"
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: as the family says
-  bool adapters = false;                         // products take adapters
+  // Of the head; absent: int8 with a scale for each row where products get integers, bf16 where
+  // they get something else, as the checkpoint has it where nothing is asked for.
+  std::optional<kernels::WeightFormat> head;
+  bool adapters = false;  // products take adapters
 };
 
 struct Pass {

@@ -152,20 +152,54 @@ TEST_F(PassesTest, LinearsWithDifferentInputsAreNotMerged) {
   EXPECT_EQ(all<Concat>(after(merge_qkv, g)).size(), 3u);
 }
 
-// Weights of products become integers; the table, the head (here the same matrix) and vectors do
-// not.
+// Weights of products become integers; vectors do not.
 TEST_F(PassesTest, WeightFormatsAreThoseOfTheBuild) {
-  context_.weights = kernels::kInt8PerRow;
+  context_.weights = kernels::kInt4Groups;
   const Graph g = compile(test_graph(/*biased=*/true));
   const std::vector<Linear> linears = all<Linear>(g);
   for (const Linear& linear : linears)
-    EXPECT_EQ(g.weights[linear.weight].format.is_float(), linear.weight == linears.back().weight);
+    EXPECT_EQ(g.weights[linear.weight].format,
+              linear.weight == linears.back().weight ? kernels::kInt8PerRow : kernels::kInt4Groups);
   EXPECT_EQ(linears.back().weight, all<Embed>(g)[0].table);
   EXPECT_EQ(all<Concat>(g).size(), 0u);  // merged in the new format
   for (const Weight& w : g.weights) EXPECT_TRUE(!w.is_vector || w.format.is_float()) << w.name;
   const auto plan = lower(g, DeviceInfo{});
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(plan->weights[linears[0].weight].planes.size(), 2u);
+}
+
+// The head has what it is asked to have, else what goes with the products, else what is stored; and
+// the table with it, where it is the same tensor and rows can be looked up in it.
+TEST_F(PassesTest, FormatOfTheHead) {
+  const auto formats = [&](const Graph& graph) {
+    const Graph g = compile(graph);
+    return std::pair(g.weights[all<Linear>(g).back().weight].format,
+                     g.weights[all<Embed>(g)[0].table].format);
+  };
+  const kernels::WeightFormat floats = {};
+  const auto both = [](const kernels::WeightFormat& format) { return std::pair(format, format); };
+  EXPECT_EQ(formats(test_graph()), both(floats));
+  context_.weights = kernels::kInt8Both;
+  EXPECT_EQ(formats(test_graph()), both(kernels::kInt8PerRow));
+  context_.head = kernels::kFp8PerRow;
+  EXPECT_EQ(formats(test_graph()), both(kernels::kFp8PerRow));
+  context_.weights = kernels::kFp8PerRow, context_.head.reset();
+  EXPECT_EQ(formats(test_graph()), both(floats));
+  context_.weights.reset();
+  Graph stored = test_graph();
+  for (Weight& w : stored.weights)
+    if (w.name == "head") w.stored = kernels::kInt4Groups;
+  EXPECT_EQ(formats(stored), both(kernels::kInt4Groups));
+  for (Weight& w : stored.weights)
+    if (w.name == "head") w.parts[0].tensor = "another";
+  EXPECT_EQ(formats(stored), std::pair(kernels::kInt4Groups, floats));
+  std::get<kernels::Table<kernels::Embed>>(registry_.tables).clear();
+  registry_.add<kernels::Embed>(
+      {{"floats", DeviceKind::kCpu,
+        [](const kernels::Embed& op, const DeviceInfo&) { return op.table.format.is_float(); },
+        [](const kernels::Embed&, const DeviceInfo&) { return 1.0; }, nullptr}});
+  context_.weights = kernels::kInt8PerRow;
+  EXPECT_EQ(formats(test_graph()), std::pair(kernels::kInt8PerRow, floats));
 }
 
 TEST_F(PassesTest, WeightsOfDifferentFormatsStayApart) {

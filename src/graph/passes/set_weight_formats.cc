@@ -1,12 +1,37 @@
 // The formats of matrices that only products read, experts' too: the one that the build asks for,
-// else the one in which the checkpoint has them. The head's stays as it is: its rounding errors
-// would go into the logits directly; so does a router's, whose errors would choose other experts.
+// else the one in which the checkpoint has them. A router's stay as they are: its errors would
+// choose other experts. The head has a rule of its own, since its errors go into the logits
+// directly, and takes the embedding along where both are one tensor.
 #include <algorithm>
 #include <variant>
 
 #include "graph/passes/passes.h"
 
 namespace nereid::graph {
+namespace {
+
+kernels::WeightFormat head_format(const Weight& head, const PassContext& context) {
+  if (context.head) return *context.head;
+  if (!context.weights) return head.stored.value_or(head.format);
+  const bool integers = context.weights->scheme == kernels::Scheme::kInteger;
+  return integers ? kernels::kInt8PerRow : kernels::WeightFormat{};
+}
+
+// A table made of the same tensor gets the same format where the device can look rows up in it;
+// elsewhere it stays a copy of its own.
+void set_head_format(Graph& graph, WeightId head, const PassContext& context) {
+  const kernels::WeightFormat format = head_format(graph.weights[head], context);
+  const kernels::WeightFormat before = graph.weights[head].format;
+  graph.weights[head].format = format;
+  for (const Node& node : graph.nodes) {
+    const auto* embed = std::get_if<Embed>(&node.op);
+    if (!embed || graph.weights[embed->table].parts != graph.weights[head].parts) continue;
+    graph.weights[embed->table].format = format;
+    if (!kernel_cost(graph, context, *embed).ok()) graph.weights[embed->table].format = before;
+  }
+}
+
+}  // namespace
 
 Status set_weight_formats(Graph& graph, const PassContext& context) {
   std::vector<bool> chosen(graph.weights.size());
@@ -23,8 +48,9 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
   WeightId head = kNone;
   for (const Node& node : graph.nodes)
     if (const auto* linear = std::get_if<Linear>(&node.op)) {
-      set(node.op, !is_routed(linear->out));
-      head = linear->weight;  // the last product's
+      const bool routed = is_routed(linear->out);
+      set(node.op, !routed);
+      if (!routed) head = linear->weight;  // the last product's
     } else if (std::holds_alternative<ExpertLinear>(node.op)) {
       set(node.op, true);
     }
@@ -36,6 +62,7 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
     Weight& weight = graph.weights[i];
     if (chosen[i]) weight.format = context.weights.value_or(weight.stored.value_or(weight.format));
   }
+  if (head != kNone) set_head_format(graph, head, context);
   return ok();
 }
 

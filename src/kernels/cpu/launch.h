@@ -21,14 +21,11 @@ double rank(const Op&, const DeviceInfo&) {
   return kRank;
 }
 
-template <class Op>
-bool any(const Op&, const DeviceInfo&) {
-  return true;
-}
 // The row of a launcher that is the same on every instruction set.
 template <class Op, auto kLaunch>
-Table<Op> generic(bool (*can)(const Op&, const DeviceInfo&) = any<Op>) {
-  return {{"generic", DeviceKind::kCpu, can, rank<Op, 1>, run<Op, kLaunch>}};
+Table<Op> generic() {
+  return {{"generic", DeviceKind::kCpu, [](const Op&, const DeviceInfo&) { return true; },
+           rank<Op, 1>, run<Op, kLaunch>}};
 }
 
 // Rows of f8e4m3 are made by `quantize` alone.

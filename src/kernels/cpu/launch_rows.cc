@@ -22,21 +22,18 @@ void for_rows(ThreadPool& pool, int64_t rows, int64_t width, F fn) {
     pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) { fn(begin, end); });
 }
 
-// f(column, value) for a row of a table of either layout.
+// f(column, value) for a row of a table of any format and layout.
 template <class F>
 void for_row(const WeightView& table, int64_t row, F f) {
-  if (table.layout == WeightLayout::kRowMajor) {
+  if (!table.format.is_float()) {
+    for (int64_t c = 0; c < table.k; ++c) f(c, weight_at(table, row, c));
+  } else if (table.layout == WeightLayout::kRowMajor) {
     const BF16* base = table.as_bf16() + row * table.k;
     for (int64_t c = 0; c < table.k; ++c) f(c, to_float(base[c]));
   } else {
     const BF16* pairs = table.as_bf16() + panel_index(row, 0, table.k);
     for (int64_t c = 0; c < table.k; ++c) f(c, to_float(pairs[c / 2 * (2 * kPanelRows) + c % 2]));
   }
-}
-
-template <class Op>
-bool float_table(const Op& op, const DeviceInfo&) {
-  return op.table.format.is_float();
 }
 
 // In place of the table's row; without one, zeros.
@@ -222,11 +219,11 @@ Status launch_add(const Raw& raw, const Add& a, ThreadPool& pool) {
 
 template <>
 Table<Embed> table<Embed>() {
-  return generic<Embed, launch_embed>(float_table<Embed>);
+  return generic<Embed, launch_embed>();
 }
 template <>
 Table<AddPositions> table<AddPositions>() {
-  return generic<AddPositions, launch_add_positions>(float_table<AddPositions>);
+  return generic<AddPositions, launch_add_positions>();
 }
 template <>
 Table<GatherRows> table<GatherRows>() {

@@ -48,10 +48,11 @@ const int32_t* ints(std::byte* base, Offset offset, int64_t begin) {
   return reinterpret_cast<const int32_t*>(base + offset) + begin;
 }
 
-Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale) {
+Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
+                       const WeightFormat& format = {}) {
   Case<Embed> c;
-  c.name = fmt::format("tokens={} hidden={} layout={} scale={}", s.tokens, s.width,
-                       static_cast<int>(layout), scale);
+  c.name = fmt::format("tokens={} hidden={} layout={} table={} scale={}", s.tokens, s.width,
+                       static_cast<int>(layout), text_of(format), scale);
   constexpr int64_t kNumGiven = 3;  // embeddings; a token asks for one more
   const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
   std::vector<int32_t> tokens;
@@ -63,16 +64,8 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale) {
   const Offset given = c.before.add(noise_bf16(4, kNumGiven * hidden));
   const Offset ids = c.before.add(tokens);
   const Offset slots = c.before.add(std::vector<int32_t>{5, -1, 36});
-  const std::vector<BF16> values = noise_bf16(3, vocab * hidden);
-  Offset table;
-  if (layout == WeightLayout::kPanel16) {
-    const size_t bytes = panel16_bytes(vocab, hidden);
-    table = c.before.add(bytes);
-    const std::vector<RowMajorPart> parts = {{values.data(), vocab}};
-    NEREID_CHECK(pack_panel16(parts, hidden, {c.before.at<std::byte>(table), bytes}).ok());
-  } else {
-    table = c.before.add(values);
-  }
+  std::vector<BF16> values = noise_bf16(3, vocab * hidden);
+  const StoredWeight table = add_weight(c.before, values, {nullptr, layout, vocab, hidden, format});
   const Offset out = c.before.add(static_cast<size_t>(s.tokens * stride) * 4);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     Embed a;
@@ -80,7 +73,7 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale) {
     a.step.slot_tokens = ints(base, slots, 0);
     a.step.embeddings = reinterpret_cast<const BF16*>(base + given);
     a.step.num_embeddings = kNumGiven;
-    a.table = {base + table, layout, vocab, hidden};
+    a.table = table.at(base);
     a.scale = scale;
     a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
     return a;
@@ -420,6 +413,12 @@ const std::vector<Case<Embed>>& cases<Embed>() {
   return over_shapes<Embed>([](const RowsShape& s, auto& list) {
     list.push_back(embed_case(s, WeightLayout::kRowMajor, 1));
     list.push_back(embed_case(s, WeightLayout::kPanel16, 5.65625f));
+    WeightFormat zeros = kInt4Groups, minima = kInt8PerRow;
+    zeros.group = 32, zeros.zeros = true;
+    minima.group = 16, minima.minima = true;
+    for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel16})
+      for (const WeightFormat& format : {kInt8PerRow, kInt8Both, kFp8PerRow, zeros, minima})
+        list.push_back(embed_case(s, layout, 3, format));
   });
 }
 
