@@ -16,6 +16,7 @@
 #include "runtime/model_instance.h"
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
+#include "runtime/prompt_scorer.h"
 #include "runtime/prompt_table.h"
 #include "runtime/request_check.h"
 #include "runtime/response_store.h"
@@ -50,6 +51,7 @@ sched::Limits limits_of(const exec::Runner& model, const ExecutorConfig& config)
           .offload_min_priority = config.kv_cache.offload_min_priority,
           .event_buffer_size = config.kv_cache.event_buffer_size,
           .max_logits = runner.num_logits_rows(),
+          .max_scored_tokens = most_scored_tokens(model.vocab_size()),
           .max_adapters = runner.num_adapters,
           .policy = config.scheduler};
 }

@@ -92,6 +92,11 @@ Status PromptScorer::add(const sched::Row& row, std::span<const float> logits,
   return ok();
 }
 
+int32_t most_scored_tokens(int32_t vocab_size) {
+  constexpr int32_t kLogits = 4 << 20;
+  return std::max(kLogits / vocab_size, 1);
+}
+
 int64_t prompt_log_prob_bytes(int64_t num_prompt, int32_t num_top) {
   constexpr auto kOwn = static_cast<int64_t>(sizeof(float) + sizeof(int32_t));
   constexpr auto kTop = static_cast<int64_t>(sizeof(TokenLogProb));

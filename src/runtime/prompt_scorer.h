@@ -32,6 +32,10 @@ class PromptScorer {
   absl::flat_hash_map<RequestId, PromptLogProbs> open_;
 };
 
+// Positions per step that take the engine's thread some ten milliseconds together, so that scoring
+// a prompt holds up nobody; at least one.
+int32_t most_scored_tokens(int32_t vocab_size);
+
 // Most bytes that the log-probabilities of a prompt take.
 int64_t prompt_log_prob_bytes(int64_t num_prompt, int32_t num_top);
 

@@ -27,6 +27,8 @@ struct Limits {
   // Rows of logits per step: one for each running sequence, the others for context logits. Smaller
   // than max_batch_size: as many as that.
   int32_t max_logits = 0;
+  // Positions of prompts per step whose log-probabilities are made; 0: as many as there are.
+  int32_t max_scored_tokens = 0;
   int32_t max_adapters = 0;  // different adapters of sequences that hold memory at once
   SchedulerConfig policy;    // kSwap needs enable_reuse and a host pool
 

@@ -66,10 +66,16 @@ void Scheduler::plan_shares(StepPlan& plan) {
   // Each slot in use has a row of logits; what is left of them is for context logits.
   int32_t spare =
       limits_.num_logits_rows() - limits_.max_batch_size + static_cast<int32_t>(free_slots_.size());
+  int32_t to_score = limits_.max_scored_tokens > 0 ? limits_.max_scored_tokens : INT32_MAX;
   for (Share& share : shares_) {
     if (!share.sequence->wants_all_logits()) continue;
+    if (share.sequence->scores_prompt()) {
+      share.wanted = std::min(share.wanted, to_score);
+      if (share.wanted == 0) continue;
+    }
     share.wanted = std::min(share.wanted, spare + 1);
     spare -= share.wanted - 1;
+    if (share.sequence->scores_prompt()) to_score -= share.wanted;
   }
   const int32_t budget = limits_.max_num_tokens - plan.num_tokens;
   if (limits_.policy.chunking_policy == ChunkingPolicy::kEqualProgress &&

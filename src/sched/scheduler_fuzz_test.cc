@@ -116,6 +116,7 @@ class Traffic {
       if (pick(0, 4)) window = pick(2, window > 0 ? window : 24);
     }
     if (pick(0, 1)) l.max_logits = pick(1, 24);
+    if (pick(0, 1)) l.max_scored_tokens = pick(1, 12);
     l.max_adapters = pick(0, 1) ? 0 : pick(1, 4);
     l.offload_min_priority = pick(0, 1) ? 0 : 30;
     l.policy.capacity_policy = static_cast<CapacityPolicy>(std::max(0, pick(-1, 2)));
@@ -295,7 +296,7 @@ class Traffic {
     totals.beside += !arrivals_.empty() && !step.plan.rows.empty();
     ASSERT_LE(step.plan.num_tokens, limits_.max_num_tokens);
     std::set<int> slots;
-    int num_tokens = 0, num_logits = 0;
+    int num_tokens = 0, num_logits = 0, num_scored = 0;
     for (const Row& row : step.plan.rows) {
       ASSERT_TRUE(slots.insert(row.slot).second);
       ASSERT_FALSE(is_arriving(*row.sequence)) << "its blocks are on their way";
@@ -312,7 +313,9 @@ class Traffic {
       ASSERT_TRUE(!row.all_logits || row.end() <= row.sequence->num_prompt());
       num_tokens += row.num_tokens;
       num_logits += row.num_logits();
+      if (row.all_logits && spec.output.num_prompt_log_probs) num_scored += row.num_tokens;
     }
+    ASSERT_TRUE(limits_.max_scored_tokens == 0 || num_scored <= limits_.max_scored_tokens);
     ASSERT_EQ(num_tokens, step.plan.num_tokens);
     ASSERT_LE(num_logits, limits_.num_logits_rows());
     step.fails = pick(0, 99) < fail_rate_;

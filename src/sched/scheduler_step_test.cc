@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 // Of each row: request, first position, tokens.
 struct Part {
@@ -121,6 +122,24 @@ TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
     commit_with_log_probs(sched, plan);
   }
   EXPECT_FALSE(sched.plan(Time{}).rows[0].all_logits);
+}
+
+TEST(SchedulerStep, PromptsAreScoredInPiecesBesideOthers) {
+  Limits l = limits(4);
+  l.max_logits = 64;
+  l.max_scored_tokens = 3;
+  Scheduler sched(l);
+  SequenceSpec s = spec(1, 7);
+  s.output.num_prompt_log_probs = 0;
+  ASSERT_TRUE(sched.submit(s).ok());
+  s = spec(2, 4, 4, 50);
+  s.output.num_prompt_log_probs = 0;
+  ASSERT_TRUE(sched.submit(s).ok());
+  ASSERT_TRUE(sched.submit(spec(3, 6, 4, 80)).ok());
+  EXPECT_THAT(step(sched), ElementsAre(Part{1, 0, 3}, Part{3, 0, 6}));
+  EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 3, 3}, Part{3, 6, 1}));
+  EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 6, 1}, Part{2, 0, 2}, Part{3, 7, 1}));
+  EXPECT_THAT(step(sched), UnorderedElementsAre(Part{1, 7, 1}, Part{2, 2, 2}, Part{3, 8, 1}));
 }
 
 TEST(SchedulerStep, FollowersComputeOneTokenOfThePrompt) {

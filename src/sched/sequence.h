@@ -114,6 +114,10 @@ class Sequence {
     return (o.return_context_logits || o.num_prompt_log_probs || o.pooling == Pooling::kMean) &&
            computed_ < num_prompt_ && logits_done_ < num_prompt_;
   }
+  // Each of its prompt's positions takes the engine some time for each token of the vocabulary.
+  bool scores_prompt() const {
+    return spec_.output.num_prompt_log_probs.has_value() && wants_all_logits();
+  }
   // Higher priority first, then older.
   bool before(const Sequence& other) const {
     if (spec_.priority != other.spec_.priority) return spec_.priority > other.spec_.priority;
