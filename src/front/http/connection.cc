@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/log_limit.h"
 #include "front/http/io_stall.h"
 #include "front/http/request_parser.h"
@@ -450,6 +451,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
     if (listener_->draining) {
       exchange->send(listener_->router.error_page()(answer->request, 503, kServerExiting));
     } else {
+      log_debug("HTTP request: {} {}", exchange->request().method, exchange->request().path);
       listener_->router.handle(exchange);
     }
   }

@@ -1,6 +1,7 @@
 // The transport over real sockets: framing, limits, time-outs, draining.
 #include <gmock/gmock.h>
 
+#include "base/log.h"
 #include "front/http/http_fixture.h"
 
 namespace nereid::front {
@@ -21,6 +22,23 @@ TEST_F(HttpTest, AnswersAndKeepsAlive) {
     EXPECT_TRUE(r.starts_with("HTTP/1.1 200 OK\r\n")) << r;
     EXPECT_NE(r.find("Content-Length: 6\r\n"), std::string::npos) << r;
   }
+}
+
+TEST_F(HttpTest, RequestsAreLoggedWhereDebugMessagesAre) {
+  start();
+  const auto logged = [this](spdlog::level::level_enum level) {
+    const auto before = spdlog::get_level();
+    testing::internal::CaptureStdout();
+    spdlog::set_level(level);
+    Client c(listener_->port());
+    c.send(kHello);
+    EXPECT_THAT(c.read("hi?a=1"), StartsWith("HTTP/1.1 200"));
+    spdlog::set_level(before);
+    spdlog::default_logger()->flush();
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_THAT(logged(spdlog::level::debug), HasSubstr("HTTP request: GET /hello\n"));
+  EXPECT_EQ(logged(spdlog::level::info), "");
 }
 
 TEST_F(HttpTest, PipelinedRequestsAreAnsweredInOrder) {
