@@ -194,9 +194,9 @@ TEST_F(GuidesTest, RefusesByName) {
   EXPECT_THAT(error([](Request& r) { r.guided_decoding->guide = "("; }),
               HasSubstr("guided_decoding: regular expression '('"));
   EXPECT_THAT(error([](Request& r) {
-                r.guided_decoding = {GuideType::kJsonSchema, R"({"items": {"not": {}}})"};
+                r.guided_decoding = {GuideType::kJsonSchema, R"({"items": {"minItems": -1}})"};
               }),
-              HasSubstr("guided_decoding: schema: '/items/not'"));
+              HasSubstr("guided_decoding: schema: '/items/minItems'"));
   const auto reasoning = [&](ReasoningConfig wanted) {
     return error([&](Request& r) { r.reasoning = std::move(wanted); });
   };

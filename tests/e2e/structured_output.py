@@ -23,6 +23,8 @@ def number(r, kind):
         schema[r.choice(["maximum", "exclusiveMaximum"])] = r.randint(53, 12345)
     if r.random() < 0.3:
         schema["multipleOf"] = r.randint(1, 40)
+    elif r.random() < 0.3:
+        schema["not"] = {"enum": [r.randint(-5, 60)]}
     return schema
 
 
@@ -38,6 +40,8 @@ def string(r):
         schema["format"] = r.choice(["date", "time", "date-time", "uuid", "ipv4", "email", "hostname"])
     elif form == 3:
         schema = {"enum": r.sample(WORDS, 3) + [None, 3]}
+    if form < 2 and r.random() < 0.3:
+        schema["not"] = {"const": r.choice(["a", "foo", "ab"])}
     return schema
 
 
@@ -49,6 +53,10 @@ def array(r, depth):
         schema["prefixItems"] = [any_schema(r, depth - 1) for _ in range(r.randint(1, 3))]
     if r.random() < 0.5:
         schema["minItems"] = r.randint(0, schema["maxItems"])
+    if r.random() < 0.2:
+        schema = {"type": "array", "items": {"enum": r.sample(WORDS, 4)}, "uniqueItems": True}
+    elif "items" not in schema and "prefixItems" not in schema:
+        schema["contains"] = {"type": r.choice(["null", "string", "integer"])}
     return schema
 
 
@@ -63,6 +71,19 @@ def obj(r, depth):
         schema["minProperties"] = r.randint(0, len(names))
     if r.random() < 0.3:
         schema["maxProperties"] = r.randint(len(names), len(names) + 2)
+    form = r.randrange(8)
+    if form == 0:
+        pattern = r.choice(["^a", "b$", "^[a-d]{2}$"])
+        if not any(re.search(pattern, name) for name in schema.get("required", [])):
+            schema["patternProperties"] = {pattern: {"type": ["integer", "null"]}}
+    elif form == 1:
+        schema["propertyNames"] = {"maxLength": r.randint(5, 9)}
+    elif form == 2 and len(names) > 1:
+        schema["dependentRequired"] = {names[0]: [names[1]]}
+    elif form == 3 and len(names) > 1:
+        schema["if"], schema["then"] = {"required": [names[0]]}, {"required": [names[1]]}
+    elif form == 4:
+        schema = {"allOf": [schema], "type": "object", "unevaluatedProperties": False}
     return schema
 
 
@@ -124,7 +145,7 @@ def ask(seed):
 
 def refusals():
     for fields, text in [
-            ({"guided_json": {"properties": {"a": {"multipleOf": 0.3}}}}, "'/properties/a/multipleOf'"),
+            ({"guided_json": {"properties": {"a": {"multipleOf": 1001}}}}, "'/properties/a/multipleOf'"),
             ({"guided_regex": "(?=a)"}, "lookaround"),
             ({"guided_grammar": "root ::= x"}, "no rule 'x'"),
             ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice")]:

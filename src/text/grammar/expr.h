@@ -2,6 +2,7 @@
 // bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,6 +24,7 @@ struct Expr {
   int32_t least = 0;                // kRepeat: how often
   int32_t most = 0;                 //   kUnbounded: no limit
   int32_t rule = 0;                 // kRule: of Rules
+  bool plain = false;               // without calls of rules, and some text is of it
 };
 inline constexpr int32_t kUnbounded = -1;
 
@@ -30,26 +32,44 @@ inline constexpr int32_t kUnbounded = -1;
 using Rules = std::vector<ExprPtr>;
 
 inline ExprPtr literal(std::string bytes) {
-  return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kBytes, .bytes = std::move(bytes)});
+  return std::make_shared<Expr>(
+      Expr{.kind = Expr::Kind::kBytes, .bytes = std::move(bytes), .plain = true});
 }
 inline ExprPtr one_of(CharSet chars) {
-  return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kChars, .chars = std::move(chars)});
+  const bool plain = !chars.empty();
+  return std::make_shared<Expr>(
+      Expr{.kind = Expr::Kind::kChars, .chars = std::move(chars), .plain = plain});
+}
+inline bool all_plain(const std::vector<ExprPtr>& parts) {
+  return std::ranges::all_of(parts, [](const ExprPtr& part) { return part->plain; });
 }
 inline ExprPtr sequence(std::vector<ExprPtr> parts) {
   if (parts.size() == 1) return parts[0];
-  return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kSequence, .parts = std::move(parts)});
+  const bool plain = all_plain(parts);
+  return std::make_shared<Expr>(
+      Expr{.kind = Expr::Kind::kSequence, .parts = std::move(parts), .plain = plain});
 }
 inline ExprPtr choice(std::vector<ExprPtr> parts) {
   if (parts.size() == 1) return parts[0];
-  return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kChoice, .parts = std::move(parts)});
+  const bool plain = !parts.empty() && all_plain(parts);
+  return std::make_shared<Expr>(
+      Expr{.kind = Expr::Kind::kChoice, .parts = std::move(parts), .plain = plain});
 }
 inline ExprPtr repeat(ExprPtr part, int32_t least, int32_t most) {
-  return std::make_shared<Expr>(
-      Expr{.kind = Expr::Kind::kRepeat, .parts = {std::move(part)}, .least = least, .most = most});
+  const bool plain = part->plain;
+  return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kRepeat,
+                                     .parts = {std::move(part)},
+                                     .least = least,
+                                     .most = most,
+                                     .plain = plain});
 }
 inline ExprPtr optional(ExprPtr part) { return repeat(std::move(part), 0, 1); }
 inline ExprPtr call(int32_t rule) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kRule, .rule = rule});
 }
+
+// Drops what no text of a rule can have because it never ends; false when that is all of the first
+// rule.
+bool drop_endless(Rules& rules);
 
 }  // namespace nereid::text

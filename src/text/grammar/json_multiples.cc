@@ -7,10 +7,13 @@
 #include <map>
 #include <string>
 
+#include "text/grammar/text_set.h"
+
 namespace nereid::text {
 namespace {
 
 constexpr size_t kMaxMultipleRules = 20'000;
+constexpr size_t kMaxDigits = 15;  // of a bound
 
 struct DigitState {
   size_t num_digits = 0;
@@ -106,9 +109,15 @@ StatusOr<ExprPtr> MultiplesMaker::rule(const State& state) {
 }  // namespace
 
 StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor, Rules& rules) {
-  std::optional<int64_t> least = bounds.least, most = bounds.most;
-  if (least && bounds.above_least) ++*least;
-  if (most && bounds.below_most) --*most;
+  const JsonBounds whole = bounds.whole();
+  std::optional<int64_t> least, most;
+  for (const bool low : {true, false}) {
+    const std::optional<Decimal>& bound = low ? whole.least : whole.most;
+    if (!bound) continue;
+    if (bound->whole.size() > kMaxDigits)
+      return invalid_argument("bounds of more than {} digits are not supported", kMaxDigits);
+    (low ? least : most) = std::stoll((bound->negative ? "-" : "") + bound->whole);
+  }
   std::vector<ExprPtr> ways;
   if (least.value_or(0) <= 0 && most.value_or(0) >= 0) ways.push_back(literal("0"));
   const auto add = [&](const char* sign, std::optional<int64_t> low,
@@ -126,6 +135,51 @@ StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor, Rule
   RETURN_IF_ERROR(add("-", negated(most), negated(least)));
   if (ways.empty()) return ExprPtr();
   return choice(std::move(ways));
+}
+
+// States: the remainder of the digits so far with the whole part (first), and with 0, 1, ... digits
+// behind the point; in front of them the start, behind a sign, and behind a zero.
+StatusOr<ExprPtr> json_decimal_multiples(const JsonBounds& bounds, int64_t units, size_t places,
+                                         Rules& rules, WorkLimit& work) {
+  enum { kStart, kSign, kZero, kPoint };  // kPoint: with 0 digits, one must come
+  const auto whole = [](int64_t r) { return static_cast<int32_t>(kPoint + r); };
+  const auto broken = [&](size_t digits, int64_t r) {
+    return static_cast<int32_t>(kPoint + units * (static_cast<int64_t>(digits) + 1) + r);
+  };
+  const size_t count = kPoint + static_cast<size_t>(units) * (places + 2);
+  std::vector<std::map<char32_t, int32_t>> next(count);
+  std::vector<bool> ends(count);
+  const auto add = [&](int32_t from, char32_t c, int32_t to) {
+    next[static_cast<size_t>(from)][c] = to;
+  };
+  add(kStart, '-', kSign), add(kStart, '0', kZero), add(kSign, '0', kZero);
+  add(kZero, '.', broken(0, 0));
+  ends[kZero] = true;
+  for (int64_t d = 1; d <= 9; ++d)
+    for (const int32_t from : {kStart, kSign})
+      add(from, static_cast<char32_t>('0' + d), whole(d % units));
+  for (int64_t r = 0; r < units; ++r) {
+    int64_t rest = r;  // with the digits that are missing, as zeros
+    add(whole(r), '.', broken(0, r));
+    for (size_t digits = places + 1; digits-- > 0; rest = rest * 10 % units)
+      ends[static_cast<size_t>(digits == 0 ? whole(r) : broken(digits, r))] = rest == 0;
+    for (int64_t d = 0; d <= 9; ++d) {
+      const auto c = static_cast<char32_t>('0' + d);
+      const int64_t to = (r * 10 + d) % units;
+      add(whole(r), c, whole(to));
+      for (size_t digits = 0; digits < places; ++digits)
+        add(broken(digits, r), c, broken(digits + 1, to));
+    }
+  }
+  add(broken(places, 0), '0', broken(places, 0));
+  TextSet all = TextSet::of_steps(next, ends);
+  if (bounds.least || bounds.most) {
+    const ExprPtr within = json_number(bounds);
+    if (!within) return ExprPtr();
+    ASSIGN_OR_RETURN(const TextSet limits, TextSet::of(*within, work));
+    ASSIGN_OR_RETURN(all, all.both(limits, work));
+  }
+  return all.empty() ? ExprPtr() : all.in_json(rules);
 }
 
 }  // namespace nereid::text

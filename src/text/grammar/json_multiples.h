@@ -1,4 +1,4 @@
-// Integers that are multiples of another.
+// Numbers that are multiples of another.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "text/grammar/expr.h"
 #include "text/grammar/json_numbers.h"
+#include "text/grammar/work_limit.h"
 
 namespace nereid::text {
 
@@ -15,5 +16,11 @@ inline constexpr int64_t kMaxJsonDivisor = 1000;
 // exponent; without a bound, of any number of digits. Adds rules to `rules`. Null when there are
 // none. InvalidArgument: too many rules are needed.
 StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor, Rules& rules);
+
+// Numbers within `bounds`, without exponent, that are multiples of `units` (1 to kMaxJsonDivisor)
+// divided by ten `places` (1 to kMaxDivisorPlaces) times. Else as above.
+inline constexpr size_t kMaxDivisorPlaces = 12;
+StatusOr<ExprPtr> json_decimal_multiples(const JsonBounds& bounds, int64_t units, size_t places,
+                                         Rules& rules, WorkLimit& work);
 
 }  // namespace nereid::text

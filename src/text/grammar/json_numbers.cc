@@ -1,7 +1,11 @@
 #include "text/grammar/json_numbers.h"
 
 #include <algorithm>
-#include <string>
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "base/check.h"
 
 namespace nereid::text {
 namespace {
@@ -10,6 +14,28 @@ ExprPtr digit(char first, char last) {
   return one_of({static_cast<char32_t>(first), static_cast<char32_t>(last)});
 }
 ExprPtr digits(int32_t least, int32_t most) { return repeat(digit('0', '9'), least, most); }
+
+std::strong_ordering compare_whole(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return a.size() <=> b.size();
+  return a <=> b;
+}
+
+std::string plus_one(std::string digits) {
+  for (size_t i = digits.size(); i-- > 0; digits[i] = '0')
+    if (digits[i] != '9') {
+      ++digits[i];
+      return digits;
+    }
+  return "1" + digits;
+}
+
+// Of digits of a number above zero.
+std::string minus_one(std::string digits) {
+  size_t i = digits.size() - 1;
+  for (; digits[i] == '0'; --i) digits[i] = '9';
+  --digits[i];
+  return digits.size() > 1 && digits[0] == '0' ? digits.substr(1) : digits;
+}
 
 // Numbers of as many digits as `least` and `most` have, from one to the other.
 ExprPtr same_length(std::string_view least, std::string_view most) {
@@ -28,83 +54,232 @@ ExprPtr same_length(std::string_view least, std::string_view most) {
   return choice(std::move(ways));
 }
 
-// Integers from `least` >= 0; without `most`, of up to kMaxJsonDigits digits.
-ExprPtr magnitudes(int64_t least, std::optional<int64_t> most) {
+// Integers from `low` on; without `high`, of up to kMaxJsonDigits digits. Null when there are none.
+ExprPtr magnitudes(std::string low, const std::optional<std::string>& high) {
+  if (high && compare_whole(*high, low) < 0) return nullptr;
   std::vector<ExprPtr> ways;
-  std::string low = std::to_string(least);
-  const std::string high = most ? std::to_string(*most) : "";
-  for (; !most || low.size() < high.size(); low = "1" + std::string(low.size(), '0')) {
-    if (!most && low[0] == '1' && low.find_first_not_of('0', 1) == low.npos) {
+  for (; !high || low.size() < high->size(); low = "1" + std::string(low.size(), '0')) {
+    if (low.size() > kMaxJsonDigits) return ways.empty() ? nullptr : choice(std::move(ways));
+    if (!high && low[0] == '1' && low.find_first_not_of('0', 1) == low.npos) {
       ways.push_back(sequence(
           {digit('1', '9'), digits(static_cast<int32_t>(low.size()) - 1, kMaxJsonDigits - 1)}));
       return choice(std::move(ways));
     }
     ways.push_back(same_length(low, std::string(low.size(), '9')));
   }
-  ways.push_back(same_length(low, high));
+  ways.push_back(same_length(low, *high));
   return choice(std::move(ways));
 }
 
-// Decimals without sign in [least, most], least >= 0.
-ExprPtr decimals(const JsonBounds& b) {
-  const int64_t least = *b.least;
+// Where the digits behind a point must lie, seen from some digit on.
+struct Edge {
+  std::optional<std::string_view> digits;  // none: no bound any more
+  bool strict = false;                     // the bound itself is left out
+};
+
+bool may_stop(const Edge& low, const Edge& high) {
+  const bool above = !low.digits || (low.digits->empty() && !low.strict);
+  const bool below = !high.digits || !high.digits->empty() || !high.strict;
+  return above && below;
+}
+
+ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some);
+
+// The ways of one digit and what follows it.
+void add_digits(const Edge& low, const Edge& high, std::vector<ExprPtr>& ways) {
+  const auto head = [](const Edge& edge, char none) {
+    return !edge.digits ? none : edge.digits->empty() ? '0' : (*edge.digits)[0];
+  };
+  const char first = head(low, '0'), last = head(high, '9');
+  const auto rest = [](const Edge& edge, bool tight) {
+    if (!edge.digits || !tight) return Edge{};
+    return Edge{edge.digits->empty() ? *edge.digits : edge.digits->substr(1), edge.strict};
+  };
+  char begin = '0';
+  for (char c = '0'; c <= '9'; ++c) {
+    if (c < first || c > last) {
+      begin = static_cast<char>(c + 1);
+      continue;
+    }
+    const bool tight_low = low.digits && c == first, tight_high = high.digits && c == last;
+    const bool next_alike =
+        c < '9' && c + 1 <= last && !tight_low && !tight_high && !(high.digits && c + 1 == last);
+    if (next_alike) continue;
+    ExprPtr behind = fraction_digits(rest(low, tight_low), rest(high, tight_high), false);
+    if (behind) ways.push_back(sequence({digit(begin, c), std::move(behind)}));
+    begin = static_cast<char>(c + 1);
+  }
+}
+
+// Digits from `low` to `high`; `some`: at least one. Null when there are none.
+ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some) {
+  const int32_t least = some ? 1 : 0;
+  const bool free_low = !low.digits || (low.digits->empty() && !low.strict);
+  if (free_low && !high.digits) return digits(least, kMaxJsonDigits);
+  if (!free_low && low.digits->empty() && !high.digits)  // above zero
+    return sequence(
+        {digits(0, kMaxJsonDigits / 2), digit('1', '9'), digits(0, kMaxJsonDigits / 2 - 1)});
+  if (high.digits && high.digits->empty()) {
+    if (high.strict || !free_low) return nullptr;
+    return repeat(digit('0', '0'), least, kMaxJsonDigits);
+  }
+  std::vector<ExprPtr> ways;
+  add_digits(free_low ? Edge{} : low, high, ways);
+  if (!some && may_stop(low, high)) ways.push_back(literal(""));
+  return ways.empty() ? nullptr : choice(std::move(ways));
+}
+
+// What follows the whole part: a point and digits, or nothing. Null when nothing can.
+ExprPtr fraction(const Edge& low, const Edge& high) {
+  std::vector<ExprPtr> ways;
+  if (ExprPtr some = fraction_digits(low, high, true))
+    ways.push_back(sequence({literal("."), std::move(some)}));
+  if (may_stop(low, high)) ways.push_back(literal(""));
+  return ways.empty() ? nullptr : choice(std::move(ways));
+}
+
+// Numbers without sign within bounds, of which `least` is there and not negative.
+// `broken`: only those that are no integers.
+ExprPtr decimals(const JsonBounds& b, bool broken) {
+  const Decimal& least = *b.least;
   if (b.most && (*b.most < least || (*b.most == least && (b.above_least || b.below_most))))
     return nullptr;
+  const Edge any = broken ? Edge{std::string_view(), true} : Edge{};
+  const Edge low{least.fraction, b.above_least || (broken && least.fraction.empty())};
+  const Edge high = b.most ? Edge{b.most->fraction, b.below_most} : Edge{};
+  const auto with = [](const std::string& whole, ExprPtr rest) {
+    return rest ? sequence({literal(whole), std::move(rest)}) : nullptr;
+  };
+  if (b.most && b.most->whole == least.whole) return with(least.whole, fraction(low, high));
   std::vector<ExprPtr> ways;
-  const ExprPtr fraction = sequence({literal("."), digits(1, kMaxJsonDigits)});
-  const ExprPtr positive = sequence({literal("."), digits(0, kMaxJsonDigits / 2), digit('1', '9'),
-                                     digits(0, kMaxJsonDigits / 2 - 1)});
-  const ExprPtr zero = sequence({literal("."), repeat(digit('0', '0'), 1, kMaxJsonDigits)});
-  int64_t first = least;
-  if (b.above_least) {
-    ways.push_back(sequence({literal(std::to_string(least)), positive}));
-    ++first;
-  }
-  if (!b.most || first < *b.most)
-    ways.push_back(sequence({magnitudes(first, b.most ? std::optional(*b.most - 1) : std::nullopt),
-                             optional(fraction)}));
-  if (b.most && !b.below_most)
-    ways.push_back(sequence({literal(std::to_string(*b.most)), optional(zero)}));
-  return choice(std::move(ways));
-}
-
-// The part of the bounds at or above zero; `b` for the negative side is mirrored first.
-std::optional<JsonBounds> upper_half(JsonBounds b, bool with_zero) {
-  if (!b.least || *b.least < 0) {
-    b.least = 0;
-    b.above_least = !with_zero;
-  } else if (*b.least == 0) {
-    b.above_least |= !with_zero;
-  }
-  if (b.most && *b.most < *b.least) return std::nullopt;
-  return b;
+  if (ExprPtr way = with(least.whole, fraction(low, {}))) ways.push_back(std::move(way));
+  const auto last = b.most ? std::optional(minus_one(b.most->whole)) : std::nullopt;
+  if (ExprPtr whole = magnitudes(plus_one(least.whole), last))
+    ways.push_back(sequence({std::move(whole), fraction(any, {})}));
+  if (ExprPtr way = b.most ? with(b.most->whole, fraction(any, high)) : nullptr)
+    ways.push_back(std::move(way));
+  return ways.empty() ? nullptr : choice(std::move(ways));
 }
 
 JsonBounds mirrored(const JsonBounds& b) {
   JsonBounds m{.above_least = b.below_most, .below_most = b.above_least};
-  if (b.most) m.least = -*b.most;
-  if (b.least) m.most = -*b.least;
+  if (b.most) m.least = b.most->negated();
+  if (b.least) m.most = b.least->negated();
   return m;
+}
+
+// Calls add(sign, half) for the bounds of numbers from zero on and of the magnitudes of those below
+// zero.
+template <class Add>
+void for_halves(const JsonBounds& b, const Add& add) {
+  JsonBounds positive = b, negative = mirrored(b);
+  positive.tighten_least({}, false), negative.tighten_least({}, true);
+  add("", positive), add("-", negative);
 }
 
 }  // namespace
 
-ExprPtr json_integer(JsonBounds b) {
-  if (b.least && b.above_least) ++*b.least;
-  if (b.most && b.below_most) --*b.most;
-  b.above_least = b.below_most = false;
-  std::vector<ExprPtr> ways;
-  if (const auto half = upper_half(b, true)) ways.push_back(magnitudes(*half->least, half->most));
-  const JsonBounds negative = mirrored(b);
-  const int64_t least = std::max<int64_t>(1, negative.least.value_or(1));
-  if (!negative.most || *negative.most >= least)
-    ways.push_back(sequence({literal("-"), magnitudes(least, negative.most)}));
-  if (ways.empty() || (b.least && b.most && *b.least > *b.most)) return nullptr;
-  return choice(std::move(ways));
+Decimal Decimal::of(int64_t number) { return *of(json::value(number)); }
+
+std::optional<Decimal> Decimal::of(const json::value& number) {
+  Decimal d;
+  if (!number.is_double()) {
+    d.whole = number.is_int64() ? std::to_string(number.get_int64())
+                                : std::to_string(number.get_uint64());
+    d.negative = d.whole[0] == '-';
+    if (d.negative) d.whole.erase(0, 1);
+    return d;
+  }
+  std::array<char, 512> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number.get_double(),
+                                 std::chars_format::scientific);
+  std::string_view text(buffer.data(), static_cast<size_t>(end.ptr - buffer.data()));
+  d.negative = text.starts_with('-');
+  if (d.negative) text.remove_prefix(1);
+  const size_t e = text.find('e');
+  if (e == text.npos) return std::nullopt;
+  int exponent = 0;
+  const std::string_view power = text.substr(e + 1 + (text[e + 1] == '+'));
+  std::from_chars(power.data(), power.data() + power.size(), exponent);
+  std::string all(text.substr(0, 1));
+  if (e > 2) all += text.substr(2, e - 2);
+  const int before = exponent + 1;  // digits before the point
+  if (static_cast<size_t>(std::abs(before)) > kMaxDecimalDigits) return std::nullopt;
+  if (before <= 0) all.insert(0, static_cast<size_t>(1 - before), '0');
+  const auto point = static_cast<size_t>(std::max(before, 1));
+  if (all.size() < point) all.append(point - all.size(), '0');
+  d.whole = all.substr(0, point);
+  d.fraction = all.substr(point);
+  d.whole.erase(0, std::min(d.whole.find_first_not_of('0'), d.whole.size() - 1));
+  d.fraction.erase(d.fraction.find_last_not_of('0') + 1);
+  if (d.whole == "0" && d.fraction.empty()) d.negative = false;
+  return d;
 }
 
-ExprPtr json_number(const JsonBounds& b) {
-  if (!b.least && !b.most) {
+Decimal Decimal::negated() const {
+  Decimal d = *this;
+  d.negative = !negative && (whole != "0" || !fraction.empty());
+  return d;
+}
+
+std::strong_ordering Decimal::operator<=>(const Decimal& other) const {
+  if (negative != other.negative) return other.negative <=> negative;
+  const Decimal &a = negative ? other : *this, &b = negative ? *this : other;
+  const auto order = compare_whole(a.whole, b.whole);
+  return order != 0 ? order : a.fraction <=> b.fraction;
+}
+
+void JsonBounds::tighten_least(const Decimal& bound, bool above) {
+  if (least && *least > bound) return;
+  above_least = least && *least == bound ? above_least || above : above;
+  least = bound;
+}
+
+void JsonBounds::tighten_most(const Decimal& bound, bool below) {
+  if (most && *most < bound) return;
+  below_most = most && *most == bound ? below_most || below : below;
+  most = bound;
+}
+
+bool JsonBounds::allow(const Decimal& number) const {
+  return !(least && (number < *least || (above_least && number == *least))) &&
+         !(most && (number > *most || (below_most && number == *most)));
+}
+
+JsonBounds JsonBounds::whole() const {
+  // The first integer above (`up`) or below a bound, or the bound.
+  const auto rounded = [](const Decimal& bound, bool up, bool strict) {
+    Decimal d{.negative = bound.negative, .whole = bound.whole};
+    const bool away = up != bound.negative;  // from zero
+    if (away && (strict || !bound.fraction.empty())) d.whole = plus_one(d.whole);
+    if (!away && strict && bound.fraction.empty()) {
+      if (d.whole == "0") return Decimal{.negative = !up, .whole = "1"};
+      d.whole = minus_one(d.whole);
+    }
+    if (d.whole == "0") d.negative = false;
+    return d;
+  };
+  JsonBounds b;
+  if (least) b.least = rounded(*least, true, above_least);
+  if (most) b.most = rounded(*most, false, below_most);
+  return b;
+}
+
+ExprPtr json_integer(const JsonBounds& bounds) {
+  std::vector<ExprPtr> ways;
+  for_halves(bounds, [&](const char* sign, const JsonBounds& half) {
+    const JsonBounds b = half.whole();
+    if (b.most && (b.most->negative || *b.most < *b.least)) return;
+    const auto high = b.most ? std::optional(b.most->whole) : std::nullopt;
+    if (ExprPtr some = magnitudes(b.least->whole, high))
+      ways.push_back(sequence({literal(sign), std::move(some)}));
+  });
+  return ways.empty() ? nullptr : choice(std::move(ways));
+}
+
+ExprPtr json_number(const JsonBounds& bounds) {
+  std::vector<ExprPtr> ways;
+  if (!bounds.least && !bounds.most) {
     const ExprPtr whole = sequence({digit('1', '9'), digits(0, kMaxJsonDigits - 1)});
     CharSet signs('+', '+'), exponent('e', 'e');
     signs.add('-', '-'), exponent.add('E', 'E');
@@ -113,12 +288,19 @@ ExprPtr json_number(const JsonBounds& b) {
          optional(sequence({literal("."), digits(1, kMaxJsonDigits)})),
          optional(sequence({one_of(exponent), optional(one_of(signs)), digits(1, 2)}))});
   }
-  if (b.least && b.most && *b.least > *b.most) return nullptr;
+  for_halves(bounds, [&](const char* sign, const JsonBounds& half) {
+    if (ExprPtr some = decimals(half, /*broken=*/false))
+      ways.push_back(sequence({literal(sign), std::move(some)}));
+  });
+  return ways.empty() ? nullptr : choice(std::move(ways));
+}
+
+ExprPtr json_fraction(const JsonBounds& bounds) {
   std::vector<ExprPtr> ways;
-  if (const auto half = upper_half(b, true))
-    if (ExprPtr way = decimals(*half)) ways.push_back(std::move(way));
-  if (const auto half = upper_half(mirrored(b), false))
-    if (ExprPtr way = decimals(*half)) ways.push_back(sequence({literal("-"), std::move(way)}));
+  for_halves(bounds, [&](const char* sign, const JsonBounds& half) {
+    if (ExprPtr some = decimals(half, /*broken=*/true))
+      ways.push_back(sequence({literal(sign), std::move(some)}));
+  });
   return ways.empty() ? nullptr : choice(std::move(ways));
 }
 

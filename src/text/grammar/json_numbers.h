@@ -1,9 +1,12 @@
 // JSON numbers within bounds.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
+#include <string>
 
+#include "base/json.h"
 #include "text/grammar/expr.h"
 
 namespace nereid::text {
@@ -11,14 +14,37 @@ namespace nereid::text {
 // Most digits before and after the point.
 inline constexpr int32_t kMaxJsonDigits = 40;
 
+// A number as its digits.
+struct Decimal {
+  bool negative = false;  // not of zero
+  std::string whole = "0";
+  std::string fraction;  // without zeros at its end
+
+  // As the shortest digits that are the number; nothing for more digits than kMaxDecimalDigits.
+  static std::optional<Decimal> of(const json::value& number);
+  static Decimal of(int64_t number);
+  Decimal negated() const;
+  bool operator==(const Decimal&) const = default;
+  std::strong_ordering operator<=>(const Decimal& other) const;
+};
+inline constexpr size_t kMaxDecimalDigits = 400;
+
 struct JsonBounds {
-  std::optional<int64_t> least, most;            // within 2^53
+  std::optional<Decimal> least, most;
   bool above_least = false, below_most = false;  // the bound itself is left out
+
+  void tighten_least(const Decimal& bound, bool above);
+  void tighten_most(const Decimal& bound, bool below);
+  bool allow(const Decimal& number) const;
+  // The integers within them: both bounds are whole and belong to them.
+  JsonBounds whole() const;
 };
 
 // Integers without point and exponent. Null when there are none.
-ExprPtr json_integer(JsonBounds bounds);
+ExprPtr json_integer(const JsonBounds& bounds);
 // Numbers; with bounds, those without exponent. Null when there are none.
 ExprPtr json_number(const JsonBounds& bounds);
+// Numbers within bounds that are no integers, without exponent. Null when there are none.
+ExprPtr json_fraction(const JsonBounds& bounds);
 
 }  // namespace nereid::text

@@ -1,34 +1,44 @@
-// Makes rules of a schema; its parts are json_schema.cc (what a schema says as a whole),
-// json_schema_types.cc (each type) and json_schema_merge.cc (several schemas at once).
+// Makes rules of a schema. A value must be of all schemas of a list at once: what references and
+// "allOf" add to the list, and each choice that "anyOf" and its like leave (json_schema_parts.cc);
+// what one such list says of each type (json_schema_strings.cc, ..numbers, ..arrays, ..objects);
+// what is not of a schema, as a schema (json_schema_not.cc); given values (json_schema_values.cc).
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "text/grammar/expr.h"
 #include "text/grammar/json_numbers.h"
+#include "text/grammar/json_schema_refs.h"
+#include "text/grammar/text_set.h"
 
 namespace nereid::text {
 
-// A schema and where it stands.
-struct SchemaAt {
-  const json::value* value = nullptr;
-  std::string pointer;
+// Keywords of our own, in schemas that we make of others.
+inline constexpr std::string_view kPlaceKey = "\x01place";  // the schema of this number
+inline constexpr std::string_view kChoiceKey =
+    "\x01"
+    "choice";  // as "anyOf"; one at a time is enough
+inline constexpr std::string_view kExceptKey =
+    "\x01"
+    "except";                                                 // none of these values
+inline constexpr std::string_view kUnlikeKey = "\x01unlike";  // no string that "pattern" allows
+inline constexpr std::string_view kFractionType =
+    "\x01"
+    "fraction";  // a number that is no integer
 
-  SchemaAt operator[](std::string_view key) const;  // of an object that has it
-  SchemaAt operator[](size_t index) const;          // of an array
-  const json::value* find(std::string_view key) const;
-  std::string pointer_of(std::string_view key) const;
-  const json::object& object() const { return value->get_object(); }
-  // "schema: 'POINTER': REASON"; `key` names a member.
-  Status error(std::string_view reason, std::string_view key = {}) const;
-};
+// Types of values, as bits.
+inline constexpr unsigned kNullType = 1, kBooleanType = 2, kStringType = 4, kIntegerType = 8,
+                          kFractionTypes = 16, kArrayType = 32, kObjectType = 64, kAllTypes = 127;
 
 class JsonSchemaMaker {
  public:
@@ -37,24 +47,107 @@ class JsonSchemaMaker {
   StatusOr<Rules> make();
 
  private:
-  int32_t add_rule(ExprPtr expr);
-  ExprPtr object_of(ExprPtr members) const;
-  void make_any();
-  // A call of the rule of a schema.
-  StatusOr<ExprPtr> schema(const SchemaAt& at);
-  StatusOr<ExprPtr> body(const SchemaAt& at, int depth);
-  StatusOr<ExprPtr> merged_body(const SchemaAt& at, std::string_view key, int depth);
-  Status check_keywords(const SchemaAt& at) const;
-  StatusOr<SchemaAt> target(const SchemaAt& at) const;  // of its $ref
-  StatusOr<ExprPtr> values(const SchemaAt& at, std::span<const json::value> values);
-  StatusOr<std::vector<std::string_view>> types(const SchemaAt& at) const;
-  StatusOr<ExprPtr> of_type(const SchemaAt& at, std::string_view type);
+  // A schema and those that it is a part of, of the same value.
+  struct Scope {
+    const json::value* schema = nullptr;
+    std::shared_ptr<const Scope> outer;
+    bool silent = false;  // evaluates no members and elements of those further out
+  };
+  struct Part {
+    SchemaAt at;
+    std::shared_ptr<const Scope> scope;
+    bool within(const Part& outer) const;
+  };
+  // Schemas that hold at once, of which none combines others any more.
+  struct Parts {
+    std::vector<Part> all;
+    unsigned types = kAllTypes;
+    // The first part that has this keyword, or null.
+    const Part* with(std::string_view key) const;
+  };
+  struct Choice {
+    Part of;
+    std::string key;
+  };
+  struct Open {
+    Parts parts;
+    std::vector<Part> todo;
+    std::vector<Choice> choices;
+  };
+  using Schemas = std::vector<SchemaAt>;
 
-  StatusOr<ExprPtr> string(const SchemaAt& at);
-  StatusOr<ExprPtr> number(const SchemaAt& at, bool integer);
-  StatusOr<ExprPtr> multiples(const SchemaAt& at);
-  StatusOr<ExprPtr> array(const SchemaAt& at);
-  StatusOr<ExprPtr> object(const SchemaAt& at);
+  int32_t add_rule(ExprPtr expr);
+  Status spend(const SchemaAt& at, int64_t steps);
+  ExprPtr object_of(ExprPtr members) const;
+  ExprPtr json_char();  // one character of a JSON string
+  void make_any();
+
+  // Values of all of the schemas: a call of their rule.
+  StatusOr<ExprPtr> all_of(Schemas schemas);
+  StatusOr<ExprPtr> body(const Schemas& schemas);
+  StatusOr<ExprPtr> of_parts(const Parts& parts);
+  // Lists of which each value of the schemas is of one.
+  StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas);
+  Status expand(Open open, std::vector<Parts>& out);
+  // Takes `todo` into the parts; types become none where nothing can be of all.
+  Status flatten(Open& open);
+  Status add_part(Open& open, const Part& part);
+  StatusOr<std::vector<Schemas>> options(const Choice& choice, bool together);
+  Status check_keywords(const SchemaAt& at) const;
+  StatusOr<unsigned> types_of(const SchemaAt& at) const;
+  StatusOr<SchemaAt> target(const SchemaAt& at, std::string_view key) const;
+
+  // A schema of our own, made once for each keyword of a schema; `make` returns its value.
+  StatusOr<SchemaAt> made(const SchemaAt& at, std::string_view key,
+                          const std::function<StatusOr<json::value>()>& make);
+  // A schema that only stands for another is that one.
+  StatusOr<SchemaAt> direct(SchemaAt at) const;
+  json::value place(SchemaAt at);
+  json::value opposite(const SchemaAt& at) { return json::object{{"not", place(at)}}; }
+  StatusOr<json::value> conditions(const SchemaAt& at, std::string_view key);
+  StatusOr<json::value> negation(SchemaAt at);
+  Status negate(const SchemaAt& at, std::string_view key, json::array& ways);
+  Status negate_limits(const SchemaAt& at, std::string_view key, json::array& ways);
+  Status negate_combined(const SchemaAt& at, std::string_view key, json::array& ways);
+  Status negate_elements(const SchemaAt& at, std::string_view key, json::array& ways);
+  Status negate_members(const SchemaAt& at, std::string_view key, json::array& ways);
+  // Whether it is plain that no value is of both.
+  bool exclusive(const SchemaAt& a, const SchemaAt& b, int depth = 0);
+  bool find_exclusive(const SchemaAt& a, const SchemaAt& b, int depth);
+  bool objects_exclusive(const SchemaAt& a, const SchemaAt& b, int depth);
+
+  // "enum", "const": the values of all parts; none where no part says any.
+  StatusOr<std::optional<json::array>> listed_values(const Parts& parts);
+  ExprPtr value_expr(const json::value& value) const;
+  // Whether the value is of the schema; `alone`: without the schemas that it combines.
+  StatusOr<bool> allows(const SchemaAt& at, const json::value& value, bool alone, int depth);
+  StatusOr<bool> allows_combined(const SchemaAt& at, const json::value& value, int depth);
+  StatusOr<bool> allows_string(const SchemaAt& at, std::string_view text);
+  StatusOr<bool> allows_number(const SchemaAt& at, const json::value& value) const;
+  StatusOr<bool> is_listed(const SchemaAt& at, std::string_view key, const json::value& value);
+  StatusOr<bool> allows_array(const SchemaAt& at, const json::array& array, int depth);
+  StatusOr<bool> allows_object(const SchemaAt& at, const json::object& object, int depth);
+
+  StatusOr<ExprPtr> string(const Parts& parts);
+  StatusOr<TextSet> string_set(const Parts& parts);
+  StatusOr<TextSet> keep_string(const SchemaAt& at, const TextSet& all);  // that `at` alone allows
+  StatusOr<TextSet> names_of(const SchemaAt& at);                         // strings of a schema
+  StatusOr<const TextSet*> pattern_set(const SchemaAt& at, std::string_view pattern,
+                                       std::string_view key);
+  StatusOr<const TextSet*> format_set(const SchemaAt& at);  // null: any string
+  StatusOr<ExprPtr> number(const Parts& parts);
+  StatusOr<JsonBounds> bounds(const Parts& parts) const;
+  StatusOr<ExprPtr> multiples(const Parts& parts, const JsonBounds& bounds, const Part& part);
+
+  struct Elements;
+  StatusOr<Elements> elements(const Parts& parts);
+  Status add_limits(const Part& part, Elements& e) const;
+  StatusOr<Schemas> element_schemas(const Parts& parts, const Elements& e, size_t i) const;
+  StatusOr<ExprPtr> array(const Parts& parts);
+  StatusOr<ExprPtr> plain_array(const Elements& elements);
+  StatusOr<ExprPtr> counted_array(const Elements& elements);
+  StatusOr<ExprPtr> distinct_array(const Elements& elements);
+
   struct Member {
     std::string name;
     ExprPtr value;  // null: must not be there
@@ -62,42 +155,63 @@ class JsonSchemaMaker {
   };
   // How many members an object has.
   struct Size {
-    int32_t least = 0, most = 0;  // kUnbounded: no limit
+    int32_t least = 0, most = kUnbounded;
   };
-  StatusOr<Size> size_of(const SchemaAt& at, size_t num_members) const;
-  // What may stand behind `before` named members up to the brace: any number of `other` (null:
-  // none). Null: no object is within the limits.
+  struct NamePattern {
+    size_t part = 0;
+    SchemaAt schema;
+    const TextSet* names = nullptr;
+  };
+  StatusOr<ExprPtr> object(const Parts& parts);
+  StatusOr<std::vector<NamePattern>> name_patterns(const Parts& parts);
+  // What is said of a member of this name (null: of a name that no "properties" have) that the
+  // patterns match or not.
+  Schemas member_schemas(const Parts& parts, const std::vector<NamePattern>& patterns,
+                         const std::vector<bool>& matches, const std::string* name) const;
+  StatusOr<std::vector<Member>> named_members(const Parts& parts,
+                                              const std::vector<NamePattern>& patterns,
+                                              const TextSet* allowed);
+  StatusOr<ExprPtr> other_members(const Parts& parts, const std::vector<NamePattern>& patterns,
+                                  const TextSet* allowed, const std::vector<Member>& members);
+  StatusOr<ExprPtr> name_but(const std::vector<Member>& members, const SchemaAt& at);
+  StatusOr<Size> size_of(const Parts& parts, size_t num_members) const;
   ExprPtr others(const ExprPtr& other, int32_t before, Size size);
   ExprPtr members_of(const std::vector<Member>& members, const ExprPtr& other, Size size);
-  StatusOr<JsonBounds> bounds(const SchemaAt& at, bool integer) const;
-  // A count of `key`, which must not be negative.
-  StatusOr<int32_t> count(const SchemaAt& at, std::string_view key, int32_t fallback) const;
 
-  // The schema, which lives as long as this. InvalidArgument: too much is kept.
-  StatusOr<SchemaAt> keep(json::value schema, std::string pointer);
-  // What both schemas allow.
-  StatusOr<SchemaAt> merge(const SchemaAt& a, const SchemaAt& b);
-  Status merge_member(json::object& all, const SchemaAt& b, std::string_view key);
-  Status check_exclusive(const SchemaAt& at);
-  bool exclusive(const SchemaAt& a, const SchemaAt& b, int depth);
-
+  WorkLimit work_;
   const SchemaAt root_;
+  const SchemaRefs refs_;
   Rules rules_;
-  ExprPtr blanks_, comma_, colon_, any_;
+  ExprPtr blanks_, comma_, colon_, char_, any_;
   int32_t any_object_ = 0, any_string_ = 0, any_number_ = 0, any_integer_ = 0, any_array_ = 0;
-  absl::flat_hash_map<const json::value*, int32_t> rule_of_;
-  std::deque<json::value> merged_;
-  size_t num_merged_values_ = 0;
+  std::map<std::vector<const json::value*>, int32_t> rule_of_;
+  std::deque<json::value> kept_;
+  std::map<std::pair<const json::value*, std::string>, SchemaAt> made_;
+  std::vector<SchemaAt> places_;
+  std::map<std::pair<const json::value*, const json::value*>, bool> exclusive_;
+  std::map<std::string, TextSet, std::less<>> pattern_sets_;
+  std::map<std::vector<std::string>, ExprPtr> other_names_;  // than these
   int depth_ = 0;
 };
 
-// One character of a JSON string.
-ExprPtr json_char();
-// Quotes and what they hold: a text that spells none of `names` and has no escapes.
-// InvalidArgument: a name is too long.
-StatusOr<ExprPtr> json_string_except(const std::vector<std::string>& names);
-// A string of a "format". InvalidArgument lists those that are supported.
-StatusOr<ExprPtr> json_format(std::string_view format);
+// No value.
+inline ExprPtr nothing() { return choice({}); }
+// The regular expression of a "format"; null: any string. InvalidArgument lists those that are
+// supported.
+StatusOr<const std::string*> json_format(std::string_view format);
 std::string json_quoted(std::string_view text);
+// The count that `at` has under `key`, or the fallback. InvalidArgument: it is none.
+StatusOr<int32_t> schema_count(const SchemaAt& at, std::string_view key, int32_t fallback);
+// How a schema speaks of the elements of arrays: older drafts list the first ones in "items".
+struct ElementKeys {
+  std::string_view front, rest;
+  size_t size = 0;  // of the front
+};
+// InvalidArgument: the front is no array.
+StatusOr<ElementKeys> element_keys(const SchemaAt& at);
+// The bit of its type; an integer is a number without fraction.
+unsigned type_of(const json::value& value);
+// As JSON Schema compares: by value for numbers.
+bool same_value(const json::value& a, const json::value& b);
 
 }  // namespace nereid::text

@@ -1,6 +1,7 @@
 // Every keyword of JSON Schema: texts that it allows and texts that it does not.
 #include "text/grammar/json_schema.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "text/grammar/grammar_test_util.h"
@@ -128,6 +129,87 @@ const std::vector<Case> kCases = {
      {"{}", "{\"next\":{\"next\":{}}}"},
      {"{\"next\":1}"}},
     {R"x({"type": "array", "items": {"$ref": "#"}})x", {"[]", "[[],[[]]]"}, {"[1]"}},
+    {R"x({"type": "number", "minimum": 0.25, "exclusiveMaximum": 1.5})x",
+     {"0.25", "0.250", "0.3", "1", "1.0", "1.49"},
+     {"0.24", "0", "1.5", "1.50", "2", "-0.3"}},
+    {R"x({"type": "number", "minimum": -0.5, "maximum": -0.25})x",
+     {"-0.5", "-0.3"},
+     {"-0.51", "-0.2", "0"}},
+    {R"x({"type": "number", "minimum": 1, "exclusiveMinimum": true})x", {"1.5", "2"}, {"1", "0"}},
+    {R"x({"type": "number", "multipleOf": 0.25})x",
+     {"0", "0.25", "1.5", "-2.750", "3"},
+     {"0.3", "1.51", "00.5", "1."}},
+    {R"x({"type": "number", "multipleOf": 0.1, "minimum": 0.5, "maximum": 1.2})x",
+     {"0.5", "1", "1.2"},
+     {"0.4", "0.55", "1.3"}},
+    {R"x({"type": "integer", "multipleOf": 0.5})x", {"1", "2"}, {"1.5"}},
+    {R"x({"type": "string", "pattern": "^[a-z]+$", "minLength": 2, "maxLength": 3, "not": {"const": "abc"}})x",
+     {"\"ab\"", "\"abd\""},
+     {"\"a\"", "\"abc\"", "\"abcd\"", "\"AB\""}},
+    {R"x({"type": "string", "format": "ipv6"})x",
+     {"\"::\"", "\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\"", "\"1::8\""},
+     {"\"1:2\"", "\":::\"", "\"1::2::3\"", "\"12345::\""}},
+    {R"x({"type": "string", "format": "uri"})x",
+     {"\"https://a.b/c?d=e#f\"", "\"mailto:a@b\"", "\"urn:x:y\""},
+     {"\"/a\"", "\"a b:c\"", "\"//a\""}},
+    {R"x({"type": "string", "format": "duration"})x",
+     {"\"P1DT2H\"", "\"P3W\""},
+     {"\"P\"", "\"P1D2H\""}},
+    {R"x({"type": "string", "format": "a name of its own"})x", {"\"x\""}, {"1"}},
+    {R"x({"type": "object", "properties": {"ab": {"type": "null"}}, "patternProperties": {"^a": {"type": ["integer", "null"]}, "b$": {"maximum": 3}}, "additionalProperties": false})x",
+     {"{}", "{\"ab\":null}", "{\"a\":9}", "{\"axb\":2}", "{\"xb\":\"x\"}"},
+     {"{\"ab\":1}", "{\"a\":\"x\"}", "{\"axb\":4}", "{\"xb\":4}", "{\"c\":1}"}},
+    {R"x({"type": "object", "propertyNames": {"pattern": "^[a-c]+$", "maxLength": 2}})x",
+     {"{}", "{\"ab\":1}"},
+     {"{\"abc\":1}", "{\"d\":1}"}},
+    {R"x({"type": "object", "properties": {"a": {}, "b": {}}, "additionalProperties": false, "dependentRequired": {"a": ["b"]}})x",
+     {"{}", "{\"b\":1}", "{\"a\":1,\"b\":2}"},
+     {"{\"a\":1}"}},
+    {R"x({"type": "object", "properties": {"a": {}, "b": {}}, "dependentSchemas": {"a": {"properties": {"b": {"type": "null"}}}}})x",
+     {"{\"b\":1}", "{\"a\":1,\"b\":null}"},
+     {"{\"a\":1,\"b\":2}"}},
+    {R"x({"if": {"type": "integer"}, "then": {"minimum": 3}, "else": {"type": "string"}})x",
+     {"3", "\"a\""},
+     {"2", "null"}},
+    {R"x({"type": "object", "properties": {"k": {"enum": [1, 2]}, "v": {}}, "required": ["k"], "if": {"properties": {"k": {"const": 1}}}, "then": {"required": ["v"]}})x",
+     {"{\"k\":2}", "{\"k\":1,\"v\":0}"},
+     {"{\"k\":1}"}},
+    {R"x({"not": {"type": ["integer", "object"]}})x", {"\"a\"", "1.5", "null"}, {"1", "{}"}},
+    {R"x({"type": "integer", "not": {"enum": [3, 5]}, "minimum": 2, "maximum": 6})x",
+     {"2", "4", "6"},
+     {"3", "5", "7"}},
+    {R"x({"type": "array", "contains": {"const": "x"}, "minContains": 1, "maxContains": 2})x",
+     {"[\"x\"]", "[1, \"x\"]", "[\"x\",\"y\",\"x\"]"},
+     {"[]", "[1]", "[\"x\",\"x\",\"x\"]"}},
+    {R"x({"type": "array", "items": {"enum": ["a", "b", 1]}, "uniqueItems": true})x",
+     {"[]", "[\"a\"]", "[1, \"b\",\"a\"]"},
+     {"[\"a\",\"a\"]", "[1,1]"}},
+    {R"x({"oneOf": [{"type": "integer"}, {"minimum": 3}]})x", {"2", "3.5", "\"a\""}, {"3", "2.5"}},
+    {R"x({"type": "object", "properties": {"a": {}, "b": {}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]})x",
+     {"{\"a\":1}", "{\"b\":1}"},
+     {"{}", "{\"a\":1,\"b\":1}"}},
+    {R"x({"allOf": [{"properties": {"a": {}}, "additionalProperties": false}, {"properties": {"b": {}}}], "type": "object"})x",
+     {"{}", "{\"a\":1}"},
+     {"{\"b\":1}"}},
+    {R"x({"type": "object", "allOf": [{"properties": {"a": {"type": "null"}}}], "properties": {"b": {}}, "unevaluatedProperties": false})x",
+     {"{\"b\":1}", "{\"b\":1,\"a\":null}"},
+     {"{\"c\":1}"}},
+    {R"x({"type": "object", "properties": {"a": {}}, "not": {"not": {"properties": {"b": {}}}}, "unevaluatedProperties": false})x",
+     {"{}", "{\"a\":1}"},
+     {"{\"a\":1,\"b\":1}"}},
+    {R"x({"type": "array", "allOf": [{"prefixItems": [{"type": "null"}]}], "unevaluatedItems": false})x",
+     {"[]", "[null]"},
+     {"[null,1]", "[1]"}},
+    {R"x({"$id": "http://x/root", "$defs": {"n": {"$id": "other", "$defs": {"m": {"$anchor": "here", "type": "null"}}}}, "type": "array", "items": {"$ref": "other#here"}})x",
+     {"[null]"},
+     {"[1]"}},
+    {R"x({"enum": [[1, {"a": "b"}], 2.5, -3.0], "minimum": -2})x",
+     {"[1,{\"a\":\"b\"}]", "[ 1, {\"a\": \"b\"} ]", "2.5"},
+     {"-3", "[1]"}},
+    {R"x({"type": "object", "properties": {"next": {"$ref": "#"}, "v": {}}, "additionalProperties": false})x",
+     {"{}", "{\"next\":{\"v\":1}}"},
+     {"{\"next\":1}"}},
+    {R"x({"type": "null", "own": {"any": "thing"}})x", {"null"}, {"1"}},
     {R"x({"title": "t", "description": "d", "default": 1, "examples": [], "$schema": "s", "$comment": "c", "type": "null", "uniqueItems": false, "x-own": 1})x",
      {"null"},
      {"1"}},
@@ -169,50 +251,75 @@ TEST(JsonSchema, MultiplesAreThoseThatDivisionFinds) {
 
 TEST(JsonSchema, ErrorsBeginWithThePointer) {
   const std::vector<std::pair<const char*, const char*>> cases = {
-      {R"x({"properties": {"a/b": {"not": {}}}})x",
-       "schema: '/properties/a~1b/not': this keyword is not supported"},
-      {R"x({"items": {"multipleOf": 0.5}})x",
-       "schema: '/items/multipleOf': only integers up to 1000"},
+      {R"x({"properties": {"a/b": {"not": {"multipleOf": 2}}}})x",
+       "schema: '/properties/a~1b/not/multipleOf': the opposite of this keyword"},
+      {R"x({"items": {"multipleOf": 1001}})x",
+       "schema: '/items/multipleOf': only numbers of up to 1000 times 1, 0.1"},
       {R"x({"multipleOf": 0})x", "'/multipleOf': must be a number above 0"},
       {R"x({"type": "integer", "multipleOf": 7, "minimum": 8, "maximum": 13})x",
-       "'/multipleOf': no multiple is within"},
-      {R"x({"allOf": [{"multipleOf": 0.5}, {"multipleOf": 2}]})x",
-       "'/allOf/1/multipleOf': differs from the one beside it"},
-      {R"x({"type": "object", "minProperties": 2})x", "'/minProperties': no object has as many"},
+       "'': no value is of this schema"},
+      {R"x({"allOf": [{"multipleOf": 999}, {"multipleOf": 7}]})x",
+       "'/allOf/0/multipleOf': only numbers of up to 1000"},
+      {R"x({"type": "object", "minProperties": 2})x",
+       "'/minProperties': of members that no property names, only one"},
       {R"x({"type": "object", "minProperties": 2, "maxProperties": 1})x",
-       "'/maxProperties': is below minProperties"},
+       "'': no value is of this schema"},
       {R"x({"type": "object", "required": ["a", "b"], "maxProperties": 1})x",
-       "'/maxProperties': no object has as many"},
-      {R"x({"type": "array", "uniqueItems": true})x", "'/uniqueItems': this keyword"},
-      {R"x({"patternProperties": {}})x", "'/patternProperties': this keyword"},
+       "'': no value is of this schema"},
+      {R"x({"type": "array", "uniqueItems": true})x", "'/uniqueItems': this is supported only"},
+      {R"x({"patternProperties": {"(?=a)": {}}})x", "'/patternProperties/(?=a)': regular"},
       {R"x({"type": "text"})x", "'/type': must be one or several of null"},
-      {R"x({"type": "string", "format": "uri"})x", "'/format': must be one of date"},
+      {R"x({"type": "string", "format": "regex"})x", "'/format': must be one of date"},
       {R"x({"type": "string", "pattern": "(?=a)"})x", "'/pattern': regular expression"},
       {R"x({"type": "string", "minLength": -1})x",
        "'/minLength': must be an integer that is not negative"},
-      {R"x({"type": "number", "minimum": 0.5})x",
-       "'/minimum': bounds of numbers that are no integers"},
-      {R"x({"type": "integer", "minimum": 5, "maximum": 4})x",
-       "'': no number is within its bounds"},
+      {R"x({"type": "integer", "minimum": 5, "maximum": 4})x", "'': no value is of this schema"},
       {R"x({"enum": []})x", "'/enum': must be an array"},
       {R"x({"$ref": "other.json"})x", "'/$ref': only references into this schema"},
       {R"x({"$ref": "#/x"})x", "'/$ref': there is nothing at '#/x'"},
       {R"x({"type": "object", "required": ["a"], "additionalProperties": false})x",
-       "'/required': no value of 'a' is allowed"},
-      {R"x({"oneOf": [{"type": "integer"}, {"minimum": 3}]})x",
-       "'/oneOf': a value may be of schemas 0 and 1"},
-      {R"x({"allOf": [{"properties": {"a": {}}, "additionalProperties": false}, {"properties": {"b": {}}}]})x",
-       "'/allOf/1': 'additionalProperties' together"},
-      {R"x({"const": 1, "minimum": 3})x", "'/minimum': this keyword beside 'const' or 'enum'"},
-      {"false", "'': 'false' allows no value"},
+       "'': no value is of this schema"},
+      {R"x({"oneOf": [{"type": "string"}, {"format": "date"}]})x",
+       "'/oneOf/1/format': the opposite of this keyword"},
+      {R"x({"$recursiveRef": "#"})x", "'/$recursiveRef': this keyword is not supported"},
+      {R"x({"const": 1, "minimum": 3})x", "'': no value is of this schema"},
+      {"false", "'': no value is of this schema"},
       {"[]", "'': a schema must be an object or a boolean"},
-      {R"x({"$ref": "#"})x", "left recursion"},
-      {R"x({"allOf": [{"$ref": "#"}]})x", "left recursion"},
-      {R"x({"minLength": 1, "allOf": [{"$ref": "#"}]})x", "too many schemas are combined here"},
+      {R"x({"$ref": "#"})x", "'': no value is of this schema"},
+      {R"x({"allOf": [{"$ref": "#"}]})x", "'': a schema is a part of itself"},
+      {R"x({"minLength": 1, "allOf": [{"$ref": "#"}]})x", "'': a schema is a part of itself"},
       {"{", "schema: "},
   };
   for (const auto& [schema, error] : cases)
     EXPECT_THAT(refusal(GrammarKind::kJsonSchema, schema), HasSubstr(error)) << schema;
+}
+
+// What would double with each of these is counted.
+TEST(JsonSchema, RefusesWhatTakesTooLong) {
+  std::string choices;
+  for (int i = 0; i < 20; ++i)
+    choices += fmt::format(R"x({{"anyOf": [{{"minLength": {}}}, {{"maxLength": 100}}]}},)x", i);
+  choices += R"x({"anyOf": [{"type": "integer"}]})x";
+  EXPECT_THAT(refusal(GrammarKind::kJsonSchema,
+                      fmt::format(R"x({{"type": "string", "allOf": [{}]}})x", choices)),
+              HasSubstr("this takes more than 10000000 steps"));
+
+  std::string defs = R"x("0": {"type": "integer"})x";
+  for (int i = 0; i < 18; ++i)
+    defs += fmt::format(
+        R"x(, "{}": {{"allOf": [{{"$ref": "#/$defs/{}"}}, {{"$ref": "#/$defs/{}"}}]}})x", i + 1, i,
+        i);
+  const std::string given = fmt::format(
+      R"x({{"const": {{"a": 1}}, "properties": {{"a": {{"$ref": "#/$defs/18"}}}}, "$defs": {{{}}}}})x",
+      defs);
+  EXPECT_THAT(refusal(GrammarKind::kJsonSchema, given),
+              HasSubstr("this takes more than 10000000 steps"));
+
+  // A schema that is twice in a list is there once.
+  const auto twice = test_grammar(GrammarKind::kJsonSchema, R"x({"$defs": {"n": {"type": "object",
+      "properties": {"a": {"$ref": "#/$defs/n"}}, "additionalProperties": false}},
+      "allOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/n"}]})x");
+  EXPECT_TRUE(matches(twice, "{\"a\":{\"a\":{}}}") && !matches(twice, "{\"a\":1}"));
 }
 
 TEST(JsonSchema, HasAtMostEightBlanksInARow) {

@@ -16,9 +16,17 @@ CharSet word_chars() {
   set.add('A', 'Z'), set.add('0', '9'), set.add('_', '_');
   return set;
 }
+// As in ECMA-262.
+CharSet line_ends() {
+  CharSet set('\n', '\n');
+  set.add('\r', '\r'), set.add(0x2028, 0x2029);
+  return set;
+}
 CharSet space_chars() {
-  CharSet set(' ', ' ');
-  set.add('\t', '\r');
+  CharSet set = line_ends();
+  set.add('\t', '\r'), set.add(' ', ' '), set.add(0xA0, 0xA0), set.add(0x1680, 0x1680);
+  set.add(0x2000, 0x200A), set.add(0x202F, 0x202F), set.add(0x205F, 0x205F);
+  set.add(0x3000, 0x3000), set.add(0xFEFF, 0xFEFF);
   return set;
 }
 
@@ -120,7 +128,7 @@ StatusOr<ExprPtr> RegexParser::atom(int depth) {
       return chars(set);
     }
     case '.':
-      return chars(CharSet::all().without({'\n', '\n'}));
+      return chars(CharSet::all().without(line_ends()));
     case '\\': {
       ASSIGN_OR_RETURN(const CharSet set, escape(/*in_class=*/false));
       return chars(set);
@@ -263,6 +271,11 @@ StatusOr<CharSet> RegexParser::escape(bool in_class) {
     case 'b':
       if (in_class) return one('\b');
       break;
+    case 'c': {
+      const char32_t letter = more() ? next() : 0;
+      if (const char32_t low = letter | 0x20; low >= 'a' && low <= 'z') return one(low - 'a' + 1);
+      return error("'\\c' without a letter");
+    }
     case 'x': {
       ASSIGN_OR_RETURN(const char32_t code, hex(2, 2));
       return one(code);
@@ -306,19 +319,31 @@ StatusOr<ExprPtr> regex_expr(std::string_view pattern, const RegexForm& form) {
 }
 
 ExprPtr in_json_string(const CharSet& chars) {
+  constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // character, letter
+  constexpr std::string_view kHex = "0123456789abcdef";
   CharSet escaped(0, 0x1F);
   escaped.add('"', '"'), escaped.add('\\', '\\');
+  const CharSet plain = chars.without(escaped), hidden = chars.both(escaped);
   std::vector<ExprPtr> ways;
-  if (const CharSet plain = chars.without(escaped); !plain.empty()) ways.push_back(one_of(plain));
-  const CharSet hidden = chars.both(escaped);
-  for (const auto& [first, last] : hidden.ranges()) {
+  if (!plain.empty()) ways.push_back(one_of(plain));
+  if (hidden.empty()) return choice(std::move(ways));
+  // Behind the backslash: letters, and \u00HH by the first digit.
+  CharSet letters, low[2];
+  for (const auto& [first, last] : hidden.ranges())
     for (char32_t c = first; c <= last; ++c) {
-      constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // character, letter
       for (size_t i = 0; i < kShort.size(); i += 2)
-        if (static_cast<char32_t>(kShort[i]) == c) ways.push_back(literal({'\\', kShort[i + 1]}));
-      if (c < 0x20) ways.push_back(literal(fmt::format("\\u{:04x}", static_cast<uint32_t>(c))));
+        if (static_cast<char32_t>(kShort[i]) == c)
+          letters.add(static_cast<char32_t>(kShort[i + 1]), static_cast<char32_t>(kShort[i + 1]));
+      const auto digit = static_cast<char32_t>(kHex[c % 16]);
+      if (c < 0x20) low[c / 16].add(digit, digit);
     }
-  }
+  std::vector<ExprPtr> digits, behind;
+  for (const size_t high : {size_t{0}, size_t{1}})
+    if (!low[high].empty())
+      digits.push_back(sequence({literal(std::string(1, kHex[high])), one_of(low[high])}));
+  if (!letters.empty()) behind.push_back(one_of(letters));
+  if (!digits.empty()) behind.push_back(sequence({literal("u00"), choice(std::move(digits))}));
+  ways.push_back(sequence({literal("\\"), choice(std::move(behind))}));
   return choice(std::move(ways));
 }
 

@@ -1,0 +1,73 @@
+#include "text/grammar/expr.h"
+
+#include <algorithm>
+
+namespace nereid::text {
+namespace {
+
+// Whether a text of the expression ends, if those of the rules in `ends` do.
+bool can_end(const Expr& expr, const std::vector<bool>& ends) {
+  if (expr.plain) return true;
+  const auto part = [&](const ExprPtr& p) { return can_end(*p, ends); };
+  switch (expr.kind) {
+    case Expr::Kind::kBytes:
+      return true;
+    case Expr::Kind::kChars:
+      return !expr.chars.empty();
+    case Expr::Kind::kSequence:
+      return std::ranges::all_of(expr.parts, part);
+    case Expr::Kind::kChoice:
+      return std::ranges::any_of(expr.parts, part);
+    case Expr::Kind::kRepeat:
+      return expr.least == 0 || part(expr.parts[0]);
+    case Expr::Kind::kRule:
+      break;
+  }
+  return ends[static_cast<size_t>(expr.rule)];
+}
+
+void add_calls(const Expr& expr, std::vector<int32_t>& calls) {
+  if (expr.plain) return;
+  if (expr.kind == Expr::Kind::kRule) calls.push_back(expr.rule);
+  for (const ExprPtr& part : expr.parts) add_calls(*part, calls);
+}
+
+// Without parts whose texts have no end. The expression itself has one.
+ExprPtr without_endless(const ExprPtr& expr, const std::vector<bool>& ends) {
+  if (expr->plain || expr->parts.empty()) return expr;
+  if (expr->kind == Expr::Kind::kRepeat && !can_end(*expr->parts[0], ends)) return literal("");
+  std::vector<ExprPtr> parts;
+  for (const ExprPtr& part : expr->parts)
+    if (can_end(*part, ends)) parts.push_back(without_endless(part, ends));
+  if (parts == expr->parts) return expr;
+  Expr copy = *expr;
+  copy.parts = std::move(parts);
+  return std::make_shared<Expr>(std::move(copy));
+}
+
+}  // namespace
+
+bool drop_endless(Rules& rules) {
+  std::vector<bool> ends(rules.size());
+  std::vector<std::vector<int32_t>> callers(rules.size());
+  std::vector<int32_t> open;
+  for (size_t i = 0; i < rules.size(); ++i) {
+    std::vector<int32_t> calls;
+    add_calls(*rules[i], calls);
+    for (const int32_t rule : calls)
+      callers[static_cast<size_t>(rule)].push_back(static_cast<int32_t>(i));
+    open.push_back(static_cast<int32_t>(i));
+  }
+  while (!open.empty()) {
+    const auto i = static_cast<size_t>(open.back());
+    open.pop_back();
+    if (ends[i] || !can_end(*rules[i], ends)) continue;
+    ends[i] = true;
+    open.insert(open.end(), callers[i].begin(), callers[i].end());
+  }
+  for (size_t i = 0; i < rules.size(); ++i)
+    rules[i] = ends[i] ? without_endless(rules[i], ends) : literal("");  // nobody calls it
+  return ends[0];
+}
+
+}  // namespace nereid::text

@@ -1,0 +1,333 @@
+// Schemas that hold at once: what references, "allOf", conditions and choices make of a schema.
+#include <algorithm>
+
+#include "text/grammar/json_schema_maker.h"
+
+namespace nereid::text {
+namespace {
+
+constexpr size_t kMaxParts = 256;
+constexpr int64_t kPartSteps = 20;  // to take a schema into a list
+
+constexpr std::pair<std::string_view, unsigned> kTypes[] = {
+    {"null", kNullType},       {"boolean", kBooleanType},
+    {"string", kStringType},   {"number", kIntegerType | kFractionTypes},
+    {"integer", kIntegerType}, {"array", kArrayType},
+    {"object", kObjectType},   {kFractionType, kFractionTypes}};
+// Keywords of the specification that cannot be held.
+constexpr std::string_view kUnsupported[] = {"$recursiveRef", "$recursiveAnchor"};
+constexpr std::string_view kChoices[] = {"anyOf", "oneOf", kChoiceKey};
+constexpr std::string_view kConditions[] = {"if", "dependentRequired", "dependentSchemas",
+                                            "dependencies", "not"};
+constexpr std::string_view kAsserting[] = {"type",
+                                           "enum",
+                                           "const",
+                                           "minLength",
+                                           "maxLength",
+                                           "pattern",
+                                           "format",
+                                           "minimum",
+                                           "maximum",
+                                           "multipleOf",
+                                           "exclusiveMinimum",
+                                           "exclusiveMaximum",
+                                           "items",
+                                           "prefixItems",
+                                           "minItems",
+                                           "maxItems",
+                                           "uniqueItems",
+                                           "contains",
+                                           "unevaluatedItems",
+                                           "properties",
+                                           "required",
+                                           "minProperties",
+                                           "maxProperties",
+                                           "additionalProperties",
+                                           "propertyNames",
+                                           "patternProperties",
+                                           "unevaluatedProperties",
+                                           kExceptKey,
+                                           kUnlikeKey};
+
+bool has_any(const SchemaAt& at, std::span<const std::string_view> keys) {
+  return std::ranges::any_of(keys, [&](std::string_view key) { return at.find(key); });
+}
+
+bool has_unevaluated(const SchemaAt& at) {
+  return at.find("unevaluatedProperties") || at.find("unevaluatedItems");
+}
+
+}  // namespace
+
+bool JsonSchemaMaker::Part::within(const Part& outer) const {
+  for (const Scope* s = scope.get(); s; s = s->outer.get())
+    if (s->schema == outer.at.value || s->silent) return s->schema == outer.at.value;
+  return false;
+}
+
+const JsonSchemaMaker::Part* JsonSchemaMaker::Parts::with(std::string_view key) const {
+  const auto found = std::ranges::find_if(all, [&](const Part& part) { return part.at.find(key); });
+  return found == all.end() ? nullptr : &*found;
+}
+
+Status JsonSchemaMaker::check_keywords(const SchemaAt& at) const {
+  for (const std::string_view key : kUnsupported)
+    if (at.find(key)) return at.error("this keyword is not supported", key);
+  return ok();
+}
+
+StatusOr<unsigned> JsonSchemaMaker::types_of(const SchemaAt& at) const {
+  const json::value* type = at.find("type");
+  if (!type) return kAllTypes;
+  unsigned types = 0;
+  const auto add = [&](const json::value& name) {
+    for (const auto& [known, bits] : kTypes)
+      if (name.is_string() && std::string_view(name.get_string()) == known) {
+        types |= bits;
+        return true;
+      }
+    return false;
+  };
+  const json::array* list = type->if_array();
+  if (list ? !list->empty() && std::ranges::all_of(*list, add) : add(*type)) return types;
+  return at.error("must be one or several of null, boolean, string, number, integer, array, object",
+                  "type");
+}
+
+StatusOr<SchemaAt> JsonSchemaMaker::target(const SchemaAt& at, std::string_view key) const {
+  if (key != kPlaceKey) return refs_.target(at, key);
+  const int64_t* number = at.find(key)->if_int64();
+  if (!number || *number < 0 || static_cast<size_t>(*number) >= places_.size())
+    return at.error("this keyword is not supported", key);
+  return places_[static_cast<size_t>(*number)];
+}
+
+StatusOr<SchemaAt> JsonSchemaMaker::direct(SchemaAt at) const {
+  while (at.value->is_object() && at.object().size() == 1 && at.find(kPlaceKey)) {
+    ASSIGN_OR_RETURN(at, target(at, kPlaceKey));
+  }
+  return at;
+}
+
+json::value JsonSchemaMaker::place(SchemaAt at) {
+  places_.push_back(std::move(at));
+  return json::object{{kPlaceKey, static_cast<int64_t>(places_.size()) - 1}};
+}
+
+StatusOr<SchemaAt> JsonSchemaMaker::made(const SchemaAt& at, std::string_view key,
+                                         const std::function<StatusOr<json::value>()>& make) {
+  const auto found = made_.find({at.value, std::string(key)});
+  if (found != made_.end()) return found->second;
+  ASSIGN_OR_RETURN(json::value value, make());
+  kept_.push_back(std::move(value));
+  return made_[{at.value, std::string(key)}] = {&kept_.back(), at.pointer_of(key)};
+}
+
+// Of "if" and "dependent...": a schema that says the same by choices.
+StatusOr<json::value> JsonSchemaMaker::conditions(const SchemaAt& at, std::string_view key) {
+  if (key == "if") {
+    json::array yes = {place(at["if"])}, no = {opposite(at["if"])};
+    if (at.find("then")) yes.push_back(place(at["then"]));
+    if (at.find("else")) no.push_back(place(at["else"]));
+    return json::object{{kChoiceKey, json::array{json::object{{"allOf", std::move(yes)}},
+                                                 json::object{{"allOf", std::move(no)}}}}};
+  }
+  const SchemaAt all = at[key];
+  if (!all.value->is_object()) return at.error("must be an object", key);
+  json::array every;
+  for (const auto& [name, value] : all.object()) {
+    const json::object absent = {{"properties", json::object{{name, false}}}};
+    json::object present = {{"type", "object"}, {"required", json::array{json::string(name)}}};
+    if (value.is_array() && key != "dependentSchemas") {
+      for (const json::value& other : value.get_array())
+        present["required"].get_array().push_back(other);
+    } else if (key == "dependentRequired") {
+      return all.error("must be an array", name);
+    } else {
+      present["allOf"] = json::array{place(all[std::string_view(name)])};
+    }
+    every.push_back(json::object{{kChoiceKey, json::array{absent, std::move(present)}}});
+  }
+  return json::object{{"allOf", std::move(every)}};
+}
+
+Status JsonSchemaMaker::add_part(Open& open, const Part& part) {
+  const SchemaAt& at = part.at;
+  RETURN_IF_ERROR(check_keywords(at));
+  if (open.parts.all.size() >= kMaxParts) return at.error("too many schemas hold at once here");
+  RETURN_IF_ERROR(spend(at, kPartSteps));
+  ASSIGN_OR_RETURN(const unsigned types, types_of(at));
+  open.parts.types &= types;
+  open.parts.all.push_back(part);
+  const auto add = [&](SchemaAt inner, bool silent = false) {
+    auto scope = std::make_shared<const Scope>(Scope{inner.value, part.scope, silent});
+    open.todo.push_back({std::move(inner), std::move(scope)});
+  };
+  for (const std::string_view key :
+       {std::string_view("$ref"), std::string_view("$dynamicRef"), kPlaceKey})
+    if (at.find(key)) {
+      ASSIGN_OR_RETURN(SchemaAt there, target(at, key));
+      add(std::move(there));
+    }
+  if (at.find("allOf")) {
+    const SchemaAt list = at["allOf"];
+    if (!list.value->is_array()) return list.error("must be an array of schemas");
+    for (size_t i = 0; i < list.value->get_array().size(); ++i) add(list[i]);
+  }
+  for (const std::string_view key : kConditions) {
+    if (!at.find(key)) continue;
+    const bool said =
+        at.find("then") || at.find("else") ||
+        std::ranges::any_of(open.parts.all, [](const Part& p) { return has_unevaluated(p.at); });
+    if (key == "if" && !said) continue;
+    ASSIGN_OR_RETURN(SchemaAt same, made(at, key, [&] {
+                       return key == "not" ? negation(at["not"]) : conditions(at, key);
+                     }));
+    add(std::move(same), key == "not");
+  }
+  for (const std::string_view key : kChoices)
+    if (at.find(key)) open.choices.push_back({part, std::string(key)});
+  return ok();
+}
+
+Status JsonSchemaMaker::flatten(Open& open) {
+  while (!open.todo.empty() && open.parts.types != 0) {
+    std::vector<Part> todo = std::exchange(open.todo, {});
+    for (const Part& part : todo) {
+      const json::value& value = *part.at.value;
+      if (const bool* all = value.if_bool()) {
+        if (!*all) open.parts.types = 0;
+        continue;
+      }
+      if (!value.is_object()) return part.at.error("a schema must be an object or a boolean");
+      for (const Scope* s = part.scope->outer.get(); s; s = s->outer.get())
+        if (s->schema == &value) return part.at.error("a schema is a part of itself here");
+      RETURN_IF_ERROR(add_part(open, part));
+    }
+  }
+  return ok();
+}
+
+// For each way to choose, the schemas that then hold. `together`: also several at once, for what
+// they say together of members and elements.
+StatusOr<std::vector<JsonSchemaMaker::Schemas>> JsonSchemaMaker::options(const Choice& choice,
+                                                                         bool together) {
+  constexpr size_t kMostTogether = 4, kMost = 1024;
+  const SchemaAt list = choice.of.at[choice.key];
+  if (!list.value->is_array() || (list.value->get_array().empty() && choice.key != kChoiceKey))
+    return list.error("must be an array with at least one schema");
+  const size_t size = list.value->get_array().size();
+  if (size > kMost) return list.error(fmt::format("more than {} schemas", kMost));
+  std::vector<Schemas> all;
+  if (choice.key == "anyOf" && together && size <= kMostTogether) {
+    for (size_t set = 1; set < size_t{1} << size; ++set) {
+      Schemas& some = all.emplace_back();
+      for (size_t i = 0; i < size; ++i)
+        if (set >> i & 1) some.push_back(list[i]);
+    }
+    return all;
+  }
+  for (size_t i = 0; i < size; ++i) all.push_back({list[i]});
+  if (choice.key != "oneOf") return all;
+  for (size_t i = 0; i < size; ++i)
+    for (size_t j = 0; j < size; ++j) {
+      if (i == j || exclusive(list[std::min(i, j)], list[std::max(i, j)])) continue;
+      const auto make = [&]() -> StatusOr<json::value> { return opposite(list[j]); };
+      ASSIGN_OR_RETURN(const SchemaAt other, made(list[j], "\x01not", make));
+      all[i].push_back({other.value, list[j].pointer});
+    }
+  return all;
+}
+
+Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
+  RETURN_IF_ERROR(flatten(open));
+  if (open.parts.types == 0) return ok();
+  if (open.choices.empty()) {
+    out.push_back(std::move(open.parts));
+    return ok();
+  }
+  const Choice choice = open.choices[0];
+  open.choices.erase(open.choices.begin());
+  const bool together = std::ranges::any_of(
+      open.parts.all, [](const Part& part) { return has_unevaluated(part.at); });
+  ASSIGN_OR_RETURN(const std::vector<Schemas> all, options(choice, together));
+  for (const Schemas& some : all) {
+    RETURN_IF_ERROR(spend(choice.of.at, kPartSteps * static_cast<int64_t>(open.parts.all.size())));
+    Open next = open;
+    for (const SchemaAt& at : some)
+      next.todo.push_back({at, std::make_shared<const Scope>(Scope{at.value, choice.of.scope})});
+    RETURN_IF_ERROR(expand(std::move(next), out));
+  }
+  return ok();
+}
+
+StatusOr<std::vector<JsonSchemaMaker::Parts>> JsonSchemaMaker::alternatives(
+    const Schemas& schemas) {
+  Open open;
+  for (const SchemaAt& at : schemas)
+    open.todo.push_back({at, std::make_shared<const Scope>(Scope{at.value, nullptr})});
+  std::vector<Parts> out;
+  RETURN_IF_ERROR(expand(std::move(open), out));
+  return out;
+}
+
+StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
+  // What only refers or only chooses shares the rules of what it leads to.
+  if (schemas.size() == 1 && schemas[0].value->is_object()) {
+    const SchemaAt& at = schemas[0];
+    RETURN_IF_ERROR(check_keywords(at));
+    const bool says_more = has_any(at, kAsserting) || has_any(at, kConditions) ||
+                           at.find("allOf") || at.find("$dynamicRef") || at.find(kPlaceKey);
+    const auto num_choices =
+        std::ranges::count_if(kChoices, [&](auto key) { return at.find(key); });
+    if (!says_more && num_choices == 0 && !at.find("$ref")) return any_;
+    if (!says_more && num_choices == 0) {
+      ASSIGN_OR_RETURN(SchemaAt there, target(at, "$ref"));
+      return all_of({std::move(there)});
+    }
+    if (!says_more && num_choices == 1 && !at.find("$ref")) {
+      const auto key = *std::ranges::find_if(kChoices, [&](auto k) { return at.find(k); });
+      ASSIGN_OR_RETURN(const std::vector<Schemas> all,
+                       options({{at, nullptr}, std::string(key)}, false));
+      std::vector<ExprPtr> ways;
+      for (const Schemas& some : all) {
+        ASSIGN_OR_RETURN(ExprPtr way, all_of(some));
+        ways.push_back(std::move(way));
+      }
+      return choice(std::move(ways));
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<Parts> all, alternatives(schemas));
+  std::vector<ExprPtr> ways;
+  for (const Parts& parts : all) {
+    ASSIGN_OR_RETURN(ExprPtr way, of_parts(parts));
+    ways.push_back(std::move(way));
+  }
+  return choice(std::move(ways));
+}
+
+StatusOr<ExprPtr> JsonSchemaMaker::all_of(Schemas schemas) {
+  constexpr int kMaxDepth = 200;  // schemas within schemas, by name or by place
+  for (SchemaAt& at : schemas) {
+    ASSIGN_OR_RETURN(at, direct(std::move(at)));
+    if (*at.value == json::value(false)) return nothing();
+  }
+  std::vector<const json::value*> key;
+  std::erase_if(schemas, [&](const SchemaAt& at) {
+    const bool known = std::ranges::find(key, at.value) != key.end();
+    if (!known && *at.value != json::value(true)) key.push_back(at.value);
+    return known || *at.value == json::value(true);
+  });
+  if (schemas.empty()) return any_;
+  const auto [found, is_new] = rule_of_.try_emplace(key, static_cast<int32_t>(rules_.size()));
+  const int32_t index = found->second;
+  if (!is_new) return call(index);
+  add_rule(nullptr);
+  if (++depth_ > kMaxDepth)
+    return schemas[0].error(fmt::format("more than {} schemas within each other", kMaxDepth));
+  ASSIGN_OR_RETURN(rules_[static_cast<size_t>(index)], body(schemas));
+  --depth_;
+  return call(index);
+}
+
+}  // namespace nereid::text
