@@ -45,6 +45,7 @@ class SetRateProposer : public runtime::Proposer {
   SetRateProposer(std::unique_ptr<runtime::Proposer> inner, Setting& setting)
       : inner_(std::move(inner)), setting_(setting) {}
 
+  std::string_view name() const override { return inner_->name(); }
   void propose(std::span<runtime::DraftQuestion> questions) override {
     const Time begin = now();
     inner_->propose(questions);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "nereid/request.h"
@@ -32,6 +33,14 @@ struct AdapterStats {
   int64_t num_loads = 0;      // into places
 };
 
+// Guesses from one source, tested by sequences that had not ended when their step did.
+struct DraftStats {
+  int64_t num_drafts = 0, num_accepted = 0;
+  // Tests, each of which is one sequence's guesses in one step, by how many of them held; the last
+  // entry: so many and more.
+  std::array<int64_t, 33> tests_by_accepted{};
+};
+
 // A consistent snapshot; also what the metrics endpoint publishes.
 struct ExecutorStats {
   int64_t num_active = 0, num_waiting = 0;
@@ -48,6 +57,10 @@ struct ExecutorStats {
   int64_t num_steps = 0, num_preemptions = 0;
   int64_t prompt_tokens = 0, generated_tokens = 0;  // since start; prompt tokens actually computed
   int64_t num_drafts = 0, num_accepted_drafts = 0;  // of speculation: computed, and drawn as well
+  // Of those: the ones that came with requests, and the proposer's; its kind is a word of
+  // ExecutorConfig::speculation, "" = there is none.
+  DraftStats request_drafts, proposer_drafts;
+  std::string_view proposer;
   int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;
   int64_t num_numeric_failures = 0;  // of num_failed: logits that were not finite
   int64_t last_step_context_tokens = 0, last_step_generation_tokens = 0;

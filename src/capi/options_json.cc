@@ -255,6 +255,12 @@ json::object adapters_json(const AdapterStats& s) {
           {"num_loads", s.num_loads}};
 }
 
+json::object drafts_json(const DraftStats& s) {
+  return {{"num_drafts", s.num_drafts},
+          {"num_accepted", s.num_accepted},
+          {"tests_by_accepted", json::value_from(s.tests_by_accepted)}};
+}
+
 }  // namespace
 
 std::string to_json(const ExecutorStats& s) {
@@ -285,6 +291,9 @@ std::string to_json(const ExecutorStats& s) {
                                {"generated_tokens", s.generated_tokens},
                                {"num_drafts", s.num_drafts},
                                {"num_accepted_drafts", s.num_accepted_drafts},
+                               {"request_drafts", drafts_json(s.request_drafts)},
+                               {"proposer_drafts", drafts_json(s.proposer_drafts)},
+                               {"proposer", s.proposer},
                                {"num_finished", s.num_finished},
                                {"num_cancelled", s.num_cancelled},
                                {"num_timed_out", s.num_timed_out},

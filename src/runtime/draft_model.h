@@ -30,6 +30,7 @@ class DraftModel : public Proposer {
   // rows.
   explicit DraftModel(std::unique_ptr<exec::Runner> runner);
 
+  std::string_view name() const override { return "draft_model"; }
   void propose(std::span<DraftQuestion> questions) override;
   void forget(RequestId id) override { cache_.forget(id); }
   std::vector<exec::MemoryItem> memory() const override;

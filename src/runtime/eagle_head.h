@@ -46,6 +46,7 @@ class EagleHead : public Proposer {
   // that tests the drafts, and with as many rows.
   EagleHead(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows);
 
+  std::string_view name() const override { return "eagle"; }
   void propose(std::span<DraftQuestion> questions) override;
   void forget(RequestId id) override;
   std::vector<exec::MemoryItem> memory() const override;

@@ -426,6 +426,7 @@ void Engine::report() {
   stats.num_preemptions = s.num_preemptions;
   stats.num_drafts = s.num_drafts;
   stats.num_accepted_drafts = s.num_accepted_drafts;
+  speculation_.report(stats);
   stats.prompt_tokens = s.prompt_tokens;
   stats.generated_tokens = s.generated_tokens;
   stats.num_finished = s.num_finished;

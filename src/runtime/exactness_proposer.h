@@ -27,6 +27,7 @@ class RowProposer : public Proposer {
       }
   }
 
+  std::string_view name() const override { return "rows"; }
   void propose(std::span<DraftQuestion> questions) override {
     for (DraftQuestion& question : questions) answer(question);
   }

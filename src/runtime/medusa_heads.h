@@ -24,6 +24,7 @@ class MedusaHeads : public Proposer {
   // tests the drafts, and as many rows.
   explicit MedusaHeads(std::vector<std::unique_ptr<exec::Runner>> heads);
 
+  std::string_view name() const override { return "medusa"; }
   void propose(std::span<DraftQuestion> questions) override;
   void forget(RequestId id) override { states_.erase(id); }
   std::vector<exec::MemoryItem> memory() const override;

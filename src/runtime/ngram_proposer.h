@@ -16,6 +16,7 @@ class NgramProposer : public Proposer {
  public:
   static constexpr size_t kMatch = 3;  // tokens that must be the same
 
+  std::string_view name() const override { return "ngram"; }
   void propose(std::span<DraftQuestion> questions) override {
     for (DraftQuestion& question : questions) answer(question);
   }

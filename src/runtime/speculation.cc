@@ -211,13 +211,12 @@ void Speculation::hand_over(const DraftQuestion& question, int32_t count,
   const std::span<const TokenId> drafts = question.drafts;
   const std::span<const int32_t> parents = question.parents;
   const size_t num_drafts = std::min(drafts.size(), static_cast<size_t>(count));
+  states_[question.sequence->id()].is_asked = true;
   scheduler.draft(question.sequence->id(), drafts.first(num_drafts),
                   parents.first(parents.empty() ? 0 : num_drafts));
 }
 
-void Speculation::open(RequestId id) {
-  if (proposer_) states_.try_emplace(id);
-}
+void Speculation::open(RequestId id) { states_.try_emplace(id); }
 
 void Speculation::add(const sched::Row& row, exec::StepRow& out, int32_t& spare_logits) const {
   const sched::SequenceSpec& spec = row.sequence->spec();
@@ -236,12 +235,16 @@ void Speculation::add(const sched::Row& row, exec::StepRow& out, int32_t& spare_
 void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
   const auto found = states_.find(row.sequence->id());
   if (found == states_.end()) return;  // it has ended
-  if (draws_freely(row.sequence->spec())) proposer_->landed(row, result);
+  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
   if (row.num_drafts == 0) return;
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
   const size_t num_held = result.drawn.size() - 1;
   const size_t num_drafts = static_cast<size_t>(row.num_drafts);
+  DraftStats& stats = state.is_asked ? proposer_drafts_ : request_drafts_;
+  stats.num_drafts += row.num_drafts;
+  stats.num_accepted += static_cast<int64_t>(num_held);
+  ++stats.tests_by_accepted[std::min(num_held, stats.tests_by_accepted.size() - 1)];
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
     state.tested.add(i < num_held, kKeepOwn);
     overall_.add(i < num_held, kKeepOverall);
@@ -274,9 +277,15 @@ void Speculation::finished(const sched::StepPlan& plan, Time launched, Time fini
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kProbeEvery * excess));
 }
 
+void Speculation::report(ExecutorStats& stats) const {
+  stats.request_drafts = request_drafts_;
+  stats.proposer_drafts = proposer_drafts_;
+  if (proposer_) stats.proposer = proposer_->name();
+}
+
 void Speculation::forget(RequestId id) {
-  if (!proposer_) return;
   states_.erase(id);
+  if (!proposer_) return;
   if (probed_again_ == id) probed_again_ = 0;
   proposer_->forget(id);
 }

@@ -6,12 +6,14 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
+#include "nereid/stats.h"
 #include "runtime/draft_choice.h"
 #include "sched/scheduler.h"
 
@@ -40,6 +42,9 @@ class Proposer {
   };
 
   virtual ~Proposer() = default;
+
+  // The word of ExecutorConfig::speculation for it.
+  virtual std::string_view name() const = 0;
 
   virtual States wanted_states() const { return States::kNone; }
 
@@ -106,6 +111,9 @@ class Speculation {
 
   const SpeculationCosts& costs() const { return costs_; }
 
+  // Adds what was tested since the start to the figures.
+  void report(ExecutorStats& stats) const;
+
  private:
   // Drafts whose draft before held, and of those the ones that held; older ones count less.
   struct Tested {
@@ -116,8 +124,9 @@ class Speculation {
     }
   };
   struct State {
-    size_t num_known = 0;  // tokens, when a proposer that is not free was asked
-    size_t tested_at = 0;  // tokens known when its drafts were tested last
+    bool is_asked = false;  // so its drafts are no longer those of the request
+    size_t num_known = 0;   // tokens, when a proposer that is not free was asked
+    size_t tested_at = 0;   // tokens known when its drafts were tested last
     Tested tested;
   };
 
@@ -136,6 +145,7 @@ class Speculation {
   const Options options_;
   absl::flat_hash_map<RequestId, State> states_;
   Tested overall_;  // of all sequences
+  DraftStats request_drafts_, proposer_drafts_;
   SpeculationCosts costs_;
   DraftChooser chooser_;
   // Of the call. Questions are the first num_questions_, the others keep their memory; each has a

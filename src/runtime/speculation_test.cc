@@ -88,6 +88,7 @@ std::function<double()> seldom_slow(int32_t one_in, uint64_t seed) {
 // Notes how many it is asked for, and guesses as many, which takes as long as it says.
 class CountingProposer : public Proposer {
  public:
+  std::string_view name() const override { return "counting"; }
   void propose(std::span<DraftQuestion> questions) override {
     int32_t deepest = 0;
     for (DraftQuestion& question : questions) {
@@ -372,6 +373,29 @@ TEST_F(SpeculationTest, WhatIsFreeIsAskedFirstAndChosenFrom) {
   drafts_of(speculation, 60);
   EXPECT_NEAR(step(speculation), 4, 2) << "but for a probe";
   EXPECT_EQ(proposer_.asked.size(), 2u);
+}
+
+// What comes with a request is told from what the proposer says, and each test has its length.
+TEST_F(SpeculationTest, CountsBySourceAndLength) {
+  Speculation speculation(&proposer_, {.max_drafts = 4});
+  ASSERT_TRUE(sched_
+                  .submit(sched::SequenceSpec{
+                      .id = ++last_id_, .prompt = {5}, .max_new_tokens = 30000, .drafts = {7, 7}})
+                  .ok());
+  rate_ = 1;
+  step(speculation), step(speculation);
+  rate_ = 0;
+  step(speculation), step(speculation);
+  ExecutorStats stats;
+  speculation.report(stats);
+  EXPECT_EQ(stats.proposer, "counting");
+  EXPECT_EQ(stats.request_drafts.num_drafts, 2);
+  EXPECT_EQ(stats.request_drafts.num_accepted, 2);
+  EXPECT_EQ(stats.request_drafts.tests_by_accepted[2], 1);
+  EXPECT_EQ(stats.proposer_drafts.num_drafts, 12);
+  EXPECT_EQ(stats.proposer_drafts.num_accepted, 4);
+  EXPECT_EQ(stats.proposer_drafts.tests_by_accepted[0], 2);
+  EXPECT_EQ(stats.proposer_drafts.tests_by_accepted[4], 1);
 }
 
 TEST_F(SpeculationTest, WithoutAProposerNothingIsGuessed) {

@@ -40,12 +40,17 @@ enum ModelMetrics::Index : size_t {
   kGeneratedTokens,
   kOutputLength,
   kInputLength,
-  kStepTime
+  kStepTime,
+  kRequestDrafts,  // accepted ones
+  kRequestRejected,
+  kRequestLengths,
+  kProposerDrafts  // and the same two behind them
 };
 
 namespace {
 
 const std::vector<double> kLengthBuckets = {10, 50, 100, 500, 1000};
+const std::vector<double> kDraftBuckets = {0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24};
 const std::vector<double> kSecondsBuckets = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                              0.25,  0.5,    1,     2.5,  5,     10,   30};
 
@@ -60,7 +65,8 @@ std::string time_text(int64_t micros) {
 
 }  // namespace
 
-ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_static)
+ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_static,
+                           std::string_view proposer)
     : is_static_(is_static), vllm_(model, version), lora_(model, version) {
   const auto add = [&](TRITONSERVER_MetricKind kind, const char* family, const char* help,
                        const char* label, const char* value,
@@ -104,6 +110,19 @@ ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_st
       "response_metric_type", "total_input_tokens", kLengthBuckets);
   add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nereid_step_seconds", "Duration of steps, sampled",
       nullptr, nullptr, kSecondsBuckets);
+  for (const std::string_view source : {std::string_view("request"), proposer}) {
+    if (source.empty()) continue;
+    const MetricLabels labels = {
+        {"model", model}, {"version", std::to_string(version)}, {"proposer", std::string(source)}};
+    for (const char* result : {"accepted", "rejected"}) {
+      MetricLabels with_result = labels;
+      with_result.emplace_back("result", result);
+      set_.add(TRITONSERVER_METRIC_KIND_COUNTER, "nereid_draft_tokens_total",
+               "Guessed tokens that were tested, by where they came from", with_result);
+    }
+    set_.add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nereid_accepted_draft_length",
+             "Guesses of a sequence in a step that held, where it had any", labels, kDraftBuckets);
+  }
 }
 
 void ModelMetrics::set(size_t index, double value) {
@@ -159,11 +178,25 @@ std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
   set_.increment(kPromptTokens, of(s.prompt_tokens - last_.prompt_tokens));
   set_.increment(kGeneratedTokens, of(s.generated_tokens - last_.generated_tokens));
   if (s.num_steps > last_.num_steps) set_.observe(kStepTime, s.last_step_seconds);
+  publish_drafts(kRequestDrafts, last_.request_drafts, s.request_drafts);
+  if (!s.proposer.empty())
+    publish_drafts(kProposerDrafts, last_.proposer_drafts, s.proposer_drafts);
   vllm_.publish(last_, s);
   last_ = s;
   timestamp_ = time_text(micros);
   if (wants_lines) lines.push_back(figures());
   return lines;
+}
+
+// Of the series from that index on: accepted, rejected, lengths.
+void ModelMetrics::publish_drafts(size_t index, const DraftStats& before, const DraftStats& now) {
+  const int64_t accepted = now.num_accepted - before.num_accepted;
+  const int64_t tested = now.num_drafts - before.num_drafts;
+  set_.increment(index, static_cast<double>(accepted));
+  set_.increment(index + 1, static_cast<double>(tested - accepted));
+  for (size_t length = 0; length < now.tests_by_accepted.size(); ++length)
+    for (int64_t i = before.tests_by_accepted[length]; i < now.tests_by_accepted[length]; ++i)
+      set_.observe(index + 2, static_cast<double>(length));
 }
 
 std::string ModelMetrics::figures(const IterationStats& step) const {

@@ -15,8 +15,10 @@ namespace nereid::backend {
 // Thread safe. Where the server has metrics switched off nothing is recorded.
 class ModelMetrics {
  public:
-  // `is_static`: the model batches statically (V1), which has figures of its own.
-  ModelMetrics(const std::string& model, int64_t version, bool is_static);
+  // `is_static`: the model batches statically (V1), which has figures of its own. `proposer`: as in
+  // ExecutorStats.
+  ModelMetrics(const std::string& model, int64_t version, bool is_static,
+               std::string_view proposer = {});
 
   // A newer snapshot of the executor and its steps since the call before. Returns, if wanted, the
   // figures of each step that no line told of yet, as one line of JSON for the log; the last line
@@ -39,6 +41,7 @@ class ModelMetrics {
  private:
   enum Index : size_t;
 
+  void publish_drafts(size_t index, const DraftStats& before, const DraftStats& now);
   void set(size_t index, double value);
   std::string line(const std::vector<double>& values, const std::string& timestamp) const;
 

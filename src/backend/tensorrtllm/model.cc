@@ -113,7 +113,8 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
     }
     *period = std::chrono::milliseconds(ms);
   }
-  m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static);
+  m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static,
+                                               m->executor_->stats().proposer);
   m->metrics_->publish(m->executor_->stats(), {}, false);
   m->watch_ = std::thread([model = m.get()] { model->watch(); });
   return m;

@@ -2,6 +2,7 @@
 #include "backend/tensorrtllm/vllm_metrics.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/clock.h"
 
@@ -18,6 +19,7 @@ enum VllmMetrics::Index : size_t {
   kGenerationTokens,
   kPrefixQueries,
   kPrefixHits,
+  kTests,
   kDrafts,
   kAcceptedDrafts,
   kStopped,
@@ -48,6 +50,13 @@ const std::vector<double> kRequestBuckets = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5
 const std::vector<double> kCountBuckets = {1,   2,    5,    10,   20,    50,    100,   200,
                                            500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
+int64_t num_tests(const ExecutorStats& stats) {
+  int64_t sum = 0;
+  for (const DraftStats* s : {&stats.request_drafts, &stats.proposer_drafts})
+    sum += std::accumulate(s->tests_by_accepted.begin(), s->tests_by_accepted.end(), int64_t{0});
+  return sum;
+}
+
 }  // namespace
 
 VllmMetrics::VllmMetrics(const std::string& model, int64_t version) {
@@ -71,6 +80,7 @@ VllmMetrics::VllmMetrics(const std::string& model, int64_t version) {
   counter("vllm:generation_tokens_total", "Generated tokens");
   counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache");
+  counter("vllm:spec_decode_num_drafts_total", "Steps of a sequence in which it had guesses");
   counter("vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were tested");
   counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn as well");
   for (const char* reason : {"stop", "length", "abort"}) {
@@ -109,6 +119,7 @@ void VllmMetrics::publish(const ExecutorStats& before, const ExecutorStats& now)
   set_.set(kCacheUsage, usage);
   set_.set(kGpuCacheUsage, usage);
   set_.increment(kPreemptions, of(now.num_preemptions - before.num_preemptions));
+  set_.increment(kTests, of(num_tests(now) - num_tests(before)));
   set_.increment(kDrafts, of(now.num_drafts - before.num_drafts));
   set_.increment(kAcceptedDrafts, of(now.num_accepted_drafts - before.num_accepted_drafts));
   set_.increment(kGenerationTokens, of(now.generated_tokens - before.generated_tokens));

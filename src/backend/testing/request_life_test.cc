@@ -1,5 +1,10 @@
 // Batches, names of options, and requests that are stopped or fail, through the server and the real
 // executor.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+
 #include "backend/testing/feature_fixture.h"
 
 namespace nereid::backend {
@@ -230,11 +235,26 @@ TEST_F(FeatureTest, OneItemFailsAndTheOtherGoesOn) {
   EXPECT_EQ(elements<int32_t>(got.outputs[0], "output_ids").size(), 41u);
 }
 
+// The value of the first line of the family with these values of labels; -1 = there is none.
+double figure(const std::string& page, std::string_view family,
+              std::initializer_list<std::string_view> labels) {
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    const bool matches =
+        line.starts_with(family) && std::ranges::all_of(labels, [&](std::string_view label) {
+          return line.find(fmt::format("\"{}\"", label)) != std::string::npos;
+        });
+    if (matches) return std::stod(line.substr(line.find("} ") + 2));
+  }
+  return -1;
+}
+
 // The prompt repeats itself, and greedy output soon does.
 TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
   Ids ids;
   for (int32_t i = 0; i < 24; ++i) ids.push_back(100 + i % 6);
   const Ids plain = tokens_of(ask_ids(ids, 200, {int_input("end_id", -1)}));
+  double num_tests = figure(metrics_page(server_), "vllm:spec_decode_num_drafts_total", {});
   for (const char* speculation : {"ngram", "auto"}) {
     TRITONSERVER_Server* server = nullptr;
     fs::path dir;
@@ -259,15 +279,32 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
       EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate").at(0),
                 static_cast<float>(accepted) / static_cast<float>(tested));
     // They are published now and then.
-    const auto is_counted = [&] {
-      const std::string page = metrics_page(server);
-      const size_t line = page.find("\nvllm:spec_decode_num_accepted_tokens_total");
-      const std::string_view value = std::string_view(page).substr(page.find("} ", line) + 2, 2);
-      return line != std::string::npos && value != "0\n";
+    std::string page = metrics_page(server);
+    const auto counted = [&](const char* result) {
+      return figure(page, "nereid_draft_tokens_total", {"ngram", result});
     };
-    for (int i = 0; i < 1000 && accepted > 0 && !is_counted(); ++i)
+    // Those of vLLM's names are of all models of this name, one after the other.
+    const auto new_tests = [&] {
+      return figure(page, "vllm:spec_decode_num_drafts_total", {}) - num_tests;
+    };
+    const auto length = [&](std::string_view part) {
+      return figure(page, fmt::format("nereid_accepted_draft_length_{}", part), {"ngram"});
+    };
+    const auto is_counted = [&] {
+      return counted("accepted") == accepted && counted("rejected") == tested - accepted &&
+             length("sum") == accepted && length("count") == new_tests();
+    };
+    for (int i = 0; i < 1000 && !is_counted(); ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_EQ(is_counted(), accepted > 0);
+      page = metrics_page(server);
+    }
+    EXPECT_EQ(counted("accepted"), accepted);
+    EXPECT_EQ(counted("rejected"), tested - accepted);
+    EXPECT_EQ(length("sum"), accepted);
+    EXPECT_EQ(length("count"), new_tests());
+    EXPECT_GE(figure(page, "vllm:spec_decode_num_accepted_tokens_total", {}), accepted);
+    num_tests += new_tests();
+    EXPECT_EQ(figure(page, "nereid_draft_tokens_total", {"request", "accepted"}), 0);
     stop(server, dir);
   }
 }
