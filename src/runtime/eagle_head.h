@@ -36,7 +36,9 @@ class EmbeddingRows {
 //
 // States come as steps land. Positions whose states never came, since the model found them in its
 // prefix cache or had no room for them in a step, are left out where the head has not cached them
-// either, all but the last of them: guesses hold less often then.
+// either, all but the last of them: guesses hold less often then. (The scheduler has the last
+// position of a cached prefix computed again, see Limits::renews_last_cached, so that where the
+// head has cached the prefix, too, nothing is missing.)
 //
 // Drafts are drawn with the parameters, the seed and the positions of the sequence itself, as those
 // of DraftModel.

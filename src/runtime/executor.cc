@@ -37,7 +37,8 @@ std::vector<sched::CacheGroup> groups_of(const exec::Runner& runner) {
   return groups;
 }
 
-sched::Limits limits_of(const exec::Runner& model, const ExecutorConfig& config) {
+sched::Limits limits_of(const ModelInstance& instance, const ExecutorConfig& config) {
+  const exec::Runner& model = *instance.runner;
   const exec::RunnerLimits& runner = model.limits();
   return {.max_batch_size = runner.max_rows,
           .max_num_tokens = runner.max_tokens,
@@ -48,6 +49,8 @@ sched::Limits limits_of(const exec::Runner& model, const ExecutorConfig& config)
           .tokens_per_block = runner.block_tokens,
           .enable_reuse = config.kv_cache.enable_block_reuse,
           .enable_partial_reuse = config.kv_cache.enable_partial_reuse,
+          .renews_last_cached =
+              instance.proposer && instance.proposer->wanted_states() == Proposer::States::kAll,
           .offload_min_priority = config.kv_cache.offload_min_priority,
           .event_buffer_size = config.kv_cache.event_buffer_size,
           .max_logits = runner.num_logits_rows(),
@@ -96,7 +99,7 @@ class ExecutorImpl : public Executor {
  public:
   ExecutorImpl(ModelInstance model, const ExecutorConfig& config)
       : model_(std::move(model)),
-        bounds_{.limits = limits_of(*model_.runner, config),
+        bounds_{.limits = limits_of(model_, config),
                 .vocab_size = model_.runner->vocab_size(),
                 .embedding_width = model_.runner->embedding_width(),
                 .has_tokenizer = model_.tokenizer != nullptr,

@@ -72,6 +72,11 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
     contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
     if (may_share() && !sequence.wants_all_logits()) hit = pool_.match(contents);
     if (is_delayed(sequence, hit, contents)) return Admission::kSkipped;
+    if (limits_.renews_last_cached && hit.num_tokens > 0) {
+      Contents shorter = contents;
+      shorter.tokens = contents.tokens.first(static_cast<size_t>(hit.num_tokens) - 1);
+      hit = pool_.match(shorter);
+    }
     if (!admit(sequence, hit, contents)) return Admission::kNoRoom;
   }
   const PoolStats& after = pool_.stats();

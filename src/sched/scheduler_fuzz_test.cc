@@ -108,7 +108,8 @@ class Traffic {
              .max_beam_width = pick(1, 4),
              .tokens_per_block = 1 << pick(0, 3),
              .enable_reuse = pick(0, 4) != 0,
-             .enable_partial_reuse = pick(0, 1) == 0};
+             .enable_partial_reuse = pick(0, 1) == 0,
+             .renews_last_cached = pick(0, 3) == 0};
     l.groups.resize(pick(0, 1) ? 1 : pick(2, 3));
     int window = pick(0, 4) ? 0 : pick(2, 24);
     for (CacheGroup& group : l.groups) {

@@ -52,6 +52,27 @@ TEST(Scheduler, RunsOneRequestToItsLength) {
   EXPECT_EQ(sched.stats().blocks_free, 32);
 }
 
+// Of a whole prefix, of one that ends within a block, and where blocks are not divided.
+TEST(Scheduler, TheLastCachedTokenIsComputedAgainWhereItsStateIsWanted) {
+  for (const auto& [num_same, is_divided, start] :
+       {std::tuple(8, true, 7), std::tuple(6, true, 5), std::tuple(8, false, 4),
+        std::tuple(6, false, 0)}) {
+    Limits l = limits();
+    l.renews_last_cached = true;
+    l.enable_partial_reuse = is_divided;
+    Scheduler sched(l);
+    ASSERT_TRUE(sched.submit(spec(1, 12, 1)).ok());
+    commit_all(sched, sched.plan(Time{}), 7);
+    SequenceSpec second = spec(2, 12, 1);
+    for (size_t i = static_cast<size_t>(num_same); i < 12; ++i) second.prompt[i] += 1000;
+    ASSERT_TRUE(sched.submit(std::move(second)).ok());
+    const StepPlan plan = sched.plan(Time{});
+    EXPECT_THAT(shapes(plan), ElementsAre(Shape{start, 12 - start, true, false}));
+    commit_all(sched, plan, 7);
+    sched.check();
+  }
+}
+
 TEST(Scheduler, ChunksALongPromptAndMixesItWithDecoding) {
   Limits l = limits();
   l.max_num_tokens = 8;
