@@ -88,6 +88,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("draft_model", draft_model);
   c.draft_model = draft_model;
   in.read("max_draft_len", c.max_draft_len);
+  in.read("medusa_choices", c.medusa_choices);
   in.read("enable_overlap", c.enable_overlap);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
   in.read("normalize_log_probs", c.normalize_log_probs);

@@ -104,6 +104,9 @@ Status check_speculation(const ExecutorConfig& c) {
   if (has_folder && c.draft_model.empty())
     return invalid_argument("speculation: {} needs draft_model, the {} directory", s,
                             s == "draft_model" ? "model's" : "heads'");
+  if (!c.medusa_choices.empty() && c.draft_model.empty())
+    return invalid_argument("medusa_choices: '{}' needs draft_model, the heads' directory",
+                            c.medusa_choices);
   if (s == "ngram" && !c.draft_model.empty())
     return invalid_argument(
         "draft_model: '{}' has nothing to do with speculation ngram; allowed are draft_model, "

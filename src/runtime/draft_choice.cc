@@ -19,7 +19,9 @@ Expectation DraftChooser::choose(const SpeculationCosts& costs, const NextStep& 
   for (size_t i = 0; i < candidates.size(); ++i) {
     double chance = 1;
     for (int32_t depth = 1; depth <= candidates[i].most; ++depth) {
-      chance *= candidates[i].rate;
+      const std::span<const double> chances = candidates[i].chances;
+      chance =
+          chances.empty() ? chance * candidates[i].rate : chances[static_cast<size_t>(depth) - 1];
       if (chance < kLeastChance) break;
       order_.push_back({chance, depth, i});
       deepest = std::max(deepest, depth);

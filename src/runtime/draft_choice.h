@@ -28,7 +28,10 @@ struct NextStep {
 
 // A sequence that could have drafts.
 struct DraftCandidate {
-  double rate = 0;    // chance of a draft to hold if the one before it has held, [0, 1)
+  double rate = 0;  // chance of a draft to hold if the one before it has held, [0, 1)
+  // Not empty: of a tree, the chance of each draft to hold, not growing; so many as `most` at
+  // least.
+  std::span<const double> chances;
   int32_t most = 0;   // drafts that it can have
   int32_t count = 0;  // that it gets
 };
@@ -40,9 +43,9 @@ struct Expectation {
 };
 
 // Gives candidates the drafts with which the step is expected to give most tokens in a second: the
-// j-th of a sequence holds with the chance rate^j, so they are looked at in the order of that
-// chance, and the best of all beginnings of that order is taken; none unless it is worth more than
-// errors of measurement. A function of its arguments.
+// j-th of a sequence holds with the chance rate^j, or with its chance in a tree; they are looked at
+// in the order of that chance, and the best of all beginnings of that order is taken; none unless
+// it is worth more than errors of measurement. A function of its arguments.
 class DraftChooser {
  public:
   // Their `count` is 0 before. `costs.step` knows the step without drafts.

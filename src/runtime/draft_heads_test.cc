@@ -25,18 +25,25 @@ const std::filesystem::path kTop = NEREID_SOURCE_DIR;
 const std::filesystem::path kMedusaFolder = kTop / "models/quickstart-medusa";
 const std::filesystem::path kEagleFolder = kTop / "models/quickstart-eagle";
 
-ExecutorConfig heads_config(const std::filesystem::path& folder) {
+ExecutorConfig heads_config(const std::filesystem::path& folder, const std::string& choices = "") {
   ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
   config.draft_model = folder;
+  config.medusa_choices = choices;
   config.cache_dir = std::filesystem::path(::testing::TempDir()) / "draft_heads";
   return config;
 }
 
+struct TopLogit {
+  TokenId token = 0;
+  double logit = 0;
+};
+
 struct HeadsCase {
   Tokens prompt;
   TokenId next = 0;
-  Tokens medusa;  // the likeliest of each head
-  Tokens eagle;   // the chain
+  Tokens medusa;                                  // the likeliest of each head
+  std::vector<std::vector<TopLogit>> medusa_top;  // the five likeliest of each
+  Tokens eagle;                                   // the chain
 
   Tokens known() const {
     Tokens all = prompt;
@@ -58,8 +65,13 @@ std::vector<HeadsCase> heads_cases() {
     HeadsCase c{.prompt = tokens_of(one.at("prompt_ids")),
                 .next = one.at("next_token").to_number<TokenId>(),
                 .eagle = tokens_of(one.at("eagle_chain"))};
-    for (const json::value& top : one.at("medusa_top5_logits").as_array())
-      c.medusa.push_back(top.at(0).at(0).to_number<TokenId>());
+    for (const json::value& top : one.at("medusa_top5_logits").as_array()) {
+      auto& logits = c.medusa_top.emplace_back();
+      for (const json::value& one_of_top : top.as_array())
+        logits.push_back(
+            {one_of_top.at(0).to_number<TokenId>(), one_of_top.at(1).to_number<double>()});
+      c.medusa.push_back(logits.at(0).token);
+    }
     all.push_back(std::move(c));
   }
   return all;
@@ -67,8 +79,8 @@ std::vector<HeadsCase> heads_cases() {
 
 class HeadsTest : public ::testing::Test {
  protected:
-  explicit HeadsTest(const std::filesystem::path& folder)
-      : model_(open_model(kTop / "models/quickstart", heads_config(folder)).value()) {}
+  explicit HeadsTest(const std::filesystem::path& folder, const std::string& choices = "")
+      : model_(open_model(kTop / "models/quickstart", heads_config(folder, choices)).value()) {}
 
   static sched::Sequence sequence_of(Tokens tokens, RequestId id) {
     sched::SequenceSpec spec{.id = id, .prompt = std::move(tokens), .max_new_tokens = 10};
@@ -78,7 +90,8 @@ class HeadsTest : public ::testing::Test {
 
   // The model computes positions [start, end) of a text, the last `num_drafts` of them guesses, and
   // draws from there; what it draws.
-  Tokens compute(const Tokens& text, RequestId id, int32_t start = 0, int32_t num_drafts = 0) {
+  Tokens compute(const Tokens& text, RequestId id, int32_t start = 0, int32_t num_drafts = 0,
+                 const std::vector<int32_t>& parents = {}) {
     sched::Sequence sequence = sequence_of(text, id);
     const auto new_tokens = std::span(text).subspan(static_cast<size_t>(start));
     const sched::Row row{.sequence = &sequence,
@@ -95,6 +108,8 @@ class HeadsTest : public ::testing::Test {
     exec::StepRow out{.start = start, .num_logits = row.num_tokens, .samples = 1};
     out.num_hidden = row.num_tokens;
     out.num_drafts = num_drafts;
+    out.has_tree = parents.empty() ? 0 : 1;
+    step.parents = parents;
     step.add(out, new_tokens, tables, 1, model_.runner->limits().block_tokens);
     std::vector<std::byte> message;
     exec::encode(step, message);
@@ -166,6 +181,59 @@ class MedusaHeadsTest : public HeadsTest {
  protected:
   MedusaHeadsTest() : HeadsTest(kMedusaFolder) {}
 };
+
+class MedusaTreeTest : public HeadsTest {
+ protected:
+  MedusaTreeTest() : HeadsTest(kMedusaFolder, "{0}, {1}, {0, 0}, {1, 2}, {2}, {0, 0, 1}") {}
+
+  DraftQuestion tree_of(sched::Sequence& sequence, int32_t most) {
+    DraftQuestion question{&sequence, most};
+    model_.proposer->propose(std::span(&question, 1));
+    return question;
+  }
+};
+
+// Where two logits are within 0.1 of each other, either may come first.
+TEST_F(MedusaTreeTest, HasTheLikeliestOfPyTorch) {
+  ASSERT_TRUE(model_.proposer->makes_trees());
+  EXPECT_EQ(model_.proposer->usual_drafts(), 6);
+  for (const HeadsCase& c : heads_cases()) {
+    compute(c.prompt, 1);
+    sched::Sequence sequence = sequence_of(c.known(), 1);
+    const DraftQuestion all = tree_of(sequence, 10);
+    EXPECT_THAT(all.parents, ElementsAre(-1, -1, 0, 1, -1, 2));
+    ASSERT_THAT(all.drafts, SizeIs(6));
+    const std::pair<size_t, size_t> head_and_rank[] = {{0, 0}, {0, 1}, {1, 0},
+                                                       {1, 2}, {0, 2}, {2, 1}};
+    for (size_t i = 0; i < 6; ++i) {
+      const auto& top = c.medusa_top[head_and_rank[i].first];
+      const auto found = std::ranges::find(top, all.drafts[i], &TopLogit::token);
+      ASSERT_NE(found, top.end()) << "node " << i;
+      EXPECT_NEAR(found->logit, top[head_and_rank[i].second].logit, 0.1) << "node " << i;
+    }
+    const DraftQuestion some = tree_of(sequence, 3);
+    EXPECT_EQ(some.drafts, Tokens(all.drafts.begin(), all.drafts.begin() + 3));
+    EXPECT_THAT(some.parents, ElementsAre(-1, -1, 0));
+  }
+}
+
+// The state of the next guesses is that of the last draft of the path.
+TEST_F(MedusaTreeTest, GoesOnFromTheEndOfThePath) {
+  const HeadsCase c = heads_cases()[9];
+  Tokens known = c.known();
+  compute(c.prompt, 1);
+  const TokenId second = compute(known, 2).at(0);
+  Tokens tested = known;
+  tested.insert(tested.end(), {second == 7 ? 8 : 7, second});
+  const Tokens drawn =
+      compute(tested, 1, static_cast<int32_t>(known.size()) - 1, 2, std::vector<int32_t>{-1, -1});
+  ASSERT_THAT(drawn, ElementsAre(second, ::testing::_));
+  known.push_back(second);
+  compute(known, 3);
+  known.push_back(drawn[1]);
+  EXPECT_THAT(ask(known, 1, 6), SizeIs(6));
+  EXPECT_EQ(ask(known, 1, 6), ask(known, 3, 6));
+}
 
 TEST_F(MedusaHeadsTest, GuessWhatPyTorchDoes) { expect_golden(&HeadsCase::medusa); }
 
@@ -271,6 +339,18 @@ void expect_refusals(const std::filesystem::path& folder, const std::vector<Refu
     const auto model = open_model(kTop / "models/quickstart", config);
     EXPECT_THAT(std::string(model.status().message()), HasSubstr(refusal.expected));
   }
+}
+
+TEST(DraftHeads, ChoicesThatDoNotFitAreRefused) {
+  const auto error = [](const std::filesystem::path& folder, const std::string& choices) {
+    const auto model = open_model(kTop / "models/quickstart", heads_config(folder, choices));
+    return std::string(model.status().message());
+  };
+  EXPECT_THAT(error(kMedusaFolder, "{0}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0}"),
+              HasSubstr("medusa_choices: a node is 4 deep"));
+  EXPECT_THAT(error(kMedusaFolder, "{1, 0}"),
+              HasSubstr("medusa_choices: {1, 0} is there without {1}"));
+  EXPECT_THAT(error(kEagleFolder, "{0}"), HasSubstr("is not a folder of Medusa heads"));
 }
 
 TEST(DraftHeads, WhatDoesNotFitIsRefused) {

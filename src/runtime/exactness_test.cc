@@ -145,6 +145,11 @@ void with_medusa(ExecutorConfig& c, int adapts) {
   c.speculation = adapts ? "auto" : "medusa";
 }
 
+void with_medusa_tree(ExecutorConfig& c, int adapts) {
+  with_medusa(c, adapts);
+  c.medusa_choices = "{0}, {1}, {0, 0}, {0, 1}, {1, 0}, {2}, {0, 0, 0}, {0, 0, 1}, {1, 0, 0}";
+}
+
 // A beam is a row of a step: narrow steps leave the wider rows out.
 void chunk(ExecutorConfig& c, int tokens) {
   c.max_num_tokens = tokens;
@@ -251,6 +256,9 @@ std::vector<Column> columns() {
       {"MedusaStreamed", Way::kStreamed, with_medusa, 0, taken_back},
       {"MedusaSwapped", Way::kBatch, medusa_swapped, kTiny, paused_and_taken_back},
       {"MedusaAuto", Way::kBatch, with_medusa, 1},
+      {"MedusaTree", Way::kBatch, with_medusa_tree, 0, taken_back, true},
+      {"MedusaTreeTwice", Way::kTwice, with_medusa_tree, 0, taken_back},
+      {"MedusaTreeAuto", Way::kStreamed, with_medusa_tree, 1},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "runtime/sample_params.h"
 
@@ -13,8 +14,18 @@ constexpr TokenId kFromState[] = {exec::kTokenGiven};
 
 }  // namespace
 
-MedusaHeads::MedusaHeads(std::vector<std::unique_ptr<exec::Runner>> heads)
-    : heads_(std::move(heads)) {}
+MedusaHeads::MedusaHeads(std::vector<std::unique_ptr<exec::Runner>> heads, DraftTree tree)
+    : heads_(std::move(heads)),
+      tree_(std::move(tree)),
+      is_chain_(tree_.is_chain()),
+      num_ranks_(heads_.size()),
+      guesses_(heads_.size()) {
+  NEREID_CHECK(tree_.depth() <= static_cast<int32_t>(heads_.size()));
+  for (const DraftTree::Node& node : tree_.nodes) {
+    int32_t& num = num_ranks_[static_cast<size_t>(node.depth - 1)];
+    num = std::max(num, node.rank + 1);
+  }
+}
 
 std::vector<exec::MemoryItem> MedusaHeads::memory() const {
   std::vector<exec::MemoryItem> table;
@@ -30,11 +41,12 @@ std::vector<exec::MemoryItem> MedusaHeads::memory() const {
 
 // Keeps the state of the last token drawn.
 void MedusaHeads::landed(const sched::Row& row, const exec::RowResult& result) {
-  if (result.hidden.empty()) return;
+  if (result.drawn.empty()) return;  // it has failed, or its states are wanted for something else
   const size_t num_drawn = result.drawn.size();
   const auto width = static_cast<size_t>(heads_[0]->embedding_width());
   const auto drawn = result.hidden.last(static_cast<size_t>(1 + row.num_drafts) * width);
-  const auto last = drawn.subspan((num_drawn - 1) * width, width);
+  const size_t from = num_drawn == 1 ? 0 : 1 + static_cast<size_t>(result.path[num_drawn - 2]);
+  const auto last = drawn.subspan(from * width, width);
   State& state = states_[row.sequence->id()];
   state.num_known = static_cast<size_t>(row.first_drawn()) + num_drawn;
   state.hidden.assign(last.begin(), last.end());
@@ -54,7 +66,6 @@ void MedusaHeads::propose(std::span<DraftQuestion> questions) {
 
 void MedusaHeads::choose_rows(std::span<DraftQuestion> questions) {
   const exec::RunnerLimits& limits = heads_[0]->limits();
-  const auto num_heads = static_cast<int32_t>(heads_.size());
   rows_.clear();
   for (DraftQuestion& question : questions) {
     const sched::Sequence& sequence = *question.sequence;
@@ -62,16 +73,20 @@ void MedusaHeads::choose_rows(std::span<DraftQuestion> questions) {
     const auto found = states_.find(sequence.id());
     // Of what was drawn before it was paused, or beside a token that is not known yet.
     if (found == states_.end() || found->second.num_known != sequence.tokens().size()) continue;
-    const int32_t count =
-        std::min({question.most, num_heads, limits.max_sequence_length - length + 1});
-    if (count > 0 && rows_.size() < static_cast<size_t>(limits.max_rows))
-      rows_.push_back({.question = &question, .state = &found->second, .num_drafts = count});
+    Row row{.question = &question, .state = &found->second};
+    for (const DraftTree::Node& node : tree_.nodes) {
+      if (row.num_drafts == question.most || length + node.depth > limits.max_sequence_length + 1)
+        break;
+      ++row.num_drafts;
+      row.depth = std::max(row.depth, node.depth);
+    }
+    if (row.num_drafts > 0 && rows_.size() < static_cast<size_t>(limits.max_rows))
+      rows_.push_back(row);
   }
 }
 
 Status MedusaHeads::compute() {
-  const auto num_heads =
-      static_cast<size_t>(std::ranges::max(rows_, {}, &Row::num_drafts).num_drafts);
+  const auto num_heads = static_cast<size_t>(std::ranges::max(rows_, {}, &Row::depth).depth);
   std::vector<exec::Ticket> flying;
   Status status;
   for (size_t head = 0; head < num_heads && status.ok(); ++head) {
@@ -80,6 +95,7 @@ Status MedusaHeads::compute() {
     if (ticket.ok()) flying.push_back(*std::move(ticket));
   }
   for (size_t head = 0; head < flying.size(); ++head) status.Update(take(flying[head], head));
+  for (size_t i = 0; i < rows_.size() && status.ok(); ++i) answer(i);
   return status;
 }
 
@@ -88,10 +104,11 @@ StatusOr<exec::Ticket> MedusaHeads::launch(size_t head) {
   const auto ahead = static_cast<int32_t>(head);
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
-    if (row.num_drafts <= ahead) continue;
+    if (row.depth <= ahead) continue;
     const sched::Sequence& sequence = *row.question->sequence;
     const auto slot = static_cast<int32_t>(i);
-    add_draft_params(sequence, slot, heads_[head]->vocab_size(), ahead, step_);
+    const int32_t num_top = num_ranks_[head] > 1 ? num_ranks_[head] : 0;
+    add_draft_params(sequence, slot, heads_[head]->vocab_size(), ahead, step_, num_top);
     const auto position = static_cast<int32_t>(sequence.tokens().size()) + ahead;
     step_.add({.slot = slot, .start = position - 1, .num_logits = 1, .samples = 1}, kFromState, {},
               0, heads_[head]->limits().block_tokens);
@@ -104,15 +121,33 @@ StatusOr<exec::Ticket> MedusaHeads::launch(size_t head) {
 
 Status MedusaHeads::take(exec::Ticket& ticket, size_t head) {
   ASSIGN_OR_RETURN(const exec::StepResult results, heads_[head]->wait(ticket));
+  guesses_[head].resize(std::max(guesses_[head].size(), rows_.size()));
   size_t next = 0;
-  for (Row& row : rows_) {
-    if (row.num_drafts <= static_cast<int32_t>(head)) continue;
-    const exec::RowResult& result = results[next++];
-    if (row.ended) continue;
-    row.ended = !result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0;
-    if (!row.ended) row.question->drafts.push_back(result.drawn[0].token);
-  }
+  for (size_t i = 0; i < rows_.size(); ++i)
+    if (rows_[i].depth > static_cast<int32_t>(head)) add_guesses(head, i, results[next++]);
   return ok();
+}
+
+// What is drawn, then the likeliest others; none where nothing can be drawn.
+void MedusaHeads::add_guesses(size_t head, size_t row, const exec::RowResult& result) {
+  std::vector<TokenId>& guesses = guesses_[head][row];
+  guesses.clear();
+  if (!result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0) return;
+  guesses.push_back(result.drawn[0].token);
+  for (const kernels::TopToken& top : result.top_of(0))
+    if (top.token != guesses[0]) guesses.push_back(top.token);
+}
+
+// The tree as far as there are guesses for its nodes.
+void MedusaHeads::answer(size_t row) {
+  const Row& r = rows_[row];
+  for (const DraftTree::Node& node :
+       std::span(tree_.nodes).first(static_cast<size_t>(r.num_drafts))) {
+    const auto& guesses = guesses_[static_cast<size_t>(node.depth - 1)][row];
+    if (static_cast<size_t>(node.rank) >= guesses.size()) return;
+    r.question->drafts.push_back(guesses[static_cast<size_t>(node.rank)]);
+    if (!is_chain_) r.question->parents.push_back(node.parent);
+  }
 }
 
 }  // namespace nereid::runtime

@@ -133,8 +133,27 @@ DraftKind kind_of(const std::filesystem::path& dir) {
 // The words of ExecutorConfig::speculation.
 constexpr std::string_view kWords[] = {"draft_model", "medusa", "eagle"};
 
+// Of as many heads: what the configuration says, or the chain.
+StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads,
+                                const DeviceInfo& device) {
+  const DraftTree chain = DraftTree::chain(num_heads);
+  if (config.medusa_choices.empty()) return chain;
+  auto tree = parse_draft_tree(config.medusa_choices);
+  if (!tree.ok()) return annotate(tree.status(), "medusa_choices");
+  if (tree->depth() > num_heads)
+    return invalid_argument("medusa_choices: a node is {} deep, and '{}' has {} heads",
+                            tree->depth(), config.draft_model.string(), num_heads);
+  if (device.kind == DeviceKind::kCpu) return tree;
+  log_info("medusa_choices: {} has no kernels for trees of guesses; the likeliest chain is tested",
+           config.device);
+  return chain;
+}
+
 Status check_kind(const ExecutorConfig& config, DraftKind kind) {
   const std::string_view word = kWords[static_cast<size_t>(kind)];
+  if (!config.medusa_choices.empty() && kind != DraftKind::kMedusa)
+    return invalid_argument("medusa_choices: draft_model '{}' is not a folder of Medusa heads",
+                            config.draft_model.string());
   if (config.speculation.empty() || config.speculation == "auto" || config.speculation == word)
     return ok();
   return invalid_argument(
@@ -161,6 +180,10 @@ StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::
                                                 : opener.draft_model();
   if (!files.ok()) return annotate(files.status(), "draft_model");
   out.files_ = *std::move(files);
+  if (out.kind_ == DraftKind::kMedusa) {
+    ASSIGN_OR_RETURN(out.tree_, medusa_tree(config, static_cast<int32_t>(out.files_.size()),
+                                            model.device.device->info()));
+  }
   if (out.kind_ == DraftKind::kEagle) {
     ASSIGN_OR_RETURN(out.embeddings_, EmbeddingRows::open(target.path()));
   }
@@ -190,7 +213,7 @@ StatusOr<std::unique_ptr<Proposer>> DraftEngines::load(const ExecutorConfig& con
   }
   std::unique_ptr<Proposer> proposer;
   if (kind_ == DraftKind::kMedusa)
-    proposer = std::make_unique<MedusaHeads>(std::move(runners));
+    proposer = std::make_unique<MedusaHeads>(std::move(runners), std::move(tree_));
   else if (kind_ == DraftKind::kEagle)
     proposer = std::make_unique<EagleHead>(std::move(runners[0]), *std::move(embeddings_));
   else

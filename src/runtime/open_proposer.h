@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "io/engine_file.h"
+#include "runtime/draft_tree.h"
 #include "runtime/eagle_head.h"
 #include "runtime/model_instance.h"
 
@@ -38,6 +39,7 @@ class DraftEngines {
 
  private:
   DraftKind kind_ = DraftKind::kModel;
+  DraftTree tree_;                           // of kMedusa
   std::vector<io::EngineFile> files_;        // of kMedusa: one for each head
   std::optional<EmbeddingRows> embeddings_;  // of kEagle
 };

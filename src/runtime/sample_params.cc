@@ -116,10 +116,10 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
 }
 
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      int32_t num_guessed, exec::Step& step) {
+                      int32_t num_guessed, exec::Step& step, int32_t num_top) {
   SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), vocab_size);
-  wanted.params.num_top = 0;
-  wanted.params.log_probs = kernels::LogProbs::kNone;
+  wanted.params.num_top = num_top;
+  wanted.params.log_probs = num_top > 0 ? kernels::LogProbs::kProcessed : kernels::LogProbs::kNone;
   if (std::exchange(wanted.params.has_dense_bias, 0) != 0)
     wanted.cells.resize(wanted.cells.size() - static_cast<size_t>(vocab_size));
   step.loads.push_back({.params = wanted.params,

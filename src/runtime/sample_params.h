@@ -22,8 +22,9 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
 
 // Loads a slot of the step with what draws guesses for `sequence`: its own parameters as far as
 // they are not masks, adapters, log-probs or a dense bias. Of the tokens that the guess comes
-// after, `num_guessed` are not known: penalties take them for like no other.
+// after, `num_guessed` are not known: penalties take them for like no other. `num_top` of the
+// likeliest tokens are reported.
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      int32_t num_guessed, exec::Step& step);
+                      int32_t num_guessed, exec::Step& step, int32_t num_top = 0);
 
 }  // namespace nereid::runtime

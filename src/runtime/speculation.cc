@@ -53,6 +53,7 @@ bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
 void Speculation::find_candidates(sched::Scheduler& scheduler) {
   num_questions_ = 0;
   candidates_.clear();
+  if (options_.adapts && proposer_->makes_trees()) find_chances();
   probed_.reset();
   next_ = {};
   for (const sched::Sequence* sequence : scheduler.running()) {
@@ -85,7 +86,21 @@ void Speculation::add_question(const sched::Sequence& sequence, int32_t most) {
   question.drafts.clear();
   question.parents.clear();
   question.is_behind = false;
-  candidates_.push_back({.rate = rate_of(states_[sequence.id()]), .most = most});
+  candidates_.push_back(
+      {.rate = rate_of(states_[sequence.id()]), .chances = chances_, .most = most});
+}
+
+// Until a place was tested it counts as if one in its number held there.
+void Speculation::find_chances() {
+  in_tree_.resize(static_cast<size_t>(options_.max_drafts));
+  chances_.resize(in_tree_.size());
+  double least = kMostCertain;
+  for (size_t i = 0; i < in_tree_.size(); ++i) {
+    const double prior = 1.0 / static_cast<double>(i + 2);
+    const double chance =
+        (in_tree_[i].held + prior * kPriorOverall) / (in_tree_[i].tested + kPriorOverall);
+    chances_[i] = least = std::min(least, chance);
+  }
 }
 
 double Speculation::rate_of(const State& state) const {
@@ -245,9 +260,23 @@ void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
   stats.num_drafts += row.num_drafts;
   stats.num_accepted += static_cast<int64_t>(num_held);
   ++stats.tests_by_accepted[std::min(num_held, stats.tests_by_accepted.size() - 1)];
+  if (state.is_asked && !in_tree_.empty()) {
+    note_places(num_drafts, result.path);
+    return;
+  }
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
     state.tested.add(i < num_held, kKeepOwn);
     overall_.add(i < num_held, kKeepOverall);
+  }
+}
+
+// Of a tree: which places held.
+void Speculation::note_places(size_t num_drafts, std::span<const int32_t> path) {
+  size_t next = 0;  // of the path, which goes up
+  for (size_t i = 0; i < std::min(num_drafts, in_tree_.size()); ++i) {
+    const bool held = next < path.size() && static_cast<size_t>(path[next]) == i;
+    next += held;
+    in_tree_[i].add(held, kKeepOverall);
   }
 }
 

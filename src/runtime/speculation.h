@@ -60,8 +60,12 @@ class Proposer {
   // of its guesses are computed; any other one is asked for those that will be.
   virtual bool is_free() const { return false; }
 
-  // Whether answers may have parents: then the runner must take trees.
+  // Whether answers may have parents: then the runner must take trees, and the i-th guess of each
+  // answer stands at the same place of the same tree.
   virtual bool makes_trees() const { return false; }
+
+  // Guesses of a sequence in a step where the configuration says nothing; 0: as many as usual.
+  virtual int32_t usual_drafts() const { return 0; }
 
   // The sequence has ended, or never began.
   virtual void forget(RequestId) {}
@@ -133,6 +137,8 @@ class Speculation {
   void find_candidates(sched::Scheduler& scheduler);
   void add_question(const sched::Sequence& sequence, int32_t most);
   double rate_of(const State& state) const;
+  void find_chances();
+  void note_places(size_t num_drafts, std::span<const int32_t> path);
   void answer_all();
   void decide();
   void probe();
@@ -144,7 +150,9 @@ class Speculation {
   Proposer* const proposer_;
   const Options options_;
   absl::flat_hash_map<RequestId, State> states_;
-  Tested overall_;  // of all sequences
+  Tested overall_;               // of all sequences
+  std::vector<Tested> in_tree_;  // the same by the place in the tree, if the proposer makes trees
+  std::vector<double> chances_;  // of these, not growing
   DraftStats request_drafts_, proposer_drafts_;
   SpeculationCosts costs_;
   DraftChooser chooser_;

@@ -122,7 +122,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"lookahead_ngram_size", "lookahead_ngram_size", Kind::kText, Use::kRefused},
     {"lookahead_verification_set_size", "lookahead_verification_set_size", Kind::kText,
      Use::kRefused},
-    {"medusa_choices", "medusa_choices", Kind::kText, Use::kRefused},
+    {"medusa_choices", "medusa_choices"},
     {"eagle_choices", "eagle_choices", Kind::kText, Use::kRefused},
     {"guided_decoding_backend", "guided_decoding_backend", Kind::kText, Use::kNone, 0, 0, "", false,
      "guided decoding is always there, by a matcher of its own"},

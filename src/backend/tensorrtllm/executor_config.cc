@@ -246,6 +246,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   config.speculation = settings.parameter("speculation").value_or(config.speculation);
   config.draft_model = settings.parameter("draft_model").value_or("");
   RETURN_IF_ERROR(integer(settings, "max_draft_len", config.max_draft_len));
+  config.medusa_choices = settings.parameter("medusa_choices").value_or("");
   RETURN_IF_ERROR(read_decoding_mode(settings, config));
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);

@@ -102,6 +102,9 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
           "checkpoint folder or engine of a smaller model with the same tokens, or folder of "
           "Medusa heads or of an EAGLE head for the model, whose guesses are tested")
       ->check(CLI::ExistingPath);
+  command.add_option("--medusa-choices", executor.medusa_choices,
+                     "tree of guesses of Medusa heads, as the ranks that lead to each, such as "
+                     "{0}, {0, 0}, {1}; without it the likeliest of each head");
   command
       .add_option("--max-draft-len", executor.max_draft_len,
                   "guesses of a sequence in a step; 0 = 4 of a draft model, 8 of others")
