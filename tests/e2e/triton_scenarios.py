@@ -1,4 +1,4 @@
-"""The scenarios of the TensorRT-LLM backend's CI that need one device and no adapters, on the quick-start model.
+"""The scenarios of the TensorRT-LLM backend's CI that need one device, on the quick-start model.
 usage: triton_scenarios.py BUILD_DIR [SCENARIO...]"""
 import json
 import os
@@ -13,6 +13,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import np_to_triton_dtype
 
 from churn import churn
+from triton_features import adapters, draft_and_target, lookahead, medusa
 from triton_flags import client_flags
 from triton_metrics import Histogram, base_metrics, custom_metrics
 from triton_ports import grpc_restricted, start_up_lines
@@ -340,7 +341,7 @@ def grpc_tls():
 
 SCENARIOS = (invalid_strategy, not_streaming, token_histograms, beams, perf_metrics, openai_traces, grpc_tls,
              loads_beside_streams, unary_clients, two_models, behind_a_proxy, client_flags,
-             start_up_lines, grpc_restricted)
+             start_up_lines, grpc_restricted, adapters, medusa, lookahead, draft_and_target)
 
 
 def main():

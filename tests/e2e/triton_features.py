@@ -1,0 +1,90 @@
+"""What users of the TensorRT-LLM backend's adapters and speculation do, on the quick-start model's adapters, Medusa heads
+and draft model: the answers are those without, or Hugging Face's."""
+import json
+import os
+import subprocess
+
+import numpy as np
+import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from triton_server import MODEL, PROMPT, ROOT, WORK, Server, copy_model, fill, repository
+
+
+def infer(server, ids, tokens, **more):
+    """The outputs of a request to tensorrt_llm, by name."""
+    tensors = {"input_ids": np.int32([ids]), "input_lengths": np.int32([[len(ids)]]),
+               "request_output_len": np.int32([[tokens]]), "end_id": np.int32([[-1]]),
+               "exclude_input_in_output": np.array([[True]]), **more}
+    inputs = []
+    for name, value in tensors.items():
+        inputs.append(grpcclient.InferInput(name, value.shape, np_to_triton_dtype(value.dtype)))
+        inputs[-1].set_data_from_numpy(value)
+    with grpcclient.InferenceServerClient(server.grpc) as triton:
+        return triton.infer("tensorrt_llm", inputs)
+
+
+def tokens_of(reply):
+    return reply.as_numpy("output_ids")[0, 0].tolist()
+
+
+def refusal(*words, **more):
+    try:
+        infer(*words, **more)
+    except InferenceServerException as error:
+        return str(error)
+    raise AssertionError("nothing was refused")
+
+
+def adapters():
+    """LoRA: hf_lora_convert.py's tensors come once, later requests name them; a request whose adapter is unknown or has
+    other weights fails alone."""
+    with open(os.path.join(ROOT, "tests", "golden", "lora.json"), encoding="utf-8") as file:
+        case = next(c for c in json.load(file)["cases"] if c["adapter"] == "lora-upper")
+    folder = os.path.join(WORK, "lora-upper")
+    subprocess.run([os.environ["NEREID"], "hf_lora_convert", "-i", os.path.join(ROOT, "tests", "adapters", "upper"), "-o",
+                    folder], check=True)
+    weights, config = (np.load(os.path.join(folder, "model.lora_%s.npy" % part)) for part in ("weights", "config"))
+    asked = min(case["clear_steps"], 24)
+    ids, expected = case["prompt_ids"], case["greedy_ids"][:asked]
+    brought = {"lora_task_id": np.uint64([[7]]), "lora_weights": weights, "lora_config": config}
+    with Server(repository("adapters", enable_lora="true", bls=False)) as server:
+        assert "7" in refusal(server, ids, asked, lora_task_id=np.uint64([[7]]))
+        plain = tokens_of(infer(server, ids, asked))
+        assert tokens_of(infer(server, ids, asked, **brought)) == expected != plain
+        assert tokens_of(infer(server, ids, asked, lora_task_id=np.uint64([[7]]))) == expected
+        assert "7" in refusal(server, ids, asked, **{**brought, "lora_weights": weights * 2})
+        assert tokens_of(infer(server, ids, asked)) == plain
+
+
+def medusa():
+    """decoding_mode medusa: the tokens of the model alone, in fewer steps."""
+    ids = list(range(40, 60))
+    with Server(repository("plain", bls=False)) as server:
+        expected = tokens_of(infer(server, ids, 40))
+    values = {"decoding_mode": "medusa", "draft_model": os.path.join(ROOT, "models", "quickstart-medusa")}
+    with Server(repository("medusa", bls=False, **values)) as server:
+        reply = infer(server, ids, 40, return_perf_metrics=np.array([[True]]))
+        assert tokens_of(reply) == expected
+        held, tested = (int(reply.as_numpy("total_%s_tokens" % what).item()) for what in ("accepted_draft", "draft"))
+        assert 0 < held <= tested, (held, tested)
+
+
+def lookahead():
+    """decoding_mode lookahead is refused by name, and the server ends."""
+    server = Server(repository("lookahead", bls=False, decoding_mode="lookahead"))
+    assert server.process.wait(timeout=60) > 0
+    assert "parameter 'decoding_mode' is 'lookahead', which is not supported" in server.log(), server.log()[-2000:]
+
+
+def draft_and_target():
+    """A draft model behind tensorrt_llm_bls: the text of the target alone, and drafts that the target has tested."""
+    folder = repository("draft-and-target")
+    copy_model(folder, "tensorrt_llm", "tensorrt_llm_draft", (MODEL, os.path.join(ROOT, "models", "quickstart-draft")))
+    fill(os.path.join(folder, "tensorrt_llm_bls", "config.pbtxt"),
+         {"tensorrt_llm_model_name": "tensorrt_llm", "tensorrt_llm_draft_model_name": "tensorrt_llm_draft"})
+    with Server(folder) as server:
+        plain = server.generate("tensorrt_llm_bls", PROMPT, 32)
+        drafted = server.generate("tensorrt_llm_bls", PROMPT, 32, num_draft_tokens=4)
+        assert drafted["text_output"] == plain["text_output"], (plain, drafted)
+        assert server.total("nv_inference_request_success", model="tensorrt_llm_draft") > 1
