@@ -24,6 +24,11 @@ bool has_file(const std::filesystem::path& path) {
 std::string engine_text(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return "an engine file: it is no directory";
+  if (const auto model = models::read_model(path); model.ok())  // of several ranks
+    return fmt::format(
+        "an engine directory: rank0.engine is there, config.json has pretrained_config and "
+        "build_config\nweights: rank0.engine to {}, merged",
+        models::rank_file_name(model->ranks.num_files() - 1, true));
   return fmt::format(
       "an engine directory: rank0.engine is there{}",
       has_file(path / "config.json") ? ", config.json has pretrained_config and build_config" : "");

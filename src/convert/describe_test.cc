@@ -135,6 +135,7 @@ TEST_F(LayoutTest, EightOfThem) {
   ASSERT_TRUE(build_engine_dir(build, registry_, DeviceInfo{}).ok());
   text = description("engine");
   EXPECT_THAT(text, HasSubstr("an engine directory: rank0.engine is there, config.json has "));
+  EXPECT_THAT(text, HasSubstr("weights: rank0.engine to rank1.engine, merged\n"));
   EXPECT_THAT(text, HasSubstr("engine/tokenizer.json\n"));
   EXPECT_THAT(description("engine/rank0.engine"), HasSubstr("an engine file: it is no directory"));
 }

@@ -1,18 +1,22 @@
 #include "convert/engine_cache.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/file.h"
 #include "base/gguf.h"
 #include "base/log.h"
+#include "base/mapped_file.h"
 #include "convert/build_lock.h"
 #include "convert/engine_key.h"
 #include "convert/refit.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
+#include "models/trtllm.h"
 
 namespace nereid::convert {
 namespace {
@@ -90,7 +94,7 @@ StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model
   return out.path;
 }
 
-// Its engine has no weights: one with those of the checkpoint that it names.
+// Its engine has no weights, or those of one rank: one with all of the checkpoint that it names.
 StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
                                            const kernels::Registry& registry,
                                            const DeviceInfo& device, const BuildOptions& options,
@@ -103,7 +107,11 @@ StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
     return cached_engine(file.checkpoint(), compiled, &checkpoint, device, options, report);
   }();
   if (!filled.ok())
-    return annotate(filled.status(), fmt::format("{}: has no weights", file.path().string()));
+    return annotate(filled.status(),
+                    fmt::format("{}: has {}", file.path().string(),
+                                file.is_of_rank() ? "the weights of one rank" : "no weights"));
+  if (file.is_of_rank())
+    log_info("{}: the engines of all ranks are merged for {}", file.checkpoint(), device.id());
   return filled;
 }
 
@@ -148,6 +156,34 @@ Status write_engine(const std::filesystem::path& path, const std::string& key,
       checkpoint ? checkpoint_source(*checkpoint) : random_source();
   RETURN_IF_ERROR(write_weights(compiled.graph, *source, writer));
   return writer.finish();
+}
+
+Status write_rank_engines(const std::filesystem::path& dir, const std::string& key,
+                          const Compiled& compiled, const io::Checkpoint& checkpoint,
+                          int32_t workers) {
+  const models::Model& model = compiled.model;
+  RETURN_IF_ERROR(
+      models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
+  const auto& files = checkpoint.files();
+  std::vector<Status> results(files.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t rank; (rank = next.fetch_add(1)) < files.size();) {
+      const std::span<const std::byte> tensors = files[rank]->bytes();
+      results[rank] = io::EngineWriter::write_rank(
+          dir / models::rank_file_name(static_cast<int32_t>(rank), true), compiled.plan, key,
+          tensors);
+      forget_pages(tensors);
+    }
+  };
+  {
+    const auto wanted = static_cast<size_t>(std::max(workers, 1));
+    std::vector<std::jthread> helpers;
+    for (size_t i = 1; i < std::min(wanted, files.size()); ++i) helpers.emplace_back(work);
+    work();
+  }
+  for (const Status& status : results) RETURN_IF_ERROR(status);
+  return ok();
 }
 
 std::filesystem::path given_engine(const std::filesystem::path& path) {

@@ -68,6 +68,12 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
 Status write_engine(const std::filesystem::path& path, const std::string& key,
                     const Compiled& compiled, const io::Checkpoint* checkpoint);
 
+// Writes rankN.engine in `dir` for each rank of the model's checkpoint, which has several: a rank's
+// file of the checkpoint in each, and the plan of all. `workers` of them at a time.
+Status write_rank_engines(const std::filesystem::path& dir, const std::string& key,
+                          const Compiled& compiled, const io::Checkpoint& checkpoint,
+                          int32_t workers);
+
 // The engine file that `path` is or holds; empty when it is a model directory.
 std::filesystem::path given_engine(const std::filesystem::path& path);
 

@@ -19,16 +19,36 @@ namespace {
 
 constexpr int64_t kMaxLimit = int64_t{1} << 30;
 
-// Of one rank, whoever shared the checkpoint.
-StatusOr<json::object> pretrained_config(const models::Model& model) {
-  std::string dtype = "bfloat16";
-  if (model.layout == models::Layout::kTrtLlm) dtype = model.config.at("dtype").as_string();
-  return models::trtllm_config(model, dtype, {});
+StatusOr<json::object> pretrained_config(const models::Model& model, const models::Ranks& ranks) {
+  if (model.layout != models::Layout::kTrtLlm)
+    return models::trtllm_config(model, "bfloat16", ranks);
+  const std::string_view dtype = model.config.at("dtype").as_string();
+  ASSIGN_OR_RETURN(json::object config, models::trtllm_config(model, dtype, ranks));
+  if (const json::value* quantization = model.config.if_contains("quantization"))
+    config["quantization"] = *quantization;
+  return config;
 }
 
-Status build_engine_file(const EngineDirOptions& options, const models::Model& model,
-                         const kernels::Registry& registry, const DeviceInfo& device,
-                         BuildReport& report) {
+// Those of an earlier build that had more of them.
+void remove_engines_from(const std::filesystem::path& dir, int32_t rank) {
+  std::error_code error;
+  while (std::filesystem::remove(dir / models::rank_file_name(rank, true), error)) ++rank;
+}
+
+Status write_plans(const std::filesystem::path& dir, const std::string& key,
+                   const Compiled& compiled, int32_t ranks,
+                   const std::filesystem::path& checkpoint_dir) {
+  std::error_code error;
+  const auto whole = std::filesystem::weakly_canonical(checkpoint_dir, error);
+  for (int32_t rank = 0; rank < ranks; ++rank)
+    RETURN_IF_ERROR(io::EngineWriter::write_plan(dir / models::rank_file_name(rank, true),
+                                                 compiled.plan, key, whole.string()));
+  return ok();
+}
+
+Status build_engine_files(const EngineDirOptions& options, const models::Model& model,
+                          const models::Ranks& ranks, const kernels::Registry& registry,
+                          const DeviceInfo& device, BuildReport& report) {
   CompileOptions build = options.compile;
   if (const json::value* length = options.build_config.if_contains("max_seq_len");
       length && length->is_int64())
@@ -45,16 +65,19 @@ Status build_engine_file(const EngineDirOptions& options, const models::Model& m
   if (text::Tokenizer::has_files(options.output_dir))
     compiled.plan.model.source_dir =
         std::filesystem::weakly_canonical(options.output_dir, error).string();
-  report.path = options.output_dir / "rank0.engine";
-  if (options.strip_weights) {
-    const auto whole = std::filesystem::weakly_canonical(options.checkpoint_dir, error);
+  const std::filesystem::path& dir = options.output_dir;
+  report.path = dir / models::rank_file_name(0, true);
+  if (options.strip_weights)
     RETURN_IF_ERROR(
-        io::EngineWriter::write_plan(report.path, compiled.plan, report.key, whole.string()));
-  } else {
+        write_plans(dir, report.key, compiled, ranks.num_files(), options.checkpoint_dir));
+  else if (ranks.num_files() > 1)
+    RETURN_IF_ERROR(write_rank_engines(dir, report.key, compiled, *weights, options.workers));
+  else
     RETURN_IF_ERROR(write_engine(report.path, report.key, compiled, weights));
-  }
+  remove_engines_from(dir, ranks.num_files());
   report.built = true;
-  report.bytes = std::filesystem::file_size(report.path, error);
+  for (int32_t rank = 0; rank < ranks.num_files(); ++rank)
+    report.bytes += std::filesystem::file_size(dir / models::rank_file_name(rank, true), error);
   return ok();
 }
 
@@ -89,12 +112,19 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
     return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
-  ASSIGN_OR_RETURN(const json::object pretrained, pretrained_config(model));
+  if (model.in_engines)
+    return invalid_argument("checkpoint_dir: {} is an engine; name the checkpoint",
+                            options.checkpoint_dir.string());
+  if (options.random_weights && model.ranks.num_files() > 1)
+    log_warn("mapping: world_size: {}: random weights are not shared, one engine has them all",
+             model.ranks.num_files());
+  const models::Ranks ranks = options.random_weights ? models::Ranks{} : model.ranks;
+  ASSIGN_OR_RETURN(const json::object pretrained, pretrained_config(model, ranks));
   std::filesystem::create_directories(options.output_dir, error);
   if (error) return unavailable("{}: {}", options.output_dir.string(), error.message());
   RETURN_IF_ERROR(copy_tokenizer(options.checkpoint_dir, options.output_dir));
   if (!options.config_only)
-    RETURN_IF_ERROR(build_engine_file(options, model, registry, device, out));
+    RETURN_IF_ERROR(build_engine_files(options, model, ranks, registry, device, out));
   const json::object config = {{"version", NEREID_VERSION},
                                {"pretrained_config", pretrained},
                                {"build_config", options.build_config}};
@@ -116,13 +146,6 @@ StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::
   if (!pretrained || !build)
     return invalid_argument("{}: field '{}' is missing beside rank0.engine", path.string(),
                             pretrained ? "build_config" : "pretrained_config");
-  models::Config inner(*pretrained, path.string() + ": pretrained_config");
-  if (const json::object* mapping = inner.object("mapping")) {
-    models::Config ranks(*mapping, inner.where() + ": mapping");
-    ranks.require("world_size", 1);
-    inner.add(ranks.status());
-  }
-  RETURN_IF_ERROR(inner.status());
   models::Config fields(*build, path.string() + ": build_config");
   limits = parse_limits(fields);
   RETURN_IF_ERROR(fields.status());

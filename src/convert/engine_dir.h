@@ -1,5 +1,6 @@
 // Engine directories as people build and pass them on: config.json with `pretrained_config` and
-// `build_config`, rank0.engine, and the tokenizer's files. What `trtllm-build` makes.
+// `build_config`, a rankN.engine for each rank of the checkpoint, and the tokenizer's files. What
+// `trtllm-build` makes. One process loads the engines of several ranks by merging them.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,16 @@ struct EngineDirOptions {
   // when the engine is loaded (see EngineLimits).
   json::object build_config;
   CompileOptions compile;
-  bool config_only = false;     // no rank0.engine
+  bool config_only = false;     // no rankN.engine
+  int32_t workers = 1;          // ranks written at a time
   bool random_weights = false;  // the directory needs config.json only
   // The engine has no weights; they are taken from checkpoint_dir when it is loaded, or by
   // refit_engine_dir(); needed for a pruned checkpoint.
   bool strip_weights = false;
 };
 
-// Builds for one device. Errors as ensure_engine(); InvalidArgument also when output_dir is
-// checkpoint_dir.
+// Builds for one device; random weights are those of one rank. Errors as ensure_engine();
+// InvalidArgument also when output_dir is checkpoint_dir, or that is an engine directory.
 Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry& registry,
                         const DeviceInfo& device, BuildReport* report = nullptr);
 

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "convert/inspect.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "io/safetensors_writer.h"
@@ -45,6 +46,7 @@ class EngineDirTest : public testing::Test {
     options.checkpoint_dir = dir_ / "ckpt";
     options.output_dir = dir_ / "engine";
     options.build_config = std::move(limits);
+    options.workers = workers_;
     return build_engine_dir(options, registry_, DeviceInfo{});
   }
   io::EngineFile open(const std::filesystem::path& path) {
@@ -81,6 +83,7 @@ class EngineDirTest : public testing::Test {
   }
 
   std::filesystem::path dir_;
+  int32_t workers_ = 1;
   kernels::Registry registry_;
   BuildOptions cache_;
 };
@@ -219,14 +222,67 @@ TEST_F(EngineDirTest, DamagedEngineDirectoriesAreRefused) {
   EXPECT_THAT(refusal("{"), HasSubstr("line 1"));
   EXPECT_THAT(refusal("[]"), HasSubstr("not a JSON object"));
   EXPECT_THAT(refusal(R"({"pretrained_config": {}})"), HasSubstr("'build_config' is missing"));
-  EXPECT_THAT(refusal(R"({"pretrained_config": {"mapping": {"world_size": 2}},
-                          "build_config": {}})"),
-              HasSubstr("'world_size': 2 is not supported, only 1"));
   EXPECT_THAT(refusal(R"({"pretrained_config": {}, "build_config": {"max_batch_size": 0}})"),
               HasSubstr("'max_batch_size': 0 is not an integer in [1"));
   std::filesystem::remove(dir_ / "engine/rank0.engine");
   const auto engine = ensure_engine(dir_ / "engine", registry_, DeviceInfo{}, cache_);
   EXPECT_THAT(std::string(message(engine.status())), HasSubstr("engine"));
+}
+
+// Four ranks of each: an engine for every one, which one process merges to what one rank gives.
+TEST_F(EngineDirTest, SeveralRanksHaveAnEngineEach) {
+  for (const char* model : {"tests/models/llama", "tests/models/qwen3_moe",
+                            "tests/models/deepseek_v3", "models/quickstart"}) {
+    ConvertOptions options{.model_dir = kSourceDir + "/" + model, .output_dir = dir_ / "ckpt"};
+    options.ranks = {.tp = 2, .pp = 2, .moe_tp = -1, .moe_ep = -1};
+    ASSERT_TRUE(convert_checkpoint(options).ok());
+    workers_ = 3;
+    ASSERT_TRUE(build({{"max_seq_len", 64}}).ok());
+    EXPECT_TRUE(std::filesystem::exists(dir_ / "engine/rank3.engine"));
+    EXPECT_EQ(engine_config().at("pretrained_config").at("mapping").at("world_size"), 4);
+    EXPECT_TRUE(read_engine_limits(dir_ / "engine")->has_value());
+    const io::EngineFile merged = open(dir_ / "engine");
+    EXPECT_EQ(merged.plan().model.max_positions, 64);
+    expect_same(open(dir_ / "engine/rank1.engine"), merged, model);
+    cache_.compile.max_positions = 64;
+    expect_same(merged, open(kSourceDir + "/" + model), model);
+    EXPECT_TRUE(verify_model(dir_ / "engine").ok());
+    // A build for one rank leaves none of the others.
+    convert(model);
+    ASSERT_TRUE(build().ok());
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "engine/rank1.engine"));
+    std::filesystem::remove_all(dir_ / "engine");
+  }
+}
+
+TEST_F(EngineDirTest, DamagedEnginesOfRanksAreNamed) {
+  ConvertOptions options{.model_dir = kSourceDir + "/tests/models/llama",
+                         .output_dir = dir_ / "ckpt"};
+  options.ranks = {.tp = 2};
+  options.ranks.moe_tp = -1;
+  ASSERT_TRUE(convert_checkpoint(options).ok());
+  ASSERT_TRUE(build().ok());
+  const auto error = [&] {
+    const auto engine = ensure_engine(dir_ / "engine", registry_, DeviceInfo{}, cache_);
+    return std::string(message(engine.status()));
+  };
+  const std::filesystem::path second = dir_ / "engine/rank1.engine";
+  const std::string good = *read_file(second);
+  std::string bad = good;
+  bad[bad.size() - 9] ^= 1;
+  ASSERT_TRUE(write_file_atomic(second, bad).ok());
+  EXPECT_THAT(error(), HasSubstr("rank1.engine: tensors of the rank are damaged"));
+  ASSERT_TRUE(write_file_atomic(second, good.substr(0, good.size() - 1)).ok());
+  EXPECT_THAT(error(), HasSubstr("rank1.engine: "));
+  std::filesystem::remove(second);
+  EXPECT_THAT(error(), HasSubstr("rank1.engine: is missing; config.json says that this is an "
+                                 "engine of 2 ranks"));
+  ASSERT_TRUE(write_file_atomic(second, good).ok());
+  EXPECT_EQ(error(), "");
+  options.model_dir = dir_ / "engine", options.output_dir = dir_ / "again";
+  ASSERT_TRUE(convert_checkpoint(options).ok()) << "the checkpoint that it was made of";
+  EXPECT_TRUE(read_file(dir_ / "again/rank1.safetensors").value() ==
+              read_file(dir_ / "ckpt/rank1.safetensors").value());
 }
 
 TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {

@@ -12,9 +12,12 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "convert/engine_cache.h"
+#include "convert/engine_dir.h"
+#include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
 #include "kernels/ref/ref.h"
+#include "models/family.h"
 
 namespace nereid::convert {
 namespace {
@@ -195,6 +198,26 @@ TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
   for (const std::string& name : tiny_models())
     expect_golden(engine("/tests/models/" + name), name,
                   name != "mixtral" && name != "deepseek_v3");
+}
+
+// Converted for two ranks, built, merged when loaded: the golden ids.
+TEST_F(ForwardTest, EnginesOfTwoRanksGiveTheGoldenIds) {
+  for (const std::string& name : tiny_models()) {
+    ConvertOptions convert{.model_dir = kSourceRoot + "/tests/models/" + name,
+                           .output_dir = dir_ / "ranks"};
+    const models::Traits traits = models::read_model(convert.model_dir)->traits;
+    // Some models have three heads, one of them an MLP that is not a multiple of it.
+    convert.ranks.tp = traits.num_heads % 2 == 0 ? 2 : traits.intermediate_size % 3 == 0 ? 3 : 1;
+    convert.ranks.pp = convert.ranks.tp == 1 ? 2 : 1;
+    convert.ranks.moe_tp = -1;
+    const auto converted = convert_checkpoint(convert);
+    ASSERT_TRUE(converted.ok()) << name << ": " << converted.status();
+    const EngineDirOptions build{.checkpoint_dir = dir_ / "ranks", .output_dir = dir_ / "engines"};
+    const Status built = build_engine_dir(build, registry_, DeviceInfo{});
+    ASSERT_TRUE(built.ok()) << name << ": " << built;
+    ASSERT_TRUE(std::filesystem::exists(dir_ / "engines/rank1.engine")) << name;
+    expect_golden(engine_of(dir_ / "engines"), name, false);
+  }
 }
 
 // Rows of several tensors, in this order.

@@ -181,6 +181,7 @@ StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::
     return what + about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() +
            "\n" +
            (file.checkpoint().empty() ? ""
+            : file.is_of_rank()       ? "weights of one rank\n"
                                       : "no weights; they come from " + file.checkpoint() + "\n") +
            tail(file.plan(), options);
   }
@@ -202,9 +203,13 @@ StatusOr<std::string> draw_plan(const std::filesystem::path& path,
   return graph_svg(compiled.plan);
 }
 
-Status verify_model(const std::filesystem::path& path) {
-  if (const std::filesystem::path engine = given_engine(path); !engine.empty())
-    return io::EngineFile::open(engine, io::Verify::kFull).status();
+Status verify_model(const std::filesystem::path& given) {
+  std::filesystem::path path = given;
+  if (const std::filesystem::path engine = given_engine(given); !engine.empty()) {
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+    if (!file.is_of_rank()) return io::EngineFile::open(engine, io::Verify::kFull).status();
+    path = file.checkpoint();
+  }
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(path));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, models::open_checkpoint(model, path));
   return models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores);

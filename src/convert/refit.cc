@@ -11,6 +11,7 @@
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "models/config.h"
+#include "models/trtllm.h"
 
 namespace nereid::convert {
 namespace {
@@ -58,10 +59,24 @@ void read_asked_formats(const io::Plan& plan, CompileOptions& options) {
     }
 }
 
+// The ranks of an engine directory's config.json. InvalidArgument where the checkpoint has others.
+StatusOr<models::Ranks> matching_ranks(const json::object& config, const RefitOptions& options,
+                                       const models::Model& checkpoint) {
+  models::Ranks ranks;
+  const json::value* pretrained = config.if_contains("pretrained_config");
+  if (!pretrained || !pretrained->is_object()) return ranks;
+  ASSIGN_OR_RETURN(ranks, models::read_ranks(pretrained->get_object(),
+                                             (options.engine_dir / "config.json").string()));
+  if (ranks.num_files() > 1 && (checkpoint.in_engines || !(ranks == checkpoint.ranks)))
+    return invalid_argument(
+        "checkpoint_dir: {} is not shared as the engine is; `nereid convert --tp_size {} --pp_size "
+        "{}` makes one that is",
+        options.checkpoint_dir.string(), ranks.tp, ranks.pp);
+  return ranks;
+}
+
 // config.json of a refitted engine: it has weights now.
-Status write_config(const RefitOptions& options) {
-  const std::filesystem::path from = options.engine_dir / "config.json";
-  ASSIGN_OR_RETURN(json::object config, models::read_object(from));
+Status write_config(const RefitOptions& options, json::object config) {
   if (json::value* build = config.if_contains("build_config"); build && build->is_object())
     build->get_object()["use_strip_plan"] = false;
   return write_file_atomic(options.output_dir / "config.json", pretty_json(config));
@@ -81,9 +96,12 @@ StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::pa
                                  const kernels::Registry& registry, const DeviceInfo& device) {
   CompileOptions options;
   options.max_positions = plan.model.max_positions;
-  read_asked_formats(plan, options);
   ASSIGN_OR_RETURN(Compiled compiled, compile_model(checkpoint_dir, registry, device, options));
-  RETURN_IF_ERROR(check_same_weights(plan, compiled.plan, checkpoint_dir));
+  if (!check_same_weights(plan, compiled.plan, checkpoint_dir).ok()) {
+    read_asked_formats(plan, options);
+    ASSIGN_OR_RETURN(compiled, compile_model(checkpoint_dir, registry, device, options));
+    RETURN_IF_ERROR(check_same_weights(plan, compiled.plan, checkpoint_dir));
+  }
   compiled.plan = plan;
   for (io::Weight& weight : compiled.plan.weights)
     for (io::Plane& plane : weight.planes) plane.checksum = 0;
@@ -99,6 +117,8 @@ Status refit_engine_dir(const RefitOptions& options, const kernels::Registry& re
   const std::filesystem::path given = given_engine(options.engine_dir);
   if (given.empty() || given == options.engine_dir)
     return invalid_argument("engine_dir: {} has no rank0.engine", options.engine_dir.string());
+  ASSIGN_OR_RETURN(const json::object config,
+                   models::read_object(options.engine_dir / "config.json"));
   std::optional<Compiled> compiled;
   {
     ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(given, io::Verify::kPlan));
@@ -108,6 +128,7 @@ Status refit_engine_dir(const RefitOptions& options, const kernels::Registry& re
     ASSIGN_OR_RETURN(compiled,
                      match_weights(file.plan(), options.checkpoint_dir, registry, device));
   }
+  ASSIGN_OR_RETURN(const models::Ranks ranks, matching_ranks(config, options, compiled->model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(compiled->model, options.checkpoint_dir));
   std::error_code error;
@@ -117,8 +138,10 @@ Status refit_engine_dir(const RefitOptions& options, const kernels::Registry& re
   if (!in_place) RETURN_IF_ERROR(copy_tokenizer(options.engine_dir, options.output_dir));
   out.key = engine_key(*compiled, &checkpoint);
   out.path = options.output_dir / "rank0.engine";
-  RETURN_IF_ERROR(write_engine(out.path, out.key, *compiled, &checkpoint));
-  RETURN_IF_ERROR(write_config(options));
+  RETURN_IF_ERROR(ranks.num_files() > 1
+                      ? write_rank_engines(options.output_dir, out.key, *compiled, checkpoint, 1)
+                      : write_engine(out.path, out.key, *compiled, &checkpoint));
+  RETURN_IF_ERROR(write_config(options, config));
   out.built = true;
   out.bytes = std::filesystem::file_size(out.path, error);
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -25,8 +25,8 @@ struct RefitOptions {
   std::filesystem::path output_dir;      // created when missing; may be engine_dir
 };
 
-// Writes an engine directory like engine_dir with the weights of checkpoint_dir. Errors as
-// match_weights() and ensure_engine().
+// Writes an engine directory like engine_dir with the weights of checkpoint_dir, which has as many
+// ranks where the engine has several. Errors as match_weights() and ensure_engine().
 Status refit_engine_dir(const RefitOptions& options, const kernels::Registry& registry,
                         const DeviceInfo& device, BuildReport* report = nullptr);
 

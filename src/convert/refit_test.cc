@@ -120,6 +120,29 @@ TEST_F(RefitTest, OtherWeightsLeaveThePlanAsItIs) {
   expect_same(load("engine"), load("wanted"));
 }
 
+TEST_F(RefitTest, EnginesOfSeveralRanksAreFilledByAsMany) {
+  for (const char* model : {"llama", "mistral"}) {
+    ConvertOptions options{.model_dir = std::string(NEREID_SOURCE_DIR) + "/tests/models/" + model,
+                           .output_dir = dir_ / model};
+    options.ranks = {.tp = 2};
+    options.ranks.moe_tp = -1;
+    ASSERT_TRUE(convert_checkpoint(options).ok());
+  }
+  ASSERT_TRUE(build("whole", "engine", false).ok());
+  ASSERT_TRUE(build("llama", "stripped", true).ok());
+  EXPECT_LT(std::filesystem::file_size(dir_ / "stripped/rank1.engine"), 65536u);
+  expect_same(load("stripped"), load("engine"));
+  const Status filled = refit("llama", "stripped", "out");
+  ASSERT_TRUE(filled.ok()) << filled;
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "out/rank1.engine"));
+  std::filesystem::rename(dir_ / "llama", dir_ / "elsewhere");
+  expect_same(load("out"), load("engine"));
+  EXPECT_THAT(
+      std::string(message(refit("whole", "out", "out"))),
+      HasSubstr("is not shared as the engine is; `nereid convert --tp_size 2 --pp_size 1`"));
+  EXPECT_THAT(std::string(message(refit("mistral", "out", "out"))), HasSubstr("the engine has"));
+}
+
 TEST_F(RefitTest, AnotherModelIsRefusedByItsFirstWeight) {
   convert("mistral", "mistral");
   ASSERT_TRUE(build("whole", "engine", false).ok());

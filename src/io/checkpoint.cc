@@ -7,6 +7,7 @@
 
 #include "base/gguf.h"
 #include "base/json.h"
+#include "io/engine_file.h"
 #include "io/gguf_file.h"
 #include "io/safetensors.h"
 #include "io/torch_file.h"
@@ -25,6 +26,16 @@ bool is_plain_file_name(std::string_view name) {
          name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
+StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte> file) {
+  ASSIGN_OR_RETURN(const Engine engine, parse_engine(file));
+  const std::span<const std::byte> tensors = engine.rank_tensors;
+  if (tensors.empty()) return data_loss("is the engine of a whole model, not of one rank");
+  if (tensors.size() <= kAutoVerifyBytes &&
+      weight_checksum(tensors.data(), tensors.size()) != engine.rank_checksum)
+    return data_loss("tensors of the rank are damaged");
+  return tensors;
+}
+
 // The tensors of a file by the format that its name says, and what tells it from others like it.
 StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::span<const std::byte> file,
@@ -32,6 +43,9 @@ StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
   if (path.extension() == ".bin" || path.extension() == ".pt")
     return parse_torch_file(file, &header);
   if (is_gguf_path(path)) return parse_gguf_tensors(file, &header);
+  if (path.extension() == ".engine") {
+    ASSIGN_OR_RETURN(file, tensors_of_engine(file));
+  }
   ASSIGN_OR_RETURN(header, safetensors_header(file));
   return parse_safetensors(file);
 }

@@ -34,8 +34,8 @@ struct StoredTensor {
   std::string shape_text() const;  // "[4096, 256]"
 };
 
-// One open file: safetensors, or PyTorch's (".bin", ".pt") or GGUF (".gguf") by the end of its
-// name.
+// One open file: safetensors, or PyTorch's (".bin", ".pt"), GGUF (".gguf") or a rank's engine
+// (".engine") by the end of its name.
 class TensorFile {
  public:
   // Errors begin with the path. DataLoss for damaged contents.

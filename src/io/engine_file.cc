@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -69,6 +70,15 @@ StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
       return data_loss("header: field 'checkpoint' belongs to files without weights");
     return engine;
   }
+  if (header.get_object().contains("rank_checksum")) {
+    ASSIGN_OR_RETURN(const std::string text, string_field(header.get_object(), "rank_checksum"));
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, engine.rank_checksum, 16);
+    if (error != std::errc() || stop != end || prefix.blob_bytes == 0)
+      return data_loss("header: field 'rank_checksum' does not belong to a rank's tensors");
+    engine.rank_tensors = file.subspan(prefix.blob_offset);
+    return engine;
+  }
   if (engine.plan.blob_bytes != prefix.blob_bytes)
     return data_loss("plan has {} bytes of weights, the file {}", engine.plan.blob_bytes,
                      prefix.blob_bytes);
@@ -83,6 +93,10 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
   StatusOr<Engine> engine = parse_engine(out.file_.bytes());
   if (!engine.ok()) return data_loss("{}: {}", path.string(), message(engine.status()));
   out.engine_ = *std::move(engine);
+  if (out.is_of_rank()) {
+    std::error_code error;
+    out.engine_.checkpoint = std::filesystem::absolute(path, error).parent_path().string();
+  }
   if (verify == Verify::kPlan) return out;
   if (!out.checkpoint().empty())
     return invalid_argument("{}: has no weights; trtllm-refit fills it", path.string());

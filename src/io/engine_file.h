@@ -2,7 +2,9 @@
 // (little endian): 64-byte prefix {magic, format version, header length and checksum, blob offset
 // and length, prefix checksum}, JSON header (nereid version, build key, plan), zero padding to 4096
 // bytes, weight blob. A file without weights has no blob; its header names the checkpoint directory
-// that they come from.
+// that they come from. A rank's file has a plan of the whole model and, instead of the blob, a
+// safetensors image of the rank's tensors, whose checksum is in the header: whoever loads it merges
+// the ranks.
 #pragma once
 
 #include <filesystem>
@@ -33,6 +35,8 @@ struct Engine {
   std::string build_key;   // the cache key it was built for
   std::string checkpoint;  // not empty: there are no weights, they come from this directory
   std::span<const std::byte> blob;
+  std::span<const std::byte> rank_tensors;  // instead of `blob`
+  uint64_t rank_checksum = 0;               // weight_checksum() of them
 };
 
 // Parses a whole file's bytes without reading the weights. DataLoss naming the part.
@@ -43,14 +47,16 @@ class EngineFile {
  public:
   // NotFound/Unavailable: cannot be read. DataLoss: not an engine file, another format or nereid
   // version, truncated, or a checksum differs; the message names the file and the part.
-  // InvalidArgument: the file has no weights and `verify` is not kPlan.
+  // InvalidArgument: the file has no weights (of all ranks) and `verify` is not kPlan.
   static StatusOr<EngineFile> open(const std::filesystem::path& path,
                                    Verify verify = Verify::kAuto);
 
   const Plan& plan() const { return engine_.plan; }
   const std::string& build_key() const { return engine_.build_key; }
-  // Where the weights come from when the file has none; else empty. See Verify::kPlan.
+  // Where the weights come from when the file has none, or those of one rank; else empty. See
+  // Verify::kPlan.
   const std::string& checkpoint() const { return engine_.checkpoint; }
+  bool is_of_rank() const { return !engine_.rank_tensors.empty(); }
   const std::filesystem::path& path() const { return path_; }
 
   // The file became smaller and what has gone was used: results since then are worthless.

@@ -57,9 +57,7 @@ StatusOr<EngineWriter> EngineWriter::create(const std::filesystem::path& path, P
   for (Weight& weight : out.plan_.weights)
     for (Plane& plane : weight.planes) plane.checksum = 0;
   out.build_key_ = std::move(build_key);
-  // Checksums have a fixed width, so the header's size is known before they are.
-  out.header_bytes_ = out.header_text().size();
-  out.blob_offset_ = round_up(sizeof(EnginePrefix) + out.header_bytes_, kBlobAlignment);
+  out.measure_header();
   out.buffer_.reserve(kChecksumPiece);
   return out;
 }
@@ -71,6 +69,7 @@ EngineWriter::EngineWriter(EngineWriter&& other) noexcept
       plan_(std::move(other.plan_)),
       build_key_(std::move(other.build_key_)),
       checkpoint_(std::move(other.checkpoint_)),
+      rank_checksum_(std::move(other.rank_checksum_)),
       blob_offset_(other.blob_offset_),
       header_bytes_(other.header_bytes_),
       weight_(other.weight_),
@@ -88,8 +87,15 @@ std::string EngineWriter::header_text() const {
   header["nereid_version"] = NEREID_VERSION;
   header["build_key"] = build_key_;
   if (!checkpoint_.empty()) header["checkpoint"] = checkpoint_;
+  if (!rank_checksum_.empty()) header["rank_checksum"] = rank_checksum_;
   header["plan"] = plan_to_json(plan_);
   return json::serialize(header);
+}
+
+// Checksums have a fixed width, so the header's size is known before they are.
+void EngineWriter::measure_header() {
+  header_bytes_ = header_text().size();
+  blob_offset_ = round_up(sizeof(EnginePrefix) + header_bytes_, kBlobAlignment);
 }
 
 Status EngineWriter::write_at(uint64_t offset, std::span<const std::byte> bytes) {
@@ -144,11 +150,19 @@ Status EngineWriter::write_plan(const std::filesystem::path& path, Plan plan, st
                                 std::string checkpoint) {
   ASSIGN_OR_RETURN(EngineWriter out, create(path, std::move(plan), std::move(build_key)));
   out.checkpoint_ = std::move(checkpoint);
-  out.header_bytes_ = out.header_text().size();
-  out.blob_offset_ = round_up(sizeof(EnginePrefix) + out.header_bytes_, kBlobAlignment);
+  out.measure_header();
   if (::ftruncate(out.fd_, static_cast<off_t>(out.blob_offset_)) != 0)
     return unavailable("{}: {}", out.temporary_, std::strerror(errno));
   return out.write_header(0);
+}
+
+Status EngineWriter::write_rank(const std::filesystem::path& path, Plan plan, std::string build_key,
+                                std::span<const std::byte> tensors) {
+  ASSIGN_OR_RETURN(EngineWriter out, create(path, std::move(plan), std::move(build_key)));
+  out.rank_checksum_ = hex64(weight_checksum(tensors.data(), tensors.size()));
+  out.measure_header();
+  RETURN_IF_ERROR(out.write_at(out.blob_offset_, tensors));
+  return out.write_header(tensors.size());
 }
 
 Status EngineWriter::write_header(uint64_t blob_bytes) {

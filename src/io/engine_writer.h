@@ -26,6 +26,10 @@ class EngineWriter {
   static Status write_plan(const std::filesystem::path& path, Plan plan, std::string build_key,
                            std::string checkpoint);
 
+  // Writes a rank's file: `tensors` is a safetensors image, not empty.
+  static Status write_rank(const std::filesystem::path& path, Plan plan, std::string build_key,
+                           std::span<const std::byte> tensors);
+
   EngineWriter(EngineWriter&& other) noexcept;
   EngineWriter& operator=(EngineWriter&&) = delete;
   ~EngineWriter();  // removes the temporary file unless finished
@@ -43,6 +47,7 @@ class EngineWriter {
   Status flush();
   Status write_at(uint64_t offset, std::span<const std::byte> bytes);
   std::string header_text() const;
+  void measure_header();
   Status write_header(uint64_t blob_bytes);
 
   std::filesystem::path path_;
@@ -50,7 +55,8 @@ class EngineWriter {
   int fd_ = -1;
   Plan plan_;
   std::string build_key_;
-  std::string checkpoint_;  // of a file without weights
+  std::string checkpoint_;     // of a file without weights
+  std::string rank_checksum_;  // of a rank's file
   uint64_t blob_offset_ = 0;
   size_t header_bytes_ = 0;
   size_t weight_ = 0, plane_ = 0;  // being written

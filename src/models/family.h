@@ -47,6 +47,7 @@ struct Ranks {
   bool parallel_embedding = false;  // tables of tokens and positions are shared out too,
   int32_t embedding_dim = 0;        // by rows (0) or by columns (1)
   int32_t num_files() const { return tp * pp; }
+  bool operator==(const Ranks&) const = default;
 };
 
 // A model directory's config.json and generation_config.json, or a GGUF file's metadata,
@@ -55,6 +56,7 @@ struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
   Ranks ranks;                // of kTrtLlm
+  bool in_engines = false;    // of kTrtLlm: the tensors are in rankN.engine
   Quantization quantization;  // of kHuggingFace and kTrtLlm
   json::object config;        // config.json as it is, or what stands for it
   Traits traits;
@@ -62,7 +64,8 @@ struct Model {
 };
 
 // Reads `dir`/config.json (and generation_config.json when there); `dir` may be a GGUF file. Errors
-// name file, field, value and what is allowed; an engine directory is refused as such.
+// name file, field, value and what is allowed. An engine directory of several ranks is read as the
+// checkpoint that it was made of; one of one rank is refused as such.
 StatusOr<Model> read_model(const std::filesystem::path& dir);
 
 // The weights of a model directory under the names that the model's graph uses, whatever the

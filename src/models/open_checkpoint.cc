@@ -97,12 +97,12 @@ StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::p
         (dir / "config.json").string());
   std::vector<std::filesystem::path> files;
   for (int32_t rank = 0; rank < model.ranks.num_files(); ++rank) {
-    files.push_back(dir / rank_file_name(rank));
+    files.push_back(dir / rank_file_name(rank, model.in_engines));
     std::error_code error;
     if (!std::filesystem::exists(files.back(), error))
       return not_found(
-          "{}: is missing; config.json says that this is a TensorRT-LLM checkpoint{}",
-          files.back().string(),
+          "{}: is missing; config.json says that this is {}{}", files.back().string(),
+          model.in_engines ? "an engine" : "a TensorRT-LLM checkpoint",
           model.ranks.num_files() == 1 ? "" : fmt::format(" of {} ranks", model.ranks.num_files()));
   }
   ASSIGN_OR_RETURN(const RankTranslator translator, RankTranslator::create(model));

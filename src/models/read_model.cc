@@ -47,18 +47,33 @@ Status read_special_ids(Config& config, const std::filesystem::path& dir, io::Mo
   return config.status();
 }
 
+bool is_engine_config(const json::object& config) {
+  return config.contains("pretrained_config") && config.contains("build_config");
+}
+
+// An engine's config.json: that of the checkpoint which its several ranks hold.
+StatusOr<json::object> config_of_ranks(const json::object& config, const std::string& where) {
+  const json::value& pretrained = config.at("pretrained_config");
+  if (pretrained.is_object() && is_trtllm_config(pretrained.get_object())) {
+    ASSIGN_OR_RETURN(const Ranks ranks,
+                     read_ranks(pretrained.get_object(), where + ": pretrained_config"));
+    if (ranks.num_files() > 1) return pretrained.get_object();
+  }
+  return invalid_argument(
+      "{}: belongs to an engine; a checkpoint or a Hugging Face directory is wanted", where);
+}
+
 }  // namespace
 
 StatusOr<Model> read_model(const std::filesystem::path& dir) {
   const bool is_gguf = is_gguf_path(dir);
   const std::filesystem::path path = is_gguf ? dir : dir / "config.json";
   ASSIGN_OR_RETURN(json::object object, is_gguf ? read_gguf_config(path) : read_object(path));
-  if (object.contains("pretrained_config") && object.contains("build_config"))
-    return invalid_argument(
-        "{}: belongs to an engine; a checkpoint or a Hugging Face directory "
-        "is wanted",
-        path.string());
   Model model;
+  model.in_engines = is_engine_config(object);
+  if (model.in_engines) {
+    ASSIGN_OR_RETURN(object, config_of_ranks(object, path.string()));
+  }
   model.config = object;
   if (is_gguf) model.layout = Layout::kGguf;
   if (is_trtllm_config(object)) {
@@ -66,7 +81,8 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
     ASSIGN_OR_RETURN(model.ranks, read_ranks(object, path.string()));
     RETURN_IF_ERROR(complete_trtllm_config(object, path.string()));
     ASSIGN_OR_RETURN(model.quantization, read_trtllm_quantization(object, path.string()));
-    RETURN_IF_ERROR(find_trtllm_head(object, dir, model.ranks));
+    const int32_t last_stage = (model.ranks.pp - 1) * model.ranks.tp;
+    RETURN_IF_ERROR(find_trtllm_head(object, dir / rank_file_name(last_stage, model.in_engines)));
   }
   if (model.layout == Layout::kHuggingFace) {
     ASSIGN_OR_RETURN(model.quantization, read_quantization(object, dir));

@@ -24,8 +24,8 @@ inline constexpr int32_t kMaxRanks = 1024;
 // its value and what is allowed.
 StatusOr<Ranks> check_ranks(Ranks ranks);
 
-// "rank3.safetensors"
-std::string rank_file_name(int32_t rank);
+// "rank3.safetensors", or "rank3.engine"
+std::string rank_file_name(int32_t rank, bool in_engine = false);
 
 bool is_trtllm_config(const json::object& config);
 
@@ -65,8 +65,8 @@ StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::strin
 // that get theirs later.
 bool is_pruned(const json::object& config);
 
-// Sets `tie_word_embeddings` as the last stage's file in `dir` has a head of its own or not.
-Status find_trtllm_head(json::object& config, const std::filesystem::path& dir, const Ranks& ranks);
+// Sets `tie_word_embeddings` as the last stage's file has a head of its own or not.
+Status find_trtllm_head(json::object& config, const std::filesystem::path& last_stage);
 
 // Fields that only the built graph can be compared with: positions, norms of heads, experts.
 Status check_trtllm_config(const json::object& config, const std::string& where,

@@ -235,7 +235,9 @@ bool is_trtllm_config(const json::object& config) {
          !config.contains("architectures");
 }
 
-std::string rank_file_name(int32_t rank) { return fmt::format("rank{}.safetensors", rank); }
+std::string rank_file_name(int32_t rank, bool in_engine) {
+  return fmt::format("rank{}.{}", rank, in_engine ? "engine" : "safetensors");
+}
 
 StatusOr<Ranks> check_ranks(Ranks ranks) {
   for (const auto& [field, value] :
@@ -326,13 +328,11 @@ bool is_pruned(const json::object& config) {
   return field && field->is_bool() && field->get_bool();
 }
 
-Status find_trtllm_head(json::object& config, const std::filesystem::path& dir,
-                        const Ranks& ranks) {
+Status find_trtllm_head(json::object& config, const std::filesystem::path& last_stage) {
   if (is_pruned(config)) return ok();  // what is missing says nothing
   std::error_code error;
-  const std::filesystem::path last = dir / rank_file_name((ranks.pp - 1) * ranks.tp);
-  if (!std::filesystem::exists(last, error)) return ok();  // random weights, or refused later
-  ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(last));
+  if (!std::filesystem::exists(last_stage, error)) return ok();  // random weights, or refused later
+  ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(last_stage));
   const bool has_head = std::ranges::any_of(
       file.tensors(), [](const io::StoredTensor& t) { return t.name == "lm_head.weight"; });
   if (!has_head) config["tie_word_embeddings"] = true;

@@ -102,7 +102,7 @@ constexpr ArgFlag kFlags[] = {
     {"--model_cls_name", kText, kIgnored, "", "", "Python model class"},
     {"--input_timing_cache", kText, kIgnored, "", "", "TensorRT tactics"},
     {"--output_timing_cache", kText, kIgnored, "", "model.cache", "TensorRT tactics"},
-    {"--workers", kInteger, kIgnored, "", "1", "ranks built at a time"},
+    {"--workers", kInteger, kActed, "", "1", "ranks written at a time"},
     {"--visualize_network", kMaybe, kIgnored, "", "", "ONNX dump"},
     {"--gpus_per_node", kInteger, kIgnored, "", "8", "automatic sharding"},
     {"--cluster_key", kText, kIgnored, "", "", "automatic sharding"},

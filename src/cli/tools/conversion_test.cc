@@ -7,6 +7,7 @@
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
+#include "kernels/open.h"
 
 namespace nereid::cli {
 namespace {
@@ -49,7 +50,13 @@ class ConversionTest : public testing::Test {
 
   // The numbers that the engine computes with.
   std::string weights(const std::string& engine) {
-    const auto file = io::EngineFile::open(dir_ / engine / "rank0.engine", io::Verify::kFull);
+    const auto device = kernels::open_device("cpu", {});
+    EXPECT_TRUE(device.ok()) << device.status();
+    const auto merged = convert::ensure_engine(
+        dir_ / engine, device->registry, device->device->info(), {.cache_dir = dir_ / "cache"});
+    EXPECT_TRUE(merged.ok()) << merged.status();
+    if (!merged.ok()) return "";
+    const auto file = io::EngineFile::open(*merged, io::Verify::kFull);
     EXPECT_TRUE(file.ok()) << file.status();
     if (!file.ok()) return "";
     return {reinterpret_cast<const char*>(file->blob().data()), file->blob().size()};
@@ -94,6 +101,7 @@ TEST_F(ConversionTest, Gpt2OnSeveralRanksGivesTheSameEngine) {
     EXPECT_TRUE(built.gather_context_logits);
     EXPECT_EQ(convert::read_facts(dir_ / (std::string("engine-") + ranks))->max_positions, 96);
   }
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "engine-six/rank5.engine"));
   EXPECT_TRUE(weights("engine-one") == weights("engine-six"));
 }
 

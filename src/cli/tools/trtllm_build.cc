@@ -191,6 +191,7 @@ Status check_build_flags(const Args& args) {
   const int64_t block = args.integer("--tokens_per_block");
   if (block != 16 && block != 32 && block != 64 && block != 128)
     return invalid_argument("--tokens_per_block: {} is not one of 16, 32, 64, 128", block);
+  RETURN_IF_ERROR(check_range("--workers", args.integer("--workers"), 1, 1024));
   if (args.integer("--auto_parallel") > 1)
     return unsupported("--auto_parallel: {} is not supported yet; allowed: 1",
                        args.integer("--auto_parallel"));
@@ -223,6 +224,7 @@ Status build(const Args& args) {
   }
   options.output_dir = args.text("--output_dir");
   options.config_only = args.is_on("--dry_run");
+  options.workers = static_cast<int32_t>(args.integer("--workers"));
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
   deduce(model.graph.model, args.integer("--tokens_per_block"), limits);
   for (const char* name : kPlugins) {
