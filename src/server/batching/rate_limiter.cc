@@ -53,14 +53,21 @@ class RateLimiter::InstanceGate : public Gate {
 
 RateLimiter::~RateLimiter() { NEREID_CHECK(instances_.empty()); }
 
-const uint64_t* RateLimiter::set_capacity(const Key& key) const {
+uint64_t RateLimiter::set_capacity(const Key& key) const {
+  const auto& [device, name] = key;
+  uint64_t out = 0;
+  if (device == kGlobal) {
+    for (const auto& [set, count] : set_)
+      if (set.second == name) out = std::max(out, count);
+    return out;
+  }
   auto it = set_.find(key);
-  if (it == set_.end() && key.first != kGlobal) it = set_.find({kEveryDevice, key.second});
-  return it == set_.end() ? nullptr : &it->second;
+  if (it == set_.end()) it = set_.find({kEveryDevice, name});
+  return it == set_.end() ? 0 : it->second;
 }
 
 uint64_t RateLimiter::capacity(const Key& key) const {
-  if (const uint64_t* set = set_capacity(key)) return *set;
+  if (!set_.empty()) return set_capacity(key);
   uint64_t largest = 0;
   for (const InstanceGate* instance : instances_) {
     const auto it = instance->demands_.find(key);
@@ -86,12 +93,12 @@ Status RateLimiter::check(const Demands& demands) const {
           "configuration.",
           name);
     }
-    const uint64_t* set = set_capacity(key);
-    if (set == nullptr || *set >= count) continue;
+    const uint64_t set = set_.empty() ? count : set_capacity(key);
+    if (set >= count) continue;
     return invalid_argument(
         "Resource count for \"{}\" is limited to {} which will prevent scheduling of one or more "
         "model instances, the minimum required count is {}",
-        name, *set, count);
+        name, set, count);
   }
   return ok();
 }
@@ -114,8 +121,9 @@ StatusOr<std::unique_ptr<Gate>> RateLimiter::add_instance(const RateLimits& limi
 
 void RateLimiter::admit() {
   std::vector<InstanceGate*> order(waiting_.begin(), waiting_.end());
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return a->rank() < b->rank(); });
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return std::pair(a->rank(), a->priority_) < std::pair(b->rank(), b->priority_);
+  });
   // What one that has to wait lacks is kept for it, so that smaller ones cannot starve it.
   Demands taken = used_;
   bool any = false;

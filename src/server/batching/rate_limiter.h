@@ -21,8 +21,9 @@ class RateLimiter {
  public:
   static constexpr int kEveryDevice = -1, kGlobal = -2;
 
-  // Set capacities: by (device, resource). The others are as large as the largest demand of any
-  // registered instance.
+  // Set capacities: by (device, resource); those of a resource that all devices share may be set
+  // for any device. Where some are set, there is nothing of the others. Where none is, all are as
+  // large as the largest demand of any registered instance.
   using Key = std::pair<int, std::string>;
   using Capacities = std::map<Key, uint64_t>;
 
@@ -41,7 +42,7 @@ class RateLimiter {
   using Demands = std::map<Key, uint64_t>;
 
   Status check(const Demands& demands) const;
-  const uint64_t* set_capacity(const Key& key) const;  // null: not set
+  uint64_t set_capacity(const Key& key) const;
   uint64_t capacity(const Key& key) const;
   void admit();  // lets in whoever may go, in order
 

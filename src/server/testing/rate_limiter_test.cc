@@ -71,6 +71,17 @@ TEST(RateLimiter, OnlyAsManyAtATimeAsThereAreResources) {
   EXPECT_EQ(most, 2);
 }
 
+TEST(RateLimiter, WhereSomeResourcesAreSetThereIsNothingOfTheOthers) {
+  RateLimiter limiter({{{RateLimiter::kEveryDevice, "R"}, 2}, {{10, "S"}, 5}, {{3, "G"}, 1}});
+  EXPECT_TRUE(limiter.add_instance(needs("R", 2), 0).ok());
+  EXPECT_TRUE(limiter.add_instance(needs("S", 5), 10).ok());
+  EXPECT_TRUE(limiter.add_instance(needs("G", 1, true), 0).ok());
+  EXPECT_FALSE(limiter.add_instance(needs("G", 2, true), 0).ok());
+  for (const char* name : {"S", "T"})
+    EXPECT_THAT(std::string(message(limiter.add_instance(needs(name, 1), 0).status())),
+                HasSubstr("is limited to 0 which will prevent"));
+}
+
 TEST(RateLimiter, DefaultCapacityIsTheLargestDemandOfADevice) {
   RateLimiter limiter({});
   std::vector<std::unique_ptr<Gate>> gates;
