@@ -187,7 +187,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance*
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance* instance,
                                                     TRITONSERVER_InstanceGroupKind* kind) {
-  *kind = of(instance)->group->kind;
+  *kind = of(instance)->group.kind;
   return nullptr;
 }
 
@@ -205,20 +205,20 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(TRITONBACKEND_ModelIns
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceIsPassive(TRITONBACKEND_ModelInstance* instance,
                                                          bool* is_passive) {
-  *is_passive = of(instance)->group->is_passive;
+  *is_passive = of(instance)->group.is_passive;
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(TRITONBACKEND_ModelInstance* instance,
                                                             uint32_t* count) {
-  *count = static_cast<uint32_t>(of(instance)->group->profiles.size());
+  *count = static_cast<uint32_t>(of(instance)->group.profiles.size());
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileName(TRITONBACKEND_ModelInstance* instance,
                                                            const uint32_t index,
                                                            const char** profile_name) try {
-  const auto& profiles = of(instance)->group->profiles;
+  const auto& profiles = of(instance)->group.profiles;
   if (index >= profiles.size()) return outside(index, profiles.size(), "profiles");
   *profile_name = profiles[index].c_str();
   return nullptr;
@@ -227,7 +227,7 @@ NEREID_CATCH
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
     TRITONBACKEND_ModelInstance* instance, uint32_t index, const char** kind, int64_t* id) try {
-  const auto& devices = of(instance)->group->secondary_devices;
+  const auto& devices = of(instance)->group.secondary_devices;
   if (index >= devices.size()) return outside(index, devices.size(), "secondary devices");
   *kind = devices[index].kind.c_str();
   *id = devices[index].id;
@@ -237,7 +237,7 @@ NEREID_CATCH
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
     TRITONBACKEND_ModelInstance* instance, uint32_t* count) {
-  *count = static_cast<uint32_t>(of(instance)->group->secondary_devices.size());
+  *count = static_cast<uint32_t>(of(instance)->group.secondary_devices.size());
   return nullptr;
 }
 

@@ -90,10 +90,22 @@ void Batcher::run_timer() {
   }
 }
 
+void Batcher::let_go(size_t instance) {
+  const Lock lock(mutex_);
+  let_go_.insert(instance);
+  changed();
+}
+
 std::vector<InferenceRequest*> Batcher::take(size_t instance, Gate* gate) {
   bool has_turn = false;
   Lock lock(mutex_);
   while (true) {
+    if (let_go_.contains(instance)) {
+      changed_for_one();  // the wake-up may have been for a request
+      lock.unlock();
+      if (gate != nullptr && gate->is_inside()) gate->leave();
+      return {};
+    }
     const uint64_t now = now_ns();
     if (sweep_if_due(lock, now)) continue;
     uint64_t wake_ns = kNever;

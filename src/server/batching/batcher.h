@@ -9,6 +9,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -45,8 +46,11 @@ class Batcher {
 
   // What instance number `instance` runs next; sleeps until there is something. With a gate: it is
   // entered, and the batch is what waits when the turn has come; the next take() ends the turn.
-  // Empty: closed and drained.
+  // Empty: closed and drained, or the instance was let go.
   std::vector<InferenceRequest*> take(size_t instance, Gate* gate);
+
+  // The instance takes nothing more; only where any instance may run any request.
+  void let_go(size_t instance);
 
   // No request comes any more; take() hands out what is there.
   void close();
@@ -100,6 +104,7 @@ class Batcher {
   const Drop drop_;
   std::condition_variable changed_, timer_wakes_;
   std::vector<std::pair<InferenceRequest*, Status>> rejected_;
+  std::set<size_t> let_go_;
   std::atomic<bool> has_cancelled_{false};
   uint64_t due_ns_ = kNever;
   std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();

@@ -42,15 +42,18 @@ struct RateLimits {
     std::string name;
     bool is_global = false;  // else one pool for each device
     uint32_t count = 0;
+    bool operator==(const Resource&) const = default;
   };
   std::vector<Resource> resources;
   uint32_t priority = 1;  // p gets 1/p of the turns of 1
+  bool operator==(const RateLimits&) const = default;
 };
 
 struct InstanceGroup {
   struct SecondaryDevice {
     std::string kind;  // "KIND_NVDLA"
     int64_t id = 0;
+    bool operator==(const SecondaryDevice&) const = default;
   };
   std::string name;
   TRITONSERVER_InstanceGroupKind kind = TRITONSERVER_INSTANCEGROUPKIND_CPU;

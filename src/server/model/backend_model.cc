@@ -26,20 +26,6 @@
 namespace nereid::server {
 namespace {
 
-std::string host_policy_json(const InstanceGroup& group, int32_t device,
-                             const ServerOptions& options) {
-  std::string name = group.host_policy;
-  if (name.empty() && group.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
-    name = fmt::format("gpu_{}", device);
-  }
-  if (name.empty()) name = group.kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "model" : "cpu";
-  json::object settings;
-  if (const auto it = options.host_policies.find(name); it != options.host_policies.end()) {
-    for (const auto& [key, value] : it->second) settings[key] = value;
-  }
-  return json::serialize(json::object{{name, std::move(settings)}});
-}
-
 // "0-3,8" as a set of CPUs; InvalidArgument for anything else.
 StatusOr<cpu_set_t> parse_cpus(const std::string& text) {
   cpu_set_t cpus;
@@ -102,6 +88,20 @@ Status apply_host_policy(const std::string& policy) {
 
 }  // namespace
 
+std::string host_policy_json(const InstanceGroup& group, int32_t device,
+                             const ServerOptions& options) {
+  std::string name = group.host_policy;
+  if (name.empty() && group.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
+    name = fmt::format("gpu_{}", device);
+  }
+  if (name.empty()) name = group.kind == TRITONSERVER_INSTANCEGROUPKIND_MODEL ? "model" : "cpu";
+  json::object settings;
+  if (const auto it = options.host_policies.find(name); it != options.host_policies.end()) {
+    for (const auto& [key, value] : it->second) settings[key] = value;
+  }
+  return json::serialize(json::object{{name, std::move(settings)}});
+}
+
 BackendModel::~BackendModel() { unload(); }
 
 Status BackendModel::load(Backend* backend, const ServerOptions& options) {
@@ -117,30 +117,24 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   RETURN_IF_ERROR(show_open_parameters());
   RETURN_IF_ERROR(make_batcher());
   may_run_here_ = may_run_here(options);
-  return start_instances(options);
+  return start_instances(places_of(config()), options);
 }
 
-Status BackendModel::start_instances(const ServerOptions& options) {
+Status BackendModel::start_instances(const std::vector<Place>& places,
+                                     const ServerOptions& options) {
   std::vector<std::future<Status>> pending;
   Status status;
-  const auto start = [&](const InstanceGroup& group, int32_t number, int32_t device) {
-    auto instance = add_instance(group, number, device, options);
-    if (!instance.ok()) return instance.status();
+  for (const Place& place : places) {
+    auto instance = add_instance(place, options);
+    if (status = instance.status(); !status.ok()) break;
     std::promise<Status> initialised;
     pending.push_back(initialised.get_future());
     (*instance)->thread =
         std::thread([this, instance = *instance, p = std::move(initialised)]() mutable {
           run(*instance, std::move(p));
+          instance->over.set_value();
         });
     if (!backend_->parallel_instances) pending.back().wait();
-    return ok();
-  };
-  for (const auto& group : config().groups) {
-    for (int32_t i = 0; i < group.count; ++i) {
-      for (const int32_t device : group.devices()) {
-        if (status.ok()) status = start(group, i, device);
-      }
-    }
   }
   for (auto& p : pending) {
     try {
@@ -206,12 +200,13 @@ Status BackendModel::make_strategy() {
   return ok();
 }
 
-StatusOr<Instance*> BackendModel::add_instance(const InstanceGroup& group, int32_t number,
-                                               int32_t device, const ServerOptions& options) {
+StatusOr<Instance*> BackendModel::add_instance(const Place& place, const ServerOptions& options) {
+  const auto& [group, number, device] = place;
+  const std::lock_guard lock(instances_mutex_);
   Instance& instance = instances_.emplace_back();
   instance.model = this;
   instance.name = fmt::format("{}_{}", group.name, number);
-  instance.group = &group;
+  instance.group = group;
   instance.device = device;
   instance.host_policy.text = host_policy_json(group, device, options);
   if (group.is_passive) return &instance;
@@ -281,7 +276,7 @@ bool BackendModel::continues(const InferenceRequest& request) {
 
 void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance);
-  const bool is_passive = instance.group->is_passive;
+  const bool is_passive = instance.group.is_passive;
   Status status;
   bool is_placed = false;
   try {
@@ -302,6 +297,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
       log_error("instance '{}': finalize: {}", instance.name, message(s));
     }
   }
+  instance.gate.reset();  // what it needs counts no more
 }
 
 void BackendModel::serve(Instance& instance) {
@@ -357,7 +353,7 @@ bool BackendModel::run_here(InferenceRequest* request) {
   if (!may_run_here_ || num_queued_.load() > 0) return false;
   if (!backend_->request_is_quick(reinterpret_cast<TRITONBACKEND_Request*>(request))) return false;
   for (Instance& instance : instances_) {
-    if (instance.group->is_passive) continue;
+    if (instance.group.is_passive) continue;
     std::unique_lock busy(instance.busy, std::try_to_lock);
     if (!busy) continue;
     // The request may end inside; the model must not unload before this thread has left it.
@@ -397,6 +393,7 @@ void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> ba
 }
 
 void BackendModel::unload() {
+  const std::lock_guard updating(update_mutex_);
   if (queue_ != nullptr) queue_->close();
   is_unloading_.store(true);
   is_unloading_.notify_all();
@@ -418,7 +415,9 @@ void BackendModel::unload() {
 
 bool BackendModel::ready() const {
   if (backend_ == nullptr || backend_->instance_ready == nullptr) return true;
+  const std::lock_guard lock(instances_mutex_);
   for (const auto& instance : instances_) {
+    if (instance.is_leaving) continue;
     auto* self = reinterpret_cast<TRITONBACKEND_ModelInstance*>(const_cast<Instance*>(&instance));
     if (!call_backend(backend_->instance_ready, self).ok()) return false;
   }

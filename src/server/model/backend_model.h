@@ -3,10 +3,12 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
+#include <chrono>
 #include <future>
+#include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -67,15 +69,22 @@ struct Instance {
   BackendModel* model = nullptr;
   size_t index = 0;  // among the model's that are not passive
   std::string name;
-  const InstanceGroup* group = nullptr;  // of the model's configuration
-  int32_t device = 0;                    // GPU; 0 for other kinds
+  InstanceGroup group;
+  int32_t device = 0;  // GPU; 0 for other kinds
   TRITONSERVER_Message host_policy;
   void* state = nullptr;
   std::unique_ptr<Gate> gate;         // with the rate limiter
   std::mutex busy;                    // held while it executes, where callers may
   std::mutex* device_busy = nullptr;  // likewise, of all instances on its GPU; null: may overlap
   std::thread thread;
+  bool is_leaving = false;
+  std::promise<void> over;  // the thread does nothing more
+  std::future<void> is_over = over.get_future();
 };
+
+// What the backend is told of the CPUs and the memory of an instance.
+std::string host_policy_json(const InstanceGroup& group, int32_t device,
+                             const ServerOptions& options);
 
 class BackendModel : public Model {
  public:
@@ -84,6 +93,12 @@ class BackendModel : public Model {
 
   // Initialises the model and its instances. On failure what was initialised is finalised again.
   Status load(Backend* backend, const ServerOptions& options);
+
+  // Gives a loaded model the instance groups of `wanted`. Instances that these have too go on,
+  // others come, and what is left over goes once it has executed what it has taken. On failure all
+  // stay as they were. By one thread at a time, and only where the instances are not fixed.
+  Status update_instances(const ModelConfig& wanted, const ServerOptions& options);
+  bool has_fixed_instances() const;
 
   bool lends_thread() override;
   bool calls_models() const override { return calls_models_.load(); }
@@ -109,9 +124,16 @@ class BackendModel : public Model {
   Status make_strategy();
   Status show_open_parameters();
   // `number` counts the group's instances on `device`.
-  StatusOr<Instance*> add_instance(const InstanceGroup& group, int32_t number, int32_t device,
-                                   const ServerOptions& options);
-  Status start_instances(const ServerOptions& options);
+  struct Place {
+    const InstanceGroup& group;
+    int32_t number, device;
+  };
+  static std::vector<Place> places_of(const ModelConfig& config);
+  static bool is_at(const Instance& instance, const Place& place, const ServerOptions& options);
+  StatusOr<Instance*> add_instance(const Place& place, const ServerOptions& options);
+  Status start_instances(const std::vector<Place>& places, const ServerOptions& options);
+  void let_go(Instance& instance);
+  void remove_gone(std::chrono::milliseconds patience);
   void serve(Instance& instance);  // until the queue is closed and drained
   Status warm_up(Instance& instance);
   void run(Instance& instance, std::promise<Status> initialised);
@@ -124,8 +146,10 @@ class BackendModel : public Model {
   Backend* backend_ = nullptr;
   bool model_initialised_ = false;
   bool may_auto_complete_ = false;
-  std::deque<Instance> instances_;             // addresses are stable
-  size_t num_active_ = 0;                      // of these, not passive
+  std::mutex update_mutex_;                    // held while instances come and go
+  mutable std::mutex instances_mutex_;         // of the list, which loads change
+  std::list<Instance> instances_;              // addresses are stable
+  size_t num_active_ = 0;                      // so far, not passive
   std::map<int32_t, std::mutex> device_busy_;  // by GPU; of a backend that blocks whole devices
   std::atomic<bool> is_unloading_{false};      // passive instances wait for it
   std::unique_ptr<BatchStrategy> strategy_;    // null: none

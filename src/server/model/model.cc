@@ -28,22 +28,22 @@ json::array describe(const std::vector<TensorSpec>& specs, const ModelConfig& co
 
 Model::Model(Server* server, ModelConfig config, int64_t version, std::filesystem::path dir,
              std::unique_ptr<ModelStatistics> statistics)
-    : server_(server),
-      config_(std::move(config)),
-      version_(version),
-      dir_(std::move(dir)),
-      statistics_(std::move(statistics)) {}
+    : server_(server), version_(version), dir_(std::move(dir)), statistics_(std::move(statistics)) {
+  set_config(std::move(config));
+}
+
+void Model::set_config(ModelConfig config) { config_ = &configs_.emplace_back(std::move(config)); }
 
 Status Model::read_class_names() {
   constexpr size_t kMaxBytes = size_t{64} << 20;
   ClassNames names;
-  for (const auto& output : config_.outputs) {
+  for (const auto& output : config().outputs) {
     if (output.label_file.empty()) continue;
     // Whoever may write a configuration must not thereby read any file of the machine.
     const std::filesystem::path name = std::filesystem::path(output.label_file).lexically_normal();
     if (name.is_absolute() || *name.begin() == "..") {
       return invalid_argument("model '{}': label_filename '{}' must be below the model's folder {}",
-                              config_.name, output.label_file, dir_.string());
+                              config().name, output.label_file, dir_.string());
     }
     auto text = read_file(dir_ / name, kMaxBytes);
     if (!text.ok()) return internal_error("unable to open label file: {}", message(text.status()));
@@ -60,11 +60,11 @@ Status Model::read_class_names() {
 
 const Model::MetadataText& Model::metadata_text() {
   std::call_once(metadata_once_, [this] {
-    const std::string name = json::serialize(json::string(config_.name));
+    const std::string name = json::serialize(json::string(config().name));
     const json::object members{
-        {"platform", config_.platform.empty() ? config_.backend : config_.platform},
-        {"inputs", describe(config_.inputs, config_)},
-        {"outputs", describe(config_.outputs, config_)}};
+        {"platform", config().platform.empty() ? config().backend : config().platform},
+        {"inputs", describe(config().inputs, config())},
+        {"outputs", describe(config().outputs, config())}};
     metadata_text_.before_versions = "{\"name\":" + name + ",\"versions\":[";
     metadata_text_.after_versions = "]," + json::serialize(members).substr(1);
   });
@@ -73,7 +73,7 @@ const Model::MetadataText& Model::metadata_text() {
 
 const std::vector<const TensorSpec*>& Model::sorted_outputs() {
   std::call_once(outputs_once_, [this] {
-    for (const auto& output : config_.outputs) sorted_outputs_.push_back(&output);
+    for (const auto& output : config().outputs) sorted_outputs_.push_back(&output);
     std::sort(sorted_outputs_.begin(), sorted_outputs_.end(), by_name);
   });
   return sorted_outputs_;
@@ -100,7 +100,7 @@ Status Model::enqueue(InferenceRequest* request) {
   const auto context = request->arm();
   if (request->trace != nullptr) {
     InferenceTrace& trace = *request->trace->get();
-    trace.model_name = config_.name;
+    trace.model_name = config().name;
     trace.model_version = version_;
     trace.request_id = request->id;
     trace.report(TRITONSERVER_TRACE_REQUEST_START, request->start_ns);
@@ -149,7 +149,7 @@ bool Model::drain(Time deadline) {
   std::unique_lock lock(mutex_);
   is_closed_ = true;
   if (idle_.wait_until(lock, deadline, [&] { return num_running_ == 0; })) return true;
-  log_error("Model '{}' (version {}) has {} in-flight inferences", config_.name, version_,
+  log_error("Model '{}' (version {}) has {} in-flight inferences", config().name, version_,
             num_running_);
   return false;
 }
@@ -157,7 +157,7 @@ bool Model::drain(Time deadline) {
 void Model::take_down() {
   unload();
   if (is_log_terse()) return;
-  log_info("successfully unloaded '{}' version {}", config_.name, version_);
+  log_info("successfully unloaded '{}' version {}", config().name, version_);
 }
 
 }  // namespace nereid::server

@@ -1,9 +1,11 @@
 // A loaded model version: the part that ensembles and backend models share.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -48,7 +50,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // A thread of somebody else runs the model's code: drain() waits until request_ended().
   void execution_began() { hold(); }
 
-  const ModelConfig& config() const { return config_; }
+  // What it refers to stays as it is while the model lives, also when another takes its place.
+  const ModelConfig& config() const { return *config_.load(); }
   int64_t version() const { return version_; }
   const std::filesystem::path& dir() const { return dir_; }  // the model's folder, without version
   Server* server() const { return server_; }
@@ -70,7 +73,7 @@ class Model : public std::enable_shared_from_this<Model> {
   virtual bool calls_models() const { return false; }
   // Whether a thread that sends a response may run what the response leads to; nereid/backend.h.
   virtual bool lends_thread() { return false; }
-  virtual bool decoupled() const { return config_.decoupled; }
+  virtual bool decoupled() const { return config().decoupled; }
 
  protected:
   // `context` is armed. OK: the request is taken over.
@@ -78,7 +81,7 @@ class Model : public std::enable_shared_from_this<Model> {
                         const std::shared_ptr<ResponseContext>& context) = 0;
   // Whether `request` belongs to a sequence that runs.
   virtual bool continues(const InferenceRequest&) { return false; }
-  void set_config(ModelConfig config) { config_ = std::move(config); }  // before requests come
+  void set_config(ModelConfig config);  // by one thread at a time
   // Called by take_down().
   virtual void unload() {}
 
@@ -86,7 +89,8 @@ class Model : public std::enable_shared_from_this<Model> {
   void hold();
 
   Server* server_;
-  ModelConfig config_;
+  std::deque<ModelConfig> configs_;  // all that config() has referred to
+  std::atomic<const ModelConfig*> config_;
   int64_t version_;
   std::filesystem::path dir_;
   std::unique_ptr<ModelStatistics> statistics_;

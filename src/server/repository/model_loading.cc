@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "server/api/error.h"
 #include "server/ensemble/ensemble.h"
@@ -14,6 +15,14 @@ namespace {
 
 std::string with_code(const Status& status) {
   return fmt::format("{}: {}", code_string(to_code(status.code())), message(status));
+}
+
+bool differ_in_instances_alone(const ModelConfig& a, const ModelConfig& b) {
+  auto one = parse_json(a.json), other = parse_json(b.json);
+  if (!one.ok() || !other.ok() || !one->is_object() || !other->is_object()) return false;
+  one->get_object().erase("instance_group");
+  other->get_object().erase("instance_group");
+  return *one == *other;
 }
 
 }  // namespace
@@ -111,6 +120,7 @@ Status ModelManager::load_checked(ModelFiles& files, Ids& path) {
       return status;
     }
   }
+  if (auto updated = update_instances(files)) return *std::move(updated);
   RETURN_IF_ERROR(load_versions(files));
   // Ensembles hold on to the versions they were made of.
   for (const auto& user : users_to_load(id)) {
@@ -178,6 +188,41 @@ StatusOr<std::vector<std::shared_ptr<Model>>> ModelManager::find_parts(
     parts.push_back(*std::move(model));
   }
   return parts;
+}
+
+std::optional<Status> ModelManager::update_instances(const ModelFiles& files) {
+  const ModelId id = files.id();
+  std::vector<std::shared_ptr<BackendModel>> models;
+  {
+    std::shared_lock lock(table_->mutex);
+    const auto it = table_->entries.find(id);
+    if (it == table_->entries.end() || !it->second.files) return std::nullopt;
+    const ModelFiles& loaded = *it->second.files;
+    if (loaded.agents || files.agents || loaded.dir != files.dir ||
+        loaded.contents != files.contents || loaded.versions != files.versions ||
+        !differ_in_instances_alone(loaded.config, files.config))
+      return std::nullopt;
+    for (const int64_t number : files.versions) {
+      const auto version = it->second.versions.find(number);
+      if (version == it->second.versions.end()) return std::nullopt;
+      auto model = std::dynamic_pointer_cast<BackendModel>(version->second.model);
+      if (model == nullptr || model->has_fixed_instances()) return std::nullopt;
+      models.push_back(std::move(model));
+    }
+  }
+  for (const auto& model : models) {
+    const Status status = model->update_instances(files.config, options_);
+    if (status.ok()) continue;
+    log_error("failed to update the instances of '{}' version {}: {}", id.text(), model->version(),
+              with_code(status));
+    return invalid_argument("version {} is at UNAVAILABLE state: {};", model->version(),
+                            with_code(status));
+  }
+  std::unique_lock lock(table_->mutex);
+  table_->entries[id].files = files;
+  ++table_->num_changes;
+  if (!is_log_terse()) log_info("successfully updated the instances of '{}'", id.text());
+  return ok();
 }
 
 Status ModelManager::load_versions(const ModelFiles& files) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <semaphore>
 #include <set>
 #include <shared_mutex>
@@ -132,6 +133,9 @@ class ModelManager {
   Status load_checked(ModelFiles& files, Ids& path);
   Status load_parts(ModelFiles& files, Ids& path);
   StatusOr<std::vector<std::shared_ptr<Model>>> find_parts(const ModelConfig& config) const;
+  // Where only instance groups differ from what is loaded, the loaded versions get those. Nothing:
+  // that is not so.
+  std::optional<Status> update_instances(const ModelFiles& files);
   Status load_versions(const ModelFiles& files);
   StatusOr<std::shared_ptr<Model>> make_model(const ModelFiles& files, int64_t version,
                                               uint64_t serial);

@@ -62,20 +62,29 @@ StatusOr<std::vector<int64_t>> versions_in(const fs::path& dir, const VersionPol
 }
 
 // Path, size and time of every file below `dir`.
-uint64_t fingerprint_of(const fs::path& dir) {
-  uint64_t hash = 0;
+// Whether a file of a model's folder, by its path there, is part of what the model is: no
+// configuration, and nothing that Python leaves behind.
+bool is_content(const fs::path& path) {
+  return path != "config.pbtxt" && *path.begin() != "configs" &&
+         std::find(path.begin(), path.end(), "__pycache__") == path.end();
+}
+
+// Fills in the fingerprints of its folder.
+void read_fingerprints(ModelFiles& files) {
   size_t num_files = 0;
   std::error_code error;
-  for (fs::recursive_directory_iterator it(dir, error), end; !error && it != end;
+  for (fs::recursive_directory_iterator it(files.dir, error), end; !error && it != end;
        it.increment(error)) {
     if (++num_files > kMaxFiles) break;
     std::error_code ignored;
     const auto time = it->last_write_time(ignored).time_since_epoch().count();
     const auto size = it->is_regular_file(ignored) ? it->file_size(ignored) : 0;
     // Added up, because the order of a folder's entries may change.
-    hash += hash64(fmt::format("{}|{}|{}", it->path().string(), size, time));
+    const uint64_t hash = hash64(fmt::format("{}|{}|{}", it->path().string(), size, time));
+    files.fingerprint += hash;
+    if (!it->is_directory(ignored) && is_content(it->path().lexically_relative(files.dir)))
+      files.contents += hash;
   }
-  return hash;
 }
 
 bool is_plain_name(const std::string& name) {
@@ -218,7 +227,7 @@ StatusOr<ModelFiles> Repositories::find_files(const ModelId& id,
   } else {
     ASSIGN_OR_RETURN(out.dir, find(id));
   }
-  out.fingerprint = fingerprint_of(out.dir);
+  read_fingerprints(out);
   return out;
 }
 

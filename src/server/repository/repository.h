@@ -48,6 +48,7 @@ struct ModelFiles {
   ModelConfig config;
   std::vector<int64_t> versions;  // chosen by the version policy, ascending
   uint64_t fingerprint = 0;       // changes when a file appears, disappears or is written
+  uint64_t contents = 0;          // the same of files that are no configurations
   bool overridden = false;
   std::shared_ptr<ScratchFolder> scratch;  // holds the files of an override
   std::shared_ptr<AgentChain> agents;      // null: none

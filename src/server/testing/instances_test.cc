@@ -220,6 +220,122 @@ TEST_F(Instances, PassiveOnesAreNeverGivenRequests) {
   EXPECT_EQ(executed.size(), 3u);
 }
 
+class InstanceUpdates : public Instances {
+ protected:
+  InstanceUpdates() {
+    std::string name = (std::filesystem::temp_directory_path() / "nereid-updates-XXXXXX").string();
+    root_ = mkdtemp(name.data());
+    std::filesystem::create_directories(root_ / "m" / "1");
+    probe().model = [this](auto*) {
+      ++num_models_;
+      return nullptr;
+    };
+    probe().instance_end = [this](TRITONBACKEND_ModelInstance* instance) {
+      std::lock_guard lock(mutex_);
+      gone_.push_back(describe(instance).substr(0, 3));
+    };
+  }
+  ~InstanceUpdates() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& groups) {
+    // Each of another size: two within a tick of the file system's clock look alike otherwise.
+    std::ofstream(root_ / "m" / "config.pbtxt")
+        << model_with(groups) << std::string(++num_writes_, '\n');
+  }
+  std::unique_ptr<TestServer> start() {
+    return std::make_unique<TestServer>(root_, [](TRITONSERVER_ServerOptions* options) {
+      TRITONSERVER_ServerOptionsSetModelControlMode(options, TRITONSERVER_MODEL_CONTROL_EXPLICIT);
+      TRITONSERVER_ServerOptionsSetStartupModel(options, "m");
+    });
+  }
+  static Outcome load(TestServer& s) { return Outcome(TRITONSERVER_ServerLoadModel(s.get(), "m")); }
+  static void answer_some(TestServer& s) {
+    std::vector<std::unique_ptr<TestCall>> calls;
+    for (int i = 0; i < 20; ++i) {
+      calls.push_back(std::make_unique<TestCall>(s.get(), "m", std::vector<int32_t>{i}));
+      ASSERT_TRUE(calls.back()->send().ok());
+    }
+    for (auto& call : calls) ASSERT_TRUE(call->wait());
+  }
+  static std::string config(TestServer& s) {
+    TRITONSERVER_Message* message = nullptr;
+    TRITONSERVER_ServerModelConfig(s.get(), "m", -1, 1, &message);
+    return take_text(message);
+  }
+
+  std::filesystem::path root_;
+  size_t num_writes_ = 0;
+  std::atomic<int> num_models_{0};
+  std::vector<std::string> gone_;
+};
+
+TEST_F(InstanceUpdates, AnotherCountKeepsTheOthersAndTheModel) {
+  write("instance_group { name: \"a\" count: 2 }");
+  const auto server = start();
+  ASSERT_TRUE(server->started().ok()) << server->started().text;
+  ASSERT_EQ(made_.size(), 2u);
+  write("instance_group { name: \"a\" count: 4 }");
+  ASSERT_TRUE(load(*server).ok());
+  EXPECT_THAT(made_,
+              ElementsAre(HasSubstr("a_"), HasSubstr("a_"), HasSubstr("a_2"), HasSubstr("a_3")));
+  EXPECT_THAT(gone_, ElementsAre());
+  EXPECT_THAT(config(*server), HasSubstr("\"count\":4"));
+  answer_some(*server);
+  // The same under other names.
+  write("instance_group [ { name: \"b\" count: 3 }, { name: \"c\" } ]");
+  ASSERT_TRUE(load(*server).ok());
+  EXPECT_EQ(made_.size(), 4u);
+  write("instance_group { name: \"a\" count: 1 }");
+  ASSERT_TRUE(load(*server).ok());
+  EXPECT_EQ(gone_.size(), 3u);
+  answer_some(*server);
+  EXPECT_EQ(num_models_, 1);
+  std::filesystem::create_directories(root_ / "m" / "1" / "__pycache__");
+  std::ofstream(root_ / "m" / "1" / "__pycache__" / "model.pyc") << "left behind";
+  ASSERT_TRUE(load(*server).ok());
+  EXPECT_EQ(num_models_, 1);
+  // Anything else: a new model.
+  std::ofstream(root_ / "m" / "1" / "model.py") << "another";
+  ASSERT_TRUE(load(*server).ok());
+  EXPECT_EQ(num_models_, 2);
+  write("max_batch_size: 2 instance_group { name: \"a\" count: 1 }");
+  ASSERT_TRUE(load(*server).ok());
+  EXPECT_EQ(num_models_, 3);
+}
+
+TEST_F(InstanceUpdates, OneThatFailsLeavesAllAsItWas) {
+  write("instance_group { name: \"a\" count: 1 }");
+  const auto server = start();
+  ASSERT_TRUE(server->started().ok()) << server->started().text;
+  const std::string before = config(*server);
+  probe().instance = [](TRITONBACKEND_ModelInstance* instance) -> TRITONSERVER_Error* {
+    if (!describe(instance).starts_with("a_2")) return nullptr;
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, "no room");
+  };
+  write("instance_group { name: \"a\" count: 3 }");
+  EXPECT_THAT(load(*server).text, HasSubstr("no room"));
+  EXPECT_THAT(gone_, UnorderedElementsAre("a_1", "a_2"));
+  EXPECT_EQ(config(*server), before);
+  answer_some(*server);
+}
+
+TEST_F(InstanceUpdates, NoRequestIsLostWhileTheyComeAndGo) {
+  write("instance_group { name: \"a\" count: 1 }");
+  const auto server = start();
+  ASSERT_TRUE(server->started().ok()) << server->started().text;
+  std::atomic<bool> is_over{false};
+  std::thread client([&] {
+    while (!is_over) answer_some(*server);
+  });
+  for (int i = 0; i < 40; ++i) {
+    write("instance_group { name: \"a\" count: " + std::to_string(1 + i * 7 % 5) + " }");
+    EXPECT_TRUE(load(*server).ok());
+  }
+  is_over = true;
+  client.join();
+  EXPECT_EQ(num_models_, 1);
+}
+
 TEST_F(Instances, ABackendMayBlockItsDevice) {
   TRITONBACKEND_ExecutionPolicy policies[2] = {};
   std::string refused;

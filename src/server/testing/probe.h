@@ -16,6 +16,7 @@ struct Probe {
   std::function<TRITONSERVER_Error*(TRITONBACKEND_BackendAttribute*)> attribute;
   std::function<TRITONSERVER_Error*(TRITONBACKEND_Model*)> model;
   std::function<TRITONSERVER_Error*(TRITONBACKEND_ModelInstance*)> instance;
+  std::function<void(TRITONBACKEND_ModelInstance*)> instance_end;
   // Before each request is answered and released.
   std::function<void(TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request*)> request;
   // May add outputs to the one response of a request.
