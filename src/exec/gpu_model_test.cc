@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "convert/engine_cache.h"
 #include "exec/test_harness.h"
+#include "exec/tree_harness.h"
 #include "io/safetensors.h"
 #include "kernels/open.h"
 
@@ -208,6 +209,40 @@ int check_invariance(Harness& harness, const std::vector<GoldenCase>& cases) {
   return num_wrong;
 }
 
+// Trees of drafts against rows that say one of their paths: the same bits where results do not
+// depend on the batch; else logits within the tolerance, with a cache that is not rounded further.
+StatusOr<int> check_trees(const std::filesystem::path& engine, const std::string& device,
+                          bool deterministic) {
+  int num_nodes = 0, num_wrong = 0;
+  double worst = 0;
+  for (const DType type : {DType::kBF16, DType::kI8, DType::kF8E4M3})
+    for (const int32_t window : {0, 20}) {
+      if (!deterministic && type != DType::kBF16) continue;
+      RunnerLimits limits = tree_limits(500, 32);
+      limits.max_tokens = 500;
+      limits.kv_type = type, limits.window = window, limits.sink = window / 8;
+      TreeRunner runner(engine, limits, kernels::open_device(device));
+      for (const int32_t length : {1, 17, 125, 250}) {
+        ASSIGN_OR_RETURN(const TreeRunner::Nodes nodes, runner.nodes_after(length));
+        for (size_t i = 0; i < nodes.alone.size(); ++i, ++num_nodes) {
+          const std::vector<float>&got = nodes.in_tree.at(i), &expected = nodes.alone[i];
+          double error = 0;
+          for (size_t c = 0; c < expected.size(); ++c) {
+            const double difference = std::abs(double{got.at(c)} - expected[c]);
+            if (!(difference <= error)) error = difference;
+          }
+          error /= spread_of(expected);
+          if (!(error <= worst)) worst = error;
+          num_wrong += deterministic ? !same_bits(got, expected) : !(error <= kLogitTolerance);
+        }
+      }
+    }
+  std::printf("%s  trees of drafts: %d nodes, %d differ from their paths%s, worst error %.4f\n",
+              num_wrong == 0 ? "PASS" : "FAIL", num_nodes, num_wrong,
+              deterministic ? " in bits" : "", worst);
+  return num_wrong;
+}
+
 // One way to build the model.
 struct Variant {
   kernels::Choices forced;
@@ -243,6 +278,10 @@ StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::pat
     num_wrong += wrong_logits;
   }
   if (variant.deterministic) num_wrong += check_invariance(harness, cases);
+  if (variant.deterministic || !variant.weights) {
+    ASSIGN_OR_RETURN(const int wrong_trees, check_trees(engine, device, variant.deterministic));
+    num_wrong += wrong_trees;
+  }
   return num_wrong + check_recording(harness, cases);
 }
 

@@ -1,14 +1,16 @@
-// Paged attention of mixed steps: rows of few tokens go to attention_few.cu, the others (prompts
-// and their chunks) to the kernel here, whose keys and values are stored by a kernel of their own
-// first. A block takes up to 128 query vectors that share a KV head (several tokens and the heads
-// of the group), each warp 32 of them, and walks their keys in tiles of 64; heads of 64 and 128
-// columns go to attention_hopper.cu on that processor, latent heads to attention_latent.cu. Queries
-// and weights are rounded to bf16. A query's result does not depend on the rows or chunks beside
-// it, but for the form of the kernel.
+// Paged attention of mixed steps: rows of few tokens go to attention_few.cu (those of one token and
+// an f8e4m3 cache to attention_single.cu), the others (prompts and their chunks) to the kernel
+// here, whose keys and values are stored by a kernel of their own first. A block takes up to 128
+// query vectors that share a KV head (several tokens and the heads of the group), each warp 32 of
+// them, and walks their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu
+// on that processor, latent heads to attention_latent.cu. Queries and weights are rounded to bf16.
+// Rows with trees go there too, in tiles of one token, whose keys are fetched in the order of their
+// positions, from the cells of the tokens that it comes after. A query's result does not depend on
+// the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
 
-#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_products.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
 
@@ -21,8 +23,9 @@ constexpr int kSlices = 2;  // 16 keys each, between two looks at the largest sc
 template <int kDim>
 constexpr int kTiles = kDim <= 128 ? 2 : 1;
 constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  // of a block
-constexpr int kChunkKeys = 64;   // least of a block, with few tokens
-constexpr int kMaxChunks = 256;  // of a row
+constexpr int kChunkKeys = 64;                    // least of a block, with few tokens
+constexpr int kMaxChunks = 256;                   // of a row
+constexpr int kFewBlocks = 4, kSingleBlocks = 5;  // that run at once
 constexpr int kStoreThreads = 256;
 constexpr int kManyStored = 512;  // tokens whose blocks fill a device
 
@@ -49,7 +52,7 @@ __global__ void __launch_bounds__(kStoreThreads) store_kernel(AttentionParams p)
   wait_for_previous();
   const int64_t token = blockIdx.x;
   const int row = p.row_of_token[token];
-  if (p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens) return;
+  if (p.row_begin[row + 1] - p.row_begin[row] <= p.few_tokens && !has_tree(p, row)) return;
   const int lines = (p.latent > 0 ? 1 : 2) * p.num_kv_heads;
   const int heads = lines + (p.stores_queries ? p.num_heads : 0);
   constexpr int kWarps = kStoreThreads / kWarp;
@@ -79,8 +82,7 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
   for (int i = 0; i < kKeys; i += kAttentionThreads / kParts) {
     const int line = i + static_cast<int>(threadIdx.x) / kParts, key = first + line;
     const bool valid = key < range.count;
-    const Place place =
-        place_of(p, tile.row, range.position(valid ? key : range.count - 1), tile.kv_head);
+    const Place place = place_of(p, tile, range.position(valid ? key : range.count - 1));
     const int part = static_cast<int>(threadIdx.x) % kParts;
     fetch_line<Cache, kDim>(p, p.k_cache, place.first, valid, part, kParts, stage + line * kLine);
     fetch_line<Cache, kDim>(p, p.v_cache, place.first, valid, part, kParts,
@@ -230,7 +232,7 @@ bool is_for_hopper(const AttentionParams& p, int sm) {
          p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
 }
 
-// Keys and values of rows with many tokens.
+// Keys and values of rows with many tokens or trees.
 template <class Cache>
 cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
   // Few tokens: more blocks, for the device to be full.
@@ -240,12 +242,8 @@ cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t 
 
 // `tile_tokens`: the most of a tile.
 template <class Cache>
-cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
-                               int sm, cudaStream_t stream) {
-  p.stores_queries = is_for_hopper(p, sm);
-  if (const cudaError_t error = launch_store<Cache>(p, num_tokens, stream); error != cudaSuccess)
-    return error;
-  if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
+cudaError_t launch_tiles(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
+                         cudaStream_t stream) {
   const int group = p.num_heads / p.num_kv_heads;
   p.tile_vectors = p.stores_queries ? kHopperVectors : vectors_of(p.head_dim);
   p.tile_tokens = std::min(tile_tokens, p.tile_vectors / std::min(group, p.tile_vectors));
@@ -254,6 +252,20 @@ cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, i
       static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors)));
   if (p.stores_queries) return launch_many_hopper(p, cache, grid, stream);
   return enqueue_dim<Cache>(p, grid, stream);
+}
+
+// The keys and values of rows with many tokens or trees, then their results.
+template <class Cache>
+cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
+                               int sm, cudaStream_t stream) {
+  p.stores_queries = is_for_hopper(p, sm);
+  if (const cudaError_t error = launch_store<Cache>(p, num_tokens, stream); error != cudaSuccess)
+    return error;
+  if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
+  const cudaError_t error = launch_tiles<Cache>(p, cache, num_tokens, tile_tokens, stream);
+  if (error != cudaSuccess || !p.after) return error;
+  p.in_trees = true;
+  return launch_tiles<Cache>(p, cache, num_tokens, 1, stream);
 }
 
 cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_tokens,
@@ -279,6 +291,8 @@ AttentionParams params_of(const Attention& a) {
   p.row_begin = a.step.row_begin;
   p.row_of_token = a.step.row_of_token;
   p.block_table = a.step.block_table;
+  p.after = a.step.after;
+  p.cells = a.step.cells;
   p.out = static_cast<__nv_bfloat16*>(a.out.data);
   p.out_stride = a.out.stride;
   p.block_stride = a.cache.block_stride;
@@ -308,8 +322,9 @@ AttentionParams params_of(const Attention& a) {
 }
 
 // Divides the keys of rows with few tokens among blocks, as finely as the workspace allows; the
-// number of pieces. `one_token`: every row has one.
-int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, AttentionParams& p) {
+// number of pieces. `one_token`: every row has one; `blocks`: that a multiprocessor runs at once.
+int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& scratch,
+                AttentionParams& p) {
   int64_t most = int64_t{a.step.max_blocks} * a.cache.block_tokens;
   if (a.cache.window > 0)
     most = std::min<int64_t>(most, int64_t{a.cache.window} + a.cache.sink + p.few_tokens);
@@ -322,7 +337,7 @@ int divide_keys(const Attention& a, bool one_token, const Scratch& scratch, Atte
                             (groups * part_bytes),
                         kMaxChunks);
   // Enough blocks for the device, but no more: each has a price of its own.
-  const int blocks_per_unit = p.num_rows <= kMaxGemvRows ? 2 : 4;  // that run at once
+  const int blocks_per_unit = p.num_rows <= kMaxGemvRows ? 2 : blocks;
   const int64_t wanted = std::max<int64_t>(1, blocks_per_unit * scratch.num_units / groups);
   int64_t chunk = kChunkKeys;
   while (chunk < most && (most + chunk - 1) / chunk > std::min(room, wanted)) chunk += kChunkKeys;
@@ -348,12 +363,20 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  if (tokens > p.num_rows || p.latent > 0)
+  if (tokens > p.num_rows || p.latent > 0 || p.after)
     if (const cudaError_t error =
             launch_many_tokens(p, a.cache.type, tokens, kHopperVectors, scratch.sm, stream);
         error != cudaSuccess || p.latent > 0)
       return error;
-  const int chunks = divide_keys(a, tokens == p.num_rows, scratch, p);
+  p.is_single = tokens == p.num_rows && !p.after;
+  p.takes_single = takes_single_tokens(p, a.cache.type);
+  if (p.takes_single) {
+    AttentionParams single = p;
+    const int chunks = divide_keys(a, true, kSingleBlocks, scratch, single);
+    const cudaError_t error = launch_single_tokens(single, chunks, stream);
+    if (error != cudaSuccess || p.is_single) return error;
+  }
+  const int chunks = divide_keys(a, p.is_single, kFewBlocks, scratch, p);
   return launch_few_tokens(p, a.cache.type, chunks, stream);
 }
 
@@ -371,7 +394,7 @@ cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratc
 bool takes_attention(const Attention& a) {
   constexpr int32_t kMaxHeadDim = 256;
   constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
-  return a.cache.layout == KeyLayout::kLines && !a.cache.has_trees && a.heads.num <= 65535 &&
+  return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
          a.heads.dim % kHeadDimUnit == 0 &&
          a.heads.dim <= (a.heads.latent > 0 ? kMaxLatentDim : kMaxHeadDim);
 }

@@ -3,10 +3,9 @@
 // warps take 16 keys in turn; their states, then those of the pieces (by the block that ends last)
 // are merged in order. Queries and weights go to the tensor cores as sums of two bf16, which loses
 // next to nothing and costs no time: this is bound by reading keys and values.
-#include <type_traits>
-
-#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/attention_products.cuh"
 #include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
@@ -14,23 +13,14 @@ namespace {
 
 constexpr int kKeys = 16;  // of a warp at a time
 
-// Cells of f8e4m3 become bf16 in the registers of products; others that are not bf16 do in shared
-// memory.
+// Cells of other types than bf16 and f8e4m3 become bf16 in shared memory.
 template <class Cache>
-constexpr bool kInRegisters = std::is_same_v<Cache, Fp8Cache>;
-template <class Cache>
-constexpr bool kIsWidened = Cache::kHasScales && !kInRegisters<Cache>;
-// What queries and weights are multiplied with, and sums then, where cells are 2^-120 of their
-// numbers: all stay far from the ends of f32.
-template <class Cache>
-constexpr float kBy = kInRegisters<Cache> ? 0x1p60f : 1.0f;
-static_assert(0x1p60f * 0x1p60f == Fp8Cache::kBitsFactor);
-
+constexpr bool kIsWidened = Cache::kHasScales && !kIsFp8<Cache>;
 // One warp's shared memory: the lines of its keys and of their values; those that are widened are
 // as they were fetched, and one more place has the ones in use as bf16.
 template <class Cache, int kDim>
 struct WarpMemory {
-  static constexpr int kLine = kInRegisters<Cache> ? kDim + 16
+  static constexpr int kLine = kIsFp8<Cache>       ? kDim + 16
                                : kIsWidened<Cache> ? kDim
                                                    : Lines<kDim>::kPitch;
   static constexpr int kBytes =
@@ -49,12 +39,9 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   tile.row = static_cast<int>(blockIdx.z);
   tile.first_token = p.row_begin[tile.row];
   tile.tokens = p.row_begin[tile.row + 1] - tile.first_token;
-  const int group = p.num_heads / p.num_kv_heads;
-  const int part = static_cast<int>(blockIdx.y) % p.head_blocks;
-  tile.kv_head = static_cast<int>(blockIdx.y) / p.head_blocks;
-  tile.first_head = tile.kv_head * group + part * p.heads_per_block;
-  tile.heads = min(p.heads_per_block, group - part * p.heads_per_block);
-  return tile.tokens > 0 && tile.tokens <= p.few_tokens;
+  find_heads(p, tile);
+  return tile.tokens > (p.takes_single ? 1 : 0) && tile.tokens <= p.few_tokens &&
+         !has_tree(p, tile.row);
 }
 
 // Where this lane's key of 16 is, and the scales of its lines; 0 for a key that does not exist.
@@ -105,13 +92,8 @@ __device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
   return lines;
 }
 
-// Where column c of a query goes, so that a thread's eight cells of 32 columns are what it needs
-// for two products: a word for each, even and odd cells.
-__device__ int place_of_f8(int c) {
-  return c / 32 * 32 + c % 8 / 4 * 16 + c % 2 * 8 + c % 32 / 8 * 2 + c % 4 / 2;
-}
-
-// score() of attention.cuh, exact, with keys of f8e4m3 and queries in the order of place_of_f8().
+// score() of attention_products.cuh, exact, with keys of f8e4m3 and queries in the order of
+// place_of_f8().
 template <int kDim>
 __device__ void score_f8(const uint8_t* high, const uint8_t* low, const uint8_t* keys,
                          float (&scores)[2][4]) {
@@ -152,7 +134,8 @@ __device__ void score_f8(const uint8_t* high, const uint8_t* low, const uint8_t*
     for (int r = 0; r < 4; ++r) scores[s][r] += lower[s][r];
 }
 
-// add_values() of attention.cuh, exact, with values of f8e4m3, and columns as column_of() says.
+// add_values() of attention_products.cuh, exact, with values of f8e4m3, and columns as column_of()
+// says.
 template <int kDim>
 __device__ void add_values_f8(const float (&weights)[2][4], const uint8_t* values,
                               float (&value)[kDim / 8][4]) {
@@ -187,7 +170,7 @@ __device__ void add_values_f8(const float (&weights)[2][4], const uint8_t* value
 template <class Cache>
 __device__ int column_of(int j, int r) {
   const int n = 2 * (static_cast<int>(threadIdx.x) % 4) + r % 2;
-  return kInRegisters<Cache> ? j / 2 * 16 + 2 * n + j % 2 : 8 * j + n;
+  return kIsFp8<Cache> ? j / 2 * 16 + 2 * n + j % 2 : 8 * j + n;
 }
 
 // Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; lane i has that of key
@@ -214,7 +197,6 @@ template <class Cache, int kDim>
 __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                             const uint8_t* queries, const QueryLimits (&limits)[2], Found found,
                             int first, int end, uint8_t* memory, WarpState<1, kDim>& state) {
-  constexpr int kStride = kAttentionWarps * kKeys;
   uint8_t* const keys = memory;
   uint8_t* const values = keys + kKeys * WarpMemory<Cache, kDim>::kLine;
   uint8_t* const wide = values + kKeys * WarpMemory<Cache, kDim>::kLine;
@@ -224,7 +206,7 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
     wait_for_copies<1>();
     __syncwarp();
     const uint8_t* const low = queries + Lines<kDim>::bytes(kFewVectors);
-    if constexpr (kInRegisters<Cache>)
+    if constexpr (kIsFp8<Cache>)
       score_f8<kDim>(queries, low, keys, scores[0]);
     else
       score<1, 1, kDim, true>(queries, low, widen<Cache, kDim>(keys, wide), scores);
@@ -242,7 +224,7 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
     multiply_scales<Cache>(found.value_scale, scores[0]);
     wait_for_copies<1>();
     __syncwarp();
-    if constexpr (kInRegisters<Cache>)
+    if constexpr (kIsFp8<Cache>)
       add_values_f8<kDim>(scores[0], values, state.value[0]);
     else
       add_values<1, 1, kDim, true>(scores, widen<Cache, kDim>(values, wide), state.value);
@@ -276,109 +258,7 @@ __device__ void merge_warps(const QueryTile& tile, WarpState<1, kDim>& state, fl
         values[(warp * kFewVectors + m) * kDim + column_of<Cache>(i, r)] =
             state.value[0][i][r] * kBy<Cache>;
   __syncthreads();
-  for (int i = threadIdx.x; i < tile.vectors() * kDim; i += kAttentionThreads) {
-    const int m = i / kDim;
-    float top = largest[0][m];
-#pragma unroll
-    for (int w = 1; w < kAttentionWarps; ++w) top = fmaxf(top, largest[w][m]);
-    float value = 0;
-#pragma unroll
-    for (int w = 0; w < kAttentionWarps; ++w)
-      value += values[w * kFewVectors * kDim + i] * weight_of(largest[w][m], top);
-    values[i] = value;  // element i of warp 0's, which only this thread reads
-  }
-  __syncthreads();
-  if (threadIdx.x < tile.vectors()) {
-    const int m = static_cast<int>(threadIdx.x);
-    float top = largest[0][m], sum = 0;
-    for (int w = 1; w < kAttentionWarps; ++w) top = fmaxf(top, largest[w][m]);
-    for (int w = 0; w < kAttentionWarps; ++w) sum += sums[w][m] * weight_of(largest[w][m], top);
-    largest[0][m] = top;
-    sums[0][m] = sum;
-  }
-  __syncthreads();
-}
-
-// Leaves this block's part; true in the block that ends last, which goes on to merge.
-template <int kDim>
-__device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int num_parts,
-                           int64_t group, const float* values, const float* largest,
-                           const float* sums, int* shared) {
-  const int64_t part = (group * gridDim.x + blockIdx.x) * p.part_vectors;
-  for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads)
-    p.part_values[part * p.head_dim + i] = values[i / p.head_dim * kDim + i % p.head_dim];
-  if (threadIdx.x < tile.vectors())
-    p.part_sums[part + threadIdx.x] = {largest[threadIdx.x], sums[threadIdx.x]};
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) *shared = atomicAdd(p.counters + group, 1);
-  __syncthreads();
-  if (*shared != num_parts - 1) return false;
-  __threadfence();
-  if (threadIdx.x == 0) p.counters[group] = 0;
-  return true;
-}
-
-__device__ float sink_of(const AttentionParams& p, int head) {
-  return p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
-}
-
-__device__ void write(const AttentionParams& p, const QueryTile& tile, int m, int c, float value) {
-  store(p.out + tile.token(m) * p.out_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim + c,
-        value);
-}
-
-// A warp merges a query vector: each lane takes four columns at a time, and has the next parts'
-// values on their way while the factors of the parts are found.
-__device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
-                            int64_t group) {
-  constexpr int kAhead = 8;  // parts whose values are fetched together
-  const int64_t first = group * gridDim.x * p.part_vectors;
-  const int lane = threadIdx.x % kWarp;
-  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < tile.vectors(); m += kAttentionWarps) {
-    const float2* const parts = p.part_sums + first + m;
-    const float sink = sink_of(p, tile.head(m));
-    const auto part_at = [&](int part) { return __ldcg(parts + int64_t{part} * p.part_vectors); };
-    for (int c = 4 * lane; c < p.head_dim + 4 * lane; c += 4 * kWarp) {
-      const bool inside = c < p.head_dim;
-      const float* const values = p.part_values + (first + m) * p.head_dim + (inside ? c : 0);
-      float4 ahead[kAhead];
-      const auto fetch = [&](int begin) {
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i)
-          if (begin + i < num_parts)
-            ahead[i] = __ldcg(reinterpret_cast<const float4*>(
-                values + int64_t{begin + i} * p.part_vectors * p.head_dim));
-      };
-      fetch(0);
-      const float2 mine = lane < num_parts ? part_at(lane) : float2{-INFINITY, 0};
-      float top = fmaxf(sink, mine.x);
-      for (int part = lane + kWarp; part < num_parts; part += kWarp)
-        top = fmaxf(top, part_at(part).x);
-      top = warp_max(top);
-      float total = mine.y * weight_of(mine.x, top);
-      for (int part = lane + kWarp; part < num_parts; part += kWarp)
-        total += part_at(part).y * weight_of(part_at(part).x, top);
-      const float scale = 1 / (warp_sum(total) + weight_of(sink, top));
-      float factor = weight_of(mine.x, top) * scale;  // of part lane of the next kWarp parts
-      float4 sum = {};
-      for (int begin = 0; begin < num_parts; begin += kAhead) {
-        if (begin > 0 && begin % kWarp == 0)
-          factor = begin + lane < num_parts ? weight_of(part_at(begin + lane).x, top) * scale : 0;
-#pragma unroll
-        for (int i = 0; i < kAhead; ++i) {
-          const float f = __shfl_sync(kAllLanes, factor, begin % kWarp + i);
-          if (begin + i >= num_parts) continue;
-          sum.x += f * ahead[i].x, sum.y += f * ahead[i].y;
-          sum.z += f * ahead[i].z, sum.w += f * ahead[i].w;
-        }
-        fetch(begin + kAhead);
-      }
-      if (!inside) continue;
-      write(p, tile, m, c, sum.x), write(p, tile, m, c + 1, sum.y);
-      write(p, tile, m, c + 2, sum.z), write(p, tile, m, c + 3, sum.w);
-    }
-  }
+  combine_warps<kFewVectors, kDim>(tile, values, largest, sums);
 }
 
 template <class Cache, int kDim>
@@ -436,7 +316,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
     store_token<Cache>(p, tile.first_token + new_keys + i / 2, tile.row, tile.kv_head, i % 2 != 0);
   load_queries<kDim, true>(p, tile, kFewVectors, kBy<Cache>, queries,
                            queries + Lines<kDim>::bytes(kFewVectors),
-                           [](int c) { return kInRegisters<Cache> ? place_of_f8(c) : c; });
+                           [](int c) { return kIsFp8<Cache> ? place_of_f8(c) : c; });
   WarpState<1, kDim> state;
   state.clear();
   if (new_lines > 0) __threadfence_block();
@@ -445,19 +325,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   attend_keys<Cache, kDim>(p, tile, range, queries, limits, found, key, end, mine, state);
   auto* const values = reinterpret_cast<float*>(tiles);
   merge_warps<Cache, kDim>(tile, state, values, largest, sums);
-  if (num_parts > 1) {
-    const int64_t group = static_cast<int64_t>(tile.row) * gridDim.y + blockIdx.y;
-    if (leave_part<kDim>(p, tile, num_parts, group, values, largest[0], sums[0], &arrived))
-      merge_parts(p, tile, num_parts, group);
-    return;
-  }
-  for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads) {
-    const int m = i / p.head_dim, c = i % p.head_dim;
-    const float sink = sink_of(p, tile.head(m)), top = fmaxf(sink, largest[0][m]);
-    const float factor = weight_of(largest[0][m], top);
-    write(p, tile, m, c,
-          values[m * kDim + c] * factor / (sums[0][m] * factor + weight_of(sink, top)));
-  }
+  finish<kDim>(p, tile, num_parts, values, largest[0], sums[0], &arrived);
 }
 
 template <class Cache, int kDim>

@@ -4,8 +4,8 @@
 // are added up, the scores of the next become weights.
 #include <utility>
 
-#include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_products.cuh"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/tensor_map.h"
 
@@ -92,8 +92,7 @@ __device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, con
   for (int i = threadIdx.x % kGroupThreads; i < kKeys * kPieces; i += kGroupThreads) {
     const int line = i / kPieces, piece = i % kPieces, key = first + line;
     const bool valid = key < range.count;
-    const Place place =
-        place_of(p, tile.row, range.position(valid ? key : range.count - 1), tile.kv_head);
+    const Place place = place_of(p, tile, range.position(valid ? key : range.count - 1));
     copy_16(shared_address(matrix + place_in_matrix(kKeys, line, 8 * piece)),
             static_cast<const __nv_bfloat16*>(cache) + place.first + 8 * piece, valid);
   }
@@ -108,8 +107,11 @@ __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, cons
   const int warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = threadIdx.x % kWarp;
   uint8_t* const matrix = ring.tiles + ring.stage * Memory::kMatrix;
   uint64_t* const full = ring.full + ring.stage;
-  const bool whole = maps.tile_blocks > 0 && range.sink == 0 && range.begin % p.block_tokens == 0 &&
-                     first + kKeys <= range.count;
+  const bool whole =
+      maps.tile_blocks > 0 && range.sink == 0 && range.begin % p.block_tokens == 0 &&
+      first + kKeys <= range.count &&
+      (!p.in_trees || cell_of(p, tile.first_token, range.position(first + kKeys - 1)) ==
+                          range.position(first + kKeys - 1));
   if (warp == 0) barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
   if (whole) {
     if (warp == 0) {
@@ -150,8 +152,7 @@ struct RawTile {
   __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                         int first) {
     const int mine = first + static_cast<int>(threadIdx.x) % kGroupThreads;
-    const Place place =
-        place_of(p, tile.row, range.position(min(mine, range.count - 1)), tile.kv_head);
+    const Place place = place_of(p, tile, range.position(min(mine, range.count - 1)));
     scale = mine < range.count ? scales[place.scale] : 0.0f;
     const auto* const cells = static_cast<const uint8_t*>(cache);
     for_own_pieces([&](int in_warp, int line, int piece) {

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kAttentionThreads) latent_kernel(AttentionPara
     __syncthreads();  // the query is there, and everyone has left the keys before
     for (int i = threadIdx.x / kWarp; i < count; i += kAttentionWarps) {
       const int at = range.position(first + i);
-      const Place place = place_of(p, row, at, kv_head);
+      const Place place = place_of(p, row, cell_of(p, token, at), kv_head);
       const float score = score_of<Cache>(p, query, place, slope, position - at);
       if (threadIdx.x % kWarp != 0) continue;
       scores[i] = score;

@@ -55,32 +55,45 @@ __global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, floa
   });
 }
 
-// A block for each row, all of it in registers.
+// A block for each row, all of it in registers as bf16: as few as do, so that two blocks run at
+// once.
 constexpr int kF8Threads = 1024;
 constexpr int64_t kMaxF8GluWidth = 32768;  // of a row that becomes f8e4m3
-constexpr int kF8Kept = kMaxF8GluWidth / kF8Threads;
+constexpr int kMostKept = kMaxF8GluWidth / kF8Threads, kFewKept = kMostKept / 2;
 
-template <Activation kActivation, int kWidth>
-__global__ void __launch_bounds__(kF8Threads)
+template <Activation kActivation, int kWidth, int kKept>
+__global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
     glu_f8_kernel(const float* x, int64_t x_stride, int64_t width, float limit, float up_offset,
                   uint8_t* out, int64_t out_stride, float* scales, int64_t scales_stride) {
   __shared__ uint32_t partial[kF8Threads / kWarp];
   let_next_begin();
   wait_for_previous();
   const float* row = x + blockIdx.x * x_stride;
-  Vector<kWidth> results[kF8Kept / kWidth];
+  constexpr int kWords = (kWidth + 1) / 2;  // of a vector
+  uint32_t results[kKept / kWidth][kWords];
   uint32_t largest = 0;
 #pragma unroll
-  for (int i = 0; i < kF8Kept / kWidth; ++i)
+  for (int i = 0; i < kKept / kWidth; ++i)
     if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width) {
-      results[i] = gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset);
-      largest = results[i].round(largest);
+      Vector<kWidth> result =
+          gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset);
+      largest = result.round(largest);
+#pragma unroll
+      for (int w = 0; w < kWords; ++w)
+        results[i][w] = pack(result[2 * w], kWidth > 1 ? result[2 * w + 1] : 0.0f);
     }
   const F8Row f8(block_max(largest, partial), kSmallestScaled);
 #pragma unroll
-  for (int i = 0; i < kF8Kept / kWidth; ++i)
-    if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width)
-      f8.store(out + blockIdx.x * out_stride + c, results[i]);
+  for (int i = 0; i < kKept / kWidth; ++i)
+    if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width) {
+      Vector<kWidth> result;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const float2 pair = unpack(results[i][j / 2]);
+        result[j] = j % 2 == 0 ? pair.x : pair.y;
+      }
+      f8.store(out + blockIdx.x * out_stride + c, result);
+    }
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
@@ -119,17 +132,27 @@ __global__ void __launch_bounds__(kF8Threads)
 #endif
 }
 
-// A block for each row.
+// A block for each row, whose threads keep their first vectors.
+constexpr int kQuantizeKept = 4;
+
 template <int kWidth>
-__global__ void quantize_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t width,
-                                uint8_t* out, int64_t out_stride, float* scales,
-                                int64_t scales_stride) {
+__global__ void __launch_bounds__(kF8Threads)
+    quantize_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t width, uint8_t* out,
+                    int64_t out_stride, float* scales, int64_t scales_stride) {
   __shared__ uint32_t partial[kF8Threads / kWarp];
   let_next_begin();
   wait_for_previous();
   const __nv_bfloat16* row = x + blockIdx.x * x_stride;
+  const int64_t first = kWidth * threadIdx.x, stride = kWidth * int64_t{blockDim.x};
+  Vector<kWidth> kept[kQuantizeKept];
+#pragma unroll
+  for (int i = 0; i < kQuantizeKept; ++i)
+    if (first + i * stride < width) kept[i] = Vector<kWidth>(row + first + i * stride);
   const auto for_each = [&](auto f) {
-    for (int64_t c = kWidth * threadIdx.x; c < width; c += kWidth * int64_t{blockDim.x})
+#pragma unroll
+    for (int i = 0; i < kQuantizeKept; ++i)
+      if (first + i * stride < width) f(first + i * stride, kept[i]);
+    for (int64_t c = first + kQuantizeKept * stride; c < width; c += stride)
       f(c, Vector<kWidth>(row + c));
   };
   uint32_t largest = 0;
@@ -223,9 +246,11 @@ cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
                                       static_cast<float*>(a.scales.data), a.scales.stride);
   if (is_given(a.scales))
     return launch_overlapped(
-        is_vector(a) ? glu_f8_kernel<kActivation, 4> : glu_f8_kernel<kActivation, 1>, a.out.rows,
-        static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)), 0, stream,
-        static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit, a.up_offset,
+        !is_vector(a)                         ? glu_f8_kernel<kActivation, 1, kMostKept>
+        : a.out.cols <= kF8Threads * kFewKept ? glu_f8_kernel<kActivation, 4, kFewKept>
+                                              : glu_f8_kernel<kActivation, 4, kMostKept>,
+        a.out.rows, static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)), 0,
+        stream, static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit, a.up_offset,
         static_cast<uint8_t*>(a.out.data), a.out.stride, static_cast<float*>(a.scales.data),
         a.scales.stride);
   return launch_overlapped(is_vector(a) ? glu_kernel<kActivation, 4> : glu_kernel<kActivation, 1>,
@@ -271,10 +296,14 @@ cudaError_t launch(const Activate& a, const Scratch&, cudaStream_t stream) {
 }
 
 cudaError_t launch(const Quantize& a, const Scratch&, cudaStream_t stream) {
+  // Many rows: small blocks, so that some read while others write.
+  constexpr int64_t kManyRows = 512;
+  const int64_t share = a.out.rows < kManyRows ? 1 : kQuantizeKept;
   return launch_overlapped(is_vector(a) ? quantize_kernel<4> : quantize_kernel<1>, a.out.rows,
-                           static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)),
-                           0, stream, static_cast<const __nv_bfloat16*>(a.x.data), a.x.stride,
-                           a.out.cols, static_cast<uint8_t*>(a.out.data), a.out.stride,
+                           static_cast<unsigned>(a.out.rows),
+                           threads_for((a.out.cols + share - 1) / share, is_vector(a)), 0, stream,
+                           static_cast<const __nv_bfloat16*>(a.x.data), a.x.stride, a.out.cols,
+                           static_cast<uint8_t*>(a.out.data), a.out.stride,
                            static_cast<float*>(a.scales.data), a.scales.stride);
 }
 

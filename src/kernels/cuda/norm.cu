@@ -7,9 +7,10 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-constexpr int kKeptNumbers = 16;           // of a row that a thread keeps in registers
+// Of a row that a thread keeps in registers, as few as do: then more blocks run at once.
+constexpr int kFewNumbers = 8, kMostNumbers = 16;
 constexpr int64_t kMaxF8NormWidth = 8192;  // of a row that becomes f8e4m3
-static_assert(kMaxF8NormWidth == kMaxThreads * kKeptNumbers);
+static_assert(kMaxF8NormWidth == kMaxThreads * kMostNumbers);
 
 struct NormParams {
   const void* x;
@@ -42,8 +43,9 @@ __device__ float block_sum(float value, float* partial) {
 // Each thread has the vectors threadIdx.x + i * blockDim.x, the first of them in registers; the
 // others are read back from where this thread wrote them, or from x.
 // Out is uint8_t for f8e4m3: all of a row is in registers then.
-template <class X, class Out, int kWidth>
-__global__ void __launch_bounds__(kMaxThreads) norm_kernel(NormParams p) {
+template <class X, class Out, int kWidth, int kKeptNumbers>
+__global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 : 1)
+    norm_kernel(NormParams p) {
   constexpr int kKept = kKeptNumbers / kWidth;
   __shared__ float partial[kMaxThreads / kWarp];
   const int64_t row = blockIdx.x, begin = blockIdx.y * p.width;
@@ -165,8 +167,10 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
   const int64_t lanes = (width + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
   const int64_t threads = lanes < kMaxThreads ? (lanes + kWarp - 1) / kWarp * kWarp : kMaxThreads;
   const dim3 grid(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.x.cols / width));
-  return launch_overlapped(vectors ? norm_kernel<X, Out, 4> : norm_kernel<X, Out, 1>, a.out.rows,
-                           grid, static_cast<unsigned>(threads), 0, stream, p);
+  const auto kernel = !vectors                             ? norm_kernel<X, Out, 1, kMostNumbers>
+                      : width <= kMaxThreads * kFewNumbers ? norm_kernel<X, Out, 4, kFewNumbers>
+                                                           : norm_kernel<X, Out, 4, kMostNumbers>;
+  return launch_overlapped(kernel, a.out.rows, grid, static_cast<unsigned>(threads), 0, stream, p);
 }
 
 template <class X>

@@ -348,6 +348,20 @@ const std::vector<Case<Attention>>& cases<Attention>() {
               .sequences = {{40, 3}, {2, 1}}, .heads = 22, .kv_heads = 2, .d = 256, .rope = true},
           AttentionShape{
               .sequences = {{1023, 1}, {700, 3}}, .heads = 8, .kv_heads = 1, .d = 96, .rope = true},
+          // One token each, for seven and four heads.
+          AttentionShape{.sequences = {{300, 1}, {0, 1}, {15, 1}, {16, 1}, {900, 1}},
+          .heads = 8,
+          .kv_heads = 2,
+          .d = 128,
+          .rope = true},
+          AttentionShape{.sequences = {{100, 1}, {63, 1}},
+          .heads = 14,
+          .kv_heads = 2,
+          .d = 64,
+          .block = 16,
+          .rope = true,
+          .sinks = true,
+          .cap = 3},
           // Sinks: of a few positions, of more than a block, in the same tile as the window.
           AttentionShape{.sequences = {{300, 1}, {90, 40}, {2, 3}},
           .heads = 4,

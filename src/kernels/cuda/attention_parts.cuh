@@ -1,0 +1,165 @@
+// What the kernels for rows of few tokens share: how a row's keys are divided among blocks, and how
+// the states of warps and of blocks are merged, in order.
+#pragma once
+
+#include <type_traits>
+
+#include "kernels/cuda/attention_products.cuh"
+
+namespace nereid::kernels::cuda {
+
+// Cells of f8e4m3 become bf16 in the registers of products.
+template <class Cache>
+constexpr bool kIsFp8 = std::is_same_v<Cache, Fp8Cache>;
+// What queries and weights are multiplied with, and sums then, where cells are 2^-120 of their
+// numbers: all stay far from the ends of f32.
+template <class Cache>
+constexpr float kBy = kIsFp8<Cache> ? 0x1p60f : 1.0f;
+static_assert(0x1p60f * 0x1p60f == Fp8Cache::kBitsFactor);
+
+// Where column c of a query goes, so that a thread's eight cells of 32 columns are what it needs
+// for two products: a word for each, even and odd cells.
+inline __device__ int place_of_f8(int c) {
+  return c / 32 * 32 + c % 8 / 4 * 16 + c % 2 * 8 + c % 32 / 8 * 2 + c % 4 / 2;
+}
+
+// The heads of a block's tile.
+inline __device__ void find_heads(const AttentionParams& p, QueryTile& tile) {
+  const int group = p.num_heads / p.num_kv_heads;
+  const int part = static_cast<int>(blockIdx.y) % p.head_blocks;
+  tile.kv_head = static_cast<int>(blockIdx.y) / p.head_blocks;
+  tile.first_head = tile.kv_head * group + part * p.heads_per_block;
+  tile.heads = min(p.heads_per_block, group - part * p.heads_per_block);
+}
+
+// Merges the warps' states: values [warp][kVectors][kDim] relative to 2^largest, in shared memory,
+// into the first warp's. Begins when all values are there.
+template <int kVectors, int kDim>
+__device__ void combine_warps(const QueryTile& tile, float* values, float (*largest)[kVectors],
+                              float (*sums)[kVectors]) {
+  for (int i = threadIdx.x; i < tile.vectors() * kDim; i += kAttentionThreads) {
+    const int m = i / kDim;
+    float top = largest[0][m];
+#pragma unroll
+    for (int w = 1; w < kAttentionWarps; ++w) top = fmaxf(top, largest[w][m]);
+    float value = 0;
+#pragma unroll
+    for (int w = 0; w < kAttentionWarps; ++w)
+      value += values[w * kVectors * kDim + i] * weight_of(largest[w][m], top);
+    values[i] = value;  // element i of warp 0's, which only this thread reads
+  }
+  __syncthreads();
+  if (threadIdx.x < tile.vectors()) {
+    const int m = static_cast<int>(threadIdx.x);
+    float top = largest[0][m], sum = 0;
+    for (int w = 1; w < kAttentionWarps; ++w) top = fmaxf(top, largest[w][m]);
+    for (int w = 0; w < kAttentionWarps; ++w) sum += sums[w][m] * weight_of(largest[w][m], top);
+    largest[0][m] = top;
+    sums[0][m] = sum;
+  }
+  __syncthreads();
+}
+
+// Leaves this block's part; true in the block that ends last, which goes on to merge.
+template <int kDim>
+__device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int num_parts,
+                           int64_t group, const float* values, const float* largest,
+                           const float* sums, int* shared) {
+  const int64_t part = (group * gridDim.x + blockIdx.x) * p.part_vectors;
+  for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads)
+    p.part_values[part * p.head_dim + i] = values[i / p.head_dim * kDim + i % p.head_dim];
+  if (threadIdx.x < tile.vectors())
+    p.part_sums[part + threadIdx.x] = {largest[threadIdx.x], sums[threadIdx.x]};
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *shared = atomicAdd(p.counters + group, 1);
+  __syncthreads();
+  if (*shared != num_parts - 1) return false;
+  __threadfence();
+  if (threadIdx.x == 0) p.counters[group] = 0;
+  return true;
+}
+
+inline __device__ float sink_of(const AttentionParams& p, int head) {
+  return p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
+}
+
+inline __device__ void write(const AttentionParams& p, const QueryTile& tile, int m, int c,
+                             float value) {
+  store(p.out + tile.token(m) * p.out_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim + c,
+        value);
+}
+
+// A warp merges a query vector: each lane takes four columns at a time, and has the next parts'
+// values on their way while the factors of the parts are found.
+inline __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
+                                   int64_t group) {
+  constexpr int kAhead = 8;  // parts whose values are fetched together
+  const int64_t first = group * gridDim.x * p.part_vectors;
+  const int lane = threadIdx.x % kWarp;
+  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < tile.vectors(); m += kAttentionWarps) {
+    const float2* const parts = p.part_sums + first + m;
+    const float sink = sink_of(p, tile.head(m));
+    const auto part_at = [&](int part) { return __ldcg(parts + int64_t{part} * p.part_vectors); };
+    for (int c = 4 * lane; c < p.head_dim + 4 * lane; c += 4 * kWarp) {
+      const bool inside = c < p.head_dim;
+      const float* const values = p.part_values + (first + m) * p.head_dim + (inside ? c : 0);
+      float4 ahead[kAhead];
+      const auto fetch = [&](int begin) {
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i)
+          if (begin + i < num_parts)
+            ahead[i] = __ldcg(reinterpret_cast<const float4*>(
+                values + int64_t{begin + i} * p.part_vectors * p.head_dim));
+      };
+      fetch(0);
+      const float2 mine = lane < num_parts ? part_at(lane) : float2{-INFINITY, 0};
+      float top = fmaxf(sink, mine.x);
+      for (int part = lane + kWarp; part < num_parts; part += kWarp)
+        top = fmaxf(top, part_at(part).x);
+      top = warp_max(top);
+      float total = mine.y * weight_of(mine.x, top);
+      for (int part = lane + kWarp; part < num_parts; part += kWarp)
+        total += part_at(part).y * weight_of(part_at(part).x, top);
+      const float scale = 1 / (warp_sum(total) + weight_of(sink, top));
+      float factor = weight_of(mine.x, top) * scale;  // of part lane of the next kWarp parts
+      float4 sum = {};
+      for (int begin = 0; begin < num_parts; begin += kAhead) {
+        if (begin > 0 && begin % kWarp == 0)
+          factor = begin + lane < num_parts ? weight_of(part_at(begin + lane).x, top) * scale : 0;
+#pragma unroll
+        for (int i = 0; i < kAhead; ++i) {
+          const float f = __shfl_sync(kAllLanes, factor, begin % kWarp + i);
+          if (begin + i >= num_parts) continue;
+          sum.x += f * ahead[i].x, sum.y += f * ahead[i].y;
+          sum.z += f * ahead[i].z, sum.w += f * ahead[i].w;
+        }
+        fetch(begin + kAhead);
+      }
+      if (!inside) continue;
+      write(p, tile, m, c, sum.x), write(p, tile, m, c + 1, sum.y);
+      write(p, tile, m, c + 2, sum.z), write(p, tile, m, c + 3, sum.w);
+    }
+  }
+}
+
+// The result of a block's merged state: written where there is one part, else by the block that
+// ends last.
+template <int kDim>
+__device__ void finish(const AttentionParams& p, const QueryTile& tile, int num_parts,
+                       const float* values, const float* largest, const float* sums, int* arrived) {
+  if (num_parts > 1) {
+    const int64_t group = static_cast<int64_t>(tile.row) * gridDim.y + blockIdx.y;
+    if (leave_part<kDim>(p, tile, num_parts, group, values, largest, sums, arrived))
+      merge_parts(p, tile, num_parts, group);
+    return;
+  }
+  for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads) {
+    const int m = i / p.head_dim, c = i % p.head_dim;
+    const float sink = sink_of(p, tile.head(m)), top = fmaxf(sink, largest[m]);
+    const float factor = weight_of(largest[m], top);
+    write(p, tile, m, c, values[m * kDim + c] * factor / (sums[m] * factor + weight_of(sink, top)));
+  }
+}
+
+}  // namespace nereid::kernels::cuda
