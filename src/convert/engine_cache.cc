@@ -13,6 +13,7 @@
 #include "base/mapped_file.h"
 #include "convert/build_lock.h"
 #include "convert/engine_key.h"
+#include "convert/measure_kernels.h"
 #include "convert/refit.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
@@ -137,6 +138,10 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
         "{}: was built with a head of {}, not of {}; build it from the "
         "checkpoint",
         path.string(), kernels::text_of(head->format), kernels::text_of(*wanted));
+  if (const std::string_view other = measured_on(file.plan());
+      !other.empty() && other != device.name)
+    log_warn("{}: its kernels were measured on {}; this is {}: build it here for the fastest ones",
+             path.string(), other, device.name);
   if (!file.checkpoint().empty()) return fill_given(file, registry, device, options, report);
   RETURN_IF_ERROR(io::EngineFile::open(path, io::Verify::kAuto).status());
   report.path = path;

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "convert/engine_key.h"
+#include "convert/measure_kernels.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
@@ -60,6 +61,8 @@ Status build_engine_files(const EngineDirOptions& options, const models::Model& 
   const io::Checkpoint* const weights = checkpoint ? &*checkpoint : nullptr;
   ASSIGN_OR_RETURN(Compiled compiled,
                    compile_model(options.checkpoint_dir, registry, device, build));
+  if (options.measure_on)
+    RETURN_IF_ERROR(measure_kernels(compiled.plan, registry, *options.measure_on));
   report.key = engine_key(compiled, weights);
   std::error_code error;
   if (text::Tokenizer::has_files(options.output_dir))

@@ -20,9 +20,10 @@ struct EngineDirOptions {
   // when the engine is loaded (see EngineLimits).
   json::object build_config;
   CompileOptions compile;
-  bool config_only = false;     // no rankN.engine
-  int32_t workers = 1;          // ranks written at a time
-  bool random_weights = false;  // the directory needs config.json only
+  bool config_only = false;      // no rankN.engine
+  int32_t workers = 1;           // ranks written at a time
+  Device* measure_on = nullptr;  // a CPU: measure_kernels(); null: the cost model chooses alone
+  bool random_weights = false;   // the directory needs config.json only
   // The engine has no weights; they are taken from checkpoint_dir when it is loaded, or by
   // refit_engine_dir(); needed for a pruned checkpoint.
   bool strip_weights = false;

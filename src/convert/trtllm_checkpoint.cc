@@ -31,15 +31,15 @@ constexpr const char* kTokenizerFiles[] = {"tokenizer.json",
                                            "chat_template.jinja",
                                            "generation_config.json"};
 
-struct Target {
+struct Precision {
   const char* name;
   DType type;
 };
-constexpr Target kTargets[] = {
+constexpr Precision kPrecisions[] = {
     {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}};
 
-StatusOr<Target> choose(const std::string& dtype, const io::Checkpoint& checkpoint) {
-  for (const Target& target : kTargets)
+StatusOr<Precision> choose(const std::string& dtype, const io::Checkpoint& checkpoint) {
+  for (const Precision& target : kPrecisions)
     if (dtype == target.name) return target;
   if (dtype != "auto")
     return invalid_argument("dtype: '{}' is not one of auto, bfloat16, float16, float32",
@@ -47,7 +47,8 @@ StatusOr<Target> choose(const std::string& dtype, const io::Checkpoint& checkpoi
   const auto is_half = [](const io::Checkpoint::Entry& entry) {
     return entry.tensor->type == DType::kF16;
   };
-  return kTargets[std::all_of(checkpoint.entries().begin(), checkpoint.entries().end(), is_half)];
+  return kPrecisions[std::all_of(checkpoint.entries().begin(), checkpoint.entries().end(),
+                                 is_half)];
 }
 
 // Writes the values of a rank's tensors, some `kCopyElements` at a time.
@@ -287,7 +288,7 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(
       models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
-  ASSIGN_OR_RETURN(const Target target, choose(options.dtype, checkpoint));
+  ASSIGN_OR_RETURN(const Precision target, choose(options.dtype, checkpoint));
   ConvertReport report{.dtype = target.name};
   ASSIGN_OR_RETURN(json::object config, models::trtllm_config(model, target.name, options.ranks));
   config["quantization"] = quantization_of(rounding);

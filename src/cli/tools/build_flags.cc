@@ -97,7 +97,7 @@ constexpr ArgFlag kFlags[] = {
     {"--weight_sparsity", kFlag, kNoted, "", "", "kernel choice"},
     {"--weight_streaming", kFlag, kNoted, "", "", "weights are memory-mapped"},
     {"--monitor_memory", kFlag, kNoted, "", "", "build report"},
-    {"--fast_build", kFlag, kIgnored, "", "", "nothing: no kernel is measured, a table chooses"},
+    {"--fast_build", kFlag, kActed, "", "", "kernels of products are not measured"},
     {"--model_cls_file", kText, kIgnored, "", "", "Python model class"},
     {"--model_cls_name", kText, kIgnored, "", "", "Python model class"},
     {"--input_timing_cache", kText, kIgnored, "", "", "TensorRT tactics"},

@@ -2,6 +2,7 @@
 // weights, from which such engines can be built.
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
+#include "convert/measure_kernels.h"
 #include "convert/prune.h"
 #include "convert/refit.h"
 #include "io/engine_file.h"
@@ -43,10 +44,10 @@ StatusOr<kernels::OpenedDevice> open_for(const std::filesystem::path& engine_dir
     return invalid_argument("--engine_dir: {} has no rank0.engine", engine_dir.string());
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
   const bool is_cpu = file.plan().device == "cpu";
-  if (!device.empty())
-    return kernels::open_device(device, {.isa = is_cpu ? file.plan().target : ""});
-  return kernels::open_device(is_cpu ? "cpu" : file.plan().device + ":0",
-                              {.isa = is_cpu ? file.plan().target : ""});
+  const kernels::OpenOptions options{.isa =
+                                         is_cpu ? std::string(convert::isa_of(file.plan())) : ""};
+  if (!device.empty()) return kernels::open_device(device, options);
+  return kernels::open_device(is_cpu ? "cpu" : file.plan().device + ":0", options);
 }
 
 Status refit(const Args& args) {

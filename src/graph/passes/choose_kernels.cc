@@ -1,11 +1,10 @@
-// Picks a kernel for every node and a layout for every matrix. One kernel serves all row counts of
-// a call, so that a row's bits never depend on how many others share the step.
+// Picks a kernel for every node and a layout for every matrix.
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <optional>
 #include <utility>
 
+#include "graph/candidates.h"
 #include "graph/passes/passes.h"
 #include "kernels/api/keys.h"
 #include "kernels/api/validate.h"
@@ -15,21 +14,10 @@ namespace {
 
 using kernels::WeightLayout;
 
-// Costs are compared for a step of this many rows (a busy decode step); the kernel must be able to
-// run from one row to a large prefill.
-constexpr int64_t kTypicalRows = 16;
-constexpr std::array<int64_t, 3> kRowCounts = {1, kTypicalRows, 8192};
-
 struct Choice {
   std::string kernel;
   double cost = 0;
 };
-
-template <class Op>
-Op with_rows(Op op, int64_t rows) {
-  kernels::set_rows(op, rows, rows);
-  return op;
-}
 
 class Chooser {
  public:
@@ -39,13 +27,7 @@ class Chooser {
   StatusOr<Choice> operator()(const Op& op) const {
     using K = kernels::in_form<Op, kernels::Views>;
     const K problem = kernels::look_up(op, *this);
-    kernels::Table<K> usable;
-    for (const kernels::Kernel<K>& row : context_.registry->template table<K>()) {
-      bool can = row.device == context_.device.kind;
-      for (const int64_t rows : kRowCounts)
-        can = can && row.can(with_rows(problem, rows), context_.device);
-      if (can) usable.push_back(row);
-    }
+    const kernels::Table<K> usable = candidates(*context_.registry, problem, context_.device);
     const K typical = with_rows(problem, kTypicalRows);
     const StatusOr<const kernels::Kernel<K>*> selected =
         kernels::select(usable, typical, context_.device, context_.forced);

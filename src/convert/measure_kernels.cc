@@ -1,0 +1,224 @@
+#include "convert/measure_kernels.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/round_up.h"
+#include "graph/candidates.h"
+#include "kernels/api/pack.h"
+#include "kernels/api/validate.h"
+
+namespace nereid::convert {
+namespace {
+
+using kernels::Linear;
+
+constexpr std::string_view kMeasuredOn = ", measured on ";
+// Kernels that cost more than this times the cheapest are not worth a measurement (plain loops).
+constexpr double kHopeless = 4;
+// Memory of the weights that one product is timed with. A matrix that is larger is cut after some
+// of its rows; of a small one there are as many as the model has, since those of all layers pass
+// through the caches in turn.
+constexpr uint64_t kMostWeightBytes = uint64_t{64} << 20;
+constexpr int kRounds = 5;
+constexpr double kSampleSeconds = 1e-3;  // so that submitting the work does not count
+constexpr double kMostCalls = 256;
+
+// The shapes of a plan's operands, for look_up().
+struct Shapes {
+  const io::Plan& plan;
+  View value(io::ValueId id) const {
+    const io::Value& v = plan.values[static_cast<size_t>(id)];
+    return View::matrix(nullptr, v.dtype, graph::kTypicalRows, v.cols);
+  }
+  kernels::WeightView weight(io::WeightId id) const {
+    return io::view_of(plan.weights[static_cast<size_t>(id)], nullptr);
+  }
+};
+
+// Calls of a plan that are the same problem.
+struct Product {
+  Linear problem;  // without addresses
+  std::vector<size_t> calls;
+};
+
+std::vector<Product> products_of(const io::Plan& plan) {
+  std::vector<Product> products;
+  std::map<std::string, size_t> known;
+  for (size_t i = 0; i < plan.calls.size(); ++i) {
+    const auto* const call = std::get_if<kernels::ids::Linear>(&plan.calls[i].op);
+    if (!call) continue;
+    const Linear problem = kernels::look_up(*call, Shapes{plan});
+    const auto [it, is_new] = known.try_emplace(
+        fmt::format("{}, {}, {}", kernels::operands_text(problem),
+                    static_cast<int>(problem.weight.layout), plan.calls[i].kernel),
+        products.size());
+    if (is_new) products.push_back({problem, {}});
+    products[it->second].calls.push_back(i);
+  }
+  return products;
+}
+
+// A product in memory of the device, which is zeros.
+class Bench {
+ public:
+  static StatusOr<Bench> create(const Product& product, Device& device,
+                                const std::function<Time()>& clock) {
+    Bench out(product.problem, clock);
+    ASSIGN_OR_RETURN(out.stream_, device.create_stream());
+    out.shorten();
+    out.place_weights(product.calls.size());
+    Linear& a = out.problem_;
+    for (View* const value : {&a.x, &a.scales, &a.out}) {
+      const auto bytes = static_cast<size_t>(value->rows * value->stride) * size_of(value->dtype);
+      ASSIGN_OR_RETURN(value->data, out.zeros(device, bytes));
+    }
+    if (is_given(a.bias)) {
+      ASSIGN_OR_RETURN(a.bias.data, out.zeros(device, static_cast<size_t>(a.bias.k) * 4));
+    }
+    ASSIGN_OR_RETURN(void* const blob, out.zeros(device, out.weights_.blob_bytes));
+    out.blob_ = static_cast<const std::byte*>(blob);
+    return out;
+  }
+
+  // Seconds that each of `calls` calls takes.
+  StatusOr<double> time(const kernels::Kernel<Linear>& kernel, int calls) {
+    const Time start = clock_();
+    RETURN_IF_ERROR(submit([&](Stream& stream) -> Status {
+      for (int i = 0; i < calls; ++i) {
+        const io::Weight& weight = weights_.weights[next_++ % weights_.weights.size()];
+        problem_.weight = io::view_of(weight, blob_);
+        RETURN_IF_ERROR(kernel.run(problem_, stream));
+      }
+      return ok();
+    }));
+    return seconds(clock_() - start) / calls;
+  }
+
+ private:
+  Bench(const Linear& problem, const std::function<Time()>& clock)
+      : problem_(problem), clock_(clock) {}
+
+  // Cuts a large matrix after some of its rows.
+  void shorten() {
+    const uint64_t row_bytes =
+        kernels::stored_bytes(problem_.weight) / static_cast<uint64_t>(problem_.weight.n);
+    constexpr uint64_t kStep = 256;  // whole panels and blocks of them
+    const uint64_t most = kMostWeightBytes / std::max<uint64_t>(row_bytes, 1) / kStep * kStep;
+    const int64_t n = std::min(problem_.weight.n, static_cast<int64_t>(std::max(most, kStep)));
+    problem_.weight.n = problem_.out.cols = problem_.out.stride = n;
+    if (is_given(problem_.bias)) problem_.bias.k = n;
+  }
+
+  // As many matrices as there are calls and as memory takes, one behind the other.
+  void place_weights(size_t calls) {
+    const kernels::WeightView& w = problem_.weight;
+    const uint64_t copies =
+        std::clamp<uint64_t>(kMostWeightBytes / kernels::stored_bytes(w), 1, calls);
+    weights_.weights.assign(copies, {"", w.format, w.n, w.k, w.layout, {}, 1});
+    io::place_weights(weights_);
+  }
+
+  StatusOr<void*> zeros(Device& device, size_t bytes) {
+    ASSIGN_OR_RETURN(Buffer buffer, device.allocate(bytes));
+    void* const data = buffer.data();
+    memory_.push_back(std::move(buffer));
+    // Written, so that it is memory of its own and not the page of zeros that all share.
+    if (bytes > 0) RETURN_IF_ERROR(submit([&](Stream& s) { return s.fill(data, 0, bytes); }));
+    return data;
+  }
+
+  Status submit(std::function<Status(Stream&)> work) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Event> event, stream_->submit(std::move(work)));
+    return event->wait();
+  }
+
+  Linear problem_;
+  const std::function<Time()>& clock_;
+  io::Plan weights_;
+  std::vector<Buffer> memory_;
+  const std::byte* blob_ = nullptr;
+  std::unique_ptr<Stream> stream_;  // ends before the memory that it works on
+  size_t next_ = 0;                 // weight
+};
+
+// Worth timing: the plan's own kernel first, then those that the cost model does not rule out.
+kernels::Table<Linear> contenders(const Linear& problem, std::string_view chosen,
+                                  const kernels::Registry& registry, const DeviceInfo& info) {
+  kernels::Table<Linear> found = graph::candidates(registry, problem, info);
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& kernel : found) least = std::min(least, kernel.cost(problem, info));
+  std::erase_if(found, [&](const auto& kernel) {
+    return kernel.name != chosen && kernel.cost(problem, info) > kHopeless * least;
+  });
+  std::ranges::stable_partition(found, [&](const auto& kernel) { return kernel.name == chosen; });
+  return found;
+}
+
+// The kernel for the product, empty where the plan's own stays.
+StatusOr<std::string> faster_kernel(const Product& product, std::string_view chosen,
+                                    const kernels::Registry& registry, Device& device,
+                                    const std::function<Time()>& clock) {
+  const kernels::Table<Linear> kernels =
+      contenders(product.problem, chosen, registry, device.info());
+  if (kernels.size() < 2 || kernels[0].name != chosen) return std::string();
+  ASSIGN_OR_RETURN(Bench bench, Bench::create(product, device, clock));
+  double slowest = 0;
+  for (const auto& kernel : kernels) RETURN_IF_ERROR(bench.time(kernel, 1).status());
+  for (const auto& kernel : kernels) {
+    ASSIGN_OR_RETURN(const double time, bench.time(kernel, 1));
+    slowest = std::max(slowest, time);
+  }
+  const int calls = static_cast<int>(std::clamp(kSampleSeconds / slowest, 1.0, kMostCalls));
+  std::vector<double> best(kernels.size(), std::numeric_limits<double>::infinity());
+  for (int round = 0; round < kRounds; ++round)
+    for (size_t i = 0; i < kernels.size(); ++i) {
+      ASSIGN_OR_RETURN(const double time, bench.time(kernels[i], calls));
+      best[i] = std::min(best[i], time);
+    }
+  const auto fastest = static_cast<size_t>(std::ranges::min_element(best) - best.begin());
+  if (best[fastest] > kWorthwhile * best[0]) return std::string();
+  log_info("linear {}: {} takes {:.1f} us, {} {:.1f} us",
+           kernels::operand_text(product.problem.weight), kernels[fastest].name,
+           best[fastest] * 1e6, chosen, best[0] * 1e6);
+  return std::string(kernels[fastest].name);
+}
+
+}  // namespace
+
+Status measure_kernels(io::Plan& plan, const kernels::Registry& registry, Device& device,
+                       const std::function<Time()>& clock) {
+  if (device.info().kind != DeviceKind::kCpu)
+    return unsupported("kernels are measured on CPUs only, not on {}", device.info().id());
+  const Time start = now();
+  const std::vector<Product> products = products_of(plan);
+  size_t changed = 0;
+  for (const Product& product : products) {
+    ASSIGN_OR_RETURN(
+        const std::string kernel,
+        faster_kernel(product, plan.calls[product.calls[0]].kernel, registry, device, clock));
+    if (kernel.empty()) continue;
+    ++changed;
+    for (const size_t call : product.calls) plan.calls[call].kernel = kernel;
+  }
+  plan.target += fmt::format("{}{}", kMeasuredOn, device.info().name);
+  log_info("kernels of {} products measured in {:.2f} s: {} changed", products.size(),
+           seconds(now() - start), changed);
+  return ok();
+}
+
+std::string_view measured_on(const io::Plan& plan) {
+  const std::string_view target = plan.target;
+  const size_t at = target.find(kMeasuredOn);
+  return at == target.npos ? std::string_view() : target.substr(at + kMeasuredOn.size());
+}
+
+std::string_view isa_of(const io::Plan& plan) {
+  return std::string_view(plan.target).substr(0, plan.target.find(kMeasuredOn));
+}
+
+}  // namespace nereid::convert

@@ -1,0 +1,163 @@
+// Kernels of products that tell how long they take on a clock of the test.
+#include "convert/measure_kernels.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "convert/compile.h"
+#include "convert/engine_cache.h"
+#include "convert/engine_dir.h"
+#include "convert/inspect.h"
+#include "io/engine_file.h"
+#include "kernels/api/pack.h"
+#include "kernels/ref/ref.h"
+#include "tensor/cpu_device.h"
+
+namespace nereid::convert {
+namespace {
+
+using kernels::Linear;
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+
+Time g_now;
+std::map<int64_t, int> g_brisk_us;  // of a call, by rows of the weight; else it takes 100 us
+bool g_costly_ran = false;
+std::set<const void*> g_weights;  // that products read
+uint64_t g_most_bytes = 0;        // of one of them
+
+void take(int microseconds) { g_now += std::chrono::microseconds(microseconds); }
+Status run_usual(const Linear& a, Stream&) {
+  if (a.weight.n <= 1024) reference(a);  // reads and writes all that it was given
+  g_most_bytes = std::max(g_most_bytes, kernels::stored_bytes(a.weight));
+  g_weights.insert(a.weight.data);
+  take(100);
+  return ok();
+}
+Status run_brisk(const Linear& a, Stream&) {
+  const auto at = g_brisk_us.find(a.weight.n);
+  take(at == g_brisk_us.end() ? 100 : at->second);
+  return ok();
+}
+Status run_costly(const Linear&, Stream&) {
+  g_costly_ran = true;
+  return ok();
+}
+bool can(const Linear&, const DeviceInfo&) { return true; }
+bool can_few(const Linear& a, const DeviceInfo&) { return a.x.rows <= 16; }
+template <int kCost>
+double cost(const Linear&, const DeviceInfo&) {
+  return kCost;
+}
+
+class MeasureKernelsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    g_now = {}, g_brisk_us = {}, g_costly_ran = false, g_weights = {}, g_most_bytes = 0;
+    device_ = *make_cpu_device({.num_threads = 1});
+    kernels::ref::add_kernels(registry_);
+    std::get<kernels::Table<Linear>>(registry_.tables) = {
+        {"brisk", DeviceKind::kCpu, can, cost<3>, run_brisk},
+        {"usual", DeviceKind::kCpu, can, cost<2>, run_usual},
+        {"costly", DeviceKind::kCpu, can, cost<9>, run_costly},
+        {"few", DeviceKind::kCpu, can_few, cost<1>, run_costly},
+    };
+    std::string name = testing::TempDir() + "/measure.XXXXXX";
+    dir_ = ::mkdtemp(name.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  io::Plan measured() { return measured(kModel); }
+  io::Plan measured(const std::filesystem::path& model) {
+    auto compiled = compile_model(model, registry_, device_->info());
+    EXPECT_TRUE(compiled.ok()) << compiled.status();
+    const Status status =
+        measure_kernels(compiled->plan, registry_, *device_, [] { return g_now; });
+    EXPECT_TRUE(status.ok()) << status;
+    return std::move(compiled->plan);
+  }
+  // The products' kernels, by rows of the weight.
+  static std::map<int64_t, std::set<std::string>> kernels_of(const io::Plan& plan) {
+    std::map<int64_t, std::set<std::string>> found;
+    for (const io::Call& call : plan.calls)
+      if (const auto* linear = std::get_if<kernels::ids::Linear>(&call.op))
+        found[plan.weights[static_cast<size_t>(linear->weight)].n].insert(call.kernel);
+    return found;
+  }
+
+  const std::filesystem::path kModel =
+      std::filesystem::path(NEREID_SOURCE_DIR) / "tests/models/llama";
+  std::filesystem::path dir_;
+  std::unique_ptr<Device> device_;
+  kernels::Registry registry_;
+};
+
+TEST_F(MeasureKernelsTest, AFasterKernelTakesThePlaceOfTheCheapest) {
+  const auto by_cost = kernels_of(measured());
+  ASSERT_GE(by_cost.size(), 2u) << "products of several shapes";
+  for (const auto& [n, names] : by_cost) EXPECT_THAT(names, Each("usual"));
+  g_brisk_us[by_cost.begin()->first] = 90;
+  g_weights = {};
+  for (const auto& [n, names] : kernels_of(measured()))
+    EXPECT_THAT(names, Each(n == by_cost.begin()->first ? "brisk" : "usual")) << n;
+  EXPECT_FALSE(g_costly_ran) << "too costly, or not for all numbers of rows";
+  EXPECT_GT(g_weights.size(), by_cost.size()) << "several layers' weights take turns";
+}
+
+TEST_F(MeasureKernelsTest, LessThanATenthIsNotWorthIt) {
+  const auto by_cost = kernels_of(measured());
+  for (const auto& [n, names] : by_cost) g_brisk_us[n] = 91;
+  EXPECT_EQ(kernels_of(measured()), by_cost);
+}
+
+TEST_F(MeasureKernelsTest, ALargeMatrixIsCut) {
+  json::object config = read_json_file(kModel / "config.json")->as_object();
+  config["vocab_size"] = 1000000;
+  ASSERT_TRUE(write_file_atomic(dir_ / "config.json", json::serialize(config)).ok());
+  const auto found = kernels_of(measured(dir_));
+  EXPECT_TRUE(found.contains(1000000)) << "the plan has it whole";
+  EXPECT_EQ(g_most_bytes, uint64_t{64} << 20);
+}
+
+TEST_F(MeasureKernelsTest, ThePlanSaysWhereItWasMeasured) {
+  auto compiled = compile_model(kModel, registry_, device_->info());
+  EXPECT_EQ(measured_on(compiled->plan), "");
+  const io::Plan plan = measured();
+  EXPECT_EQ(measured_on(plan), device_->info().name);
+  EXPECT_EQ(isa_of(plan), compiled->plan.target) << "as without the measurement";
+  EXPECT_EQ(isa_of(compiled->plan), compiled->plan.target);
+}
+
+// The engine that somebody builds keeps what was measured, wherever it is loaded; the cache's own
+// is another one.
+TEST_F(MeasureKernelsTest, AnEngineKeepsItsKernels) {
+  EngineDirOptions options{.checkpoint_dir = kModel, .output_dir = dir_ / "engine"};
+  const auto build = [&](Device* measure_on) {
+    options.measure_on = measure_on;
+    BuildReport report;
+    const Status status = build_engine_dir(options, registry_, device_->info(), &report);
+    EXPECT_TRUE(status.ok()) << status;
+    return report.key;
+  };
+  const auto text = [&] { return *inspect(dir_ / "engine", registry_, device_->info(), {}); };
+  const std::string by_cost = build(nullptr);
+  EXPECT_THAT(text(), Not(HasSubstr("measured")));
+  EXPECT_NE(build(device_.get()), by_cost);
+  EXPECT_THAT(text(), HasSubstr(", measured on " + device_->info().name + "\n"));
+  DeviceInfo other = device_->info();
+  other.name = "another processor";
+  BuildOptions cache{.cache_dir = dir_ / "cache"};
+  EXPECT_EQ(*ensure_engine(dir_ / "engine", registry_, other, cache), dir_ / "engine/rank0.engine");
+  const auto own = io::EngineFile::open(*ensure_engine(kModel, registry_, other, cache));
+  EXPECT_EQ(measured_on(own->plan()), "");
+}
+
+}  // namespace
+}  // namespace nereid::convert
