@@ -108,8 +108,9 @@ class Executor {
 
   virtual std::vector<MemoryUse> memory() const = 0;
   virtual int32_t vocab_size() const = 0;
-  virtual int32_t embedding_width() const = 0;      // numbers that stand for a token
-  virtual int32_t hidden_size() const = 0;          // of an embedding; 0: the model gives none
+  virtual int32_t embedding_width() const = 0;  // numbers that stand for a token
+  virtual int32_t num_labels() const = 0;       // of Pooling::kScore; 0: the model scores nothing
+  virtual int32_t hidden_size() const = 0;      // of an embedding; 0: the model gives none
   virtual int32_t max_sequence_length() const = 0;  // prompt + output tokens
   virtual std::vector<TokenId> default_end_ids()
       const = 0;  // from the checkpoint's generation_config

@@ -59,8 +59,9 @@ struct SamplingConfig {
 enum class LogProbsMode : uint8_t { kProcessed, kRaw };
 
 // What is made of the hidden states of a prompt, those that the model's head reads: the state of
-// its last token, or the mean over all of them.
-enum class Pooling : uint8_t { kLast, kMean };
+// its last token, the mean over all of them, or the scores that the head of a model for scoring
+// makes of the last token's.
+enum class Pooling : uint8_t { kLast, kMean, kScore };
 
 struct OutputConfig {
   bool exclude_input_from_output = true;

@@ -71,7 +71,8 @@ struct Response {
   // f32 [prompt, vocab], once, on the first response of sequence 0; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;  // likewise
-  std::vector<float> embedding;  // [hidden_size], not normalised; empty unless output.pooling
+  std::vector<float>
+      embedding;  // [hidden_size], not normalised, or [num_labels]; empty unless output.pooling
   RequestMetrics metrics;
 };
 

@@ -12,6 +12,7 @@
 #include "io/engine_file.h"
 #include "io/engine_writer.h"
 #include "models/config.h"
+#include "models/score_head.h"
 #include "models/trtllm.h"
 #include "text/tokenizer.h"
 
@@ -115,6 +116,7 @@ Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry
     return invalid_argument("output_dir: {} is also checkpoint_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
+  RETURN_IF_ERROR(models::refuse_score_head(model));
   if (model.in_engines)
     return invalid_argument("checkpoint_dir: {} is an engine; name the checkpoint",
                             options.checkpoint_dir.string());

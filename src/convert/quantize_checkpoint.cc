@@ -14,6 +14,7 @@
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
 #include "models/family.h"
+#include "models/score_head.h"
 
 namespace nereid::convert {
 namespace {
@@ -345,6 +346,7 @@ StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, Thr
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+  RETURN_IF_ERROR(models::refuse_score_head(model));
   RETURN_IF_ERROR(check_options(options, model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));

@@ -9,6 +9,7 @@
 #include "convert/rank_rounding.h"
 #include "convert/weight_source.h"
 #include "io/safetensors_writer.h"
+#include "models/score_head.h"
 #include "models/trtllm.h"
 
 namespace nereid::convert {
@@ -284,6 +285,7 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+  RETURN_IF_ERROR(models::refuse_score_head(model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(

@@ -72,6 +72,15 @@ TEST_F(ServerTest, EmbeddingsOfEveryInputInOrder) {
   EXPECT_EQ(fake_.last_bytes["request_output_len"], std::string(4, '\0'));
 }
 
+TEST_F(ServerTest, AModelWithoutAHeadForScoresScoresNothing) {
+  for (const char* path : {"/v1/score", "/rerank"}) {
+    const Reply reply =
+        post(path, R"({"query": "q", "queries": "q", "documents": ["a"], "model": "tiny"})");
+    EXPECT_EQ(reply.status, 501) << path;
+    EXPECT_NE(reply.body.find("it has 0 labels"), std::string::npos) << reply.body;
+  }
+}
+
 TEST_F(ServerTest, EmbeddingsAreCutNormalisedAndEncoded) {
   const auto ask_for = [&](std::string_view more) {
     return post("/v1/embeddings", fmt::format(R"({{"input": [4, 0]{}}})", more))

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "graph/builder.h"
+#include "models/score_head.h"
 
 namespace nereid::models {
 namespace {
@@ -217,7 +218,8 @@ bool decoder_ignores(const Traits& t, std::string_view tensor) {
   for (const std::string_view end : {".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
                                      ".attention.bias", ".attention.masked_bias"})
     if (tensor.ends_with(end)) return true;
-  return is_of_extra_layer(t, tensor) || (t.tied_embedding && tensor.ends_with("lm_head.weight"));
+  return is_of_extra_layer(t, tensor) || (t.tied_embedding && tensor.ends_with("lm_head.weight")) ||
+         (t.scores && tensor == kScoreTensor);
 }
 
 }  // namespace nereid::models

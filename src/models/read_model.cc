@@ -7,6 +7,7 @@
 #include "models/family.h"
 #include "models/gguf.h"
 #include "models/read_fields.h"
+#include "models/score_head.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
@@ -17,6 +18,11 @@ StatusOr<std::string> read_architecture(const json::object& config, const std::s
   if (!list || !list->is_array() || list->get_array().empty() || !list->get_array()[0].is_string())
     return invalid_argument("{}: field 'architectures' is not a list of names", where);
   return std::string(list->get_array()[0].get_string());
+}
+
+// Of the same family as a model that scores texts.
+std::string language_model_of(std::string_view architecture) {
+  return std::string(architecture.substr(0, architecture.rfind("For"))) + "ForCausalLM";
 }
 
 // An id of a special token; absent, null and -1 mean that there is none.
@@ -88,10 +94,14 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
     ASSIGN_OR_RETURN(model.quantization, read_quantization(object, dir));
   }
   ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
-  StatusOr<const Family*> family = find_family(architecture);
-  if (!family.ok()) return annotate(family.status(), path.string());
+  const bool scores = scores_texts(architecture);
+  StatusOr<const Family*> family =
+      find_family(scores ? language_model_of(architecture) : architecture);
+  if (!family.ok()) return annotate(find_family(architecture).status(), path.string());
   model.family = *family;
 
+  // There is no language head; the graph's is never asked.
+  if (scores) object["tie_word_embeddings"] = true;
   Config config(object, path.string());
   if (model.layout == Layout::kTrtLlm) {
     ASSIGN_OR_RETURN(model.traits, read_trtllm_traits(object, path.string(), *model.family));
@@ -100,6 +110,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
     refuse_unread(config);
     RETURN_IF_ERROR(config.status());
   }
+  model.traits.scores = scores;
   const Traits& t = model.traits;
   io::ModelFacts facts;
   std::error_code error;

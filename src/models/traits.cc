@@ -136,6 +136,7 @@ std::string print(const Traits& t) {
   line("attention_out_bias", t.attention_out_bias);
   line("mlp_bias", t.mlp_bias);
   line("tied_embedding", t.tied_embedding);
+  if (t.scores) line("scores", t.scores);
   if (t.head_bias) line("head_bias", t.head_bias);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
   if (t.attention_cap > 0) line("attention_cap", t.attention_cap);

@@ -65,6 +65,7 @@ struct Traits {
   bool attention_out_bias = false;
   bool mlp_bias = false;
   bool tied_embedding = false;
+  bool scores = false;  // texts, with a head of its own (score_head.h)
   bool head_bias = false;
   float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;    // soft cap of the scores; 0: none

@@ -35,8 +35,9 @@ struct EngineOptions {
   bool normalize_log_probs = true;  // see ExecutorConfig
   // When the device has failed and those who wait have been told, the process ends.
   bool exit_on_device_failure = false;
-  MemoryTotals memory;           // for the statistics
-  Proposer* proposer = nullptr;  // of drafts; must outlive the engine
+  MemoryTotals memory;                // for the statistics
+  std::span<const float> score_head;  // [labels, hidden_size]; must outlive the engine
+  Proposer* proposer = nullptr;       // of drafts; must outlive the engine
   Speculation::Options speculation;
 };
 

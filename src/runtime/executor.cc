@@ -107,7 +107,8 @@ class ExecutorImpl : public Executor {
                 .max_logits_bytes = config.max_logits_bytes,
                 .max_input_len = model_.limits.max_input_len,
                 .gather_context_logits = model_.limits.gather_context_logits,
-                .gives_hidden = model_.runner->hidden_size() > 0},
+                .gives_hidden = model_.runner->hidden_size() > 0,
+                .num_labels = model_.score_head.num_labels},
         rings_{.iterations = Ring<IterationStats>(config.iter_stats_max_iterations),
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
@@ -118,6 +119,7 @@ class ExecutorImpl : public Executor {
                  .normalize_log_probs = config.normalize_log_probs,
                  .exit_on_device_failure = config.exit_on_device_failure,
                  .memory = memory_totals(model_),
+                 .score_head = model_.score_head.weights,
                  .proposer = model_.proposer.get(),
                  .speculation = speculation_options(model_, config)},
                 inbox_, outbox_, progress_, rings_) {}
@@ -206,6 +208,7 @@ class ExecutorImpl : public Executor {
 
   int32_t vocab_size() const override { return bounds_.vocab_size; }
   int32_t embedding_width() const override { return bounds_.embedding_width; }
+  int32_t num_labels() const override { return bounds_.num_labels; }
   int32_t hidden_size() const override { return model_.runner->hidden_size(); }
   int32_t max_sequence_length() const override { return bounds_.limits.max_sequence_length; }
   std::vector<TokenId> default_end_ids() const override { return model_.default_end_ids; }

@@ -10,6 +10,7 @@
 #include "convert/engine_dir.h"
 #include "exec/runner.h"
 #include "kernels/open.h"
+#include "models/score_head.h"
 #include "nereid/executor.h"
 #include "runtime/adapter_cache.h"
 #include "runtime/speculation.h"
@@ -24,6 +25,7 @@ struct ModelInstance {
   std::shared_ptr<const text::Tokenizer>
       tokenizer;  // null: the model has none, or none we can read
   std::vector<TokenId> default_end_ids;
+  models::ScoreHead score_head;        // without labels unless the model scores texts
   convert::EngineLimits limits;        // of requests; what a step can hold is in the runner
   std::unique_ptr<Proposer> proposer;  // of drafts; null: none
   std::unique_ptr<AdapterCache> adapters =

@@ -97,6 +97,9 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
   model.tokenizer = load_tokenizer(tokenizer_dir);
   model.default_end_ids = facts.end_ids;
+  if (models::scores_texts(facts.architecture) && !config.random_weights) {
+    ASSIGN_OR_RETURN(model.score_head, models::read_score_head(model_dir, facts.hidden_size));
+  }
   RETURN_IF_ERROR(make_runners(std::move(file), config, forced, model));
   return model;
 }

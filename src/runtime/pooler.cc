@@ -25,8 +25,19 @@ Status Pooler::add(const sched::Row& row, std::span<const BF16> hidden,
 
 void Pooler::add_states(const sched::Row& row, std::span<const BF16> hidden,
                         std::vector<double>& sum, std::vector<float>& embedding) const {
-  if (*row.sequence->spec().output.pooling == Pooling::kLast) {
-    for (const BF16 x : hidden.last(hidden_size_)) embedding.push_back(to_float(x));
+  const Pooling pooling = *row.sequence->spec().output.pooling;
+  const std::span<const BF16> last = hidden.last(hidden_size_);
+  if (pooling == Pooling::kLast) {
+    for (const BF16 x : last) embedding.push_back(to_float(x));
+    return;
+  }
+  if (pooling == Pooling::kScore) {
+    for (size_t at = 0; at < head_.size(); at += hidden_size_) {
+      double score = 0;
+      for (size_t i = 0; i < hidden_size_; ++i)
+        score += static_cast<double>(head_[at + i]) * to_float(last[i]);
+      embedding.push_back(static_cast<float>(score));
+    }
     return;
   }
   if (row.start == 0) sum.assign(hidden_size_, 0);

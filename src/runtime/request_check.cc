@@ -343,12 +343,17 @@ Status check_built(const Request& r, const RequestBounds& bounds) {
 Status check_pooling(const Request& r, const RequestBounds& bounds) {
   const OutputConfig& o = r.output;
   if (!o.pooling) {
+    if (bounds.num_labels > 0)
+      return invalid_argument(
+          "pooling: it is needed: this model scores texts and has no language head");
     if (r.max_tokens >= 1) return ok();
     return invalid_argument("max_tokens: {} is not allowed; at least 1 is needed", r.max_tokens);
   }
-  RETURN_IF_ERROR(check_range("pooling", static_cast<int64_t>(*o.pooling), 0, 1));
+  RETURN_IF_ERROR(check_range("pooling", static_cast<int64_t>(*o.pooling), 0, 2));
   if (!bounds.gives_hidden)
     return invalid_argument("pooling: the engine of this model gives no hidden states");
+  if (*o.pooling == Pooling::kScore && bounds.num_labels == 0)
+    return invalid_argument("pooling: score: the model has no head for scores");
   RETURN_IF_ERROR(check_range("max_tokens (with pooling)", r.max_tokens, 0, 0));
   const auto refuse = [](std::string_view field) {
     return invalid_argument("{}: not with pooling; only without", field);

@@ -36,6 +36,7 @@ struct RequestBounds {
   bool gather_context_logits =
       true;                   // a prompt's logits, or what is made of them, may be asked for
   bool gives_hidden = false;  // output.pooling may be asked for
+  int32_t num_labels = 0;     // above 0: the model scores texts, and has no language head
 };
 
 // InvalidArgument naming field, value and what is allowed.

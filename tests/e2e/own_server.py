@@ -1,4 +1,4 @@
-"""`nereid serve models/quickstart` for the time of a test."""
+"""`nereid serve` of models/quickstart or another folder for the time of a test."""
 import contextlib
 import os
 import subprocess
@@ -9,12 +9,12 @@ MODEL = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "mod
 
 
 @contextlib.contextmanager
-def serving(nereid, *arguments):
+def serving(nereid, *arguments, model=MODEL):
     """Gives the address of its HTTP port; it must end well when it is told to."""
     with tempfile.TemporaryDirectory() as folder:
         ports = os.path.join(folder, "ports")
         with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:
-            server = subprocess.Popen([nereid, "serve", MODEL, "--http-port", "0", "--metrics-port", "0", "--port-file", ports,
+            server = subprocess.Popen([nereid, "serve", model, "--http-port", "0", "--metrics-port", "0", "--port-file", ports,
                                        *arguments], stdout=log, stderr=subprocess.STDOUT)
             try:
                 while not os.path.exists(ports):

@@ -93,6 +93,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->open_parameters_ = json::serialize(
       json::object{{"max_seq_len", std::to_string(m->context_.max_sequence_length)},
                    {"embedding_size", std::to_string(m->context_.embedding_size)},
+                   {"num_labels", std::to_string(m->executor_->num_labels())},
                    {"max_num_sequences", std::to_string(m->executor_->stats().max_batch_size)}});
   ASSIGN_OR_RETURN(m->context_.exclude_input_default,
                    m->settings_.boolean("exclude_input_in_output", false));

@@ -54,9 +54,11 @@ StatusOr<std::optional<Pooling>> read_pooling(const Item& item, const ReadContex
     return unsupported("input 'pooling' is '{}', but this model gives no embeddings: {}", name,
                        context.declares_embedding ? "its engine has no hidden states as an output"
                                                   : "it declares no output 'embedding'");
-  if (name != "last" && name != "mean")
-    return invalid_argument("input 'pooling' is '{}', expected last or mean", name);
-  return name == "last" ? Pooling::kLast : Pooling::kMean;
+  constexpr std::pair<std::string_view, Pooling> kWays[] = {
+      {"last", Pooling::kLast}, {"mean", Pooling::kMean}, {"score", Pooling::kScore}};
+  for (const auto& [known, way] : kWays)
+    if (known == name) return way;
+  return invalid_argument("input 'pooling' is '{}', expected last, mean or score", name);
 }
 
 Status read_prompt(const Item& item, const ReadContext& context, nereid::Request& out) {

@@ -68,7 +68,8 @@ TEST_F(PoolingTest, InABatch) {
 
 TEST_F(PoolingTest, Refusals) {
   const auto error = [](const Conversation& c) { return std::string(message(c.status)); };
-  EXPECT_THAT(error(pool(prompt(), "max")), HasSubstr("'pooling' is 'max', expected last or mean"));
+  EXPECT_THAT(error(pool(prompt(), "max")),
+              HasSubstr("'pooling' is 'max', expected last, mean or score"));
   EXPECT_THAT(error(pool(prompt(), "last", 3)),
               HasSubstr("'request_output_len' is 3, expected 0 with 'pooling'"));
   EXPECT_THAT(error(pool(prompt(), "")),

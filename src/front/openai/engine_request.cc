@@ -187,16 +187,15 @@ void add_prompt(Inputs& inputs, const std::vector<int32_t>& prompt, const Sampli
 
 }  // namespace
 
-StatusOr<InferenceSpec> embedding_request(const LanguageModel& model,
-                                          const std::vector<int32_t>& prompt,
-                                          const SamplingOptions& s) {
+StatusOr<InferenceSpec> pooling_request(const LanguageModel& model,
+                                        const std::vector<int32_t>& prompt,
+                                        const SamplingOptions& s, const std::string& pooling) {
   InferenceSpec spec;
   spec.model = model.engine_name;
   spec.parameters.push_back({"nereid_usage", true});
   Inputs inputs(*model.engine, spec);
   add_prompt(inputs, prompt, s);
   inputs.scalar("request_output_len", int32_t{0});
-  ASSIGN_OR_RETURN(const std::string pooling, model.pooling);
   inputs.text("pooling", {pooling});
   RETURN_IF_ERROR(inputs.status());
   return spec;

@@ -17,9 +17,10 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
                                        const std::vector<int32_t>& prompt, int64_t max_tokens,
                                        const SamplingOptions& sampling, bool streaming);
 
-// The same for the model's embedding of `prompt`.
-StatusOr<InferenceSpec> embedding_request(const LanguageModel& model,
-                                          const std::vector<int32_t>& prompt,
-                                          const SamplingOptions& sampling);
+// The same for what is made of the states of `prompt`; `pooling` as the tensor of this name.
+StatusOr<InferenceSpec> pooling_request(const LanguageModel& model,
+                                        const std::vector<int32_t>& prompt,
+                                        const SamplingOptions& sampling,
+                                        const std::string& pooling);
 
 }  // namespace nereid::front

@@ -18,7 +18,9 @@ std::string table_of_fields() {
   const std::pair<const char*, FieldUses> endpoints[] = {{"completions", completion_fields()},
                                                          {"chat/completions", chat_fields()},
                                                          {"responses", responses_fields()},
-                                                         {"embeddings", embedding_fields()}};
+                                                         {"embeddings", embedding_fields()},
+                                                         {"score", score_fields()},
+                                                         {"rerank", rerank_fields()}};
   std::map<std::string, std::string> rows;
   std::string head = "| Field |", line = "|---|";
   for (const auto& [name, uses] : endpoints) {

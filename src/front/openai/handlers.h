@@ -42,6 +42,7 @@ void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& 
 void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
 void add_responses_routes(Router& router, const OpenAiContextPtr& context);
 void add_adapter_routes(Router& router, const OpenAiContextPtr& context);
+void add_score_routes(Router& router, const OpenAiContextPtr& context);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.

@@ -106,6 +106,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, names.engine));
   ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
   model->embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
+  model->num_labels = std::max<int64_t>(0, read_number(engine_config, "num_labels"));
   model->max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
   model->decoupled = read_decoupled(engine_config);
   ASSIGN_OR_RETURN(model->adapters,

@@ -36,6 +36,7 @@ struct LanguageModel {
   int64_t max_num_sequences = 0;   // that the engine computes at once; 0: it does not say
   size_t max_token_bytes = 1;      // of the text that a token stands for
   int64_t embedding_size = 0;      // 0: it gives none
+  int64_t num_labels = 0;          // that it scores texts by; 0: it has a language head
   // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
   StatusOr<std::string> pooling = std::string("last");
 

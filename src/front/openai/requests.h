@@ -118,6 +118,20 @@ struct EmbeddingRequest {
   std::optional<int64_t> dimensions;  // the first of the embedding; absent: all
 };
 
+// Pairs of texts whose fit is scored.
+struct ScoreRequest {
+  CommonOptions common;
+  std::vector<std::string> first, second;  // as many; never empty
+  bool activates = true;                   // scores are between 0 and 1, else any number
+};
+
+// Documents by their fit to a query.
+struct RerankRequest {
+  ScoreRequest scores;    // first: the query, for each document
+  size_t num_wanted = 0;  // the best ones, at most as many as there are
+  bool returns_documents = true;
+};
+
 // What the model may or must do with the tools.
 enum class ToolUse { kNone, kAuto, kRequired, kNamed };
 
@@ -153,10 +167,14 @@ Parsed<CompletionRequest> parse_completion_request(std::string_view body,
 Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory = {});
 Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body,
                                                  json::storage_ptr memory = {});
+Parsed<ScoreRequest> parse_score_request(std::string_view body, json::storage_ptr memory = {});
+Parsed<RerankRequest> parse_rerank_request(std::string_view body, json::storage_ptr memory = {});
 
 // The fields that these know.
 FieldUses completion_fields();
 FieldUses chat_fields();
 FieldUses embedding_fields();
+FieldUses score_fields();
+FieldUses rerank_fields();
 
 }  // namespace nereid::front

@@ -298,6 +298,48 @@ TEST(ChatRequest, FaultsNameTheField) {
   }
 }
 
+TEST(ScoreRequest, PairsAndFaults) {
+  const auto read = [](std::string_view body) { return parse_score_request(body); };
+  const auto fault = [&](std::string_view body) {
+    const auto r = read(body);
+    const auto* e = std::get_if<ApiError>(&r);
+    return e ? e->param : "accepted";
+  };
+  const auto one = std::get<ScoreRequest>(read(R"({"text_1": "q", "text_2": ["a", "b"]})"));
+  EXPECT_EQ(one.first, (std::vector<std::string>{"q", "q"}));
+  EXPECT_EQ(one.second, (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(one.activates);
+  const auto pairs = std::get<ScoreRequest>(
+      read(R"({"queries": ["p", "q"], "documents": ["a", "b"], "use_activation": false})"));
+  EXPECT_EQ(pairs.first, (std::vector<std::string>{"p", "q"}));
+  EXPECT_FALSE(pairs.activates);
+  EXPECT_EQ(fault(R"({"text_1": "q"})"), "text_2");
+  EXPECT_EQ(fault(R"({"text_1": ["p", "q"], "text_2": "a"})"), "text_1");
+  EXPECT_EQ(fault(R"({"text_1": "q", "text_2": []})"), "text_2");
+  EXPECT_EQ(fault(R"({"text_1": "q", "text_2": ["a", 3]})"), "text_2");
+  EXPECT_EQ(fault(R"({"text_1": "q", "queries": "q", "documents": "a"})"), "text_1");
+}
+
+TEST(RerankRequest, DocumentsAndFaults) {
+  const auto fault = [&](std::string_view body) {
+    const auto r = parse_rerank_request(body);
+    const auto* e = std::get_if<ApiError>(&r);
+    return e ? e->param : "accepted";
+  };
+  const auto some = std::get<RerankRequest>(parse_rerank_request(
+      R"({"query": "q", "documents": ["a", {"text": "b"}, "c"], "top_n": 2, "return_documents": false})"));
+  EXPECT_EQ(some.scores.second, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(some.scores.first.size(), 3u);
+  EXPECT_EQ(some.num_wanted, 2u);
+  EXPECT_FALSE(some.returns_documents);
+  const auto all = std::get<RerankRequest>(
+      parse_rerank_request(R"({"query": "q", "documents": ["a", "b"], "top_n": 9})"));
+  EXPECT_EQ(all.num_wanted, 2u);
+  EXPECT_EQ(fault(R"({"documents": ["a"]})"), "query");
+  EXPECT_EQ(fault(R"({"query": "q", "documents": [{"title": "x"}]})"), "documents");
+  EXPECT_EQ(fault(R"({"query": "q", "documents": ["a"], "top_n": -1})"), "top_n");
+}
+
 TEST(EmbeddingRequest, FieldsAndFaults) {
   const auto read = [](std::string_view members) {
     return parse_embedding_request(fmt::format(R"({{"input": ["a", [1, 2]], {}}})", members));

@@ -1,0 +1,115 @@
+// /v1/score and /v1/rerank bodies; see requests.h. Sources: vLLM's score API, Jina's and Cohere's
+// rerank APIs.
+#include <algorithm>
+#include <limits>
+
+#include "front/openai/request_fields.h"
+
+namespace nereid::front {
+namespace {
+
+// A text or a list of them; {"text": ...} counts as one where `objects` are allowed.
+std::vector<std::string> read_texts(Fields& fields, std::string_view key, bool objects) {
+  std::vector<std::string> out;
+  const json::value* value = fields.get(key);
+  if (value == nullptr || value->is_null()) {
+    fields.fail(key, "required", "missing_required_parameter");
+    return out;
+  }
+  const json::array one = {*value};
+  const json::array& list = value->is_array() ? value->get_array() : one;
+  if (list.empty() || list.size() > kMaxEmbeddingInputs)
+    fields.fail(key, fmt::format("{} given, 1 to {} allowed", list.size(), kMaxEmbeddingInputs));
+  for (const json::value& item : list) {
+    const json::value* text = &item;
+    if (const json::object* object = objects ? item.if_object() : nullptr)
+      text = object->if_contains("text");
+    if (!text || !text->is_string() || text->get_string().empty()) {
+      fields.fail(key, "expected a text that is not empty, or an array of them", "invalid_type");
+      return {};
+    }
+    out.emplace_back(std::string_view(text->get_string()));
+  }
+  return out;
+}
+
+void read_activation(Fields& fields, ScoreRequest& out) {
+  for (const char* key : {"use_activation", "activation"})
+    if (const auto flag = fields.flag(key)) out.activates = *flag;
+}
+
+ScoreRequest score_of(Fields& fields) {
+  ScoreRequest out;
+  const bool has_queries = fields.get("queries") || fields.get("documents");
+  out.first = read_texts(fields, has_queries ? "queries" : "text_1", false);
+  out.second = read_texts(fields, has_queries ? "documents" : "text_2", false);
+  for (const char* key : {"text_1", "text_2"})
+    if (has_queries && fields.get(key)) fields.fail(key, "not together with \"queries\"");
+  if (out.first.size() == 1 && !out.second.empty())
+    out.first.resize(out.second.size(), out.first.front());
+  if (out.first.size() != out.second.size())
+    fields.fail(has_queries ? "queries" : "text_1",
+                fmt::format("{} texts for {} others: one is needed, or as many", out.first.size(),
+                            out.second.size()));
+  out.common = read_request(fields);
+  read_activation(fields, out);
+  return out;
+}
+
+RerankRequest rerank_of(Fields& fields) {
+  RerankRequest out;
+  const auto query = fields.text("query");
+  if (!query || query->empty()) fields.fail("query", "required", "missing_required_parameter");
+  out.scores.second = read_texts(fields, "documents", true);
+  out.scores.first.resize(out.scores.second.size(), query.value_or(""));
+  const size_t count = out.scores.second.size();
+  const auto wanted = static_cast<size_t>(
+      fields.integer("top_n", 0, std::numeric_limits<int32_t>::max()).value_or(0));
+  out.num_wanted = wanted == 0 ? count : std::min(wanted, count);
+  out.returns_documents = fields.flag("return_documents").value_or(true);
+  out.scores.common = read_request(fields);
+  read_activation(fields, out.scores);
+  return out;
+}
+
+template <class T>
+Parsed<T> parse(std::string_view body, json::storage_ptr memory, T (*read)(Fields&),
+                CommonOptions& (*common)(T&)) {
+  const auto root = parse_body(body, std::move(memory));
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  T out = read(fields);
+  if (fields.error()) return *fields.error();
+  common(out).unknown = fields.unknown();
+  return out;
+}
+
+}  // namespace
+
+Parsed<ScoreRequest> parse_score_request(std::string_view body, json::storage_ptr memory) {
+  return parse<ScoreRequest>(body, std::move(memory), score_of,
+                             [](ScoreRequest& r) -> CommonOptions& { return r.common; });
+}
+
+Parsed<RerankRequest> parse_rerank_request(std::string_view body, json::storage_ptr memory) {
+  return parse<RerankRequest>(body, std::move(memory), rerank_of,
+                              [](RerankRequest& r) -> CommonOptions& { return r.scores.common; });
+}
+
+FieldUses score_fields() {
+  const json::object none, queries = {{"queries", nullptr}};
+  Fields fields(none), others(queries);
+  score_of(fields), score_of(others);
+  FieldUses uses = fields.uses();
+  uses.merge(others.uses());
+  return uses;
+}
+
+FieldUses rerank_fields() {
+  const json::object none;
+  Fields fields(none);
+  rerank_of(fields);
+  return fields.uses();
+}
+
+}  // namespace nereid::front

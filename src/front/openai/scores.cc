@@ -1,0 +1,134 @@
+// POST /v1/score and /v1/rerank: one inference for each pair of texts, which the model reads one
+// behind the other.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "front/http/json_text.h"
+#include "front/openai/generation.h"
+#include "front/openai/pooled_prompts.h"
+
+namespace nereid::front {
+namespace {
+
+// A model with one label gives a pair's score.
+class Scores : public PooledPrompts {
+ public:
+  Scores(const OpenAiContextPtr& context, const ExchangePtr& exchange, LanguageModelPtr model,
+         ScoreRequest request, std::string_view id_prefix)
+      : PooledPrompts(context, exchange, std::move(model)), request_(std::move(request)) {
+    envelope_.id = answer_id(id_prefix, request_.common);
+    envelope_.model = model_->id;
+  }
+
+  std::optional<ApiError> read_prompts() override {
+    if (auto error = check_pooling(*model_)) return error;
+    if (model_->num_labels != 1)
+      return api_error(unsupported(
+          "model '{}' scores no pairs of texts: it has {} labels, where one is needed (a head for "
+          "scores, of an architecture ...ForSequenceClassification)",
+          model_->id, model_->num_labels));
+    for (size_t i = 0; i < request_.first.size(); ++i) {
+      const Prompt text = request_.first[i] + request_.second[i];
+      auto ids = prompt_ids(*model_, text, /*add_special_tokens=*/true,
+                            request_.common.sampling.max_prompt_tokens, "documents");
+      if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
+      if (auto error = add_prompt(std::get<std::vector<int32_t>>(std::move(ids)), "documents"))
+        return error;
+    }
+    return std::nullopt;
+  }
+
+ protected:
+  const CommonOptions& common() const override { return request_.common; }
+  std::string pooling() const override { return "score"; }
+  int64_t num_values() const override { return 1; }
+
+  double score(size_t index) const {
+    const double value = values()[index][0];
+    return request_.activates ? 1 / (1 + std::exp(-value)) : value;
+  }
+
+  std::string body() const override {
+    json::object out = envelope_.make("list");
+    json::array data;
+    for (size_t i = 0; i < values().size(); ++i)
+      data.push_back({{"index", i}, {"object", "score"}, {"score", score(i)}});
+    out["data"] = std::move(data);
+    out["usage"] = usage();
+    return json::serialize(out);
+  }
+
+  const ScoreRequest request_;
+  Envelope envelope_;
+};
+
+class Rerank : public Scores {
+ public:
+  Rerank(const OpenAiContextPtr& context, const ExchangePtr& exchange, LanguageModelPtr model,
+         RerankRequest request)
+      : Scores(context, exchange, std::move(model), std::move(request.scores), "rerank-"),
+        num_wanted_(request.num_wanted),
+        returns_documents_(request.returns_documents) {}
+
+ private:
+  // The best first; of equal ones the first.
+  std::string body() const override {
+    std::vector<size_t> order(values().size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::ranges::greater(),
+                             [&](size_t i) { return values()[i][0]; });
+    order.resize(num_wanted_);
+    json::array results;
+    for (const size_t i : order) {
+      json::object result = {{"index", i}, {"relevance_score", score(i)}};
+      if (returns_documents_) result["document"] = json::object{{"text", request_.second[i]}};
+      results.push_back(std::move(result));
+    }
+    return json::serialize(json::object{{"id", envelope_.id},
+                                        {"model", envelope_.model},
+                                        {"results", std::move(results)},
+                                        {"usage", usage()}});
+  }
+
+  const size_t num_wanted_;
+  const bool returns_documents_;
+};
+
+std::variant<PooledPromptsPtr, ApiError> read_scores(const OpenAiContextPtr& context,
+                                                     const ExchangePtr& exchange) {
+  const std::string& body = exchange->request().body;
+  auto request = parse_score_request(body, memory_for_json(context->budget, body.size()));
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
+  auto& parsed = std::get<ScoreRequest>(request);
+  auto model = accept_request(*context, exchange->request(), parsed.common);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  return std::make_shared<Scores>(context, exchange, std::get<LanguageModelPtr>(std::move(model)),
+                                  std::move(parsed), "score-");
+}
+
+std::variant<PooledPromptsPtr, ApiError> read_rerank(const OpenAiContextPtr& context,
+                                                     const ExchangePtr& exchange) {
+  const std::string& body = exchange->request().body;
+  auto request = parse_rerank_request(body, memory_for_json(context->budget, body.size()));
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
+  auto& parsed = std::get<RerankRequest>(request);
+  auto model = accept_request(*context, exchange->request(), parsed.scores.common);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  return std::make_shared<Rerank>(context, exchange, std::get<LanguageModelPtr>(std::move(model)),
+                                  std::move(parsed));
+}
+
+}  // namespace
+
+void add_score_routes(Router& router, const OpenAiContextPtr& context) {
+  for (const char* path : {"/v1/score", "/score"})
+    router.add("POST", path,
+               [context](const ExchangePtr& x) { handle_pooled(context, x, read_scores); });
+  for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"})
+    router.add("POST", path,
+               [context](const ExchangePtr& x) { handle_pooled(context, x, read_rerank); });
+}
+
+}  // namespace nereid::front
