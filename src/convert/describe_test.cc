@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/test_gguf.h"
 #include "convert/engine_dir.h"
 #include "convert/inspect.h"
@@ -158,6 +159,28 @@ TEST_F(LayoutTest, WhatIsNoneIsNamed) {
   write(dir_ / "engine/config.json", R"({"pretrained_config": {}, "build_config": {}})");
   EXPECT_THAT(std::string(message(describe_model(dir_ / "engine").status())),
               HasSubstr("belongs to an engine"));
+}
+
+// Every number of every family's config.json.
+TEST_F(LayoutTest, AbsurdNumbersAreRefusedByTheirKey) {
+  int num_refused = 0;
+  for (const auto& model : std::filesystem::directory_iterator(kRoot / "tests/models")) {
+    const json::object config = read_json_file(model.path() / "config.json")->as_object();
+    for (const auto& [key, value] : config) {
+      if (!value.is_number()) continue;
+      for (const json::value& absurd : {json::value(1000000000), json::value(-1), json::value(0)}) {
+        json::object changed = config;
+        changed[key] = absurd;
+        write(dir_ / "absurd/config.json", json::serialize(changed));
+        const auto text = inspect(dir_ / "absurd", registry_, DeviceInfo{});
+        if (text.ok()) continue;  // one that this family may have, or does not read
+        ++num_refused;
+        EXPECT_THAT(std::string(message(text.status())), HasSubstr(std::string(key)))
+            << model.path().filename() << ": " << absurd;
+      }
+    }
+  }
+  EXPECT_GT(num_refused, 500);
 }
 
 }  // namespace
