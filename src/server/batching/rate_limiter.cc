@@ -35,7 +35,7 @@ class RateLimiter::InstanceGate : public Gate {
   bool is_inside() const override { return is_inside_; }
 
   // Small goes first: an instance of priority p gets 1/p of the turns of one of priority 1.
-  uint64_t rank() const { return num_turns_ * priority_; }
+  uint64_t rank() const { return (num_turns_ + 1) * priority_; }
 
  private:
   friend class RateLimiter;
@@ -113,7 +113,8 @@ StatusOr<std::unique_ptr<Gate>> RateLimiter::add_instance(const RateLimits& limi
   auto gate = std::make_unique<InstanceGate>(*this, std::move(demands), limits.priority);
   // A new instance starts level with the others instead of catching up on their past.
   for (const InstanceGate* instance : instances_) {
-    gate->num_turns_ = std::max(gate->num_turns_, instance->rank() / gate->priority_);
+    gate->num_turns_ =
+        std::max(gate->num_turns_, instance->num_turns_ * instance->priority_ / gate->priority_);
   }
   instances_.push_back(gate.get());
   return gate;
