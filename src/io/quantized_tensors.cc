@@ -180,15 +180,17 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
     bool zeros = false;
     for (int64_t i = 0; zeros_ && i < count_of(*parts.zeros); ++i)
       zeros |= load_at<int8_t>(zeros_, i) != 0;
+    const bool fits = cols == 1 || (layout.block_cols <= std::numeric_limits<int32_t>::max() &&
+                                    layout.block_cols % kernels::kGroupUnit == 0);
     if (is_f8_) {
-      format_ = kernels::kFp8PerRow;
-      has_format_ = cols == 1 && !zeros;
+      format_ = cols == 1 ? kernels::kFp8PerRow : kernels::kFp8Groups;
+      if (cols > 1) format_.group = static_cast<int32_t>(layout.block_cols);
+      has_format_ = fits && !zeros;
     } else {
       format_ = kernels::kInt8PerRow;
       format_.group = cols == 1 ? 0 : static_cast<int32_t>(layout.block_cols);
       format_.zeros = zeros;
-      has_format_ = cols == 1 || (layout.block_cols <= std::numeric_limits<int32_t>::max() &&
-                                  layout.block_cols % kernels::kGroupUnit == 0);
+      has_format_ = fits;
       if (layout.byte_inputs && cols == 1 && !zeros) format_ = kernels::kInt8Both;
     }
     has_format_ &= !inputs_.data;

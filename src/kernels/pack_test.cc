@@ -85,7 +85,7 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
     matrix[i] = to_bf16(0.3f * std::sin(static_cast<float>(i * i % 1013)) + 0.1f);
   for (const WeightFormat& format :
        {kInt8PerRow, kInt4Groups, with_zeros(kInt8PerRow), with_zeros(kInt4Groups),
-        with_minima(kInt8PerRow), with_minima(kInt4Groups)}) {
+        with_minima(kInt8PerRow), with_minima(kInt4Groups), kFp8Groups}) {
     QuantizedPlanes rows, panels;
     ASSERT_TRUE(quantize(format, WeightLayout::kRowMajor, matrix, k, rows).ok());
     ASSERT_TRUE(quantize(format, WeightLayout::kPanel16, matrix, k, panels).ok());
@@ -100,8 +100,9 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
         const float scale = std::fabs(rows.scales[static_cast<size_t>(row * format.num_groups(k) +
                                                                       col / format.group_size(k))]);
         const bool half = format.minima || (format.bits == 8 && !format.zeros);
-        const float bound =
-            (half ? 0.5f : 1.0f) * scale * 1.001f + 0x1p-8f * (std::fabs(x) + scale);
+        const float bound = format == kFp8Groups ? 0x1.2p-4f * std::fabs(x) + 0x1p-10f * scale
+                                                 : (half ? 0.5f : 1.0f) * scale * 1.001f +
+                                                       0x1p-8f * (std::fabs(x) + scale);
         ASSERT_NEAR(weight_at(a, row, col), x, bound) << text_of(format);
         ASSERT_EQ(weight_at(a, row, col), weight_at(b, row, col)) << text_of(format);
       }
@@ -158,6 +159,13 @@ TEST(WeightFormat, WrongOnesAreNamed) {
   EXPECT_EQ(format_error(f), "scales are f32");
   f = {}, f.zeros = true;
   EXPECT_NE(format_error(f), "");
+  EXPECT_EQ(format_error(kFp8Groups), "");
+  f = kFp8Groups, f.group = 40;
+  EXPECT_EQ(format_error(f), "a group is a multiple of 16 columns");
+  f = kFp8Groups, f.inputs = DType::kF8E4M3;
+  EXPECT_EQ(format_error(f),
+            "fp8 has f32 scales, and inputs of f8e4m3 where there is one for each row");
+  EXPECT_EQ(text_of(kFp8Groups), "fp8 in groups of 128");
   EXPECT_EQ(text_of(with_zeros(kInt4Groups)), "int4 in groups of 128 with zero points");
   EXPECT_EQ(text_of(with_minima(kInt4Groups)), "int4 in groups of 128 with minima");
   EXPECT_EQ(format_error(with_zeros(with_minima(kInt4Groups))),

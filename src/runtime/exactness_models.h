@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "convert/engine_cache.h"
+#include "kernels/open.h"
 #include "runtime/engine_limits.h"
 #include "runtime/late_runner.h"
 #include "runtime/model_instance.h"
@@ -31,6 +32,18 @@ inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& di
   RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   return convert::ensure_engine(dir, model.device.registry, model.device.device->info(), build);
+}
+
+// An engine of `dir` whose products have weights of `format`, for the CPU.
+inline StatusOr<std::filesystem::path> engine_with(const std::filesystem::path& dir,
+                                                   const ExecutorConfig& config,
+                                                   const kernels::WeightFormat& format) {
+  ASSIGN_OR_RETURN(const auto opened, kernels::open_device("cpu", {.num_threads = 1}));
+  convert::BuildOptions build;
+  build.cache_dir = config.cache_dir;
+  build.compile.weights = format;
+  build.compile.adapters = config.enable_lora;
+  return convert::ensure_engine(dir, opened.registry, opened.device->info(), build);
 }
 
 // `has_trees`: its runner takes trees of drafts.

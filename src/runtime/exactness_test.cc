@@ -35,7 +35,19 @@ struct Numerics {
   const char* name;
   void (*set)(ExecutorConfig&);
   std::vector<int32_t> windows = {};  // of the layers in turn; none: the model as it is
+  std::optional<kernels::WeightFormat> weights = {};  // of products, one that no option asks for
 };
+
+using kernels::Scheme;
+constexpr kernels::WeightFormat kInt4Zeros = {
+    .scheme = Scheme::kInteger, .bits = 4, .group = 128, .zeros = true};
+constexpr kernels::WeightFormat kInt4Minima = {
+    .scheme = Scheme::kInteger, .bits = 4, .group = 32, .minima = true};
+constexpr kernels::WeightFormat kInt8Groups = {.scheme = Scheme::kInteger, .bits = 8, .group = 32};
+constexpr kernels::WeightFormat kInt8Zeros = {
+    .scheme = Scheme::kInteger, .bits = 8, .group = 128, .zeros = true};
+constexpr kernels::WeightFormat kInt8Minima = {
+    .scheme = Scheme::kInteger, .bits = 8, .group = 16, .minima = true};
 
 enum class Way {
   kAlone,          // one row after the other
@@ -77,6 +89,18 @@ const Numerics kNumerics[] = {
        c.kv_cache.sink_token_length = 4;
      }},
     {"MixedWindows", [](ExecutorConfig&) {}, {33, 20, 0}},
+    {"Int4Zeros", [](ExecutorConfig&) {}, {}, kInt4Zeros},
+    {"Int4Minima", [](ExecutorConfig&) {}, {}, kInt4Minima},
+    {"Int8Groups", [](ExecutorConfig&) {}, {}, kInt8Groups},
+    {"Int8Zeros", [](ExecutorConfig&) {}, {}, kInt8Zeros},
+    {"Int8Minima", [](ExecutorConfig&) {}, {}, kInt8Minima},
+    {"Fp8Groups", [](ExecutorConfig&) {}, {}, kernels::kFp8Groups},
+    {"Int4Head",
+     [](ExecutorConfig& c) {
+       c.weights = "int4";
+       c.head_weights = "int4";
+     }},
+    {"Fp8Head", [](ExecutorConfig& c) { c.head_weights = "fp8"; }},
 };
 
 // Everything that could disturb is off.
@@ -270,11 +294,12 @@ std::vector<Column> columns() {
   return all;
 }
 
-std::unique_ptr<Executor> open(const ExecutorConfig& config, const std::vector<int32_t>& windows,
+std::unique_ptr<Executor> open(const ExecutorConfig& config, const Numerics& numerics,
                                bool in_second_process = false,
                                std::unique_ptr<Proposer> proposer = nullptr, bool late = false) {
   StatusOr<std::filesystem::path> model = kModel;
-  if (!windows.empty()) model = mixed_engine(kModel, config, windows);
+  if (!numerics.windows.empty()) model = mixed_engine(kModel, config, numerics.windows);
+  if (numerics.weights) model = engine_with(kModel, config, *numerics.weights);
   if (!model.ok()) ADD_FAILURE() << model.status();
   auto executor =
       create_executor(model.value_or(kModel), config, in_second_process, std::move(proposer), late);
@@ -312,7 +337,7 @@ Expectations run_plainly(const Numerics& numerics) {
   numerics.set(config);
   Client client;
   Expectations e;
-  const auto executor = open(config, numerics.windows);
+  const auto executor = open(config, numerics);
   if (!executor) return e;
   for (const Row& row : rows()) {
     Request r = bare_request(row.prompt);
@@ -447,7 +472,7 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   constexpr int kTries = 20;
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
     const auto executor =
-        open(config, numerics.windows, column.in_second_process,
+        open(config, numerics, column.in_second_process,
              column.is_speculated ? guesses(e, column.in_trees) : nullptr, column.is_late);
     ASSERT_TRUE(executor);
     const Outcomes got = run(*executor, e.requests, column.way, config.max_beam_width);
@@ -551,7 +576,7 @@ TEST(CacheGroups, AWindowHoldsOneBlockMoreAtSixteenWindows) {
   for (const bool overlap : {false, true}) {
     ExecutorConfig config = plain();
     config.enable_overlap = overlap;
-    const auto executor = open(config, {kWindow, 0});
+    const auto executor = open(config, {"", nullptr, {kWindow, 0}});
     ASSERT_TRUE(executor);
     Request r = bare_request(0);
     r.input_token_ids.resize(kBlock);

@@ -202,6 +202,25 @@ TEST_F(PassesTest, FormatOfTheHead) {
   EXPECT_EQ(formats(test_graph()), std::pair(kernels::kInt8PerRow, floats));
 }
 
+// What is stored as no kernel of the device reads it becomes bf16.
+TEST_F(PassesTest, StoredFormatsNeedAKernel) {
+  Graph stored = test_graph();
+  for (Weight& w : stored.weights)
+    if (w.name == "layers.0.down") w.stored = kernels::kFp8Groups;
+  const auto format = [&] {
+    const Graph g = compile(stored);
+    const auto is_down = [](const Weight& w) { return w.name == "layers.0.down"; };
+    return std::ranges::find_if(g.weights, is_down)->format;
+  };
+  EXPECT_EQ(format(), kernels::kFp8Groups);
+  std::get<kernels::Table<kernels::Linear>>(registry_.tables).clear();
+  registry_.add<kernels::Linear>(
+      {{"floats", DeviceKind::kCpu,
+        [](const kernels::Linear& op, const DeviceInfo&) { return op.weight.format.is_float(); },
+        [](const kernels::Linear&, const DeviceInfo&) { return 1.0; }, nullptr}});
+  EXPECT_EQ(format(), kernels::WeightFormat{});
+}
+
 TEST_F(PassesTest, WeightsOfDifferentFormatsStayApart) {
   Graph g = test_graph();
   for (Weight& w : g.weights) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <variant>
 
+#include "base/log.h"
 #include "graph/passes/passes.h"
 
 namespace nereid::graph {
@@ -29,6 +30,22 @@ void set_head_format(Graph& graph, WeightId head, const PassContext& context) {
     graph.weights[embed->table].format = format;
     if (!kernel_cost(graph, context, *embed).ok()) graph.weights[embed->table].format = before;
   }
+}
+
+// Matrices whose stored format no kernel of the device multiplies are bf16 there.
+void leave_unread_formats(Graph& graph, const PassContext& context) {
+  int64_t num_left = 0;
+  for (const Node& node : graph.nodes)
+    for (const WeightId id : matrices(node.op)) {
+      Weight& weight = graph.weights[static_cast<size_t>(id)];
+      if (weight.format.is_float() || weight.format != weight.stored) continue;
+      if (kernel_cost(graph, context, node.op).ok()) continue;
+      weight.format = {};
+      ++num_left;
+    }
+  if (num_left > 0)
+    log_warn("{} matrices become bf16: {} has no kernel for the type that they are stored in",
+             num_left, context.device.id());
 }
 
 }  // namespace
@@ -63,6 +80,7 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
     if (chosen[i]) weight.format = context.weights.value_or(weight.stored.value_or(weight.format));
   }
   if (head != kNone) set_head_format(graph, head, context);
+  leave_unread_formats(graph, context);
   return ok();
 }
 

@@ -9,8 +9,15 @@ namespace nereid::kernels {
 
 std::string_view format_error(const WeightFormat& f) {
   if (f.is_float()) return f == WeightFormat{} ? "" : "a float format has no properties";
-  if (f.scheme == Scheme::kFloat8)
-    return f == kFp8PerRow ? "" : "fp8 has one f32 scale for each row and nothing else";
+  if (f.scheme == Scheme::kFloat8) {
+    WeightFormat groups = kFp8Groups;
+    groups.group = f.group;
+    if (f != kFp8PerRow && f != groups)
+      return "fp8 has f32 scales, and inputs of f8e4m3 where there is one for each row";
+    return f != kFp8PerRow && (f.group <= 0 || f.group % kGroupUnit != 0)
+               ? "a group is a multiple of 16 columns"
+               : "";
+  }
   if (f.scheme == Scheme::kFloat32) return f == kFloat32 ? "" : "float32 has no properties";
   if (f.bits != 4 && f.bits != 8) return "integers have 4 or 8 bits";
   if (f.inputs != DType::kBF16 && f != kInt8Both)
@@ -23,9 +30,8 @@ std::string_view format_error(const WeightFormat& f) {
 
 std::string text_of(const WeightFormat& f) {
   if (f.is_float()) return "bf16";
-  if (f.scheme == Scheme::kFloat8) return "fp8";
   if (f.scheme == Scheme::kFloat32) return "f32";
-  std::string text = fmt::format("int{}", f.bits);
+  std::string text = f.scheme == Scheme::kFloat8 ? "fp8" : fmt::format("int{}", f.bits);
   if (f.inputs == DType::kI8) text += " both";
   if (f.group > 0) text += fmt::format(" in groups of {}", f.group);
   if (f.zeros) text += " with zero points";
@@ -105,13 +111,16 @@ float factor_at(const WeightView& w, int64_t row, int64_t col) {
                                                                    : row * w.k + col]);
   if (w.format.scheme == Scheme::kFloat32) return w.as_f32()[row * w.k + col];
   const IntegerPlace place = integer_place(w.layout, w.format, row, col, w.k);
-  if (w.format.scheme == Scheme::kFloat8) return to_float(F8E4M3{w.as_bytes()[place.byte]});
-  const int32_t u = w.as_bytes()[place.byte] >> place.shift & ((1 << w.format.bits) - 1);
+  const uint8_t byte = w.as_bytes()[place.byte];
+  const bool is_fp8 = w.format.scheme == Scheme::kFloat8;
+  if (is_fp8 && scales_sums(w.format)) return to_float(F8E4M3{byte});
+  const int32_t u = byte >> place.shift & ((1 << w.format.bits) - 1);
   const int64_t groups = w.format.num_groups(w.k);
   // An order is data from a file: whatever it says, a group is one of the row's.
   const int64_t group = w.format.ordered ? std::clamp<int64_t>(w.index[col], 0, groups - 1)
                                          : col / w.format.group_size(w.k);
   const int64_t at = group_index(w.layout, row, group, groups);
+  if (is_fp8) return to_float(to_bf16(w.scales[at] * to_float(F8E4M3{byte})));
   if (w.format.minima)  // one rounding, then that to bf16
     return to_float(to_bf16(std::fma(w.scales[at], static_cast<float>(u), -w.minima[at])));
   const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();

@@ -102,9 +102,9 @@ Status quantize(const WeightFormat& format, WeightLayout layout, std::span<const
       if (format.scheme == Scheme::kFloat8) {
         std::vector<F8E4M3> stored(numbers.size());
         out.scales[at] = quantize_row(numbers, stored.data());
-        for (int64_t col = 0; col < k; ++col)
+        for (int64_t col = begin; col < end; ++col)
           out.data[static_cast<size_t>(integer_place(layout, format, row, col, k).byte)] =
-              stored[static_cast<size_t>(col)].bits;
+              stored[static_cast<size_t>(col - begin)].bits;
         continue;
       }
       const GroupCodes codes = measure(format, numbers);

@@ -15,7 +15,7 @@ enum class Scheme : uint8_t {
   kFloat = 0,    // bf16 numbers
   kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero), or for
                  // scale * u - minimum
-  kFloat8 = 2,   // f8e4m3 numbers f that stand for scale * f
+  kFloat8 = 2,   // f8e4m3 numbers f that stand for scale * f, of whole rows or of groups
   kFloat32 = 3,  // f32 numbers, of vectors alone
 };
 inline std::span<const std::string_view> names_of(Scheme) {
@@ -27,10 +27,10 @@ inline std::span<const std::string_view> names_of(Scheme) {
 // device without a kernel for it multiplies x as it is.
 //
 // A scale (and a zero point, or a minimum) belongs to a group of consecutive columns of one row;
-// the last group of a row may be shorter. What an integer stands for is rounded to bf16; a kernel
-// may leave that rounding out, multiply integers and scale the sum over a group. f8e4m3 numbers are
-// multiplied as they are, their row's one scale comes after the sum; so are integers with inputs of
-// i8.
+// the last group of a row may be shorter. What an integer, or a number of f8e4m3 in groups, stands
+// for is rounded to bf16; a kernel may leave that rounding out, multiply the numbers as they are
+// and scale the sum over a group. f8e4m3 numbers with one scale for a row are multiplied as they
+// are, and the scale comes after the sum; so are integers with inputs of i8.
 struct WeightFormat {
   Scheme scheme = Scheme::kFloat;
   int32_t bits = 16;
@@ -51,7 +51,7 @@ struct WeightFormat {
 
 // Whether a row's scale comes after its sum.
 constexpr bool scales_sums(const WeightFormat& f) {
-  return f.scheme == Scheme::kFloat8 || f.inputs == DType::kI8;
+  return (f.scheme == Scheme::kFloat8 && f.group == 0) || f.inputs == DType::kI8;
 }
 
 inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
@@ -63,13 +63,15 @@ inline constexpr WeightFormat kInt8Both = {
     .scheme = Scheme::kInteger, .bits = 8, .inputs = DType::kI8};
 inline constexpr WeightFormat kFp8PerRow = {
     .scheme = Scheme::kFloat8, .bits = 8, .inputs = DType::kF8E4M3};
+// What blocks of 128 rows and columns become: each row has its block's scales.
+inline constexpr WeightFormat kFp8Groups = {.scheme = Scheme::kFloat8, .bits = 8, .group = 128};
 
 // What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said
 // by its `can`.
 std::string_view format_error(const WeightFormat& format);
 
-// For people: "bf16", "int8", "int8 both" (inputs too), "int4 in groups of 128", "... with zero
-// points", "... with minima".
+// For people: "bf16", "fp8", "fp8 in groups of 128", "int8", "int8 both" (inputs too), "int4 in
+// groups of 128", "... with zero points", "... with minima".
 std::string text_of(const WeightFormat& format);
 
 }  // namespace nereid::kernels

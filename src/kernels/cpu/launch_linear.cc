@@ -122,11 +122,15 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, i
   return Rows{memory, stride};
 }
 
+bool is_fp8_by_rows(const WeightFormat& format) {
+  return format.scheme == Scheme::kFloat8 && scales_sums(format);
+}
+
 // Sums over the weight's groups of rows of bf16, null where row_at(line) is.
 template <class RowAt>
 StatusOr<const float*> prepare_sums(const LinearKernel& kernel, const WeightView& w, int64_t count,
                                     RowAt row_at, ThreadPool& pool) {
-  if (!kernel.group_sums || w.format.scheme != Scheme::kInteger) return nullptr;
+  if (!kernel.group_sums || w.format.is_float() || is_fp8_by_rows(w.format)) return nullptr;
   const int64_t groups = w.format.num_groups(w.k), group = w.format.group_size(w.k);
   thread_local Scratch scratch;
   ASSIGN_OR_RETURN(void* const memory,
@@ -162,7 +166,8 @@ class Panels {
                      .group = f.group_size(w.k),
                      .groups = f.num_groups(w.k),
                      .bits = f.bits,
-                     .float8 = f.scheme == Scheme::kFloat8};
+                     .float8 = f.scheme == Scheme::kFloat8,
+                     .by_rows = is_fp8_by_rows(f)};
     thread_local Scratch scratch;
     out.per_thread_ = kUnpacked * panel_elements(w.k);
     ASSIGN_OR_RETURN(void* const memory,
@@ -271,8 +276,7 @@ LinearRaw constants_of(const Op& a) {
       .panel_stride = panel_elements(a.weight.k),
       .k = a.weight.k,
       .bias = static_cast<const uint16_t*>(a.bias.data),
-      .scales = is_given(a.scales) || a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales
-                                                                                : nullptr,
+      .scales = is_given(a.scales) || is_fp8_by_rows(a.weight.format) ? a.weight.scales : nullptr,
       .out = a.out.data,
       .out_stride = a.out.stride,
       .n = a.weight.n,
@@ -421,7 +425,11 @@ Table<Op> products() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu;
   return {
       {"amx_bf16", kCpu,
-       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && !has_bytes(p); },
+       [](const Op& p, const DeviceInfo& d) {
+         const WeightFormat& f = p.weight.format;
+         const bool fp8_groups = f.scheme == Scheme::kFloat8 && !is_fp8_by_rows(f);
+         return d.has_amx && has_panels(p) && !has_bytes(p) && !fp8_groups;
+       },
        rank<Op, 1>, run<Op, linear_tiles<Op>>},
       {"avx512_vnni", kCpu,
        [](const Op& p, const DeviceInfo& d) {

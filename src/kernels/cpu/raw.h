@@ -116,8 +116,9 @@ struct IntegerPanelsRaw {
   int64_t panel_bytes;
   int64_t columns;  // with padding
   int64_t group, groups;
-  int bits;     // 4 or 8
-  bool float8;  // f8e4m3; the scale is not multiplied in
+  int bits;      // 4 or 8
+  bool float8;   // f8e4m3, whose zero is 0
+  bool by_rows;  // the scale is not multiplied in
 };
 
 // Element types of a KV cache, see Attention in ops.h.

@@ -1,7 +1,8 @@
 // Linear with weights of fewer bits than bf16, whose numbers (integers, f8e4m3) bf16 and f32 have
 // exactly. Few rows read them in registers, more a panel that was unpacked for them: the numbers,
-// and so the bits of a sum, are the same. Of integers, the sum over a group is scaled and added to
-// the element's, less the group's zero point (or minimum) times the sum of x over it.
+// and so the bits of a sum, are the same. The sum over a group is scaled and added to the
+// element's, less the group's zero point (or minimum) times the sum of x over it. f8e4m3 numbers
+// with one scale for a row are summed up to its end.
 #pragma once
 
 #include "kernels/cpu/simd_linear.h"
@@ -48,12 +49,18 @@ template <int kVecs>
 struct Float8Group : IntegerGroup<8, kVecs> {
   using IntegerGroup<8, kVecs>::IntegerGroup;
   using IntegerGroup<8, kVecs>::at;
-  static constexpr bool kWholeRows = true;
 
   [[gnu::always_inline]] void split(int v, int64_t i, F& low, F& high) const {
     const F factor = set1(0x1p120f);
     low = mul(factor, load_f8(at(v, i))), high = mul(factor, load_f8(at(v, i + 1)));
   }
+};
+
+// Those with one scale for a row.
+template <int kVecs>
+struct Float8Rows : Float8Group<kVecs> {
+  using Float8Group<kVecs>::Float8Group;
+  static constexpr bool kWholeRows = true;
 };
 
 // A panel as one of bf16.
@@ -86,6 +93,7 @@ void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& 
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; ++v) total[r][v] = set1(0);
+  const F middle = set1(w.float8 ? 0.0f : static_cast<float>(1 << (w.bits - 1)));
   for (int64_t g = 0; g < w.groups; ++g) {
     F acc[kRows][kVecs];
     Dot::run(static_cast<const typename Dot::X*>(a.x) + row * a.x_stride, a.x_stride, numbers,
@@ -95,7 +103,7 @@ void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& 
       const int64_t at =
           ((panel + v / kVecsPerPanel) * w.groups + g) * 16 + v % kVecsPerPanel * kLanes;
       const F scale = load(w.scales + at);
-      const F zero = w.zeros ? load_u8(w.zeros + at) : set1(static_cast<float>(1 << (w.bits - 1)));
+      const F zero = w.zeros ? load_u8(w.zeros + at) : middle;
       const F less = sub(set1(0), w.minima ? load(w.minima + at) : mul(scale, zero));
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r)
@@ -184,7 +192,9 @@ template <class Dot>
 inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                          int64_t row_end, int64_t panel_begin, int64_t panel_end,
                          uint16_t* memory) {
-  if (w.float8)
+  if (w.by_rows)
+    narrow_block<Dot, Float8Rows>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+  else if (w.float8)
     narrow_block<Dot, Float8Group>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
   else if (w.bits == 4)
     narrow_block<Dot, Integers4>(a, w, row_begin, row_end, panel_begin, panel_end, memory);

@@ -156,10 +156,15 @@ Status run_invariant_product(const Linear& args, Stream& stream) {
                        [&](const Linear& part) { return enqueue(part, stream, launch_plain); });
 }
 
-// Rows of i8 are multiplied on the CPU alone.
+// Weights of fp8 in groups are multiplied on the CPU alone.
+bool reads(const WeightView& w) {
+  const bool fp8_groups = w.format.scheme == Scheme::kFloat8 && !scales_sums(w.format);
+  return w.layout == WeightLayout::kRowMajor && !w.format.ordered && !fp8_groups;
+}
+
+// So are rows of i8.
 bool can_product(const Linear& a, const DeviceInfo&) {
-  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows &&
-         a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered &&
+  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows && reads(a.weight) &&
          a.weight.n <= kMaxLinearOutputs;
 }
 bool can_library_product(const Linear& a, const DeviceInfo& d) {
@@ -226,8 +231,7 @@ Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
   return enqueue(args, stream, takes ? launch_invariant_experts : launch_plain_experts);
 }
 bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
-  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows &&
-         a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered;
+  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows && reads(a.weight);
 }
 bool can_hopper_experts(const ExpertLinear& a, const DeviceInfo& d) {
   return can_plain_experts(a, d) && d.sm == 90 && can_be_hopper_experts(a);

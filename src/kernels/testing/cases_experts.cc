@@ -104,7 +104,7 @@ void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vecto
       if (out.dtype == DType::kBF16)
         tolerance += kStepBF16 * std::fabs(cell_value(after, out, i, c));
       out.tolerance.push_back(is_expert ? static_cast<float>(tolerance) : 0);
-      if (a.weight.format.scheme == Scheme::kInteger && a.x.dtype != DType::kI8)
+      if (!a.weight.format.is_float() && a.weight.format != kFp8PerRow && a.x.dtype == DType::kBF16)
         out.operand_tolerance.push_back(
             is_expert
                 ? static_cast<float>(norm * std::min(1.0, 8 / std::sqrt(static_cast<double>(s.k))))
@@ -192,7 +192,7 @@ void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout lay
   for (const ExpertTypes& types :
        {ExpertTypes{kInt8PerRow}, ExpertTypes{kInt4Groups}, ExpertTypes{int4_zeros},
         ExpertTypes{int4_minima}, ExpertTypes{kFp8PerRow}, ExpertTypes{kFp8PerRow, DType::kF8E4M3},
-        ExpertTypes{kInt8Both, DType::kI8}})
+        ExpertTypes{kInt8Both, DType::kI8}, ExpertTypes{kFp8Groups}})
     for (const ExpertShape& s :
          {ExpertShape{1, 2, 4, 17, 33}, ExpertShape{9, 3, 5, 40, 65, false},
           ExpertShape{70, 2, 4, 48, 160, false}, ExpertShape{18, 1, 3, 112, 264},

@@ -23,8 +23,9 @@ struct Operands {
 };
 
 // Sum over k of |x w|: the scale of the rounding errors of one cell. Of a kernel that does not
-// round what integers stand for to bf16, by as much as a few deviations of so many roundings.
-void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool integers,
+// round what numbers stand for to bf16 but scales sums, by as much as a few deviations of so many
+// roundings.
+void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool scaled_sums,
                    const Image& after, Region& out) {
   std::vector<float> w(o.weight.size());
   for (size_t i = 0; i < w.size(); ++i) w[i] = std::fabs(to_float(o.weight[i]));
@@ -39,7 +40,7 @@ void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool 
       if (out.dtype == DType::kBF16)
         tolerance += kStepBF16 * std::fabs(cell_value(after, out, m, n));
       out.tolerance.push_back(static_cast<float>(tolerance));
-      if (integers)
+      if (scaled_sums)
         out.operand_tolerance.push_back(norm *
                                         std::min(1.0f, 8 / std::sqrt(static_cast<float>(s.k))));
     }
@@ -94,7 +95,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   reference(result.args(result.after.bytes.data(), 0, s.tokens));
   result.outputs = {{"out", out, out_type, s.tokens, s.n, out_stride, {}, {}}};
   set_tolerance(s, o, x_type == DType::kF8E4M3,
-                format.scheme == Scheme::kInteger && x_type != DType::kI8, result.after,
+                !format.is_float() && format != kFp8PerRow && x_type == DType::kBF16, result.after,
                 result.outputs[0]);
   if (s.tokens > 1)
     for (int64_t size : {1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 13, 16, 17, 31, 32, 33, 48, 65})
@@ -145,6 +146,15 @@ void add_fp8_cases(std::vector<Case<Linear>>& all) {
             LinearShape{4, 300, 1008}, LinearShape{33, 200, 160}, LinearShape{70, 112, 384}})
         all.push_back(make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32,
                                 kFp8PerRow, x));
+  WeightFormat narrow = kFp8Groups;
+  narrow.group = 32;
+  for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
+    for (const WeightFormat& format : {kFp8Groups, narrow})
+      for (const LinearShape& s :
+           {LinearShape{1, 1, 1}, LinearShape{2, 17, 33}, LinearShape{13, 64, 257},
+            LinearShape{4, 300, 1008}, LinearShape{33, 200, 160}, LinearShape{70, 112, 384}})
+        all.push_back(
+            make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32, format));
   for (const LinearShape& s :
        {LinearShape{1, 40, 4112}, LinearShape{2, 4500, 272}, LinearShape{3, 700, 2064},
         LinearShape{8, 700, 1008}, LinearShape{12, 8960, 144}, LinearShape{40, 704, 1008},
