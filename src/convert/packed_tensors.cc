@@ -28,6 +28,25 @@ void pack_fields(std::span<const uint8_t> fields, int32_t bits, std::vector<uint
   }
 }
 
+json::object group_config(const kernels::WeightFormat& format, const json::array& targets) {
+  json::object weights = {
+      {"num_bits", format.bits},    {"type", is_float8(format) ? "float" : "int"},
+      {"symmetric", !format.zeros}, {"strategy", format.group > 0 ? "group" : "channel"},
+      {"group_size", nullptr},      {"dynamic", false}};
+  if (format.group > 0) weights["group_size"] = format.group;
+  json::value inputs = nullptr;
+  if (is_bytes(format))
+    inputs = {{"num_bits", 8},
+              {"type", is_float8(format) ? "float" : "int"},
+              {"symmetric", true},
+              {"strategy", "token"},
+              {"dynamic", true}};
+  return {{"targets", targets},
+          {"weights", weights},
+          {"input_activations", inputs},
+          {"output_activations", nullptr}};
+}
+
 }  // namespace
 
 bool can_store_packed(const kernels::WeightFormat& format, int64_t k) {
@@ -58,12 +77,16 @@ Status write_packed(const kernels::WeightFormat& format, const RoundedTensor& te
     RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(bytes))));
     return writer.append(scales);
   }
+  constexpr size_t kMostWords = size_t{1} << 20;  // at a time
   std::vector<uint32_t> words;
-  for (int64_t row = 0; row < tensor.n; ++row)
+  for (int64_t row = 0; row < tensor.n; ++row) {
     pack_fields(std::span(tensor.codes)
                     .subspan(static_cast<size_t>(row * tensor.k), static_cast<size_t>(tensor.k)),
                 format.bits, words);
-  RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(words))));
+    if (words.size() < kMostWords && row + 1 < tensor.n) continue;
+    RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(words))));
+    words.clear();
+  }
   RETURN_IF_ERROR(writer.append(scales));
   if (format.zeros) {  // packed along the rows
     const int64_t per = kWordBits / format.bits, groups = format.num_groups(tensor.k);
@@ -80,30 +103,17 @@ Status write_packed(const kernels::WeightFormat& format, const RoundedTensor& te
 }
 
 json::object packed_config(const kernels::WeightFormat& format,
-                           const std::vector<std::string>& ignored) {
-  json::object weights = {
-      {"num_bits", format.bits},    {"type", is_float8(format) ? "float" : "int"},
-      {"symmetric", !format.zeros}, {"strategy", format.group > 0 ? "group" : "channel"},
-      {"group_size", nullptr},      {"dynamic", false}};
-  if (format.group > 0) weights["group_size"] = format.group;
-  json::value inputs = nullptr;
-  if (is_bytes(format))
-    inputs = {{"num_bits", 8},
-              {"type", is_float8(format) ? "float" : "int"},
-              {"symmetric", true},
-              {"strategy", "token"},
-              {"dynamic", true}};
+                           const std::vector<std::string>& ignored, const ModulesOfFormat& others) {
+  json::object groups = {{"group_0", group_config(format, {"Linear"})}};
+  if (!others.names.empty())
+    groups["group_1"] =
+        group_config(others.format, json::array(others.names.begin(), others.names.end()));
   return {{"quant_method", "compressed-tensors"},
           {"format", is_float8(format)  ? "float-quantized"
                      : is_bytes(format) ? "int-quantized"
                                         : "pack-quantized"},
           {"quantization_status", "compressed"},
-          {"config_groups",
-           {{"group_0",
-             {{"targets", json::array{"Linear"}},
-              {"weights", weights},
-              {"input_activations", inputs},
-              {"output_activations", nullptr}}}}},
+          {"config_groups", groups},
           {"ignore", json::array(ignored.begin(), ignored.end())},
           {"kv_cache_scheme", nullptr}};
 }

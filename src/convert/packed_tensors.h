@@ -32,8 +32,15 @@ std::vector<io::TensorInfo> packed_infos(const kernels::WeightFormat& format,
 Status write_packed(const kernels::WeightFormat& format, const RoundedTensor& tensor,
                     io::SafetensorsWriter& writer);
 
+// Modules that have a format of their own, by name; empty: none.
+struct ModulesOfFormat {
+  std::vector<std::string> names;
+  kernels::WeightFormat format;
+};
+
 // `quantization_config` of config.json. `ignored`: modules of products that are not rounded.
 json::object packed_config(const kernels::WeightFormat& format,
-                           const std::vector<std::string>& ignored);
+                           const std::vector<std::string>& ignored,
+                           const ModulesOfFormat& others = {});
 
 }  // namespace nereid::convert

@@ -13,6 +13,7 @@
 #include "convert/packed_tensors.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
+#include "convert/weight_source.h"
 #include "models/family.h"
 #include "models/score_head.h"
 
@@ -42,6 +43,7 @@ struct Selection {
   std::vector<ProductInput> inputs;
   std::vector<std::vector<Target>> targets;  // of each input
   std::vector<std::string> left;             // modules of products that stay as they are
+  std::optional<Target> head;                // where it is rounded
 };
 
 // Whether a part is whole rows of a matrix of floats as nn.Linear has them.
@@ -52,8 +54,15 @@ bool is_rows(const graph::WeightPart& part, const io::Checkpoint& checkpoint) {
          part.pairs == 0 && !part.unit_rows && part.tensor.ends_with(kWeightEnd);
 }
 
-Selection select(const models::Model& model, const io::Checkpoint& checkpoint,
-                 const QuantizeOptions& options) {
+graph::WeightId head_of(const graph::Graph& graph) {
+  graph::WeightId head = graph::kNone;
+  for (const graph::Node& node : graph.nodes)
+    if (const auto* linear = std::get_if<graph::Linear>(&node.op)) head = linear->weight;
+  return head;
+}
+
+StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& checkpoint,
+                           const QuantizeOptions& options) {
   const graph::Graph& graph = model.graph;
   std::map<std::string_view, std::vector<graph::WeightId>> users;  // of a tensor
   for (size_t i = 0; i < graph.weights.size(); ++i)
@@ -62,14 +71,16 @@ Selection select(const models::Model& model, const io::Checkpoint& checkpoint,
       if (ids.empty() || ids.back() != static_cast<graph::WeightId>(i))
         ids.push_back(static_cast<graph::WeightId>(i));
     }
+  const auto is_left = [&](const graph::WeightPart& part) {
+    return std::ranges::any_of(options.exclude, [&](const std::string& pattern) {
+      return matches_pattern(pattern, module_of(part.tensor));
+    });
+  };
   const auto fits = [&](graph::WeightId id) {
     const graph::Weight& weight = graph.weights[id];
     return weight.experts == 1 && can_store_packed(options.format, weight.k) &&
            std::ranges::all_of(weight.parts, [&](const graph::WeightPart& part) {
-             return is_rows(part, checkpoint) &&
-                    std::ranges::none_of(options.exclude, [&](const std::string& pattern) {
-                      return matches_pattern(pattern, module_of(part.tensor));
-                    });
+             return is_rows(part, checkpoint) && !is_left(part);
            });
   };
   // A tensor is rounded whole: all its weights, by products of one input.
@@ -86,8 +97,23 @@ Selection select(const models::Model& model, const io::Checkpoint& checkpoint,
       if (whole) chosen.insert(id);
     }
   Selection out;
-  out.inputs = product_inputs(graph, [&](graph::WeightId id) { return chosen.contains(id); });
   std::set<std::string> rounded;
+  const graph::WeightId head = head_of(graph);
+  if (options.quantize_head && head != graph::kNone && !is_left(graph.weights[head].parts[0])) {
+    const bool whole = graph.weights[head].parts.size() == 1 &&
+                       users[graph.weights[head].parts[0].tensor].size() == 1 &&
+                       is_rows(graph.weights[head].parts[0], checkpoint) &&
+                       can_store_packed(options.head_format(), graph.weights[head].k);
+    if (!whole)
+      return invalid_argument(
+          "quantize_lm_head: the head of {} is also its embedding, or is not stored as rows of "
+          "floats; leave the flag out",
+          options.model_dir.string());
+    const graph::Weight& weight = graph.weights[head];
+    out.head = Target{weight.parts[0].tensor, weight.n, weight.k, {head}};
+    rounded.insert(out.head->name);
+  }
+  out.inputs = product_inputs(graph, [&](graph::WeightId id) { return chosen.contains(id); });
   for (const ProductInput& input : out.inputs) {
     std::vector<Target>& targets = out.targets.emplace_back();
     for (const graph::WeightId id : input.weights)
@@ -146,7 +172,7 @@ class Quantizer {
       : options_(options), model_(model), checkpoint_(checkpoint), pool_(pool) {}
 
   Status write(const std::filesystem::path& path, QuantizeReport& report) {
-    selection_ = select(model_, checkpoint_, options_);
+    ASSIGN_OR_RETURN(selection_, select(model_, checkpoint_, options_));
     if (selection_.inputs.empty())
       return invalid_argument(
           "{}: no matrix can be rounded to {}: all are excluded, stored transposed or stacked, or "
@@ -169,6 +195,7 @@ class Quantizer {
       }
       begin = end;
     }
+    RETURN_IF_ERROR(write_head());
     RETURN_IF_ERROR(write_others());
     RETURN_IF_ERROR(writer_->finish());
     report.num_matrices = progress_.matrices_done;
@@ -181,7 +208,10 @@ class Quantizer {
 
   json::object config() const {
     json::object config = model_.config;
-    config["quantization_config"] = packed_config(options_.format, selection_.left);
+    ModulesOfFormat others;
+    if (selection_.head && options_.head_format() != options_.format)
+      others = {{std::string(module_of(selection_.head->name))}, options_.head_format()};
+    config["quantization_config"] = packed_config(options_.format, selection_.left, others);
     return config;
   }
 
@@ -199,6 +229,12 @@ class Quantizer {
         infos.insert(infos.end(), parts.begin(), parts.end());
         rounded.insert(target.name);
       }
+    if (selection_.head) {
+      const Target& head = *selection_.head;
+      const auto parts = packed_infos(options_.head_format(), head.name, head.n, head.k);
+      infos.insert(infos.end(), parts.begin(), parts.end());
+      rounded.insert(head.name);
+    }
     for (const io::Checkpoint::Entry& entry : checkpoint_.entries()) {
       if (rounded.contains(entry.tensor->name)) continue;
       others_.push_back(entry.tensor);
@@ -257,6 +293,34 @@ class Quantizer {
       }
     ++progress_.layers_done;
     if (options_.progress) options_.progress(progress_);
+    return ok();
+  }
+
+  // Some rows at a time; its codes are kept.
+  Status write_head() {
+    if (!selection_.head) return ok();
+    constexpr int64_t kMostNumbers = int64_t{1} << 22;
+    const Target& head = *selection_.head;
+    const kernels::WeightFormat format = options_.head_format();
+    const graph::Weight& weight = model_.graph.weights[head.weights[0]];
+    RoundedTensor out{.name = head.name, .n = head.n, .k = head.k};
+    const int64_t most = std::max<int64_t>(1, kMostNumbers / head.k);
+    for (int64_t row = 0; row < head.n; row += most) {
+      const auto count = static_cast<size_t>(std::min(most, head.n - row) * head.k);
+      std::vector<float> floats(count);
+      RETURN_IF_ERROR(read_values(weight, checkpoint_, row * head.k, floats));
+      std::vector<BF16> numbers;
+      for (const float x : floats) numbers.push_back(to_bf16(x));
+      kernels::QuantizedPlanes planes;
+      RETURN_IF_ERROR(annotate(
+          kernels::quantize(format, kernels::WeightLayout::kRowMajor, numbers, head.k, planes),
+          head.name));
+      out.codes.insert(out.codes.end(), planes.data.begin(), planes.data.end());
+      out.scales.insert(out.scales.end(), planes.scales.begin(), planes.scales.end());
+    }
+    RETURN_IF_ERROR(write_packed(format, out, *writer_));
+    forget_pages(checkpoint_.find(head.name)->tensor->data);
+    ++progress_.matrices_done;
     return ok();
   }
 

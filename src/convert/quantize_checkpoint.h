@@ -34,12 +34,19 @@ struct QuantizeOptions {
   // points, or with inputs of i8; or f8e4m3.
   kernels::WeightFormat format = kernels::kInt8PerRow;
   bool search_scales = false;       // AWQ; needs `collect`
+  bool quantize_head = false;       // plainly; see head_format()
   std::optional<double> smoothing;  // SmoothQuant, of this strength (0 to 1); needs `collect`
   bool error_feedback = false;      // GPTQ; needs `collect`
   double damping = 0.01;            // of error feedback
   bool act_order = true;            // likewise
   // Whether norms, and products in front of others, take factors.
   bool takes_factors() const { return search_scales || smoothing.has_value(); }
+  // Integers of the head have 8 bits and a scale for each row.
+  kernels::WeightFormat head_format() const {
+    const bool integers =
+        format.scheme == kernels::Scheme::kInteger && format.inputs == DType::kBF16;
+    return integers ? kernels::kInt8PerRow : format;
+  }
   // Modules that stay as they are: patterns of names without ".weight", * for any characters.
   std::vector<std::string> exclude;
   CollectInputs collect;
@@ -54,12 +61,13 @@ struct QuantizeReport {
 };
 
 // Writes config.json, model.safetensors and copies of the tokenizer's files and
-// generation_config.json. The embedding and the head stay as they are. With `search_scales` or
-// `smoothing` norms, and products in front of others, take the inverse of the factors. One layer's
-// matrices are in memory at a time, and the statistics. The directory appears when it is complete,
-// in place of an older one. InvalidArgument: the model is at fault, or is quantised already; no
-// matrix is left to round; output_dir is model_dir or has other files. Unimplemented: another
-// layout. Unavailable: cannot write. Errors of `collect`.
+// generation_config.json. The embedding stays as it is, and so does the head unless it is asked
+// for, which it cannot where it is the embedding or is not stored as rows of floats. With
+// `search_scales` or `smoothing` norms, and products in front of others, take the inverse of the
+// factors. One layer's matrices are in memory at a time, and the statistics. The directory appears
+// when it is complete, in place of an older one. InvalidArgument: the model is at fault, or is
+// quantised already; no matrix is left to round; output_dir is model_dir or has other files.
+// Unimplemented: another layout. Unavailable: cannot write. Errors of `collect`.
 StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
 
 // Whether `name` matches a pattern, see QuantizeOptions::exclude.

@@ -41,6 +41,8 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "of error feedback: share of the mean that is added to the inputs' squares"},
     {"--no_act_order", kFlag, kActed, "", "",
      "error feedback goes through the columns from left to right, not by the size of their inputs"},
+    {"--quantize_lm_head", kFlag, kActed, "", "",
+     "the head too, rounded plainly: int8 with a scale for each row where qformat has integers"},
     {"--exclude_modules", kList, kActed, "", "",
      "modules that stay as they are: names without .weight, * for any characters"},
     {"--calib_dataset --calib_file", kText, kActed, "", "", "a text file, UTF-8, to calibrate on"},
@@ -54,7 +56,6 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "type of what is not rounded: as it is"},
     {"--kv_cache_dtype", kText, kOnly, "", "",
      "keys and values have scales of their own when they are cached (serve has --kv-cache-type)"},
-    {"--quantize_lm_head", kFlag, kOnly, "", "", "the head stays as it is"},
     {"--tp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
     {"--pp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
     {"--cp_size", kInteger, kOnly, "", "1", "ranks"},
@@ -102,6 +103,7 @@ Status set_format(const Args& args, convert::QuantizeOptions& options) {
   options.format = found->format;
   options.search_scales = found->search_scales;
   if (found->smoothing) options.smoothing = args.number("--smoothquant");
+  options.quantize_head = args.is_on("--quantize_lm_head");
   options.error_feedback = found->error_feedback || args.is_on("--error_feedback");
   const int64_t group = args.integer("--awq_block_size");
   if (group < kernels::kGroupUnit || group > (1 << 20) || group % kernels::kGroupUnit != 0)

@@ -115,11 +115,18 @@ TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
           kernels::WeightFormat{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}}) {
       const std::string model = kRoot + "/tests/models/" + family;
       if (std::string_view(family) == "phi3" && format.group == 32) continue;  // 48 columns
-      ASSERT_TRUE(quantize({.model_dir = model, .format = format}).ok());
-      convert::CompileOptions compile;
-      compile.weights = format;
-      compile.head = kernels::WeightFormat{};
-      EXPECT_EQ(weights(out_), weights(model, compile)) << family << kernels::text_of(format);
+      for (const bool head : {false, true}) {
+        const bool is_tied =
+            std::string_view(family) == "qwen2" || std::string_view(family) == "gemma2";
+        if (head && is_tied) continue;
+        const convert::QuantizeOptions options{
+            .model_dir = model, .format = format, .quantize_head = head};
+        ASSERT_TRUE(quantize(options).ok());
+        convert::CompileOptions compile;
+        compile.weights = format;
+        compile.head = head ? options.head_format() : kernels::WeightFormat{};
+        EXPECT_EQ(weights(out_), weights(model, compile)) << family << kernels::text_of(format);
+      }
     }
 }
 
@@ -217,6 +224,8 @@ TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--kv_cache_dtype", "int8"}, 1,
           "--kv_cache_dtype");
   refuses({"--model_dir", gpt2, "--qformat", "int8_wo"}, 1, "no matrix can be rounded");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--quantize_lm_head"}, 1,
+          "is also its embedding");
   refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--exclude_modules", "*"}, 1,
           "no matrix can be rounded");
   ASSERT_EQ(run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "fp8"}), 0)
