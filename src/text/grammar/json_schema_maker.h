@@ -128,7 +128,10 @@ class JsonSchemaMaker {
   StatusOr<bool> allows_array(const SchemaAt& at, const json::array& array, int depth);
   StatusOr<bool> allows_object(const SchemaAt& at, const json::object& object, int depth);
 
+  ExprPtr block();
+  ExprPtr chars_of(int32_t least, int32_t most);  // of a string, so many
   StatusOr<ExprPtr> string(const Parts& parts);
+  StatusOr<ExprPtr> new_string(const Parts& parts);
   StatusOr<TextSet> string_set(const Parts& parts);
   StatusOr<TextSet> keep_string(const SchemaAt& at, const TextSet& all);  // that `at` alone allows
   StatusOr<TextSet> names_of(const SchemaAt& at);                         // strings of a schema
@@ -190,6 +193,8 @@ class JsonSchemaMaker {
   std::vector<SchemaAt> places_;
   std::map<std::pair<const json::value*, const json::value*>, bool> exclusive_;
   std::map<std::string, TextSet, std::less<>> pattern_sets_;
+  std::map<std::vector<std::string>, ExprPtr> strings_;  // by their keywords
+  ExprPtr block_;
   std::map<std::vector<std::string>, ExprPtr> other_names_;  // than these
   int depth_ = 0;
 };

@@ -10,6 +10,10 @@
 namespace nereid::text {
 namespace {
 
+constexpr std::string_view kStringKeys[] = {"minLength", "maxLength", "pattern",
+                                            "format",    kUnlikeKey,  kExceptKey};
+constexpr int32_t kBlockLength = 1024;
+
 // What may follow a backslash.
 constexpr std::string_view kEscaped =
     R"(["\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}|)"
@@ -205,22 +209,59 @@ StatusOr<TextSet> JsonSchemaMaker::names_of(const SchemaAt& at) {
   return all;
 }
 
+ExprPtr JsonSchemaMaker::block() {
+  if (!block_) block_ = call(add_rule(repeat(char_, kBlockLength, kBlockLength)));
+  return block_;
+}
+
+// Long strings are some blocks, which all share one rule, and then some characters.
+ExprPtr JsonSchemaMaker::chars_of(int32_t least, int32_t most) {
+  constexpr int32_t kLongest = 10'000'000;
+  most = std::min(most, std::max(least, kLongest));
+  if (std::max(least, most) <= 2 * kBlockLength) return repeat(char_, least, most);
+  std::vector<ExprPtr> parts;
+  if (const int32_t blocks = least / kBlockLength; blocks > 0)
+    parts.push_back(repeat(block(), blocks, blocks));
+  if (const int32_t rest = least % kBlockLength; rest > 0)
+    parts.push_back(repeat(char_, rest, rest));
+  int32_t more = most == kUnbounded ? kUnbounded : most - least;
+  if (more >= 2 * kBlockLength) {
+    // At least as many are left as a block has, so that each number of characters is there.
+    const int32_t blocks = more / kBlockLength - 1;
+    parts.push_back(repeat(block(), 0, blocks));
+    more -= blocks * kBlockLength;
+  }
+  parts.push_back(repeat(char_, 0, more));
+  return sequence(std::move(parts));
+}
+
+StatusOr<ExprPtr> JsonSchemaMaker::string(const Parts& parts) {
+  // Strings of the same limits share a rule.
+  std::vector<std::string> key;
+  for (const Part& part : parts.all)
+    for (const std::string_view name : kStringKeys)
+      if (const json::value* value = part.at.find(name))
+        key.push_back(fmt::format("{} {}", name, json::serialize(*value)));
+  if (key.empty()) return call(any_string_);
+  const auto found = strings_.find(key);
+  if (found != strings_.end()) return found->second;
+  ASSIGN_OR_RETURN(ExprPtr made, new_string(parts));
+  return strings_[std::move(key)] = call(add_rule(std::move(made)));
+}
+
 // One pattern or format, or limits of the length, are written as they stand; anything else needs
 // the set of all texts.
-StatusOr<ExprPtr> JsonSchemaMaker::string(const Parts& parts) {
-  constexpr std::string_view kKeys[] = {"minLength", "maxLength", "pattern",
-                                        "format",    kUnlikeKey,  kExceptKey};
+StatusOr<ExprPtr> JsonSchemaMaker::new_string(const Parts& parts) {
   const Part* only = nullptr;
   bool sized = false;
   int count = 0;
   for (const Part& part : parts.all) {
     const bool has_size = part.at.find("minLength") || part.at.find("maxLength");
-    for (const std::string_view key : kKeys)
+    for (const std::string_view key : kStringKeys)
       if (part.at.find(key) && !(key == "minLength" && part.at.find("maxLength")))
         only = &part, ++count;
     sized |= has_size;
   }
-  if (count == 0) return call(any_string_);
   const auto quoted = [](ExprPtr inner) {
     return sequence({literal("\""), std::move(inner), literal("\"")});
   };
@@ -229,7 +270,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::string(const Parts& parts) {
     ASSIGN_OR_RETURN(const int32_t least, schema_count(at, "minLength", 0));
     ASSIGN_OR_RETURN(const int32_t most, schema_count(at, "maxLength", kUnbounded));
     if (most != kUnbounded && most < least) return nothing();
-    return quoted(repeat(char_, least, most));
+    return quoted(chars_of(least, most));
   }
   const auto text = [&](std::string_view key) -> std::optional<std::string_view> {
     const json::value* value = at.find(key);

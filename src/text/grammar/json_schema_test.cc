@@ -322,6 +322,22 @@ TEST(JsonSchema, RefusesWhatTakesTooLong) {
   EXPECT_TRUE(matches(twice, "{\"a\":{\"a\":{}}}") && !matches(twice, "{\"a\":1}"));
 }
 
+TEST(JsonSchema, LongStringsHaveEveryLengthWithinTheirLimits) {
+  const auto text = [](size_t length) { return '"' + std::string(length, 'x') + '"'; };
+  const auto some =
+      test_grammar(GrammarKind::kJsonSchema, R"x({"minLength": 2100, "maxLength": 5000})x");
+  for (size_t length = 0; length < 5100; length += length < 2090 || length > 2110 ? 10 : 1)
+    EXPECT_EQ(matches(some, text(length)), length >= 2100 && length <= 5000) << length;
+  EXPECT_FALSE(matches(some, text(5001)));
+  const auto most = test_grammar(GrammarKind::kJsonSchema, R"x({"maxLength": 65535})x");
+  for (const size_t length : {0, 1, 1023, 1024, 2047, 2048, 65534, 65535})
+    EXPECT_TRUE(matches(most, text(length))) << length;
+  EXPECT_FALSE(matches(most, text(65536)));
+  const auto least = test_grammar(GrammarKind::kJsonSchema, R"x({"minLength": 3000})x");
+  EXPECT_TRUE(matches(least, text(3000)) && matches(least, text(9000)));
+  EXPECT_FALSE(matches(least, text(2999)));
+}
+
 TEST(JsonSchema, HasAtMostEightBlanksInARow) {
   const auto grammar = test_grammar(GrammarKind::kJsonObject, "");
   EXPECT_TRUE(matches(grammar, "{" + std::string(8, ' ') + "}"));

@@ -12,7 +12,7 @@ namespace nereid::text {
 namespace {
 
 constexpr int32_t kNoState = -1;
-constexpr size_t kMaxParts = 200'000;  // states of an automaton that is not deterministic
+constexpr size_t kMaxLooseStates = 200'000;  // states of an automaton that is not deterministic
 
 Status too_many_states() {
   return invalid_argument("what these texts must hold together needs more than {} states",
@@ -47,7 +47,7 @@ class LooseMaker {
 };
 
 StatusOr<int32_t> LooseMaker::add(const Expr& expr, int32_t from) {
-  if (states.size() > kMaxParts) return too_many_states();
+  if (states.size() > kMaxLooseStates) return too_many_states();
   switch (expr.kind) {
     case Expr::Kind::kBytes:
       for (size_t at = 0; at < expr.bytes.size();) {
