@@ -113,10 +113,13 @@ struct PromptTable {
 struct LoraConfig {
   uint64_t task_id = 0;
   std::filesystem::path folder;  // as LoraDirectory::path, or of hf_lora_convert.py; empty = none
-  // Row i of [rows, row_length]: matrix "in" [rank, k] of a module, then "out" [n, rank], scale
-  // included, zeros behind; rounded to bf16.
+  // Row i of [rows, row_length]: matrix "in" [rank, k] of a module, "out" [n, rank], scale
+  // included, and of DoRA what the sum of both products is multiplied with, [n]; zeros behind;
+  // rounded to bf16.
   std::vector<float> weights;
-  std::vector<int32_t> config;  // [rows, 3]: TensorRT-LLM's module id, layer, rank
+  int32_t columns = 3;  // of config, 3 or 4
+  // [rows, columns]: TensorRT-LLM's module id, layer, rank, and whether it is DoRA (0 or 1)
+  std::vector<int32_t> config;
 };
 
 // What the output has to be: a JSON object; a JSON value of a schema (draft 2020-12); a text that a

@@ -181,6 +181,7 @@ void read_request(ObjectReader& in, Request& r) {
     inner.read("folder", folder);
     lora.folder = folder;
     inner.read("weights", lora.weights);
+    inner.read("columns", lora.columns);
     inner.read("config", lora.config);
   });
   in.read_object("guided_decoding", [&](ObjectReader& inner) {

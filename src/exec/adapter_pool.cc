@@ -17,7 +17,7 @@ std::vector<int64_t> module_begins(std::span<const io::AdapterModule> modules, i
   constexpr auto kElements = static_cast<int64_t>(kLoadAlignment / sizeof(BF16));
   std::vector<int64_t> begins = {0};
   for (const io::AdapterModule& m : modules)
-    begins.push_back(begins.back() + round_up(max_rank * (m.k + m.n), kElements));
+    begins.push_back(begins.back() + round_up(max_rank * (m.k + m.n) + 2 * m.n, kElements));
   return begins;
 }
 
@@ -48,7 +48,7 @@ StatusOr<AdapterPool> AdapterPool::create(std::span<const io::AdapterModule> mod
 
 size_t AdapterPool::num_weights(const AdapterMatrix& matrix) const {
   const io::AdapterModule& m = modules_[static_cast<size_t>(matrix.module)];
-  return static_cast<size_t>(matrix.rank * (m.k + m.n));
+  return static_cast<size_t>(matrix.rank * (m.k + m.n) + matrix.has_gain * 2 * m.n);
 }
 
 Status AdapterPool::check(const AdapterMatrix& matrix, int32_t former) const {
@@ -60,6 +60,9 @@ Status AdapterPool::check(const AdapterMatrix& matrix, int32_t former) const {
                             limits_.max_adapter_rank);
   if (!std::isfinite(matrix.scale))
     return invalid_argument("module {}: the scale is not a number", matrix.module);
+  if (matrix.has_gain != 0 && matrix.has_gain != 1)
+    return invalid_argument("module {}: has_gain is {}, not 0 or 1", matrix.module,
+                            matrix.has_gain);
   return ok();
 }
 
@@ -117,8 +120,10 @@ Status AdapterPool::stage(const StepView& step, int32_t index) {
     for (int32_t i = 0; i < load.num_matrices; ++i, ++matrix) {
       const auto m = static_cast<size_t>(matrix->module);
       const int64_t begin = load.adapter * begins_.back() + begins_[m];
+      const int64_t b = begin + matrix->rank * modules_[m].k;
       table[m] = {.a = begin,
-                  .b = begin + matrix->rank * modules_[m].k,
+                  .b = b,
+                  .gain = matrix->has_gain ? b + matrix->rank * modules_[m].n : -1,
                   .rank = matrix->rank,
                   .column = static_cast<int32_t>(modules_[m].column),
                   .cols = static_cast<int32_t>(modules_[m].n),

@@ -51,7 +51,11 @@ class AdapterPoolTest : public testing::Test {
 TEST_F(AdapterPoolTest, TakesWhatFits) {
   EXPECT_EQ(refusal(load()), "");
   EXPECT_EQ(refusal(Step()), "");
-  // 8 * (4 + 2) and 8 * (4 + 3) numbers, each at a multiple of 32.
+  Step with_gain = load();
+  with_gain.adapter_matrices[1].has_gain = 1;
+  with_gain.adapter_weights.resize(with_gain.adapter_weights.size() + 2 * 3);
+  EXPECT_EQ(refusal(with_gain), "");
+  // 8 * (4 + 2) + 2 * 2 and 8 * (4 + 3) + 2 * 3 numbers, each at a multiple of 32.
   EXPECT_EQ(AdapterPool::bytes(kModules, limits_),
             2 * ((64 + 64) * sizeof(BF16) + 2 * sizeof(kernels::AdapterMatrix)));
 }
@@ -73,6 +77,10 @@ TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
               HasSubstr("rank 9 is not in [1, 8]"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[0].scale = 1.0f / 0.0f; }),
               HasSubstr("the scale is not a number"));
+  EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[0].has_gain = 2; }),
+              HasSubstr("has_gain is 2, not 0 or 1"));
+  EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[1].has_gain = 1; }),
+              HasSubstr("14 weights are left for 20"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_weights.pop_back(); }),
               HasSubstr("13 weights are left for 14"));
 }

@@ -70,11 +70,12 @@ struct AdapterLoad {
   int32_t adapter = 0;
   int32_t num_matrices = 0;
 };
-// What an adapter adds to the columns of io::Plan::modules[module]: scale * b^T (a x).
+// What an adapter makes of the columns of io::Plan::modules[module]; see kernels::AdapterMatrix.
 struct AdapterMatrix {
   int32_t module = 0;  // greater than that of the matrix before
   int32_t rank = 0;
   float scale = 0;
+  int32_t has_gain = 0;  // 1: it has
 };
 
 // The arrays of a step. What belongs to the i-th entry of `rows`, `loads`, `histories`,
@@ -107,7 +108,7 @@ struct StepArrays {
   Array<int32_t> history_tokens;  // num_tokens of each history
   Array<AdapterLoad> adapter_loads;
   Array<AdapterMatrix> adapter_matrices;  // num_matrices of each load
-  Array<BF16> adapter_weights;            // of each matrix a [rank, k], then b [rank, n]
+  Array<BF16> adapter_weights;  // of each matrix a [rank, k], b [rank, n], [gain [n], shift [n]]
   Array<uint32_t> masks;  // kernels::mask_words() of each row that has one; see kernels::Sample
 
   // In the order in which they lie in a message.

@@ -28,7 +28,7 @@ Status AdapterBuilder::check_rank(std::string_view module, int64_t rank) const {
 }
 
 Status AdapterBuilder::add(int32_t module, int64_t rank, double scale, std::vector<BF16> a,
-                           std::span<const BF16> out) {
+                           std::span<const BF16> out, std::span<const float> factors) {
   const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(module)];
   RETURN_IF_ERROR(check_rank(m.name, rank));
   if (std::ranges::find(parts_, module, &Part::module) != parts_.end())
@@ -43,7 +43,29 @@ Status AdapterBuilder::add(int32_t module, int64_t rank, double scale, std::vect
   for (int64_t j = 0; j < rank; ++j)
     for (int64_t n = 0; n < m.n; ++n)
       part.weights.push_back(out[static_cast<size_t>(n * rank + j)]);
+  if (!factors.empty()) RETURN_IF_ERROR(add_gain(factors, part));
   parts_.push_back(std::move(part));
+  return ok();
+}
+
+// The product's bias is not multiplied; the shift takes back what the gain makes of it. A gain is
+// the factor less 1, which is small, so that it loses little in bf16.
+Status AdapterBuilder::add_gain(std::span<const float> factors, Part& part) const {
+  const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(part.module)];
+  NEREID_CHECK(std::ssize(factors) == m.n);
+  if (!bounds_.base)
+    return invalid_argument("module '{}': DoRA needs the weights of the model", m.name);
+  const std::vector<float> bias = bounds_.base->bias(part.module);
+  std::vector<BF16> shift;
+  for (size_t n = 0; n < factors.size(); ++n) {
+    const BF16 gain = to_bf16(factors[n] - 1);
+    part.weights.push_back(gain);
+    shift.push_back(to_bf16(bias.empty() ? 0 : -to_float(gain) * bias[n]));
+    if (!std::isfinite(to_float(gain)) || !std::isfinite(to_float(shift.back())))
+      return invalid_argument("module '{}': a magnitude is not a finite number", m.name);
+  }
+  part.weights.insert(part.weights.end(), shift.begin(), shift.end());
+  part.has_gain = true;
   return ok();
 }
 
@@ -51,7 +73,7 @@ std::shared_ptr<const Adapter> AdapterBuilder::finish(uint64_t task_id) {
   std::ranges::sort(parts_, {}, &Part::module);
   Adapter adapter{.task_id = task_id};
   for (const Part& part : parts_) {
-    adapter.matrices.push_back({part.module, part.rank, part.scale});
+    adapter.matrices.push_back({part.module, part.rank, part.scale, part.has_gain ? 1 : 0});
     adapter.weights.insert(adapter.weights.end(), part.weights.begin(), part.weights.end());
   }
   uint64_t key = hash64(&task_id, sizeof(task_id));
@@ -61,40 +83,54 @@ std::shared_ptr<const Adapter> AdapterBuilder::finish(uint64_t task_id) {
   return std::make_shared<const Adapter>(std::move(adapter));
 }
 
+namespace {
+
+// Row i of an adapter's tensors, whose weights are `weights`.
+Status add_row(std::span<const int32_t> row, std::span<const float> weights,
+               const AdapterBounds& bounds, AdapterBuilder& builder) {
+  ASSIGN_OR_RETURN(const int32_t module, find_module(row[0], row[1], bounds));
+  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(module)];
+  const int64_t rank = row[2];
+  RETURN_IF_ERROR(builder.check_rank(m.name, rank));
+  const int32_t is_dora = row.size() > 3 ? row[3] : 0;
+  if (is_dora != 0 && is_dora != 1)
+    return invalid_argument("module '{}': DoRA is {}, not 0 or 1", m.name, is_dora);
+  const auto a = static_cast<size_t>(rank * m.k), b = static_cast<size_t>(rank * m.n);
+  const size_t all = a + b + static_cast<size_t>(is_dora * m.n);
+  if (all > weights.size())
+    return invalid_argument("module '{}' [{}, {}] of rank {}{} needs {} weights, a row has {}",
+                            m.name, m.n, m.k, rank, is_dora ? " with DoRA" : "", all,
+                            weights.size());
+  std::vector<BF16> rounded;
+  for (const float x : weights) rounded.push_back(to_bf16(x));
+  if (std::ranges::any_of(std::span(rounded).subspan(all), [](BF16 x) { return x.bits != 0; }))
+    return invalid_argument("module '{}' [{}, {}] of rank {}{} has {} weights, the row has more",
+                            m.name, m.n, m.k, rank, is_dora ? " with DoRA" : "", all);
+  const std::vector<BF16> out(rounded.begin() + static_cast<ptrdiff_t>(a),
+                              rounded.begin() + static_cast<ptrdiff_t>(a + b));
+  rounded.resize(a);
+  return builder.add(module, rank, 1, std::move(rounded), out, weights.subspan(a + b, all - a - b));
+}
+
+}  // namespace
+
 StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
                                                     const AdapterBounds& bounds) {
-  constexpr size_t kColumns = 3;
-  if (lora.config.empty() || lora.config.size() % kColumns != 0)
+  if (lora.columns != 3 && lora.columns != 4)
+    return invalid_argument("lora config: {} columns, allowed are 3 and 4", lora.columns);
+  const auto columns = static_cast<size_t>(lora.columns);
+  if (lora.config.empty() || lora.config.size() % columns != 0)
     return invalid_argument("lora config: {} numbers are not rows of {}", lora.config.size(),
-                            kColumns);
-  const size_t rows = lora.config.size() / kColumns, length = lora.weights.size() / rows;
+                            columns);
+  const size_t rows = lora.config.size() / columns, length = lora.weights.size() / rows;
   if (lora.weights.size() != rows * length)
     return invalid_argument("lora weights: {} numbers are not {} rows", lora.weights.size(), rows);
   AdapterBuilder builder(bounds);
   for (size_t i = 0; i < rows; ++i) {
-    const auto add = [&]() -> Status {
-      const int32_t* const row = &lora.config[i * kColumns];
-      ASSIGN_OR_RETURN(const int32_t module, find_module(row[0], row[1], bounds));
-      const io::AdapterModule& m = bounds.modules[static_cast<size_t>(module)];
-      const int64_t rank = row[2];
-      RETURN_IF_ERROR(builder.check_rank(m.name, rank));
-      const auto a = static_cast<size_t>(rank * m.k), b = static_cast<size_t>(rank * m.n);
-      if (a + b > length)
-        return invalid_argument("module '{}' [{}, {}] of rank {} needs {} weights, a row has {}",
-                                m.name, m.n, m.k, rank, a + b, length);
-      std::vector<BF16> all;
-      for (const float x : std::span(lora.weights).subspan(i * length, length))
-        all.push_back(to_bf16(x));
-      if (std::ranges::any_of(std::span(all).subspan(a + b), [](BF16 x) { return x.bits != 0; }))
-        return invalid_argument("module '{}' [{}, {}] of rank {} has {} weights, the row has more",
-                                m.name, m.n, m.k, rank, a + b);
-      const std::vector<BF16> out(all.begin() + static_cast<ptrdiff_t>(a),
-                                  all.begin() + static_cast<ptrdiff_t>(a + b));
-      all.resize(a);
-      return builder.add(module, rank, 1, std::move(all), out);
-    };
-    if (Status status = add(); !status.ok())
-      return annotate(status, fmt::format("lora config row {}", i));
+    const Status status =
+        add_row(std::span(lora.config).subspan(i * columns, columns),
+                std::span(lora.weights).subspan(i * length, length), bounds, builder);
+    if (!status.ok()) return annotate(status, fmt::format("lora config row {}", i));
   }
   return builder.finish(lora.task_id);
 }

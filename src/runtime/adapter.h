@@ -13,6 +13,7 @@
 #include "io/plan.h"
 #include "nereid/config.h"
 #include "nereid/request.h"
+#include "runtime/base_weights.h"
 #include "tensor/dtype.h"
 
 namespace nereid::runtime {
@@ -32,6 +33,7 @@ struct Adapter {
 struct AdapterBounds {
   std::vector<io::AdapterModule> modules;  // of the engine; none: it takes no adapters
   int32_t max_rank = 0;
+  std::shared_ptr<const BaseWeights> base;  // of the engine; null: DoRA is refused
 };
 
 // From the tensors of a request. InvalidArgument naming the row of the config and the numbers.
@@ -43,15 +45,15 @@ StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
 StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
                                                       const AdapterBounds& bounds);
 
-// From a PEFT directory: rank and alpha with their patterns, rsLoRA. InvalidArgument naming file
-// and field or tensor: what changes more than products of whole matrices (DoRA, biases, embeddings,
+// From a PEFT directory: rank and alpha with their patterns, rsLoRA, DoRA. InvalidArgument naming
+// file and field or tensor: what changes more than products of whole matrices (biases, embeddings,
 // modules_to_save, ...), or does not fit.
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds);
 
 // What hf_lora_convert.py makes of a PEFT directory: tensors as requests bring them, without a task
 // id, the scale in the second matrices. InvalidArgument naming file and field or tensor: likewise,
-// or a module that TensorRT-LLM has no number for.
+// a module that TensorRT-LLM has no number for, or DoRA, whose tensors depend on the model.
 StatusOr<LoraConfig> convert_peft_adapter(const std::filesystem::path& directory);
 
 // From a directory of TensorRT-LLM's hf_lora_convert.py: model.lora_weights.npy and

@@ -22,9 +22,10 @@ class AdapterBuilder {
   // InvalidArgument naming the module and the bound.
   Status check_rank(std::string_view module, int64_t rank) const;
 
-  // `a`: [rank, k], `out`: [n, rank]. InvalidArgument naming the module.
+  // `a`: [rank, k], `out`: [n, rank]; of DoRA `factors` [n], what the sum of the model's product
+  // and the adapter's is multiplied with. InvalidArgument naming the module.
   Status add(int32_t module, int64_t rank, double scale, std::vector<BF16> a,
-             std::span<const BF16> out);
+             std::span<const BF16> out, std::span<const float> factors = {});
 
   bool empty() const { return parts_.empty(); }
   std::shared_ptr<const Adapter> finish(uint64_t task_id);
@@ -34,7 +35,10 @@ class AdapterBuilder {
     int32_t module = 0, rank = 0;
     float scale = 0;
     std::vector<BF16> weights;
+    bool has_gain = false;
   };
+  Status add_gain(std::span<const float> factors, Part& part) const;
+
   const AdapterBounds& bounds_;
   std::vector<Part> parts_;
 };

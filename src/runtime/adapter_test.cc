@@ -125,6 +125,11 @@ TEST_F(PeftAdapterTest, ConvertedItIsTheSame) {
           << m << " " << i;
     }
   }
+  config_["use_dora"] = true;
+  EXPECT_FALSE(read().ok());
+  EXPECT_THAT(convert_peft_adapter(dir_).status().ToString(),
+              HasSubstr("the tensors depend on the model's weights"));
+  config_["use_dora"] = false;
   tensors_[0].name = "base_model.model.model.layers.0.mlp.strange.lora_A.weight";
   tensors_[1].name = "base_model.model.model.layers.0.mlp.strange.lora_B.weight";
   EXPECT_FALSE(read().ok());
@@ -171,7 +176,8 @@ TEST(LoraModuleNames, OfEveryFamily) {
 }
 
 TEST_F(PeftAdapterTest, WhatElseChangesTheModelIsRefused) {
-  EXPECT_THAT(refusal_with("use_dora", true), HasSubstr("'use_dora': true is not supported"));
+  EXPECT_THAT(refusal_with("use_dora", true),
+              HasSubstr("has no lora_magnitude_vector, but 'use_dora' is true"));
   EXPECT_THAT(refusal_with("modules_to_save", {"lm_head"}),
               HasSubstr("'modules_to_save': [\"lm_head\"] is not supported"));
   EXPECT_THAT(refusal_with("bias", "all"), HasSubstr("'bias': \"all\" is not supported"));

@@ -24,18 +24,13 @@ void append_floats(std::span<const std::byte> data, std::vector<float>& out) {
 }
 
 // Rows of module id, layer, rank and, since TensorRT-LLM 0.17, whether it is DoRA.
-Status read_config(const io::NpyArray& array, std::vector<int32_t>& config) {
+Status read_config(const io::NpyArray& array, LoraConfig& lora) {
   const int64_t columns = array.shape.empty() ? 0 : array.shape.back();
   if (columns != 3 && columns != 4)
     return invalid_argument("has not 3 or 4 columns: module id, layer, rank, DoRA");
-  std::vector<int32_t> numbers(array.data.size() / sizeof(int32_t));
-  std::memcpy(numbers.data(), array.data.data(), array.data.size());
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    const bool is_fourth = i % static_cast<size_t>(columns) == 3;
-    if (is_fourth && numbers[i] != 0)
-      return invalid_argument("row {} is of DoRA, which is not supported", i / 4);
-    if (!is_fourth) config.push_back(numbers[i]);
-  }
+  lora.columns = static_cast<int32_t>(columns);
+  lora.config.resize(array.data.size() / sizeof(int32_t));
+  std::memcpy(lora.config.data(), array.data.data(), lora.config.size() * sizeof(int32_t));
   return ok();
 }
 
@@ -50,7 +45,7 @@ Status read_array(const std::filesystem::path& path, LoraConfig& lora) {
     } else if (array.type == "|V2") {
       append_floats<BF16>(array.data, lora.weights);
     } else if (array.type == "<i4") {
-      return read_config(array, lora.config);
+      return read_config(array, lora);
     } else {
       return invalid_argument(
           "elements of type {}; allowed are <f2, <f4 and |V2 (bf16), of a config <i4", array.type);

@@ -35,13 +35,16 @@ void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
            kernels);
 }
 
-Status load_adapters(const io::Plan& plan, const ExecutorConfig& config, ModelInstance& model) {
+Status load_adapters(const io::EngineFile& file, const ExecutorConfig& config,
+                     ModelInstance& model) {
+  const io::Plan& plan = file.plan();
   if (plan.modules.empty())
     return invalid_argument(
         "enable_lora: the engine was built without adapters, or its model has no product that "
         "takes them");
+  ASSIGN_OR_RETURN(auto base, BaseWeights::open(file.path()));
   model.adapters = std::make_unique<AdapterCache>(
-      AdapterBounds{plan.modules, config.peft_cache.max_adapter_size},
+      AdapterBounds{plan.modules, config.peft_cache.max_adapter_size, std::move(base)},
       static_cast<size_t>(config.peft_cache.host_cache_bytes));
   for (const LoraDirectory& directory : config.lora_directories)
     RETURN_IF_ERROR(model.adapters->load(directory));
@@ -92,7 +95,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   // Its weights were verified, or just written, by ensure_engine().
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;
-  if (config.enable_lora) RETURN_IF_ERROR(load_adapters(file.plan(), config, model));
+  if (config.enable_lora) RETURN_IF_ERROR(load_adapters(file, config, model));
   log_device(facts, device.info());
   ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
   model.tokenizer = load_tokenizer(tokenizer_dir);

@@ -20,8 +20,7 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 
 // Fields that change what is computed; each may be missing, null, false or empty.
-constexpr std::string_view kOnlyWithout[] = {"use_dora",
-                                             "use_qalora",
+constexpr std::string_view kOnlyWithout[] = {"use_qalora",
                                              "use_bdlora",
                                              "lora_bias",
                                              "modules_to_save",
@@ -44,6 +43,7 @@ using Pattern = std::map<std::string, double>;
 struct PeftConfig {
   double rank = 0, alpha = 0;
   bool rank_stabilised = false;  // rsLoRA
+  bool has_magnitudes = false;   // DoRA
   Pattern ranks, alphas;
 
   static double number_for(std::string_view module, const Pattern& pattern, double otherwise) {
@@ -103,8 +103,12 @@ StatusOr<PeftConfig> read_config(const json::value& value) {
   ASSIGN_OR_RETURN(config.alpha, read_number(*object, "lora_alpha"));
   ASSIGN_OR_RETURN(config.ranks, read_pattern(*object, "rank_pattern"));
   ASSIGN_OR_RETURN(config.alphas, read_pattern(*object, "alpha_pattern"));
-  if (const json::value* v = object->if_contains("use_rslora"))
-    config.rank_stabilised = v->is_bool() && v->get_bool();
+  const auto is_set = [&](std::string_view field) {
+    const json::value* const v = object->if_contains(field);
+    return v && v->is_bool() && v->get_bool();
+  };
+  config.rank_stabilised = is_set("use_rslora");
+  config.has_magnitudes = is_set("use_dora");
   return config;
 }
 
@@ -138,10 +142,11 @@ std::vector<BF16> rounded(const std::vector<float>& numbers) {
   return out;
 }
 
-// The two matrices of a module.
+// The two matrices of a module, and of DoRA the lengths of its rows [n].
 struct Pair {
   const io::StoredTensor* a = nullptr;
   const io::StoredTensor* b = nullptr;
+  const io::StoredTensor* magnitudes = nullptr;
 };
 
 // "base_model.model." <module> ".lora_A" [".default"] ".weight".
@@ -150,7 +155,10 @@ Status sort_tensor(const io::StoredTensor& tensor, std::map<std::string, Pair>& 
   for (const auto& [ending, member] :
        {std::pair(".lora_A.weight", &Pair::a), std::pair(".lora_B.weight", &Pair::b),
         std::pair(".lora_A.default.weight", &Pair::a),
-        std::pair(".lora_B.default.weight", &Pair::b)}) {
+        std::pair(".lora_B.default.weight", &Pair::b),
+        std::pair(".lora_magnitude_vector", &Pair::magnitudes),
+        std::pair(".lora_magnitude_vector.weight", &Pair::magnitudes),
+        std::pair(".lora_magnitude_vector.default.weight", &Pair::magnitudes)}) {
     if (!name.ends_with(ending) || !name.starts_with(kPrefix)) continue;
     name.remove_suffix(std::string_view(ending).size());
     name.remove_prefix(kPrefix.size());
@@ -170,6 +178,26 @@ StatusOr<int32_t> find_module(std::string_view name, const AdapterBounds& bounds
                           name, bounds.modules.size());
 }
 
+// Of DoRA: the lengths that rows shall have by those that they have; else none.
+StatusOr<std::vector<float>> factors_of(const std::string& name, const Pair& pair,
+                                        const PeftConfig& config, const AdapterBounds& bounds,
+                                        const ChangedWeight& weight) {
+  const bool has_magnitudes = pair.magnitudes != nullptr;
+  if (has_magnitudes != config.has_magnitudes)
+    return invalid_argument("module '{}' has {}lora_magnitude_vector, but 'use_dora' is {}", name,
+                            has_magnitudes ? "" : "no ", config.has_magnitudes);
+  if (!has_magnitudes) return std::vector<float>();
+  const int64_t n = bounds.modules[static_cast<size_t>(weight.module)].n;
+  if (pair.magnitudes->shape != std::vector{n})
+    return invalid_argument("module '{}': lora_magnitude_vector {} is not [{}]", name,
+                            pair.magnitudes->shape_text(), n);
+  if (!bounds.base) return invalid_argument("module '{}': DoRA needs the model's weights", name);
+  ASSIGN_OR_RETURN(std::vector<float> factors, numbers_of(*pair.magnitudes));
+  const std::vector<float> lengths = bounds.base->row_lengths(weight);
+  for (size_t i = 0; i < factors.size(); ++i) factors[i] /= lengths[i];
+  return factors;
+}
+
 Status add_module(const std::string& name, const Pair& pair, const PeftConfig& config,
                   const AdapterBounds& bounds, AdapterBuilder& builder) {
   if (!pair.a || !pair.b)
@@ -184,9 +212,15 @@ Status add_module(const std::string& name, const Pair& pair, const PeftConfig& c
   if (static_cast<double>(rank) != config.rank_of(name))
     return invalid_argument("module '{}': rank {}, but adapter_config.json says {}", name, rank,
                             config.rank_of(name));
-  ASSIGN_OR_RETURN(const std::vector<float> a, numbers_of(*pair.a));
-  ASSIGN_OR_RETURN(const std::vector<float> b, numbers_of(*pair.b));
-  return builder.add(module, rank, config.scale_of(name), rounded(a), rounded(b));
+  ASSIGN_OR_RETURN(const std::vector<float> numbers_of_a, numbers_of(*pair.a));
+  ASSIGN_OR_RETURN(const std::vector<float> numbers_of_b, numbers_of(*pair.b));
+  std::vector<BF16> a = rounded(numbers_of_a);
+  const std::vector<BF16> b = rounded(numbers_of_b);
+  const double scale = config.scale_of(name);
+  ASSIGN_OR_RETURN(
+      const std::vector<float> factors,
+      factors_of(name, pair, config, bounds, {module, static_cast<float>(scale), a, b}));
+  return builder.add(module, rank, scale, std::move(a), b, factors);
 }
 
 // A row of TensorRT-LLM's two tensors: `a`, then `b` with the scale.
@@ -252,6 +286,11 @@ StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& 
 
 StatusOr<LoraConfig> convert_peft_adapter(const std::filesystem::path& directory) {
   ASSIGN_OR_RETURN(const PeftFiles files, open_files(directory));
+  if (files.config.has_magnitudes)
+    return invalid_argument(
+        "{}: 'use_dora': true is not supported here: the tensors depend on the model's weights; "
+        "name the directory in lora_modules",
+        directory.string());
   std::vector<ConvertedRow> rows;
   size_t length = 0;
   for (const auto& [name, pair] : files.pairs) {

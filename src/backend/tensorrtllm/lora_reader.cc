@@ -51,8 +51,11 @@ Status read_lora(const Item& item, const ReadContext& context, nereid::Request& 
   }
   if (!has_weights) return ok();
   ASSIGN_OR_RETURN(const auto shape, item.input("lora_config"));
-  if (!shape || shape->shape.empty() || shape->shape.back() != 3)
-    return invalid_argument("input 'lora_config' has not 3 columns: module id, layer, rank");
+  const int64_t columns = shape && !shape->shape.empty() ? shape->shape.back() : 0;
+  if (columns != 3 && columns != 4)
+    return invalid_argument(
+        "input 'lora_config' has {} columns, not 3 or 4: module id, layer, rank, is DoRA", columns);
+  lora.columns = static_cast<int32_t>(columns);
   lora.config = *std::move(config);
   if (weights->datatype == TRITONSERVER_TYPE_FP16)
     lora.weights = floats_of<F16>(weights->bytes);

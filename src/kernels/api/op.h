@@ -105,11 +105,14 @@ struct CacheView {
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 
 // What one adapter (LoRA, Hu et al. 2021, "LoRA: Low-rank adaptation of large language models")
-// adds to a part of a product's columns: y += scale * b^T (a x). In the adapters' memory.
+// adds to a part of a product's columns: y += scale * b^T (a x). With a gain (DoRA, Liu et al.
+// 2024, "DoRA: Weight-decomposed low-rank adaptation") these columns become y + gain * y + shift
+// then. In the adapters' memory.
 struct AdapterMatrix {
-  int64_t a = 0;     // first element of a, bf16 [rank, k]
-  int64_t b = 0;     // of b, bf16 [rank, cols]
-  int32_t rank = 0;  // at most kMaxAdapterRank; 0: it adds nothing
+  int64_t a = 0;      // first element of a, bf16 [rank, k]
+  int64_t b = 0;      // of b, bf16 [rank, cols]
+  int64_t gain = -1;  // of gain and, behind it, shift, bf16 [2, cols]; -1: there is none
+  int32_t rank = 0;   // at most kMaxAdapterRank; 0: it adds nothing
   int32_t column = 0, cols = 0;
   float scale = 0;
 };

@@ -204,8 +204,8 @@ struct LinearOf {
 
 // out = y + what the row's adapter adds: for each module m in [first_module, first_module +
 // num_modules) scale * b^T (a x) in the columns of its AdapterMatrix, products of bf16 numbers,
-// sums f32. The columns of two modules have nothing in common. Rows without an adapter stay as they
-// are.
+// sums f32; and then what its gain makes of them, f32. The columns of two modules have nothing in
+// common. Rows without an adapter stay as they are.
 template <class F>
 struct LowRankOf {
   static constexpr std::string_view kName = "low_rank";

@@ -17,6 +17,7 @@ void low_rank_row(const Raw& raw, const LowRank& a, int64_t row, int64_t module)
   raw.low_rank({.x = a.x.as<uint16_t>() + row * a.x.stride,
                 .a = weights + m.a,
                 .b = weights + m.b,
+                .gain = m.gain < 0 ? nullptr : weights + m.gain,
                 .y = a.out.row<float>(row) + m.column,
                 .k = a.x.cols,
                 .n = m.cols,

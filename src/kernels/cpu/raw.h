@@ -67,10 +67,11 @@ struct AddRaw {
 
 // Of one row: y += scale * b^T (a x).
 struct LowRankRaw {
-  const uint16_t* x;  // [k]
-  const uint16_t* a;  // [rank, k]
-  const uint16_t* b;  // [rank, n]
-  float* y;           // [n]
+  const uint16_t* x;     // [k]
+  const uint16_t* a;     // [rank, k]
+  const uint16_t* b;     // [rank, n]
+  const uint16_t* gain;  // [2, n], see AdapterMatrix; or null
+  float* y;              // [n]
   int64_t k, n, rank;
   float scale;
 };

@@ -38,13 +38,19 @@ void low_rank(const LowRankRaw& a) {
   for (; c + kLanes <= a.n; c += kLanes) {
     F total = set1(0);
     for (j = 0; j < a.rank; ++j) total = fma(set1(low[j]), load_bf16(a.b + j * a.n + c), total);
-    store(a.y + c, add(load(a.y + c), mul(total, scale)));
+    F y = add(load(a.y + c), mul(total, scale));
+    if (a.gain) y = add(fma(load_bf16(a.gain + c), y, y), load_bf16(a.gain + a.n + c));
+    store(a.y + c, y);
   }
   if (c == a.n) return;
+  const int64_t left = a.n - c;
   F total = set1(0);
   for (j = 0; j < a.rank; ++j)
-    total = fma(set1(low[j]), load_bf16_part(a.b + j * a.n + c, a.n - c), total);
-  store_part(a.y + c, add(load_part(a.y + c, a.n - c), mul(total, scale)), a.n - c);
+    total = fma(set1(low[j]), load_bf16_part(a.b + j * a.n + c, left), total);
+  F y = add(load_part(a.y + c, left), mul(total, scale));
+  if (a.gain)
+    y = add(fma(load_bf16_part(a.gain + c, left), y, y), load_bf16_part(a.gain + a.n + c, left));
+  store_part(a.y + c, y, left);
 }
 
 }  // namespace nereid::kernels::cpu::NEREID_SIMD

@@ -32,7 +32,12 @@ __global__ void __launch_bounds__(kThreads) low_rank_kernel(LowRank a) {
   for (int64_t c = threadIdx.x; c < m.cols; c += kThreads) {
     float sum = 0;
     for (int j = 0; j < m.rank; ++j) sum += low[j] * load(weights + m.b + j * int64_t{m.cols} + c);
-    y[c] += m.scale * sum;
+    float changed = y[c] + m.scale * sum;
+    if (m.gain >= 0) {
+      const __nv_bfloat16* const gain = weights + m.gain + c;
+      changed += load(gain) * changed + load(gain + m.cols);
+    }
+    y[c] = changed;
   }
 }
 

@@ -147,7 +147,12 @@ void reference(const LowRank& a) {
           sum += low[static_cast<size_t>(j)] *
                  to_float(a.step.adapter_weights[matrix.b + j * matrix.cols + c]);
         float& y = a.out.row<float>(i)[matrix.column + c];
-        y = static_cast<float>(y + matrix.scale * sum);
+        sum = y + matrix.scale * sum;
+        if (matrix.gain >= 0) {
+          const BF16* const gain = a.step.adapter_weights + matrix.gain;
+          sum += to_float(gain[c]) * sum + to_float(gain[matrix.cols + c]);
+        }
+        y = static_cast<float>(sum);
       }
     }
   }

@@ -1,5 +1,6 @@
 // Cases of what adapters add to products.
 #include <cmath>
+#include <utility>
 
 #include "kernels/testing/cases.h"
 
@@ -31,15 +32,22 @@ void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
         }
         const int64_t column = matrices[m].column + n;
         const double y = std::fabs(cell_value(c.before, region, i, column));
+        double error = static_cast<double>(a.x.cols + matrices[m].rank + 2) * size *
+                           std::fabs(matrices[m].scale) +
+                       2 * y;
+        if (matrices[m].gain >= 0) {
+          const BF16* const gain = a.step.adapter_weights + matrices[m].gain + n;
+          const double factor = 1 + std::fabs(to_float(gain[0]));
+          error = error * factor + 2 * (y + size * std::fabs(matrices[m].scale)) * factor +
+                  2 * std::fabs(to_float(gain[matrices[m].cols]));
+        }
         region.tolerance[static_cast<size_t>(i * region.cols + column)] =
-            static_cast<float>(kEpsF32 * (static_cast<double>(a.x.cols + matrices[m].rank + 2) *
-                                              size * std::fabs(matrices[m].scale) +
-                                          2 * y));
+            static_cast<float>(kEpsF32 * error);
       }
   }
 }
 
-// Ranks differ, some modules have none; rows take turns among the adapters and none.
+// Ranks differ, some modules have none, some a gain; rows take turns among the adapters and none.
 Case<LowRank> low_rank_case(const LowRankShape& s) {
   Case<LowRank> c;
   c.name = fmt::format("tokens={} k={} modules={} cols={} rank={}", s.tokens, s.k, s.modules,
@@ -58,6 +66,7 @@ Case<LowRank> low_rank_case(const LowRankShape& s) {
       matrix.a = at;
       matrix.b = at + matrix.rank * s.k;
       at = matrix.b + matrix.rank * s.cols;
+      if (has && (adapter + m) % 3 != 0) matrix.gain = std::exchange(at, at + 2 * s.cols);
       matrices.push_back(matrix);
     }
   std::vector<int32_t> adapters;
