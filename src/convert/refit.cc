@@ -79,6 +79,8 @@ StatusOr<models::Ranks> matching_ranks(const json::object& config, const RefitOp
 Status write_config(const RefitOptions& options, json::object config) {
   if (json::value* build = config.if_contains("build_config"); build && build->is_object())
     build->get_object()["use_strip_plan"] = false;
+  if (json::value* model = config.if_contains("pretrained_config"); model && model->is_object())
+    model->get_object().erase("is_pruned");
   return write_file_atomic(options.output_dir / "config.json", pretty_json(config));
 }
 

@@ -135,8 +135,12 @@ TEST_F(RefitTest, EnginesOfSeveralRanksAreFilledByAsMany) {
   const Status filled = refit("llama", "stripped", "out");
   ASSERT_TRUE(filled.ok()) << filled;
   EXPECT_TRUE(std::filesystem::exists(dir_ / "out/rank1.engine"));
+  ASSERT_TRUE(prune_checkpoint({dir_ / "llama", dir_ / "pruned", true}).ok());
+  ASSERT_TRUE(build("pruned", "of_pruned", true).ok());
+  ASSERT_TRUE(refit("llama", "of_pruned", "of_pruned").ok());
   std::filesystem::rename(dir_ / "llama", dir_ / "elsewhere");
   expect_same(load("out"), load("engine"));
+  expect_same(load("of_pruned"), load("engine"));
   EXPECT_THAT(
       std::string(message(refit("whole", "out", "out"))),
       HasSubstr("is not shared as the engine is; `nereid convert --tp_size 2 --pp_size 1`"));
