@@ -122,7 +122,7 @@ struct ExecutorConfig {
   int32_t max_draft_len = 0;          // guesses of a sequence in a step, at most kMaxDraftLen;
                                       // 0 = 4 with `draft_model`, else 8
   // The tree of guesses of Medusa heads, as ranks that lead to each: "{0}, {0, 0}, {1}"; at
-  // most 64. Empty: the likeliest of each head. Devices without kernels for trees take that, too.
+  // most 64. Empty: the likeliest of each head.
   std::string medusa_choices;
   bool enable_overlap = true;       // host work of the next step beside device work of this one
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens

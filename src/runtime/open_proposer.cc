@@ -134,19 +134,14 @@ DraftKind kind_of(const std::filesystem::path& dir) {
 constexpr std::string_view kWords[] = {"draft_model", "medusa", "eagle"};
 
 // Of as many heads: what the configuration says, or the chain.
-StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads,
-                                const DeviceInfo& device) {
-  const DraftTree chain = DraftTree::chain(num_heads);
-  if (config.medusa_choices.empty()) return chain;
+StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads) {
+  if (config.medusa_choices.empty()) return DraftTree::chain(num_heads);
   auto tree = parse_draft_tree(config.medusa_choices);
   if (!tree.ok()) return annotate(tree.status(), "medusa_choices");
   if (tree->depth() > num_heads)
     return invalid_argument("medusa_choices: a node is {} deep, and '{}' has {} heads",
                             tree->depth(), config.draft_model.string(), num_heads);
-  if (device.kind == DeviceKind::kCpu) return tree;
-  log_info("medusa_choices: {} has no kernels for trees of guesses; the likeliest chain is tested",
-           config.device);
-  return chain;
+  return tree;
 }
 
 Status check_kind(const ExecutorConfig& config, DraftKind kind) {
@@ -181,8 +176,7 @@ StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::
   if (!files.ok()) return annotate(files.status(), "draft_model");
   out.files_ = *std::move(files);
   if (out.kind_ == DraftKind::kMedusa) {
-    ASSIGN_OR_RETURN(out.tree_, medusa_tree(config, static_cast<int32_t>(out.files_.size()),
-                                            model.device.device->info()));
+    ASSIGN_OR_RETURN(out.tree_, medusa_tree(config, static_cast<int32_t>(out.files_.size())));
   }
   if (out.kind_ == DraftKind::kEagle) {
     ASSIGN_OR_RETURN(out.embeddings_, EmbeddingRows::open(target.path()));

@@ -341,6 +341,7 @@ struct Group {
   }
 
   __device__ void release(const Ring& ring) {
+    if constexpr (Cache::kHasScales) __syncwarp();  // all lanes have read the scales
     if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + ring.stage);
   }
 
