@@ -54,7 +54,7 @@ bool is_rows(const graph::WeightPart& part, const io::Checkpoint& checkpoint) {
          part.pairs == 0 && !part.unit_rows && part.tensor.ends_with(kWeightEnd);
 }
 
-graph::WeightId head_of(const graph::Graph& graph) {
+graph::WeightId head_weight(const graph::Graph& graph) {
   graph::WeightId head = graph::kNone;
   for (const graph::Node& node : graph.nodes)
     if (const auto* linear = std::get_if<graph::Linear>(&node.op)) head = linear->weight;
@@ -98,7 +98,7 @@ StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& che
     }
   Selection out;
   std::set<std::string> rounded;
-  const graph::WeightId head = head_of(graph);
+  const graph::WeightId head = head_weight(graph);
   if (options.quantize_head && head != graph::kNone && !is_left(graph.weights[head].parts[0])) {
     const bool whole = graph.weights[head].parts.size() == 1 &&
                        users[graph.weights[head].parts[0].tensor].size() == 1 &&
