@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "convert/engine_cache.h"
 #include "exec/test_harness.h"
-#include "exec/tree_harness.h"
+#include "exec/tree_fixture.h"
 #include "io/safetensors.h"
 #include "kernels/open.h"
 

@@ -9,7 +9,7 @@
 #include "convert/engine_cache.h"
 #include "exec/test_engine.h"
 #include "exec/test_harness.h"
-#include "exec/tree_harness.h"
+#include "exec/tree_fixture.h"
 #include "kernels/open.h"
 #include "tensor/cpu_probe.h"
 
