@@ -148,8 +148,8 @@ TEST(Embeddings, OtherWishesAreRefused) {
   };
   EXPECT_THAT(refusal([](Request& r) { r.max_tokens = 1; }),
               HasSubstr("max_tokens (with pooling): 1 is not in [0, 0]"));
-  EXPECT_THAT(refusal([](Request& r) { r.output.pooling = static_cast<Pooling>(2); }),
-              HasSubstr("pooling: 2 is not in [0, 1]"));
+  EXPECT_THAT(refusal([](Request& r) { r.output.pooling = static_cast<Pooling>(3); }),
+              HasSubstr("pooling: 3 is not in [0, 2]"));
   EXPECT_THAT(refusal([](Request& r) { r.sampling.num_return_sequences = 2; }),
               HasSubstr("num_return_sequences: not with pooling"));
   EXPECT_THAT(refusal([](Request& r) { r.output.return_log_probs = true; }),
