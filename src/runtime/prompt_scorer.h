@@ -32,8 +32,8 @@ class PromptScorer {
   absl::flat_hash_map<RequestId, PromptLogProbs> open_;
 };
 
-// Positions per step that take the engine's thread some ten milliseconds together, so that scoring
-// a prompt holds up nobody; at least one.
+// Positions that are scored per step at most, at least one: 4 Mi logits, so that steps of others
+// run between the pieces of a long prompt.
 int32_t most_scored_tokens(int32_t vocab_size);
 
 // Most bytes that the log-probabilities of a prompt take.

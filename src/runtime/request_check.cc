@@ -274,6 +274,19 @@ int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
          static_cast<int32_t>(r.prompt_table->values.size()) / bounds.embedding_width;
 }
 
+// Of what the host decides on token by token.
+Status check_host_steps(std::string_view field, const Request& r, const RequestBounds& bounds) {
+  if (!bounds.has_tokenizer)
+    return invalid_argument("{}: the model directory has no usable tokenizer", field);
+  if (r.sampling.beam_width > 1)
+    return invalid_argument("{}: not with beam_width {}; only with 1", field,
+                            r.sampling.beam_width);
+  if (!r.draft_token_ids.empty())
+    return invalid_argument("{}: not with the {} ids of draft_token_ids; only without", field,
+                            r.draft_token_ids.size());
+  return ok();
+}
+
 Status check_guide(const Request& r, const RequestBounds& bounds) {
   if (!r.guided_decoding) return ok();
   const GuidedDecoding& guided = *r.guided_decoding;
@@ -283,14 +296,7 @@ Status check_guide(const Request& r, const RequestBounds& bounds) {
         "guided_decoding.guide: {} bytes; json has none, json_schema, regex and ebnf_grammar need "
         "one",
         guided.guide.size());
-  if (!bounds.has_tokenizer)
-    return invalid_argument("guided_decoding: the model directory has no usable tokenizer");
-  if (r.sampling.beam_width > 1)
-    return invalid_argument("guided_decoding: not with beam_width {}; only with 1",
-                            r.sampling.beam_width);
-  if (!r.draft_token_ids.empty())
-    return invalid_argument("guided_decoding: not with the {} ids of draft_token_ids; only without",
-                            r.draft_token_ids.size());
+  RETURN_IF_ERROR(check_host_steps("guided_decoding", r, bounds));
   if (r.end_ids.empty())
     return invalid_argument(
         "guided_decoding: without end_ids the output could not end; at least one is needed");
@@ -311,15 +317,7 @@ Status check_reasoning(const Request& r, const RequestBounds& bounds) {
   if (reasoning.max_tokens && *reasoning.max_tokens < 0)
     return invalid_argument("reasoning.max_tokens: {}; at least 0 is allowed",
                             *reasoning.max_tokens);
-  if (!bounds.has_tokenizer)
-    return invalid_argument("reasoning: the model directory has no usable tokenizer");
-  if (r.sampling.beam_width > 1)
-    return invalid_argument("reasoning: not with beam_width {}; only with 1",
-                            r.sampling.beam_width);
-  if (!r.draft_token_ids.empty())
-    return invalid_argument("reasoning: not with the {} ids of draft_token_ids; only without",
-                            r.draft_token_ids.size());
-  return ok();
+  return check_host_steps("reasoning", r, bounds);
 }
 
 // What an engine was not built for.

@@ -68,10 +68,9 @@ class Chat : public std::enable_shared_from_this<Chat> {
     for (size_t i = 0; i < num_running_; ++i) choices_.emplace_back(make_output());
     auto self = shared_from_this();
     auto on_piece = [self](Piece piece) { self->take(std::move(piece)); };
-    SamplingOptions sampling = request_.common.sampling;
-    sampling.reasoning = reasoning();
+    request_.common.sampling.reasoning = reasoning();
     const auto started = Generation::start(server, tracer, model_, exchange_, std::move(ids),
-                                           sampling, std::move(on_piece));
+                                           request_.common.sampling, std::move(on_piece));
     if (!started.ok()) {
       send_failure(exchange_, false, api_error(started.status()));
       return;
@@ -340,7 +339,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   ExchangePtr exchange_;
   LanguageModelPtr model_;
   Workers& workers_;
-  const ChatRequest request_;
+  ChatRequest request_;
   Envelope envelope_;
   std::vector<int32_t> prompt_;
   std::vector<ScoredToken> scored_prompt_;

@@ -77,7 +77,8 @@ inline constexpr size_t kMaxStopStrings = 64;
 inline constexpr size_t kMaxAllowedTokens = 4096;
 inline constexpr size_t kMaxPrompts = 128;
 inline constexpr size_t kMaxEmbeddingInputs = 2048;
-inline constexpr int64_t kMaxSequences = 128;  // prompts times best_of
+inline constexpr size_t kMaxPairBytes = 16 << 20;  // of all pairs of a request to score
+inline constexpr int64_t kMaxSequences = 128;      // prompts times best_of
 inline constexpr int64_t kMaxTopLogProbs = 20;
 // Entries for the tokens of all prompts of a request.
 inline constexpr int64_t kMaxPromptLogProbs = 1 << 17;
@@ -121,13 +122,18 @@ struct EmbeddingRequest {
 // Pairs of texts whose fit is scored.
 struct ScoreRequest {
   CommonOptions common;
-  std::vector<std::string> first, second;  // as many; never empty
-  bool activates = true;                   // scores are between 0 and 1, else any number
+  std::vector<std::string> first;   // one for all, or as many as of the other
+  std::vector<std::string> second;  // never empty
+  bool activates = true;            // scores are between 0 and 1, else any number
+
+  size_t size() const { return second.size(); }
+  // What the model reads: both texts of a pair, one behind the other.
+  std::string pair(size_t i) const { return first[first.size() == 1 ? 0 : i] + second[i]; }
 };
 
 // Documents by their fit to a query.
 struct RerankRequest {
-  ScoreRequest scores;    // first: the query, for each document
+  ScoreRequest scores;    // first: the query
   size_t num_wanted = 0;  // the best ones, at most as many as there are
   bool returns_documents = true;
 };

@@ -306,18 +306,26 @@ TEST(ScoreRequest, PairsAndFaults) {
     return e ? e->param : "accepted";
   };
   const auto one = std::get<ScoreRequest>(read(R"({"text_1": "q", "text_2": ["a", "b"]})"));
-  EXPECT_EQ(one.first, (std::vector<std::string>{"q", "q"}));
+  EXPECT_EQ(one.pair(0), "qa");
+  EXPECT_EQ(one.pair(1), "qb");
   EXPECT_EQ(one.second, (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(one.activates);
   const auto pairs = std::get<ScoreRequest>(
       read(R"({"queries": ["p", "q"], "documents": ["a", "b"], "use_activation": false})"));
-  EXPECT_EQ(pairs.first, (std::vector<std::string>{"p", "q"}));
+  EXPECT_EQ(pairs.pair(0), "pa");
+  EXPECT_EQ(pairs.pair(1), "qb");
   EXPECT_FALSE(pairs.activates);
   EXPECT_EQ(fault(R"({"text_1": "q"})"), "text_2");
   EXPECT_EQ(fault(R"({"text_1": ["p", "q"], "text_2": "a"})"), "text_1");
   EXPECT_EQ(fault(R"({"text_1": "q", "text_2": []})"), "text_2");
   EXPECT_EQ(fault(R"({"text_1": "q", "text_2": ["a", 3]})"), "text_2");
   EXPECT_EQ(fault(R"({"text_1": "q", "queries": "q", "documents": "a"})"), "text_1");
+  // A long text counts once for each of the others.
+  const auto with_long = [&](size_t bytes) {
+    return fmt::format(R"({{"text_1": "{}", "text_2": ["a", "b"]}})", std::string(bytes, 'x'));
+  };
+  EXPECT_EQ(fault(with_long(kMaxPairBytes / 2 - 1)), "accepted");
+  EXPECT_EQ(fault(with_long(kMaxPairBytes / 2)), "text_1");
 }
 
 TEST(RerankRequest, DocumentsAndFaults) {
@@ -329,7 +337,7 @@ TEST(RerankRequest, DocumentsAndFaults) {
   const auto some = std::get<RerankRequest>(parse_rerank_request(
       R"({"query": "q", "documents": ["a", {"text": "b"}, "c"], "top_n": 2, "return_documents": false})"));
   EXPECT_EQ(some.scores.second, (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(some.scores.first.size(), 3u);
+  EXPECT_EQ(some.scores.pair(2), "qc");
   EXPECT_EQ(some.num_wanted, 2u);
   EXPECT_FALSE(some.returns_documents);
   const auto all = std::get<RerankRequest>(

@@ -2,6 +2,7 @@
 // rerank APIs.
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "front/openai/request_fields.h"
 
@@ -16,10 +17,12 @@ std::vector<std::string> read_texts(Fields& fields, std::string_view key, bool o
     fields.fail(key, "required", "missing_required_parameter");
     return out;
   }
-  const json::array one = {*value};
-  const json::array& list = value->is_array() ? value->get_array() : one;
-  if (list.empty() || list.size() > kMaxEmbeddingInputs)
+  const std::span<const json::value> list =
+      value->is_array() ? std::span<const json::value>(value->get_array()) : std::span(value, 1);
+  if (list.empty() || list.size() > kMaxEmbeddingInputs) {
     fields.fail(key, fmt::format("{} given, 1 to {} allowed", list.size(), kMaxEmbeddingInputs));
+    return out;
+  }
   for (const json::value& item : list) {
     const json::value* text = &item;
     if (const json::object* object = objects ? item.if_object() : nullptr)
@@ -31,6 +34,21 @@ std::vector<std::string> read_texts(Fields& fields, std::string_view key, bool o
     out.emplace_back(std::string_view(text->get_string()));
   }
   return out;
+}
+
+// A text that stands for all is read with each of the others.
+void check_pairs(Fields& fields, std::string_view first, const ScoreRequest& pairs) {
+  if (fields.error()) return;
+  if (pairs.first.size() != 1 && pairs.first.size() != pairs.size())
+    return fields.fail(first, fmt::format("{} texts for {} others: one is needed, or as many",
+                                          pairs.first.size(), pairs.size()));
+  size_t bytes = 0;
+  for (const std::string& text : pairs.first)
+    bytes += text.size() * (pairs.first.size() == 1 ? pairs.size() : 1);
+  for (const std::string& text : pairs.second) bytes += text.size();
+  if (bytes > kMaxPairBytes)
+    fields.fail(first, fmt::format("the pairs have {} bytes together, at most {} are allowed",
+                                   bytes, kMaxPairBytes));
 }
 
 void read_activation(Fields& fields, ScoreRequest& out) {
@@ -45,12 +63,7 @@ ScoreRequest score_of(Fields& fields) {
   out.second = read_texts(fields, has_queries ? "documents" : "text_2", false);
   for (const char* key : {"text_1", "text_2"})
     if (has_queries && fields.get(key)) fields.fail(key, "not together with \"queries\"");
-  if (out.first.size() == 1 && !out.second.empty())
-    out.first.resize(out.second.size(), out.first.front());
-  if (out.first.size() != out.second.size())
-    fields.fail(has_queries ? "queries" : "text_1",
-                fmt::format("{} texts for {} others: one is needed, or as many", out.first.size(),
-                            out.second.size()));
+  check_pairs(fields, has_queries ? "queries" : "text_1", out);
   out.common = read_request(fields);
   read_activation(fields, out);
   return out;
@@ -61,8 +74,9 @@ RerankRequest rerank_of(Fields& fields) {
   const auto query = fields.text("query");
   if (!query || query->empty()) fields.fail("query", "required", "missing_required_parameter");
   out.scores.second = read_texts(fields, "documents", true);
-  out.scores.first.resize(out.scores.second.size(), query.value_or(""));
-  const size_t count = out.scores.second.size();
+  out.scores.first = {query.value_or("")};
+  check_pairs(fields, "query", out.scores);
+  const size_t count = out.scores.size();
   const auto wanted = static_cast<size_t>(
       fields.integer("top_n", 0, std::numeric_limits<int32_t>::max()).value_or(0));
   out.num_wanted = wanted == 0 ? count : std::min(wanted, count);

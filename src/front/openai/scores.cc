@@ -29,8 +29,8 @@ class Scores : public PooledPrompts {
           "model '{}' scores no pairs of texts: it has {} labels, where one is needed (a head for "
           "scores, of an architecture ...ForSequenceClassification)",
           model_->id, model_->num_labels));
-    for (size_t i = 0; i < request_.first.size(); ++i) {
-      const Prompt text = request_.first[i] + request_.second[i];
+    for (size_t i = 0; i < request_.size(); ++i) {
+      const Prompt text = request_.pair(i);
       auto ids = prompt_ids(*model_, text, /*add_special_tokens=*/true,
                             request_.common.sampling.max_prompt_tokens, "documents");
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);

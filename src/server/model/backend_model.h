@@ -98,7 +98,9 @@ class BackendModel : public Model {
   // others come, and what is left over goes once it has executed what it has taken. On failure all
   // stay as they were. By one thread at a time, and only where the instances are not fixed.
   Status update_instances(const ModelConfig& wanted, const ServerOptions& options);
+  // So are those of a model that has had kMostUpdates other configurations, all of which it keeps.
   bool has_fixed_instances() const;
+  static constexpr int kMostUpdates = 100;
 
   bool lends_thread() override;
   bool calls_models() const override { return calls_models_.load(); }
@@ -147,6 +149,7 @@ class BackendModel : public Model {
   bool model_initialised_ = false;
   bool may_auto_complete_ = false;
   std::mutex update_mutex_;                    // held while instances come and go
+  std::atomic<int> num_updates_{0};            // that changed the configuration
   mutable std::mutex instances_mutex_;         // of the list, which loads change
   std::list<Instance> instances_;              // addresses are stable
   size_t num_active_ = 0;                      // so far, not passive

@@ -31,7 +31,7 @@ bool BackendModel::is_at(const Instance& instance, const Place& place,
 // A sequence is bound to its instance; passive instances wait for the model's end; requests that
 // run on any thread look for an idle one.
 bool BackendModel::has_fixed_instances() const {
-  return config().sequences || may_run_here_ ||
+  return config().sequences || may_run_here_ || num_updates_.load() >= kMostUpdates ||
          std::ranges::any_of(config().groups, &InstanceGroup::is_passive);
 }
 
@@ -93,7 +93,10 @@ Status BackendModel::update_instances(const ModelConfig& wanted, const ServerOpt
     const bool is_old = std::ranges::find(old, &instance) != old.end();
     if (is_done ? is_old && !staying.contains(&instance) : !is_old) let_go(instance);
   }
-  if (is_done) set_config(std::move(changed));
+  if (is_done && changed.json != config().json) {
+    set_config(std::move(changed));
+    ++num_updates_;
+  }
   remove_gone(kPatience);
   return status;
 }

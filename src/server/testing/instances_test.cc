@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "server/model/backend_model.h"
 #include "server/testing/client.h"
 #include "server/testing/probe.h"
 
@@ -301,6 +302,24 @@ TEST_F(InstanceUpdates, AnotherCountKeepsTheOthersAndTheModel) {
   write("max_batch_size: 2 instance_group { name: \"a\" count: 1 }");
   ASSERT_TRUE(load(*server).ok());
   EXPECT_EQ(num_models_, 3);
+}
+
+TEST_F(InstanceUpdates, OldConfigurationsAreBounded) {
+  write("instance_group { name: \"a\" count: 1 }");
+  const auto server = start();
+  ASSERT_TRUE(server->started().ok()) << server->started().text;
+  const auto update = [&](int i) {
+    write("instance_group { name: \"a" + std::to_string(i) + "\" count: 1 }");
+    return load(*server).ok();
+  };
+  for (int i = 0; i < BackendModel::kMostUpdates; ++i) {
+    ASSERT_TRUE(update(i));
+    ASSERT_TRUE(load(*server).ok());  // changes nothing and does not count
+  }
+  EXPECT_EQ(num_models_, 1);
+  ASSERT_TRUE(update(BackendModel::kMostUpdates));
+  EXPECT_EQ(num_models_, 2);
+  answer_some(*server);
 }
 
 TEST_F(InstanceUpdates, OneThatFailsLeavesAllAsItWas) {
