@@ -67,12 +67,15 @@ class ScriptedServer {
       const int fd = ::accept(fd_, nullptr, nullptr);
       if (fd < 0) return;
       std::string request = read_request(fd);
+      {
+        // Before the answer: whoever has it may ask for requests() at once.
+        std::lock_guard lock(mutex_);
+        requests_.push_back(std::move(request));
+      }
       const std::string& answer = answers_[std::min(i, answers_.size() - 1)];
       EXPECT_EQ(::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL),
                 static_cast<ssize_t>(answer.size()));
       ::close(fd);
-      std::lock_guard lock(mutex_);
-      requests_.push_back(std::move(request));
     }
   }
 
