@@ -169,7 +169,8 @@ inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
   constexpr int kMaxRows = Dot::kMaxRows, kWideRows = Dot::kWideRows;
   const int64_t rows = row_end - row_begin;
   if (rows <= kWideRows)
-    panel = few_rows<Dot, kWideRows, 4, Numbers<4>>(a, w, row_begin, row_end, panel, panel_end);
+    panel = few_rows<Dot, kWideRows, kWideVecs, Numbers<kWideVecs>>(a, w, row_begin, row_end, panel,
+                                                                    panel_end);
   if (rows <= kMaxRows) {
     panel = few_rows<Dot, kMaxRows, 2, Numbers<2>>(a, w, row_begin, row_end, panel, panel_end);
     if constexpr (kVecsPerPanel == 1)
